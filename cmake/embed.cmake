@@ -1,0 +1,7 @@
+# Turns a text file into a C header with one string: cmake -DINPUT=… -DOUTPUT=… -DSYMBOL=… -P embed.cmake
+# A byte array, since string literals have a length limit in ISO C.
+file(READ ${INPUT} bytes HEX)
+string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+string(REGEX REPLACE "(................................................................................)" "\\1\n" bytes "${bytes}")
+get_filename_component(name ${INPUT} NAME)
+file(WRITE ${OUTPUT} "/* Generated from ${name}. */\nstatic const char ${SYMBOL}[] = {\n${bytes}0};\n")

@@ -1,0 +1,53 @@
+# What every target of this project shares. Target properties only: nothing here leaks into a parent project.
+
+# dlock_target(<target>): language level, warnings, sanitizers.
+function(dlock_target target)
+  target_compile_features(${target} PRIVATE c_std_11)
+  set_target_properties(${target} PROPERTIES C_EXTENSIONS OFF C_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
+  target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+    -Wpointer-arith -Wwrite-strings -Wconversion -Wno-sign-conversion -Wformat=2 -Wundef -Wvla
+    $<$<BOOL:${DLOCK_WERROR}>:-Werror>)
+  if(DLOCK_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${DLOCK_SANITIZE} -fno-omit-frame-pointer
+      -fno-sanitize-recover=all)
+    target_link_options(${target} PRIVATE -fsanitize=${DLOCK_SANITIZE})
+  endif()
+endfunction()
+
+# dlock_backend(<name> SOURCES … [ALIASES scheme-alias …] [LIBRARIES …] [SCRIPTS file …])
+# A module dlock-<name>.so beside the library, or an object library when listed in DLOCK_STATIC_BACKENDS. It sees the public
+# headers and its own client library, nothing else. Each script becomes a header `<file>.h` with a string `<file>_text`.
+function(dlock_backend name)
+  cmake_parse_arguments(arg "" "" "SOURCES;ALIASES;LIBRARIES;SCRIPTS" ${ARGN})
+  set(target dlock-${name})
+  if(name IN_LIST DLOCK_STATIC_BACKENDS)
+    add_library(${target} OBJECT ${arg_SOURCES})
+  else()
+    add_library(${target} MODULE ${arg_SOURCES})
+    set_target_properties(${target} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${DLOCK_MODULE_DIR})
+    target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL)
+    # Sanitizer runtimes are found in the program, not in its modules.
+    if(NOT DLOCK_SANITIZE)
+      target_link_options(${target} PRIVATE -Wl,-z,defs)
+    endif()
+    install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dlock)
+    foreach(alias IN LISTS arg_ALIASES)
+      add_custom_command(TARGET ${target} POST_BUILD
+        COMMAND ${CMAKE_COMMAND} -E create_symlink ${target}.so ${DLOCK_MODULE_DIR}/dlock-${alias}.so)
+      install(FILES ${DLOCK_MODULE_DIR}/dlock-${alias}.so DESTINATION ${CMAKE_INSTALL_LIBDIR}/dlock)
+    endforeach()
+  endif()
+  dlock_target(${target})
+  target_link_libraries(${target} PRIVATE dlock-headers ${arg_LIBRARIES})
+  foreach(script IN LISTS arg_SCRIPTS)
+    string(MAKE_C_IDENTIFIER ${script} symbol)
+    set(header ${CMAKE_CURRENT_BINARY_DIR}/${script}.h)
+    add_custom_command(OUTPUT ${header}
+      COMMAND ${CMAKE_COMMAND} -DINPUT=${CMAKE_CURRENT_SOURCE_DIR}/${script} -DOUTPUT=${header} -DSYMBOL=${symbol}_text
+        -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+      DEPENDS ${script} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+    target_sources(${target} PRIVATE ${header})
+    target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
+  endforeach()
+endfunction()

@@ -1,0 +1,37 @@
+/* Time, randomness and threads: everything the core takes from the machine. Unit tests link a fake in place of env.c.
+ */
+#ifndef DLOCK_CORE_ENV_H
+#define DLOCK_CORE_ENV_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* "No deadline", for every *_us argument below. */
+#define DLOCK__NEVER INT64_MAX
+
+/* CLOCK_BOOTTIME in microseconds: it goes on during suspend, as the servers' clocks do. No system call (vDSO). */
+int64_t dlock__now_us(void);
+
+/* Fills `buf` with random bytes that nobody can guess. Returns 0, or DLOCK_EUNAVAILABLE where the kernel has none. */
+int dlock__random(void *buf, size_t size);
+
+/* A condition variable for dlock__cond_wait. */
+void dlock__cond_init(pthread_cond_t *cond);
+
+/* Waits for a signal or until `until_us`, whichever is first; spurious returns happen. */
+void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us);
+
+/* Starts a thread with every signal blocked, so that the application's handlers never run on it. 0 or DLOCK_ENOMEM. */
+int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+
+/* The same, detached: nobody ever waits for it. */
+int dlock__thread_start_detached(void *(*run)(void *), void *arg);
+
+/* A descriptor that polls readable from `at_us` on, until dlock__timer_clear or a later dlock__timer_set. -1: none
+ * left. */
+int dlock__timer_open(void);
+void dlock__timer_set(int fd, int64_t at_us);
+void dlock__timer_clear(int fd);
+
+#endif

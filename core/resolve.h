@@ -1,0 +1,33 @@
+/* Host names to numeric addresses, never past a deadline: getaddrinfo() runs on a detached thread. */
+#ifndef DLOCK_CORE_RESOLVE_H
+#define DLOCK_CORE_RESOLVE_H
+
+#include <dlock/backend.h>
+
+struct dlock__resolver;
+
+/* Addresses of one moment: every address of every host, in the order of the URI. Reference counted. */
+struct dlock__addresses {
+    size_t n;
+    struct dlock_host hosts[]; /* their strings follow in the same allocation */
+};
+
+/* A resolver for the hosts of `uri`, which must outlive it. ENOMEM. */
+int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **resolver, struct dlock_error *err);
+
+/* Stores the addresses of the hosts in *addresses; give them back with dlock__addresses_put(). Numeric hosts cost
+ * nothing. Names are looked up when no answer is remembered, or when dlock__resolver_stale() was called since and
+ * `lookup` is set; a failed look-up falls back to what is remembered. With `lookup` false (the renewal path) never
+ * looks up and never blocks. Ends by deadline_us even while a look-up hangs; a hanging one is joined by later callers,
+ * not started again. Any thread. Errors: EUNAVAILABLE (names the host), ENOMEM. */
+int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool lookup,
+                   struct dlock__addresses **addresses, struct dlock_error *err);
+void dlock__addresses_put(struct dlock__addresses *addresses);
+
+/* What is remembered did not work: look up again next time. */
+void dlock__resolver_stale(struct dlock__resolver *resolver);
+
+/* Does not wait for a look-up that hangs: that one keeps what it needs and frees it when it ends. NULL is allowed. */
+void dlock__resolver_free(struct dlock__resolver *resolver);
+
+#endif

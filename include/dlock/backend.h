@@ -1,0 +1,270 @@
+/* dlock's plugin ABI: everything a lock server's backend is.
+ *
+ * SPDX-License-Identifier: MIT
+ *
+ * A backend is one constant `struct dlock_backend dlock_backend_<name>`, defined with DLOCK_BACKEND(name). The same
+ * source links into an application (and is announced with dlock_register) or becomes a module `dlock-<name>.so` that
+ * the library loads for the scheme <name>. It includes this header and its own client library, and imports nothing from
+ * libdlock: the helpers below are static inline.
+ *
+ * What the core does for you: owners and re-entry, waiting, deadlines, renewal, retries, pooling, resolving host names,
+ * callbacks, fork. What a backend does: one request at a time on one connection, within the time it is given.
+ *
+ * The rules, for every operation:
+ *   - A connection is `conn_size` bytes, allocated and zeroed by the core. One thread uses it at a time, so a backend
+ * needs no locks, unless it says THREADSAFE. A half-built connection must be fit for `disconnect` and `abandon`.
+ *   - Return within timeout_ms (always > 0), whatever the server does: poll() with that deadline, never a blocking
+ * call. Never resolve a name: hosts come with numeric addresses.
+ *   - The RETURN VALUE speaks of the connection: 0 (each claim has its `result`), or EUNAVAILABLE (dead, or no answer
+ * in time), EPROTO (an answer that makes no sense), EAUTH. On anything but 0 the core disconnects and opens a new
+ * connection, and treats every claim of the call as "outcome unknown", whatever its result says.
+ *   - Fill `err` whenever you return non-zero; for a batch also when you return 0, for the first claim whose result is
+ * an error other than EBUSY and ELOST, or an EBUSY that wants an explanation. Never put a password into it.
+ *   - Every operation is idempotent by token, and may arrive more than once.
+ *   - No SIGPIPE (MSG_NOSIGNAL), every descriptor close-on-exec, no output, no signal handlers, no global state.
+ *   - The server's answers are hostile input: check lengths, types and ranges; answer EPROTO.
+ *
+ * The struct is append-only; each appended member raises DLOCK_ABI.
+ */
+#ifndef DLOCK_BACKEND_H
+#define DLOCK_BACKEND_H
+
+#include <dlock/dlock.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of everything in this file. A plugin built against a newer one than the library's is refused
+ * (DLOCK_EABI). */
+#define DLOCK_ABI 1
+
+/* ---- what the core hands over ------------------------------------------------------------------------------------ */
+
+/* One server address. A name that resolves to several addresses stands once per address, one after the other. */
+struct dlock_host {
+    const char *host;    /* as in the URI, without brackets */
+    const char *address; /* numeric, IPv4 or IPv6, without brackets */
+    int port;            /* 0 when the URI has none */
+};
+
+struct dlock_param {
+    const char *key;
+    const char *value; /* "" when the URI has none */
+};
+
+/* The connection string, split and percent-decoded. Absent parts are NULL. Common keys (lease, timeout, connections,
+ * prefix, linger, quarantine, guardian) are not among the params. Valid during the call only. */
+struct dlock_uri {
+    const char *scheme; /* lower case */
+    const char *user;
+    const char *password;
+    const char *path; /* with its leading '/', where it has one; "locks" for "file:locks" */
+    const struct dlock_host *hosts;
+    size_t n_hosts;
+    const struct dlock_param *params; /* in the order of the URI */
+    size_t n_params;
+};
+
+/* The core's side of a connection. Lives as long as the connection. */
+struct dlock_peer {
+    uint32_t abi;          /* the library's DLOCK_ABI */
+    const char *client;    /* 24 hex characters that name this client; its tokens begin with them and a '.' */
+    int64_t quarantine_ms; /* VOLATILE backends: grant nothing while the server is up for less than this; 0: off */
+    void (*log)(const struct dlock_peer *peer, int level, const char *message); /* any thread; never NULL */
+};
+
+/* dlock_claim.flags */
+enum dlock_claim_flag {
+    DLOCK_CLAIM_QUEUE = 1 /* if busy, keep this token in the server's queue (once) and wake us. Only sent where QUEUE or
+                           * PENDING is offered, and once a connection of this client listens. Without it a losing
+                           * acquire changes nothing on the server */
+};
+
+/* One acquisition. Owned by the core, valid during the call only. */
+struct dlock_claim {
+    /* in */
+    const char *name;  /* with the prefix; at most 255 bytes; neither NUL nor control characters; otherwise anything */
+    const char *token; /* this acquisition's, see DLOCK_TOKEN_MAX */
+    enum dlock_mode mode;
+    uint32_t limit;   /* permits; 0 otherwise */
+    uint32_t flags;   /* DLOCK_CLAIM_… */
+    int64_t lease_ms; /* how long the server is asked to keep it from now */
+    /* out */
+    int result;        /* 0 or a code; preset to DLOCK_EPROTO */
+    uint64_t fence;    /* acquire: > 0, below 2^55, greater than that of every earlier grant of this name */
+    int64_t server_us; /* the server's clock when it worked on this claim; 0 when it does not say */
+    int64_t kept_ms; /* preset to lease_ms: how long the server keeps the grant unrenewed; DLOCK_FOREVER: as long as its
+                      * connection lives */
+    int64_t retry_ms; /* EBUSY: when to ask again at the latest; -1 unknown (preset): the core polls; DLOCK_FOREVER: a
+                       * wake will come */
+    /* in and out: the backend's plain data. Zeroed before the first acquire, kept until the release, given to every
+     * operation on the claim, carried to another process by export. Never a pointer. */
+    uint64_t state[4];
+};
+
+enum dlock_wake_kind {
+    DLOCK_WAKE_LOOK = 1,    /* something changed for `name` (NULL: for any): waiters should ask again now */
+    DLOCK_WAKE_GRANTED = 2, /* `token` was granted `name`: fence, server_us and kept_ms are filled as by acquire */
+    DLOCK_WAKE_LOST = 3,    /* `token` lost its grant of `name`; both NULL: every grant of this connection */
+    DLOCK_WAKE_WANTED = 4   /* somebody waits for `name` */
+};
+
+/* One message from a listening connection. Strings live until the next wake or disconnect of that connection. */
+struct dlock_wake {
+    enum dlock_wake_kind kind;
+    const char *name;
+    const char *token;
+    uint64_t fence;
+    int64_t server_us;
+    int64_t kept_ms;
+};
+
+/* An operation on n claims (n >= 1), no name twice, sorted by name (strcmp). A simple backend loops, a fast one sends
+ * all and then reads all: n claims should cost one round trip. */
+typedef int dlock_batch(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                        struct dlock_error *err);
+
+/* ---- what a backend is ------------------------------------------------------------------------------------------- */
+
+struct dlock_backend {
+    uint32_t abi;               /* DLOCK_ABI */
+    uint32_t size;              /* sizeof(struct dlock_backend) */
+    const char *name;           /* [a-z0-9_]+, the same word as in the symbol and in the module's file name */
+    const char *const *schemes; /* NULL-terminated; [a-z0-9+.-]+; at least one */
+    const char *const *keys; /* URI keys it takes, NULL-terminated; a trailing '*' in an entry means "may stand several
+                              * times"; the entry "*" takes any key. NULL: none. Other keys are EINVAL before connect */
+    uint32_t caps;           /* DLOCK_CAP_… */
+    size_t conn_size;        /* bytes of one connection */
+
+    /* Connects, authenticates and checks that the server can do what `caps` promises. `conn` is zeroed; `peer` lives as
+     * long as the connection. Results: 0, EUNAVAILABLE, EAUTH, EPROTO, EINVAL (the URI asks for what makes no sense;
+     * final), ENOTSUP (final), ENOMEM. */
+    int (*connect)(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                   struct dlock_error *err);
+
+    /* Frees everything in the connection; also after a failed connect. Must not wait for the server; closes by reset
+     * (SO_LINGER 0) when a request is unanswered, so that a late duplicate cannot arrive. THREADSAFE: no other call is
+     * in progress. Never fails. */
+    void (*disconnect)(void *conn);
+
+    /* Asks for a grant. Results per claim: 0 (granted, or granted to this token before: then same fence, lease set
+     * anew); EBUSY (retry_ms says when to ask again); EINVAL (what the server cannot take; final); ENOTSUP (the mode);
+     * THREADSAFE backends also EUNAVAILABLE (outcome unknown; ask again). */
+    dlock_batch *acquire;
+
+    /* Sets the lease anew to lease_ms from now, if the token still has the grant. With mode SHARED on an exclusive
+     * claim: an atomic downgrade, fence kept. Never creates anything. Results: 0 (kept_ms, server_us), ELOST. */
+    dlock_batch *renew;
+
+    /* Ends the grant if the token has it and hands it to the next waiter where there is a queue; or takes the token out
+     * of the queue. Results: 0 (it had one of the two), ELOST (it had neither; the core knows whether that is an
+     * error). */
+    dlock_batch *release;
+
+    /* ---- optional from here: NULL = not supported ---- */
+
+    /* In a forked child: close(2) every descriptor of the connection and nothing else; no message, no free, no lock.
+     * NULL: nothing to close. */
+    void (*abandon)(void *conn);
+
+    /* Makes this connection the one that gets this client's wake-ups, and stores a descriptor that polls readable when
+     * one may be there. Returns once the server has confirmed. The core then calls only `wake` and `disconnect` on it
+     * (THREADSAFE: everything). With WAKE. Results: as connect. */
+    int (*listen)(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
+
+    /* Reads one wake-up without blocking: 1 = `out` is filled, 0 = none left; EUNAVAILABLE, EPROTO: the connection is
+     * dead. */
+    int (*wake)(void *conn, struct dlock_wake *out, struct dlock_error *err);
+
+    /* Calls `each` for every holder of `name` (info.name as given here). Results: 0, EUNAVAILABLE, EAUTH, EPROTO. */
+    int (*inspect)(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
+
+    /* Calls `each` for the holders of one page of the held names that begin with `prefix`. `cursor` is "" on the first
+     * page and the backend's own afterwards. Stops early, with 0, when `each` returns non-zero. Results: 1 = there are
+     * more pages, 0 = that was the last, EUNAVAILABLE, EAUTH, EPROTO. */
+    int (*list)(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
+                struct dlock_error *err);
+
+    /* Takes the grant of `name` from whoever has it and hands it to the next waiter. The fence must not go back.
+     * Results: 0, ELOST (nobody has it), EUNAVAILABLE, EAUTH, EPROTO. */
+    int (*break_lock)(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
+};
+
+/* Declares and begins the definition of a backend:  DLOCK_BACKEND(toy) = { DLOCK_ABI, sizeof(struct dlock_backend), …
+ * }; */
+#ifdef __cplusplus
+#define DLOCK_BACKEND(name)                                                  \
+    extern "C" DLOCK_EXPORT const struct dlock_backend dlock_backend_##name; \
+    const struct dlock_backend dlock_backend_##name
+#else
+#define DLOCK_BACKEND(name)                                              \
+    extern DLOCK_EXPORT const struct dlock_backend dlock_backend_##name; \
+    const struct dlock_backend dlock_backend_##name
+#endif
+
+/* ---- helpers ----------------------------------------------------------------------------------------------------- */
+
+/* Sets code and message and returns the code: `return dlock_fail(err, DLOCK_EPROTO, "…%d…", n);`. `err` may be NULL. */
+DLOCK_PRINTF(3, 4)
+static inline int dlock_fail(struct dlock_error *err, int code, const char *format, ...) {
+    if (err) {
+        va_list args;
+        va_start(args, format);
+        err->code = code;
+        vsnprintf(err->message, sizeof err->message, format, args);
+        va_end(args);
+    }
+    return code;
+}
+
+/* The first value of a URI key, or NULL. */
+static inline const char *dlock_uri_get(const struct dlock_uri *uri, const char *key) {
+    for (size_t i = 0; i < uri->n_params; i++)
+        if (strcmp(uri->params[i].key, key) == 0) return uri->params[i].value;
+    return NULL;
+}
+
+/* Writes `name` into `out` with control characters, '%' and every byte of `special` percent-encoded; bytes above 0x7f
+ * too when `ascii` is set. What does not fit into `size` - 1 bytes is cut and ends in '~' and the 16 hex digits of the
+ * FNV-1a hash of the whole name, so that distinct long names stay distinct: keep the full name in the value. `size` is
+ * at least 64. */
+static inline void dlock_encode_name(char *out, size_t size, const char *name, const char *special, bool ascii) {
+    static const char hex[] = "0123456789ABCDEF";
+    uint64_t hash = UINT64_C(14695981039346656037);
+    size_t used = 0, cut = 0;
+    bool whole = true;
+    for (const unsigned char *p = (const unsigned char *)name; *p; p++) {
+        bool plain = *p >= 0x20 && *p != 0x7f && *p != '%' && (*p < 0x80 || !ascii) && !strchr(special, *p);
+        size_t need = plain ? 1 : 3;
+        hash = (hash ^ *p) * UINT64_C(1099511628211);
+        if (!whole || used + need >= size) {
+            whole = false;
+            continue;
+        }
+        if (plain) {
+            out[used] = (char)*p;
+        } else {
+            out[used] = '%';
+            out[used + 1] = hex[*p >> 4];
+            out[used + 2] = hex[*p & 15];
+        }
+        used += need;
+        if (used + 18 <= size) cut = used;
+    }
+    if (!whole) {
+        out[cut] = '~';
+        for (int i = 0; i < 16; i++) out[cut + 1 + (size_t)i] = hex[(hash >> (60 - 4 * i)) & 15];
+        used = cut + 17;
+    }
+    out[used] = '\0';
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
