@@ -1,0 +1,63 @@
+/* Actors: child processes with a client and one lock handle each, which do what the case tells them and report. They
+ * let a case be written as a script: who asks, who waits, who is stopped, who may have the lock by then. Start them
+ * before the case opens a client of its own. */
+#ifndef CONFORMANCE_ACTOR_H
+#define CONFORMANCE_ACTOR_H
+
+#include "suite.h"
+
+enum actor_verb {
+    ACTOR_ACQUIRE,         /* dlock_acquire(argument) */
+    ACTOR_ACQUIRE_AND_DIE, /* the same; SIGKILLs itself as soon as it is granted */
+    ACTOR_RELEASE,
+    ACTOR_CANCEL_LATER, /* acquires, while another thread calls dlock_cancel after `argument` ms */
+    ACTOR_LOOK,         /* only reports */
+    ACTOR_WATCH,        /* reports when dlock_held turned false, or after `argument` ms */
+    ACTOR_HOLD,         /* acquires, holds for `argument` ms, releases; the code is the first that is not 0 */
+    ACTOR_END           /* frees, closes and exits */
+};
+
+/* What an actor says after each order. */
+struct actor_report {
+    int code;
+    char message[160]; /* of the error, if any */
+    bool held;
+    int64_t remaining_ms;
+    uint64_t fence;
+    int64_t at_us;        /* when the call returned */
+    int64_t last_held_us; /* WATCH: a moment at which the lock was held for certain */
+    int lost;             /* calls of on_lost so far */
+    int64_t lost_at_us;   /* when the first of them came */
+};
+
+struct actor {
+    pid_t pid;
+    int orders;  /* to it */
+    int reports; /* from it */
+};
+
+/* Starts an actor for the lock `name`; `options` may be NULL. */
+void actor_start(struct actor *actor, const char *name, const struct dlock_options *options);
+
+/* Gives an order and returns at once. */
+void actor_begin(struct actor *actor, enum actor_verb verb, int64_t argument);
+
+/* Waits up to `ms` for the report on the order given; false: none yet. */
+bool actor_poll(struct actor *actor, int64_t ms, struct actor_report *report);
+
+/* Waits for the report; fails the case when the code is not `wanted`, or after PATIENCE_MS. */
+#define ACTOR_FINISH(wanted, actor) actor_finish(__FILE__, __LINE__, wanted, actor)
+struct actor_report actor_finish(const char *file, int line, int wanted, struct actor *actor);
+
+/* Order and report in one. */
+#define ACTOR_DO(wanted, actor, verb, argument) \
+    (actor_begin(actor, verb, argument), actor_finish(__FILE__, __LINE__, wanted, actor))
+
+/* Returns when `n` waiters are queued for `name`; where the server does not say, after a pause that is long enough for
+ * one of them to have come. `watcher` inspects. */
+void await_waiters(dlock_client *watcher, const char *name, uint32_t n);
+
+/* Orders it to end and fails unless it does so cleanly. */
+void actor_end(struct actor *actor);
+
+#endif

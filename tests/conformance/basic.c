@@ -1,0 +1,176 @@
+/* Taking a lock and giving it back; trying, waiting for a while, waiting for ever. */
+#include "actor.h"
+
+#include <string.h>
+
+static void expect_held(dlock_lock *lock, int64_t lease_ms) {
+    EXPECT(dlock_held(lock));
+    EXPECT(dlock_fence(lock) > 0);
+    int64_t remaining = dlock_remaining_ms(lock);
+    EXPECT(remaining > 0);
+    if (remaining != DLOCK_FOREVER) EXPECT_BETWEEN(1, lease_ms, remaining);
+}
+
+static void expect_not_held(dlock_lock *lock) {
+    char token[DLOCK_TOKEN_MAX + 1] = "untouched";
+    EXPECT(!dlock_held(lock));
+    EXPECT(dlock_remaining_ms(lock) == 0);
+    EXPECT(dlock_fence(lock) == 0);
+    EXPECT_CODE(DLOCK_EOWNER, dlock_token(lock, token, sizeof token, ERR));
+    EXPECT(strcmp(token, "untouched") == 0);
+}
+
+void case_acquire_release(void) {
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@-";
+    dlock_client *client = open_client();
+    struct dlock_options options = options_with(LONG_LEASE_MS, 0);
+    dlock_lock *lock = new_lock(client, suite.name, &options);
+    expect_not_held(lock);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    expect_held(lock, LONG_LEASE_MS);
+    char token[DLOCK_TOKEN_MAX + 1];
+    EXPECT_CODE(0, dlock_token(lock, token, sizeof token, ERR));
+    EXPECT(token[0] != '\0' && token[strspn(token, allowed)] == '\0');
+    EXPECT_CODE(DLOCK_EINVAL, dlock_token(lock, token, 4, ERR));
+    EXPECT_TAKEN(suite.name);
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    expect_not_held(lock);
+    EXPECT_FREE(suite.name);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+void case_handle_is_reusable(void) {
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    uint64_t fence = 0;
+    for (int i = 0; i < 50; i++) {
+        EXPECT_CODE(0, dlock_acquire(lock, i % 2 ? 0 : PATIENCE_MS, ERR));
+        EXPECT(dlock_fence(lock) > fence);
+        fence = dlock_fence(lock);
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+    }
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+void case_try_is_busy(void) {
+    dlock_client *holder = open_client(), *other = open_client();
+    dlock_lock *held = new_lock(holder, suite.name, NULL), *wanted = new_lock(other, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
+    int64_t begun = now_ms();
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(wanted, 0, ERR));
+    EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
+    expect_not_held(wanted);
+    EXPECT(dlock_held(held));
+    EXPECT_CODE(0, dlock_release(held, ERR));
+    /* The try has left nothing behind: no queue entry that would now get the lock. */
+    EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
+    EXPECT_CODE(0, dlock_release(held, ERR));
+    EXPECT_CODE(0, dlock_acquire(wanted, 0, ERR));
+    dlock_free(held);
+    dlock_free(wanted);
+    dlock_close(holder);
+    dlock_close(other);
+}
+
+void case_timed_acquire_times_out(void) {
+    dlock_client *holder = open_client(), *other = open_client();
+    dlock_lock *held = new_lock(holder, suite.name, NULL), *wanted = new_lock(other, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
+    const int64_t timeouts[] = {1, 50, 400, 1500};
+    for (size_t i = 0; i < sizeof timeouts / sizeof timeouts[0]; i++) {
+        int64_t begun = now_ms();
+        EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(wanted, timeouts[i], ERR));
+        EXPECT_BETWEEN(timeouts[i] - 1, timeouts[i] + SLACK_MS, now_ms() - begun);
+        expect_not_held(wanted);
+    }
+    EXPECT_CODE(0, dlock_release(held, ERR));
+    EXPECT_FREE(suite.name);
+    dlock_free(held);
+    dlock_free(wanted);
+    dlock_close(holder);
+    dlock_close(other);
+}
+
+/* One actor holds for a while; a second that waits with `timeout_ms` gets the lock soon after the release. */
+static void granted_after_release(int64_t timeout_ms) {
+    struct dlock_options options = options_with(LONG_LEASE_MS, 0);
+    struct actor holder, waiter;
+    actor_start(&holder, suite.name, &options);
+    actor_start(&waiter, suite.name, &options);
+    struct actor_report first = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, 0), early;
+    actor_begin(&waiter, ACTOR_ACQUIRE, timeout_ms);
+    EXPECT(!actor_poll(&waiter, 400, &early));
+    struct actor_report released = ACTOR_DO(0, &holder, ACTOR_RELEASE, 0);
+    struct actor_report second = ACTOR_FINISH(0, &waiter);
+    EXPECT(second.held && second.remaining_ms > 0);
+    EXPECT(second.fence > first.fence);
+    EXPECT_BETWEEN(-SLACK_MS, SLACK_MS, (second.at_us - released.at_us) / 1000);
+    ACTOR_DO(0, &waiter, ACTOR_RELEASE, 0);
+    actor_end(&holder);
+    actor_end(&waiter);
+}
+
+void case_timed_acquire_is_granted(void) {
+    granted_after_release(PATIENCE_MS);
+}
+
+void case_blocking_acquire_is_granted(void) {
+    granted_after_release(-1);
+    granted_after_release(DLOCK_FOREVER);
+}
+
+void case_double_release(void) {
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
+    /* The second release of one client must not free what another has got by then. */
+    dlock_client *other = open_client();
+    dlock_lock *next = new_lock(other, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(next, 0, ERR));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
+    EXPECT_TAKEN(suite.name);
+    EXPECT_CODE(0, dlock_release(next, ERR));
+    dlock_free(next);
+    dlock_free(lock);
+    dlock_close(other);
+    dlock_close(client);
+}
+
+void case_release_without_acquire(void) {
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, NULL));
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+/* Outputs are untouched on failure, errors may be NULL, destructors take NULL. */
+void case_errors_and_outputs(void) {
+    dlock_client *client = open_client(), *untouched_client = client;
+    EXPECT(dlock_open("", NULL, &untouched_client, NULL) != 0);
+    EXPECT(untouched_client == client);
+    dlock_lock *lock = new_lock(client, suite.name, NULL), *untouched_lock = lock;
+    EXPECT_CODE(DLOCK_EINVAL, dlock_new(client, "", NULL, &untouched_lock, NULL));
+    EXPECT(untouched_lock == lock);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, NULL));
+    dlock_client *other = open_client();
+    dlock_lock *wanted = new_lock(other, suite.name, NULL);
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(wanted, 0, NULL));
+    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(wanted, 20, NULL));
+    EXPECT_CODE(0, dlock_release(lock, NULL));
+    dlock_free(wanted);
+    dlock_close(other);
+    const struct dlock_backend_info *info = dlock_client_backend(client);
+    EXPECT(info && strcmp(info->name, suite.backend) == 0 && info->schemes && info->schemes[0] && !info->error);
+    dlock_free(lock);
+    dlock_close(client);
+    dlock_free(NULL);
+    dlock_close(NULL);
+}

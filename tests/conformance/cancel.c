@@ -1,0 +1,114 @@
+/* dlock_cancel. */
+#include "actor.h"
+
+#include <pthread.h>
+
+struct wait {
+    dlock_lock *lock;
+    int code;
+};
+
+static void *wait_for_ever(void *arg) {
+    struct wait *wait = arg;
+    wait->code = dlock_acquire(wait->lock, DLOCK_FOREVER, NULL);
+    if (wait->code == 0) EXPECT_CODE(0, dlock_release(wait->lock, ERR));
+    return NULL;
+}
+
+void case_cancel_ends_waits(void) {
+    enum { N = 3 };
+    dlock_client *holder = open_client(), *client = open_client();
+    dlock_lock *held = new_lock(holder, suite.name, NULL), *lock = new_lock(client, suite.name, NULL);
+    dlock_lock *other = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
+    pthread_t threads[N + 1];
+    struct wait waits[N + 1];
+    for (int i = 0; i <= N; i++) {
+        waits[i] = (struct wait){i < N ? lock : other, 0};
+        if (pthread_create(&threads[i], NULL, wait_for_ever, &waits[i]) != 0) FAIL("no thread");
+    }
+    sleep_ms(300);
+    int64_t begun = now_ms();
+    EXPECT_CODE(0, dlock_cancel(lock));
+    for (int i = 0; i < N; i++) {
+        pthread_join(threads[i], NULL);
+        EXPECT_CODE(DLOCK_ECANCELED, waits[i].code);
+    }
+    EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
+    /* The wait on the other handle goes on, and gets its turn. */
+    EXPECT(dlock_held(held));
+    EXPECT_CODE(0, dlock_release(held, ERR));
+    pthread_join(threads[N], NULL);
+    EXPECT_CODE(0, waits[N].code);
+    dlock_free(lock);
+    dlock_free(other);
+    dlock_free(held);
+    dlock_close(client);
+    dlock_close(holder);
+}
+
+void case_cancel_is_not_remembered(void) {
+    dlock_client *holder = open_client(), *client = open_client();
+    dlock_lock *held = new_lock(holder, suite.name, NULL), *lock = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_cancel(lock));
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(0, dlock_cancel(lock)); /* what is held stays so */
+    EXPECT(dlock_held(lock));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
+    EXPECT_CODE(0, dlock_cancel(lock));
+    int64_t begun = now_ms();
+    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(lock, 200, ERR));
+    EXPECT_BETWEEN(199, 200 + SLACK_MS, now_ms() - begun);
+    EXPECT_CODE(0, dlock_release(held, ERR));
+    dlock_free(lock);
+    dlock_free(held);
+    dlock_close(client);
+    dlock_close(holder);
+}
+
+void case_cancel_leaves_no_entry(void) {
+    struct dlock_options options = options_with(LONG_LEASE_MS, 0);
+    struct actor waiter;
+    actor_start(&waiter, suite.name, &options);
+    dlock_client *client = open_client(), *third = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *next = new_lock(third, suite.name, &options);
+    for (int i = 0; i < 3; i++) {
+        EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+        actor_begin(&waiter, ACTOR_CANCEL_LATER, 300);
+        EXPECT(!ACTOR_FINISH(DLOCK_ECANCELED, &waiter).held);
+        await_waiters(client, suite.name, 0);
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+        EXPECT_CODE(0, dlock_acquire(next, 0, ERR));
+        EXPECT_CODE(0, dlock_release(next, ERR));
+    }
+    ACTOR_DO(0, &waiter, ACTOR_ACQUIRE, 0);
+    dlock_free(lock);
+    dlock_free(next);
+    dlock_close(client);
+    dlock_close(third);
+    actor_end(&waiter);
+}
+
+/* Cancel and release meet: whoever wins, nobody is left with the lock unawares. */
+void case_cancel_races_with_the_grant(void) {
+    dlock_client *holder = open_client(), *client = open_client();
+    struct dlock_options options = options_with(LONG_LEASE_MS, 0);
+    dlock_lock *held = new_lock(holder, suite.name, &options), *lock = new_lock(client, suite.name, &options);
+    for (int i = 0; i < 40; i++) {
+        EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
+        struct wait wait = {lock, 0};
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, wait_for_ever, &wait) != 0) FAIL("no thread");
+        sleep_ms(2 + i % 5);
+        EXPECT_CODE(0, dlock_release(held, ERR));
+        EXPECT_CODE(0, dlock_cancel(lock));
+        pthread_join(thread, NULL);
+        if (wait.code != 0) EXPECT_CODE(DLOCK_ECANCELED, wait.code);
+    }
+    EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
+    dlock_free(lock);
+    dlock_free(held);
+    dlock_close(client);
+    dlock_close(holder);
+}

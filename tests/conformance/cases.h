@@ -1,0 +1,115 @@
+/* Every case of the suite: CASE(name, capabilities it needs). CMake reads the names from these lines, so one line is
+ * one case; its function is `case_<name>`, in the file that the heading names. No include guard: a list to expand. */
+
+/* basic.c */
+CASE(acquire_release, 0)
+CASE(handle_is_reusable, 0)
+CASE(try_is_busy, 0)
+CASE(timed_acquire_times_out, 0)
+CASE(timed_acquire_is_granted, 0)
+CASE(blocking_acquire_is_granted, 0)
+CASE(double_release, 0)
+CASE(release_without_acquire, 0)
+CASE(errors_and_outputs, 0)
+
+/* owner.c */
+CASE(reentry_counts, 0)
+CASE(reentry_across_handles, 0)
+CASE(no_reentry, 0)
+CASE(handle_owner_any_thread_releases, 0)
+CASE(handle_owner_second_acquire, 0)
+CASE(thread_owner_excludes_threads, 0)
+CASE(release_by_other_thread, 0)
+CASE(release_by_other_client, 0)
+
+/* lease.c */
+CASE(fixed_lease_ends, 0)
+CASE(fixed_lease_ends_before_next_grant, 0)
+CASE(lease_counts_from_the_grant, 0)
+CASE(stale_release_frees_nobody, 0)
+CASE(renewal_outlives_three_leases, 0)
+CASE(renewal_of_many_locks, 0)
+CASE(reuse_after_expiry, 0)
+
+/* loss.c */
+CASE(break_is_reported, DLOCK_CAP_BREAK)
+CASE(break_counts_down, DLOCK_CAP_BREAK)
+CASE(other_thread_after_loss, DLOCK_CAP_BREAK)
+CASE(holder_killed, 0)
+CASE(holder_stopped, 0)
+CASE(holder_stopped_release, 0)
+
+/* queue.c */
+CASE(fifo_processes, DLOCK_CAP_QUEUE)
+CASE(fifo_threads, DLOCK_CAP_QUEUE)
+CASE(nobody_barges, DLOCK_CAP_QUEUE)
+CASE(dead_waiters_are_skipped, 0)
+CASE(first_waiter_killed_when_granted, 0)
+CASE(stopped_waiter_reports_no_stale_grant, 0)
+CASE(timed_out_waiter_leaves_the_queue, 0)
+
+/* cancel.c */
+CASE(cancel_ends_waits, 0)
+CASE(cancel_is_not_remembered, 0)
+CASE(cancel_leaves_no_entry, 0)
+CASE(cancel_races_with_the_grant, 0)
+
+/* lifecycle.c */
+CASE(close_ends_waits, 0)
+CASE(close_releases, 0)
+CASE(free_releases, 0)
+CASE(free_gives_back_its_share, 0)
+CASE(free_ends_waits, 0)
+CASE(free_while_another_handle_waits, 0)
+CASE(free_and_close_in_any_order, 0)
+CASE(clients_leave_nothing_behind, 0)
+
+/* fork.c */
+CASE(fork_child_is_refused, 0)
+CASE(fork_parent_keeps_its_lock, 0)
+CASE(fork_child_frees_and_closes, 0)
+CASE(fork_while_a_thread_waits, 0)
+CASE(fork_child_opens_its_own, 0)
+CASE(fork_child_outlives_the_holder, 0)
+CASE(exec_child_outlives_the_holder, 0)
+
+/* names.c */
+CASE(names_of_every_kind, 0)
+CASE(names_stay_distinct, 0)
+CASE(names_of_200_bytes, 0)
+CASE(names_that_are_refused, 0)
+CASE(prefix_is_part_of_the_name, 0)
+
+/* options.c */
+CASE(options_refused, 0)
+CASE(options_of_other_sizes, 0)
+CASE(client_options_refused, 0)
+CASE(features_absent, 0)
+
+/* uris.c */
+CASE(uris_refused, 0)
+CASE(uri_unknown_key_is_named, 0)
+CASE(uri_secrets_stay_secret, 0)
+
+/* unreachable.c */
+CASE(closed_port, NEEDS_HOST)
+CASE(closed_port_lazy, NEEDS_HOST)
+CASE(silent_server, NEEDS_HOST)
+CASE(silent_server_lazy, NEEDS_HOST)
+CASE(unresolvable_host, NEEDS_HOST)
+
+/* admin.c */
+CASE(inspect_shows_the_holder, DLOCK_CAP_INSPECT)
+CASE(inspect_counts_waiters, DLOCK_CAP_INSPECT | DLOCK_CAP_QUEUE)
+CASE(list_by_prefix, DLOCK_CAP_LIST)
+CASE(break_wakes_a_waiter, DLOCK_CAP_BREAK)
+CASE(break_of_a_free_lock, DLOCK_CAP_BREAK)
+
+/* contention.c */
+CASE(exclusion_among_processes_and_threads, 0)
+CASE(exclusion_among_clients_of_one_process, 0)
+CASE(exclusion_with_many_names, 0)
+CASE(exclusion_when_holders_die, 0)
+CASE(local_hand_over, 0)
+CASE(other_processes_get_their_turn, 0)
+CASE(fairness, DLOCK_CAP_QUEUE)

@@ -1,0 +1,259 @@
+/* Many at once: exclusion, growing fences, and turns. Everything that is checked lies in memory that all processes
+ * share and is only touched by the holder; it is atomic all the same, since a broken lock must show as a failed check.
+ */
+#include "suite.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+enum { MAX_WORKERS = 256, NAMES = 8, RUN_MS = 1500 };
+
+/* What one lock protects. */
+struct protected {
+    atomic_int owner; /* the worker inside, from 1; 0: none */
+    _Atomic int64_t counter;
+    _Atomic uint64_t fence; /* of the last grant */
+};
+
+struct arena {
+    struct protected guarded[NAMES];
+    atomic_int doomed[MAX_WORKERS + 1]; /* workers that are being killed, and may be found inside */
+    _Atomic int64_t rounds[MAX_WORKERS + 1];
+    _Atomic int64_t until_ms; /* workers stop then */
+};
+static struct arena *arena;
+
+/* The critical section: fails the case if somebody else is inside or the fence does not grow. */
+static void enter(struct protected *place, int worker, uint64_t fence) {
+    int before = atomic_exchange(&place->owner, worker);
+    if (before != 0 && !atomic_load(&arena->doomed[before])) FAIL("%d enters while %d is inside", worker, before);
+    uint64_t last = atomic_exchange(&place->fence, fence);
+    if (fence <= last) FAIL("fence %llx follows %llx", (unsigned long long)fence, (unsigned long long)last);
+    int64_t counter = atomic_load(&place->counter);
+    sched_yield();
+    atomic_store(&place->counter, counter + 1);
+    atomic_fetch_add(&arena->rounds[worker], 1);
+}
+
+static void leave(struct protected *place, int worker) {
+    int inside = atomic_exchange(&place->owner, 0);
+    if (inside != worker) FAIL("%d leaves but %d is inside", worker, inside);
+}
+
+struct worker {
+    int number; /* from 1 */
+    dlock_client *client;
+    const struct dlock_options *options;
+    int names;       /* how many locks it uses, in turn */
+    int64_t hold_ms; /* inside */
+};
+
+static bool time_is_up(void) {
+    return now_ms() >= atomic_load(&arena->until_ms);
+}
+
+static void work(const struct worker *worker) {
+    dlock_lock *locks[NAMES];
+    for (int i = 0; i < worker->names; i++) {
+        char name[DLOCK_NAME_MAX + 1], tag[16];
+        snprintf(tag, sizeof tag, "%d", i);
+        tagged_name(name, tag);
+        locks[i] = new_lock(worker->client, name, worker->options);
+    }
+    for (unsigned turn = (unsigned)worker->number; !time_is_up(); turn = turn * 5 + 3) {
+        int at = (int)(turn / 7 % (unsigned)worker->names);
+        EXPECT_CODE(0, dlock_acquire(locks[at], PATIENCE_MS, ERR));
+        enter(&arena->guarded[at], worker->number, dlock_fence(locks[at]));
+        if (worker->hold_ms > 0) sleep_ms(worker->hold_ms);
+        leave(&arena->guarded[at], worker->number);
+        EXPECT_CODE(0, dlock_release(locks[at], ERR));
+    }
+    for (int i = 0; i < worker->names; i++) dlock_free(locks[i]);
+}
+
+static void *worker_thread(void *arg) {
+    work(arg);
+    return NULL;
+}
+
+/* A process with one client and several worker threads. */
+struct crew {
+    struct worker first; /* the others' numbers follow */
+    int threads;
+};
+
+enum { MAX_THREADS = 8 };
+
+static void run_threads(const struct crew *crew) {
+    pthread_t threads[MAX_THREADS];
+    struct worker workers[MAX_THREADS];
+    for (int i = 0; i < crew->threads; i++) {
+        workers[i] = crew->first;
+        workers[i].number += i;
+        if (pthread_create(&threads[i], NULL, worker_thread, &workers[i]) != 0) FAIL("no thread");
+    }
+    for (int i = 0; i < crew->threads; i++) pthread_join(threads[i], NULL);
+}
+
+static void crew_process(void *arg) {
+    struct crew *crew = arg;
+    crew->first.client = open_client();
+    run_threads(crew);
+    dlock_close(crew->first.client);
+}
+
+static void open_arena(int64_t run_ms) {
+    arena = shared_memory(sizeof *arena);
+    atomic_store(&arena->until_ms, now_ms() + run_ms);
+}
+
+/* No update was lost: every round of every worker is in a counter. */
+static int64_t expect_every_round_counted(void) {
+    int64_t rounds = 0, counted = 0;
+    for (int i = 0; i <= MAX_WORKERS; i++) rounds += atomic_load(&arena->rounds[i]);
+    for (int i = 0; i < NAMES; i++) counted += atomic_load(&arena->guarded[i].counter);
+    EXPECT_BETWEEN(rounds, rounds, counted);
+    EXPECT(rounds > 0);
+    return rounds;
+}
+
+static void run_crews(int processes, const struct crew *crew) {
+    pid_t pids[MAX_THREADS];
+    for (int i = 0; i < processes; i++) {
+        struct crew mine = *crew;
+        mine.first.number = 1 + i * crew->threads;
+        pids[i] = start_process(crew_process, &mine);
+    }
+    for (int i = 0; i < processes; i++) join_process(pids[i]);
+    printf("# %lld rounds by %d processes of %d threads\n", (long long)expect_every_round_counted(), processes,
+           crew->threads);
+}
+
+void case_exclusion_among_processes_and_threads(void) {
+    struct crew crew = {{1, NULL, NULL, 1, 0}, 3};
+    open_arena(RUN_MS);
+    run_crews(4, &crew);
+}
+
+void case_exclusion_with_many_names(void) {
+    struct crew crew = {{1, NULL, NULL, NAMES, 0}, 4};
+    open_arena(RUN_MS);
+    run_crews(3, &crew);
+}
+
+void case_local_hand_over(void) {
+    struct crew crew = {{1, NULL, NULL, 1, 0}, 6};
+    open_arena(RUN_MS);
+    run_crews(1, &crew);
+}
+
+void case_exclusion_among_clients_of_one_process(void) {
+    enum { CLIENTS = 6 };
+    open_arena(RUN_MS);
+    pthread_t threads[CLIENTS];
+    struct worker workers[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++) {
+        workers[i] = (struct worker){i + 1, open_client(), NULL, 1, 0};
+        if (pthread_create(&threads[i], NULL, worker_thread, &workers[i]) != 0) FAIL("no thread");
+    }
+    for (int i = 0; i < CLIENTS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < CLIENTS; i++) dlock_close(workers[i].client);
+    expect_every_round_counted();
+}
+
+/* Workers are killed all the time, most of them inside or waiting; new ones take their places. */
+void case_exclusion_when_holders_die(void) {
+    enum { PLACES = 4, KILLS = 10 };
+    static const struct dlock_options short_lease = {
+        sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, 0, LEASE_MS / 2, NULL, NULL};
+    open_arena(3600000);
+    struct crew crews[PLACES];
+    pid_t pids[PLACES];
+    for (int i = 0; i < PLACES; i++) {
+        crews[i] = (struct crew){{i + 1, NULL, &short_lease, 1, 5}, 1};
+        pids[i] = start_process(crew_process, &crews[i]);
+    }
+    for (int i = 0; i < KILLS; i++) {
+        int at = i % PLACES, number = crews[at].first.number;
+        sleep_ms(200 + i * 7 % 50);
+        atomic_store(&arena->doomed[number], 1);
+        kill_process(pids[at]);
+        crews[at].first.number = PLACES + i + 1;
+        pids[at] = start_process(crew_process, &crews[at]);
+    }
+    int64_t before = atomic_load(&arena->guarded[0].counter);
+    sleep_ms(LEASE_MS);
+    atomic_store(&arena->until_ms, 0);
+    for (int i = 0; i < PLACES; i++) join_process(pids[i]);
+    if (atomic_load(&arena->guarded[0].counter) <= before) FAIL("nobody got the lock after the last kill");
+}
+
+/* How often `lock` is granted to others between asking and getting it; the worst of `turns`. */
+static int64_t longest_wait_in_grants(dlock_lock *lock, int turns, int number) {
+    int64_t worst = 0;
+    for (int i = 0; i < turns; i++) {
+        int64_t before = atomic_load(&arena->guarded[0].counter), begun = now_ms();
+        EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+        EXPECT_BETWEEN(0, LEASE_MS * 5, now_ms() - begun);
+        int64_t passed = atomic_load(&arena->guarded[0].counter) - before;
+        if (passed > worst) worst = passed;
+        enter(&arena->guarded[0], number, dlock_fence(lock));
+        leave(&arena->guarded[0], number);
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+        sleep_ms(10);
+    }
+    return worst;
+}
+
+/* A process whose threads hand over among themselves; another gets its turn within `bound` of its grants where there is
+ * a queue, and soon in any case. */
+static void expect_turns(int64_t hold_ms, int64_t lease_ms, int turns, int64_t bound) {
+    struct dlock_options options = options_with(lease_ms, 0);
+    struct crew crew = {{2, NULL, &options, 1, hold_ms}, 4};
+    open_arena(3600000);
+    pid_t pid = start_process(crew_process, &crew);
+    dlock_client *client = open_client();
+    char name[DLOCK_NAME_MAX + 1];
+    tagged_name(name, "0");
+    dlock_lock *lock = new_lock(client, name, &options);
+    while (atomic_load(&arena->guarded[0].counter) < 3) sleep_ms(1);
+    int64_t worst = longest_wait_in_grants(lock, turns, 1);
+    atomic_store(&arena->until_ms, 0);
+    dlock_free(lock);
+    dlock_close(client);
+    join_process(pid);
+    expect_every_round_counted();
+    printf("# at most %lld grants between asking and getting\n", (long long)worst);
+    if (suite.caps & DLOCK_CAP_QUEUE) EXPECT_BETWEEN(0, bound, worst);
+}
+
+/* At most 32 hand-overs in a row, and one lease in all. The bounds allow for those that pass until the queue knows us.
+ */
+void case_other_processes_get_their_turn(void) {
+    expect_turns(1, LONG_LEASE_MS, 10, 3 * 32);
+    expect_turns(100, LEASE_MS / 2, 3, 2 * 6 + 2);
+}
+
+void case_fairness(void) {
+    enum { PROCESSES = 4, FAIR_RUN_MS = 3000 };
+    struct crew crew = {{1, NULL, NULL, 1, 0}, 1};
+    open_arena(FAIR_RUN_MS);
+    pid_t pids[PROCESSES];
+    for (int i = 0; i < PROCESSES; i++) {
+        crew.first.number = i + 1;
+        pids[i] = start_process(crew_process, &crew);
+    }
+    for (int i = 0; i < PROCESSES; i++) join_process(pids[i]);
+    int64_t least = INT64_MAX, most = 0;
+    for (int i = 1; i <= PROCESSES; i++) {
+        int64_t rounds = atomic_load(&arena->rounds[i]);
+        if (rounds < least) least = rounds;
+        if (rounds > most) most = rounds;
+    }
+    printf("# %d processes, %d ms: the busiest had %lld turns, the idlest %lld (x %.2f)\n", PROCESSES, FAIR_RUN_MS,
+           (long long)most, (long long)least, (double)most / (double)(least ? least : 1));
+    expect_every_round_counted();
+    EXPECT(most * 10 <= least * 12);
+}

@@ -1,0 +1,211 @@
+/* fork() and exec(): handles do not work in a child, and nothing that a child does or is disturbs its parent. */
+#include "actor.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Runs check(client, lock) in a child that leaves by _exit, so that only what the check calls is tested. */
+static void in_child(void (*check)(dlock_client *, dlock_lock *), dlock_client *client, dlock_lock *lock) {
+    pid_t pid = fork();
+    EXPECT(pid >= 0);
+    if (pid == 0) {
+        check(client, lock);
+        _exit(0);
+    }
+    join_process(pid);
+}
+
+static int count_holder(const struct dlock_info *info, void *arg) {
+    (void)info;
+    ++*(int *)arg;
+    return 0;
+}
+
+static void expect_refusals(dlock_client *client, dlock_lock *lock) {
+    char text[512] = "";
+    int holders = 0;
+    dlock_lock *made = lock;
+    EXPECT_CODE(DLOCK_EFORKED, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_acquire(lock, DLOCK_FOREVER, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_release(lock, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_cancel(lock));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_token(lock, text, sizeof text, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_new(client, suite.name, NULL, &made, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_inspect(client, suite.name, count_holder, &holders, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_list(client, "", count_holder, &holders, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_break(client, suite.name, ERR));
+    EXPECT(made == lock && holders == 0 && text[0] == '\0');
+    EXPECT(!dlock_held(lock));
+    EXPECT(dlock_remaining_ms(lock) == 0);
+    EXPECT(dlock_fence(lock) == 0);
+}
+
+void case_fork_child_is_refused(void) {
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    in_child(expect_refusals, client, lock);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    in_child(expect_refusals, client, lock);
+    EXPECT(dlock_held(lock));
+    EXPECT_TAKEN(suite.name);
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_FREE(suite.name);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+static void do_nothing(dlock_client *client, dlock_lock *lock) {
+    (void)client, (void)lock;
+}
+
+void case_fork_parent_keeps_its_lock(void) {
+    dlock_client *client = open_client();
+    struct dlock_options options = options_with(LEASE_MS, 0);
+    dlock_lock *lock = new_lock(client, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    for (int64_t until = now_ms() + LEASE_MS * 2; now_ms() < until;) {
+        in_child(do_nothing, client, lock);
+        EXPECT(dlock_held(lock));
+        EXPECT_TAKEN(suite.name);
+        sleep_ms(100);
+    }
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+static void free_and_close(dlock_client *client, dlock_lock *lock) {
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+static void close_and_free(dlock_client *client, dlock_lock *lock) {
+    dlock_close(client);
+    dlock_free(lock);
+}
+
+void case_fork_child_frees_and_closes(void) {
+    dlock_client *client = open_client();
+    struct dlock_options options = options_with(LEASE_MS, 0);
+    dlock_lock *lock = new_lock(client, suite.name, &options);
+    for (int held = 0; held < 2; held++) {
+        if (held) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+        int64_t begun = now_ms();
+        in_child(free_and_close, client, lock);
+        in_child(close_and_free, client, lock);
+        EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
+    }
+    sleep_ms(LEASE_MS * 3 / 2);
+    EXPECT(dlock_held(lock));
+    EXPECT_TAKEN(suite.name);
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+static void *acquire_and_release(void *arg) {
+    EXPECT_CODE(0, dlock_acquire(arg, PATIENCE_MS, ERR));
+    EXPECT_CODE(0, dlock_release(arg, ERR));
+    return NULL;
+}
+
+void case_fork_while_a_thread_waits(void) {
+    dlock_client *holder = open_client(), *client = open_client();
+    dlock_lock *held = new_lock(holder, suite.name, NULL), *lock = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, acquire_and_release, lock) != 0) FAIL("no thread");
+    sleep_ms(300);
+    in_child(expect_refusals, client, lock);
+    in_child(free_and_close, client, lock);
+    EXPECT(dlock_held(held));
+    EXPECT_CODE(0, dlock_release(held, ERR));
+    pthread_join(thread, NULL);
+    EXPECT_FREE(suite.name);
+    dlock_free(lock);
+    dlock_free(held);
+    dlock_close(client);
+    dlock_close(holder);
+}
+
+static void open_own(dlock_client *parents_client, dlock_lock *parents_lock) {
+    (void)parents_client;
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_release(parents_lock, ERR));
+    char name[DLOCK_NAME_MAX + 1];
+    tagged_name(name, "child");
+    dlock_lock *own = new_lock(client, name, NULL);
+    EXPECT_CODE(0, dlock_acquire(own, 0, ERR));
+    EXPECT_CODE(0, dlock_release(own, ERR));
+    dlock_free(own);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+void case_fork_child_opens_its_own(void) {
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    in_child(open_own, client, lock);
+    EXPECT(dlock_held(lock));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+/* A holder with a child that goes on after it. */
+struct family {
+    sem_t ready;
+    bool exec;
+};
+
+static void live_on(bool exec) {
+    if (exec) execlp("sleep", "sleep", "60", (char *)NULL);
+    sleep_ms(60000);
+    _exit(0);
+}
+
+static void hold_with_child(void *arg) {
+    struct family *family = arg;
+    dlock_client *client = open_client();
+    struct dlock_options options = options_with(LEASE_MS, 0);
+    dlock_lock *lock = new_lock(client, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    pid_t pid = fork();
+    EXPECT(pid >= 0);
+    if (pid == 0) live_on(family->exec);
+    sleep_ms(300);
+    sem_post(&family->ready);
+    sleep_ms(60000);
+}
+
+/* The lock ends with its holder, whatever a child has inherited. */
+static void child_outlives_the_holder(bool exec) {
+    struct family *family = shared_memory(sizeof *family);
+    signal_init(&family->ready);
+    family->exec = exec;
+    pid_t holder = start_process(hold_with_child, family);
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    signal_wait(&family->ready);
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR));
+    kill_process(holder);
+    EXPECT_CODE(0, dlock_acquire(lock, LEASE_MS + SLACK_MS, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+void case_fork_child_outlives_the_holder(void) {
+    child_outlives_the_holder(false);
+}
+
+void case_exec_child_outlives_the_holder(void) {
+    child_outlives_the_holder(true);
+}

@@ -1,0 +1,149 @@
+/* Leases: fixed ones end, others are renewed, and what comes too late frees nobody. */
+#include "actor.h"
+
+#include <stdio.h>
+
+static const struct dlock_options fixed = {
+    sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, DLOCK_FIXED_LEASE, LEASE_MS, NULL, NULL};
+static const struct dlock_options renewed = {
+    sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, 0, LEASE_MS, NULL, NULL};
+
+void case_fixed_lease_ends(void) {
+    struct actor holder;
+    actor_start(&holder, suite.name, &fixed);
+    int64_t begun = now_ms();
+    struct actor_report report = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, 0);
+    EXPECT(report.held && report.lost == 0);
+    EXPECT_TAKEN(suite.name);
+    report = ACTOR_DO(0, &holder, ACTOR_WATCH, PATIENCE_MS);
+    EXPECT(!report.held && report.remaining_ms == 0 && report.fence > 0);
+    EXPECT_BETWEEN(LEASE_MS / 2, LEASE_MS + SLACK_MS, now_ms() - begun);
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, LEASE_MS + SLACK_MS, ERR));
+    sleep_ms(200);
+    EXPECT(ACTOR_DO(0, &holder, ACTOR_LOOK, 0).lost == 1);
+    EXPECT(ACTOR_DO(DLOCK_ELOST, &holder, ACTOR_RELEASE, 0).lost == 1);
+    ACTOR_DO(DLOCK_EOWNER, &holder, ACTOR_RELEASE, 0);
+    EXPECT(dlock_held(lock));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+    actor_end(&holder);
+}
+
+/* The holder's own clock ends its grant before the server gives the lock to a waiter; on_lost has come by then, give or
+ * take the time that a busy machine needs to run it. */
+void case_fixed_lease_ends_before_next_grant(void) {
+    struct actor holder, waiter;
+    actor_start(&holder, suite.name, &fixed);
+    actor_start(&waiter, suite.name, NULL);
+    for (int round = 1; round <= 3; round++) {
+        uint64_t fence = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, 0).fence;
+        actor_begin(&waiter, ACTOR_ACQUIRE, PATIENCE_MS);
+        struct actor_report watched = ACTOR_DO(0, &holder, ACTOR_WATCH, PATIENCE_MS);
+        struct actor_report granted = ACTOR_FINISH(0, &waiter);
+        EXPECT(granted.held && granted.fence > fence);
+        EXPECT(watched.last_held_us < granted.at_us);
+        ACTOR_DO(DLOCK_ELOST, &holder, ACTOR_RELEASE, 0);
+        struct actor_report after = ACTOR_DO(0, &holder, ACTOR_LOOK, 0);
+        EXPECT(after.lost == round);
+        if (round == 1) EXPECT_BETWEEN(0, granted.at_us / 1000 + 500, after.lost_at_us / 1000);
+        ACTOR_DO(0, &waiter, ACTOR_RELEASE, 0);
+    }
+    actor_end(&holder);
+    actor_end(&waiter);
+}
+
+/* A waiter that waited longer than its own lease starts with a whole one. */
+void case_lease_counts_from_the_grant(void) {
+    struct actor holder, waiter;
+    actor_start(&holder, suite.name, NULL);
+    actor_start(&waiter, suite.name, &fixed);
+    ACTOR_DO(0, &holder, ACTOR_ACQUIRE, 0);
+    actor_begin(&waiter, ACTOR_ACQUIRE, PATIENCE_MS);
+    struct actor_report report;
+    EXPECT(!actor_poll(&waiter, LEASE_MS * 3 / 2, &report));
+    ACTOR_DO(0, &holder, ACTOR_RELEASE, 0);
+    report = ACTOR_FINISH(0, &waiter);
+    EXPECT(report.held && report.remaining_ms > LEASE_MS / 3);
+    actor_end(&holder);
+    actor_end(&waiter);
+}
+
+void case_stale_release_frees_nobody(void) {
+    struct actor holder;
+    actor_start(&holder, suite.name, &fixed);
+    uint64_t fence = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, 0).fence;
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+    EXPECT(dlock_fence(lock) > fence);
+    ACTOR_DO(DLOCK_ELOST, &holder, ACTOR_RELEASE, 0);
+    EXPECT(dlock_held(lock));
+    EXPECT_TAKEN(suite.name);
+    ACTOR_DO(DLOCK_EBUSY, &holder, ACTOR_ACQUIRE, 0);
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+    actor_end(&holder);
+}
+
+void case_renewal_outlives_three_leases(void) {
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &renewed), *wanted = new_lock(other, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    uint64_t fence = dlock_fence(lock);
+    for (int64_t until = now_ms() + LEASE_MS * 7 / 2; now_ms() < until; sleep_ms(20)) {
+        EXPECT(dlock_held(lock));
+        EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(wanted, 0, ERR));
+    }
+    EXPECT(dlock_fence(lock) == fence);
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_CODE(0, dlock_acquire(wanted, SLACK_MS, ERR));
+    dlock_free(lock);
+    dlock_free(wanted);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+void case_renewal_of_many_locks(void) {
+    enum { N = 100 };
+    dlock_client *client = open_client();
+    static dlock_lock *locks[N];
+    for (int i = 0; i < N; i++) {
+        char name[DLOCK_NAME_MAX + 1], tag[16];
+        snprintf(tag, sizeof tag, "%d", i);
+        tagged_name(name, tag);
+        locks[i] = new_lock(client, name, &renewed);
+        EXPECT_CODE(0, dlock_acquire(locks[i], 0, ERR));
+    }
+    sleep_ms(LEASE_MS * 2);
+    for (int i = 0; i < N; i++) EXPECT(dlock_held(locks[i]));
+    char name[DLOCK_NAME_MAX + 1];
+    tagged_name(name, "50");
+    EXPECT_TAKEN(name);
+    for (int i = 0; i < N; i++) EXPECT_CODE(0, dlock_release(locks[i], ERR));
+    for (int i = 0; i < N; i++) dlock_free(locks[i]);
+    dlock_close(client);
+}
+
+void case_reuse_after_expiry(void) {
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &fixed);
+    uint64_t fence = 0;
+    for (int i = 0; i < 2; i++) {
+        EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+        EXPECT(dlock_fence(lock) > fence);
+        fence = dlock_fence(lock);
+        sleep_ms(LEASE_MS + 100);
+        EXPECT(!dlock_held(lock));
+        EXPECT_CODE(DLOCK_ELOST, dlock_release(lock, ERR));
+        EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+        EXPECT(dlock_held(lock) && dlock_fence(lock) > fence);
+        fence = dlock_fence(lock);
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+    }
+    dlock_free(lock);
+    dlock_close(client);
+}

@@ -1,0 +1,194 @@
+/* Ends: dlock_free and dlock_close, in every order and at every moment. */
+#include "actor.h"
+
+#include <dirent.h>
+#include <pthread.h>
+
+struct wait {
+    dlock_lock *lock;
+    int64_t timeout_ms;
+    int code;
+};
+
+static void *wait_here(void *arg) {
+    struct wait *wait = arg;
+    wait->code = dlock_acquire(wait->lock, wait->timeout_ms, NULL);
+    if (wait->code == 0) EXPECT_CODE(0, dlock_release(wait->lock, ERR));
+    return NULL;
+}
+
+static pthread_t start_wait(struct wait *wait) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, wait_here, wait) != 0) FAIL("no thread");
+    return thread;
+}
+
+void case_close_ends_waits(void) {
+    enum { N = 4 };
+    dlock_client *holder = open_client(), *client = open_client();
+    dlock_lock *held = new_lock(holder, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
+    pthread_t threads[N];
+    struct wait waits[N];
+    for (int i = 0; i < N; i++) {
+        waits[i] = (struct wait){new_lock(client, suite.name, NULL), i % 2 ? DLOCK_FOREVER : PATIENCE_MS, 0};
+        threads[i] = start_wait(&waits[i]);
+    }
+    sleep_ms(300);
+    int64_t begun = now_ms();
+    dlock_close(client);
+    for (int i = 0; i < N; i++) {
+        pthread_join(threads[i], NULL);
+        EXPECT_CODE(DLOCK_ECANCELED, waits[i].code);
+        EXPECT_CODE(DLOCK_ECANCELED, dlock_acquire(waits[i].lock, 0, ERR));
+        EXPECT_CODE(DLOCK_ECANCELED, dlock_release(waits[i].lock, ERR));
+        EXPECT(!dlock_held(waits[i].lock) && dlock_remaining_ms(waits[i].lock) == 0);
+        dlock_free(waits[i].lock);
+    }
+    EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
+    EXPECT_CODE(0, dlock_release(held, ERR));
+    EXPECT_FREE(suite.name);
+    dlock_free(held);
+    dlock_close(holder);
+}
+
+void case_close_releases(void) {
+    struct dlock_options options = options_with(LONG_LEASE_MS, 0);
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *next = new_lock(other, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    dlock_close(client);
+    EXPECT_CODE(0, dlock_acquire(next, 0, ERR));
+    EXPECT(!dlock_held(lock) && dlock_remaining_ms(lock) == 0);
+    EXPECT_CODE(DLOCK_ECANCELED, dlock_release(lock, ERR));
+    EXPECT(dlock_held(next));
+    dlock_free(lock);
+    EXPECT_CODE(0, dlock_release(next, ERR));
+    dlock_free(next);
+    dlock_close(other);
+}
+
+void case_free_releases(void) {
+    struct dlock_options options = options_with(LONG_LEASE_MS, 0);
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *next = new_lock(other, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    dlock_free(lock);
+    EXPECT_CODE(0, dlock_acquire(next, 0, ERR));
+    EXPECT_CODE(0, dlock_release(next, ERR));
+    dlock_free(next);
+    dlock_close(other);
+    dlock_close(client);
+}
+
+/* Freed with a part of the count: the rest stays. */
+void case_free_gives_back_its_share(void) {
+    dlock_client *client = open_client();
+    dlock_lock *one = new_lock(client, suite.name, NULL), *two = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(one, 0, ERR));
+    EXPECT_CODE(0, dlock_acquire(one, 0, ERR));
+    EXPECT_CODE(0, dlock_acquire(two, 0, ERR));
+    dlock_free(one);
+    EXPECT(dlock_held(two));
+    EXPECT_TAKEN(suite.name);
+    EXPECT_CODE(0, dlock_release(two, ERR));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(two, ERR));
+    EXPECT_FREE(suite.name);
+    dlock_free(two);
+    dlock_close(client);
+}
+
+void case_free_ends_waits(void) {
+    dlock_client *holder = open_client(), *client = open_client();
+    dlock_lock *held = new_lock(holder, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
+    struct wait wait = {new_lock(client, suite.name, NULL), DLOCK_FOREVER, 0};
+    pthread_t thread = start_wait(&wait);
+    sleep_ms(300);
+    dlock_free(wait.lock);
+    pthread_join(thread, NULL);
+    EXPECT_CODE(DLOCK_ECANCELED, wait.code);
+    EXPECT_CODE(0, dlock_release(held, ERR));
+    EXPECT_FREE(suite.name);
+    dlock_free(held);
+    dlock_close(client);
+    dlock_close(holder);
+}
+
+void case_free_while_another_handle_waits(void) {
+    dlock_client *client = open_client();
+    dlock_lock *one = new_lock(client, suite.name, NULL), *two = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(one, 0, ERR));
+    struct wait wait = {two, DLOCK_FOREVER, 0};
+    pthread_t thread = start_wait(&wait);
+    sleep_ms(200);
+    dlock_lock *idle = new_lock(client, suite.name, NULL);
+    dlock_free(idle); /* neither holds nor waits: ends nothing */
+    sleep_ms(100);
+    EXPECT(dlock_held(one));
+    int64_t begun = now_ms();
+    dlock_free(one); /* holds: hands over */
+    pthread_join(thread, NULL);
+    EXPECT_CODE(0, wait.code);
+    EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
+    EXPECT_FREE(suite.name);
+    dlock_free(two);
+    dlock_close(client);
+}
+
+/* Two handles and their client, ended in each of the six orders, with nothing held, one held, and both (re-entered). */
+void case_free_and_close_in_any_order(void) {
+    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    struct dlock_options options = options_with(LONG_LEASE_MS, 0);
+    for (int i = 0; i < 18; i++) {
+        dlock_client *client = open_client();
+        dlock_lock *locks[2] = {new_lock(client, suite.name, &options), new_lock(client, suite.name, &options)};
+        for (int held = 0; held < i / 6; held++) EXPECT_CODE(0, dlock_acquire(locks[held], 0, ERR));
+        for (int step = 0; step < 3; step++) {
+            int what = orders[i % 6][step];
+            if (what == 2)
+                dlock_close(client);
+            else
+                dlock_free(locks[what]);
+        }
+        EXPECT_FREE(suite.name);
+    }
+}
+
+static int count_entries(const char *path) {
+    int n = 0;
+    DIR *directory = opendir(path);
+    if (!directory) FAIL("cannot open %s", path);
+    while (readdir(directory)) n++;
+    closedir(directory);
+    return n;
+}
+
+static void whole_life(void) {
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL), *wanted = new_lock(other, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR));
+    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(wanted, 5, ERR));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_free(wanted);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+/* Neither descriptors nor threads pile up. What ends in the background gets a moment for it. */
+void case_clients_leave_nothing_behind(void) {
+    for (int i = 0; i < 3; i++) whole_life();
+    sleep_ms(200);
+    int fds = count_entries("/proc/self/fd"), tasks = count_entries("/proc/self/task");
+    for (int i = 0; i < 30; i++) whole_life();
+    int64_t until = now_ms() + SLACK_MS;
+    while (count_entries("/proc/self/fd") > fds || count_entries("/proc/self/task") > tasks) {
+        if (now_ms() > until)
+            FAIL("after 30 clients there are %d descriptors instead of %d and %d threads instead of %d",
+                 count_entries("/proc/self/fd"), fds, count_entries("/proc/self/task"), tasks);
+        sleep_ms(20);
+    }
+}

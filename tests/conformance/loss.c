@@ -1,0 +1,178 @@
+/* Losing a lock: taken away, holder killed, holder stopped. */
+#include "actor.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+static atomic_int losses;
+
+static void count_loss(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock;
+    EXPECT(err && err->code == DLOCK_ELOST && err->message[0]);
+    EXPECT(arg == &losses);
+    atomic_fetch_add(&losses, 1);
+}
+
+static struct dlock_options reporting(void) {
+    struct dlock_options options = options_with(LEASE_MS, 0);
+    options.on_lost = count_loss;
+    options.on_lost_arg = &losses;
+    return options;
+}
+
+static void await_loss(dlock_lock *lock) {
+    int64_t until = now_ms() + LEASE_MS + SLACK_MS;
+    while (dlock_held(lock) || atomic_load(&losses) == 0) {
+        if (now_ms() > until) FAIL("the loss is not reported (%s)", dlock_held(lock) ? "still held" : "no on_lost");
+        sleep_ms(5);
+    }
+}
+
+/* Takes `name` away from its holder, as an operator does: with another client. */
+static void take_away(const char *name) {
+    dlock_client *operator_client = open_client();
+    EXPECT_CODE(0, dlock_break(operator_client, name, ERR));
+    dlock_close(operator_client);
+}
+
+void case_break_is_reported(void) {
+    dlock_client *client = open_client(), *other = open_client();
+    struct dlock_options options = reporting();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *next = new_lock(other, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    uint64_t fence = dlock_fence(lock);
+    take_away(suite.name);
+    EXPECT_CODE(0, dlock_acquire(next, PATIENCE_MS, ERR));
+    EXPECT(dlock_fence(next) > fence);
+    await_loss(lock);
+    EXPECT(dlock_remaining_ms(lock) == 0);
+    EXPECT(dlock_fence(lock) == fence);
+    EXPECT_CODE(DLOCK_ELOST, dlock_release(lock, ERR));
+    EXPECT(dlock_fence(lock) == 0);
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
+    EXPECT(dlock_held(next));
+    EXPECT_TAKEN(suite.name);
+    EXPECT_CODE(0, dlock_release(next, ERR));
+    EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR));
+    EXPECT(dlock_fence(lock) > fence);
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT(atomic_load(&losses) == 1);
+    dlock_free(lock);
+    dlock_free(next);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+/* Every counted acquisition answers ELOST once, and re-entry does until all of them have. */
+void case_break_counts_down(void) {
+    dlock_client *client = open_client();
+    struct dlock_options options = reporting();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *again = new_lock(client, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(0, dlock_acquire(again, 0, ERR));
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    take_away(suite.name);
+    await_loss(lock);
+    EXPECT(!dlock_held(again) && dlock_remaining_ms(again) == 0);
+    EXPECT_CODE(DLOCK_ELOST, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(DLOCK_ELOST, dlock_release(lock, ERR));
+    EXPECT_CODE(DLOCK_ELOST, dlock_acquire(again, SLACK_MS, ERR));
+    EXPECT_CODE(DLOCK_ELOST, dlock_release(again, ERR));
+    EXPECT_CODE(DLOCK_ELOST, dlock_acquire(lock, DLOCK_FOREVER, ERR));
+    EXPECT_CODE(DLOCK_ELOST, dlock_release(lock, ERR));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
+    EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR));
+    EXPECT(dlock_held(lock));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_free(again);
+    dlock_close(client);
+}
+
+static void *acquire_and_release(void *arg) {
+    EXPECT_CODE(0, dlock_acquire(arg, PATIENCE_MS, ERR));
+    EXPECT(dlock_held(arg));
+    EXPECT_CODE(0, dlock_release(arg, ERR));
+    return NULL;
+}
+
+/* A loss that its owner has not noticed yet does not keep the other threads of the client out. */
+void case_other_thread_after_loss(void) {
+    dlock_client *client = open_client();
+    struct dlock_options options = reporting();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *other = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    take_away(suite.name);
+    await_loss(lock);
+    pthread_t threads[2];
+    if (pthread_create(&threads[0], NULL, acquire_and_release, lock) != 0) FAIL("no thread");
+    if (pthread_create(&threads[1], NULL, acquire_and_release, other) != 0) FAIL("no thread");
+    pthread_join(threads[0], NULL);
+    pthread_join(threads[1], NULL);
+    EXPECT_CODE(DLOCK_ELOST, dlock_release(lock, ERR));
+    EXPECT_FREE(suite.name);
+    dlock_free(lock);
+    dlock_free(other);
+    dlock_close(client);
+}
+
+void case_holder_killed(void) {
+    struct dlock_options options = options_with(LEASE_MS, 0);
+    struct actor holder, waiter;
+    actor_start(&holder, suite.name, &options);
+    actor_start(&waiter, suite.name, &options);
+    uint64_t fence = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, 0).fence;
+    actor_begin(&waiter, ACTOR_ACQUIRE, PATIENCE_MS);
+    struct actor_report report;
+    EXPECT(!actor_poll(&waiter, 300, &report));
+    int64_t killed_us = now_us();
+    kill_process(holder.pid);
+    report = ACTOR_FINISH(0, &waiter);
+    EXPECT(report.held && report.fence > fence);
+    EXPECT_BETWEEN(0, LEASE_MS + SLACK_MS, (report.at_us - killed_us) / 1000);
+    actor_end(&waiter);
+}
+
+/* Stops the holder past its lease; what it finds when it goes on. Where a grant ends with its process alone, a stopped
+ * one keeps it. */
+static void stop_holder(enum actor_verb first_look, int wanted_code) {
+    struct dlock_options options = options_with(LEASE_MS, 0);
+    struct actor holder;
+    actor_start(&holder, suite.name, &options);
+    struct actor_report granted = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, 0);
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    stop_process(holder.pid);
+    if (granted.remaining_ms == DLOCK_FOREVER) {
+        EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(lock, LEASE_MS * 2, ERR));
+        continue_process(holder.pid);
+        EXPECT(ACTOR_DO(0, &holder, ACTOR_LOOK, 0).held);
+        ACTOR_DO(0, &holder, ACTOR_RELEASE, 0);
+    } else {
+        EXPECT_CODE(0, dlock_acquire(lock, LEASE_MS + SLACK_MS, ERR));
+        EXPECT(dlock_fence(lock) > granted.fence);
+        sleep_ms(LEASE_MS);
+        actor_begin(&holder, first_look, 0); /* it waits in the pipe: the first thing that the holder does */
+        continue_process(holder.pid);
+        EXPECT(!ACTOR_FINISH(wanted_code, &holder).held);
+        sleep_ms(LEASE_MS);
+        struct actor_report later = ACTOR_DO(0, &holder, ACTOR_LOOK, 0);
+        EXPECT(!later.held && later.remaining_ms == 0 && later.lost == 1);
+        ACTOR_DO(first_look == ACTOR_RELEASE ? DLOCK_EOWNER : DLOCK_ELOST, &holder, ACTOR_RELEASE, 0);
+        EXPECT(dlock_held(lock));
+        EXPECT_TAKEN(suite.name);
+    }
+    dlock_free(lock);
+    dlock_close(client);
+    ACTOR_DO(0, &holder, ACTOR_ACQUIRE, PATIENCE_MS);
+    actor_end(&holder);
+}
+
+void case_holder_stopped(void) {
+    stop_holder(ACTOR_LOOK, 0);
+}
+
+void case_holder_stopped_release(void) {
+    stop_holder(ACTOR_RELEASE, DLOCK_ELOST);
+}

@@ -1,0 +1,190 @@
+/* Who owns: threads across handles, or handles across threads. */
+#include "suite.h"
+
+#include <pthread.h>
+
+/* One call in another thread, with its result. */
+struct call {
+    dlock_lock *lock;
+    int64_t timeout_ms;
+    int code;
+    bool held;
+};
+
+static void *acquire_here(void *arg) {
+    struct call *call = arg;
+    call->code = dlock_acquire(call->lock, call->timeout_ms, NULL);
+    call->held = dlock_held(call->lock);
+    if (call->code == 0 && dlock_release(call->lock, NULL) != 0) FAIL("cannot release what was just acquired");
+    return NULL;
+}
+
+static void *acquire_and_keep(void *arg) {
+    struct call *call = arg;
+    call->code = dlock_acquire(call->lock, call->timeout_ms, NULL);
+    call->held = dlock_held(call->lock);
+    return NULL;
+}
+
+static void *release_here(void *arg) {
+    struct call *call = arg;
+    call->held = dlock_held(call->lock);
+    call->code = dlock_release(call->lock, NULL);
+    return NULL;
+}
+
+static struct call in_thread(void *(*run)(void *), dlock_lock *lock, int64_t timeout_ms) {
+    struct call call = {lock, timeout_ms, 0, false};
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run, &call) != 0) FAIL("no thread");
+    pthread_join(thread, NULL);
+    return call;
+}
+
+void case_reentry_counts(void) {
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    EXPECT(!dlock_held(lock));
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR)); /* 1 */
+    uint64_t fence = dlock_fence(lock);
+    EXPECT_CODE(0, dlock_acquire(lock, DLOCK_FOREVER, ERR)); /* 2 */
+    EXPECT(dlock_fence(lock) == fence);
+    EXPECT_TAKEN(suite.name);
+    EXPECT_CODE(0, dlock_release(lock, ERR)); /* 1 */
+    EXPECT(dlock_held(lock) && dlock_fence(lock) == fence);
+    EXPECT_TAKEN(suite.name);
+    EXPECT_CODE(0, dlock_release(lock, ERR)); /* 0 */
+    EXPECT(!dlock_held(lock));
+    EXPECT_FREE(suite.name);
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+void case_reentry_across_handles(void) {
+    dlock_client *client = open_client();
+    dlock_lock *one = new_lock(client, suite.name, NULL), *two = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(one, 0, ERR)); /* 1 */
+    EXPECT_CODE(0, dlock_acquire(two, 0, ERR)); /* 2 */
+    EXPECT(dlock_held(one) && dlock_held(two));
+    EXPECT(dlock_fence(one) == dlock_fence(two));
+    EXPECT_CODE(0, dlock_release(one, ERR)); /* 1 */
+    EXPECT_TAKEN(suite.name);
+    EXPECT(dlock_held(two));
+    EXPECT_CODE(0, dlock_release(two, ERR)); /* 0 */
+    EXPECT(!dlock_held(one) && !dlock_held(two));
+    EXPECT_FREE(suite.name);
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(one, ERR));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(two, ERR));
+    dlock_free(one);
+    dlock_free(two);
+    dlock_close(client);
+}
+
+void case_no_reentry(void) {
+    dlock_client *client = open_client();
+    struct dlock_options options = options_with(0, DLOCK_NO_REENTRY);
+    dlock_lock *lock = new_lock(client, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(lock, DLOCK_FOREVER, ERR));
+    EXPECT(dlock_held(lock));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
+    EXPECT_FREE(suite.name);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+static struct dlock_options handle_owned(void) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.owner = DLOCK_OWNER_HANDLE;
+    return options;
+}
+
+void case_handle_owner_any_thread_releases(void) {
+    dlock_client *client = open_client();
+    struct dlock_options options = handle_owned();
+    dlock_lock *lock = new_lock(client, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    struct call call = in_thread(release_here, lock, 0);
+    EXPECT(call.held);
+    EXPECT_CODE(0, call.code);
+    EXPECT_FREE(suite.name);
+    call = in_thread(acquire_and_keep, lock, 0);
+    EXPECT_CODE(0, call.code);
+    EXPECT(dlock_held(lock) && dlock_fence(lock) > 0);
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+void case_handle_owner_second_acquire(void) {
+    dlock_client *client = open_client();
+    struct dlock_options options = handle_owned();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *other = new_lock(client, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(lock, DLOCK_FOREVER, ERR));
+    EXPECT_CODE(DLOCK_EDEADLK, in_thread(acquire_here, lock, 0).code);
+    /* Another handle is another owner: in the same thread, too. */
+    EXPECT(!dlock_held(other));
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(other, 0, ERR));
+    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(other, 50, ERR));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(other, ERR));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_CODE(0, dlock_acquire(other, PATIENCE_MS, ERR));
+    EXPECT_CODE(0, dlock_release(other, ERR));
+    dlock_free(lock);
+    dlock_free(other);
+    dlock_close(client);
+}
+
+void case_thread_owner_excludes_threads(void) {
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    struct call call = in_thread(acquire_here, lock, 0);
+    EXPECT_CODE(DLOCK_EBUSY, call.code);
+    EXPECT(!call.held);
+    int64_t begun = now_ms();
+    EXPECT_CODE(DLOCK_ETIMEDOUT, in_thread(acquire_here, lock, 200).code);
+    EXPECT_BETWEEN(199, 200 + SLACK_MS, now_ms() - begun);
+    EXPECT(dlock_held(lock));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    call = in_thread(acquire_here, lock, PATIENCE_MS);
+    EXPECT_CODE(0, call.code);
+    EXPECT(call.held);
+    EXPECT_FREE(suite.name);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+void case_release_by_other_thread(void) {
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    struct call call = in_thread(release_here, lock, 0);
+    EXPECT(!call.held);
+    EXPECT_CODE(DLOCK_EOWNER, call.code);
+    EXPECT(dlock_held(lock));
+    EXPECT_TAKEN(suite.name);
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+void case_release_by_other_client(void) {
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL), *same_name = new_lock(other, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT(!dlock_held(same_name));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(same_name, ERR));
+    EXPECT(dlock_held(lock));
+    EXPECT_TAKEN(suite.name);
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_free(same_name);
+    dlock_close(client);
+    dlock_close(other);
+}

@@ -1,0 +1,75 @@
+/* Child processes, shared memory and semaphores. */
+#include "suite.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+void *shared_memory(size_t size) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) FAIL("mmap: %s", strerror(errno));
+    return memory;
+}
+
+pid_t start_process(void (*run)(void *), void *arg) {
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid < 0) FAIL("fork: %s", strerror(errno));
+    if (pid > 0) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    run(arg);
+    exit(0);
+}
+
+/* Waits for a change of the child's state, up to PATIENCE_MS. */
+static int await_change(pid_t pid, int flags) {
+    int64_t until = now_ms() + PATIENCE_MS;
+    int status;
+    for (;;) {
+        pid_t found = waitpid(pid, &status, flags | WNOHANG);
+        if (found == pid) return status;
+        if (found < 0 && errno != EINTR) FAIL("waitpid: %s", strerror(errno));
+        if (now_ms() > until) FAIL("process %d does not end", (int)pid);
+        sleep_ms(2);
+    }
+}
+
+void join_process(pid_t pid) {
+    int status = await_change(pid, 0);
+    if (WIFSIGNALED(status)) FAIL("process %d was killed by signal %d", (int)pid, WTERMSIG(status));
+    if (WEXITSTATUS(status) != 0) FAIL("process %d failed with status %d", (int)pid, WEXITSTATUS(status));
+}
+
+void kill_process(pid_t pid) {
+    kill(pid, SIGKILL);
+    int status = await_change(pid, 0);
+    if (!WIFSIGNALED(status)) FAIL("process %d had failed with status %d", (int)pid, WEXITSTATUS(status));
+}
+
+void stop_process(pid_t pid) {
+    kill(pid, SIGSTOP);
+    if (!WIFSTOPPED(await_change(pid, WUNTRACED))) FAIL("process %d had ended", (int)pid);
+}
+
+void continue_process(pid_t pid) {
+    kill(pid, SIGCONT);
+}
+
+void signal_init(sem_t *semaphore) {
+    if (sem_init(semaphore, 1, 0) != 0) FAIL("sem_init: %s", strerror(errno));
+}
+
+void signal_wait(sem_t *semaphore) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_MS / 1000;
+    while (sem_timedwait(semaphore, &until) != 0)
+        if (errno != EINTR) FAIL("waited %d ms for another process in vain", PATIENCE_MS);
+}

@@ -1,0 +1,106 @@
+/* The conformance suite's frame: what a case may use. A case runs in a process of its own, without a client; it returns
+ * when it passed and calls fail_at (through EXPECT…) otherwise. Cases see <dlock/dlock.h> and nothing else of dlock. */
+#ifndef CONFORMANCE_SUITE_H
+#define CONFORMANCE_SUITE_H
+
+#include <dlock/dlock.h>
+
+#include <semaphore.h>
+#include <sys/types.h>
+
+/* Beside the DLOCK_CAP_… bits: the URI names a host, so there is a network to fail. */
+#define NEEDS_HOST (UINT32_C(1) << 31)
+
+/* The usual leases: long enough for a slow machine to renew in time, short enough to wait for their end. */
+#define LEASE_MS 1000
+#define LONG_LEASE_MS 30000
+
+/* How much later than promised something may happen here, since the machine may be busy; and a wait that only ends a
+ * case that has failed already. */
+#define SLACK_MS 2000
+#define PATIENCE_MS 20000
+
+struct suite {
+    const char *uri;
+    const char *case_name;
+    char backend[64];
+    uint32_t caps; /* DLOCK_CAP_…, NEEDS_HOST */
+    char name[96]; /* of a lock: unique to this run and case */
+};
+extern struct suite suite;
+
+#define CASE(name, needs) void case_##name(void);
+#include "cases.h"
+#undef CASE
+
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
+
+/* Prints one line and ends this process with status 1; the case's other processes end with it. */
+_Noreturn void fail_at(const char *file, int line, const char *format, ...) DLOCK_PRINTF(3, 4);
+
+#define FAIL(...) fail_at(__FILE__, __LINE__, __VA_ARGS__)
+#define EXPECT(condition) ((condition) ? (void)0 : FAIL("expected: %s", #condition))
+#define EXPECT_CODE(wanted, call) expect_code(__FILE__, __LINE__, #call, wanted, (call))
+#define EXPECT_BETWEEN(low, high, value) expect_between(__FILE__, __LINE__, #value, low, high, value)
+
+/* The error argument of a call inside EXPECT_CODE, which then also checks that it was filled, or left alone. */
+#define ERR suite_error()
+struct dlock_error *suite_error(void);
+extern _Thread_local struct dlock_error last_error; /* what ERR pointed to */
+
+void expect_code(const char *file, int line, const char *call, int wanted, int code);
+void expect_between(const char *file, int line, const char *what, int64_t low, int64_t high, int64_t value);
+
+/* ---- time -------------------------------------------------------------------------------------------------------- */
+
+int64_t now_us(void); /* CLOCK_BOOTTIME, the same in every process */
+int64_t now_ms(void);
+void sleep_ms(int64_t ms);
+
+/* ---- clients and locks ------------------------------------------------------------------------------------------- */
+
+dlock_client *open_client(void);
+dlock_lock *new_lock(dlock_client *client, const char *name, const struct dlock_options *options);
+
+/* Options with a lease; `flags` are DLOCK_FIXED_LEASE and so on. */
+struct dlock_options options_with(int64_t lease_ms, uint32_t flags);
+
+/* Writes "<suite.name>-<tag>" into `name`, which has DLOCK_NAME_MAX + 1 bytes. */
+void tagged_name(char *name, const char *tag);
+
+/* Fails unless somebody else holds `name` now, or unless it is free, as a fresh client sees it. */
+#define EXPECT_TAKEN(name) expect_taken(__FILE__, __LINE__, name, true)
+#define EXPECT_FREE(name) expect_taken(__FILE__, __LINE__, name, false)
+void expect_taken(const char *file, int line, const char *name, bool taken);
+
+/* ---- URIs -------------------------------------------------------------------------------------------------------- */
+
+/* `uri` with its query key `key` set, or set anew. The caller frees it. */
+char *uri_with(const char *uri, const char *key, const char *value);
+
+/* The suite's URI with another authority ("user:pw@host:port"). The caller frees it. */
+char *uri_at(const char *authority);
+
+/* ---- processes and threads --------------------------------------------------------------------------------------- */
+
+/* Memory that child processes share, zeroed. Lives as long as the process. */
+void *shared_memory(size_t size);
+
+/* Runs run(arg) in a child that exits with 0 when it returns; call it before this process opens a client. */
+pid_t start_process(void (*run)(void *), void *arg);
+
+/* Waits for a child: fails unless it exits with 0 in time. */
+void join_process(pid_t pid);
+
+/* Kills a child and reaps it. */
+void kill_process(pid_t pid);
+
+/* SIGSTOP, and returns when it has stopped; SIGCONT. */
+void stop_process(pid_t pid);
+void continue_process(pid_t pid);
+
+/* A semaphore in shared memory; a wait that takes longer than PATIENCE_MS fails the case. */
+void signal_init(sem_t *semaphore);
+void signal_wait(sem_t *semaphore);
+
+#endif
