@@ -1,0 +1,165 @@
+/* Connecting: which directory the URI means, making it, and whether locks work there.
+ *
+ * SPDX-License-Identifier: MIT
+ */
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+enum { SHORTEST_FILE_NAME = 67 }; /* dlock_encode_name wants 64, three more may go before it */
+
+/* File systems on which flock(2) means nothing to other machines, or means nothing here: named so as to explain. */
+static const struct {
+    unsigned long magic;
+    const char *name;
+} unsuitable[] = {
+    {NFS_SUPER_MAGIC, "NFS"},     {SMB_SUPER_MAGIC, "SMB"},   {SMB2_SUPER_MAGIC, "SMB"}, {CIFS_SUPER_MAGIC, "SMB"},
+    {FUSE_SUPER_MAGIC, "FUSE"},   {V9FS_MAGIC, "9P"},         {AFS_SUPER_MAGIC, "AFS"},  {AFS_FS_MAGIC, "AFS"},
+    {CODA_SUPER_MAGIC, "Coda"},   {CEPH_SUPER_MAGIC, "Ceph"}, {0x0bd00bd0, "Lustre"},    {0x47504653, "GPFS"},
+    {OCFS2_SUPER_MAGIC, "OCFS2"}, {0x01161970, "GFS2"},
+};
+
+/* File systems known to use one number per device and file everywhere (Btrfs and overlays do not). */
+static bool numbers_agree(unsigned long magic) {
+    return magic == EXT4_SUPER_MAGIC || magic == XFS_SUPER_MAGIC || magic == TMPFS_MAGIC || magic == F2FS_SUPER_MAGIC;
+}
+
+/* In a PID namespace of its own a process does not see the locks of processes outside. */
+static bool sees_all_processes(void) {
+    char ns[32];
+    ssize_t length = readlink("/proc/self/ns/pid", ns, sizeof ns);
+    return length == 16 && memcmp(ns, "pid:[4026531836]", 16) == 0; /* the kernel's PROC_PID_INIT_INO */
+}
+
+static int check_filesystem(struct file_conn *conn, struct dlock_error *err) {
+    struct statfs fs;
+    if (fstatfs(conn->dir, &fs) != 0)
+        return file_fail(err, errno, "cannot look at the file system of", conn->path, NULL);
+    unsigned long magic = (unsigned long)fs.f_type & 0xffffffff;
+    for (size_t i = 0; i < sizeof unsuitable / sizeof *unsuitable; i++)
+        if (unsuitable[i].magic == magic)
+            return dlock_fail(
+                err, DLOCK_ENOTSUP,
+                "%s is on %s, where file locks cannot be relied upon; name a directory on a local disk, or "
+                "use a lock server",
+                conn->path, unsuitable[i].name);
+    conn->file_name_size = fs.f_namelen < FILE_NAME_SIZE ? (size_t)fs.f_namelen + 1 : FILE_NAME_SIZE;
+    if (conn->file_name_size < SHORTEST_FILE_NAME)
+        return dlock_fail(err, DLOCK_ENOTSUP, "%s is on a file system with too short file names", conn->path);
+    conn->locks_listed = numbers_agree(magic) && sees_all_processes();
+    if (faccessat(conn->dir, ".", W_OK | X_OK, AT_EACCESS) != 0)
+        return file_fail(err, errno, "cannot create lock files in", conn->path, NULL);
+    return 0;
+}
+
+/* `one` and `two` in a row, allocated; NULL without memory. */
+static char *join(const char *one, const char *two) {
+    size_t length = strlen(one);
+    char *both = malloc(length + strlen(two) + 1);
+    if (!both) return NULL;
+    memcpy(both, one, length);
+    strcpy(both + length, two);
+    return both;
+}
+
+static char *home_from_passwd(void) {
+    struct passwd entry, *found = NULL;
+    size_t size = 16384;
+    char *buffer = malloc(size), *home = NULL;
+    while (buffer && getpwuid_r(geteuid(), &entry, buffer, size, &found) == ERANGE && size < 1 << 24) {
+        free(buffer);
+        buffer = malloc(size *= 4);
+    }
+    if (buffer && found && found->pw_dir && found->pw_dir[0] == '/') home = strdup(found->pw_dir);
+    free(buffer);
+    return home;
+}
+
+/* ${XDG_STATE_HOME:-~/.local/state}/dlock: not the runtime directory, which cron does not have and logout deletes. */
+static int default_path(char **path, struct dlock_error *err) {
+    const char *state = secure_getenv("XDG_STATE_HOME"), *home = secure_getenv("HOME");
+    char *own = NULL;
+    if (state && state[0] == '/') { /* the XDG specification: ignore what is not absolute */
+        *path = join(state, "/dlock");
+        return *path ? 0 : dlock_fail(err, DLOCK_ENOMEM, "out of memory");
+    }
+    if (!home || home[0] != '/') home = own = home_from_passwd();
+    if (!home)
+        return dlock_fail(
+            err, DLOCK_EINVAL,
+            "no home directory for the default lock directory: set HOME, or name one as in file:/var/lock/x");
+    *path = join(home, "/.local/state/dlock");
+    free(own);
+    return *path ? 0 : dlock_fail(err, DLOCK_ENOMEM, "out of memory");
+}
+
+/* Absolute, because the process may go elsewhere later. */
+static int named_path(const char *named, char **path, struct dlock_error *err) {
+    if (named[0] == '/') {
+        *path = strdup(named);
+    } else {
+        char *here = getcwd(NULL, 0), *slash = here ? join(here, "/") : NULL;
+        if (!here)
+            return dlock_fail(err, DLOCK_EINVAL, "%s: the current directory is not known (%s); use an absolute path",
+                              named, strerror(errno));
+        *path = slash ? join(slash, named) : NULL;
+        free(here);
+        free(slash);
+    }
+    return *path ? 0 : dlock_fail(err, DLOCK_ENOMEM, "out of memory");
+}
+
+static int find_path(const struct dlock_uri *uri, char **path, struct dlock_error *err) {
+    for (size_t i = 0; i < uri->n_hosts; i++)
+        if (uri->hosts[i].host[0] != '\0' && strcmp(uri->hosts[i].host, "localhost") != 0)
+            return dlock_fail(err, DLOCK_EINVAL,
+                              "file: has no hosts, and '%s' stands in place of one: write file:DIRECTORY or "
+                              "file:///DIRECTORY",
+                              uri->hosts[i].host);
+    if (uri->user || uri->password)
+        return dlock_fail(err, DLOCK_EINVAL,
+                          "file: takes no user and no password: who may lock is up to the directory");
+    return uri->path && uri->path[0] ? named_path(uri->path, path, err) : default_path(path, err);
+}
+
+/* Creates the directory and its parents. Parts that exist are none of our business. */
+static int make_directory(char *path, mode_t mode, struct dlock_error *err) {
+    for (char *end = path; *end;) {
+        end += strspn(end, "/");
+        end += strcspn(end, "/");
+        char old = *end;
+        *end = '\0';
+        bool made = mkdir(path, mode) == 0 || errno == EEXIST;
+        int rc = made ? 0 : file_fail(err, errno, "cannot create the directory", path, NULL);
+        *end = old;
+        if (!made) return rc;
+    }
+    return 0;
+}
+
+int file_connect(void *c, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                 struct dlock_error *err) {
+    struct file_conn *conn = c;
+    (void)timeout_ms;
+    conn->peer = peer;
+    int rc = find_path(uri, &conn->path, err);
+    if (rc != 0) return rc;
+    /* What we make by default is its owner's alone; a directory somebody named is as open as the umask says, because
+     * locks are there to be shared. */
+    mode_t mode = uri->path && uri->path[0] ? 0777 : 0700;
+    const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+    conn->dir = file_fd_keep(&conn->fds, open(conn->path, flags));
+    if (conn->dir < 0 && errno == ENOENT) {
+        rc = make_directory(conn->path, mode, err);
+        if (rc != 0) return rc;
+        conn->dir = file_fd_keep(&conn->fds, open(conn->path, flags));
+    }
+    if (conn->dir < 0) return file_fail(err, errno, "cannot open the lock directory", conn->path, NULL);
+    return check_filesystem(conn, err);
+}

@@ -1,0 +1,68 @@
+/* The backend's table, the end of a connection, and its errors.
+ *
+ * SPDX-License-Identifier: MIT
+ */
+#include "file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int file_code(int errnum) {
+    switch (errnum) {
+    case EACCES:
+    case EPERM:
+    case EROFS: return DLOCK_EAUTH;
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EILSEQ:
+    case EINVAL:
+    case ENXIO: return DLOCK_EINVAL;
+    case ENOSYS:
+    case EOPNOTSUPP: return DLOCK_ENOTSUP;
+    default: return DLOCK_EUNAVAILABLE; /* full, out of descriptors, broken, gone: all this may pass */
+    }
+}
+
+int file_fail(struct dlock_error *err, int errnum, const char *what, const char *path, const char *file) {
+    return dlock_fail(err, file_code(errnum), "%s %s%s%s: %s", what, path, file ? "/" : "", file ? file : "",
+                      strerror(errnum));
+}
+
+static void file_disconnect(void *c) {
+    struct file_conn *conn = c;
+    file_fds_close(&conn->fds, true);
+    file_fds_free(&conn->fds);
+    free(conn->path);
+}
+
+/* The child's copies of the parent's descriptors: closing them leaves the parent's locks alone, unlocking would not;
+ * keeping them would keep the locks alive after the parent. */
+static void file_abandon(void *c) {
+    struct file_conn *conn = c;
+    file_fds_close(&conn->fds, false);
+}
+
+static const char *const schemes[] = {"file", NULL};
+
+DLOCK_BACKEND(file) = {
+    .abi = DLOCK_ABI,
+    .size = sizeof(struct dlock_backend),
+    .name = "file",
+    .schemes = schemes,
+    .caps = DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_WAKE | DLOCK_CAP_INSPECT |
+            DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
+    .conn_size = sizeof(struct file_conn),
+    .connect = file_connect,
+    .disconnect = file_disconnect,
+    .acquire = file_acquire,
+    .renew = file_renew,
+    .release = file_release,
+    .abandon = file_abandon,
+    .listen = file_listen,
+    .wake = file_wake,
+    .inspect = file_inspect,
+    .list = file_list,
+    .break_lock = file_break,
+};

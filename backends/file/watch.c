@@ -1,0 +1,96 @@
+/* Wake-ups: one inotify watch on the directory.
+ *
+ * Whoever lets go of a lock closes its descriptor: flock(1) one opened for reading, we one for writing, and for a
+ * killed process the kernel does it. Unlinking and renaming matter too: the waiters then have the wrong file. No event
+ * comes when a process unlocks without closing, hence the cap.
+ *
+ * SPDX-License-Identifier: MIT
+ */
+#include "file.h"
+
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    CAP_MS = 1000,
+    SOON_MS = 10 /* the kernel tells of a close an instant before it ends the lock: one more look after that */
+};
+
+static int poll_instead(struct file_conn *conn, struct dlock_error *err) {
+    char message[256];
+    snprintf(message, sizeof message, "file: no inotify for %.180s (%s): waiting by polling", conn->path,
+             strerror(errno));
+    conn->peer->log(conn->peer, DLOCK_LOG_WARN, message);
+    conn->wake_fd = file_fd_keep(&conn->fds, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (conn->wake_fd < 0) return file_fail(err, errno, "cannot wait for locks in", conn->path, NULL);
+    atomic_store(&conn->listening, FILE_POLLS);
+    return 0;
+}
+
+int file_listen(void *c, int *fd, int timeout_ms, struct dlock_error *err) {
+    struct file_conn *conn = c;
+    int rc = 0;
+    (void)timeout_ms;
+    if (atomic_load(&conn->listening) == FILE_DEAF) {
+        int notify = file_fd_keep(&conn->fds, inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+        uint32_t mask = IN_CLOSE | IN_DELETE | IN_MOVE | IN_ONLYDIR;
+        if (notify >= 0 && inotify_add_watch(notify, conn->path, mask) >= 0) {
+            conn->wake_fd = notify;
+            atomic_store(&conn->listening, FILE_WATCHES);
+        } else {
+            int errnum = errno;
+            if (notify >= 0) file_fd_close(&conn->fds, notify);
+            errno = errnum;
+            rc = poll_instead(conn, err);
+        }
+    }
+    if (rc == 0) *fd = conn->wake_fd;
+    return rc;
+}
+
+int64_t file_retry_ms(struct file_conn *conn, uint64_t *seen) {
+    if (atomic_load(&conn->listening) != FILE_WATCHES) return -1;
+    uint64_t events = atomic_load(&conn->events);
+    if (*seen == events) return CAP_MS;
+    *seen = events;
+    return SOON_MS;
+}
+
+static bool read_events(struct file_conn *conn) {
+    ssize_t got = read(conn->wake_fd, conn->buffer, sizeof conn->buffer);
+    conn->unread = conn->end = 0;
+    if (got <= 0) return false;
+    conn->end = (size_t)got;
+    atomic_fetch_add(&conn->events, 1);
+    return true;
+}
+
+/* Several closes of one file in a row are one wake. */
+static bool repeated(const struct file_conn *conn, const struct inotify_event *event, const char *file) {
+    if (conn->unread >= conn->end) return false;
+    const struct inotify_event *next = (const void *)(conn->buffer + conn->unread);
+    return event->len > 0 && next->len > 0 && strcmp(next->name, file) == 0;
+}
+
+int file_wake(void *c, struct dlock_wake *out, struct dlock_error *err) {
+    struct file_conn *conn = c;
+    (void)err;
+    if (atomic_load(&conn->listening) != FILE_WATCHES) return 0;
+    for (;;) {
+        if (conn->unread >= conn->end && !read_events(conn)) return 0;
+        const struct inotify_event *event = (const void *)(conn->buffer + conn->unread);
+        conn->unread += sizeof *event + event->len;
+        bool cut = false, named = event->len > 0;
+        if (event->mask & IN_IGNORED) { /* the directory or its file system is gone, and with it the watch */
+            atomic_store(&conn->listening, FILE_POLLS);
+            named = false;
+        }
+        if (named && (event->name[0] == '.' || repeated(conn, event, event->name))) continue;
+        if (named && !file_name_decode(conn, event->name, conn->woken, &cut) && !cut) continue; /* nobody's lock */
+        memset(out, 0, sizeof *out);
+        out->kind = DLOCK_WAKE_LOOK;
+        out->name = named && !cut ? conn->woken : NULL;
+        return 1;
+    }
+}
