@@ -10,9 +10,10 @@ struct dlock__module {
     struct dlock_backend_info info;
 };
 
-/* Finds (and loads, once) the backend of a lower-case scheme. Any thread. Errors: ENOBACKEND (says where it looked),
+/* Finds (and loads, once) the backend of a lower-case scheme. A failure is not remembered, so that what is installed
+ * later works. Any thread; holds no lock, so it works in a forked child too. Errors: ENOBACKEND (says where it looked),
  * EABI (says what does not fit: abi, name, missing symbol, dlopen's text), EINVAL (missing operation, scheme not
- * served). */
+ * served), ENOMEM. */
 int dlock__registry_find(const char *scheme, const struct dlock__module **module, struct dlock_error *err);
 
 /* The table that CMake generates from DLOCK_STATIC_BACKENDS; NULL-terminated, empty by default. */

@@ -1,25 +1,30 @@
-/* Host names to numeric addresses, never past a deadline: getaddrinfo() runs on a detached thread. */
+/* Host names to numeric addresses, never past a deadline: getaddrinfo() runs on detached threads. */
 #ifndef DLOCK_CORE_RESOLVE_H
 #define DLOCK_CORE_RESOLVE_H
 
 #include <dlock/backend.h>
 
+#include <stdatomic.h>
+
 struct dlock__resolver;
 
-/* Addresses of one moment: every address of every host, in the order of the URI. Reference counted. */
+/* Addresses of one moment: every address of every host, in the order of the URI, none twice with the same port.
+ * Reference counted, never changed. */
 struct dlock__addresses {
+    atomic_uint references;
     size_t n;
     struct dlock_host hosts[]; /* their strings follow in the same allocation */
 };
 
-/* A resolver for the hosts of `uri`, which must outlive it. ENOMEM. */
+/* A resolver for the hosts of `uri`, of which it keeps a copy. ENOMEM. */
 int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **resolver, struct dlock_error *err);
 
 /* Stores the addresses of the hosts in *addresses; give them back with dlock__addresses_put(). Numeric hosts cost
- * nothing. Names are looked up when no answer is remembered, or when dlock__resolver_stale() was called since and
- * `lookup` is set; a failed look-up falls back to what is remembered. With `lookup` false (the renewal path) never
- * looks up and never blocks. Ends by deadline_us even while a look-up hangs; a hanging one is joined by later callers,
- * not started again. Any thread. Errors: EUNAVAILABLE (names the host), ENOMEM. */
+ * nothing. Names are looked up when nothing is remembered, or when dlock__resolver_stale() was called since and
+ * `lookup` is set; a failed look-up falls back to what is remembered of that host. With `lookup` false (the renewal
+ * path) never looks up and never blocks. Ends by deadline_us even while a look-up hangs, and at half of the time until
+ * then if something is remembered to fall back on; a hanging one is joined by later callers, not started again. Any
+ * thread. Errors: EUNAVAILABLE (names the host), ENOMEM. */
 int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool lookup,
                    struct dlock__addresses **addresses, struct dlock_error *err);
 void dlock__addresses_put(struct dlock__addresses *addresses);

@@ -1,0 +1,218 @@
+/* One acquisition: its token, how long it is valid, and its life cycle. */
+#include "client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Freed claims kept per client. */
+enum { SPARE_MAX = 64 };
+
+/* A grant of less than this is as good as none. */
+enum { USEFUL_US = 5000 };
+
+static struct dlock__claim *make(struct dlock__name *name) {
+    struct dlock_client *client = name->client;
+    struct dlock__claim *claim = client->spare;
+    if (claim) {
+        client->spare = claim->all_next;
+        client->n_spare--;
+        memset(claim, 0, sizeof *claim);
+    } else if (!(claim = calloc(1, sizeof *claim))) {
+        return NULL;
+    }
+    claim->refs = 1;
+    claim->name = name;
+    name->refs++;
+    claim->phase = DLOCK__ASKING;
+    claim->valid_until_us = claim->renew_at_us = claim->due_us = DLOCK__NEVER;
+    claim->all_next = client->claims;
+    if (client->claims) client->claims->all_prev = claim;
+    client->claims = claim;
+    return claim;
+}
+
+/* "<client>.<counter in hex>@host:pid", without snprintf: this is on the hot path. */
+static void write_token(struct dlock_client *client, char *out) {
+    char digits[16];
+    size_t n = 0;
+    for (uint64_t left = ++client->tokens; left; left >>= 4) digits[n++] = "0123456789abcdef"[left & 15];
+    memcpy(out, client->id, 24);
+    out += 24;
+    *out++ = '.';
+    while (n) *out++ = digits[--n];
+    memcpy(out, client->token_tail, strlen(client->token_tail) + 1);
+}
+
+struct dlock__claim *dlock__claim_new(struct dlock_lock *lock) {
+    struct dlock__claim *claim = make(lock->name);
+    if (!claim) return NULL;
+    write_token(lock->client, claim->token);
+    claim->mode = lock->mode;
+    claim->limit = lock->limit;
+    claim->options = lock->options;
+    claim->lease_ms = lock->lease_ms;
+    return claim;
+}
+
+struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token) {
+    struct dlock__claim *claim = make(name);
+    if (!claim) return NULL;
+    snprintf(claim->token, sizeof claim->token, "%s", token);
+    claim->lease_ms = name->client->uri->lease_ms;
+    return claim;
+}
+
+void dlock__claim_put(struct dlock__claim *claim) {
+    if (--claim->refs > 0) return;
+    struct dlock_client *client = claim->name->client;
+    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim->all_next;
+    if (claim->all_next) claim->all_next->all_prev = claim->all_prev;
+    dlock__name_put(claim->name);
+    if (client->n_spare >= SPARE_MAX) {
+        free(claim);
+        return;
+    }
+    claim->all_next = client->spare;
+    client->spare = claim;
+    client->n_spare++;
+}
+
+struct dlock__claim *dlock__claim_find(struct dlock_client *client, const char *token) {
+    struct dlock__claim *claim = client->claims;
+    while (claim && strcmp(claim->token, token) != 0) claim = claim->all_next;
+    return claim;
+}
+
+int dlock__claim_by_name(const void *a, const void *b) {
+    const struct dlock__claim *const *left = a, *const *right = b;
+    return strcmp((*left)->name->text, (*right)->name->text);
+}
+
+uint64_t dlock__claim_fence(const struct dlock__claim *claim) {
+    return claim->server_fence << 8 | claim->ordinal;
+}
+
+bool dlock__claim_lingers(const struct dlock__claim *claim) {
+    return claim->queued || claim->may_be_held || claim->state[0] || claim->state[1] || claim->state[2] ||
+           claim->state[3] || dlock__can(claim->name->client, DLOCK_CAP_SESSION);
+}
+
+/* ---- validity (DESIGN §1.3) ---- */
+
+/* How much of a lease is ours: clocks may differ by 1 %, and 2 ms are for everything else. */
+static int64_t usable_us(int64_t kept_ms) {
+    int64_t us = dlock__us(kept_ms);
+    return us - us / 100 - 2000;
+}
+
+/* The server may keep a grant for less than we asked, never for more as far as we are concerned. */
+static bool kept_sensible(struct dlock__claim *claim, int64_t *kept_ms) {
+    struct dlock_client *client = claim->name->client;
+    if (*kept_ms == DLOCK_FOREVER) return dlock__can(client, DLOCK_CAP_SESSION);
+    if (*kept_ms > claim->lease_ms) *kept_ms = claim->lease_ms;
+    return *kept_ms > 0;
+}
+
+static void schedule(struct dlock__claim *claim, int64_t from_us, int64_t kept_ms) {
+    bool fixed = claim->options & DLOCK_FIXED_LEASE;
+    int64_t lease_ms = kept_ms < claim->lease_ms ? kept_ms : claim->lease_ms;
+    if (kept_ms == DLOCK_FOREVER && !fixed)
+        claim->valid_until_us = DLOCK__NEVER;
+    else
+        claim->valid_until_us = dlock__after(from_us, usable_us(lease_ms));
+    claim->renew_at_us = fixed ? DLOCK__NEVER : dlock__after(from_us, dlock__us(lease_ms) / 3);
+    claim->renew_pause_us = 0;
+}
+
+static void arm(struct dlock__claim *claim) {
+    int64_t at = claim->valid_until_us < claim->renew_at_us ? claim->valid_until_us : claim->renew_at_us;
+    if (at != DLOCK__NEVER) dlock__keeper_arm(claim->name->client, at);
+}
+
+static void hold(struct dlock__claim *claim, uint64_t fence) {
+    claim->phase = DLOCK__HELD;
+    claim->server_fence = fence;
+    claim->ordinal = 0;
+    claim->granted_us = dlock__now_us();
+    claim->may_be_held = false;
+    arm(claim);
+}
+
+static bool fence_sensible(uint64_t fence) {
+    return fence > 0 && fence < UINT64_C(1) << 55;
+}
+
+int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err) {
+    int64_t kept_ms = claim->op.arg.kept_ms;
+    const char *shown = dlock__name_shown(claim->name);
+    if (!fence_sensible(claim->op.arg.fence))
+        return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it with the impossible fence %llu", shown,
+                          (unsigned long long)claim->op.arg.fence);
+    if (!kept_sensible(claim, &kept_ms))
+        return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it for the impossible time of %lld ms",
+                          shown, (long long)kept_ms);
+    schedule(claim, claim->op.sent_us, kept_ms);
+    if (claim->valid_until_us <= dlock__now_us())
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the answer took longer than the lease of %lld ms",
+                          shown, (long long)kept_ms);
+    hold(claim, claim->op.arg.fence);
+    return 0;
+}
+
+void dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t kept_ms) {
+    if (!kept_sensible(claim, &kept_ms)) return; /* as if it had not answered */
+    schedule(claim, sent_us, kept_ms);
+    claim->may_be_held = false;
+    if (claim->phase != DLOCK__CONFIRMING) return;
+    if (claim->valid_until_us > dlock__now_us()) {
+        hold(claim, claim->server_fence);
+        dlock__deliver(claim);
+    } else {
+        claim->renew_at_us = dlock__now_us(); /* the answer was too slow: confirm again */
+    }
+}
+
+/* Counts a grant's age from the last answered request: false when that proves nothing. */
+static bool wake_valid_until(struct dlock_client *client, int64_t server_us, int64_t kept_ms, int64_t received_us,
+                             int64_t *until_us) {
+    if (!client->pair.known || server_us <= 0) return false;
+    int64_t delta = server_us - client->pair.server_us, passed = received_us - client->pair.sent_us;
+    if (delta < 0 || passed < 0 || delta > passed + passed / 100 + 2000) return false;
+    int64_t from = dlock__after(client->pair.sent_us, delta);
+    if (from > received_us) from = received_us;
+    *until_us = from + usable_us(kept_ms) - delta / 100;
+    return *until_us > dlock__now_us() + USEFUL_US;
+}
+
+void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t server_us, int64_t kept_ms,
+                        int64_t received_us) {
+    struct dlock_client *client = claim->name->client;
+    if (!fence_sensible(fence) || !kept_sensible(claim, &kept_ms)) return;
+    claim->server_fence = fence;
+    claim->renew_pause_us = 0;
+    int64_t until_us = DLOCK__NEVER;
+    bool known = kept_ms == DLOCK_FOREVER || wake_valid_until(client, server_us, kept_ms, received_us, &until_us);
+    /* A fixed lease is never renewed later, so the short hand-over grant is made whole before it counts. */
+    if (!known || (claim->options & DLOCK_FIXED_LEASE && kept_ms < claim->lease_ms)) {
+        claim->phase = DLOCK__CONFIRMING;
+        claim->valid_until_us = DLOCK__NEVER;
+        claim->renew_at_us = dlock__now_us();
+        dlock__keeper_arm(client, claim->renew_at_us);
+        return;
+    }
+    schedule(claim, received_us, kept_ms);
+    if (until_us < claim->valid_until_us) {
+        claim->renew_at_us -= claim->valid_until_us - until_us;
+        claim->valid_until_us = until_us;
+    }
+    hold(claim, fence);
+    dlock__deliver(claim);
+}
+
+void dlock__pair_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us) {
+    if (server_us <= 0 || (client->pair.known && sent_us < client->pair.sent_us)) return;
+    client->pair.known = true;
+    client->pair.sent_us = sent_us;
+    client->pair.server_us = server_us;
+}

@@ -1,0 +1,198 @@
+#include "client.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+uint64_t dlock__thread_id(void) {
+    /* Neither pthread_self() nor a tid will do: both are given to new threads, which would then own what dead ones
+     * held. */
+    static atomic_uint_fast64_t last;
+    static _Thread_local uint64_t id;
+    if (id == 0) id = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+    return id;
+}
+
+int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high) {
+    if (high <= low) return low;
+    client->jitter ^= client->jitter << 13; /* xorshift64: Marsaglia, Journal of Statistical Software 8 (14), 2003 */
+    client->jitter ^= client->jitter >> 7;
+    client->jitter ^= client->jitter << 17;
+    return low + (int64_t)(client->jitter % (uint64_t)(high - low + 1));
+}
+
+void dlock__log(struct dlock_client *client, int level, const char *format, ...) {
+    if (!client->log) return;
+    char line[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    client->log(level, line, client->log_arg);
+}
+
+static int name_client(struct dlock_client *client, struct dlock_error *err) {
+    unsigned char bytes[20];
+    if (dlock__random(bytes, sizeof bytes) != 0)
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "the kernel has no random numbers");
+    for (size_t i = 0; i < 12; i++) snprintf(client->id + 2 * i, 3, "%02x", bytes[i]);
+    memcpy(&client->jitter, bytes + 12, sizeof client->jitter);
+    client->jitter |= 1;
+    char host[41];
+    if (gethostname(host, sizeof host) != 0) host[0] = '\0';
+    host[sizeof host - 1] = '\0';
+    for (char *p = host; *p; p++)
+        if (!isalnum((unsigned char)*p) && *p != '.' && *p != '-') *p = '_';
+    snprintf(client->token_tail, sizeof client->token_tail, "@%s:%ld", host, (long)getpid());
+    return 0;
+}
+
+static int check_options(const struct dlock_client_options *options, struct dlock_error *err) {
+    if (!options) return 0;
+    if (options->size < sizeof *options)
+        return dlock_fail(err, DLOCK_EINVAL, "client options: size is %zu, use DLOCK_CLIENT_OPTIONS_INIT",
+                          options->size);
+    for (size_t i = sizeof *options; i < options->size; i++)
+        if (((const char *)options)[i] != 0)
+            return dlock_fail(err, DLOCK_EINVAL, "client options: made for a newer dlock than this one (%s)",
+                              dlock_version());
+    if (options->flags & ~(uint32_t)(DLOCK_CLIENT_LAZY | DLOCK_CLIENT_MANUAL))
+        return dlock_fail(err, DLOCK_EINVAL, "client options: unknown flags 0x%x", (unsigned)options->flags);
+    if (options->flags & DLOCK_CLIENT_MANUAL)
+        return dlock_fail(err, DLOCK_ENOTSUP, "DLOCK_CLIENT_MANUAL is not there yet");
+    return 0;
+}
+
+static int fill(struct dlock_client *client, const char *uri, struct dlock_error *err) {
+    int rc = dlock__uri_parse(uri, &client->uri, err);
+    if (rc == 0) rc = dlock__registry_find(client->uri->parts.scheme, &client->module, err);
+    if (rc != 0) return rc;
+    client->backend = &client->module->ops;
+    rc = dlock__uri_check_keys(client->uri, client->backend, err);
+    if (rc == 0) rc = dlock__resolver_new(&client->uri->parts, &client->resolver, err);
+    if (rc == 0) rc = name_client(client, err);
+    if (rc == 0 && client->backend->caps & DLOCK_CAP_VOLATILE)
+        client->quarantine_ms = client->uri->quarantine_ms < 0 ? client->uri->lease_ms : client->uri->quarantine_ms;
+    return rc;
+}
+
+/* Finds out now rather than at the first lock whether the server is there and lets us in. */
+static int try_connect(struct dlock_client *client, struct dlock_error *err) {
+    struct dlock__conn *conn;
+    dlock__enter(client);
+    int rc = dlock__pool_take(client, DLOCK__NEVER, &conn, err);
+    if (rc == 0) dlock__pool_give(conn, 0);
+    dlock__leave(client);
+    return rc;
+}
+
+int dlock_open(const char *uri, const struct dlock_client_options *options, dlock_client **out,
+               struct dlock_error *err) {
+    if (!uri || !out) return dlock_fail(err, DLOCK_EINVAL, "dlock_open needs a URI and a place for the client");
+    int rc = check_options(options, err);
+    if (rc != 0) return rc;
+    struct dlock_client *client = calloc(1, sizeof *client);
+    if (!client) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a client");
+    client->refs = 1;
+    client->listener.fd = client->keeper.control = client->keeper.timer = -1;
+    if (options) {
+        client->log = options->log;
+        client->log_arg = options->log_arg;
+    }
+    pthread_mutex_init(&client->mutex, NULL);
+    dlock__cond_init(&client->changed);
+    dlock__cond_init(&client->callback.cond);
+    dlock__cond_init(&client->janitor.cond);
+    rc = fill(client, uri, err);
+    if (rc == 0) rc = dlock__fork_watch(client, err);
+    if (rc != 0) {
+        dlock__client_put(client);
+        return rc;
+    }
+    if (!options || !(options->flags & DLOCK_CLIENT_LAZY)) rc = try_connect(client, err);
+    if (rc != 0) {
+        dlock_close(client);
+        return rc;
+    }
+    *out = client;
+    return 0;
+}
+
+/* ---- closing ---- */
+
+static void cancel_waiters(struct dlock_client *client) {
+    for (size_t i = 0; i < client->n_buckets; i++)
+        for (struct dlock__name *name = client->names[i]; name; name = name->chain)
+            for (struct dlock__waiter *waiter = name->head; waiter; waiter = waiter->next) dlock__waiter_cancel(waiter);
+}
+
+/* Everything held is released by the janitor's last round; what was lost and not yet released needs no more than
+ * forgetting. */
+static void let_go(struct dlock_client *client) {
+    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
+        next = claim->all_next;
+        struct dlock__name *name = claim->name;
+        bool listed = claim->phase == DLOCK__LOST && claim->count > 0;
+        bool current = name->current == claim;
+        if (!listed && !current) continue;
+        claim->count = 0;
+        claim->handle = NULL;
+        if (listed) dlock__lost_remove(claim);
+        if (current) {
+            name->current = NULL;
+            dlock__orphan(claim);
+        }
+        dlock__claim_put(claim);
+    }
+}
+
+void dlock_close(dlock_client *client) {
+    if (!client || dlock__forked(client)) return;
+    dlock__enter(client);
+    client->closed = true;
+    client->janitor.stop = true;
+    cancel_waiters(client);
+    pthread_cond_broadcast(&client->changed);
+    while (client->inside > 0) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
+    int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
+    let_go(client);
+    dlock__leave(client);
+    dlock__callback_stop(client);
+    dlock__janitor_stop(client, deadline_us);
+    dlock__keeper_stop(client);
+    for (struct dlock__conn *conn = client->conns; conn; conn = conn->all) dlock__conn_close(conn);
+    dlock__fork_unwatch(client);
+    dlock__client_put(client);
+}
+
+void dlock__client_put(struct dlock_client *client) {
+    dlock__enter(client);
+    bool last = --client->refs == 0;
+    dlock__leave(client);
+    if (!last) return;
+    while (client->spare) {
+        struct dlock__claim *claim = client->spare;
+        client->spare = claim->all_next;
+        free(claim);
+    }
+    while (client->conns) {
+        struct dlock__conn *conn = client->conns;
+        client->conns = conn->all;
+        free(conn);
+    }
+    free(client->names);
+    dlock__resolver_free(client->resolver);
+    dlock__uri_free(client->uri);
+    pthread_cond_destroy(&client->janitor.cond);
+    pthread_cond_destroy(&client->callback.cond);
+    pthread_cond_destroy(&client->changed);
+    pthread_mutex_destroy(&client->mutex);
+    free(client);
+}
+
+const struct dlock_backend_info *dlock_client_backend(dlock_client *client) {
+    return &client->module->info;
+}

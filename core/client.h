@@ -1,0 +1,432 @@
+/* The core's structures, and who may touch what.
+ *
+ * One mutex per client guards everything below except what is marked otherwise; it is never held across a call into a
+ * backend, a callback, or the resolver. Functions named dlock__… expect it held unless they say so.
+ *
+ *   lock.c      the API on handles: owners, re-entry, the way into acquire and release
+ *   acquire.c   the waiter at the head of a name asks the server until granted, given up or cancelled
+ *   release.c   giving grants back: local hand-over, release, loss
+ *   claim.c     one acquisition: token, validity, life cycle      name.c    the name table
+ *   pool.c      connections and the operations that wait for one  conn.c    one connection's life
+ *   listener.c  the connection that gets wake-ups                 keeper.c  timers, renewals, wake-ups
+ *   callback.c  the worker thread that calls the application      janitor.c the thread that releases what nobody owns
+ */
+#ifndef DLOCK_CORE_CLIENT_H
+#define DLOCK_CORE_CLIENT_H
+
+#include "env.h"
+#include "registry.h"
+#include "resolve.h"
+#include "uri.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define DLOCK__LEASE_MIN_MS INT64_C(100)
+#define DLOCK__LEASE_MAX_MS (INT64_C(366) * 24 * 3600 * 1000)
+/* An operation takes at most this many claims. */
+#define DLOCK__BATCH 256
+/* Names as a backend sees them, prefix included. */
+#define DLOCK__FULL_NAME_MAX 255
+
+struct dlock__name;
+struct dlock__waiter;
+
+/* ---- connections ---- */
+
+struct dlock__conn {
+    struct dlock__conn *all;  /* next in client->conns; never removed before the client ends */
+    struct dlock__conn *idle; /* next in client->idle */
+    struct dlock_client *client;
+    struct dlock_peer peer;
+    atomic_bool live;   /* `data` may own descriptors: read by the fork handler */
+    bool connected;     /* the last operation left it usable */
+    bool busy;          /* THREADSAFE: somebody connects or disconnects it right now */
+    unsigned users;     /* THREADSAFE: calls in progress, the listener counts as one */
+    max_align_t data[]; /* the backend's, conn_size bytes */
+};
+
+/* ---- claims ---- */
+
+enum dlock__phase {
+    DLOCK__ASKING,     /* an acquire is being sent */
+    DLOCK__WAITING,    /* busy: queued at the server, or to be asked again at due_us */
+    DLOCK__CONFIRMING, /* granted by a wake whose age nobody knows: the keeper renews before it counts */
+    DLOCK__HELD,       /* granted */
+    DLOCK__RELEASING,  /* being given back by its owner, or leaving the queue */
+    DLOCK__LOST,       /* ended before its release */
+    DLOCK__ORPHAN      /* nobody's: the janitor releases it */
+};
+
+enum dlock__op_kind { DLOCK__ACQUIRE, DLOCK__RENEW, DLOCK__RELEASE };
+enum dlock__op_status { DLOCK__OP_NONE, DLOCK__OP_PENDING, DLOCK__OP_RUNNING, DLOCK__OP_DONE };
+
+/* One request about one claim, as the pool handles it. */
+struct dlock__op {
+    struct dlock_claim arg; /* what the backend sees; while RUNNING it belongs to the thread that runs the batch */
+    enum dlock__op_kind kind;
+    enum dlock__op_status status;
+    bool resent; /* an earlier send of this operation may have been executed */
+    int64_t deadline_us;
+    int64_t sent_us;           /* before the request that was answered was sent */
+    int result;                /* of the connection if that failed, else of the claim */
+    bool unsent;               /* it failed before anything was sent */
+    pthread_cond_t *cond;      /* of the thread that waits for it; NULL: that one left */
+    struct dlock_error *err;   /* that thread's */
+    struct dlock__conn *conn;  /* handed over to lead the next batch */
+    struct dlock__claim *next; /* in client->pending */
+};
+
+/* One acquisition as the server knows it. Reference counted: the name (current, asking), the lost list, the janitor, a
+ * renewal in progress and an operation in progress each hold one. */
+struct dlock__claim {
+    struct dlock__claim *all_next, *all_prev; /* client->claims: every live claim, the keeper's work list */
+    struct dlock__name *name;                 /* holds a reference */
+    unsigned refs;
+    enum dlock__phase phase;
+    struct dlock__op op;
+
+    /* what was asked */
+    char token[DLOCK_TOKEN_MAX + 1];
+    enum dlock_mode mode;
+    uint32_t limit;
+    uint32_t options; /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
+    int64_t lease_ms;
+    uint64_t state[4];
+    bool queued;             /* a QUEUE acquire was sent since the last release */
+    bool may_be_held;        /* an acquire or renewal without answer: the server may hold more than we know */
+    bool release_sent;       /* no local hand-over any more, and not-found is then no surprise */
+    int64_t last_unknown_us; /* when that was */
+
+    /* the grant */
+    uint64_t server_fence;
+    unsigned ordinal;       /* hand-overs inside this process, the fence's low byte */
+    int64_t granted_us;     /* when the server granted it to this process */
+    int64_t valid_until_us; /* DLOCK__NEVER: as long as its connection lives */
+    int64_t renew_at_us;
+    int64_t renew_pause_us; /* back-off after a failed renewal; 0: the last one worked */
+
+    /* who has it: a thread (handle = the one it came through) or a handle */
+    enum dlock_owner owner;
+    uint64_t thread;
+    struct dlock_lock *handle; /* NULL: freed */
+    uint32_t count;
+
+    /* waiting */
+    int64_t due_us; /* WAITING: ask again then */
+    bool look;      /* a LOOK came while ASKING */
+    struct {
+        bool here; /* a GRANTED came while ASKING */
+        uint64_t fence;
+        int64_t server_us, kept_ms, received_us;
+    } wake;
+
+    struct dlock__claim *lost_next;     /* name->lost */
+    struct dlock__claim *callback_next; /* client->callbacks */
+    struct dlock_lock *callback_handle; /* whose on_lost is to run */
+    struct dlock__claim *orphan_next;   /* client->orphans */
+    bool orphaned;
+    int64_t orphan_due_us, orphan_until_us, orphan_pause_us;
+};
+
+/* ---- names, handles, waiters ---- */
+
+/* What this process knows of one name. Lives while a handle or a claim refers to it. */
+struct dlock__name {
+    struct dlock__name *chain; /* hash bucket */
+    struct dlock_client *client;
+    unsigned refs;
+    uint32_t hash;
+    bool in_batch;                /* only while the pool gathers one */
+    struct dlock__claim *current; /* HELD or RELEASING */
+    struct dlock__claim *asking;  /* the head waiter's: ASKING, WAITING or CONFIRMING */
+    struct dlock__claim *lost;    /* lost and not yet released as often as acquired */
+    struct dlock__waiter *head, *tail;
+    char text[]; /* with the prefix */
+};
+
+struct dlock_lock {
+    struct dlock__name *name;
+    struct dlock_client *client;
+    enum dlock_owner owner;
+    enum dlock_mode mode;
+    uint32_t limit;
+    uint32_t options;
+    int64_t lease_ms;
+    dlock_callback on_lost;
+    void *on_lost_arg;
+    uint64_t thread;    /* the last that acquired through it */
+    uint32_t count;     /* acquisitions through it that were not released through it */
+    uint32_t inside;    /* threads in a call on it */
+    uint32_t callbacks; /* queued or running */
+    bool freed;         /* dlock_free is at work, or was called by its own callback */
+};
+
+/* Somebody of this process who waits for a name, first come first served. The head one talks to the server. */
+struct dlock__waiter {
+    struct dlock__waiter *next, *prev;
+    struct dlock_lock *lock;
+    uint64_t thread;
+    int64_t deadline_us;
+    bool try_only;
+    bool done; /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
+    int result;
+    struct dlock__claim *handed; /* name->current when it was given; holds a reference; may be lost by now */
+    pthread_cond_t cond;
+};
+
+/* ---- the client ---- */
+
+enum dlock__listener_state { DLOCK__LISTENER_DOWN, DLOCK__LISTENER_CONNECTING, DLOCK__LISTENER_UP };
+
+struct dlock_client {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;      /* rare things: a call left, the listener came up, a callback ended */
+    struct dlock_client *listed; /* next of every client of the process, under fork.c's mutex */
+    unsigned fork_generation;    /* constant, like the next group */
+
+    const struct dlock_backend *backend;
+    const struct dlock__module *module;
+    struct dlock__uri *uri;
+    struct dlock__resolver *resolver;
+    void (*log)(int level, const char *message, void *arg);
+    void *log_arg;
+    char id[25];
+    char token_tail[64]; /* @host:pid */
+    int64_t quarantine_ms;
+
+    unsigned refs; /* the opener, each handle */
+    bool closed;
+    unsigned inside; /* threads in a call on this client */
+    uint64_t tokens; /* handed out so far */
+    uint64_t jitter; /* state of a small generator: spreads retries, guards nothing */
+
+    struct dlock__name **names;
+    size_t n_names, n_buckets;
+    struct dlock__claim *claims;
+    struct dlock__claim *spare; /* freed claims, kept so that a steady state allocates nothing */
+    size_t n_spare;
+
+    struct dlock__conn *conns, *idle;
+    unsigned n_pool;                             /* opened for the pool, at most uri->connections */
+    struct dlock__claim *pending, *pending_tail; /* operations that wait for a connection */
+    struct dlock__conn *shared;                  /* THREADSAFE: the only one */
+
+    /* A request's send time and the server's clock in its answer (DESIGN §1.3); dies with any reconnect. */
+    struct {
+        bool known;
+        int64_t sent_us, server_us;
+    } pair;
+
+    struct {
+        enum dlock__listener_state state;
+        struct dlock__conn *conn;
+        int fd;
+        int64_t retry_at_us; /* after a failure */
+        int64_t pause_us;
+    } listener;
+
+    struct {
+        bool started, stop;
+        pthread_t thread;
+        int control, timer; /* eventfd, timerfd */
+        int64_t armed_us;   /* the timer goes off then at the latest */
+        struct dlock__conn *conn;
+        struct dlock__claim **batch; /* DLOCK__BATCH each: renewal never runs out of memory */
+        struct dlock_claim *args;
+        struct dlock_claim **arg_pointers;
+    } keeper;
+
+    struct {
+        bool started, stop;
+        pthread_t thread;
+        pthread_cond_t cond;
+        struct dlock__claim *first;
+        struct dlock_lock *running; /* whose callback runs */
+    } callback;
+
+    struct {
+        bool started, stop;
+        pthread_t thread;
+        pthread_cond_t cond;
+        struct dlock__claim *orphans;
+    } janitor;
+};
+
+static inline void dlock__enter(struct dlock_client *client) {
+    pthread_mutex_lock(&client->mutex);
+}
+static inline void dlock__leave(struct dlock_client *client) {
+    pthread_mutex_unlock(&client->mutex);
+}
+static inline bool dlock__can(const struct dlock_client *client, uint32_t caps) {
+    return (client->backend->caps & caps) == caps;
+}
+
+/* Milliseconds to microseconds without overflow. */
+static inline int64_t dlock__us(int64_t ms) {
+    return ms >= DLOCK__NEVER / 1000 ? DLOCK__NEVER : ms * 1000;
+}
+
+/* `us` from `now_us`, without overflow. */
+static inline int64_t dlock__after(int64_t now_us, int64_t us) {
+    return us >= DLOCK__NEVER - now_us ? DLOCK__NEVER : now_us + us;
+}
+
+/* What is left until deadline_us as a backend's timeout_ms: rounded up, at least 1. */
+int dlock__timeout_ms(int64_t deadline_us);
+
+/* A pseudo-random number in [low, high]. */
+int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high);
+
+/* One line for the application's log. Without the mutex. */
+DLOCK_PRINTF(3, 4) void dlock__log(struct dlock_client *client, int level, const char *format, ...);
+
+/* Drops one reference; the last one frees the client. Without the mutex. */
+void dlock__client_put(struct dlock_client *client);
+
+/* The calling thread, never reused for another one. */
+uint64_t dlock__thread_id(void);
+
+/* ---- fork.c ---- */
+
+/* True in a process forked after the client was opened. No mutex needed. */
+bool dlock__forked(const struct dlock_client *client);
+int dlock__forked_error(struct dlock_error *err);
+/* Notes, and forgets, a client whose connections a forked child must abandon. Without the mutex. */
+int dlock__fork_watch(struct dlock_client *client, struct dlock_error *err);
+void dlock__fork_unwatch(struct dlock_client *client);
+
+/* ---- name.c ---- */
+
+/* The entry for a full name, made if need be, with one more reference; NULL: out of memory. */
+struct dlock__name *dlock__name_get(struct dlock_client *client, const char *text);
+void dlock__name_put(struct dlock__name *name);
+/* The entry if there is one, without a reference. */
+struct dlock__name *dlock__name_find(struct dlock_client *client, const char *text);
+/* `name` without the client's prefix. */
+const char *dlock__name_shown(const struct dlock__name *name);
+/* 0, or EINVAL with a message. No mutex needed. */
+int dlock__name_check(const char *name, struct dlock_error *err);
+void dlock__name_append(struct dlock__name *name, struct dlock__waiter *waiter);
+void dlock__name_prepend(struct dlock__name *name, struct dlock__waiter *waiter);
+void dlock__name_remove(struct dlock__name *name, struct dlock__waiter *waiter);
+/* Wakes the waiter at the head, who looks around again. */
+void dlock__name_signal(struct dlock__name *name);
+
+/* ---- claim.c ---- */
+
+/* A claim with a new token for what `lock` wants, in phase ASKING; NULL: out of memory. */
+struct dlock__claim *dlock__claim_new(struct dlock_lock *lock);
+/* The same for a token that somebody else made up (a wake for nobody). */
+struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token);
+void dlock__claim_put(struct dlock__claim *claim);
+/* The live claim with this token, or NULL. */
+struct dlock__claim *dlock__claim_find(struct dlock_client *client, const char *token);
+/* Orders pointers to claims by name, for qsort: the order in which every batch is sent. */
+int dlock__claim_by_name(const void *a, const void *b);
+uint64_t dlock__claim_fence(const struct dlock__claim *claim);
+/* Takes over an answered acquire (op.result == 0): 0 = HELD; EUNAVAILABLE = the answer came too late to be of use, ask
+ * again; EPROTO = it makes no sense. */
+int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err);
+/* Takes over an answered renewal. */
+void dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t kept_ms);
+/* Takes over a GRANTED wake: HELD, or CONFIRMING with a renewal due at once, or nothing when the wake makes no sense.
+ */
+void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t server_us, int64_t kept_ms,
+                        int64_t received_us);
+/* An answer with the server's clock arrived: remember it for wakes. */
+void dlock__pair_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us);
+/* Whether the server or the backend may still keep something for a claim that is not granted. */
+bool dlock__claim_lingers(const struct dlock__claim *claim);
+
+/* ---- conn.c: without the mutex, by the thread that has the connection ---- */
+
+/* A new, unconnected connection, listed in the client. NULL: out of memory. With the mutex. */
+struct dlock__conn *dlock__conn_new(struct dlock_client *client);
+int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err);
+void dlock__conn_close(struct dlock__conn *conn);
+/* The backend's batch operation of this kind. */
+dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind kind);
+
+/* ---- pool.c ---- */
+
+/* Sends one operation for the claim and waits for its answer until deadline_us at the latest (the URI's `timeout`
+ * bounds it too). Leaves the mutex meanwhile. The return value is op.result; op.unsent tells whether nothing was sent.
+ * EUNAVAILABLE while op.status is still RUNNING: the answer may come later, the claim belongs to the pool until then.
+ */
+int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
+                  struct dlock_error *err);
+/* Takes a connection for something other than a claim, connected; give it back with dlock__pool_give, `rc` being what
+ * the backend returned. Leaves the mutex meanwhile. */
+int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **conn,
+                     struct dlock_error *err);
+void dlock__pool_give(struct dlock__conn *conn, int rc);
+
+/* ---- listener.c ---- */
+
+/* Brings up the connection that gets wake-ups, or waits for whoever does. Leaves the mutex meanwhile. True: it is up.
+ */
+bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us);
+/* The keeper saw it die. Leaves the mutex meanwhile. */
+void dlock__listener_lost(struct dlock_client *client, const struct dlock_error *why);
+
+/* ---- keeper.c ---- */
+
+/* Starts it if need be. 0 or ENOMEM. */
+int dlock__keeper_start(struct dlock_client *client, struct dlock_error *err);
+/* Something has to happen at at_us: makes sure that the keeper is awake then. Wakes nobody. */
+void dlock__keeper_arm(struct dlock_client *client, int64_t at_us);
+/* The set of descriptors changed. */
+void dlock__keeper_kick(struct dlock_client *client);
+/* Ends the thread and closes its connection. Without the mutex. */
+void dlock__keeper_stop(struct dlock_client *client);
+
+/* ---- wake.c ---- */
+
+/* Reads and acts on every wake-up that is there; with the mutex, which it leaves meanwhile. 0, or the listener is dead.
+ */
+int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err);
+
+/* ---- callback.c ---- */
+
+/* Starts the thread if need be. 0 or ENOMEM. */
+int dlock__callback_start(struct dlock_client *client, struct dlock_error *err);
+/* Queues the on_lost of the claim's handle. */
+void dlock__callback_lost(struct dlock__claim *claim);
+/* Forgets queued callbacks of the handle and waits for a running one, unless called from it. Leaves the mutex
+ * meanwhile. */
+void dlock__callback_forget(struct dlock_lock *lock);
+void dlock__callback_stop(struct dlock_client *client); /* without the mutex */
+
+/* ---- janitor.c ---- */
+
+/* Nobody wants this claim any more, but the server may keep it: release it until that is certain. */
+void dlock__orphan(struct dlock__claim *claim);
+/* Ends the thread; what is left is released once, until deadline_us. Without the mutex. */
+void dlock__janitor_stop(struct dlock_client *client, int64_t deadline_us);
+
+/* ---- lock.c ---- */
+
+/* Frees the memory of a handle that nothing refers to any more. */
+void dlock__lock_destroy(struct dlock_lock *lock);
+
+/* ---- acquire.c, release.c ---- */
+
+/* Waits in line and asks the server, for an owner who holds nothing. 0: name->current is the waiter's. */
+int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
+/* Ends a wait with ECANCELED. */
+void dlock__waiter_cancel(struct dlock__waiter *waiter);
+/* A grant came by wake-up or hand-over for the waiter at the head of the line: it owns the claim, which is then
+ * name->current, and leaves the line. A cancelled waiter gets nothing; it will give the claim up. */
+void dlock__deliver(struct dlock__claim *claim);
+/* The owner's last release of name->current: hands over locally, or releases at the server. */
+int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err);
+/* HELD ends before its release: owner told, waiters may ask. */
+void dlock__lose(struct dlock__claim *claim);
+/* Takes a lost claim off its name's list; the caller gets that list's reference. */
+void dlock__lost_remove(struct dlock__claim *claim);
+/* dlock__lose, if its time is over. */
+void dlock__settle(struct dlock__claim *claim);
+
+#endif

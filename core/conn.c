@@ -1,0 +1,67 @@
+#include "client.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void peer_log(const struct dlock_peer *peer, int level, const char *message) {
+    const struct dlock__conn *conn =
+        (const struct dlock__conn *)(const void *)((const char *)peer - offsetof(struct dlock__conn, peer));
+    dlock__log(conn->client, level, "%s", message);
+}
+
+struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
+    struct dlock__conn *conn = calloc(1, sizeof *conn + client->backend->conn_size);
+    if (!conn) return NULL;
+    conn->client = client;
+    conn->peer.abi = DLOCK_ABI;
+    conn->peer.client = client->id;
+    conn->peer.quarantine_ms = client->quarantine_ms;
+    conn->peer.log = peer_log;
+    conn->all = client->conns;
+    client->conns = conn;
+    return conn;
+}
+
+int dlock__timeout_ms(int64_t deadline_us) {
+    int64_t left = deadline_us - dlock__now_us();
+    if (left <= 1000) return 1;
+    left = left / 1000 + (left % 1000 != 0);
+    return left > INT_MAX ? INT_MAX : (int)left;
+}
+
+int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err) {
+    struct dlock_client *client = conn->client;
+    const struct dlock_backend *backend = client->backend;
+    struct dlock__addresses *addresses = NULL;
+    int rc = dlock__resolve(client->resolver, deadline_us, lookup, &addresses, err);
+    if (rc != 0) return rc;
+
+    struct dlock_uri uri = client->uri->parts;
+    uri.hosts = addresses->hosts;
+    uri.n_hosts = addresses->n;
+    memset(conn->data, 0, backend->conn_size);
+    atomic_store(&conn->live, true);
+    rc = backend->connect(conn->data, &uri, &conn->peer, dlock__timeout_ms(deadline_us), err);
+    dlock__addresses_put(addresses);
+    if (rc == 0) return 0;
+    if (rc > 0) rc = dlock_fail(err, DLOCK_EPROTO, "backend %s: connect returned %d", backend->name, rc);
+    dlock__conn_close(conn);
+    if (rc == DLOCK_EUNAVAILABLE) dlock__resolver_stale(client->resolver);
+    return rc;
+}
+
+void dlock__conn_close(struct dlock__conn *conn) {
+    if (!atomic_load(&conn->live)) return;
+    conn->client->backend->disconnect(conn->data);
+    atomic_store(&conn->live, false);
+}
+
+dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind kind) {
+    switch (kind) {
+    case DLOCK__ACQUIRE: return client->backend->acquire;
+    case DLOCK__RENEW: return client->backend->renew;
+    case DLOCK__RELEASE: break;
+    }
+    return client->backend->release;
+}

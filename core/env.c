@@ -1,0 +1,92 @@
+#include "env.h"
+
+#include <dlock/dlock.h>
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+static int64_t clock_us(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+int64_t dlock__now_us(void) {
+    return clock_us(CLOCK_BOOTTIME);
+}
+
+int dlock__random(void *buf, size_t size) {
+    char *at = buf;
+    while (size > 0) {
+        ssize_t n = getrandom(at, size, 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return DLOCK_EUNAVAILABLE;
+        at += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+void dlock__cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* BOOTTIME is not allowed here */
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us) {
+    if (until_us == DLOCK__NEVER) {
+        pthread_cond_wait(cond, mutex);
+        return;
+    }
+    int64_t left = until_us - dlock__now_us();
+    if (left <= 0) return;
+    int64_t now = clock_us(CLOCK_MONOTONIC);
+    int64_t at = left > INT64_MAX - now ? INT64_MAX : now + left;
+    struct timespec t = {.tv_sec = (time_t)(at / 1000000), .tv_nsec = (long)(at % 1000000) * 1000};
+    pthread_cond_timedwait(cond, mutex, &t);
+}
+
+static int start(pthread_t *thread, void *(*run)(void *), void *arg, int detach) {
+    sigset_t all, before;
+    pthread_attr_t attr;
+    if (pthread_attr_init(&attr) != 0) return DLOCK_ENOMEM;
+    pthread_attr_setdetachstate(&attr, detach);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(thread, &attr, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return rc == 0 ? 0 : DLOCK_ENOMEM;
+}
+
+int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
+    return start(thread, run, arg, PTHREAD_CREATE_JOINABLE);
+}
+
+int dlock__thread_start_detached(void *(*run)(void *), void *arg) {
+    pthread_t thread;
+    return start(&thread, run, arg, PTHREAD_CREATE_DETACHED);
+}
+
+int dlock__timer_open(void) {
+    return timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+}
+
+void dlock__timer_set(int fd, int64_t at_us) {
+    if (at_us < 1) at_us = 1; /* zero would disarm it */
+    struct itimerspec at = {
+        .it_value = {.tv_sec = (time_t)(at_us / 1000000), .tv_nsec = (long)(at_us % 1000000) * 1000}};
+    timerfd_settime(fd, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+void dlock__timer_clear(int fd) {
+    struct itimerspec never = {0};
+    timerfd_settime(fd, 0, &never, NULL);
+}

@@ -1,0 +1,259 @@
+/* The keeper thread: ends what has run out, renews what is due, reads wake-ups. It sleeps on a control eventfd, a timer
+ * on CLOCK_BOOTTIME and the listener's descriptor. Nothing in it blocks but renewals, each of them bounded by the next
+ * thing that has to happen, and the loop never ends before the client does. */
+#include "client.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    RETRY_MIN_US = 50000, /* between tries of a failed renewal */
+    RETRY_MAX_US = 1000000,
+    CLOSE_US = 10000 /* this close to somebody's end no renewal is begun that could make us late */
+};
+
+static bool renewable(const struct dlock__claim *claim) {
+    return claim->phase == DLOCK__HELD || claim->phase == DLOCK__CONFIRMING;
+}
+
+/* ---- renewing ---- */
+
+/* Everything that is due within lease/6, so that all locks of a client end up in one request. What failed waits its
+ * pause. */
+static size_t gather(struct dlock_client *client, int64_t now) {
+    size_t n = 0;
+    for (struct dlock__claim *claim = client->claims; claim && n < DLOCK__BATCH; claim = claim->all_next) {
+        int64_t early = claim->renew_pause_us ? 0 : dlock__us(claim->lease_ms) / 6;
+        if (!renewable(claim) || claim->renew_at_us - early > now) continue;
+        claim->refs++;
+        client->keeper.batch[n++] = claim;
+    }
+    return n;
+}
+
+/* The arguments are copies: the claim's own may be in use by a release at the same time. */
+static void fill(struct dlock_client *client, size_t n) {
+    qsort(client->keeper.batch, n, sizeof *client->keeper.batch, dlock__claim_by_name);
+    for (size_t i = 0; i < n; i++) {
+        const struct dlock__claim *claim = client->keeper.batch[i];
+        struct dlock_claim *arg = &client->keeper.args[i];
+        memset(arg, 0, sizeof *arg);
+        arg->name = claim->name->text;
+        arg->token = claim->token;
+        arg->mode = claim->mode;
+        arg->limit = claim->limit;
+        arg->lease_ms = arg->kept_ms = claim->lease_ms;
+        arg->result = DLOCK_EPROTO;
+        arg->retry_ms = -1;
+        memcpy(arg->state, claim->state, sizeof arg->state);
+        client->keeper.arg_pointers[i] = arg;
+    }
+}
+
+/* Without the mutex. On its own connection, and without ever looking up a name. */
+static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
+                struct dlock_error *err) {
+    struct dlock__conn *conn = client->keeper.conn;
+    *sent = false;
+    if (!conn->connected) {
+        int rc = dlock__conn_open(conn, deadline_us, false, err);
+        if (rc != 0) return rc;
+        conn->connected = true;
+    }
+    *sent = true;
+    *sent_us = dlock__now_us();
+    int rc = client->backend->renew(conn->data, client->keeper.arg_pointers, n, dlock__timeout_ms(deadline_us), err);
+    if (rc == 0) return 0;
+    conn->connected = false;
+    dlock__conn_close(conn);
+    return rc < 0 ? rc : DLOCK_EPROTO;
+}
+
+/* THREADSAFE: through the one connection of everybody. */
+static int send_shared(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
+                       struct dlock_error *err) {
+    struct dlock__conn *conn;
+    *sent = false;
+    dlock__enter(client);
+    int rc = dlock__pool_take(client, deadline_us, &conn, err);
+    dlock__leave(client);
+    if (rc != 0) return rc;
+    *sent = true;
+    *sent_us = dlock__now_us();
+    rc = client->backend->renew(conn->data, client->keeper.arg_pointers, n, dlock__timeout_ms(deadline_us), err);
+    dlock__enter(client);
+    dlock__pool_give(conn, rc);
+    dlock__leave(client);
+    return rc <= 0 ? rc : DLOCK_EPROTO;
+}
+
+static void answered(struct dlock__claim *claim, const struct dlock_claim *arg, int64_t sent_us) {
+    dlock__pair_learn(claim->name->client, sent_us, arg->server_us);
+    if (!renewable(claim)) return; /* released, or lost, meanwhile */
+    if (arg->result == DLOCK_ELOST) {
+        if (claim->phase == DLOCK__HELD) {
+            dlock__lose(claim);
+        } else { /* a hand-over that had lapsed: back in the queue */
+            claim->phase = DLOCK__WAITING;
+            claim->due_us = dlock__now_us();
+            claim->server_fence = 0;
+            dlock__name_signal(claim->name);
+        }
+        return;
+    }
+    memcpy(claim->state, arg->state, sizeof claim->state);
+    dlock__claim_renewed(claim, sent_us, arg->kept_ms);
+}
+
+static void failed(struct dlock__claim *claim, bool sent, int64_t pause_us) {
+    if (!renewable(claim)) return;
+    if (sent) {
+        claim->may_be_held = true;
+        claim->last_unknown_us = dlock__now_us();
+    }
+    claim->renew_pause_us = pause_us;
+    claim->renew_at_us = dlock__now_us() + pause_us;
+}
+
+/* One pause for the whole batch, so that it stays one batch. */
+static int64_t next_pause(struct dlock_client *client) {
+    int64_t pause = client->keeper.batch[0]->renew_pause_us * 2;
+    pause = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
+    return dlock__jitter(client, pause / 2, pause);
+}
+
+static void renew(struct dlock_client *client, size_t n, int64_t deadline_us) {
+    struct dlock_error err;
+    int64_t sent_us = 0;
+    bool sent;
+    err.message[0] = '\0';
+    fill(client, n);
+    dlock__leave(client);
+    int rc = client->keeper.conn ? send(client, n, deadline_us, &sent_us, &sent, &err)
+                                 : send_shared(client, n, deadline_us, &sent_us, &sent, &err);
+    if (rc != 0) dlock__log(client, DLOCK_LOG_WARN, "renewal of %zu lock(s) failed: %s", n, err.message);
+    dlock__enter(client);
+    if (rc != 0) client->pair.known = false;
+    int64_t pause_us = next_pause(client);
+    for (size_t i = 0; i < n; i++) {
+        struct dlock__claim *claim = client->keeper.batch[i];
+        int result = rc != 0 ? rc : client->keeper.args[i].result;
+        if (result == 0 || result == DLOCK_ELOST)
+            answered(claim, &client->keeper.args[i], sent_us);
+        else
+            failed(claim, sent, pause_us);
+        dlock__claim_put(claim);
+    }
+}
+
+/* ---- the loop ---- */
+
+/* Ends what has run out. Stores the earliest end to come, and the earliest renewal. */
+static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *renew_us) {
+    *end_us = *renew_us = DLOCK__NEVER;
+    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
+        next = claim->all_next;
+        dlock__settle(claim);
+        if (!renewable(claim)) continue;
+        if (claim->valid_until_us < *end_us) *end_us = claim->valid_until_us;
+        if (claim->renew_at_us < *renew_us) *renew_us = claim->renew_at_us;
+    }
+}
+
+static void drain(int fd) {
+    uint64_t count;
+    while (read(fd, &count, sizeof count) > 0) {
+    }
+}
+
+static void sleep_until(struct dlock_client *client, int64_t at_us) {
+    if (at_us != DLOCK__NEVER) dlock__keeper_arm(client, at_us);
+    struct pollfd fds[3] = {{.fd = client->keeper.control, .events = POLLIN},
+                            {.fd = client->keeper.timer, .events = POLLIN},
+                            {.fd = -1, .events = POLLIN}};
+    if (client->listener.state == DLOCK__LISTENER_UP) fds[2].fd = client->listener.fd;
+    dlock__leave(client);
+    poll(fds, 3, -1);
+    if (fds[0].revents) drain(client->keeper.control);
+    if (fds[1].revents) drain(client->keeper.timer);
+    dlock__enter(client);
+    if (fds[1].revents) client->keeper.armed_us = DLOCK__NEVER;
+    bool gone = client->shared && !client->shared->connected;
+    if (client->listener.state != DLOCK__LISTENER_UP || (!fds[2].revents && !gone)) return;
+    struct dlock_error err;
+    dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection was dropped");
+    int rc = gone ? DLOCK_EUNAVAILABLE : dlock__wakes_read(client, &err);
+    if (rc != 0) dlock__listener_lost(client, &err);
+}
+
+static void *run(void *arg) {
+    struct dlock_client *client = arg;
+    dlock__enter(client);
+    while (!client->keeper.stop) {
+        int64_t end_us, renew_us;
+        look_around(client, &end_us, &renew_us);
+        int64_t now = dlock__now_us(), most = dlock__after(now, dlock__us(client->uri->timeout_ms));
+        if (renew_us <= now && end_us > now + CLOSE_US) {
+            size_t n = gather(client, now);
+            renew(client, n, end_us < most ? end_us : most);
+            continue;
+        }
+        sleep_until(client, end_us < renew_us || renew_us <= now ? end_us : renew_us);
+    }
+    dlock__leave(client);
+    return NULL;
+}
+
+/* ---- from outside ---- */
+
+int dlock__keeper_start(struct dlock_client *client, struct dlock_error *err) {
+    if (client->keeper.started) return 0;
+    if (client->keeper.control < 0) client->keeper.control = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (client->keeper.timer < 0) client->keeper.timer = dlock__timer_open();
+    if (client->keeper.control < 0 || client->keeper.timer < 0)
+        return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left for the keeper; raise the limit (ulimit -n)");
+    if (!client->keeper.batch) client->keeper.batch = calloc(DLOCK__BATCH, sizeof *client->keeper.batch);
+    if (!client->keeper.args) client->keeper.args = calloc(DLOCK__BATCH, sizeof *client->keeper.args);
+    if (!client->keeper.arg_pointers)
+        client->keeper.arg_pointers = calloc(DLOCK__BATCH, sizeof *client->keeper.arg_pointers);
+    if (!dlock__can(client, DLOCK_CAP_THREADSAFE) && !client->keeper.conn) {
+        client->keeper.conn = dlock__conn_new(client);
+        if (!client->keeper.conn) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the keeper");
+    }
+    if (!client->keeper.batch || !client->keeper.args || !client->keeper.arg_pointers)
+        return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the keeper");
+    client->keeper.armed_us = DLOCK__NEVER;
+    if (dlock__thread_start(&client->keeper.thread, run, client) != 0)
+        return dlock_fail(err, DLOCK_ENOMEM, "no thread for the keeper; raise the limit (ulimit -u)");
+    client->keeper.started = true;
+    return 0;
+}
+
+void dlock__keeper_arm(struct dlock_client *client, int64_t at_us) {
+    if (at_us >= client->keeper.armed_us) return;
+    client->keeper.armed_us = at_us;
+    dlock__timer_set(client->keeper.timer, at_us);
+}
+
+void dlock__keeper_kick(struct dlock_client *client) {
+    uint64_t one = 1;
+    if (client->keeper.control >= 0 && write(client->keeper.control, &one, sizeof one) < 0) {
+        /* full: it is awake already */
+    }
+}
+
+void dlock__keeper_stop(struct dlock_client *client) {
+    dlock__enter(client);
+    client->keeper.stop = true;
+    dlock__keeper_kick(client);
+    dlock__leave(client);
+    if (client->keeper.started) pthread_join(client->keeper.thread, NULL);
+    if (client->keeper.control >= 0) close(client->keeper.control);
+    if (client->keeper.timer >= 0) close(client->keeper.timer);
+    free(client->keeper.batch);
+    free(client->keeper.args);
+    free(client->keeper.arg_pointers);
+}

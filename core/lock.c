@@ -1,0 +1,294 @@
+/* The API on lock handles. */
+#include "client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- making and ending handles ---- */
+
+/* Copies what the caller knows of the struct; what this library does not know has to be zero. */
+static int read_options(const struct dlock_options *from, struct dlock_options *options, struct dlock_error *err) {
+    memset(options, 0, sizeof *options);
+    if (!from) return 0;
+    if (from->size < offsetof(struct dlock_options, on_lost))
+        return dlock_fail(err, DLOCK_EINVAL, "lock options: size is %zu, use DLOCK_OPTIONS_INIT", from->size);
+    for (size_t i = sizeof *options; i < from->size; i++)
+        if (((const char *)from)[i] != 0)
+            return dlock_fail(err, DLOCK_EINVAL, "lock options: made for a newer dlock than this one (%s)",
+                              dlock_version());
+    memcpy(options, from, from->size < sizeof *options ? from->size : sizeof *options);
+    return 0;
+}
+
+static int check_lease(struct dlock_client *client, struct dlock_options *options, struct dlock_error *err) {
+    if (options->lease_ms == 0) options->lease_ms = client->uri->lease_ms;
+    if (options->lease_ms < DLOCK__LEASE_MIN_MS || options->lease_ms > DLOCK__LEASE_MAX_MS)
+        return dlock_fail(err, DLOCK_EINVAL, "lock options: lease_ms is %lld, it can be %lld to %lld (0: the URI's)",
+                          (long long)options->lease_ms, (long long)DLOCK__LEASE_MIN_MS, (long long)DLOCK__LEASE_MAX_MS);
+    if (client->quarantine_ms > 0 && options->lease_ms > client->quarantine_ms)
+        return dlock_fail(
+            err, DLOCK_EINVAL,
+            "lock options: lease_ms is %lld, longer than the quarantine of %lld ms that protects leases when "
+            "the server restarts; set lease= or quarantine= in the URI",
+            (long long)options->lease_ms, (long long)client->quarantine_ms);
+    return 0;
+}
+
+static int check_options(struct dlock_client *client, struct dlock_options *options, struct dlock_error *err) {
+    const char *backend = client->backend->name;
+    if ((unsigned)options->mode > DLOCK_PERMIT)
+        return dlock_fail(err, DLOCK_EINVAL, "lock options: unknown mode %d", (int)options->mode);
+    if ((unsigned)options->owner > DLOCK_OWNER_HANDLE)
+        return dlock_fail(err, DLOCK_EINVAL, "lock options: unknown owner %d", (int)options->owner);
+    if (options->flags & ~(uint32_t)(DLOCK_FIXED_LEASE | DLOCK_NO_REENTRY))
+        return dlock_fail(err, DLOCK_EINVAL, "lock options: unknown flags 0x%x", (unsigned)options->flags);
+    if (options->mode == DLOCK_PERMIT ? options->limit == 0 : options->limit != 0)
+        return dlock_fail(err, DLOCK_EINVAL, "lock options: limit is %u; permits need at least 1, other modes 0",
+                          (unsigned)options->limit);
+    if (options->mode != DLOCK_EXCLUSIVE)
+        return dlock_fail(err, DLOCK_ENOTSUP, "backend %s: shared and permit modes are not there yet", backend);
+    return check_lease(client, options, err);
+}
+
+int dlock_new(dlock_client *client, const char *name, const struct dlock_options *from, dlock_lock **out,
+              struct dlock_error *err) {
+    if (!client || !out) return dlock_fail(err, DLOCK_EINVAL, "dlock_new needs a client and a place for the lock");
+    if (dlock__forked(client)) return dlock__forked_error(err);
+    struct dlock_options options;
+    int rc = dlock__name_check(name, err);
+    if (rc == 0) rc = read_options(from, &options, err);
+    if (rc == 0) rc = check_options(client, &options, err);
+    if (rc != 0) return rc;
+
+    char full[DLOCK__FULL_NAME_MAX + 1];
+    size_t prefix = strlen(client->uri->prefix);
+    memcpy(full, client->uri->prefix, prefix);
+    memcpy(full + prefix, name, strlen(name) + 1);
+    struct dlock_lock *lock = calloc(1, sizeof *lock);
+    if (!lock) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a lock");
+    lock->client = client;
+    lock->mode = options.mode;
+    lock->owner = options.owner;
+    lock->limit = options.limit;
+    lock->options = options.flags;
+    lock->lease_ms = options.lease_ms;
+    lock->on_lost = options.on_lost;
+    lock->on_lost_arg = options.on_lost_arg;
+
+    dlock__enter(client);
+    if (client->closed) rc = dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
+    if (rc == 0 && lock->on_lost) rc = dlock__callback_start(client, err);
+    if (rc == 0 && !(lock->name = dlock__name_get(client, full)))
+        rc = dlock_fail(err, DLOCK_ENOMEM, "out of memory for a lock");
+    if (rc == 0) client->refs++;
+    dlock__leave(client);
+    if (rc != 0) {
+        free(lock);
+        return rc;
+    }
+    *out = lock;
+    return 0;
+}
+
+void dlock__lock_destroy(struct dlock_lock *lock) {
+    dlock__name_put(lock->name);
+    free(lock);
+}
+
+static void cancel_waits(struct dlock_lock *lock) {
+    for (struct dlock__waiter *waiter = lock->name->head; waiter; waiter = waiter->next)
+        if (waiter->lock == lock) dlock__waiter_cancel(waiter);
+}
+
+/* Ends what was acquired through this handle, whichever thread owns it. */
+static void release_everything(struct dlock_lock *lock) {
+    struct dlock__name *name = lock->name;
+    for (struct dlock__claim *claim = name->lost, *next; claim; claim = next) {
+        next = claim->lost_next;
+        if (claim->handle != lock) continue;
+        dlock__lost_remove(claim);
+        dlock__claim_put(claim);
+    }
+    struct dlock__claim *claim = name->current;
+    if (!claim || claim->phase != DLOCK__HELD || claim->owner != lock->owner || lock->count == 0) return;
+    if (claim->handle != lock && claim->thread != lock->thread) return;
+    claim->count -= lock->count < claim->count ? lock->count : claim->count;
+    if (claim->count > 0) {
+        if (claim->handle == lock) claim->handle = NULL; /* another handle of the same thread still holds it */
+        return;
+    }
+    dlock__give_back(claim, NULL);
+}
+
+void dlock_free(dlock_lock *lock) {
+    if (!lock || dlock__forked(lock->client)) return;
+    struct dlock_client *client = lock->client;
+    dlock__enter(client);
+    lock->freed = true;
+    client->inside++; /* a close meanwhile waits for us */
+    cancel_waits(lock);
+    while (lock->inside > 0) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
+    if (!client->closed) release_everything(lock);
+    dlock__callback_forget(lock);
+    client->inside--;
+    pthread_cond_broadcast(&client->changed);
+    if (client->callback.running != lock) dlock__lock_destroy(lock); /* else the callback's thread does */
+    dlock__leave(client);
+    dlock__client_put(client);
+}
+
+/* ---- calls on handles ---- */
+
+static int begin(struct dlock_lock *lock, struct dlock_error *err) {
+    if (!lock) return dlock_fail(err, DLOCK_EINVAL, "the lock is NULL");
+    struct dlock_client *client = lock->client;
+    if (dlock__forked(client)) return dlock__forked_error(err);
+    dlock__enter(client);
+    if (client->closed) {
+        dlock__leave(client);
+        return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
+    }
+    client->inside++;
+    lock->inside++;
+    return 0;
+}
+
+static int end(struct dlock_lock *lock, int rc) {
+    struct dlock_client *client = lock->client;
+    client->inside--;
+    lock->inside--;
+    if (client->closed || lock->freed) pthread_cond_broadcast(&client->changed);
+    dlock__leave(client);
+    return rc;
+}
+
+static bool owns(const struct dlock__claim *claim, const struct dlock_lock *lock) {
+    if (claim->owner != lock->owner || claim->count == 0) return false;
+    return lock->owner == DLOCK_OWNER_HANDLE ? claim->handle == lock : claim->thread == dlock__thread_id();
+}
+
+/* The caller's grant, held or lost; NULL: none. */
+static struct dlock__claim *owned(struct dlock_lock *lock) {
+    struct dlock__claim *claim = lock->name->current;
+    if (claim && claim->phase == DLOCK__HELD && owns(claim, lock)) {
+        dlock__settle(claim);
+        return claim;
+    }
+    claim = lock->name->lost;
+    while (claim && !owns(claim, lock)) claim = claim->lost_next;
+    return claim;
+}
+
+static int reenter(struct dlock__claim *claim, struct dlock_lock *lock, struct dlock_error *err) {
+    const char *shown = dlock__name_shown(lock->name);
+    if (claim->phase == DLOCK__LOST)
+        return dlock_fail(err, DLOCK_ELOST,
+                          "lock \"%s\" was lost; release it as often as it was acquired (%u), then try again", shown,
+                          (unsigned)claim->count);
+    if (lock->owner == DLOCK_OWNER_HANDLE)
+        return dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\": this handle already holds it", shown);
+    if ((lock->options | claim->options) & DLOCK_NO_REENTRY)
+        return dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\": this thread already holds it, and DLOCK_NO_REENTRY is set",
+                          shown);
+    if (claim->count == UINT32_MAX)
+        return dlock_fail(err, DLOCK_EINVAL, "lock \"%s\" was acquired too often without a release", shown);
+    claim->count++;
+    return 0;
+}
+
+static bool waits(const struct dlock_lock *lock) {
+    const struct dlock__waiter *waiter = lock->name->head;
+    while (waiter && waiter->lock != lock) waiter = waiter->next;
+    return waiter != NULL;
+}
+
+int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err) {
+    int rc = begin(lock, err);
+    if (rc != 0) return rc;
+    struct dlock__claim *claim = owned(lock);
+    if (claim)
+        rc = reenter(claim, lock, err);
+    else if (lock->owner == DLOCK_OWNER_HANDLE && waits(lock))
+        rc = dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\": this handle is already being acquired",
+                        dlock__name_shown(lock->name));
+    else
+        rc = dlock__acquire(lock, timeout_ms, err);
+    if (rc == 0) {
+        lock->count++;
+        lock->thread = dlock__thread_id();
+    }
+    return end(lock, rc);
+}
+
+static int release(struct dlock_lock *lock, struct dlock_error *err) {
+    struct dlock__claim *claim = owned(lock);
+    const char *shown = dlock__name_shown(lock->name);
+    if (!claim)
+        return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is not held by %s", shown,
+                          lock->owner == DLOCK_OWNER_HANDLE ? "this handle" : "the calling thread");
+    if (lock->count > 0) lock->count--;
+    claim->count--;
+    if (claim->phase == DLOCK__LOST) {
+        if (claim->count == 0) {
+            dlock__lost_remove(claim);
+            dlock__claim_put(claim);
+        }
+        return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before this release", shown);
+    }
+    return claim->count > 0 ? 0 : dlock__give_back(claim, err);
+}
+
+int dlock_release(dlock_lock *lock, struct dlock_error *err) {
+    int rc = begin(lock, err);
+    return rc != 0 ? rc : end(lock, release(lock, err));
+}
+
+int dlock_cancel(dlock_lock *lock) {
+    int rc = begin(lock, NULL);
+    if (rc != 0) return rc == DLOCK_ECANCELED ? 0 : rc; /* closed: nothing waits any more */
+    cancel_waits(lock);
+    return end(lock, 0);
+}
+
+/* ---- questions about the caller's grant ---- */
+
+int64_t dlock_remaining_ms(dlock_lock *lock) {
+    if (begin(lock, NULL) != 0) return 0;
+    const struct dlock__claim *claim = owned(lock);
+    int64_t left = 0;
+    if (claim && claim->phase == DLOCK__HELD) {
+        left = claim->valid_until_us == DLOCK__NEVER ? DLOCK_FOREVER : (claim->valid_until_us - dlock__now_us()) / 1000;
+        if (left < 0) left = 0;
+    }
+    end(lock, 0);
+    return left;
+}
+
+bool dlock_held(dlock_lock *lock) {
+    if (begin(lock, NULL) != 0) return false;
+    const struct dlock__claim *claim = owned(lock);
+    bool held = claim && claim->phase == DLOCK__HELD;
+    end(lock, 0);
+    return held;
+}
+
+uint64_t dlock_fence(dlock_lock *lock) {
+    if (begin(lock, NULL) != 0) return 0;
+    const struct dlock__claim *claim = owned(lock);
+    uint64_t fence = claim ? dlock__claim_fence(claim) : 0;
+    end(lock, 0);
+    return fence;
+}
+
+int dlock_token(dlock_lock *lock, char *token, size_t size, struct dlock_error *err) {
+    if (!token || size < DLOCK_TOKEN_MAX + 1)
+        return dlock_fail(err, DLOCK_EINVAL, "a token needs a buffer of %d bytes, got %zu", DLOCK_TOKEN_MAX + 1, size);
+    int rc = begin(lock, err);
+    if (rc != 0) return rc;
+    const struct dlock__claim *claim = owned(lock);
+    if (claim)
+        memcpy(token, claim->token, strlen(claim->token) + 1);
+    else
+        rc = dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is not held by the caller", dlock__name_shown(lock->name));
+    return end(lock, rc);
+}

@@ -1,0 +1,50 @@
+/* What dlock.h declares and this version does not do yet: CHANGELOG.md lists it. */
+#include "client.h"
+
+static int not_yet(const char *what, struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_ENOTSUP, "%s is not there yet", what);
+}
+
+int dlock_client_fd(dlock_client *client) {
+    return client && dlock__forked(client) ? DLOCK_EFORKED : DLOCK_ENOTSUP;
+}
+
+int dlock_client_dispatch(dlock_client *client) {
+    return client && dlock__forked(client) ? DLOCK_EFORKED : DLOCK_ENOTSUP;
+}
+
+int dlock_acquire_async(dlock_lock *lock, int64_t timeout_ms, dlock_callback done, void *arg) {
+    (void)lock, (void)timeout_ms, (void)done, (void)arg;
+    return DLOCK_ENOTSUP;
+}
+
+int dlock_release_async(dlock_lock *lock, dlock_callback done, void *arg) {
+    (void)lock, (void)done, (void)arg;
+    return DLOCK_ENOTSUP;
+}
+
+int dlock_downgrade(dlock_lock *lock, struct dlock_error *err) {
+    (void)lock;
+    return not_yet("dlock_downgrade", err);
+}
+
+int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err) {
+    (void)locks, (void)n, (void)timeout_ms;
+    return not_yet("dlock_acquire_all", err);
+}
+
+int dlock_release_all(dlock_lock *const *locks, size_t n, struct dlock_error *err) {
+    (void)locks, (void)n;
+    return not_yet("dlock_release_all", err);
+}
+
+int dlock_export(dlock_lock *lock, char *ticket, size_t size, struct dlock_error *err) {
+    (void)lock, (void)ticket, (void)size;
+    return not_yet("dlock_export", err);
+}
+
+int dlock_import(dlock_client *client, const char *ticket, const struct dlock_options *options, dlock_lock **lock,
+                 struct dlock_error *err) {
+    (void)client, (void)ticket, (void)options, (void)lock;
+    return not_yet("dlock_import", err);
+}

@@ -1,0 +1,89 @@
+/* Ways in which a grant ends: handed to another thread of this process, released at the server, or lost. */
+#include "client.h"
+
+/* After so many local hand-overs in a row other processes get their turn; the fence's low byte would hold 255. */
+enum { HAND_OVERS_MAX = 32 };
+
+enum { RETRY_MIN_US = 10000, RETRY_MAX_US = 300000 };
+
+static bool same_wish(const struct dlock__claim *claim, const struct dlock_lock *lock) {
+    return claim->mode == lock->mode && claim->limit == lock->limit && claim->lease_ms == lock->lease_ms &&
+           claim->options == lock->options;
+}
+
+/* Without a word to the server: the next waiter of this process owns the same grant, with a greater fence. */
+static bool hand_over(struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    struct dlock__waiter *next = name->head;
+    int64_t now = dlock__now_us();
+    if (!next || next->done || !same_wish(claim, next->lock) || claim->options & DLOCK_FIXED_LEASE) return false;
+    if (claim->ordinal >= HAND_OVERS_MAX || claim->release_sent || name->client->closed) return false;
+    if (now >= dlock__after(claim->granted_us, dlock__us(claim->lease_ms)) || now >= next->deadline_us) return false;
+    claim->ordinal++;
+    dlock__deliver(claim);
+    return true;
+}
+
+/* Sends the release until it is answered, for one `timeout`. */
+static int release_at_server(struct dlock__claim *claim, struct dlock_error *err) {
+    struct dlock_client *client = claim->name->client;
+    int64_t deadline = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms)), pause = RETRY_MIN_US;
+    pthread_cond_t never;
+    for (;;) {
+        int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, deadline, err);
+        if (rc == DLOCK_ELOST && claim->op.resent) return 0;
+        int64_t again = dlock__now_us() + pause;
+        if (rc != DLOCK_EUNAVAILABLE || claim->op.status == DLOCK__OP_RUNNING || again >= deadline) return rc;
+        dlock__cond_init(&never);
+        while (dlock__now_us() < again) dlock__cond_wait(&never, &client->mutex, again);
+        pthread_cond_destroy(&never);
+        pause = pause * 2 < RETRY_MAX_US ? pause * 2 : RETRY_MAX_US;
+    }
+}
+
+int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err) {
+    struct dlock__name *name = claim->name;
+    if (hand_over(claim)) return 0;
+
+    struct dlock_error own;
+    own.code = 0;
+    const char *shown = dlock__name_shown(name);
+    claim->phase = DLOCK__RELEASING; /* from here on it is not renewed */
+    claim->count = 0;
+    claim->handle = NULL;
+    name->refs++;
+    int rc = release_at_server(claim, &own);
+    name->current = NULL;
+    if (rc == DLOCK_ELOST) {
+        rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it", shown);
+    } else if (rc != 0) {
+        dlock__orphan(claim);
+        rc = dlock_fail(err, rc, "the release of lock \"%s\" was not confirmed, its lease ends it: %s", shown,
+                        own.code ? own.message : dlock_strerror(rc));
+    }
+    dlock__claim_put(claim);
+    dlock__name_signal(name);
+    dlock__name_put(name);
+    return rc;
+}
+
+void dlock__lose(struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    claim->phase = DLOCK__LOST;
+    name->current = NULL;
+    claim->lost_next = name->lost; /* takes over the reference */
+    name->lost = claim;
+    dlock__callback_lost(claim);
+    if (dlock__claim_lingers(claim)) dlock__orphan(claim);
+    dlock__name_signal(name);
+}
+
+void dlock__lost_remove(struct dlock__claim *claim) {
+    struct dlock__claim **at = &claim->name->lost;
+    while (*at != claim) at = &(*at)->lost_next;
+    *at = claim->lost_next;
+}
+
+void dlock__settle(struct dlock__claim *claim) {
+    if (claim->phase == DLOCK__HELD && dlock__now_us() >= claim->valid_until_us) dlock__lose(claim);
+}
