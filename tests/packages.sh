@@ -1,0 +1,53 @@
+# Sourced by the scripts that build and test: installs Debian and Ubuntu packages that are missing.
+#
+#     need_packages PACKAGE[|ALTERNATIVE]…    exits with a message when that cannot be done
+
+# True when the package, or one of its alternatives, is installed.
+have_package() {
+    local name
+    for name in ${1//|/ }; do
+        if dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q ' installed$'; then return 0; fi
+    done
+    return 1
+}
+
+# Servers must not be started by their installation: the tests start private ones.
+install_without_starting() {
+    local policy=/usr/sbin/policy-rc.d ours= status=0
+    if [ ! -e "$policy" ]; then
+        ours=yes
+        printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
+        $sudo chmod 755 "$policy"
+    fi
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null || status=$?
+    if [ -n "$ours" ]; then $sudo rm -f "$policy"; fi
+    return "$status"
+}
+
+need_packages() {
+    local package missing= log sudo=
+    if ! command -v dpkg-query >/dev/null; then
+        echo "cannot look for packages: this is not Debian or Ubuntu. Needed: $*" >&2
+        return 0
+    fi
+    for package; do
+        if ! have_package "$package"; then missing="$missing ${package%%|*}"; fi
+    done
+    if [ -z "$missing" ]; then return 0; fi
+    if [ "$(id -u)" != 0 ]; then
+        sudo=sudo
+        if ! command -v sudo >/dev/null; then
+            echo "missing packages, and neither root nor sudo to install them:$missing" >&2
+            exit 1
+        fi
+    fi
+    echo "installing:$missing"
+    log=$(mktemp)
+    if ! { $sudo apt-get update -qq </dev/null && install_without_starting $missing; } >"$log" 2>&1; then
+        cat "$log" >&2
+        rm -f "$log"
+        echo "cannot install:$missing" >&2
+        exit 1
+    fi
+    rm -f "$log"
+}

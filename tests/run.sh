@@ -1,0 +1,106 @@
+#!/bin/bash
+# Builds and tests dlock on Debian or Ubuntu, with nothing prepared: installs what is missing, starts private servers on
+# free loopback ports, runs the tests through CTest and stops the servers again.
+#
+#     tests/run.sh [--preset dev|asan-ubsan|tsan] [--build FOLDER] [LABEL or PATTERN]
+#
+# LABEL is one of CTest's (`unit`, `conformance`, `redis`, …), PATTERN a regular expression for names of tests, as in
+# `tests/run.sh conformance.redis/fifo`. Without one, everything runs. --build tests a folder that is configured already.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tests/packages.sh
+
+usage() {
+    sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' tests/run.sh
+    exit "$1"
+}
+
+preset=dev build= selection=
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --preset | --build)
+        if [ $# -lt 2 ]; then usage 64 >&2; fi
+        if [ "$1" = --preset ]; then preset=$2; else build=$2; fi
+        shift
+        ;;
+    -h | --help) usage 0 ;;
+    -*) usage 64 >&2 ;;
+    *)
+        if [ -n "$selection" ]; then usage 64 >&2; fi
+        selection=$1
+        ;;
+    esac
+    shift
+done
+
+# libhiredis-dev and the servers follow the default DLOCK_BACKENDS.
+need_packages cmake ninja-build gcc libc6-dev pkg-config libcmocka-dev libhiredis-dev redis-server python3 python3-redis \
+    util-linux procps
+
+if [ -z "$build" ]; then
+    case "$preset" in
+    dev) build=build ;;
+    asan-ubsan) build=build-asan ;;
+    tsan) build=build-tsan ;;
+    *)
+        echo "no such preset: $preset (dev, asan-ubsan, tsan)" >&2
+        exit 64
+        ;;
+    esac
+    log=$(mktemp)
+    echo "== configure ($preset)"
+    if ! cmake --preset "$preset" >"$log" 2>&1; then
+        cat "$log" >&2
+        exit 1
+    fi
+    rm -f "$log"
+fi
+echo "== build ($build)"
+cmake --build "$build" -- --quiet
+
+folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-tests.XXXXXX")
+servers=()
+
+stop_servers() {
+    local status=$? server
+    trap - EXIT
+    trap '' INT TERM HUP
+    for server in "${servers[@]}"; do
+        tests/servers/"$server".sh stop "$folder" || true
+        if [ "$status" != 0 ] && [ -s "$folder/$server.log" ]; then
+            echo "== the last lines of $server's log"
+            tail -n 40 "$folder/$server.log"
+        fi
+    done
+    rm -rf "$folder"
+    if [ "$status" != 0 ]; then echo "== FAILED"; fi
+    exit "$status"
+}
+trap stop_servers EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
+
+cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" | tr ';' ' '; }
+
+export DLOCK_TEST_DIR=$folder/work
+mkdir "$DLOCK_TEST_DIR"
+for server in $(cache DLOCK_BACKENDS) $(cache DLOCK_STATIC_BACKENDS); do
+    servers+=("$server")
+    settings=$(tests/servers/"$server".sh start "$folder")
+    while IFS= read -r setting; do export "${setting?}"; done <<<"$settings"
+done
+export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
+export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
+
+arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout 120 -j 4)
+if [ -n "$selection" ]; then
+    if ctest --test-dir "$build" --print-labels | sed 's/^ *//' | grep -qxF -- "$selection"; then
+        arguments+=(-L "^$selection\$")
+    else
+        arguments+=(-R "$selection")
+    fi
+fi
+echo "== test${selection:+ ($selection)}"
+ctest "${arguments[@]}"
+echo "== all passed"

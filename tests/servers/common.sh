@@ -1,0 +1,41 @@
+# Sourced by the servers' scripts. Each defines `launch PORT` (starts the server in the background, logging to
+# $folder/NAME.log) and `answers PORT`.
+
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# start_on_free_port NAME: sets `port` and writes $folder/NAME.pid. Another process may take the port first: tries again.
+start_on_free_port() {
+    local attempt waited pid
+    for attempt in 1 2 3 4 5; do
+        port=$(free_port)
+        launch "$port"
+        pid=$!
+        echo "$pid" >"$folder/$1.pid"
+        for waited in $(seq 100); do
+            if ! kill -0 "$pid" 2>/dev/null; then break; fi
+            if answers "$port"; then return 0; fi
+            sleep 0.1
+        done
+        kill -KILL "$pid" 2>/dev/null || true
+    done
+    echo "$1 does not start:" >&2
+    cat "$folder/$1.log" >&2
+    rm -f "$folder/$1.pid"
+    exit 1
+}
+
+# stop_by_pid NAME: ends it, by force after five seconds.
+stop_by_pid() {
+    local pid waited
+    if [ ! -e "$folder/$1.pid" ]; then return 0; fi
+    pid=$(cat "$folder/$1.pid")
+    rm -f "$folder/$1.pid"
+    kill -TERM "$pid" 2>/dev/null || return 0
+    for waited in $(seq 50); do
+        if ! kill -0 "$pid" 2>/dev/null; then return 0; fi
+        sleep 0.1
+    done
+    kill -KILL "$pid" 2>/dev/null || true
+}

@@ -1,0 +1,10 @@
+#!/bin/bash
+# file.sh start|stop FOLDER: locks as files need a folder and no server. See tests/run.sh.
+set -eu
+case "$1" in
+start)
+    mkdir "$2/locks"
+    echo "DLOCK_TEST_URI_file=file:$2/locks"
+    ;;
+stop) ;;
+esac

@@ -1,0 +1,21 @@
+#!/bin/bash
+# redis.sh start|stop FOLDER: a private Redis on a free loopback port, without persistence. See tests/run.sh.
+set -eu
+. "$(dirname "$0")/common.sh"
+folder=$2
+
+launch() {
+    redis-server --port "$1" --bind 127.0.0.1 --save '' --appendonly no --dir "$folder" --daemonize no --loglevel notice \
+        >"$folder/redis.log" 2>&1 </dev/null &
+}
+
+answers() { [ "$(redis-cli -h 127.0.0.1 -p "$1" ping 2>/dev/null)" = PONG ]; }
+
+case "$1" in
+start)
+    start_on_free_port redis
+    echo "DLOCK_TEST_REDIS=127.0.0.1:$port"
+    echo "DLOCK_TEST_URI_redis=redis://127.0.0.1:$port?quarantine=0&lease=10s"
+    ;;
+stop) stop_by_pid redis ;;
+esac
