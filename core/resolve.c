@@ -223,6 +223,7 @@ int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **ou
         target->host = copy(&strings, uri->hosts[i].host);
         int code = query(target->host, AI_NUMERICHOST, &target->known);
         target->numeric = code == 0;
+        if (!target->numeric) resolver->stale = true; /* what is known is not all there is */
         memory = memory && code != EAI_MEMORY;
     }
     resolver->current = memory ? addresses_new(resolver->targets, resolver->n) : NULL;
