@@ -1,0 +1,365 @@
+/* The fake environment: see fake_env.h.
+ *
+ * Is the process idle? A thread that another one wakes is runnable at once, so "every thread sleeps" would be enough if
+ * all of them could be looked at in one instant. They are looked at twice instead: a thread that sleeps in both looks
+ * with the same number of context switches slept in between, and the time between the looks is common to all threads.
+ */
+#include "fake_env.h"
+
+#include <dlock/dlock.h>
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_THREADS = 256, MAX_TIMERS = 64, MAX_STEPS = 200000, PATIENCE_S = 60 };
+
+/* A fixed time, far from zero, so that nothing mistakes a duration for a time. */
+static const int64_t epoch_us = INT64_C(1000000000000);
+
+struct waiter {
+    pthread_cond_t *cond;
+    int64_t until_us;
+    struct waiter *next;
+};
+
+struct timer {
+    int fd;  /* the core's, which closes it without a word */
+    int own; /* ours for the same eventfd, so that a number used again is never written to; -1: slot is free */
+    int64_t at_us;
+};
+
+struct task {
+    bool used, foreign; /* foreign: the test's own */
+    pid_t tid;          /* 0: not running yet */
+    unsigned long switches;
+};
+
+struct start {
+    void *(*run)(void *);
+    void *arg;
+    struct task *task;
+};
+
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER; /* of everything below; innermost */
+static _Atomic int64_t clock_us = INT64_C(1000000000000);
+static struct waiter *waiters;
+static struct timer timers[MAX_TIMERS];
+static bool timers_ready;
+static struct task tasks[MAX_THREADS];
+static unsigned threads_started;
+static uint64_t random_state = 1;
+
+static void fail(const char *what) {
+    fprintf(stderr, "fake_env: %s\n", what);
+    abort();
+}
+
+/* ---- env.h ------------------------------------------------------------------------------------------------------- */
+
+int64_t dlock__now_us(void) {
+    return atomic_load(&clock_us);
+}
+
+int dlock__random(void *buf, size_t size) {
+    unsigned char *bytes = buf;
+    pthread_mutex_lock(&guard);
+    for (size_t i = 0; i < size; i++) {
+        random_state ^= random_state << 13;
+        random_state ^= random_state >> 7;
+        random_state ^= random_state << 17;
+        bytes[i] = (unsigned char)(random_state >> 24);
+    }
+    pthread_mutex_unlock(&guard);
+    return 0;
+}
+
+void dlock__cond_init(pthread_cond_t *cond) {
+    pthread_cond_init(cond, NULL);
+}
+
+void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us) {
+    struct waiter self = {cond, until_us, NULL};
+    if (until_us <= dlock__now_us()) {
+        pthread_mutex_unlock(mutex);
+        sched_yield();
+        pthread_mutex_lock(mutex);
+        return;
+    }
+    pthread_mutex_lock(&guard);
+    self.next = waiters;
+    waiters = &self;
+    pthread_mutex_unlock(&guard);
+
+    pthread_cond_wait(cond, mutex);
+
+    pthread_mutex_lock(&guard);
+    struct waiter **at = &waiters;
+    while (*at != &self) at = &(*at)->next;
+    *at = self.next;
+    pthread_mutex_unlock(&guard);
+}
+
+static void *trampoline(void *arg) {
+    struct start start = *(struct start *)arg;
+    free(arg);
+    pthread_mutex_lock(&guard);
+    start.task->tid = (pid_t)syscall(SYS_gettid);
+    pthread_mutex_unlock(&guard);
+    return start.run(start.arg);
+}
+
+/* A slot stays used until /proc no longer shows its thread: whoever joins it is only then awake. */
+static struct task *task_claim(bool foreign) {
+    pthread_mutex_lock(&guard);
+    struct task *task = NULL;
+    for (size_t i = 0; i < MAX_THREADS && !task; i++)
+        if (!tasks[i].used) task = &tasks[i];
+    if (!task) fail("too many threads");
+    *task = (struct task){.used = true, .foreign = foreign};
+    if (!foreign) threads_started++;
+    pthread_mutex_unlock(&guard);
+    return task;
+}
+
+static int thread_start(pthread_t *thread, void *(*run)(void *), void *arg, bool detached, bool foreign) {
+    struct start *start = malloc(sizeof *start);
+    if (!start) return DLOCK_ENOMEM;
+    *start = (struct start){run, arg, task_claim(foreign)};
+    struct task *task = start->task;
+    pthread_attr_t attr;
+    sigset_t all, before;
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, detached ? PTHREAD_CREATE_DETACHED : PTHREAD_CREATE_JOINABLE);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(thread, &attr, trampoline, start);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    if (!error) return 0;
+    free(start);
+    pthread_mutex_lock(&guard);
+    task->used = false;
+    pthread_mutex_unlock(&guard);
+    return DLOCK_ENOMEM;
+}
+
+int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
+    return thread_start(thread, run, arg, false, false);
+}
+
+int dlock__thread_start_detached(void *(*run)(void *), void *arg) {
+    pthread_t thread;
+    return thread_start(&thread, run, arg, true, false);
+}
+
+static void timers_prepare(void) {
+    for (size_t i = 0; i < MAX_TIMERS && !timers_ready; i++) timers[i].own = -1;
+    timers_ready = true;
+}
+
+static struct timer *timer_find(int fd) {
+    for (size_t i = 0; i < MAX_TIMERS; i++)
+        if (timers[i].own >= 0 && timers[i].fd == fd) return &timers[i];
+    fail("a timer that was never opened");
+    return NULL;
+}
+
+int dlock__timer_open(void) {
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0) return -1;
+    pthread_mutex_lock(&guard);
+    timers_prepare();
+    struct timer *slot = NULL;
+    for (size_t i = 0; i < MAX_TIMERS; i++) {
+        if (timers[i].own >= 0 && timers[i].fd == fd) { /* its number was closed meanwhile */
+            close(timers[i].own);
+            timers[i].own = -1;
+        }
+        if (timers[i].own < 0 && !slot) slot = &timers[i];
+    }
+    if (!slot) fail("too many timers");
+    *slot = (struct timer){fd, dup(fd), DLOCK__NEVER};
+    pthread_mutex_unlock(&guard);
+    return fd;
+}
+
+static void timer_signal(struct timer *timer) {
+    timer->at_us = DLOCK__NEVER;
+    eventfd_write(timer->own, 1);
+}
+
+void dlock__timer_set(int fd, int64_t at_us) {
+    eventfd_t drained;
+    pthread_mutex_lock(&guard);
+    struct timer *timer = timer_find(fd);
+    timer->at_us = at_us;
+    if (at_us <= dlock__now_us())
+        timer_signal(timer);
+    else
+        eventfd_read(timer->own, &drained);
+    pthread_mutex_unlock(&guard);
+}
+
+void dlock__timer_clear(int fd) {
+    dlock__timer_set(fd, DLOCK__NEVER);
+}
+
+/* ---- the test's side --------------------------------------------------------------------------------------------- */
+
+void fake_env_reset(uint64_t seed) {
+    fake_settle();
+    pthread_mutex_lock(&guard);
+    if (waiters) fail("reset while a thread waits");
+    timers_prepare();
+    for (size_t i = 0; i < MAX_TIMERS; i++) {
+        if (timers[i].own >= 0) close(timers[i].own);
+        timers[i].own = -1;
+    }
+    threads_started = 0;
+    random_state = seed * 2 + 1;
+    atomic_store(&clock_us, epoch_us);
+    pthread_mutex_unlock(&guard);
+}
+
+/* Reads what the kernel knows of a thread. False when it is gone. */
+static bool task_look(pid_t tid, char *state, unsigned long *switches) {
+    char path[64], line[256];
+    unsigned long count;
+    *state = '?';
+    *switches = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)tid);
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, "State:", 6) == 0) *state = line[7];
+        if (sscanf(line, "voluntary_ctxt_switches: %lu", &count) == 1) *switches += count;
+        if (sscanf(line, "nonvoluntary_ctxt_switches: %lu", &count) == 1) *switches += count;
+    }
+    fclose(file);
+    return *state != '?';
+}
+
+/* Looks at every thread; true when all sleep and none ran since the look before. */
+static bool tasks_unchanged(void) {
+    bool same = true;
+    for (size_t i = 0; i < MAX_THREADS; i++) {
+        struct task *task = &tasks[i];
+        char state;
+        unsigned long switches;
+        if (!task->used) continue;
+        if (task->tid == 0) {
+            same = false;
+        } else if (!task_look(task->tid, &state, &switches)) {
+            task->used = false;
+            same = false;
+        } else {
+            if (state != 'S' || switches != task->switches) same = false;
+            task->switches = switches;
+        }
+    }
+    return same;
+}
+
+/* Serves what is due: timers become readable, waiters are woken. True when a waiter has yet to notice. The waiter's
+ * mutex cannot be taken here (it is outside `guard`), so one that is about to wait may miss this: call it again. */
+static bool serve_due(void) {
+    int64_t now = dlock__now_us();
+    bool due = false;
+    for (size_t i = 0; i < MAX_TIMERS && timers_ready; i++)
+        if (timers[i].own >= 0 && timers[i].at_us <= now) timer_signal(&timers[i]);
+    for (struct waiter *waiter = waiters; waiter; waiter = waiter->next) {
+        if (waiter->until_us > now) continue;
+        pthread_cond_broadcast(waiter->cond);
+        due = true;
+    }
+    return due;
+}
+
+static void complain(void) {
+    fprintf(stderr, "fake_env: not idle after %d s; clock %+.6f s\n", PATIENCE_S,
+            (double)(dlock__now_us() - epoch_us) / 1e6);
+    for (size_t i = 0; i < MAX_THREADS; i++) {
+        char state;
+        unsigned long switches;
+        if (!tasks[i].used) continue;
+        task_look(tasks[i].tid, &state, &switches);
+        fprintf(stderr, "  thread %d%s: state %c, %lu context switches\n", (int)tasks[i].tid,
+                tasks[i].foreign ? " (the test's)" : "", state, switches);
+    }
+    abort();
+}
+
+static time_t real_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
+void fake_settle(void) {
+    time_t give_up = real_seconds() + PATIENCE_S;
+    for (int quiet = 0; quiet < 2;) {
+        pthread_mutex_lock(&guard);
+        bool busy = serve_due();
+        quiet = tasks_unchanged() && !busy ? quiet + 1 : 0;
+        pthread_mutex_unlock(&guard);
+        if (real_seconds() > give_up) complain();
+        if (quiet < 2) nanosleep(&(struct timespec){0, 50000}, NULL);
+    }
+}
+
+int64_t fake_next_deadline_us(void) {
+    int64_t now = dlock__now_us(), next = DLOCK__NEVER;
+    pthread_mutex_lock(&guard);
+    for (size_t i = 0; i < MAX_TIMERS && timers_ready; i++)
+        if (timers[i].own >= 0 && timers[i].at_us > now && timers[i].at_us < next) next = timers[i].at_us;
+    for (struct waiter *waiter = waiters; waiter; waiter = waiter->next)
+        if (waiter->until_us > now && waiter->until_us < next) next = waiter->until_us;
+    pthread_mutex_unlock(&guard);
+    return next;
+}
+
+void fake_advance_us(int64_t us) {
+    int64_t target = dlock__now_us() + us;
+    fake_settle();
+    for (int steps = 0; dlock__now_us() < target; steps++) {
+        int64_t next = fake_next_deadline_us();
+        if (steps > MAX_STEPS) fail("the core goes on setting deadlines a moment ahead");
+        atomic_store(&clock_us, next < target ? next : target);
+        fake_settle();
+    }
+}
+
+void fake_advance_ms(int64_t ms) {
+    fake_advance_us(ms * 1000);
+}
+
+void fake_jump_ms(int64_t ms) {
+    atomic_fetch_add(&clock_us, ms * 1000);
+}
+
+int fake_thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
+    return thread_start(thread, run, arg, false, true);
+}
+
+void fake_thread_join(pthread_t thread) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    if (pthread_timedjoin_np(thread, NULL, &until) != 0) complain();
+}
+
+unsigned fake_threads_started(void) {
+    pthread_mutex_lock(&guard);
+    unsigned started = threads_started;
+    pthread_mutex_unlock(&guard);
+    return started;
+}

@@ -1,0 +1,39 @@
+/* core/env.h on a clock that only the test moves. Threads are real; the test waits until they have nothing left to do.
+ *
+ * One thread, the test's own, calls the functions below. Every other thread is started with dlock__thread_start() (the
+ * core's) or fake_thread_start() (the test's), so that fake_settle() knows of it.
+ */
+#ifndef DLOCK_TESTS_FAKE_ENV_H
+#define DLOCK_TESTS_FAKE_ENV_H
+
+#include <env.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Begins a test: the clock stands at a fixed time and random numbers follow from `seed`. Only while no thread waits. */
+void fake_env_reset(uint64_t seed);
+
+/* Waits (really) until every thread is blocked and no deadline at or before the fake clock's time is unserved. Aborts
+ * with a list of the threads when that does not come about: a thread is busy, or sets deadlines in the past. */
+void fake_settle(void);
+
+/* Moves the clock by `ms`, stopping and settling at every deadline on the way. */
+void fake_advance_ms(int64_t ms);
+void fake_advance_us(int64_t us);
+
+/* Moves the clock at once and wakes nobody, as while the process is stopped or the machine sleeps. The next
+ * fake_settle() is the moment at which it goes on. */
+void fake_jump_ms(int64_t ms);
+
+/* The time of the next deadline, or DLOCK__NEVER. */
+int64_t fake_next_deadline_us(void);
+
+/* A thread of the test's own. fake_thread_join() moves no clock: the thread must come to its end by itself. */
+int fake_thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+void fake_thread_join(pthread_t thread);
+
+/* How many threads were started through env.h since fake_env_reset(), the test's own not counted. */
+unsigned fake_threads_started(void);
+
+#endif

@@ -1,0 +1,238 @@
+/* The lock server in memory: see fake_server.h. */
+#include "fake_server.h"
+
+#include <env.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct known_name {
+    char name[DLOCK_NAME_MAX + 56];
+    uint64_t fence;
+    unsigned grants;
+};
+
+static struct server_entry entries[SERVER_ENTRIES];
+static size_t entries_end; /* nothing is used from here on */
+static struct known_name names[SERVER_NAMES];
+static size_t names_count;
+static uint64_t order;
+static int64_t offset_us, handover_ms;
+static server_tell *tell;
+static server_listens *listens;
+
+static void server_promote(const struct server_rules *rules, const char *name, const char *asking);
+
+void server_reset(server_tell *tell_now, server_listens *listens_now) {
+    memset(entries, 0, sizeof entries);
+    entries_end = names_count = 0;
+    order = 0;
+    offset_us = INT64_C(77000000000); /* nobody may mistake the server's clock for the local one */
+    handover_ms = 3000;
+    tell = tell_now;
+    listens = listens_now;
+}
+
+int64_t server_now_us(void) {
+    return dlock__now_us() + offset_us;
+}
+void server_step_us(int64_t us) {
+    offset_us += us;
+}
+void server_handover_ms(int64_t ms) {
+    handover_ms = ms;
+}
+
+struct server_entry *server_find(const char *name, const char *token) {
+    for (size_t i = 0; i < entries_end; i++)
+        if (entries[i].used && strcmp(entries[i].token, token) == 0 && strcmp(entries[i].name, name) == 0)
+            return &entries[i];
+    return NULL;
+}
+
+struct server_entry *server_holder(const char *name) {
+    for (size_t i = 0; i < entries_end; i++) {
+        struct server_entry *entry = &entries[i];
+        if (!entry->used || !entry->held || strcmp(entry->name, name) != 0) continue;
+        if (entry->until_us > server_now_us()) return entry;
+    }
+    return NULL;
+}
+
+struct server_entry *server_at(size_t index) {
+    return index < SERVER_ENTRIES ? &entries[index] : NULL;
+}
+
+static struct known_name *known(const char *name) {
+    for (size_t i = 0; i < names_count; i++)
+        if (strcmp(names[i].name, name) == 0) return &names[i];
+    if (names_count == SERVER_NAMES) abort();
+    struct known_name *fresh = &names[names_count++];
+    *fresh = (struct known_name){.fence = 0};
+    snprintf(fresh->name, sizeof fresh->name, "%s", name);
+    return fresh;
+}
+
+unsigned server_grants(const char *name) {
+    return known(name)->grants;
+}
+
+unsigned server_waiters(const char *name) {
+    unsigned count = 0;
+    for (size_t i = 0; i < entries_end; i++)
+        count += entries[i].used && !entries[i].held && strcmp(entries[i].name, name) == 0;
+    return count;
+}
+
+static struct server_entry *entry_add(const char *name, const char *token, unsigned conn) {
+    size_t at = 0;
+    while (at < SERVER_ENTRIES && entries[at].used) at++;
+    if (at == SERVER_ENTRIES) abort();
+    if (at == entries_end) entries_end++;
+    struct server_entry *entry = &entries[at];
+    *entry = (struct server_entry){.used = true, .conn = conn, .order = ++order};
+    snprintf(entry->name, sizeof entry->name, "%s", name);
+    snprintf(entry->token, sizeof entry->token, "%s", token);
+    return entry;
+}
+
+static void entry_keep(const struct server_rules *rules, struct server_entry *entry, int64_t lease_ms) {
+    entry->until_us = rules->forever ? DLOCK_FOREVER : server_now_us() + lease_ms * 1000;
+}
+
+static void entry_grant(struct server_entry *entry) {
+    struct known_name *name = known(entry->name);
+    uint64_t now = (uint64_t)server_now_us();
+    name->fence = name->fence + 1 > now ? name->fence + 1 : now;
+    name->grants++;
+    entry->held = true;
+    entry->fence = name->fence;
+}
+
+/* Removes a holder whose lease is over and hands its name on. */
+static void expire(const struct server_rules *rules, const char *name, const char *asking) {
+    for (size_t i = 0; i < entries_end; i++) {
+        struct server_entry *entry = &entries[i];
+        if (!entry->used || !entry->held || entry->until_us > server_now_us() || strcmp(entry->name, name) != 0)
+            continue;
+        entry->used = false;
+        server_promote(rules, name, asking);
+    }
+}
+
+/* Hands a free name to the first waiter that is there. `asking` (may be NULL) needs no telling: it gets an answer. */
+static void server_promote(const struct server_rules *rules, const char *name, const char *asking) {
+    while (rules->queue) {
+        struct server_entry *first = NULL;
+        for (size_t i = 0; i < entries_end; i++) {
+            struct server_entry *entry = &entries[i];
+            if (!entry->used || entry->held || strcmp(entry->name, name) != 0) continue;
+            if (!first || entry->order < first->order) first = entry;
+        }
+        if (!first) return;
+        bool is_asking = asking && strcmp(first->token, asking) == 0;
+        if (!is_asking && !listens(first)) {
+            first->used = false;
+            continue;
+        }
+        int64_t kept_ms = is_asking || first->lease_ms < handover_ms ? first->lease_ms : handover_ms;
+        entry_grant(first);
+        entry_keep(rules, first, kept_ms);
+        if (!is_asking) tell(first, name, kept_ms);
+        return;
+    }
+    if (rules->look) tell(NULL, name, 0);
+}
+
+static int64_t retry_ms(const struct server_rules *rules, const struct server_entry *holder,
+                        const struct server_entry *waiter, int64_t lease_ms) {
+    if (!rules->queue) return rules->look ? 1000 : -1;
+    if (!waiter) return -1;
+    int64_t position = 0, left_ms = (holder->until_us - server_now_us()) / 1000;
+    for (size_t i = 0; i < entries_end; i++) {
+        const struct server_entry *entry = &entries[i];
+        position += entry->used && !entry->held && entry->order < waiter->order && !strcmp(entry->name, waiter->name);
+    }
+    return (left_ms < lease_ms ? left_ms : lease_ms) + position * 1000;
+}
+
+static void answer_grant(const struct server_rules *rules, struct dlock_claim *claim,
+                         const struct server_entry *entry) {
+    claim->result = 0;
+    claim->fence = entry->fence;
+    claim->kept_ms = rules->forever ? DLOCK_FOREVER : claim->lease_ms;
+}
+
+void server_acquire(const struct server_rules *rules, unsigned conn, struct dlock_claim *claim) {
+    claim->server_us = server_now_us();
+    expire(rules, claim->name, claim->token);
+    struct server_entry *mine = server_find(claim->name, claim->token), *holder = server_holder(claim->name);
+    if (!holder) {
+        /* Nobody barges: a free name with waiters goes to the first of them. */
+        server_promote(rules, claim->name, claim->token);
+        holder = server_holder(claim->name);
+        mine = server_find(claim->name, claim->token);
+    }
+    if (!holder) {
+        if (!mine) mine = entry_add(claim->name, claim->token, conn);
+        mine->lease_ms = claim->lease_ms;
+        entry_grant(mine);
+        holder = mine;
+    }
+    if (holder == mine) {
+        entry_keep(rules, mine, claim->lease_ms);
+        answer_grant(rules, claim, mine);
+        return;
+    }
+    if (!mine && rules->queue && (claim->flags & DLOCK_CLAIM_QUEUE)) {
+        mine = entry_add(claim->name, claim->token, conn);
+        mine->lease_ms = claim->lease_ms;
+    }
+    claim->result = DLOCK_EBUSY;
+    claim->retry_ms = retry_ms(rules, holder, mine, claim->lease_ms);
+}
+
+void server_renew(const struct server_rules *rules, unsigned conn, struct dlock_claim *claim) {
+    (void)conn;
+    claim->server_us = server_now_us();
+    expire(rules, claim->name, NULL);
+    struct server_entry *mine = server_find(claim->name, claim->token);
+    claim->result = DLOCK_ELOST;
+    if (!mine || !mine->held) return;
+    entry_keep(rules, mine, claim->lease_ms);
+    claim->result = 0;
+    claim->kept_ms = rules->forever ? DLOCK_FOREVER : claim->lease_ms;
+}
+
+void server_release(const struct server_rules *rules, unsigned conn, struct dlock_claim *claim) {
+    (void)conn;
+    claim->server_us = server_now_us();
+    expire(rules, claim->name, NULL);
+    struct server_entry *mine = server_find(claim->name, claim->token);
+    claim->result = mine ? 0 : DLOCK_ELOST;
+    if (!mine) return;
+    bool held = mine->held;
+    mine->used = false;
+    if (held) server_promote(rules, claim->name, NULL);
+}
+
+int server_break(const struct server_rules *rules, const char *name) {
+    struct server_entry *holder = server_holder(name);
+    if (!holder) return DLOCK_ELOST;
+    holder->used = false;
+    server_promote(rules, name, NULL);
+    return 0;
+}
+
+void server_forget(void) {
+    for (size_t i = 0; i < entries_end; i++) entries[i].used = false;
+}
+
+void server_drop_conn(const struct server_rules *rules, unsigned conn) {
+    for (size_t i = 0; i < entries_end; i++) {
+        struct server_entry *entry = &entries[i];
+        if (!entry->used || entry->conn != conn) continue;
+        entry->used = false;
+        if (entry->held) server_promote(rules, entry->name, NULL);
+    }
+}

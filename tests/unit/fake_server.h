@@ -1,0 +1,53 @@
+/* A lock server in memory, for fake_backend.c: names, holders, queues, leases on a clock of its own, and no network.
+ * Not locked by itself: fake_backend.c calls everything under one mutex.
+ */
+#ifndef DLOCK_TESTS_FAKE_SERVER_H
+#define DLOCK_TESTS_FAKE_SERVER_H
+
+#include <dlock/backend.h>
+
+enum { SERVER_ENTRIES = 2048, SERVER_NAMES = 1024 };
+
+/* A holder or a waiter. */
+struct server_entry {
+    bool used, held, told; /* told: its client knows the backend state of the claim */
+    char name[DLOCK_NAME_MAX + 56];
+    char token[DLOCK_TOKEN_MAX + 1];
+    unsigned conn; /* the connection that asked; 0: none of ours */
+    uint64_t fence, order;
+    int64_t lease_ms, until_us; /* server clock; DLOCK_FOREVER: no end */
+};
+
+/* What the server tells somebody who did not ask: `entry` was granted (kept_ms), or `entry` is NULL and `name` is free
+ * (DLOCK_WAKE_LOOK). */
+typedef void server_tell(const struct server_entry *entry, const char *name, int64_t kept_ms);
+/* Is the client of a queued entry there to be told? */
+typedef bool server_listens(const struct server_entry *entry);
+
+struct server_rules {
+    bool queue;   /* FIFO with direct hand-over; else whoever asks first */
+    bool look;    /* tells everybody when a name becomes free */
+    bool forever; /* grants have no lease: they end with their connection */
+};
+
+void server_reset(server_tell *tell, server_listens *listens);
+int64_t server_now_us(void);
+void server_step_us(int64_t us);     /* the server's clock alone; either way */
+void server_handover_ms(int64_t ms); /* the longest lease of a hand-over until its first renewal; default 3,000 */
+
+/* One request each. They read and set a claim as the operations of struct dlock_backend do. */
+void server_acquire(const struct server_rules *rules, unsigned conn, struct dlock_claim *claim);
+void server_renew(const struct server_rules *rules, unsigned conn, struct dlock_claim *claim);
+void server_release(const struct server_rules *rules, unsigned conn, struct dlock_claim *claim);
+int server_break(const struct server_rules *rules, const char *name);
+
+void server_forget(void); /* all entries are gone; fences go on by the clock */
+void server_drop_conn(const struct server_rules *rules, unsigned conn); /* a session ends: its entries go */
+
+struct server_entry *server_find(const char *name, const char *token);
+struct server_entry *server_holder(const char *name);
+struct server_entry *server_at(size_t index); /* NULL from SERVER_ENTRIES on */
+unsigned server_waiters(const char *name);
+unsigned server_grants(const char *name); /* so far; a repeated answer to one token is one grant */
+
+#endif

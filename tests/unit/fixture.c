@@ -1,0 +1,312 @@
+/* See fixture.h. */
+#include "fixture.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { MAX_OBJECTS = 1024, MAX_ACTORS = 64, WATCHDOG_S = 200 };
+
+struct actor {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    int (*call)(struct actor *); /* NULL: idle */
+    int (*own_call)(void *);
+    void *arg;
+    dlock_lock *lock;
+    dlock_client *client;
+    int64_t timeout_ms;
+    int result;
+    int64_t number;
+    struct dlock_error err;
+    bool end;
+};
+
+static dlock_client *clients[MAX_OBJECTS];
+static dlock_lock *locks[MAX_OBJECTS];
+static struct actor actors[MAX_ACTORS];
+static size_t n_clients, n_locks, n_actors;
+
+int64_t valid_us(int64_t kept_ms) {
+    return kept_ms * 1000 - kept_ms * 10 - 2000;
+}
+
+/* ---- actors ------------------------------------------------------------------------------------------------------ */
+
+static void *actor_run(void *arg) {
+    struct actor *actor = arg;
+    pthread_mutex_lock(&actor->mutex);
+    while (!actor->end) {
+        int (*call)(struct actor *) = actor->call;
+        if (!call) {
+            pthread_cond_wait(&actor->cond, &actor->mutex);
+            continue;
+        }
+        pthread_mutex_unlock(&actor->mutex);
+        int got = call(actor);
+        pthread_mutex_lock(&actor->mutex);
+        actor->result = got;
+        actor->call = NULL;
+    }
+    pthread_mutex_unlock(&actor->mutex);
+    return NULL;
+}
+
+struct actor *actor_new(void) {
+    assert_true(n_actors < MAX_ACTORS);
+    struct actor *actor = &actors[n_actors];
+    memset(actor, 0, sizeof *actor);
+    pthread_mutex_init(&actor->mutex, NULL);
+    pthread_cond_init(&actor->cond, NULL);
+    assert_int_equal(fake_thread_start(&actor->thread, actor_run, actor), 0);
+    n_actors++;
+    return actor;
+}
+
+static void actor_end(struct actor *actor) {
+    pthread_mutex_lock(&actor->mutex);
+    actor->end = true;
+    pthread_cond_signal(&actor->cond);
+    pthread_mutex_unlock(&actor->mutex);
+    fake_thread_join(actor->thread);
+    pthread_cond_destroy(&actor->cond);
+    pthread_mutex_destroy(&actor->mutex);
+}
+
+bool over(struct actor *actor) {
+    pthread_mutex_lock(&actor->mutex);
+    bool idle = actor->call == NULL;
+    pthread_mutex_unlock(&actor->mutex);
+    return idle;
+}
+
+int result(struct actor *actor) {
+    assert_true(over(actor));
+    return actor->result;
+}
+
+const struct dlock_error *error_of(struct actor *actor) {
+    assert_true(over(actor));
+    return &actor->err;
+}
+
+static void begin(struct actor *actor, int (*call)(struct actor *)) {
+    assert_true(over(actor));
+    pthread_mutex_lock(&actor->mutex);
+    memset(&actor->err, 0, sizeof actor->err);
+    actor->call = call;
+    pthread_cond_signal(&actor->cond);
+    pthread_mutex_unlock(&actor->mutex);
+    fake_settle();
+}
+
+static int do_acquire(struct actor *actor) {
+    return dlock_acquire(actor->lock, actor->timeout_ms, &actor->err);
+}
+static int do_release(struct actor *actor) {
+    return dlock_release(actor->lock, &actor->err);
+}
+static int do_call(struct actor *actor) {
+    return actor->own_call(actor->arg);
+}
+static int do_held(struct actor *actor) {
+    return dlock_held(actor->lock);
+}
+
+static int do_remaining(struct actor *actor) {
+    actor->number = dlock_remaining_ms(actor->lock);
+    return 0;
+}
+
+static int do_fence(struct actor *actor) {
+    actor->number = (int64_t)dlock_fence(actor->lock);
+    return 0;
+}
+
+static int do_free(struct actor *actor) {
+    dlock_free(actor->lock);
+    return 0;
+}
+
+static int do_close(struct actor *actor) {
+    dlock_close(actor->client);
+    return 0;
+}
+
+static void begin_on(struct actor *actor, dlock_lock *lock, int (*call)(struct actor *)) {
+    assert_true(over(actor));
+    actor->lock = lock;
+    begin(actor, call);
+}
+
+void begin_acquire(struct actor *actor, dlock_lock *lock, int64_t timeout_ms) {
+    assert_true(over(actor));
+    actor->timeout_ms = timeout_ms;
+    begin_on(actor, lock, do_acquire);
+}
+
+void begin_release(struct actor *actor, dlock_lock *lock) {
+    begin_on(actor, lock, do_release);
+}
+
+void begin_free(struct actor *actor, dlock_lock *lock) {
+    lock_forget(lock);
+    begin_on(actor, lock, do_free);
+}
+
+void begin_close(struct actor *actor, dlock_client *client) {
+    assert_true(over(actor));
+    client_forget(client);
+    actor->client = client;
+    begin(actor, do_close);
+}
+
+void begin_call(struct actor *actor, int (*call)(void *arg), void *arg) {
+    assert_true(over(actor));
+    actor->own_call = call;
+    actor->arg = arg;
+    begin(actor, do_call);
+}
+
+int acquire_by(struct actor *actor, dlock_lock *lock, int64_t timeout_ms) {
+    begin_acquire(actor, lock, timeout_ms);
+    return result(actor);
+}
+
+int release_by(struct actor *actor, dlock_lock *lock) {
+    begin_release(actor, lock);
+    return result(actor);
+}
+
+bool held_by(struct actor *actor, dlock_lock *lock) {
+    begin_on(actor, lock, do_held);
+    return result(actor);
+}
+
+int64_t remaining_by(struct actor *actor, dlock_lock *lock) {
+    begin_on(actor, lock, do_remaining);
+    assert_int_equal(result(actor), 0);
+    return actor->number;
+}
+
+uint64_t fence_by(struct actor *actor, dlock_lock *lock) {
+    begin_on(actor, lock, do_fence);
+    assert_int_equal(result(actor), 0);
+    return (uint64_t)actor->number;
+}
+
+int64_t wait_for(struct actor *actor, int64_t step_ms, int64_t limit_ms) {
+    int64_t began = dlock__now_us();
+    fake_settle();
+    while (!over(actor)) {
+        assert_true(dlock__now_us() - began < limit_ms * 1000);
+        fake_advance_ms(step_ms);
+    }
+    return dlock__now_us() - began;
+}
+
+/* ---- clients and handles ----------------------------------------------------------------------------------------- */
+
+dlock_client *client_new(const char *uri) {
+    dlock_client *client = NULL;
+    struct dlock_error err = {0, ""};
+    if (dlock_open(uri, NULL, &client, &err) != 0) fail_msg("dlock_open(%s): %s", uri, err.message);
+    assert_true(n_clients < MAX_OBJECTS);
+    clients[n_clients++] = client;
+    return client;
+}
+
+dlock_lock *lock_new_with(dlock_client *client, const char *name, const struct dlock_options *options) {
+    dlock_lock *lock = NULL;
+    struct dlock_error err = {0, ""};
+    if (dlock_new(client, name, options, &lock, &err) != 0) fail_msg("dlock_new(%s): %s", name, err.message);
+    assert_true(n_locks < MAX_OBJECTS);
+    locks[n_locks++] = lock;
+    return lock;
+}
+
+dlock_lock *lock_new(dlock_client *client, const char *name) {
+    return lock_new_with(client, name, NULL);
+}
+
+void client_forget(dlock_client *client) {
+    for (size_t i = 0; i < n_clients; i++)
+        if (clients[i] == client) clients[i] = NULL;
+}
+
+void lock_forget(dlock_lock *lock) {
+    for (size_t i = 0; i < n_locks; i++)
+        if (locks[i] == lock) locks[i] = NULL;
+}
+
+void client_end(dlock_client *client) {
+    client_forget(client);
+    dlock_close(client);
+}
+
+void lock_end(dlock_lock *lock) {
+    lock_forget(lock);
+    dlock_free(lock);
+}
+
+void count_lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct lost_count *count = arg;
+    atomic_store(&count->code, err ? err->code : 0);
+    atomic_store(&count->at_us, dlock__now_us());
+    atomic_store(&count->lock, lock);
+    atomic_fetch_add(&count->calls, 1);
+}
+
+/* ---- setup and teardown ------------------------------------------------------------------------------------------ */
+
+int fixture_setup(void **state) {
+    (void)state;
+    alarm(WATCHDOG_S);
+    n_clients = n_locks = n_actors = 0;
+    fake_env_reset(1);
+    fake_backend_reset();
+    return 0;
+}
+
+/* What a failed test left running must not hang the next one: the clock goes on until everything has ended. */
+static int end_everything(void) {
+    struct actor *closer = actor_new();
+    bool ended = true;
+    for (size_t i = 0; i < n_clients; i++) {
+        if (!clients[i]) continue;
+        begin_close(closer, clients[i]);
+        for (int steps = 0; !over(closer) && steps < 1000; steps++) fake_advance_ms(100);
+        if (!over(closer)) return -1;
+    }
+    for (size_t i = 0; i < n_actors; i++) ended = ended && over(&actors[i]);
+    for (int steps = 0; !ended && steps < 1000; steps++) {
+        fake_advance_ms(100);
+        ended = true;
+        for (size_t i = 0; i < n_actors; i++) ended = ended && over(&actors[i]);
+    }
+    for (size_t i = 0; i < n_locks; i++)
+        if (locks[i]) dlock_free(locks[i]);
+    for (size_t i = 0; ended && i < n_actors; i++) actor_end(&actors[i]);
+    fake_settle();
+    return ended ? 0 : -1;
+}
+
+int fixture_teardown(void **state) {
+    (void)state;
+    int rc = 0;
+    fake_faults_clear();
+    fake_wakes_hold(false);
+    fake_server_down(false);
+    fake_slow_go();
+    fake_settle();
+    if (end_everything() != 0) {
+        print_error("a call never ended\n");
+        _exit(1); /* its threads would disturb every test to come */
+    }
+    if (fake_violations()) rc = -1;
+    if (fake_connections()) print_error("%u connections were never closed\n", fake_connections()), rc = -1;
+    if (fake_entries()) print_error("%u locks or waiters were left at the server\n", fake_entries()), rc = -1;
+    alarm(0);
+    return rc;
+}

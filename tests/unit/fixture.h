@@ -1,0 +1,68 @@
+/* What every test of the locks shares: a fresh server and clock, clients and handles that are ended afterwards, and
+ * actors: threads that do one blocking thing at a time while the test's own thread moves the clock.
+ */
+#ifndef DLOCK_TESTS_FIXTURE_H
+#define DLOCK_TESTS_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "fake_backend.h"
+#include "fake_env.h"
+
+/* For cmocka: a test with this setup and teardown. The teardown ends what the test left open, and fails it if the core
+ * broke a backend's contract, kept a connection, or left a lock or a waiter on a server that could be reached. */
+#define LOCK_TEST(function) cmocka_unit_test_setup_teardown(function, fixture_setup, fixture_teardown)
+int fixture_setup(void **state);
+int fixture_teardown(void **state);
+
+/* The usual lease, and how much of a lease is a holder's (DESIGN §1.3). */
+enum { LEASE_MS = 10000, THIRD_MS = 3334 };
+int64_t valid_us(int64_t kept_ms);
+
+/* Ended by the teardown, in any order, unless the test did so with client_end() or lock_end(). */
+dlock_client *client_new(const char *uri);
+dlock_lock *lock_new(dlock_client *client, const char *name);
+dlock_lock *lock_new_with(dlock_client *client, const char *name, const struct dlock_options *options);
+void client_end(dlock_client *client);
+void lock_end(dlock_lock *lock);
+void client_forget(dlock_client *client); /* the test closes it itself */
+void lock_forget(dlock_lock *lock);       /* the test frees it itself */
+
+struct actor;
+struct actor *actor_new(void);
+/* Begins something and settles. */
+void begin_acquire(struct actor *actor, dlock_lock *lock, int64_t timeout_ms);
+void begin_release(struct actor *actor, dlock_lock *lock);
+void begin_free(struct actor *actor, dlock_lock *lock);
+void begin_close(struct actor *actor, dlock_client *client);
+void begin_call(struct actor *actor, int (*call)(void *arg), void *arg);
+bool over(struct actor *actor);  /* it has ended by now */
+int result(struct actor *actor); /* what it returned; fails the test when it has not ended */
+const struct dlock_error *error_of(struct actor *actor);
+
+/* Begins something that needs no time, and returns its result. */
+int acquire_by(struct actor *actor, dlock_lock *lock, int64_t timeout_ms);
+int release_by(struct actor *actor, dlock_lock *lock);
+bool held_by(struct actor *actor, dlock_lock *lock);
+int64_t remaining_by(struct actor *actor, dlock_lock *lock);
+uint64_t fence_by(struct actor *actor, dlock_lock *lock);
+
+/* Moves the clock in steps of `step_ms` until the actor has ended; fails the test after limit_ms. Returns the time that
+ * passed, in microseconds. */
+int64_t wait_for(struct actor *actor, int64_t step_ms, int64_t limit_ms);
+
+/* Counts calls of an on_lost. */
+struct lost_count {
+    _Atomic int calls;
+    _Atomic int code;
+    _Atomic int64_t at_us;
+    dlock_lock *_Atomic lock;
+};
+void count_lost(dlock_lock *lock, const struct dlock_error *err, void *arg);
+
+#endif
