@@ -1,0 +1,59 @@
+/* What the parts of the command share: exit statuses, messages, the dispatch table's entries. */
+#ifndef DLOCK_CLI_H
+#define DLOCK_CLI_H
+
+#include <dlock/dlock.h>
+
+/* Exit statuses, those of sysexits(3) and of the shell where they fit. docs/man/dlock.1 explains them. */
+enum status {
+    STATUS_OK = 0,
+    STATUS_FREE = 1,     /* inspect, break: nobody holds it */
+    STATUS_CONFLICT = 1, /* run: busy or timed out, unless -E says otherwise */
+    STATUS_USAGE = 64,
+    STATUS_UNAVAILABLE = 69,
+    STATUS_SOFTWARE = 70,
+    STATUS_OS = 71,
+    STATUS_IO = 74,
+    STATUS_LOST = 75,
+    STATUS_NOT_EXECUTABLE = 126,
+    STATUS_NOT_FOUND = 127
+};
+
+/* One subcommand. argv[0] is its name. */
+struct command {
+    const char *name;
+    const char *summary; /* one line of `dlock --help` */
+    const char *help;    /* all of `dlock <name> --help` */
+    int (*run)(int argc, char **argv);
+};
+
+extern const struct command command_run;
+extern const struct command command_inspect;
+extern const struct command command_list;
+extern const struct command command_break;
+extern const struct command command_backends;
+
+/* Writes "dlock: …" and a newline to stderr, at once, so that lines of several processes do not mix. */
+DLOCK_PRINTF(1, 2) void note(const char *format, ...);
+
+/* Says why the arguments of `command` are wrong and where the help is. Returns STATUS_USAGE. */
+DLOCK_PRINTF(2, 3) int usage_error(const struct command *command, const char *format, ...);
+
+/* The same, for what getopt_long() refused with `refusal` ('?' or ':'); opterr must be 0. Never repeats a value: it may
+ * be a URI with a password. */
+int option_error(const struct command *command, char **argv, int refusal);
+
+/* Prints the help of `command` on stdout. Returns STATUS_OK. */
+int print_help(const struct command *command);
+
+/* The exit status that a library error means. */
+int error_status(int code);
+
+/* Says what went wrong; returns error_status(). */
+int report(const struct dlock_error *err);
+
+/* Opens a client of `uri`, or of $DLOCK_URI, or of "file:". Returns STATUS_OK, or says what is wrong and returns the
+ * exit status. */
+int open_client(const char *uri, dlock_client **client);
+
+#endif

@@ -1,0 +1,90 @@
+/* Messages, exit statuses and the client that every command begins with. */
+#include "cli.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+DLOCK_PRINTF(1, 0) static void note_args(const char *format, va_list args) {
+    char line[1024] = "dlock: ";
+    size_t used = strlen(line);
+    int more = vsnprintf(line + used, sizeof line - used - 1, format, args);
+    if (more < 0) return;
+    used += (size_t)more;
+    if (used > sizeof line - 2) used = sizeof line - 2;
+    for (size_t i = 0; i < used; i++) /* names and tokens come from servers, and this may be a terminal */
+        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f) line[i] = '?';
+    line[used++] = '\n';
+    for (size_t done = 0; done < used;) {
+        ssize_t n = write(STDERR_FILENO, line + done, used - done);
+        if (n < 0) return; /* nobody to tell */
+        done += (size_t)n;
+    }
+}
+
+void note(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    note_args(format, args);
+    va_end(args);
+}
+
+int usage_error(const struct command *command, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    note_args(format, args);
+    va_end(args);
+    note("try 'dlock %s --help'", command->name);
+    return STATUS_USAGE;
+}
+
+int option_error(const struct command *command, char **argv, int refusal) {
+    const char *word = argv[optind - 1];
+    bool is_long = optopt == 0 || strncmp(word, "--", 2) == 0;
+    int length = is_long ? (int)strcspn(word, "=") : 0;
+    if (refusal == ':') {
+        if (is_long) return usage_error(command, "option %.*s needs a value", length, word);
+        return usage_error(command, "option -%c needs a value", optopt);
+    }
+    if (is_long && optopt) return usage_error(command, "option %.*s takes no value", length, word);
+    if (is_long) return usage_error(command, "unknown or ambiguous option %.*s", length, word);
+    return usage_error(command, "unknown option -%c", optopt);
+}
+
+int print_help(const struct command *command) {
+    fputs(command->help, stdout);
+    return STATUS_OK;
+}
+
+int error_status(int code) {
+    switch (code) {
+    case DLOCK_OK: return STATUS_OK;
+    case DLOCK_EBUSY:
+    case DLOCK_ETIMEDOUT: return STATUS_CONFLICT;
+    case DLOCK_ELOST: return STATUS_LOST;
+    case DLOCK_EINVAL: return STATUS_USAGE;
+    case DLOCK_EUNAVAILABLE:
+    case DLOCK_EAUTH:
+    case DLOCK_ENOTSUP:
+    case DLOCK_EPROTO:
+    case DLOCK_ENOBACKEND:
+    case DLOCK_EABI: return STATUS_UNAVAILABLE;
+    case DLOCK_ENOMEM: return STATUS_OS;
+    default: return STATUS_SOFTWARE;
+    }
+}
+
+int report(const struct dlock_error *err) {
+    note("%s", err->message[0] ? err->message : dlock_strerror(err->code));
+    return error_status(err->code);
+}
+
+int open_client(const char *uri, dlock_client **client) {
+    struct dlock_error err = {0, ""};
+    if (!uri) uri = getenv("DLOCK_URI");
+    if (!uri || !*uri) uri = "file:";
+    return dlock_open(uri, NULL, client, &err) == 0 ? STATUS_OK : report(&err);
+}

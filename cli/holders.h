@@ -1,0 +1,26 @@
+/* The holders that an inspection found, kept until all are known, so that a walk that fails half way prints nothing. */
+#ifndef DLOCK_CLI_HOLDERS_H
+#define DLOCK_CLI_HOLDERS_H
+
+#include "text.h"
+
+#include <dlock/dlock.h>
+
+struct holders {
+    struct dlock_info *items; /* their strings are ours */
+    size_t n, capacity;
+    bool failed; /* out of memory */
+};
+
+/* A dlock_each: keeps a copy; `arg` is a struct holders. */
+int holders_keep(const struct dlock_info *info, void *arg);
+
+void holders_sort(struct holders *holders);                          /* by name, then fence */
+void holders_json(const struct holders *holders, struct json *json); /* the member "holders" */
+int holders_table(const struct holders *holders);                    /* 0, or STATUS_OS */
+void holders_free(struct holders *holders);
+
+/* "9.2s", "2m 5s", "until released" or "unknown". */
+void remaining_text(int64_t remaining_ms, char *text, size_t size);
+
+#endif

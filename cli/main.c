@@ -1,0 +1,91 @@
+/* dlock: one lock command for any coordination server.
+ *
+ * SPDX-License-Identifier: MIT
+ */
+#include "cli.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct command *const commands[] = {
+    &command_run, &command_inspect, &command_list, &command_break, &command_backends,
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static const struct command *find_command(const char *name) {
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i]->name, name) == 0) return commands[i];
+    return NULL;
+}
+
+static void print_overview(FILE *out) {
+    fputs("Usage: dlock COMMAND [OPTION…] …\n\n"
+          "Locks on any coordination server: files, Redis, and whatever there is a backend for.\n\nCommands:\n",
+          out);
+    for (size_t i = 0; i < N_COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    fputs("  help       explain a command: dlock help COMMAND\n\n"
+          "  -h, --help     show this\n"
+          "  -V, --version  show the version\n\n"
+          "The server is named by -b URI, else by $DLOCK_URI, else it is \"file:\". More: man dlock\n",
+          out);
+}
+
+/* A mistyped command line may have put a URI with its password here: repeat only what looks like a word. */
+static int unknown_command(const char *word) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz-";
+    bool is_word = *word && word[strspn(word, plain)] == '\0';
+    char known[256] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s, ", commands[i]->name);
+    note("unknown command%s%s%s; there are: %shelp", is_word ? " '" : "", is_word ? word : "", is_word ? "'" : "",
+         known);
+    return STATUS_USAGE;
+}
+
+static int help(int argc, char **argv) {
+    if (argc < 2) {
+        print_overview(stdout);
+        return STATUS_OK;
+    }
+    const struct command *command = find_command(argv[1]);
+    return command ? print_help(command) : unknown_command(argv[1]);
+}
+
+static int dispatch(int argc, char **argv) {
+    if (argc < 2) {
+        print_overview(stderr);
+        return STATUS_USAGE;
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help(1, argv);
+    if (strcmp(word, "help") == 0) return help(argc - 1, argv + 1);
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
+        printf("dlock %s\n", dlock_version());
+        return STATUS_OK;
+    }
+    const struct command *command = find_command(word);
+    return command ? command->run(argc - 1, argv + 1) : unknown_command(word);
+}
+
+/* A connection must not become somebody's standard error: fill the gaps. Close-on-exec, so that a command we run finds
+ * them as our caller left them. */
+static void fill_standard_fds(void) {
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
+
+int main(int argc, char **argv) {
+    fill_standard_fds();
+    int status = dispatch(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        note("cannot write to standard output");
+        if (status == STATUS_OK) status = STATUS_IO;
+    }
+    return status;
+}

@@ -1,0 +1,270 @@
+/* run: a command under a lock. */
+#include "child.h"
+#include "cli.h"
+#include "front.h"
+#include "signals.h"
+#include "terminal.h"
+#include "wait.h"
+#include "watch.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <paths.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct request {
+    const char *uri;
+    const char *name;
+    char **argv; /* the command */
+    char *shell_argv[4];
+    int64_t wait_ms;
+    int64_t lease_ms; /* 0: the URI's */
+    int conflict_status;
+    bool verbose;
+};
+
+/* What a run has in hand, in the order in which it is got. */
+struct run {
+    const struct request *request;
+    struct signals signals;
+    struct terminal terminal;
+    int front;
+    struct loss loss;
+    dlock_client *client;
+    dlock_lock *lock;
+};
+
+/* ---- the command line -------------------------------------------------------------------------------------------- */
+
+enum parsed { GO_ON = -1 };
+
+static int bad_duration(const char *option, const struct dlock_error *err) {
+    return usage_error(&command_run, "%s: %s", option, err->message);
+}
+
+static int parse_conflict_status(const char *text, int *status) {
+    char *end;
+    errno = 0;
+    long number = strtol(text, &end, 10);
+    if (end == text || *end || errno || number < 0 || number > 255)
+        return usage_error(&command_run, "-E takes a number from 0 to 255");
+    *status = (int)number;
+    return GO_ON;
+}
+
+static int parse_option(struct request *request, int option) {
+    struct dlock_error err = {0, ""};
+    switch (option) {
+    case 'b': request->uri = optarg; return GO_ON;
+    case 'w': return dlock_parse_duration(optarg, &request->wait_ms, &err) == 0 ? GO_ON : bad_duration("-w", &err);
+    case 'l':
+        if (dlock_parse_duration(optarg, &request->lease_ms, &err) != 0) return bad_duration("-l", &err);
+        return request->lease_ms > 0 ? GO_ON : usage_error(&command_run, "-l: a lease is longer than nothing");
+    case 'E': return parse_conflict_status(optarg, &request->conflict_status);
+    case 'v': request->verbose = true; return GO_ON;
+    default: return GO_ON; /* -x, -e, -o: what flock(1) calls what is always so here */
+    }
+}
+
+/* What stands behind the options: NAME, then a command, or -c and a line for the shell. */
+static int parse_operands(struct request *request, int argc, char **argv) {
+    if (argc == 0) return usage_error(&command_run, "which lock? NAME is missing");
+    request->name = argv[0];
+    bool shell = argc > 1 && (strcmp(argv[1], "-c") == 0 || strcmp(argv[1], "--command") == 0);
+    if (shell) {
+        if (argc != 3) return usage_error(&command_run, "-c takes exactly one argument, a line for the shell");
+        const char *program = getenv("SHELL");
+        request->shell_argv[0] = (char *)(program && *program ? program : _PATH_BSHELL);
+        request->shell_argv[1] = (char *)"-c";
+        request->shell_argv[2] = argv[2];
+        request->argv = request->shell_argv;
+        return GO_ON;
+    }
+    request->argv = argv + 1;
+    if (argc > 1 && strcmp(argv[1], "--") == 0) request->argv++;
+    return *request->argv ? GO_ON : usage_error(&command_run, "run what? COMMAND is missing");
+}
+
+/* Returns GO_ON, or the status to exit with. */
+static int parse(int argc, char **argv, struct request *request) {
+    static const struct option longs[] = {
+        {"backend", required_argument, NULL, 'b'},
+        {"wait", required_argument, NULL, 'w'},
+        {"timeout", required_argument, NULL, 'w'},
+        {"nonblock", no_argument, NULL, 'n'},
+        {"nb", no_argument, NULL, 'n'},
+        {"lease", required_argument, NULL, 'l'},
+        {"conflict-exit-code", required_argument, NULL, 'E'},
+        {"exclusive", no_argument, NULL, 'x'},
+        {"close", no_argument, NULL, 'o'},
+        {"verbose", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    bool nonblock = false;
+    *request = (struct request){.wait_ms = DLOCK_FOREVER, .conflict_status = STATUS_CONFLICT};
+    opterr = 0;
+    for (int c; (c = getopt_long(argc, argv, "+:b:w:nl:E:xeovh", longs, NULL)) != -1;) {
+        if (c == 'h') return print_help(&command_run);
+        if (c == '?' || c == ':') return option_error(&command_run, argv, c);
+        nonblock |= c == 'n';
+        int status = parse_option(request, c);
+        if (status != GO_ON) return status;
+    }
+    if (nonblock) request->wait_ms = 0;
+    return parse_operands(request, argc - optind, argv + optind);
+}
+
+/* ---- the environment of the command ------------------------------------------------------------------------------ */
+
+static bool is_ours(const char *entry) {
+    static const char *const names[] = {"DLOCK_NAME=", "DLOCK_FENCE=", "DLOCK_TOKEN="};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strncmp(entry, names[i], strlen(names[i])) == 0) return true;
+    return false;
+}
+
+struct environment {
+    char name[DLOCK_NAME_MAX + 16], fence[48], token[DLOCK_TOKEN_MAX + 16];
+    char **entries;
+};
+
+/* Ours in front of what we inherited. 0, or DLOCK_ENOMEM. */
+static int make_environment(const struct run *run, struct environment *env) {
+    char token[DLOCK_TOKEN_MAX + 1] = "";
+    size_t n = 0;
+    while (environ[n]) n++;
+    env->entries = malloc((n + 4) * sizeof *env->entries);
+    if (!env->entries) return DLOCK_ENOMEM;
+    dlock_token(run->lock, token, sizeof token, NULL);
+    snprintf(env->name, sizeof env->name, "DLOCK_NAME=%s", run->request->name);
+    snprintf(env->fence, sizeof env->fence, "DLOCK_FENCE=%" PRIu64, dlock_fence(run->lock));
+    snprintf(env->token, sizeof env->token, "DLOCK_TOKEN=%s", token);
+    char **next = env->entries;
+    *next++ = env->name;
+    *next++ = env->fence;
+    *next++ = env->token;
+    for (char **inherited = environ; *inherited; inherited++)
+        if (!is_ours(*inherited)) *next++ = *inherited;
+    *next = NULL;
+    return 0;
+}
+
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
+
+static int cannot_start(const char *command, bool forked, int why) {
+    note("cannot run '%s': %s", command, strerror(why));
+    if (!forked) return STATUS_OS;
+    return why == ENOENT || why == ENOTDIR ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE;
+}
+
+/* Runs the command; the lock is held. Returns its status, or why there is none. */
+static int run_command(struct run *run) {
+    struct environment env;
+    if (make_environment(run, &env) != 0) {
+        note("%s", dlock_strerror(DLOCK_ENOMEM));
+        return STATUS_OS;
+    }
+    if (run->front >= 0) setpgid(0, 0); /* no longer stopped by what stops the job */
+    signals_hear_job_control(&run->signals);
+    const struct child_plan plan = {run->request->argv, env.entries, &run->signals, &run->terminal};
+    int why = 0;
+    bool forked, lost = false;
+    pid_t child = child_start(&plan, &why, &forked);
+    int status;
+    if (child < 0) {
+        status = cannot_start(plan.argv[0], forked, why);
+    } else {
+        const struct watch_plan watch = {run->lock,      run->request->name, &run->loss, &run->signals,
+                                         &run->terminal, run->front,         child};
+        status = watch_command(&watch, &lost);
+    }
+    free(env.entries);
+    return lost ? STATUS_LOST : status;
+}
+
+/* The command has ended with `status`, the lock is to be given back. An unreachable server does not change what the
+ * command said: the lock ends with its lease. A lock that was lost meanwhile does. */
+static int release(struct run *run, int status) {
+    struct dlock_error err = {0, ""};
+    int result = dlock_release(run->lock, &err);
+    if (result == 0 || status == STATUS_LOST) return status;
+    note("'%s' was not released properly: %s", run->request->name, err.message);
+    return result == DLOCK_ELOST ? STATUS_LOST : status;
+}
+
+static int not_acquired(const struct run *run, const struct dlock_error *err) {
+    if (err->code != DLOCK_EBUSY && err->code != DLOCK_ETIMEDOUT) return report(err);
+    if (run->request->verbose) note("%s", err->message);
+    return run->request->conflict_status;
+}
+
+/* With the client open: acquire, run, release. *sig is set when a signal ended the wait. */
+static int run_locked(struct run *run, int *sig) {
+    struct dlock_error err = {0, ""};
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.owner = DLOCK_OWNER_HANDLE; /* acquired on one thread, released on another */
+    options.lease_ms = run->request->lease_ms;
+    options.on_lost = loss_happened;
+    options.on_lost_arg = &run->loss;
+    if (dlock_new(run->client, run->request->name, &options, &run->lock, &err) != 0) return report(&err);
+    const struct wait_plan wait = {run->client,           run->lock,    run->request->name, run->request->wait_ms,
+                                   run->request->verbose, &run->signals};
+    int status = STATUS_OK;
+    if (wait_for_lock(&wait, sig, &err) == 0) {
+        if (run->request->verbose) note("got '%s', fence %" PRIu64, run->request->name, dlock_fence(run->lock));
+        status = release(run, run_command(run));
+    } else if (*sig == 0) {
+        status = not_acquired(run, &err);
+    }
+    dlock_free(run->lock);
+    return status;
+}
+
+static int run_main(int argc, char **argv) {
+    struct request request;
+    int status = parse(argc, argv, &request);
+    if (status != GO_ON) return status;
+    struct run run = {.request = &request, .front = -1};
+    signals_begin(&run.signals);
+    terminal_open(&run.terminal);
+    if (run.terminal.fd >= 0) run.front = front_split(&run.signals);
+    /* Until here and while it connects, a signal may end us: nothing is held and nobody waits. */
+    status = open_client(request.uri, &run.client);
+    if (status != STATUS_OK) return status;
+    int sig = 0;
+    if (signals_open(&run.signals) != 0 || loss_open(&run.loss) != 0) {
+        note("cannot open a descriptor: %s", strerror(errno));
+        status = STATUS_OS;
+    } else {
+        status = run_locked(&run, &sig);
+        loss_close(&run.loss);
+    }
+    dlock_close(run.client);
+    if (sig) signals_die(sig);
+    return status;
+}
+
+const struct command command_run = {
+    "run", "run a command while holding a lock",
+    "Usage: dlock run [OPTION…] [--] NAME [--] COMMAND [ARGUMENT…]\n"
+    "       dlock run [OPTION…] [--] NAME -c 'SHELL LINE'\n\n"
+    "Acquires the lock NAME, runs COMMAND, releases the lock, and exits as COMMAND did.\n\n"
+    "  -b, --backend URI              the lock server; default $DLOCK_URI, then file:\n"
+    "  -w, --wait, --timeout TIME     give up when the lock is not free in TIME; default: wait for ever\n"
+    "  -n, --nonblock, --nb           give up when the lock is not free now\n"
+    "  -l, --lease TIME               how long the lock outlives us if we vanish; default: the URI's, then 10s\n"
+    "  -E, --conflict-exit-code CODE  exit status on giving up; default 1\n"
+    "  -c, --command 'SHELL LINE'     (behind NAME) run this with $SHELL\n"
+    "  -v, --verbose                  say on standard error whom it waits for, and when it got the lock\n"
+    "  -x, -e, --exclusive, -o, --close  as in flock(1); always so\n"
+    "  -h, --help                     show this\n\n"
+    "TIME is a number of seconds, or has a unit: 500ms, 10s, 2m, 1h. COMMAND finds DLOCK_NAME, DLOCK_FENCE and\n"
+    "DLOCK_TOKEN in its environment.\n\n"
+    "Exit status: COMMAND's; 128 + n when it died by signal n; 1 (or -E's) the lock was not free; 64 wrong usage;\n"
+    "69 the server cannot be used; 75 the lock was lost; 126 COMMAND cannot be executed; 127 it was not found.\n",
+    run_main};

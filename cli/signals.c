@@ -1,0 +1,66 @@
+#include "signals.h"
+
+#include <stddef.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+static int is_ignored(int sig) {
+    struct sigaction action;
+    return sigaction(sig, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+void signals_begin(struct signals *signals) {
+    static const int candidates[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    sigemptyset(&signals->passed_on);
+    for (size_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++)
+        if (!is_ignored(candidates[i])) sigaddset(&signals->passed_on, candidates[i]);
+    signals->fd = -1;
+    sigprocmask(SIG_BLOCK, NULL, &signals->inherited_mask);
+    const struct sigaction ignore = {.sa_handler = SIG_IGN}, standard = {.sa_handler = SIG_DFL};
+    sigaction(SIGPIPE, &ignore, &signals->inherited_pipe);
+    sigaction(SIGCHLD, &standard, &signals->inherited_chld);
+}
+
+int signals_open(struct signals *signals) {
+    sigset_t terminal;
+    sigemptyset(&terminal);
+    sigaddset(&terminal, SIGTTOU);
+    sigprocmask(SIG_BLOCK, &terminal, NULL);
+    signals->heard = signals->passed_on;
+    sigaddset(&signals->heard, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &signals->heard, NULL);
+    signals->fd = signalfd(-1, &signals->heard, SFD_CLOEXEC | SFD_NONBLOCK);
+    return signals->fd < 0 ? -1 : 0;
+}
+
+void signals_hear_job_control(struct signals *signals) {
+    sigaddset(&signals->heard, SIGCONT);
+    if (!is_ignored(SIGTSTP)) sigaddset(&signals->heard, SIGTSTP);
+    sigprocmask(SIG_BLOCK, &signals->heard, NULL);
+    signalfd(signals->fd, &signals->heard, 0);
+}
+
+int signals_next(const struct signals *signals) {
+    struct signalfd_siginfo info;
+    return read(signals->fd, &info, sizeof info) == (ssize_t)sizeof info ? (int)info.ssi_signo : 0;
+}
+
+void signals_restore(const struct signals *signals) {
+    sigaction(SIGPIPE, &signals->inherited_pipe, NULL);
+    sigaction(SIGCHLD, &signals->inherited_chld, NULL);
+    sigprocmask(SIG_SETMASK, &signals->inherited_mask, NULL);
+}
+
+_Noreturn void signals_die(int sig) {
+    const struct sigaction standard = {.sa_handler = SIG_DFL};
+    const struct rlimit no_core = {0, 0}; /* the command's core is of interest, ours is not */
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, sig);
+    setrlimit(RLIMIT_CORE, &no_core);
+    sigaction(sig, &standard, NULL);
+    raise(sig);
+    sigprocmask(SIG_UNBLOCK, &only, NULL);
+    _exit(128 + sig);
+}

@@ -1,0 +1,160 @@
+#include "text.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Reads one character of UTF-8 from non-empty `text`. Returns how many bytes it took; *rune is -1 for a byte that
+ * begins no valid character. */
+static size_t next_rune(const char *text, int32_t *rune) {
+    static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *byte = (const unsigned char *)text;
+    size_t length = *byte < 0x80 ? 1 : *byte < 0xc2 ? 0 : *byte < 0xe0 ? 2 : *byte < 0xf0 ? 3 : *byte < 0xf5 ? 4 : 0;
+    *rune = length <= 1 ? *byte : *byte & (0x7f >> length);
+    for (size_t i = 1; i < length; i++) {
+        if ((byte[i] & 0xc0) != 0x80) {
+            length = 0;
+            break;
+        }
+        *rune = *rune << 6 | (byte[i] & 0x3f);
+    }
+    bool surrogate = *rune >= 0xd800 && *rune <= 0xdfff;
+    if (length == 0 || *rune < least[length] || *rune > 0x10ffff || surrogate) {
+        *rune = -1;
+        return 1;
+    }
+    return length;
+}
+
+static bool is_control(int32_t rune) {
+    return rune < 0x20 || (rune >= 0x7f && rune < 0xa0);
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+static void json_quoted(FILE *out, const char *text) {
+    fputc('"', out);
+    while (*text) {
+        int32_t rune;
+        size_t length = next_rune(text, &rune);
+        if (rune == -1)
+            fputs("\\ufffd", out);
+        else if (rune == '"' || rune == '\\')
+            fprintf(out, "\\%c", (char)rune);
+        else if (is_control(rune))
+            fprintf(out, "\\u%04" PRIx32, (uint32_t)rune);
+        else
+            fwrite(text, 1, length, out);
+        text += length;
+    }
+    fputc('"', out);
+}
+
+/* What stands before every value. */
+static void json_place(struct json *json, const char *key) {
+    if (json->comma) fputs(", ", json->out);
+    json->comma = true;
+    if (!key) return;
+    json_quoted(json->out, key);
+    fputs(": ", json->out);
+}
+
+void json_begin(struct json *json, const char *key, char bracket) {
+    json_place(json, key);
+    fputc(bracket, json->out);
+    json->comma = false;
+}
+
+void json_end(struct json *json, char bracket) {
+    fputc(bracket, json->out);
+    json->comma = true;
+}
+
+void json_string(struct json *json, const char *key, const char *text) {
+    if (!text) {
+        json_null(json, key);
+        return;
+    }
+    json_place(json, key);
+    json_quoted(json->out, text);
+}
+
+void json_number(struct json *json, const char *key, int64_t number) {
+    json_place(json, key);
+    fprintf(json->out, "%" PRId64, number);
+}
+
+void json_bool(struct json *json, const char *key, bool value) {
+    json_place(json, key);
+    fputs(value ? "true" : "false", json->out);
+}
+
+void json_null(struct json *json, const char *key) {
+    json_place(json, key);
+    fputs("null", json->out);
+}
+
+void json_newline(struct json *json) {
+    fputc('\n', json->out);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+void table_add(struct table *table, const char *const *cells) {
+    if (table->rows == table->capacity) {
+        size_t capacity = table->capacity ? 2 * table->capacity : 16;
+        char **more = realloc(table->cells, capacity * table->columns * sizeof *more);
+        if (!more) {
+            table->failed = true;
+            return;
+        }
+        table->cells = more;
+        table->capacity = capacity;
+    }
+    char **row = table->cells + table->rows++ * table->columns;
+    for (size_t i = 0; i < table->columns; i++) {
+        row[i] = strdup(cells[i]);
+        if (!row[i]) table->failed = true;
+    }
+}
+
+/* How many characters a cell has. Wide and combining characters are not worth a table of Unicode. */
+static size_t cell_width(const char *cell) {
+    size_t width = 0;
+    for (int32_t rune; *cell; width++) cell += next_rune(cell, &rune);
+    return width;
+}
+
+static void print_cell(FILE *out, const char *cell) {
+    while (*cell) {
+        int32_t rune;
+        size_t length = next_rune(cell, &rune);
+        if (rune == -1 || is_control(rune))
+            fputc('?', out);
+        else
+            fwrite(cell, 1, length, out);
+        cell += length;
+    }
+}
+
+void table_print(struct table *table, FILE *out) {
+    size_t widths[TABLE_COLUMNS] = {0};
+    size_t n = table->rows * table->columns;
+    for (size_t i = 0; i < n; i++) {
+        size_t width = table->cells[i] ? cell_width(table->cells[i]) : 0;
+        if (width > widths[i % table->columns]) widths[i % table->columns] = width;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const char *cell = table->cells[i] ? table->cells[i] : "";
+        size_t column = i % table->columns;
+        print_cell(out, cell);
+        if (column + 1 == table->columns)
+            fputc('\n', out);
+        else
+            fprintf(out, "%*s", (int)(widths[column] - cell_width(cell)) + 2, "");
+        free(table->cells[i]);
+    }
+    free(table->cells);
+    table->cells = NULL;
+    table->rows = table->capacity = 0;
+}

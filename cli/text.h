@@ -1,0 +1,44 @@
+/* Text for people and for programs. What a server says is not trusted: neither form lets control characters through. */
+#ifndef DLOCK_CLI_TEXT_H
+#define DLOCK_CLI_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* ---- JSON, in the order of the calls; commas are the writer's --------------------------------------------------- */
+
+struct json {
+    FILE *out;
+    bool comma; /* a value stands before this place */
+};
+
+void json_begin(struct json *json, const char *key,
+                char bracket); /* '{' or '['; key NULL inside an array and at the top */
+void json_end(struct json *json, char bracket);
+/* A string as JSON takes it: UTF-8 stays, control characters are escaped, each byte that is not UTF-8 becomes U+FFFD.
+ * `text` NULL: null. */
+void json_string(struct json *json, const char *key, const char *text);
+void json_number(struct json *json, const char *key, int64_t number);
+void json_bool(struct json *json, const char *key, bool value);
+void json_null(struct json *json, const char *key);
+void json_newline(struct json *json); /* ends the document */
+
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+enum { TABLE_COLUMNS = 6 };
+
+struct table {
+    size_t columns; /* at most TABLE_COLUMNS */
+    size_t rows, capacity;
+    char **cells;
+    bool failed; /* out of memory */
+};
+
+/* Adds a row of `columns` cells, copied; the first row is the heading. */
+void table_add(struct table *table, const char *const *cells);
+/* Prints it with aligned columns; control characters and bytes that are not UTF-8 as '?'. Frees the rows. */
+void table_print(struct table *table, FILE *out);
+
+#endif

@@ -1,0 +1,89 @@
+#include "wait.h"
+
+#include "cli.h"
+#include "holders.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    FIRST_REPORT_MS = 50,  /* -v: a wait shorter than this is not worth a word */
+    NEXT_REPORT_MS = 2000, /* -v: how often to look whether the holder changed */
+    CANCEL_REPEAT_MS = 20  /* dlock_cancel() is not remembered, and the wait may only be about to begin */
+};
+
+/* The blocking call on a thread of its own; the main thread stays free for signals. */
+struct attempt {
+    const struct wait_plan *plan;
+    int done_fd;
+    int result;
+    struct dlock_error err;
+};
+
+static void *attempt_run(void *arg) {
+    struct attempt *attempt = arg;
+    const uint64_t one = 1;
+    attempt->result = dlock_acquire(attempt->plan->lock, attempt->plan->timeout_ms, &attempt->err);
+    (void)!write(attempt->done_fd, &one, sizeof one);
+    return NULL;
+}
+
+static int say_holder(const struct dlock_info *info, void *arg) {
+    char *last_token = arg, remaining[32];
+    if (strncmp(last_token, info->token, DLOCK_TOKEN_MAX) == 0) return 1;
+    snprintf(last_token, DLOCK_TOKEN_MAX + 1, "%s", info->token);
+    remaining_text(info->remaining_ms, remaining, sizeof remaining);
+    note("waiting for '%s': held by %s (lease: %s)", info->name, info->token[0] ? info->token : "somebody", remaining);
+    return 1;
+}
+
+/* Sleeps until the attempt is over, a signal came or it is time for a word. True when the attempt is over. */
+static bool attempt_over(const struct attempt *attempt, int timeout_ms) {
+    struct pollfd fds[] = {{attempt->done_fd, POLLIN, 0}, {attempt->plan->signals->fd, POLLIN, 0}};
+    return poll(fds, 2, timeout_ms) > 0 && fds[0].revents;
+}
+
+/* Until the attempt ends. Returns the signal that ended it, or 0. */
+static int attend(const struct attempt *attempt) {
+    const struct wait_plan *plan = attempt->plan;
+    char last_token[DLOCK_TOKEN_MAX + 1] = "?";
+    int caught = 0;
+    int pause_ms = plan->verbose ? FIRST_REPORT_MS : -1;
+    while (!attempt_over(attempt, caught ? CANCEL_REPEAT_MS : pause_ms)) {
+        int sig = signals_next(plan->signals);
+        if (sig && sig != SIGCHLD && !caught) caught = sig;
+        if (caught) {
+            dlock_cancel(plan->lock);
+        } else if (plan->verbose) {
+            dlock_inspect(plan->client, plan->name, say_holder, last_token, NULL);
+            pause_ms = NEXT_REPORT_MS;
+        }
+    }
+    return caught;
+}
+
+int wait_for_lock(const struct wait_plan *plan, int *sig, struct dlock_error *err) {
+    struct attempt attempt = {.plan = plan, .done_fd = eventfd(0, EFD_CLOEXEC)};
+    pthread_t thread;
+    *sig = 0;
+    if (attempt.done_fd < 0 || pthread_create(&thread, NULL, attempt_run, &attempt) != 0) {
+        if (attempt.done_fd >= 0) close(attempt.done_fd);
+        err->code = DLOCK_ENOMEM;
+        snprintf(err->message, sizeof err->message, "cannot start a thread to wait for the lock");
+        return DLOCK_ENOMEM;
+    }
+    int caught = attend(&attempt);
+    pthread_join(thread, NULL);
+    close(attempt.done_fd);
+    if (attempt.result != 0) *err = attempt.err;
+    if (!caught) return attempt.result;
+    if (attempt.result == 0) dlock_release(plan->lock, NULL);
+    *sig = caught;
+    return DLOCK_ECANCELED;
+}

@@ -1,0 +1,188 @@
+#include "watch.h"
+
+#include "child.h"
+#include "cli.h"
+#include "front.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+struct watch {
+    const struct watch_plan *plan;
+    int64_t lease_ms;       /* the longest remaining time seen; 0: it has not ended by itself so far */
+    int64_t valid_until_ms; /* by the clock of now_ms(), as of the last look */
+    bool ending;            /* the lock is lost or nearly so: the command was told to end */
+    int64_t kill_at_ms;     /* while ending */
+    int stop_signal;        /* what stopped the command; 0: it runs */
+    int fatal_signal;       /* what ended it; 0: it exited */
+};
+
+/* ---- the loss ---------------------------------------------------------------------------------------------------- */
+
+int loss_open(struct loss *loss) {
+    pthread_mutex_init(&loss->mutex, NULL);
+    loss->reason[0] = '\0';
+    loss->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return loss->fd < 0 ? -1 : 0;
+}
+
+void loss_close(struct loss *loss) {
+    if (loss->fd >= 0) close(loss->fd);
+    pthread_mutex_destroy(&loss->mutex);
+}
+
+void loss_happened(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct loss *loss = arg;
+    const uint64_t one = 1;
+    (void)lock;
+    pthread_mutex_lock(&loss->mutex);
+    snprintf(loss->reason, sizeof loss->reason, "%s", err ? err->message : "");
+    pthread_mutex_unlock(&loss->mutex);
+    (void)!write(loss->fd, &one, sizeof one);
+}
+
+/* ---- the lease --------------------------------------------------------------------------------------------------- */
+
+/* A clock that goes on during suspend, as leases do. */
+static int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* How long before the end of its lease a command is told to end: renewals are due every third of a lease, so with less
+ * than a sixth left several have failed. */
+static int64_t grace_ms(const struct watch *watch) {
+    int64_t lease = watch->lease_ms ? watch->lease_ms : 10000;
+    return least(lease / 6, 10000);
+}
+
+/* How long before the end of its lease a command is killed: dying takes a moment. */
+static int64_t margin_ms(const struct watch *watch) {
+    int64_t lease = watch->lease_ms;
+    return least(lease / 10, 50) > lease / 20 ? least(lease / 10, 50) : least(lease / 20, 1000);
+}
+
+static void end_command(struct watch *watch, const char *reason) {
+    if (watch->ending) return;
+    watch->ending = true;
+    watch->kill_at_ms = now_ms() + grace_ms(watch);
+    if (watch->lease_ms) watch->kill_at_ms = least(watch->kill_at_ms, watch->valid_until_ms - margin_ms(watch));
+    child_signal(watch->plan->child, SIGTERM);
+    note("lost the lock '%s'%s%s; ending the command", watch->plan->name, reason[0] ? ": " : "", reason);
+}
+
+static void hear_loss(struct watch *watch) {
+    struct loss *loss = watch->plan->loss;
+    char reason[sizeof loss->reason];
+    uint64_t count;
+    if (read(loss->fd, &count, sizeof count) != (ssize_t)sizeof count) return;
+    pthread_mutex_lock(&loss->mutex);
+    snprintf(reason, sizeof reason, "%s", loss->reason);
+    pthread_mutex_unlock(&loss->mutex);
+    end_command(watch, reason);
+}
+
+/* Looks at the lease and does what is due. Returns for how long there is nothing to do, as poll() takes it. */
+static int look_at_lease(struct watch *watch) {
+    int64_t remaining = dlock_remaining_ms(watch->plan->lock);
+    int64_t now = now_ms();
+    bool endless = remaining == DLOCK_FOREVER;
+    if (!endless && remaining > 0) {
+        if (remaining > watch->lease_ms) watch->lease_ms = remaining;
+        watch->valid_until_ms = now + remaining;
+        if (remaining <= grace_ms(watch)) end_command(watch, "its lease could not be renewed in time");
+    } else if (!endless) {
+        hear_loss(watch); /* knows the reason, where it has come */
+        end_command(watch, "its lease has ended");
+    }
+    if (watch->ending) {
+        if (now < watch->kill_at_ms) return (int)least(watch->kill_at_ms - now, INT_MAX);
+        child_signal(watch->plan->child, SIGKILL);
+        return -1;
+    }
+    return endless ? -1 : (int)least(remaining - grace_ms(watch), INT_MAX);
+}
+
+/* ---- stopping and going on --------------------------------------------------------------------------------------- */
+
+static void resume(struct watch *watch) {
+    watch->stop_signal = 0;
+    terminal_give(watch->plan->terminal, watch->plan->child);
+    child_signal(watch->plan->child, SIGCONT);
+}
+
+/* The command stopped. Where it wants the terminal and our job has it, it gets it. Otherwise the job stops, too, as its
+ * user expects, while the lock stays held and renewed. Without a front nobody waits for us to stop. */
+static void command_stopped(struct watch *watch, int sig) {
+    const struct watch_plan *plan = watch->plan;
+    bool asks_for_terminal = sig == SIGTTIN || sig == SIGTTOU;
+    watch->stop_signal = sig;
+    if (asks_for_terminal && terminal_give(plan->terminal, plan->child)) {
+        resume(watch);
+        return;
+    }
+    terminal_take_back(plan->terminal, plan->child);
+    front_tell(plan->front, FRONT_STOP);
+}
+
+static void hear_front(struct watch *watch) {
+    char answer;
+    if (read(watch->plan->front, &answer, 1) != 1) return; /* it died, and so shall we */
+    if (answer == FRONT_ORPHANED && (watch->stop_signal == SIGTTIN || watch->stop_signal == SIGTTOU)) {
+        /* It will never get the terminal: the same end that the kernel gives to stopped orphans. */
+        child_signal(watch->plan->child, SIGHUP);
+    }
+    resume(watch);
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
+
+static void pass_on(struct watch *watch, int sig) {
+    if (sig != SIGCONT) child_signal(watch->plan->child, sig);
+    /* A stopped command could not act on what asks it to end. */
+    if (sig == SIGCONT || (watch->stop_signal && sig != SIGTSTP)) resume(watch);
+}
+
+/* Returns true once the command has ended. */
+static bool hear_signals(struct watch *watch) {
+    pid_t child = watch->plan->child;
+    for (int sig; (sig = signals_next(watch->plan->signals)) != 0;) {
+        if (sig != SIGCHLD) {
+            pass_on(watch, sig);
+            continue;
+        }
+        if (child_ended(child, &watch->fatal_signal)) return true;
+        int stop = child_stopped(child);
+        if (stop) command_stopped(watch, stop);
+    }
+    return false;
+}
+
+int watch_command(const struct watch_plan *plan, bool *lost) {
+    struct watch watch = {.plan = plan};
+    bool ended = false;
+    front_tell(plan->front, FRONT_RUNNING);
+    while (!ended) {
+        struct pollfd fds[] = {{plan->signals->fd, POLLIN, 0}, {plan->loss->fd, POLLIN, 0}, {plan->front, POLLIN, 0}};
+        if (poll(fds, 3, look_at_lease(&watch)) < 0) continue;
+        if (fds[1].revents) hear_loss(&watch);
+        if (fds[2].revents) hear_front(&watch);
+        if (fds[0].revents) ended = hear_signals(&watch);
+    }
+    /* What it left behind in its process group may be at work on what the lock no longer protects. */
+    if (watch.ending) child_signal(plan->child, SIGKILL);
+    bool had_terminal = terminal_take_back(plan->terminal, plan->child);
+    int status = child_reap(plan->child);
+    if (had_terminal && watch.fatal_signal == SIGINT) front_tell(plan->front, FRONT_INTERRUPTED);
+    *lost = watch.ending;
+    return status;
+}
