@@ -99,6 +99,8 @@ int file_break(void *c, const char *name, int timeout_ms, struct dlock_error *er
     int old = -1;
     file_name_encode(conn, name, file);
     int fresh = take_fresh(conn, timeout_ms);
+    if (fresh < 0 && errno == ETIMEDOUT)
+        return dlock_fail(err, DLOCK_EBUSY, "another break keeps %s/%s locked", conn->path, fresh_name);
     if (fresh < 0) return file_fail(err, errno, "cannot prepare the new lock file", conn->path, fresh_name);
     int rc = open_held(conn, file, &old, &record, err);
     if (rc == 0) rc = replace(conn, file, old, fresh, name, &record, err);

@@ -1,4 +1,8 @@
-/* The set of a connection's descriptors: all that a forked child has to close.
+/* The descriptors of a connection: all that a forked child has to close, and which of them belongs to which claim.
+ *
+ * A claim's state is a copy that can be out of date: a renewal and a release of one claim may run at the same time, and
+ * what a renewal changes in it is not kept when the lock is lost. So a claim has no descriptor but a handle to one,
+ * with a serial number, and whoever wants to use or to close the descriptor takes it first.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -9,25 +13,20 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { WORDS_PER_PAGE = FILE_FDS_PER_PAGE / 64 };
+enum { TAKEN = 1, SLOTS = FILE_FDS_PER_PAGE };
 
-static _Atomic uint64_t *word_of(struct file_descriptors *fds, int fd) {
-    _Atomic uint64_t *page = atomic_load(&fds->pages[fd / FILE_FDS_PER_PAGE]);
-    return &page[fd % FILE_FDS_PER_PAGE / 64];
+static _Atomic uint64_t *slot_of(struct file_descriptors *fds, int fd) {
+    return &atomic_load(&fds->pages[fd / SLOTS])[fd % SLOTS];
 }
 
-static uint64_t bit_of(int fd) {
-    return UINT64_C(1) << (fd % 64);
-}
-
-/* Pages are published whole and stay until the end, so that a fork at any moment leaves a set that can be read. */
+/* Pages are published whole and stay until the end, so that a fork at any moment leaves a table that can be read. */
 static bool make_page(struct file_descriptors *fds, int fd) {
-    if (fd / FILE_FDS_PER_PAGE >= FILE_FD_PAGES) return errno = EMFILE, false;
-    _Atomic(_Atomic uint64_t *) *slot = &fds->pages[fd / FILE_FDS_PER_PAGE];
-    if (atomic_load(slot)) return true;
-    _Atomic uint64_t *page = calloc(WORDS_PER_PAGE, sizeof *page), *none = NULL;
-    if (!page) return false;
-    if (!atomic_compare_exchange_strong(slot, &none, page)) free((void *)page);
+    if (fd / SLOTS >= FILE_FD_PAGES) return errno = EMFILE, false;
+    _Atomic(_Atomic uint64_t *) *page = &fds->pages[fd / SLOTS];
+    if (atomic_load(page)) return true;
+    _Atomic uint64_t *fresh = calloc(SLOTS, sizeof *fresh), *none = NULL;
+    if (!fresh) return errno = ENOMEM, false;
+    if (!atomic_compare_exchange_strong(page, &none, fresh)) free((void *)fresh);
     return true;
 }
 
@@ -39,27 +38,37 @@ int file_fd_keep(struct file_descriptors *fds, int fd) {
         errno = errnum;
         return -1;
     }
-    atomic_fetch_or(word_of(fds, fd), bit_of(fd));
+    atomic_store(slot_of(fds, fd), TAKEN);
     return fd;
+}
+
+uint64_t file_fd_lend(struct file_descriptors *fds, int fd) {
+    uint64_t handle = (atomic_fetch_add(&fds->lent, 1) + 1) * SLOTS * FILE_FD_PAGES + (uint64_t)fd;
+    atomic_store(slot_of(fds, fd), handle);
+    return handle;
+}
+
+int file_fd_take(struct file_descriptors *fds, uint64_t handle) {
+    int fd = (int)(handle % (SLOTS * FILE_FD_PAGES));
+    if (handle == 0 || !atomic_load(&fds->pages[fd / SLOTS])) return -1;
+    return atomic_compare_exchange_strong(slot_of(fds, fd), &handle, TAKEN) ? fd : -1;
 }
 
 /* In this order: once unlocked, a copy in a child that was forked before the close does no harm; and once closed, the
  * number may already be another thread's. */
 void file_fd_close(struct file_descriptors *fds, int fd) {
     flock(fd, LOCK_UN);
-    atomic_fetch_and(word_of(fds, fd), ~bit_of(fd));
+    atomic_store(slot_of(fds, fd), 0);
     close(fd);
 }
 
 void file_fds_close(struct file_descriptors *fds, bool unlock) {
     for (int i = 0; i < FILE_FD_PAGES; i++) {
         _Atomic uint64_t *page = atomic_load(&fds->pages[i]);
-        for (int j = 0; page && j < WORDS_PER_PAGE; j++) {
-            for (uint64_t bits = atomic_exchange(&page[j], 0); bits; bits &= bits - 1) {
-                int fd = i * FILE_FDS_PER_PAGE + j * 64 + __builtin_ctzll(bits);
-                if (unlock) flock(fd, LOCK_UN);
-                close(fd);
-            }
+        for (int j = 0; page && j < SLOTS; j++) {
+            if (atomic_exchange(&page[j], 0) == 0) continue;
+            if (unlock) flock(i * SLOTS + j, LOCK_UN);
+            close(i * SLOTS + j);
         }
     }
 }

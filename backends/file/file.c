@@ -21,7 +21,13 @@ int file_code(int errnum) {
     case ENXIO: return DLOCK_EINVAL;
     case ENOSYS:
     case EOPNOTSUPP: return DLOCK_ENOTSUP;
-    default: return DLOCK_EUNAVAILABLE; /* full, out of descriptors, broken, gone: all this may pass */
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+    case ENOLCK:
+    case ENOSPC:
+    case EDQUOT: return DLOCK_ENOMEM;
+    default: return DLOCK_EUNAVAILABLE;
     }
 }
 

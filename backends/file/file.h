@@ -20,13 +20,14 @@
 
 enum {
     FILE_NAME_SIZE = 256, /* of a file name and of a lock name, with the NUL */
-    FILE_FD_PAGES = 1024,
-    FILE_FDS_PER_PAGE = 32768
+    FILE_FD_PAGES = 2048, /* times 512: the kernel's own default limit of descriptors */
+    FILE_FDS_PER_PAGE = 512
 };
 
-/* Every descriptor of a connection, as a set of bits that other threads and forked children can read at any time. */
+/* Every descriptor of a connection, in a table that other threads and forked children can read at any time. */
 struct file_descriptors {
-    _Atomic(_Atomic uint64_t *) pages[FILE_FD_PAGES];
+    _Atomic(_Atomic uint64_t *) pages[FILE_FD_PAGES]; /* per descriptor: 0, 1 (taken), or the handle it is lent under */
+    atomic_uint_least64_t lent;
 };
 
 enum file_listening {
@@ -66,11 +67,17 @@ int file_connect(void *c, const struct dlock_uri *uri, const struct dlock_peer *
 
 /* ---- descriptors.c ----------------------------------------------------------------------------------------------- */
 
-/* Adds an open descriptor to the set and returns it; -1 (errno is set, the descriptor closed) when it finds no room.
+/* Enters an open descriptor, as taken, and returns it; -1 (errno is set, the descriptor closed) when there is no room.
  * Hands a negative one back as it is. */
 int file_fd_keep(struct file_descriptors *fds, int fd);
 
-/* Takes the descriptor out of the set and closes it. The lock on it ends even where a forked child has a copy. */
+/* Leaves a taken descriptor to whoever has the handle that this returns, never 0. */
+uint64_t file_fd_lend(struct file_descriptors *fds, int fd);
+
+/* The descriptor of a handle, now the caller's alone; -1 when it was taken or closed since. */
+int file_fd_take(struct file_descriptors *fds, uint64_t handle);
+
+/* Closes a taken descriptor. The lock on it ends even where a forked child has a copy. */
 void file_fd_close(struct file_descriptors *fds, int fd);
 
 /* Closes all, and ends their locks where `unlock` is set. Async-signal-safe. */
