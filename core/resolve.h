@@ -20,12 +20,11 @@ struct dlock__addresses {
 int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **resolver, struct dlock_error *err);
 
 /* Stores the addresses of the hosts in *addresses; give them back with dlock__addresses_put(). Numeric hosts cost
- * nothing. Names are looked up when nothing is remembered, the
- * first time, or when dlock__resolver_stale() was called since and
- * `lookup` is set; a failed look-up falls back to what is remembered of that host. With `lookup` false (the renewal
- * path) never looks up and never blocks. Ends by deadline_us even while a look-up hangs, and at half of the time until
- * then if something is remembered to fall back on; a hanging one is joined by later callers, not started again. Any
- * thread. Errors: EUNAVAILABLE (names the host), ENOMEM. */
+ * nothing. With `lookup`, names are looked up the first time, while nothing is remembered, and when
+ * dlock__resolver_stale() was called since; a failed look-up falls back to what is remembered of that host. With
+ * `lookup` false (the renewal path) never looks up and never blocks. Ends by deadline_us even while a look-up hangs,
+ * and at half of the time until then if something is remembered to fall back on; a hanging one is joined by later
+ * callers, not started again. Any thread. Errors: EUNAVAILABLE (names the host), ENOMEM. */
 int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool lookup,
                    struct dlock__addresses **addresses, struct dlock_error *err);
 void dlock__addresses_put(struct dlock__addresses *addresses);
