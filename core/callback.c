@@ -29,7 +29,7 @@ static void *run(void *arg) {
         dlock__enter(client);
         client->callback.running = NULL;
         finish(lock, claim);
-        if (lock->freed) dlock__lock_destroy(lock);
+        if (lock->freed_inside) dlock__lock_destroy(lock);
     }
     dlock__leave(client);
     return NULL;

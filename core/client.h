@@ -159,7 +159,8 @@ struct dlock_lock {
     uint32_t count;     /* acquisitions through it that were not released through it */
     uint32_t inside;    /* threads in a call on it */
     uint32_t callbacks; /* queued or running */
-    bool freed;         /* dlock_free is at work, or was called by its own callback */
+    bool freed;         /* dlock_free is at work */
+    bool freed_inside;  /* … by its own callback: the callback's thread destroys it */
 };
 
 /* Somebody of this process who waits for a name, first come first served. The head one talks to the server. */

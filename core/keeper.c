@@ -118,6 +118,15 @@ static void failed(struct dlock__claim *claim, bool sent, int64_t pause_us) {
     claim->renew_at_us = dlock__now_us() + pause_us;
 }
 
+/* Lost by the local clock while its renewal was on the way: the server may have kept it. */
+static void too_late(struct dlock__claim *claim, int result) {
+    if (result != 0) {
+        claim->may_be_held = true;
+        claim->last_unknown_us = dlock__now_us();
+    }
+    dlock__orphan(claim);
+}
+
 /* One pause for the whole batch, so that it stays one batch. */
 static int64_t next_pause(struct dlock_client *client) {
     int64_t pause = client->keeper.batch[0]->renew_pause_us * 2;
@@ -141,7 +150,9 @@ static void renew(struct dlock_client *client, size_t n, int64_t deadline_us) {
     for (size_t i = 0; i < n; i++) {
         struct dlock__claim *claim = client->keeper.batch[i];
         int result = rc != 0 ? rc : client->keeper.args[i].result;
-        if (result == 0 || result == DLOCK_ELOST)
+        if (claim->phase == DLOCK__LOST && sent && result != DLOCK_ELOST)
+            too_late(claim, result);
+        else if (result == 0 || result == DLOCK_ELOST)
             answered(claim, &client->keeper.args[i], sent_us);
         else
             failed(claim, sent, pause_us);

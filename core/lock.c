@@ -132,7 +132,8 @@ void dlock_free(dlock_lock *lock) {
     dlock__callback_forget(lock);
     client->inside--;
     pthread_cond_broadcast(&client->changed);
-    if (client->callback.running != lock) dlock__lock_destroy(lock); /* else the callback's thread does */
+    lock->freed_inside = client->callback.running == lock;
+    if (!lock->freed_inside) dlock__lock_destroy(lock);
     dlock__leave(client);
     dlock__client_put(client);
 }

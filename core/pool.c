@@ -140,7 +140,8 @@ static int ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_err
 
 /* ---- batches ---- */
 
-/* Adds every waiting operation that fits: same kind, no name twice. */
+/* Adds every waiting operation that fits: same kind, no name twice. The batch ends at its leader's deadline, since that
+ * thread cannot leave; operations that had more time are sent again by whoever waits for them. */
 static void gather(struct dlock_client *client, struct batch *batch) {
     struct dlock__claim **at = &client->pending, *last = NULL;
     batch->claims[0]->name->in_batch = true;
@@ -156,7 +157,6 @@ static void gather(struct dlock_client *client, struct batch *batch) {
         claim->name->in_batch = true;
         claim->op.status = DLOCK__OP_RUNNING;
         claim->refs++; /* its thread may leave */
-        if (claim->op.deadline_us > batch->deadline_us) batch->deadline_us = claim->op.deadline_us;
         batch->claims[batch->n++] = claim;
     }
     for (size_t i = 0; i < batch->n; i++) batch->claims[i]->name->in_batch = false;
@@ -367,6 +367,12 @@ int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t
     if (!conn) return op->result;
     op->conn = NULL;
     op->err = err;
+    if (dlock__now_us() >= op->deadline_us) {
+        op->unsent = true;
+        op->status = DLOCK__OP_DONE;
+        pooled_give(conn);
+        return op->result = dlock_fail(err, DLOCK_EUNAVAILABLE, "no free connection in time");
+    }
     lead(conn, claim);
     return op->result;
 }
