@@ -34,16 +34,18 @@ int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup,
     struct dlock_client *client = conn->client;
     const struct dlock_backend *backend = client->backend;
     struct dlock__addresses *addresses = NULL;
-    int rc = dlock__resolve(client->resolver, deadline_us, lookup, &addresses, err);
-    if (rc != 0) return rc;
-
     struct dlock_uri uri = client->uri->parts;
-    uri.hosts = addresses->hosts;
-    uri.n_hosts = addresses->n;
+    int rc;
+    if (!(backend->caps & DLOCK_CAP_LOCAL)) {
+        rc = dlock__resolve(client->resolver, deadline_us, lookup, &addresses, err);
+        if (rc != 0) return rc;
+        uri.hosts = addresses->hosts;
+        uri.n_hosts = addresses->n;
+    }
     memset(conn->data, 0, backend->conn_size);
     atomic_store(&conn->live, true);
     rc = backend->connect(conn->data, &uri, &conn->peer, dlock__timeout_ms(deadline_us), err);
-    dlock__addresses_put(addresses);
+    if (addresses) dlock__addresses_put(addresses);
     if (rc == 0) return 0;
     if (rc > 0) rc = dlock_fail(err, DLOCK_EPROTO, "backend %s: connect returned %d", backend->name, rc);
     dlock__conn_close(conn);

@@ -18,6 +18,7 @@ static int pass_on(const struct dlock_info *info, void *arg) {
     shown.size = sizeof shown;
     if (strlen(shown.name) < walk->prefix) return 0;
     shown.name += walk->prefix;
+    shown.fence <<= 8; /* as dlock_fence shows it; the hand-overs inside the holder are its own affair */
     walk->seen++;
     walk->ended = walk->each(&shown, walk->arg) != 0;
     return walk->ended;
@@ -77,7 +78,7 @@ static int ask(struct dlock_client *client, enum question question, const char *
             dlock__leave(client);
             rc = put(conn, question, text, cursor, walk, deadline_us, &own);
             dlock__enter(client);
-            dlock__pool_give(conn, rc == DLOCK_ELOST || rc > 0 ? 0 : rc);
+            dlock__pool_give(conn, rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EPROTO ? rc : 0);
             if (rc == DLOCK_EUNAVAILABLE && again && (!walk || walk->seen == 0)) continue;
         }
         if (rc < 0 && err) *err = own;

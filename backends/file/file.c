@@ -57,8 +57,8 @@ DLOCK_BACKEND(file) = {
     .size = sizeof(struct dlock_backend),
     .name = "file",
     .schemes = schemes,
-    .caps = DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_WAKE | DLOCK_CAP_INSPECT |
-            DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
+    .caps = DLOCK_CAP_LOCAL | DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_WAKE |
+            DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
     .conn_size = sizeof(struct file_conn),
     .connect = file_connect,
     .disconnect = file_disconnect,

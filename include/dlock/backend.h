@@ -48,7 +48,7 @@ extern "C" {
 /* One server address. A name that resolves to several addresses stands once per address, one after the other. */
 struct dlock_host {
     const char *host;    /* as in the URI, without brackets */
-    const char *address; /* numeric, IPv4 or IPv6, without brackets */
+    const char *address; /* numeric, IPv4 or IPv6, without brackets; NULL for LOCAL backends */
     int port;            /* 0 when the URI has none */
 };
 
@@ -181,7 +181,9 @@ struct dlock_backend {
      * dead. */
     int (*wake)(void *conn, struct dlock_wake *out, struct dlock_error *err);
 
-    /* Calls `each` for every holder of `name` (info.name as given here). Results: 0, EUNAVAILABLE, EAUTH, EPROTO. */
+    /* After these three the core drops the connection for EUNAVAILABLE and EPROTO only; any other code is just passed
+     * on. Calls `each` for every holder of `name` (info.name as given here, info.fence as from acquire). Results: 0,
+     * EUNAVAILABLE, EAUTH, EPROTO. */
     int (*inspect)(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 
     /* Calls `each` for the holders of one page of the held names that begin with `prefix`. `cursor` is "" on the first
