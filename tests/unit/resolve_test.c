@@ -1,0 +1,371 @@
+/* Resolving on threads. The linker puts __wrap_getaddrinfo in place of getaddrinfo, so the name server is ours: it
+ * counts, fails, changes its mind and hangs on command. */
+#include "env.h"
+#include "resolve.h"
+#include "uri.h"
+
+#include <netdb.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MS INT64_C(1000)
+/* For what must not wait at all, on a machine that is busy with other things. */
+#define GENEROUS_US (5000 * MS)
+#define LONG_US (60000 * MS)
+
+/* ---- the name server --------------------------------------------------------------------------------------------- */
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    const char *answer[2]; /* what names resolve to; NULL: nothing more */
+    int failure;           /* instead of an answer */
+    bool hangs;
+    unsigned asked, running;
+} server = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void server_set(const char *first, const char *second, int failure, bool hangs) {
+    pthread_mutex_lock(&server.mutex);
+    server.answer[0] = first;
+    server.answer[1] = second;
+    server.failure = failure;
+    server.hangs = hangs;
+    pthread_cond_broadcast(&server.changed);
+    pthread_mutex_unlock(&server.mutex);
+}
+
+static unsigned server_asked(void) {
+    pthread_mutex_lock(&server.mutex);
+    unsigned asked = server.asked;
+    pthread_mutex_unlock(&server.mutex);
+    return asked;
+}
+
+static void server_wait_for(unsigned asked, unsigned running) {
+    pthread_mutex_lock(&server.mutex);
+    while (server.asked < asked || server.running > running) pthread_cond_wait(&server.changed, &server.mutex);
+    pthread_mutex_unlock(&server.mutex);
+}
+
+int __real_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list);
+int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list);
+
+/* Numeric hosts as ever; "fixed.test" is always there; other names as the server says. */
+int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list) {
+    struct addrinfo numeric = *hints;
+    if (hints->ai_flags & AI_NUMERICHOST) return __real_getaddrinfo(host, service, hints, list);
+    numeric.ai_flags |= AI_NUMERICHOST;
+    if (strcmp(host, "fixed.test") == 0) return __real_getaddrinfo("192.0.2.99", service, &numeric, list);
+    pthread_mutex_lock(&server.mutex);
+    server.asked++;
+    server.running++;
+    pthread_cond_broadcast(&server.changed);
+    while (server.hangs) pthread_cond_wait(&server.changed, &server.mutex);
+    int code = server.failure;
+    struct addrinfo **end = list;
+    for (size_t i = 0; code == 0 && i < 2 && server.answer[i]; i++) {
+        code = __real_getaddrinfo(server.answer[i], service, &numeric, end);
+        end = &(*end)->ai_next;
+    }
+    server.running--;
+    pthread_cond_broadcast(&server.changed);
+    pthread_mutex_unlock(&server.mutex);
+    return code;
+}
+
+/* ---- helpers ----------------------------------------------------------------------------------------------------- */
+
+static struct dlock__resolver *resolver_of(const char *text) {
+    struct dlock__uri *uri = NULL;
+    struct dlock__resolver *resolver = NULL;
+    assert_int_equal(dlock__uri_parse(text, &uri, NULL), DLOCK_OK);
+    assert_int_equal(dlock__resolver_new(&uri->parts, &resolver, NULL), DLOCK_OK);
+    dlock__uri_free(uri);
+    return resolver;
+}
+
+/* `host=address:port …` */
+static void expect_within(struct dlock__resolver *resolver, int64_t within_us, bool lookup, const char *expected) {
+    struct dlock__addresses *addresses = NULL;
+    struct dlock_error err = {0};
+    char text[512] = "";
+    size_t used = 0;
+    if (dlock__resolve(resolver, dlock__now_us() + within_us, lookup, &addresses, &err) != DLOCK_OK)
+        fail_msg("%s instead of %s", err.message, expected);
+    for (size_t i = 0; i < addresses->n; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s=%s:%d", i ? " " : "", addresses->hosts[i].host,
+                                 addresses->hosts[i].address, addresses->hosts[i].port);
+    dlock__addresses_put(addresses);
+    assert_string_equal(text, expected);
+    assert_string_equal(err.message, "");
+}
+
+static void expect(struct dlock__resolver *resolver, const char *expected) {
+    expect_within(resolver, LONG_US, true, expected);
+}
+
+static void refuse(struct dlock__resolver *resolver, int64_t within_us, bool lookup, const char *word) {
+    struct dlock__addresses *untouched = (struct dlock__addresses *)&untouched, *addresses = untouched;
+    struct dlock_error err = {0};
+    assert_int_equal(dlock__resolve(resolver, dlock__now_us() + within_us, lookup, &addresses, &err),
+                     DLOCK_EUNAVAILABLE);
+    assert_ptr_equal(addresses, untouched);
+    if (!strstr(err.message, word)) fail_msg("no \"%s\" in: %s", word, err.message);
+    assert_int_equal(dlock__resolve(resolver, 0, false, &addresses, NULL), DLOCK_EUNAVAILABLE);
+}
+
+static int reset(void **state) {
+    (void)state;
+    server_set(NULL, NULL, 0, false);
+    server_wait_for(0, 0);
+    server.asked = 0;
+    return 0;
+}
+
+/* ---- without a look-up ------------------------------------------------------------------------------------------- */
+
+static void no_hosts_have_no_addresses(void **state) {
+    (void)state;
+    struct dlock__resolver *resolver = resolver_of("file:locks");
+    expect(resolver, "");
+    expect_within(resolver, 0, false, "");
+    dlock__resolver_stale(resolver);
+    expect(resolver, "");
+    dlock__resolver_free(resolver);
+    dlock__resolver_free(NULL);
+}
+
+static void numeric_hosts_are_not_looked_up(void **state) {
+    (void)state;
+    struct dlock__resolver *resolver = resolver_of("x://192.0.2.1:7,[::1],[2001:db8:0::0:9]:8,192.0.2.1:7,192.0.2.1");
+    const char *expected = "192.0.2.1=192.0.2.1:7 ::1=::1:0 2001:db8:0::0:9=2001:db8::9:8 192.0.2.1=192.0.2.1:0";
+    expect_within(resolver, 0, false, expected);
+    dlock__resolver_stale(resolver);
+    expect_within(resolver, 0, true, expected);
+    assert_int_equal(server_asked(), 0);
+    dlock__resolver_free(resolver);
+}
+
+static void the_renewal_path_never_looks_up(void **state) {
+    (void)state;
+    server_set("192.0.2.1", NULL, 0, false);
+    struct dlock__resolver *resolver = resolver_of("x://a.test");
+    refuse(resolver, LONG_US, false, "\"a.test\" is known yet");
+    assert_int_equal(server_asked(), 0);
+    expect(resolver, "a.test=192.0.2.1:0");
+    server_set("192.0.2.2", NULL, 0, true);
+    dlock__resolver_stale(resolver);
+    expect_within(resolver, LONG_US, false, "a.test=192.0.2.1:0");
+    assert_int_equal(server_asked(), 1);
+    dlock__resolver_free(resolver);
+}
+
+/* ---- with one ---------------------------------------------------------------------------------------------------- */
+
+static void all_addresses_of_a_name_are_listed_and_remembered(void **state) {
+    (void)state;
+    server_set("::1", "127.0.0.1", 0, false);
+    struct dlock__resolver *resolver = resolver_of("x://a.test:5");
+    expect(resolver, "a.test=::1:5 a.test=127.0.0.1:5");
+    server_set("192.0.2.1", NULL, 0, false);
+    expect(resolver, "a.test=::1:5 a.test=127.0.0.1:5");
+    assert_int_equal(server_asked(), 1);
+    dlock__resolver_free(resolver);
+}
+
+static void names_are_looked_up_beside_numeric_hosts(void **state) {
+    (void)state;
+    server_set("192.0.2.1", "192.0.2.3", 0, false);
+    struct dlock__resolver *resolver = resolver_of("x://192.0.2.2,a.test,192.0.2.3,b.test:4");
+    expect(resolver, "192.0.2.2=192.0.2.2:0 a.test=192.0.2.1:0 a.test=192.0.2.3:0 b.test=192.0.2.1:4 "
+                     "b.test=192.0.2.3:4");
+    assert_int_equal(server_asked(), 2);
+    dlock__resolver_free(resolver);
+}
+
+static void what_did_not_work_is_looked_up_again(void **state) {
+    (void)state;
+    server_set("192.0.2.1", NULL, 0, false);
+    struct dlock__resolver *resolver = resolver_of("x://a.test");
+    expect(resolver, "a.test=192.0.2.1:0");
+    server_set("192.0.2.2", NULL, 0, false);
+    dlock__resolver_stale(resolver);
+    expect(resolver, "a.test=192.0.2.2:0");
+    expect(resolver, "a.test=192.0.2.2:0");
+    assert_int_equal(server_asked(), 2);
+    dlock__resolver_free(resolver);
+}
+
+static void a_failed_look_up_names_the_host_and_is_repeated(void **state) {
+    (void)state;
+    server_set(NULL, NULL, EAI_NONAME, false);
+    struct dlock__resolver *resolver = resolver_of("x://a.test");
+    refuse(resolver, LONG_US, true, "\"a.test\" was not found");
+    server_set("192.0.2.1", NULL, 0, false);
+    expect(resolver, "a.test=192.0.2.1:0");
+    assert_int_equal(server_asked(), 2);
+    dlock__resolver_free(resolver);
+}
+
+static void a_failed_look_up_falls_back_to_what_is_remembered(void **state) {
+    (void)state;
+    server_set("192.0.2.1", NULL, 0, false);
+    struct dlock__resolver *resolver = resolver_of("x://a.test,fixed.test");
+    expect(resolver, "a.test=192.0.2.1:0 fixed.test=192.0.2.99:0");
+    server_set(NULL, NULL, EAI_AGAIN, false);
+    dlock__resolver_stale(resolver);
+    expect(resolver, "a.test=192.0.2.1:0 fixed.test=192.0.2.99:0");
+    assert_int_equal(server_asked(), 2);
+    dlock__resolver_free(resolver);
+}
+
+static void one_host_of_several_is_enough(void **state) {
+    (void)state;
+    server_set(NULL, NULL, EAI_NONAME, false);
+    struct dlock__resolver *resolver = resolver_of("x://a.test,fixed.test:3");
+    expect(resolver, "fixed.test=192.0.2.99:3");
+    server_set("192.0.2.1", NULL, 0, false);
+    dlock__resolver_stale(resolver);
+    expect(resolver, "a.test=192.0.2.1:0 fixed.test=192.0.2.99:3");
+    dlock__resolver_free(resolver);
+}
+
+static void addresses_outlive_what_they_came_from(void **state) {
+    (void)state;
+    struct dlock__addresses *before = NULL, *after = NULL;
+    server_set("192.0.2.1", NULL, 0, false);
+    struct dlock__resolver *resolver = resolver_of("x://a.test");
+    assert_int_equal(dlock__resolve(resolver, dlock__now_us() + LONG_US, true, &before, NULL), DLOCK_OK);
+    server_set("192.0.2.2", NULL, 0, false);
+    dlock__resolver_stale(resolver);
+    assert_int_equal(dlock__resolve(resolver, dlock__now_us() + LONG_US, true, &after, NULL), DLOCK_OK);
+    dlock__resolver_free(resolver);
+    assert_string_equal(before->hosts[0].address, "192.0.2.1");
+    assert_string_equal(after->hosts[0].address, "192.0.2.2");
+    assert_string_equal(after->hosts[0].host, "a.test");
+    dlock__addresses_put(before);
+    dlock__addresses_put(after);
+}
+
+/* ---- that hangs -------------------------------------------------------------------------------------------------- */
+
+static void a_look_up_that_hangs_ends_at_the_deadline_and_is_joined(void **state) {
+    (void)state;
+    server_set("192.0.2.1", NULL, 0, true);
+    struct dlock__resolver *resolver = resolver_of("x://a.test");
+    for (int i = 0; i < 2; i++) {
+        int64_t began_us = dlock__now_us();
+        refuse(resolver, 50 * MS, true, "\"a.test\" takes too long");
+        int64_t took_us = dlock__now_us() - began_us;
+        assert_true(took_us >= 50 * MS);
+        assert_true(took_us < GENEROUS_US);
+    }
+    server_set("192.0.2.1", NULL, 0, false);
+    expect(resolver, "a.test=192.0.2.1:0");
+    assert_int_equal(server_asked(), 1);
+    dlock__resolver_free(resolver);
+}
+
+static void while_it_hangs_what_is_remembered_is_used_in_time(void **state) {
+    (void)state;
+    server_set("192.0.2.1", NULL, 0, false);
+    struct dlock__resolver *resolver = resolver_of("x://a.test");
+    expect(resolver, "a.test=192.0.2.1:0");
+    server_set("192.0.2.2", NULL, 0, true);
+    dlock__resolver_stale(resolver);
+
+    int64_t began_us = dlock__now_us();
+    expect_within(resolver, 2 * GENEROUS_US / 5, true, "a.test=192.0.2.1:0");
+    assert_true(dlock__now_us() - began_us >= GENEROUS_US / 5); /* half of the time */
+    began_us = dlock__now_us();
+    expect_within(resolver, LONG_US, true, "a.test=192.0.2.1:0"); /* not again, until that fails */
+    assert_true(dlock__now_us() - began_us < GENEROUS_US);
+
+    dlock__resolver_stale(resolver);
+    server_set("192.0.2.2", NULL, 0, false);
+    expect(resolver, "a.test=192.0.2.2:0");
+    assert_int_equal(server_asked(), 2);
+    dlock__resolver_free(resolver);
+}
+
+static void one_that_hangs_does_not_keep_the_others(void **state) {
+    (void)state;
+    server_set("192.0.2.1", NULL, 0, true);
+    struct dlock__resolver *resolver = resolver_of("x://a.test,fixed.test");
+    expect_within(resolver, 2000 * MS, true, "fixed.test=192.0.2.99:0");
+    dlock__resolver_free(resolver);
+}
+
+static void a_resolver_is_freed_without_waiting(void **state) {
+    (void)state;
+    server_set("192.0.2.1", NULL, 0, true);
+    struct dlock__resolver *resolver = resolver_of("x://a.test");
+    refuse(resolver, 1 * MS, true, "a.test");
+    server_wait_for(1, 1);
+    int64_t began_us = dlock__now_us();
+    dlock__resolver_free(resolver);
+    assert_true(dlock__now_us() - began_us < GENEROUS_US);
+    server_set("192.0.2.1", NULL, 0, false);
+    server_wait_for(1, 0);
+}
+
+struct caller {
+    struct dlock__resolver *resolver;
+    struct dlock__addresses *addresses;
+    int rc;
+};
+
+static void *call(void *arg) {
+    struct caller *caller = arg;
+    caller->rc = dlock__resolve(caller->resolver, dlock__now_us() + LONG_US, true, &caller->addresses, NULL);
+    return NULL;
+}
+
+static void callers_at_once_share_one_look_up(void **state) {
+    (void)state;
+    enum { N = 8 };
+    struct caller callers[N];
+    pthread_t threads[N];
+    server_set("192.0.2.1", "::1", 0, true);
+    struct dlock__resolver *resolver = resolver_of("x://a.test");
+    for (int i = 0; i < N; i++) {
+        callers[i] = (struct caller){.resolver = resolver, .rc = 1};
+        assert_int_equal(pthread_create(&threads[i], NULL, call, &callers[i]), 0);
+    }
+    server_wait_for(1, 1);
+    usleep(20000);
+    server_set("192.0.2.1", "::1", 0, false);
+    for (int i = 0; i < N; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(callers[i].rc, DLOCK_OK);
+        assert_int_equal(callers[i].addresses->n, 2);
+        dlock__addresses_put(callers[i].addresses);
+    }
+    assert_int_equal(server_asked(), 1);
+    dlock__resolver_free(resolver);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+#define CASE(name) cmocka_unit_test_setup_teardown(name, reset, reset)
+        CASE(no_hosts_have_no_addresses),
+        CASE(numeric_hosts_are_not_looked_up),
+        CASE(the_renewal_path_never_looks_up),
+        CASE(all_addresses_of_a_name_are_listed_and_remembered),
+        CASE(names_are_looked_up_beside_numeric_hosts),
+        CASE(what_did_not_work_is_looked_up_again),
+        CASE(a_failed_look_up_names_the_host_and_is_repeated),
+        CASE(a_failed_look_up_falls_back_to_what_is_remembered),
+        CASE(one_host_of_several_is_enough),
+        CASE(addresses_outlive_what_they_came_from),
+        CASE(a_look_up_that_hangs_ends_at_the_deadline_and_is_joined),
+        CASE(while_it_hangs_what_is_remembered_is_used_in_time),
+        CASE(one_that_hangs_does_not_keep_the_others),
+        CASE(a_resolver_is_freed_without_waiting),
+        CASE(callers_at_once_share_one_look_up),
+    };
+    return cmocka_run_group_tests_name("resolve", tests, NULL, NULL);
+}

@@ -1,0 +1,47 @@
+/* The pieces of error texts. */
+#include "text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void join(size_t size, const char *const *items, const char *expected) {
+    char out[64];
+    memset(out, '#', sizeof out);
+    dlock__text_join(out, size, items);
+    assert_string_equal(out, expected);
+    for (size_t i = size; i < sizeof out; i++) assert_int_equal(out[i], '#');
+}
+
+static void lists_are_joined_and_cut(void **state) {
+    (void)state;
+    static const char *const items[] = {"db", "node*", "abcdefgh", NULL}, *const none[] = {NULL};
+    join(64, items, "db, node, abcdefgh");
+    join(24, items, "db, node, abcdefgh");
+    join(22, items, "db, node, abcdefgh");
+    join(21, items, "db, node...");
+    join(16, items, "db, node...");
+    join(16, none, "nothing");
+    join(16, NULL, "nothing");
+}
+
+static void words_have_no_other_characters(void **state) {
+    (void)state;
+    assert_true(dlock__text_is_word("abc09z", ""));
+    assert_true(dlock__text_is_word("a+b.c-d", "+.-"));
+    assert_false(dlock__text_is_word("", "+"));
+    assert_false(dlock__text_is_word("aB", ""));
+    assert_false(dlock__text_is_word("a_b", "+.-"));
+    assert_false(dlock__text_is_word("a\xc3\xbc", ""));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_are_joined_and_cut),
+        cmocka_unit_test(words_have_no_other_characters),
+    };
+    return cmocka_run_group_tests_name("text", tests, NULL, NULL);
+}
