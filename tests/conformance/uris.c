@@ -23,7 +23,7 @@ static void expect_all_refused(const char *scheme) {
         int code;
         const char *after_scheme, *mention;
     } wrong[] = {
-        {DLOCK_EINVAL, "//127.0.0.1:99999", "99999"},
+        {DLOCK_EINVAL, "//127.0.0.1:99999", "port"},
         {DLOCK_EINVAL, "//127.0.0.1:-1", NULL},
         {DLOCK_EINVAL, "//127.0.0.1:0x10", NULL},
         {DLOCK_EINVAL, "//127.0.0.1:port", NULL},
