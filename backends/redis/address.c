@@ -1,0 +1,51 @@
+/* What a URI asks of Redis: socket, credentials, database. */
+#include "redis.h"
+
+#include <stdlib.h>
+#include <sys/un.h>
+
+static bool is_set(const char *part) {
+    return part && *part;
+}
+
+/* Reads a database number; Redis knows how many there are. */
+static int read_db(const char *text, int *db, struct dlock_error *err) {
+    char *end;
+    long number = text[0] >= '0' && text[0] <= '9' ? strtol(text, &end, 10) : -1;
+    if (number < 0 || number > INT32_MAX || *end)
+        return dlock_fail(err, DLOCK_EINVAL, "the database in the URI is no number: \"%.60s\"", text);
+    *db = (int)number;
+    return 0;
+}
+
+static int read_socket(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err) {
+    if (uri->n_hosts)
+        return dlock_fail(err, DLOCK_EINVAL, "redis+unix names a socket, not a host: redis+unix:///path/to/socket");
+    if (!is_set(uri->path) || strlen(uri->path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
+        return dlock_fail(err, DLOCK_EINVAL, "redis+unix needs the path of a socket, shorter than %zu bytes",
+                          sizeof(((struct sockaddr_un *)0)->sun_path));
+    address->socket = uri->path;
+    return 0;
+}
+
+int redis_address(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err) {
+    const char *db = dlock_uri_get(uri, "db");
+    memset(address, 0, sizeof *address);
+    if (strcmp(uri->scheme, "rediss") == 0)
+        return dlock_fail(err, DLOCK_ENOTSUP,
+                          "rediss: this build has no TLS, which hiredis has from 1.0 on (here: %d.%d); "
+                          "use redis: through a TLS tunnel such as stunnel",
+                          HIREDIS_MAJOR, HIREDIS_MINOR);
+    /* Before Redis 6 there are no users; a user without a password is one who needs none. */
+    if (is_set(uri->user)) address->user = uri->user;
+    if (is_set(uri->password) || address->user) address->password = uri->password ? uri->password : "";
+    if (strcmp(uri->scheme, "redis+unix") == 0) {
+        int rc = read_socket(uri, address, err);
+        if (rc) return rc;
+    } else if (is_set(uri->path) && strcmp(uri->path, "/") != 0) {
+        if (db) return dlock_fail(err, DLOCK_EINVAL, "the URI names a database twice, as its path and as db=");
+        if (uri->path[0] != '/') return dlock_fail(err, DLOCK_EINVAL, "write redis://host/N for database N");
+        db = uri->path + 1;
+    }
+    return db ? read_db(db, &address->db, err) : 0;
+}

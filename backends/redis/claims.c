@@ -1,0 +1,215 @@
+/* Claims: acquire, renew and release, each for a batch in one round trip. */
+#include "redis.h"
+
+#include <inttypes.h>
+
+/* What Redis can add to any clock without overflow: a hundred years. */
+#define MAX_LEASE_MS INT64_C(3155760000000)
+/* How long a hand-over lasts unconfirmed (queue.lua). */
+#define HAND_OVER_MS 3000
+#define MAX_RETRY_MS 3600000
+
+/* A batch on its way. Claims that the server need not see are answered beforehand and skipped. */
+struct batch {
+    struct dlock_claim *const *claims;
+    bool explained; /* `err` speaks of a claim */
+    struct dlock_error *err;
+};
+
+/* A claim's result that wants an explanation: the first one of a batch gets it. */
+static void explain(struct batch *batch, struct dlock_claim *claim, int result, const char *why) {
+    claim->result = result;
+    if (!batch->explained) dlock_fail(batch->err, result, "%s", why);
+    batch->explained = true;
+}
+
+static int64_t lease_of(const struct dlock_claim *claim) {
+    return claim->lease_ms > MAX_LEASE_MS ? MAX_LEASE_MS : claim->lease_ms;
+}
+
+static const char *decimal(char out[24], int64_t number) {
+    snprintf(out, 24, "%" PRId64, number);
+    return out;
+}
+
+/* An array of exactly n integers. */
+static bool read_integers(const redisReply *reply, int64_t *out, size_t n) {
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != n) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (reply->element[i]->type != REDIS_REPLY_INTEGER) return false;
+        out[i] = reply->element[i]->integer;
+    }
+    return true;
+}
+
+/* > 0 while the quarantine lasts. */
+static int64_t quarantine_left_ms(const struct redis *redis) {
+    int64_t left_us = redis->quarantine_until_us ? redis->quarantine_until_us - redis_now_us() : 0;
+    return left_us > 0 ? left_us / 1000 + 1 : 0;
+}
+
+const char *redis_may_grant(const struct redis *redis) {
+    return quarantine_left_ms(redis) ? "0" : "1";
+}
+
+/* ---- acquire ----------------------------------------------------------------------------------------------------- */
+
+static void write_acquire(struct redis *redis, size_t i, void *arg) {
+    const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
+    char lease[24];
+    const char *args[] = {claim->token, decimal(lease, lease_of(claim)), claim->flags & DLOCK_CLAIM_QUEUE ? "1" : "0",
+                          redis_may_grant(redis)};
+    redis_call(redis, REDIS_ACQUIRE, claim->name, 4, args);
+}
+
+/* When a busy claim should ask again. Only the head of the queue is sure to be told of anything, and only when the
+ * holder is a client of ours. The others ask again after a hand-over that nobody confirmed could have ended, one after
+ * the other. */
+static int64_t retry_ms(const struct dlock_claim *claim, int64_t position, int64_t remaining_ms, bool ours) {
+    int64_t wait_ms = lease_of(claim);
+    if (position < 0 || (position == 0 && (!ours || remaining_ms < 0))) return -1;
+    if (position > 0 && wait_ms > HAND_OVER_MS) wait_ms = HAND_OVER_MS;
+    if (remaining_ms >= 0 && wait_ms > remaining_ms) wait_ms = remaining_ms;
+    if (wait_ms > MAX_RETRY_MS) wait_ms = MAX_RETRY_MS;
+    return wait_ms + 1 + position * 1000;
+}
+
+static void quarantined(struct redis *redis, struct batch *batch, struct dlock_claim *claim, int64_t position) {
+    int64_t left_ms = quarantine_left_ms(redis);
+    char why[200];
+    snprintf(why, sizeof why,
+             "the server started %" PRId64 " s ago and may have forgotten grants; nothing is granted for another "
+             "%" PRId64 " ms (quarantine)",
+             (redis_now_us() - redis->started_us) / 1000000, left_ms);
+    explain(batch, claim, DLOCK_EBUSY, why);
+    claim->retry_ms = left_ms + 1 + (position > 0 ? position * 1000 : 0);
+}
+
+static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
+    struct batch *batch = arg;
+    struct dlock_claim *claim = batch->claims[i];
+    enum { SERVER_US, FENCE, POSITION, REMAINING, OURS, N };
+    int64_t answer[N];
+    if (reply->type == REDIS_REPLY_ERROR) {
+        /* WRONGTYPE */
+        explain(batch, claim, DLOCK_EINVAL, "the server has other data under this name: its key holds no string");
+        return 0;
+    }
+    if (!read_integers(reply, answer, N) || answer[SERVER_US] <= 0 || answer[FENCE] < 0 ||
+        answer[FENCE] >= REDIS_FENCE_END || answer[POSITION] < -1 || answer[POSITION] > INT32_MAX ||
+        answer[REMAINING] < -2)
+        return redis_nonsense(redis, "acquire", err);
+    claim->server_us = answer[SERVER_US];
+    if (answer[FENCE]) {
+        claim->fence = (uint64_t)answer[FENCE];
+        claim->kept_ms = lease_of(claim);
+        claim->result = 0;
+    } else if (redis->quarantine_until_us && answer[REMAINING] == -2) {
+        quarantined(redis, batch, claim, answer[POSITION]);
+    } else {
+        claim->retry_ms = retry_ms(claim, answer[POSITION], answer[REMAINING], answer[OURS] == 1);
+        claim->result = DLOCK_EBUSY;
+        /* A release during the quarantine wakes nobody. */
+        if (quarantine_left_ms(redis) > 0 && claim->retry_ms > quarantine_left_ms(redis) + answer[POSITION] * 1000)
+            claim->retry_ms = quarantine_left_ms(redis) + answer[POSITION] * 1000;
+    }
+    return 0;
+}
+
+/* ---- renew ------------------------------------------------------------------------------------------------------- */
+
+static void write_renew(struct redis *redis, size_t i, void *arg) {
+    const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
+    char lease[24];
+    const char *args[] = {claim->token, decimal(lease, lease_of(claim))};
+    redis_call(redis, REDIS_RENEW, claim->name, 2, args);
+}
+
+static int read_renew(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
+    struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
+    if (reply->type == REDIS_REPLY_ERROR) {
+        claim->result = DLOCK_ELOST; /* WRONGTYPE: the key is no lock any more */
+        return 0;
+    }
+    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0) return redis_nonsense(redis, "renew", err);
+    if (reply->integer == 0) {
+        claim->result = DLOCK_ELOST;
+        return 0;
+    }
+    claim->server_us = reply->integer;
+    claim->kept_ms = lease_of(claim);
+    claim->result = 0;
+    return 0;
+}
+
+/* ---- release ----------------------------------------------------------------------------------------------------- */
+
+static void write_release(struct redis *redis, size_t i, void *arg) {
+    const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
+    const char *args[] = {claim->token, redis_may_grant(redis)};
+    redis_call(redis, REDIS_RELEASE, claim->name, 2, args);
+}
+
+static int read_release(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
+    struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
+    if (reply->type == REDIS_REPLY_ERROR) {
+        claim->result = DLOCK_ELOST;
+        return 0;
+    }
+    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0 || reply->integer > 1)
+        return redis_nonsense(redis, "release", err);
+    claim->result = reply->integer ? 0 : DLOCK_ELOST;
+    return 0;
+}
+
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+/* Answers the claims that the server need not see. */
+static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum redis_script script) {
+    size_t name = strlen(claim->name), token = strlen(claim->token);
+    if (claim->mode != DLOCK_EXCLUSIVE && script != REDIS_RELEASE)
+        explain(batch, claim, DLOCK_ENOTSUP, "the redis backend has exclusive locks only");
+    else if (name == 0 || name > REDIS_NAME_MAX || token == 0 || token > DLOCK_TOKEN_MAX)
+        explain(batch, claim, DLOCK_EINVAL, "a name has 1 to 255 bytes and a token 1 to 127");
+    else if (claim->lease_ms <= 0 && script != REDIS_RELEASE)
+        explain(batch, claim, DLOCK_EINVAL, "a lease is longer than 0");
+    else
+        return true;
+    return false;
+}
+
+static int run_batch(struct redis *redis, struct redis_calls calls, struct dlock_claim *const *claims, size_t n,
+                     int timeout_ms, struct dlock_error *err) {
+    const int64_t deadline_us = redis_deadline_us(timeout_ms);
+    struct batch batch = {NULL, false, err};
+    size_t i = 0;
+    calls.arg = &batch;
+    while (i < n) {
+        int rc;
+        if (!acceptable(&batch, claims[i], calls.script)) {
+            i++;
+            continue;
+        }
+        batch.claims = claims + i;
+        for (calls.count = 1; i + calls.count < n; calls.count++)
+            if (!acceptable(&batch, claims[i + calls.count], calls.script)) break;
+        if ((rc = redis_run(redis, &calls, deadline_us, err)) != 0) return rc;
+        i += calls.count;
+    }
+    return 0;
+}
+
+int redis_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    const struct redis_calls calls = {.script = REDIS_ACQUIRE, .write = write_acquire, .read = read_acquire};
+    return run_batch(conn, calls, claims, n, timeout_ms, err);
+}
+
+int redis_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    const struct redis_calls calls = {.script = REDIS_RENEW, .write = write_renew, .read = read_renew};
+    return run_batch(conn, calls, claims, n, timeout_ms, err);
+}
+
+int redis_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    const struct redis_calls calls = {.script = REDIS_RELEASE, .write = write_release, .read = read_release};
+    return run_batch(conn, calls, claims, n, timeout_ms, err);
+}

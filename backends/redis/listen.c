@@ -1,0 +1,84 @@
+/* Wake-ups: one connection per client, subscribed to the one channel that is named after it. */
+#include "redis.h"
+
+#include <stdlib.h>
+
+/* Messages of a kind we do not know (a newer version's) that one call skips. */
+#define MAX_SKIPPED 1000
+
+static bool is_string(const redisReply *reply, const char *text) {
+    return reply->type == REDIS_REPLY_STRING && reply->len == strlen(text) && memcmp(reply->str, text, reply->len) == 0;
+}
+
+/* Whether this is what a subscription sends about our channel: three elements, the first two known. */
+static bool is_about(const struct redis *redis, const redisReply *reply, const char *kind) {
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 && is_string(reply->element[0], kind) &&
+           is_string(reply->element[1], redis->channel);
+}
+
+int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
+    struct redis *redis = conn;
+    redisReply *reply;
+    int rc;
+    snprintf(redis->channel, sizeof redis->channel, "dlock:%.24s", redis->peer->client);
+    redis_command(redis, "SUBSCRIBE", redis->channel, (char *)NULL);
+    if ((rc = redis_reply(redis, redis_deadline_us(timeout_ms), &reply, err)) != 0) return rc;
+    if (reply->type == REDIS_REPLY_ERROR)
+        rc = redis_refused(redis, reply, err);
+    else if (!is_about(redis, reply, "subscribe"))
+        rc = redis_nonsense(redis, "subscribe", err);
+    freeReplyObject(reply);
+    if (rc == 0) *fd = redis->link->fd;
+    return rc;
+}
+
+/* Takes the next word off *text, which ends at a space; false: there is none, or it is too long. */
+static bool take_word(const char **text, char *out, size_t size) {
+    const char *end = strchr(*text, ' ');
+    if (!end || end == *text || (size_t)(end - *text) >= size) return false;
+    memcpy(out, *text, (size_t)(end - *text));
+    out[end - *text] = '\0';
+    *text = end + 1;
+    return true;
+}
+
+/* A positive number. */
+static bool take_number(const char **text, int64_t *out) {
+    char word[20];
+    if (!take_word(text, word, sizeof word) || strspn(word, "0123456789") != strlen(word)) return false;
+    *out = strtoll(word, NULL, 10);
+    return *out > 0;
+}
+
+/* "granted <token> <fence> <server µs> <kept ms> <key>", as queue.lua writes it. */
+static bool read_grant(struct redis *redis, const redisReply *payload, struct dlock_wake *out) {
+    const char *text = payload->str + strlen("granted ");
+    int64_t fence, server_us, kept_ms;
+    if (!take_word(&text, redis->token, sizeof redis->token) || !take_number(&text, &fence) ||
+        !take_number(&text, &server_us) || !take_number(&text, &kept_ms) || fence >= REDIS_FENCE_END)
+        return false;
+    if (!redis_decode_key(text, payload->len - (size_t)(text - payload->str), redis->name)) return false;
+    if (strncmp(redis->token, redis->peer->client, 24) != 0) return false;
+    *out = (struct dlock_wake){DLOCK_WAKE_GRANTED, redis->name, redis->token, (uint64_t)fence, server_us, kept_ms};
+    return true;
+}
+
+int redis_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
+    static const char granted[] = "granted ";
+    struct redis *redis = conn;
+    for (int skipped = 0; skipped < MAX_SKIPPED; skipped++) {
+        redisReply *reply;
+        bool known;
+        int rc = redis_poll_reply(redis, &reply, err);
+        if (rc <= 0) return rc;
+        if (!is_about(redis, reply, "message") || reply->element[2]->type != REDIS_REPLY_STRING) {
+            freeReplyObject(reply);
+            return redis_nonsense(redis, "no message of a subscription", err);
+        }
+        known = strncmp(reply->element[2]->str, granted, sizeof granted - 1) == 0;
+        rc = known && read_grant(redis, reply->element[2], out);
+        freeReplyObject(reply);
+        if (known) return rc ? 1 : redis_nonsense(redis, "a wake-up", err);
+    }
+    return redis_nonsense(redis, "wake-ups of unknown kinds", err);
+}

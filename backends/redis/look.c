@@ -1,0 +1,170 @@
+/* For operators: inspect, list and break. */
+#include "redis.h"
+
+/* How many keys of the whole database one page of a list looks at. */
+#define PAGE "500"
+
+/* ---- inspect ----------------------------------------------------------------------------------------------------- */
+
+/* A walk over the holders of some names. */
+struct walk {
+    const char *name;        /* the one name, or NULL: */
+    redisReply *const *keys; /* names by their keys, each of which decodes */
+    dlock_each each;
+    void *arg;
+    bool ended; /* `each` has said so */
+    char decoded[REDIS_NAME_MAX + 1];
+};
+
+static const char *name_of(struct walk *walk, size_t i) {
+    if (walk->name) return walk->name;
+    redis_decode_key(walk->keys[i]->str, walk->keys[i]->len, walk->decoded);
+    return walk->decoded;
+}
+
+static void write_inspect(struct redis *redis, size_t i, void *arg) {
+    struct walk *walk = arg;
+    const char *only_ours = walk->name ? "0" : "1";
+    redis_call(redis, REDIS_INSPECT, name_of(walk, i), 1, &only_ours);
+}
+
+/* Any client may have written the token. */
+static void copy_token(char *out, size_t size, const redisReply *token) {
+    size_t length = token->len < size ? token->len : size - 1;
+    for (size_t i = 0; i < length; i++) {
+        unsigned char byte = (unsigned char)token->str[i];
+        out[i] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
+    }
+    out[length] = '\0';
+}
+
+static int read_inspect(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
+    struct walk *walk = arg;
+    struct dlock_info info = {.size = sizeof info, .mode = DLOCK_EXCLUSIVE, .limit = 1};
+    char token[DLOCK_TOKEN_MAX + 1];
+    redisReply **part = reply->element;
+    if (reply->type == REDIS_REPLY_ERROR || reply->type == REDIS_REPLY_NIL) return 0; /* WRONGTYPE: no lock */
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 4 || part[0]->type != REDIS_REPLY_STRING ||
+        part[1]->type != REDIS_REPLY_INTEGER || part[2]->type != REDIS_REPLY_INTEGER ||
+        part[3]->type != REDIS_REPLY_INTEGER || part[1]->integer < 0 || part[1]->integer >= REDIS_FENCE_END ||
+        part[2]->integer < -1 || part[3]->integer < 0 || part[3]->integer > UINT32_MAX)
+        return redis_nonsense(redis, "inspect", err);
+    if (walk->ended) return 0;
+    copy_token(token, sizeof token, part[0]);
+    info.name = name_of(walk, i);
+    info.token = token;
+    info.fence = (uint64_t)part[1]->integer;
+    info.remaining_ms = part[2]->integer < 0 ? DLOCK_FOREVER : part[2]->integer;
+    info.waiters = (uint32_t)part[3]->integer;
+    walk->ended = walk->each(&info, walk->arg) != 0;
+    return 0;
+}
+
+static int run_walk(struct redis *redis, struct walk *walk, size_t n, int64_t deadline_us, struct dlock_error *err) {
+    const struct redis_calls calls = {REDIS_INSPECT, n, write_inspect, read_inspect, walk};
+    return redis_run(redis, &calls, deadline_us, err);
+}
+
+int redis_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+    struct walk walk = {.name = name, .each = each, .arg = arg};
+    return run_walk(conn, &walk, 1, redis_deadline_us(timeout_ms), err);
+}
+
+/* ---- list -------------------------------------------------------------------------------------------------------- */
+
+/* A pattern for the keys of the names that begin with `prefix`. */
+static void write_pattern(char *out, size_t size, const char *prefix) {
+    char encoded[REDIS_KEY_MAX + 1];
+    size_t used = 0;
+    dlock_encode_name(encoded, sizeof encoded, prefix, REDIS_SPECIAL, false);
+    for (const char *p = encoded; *p && used + 3 < size; p++) {
+        if (strchr("*?[]\\", *p)) out[used++] = '\\';
+        out[used++] = *p;
+    }
+    memcpy(out + used, "*", 2);
+}
+
+/* Asks for one page of keys: an array of the next cursor and an array of strings. */
+static int scan(struct redis *redis, const char *prefix, const char *cursor, int64_t deadline_us, redisReply **page,
+                struct dlock_error *err) {
+    char pattern[2 * REDIS_KEY_MAX + 2];
+    redisReply **part;
+    int rc;
+    write_pattern(pattern, sizeof pattern, prefix);
+    redis_command(redis, "SCAN", *cursor ? cursor : "0", "MATCH", pattern, "COUNT", PAGE, (char *)NULL);
+    if ((rc = redis_reply(redis, deadline_us, page, err)) != 0) return rc;
+    part = (*page)->element;
+    if ((*page)->type == REDIS_REPLY_ERROR)
+        rc = redis_refused(redis, *page, err);
+    else if ((*page)->type != REDIS_REPLY_ARRAY || (*page)->elements != 2 || part[0]->type != REDIS_REPLY_STRING ||
+             part[0]->len == 0 || part[0]->len > 20 || strspn(part[0]->str, "0123456789") != part[0]->len ||
+             part[1]->type != REDIS_REPLY_ARRAY)
+        rc = redis_nonsense(redis, "scan", err);
+    for (size_t i = 0; !rc && i < part[1]->elements; i++)
+        if (part[1]->element[i]->type != REDIS_REPLY_STRING) rc = redis_nonsense(redis, "scan", err);
+    if (rc) freeReplyObject(*page);
+    return rc;
+}
+
+/* Moves the keys of locks to the front and counts them. */
+static size_t keep_locks(const redisReply *keys) {
+    char name[REDIS_NAME_MAX + 1];
+    size_t kept = 0;
+    for (size_t i = 0; i < keys->elements; i++) {
+        redisReply *key = keys->element[i];
+        if (!redis_decode_key(key->str, key->len, name)) continue;
+        keys->element[i] = keys->element[kept];
+        keys->element[kept++] = key;
+    }
+    return kept;
+}
+
+int redis_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
+               struct dlock_error *err) {
+    const int64_t deadline_us = redis_deadline_us(timeout_ms);
+    struct walk walk = {.each = each, .arg = arg};
+    redisReply *page;
+    int rc;
+    if (strlen(prefix) > REDIS_NAME_MAX) return 0;
+    if ((rc = scan(conn, prefix, cursor, deadline_us, &page, err)) != 0) return rc;
+    walk.keys = page->element[1]->element;
+    rc = run_walk(conn, &walk, keep_locks(page->element[1]), deadline_us, err);
+    if (rc == 0 && !walk.ended && strcmp(page->element[0]->str, "0") != 0) {
+        memcpy(cursor, page->element[0]->str, page->element[0]->len + 1);
+        rc = 1;
+    }
+    freeReplyObject(page);
+    return rc;
+}
+
+/* ---- break ------------------------------------------------------------------------------------------------------- */
+
+struct breaking {
+    const char *name;
+    bool held;
+};
+
+static void write_break(struct redis *redis, size_t i, void *arg) {
+    const struct breaking *breaking = arg;
+    const char *may_grant = redis_may_grant(redis);
+    (void)i;
+    redis_call(redis, REDIS_BREAK, breaking->name, 1, &may_grant);
+}
+
+static int read_break(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
+    struct breaking *breaking = arg;
+    (void)i;
+    if (reply->type == REDIS_REPLY_ERROR) return 0; /* WRONGTYPE: no lock */
+    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0 || reply->integer > 1)
+        return redis_nonsense(redis, "break", err);
+    breaking->held = reply->integer == 1;
+    return 0;
+}
+
+int redis_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
+    struct breaking breaking = {name, false};
+    const struct redis_calls calls = {REDIS_BREAK, 1, write_break, read_break, &breaking};
+    int rc = redis_run(conn, &calls, redis_deadline_us(timeout_ms), err);
+    if (rc == 0 && !breaking.held) return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
+    return rc;
+}

@@ -1,0 +1,249 @@
+/* Redis: the table of operations, and the greeting of a new connection. The lock itself is in the .lua files. */
+#include "redis.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define OLDEST_VERSION 5
+#define DEFAULT_PORT 6379
+
+/* ---- what the server says about itself --------------------------------------------------------------------------- */
+
+/* The value of a line "field:value" of INFO; false: there is none. */
+static bool info_field(const redisReply *info, const char *field, char *out, size_t size) {
+    const size_t length = strlen(field);
+    for (const char *line = info->str; line && *line; line = strchr(line, '\n')) {
+        size_t n;
+        if (*line == '\n') line++;
+        if (strncmp(line, field, length) != 0 || line[length] != ':') continue;
+        line += length + 1;
+        n = strcspn(line, "\r\n");
+        if (n >= size) n = size - 1;
+        memcpy(out, line, n);
+        out[n] = '\0';
+        return true;
+    }
+    return false;
+}
+
+/* Whether this server can do what we promise. */
+static int check_server(struct redis *redis, const redisReply *info, struct dlock_error *err) {
+    char version[32], mode[32];
+    if (!info_field(info, "redis_version", version, sizeof version))
+        return redis_nonsense(redis, "INFO names no redis_version", err);
+    if (strtol(version, NULL, 10) < OLDEST_VERSION)
+        return dlock_fail(err, DLOCK_ENOTSUP, "redis at %s is version %s; dlock needs %d or newer", redis->where,
+                          version, OLDEST_VERSION);
+    if (info_field(info, "redis_mode", mode, sizeof mode) && strcmp(mode, "standalone") != 0)
+        return dlock_fail(err, DLOCK_ENOTSUP,
+                          "redis at %s runs in %s mode, which dlock does not support; name a standalone server or the "
+                          "master itself",
+                          redis->where, mode);
+    return 0;
+}
+
+static int check_role(struct redis *redis, const redisReply *info, struct dlock_error *err) {
+    char role[32], host[128] = "?", port[16] = "?";
+    if (!info_field(info, "role", role, sizeof role) || strcmp(role, "slave") != 0) return 0;
+    info_field(info, "master_host", host, sizeof host);
+    info_field(info, "master_port", port, sizeof port);
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "redis at %s is a replica; name its master (it says %s:%s)",
+                      redis->where, host, port);
+}
+
+/* A server that writes each change to disk before it answers forgets nothing. Where it does not say (CONFIG forbidden
+ * or renamed), it is one that forgets. */
+static bool never_forgets(const redisReply *persistence, const redisReply *appendfsync) {
+    char aof[8];
+    return info_field(persistence, "aof_enabled", aof, sizeof aof) && strcmp(aof, "1") == 0 &&
+           appendfsync->type == REDIS_REPLY_ARRAY && appendfsync->elements == 2 &&
+           appendfsync->element[1]->type == REDIS_REPLY_STRING && strcmp(appendfsync->element[1]->str, "always") == 0;
+}
+
+/* A connection ends with its server, so what the uptime says now holds for as long as the connection lives. */
+static void begin_quarantine(struct redis *redis, const redisReply *server) {
+    char uptime[24] = "0";
+    int64_t up_s;
+    info_field(server, "uptime_in_seconds", uptime, sizeof uptime);
+    up_s = strtoll(uptime, NULL, 10) - 1; /* in whole seconds, the difference of two rounded clocks */
+    if (up_s < 0) up_s = 0;
+    if (up_s > redis->peer->quarantine_ms / 1000) return;
+    redis->started_us = redis_now_us() - up_s * 1000000;
+    redis->quarantine_until_us = redis->started_us + redis->peer->quarantine_ms * 1000;
+}
+
+/* ---- the greeting: everything in one round trip ------------------------------------------------------------------ */
+
+static void write_greeting(struct redis *redis, const struct redis_address *address) {
+    char db[16], name[40];
+    if (address->user)
+        redis_command(redis, "AUTH", address->user, address->password, (char *)NULL);
+    else if (address->password)
+        redis_command(redis, "AUTH", address->password, (char *)NULL);
+    snprintf(db, sizeof db, "%d", address->db);
+    if (address->db) redis_command(redis, "SELECT", db, (char *)NULL);
+    snprintf(name, sizeof name, "dlock:%.24s", redis->peer->client);
+    redis_command(redis, "CLIENT", "SETNAME", name, (char *)NULL);
+    redis_command(redis, "INFO", "server", (char *)NULL);
+    redis_command(redis, "INFO", "replication", (char *)NULL);
+    if (redis->peer->quarantine_ms > 0) {
+        redis_command(redis, "INFO", "persistence", (char *)NULL);
+        redis_command(redis, "CONFIG", "GET", "appendfsync", (char *)NULL);
+    }
+    for (int i = 0; i < REDIS_SCRIPTS; i++) redis_load(redis, (enum redis_script)i);
+}
+
+/* The reply to AUTH. What the server says is not repeated, but for its first word: it might contain the password. */
+static int read_auth(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
+    redisReply *reply;
+    int rc = redis_reply(redis, deadline_us, &reply, err);
+    if (rc) return rc;
+    if (reply->type == REDIS_REPLY_ERROR) {
+        rc = redis_refused(redis, reply, NULL);
+        if (rc == DLOCK_EUNAVAILABLE)
+            redis_refused(redis, reply, err);
+        else
+            rc = dlock_fail(err, DLOCK_EAUTH, "redis at %s refused the user or the password (%.*s)", redis->where,
+                            (int)(strcspn(reply->str, " ") < 20 ? strcspn(reply->str, " ") : 20), reply->str);
+    }
+    freeReplyObject(reply);
+    return rc;
+}
+
+/* The reply to SELECT. */
+static int read_select(struct redis *redis, int db, int64_t deadline_us, struct dlock_error *err) {
+    redisReply *reply;
+    int rc = redis_reply(redis, deadline_us, &reply, err);
+    if (rc) return rc;
+    if (reply->type == REDIS_REPLY_ERROR) {
+        rc = redis_refused(redis, reply, err);
+        if (rc == DLOCK_EPROTO) rc = dlock_fail(err, DLOCK_EINVAL, "redis at %s has no database %d", redis->where, db);
+    }
+    freeReplyObject(reply);
+    return rc;
+}
+
+/* A reply that must be a text. */
+static int read_text(struct redis *redis, int64_t deadline_us, redisReply **reply, struct dlock_error *err) {
+    int rc = redis_reply(redis, deadline_us, reply, err);
+    if (rc) return rc;
+    if ((*reply)->type == REDIS_REPLY_ERROR)
+        rc = redis_refused(redis, *reply, err);
+    else if ((*reply)->type != REDIS_REPLY_STRING)
+        rc = redis_nonsense(redis, "INFO", err);
+    if (rc) freeReplyObject(*reply);
+    return rc;
+}
+
+static int read_quarantine(struct redis *redis, const redisReply *server, int64_t deadline_us,
+                           struct dlock_error *err) {
+    redisReply *persistence, *appendfsync;
+    int rc;
+    if (redis->peer->quarantine_ms <= 0) return 0;
+    if ((rc = read_text(redis, deadline_us, &persistence, err)) != 0) return rc;
+    rc = redis_reply(redis, deadline_us, &appendfsync, err);
+    if (rc == 0 && !never_forgets(persistence, appendfsync)) begin_quarantine(redis, server);
+    if (rc == 0) freeReplyObject(appendfsync);
+    freeReplyObject(persistence);
+    return rc;
+}
+
+static int read_info(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
+    redisReply *server, *replication;
+    int rc = read_text(redis, deadline_us, &server, err);
+    if (rc) return rc;
+    rc = check_server(redis, server, err);
+    if (rc == 0) rc = read_text(redis, deadline_us, &replication, err);
+    if (rc == 0) {
+        rc = check_role(redis, replication, err);
+        freeReplyObject(replication);
+    }
+    if (rc == 0) rc = read_quarantine(redis, server, deadline_us, err);
+    freeReplyObject(server);
+    return rc;
+}
+
+static int read_greeting(struct redis *redis, const struct redis_address *address, int64_t deadline_us,
+                         struct dlock_error *err) {
+    redisReply *reply;
+    int rc;
+    if (address->password && (rc = read_auth(redis, deadline_us, err)) != 0) return rc;
+    if (address->db && (rc = read_select(redis, address->db, deadline_us, err)) != 0) return rc;
+    if ((rc = redis_reply(redis, deadline_us, &reply, err)) != 0) return rc;
+    freeReplyObject(reply); /* CLIENT SETNAME is a courtesy to operators */
+    if ((rc = read_info(redis, deadline_us, err)) != 0) return rc;
+    for (int i = 0; i < REDIS_SCRIPTS && rc == 0; i++) {
+        if ((rc = redis_reply(redis, deadline_us, &reply, err)) != 0) return rc;
+        rc = redis_loaded(redis, (enum redis_script)i, reply, err);
+        freeReplyObject(reply);
+    }
+    return rc;
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------------- */
+
+static int try_address(struct redis *redis, const struct redis_address *address, int64_t deadline_us,
+                       struct dlock_error *err) {
+    int rc = redis_dial(redis, address, deadline_us, err);
+    if (rc) return rc;
+    write_greeting(redis, address);
+    if ((rc = read_greeting(redis, address, deadline_us, err)) != 0) redis_hang_up(redis);
+    return rc;
+}
+
+static int redis_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                         struct dlock_error *err) {
+    static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", DEFAULT_PORT};
+    const struct dlock_host *hosts = uri->n_hosts ? uri->hosts : &local;
+    const size_t n = uri->n_hosts ? uri->n_hosts : 1;
+    const int64_t deadline_us = redis_deadline_us(timeout_ms);
+    struct redis *redis = conn;
+    struct redis_address address;
+    int rc = redis_address(uri, &address, err);
+    redis->peer = peer;
+    if (rc) return rc;
+    for (size_t i = 0; i < n; i++) {
+        /* A silent address must leave time for those after it. */
+        int64_t now_us = redis_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);
+        address.host = hosts[i].address;
+        address.port = hosts[i].port ? hosts[i].port : DEFAULT_PORT;
+        rc = try_address(redis, &address, now_us + share_us, err);
+        if (rc != DLOCK_EUNAVAILABLE && rc != DLOCK_EPROTO) break;
+    }
+    return rc;
+}
+
+static void redis_disconnect(void *conn) {
+    redis_hang_up(conn);
+}
+
+static void redis_abandon(void *conn) {
+    struct redis *redis = conn;
+    if (redis->link) close(redis->link->fd);
+}
+
+static const char *const schemes[] = {"redis", "rediss", "redis+unix", NULL};
+static const char *const keys[] = {"db", NULL};
+
+DLOCK_BACKEND(redis) = {
+    .abi = DLOCK_ABI,
+    .size = sizeof(struct dlock_backend),
+    .name = "redis",
+    .schemes = schemes,
+    .keys = keys,
+    .caps = DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK |
+            DLOCK_CAP_VOLATILE,
+    .conn_size = sizeof(struct redis),
+    .connect = redis_connect,
+    .disconnect = redis_disconnect,
+    .acquire = redis_acquire,
+    .renew = redis_renew,
+    .release = redis_release,
+    .abandon = redis_abandon,
+    .listen = redis_listen,
+    .wake = redis_wake,
+    .inspect = redis_inspect,
+    .list = redis_list,
+    .break_lock = redis_break,
+};

@@ -1,0 +1,138 @@
+/* The Redis backend's inside: one connection, and what its files offer each other. */
+#ifndef DLOCK_REDIS_H
+#define DLOCK_REDIS_H
+
+#include <dlock/backend.h>
+
+#include <hiredis.h>
+#include <stdint.h>
+
+/* Longest key of a lock: a name of 255 bytes, every one of them encoded as three. */
+#define REDIS_NAME_MAX 255
+#define REDIS_KEY_MAX (3 * REDIS_NAME_MAX)
+
+/* What is encoded in keys besides '%': Redis Cluster takes what stands in braces for the hash slot. */
+#define REDIS_SPECIAL "{}"
+
+/* Fences are below this (<dlock/backend.h>). */
+#define REDIS_FENCE_END (INT64_C(1) << 55)
+
+enum redis_script { REDIS_ACQUIRE, REDIS_RENEW, REDIS_RELEASE, REDIS_BREAK, REDIS_INSPECT, REDIS_SCRIPTS };
+
+/* The four keys of a lock (queue.lua). */
+struct redis_keys {
+    char lock[REDIS_KEY_MAX + 1];
+    char fence[REDIS_KEY_MAX + 16];
+    char queue[REDIS_KEY_MAX + 16];
+    char waiters[REDIS_KEY_MAX + 16];
+};
+
+struct redis {
+    const struct dlock_peer *peer;
+    redisContext *link; /* NULL: not connected */
+    size_t sent;        /* how much of link->obuf the socket has taken */
+    size_t unanswered;  /* requests whose replies were not read yet */
+    bool broken;        /* an answer is missing or makes no sense: nothing that comes can be trusted any more */
+    size_t elements;    /* array elements in the reply that is being read */
+    const redisReplyObjectFunctions *parser; /* hiredis' own */
+    redisReplyObjectFunctions bounded;       /* the same with a limit on arrays */
+    char where[160];                         /* the server, for error messages */
+
+    char sha[REDIS_SCRIPTS][41];
+    int64_t started_us; /* when the server started, at the latest, by the local clock; with a quarantine only */
+    int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
+
+    struct redis_keys keys;        /* of the request that is being written */
+    char channel[40];              /* what we are subscribed to */
+    char name[REDIS_NAME_MAX + 1]; /* of the last wake-up, as is the token */
+    char token[DLOCK_TOKEN_MAX + 1];
+};
+
+/* ---- address.c: the URI ------------------------------------------------------------------------------------------ */
+
+struct redis_address {
+    const char *socket; /* of a Unix socket; else NULL */
+    const char *host;   /* numeric */
+    int port;
+    const char *user, *password; /* NULL: none */
+    int db;
+};
+
+/* Reads what the URI asks for, all but the host. EINVAL, ENOTSUP (rediss). */
+int redis_address(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err);
+
+/* ---- wire.c: the socket, deadlines, requests and replies --------------------------------------------------------- */
+
+/* The local clock in µs; it goes on during suspend, so that a deadline means the same as the core's. */
+int64_t redis_now_us(void);
+int64_t redis_deadline_us(int timeout_ms);
+
+/* Connects the socket. EUNAVAILABLE, ENOMEM. */
+int redis_dial(struct redis *redis, const struct redis_address *address, int64_t deadline_us, struct dlock_error *err);
+
+/* Closes the connection, by reset when a request is unanswered. */
+void redis_hang_up(struct redis *redis);
+
+/* Appends a request to what the next redis_reply() sends. ENOMEM breaks the connection. */
+void redis_request(struct redis *redis, int argc, const char *const *argv, const size_t *lengths);
+
+/* The same with NUL-terminated words; the last argument is NULL. */
+void redis_command(struct redis *redis, ...);
+
+/* Sends what is to be sent and waits for the reply to the next unanswered request; free it with freeReplyObject().
+ * EUNAVAILABLE, EPROTO. */
+int redis_reply(struct redis *redis, int64_t deadline_us, redisReply **reply, struct dlock_error *err);
+
+/* Takes one reply that is already there, without blocking: 1; 0: none is. EUNAVAILABLE, EPROTO. */
+int redis_poll_reply(struct redis *redis, redisReply **reply, struct dlock_error *err);
+
+/* An answer that makes no sense: breaks the connection; EPROTO. */
+int redis_nonsense(struct redis *redis, const char *what, struct dlock_error *err);
+
+/* Whether an error reply is of this kind ("NOSCRIPT"), by itself or as the reason why a script failed. */
+bool redis_error_is(const redisReply *reply, const char *kind);
+
+/* The code for an error reply, with the server's reason in `err`. */
+int redis_refused(const struct redis *redis, const redisReply *reply, struct dlock_error *err);
+
+/* ---- scripts.c: the .lua files ------------------------------------------------------------------------------------
+ */
+
+/* Appends a request that loads a script; its reply goes to redis_loaded(). */
+void redis_load(struct redis *redis, enum redis_script script);
+int redis_loaded(struct redis *redis, enum redis_script script, const redisReply *reply, struct dlock_error *err);
+
+/* Appends a call of a script for the lock `name`, with n arguments. */
+void redis_call(struct redis *redis, enum redis_script script, const char *name, size_t n, const char *const *args);
+
+/* Calls a script for `count` locks in one round trip, whether the server has it or has to be given it (again).
+ * `write` appends the i-th request. `read` takes its reply, which is no error reply of the server's state, and returns
+ * 0 or what ends the connection. Every reply is read even when one is an error; the first error is returned. */
+struct redis_calls {
+    enum redis_script script;
+    size_t count;
+    void (*write)(struct redis *redis, size_t i, void *arg);
+    int (*read)(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err);
+    void *arg;
+};
+int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t deadline_us, struct dlock_error *err);
+
+/* The name whose lock key this is, into `name` (REDIS_NAME_MAX + 1 bytes); false: it is none of ours. */
+bool redis_decode_key(const char *key, size_t length, char *name);
+
+/* ---- operations ---------------------------------------------------------------------------------------------------
+ */
+
+dlock_batch redis_acquire, redis_renew, redis_release;
+
+/* '1', or '0' while the quarantine lasts. */
+const char *redis_may_grant(const struct redis *redis);
+
+int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
+int redis_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
+int redis_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
+int redis_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
+               struct dlock_error *err);
+int redis_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
+
+#endif

@@ -1,0 +1,150 @@
+/* The .lua files: loading them, and calling one for many locks in one round trip. */
+#include "redis.h"
+
+#include "acquire.lua.h"
+#include "break.lua.h"
+#include "inspect.lua.h"
+#include "queue.lua.h"
+#include "release.lua.h"
+#include "renew.lua.h"
+
+/* How many calls are written before their replies are read. */
+#define CHUNK 256
+#define MAX_ARGS 4
+
+static const struct {
+    const char *text;
+    size_t length;
+} scripts[REDIS_SCRIPTS] = {
+    [REDIS_ACQUIRE] = {acquire_lua_text, sizeof acquire_lua_text - 1},
+    [REDIS_RENEW] = {renew_lua_text, sizeof renew_lua_text - 1},
+    [REDIS_RELEASE] = {release_lua_text, sizeof release_lua_text - 1},
+    [REDIS_BREAK] = {break_lua_text, sizeof break_lua_text - 1},
+    [REDIS_INSPECT] = {inspect_lua_text, sizeof inspect_lua_text - 1},
+};
+
+/* Any script, with queue.lua in front of it. */
+#define MAX_SCRIPT (sizeof queue_lua_text + sizeof acquire_lua_text)
+_Static_assert(sizeof acquire_lua_text >= sizeof renew_lua_text && sizeof acquire_lua_text >= sizeof release_lua_text &&
+                   sizeof acquire_lua_text >= sizeof break_lua_text &&
+                   sizeof acquire_lua_text >= sizeof inspect_lua_text,
+               "MAX_SCRIPT must hold the longest script");
+
+void redis_load(struct redis *redis, enum redis_script script) {
+    char text[MAX_SCRIPT];
+    const size_t shared = sizeof queue_lua_text - 1;
+    const char *words[] = {"SCRIPT", "LOAD", text};
+    const size_t lengths[] = {6, 4, shared + scripts[script].length};
+    memcpy(text, queue_lua_text, shared);
+    memcpy(text + shared, scripts[script].text, scripts[script].length);
+    redis_request(redis, 3, words, lengths);
+}
+
+int redis_loaded(struct redis *redis, enum redis_script script, const redisReply *reply, struct dlock_error *err) {
+    if (reply->type == REDIS_REPLY_ERROR) return redis_refused(redis, reply, err);
+    if (reply->type != REDIS_REPLY_STRING || reply->len != 40 || strspn(reply->str, "0123456789abcdef") != 40)
+        return redis_nonsense(redis, "no SHA1 for SCRIPT LOAD", err);
+    memcpy(redis->sha[script], reply->str, 41);
+    return 0;
+}
+
+static void encode_keys(struct redis_keys *keys, const char *name) {
+    dlock_encode_name(keys->lock, sizeof keys->lock, name, REDIS_SPECIAL, false);
+    snprintf(keys->fence, sizeof keys->fence, "{%s}:fence", keys->lock);
+    snprintf(keys->queue, sizeof keys->queue, "{%s}:queue", keys->lock);
+    snprintf(keys->waiters, sizeof keys->waiters, "{%s}:waiters", keys->lock);
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+bool redis_decode_key(const char *key, size_t length, char *name) {
+    char again[REDIS_KEY_MAX + 1];
+    size_t used = 0;
+    if (length == 0 || length > REDIS_KEY_MAX || strlen(key) != length) return false;
+    for (const char *p = key; *p; p++) {
+        int byte = (unsigned char)*p;
+        if (byte == '%') {
+            int high = hex_digit(p[1]), low = high < 0 ? -1 : hex_digit(p[2]);
+            if (low < 0) return false;
+            byte = high << 4 | low;
+            p += 2;
+        }
+        if (byte < 0x20 || byte == 0x7f || used == REDIS_NAME_MAX) return false;
+        name[used++] = (char)byte;
+    }
+    name[used] = '\0';
+    /* Only what we would write is ours: one name has one key. */
+    dlock_encode_name(again, sizeof again, name, REDIS_SPECIAL, false);
+    return strcmp(again, key) == 0;
+}
+
+void redis_call(struct redis *redis, enum redis_script script, const char *name, size_t n, const char *const *args) {
+    struct redis_keys *keys = &redis->keys;
+    const char *words[7 + MAX_ARGS] = {"EVALSHA",   redis->sha[script], "4",          keys->lock,
+                                       keys->fence, keys->queue,        keys->waiters};
+    size_t lengths[7 + MAX_ARGS];
+    encode_keys(keys, name);
+    for (size_t i = 0; i < n && i < MAX_ARGS; i++) words[7 + i] = args[i];
+    for (size_t i = 0; i < 7 + n; i++) lengths[i] = strlen(words[i]);
+    redis_request(redis, (int)(7 + n), words, lengths);
+}
+
+/* Reads the reply to the i-th call. `missing` is set, instead of answering, when the server does not have the script;
+ * NULL: that is an error. */
+static int take_answer(struct redis *redis, const struct redis_calls *calls, size_t i, bool *missing,
+                       int64_t deadline_us, struct dlock_error *err) {
+    redisReply *reply;
+    int rc = redis_reply(redis, deadline_us, &reply, err);
+    if (rc) return rc;
+    if (missing && redis_error_is(reply, "NOSCRIPT"))
+        *missing = true;
+    else if (reply->type == REDIS_REPLY_ERROR && !redis_error_is(reply, "WRONGTYPE"))
+        rc = redis_refused(redis, reply, err);
+    else
+        rc = calls->read(redis, i, reply, calls->arg, err);
+    freeReplyObject(reply);
+    return rc;
+}
+
+/* Gives the server the script that it lost (a restart, SCRIPT FLUSH), and calls again what is missing. */
+static int call_again(struct redis *redis, const struct redis_calls *calls, size_t from, size_t to, const bool *missing,
+                      int64_t deadline_us, struct dlock_error *err) {
+    redisReply *reply;
+    int first;
+    redis_load(redis, calls->script);
+    for (size_t i = from; i < to; i++)
+        if (missing[i - from]) calls->write(redis, i, calls->arg);
+    if ((first = redis_reply(redis, deadline_us, &reply, err)) != 0) return first;
+    first = redis_loaded(redis, calls->script, reply, err);
+    freeReplyObject(reply);
+    for (size_t i = from; i < to && !redis->broken; i++) {
+        int rc = missing[i - from] ? take_answer(redis, calls, i, NULL, deadline_us, first ? NULL : err) : 0;
+        if (!first) first = rc;
+    }
+    return first;
+}
+
+static int run_chunk(struct redis *redis, const struct redis_calls *calls, size_t from, size_t to, int64_t deadline_us,
+                     struct dlock_error *err) {
+    bool missing[CHUNK] = {false}, any = false;
+    int first = 0;
+    for (size_t i = from; i < to; i++) calls->write(redis, i, calls->arg);
+    for (size_t i = from; i < to && !redis->broken; i++) {
+        int rc = take_answer(redis, calls, i, &missing[i - from], deadline_us, first ? NULL : err);
+        any = any || missing[i - from];
+        if (!first) first = rc;
+    }
+    return first || !any ? first : call_again(redis, calls, from, to, missing, deadline_us, err);
+}
+
+int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t deadline_us, struct dlock_error *err) {
+    for (size_t from = 0; from < calls->count; from += CHUNK) {
+        size_t to = calls->count - from > CHUNK ? from + CHUNK : calls->count;
+        int rc = run_chunk(redis, calls, from, to, deadline_us, err);
+        if (rc) return rc;
+    }
+    return 0;
+}
