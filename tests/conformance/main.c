@@ -60,7 +60,7 @@ static void probe(void) {
     if (waitpid(pid, &status, 0) != pid || status != 0) exit(1);
     suite = *shared;
     const char *authority = strstr(suite.uri, "://");
-    if (authority && strcspn(authority + 3, "/?") > 0) suite.caps |= NEEDS_HOST;
+    if (!(suite.caps & DLOCK_CAP_LOCAL) && authority && strcspn(authority + 3, "/?") > 0) suite.caps |= NEEDS_HOST;
 }
 
 /* The word for the first capability of `missing`. */
