@@ -90,8 +90,7 @@ for server in $(cache DLOCK_BACKENDS) $(cache DLOCK_STATIC_BACKENDS); do
     settings=$(tests/servers/"$server".sh start "$folder")
     while IFS= read -r setting; do export "${setting?}"; done <<<"$settings"
 done
-# Children of processes with threads open clients, and so start threads: a case of the suite.
-export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 die_after_fork=0 ${TSAN_OPTIONS:-}"
+export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
 arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout 120 -j 4)
