@@ -251,13 +251,19 @@ static int64_t deadline_of(int64_t timeout_ms) {
 /* Stands in line until at its head with nobody holding (and then asks), or until something else ends it. */
 static int stand_in_line(struct dlock__waiter *waiter, struct dlock_error *err) {
     struct dlock__name *name = waiter->lock->name;
-    pthread_mutex_t *mutex = &waiter->lock->client->mutex;
-    while (!waiter->done && (name->head != waiter || name->current) && dlock__now_us() < waiter->deadline_us)
-        dlock__cond_wait(&waiter->cond, mutex, waiter->deadline_us);
-    if (waiter->done) return ended(waiter, err);
-    if (waiter->try_only || dlock__now_us() < waiter->deadline_us) return ask_server(waiter, err);
-    return dlock_fail(err, DLOCK_ETIMEDOUT, "lock \"%s\" was held in this process until the deadline",
-                      dlock__name_shown(name));
+    while (!waiter->done) {
+        int64_t now = dlock__now_us(), until = waiter->deadline_us;
+        if (name->head == waiter && !name->current) {
+            if (waiter->try_only) return ask_server(waiter, err);
+            if (name->yield_until_us <= now && now < until) return ask_server(waiter, err);
+            if (name->yield_until_us < until) until = name->yield_until_us;
+        }
+        if (now >= waiter->deadline_us)
+            return dlock_fail(err, DLOCK_ETIMEDOUT, "lock \"%s\" was held in this process until the deadline",
+                              dlock__name_shown(name));
+        dlock__cond_wait(&waiter->cond, &waiter->lock->client->mutex, until);
+    }
+    return ended(waiter, err);
 }
 
 int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err) {

@@ -142,7 +142,8 @@ struct dlock__name {
     struct dlock__claim *asking;  /* the head waiter's: ASKING, WAITING or CONFIRMING */
     struct dlock__claim *lost;    /* lost and not yet released as often as acquired */
     struct dlock__waiter *head, *tail;
-    char text[]; /* with the prefix */
+    int64_t yield_until_us; /* other processes' turn: the head asks no earlier */
+    char text[];            /* with the prefix */
 };
 
 struct dlock_lock {

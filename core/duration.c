@@ -25,7 +25,8 @@ static bool is_digit(char c) {
 int dlock_parse_duration(const char *text, int64_t *ms, struct dlock_error *err) {
     static const char help[] = "a duration is a number followed by ms, s, m or h, such as 500ms, 10s or 1.5h; a bare "
                                "number is seconds";
-    if (!text || !is_digit(*text)) return dlock_fail(err, DLOCK_EINVAL, "%s", help);
+    bool number = text && (is_digit(*text) || (*text == '.' && is_digit(text[1]))); /* flock(1) takes .007, too */
+    if (!number) return dlock_fail(err, DLOCK_EINVAL, "%s", help);
     int64_t whole = 0, fraction = 0, scale = 1;
     bool too_large = false, more = false;
     for (; is_digit(*text); text++) {

@@ -4,6 +4,10 @@
 /* After so many local hand-overs in a row other processes get their turn; the fence's low byte would hold 255. */
 enum { HAND_OVERS_MAX = 32 };
 
+/* Where no queue knows who is next, our own waiters stand back for so long after that: long enough for a wake-up, or a
+ * poll. */
+enum { YIELD_WAKE_US = 5000, YIELD_POLL_US = 50000 };
+
 enum { RETRY_MIN_US = 10000, RETRY_MAX_US = 300000 };
 
 static bool same_wish(const struct dlock__claim *claim, const struct dlock_lock *lock) {
@@ -45,6 +49,8 @@ int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err) {
     struct dlock__name *name = claim->name;
     if (hand_over(claim)) return 0;
 
+    struct dlock_client *client = name->client;
+    bool yield = name->head && !dlock__can(client, DLOCK_CAP_QUEUE);
     struct dlock_error own;
     own.code = 0;
     const char *shown = dlock__name_shown(name);
@@ -54,6 +60,10 @@ int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err) {
     name->refs++;
     int rc = release_at_server(claim, &own);
     name->current = NULL;
+    if (yield) {
+        int64_t most = dlock__can(client, DLOCK_CAP_WAKE) ? YIELD_WAKE_US : YIELD_POLL_US;
+        name->yield_until_us = dlock__now_us() + dlock__jitter(client, most / 2, most);
+    }
     if (rc == DLOCK_ELOST) {
         rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it", shown);
     } else if (rc != 0) {
