@@ -1,0 +1,96 @@
+#!/bin/bash
+# run.sh [BUILD]: installs a build under a temporary prefix and uses it from there as others would: a C11 and a C++11
+# program, each through find_package and through pkg-config, a backend built out of tree, the command. Then the prefix
+# moves, and everything has to work again. Without BUILD it builds the preset `release` first.
+# CFLAGS, CXXFLAGS and LDFLAGS are passed on.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+source=$(cd "$here/../.." && pwd)
+. "$source/tests/packages.sh"
+need_packages cmake 'ninja-build|make' gcc g++ libc6-dev 'pkg-config|pkgconf' binutils
+
+fail() {
+    echo "install: FAILED: $*" >&2
+    exit 1
+}
+
+folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-install.XXXXXX")
+trap 'rm -rf "$folder"' EXIT
+quietly() { "$@" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; fail "$*"; }; }
+
+if [ $# -gt 0 ]; then
+    build=$(cd "$1" && pwd)
+else
+    need_packages ninja-build libhiredis-dev
+    build=$source/build-release
+    (cd "$source" && quietly cmake --preset release && quietly cmake --build --preset release -j "$(nproc)")
+fi
+
+# Nothing may leak in from outside, nor from the build tree.
+unset DLOCK_PLUGIN_PATH DLOCK_URI LD_LIBRARY_PATH PKG_CONFIG_PATH CMAKE_PREFIX_PATH
+cc=${CC:-gcc} cxx=${CXX:-g++}
+
+# What was installed where. CMake knows the folders' names from the build.
+cache() { sed -n "s/^CMAKE_INSTALL_$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+lib=$(cache LIBDIR) bin=$(cache BINDIR) include=$(cache INCLUDEDIR)
+
+# What the package files and the binaries' dynamic sections must not contain.
+check_leaks() { # PREFIX
+    local file
+    if grep -rn -e "$build" -e "$source" "$1/$lib/cmake" "$1/$lib/pkgconfig"; then fail "build paths in package files"; fi
+    if grep -rn -e "$1" "$1/$lib/cmake" "$1/$lib/pkgconfig"; then fail "the prefix stands in package files"; fi
+    for file in "$1/$lib"/*.so* "$1/$lib"/dlock/*.so "$1/$bin"/*; do
+        if readelf -d "$file" | grep -F -e "$build" -e "$source" -e "$1"; then fail "a path in $file"; fi
+    done
+}
+
+# Builds and runs everything against PREFIX, in FOLDER.
+use() { # PREFIX FOLDER
+    local prefix=$1 work=$2 moduledir flags program
+    mkdir "$work"
+    export PKG_CONFIG_PATH=$prefix/$lib/pkgconfig
+
+    quietly cmake -S "$here/consumer" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
+        -DCMAKE_CXX_COMPILER="$cxx"
+    quietly cmake --build "$work/cmake"
+
+    [ "$(pkg-config --modversion dlock)" = "$("$prefix/$bin/dlock" --version | cut -d' ' -f2)" ] ||
+        fail "dlock.pc and the command differ in their version"
+    moduledir=$(pkg-config --variable=moduledir dlock)
+    [ -e "$moduledir/dlock-file.so" ] || fail "moduledir of dlock.pc, $moduledir, has no dlock-file.so"
+    flags=(-Wall -Wextra -Wpedantic -Werror "$(pkg-config --variable=libdir dlock | sed 's/^/-Wl,-rpath,/')")
+    # shellcheck disable=SC2046,SC2086
+    quietly "$cc" -std=c11 ${CFLAGS:-} ${LDFLAGS:-} "${flags[@]}" "$here/consumer/consumer.c" \
+        -o "$work/pkgconfig-c" $(pkg-config --cflags --libs dlock)
+    # shellcheck disable=SC2046,SC2086
+    quietly "$cxx" -std=c++11 ${CXXFLAGS:-} ${LDFLAGS:-} "${flags[@]}" "$here/consumer/consumer.cpp" \
+        -o "$work/pkgconfig-cxx" $(pkg-config --cflags --libs dlock)
+
+    for program in "$work"/cmake/consumer-c "$work"/cmake/consumer-cxx "$work"/pkgconfig-c "$work"/pkgconfig-cxx; do
+        "$program" "file:$work/locks" "$prefix/$lib/dlock/" || fail "$program"
+    done
+
+    quietly cmake -S "$source/examples/toy" -B "$work/toy" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc"
+    quietly cmake --build "$work/toy"
+    [ "$(DLOCK_PLUGIN_PATH=$work/toy "$prefix/$bin/dlock" run -b toy: anything -- sh -c 'echo "$DLOCK_FENCE"')" = 256 ] ||
+        fail "the backend built out of tree"
+    [ "$("$prefix/$bin/dlock" run -b "file:$work/locks" -n anything -- echo yes)" = yes ] || fail "the command"
+}
+
+prefix=$folder/prefix
+quietly cmake --install "$build" --prefix "$prefix"
+[ -e "$prefix/$include/dlock/dlock.h" ] && [ -e "$prefix/$include/dlock/backend.h" ] || fail "a header is missing"
+[ -L "$prefix/$lib/libdlock.so" ] && [ -L "$prefix/$lib/libdlock.so.0" ] || fail "a library link is missing"
+[ "$(readelf -d "$prefix/$lib/libdlock.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')" = libdlock.so.0 ] || fail "the soname"
+check_leaks "$prefix"
+use "$prefix" "$folder/first"
+
+moved=$folder/moved/somewhere/else
+mkdir -p "$(dirname "$moved")"
+mv "$prefix" "$moved"
+use "$moved" "$folder/second"
+# Programs from before the move find the library where they are told, and the modules beside it.
+for program in "$folder"/first/cmake/consumer-c "$folder"/first/pkgconfig-cxx; do
+    LD_LIBRARY_PATH=$moved/$lib "$program" "file:$folder/locks" "$moved/$lib/dlock/" || fail "$program after the move"
+done
+echo "install: OK"
