@@ -1,0 +1,378 @@
+/* Renewal: on time, in one request, through failures, and never of something that is not ours (DESIGN §1.4, §4). */
+#include "fixture.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+static dlock_lock *watched_lock(dlock_client *client, const char *name, struct lost_count *lost) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.on_lost = count_lost;
+    options.on_lost_arg = lost;
+    return lock_new_with(client, name, &options);
+}
+
+static void a_lock_is_renewed_at_a_third_of_its_lease(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_lock *lock = watched_lock(client_new("fake:"), "n", &lost);
+    struct fake_command command;
+    int64_t began = dlock__now_us();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_calls(FAKE_RENEW), 1);
+    assert_true(fake_last(FAKE_RENEW, "n", &command));
+    assert_in_range(command.at_us - began, 3000000, 3334000);
+    assert_int_equal(command.lease_ms, LEASE_MS);
+    assert_string_equal(command.token, fake_holder("n").token);
+    assert_int_equal(dlock_remaining_ms(lock), (command.at_us + valid_us(LEASE_MS) - dlock__now_us()) / 1000);
+
+    uint64_t fence = dlock_fence(lock);
+    fake_advance_ms(20 * LEASE_MS);
+    assert_in_range(fake_calls(FAKE_RENEW), 59, 70);
+    assert_true(dlock_held(lock));
+    assert_int_equal(dlock_fence(lock), fence);
+    assert_int_equal(fake_grants("n"), 1);
+    assert_int_equal(lost.calls, 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
+static void all_locks_of_a_client_are_renewed_in_one_request(void **state) {
+    (void)state;
+    enum { N = 50 };
+    dlock_client *client = client_new("fake:");
+    dlock_lock *locks[N];
+    for (int i = 0; i < N; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%d", i * 7 % N);
+        locks[i] = lock_new(client, name);
+        assert_int_equal(dlock_acquire(locks[i], 0, NULL), 0);
+        fake_advance_ms(10);
+    }
+    fake_advance_ms(30000 - 10 * N);
+    assert_in_range(fake_calls(FAKE_RENEW), 8, 11);
+    assert_int_equal(fake_claims(FAKE_RENEW, NULL), N * fake_calls(FAKE_RENEW));
+    for (int i = 0; i < N; i++) assert_true(dlock_held(locks[i]));
+}
+
+static void more_locks_than_a_batch_takes_are_renewed_all_the_same(void **state) {
+    (void)state;
+    enum { N = 600 };
+    dlock_client *client = client_new("fake:");
+    dlock_lock *locks[N];
+    for (int i = 0; i < N; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%d", i);
+        locks[i] = lock_new(client, name);
+        assert_int_equal(dlock_acquire(locks[i], 0, NULL), 0);
+    }
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_calls(FAKE_RENEW), 3);
+    assert_int_equal(fake_claims(FAKE_RENEW, NULL), N);
+    fake_advance_ms(2 * LEASE_MS);
+    for (int i = 0; i < N; i++) assert_true(dlock_held(locks[i]));
+}
+
+static void short_leases_are_kept_alive_too(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:?lease=100ms"), "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    for (int i = 0; i < 100; i++) {
+        fake_advance_ms(20);
+        assert_true(dlock_held(lock));
+    }
+    assert_int_equal(fake_grants("n"), 1);
+}
+
+static void an_outage_until_the_end_of_the_lease_loses_the_lock(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_lock *lock = watched_lock(client_new("fake:"), "n", &lost);
+    int64_t sent_us = dlock__now_us();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_server_down(true);
+    fake_log_clear();
+    fake_advance_us(valid_us(LEASE_MS) - 1);
+    assert_true(dlock_held(lock));
+    assert_int_equal(lost.calls, 0);
+    /* Tried all the time, with back-off. */
+    assert_in_range(fake_calls(FAKE_CONNECT), 5, 60);
+    fake_advance_us(1);
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(lost.at_us, sent_us + valid_us(LEASE_MS));
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+    fake_server_down(false);
+    fake_advance_ms(1000);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(dlock_held(lock));
+    assert_int_equal(lost.calls, 1);
+}
+
+static void a_renewal_that_succeeds_late_is_good(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_lock *lock = watched_lock(client_new("fake:"), "n", &lost);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    uint64_t fence = dlock_fence(lock);
+    fake_advance_ms(3000);
+    fake_server_down(true);
+    fake_advance_ms(5700);
+    fake_server_down(false);
+    fake_advance_ms(1150); /* the longest pause between two tries is 1 s */
+    assert_true(dlock_remaining_ms(lock) > 8000);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(dlock_held(lock));
+    assert_int_equal(dlock_fence(lock), fence);
+    assert_int_equal(lost.calls, 0);
+    assert_int_equal(fake_grants("n"), 1);
+}
+
+static void fails_once(enum fake_fault fault) {
+    struct lost_count lost = {0};
+    dlock_lock *lock = watched_lock(client_new("fake:"), "n", &lost);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_RENEW, fault, 1);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_int_equal(fake_faults_left(), 0);
+    assert_true(dlock_held(lock));
+    assert_int_equal(lost.calls, 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
+static void renewal_survives_a_lost_request(void **state) {
+    (void)state;
+    fails_once(FAKE_LOST_BEFORE);
+}
+
+static void renewal_survives_a_lost_answer(void **state) {
+    (void)state;
+    fails_once(FAKE_LOST_AFTER);
+}
+
+static void renewal_survives_a_request_that_hangs(void **state) {
+    (void)state;
+    fails_once(FAKE_SLOW);
+}
+
+static void renewal_survives_garbage(void **state) {
+    (void)state;
+    fails_once(FAKE_PROTO);
+}
+
+static void renewal_survives_a_refusal(void **state) {
+    (void)state;
+    fails_once(FAKE_AUTH);
+}
+
+/* However long a renewal hangs, the loss is known in time. */
+static void a_hanging_renewal_delays_no_loss(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_lock *lock = watched_lock(client_new("fake:?timeout=60s"), "n", &lost);
+    int64_t sent_us = dlock__now_us();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1000);
+    fake_advance_ms(9000);
+    assert_int_equal(fake_slow_waiting(), 1);
+    assert_int_equal(lost.calls, 0);
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(lost.at_us, sent_us + valid_us(LEASE_MS));
+    assert_false(dlock_held(lock));
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
+static void a_renewal_that_hangs_for_one_lock_does_not_hide_the_end_of_another(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_client *client = client_new("fake:?timeout=60s");
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.flags = DLOCK_FIXED_LEASE;
+    options.lease_ms = 4000;
+    options.on_lost = count_lost;
+    options.on_lost_arg = &lost;
+    dlock_lock *renewed = lock_new(client, "renewed"), *fixed = lock_new_with(client, "fixed", &options);
+    assert_int_equal(dlock_acquire(renewed, 0, NULL), 0);
+    int64_t sent_us = dlock__now_us();
+    assert_int_equal(dlock_acquire(fixed, 0, NULL), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    fake_advance_ms(5000);
+    assert_int_equal(lost.at_us, sent_us + valid_us(4000));
+    assert_int_equal(dlock_release(fixed, NULL), DLOCK_ELOST);
+    fake_advance_ms(LEASE_MS);
+    assert_true(dlock_held(renewed));
+}
+
+static void a_lock_that_the_server_forgot_is_lost_at_the_next_renewal(void **state) {
+    (void)state;
+    struct lost_count lost = {0}, other = {0};
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = watched_lock(client, "n", &lost), *bystander = watched_lock(client, "other", &other);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(dlock_acquire(bystander, 0, NULL), 0);
+    uint64_t fence = dlock_fence(lock);
+    fake_server_break("n");
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(lost.calls, 1);
+    assert_false(dlock_held(lock));
+    fake_advance_ms(3 * LEASE_MS);
+    assert_int_equal(fake_claims(FAKE_RENEW, "n"), 1);
+    assert_true(dlock_held(bystander));
+    assert_int_equal(other.calls, 0);
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_true(dlock_fence(lock) > fence);
+}
+
+static void renewal_never_creates_a_lock_again(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_server_restart();
+    for (int i = 0; i < 2 * LEASE_MS; i += 100) {
+        fake_advance_ms(100);
+        assert_string_equal(fake_holder("n").token, "");
+    }
+    assert_false(dlock_held(lock));
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
+static void no_renewal_follows_a_release(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    fake_log_clear();
+    fake_advance_ms(3 * LEASE_MS);
+    assert_int_equal(fake_log_size(), 0);
+}
+
+static void no_renewal_follows_a_loss(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_server_down(true);
+    fake_advance_ms(LEASE_MS);
+    fake_server_down(false);
+    fake_log_clear();
+    fake_advance_ms(3 * LEASE_MS);
+    assert_int_equal(fake_calls(FAKE_RENEW), 0);
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
+/* A renewal is on its way when the lock is released, and taken again: its answer speaks of an acquisition that is over.
+ */
+static void a_renewal_in_flight_means_nothing_after_the_release(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_lock *lock = watched_lock(client_new("fake:"), "n", &lost);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    char first[DLOCK_TOKEN_MAX + 1], second[DLOCK_TOKEN_MAX + 1];
+    assert_int_equal(dlock_token(lock, first, sizeof first, NULL), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_slow_waiting(), 1);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    assert_string_equal(fake_holder("n").token, "");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(dlock_token(lock, second, sizeof second, NULL), 0);
+    assert_string_not_equal(first, second);
+    fake_slow_go();
+    fake_settle();
+    struct fake_command command;
+    assert_true(fake_last(FAKE_RENEW, "n", &command));
+    assert_string_equal(command.token, first);
+    assert_int_equal(command.result, DLOCK_ELOST);
+    assert_int_equal(lost.calls, 0);
+    assert_true(dlock_held(lock));
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(dlock_held(lock));
+    assert_string_equal(fake_holder("n").token, second);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
+/* The other way round: the server renews before it releases, and the answer comes last. */
+static void a_renewal_answered_after_the_release_holds_nothing(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW_AFTER, 1);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    fake_slow_go();
+    fake_settle();
+    assert_false(dlock_held(lock));
+    assert_int_equal(dlock_remaining_ms(lock), 0);
+    fake_log_clear();
+    fake_advance_ms(3 * LEASE_MS);
+    assert_int_equal(fake_calls(FAKE_RENEW), 0);
+}
+
+static void renewal_needs_no_connection_of_the_pool(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:?connections=1&timeout=60s");
+    dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "other");
+    struct actor *actor = actor_new();
+    struct fake_command acquired, renewed;
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    begin_acquire(actor, other, 50000);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_false(over(actor));
+    assert_true(dlock_held(lock));
+    assert_true(fake_last(FAKE_ACQUIRE, "n", &acquired));
+    assert_true(fake_last(FAKE_RENEW, "n", &renewed));
+    assert_int_not_equal(acquired.conn, renewed.conn);
+    fake_slow_go();
+    wait_for(actor, 10, 2000); /* what was granted is over by now: it asks again */
+    assert_int_equal(result(actor), 0);
+}
+
+static void keep_2_s(struct dlock_claim *claim) {
+    claim->kept_ms = 2000;
+}
+
+static void a_renewal_granted_for_less_is_repeated_sooner(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_edit(FAKE_RENEW, keep_2_s, 1000);
+    fake_advance_ms(LEASE_MS);
+    assert_true(dlock_held(lock));
+    assert_true(dlock_remaining_ms(lock) <= valid_us(2000) / 1000);
+    fake_advance_ms(LEASE_MS);
+    assert_true(dlock_held(lock));
+    fake_server_down(true);
+    fake_advance_ms(1979);
+    assert_false(dlock_held(lock));
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_lock_is_renewed_at_a_third_of_its_lease),
+        LOCK_TEST(all_locks_of_a_client_are_renewed_in_one_request),
+        LOCK_TEST(more_locks_than_a_batch_takes_are_renewed_all_the_same),
+        LOCK_TEST(short_leases_are_kept_alive_too),
+        LOCK_TEST(an_outage_until_the_end_of_the_lease_loses_the_lock),
+        LOCK_TEST(a_renewal_that_succeeds_late_is_good),
+        LOCK_TEST(renewal_survives_a_lost_request),
+        LOCK_TEST(renewal_survives_a_lost_answer),
+        LOCK_TEST(renewal_survives_a_request_that_hangs),
+        LOCK_TEST(renewal_survives_garbage),
+        LOCK_TEST(renewal_survives_a_refusal),
+        LOCK_TEST(a_hanging_renewal_delays_no_loss),
+        LOCK_TEST(a_renewal_that_hangs_for_one_lock_does_not_hide_the_end_of_another),
+        LOCK_TEST(a_lock_that_the_server_forgot_is_lost_at_the_next_renewal),
+        LOCK_TEST(renewal_never_creates_a_lock_again),
+        LOCK_TEST(no_renewal_follows_a_release),
+        LOCK_TEST(no_renewal_follows_a_loss),
+        LOCK_TEST(a_renewal_in_flight_means_nothing_after_the_release),
+        LOCK_TEST(a_renewal_answered_after_the_release_holds_nothing),
+        LOCK_TEST(renewal_needs_no_connection_of_the_pool),
+        LOCK_TEST(a_renewal_granted_for_less_is_repeated_sooner),
+    };
+    return cmocka_run_group_tests_name("renew", tests, NULL, NULL);
+}
