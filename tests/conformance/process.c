@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,6 +20,7 @@ void *shared_memory(size_t size) {
 
 pid_t start_process(void (*run)(void *), void *arg) {
     pid_t parent = getpid();
+    fflush(stdout); /* or the child would print it again */
     pid_t pid = fork();
     if (pid < 0) FAIL("fork: %s", strerror(errno));
     if (pid > 0) return pid;
