@@ -1,0 +1,128 @@
+/* The plugin ABI as bytes, on 64-bit machines. These numbers never change: what is appended gets a line more here, and
+ * raises DLOCK_ABI. */
+#include <dlock/backend.h>
+
+#if UINTPTR_MAX == UINT64_MAX
+
+#define SIZE(type, size) _Static_assert(sizeof(struct type) == (size), "the size of struct " #type)
+#define AT(type, member, offset) \
+    _Static_assert(offsetof(struct type, member) == (offset), "the place of " #type "." #member)
+
+AT(dlock_backend, abi, 0);
+AT(dlock_backend, size, 4);
+AT(dlock_backend, name, 8);
+AT(dlock_backend, schemes, 16);
+AT(dlock_backend, keys, 24);
+AT(dlock_backend, caps, 32);
+AT(dlock_backend, conn_size, 40);
+AT(dlock_backend, connect, 48);
+AT(dlock_backend, disconnect, 56);
+AT(dlock_backend, acquire, 64);
+AT(dlock_backend, renew, 72);
+AT(dlock_backend, release, 80);
+AT(dlock_backend, abandon, 88);
+AT(dlock_backend, listen, 96);
+AT(dlock_backend, wake, 104);
+AT(dlock_backend, inspect, 112);
+AT(dlock_backend, list, 120);
+AT(dlock_backend, break_lock, 128);
+SIZE(dlock_backend, 136);
+
+AT(dlock_host, host, 0);
+AT(dlock_host, address, 8);
+AT(dlock_host, port, 16);
+SIZE(dlock_host, 24);
+
+AT(dlock_param, key, 0);
+AT(dlock_param, value, 8);
+SIZE(dlock_param, 16);
+
+AT(dlock_uri, scheme, 0);
+AT(dlock_uri, user, 8);
+AT(dlock_uri, password, 16);
+AT(dlock_uri, path, 24);
+AT(dlock_uri, hosts, 32);
+AT(dlock_uri, n_hosts, 40);
+AT(dlock_uri, params, 48);
+AT(dlock_uri, n_params, 56);
+SIZE(dlock_uri, 64);
+
+AT(dlock_peer, abi, 0);
+AT(dlock_peer, client, 8);
+AT(dlock_peer, quarantine_ms, 16);
+AT(dlock_peer, log, 24);
+SIZE(dlock_peer, 32);
+
+AT(dlock_claim, name, 0);
+AT(dlock_claim, token, 8);
+AT(dlock_claim, mode, 16);
+AT(dlock_claim, limit, 20);
+AT(dlock_claim, flags, 24);
+AT(dlock_claim, lease_ms, 32);
+AT(dlock_claim, result, 40);
+AT(dlock_claim, fence, 48);
+AT(dlock_claim, server_us, 56);
+AT(dlock_claim, kept_ms, 64);
+AT(dlock_claim, retry_ms, 72);
+AT(dlock_claim, state, 80);
+SIZE(dlock_claim, 112);
+
+AT(dlock_wake, kind, 0);
+AT(dlock_wake, name, 8);
+AT(dlock_wake, token, 16);
+AT(dlock_wake, fence, 24);
+AT(dlock_wake, server_us, 32);
+AT(dlock_wake, kept_ms, 40);
+SIZE(dlock_wake, 48);
+
+AT(dlock_info, size, 0);
+AT(dlock_info, name, 8);
+AT(dlock_info, token, 16);
+AT(dlock_info, mode, 24);
+AT(dlock_info, waiters, 28);
+AT(dlock_info, limit, 32);
+AT(dlock_info, fence, 40);
+AT(dlock_info, remaining_ms, 48);
+SIZE(dlock_info, 56);
+
+AT(dlock_client_options, size, 0);
+AT(dlock_client_options, flags, 8);
+AT(dlock_client_options, log, 16);
+AT(dlock_client_options, log_arg, 24);
+SIZE(dlock_client_options, 32);
+
+AT(dlock_options, size, 0);
+AT(dlock_options, mode, 8);
+AT(dlock_options, owner, 12);
+AT(dlock_options, limit, 16);
+AT(dlock_options, flags, 20);
+AT(dlock_options, lease_ms, 24);
+AT(dlock_options, on_lost, 32);
+AT(dlock_options, on_lost_arg, 40);
+SIZE(dlock_options, 48);
+
+AT(dlock_backend_info, name, 0);
+AT(dlock_backend_info, schemes, 8);
+AT(dlock_backend_info, caps, 16);
+AT(dlock_backend_info, path, 24);
+AT(dlock_backend_info, error, 32);
+SIZE(dlock_backend_info, 40);
+
+#endif
+
+/* Everywhere. */
+_Static_assert(sizeof(struct dlock_error) == 512, "struct dlock_error never grows");
+_Static_assert(offsetof(struct dlock_error, message) == 4, "the place of dlock_error.message");
+_Static_assert(DLOCK_EXCLUSIVE == 0 && DLOCK_SHARED == 1 && DLOCK_PERMIT == 2, "modes");
+_Static_assert(DLOCK_OWNER_THREAD == 0 && DLOCK_OWNER_HANDLE == 1, "owners");
+_Static_assert(DLOCK_FIXED_LEASE == 1 && DLOCK_NO_REENTRY == 2, "flags");
+_Static_assert(DLOCK_CLIENT_LAZY == 1 && DLOCK_CLIENT_MANUAL == 2, "client flags");
+_Static_assert(DLOCK_CLAIM_QUEUE == 1, "claim flags");
+_Static_assert(DLOCK_WAKE_LOOK == 1 && DLOCK_WAKE_GRANTED == 2 && DLOCK_WAKE_LOST == 3 && DLOCK_WAKE_WANTED == 4,
+               "kinds of wakes");
+_Static_assert(DLOCK_CAP_FENCE == 1 && DLOCK_CAP_QUEUE == 2 && DLOCK_CAP_WAKE == 4 && DLOCK_CAP_SHARED == 8 &&
+                   DLOCK_CAP_PERMIT == 16 && DLOCK_CAP_INSPECT == 32 && DLOCK_CAP_LIST == 64 &&
+                   DLOCK_CAP_BREAK == 128 && DLOCK_CAP_EXPORT == 256 && DLOCK_CAP_SESSION == 512 &&
+                   DLOCK_CAP_THREADSAFE == 1024 && DLOCK_CAP_PENDING == 2048 && DLOCK_CAP_VOLATILE == 4096 &&
+                   DLOCK_CAP_LOCAL == 8192,
+               "capabilities");

@@ -1,0 +1,2 @@
+// The same backend, compiled as C++.
+#include "plugin.c"
