@@ -11,8 +11,9 @@ enum {
     DEAF_MAX_US = 500000,    /* servers with wake-ups while our listener is down */
     OUTAGE_MIN_US = 10000,   /* between tries while the server is away */
     OUTAGE_MAX_US = 1000000, /* "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), decorrelated */
-    LEAVE_US = 80000,        /* for leaving the queue after the deadline */
-    SLEEP_MAX_MS = 3600000   /* whatever a backend says, somebody looks again */
+    HOPELESS_US = 20000, /* so close to the deadline nothing is asked again: cut short, it would look like an outage */
+    LEAVE_US = 80000,    /* for leaving the queue after the deadline */
+    SLEEP_MAX_MS = 3600000 /* whatever a backend says, somebody looks again */
 };
 
 /* One head waiter's dealings with the server. */
@@ -132,6 +133,10 @@ static int64_t ask_again_at(struct asker *a) {
     return now + retry_ms * 1000 + dlock__jitter(client, 0, retry_ms * 100);
 }
 
+static bool hopeless(const struct dlock__waiter *waiter, int64_t ask_us) {
+    return waiter->deadline_us - HOPELESS_US < ask_us;
+}
+
 /* Until granted by a wake, ended from outside, or it is time to ask again. */
 static void wait_turn(struct asker *a) {
     struct dlock__claim *claim = a->claim;
@@ -139,7 +144,7 @@ static void wait_turn(struct asker *a) {
     for (;;) {
         if (waiter->done) return;
         int64_t until = claim->phase == DLOCK__CONFIRMING ? DLOCK__NEVER : claim->due_us;
-        if (waiter->deadline_us < until) until = waiter->deadline_us;
+        if (hopeless(waiter, until)) until = waiter->deadline_us;
         if (dlock__now_us() >= until) return;
         dlock__cond_wait(&waiter->cond, &a->client->mutex, until);
     }
@@ -210,7 +215,7 @@ static int ask_until_done(struct asker *a, struct dlock_error *err) {
             return rc;
         }
         if (rc == DLOCK_EBUSY) {
-            if (listen_first(a)) continue;
+            if (listen_first(a) && !hopeless(waiter, dlock__now_us())) continue;
             busy(a);
         } else {
             a->claim->phase = DLOCK__WAITING;
