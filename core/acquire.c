@@ -27,7 +27,7 @@ struct asker {
 };
 
 static int64_t next_pause(struct asker *a, int64_t low, int64_t high) {
-    int64_t top = a->pause_us > low ? a->pause_us * 3 : low;
+    int64_t top = (a->pause_us > low ? a->pause_us : low) * 3;
     a->pause_us = dlock__jitter(a->client, low, top < high ? top : high);
     return a->pause_us;
 }

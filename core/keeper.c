@@ -207,9 +207,9 @@ static void *run(void *arg) {
         int64_t end_us, renew_us;
         look_around(client, &end_us, &renew_us);
         int64_t now = dlock__now_us(), most = dlock__after(now, dlock__us(client->uri->timeout_ms));
-        if (renew_us <= now && end_us > now + CLOSE_US) {
+        if (renew_us <= now && end_us > now + 2 * CLOSE_US) {
             size_t n = gather(client, now);
-            renew(client, n, end_us < most ? end_us : most);
+            renew(client, n, end_us - CLOSE_US < most ? end_us - CLOSE_US : most);
             continue;
         }
         sleep_until(client, end_us < renew_us || renew_us <= now ? end_us : renew_us);
