@@ -244,13 +244,13 @@ static int meet_request(enum fake_op op, struct fake_conn *conn, struct dlock_cl
     if (script.fault == FAKE_PROTO) return conn_fail(conn, DLOCK_EPROTO, err, "this is not a lock server");
     if (script.fault == FAKE_LOST_BEFORE) return lost(conn, claims, n, err);
     if (script.fault == FAKE_SLOW && !slow(conn, until_us)) return lost(conn, claims, n, err);
-    for (size_t i = 0; i < n; i++) {
-        execute(op, conn, claims[i]);
-        if (op != FAKE_RELEASE) contract_told(claims[i], server_find(claims[i]->name, claims[i]->token));
-    }
+    for (size_t i = 0; i < n; i++) execute(op, conn, claims[i]);
     if (script.fault == FAKE_LOST_AFTER) return lost(conn, claims, n, err);
     if (script.fault == FAKE_SLOW_AFTER && !slow(conn, until_us)) return lost(conn, claims, n, err);
-    for (size_t i = 0; i < n && script.fault == FAKE_EDIT; i++) script.edit(claims[i]);
+    for (size_t i = 0; i < n; i++) {
+        if (op != FAKE_RELEASE) contract_told(claims[i], server_find(claims[i]->name, claims[i]->token));
+        if (script.fault == FAKE_EDIT) script.edit(claims[i]);
+    }
     return 0;
 }
 

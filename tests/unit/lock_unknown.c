@@ -1,0 +1,363 @@
+/* Requests whose answers never came: nobody knows what the server did (DESIGN §1.6, §4). */
+#include "fixture.h"
+
+#include <stdio.h>
+
+static void assert_all_of_one_token(enum fake_op op, const char *name) {
+    struct fake_command first, command;
+    assert_true(fake_nth(op, name, 0, &first));
+    for (unsigned i = 1; fake_nth(op, name, i, &command); i++) assert_string_equal(command.token, first.token);
+}
+
+static void acquire_lost(enum fake_fault fault, unsigned times) {
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_ACQUIRE, fault, times);
+    begin_acquire(actor, lock, 20000);
+    int64_t passed_us = wait_for(actor, 10, 20000);
+    assert_int_equal(result(actor), 0);
+    assert_true(passed_us <= 3000000);
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), times + 1);
+    assert_all_of_one_token(FAKE_ACQUIRE, "n");
+    assert_int_equal(fake_grants("n"), 1);
+    struct fake_command last;
+    assert_true(fake_last(FAKE_ACQUIRE, "n", &last));
+    assert_int_equal(fence_by(actor, lock) >> 8, last.fence);
+    assert_int_equal(remaining_by(actor, lock), (last.at_us + valid_us(LEASE_MS) - dlock__now_us()) / 1000);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(held_by(actor, lock));
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
+static void a_lost_answer_is_asked_for_again_with_the_same_token(void **state) {
+    (void)state;
+    acquire_lost(FAKE_LOST_AFTER, 1);
+}
+
+static void however_often_it_is_lost(void **state) {
+    (void)state;
+    acquire_lost(FAKE_LOST_AFTER, 5);
+}
+
+static void a_lost_request_is_sent_again(void **state) {
+    (void)state;
+    acquire_lost(FAKE_LOST_BEFORE, 5);
+}
+
+static void the_connection_of_an_unknown_outcome_is_dropped(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct fake_command first, second, dropped;
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 1);
+    struct actor *actor = actor_new();
+    begin_acquire(actor, lock, 5000);
+    wait_for(actor, 10, 5000);
+    assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, &first));
+    assert_true(fake_nth(FAKE_ACQUIRE, "n", 1, &second));
+    assert_true(fake_nth(FAKE_DISCONNECT, NULL, 0, &dropped));
+    assert_int_not_equal(first.conn, second.conn);
+    assert_int_equal(dropped.conn, first.conn);
+    assert_true(dropped.call < second.call);
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
+/* The answer never came and the deadline is over: what the server may have granted is given back. */
+static void an_acquire_given_up_is_released_behind_the_scenes(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
+    begin_acquire(actor, lock, 1000);
+    int64_t passed_us = wait_for(actor, 1, 1200);
+    assert_in_range(passed_us, 1000000, 1100000);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    assert_false(held_by(actor, lock));
+    fake_advance_ms(1000);
+    assert_string_equal(fake_holder("n").token, "");
+    assert_int_equal(fake_grants("n"), 1);
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+}
+
+/* As above, and the server is away for a while. */
+static void an_acquire_given_up_is_released_when_the_server_is_back(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:?lease=60s"), "n");
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 2);
+    fake_fault(FAKE_CONNECT, FAKE_PASS, 1);
+    fake_fault(FAKE_CONNECT, FAKE_LOST_BEFORE, 1000);
+    begin_acquire(actor, lock, 1000);
+    assert_in_range(wait_for(actor, 1, 1200), 1000000, 1100000);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    fake_advance_ms(20000);
+    assert_string_not_equal(fake_holder("n").token, "");
+    fake_faults_clear();
+    fake_advance_ms(1500);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
+/* A request that nobody answered may still reach the server, later. */
+static void a_late_duplicate_leaves_no_orphan(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 2);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
+    struct fake_command lost;
+    assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, &lost));
+    fake_advance_ms(LEASE_MS / 2);
+    fake_replay(&lost);
+    assert_string_equal(fake_holder("n").token, lost.token);
+    fake_advance_ms(LEASE_MS / 2 + 500);
+    assert_string_equal(fake_holder("n").token, "");
+    assert_all_of_one_token(FAKE_RELEASE, "n");
+}
+
+static void the_releases_of_a_lost_token_end_after_one_lease(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    int64_t began = dlock__now_us();
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 2);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
+    fake_advance_ms(3 * LEASE_MS);
+    struct fake_command last;
+    assert_true(fake_last(FAKE_RELEASE, "n", &last));
+    assert_in_range(last.at_us - began, LEASE_MS * 1000, LEASE_MS * 1500);
+    assert_in_range(fake_claims(FAKE_RELEASE, "n"), 3, 20);
+}
+
+static void nor_do_they_go_on_for_ever_when_the_server_is_gone(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 2);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
+    fake_server_down(true);
+    fake_log_clear();
+    fake_advance_ms(LEASE_MS + 2000);
+    assert_in_range(fake_calls(FAKE_CONNECT), 8, 100);
+    fake_log_clear();
+    fake_advance_ms(3 * LEASE_MS);
+    assert_int_equal(fake_calls(FAKE_CONNECT), 0);
+}
+
+/* The same thread may take the lock again at once; the releases of the old token do it no harm. */
+static void releases_of_an_old_token_spare_the_new_one(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 2);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(dlock_held(lock));
+    assert_int_equal(fake_grants("n"), 1);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
+static void a_lost_release_is_sent_again_and_not_found_is_success(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_RELEASE, FAKE_LOST_AFTER, 1);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    struct fake_command last;
+    assert_true(fake_last(FAKE_RELEASE, "n", &last));
+    assert_int_equal(last.result, DLOCK_ELOST);
+    assert_int_equal(fake_claims(FAKE_RELEASE, "n"), 2);
+    assert_all_of_one_token(FAKE_RELEASE, "n");
+}
+
+static dlock_lock *handle_lock(dlock_client *client, const char *name) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.owner = DLOCK_OWNER_HANDLE;
+    return lock_new_with(client, name, &options);
+}
+
+static void a_release_lost_several_times_succeeds_in_the_end(void **state) {
+    (void)state;
+    dlock_lock *lock = handle_lock(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_RELEASE, FAKE_LOST_AFTER, 4);
+    begin_release(actor, lock);
+    assert_true(wait_for(actor, 10, 3000) < 2000000);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_claims(FAKE_RELEASE, "n"), 5);
+}
+
+static void a_first_release_that_finds_nothing_is_a_loss(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct dlock_error err;
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_server_forget();
+    assert_int_equal(dlock_release(lock, &err), DLOCK_ELOST);
+    assert_int_equal(err.code, DLOCK_ELOST);
+    assert_non_null(strstr(err.message, "\"n\""));
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_EOWNER);
+}
+
+/* The first send never reached the server, which forgot the lock meanwhile: nobody can tell, and the lease had not
+ * ended. */
+static void a_release_that_was_never_seen_is_executed_once(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_RELEASE, FAKE_LOST_BEFORE, 1);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    assert_string_equal(fake_holder("n").token, "");
+    struct fake_command last;
+    assert_true(fake_last(FAKE_RELEASE, "n", &last));
+    assert_int_equal(last.result, 0);
+}
+
+static void a_release_without_answer_is_unavailable_and_goes_on(void **state) {
+    (void)state;
+    dlock_lock *lock = handle_lock(client_new("fake:?lease=60s"), "n");
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_server_down(true);
+    begin_release(actor, lock);
+    assert_true(wait_for(actor, 10, 3200) <= 3100000);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    assert_int_equal(error_of(actor)->code, DLOCK_EUNAVAILABLE);
+    assert_false(dlock_held(lock));
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_EOWNER);
+    fake_advance_ms(10000);
+    assert_string_not_equal(fake_holder("n").token, "");
+    fake_server_down(false);
+    fake_advance_ms(1500);
+    assert_string_equal(fake_holder("n").token, "");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+}
+
+static void a_release_that_hangs_is_unavailable_in_time(void **state) {
+    (void)state;
+    dlock_lock *lock = handle_lock(client_new("fake:?timeout=500ms"), "n");
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_RELEASE, FAKE_SLOW, 1000);
+    begin_release(actor, lock);
+    assert_in_range(wait_for(actor, 1, 700), 400000, 600000);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    fake_faults_clear();
+    fake_advance_ms(2000);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
+static void releases_without_answer_end_with_the_lease(void **state) {
+    (void)state;
+    dlock_lock *lock = handle_lock(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_server_down(true);
+    begin_release(actor, lock);
+    wait_for(actor, 10, 3200);
+    fake_advance_ms(2 * LEASE_MS);
+    fake_log_clear();
+    fake_advance_ms(3 * LEASE_MS);
+    assert_int_equal(fake_calls(FAKE_CONNECT), 0);
+}
+
+static void refusals_are_final(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_ACQUIRE, FAKE_AUTH, 1);
+    assert_int_equal(acquire_by(actor, lock, 5000), DLOCK_EAUTH);
+    assert_int_equal(error_of(actor)->code, DLOCK_EAUTH);
+    fake_fault(FAKE_ACQUIRE, FAKE_PROTO, 1);
+    assert_int_equal(acquire_by(actor, lock, 5000), DLOCK_EPROTO);
+    assert_int_equal(error_of(actor)->code, DLOCK_EPROTO);
+    assert_false(held_by(actor, lock));
+    assert_int_equal(acquire_by(actor, lock, 5000), 0);
+}
+
+static void an_outage_is_ridden_out(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    fake_server_down(true);
+    begin_acquire(actor, lock, -1);
+    fake_advance_ms(30000);
+    assert_false(over(actor));
+    assert_in_range(fake_calls(FAKE_CONNECT), 25, 600);
+    fake_server_down(false);
+    assert_true(wait_for(actor, 10, 2000) <= 1100000);
+    assert_int_equal(result(actor), 0);
+}
+
+static void an_outage_until_the_deadline_is_unavailable(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    fake_server_down(true);
+    begin_acquire(actor, lock, 2000);
+    assert_in_range(wait_for(actor, 1, 2200), 1900000, 2100000);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    assert_int_equal(acquire_by(actor, lock, 0), DLOCK_EUNAVAILABLE);
+}
+
+/* A queued claim keeps its one place through lost answers, and leaves the queue in the end. */
+static void a_lost_answer_costs_no_place_in_the_queue(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    fake_other_acquire("n", 60000);
+    fake_fault(FAKE_ACQUIRE, FAKE_PASS, 1);
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 3);
+    begin_acquire(actor, lock, 20000);
+    fake_advance_ms(5000);
+    assert_int_equal(fake_faults_left(), 0);
+    assert_int_equal(fake_waiters("n"), 1);
+    assert_all_of_one_token(FAKE_ACQUIRE, "n");
+    wait_for(actor, 100, 20000);
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    fake_advance_ms(1000);
+    assert_int_equal(fake_waiters("n"), 0);
+}
+
+/* A queued token is released until the server has said yes, however long that takes. */
+static void leaving_the_queue_outlasts_an_outage(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    fake_other_acquire("n", 200000);
+    begin_acquire(actor, lock, 2000);
+    fake_advance_ms(1000);
+    assert_int_equal(fake_waiters("n"), 1);
+    fake_server_down(true);
+    assert_true(wait_for(actor, 1, 1200) <= 1100000);
+    assert_true(result(actor) == DLOCK_ETIMEDOUT || result(actor) == DLOCK_EUNAVAILABLE);
+    fake_advance_ms(5 * LEASE_MS);
+    assert_int_equal(fake_waiters("n"), 1);
+    fake_server_down(false);
+    fake_advance_ms(1500);
+    assert_int_equal(fake_waiters("n"), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_lost_answer_is_asked_for_again_with_the_same_token),
+        LOCK_TEST(however_often_it_is_lost),
+        LOCK_TEST(a_lost_request_is_sent_again),
+        LOCK_TEST(the_connection_of_an_unknown_outcome_is_dropped),
+        LOCK_TEST(an_acquire_given_up_is_released_behind_the_scenes),
+        LOCK_TEST(an_acquire_given_up_is_released_when_the_server_is_back),
+        LOCK_TEST(a_late_duplicate_leaves_no_orphan),
+        LOCK_TEST(the_releases_of_a_lost_token_end_after_one_lease),
+        LOCK_TEST(nor_do_they_go_on_for_ever_when_the_server_is_gone),
+        LOCK_TEST(releases_of_an_old_token_spare_the_new_one),
+        LOCK_TEST(a_lost_release_is_sent_again_and_not_found_is_success),
+        LOCK_TEST(a_release_lost_several_times_succeeds_in_the_end),
+        LOCK_TEST(a_first_release_that_finds_nothing_is_a_loss),
+        LOCK_TEST(a_release_that_was_never_seen_is_executed_once),
+        LOCK_TEST(a_release_without_answer_is_unavailable_and_goes_on),
+        LOCK_TEST(a_release_that_hangs_is_unavailable_in_time),
+        LOCK_TEST(releases_without_answer_end_with_the_lease),
+        LOCK_TEST(refusals_are_final),
+        LOCK_TEST(an_outage_is_ridden_out),
+        LOCK_TEST(an_outage_until_the_deadline_is_unavailable),
+        LOCK_TEST(a_lost_answer_costs_no_place_in_the_queue),
+        LOCK_TEST(leaving_the_queue_outlasts_an_outage),
+    };
+    return cmocka_run_group_tests_name("unknown", tests, NULL, NULL);
+}
