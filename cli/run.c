@@ -157,7 +157,7 @@ static int make_environment(const struct run *run, struct environment *env) {
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 static int cannot_start(const char *command, bool forked, int why) {
-    note("cannot run '%s': %s", command, strerror(why));
+    note("cannot run \"%s\": %s", command, strerror(why));
     if (!forked) return STATUS_OS;
     return why == ENOENT || why == ENOTDIR ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE;
 }
@@ -193,7 +193,7 @@ static int release(struct run *run, int status) {
     struct dlock_error err = {0, ""};
     int result = dlock_release(run->lock, &err);
     if (result == 0 || status == STATUS_LOST) return status;
-    note("'%s' was not released properly: %s", run->request->name, err.message);
+    note("\"%s\" was not released properly: %s", run->request->name, err.message);
     return result == DLOCK_ELOST ? STATUS_LOST : status;
 }
 
@@ -216,7 +216,7 @@ static int run_locked(struct run *run, int *sig) {
                                    run->request->verbose, &run->signals};
     int status = STATUS_OK;
     if (wait_for_lock(&wait, sig, &err) == 0) {
-        if (run->request->verbose) note("got '%s', fence %" PRIu64, run->request->name, dlock_fence(run->lock));
+        if (run->request->verbose) note("got \"%s\", fence %" PRIu64, run->request->name, dlock_fence(run->lock));
         status = release(run, run_command(run));
     } else if (*sig == 0) {
         status = not_acquired(run, &err);

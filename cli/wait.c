@@ -39,7 +39,8 @@ static int say_holder(const struct dlock_info *info, void *arg) {
     if (strncmp(last_token, info->token, DLOCK_TOKEN_MAX) == 0) return 1;
     snprintf(last_token, DLOCK_TOKEN_MAX + 1, "%s", info->token);
     remaining_text(info->remaining_ms, remaining, sizeof remaining);
-    note("waiting for '%s': held by %s (lease: %s)", info->name, info->token[0] ? info->token : "somebody", remaining);
+    note("waiting for \"%s\": held by %s (lease: %s)", info->name, info->token[0] ? info->token : "somebody",
+         remaining);
     return 1;
 }
 

@@ -77,7 +77,7 @@ static void end_command(struct watch *watch, const char *reason) {
     watch->kill_at_ms = now_ms() + grace_ms(watch);
     if (watch->lease_ms) watch->kill_at_ms = least(watch->kill_at_ms, watch->valid_until_ms - margin_ms(watch));
     child_signal(watch->plan->child, SIGTERM);
-    note("lost the lock '%s'%s%s; ending the command", watch->plan->name, reason[0] ? ": " : "", reason);
+    note("lost the lock \"%s\"%s%s; ending the command", watch->plan->name, reason[0] ? ": " : "", reason);
 }
 
 static void hear_loss(struct watch *watch) {

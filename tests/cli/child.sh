@@ -1,0 +1,65 @@
+#!/bin/bash
+# What a command of `dlock run` is given, and what it is not.
+. "$(dirname "$0")/lib.sh"
+
+describe "the environment"
+run env DLOCK_TOKEN=old DLOCK_FENCE=old KEPT=yes "$DLOCK" run 'a name/with "all"' -- \
+    sh -c 'echo "$DLOCK_NAME|$KEPT|$DLOCK_URI"; env | grep -c "^DLOCK_\(NAME\|FENCE\|TOKEN\)="; echo $DLOCK_FENCE; echo $DLOCK_TOKEN'
+{ read -r names; read -r count; read -r fence; read -r token; } <"$work/out"
+equal "name and what was there" "$names" "a name/with \"all\"|yes|$DLOCK_URI"
+equal "each once" "$count" 3
+if ! [[ $fence =~ ^[1-9][0-9]*$ ]]; then fail "a fence is a number, not '$fence'"; fi
+if ! [[ $token =~ ^[A-Za-z0-9._:@-]+$ ]]; then fail "a token, not '$token'"; fi
+run "$DLOCK" run 'a name/with "all"' -c 'echo $DLOCK_FENCE'
+if [ "$out" -le "$fence" ]; then fail "fences grow: $fence, then $out"; fi
+run "$DLOCK" run t -- sh -c 'echo $DLOCK_TOKEN; "$0" inspect --json t' "$DLOCK"
+contains "inspect shows the same token" "$(sed 1d <<<"$out")" "\"token\": \"$(sed 1q <<<"$out")\""
+
+describe "the standard streams and other descriptors"
+equal "stdin" "$(echo x | "$DLOCK" run s cat)" x
+equal "stderr" "$("$DLOCK" run s -c 'echo e >&2' 2>&1 >/dev/null)" e
+ls /proc/self/fd >"$work/without"
+"$DLOCK" run s ls /proc/self/fd >"$work/with"
+equal "no descriptor of ours" "$(<"$work/with")" "$(<"$work/without")"
+equal "but the caller's" "$("$DLOCK" run s -c 'echo x >&9' 9>&1)" x
+equal "closed stays closed" "$("$DLOCK" run s -- readlink /proc/self/fd/0 <&-)" ""
+"$DLOCK" run s -- sh -c 'exit 4' >&- 2>&- <&-
+equal "with nothing open at all" "$?" 4
+"$DLOCK" run -b nosuch:x s true >&- 2>&- <&-
+equal "and nowhere to complain" "$?" 69
+
+describe "its process group"
+run "$DLOCK" run s -- sh -c 'echo $$; ps -o pgid= -p $$'
+{ read -r child; read -r group; } <"$work/out"
+equal "of its own" "$group" "$child"
+
+describe "signal mask and dispositions"
+signals='grep -E "^Sig(Blk|Ign)" /proc/self/status'
+equal "as we got them" "$("$DLOCK" run s -c "$signals")" "$(bash -c "$signals")"
+for ignored in PIPE CHLD HUP TERM,INT,QUIT TSTP,TTOU,TTIN,CONT; do
+    equal "ignored $ignored" "$(env --ignore-signal="$ignored" "$DLOCK" run s -- grep -E '^Sig(Blk|Ign)' /proc/self/status)" \
+        "$(env --ignore-signal="$ignored" grep -E '^Sig(Blk|Ign)' /proc/self/status)"
+done
+for blocked in TERM USR1,CHLD,PIPE,HUP; do
+    equal "blocked $blocked" "$(env --block-signal="$blocked" "$DLOCK" run s -- grep -E '^Sig(Blk|Ign)' /proc/self/status)" \
+        "$(env --block-signal="$blocked" grep -E '^Sig(Blk|Ign)' /proc/self/status)"
+done
+
+describe "a lock ends with its command, not with what that left behind"
+"$DLOCK" run s -- sh -c 'sleep 1000 >/dev/null 2>&1 & echo $!' >"$work/left"
+run "$DLOCK" run -n s true
+equal "free again" "$status" 0
+kill "$(<"$work/left")" || fail "what it left behind lives"
+
+describe "one at a time"
+echo 0 >"$work/counter"
+for _ in 1 2 3 4; do
+    (for _ in 1 2 3 4 5; do
+        "$DLOCK" run counter -- sh -c 'n=$(cat "$0"); sleep 0.01; echo $((n + 1)) >"$0"' "$work/counter" || exit
+    done) &
+    started+=("$!")
+done
+wait
+equal "no update is lost" "$(<"$work/counter")" 20
+
+finish

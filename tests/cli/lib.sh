@@ -1,0 +1,121 @@
+# Sourced by every test of the command. DLOCK is the program under test. Locks are files in a folder of the test's own.
+#
+#     describe "what is tested"         the heading for what follows
+#     run COMMAND…                      sets $status, $out and $err
+#     equal WHAT ACTUAL EXPECTED        a check; so are the next two
+#     contains WHAT TEXT PART
+#     within SECONDS WHAT COMMAND…      COMMAND succeeds before SECONDS have passed
+#     finish                            ends the test, with failure if a check failed
+
+# Without a controlling terminal, wherever the tests are started; terminal.py has its own terminals.
+if [ -z "${DLOCK_TEST_DETACHED:-}" ]; then
+    DLOCK_TEST_DETACHED=1 exec setsid --wait bash "$0" "$@"
+fi
+
+set -u
+: "${DLOCK:?the program under test}"
+shopt -s inherit_errexit
+
+work=$(mktemp -d "${DLOCK_TEST_DIR:-${TMPDIR:-/tmp}}/cli.XXXXXX")
+export DLOCK_URI=file:$work/locks
+failures=0
+started=() # what may still run at the end
+heading=
+
+# A sanitizer's report must not look like a status that a test expects.
+export ASAN_OPTIONS="exitcode=99 ${ASAN_OPTIONS:-}" TSAN_OPTIONS="exitcode=99 ${TSAN_OPTIONS:-}"
+export UBSAN_OPTIONS="exitcode=99 ${UBSAN_OPTIONS:-}"
+
+at_exit=() # functions
+clean_up() {
+    local status=$? pid action
+    trap - EXIT
+    exec 2>/dev/null # no word about every process that is killed here
+    for pid in "${started[@]}"; do kill -KILL "$pid" 2>/dev/null; done
+    for action in "${at_exit[@]}"; do "$action"; done
+    rm -rf "$work"
+    exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 143' TERM
+
+describe() {
+    heading=$1
+    echo "-- $1"
+}
+
+fail() {
+    failures=$((failures + 1))
+    printf 'FAILED (%s): %s\n' "$heading" "$1"
+    shift
+    if [ $# -gt 0 ]; then printf '  %s\n' "$@"; fi
+}
+
+run() {
+    "$@" >"$work/out" 2>"$work/err"
+    status=$?
+    out=$(<"$work/out")
+    err=$(<"$work/err")
+}
+
+equal() {
+    if [ "$2" != "$3" ]; then fail "$1" "got:      $2" "expected: $3" "stderr:   ${err:-}"; fi
+}
+
+contains() {
+    case "$2" in
+    *"$3"*) ;;
+    *) fail "$1" "got:      $2" "expected: …$3…" ;;
+    esac
+}
+
+lacks() {
+    case "$2" in
+    *"$3"*) fail "$1" "got:      $2" "expected it without: $3" ;;
+    esac
+}
+
+within() {
+    local deadline=$((SECONDS + $1 + 1)) what=$2
+    shift 2
+    until "$@"; do
+        if [ "$SECONDS" -ge "$deadline" ]; then
+            fail "$what" "not in time: $*"
+            return 1
+        fi
+        sleep 0.03
+    done
+}
+
+# begin COMMAND…: in the background, with default signals (bash has background jobs ignore SIGINT); sets $pid. Its output
+# is in $work/bg.out and $work/bg.err.
+begin() {
+    rm -f "$work/bg.out" "$work/bg.err" # what an earlier one wrote must not pass for this one's
+    env --default-signal=INT,QUIT "$@" >"$work/bg.out" 2>"$work/bg.err" </dev/null &
+    pid=$!
+    started+=("$pid")
+}
+
+# ended PID: sets $status to how it ended.
+ended() {
+    wait "$1"
+    status=$?
+}
+
+written() { [ -s "$1" ]; }
+gone() { ! kill -0 "$1" 2>/dev/null; }
+is_held() { "$DLOCK" inspect "$1" >/dev/null 2>&1; }
+is_free() { [ "$("$DLOCK" inspect "$1" 2>&1)" = "$1  free" ]; }
+state_of() { sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null; }
+is_stopped() { [ "$(state_of "$1")" = T ]; }
+runs_again() { case "$(state_of "$1")" in R | S | D) ;; *) false ;; esac }
+json_of() { python3 -m json.tool >/dev/null; }
+
+finish() {
+    if [ "$failures" -gt 0 ]; then
+        echo "$failures checks failed"
+        exit 1
+    fi
+    echo "all passed"
+    exit 0
+}

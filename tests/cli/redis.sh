@@ -1,0 +1,161 @@
+#!/bin/bash
+# `dlock run` on a server: leases, losses, outages. On a Redis of its own, since it is flushed and stopped here.
+. "$(dirname "$0")/lib.sh"
+
+servers=$(dirname "$0")/../servers
+settings=$("$servers/redis.sh" start "$work") || exit 1
+stop_server() {
+    kill -CONT "$server" 2>/dev/null
+    "$servers/redis.sh" stop "$work"
+}
+at_exit+=(stop_server)
+server=$(<"$work/redis.pid")
+address=$(sed -n 's/^DLOCK_TEST_REDIS=//p' <<<"$settings")
+export DLOCK_URI="redis://$address?quarantine=0"
+ask() { redis-cli -h "${address%:*}" -p "${address#*:}" "$@"; }
+now() { date +%s%3N; }
+waiters() { "$DLOCK" inspect --json "$1" | grep -o '"waiters": [0-9]*' | grep -o '[0-9]*'; }
+has_waiters() { [ "$(waiters "$1")" = "$2" ]; }
+
+# Writes the time into $work/beats until it is killed; SIGTERM is noted and survived.
+heart='trap "echo >$0.term" TERM; while :; do date +%s%3N >>$0; sleep 0.02; done'
+last_beat() { tail -n 1 "$work/beats"; }
+
+describe "the key is ours while the command runs, and gone afterwards"
+run "$DLOCK" run plain -- sh -c 'echo "$DLOCK_TOKEN"; redis-cli -h "$0" -p "$1" get plain; exit 3' "${address%:*}" "${address#*:}"
+equal "status" "$status" 3
+equal "the value is the token" "$(sed -n 1p <<<"$out")" "$(sed -n 2p <<<"$out")"
+equal "gone" "$(ask exists plain)" 0
+
+describe "the lease is renewed while the command runs, and ends with a killed dlock"
+begin "$DLOCK" run -l 1 renewed -- sleep 4
+within 10 "held" is_held renewed
+sleep 3
+run "$DLOCK" run -n renewed true
+equal "held beyond three leases' thirds" "$status" 1
+run "$DLOCK" inspect --json renewed
+contains "remaining time is a number" "$out" '"until_released": false'
+ended "$pid"
+equal "status" "$status" 0
+begin "$DLOCK" run -l 1 renewed -- sleep 1000
+within 10 "held" is_held renewed
+kill -KILL "$pid"
+run "$DLOCK" run -w 20 renewed true
+equal "free after the lease" "$status" 0
+
+describe "a signal while waiting leaves the queue"
+begin "$DLOCK" run queue -- sleep 1000
+holder=$pid
+within 10 "held" is_held queue
+begin "$DLOCK" run queue -- touch "$work/never"
+first=$pid
+within 10 "one waits" has_waiters queue 1
+begin "$DLOCK" run queue -- touch "$work/second"
+second=$pid
+within 10 "two wait" has_waiters queue 2
+kill -TERM "$first"
+ended "$first"
+equal "status" "$status" 143
+within 10 "one is left" has_waiters queue 1
+kill -TERM "$holder"
+ended "$second"
+equal "the next waiter is served" "$status" 0
+if [ -e "$work/never" ]; then fail "the command was run all the same"; fi
+
+describe "the key is deleted: the command is told to end"
+begin "$DLOCK" run -l 3 deleted -- bash -c 'trap "echo told; exit 0" TERM; echo ready; while :; do sleep 0.02; done'
+within 10 "the command runs" written "$work/bg.out"
+ask del deleted >/dev/null
+before=$(now)
+ended "$pid"
+equal "status" "$status" 75
+contains "SIGTERM came first" "$(<"$work/bg.out")" told
+contains "it is said" "$(<"$work/bg.err")" 'lost the lock "deleted"'
+if [ $(($(now) - before)) -gt 8000 ]; then fail "it took $(($(now) - before)) ms"; fi
+
+describe "the server forgets everything: a command that does not listen is killed, with all of its process group"
+begin "$DLOCK" run -l 3 flushed -- bash -c "sleep 1000 & echo \$!; $heart" "$work/beats"
+within 10 "the command runs" written "$work/beats"
+ask flushall >/dev/null
+flushed_at=$(now)
+ended "$pid"
+equal "status" "$status" 75
+if [ ! -e "$work/beats.term" ]; then fail "no SIGTERM before SIGKILL"; fi
+if [ $(($(last_beat) - flushed_at)) -gt 3000 ]; then fail "it lived on for $(($(last_beat) - flushed_at)) ms"; fi
+within 10 "what it had started is gone" gone "$(<"$work/bg.out")"
+
+describe "the lock is broken"
+begin "$DLOCK" run -l 2 broken -- sleep 1000
+within 10 "held" is_held broken
+run "$DLOCK" break broken
+equal "break" "$status $out" "0 broken  broken"
+ended "$pid"
+equal "status" "$status" 75
+run "$DLOCK" break broken
+equal "break again" "$status" 1
+
+describe "the server does not answer: the command is dead before the lease ends"
+rm -f "$work/beats" "$work/beats.term"
+begin "$DLOCK" run -l 6 outage -- bash -c "$heart" "$work/beats"
+within 10 "the command runs" written "$work/beats"
+kill -STOP "$server"
+stopped_at=$(now)
+ended "$pid"
+equal "status" "$status" 75
+lived=$(($(last_beat) - stopped_at))
+echo "   it lived for $lived ms of a lease of 6000 ms"
+if [ "$lived" -gt 6000 ]; then fail "it outlived its lease: $lived ms"; fi
+if [ "$lived" -lt 2500 ]; then fail "it was ended early: $lived ms"; fi
+if [ ! -e "$work/beats.term" ]; then fail "no SIGTERM before SIGKILL"; fi
+contains "it is said" "$(<"$work/bg.err")" 'lost the lock "outage"'
+kill -CONT "$server"
+
+describe "a stopped command dies as well"
+begin "$DLOCK" run -l 1 frozen -- sh -c 'kill -STOP $$'
+within 10 "held" is_held frozen
+sleep 2
+run "$DLOCK" run -n frozen true
+equal "held beyond its lease while it is stopped" "$status" 1
+ask del frozen >/dev/null
+ended "$pid"
+equal "status" "$status" 75
+
+describe "the loss shows only at the release"
+run "$DLOCK" run late -- sh -c 'redis-cli -h "$0" -p "$1" del late >/dev/null' "${address%:*}" "${address#*:}"
+equal "status" "$status" 75
+contains "it is said" "$err" late
+
+describe "the server does not answer the release: the command's status counts"
+run "$DLOCK" run -b "redis://$address?quarantine=0&timeout=1" unreleased -- sh -c "kill -STOP $server; exit 5"
+equal "status" "$status" 5
+contains "it is said" "$err" "not released properly"
+
+describe "no server, or one that does not answer"
+before=$(now)
+run "$DLOCK" run -w 1 s true
+equal "stopped server" "$status" 69
+if [ $(($(now) - before)) -gt 10000 ]; then fail "it took $(($(now) - before)) ms"; fi
+kill -CONT "$server"
+run "$DLOCK" run -b redis://127.0.0.1:1 s true
+equal "nobody listens" "$status" 69
+for command in "inspect s" list "break s"; do
+    # shellcheck disable=SC2086
+    run "$DLOCK" $command -b redis://127.0.0.1:1
+    equal "$command" "$status $out" "69 "
+done
+
+describe "a refused password is not repeated"
+for arguments in "run s true" "run -v s true" "inspect s" "list --json" "break s"; do
+    for uri in "redis://:hunter2@$address" "redis://somebody:hunter2@$address"; do
+        # shellcheck disable=SC2086
+        run env DLOCK_URI="$uri" "$DLOCK" $arguments
+        equal "$arguments" "$status" 69
+        lacks "$arguments" "$out$err" hunter2
+    done
+done
+
+describe "Ctrl-Z stops the command, not the renewals"
+DLOCK_TEST_TERMINAL_URI=$DLOCK_URI python3 "$(dirname "$0")/terminal.py" stop_and_continue kill_while_stopped \
+    stop_while_waiting || fail "on a terminal"
+
+finish

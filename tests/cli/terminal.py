@@ -1,0 +1,351 @@
+#!/usr/bin/env python3
+"""`dlock run` on a terminal: the foreground, Ctrl-C, Ctrl-Z, fg and bg, pipelines, a shell inside the lock.
+
+Each case talks to an interactive bash on a terminal of its own. DLOCK is the program under test. The locks are
+files, or on the server that DLOCK_TEST_TERMINAL_URI names. Arguments: cases to run; default all.
+"""
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+DLOCK = os.environ["DLOCK"]
+PATIENCE = 20  # seconds for anything to appear
+
+
+class Terminal:
+    """A program on a terminal of its own, whose session leader it is."""
+
+    def __init__(self, argv, env):
+        self.seen = ""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execvpe(argv[0], argv, env)
+
+    def read(self, seconds):
+        if select.select([self.fd], [], [], seconds)[0]:
+            try:
+                self.seen += os.read(self.fd, 65536).decode("utf-8", "replace")
+            except OSError:  # the last process has left the terminal
+                return False
+        return True
+
+    def send(self, text):
+        os.write(self.fd, text.encode())
+
+    def line(self, text):
+        self.send(text + "\n")
+
+    def expect(self, pattern, seconds=PATIENCE):
+        """Waits for what matches, and forgets all up to its end."""
+        deadline = time.monotonic() + seconds
+        while True:
+            match = re.search(pattern, self.seen)
+            if match:
+                self.seen = self.seen[match.end():]
+                return match
+            left = deadline - time.monotonic()
+            if left <= 0 or not self.read(left):
+                raise AssertionError(f"no {pattern!r} on the terminal, but {self.seen!r}")
+
+    def refuse(self, pattern, seconds):
+        """What matches does not appear for a while."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.read(max(0, deadline - time.monotonic()))
+        if re.search(pattern, self.seen):
+            raise AssertionError(f"{pattern!r} on the terminal: {self.seen!r}")
+
+    def foreground_is(self, command):
+        """Waits until the foreground process group's leader runs `command`."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                with open(f"/proc/{os.tcgetpgrp(self.fd)}/comm", encoding="utf-8") as comm:
+                    name = comm.read().strip()
+            except OSError:
+                name = None
+            if name == command:
+                return
+            self.read(0.02)
+        raise AssertionError(f"the foreground is {name!r}, not {command!r}; on the terminal: {self.seen!r}")
+
+    def close(self):
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        except OSError:
+            pass
+        os.close(self.fd)
+
+
+class Shell(Terminal):
+    """An interactive bash. Its prompt is `$> `, and `$status` of a line is asked for in a way the echo does not match."""
+
+    def __init__(self, env):
+        super().__init__(["bash", "--norc", "--noprofile", "-i"], dict(env, PS1="$> ", HISTFILE=""))
+        self.expect(r"\$> ")
+
+    def expect_status(self, status):
+        self.line('echo "stat""us $?"')
+        self.expect(rf"status {status}\b")
+
+
+class Case:
+    """What a case needs: a shell, the environment, a lock server."""
+
+    def __init__(self, uri):
+        self.env = dict(os.environ, DLOCK_URI=uri, D=DLOCK, LC_ALL="C")
+        self.env.pop("DLOCK_TEST_DETACHED", None)
+        self.shell = Shell(self.env)
+
+    def is_busy(self, name):
+        done = subprocess.run([DLOCK, "run", "-n", "-E", "42", name, "true"], env=self.env, stdin=subprocess.DEVNULL,
+                              start_new_session=True, timeout=60, check=False)
+        assert done.returncode in (0, 42), done
+        return done.returncode == 42
+
+    def until(self, condition, complaint):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, complaint
+            time.sleep(0.05)
+
+
+def reads_the_terminal(case):
+    """The command reads the terminal, and the shell has it again afterwards."""
+    case.shell.line("$D run x -- cat")
+    case.shell.foreground_is("cat")
+    case.shell.line("hel" "lo")
+    case.shell.expect("hello\r\nhello")
+    case.shell.send("\x04")
+    case.shell.expect(r"\$> ")
+    case.shell.foreground_is("bash")
+    case.shell.expect_status(0)
+
+
+def interrupt(case):
+    """Ctrl-C ends the command."""
+    case.shell.line("$D run x -- sleep 1000")
+    case.shell.foreground_is("sleep")
+    case.shell.send("\x03")
+    case.shell.expect(r"\$> ")
+    case.shell.expect_status(130)
+    assert not case.is_busy("x")
+
+
+def interrupt_ends_a_script(case):
+    """Ctrl-C also ends the script that the command was part of, as it would without dlock."""
+    case.shell.line("""bash -c 'while :; do $D run x -- sleep 1000; echo "ag""ain"; done'""")
+    case.shell.foreground_is("sleep")
+    case.shell.send("\x03")
+    case.shell.expect(r"\$> ")
+    assert "again" not in case.shell.seen
+    case.shell.expect_status(130)
+
+
+def handled_interrupt(case):
+    """A command that lives on after Ctrl-C does not take the script with it."""
+    case.shell.line("""bash -c '$D run x -- bash -c "trap : INT; sleep 1000; exit 6"; echo "went"" on $?"'""")
+    case.shell.foreground_is("bash")
+    time.sleep(0.5)
+    case.shell.send("\x03")
+    case.shell.expect(r"went on 6")
+
+
+def shell_inside(case):
+    """An interactive shell inside the lock has job control of its own."""
+    case.shell.line("$D run x -- bash --norc --noprofile -i")
+    case.shell.line('echo "in""ner $DLOCK_NAME"')
+    case.shell.expect(r"inner x")
+    case.shell.line("sleep 1000")
+    case.shell.foreground_is("sleep")
+    case.shell.send("\x1a")
+    case.shell.expect(r"Stopped +sleep")
+    assert case.is_busy("x")
+    case.shell.line("fg")
+    case.shell.foreground_is("sleep")
+    case.shell.send("\x03")
+    case.shell.line('echo "still"" here"')
+    case.shell.expect("still here")
+    case.shell.line("exit 3")
+    case.shell.expect("exit\r\n")
+    case.shell.expect_status(3)
+    assert not case.is_busy("x")
+
+
+def stop_and_continue(case):
+    """Ctrl-Z stops command and job; the lock stays, far beyond its lease; fg continues both."""
+    case.shell.line("$D run -l 1 x -- cat")
+    case.shell.foreground_is("cat")
+    case.shell.send("\x1a")
+    case.shell.expect(r"Stopped +\$D run")
+    case.shell.foreground_is("bash")
+    time.sleep(3)
+    assert case.is_busy("x")
+    case.shell.line("fg")
+    case.shell.foreground_is("cat")
+    case.shell.line("on" "ward")
+    case.shell.expect("onward\r\nonward")
+    case.shell.send("\x1a")
+    case.shell.expect(r"Stopped +\$D run")
+    case.shell.line("fg")
+    case.shell.foreground_is("cat")
+    case.shell.send("\x04")
+    case.shell.expect(r"\$> ")
+    case.shell.expect_status(0)
+    assert not case.is_busy("x")
+
+
+def kill_while_stopped(case):
+    """A stopped job can be killed."""
+    case.shell.line("$D run x -- sleep 1000")
+    case.shell.foreground_is("sleep")
+    case.shell.send("\x1a")
+    case.shell.expect(r"Stopped +\$D run")
+    case.shell.line("kill %1")
+    case.until(lambda: not case.is_busy("x"), "the lock is still held")
+    case.shell.line("")
+    case.shell.expect(r"(Terminated|Exit 143) +\$D run")
+
+
+def stop_while_waiting(case):
+    """Ctrl-Z while waiting stops the wait, too: nothing is run behind the user's back."""
+    case.shell.line("$D run x -- sleep 1000 &")
+    case.shell.expect(r"\$> ")
+    case.until(lambda: case.is_busy("x"), "not held")
+    case.shell.line("""$D run x -- sh -c 'echo "got"" it"'""")
+    time.sleep(0.5)
+    case.shell.send("\x1a")
+    case.shell.expect(r"Stopped +\$D run")
+    case.shell.line("kill %1; wait %1")
+    case.shell.expect_status(143)
+    case.shell.refuse("got it", 1)
+    case.shell.line("fg")
+    case.shell.expect("got it")
+    case.shell.expect_status(0)
+
+
+def interrupt_while_waiting(case):
+    """Ctrl-C while waiting ends the wait."""
+    case.shell.line("$D run x -- sleep 1000 &")
+    case.shell.expect(r"\$> ")
+    case.until(lambda: case.is_busy("x"), "not held")
+    case.shell.line("$D run -v x -- true")
+    case.shell.expect("waiting for")
+    case.shell.send("\x03")
+    case.shell.expect_status(130)
+    case.shell.line("kill %1")
+
+
+def background(case):
+    """In the background a command that reads the terminal is stopped, and fg lets it read."""
+    case.shell.line("""$D run x -- sh -c 'read a; echo "go""t:$a"' &""")
+    case.shell.expect(r"\$> ")
+    deadline = time.monotonic() + PATIENCE
+    stopped = False
+    while not stopped and time.monotonic() < deadline:
+        case.shell.line("jobs")
+        time.sleep(0.2)
+        case.shell.read(0.2)
+        stopped = re.search(r"Stopped.*\$D run", case.shell.seen)
+    assert stopped, case.shell.seen
+    case.shell.seen = ""
+    case.shell.line("bg")
+    time.sleep(0.5)
+    case.shell.line("fg")
+    case.shell.foreground_is("sh")
+    case.shell.line("data")
+    case.shell.expect("got:data")
+    case.shell.expect_status(0)
+
+
+def pipeline(case):
+    """In a pipeline the command gets the terminal only when it asks for it."""
+    case.shell.line("""$D run x -- sh -c 'echo "wri""tten"; sleep 0.5; read a </dev/tty; echo "go""t:$a"' | cat""")
+    case.shell.expect("written")
+    case.shell.foreground_is("sh")
+    case.shell.line("data")
+    case.shell.expect("got:data")
+    case.shell.foreground_is("bash")
+    case.shell.expect_status(0)
+    case.shell.line("""$D run x -- sh -c 'echo "a ""line"; sleep 1000' | (read a </dev/tty; cat)""")
+    time.sleep(0.5)
+    case.shell.line("for the other side")
+    case.shell.expect("a line")
+    case.shell.send("\x03")
+    case.shell.expect_status(130)
+
+
+def no_shell_above(case):
+    """As a session leader, with nobody to continue it, it ignores Ctrl-Z as every such program does."""
+    terminal = Terminal([DLOCK, "run", "x", "--", "cat"], case.env)
+    try:
+        terminal.foreground_is("cat")
+        terminal.send("\x1a")
+        time.sleep(0.5)
+        terminal.line("hel" "lo")
+        terminal.expect("hello\r\nhello")
+        terminal.send("\x04")
+        assert os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1]) == 0
+    finally:
+        terminal.close()
+
+
+def killed_front(case):
+    """SIGKILL of the process that the shell knows takes the command along."""
+    case.shell.line("$D run x -- sleep 1000")
+    case.shell.foreground_is("sleep")
+    command = os.tcgetpgrp(case.shell.fd)
+    with open(f"/proc/{command}/stat", encoding="utf-8") as stat:
+        keeper = int(stat.read().rsplit(")", 1)[1].split()[1])
+    with open(f"/proc/{keeper}/stat", encoding="utf-8") as stat:
+        front = int(stat.read().rsplit(")", 1)[1].split()[1])
+    os.kill(front, signal.SIGKILL)
+    case.shell.expect("Killed")
+    case.until(lambda: not os.path.exists(f"/proc/{command}"), "the command is still there")
+
+
+def hangup(case):
+    """When the terminal goes away, so does the command."""
+    case.shell.line("$D run x -- sleep 1000")
+    case.shell.foreground_is("sleep")
+    command = os.tcgetpgrp(case.shell.fd)
+    os.close(case.shell.fd)
+    case.shell.fd = os.open(os.devnull, os.O_RDWR)
+    case.until(lambda: not os.path.exists(f"/proc/{command}"), "the command is still there")
+    case.until(lambda: not case.is_busy("x"), "the lock is still held")
+
+
+CASES = [reads_the_terminal, interrupt, interrupt_ends_a_script, handled_interrupt, shell_inside, stop_and_continue,
+         kill_while_stopped, stop_while_waiting, interrupt_while_waiting, background, pipeline, no_shell_above,
+         killed_front, hangup]
+
+
+def main():
+    chosen = sys.argv[1:]
+    work = tempfile.mkdtemp(prefix="cli.", dir=os.environ.get("DLOCK_TEST_DIR"))
+    failures = 0
+    try:
+        for number, case_of in enumerate(c for c in CASES if not chosen or c.__name__ in chosen):
+            case = Case(os.environ.get("DLOCK_TEST_TERMINAL_URI", f"file:{work}/locks{number}"))
+            try:
+                case_of(case)
+                print(f"ok      {case_of.__name__}")
+            except AssertionError as error:
+                failures += 1
+                print(f"FAILED  {case_of.__name__} ({case_of.__doc__}): {error}")
+            finally:
+                case.shell.close()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    sys.exit(1 if failures else 0)
+
+
+main()
