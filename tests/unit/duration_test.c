@@ -22,6 +22,8 @@ static void durations_are_exact(void **state) {
         {"2m", 120000},
         {"1h", 3600000},
         {"1.5s", 1500},
+        {".5s", 500},
+        {".007", 7},
         {"0.5h", 1800000},
         {"1.001", 1001},
         {"0.1s", 100},
@@ -47,9 +49,9 @@ static void durations_are_exact(void **state) {
 
 static void what_is_no_duration_is_refused(void **state) {
     (void)state;
-    static const char *const cases[] = {"", " ", "s", "ms", ".5s", "5.", "5.s", "-1", "+1", "-0", "1 s", " 1s", "1s ",
-                                        "1S", "1sec", "1d", "1us", "1ss", "1h30m", "1e3", "0x10", "1.2.3", "1,5s",
-                                        "inf", "nan", "1m\n",
+    static const char *const cases[] = {"", " ", "s", "ms", ".", ".s", ".ms", "..5", "5.", "5.s", "-1", "+1", "-0",
+                                        "1 s", " 1s", "1s ", "1S", "1sec", "1d", "1us", "1ss", "1h30m", "1e3", "0x10",
+                                        "1.2.3", "1,5s", "inf", "nan", "1m\n",
                                         /* too large: the last in units of time, then of integers */
                                         "9223372036855ms", "2562047789h", "9223372037s", "9223372036854775807",
                                         "9223372036854775808ms", "18446744073709551616ms",

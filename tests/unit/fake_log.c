@@ -14,7 +14,10 @@ static unsigned epoch, serial, calls[FAKE_OPS];
 static const struct server_rules other_rules = {.queue = true};
 
 static struct fake_command *line_add(enum fake_op op, const struct fake_conn *conn, int timeout_ms) {
-    if (size == MAX_LOG) abort();
+    if (size == MAX_LOG) {
+        fprintf(stderr, "fake backend: %d requests: the core asks without a pause\n", MAX_LOG);
+        abort();
+    }
     struct fake_command *line = &commands[size++];
     *line = (struct fake_command){.op = op, .call = serial, .conn = conn->id, .timeout_ms = timeout_ms};
     line->at_us = dlock__now_us();

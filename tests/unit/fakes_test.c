@@ -141,7 +141,8 @@ static void the_server_queues_hands_over_and_expires(void **state) {
     assert_int_equal(fake_grants("n"), 2);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    only(argc, argv);
     const struct CMUnitTest tests[] = {
         LOCK_TEST(waits_end_exactly_at_their_deadline), LOCK_TEST(a_signal_ends_a_wait_and_settle_sees_it),
         LOCK_TEST(a_jump_wakes_nobody_until_settled),   LOCK_TEST(timers_become_readable_in_time),

@@ -260,6 +260,11 @@ void count_lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
 
 /* ---- setup and teardown ------------------------------------------------------------------------------------------ */
 
+void only(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    if (argc > 2) cmocka_set_skip_filter(argv[2]);
+}
+
 int fixture_setup(void **state) {
     (void)state;
     alarm(WATCHDOG_S);

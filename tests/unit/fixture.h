@@ -20,6 +20,9 @@
 int fixture_setup(void **state);
 int fixture_teardown(void **state);
 
+/* Program arguments: a pattern of the tests to run, a pattern of those to skip (both as cmocka has them: with * and ?). */
+void only(int argc, char **argv);
+
 /* The usual lease, and how much of a lease is a holder's (DESIGN §1.3). */
 enum { LEASE_MS = 10000, THIRD_MS = 3334 };
 int64_t valid_us(int64_t kept_ms);

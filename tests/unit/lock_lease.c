@@ -222,7 +222,8 @@ static void a_local_waiter_asks_once_the_holder_has_lost(void **state) {
     assert_int_equal(release_by(waiter, other), 0);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    only(argc, argv);
     const struct CMUnitTest tests[] = {
         LOCK_TEST(a_grant_is_valid_for_its_lease_less_the_margin),
         LOCK_TEST(what_the_server_granted_counts_not_what_was_asked),

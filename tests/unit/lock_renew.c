@@ -350,7 +350,8 @@ static void a_renewal_granted_for_less_is_repeated_sooner(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    only(argc, argv);
     const struct CMUnitTest tests[] = {
         LOCK_TEST(a_lock_is_renewed_at_a_third_of_its_lease),
         LOCK_TEST(all_locks_of_a_client_are_renewed_in_one_request),

@@ -334,7 +334,8 @@ static void leaving_the_queue_outlasts_an_outage(void **state) {
     assert_int_equal(fake_waiters("n"), 0);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    only(argc, argv);
     const struct CMUnitTest tests[] = {
         LOCK_TEST(a_lost_answer_is_asked_for_again_with_the_same_token),
         LOCK_TEST(however_often_it_is_lost),
