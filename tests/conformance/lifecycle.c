@@ -170,7 +170,8 @@ static void whole_life(void) {
     dlock_client *client = open_client(), *other = open_client();
     dlock_lock *lock = new_lock(client, suite.name, NULL), *wanted = new_lock(other, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR));
-    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(wanted, 5, ERR));
+    int code = dlock_acquire(wanted, 5, NULL); /* may be too short for an answer */
+    EXPECT(code == DLOCK_ETIMEDOUT || code == DLOCK_EUNAVAILABLE);
     EXPECT_CODE(0, dlock_release(lock, ERR));
     dlock_free(lock);
     dlock_free(wanted);
