@@ -1,0 +1,479 @@
+/* Waiting: the queue, when to ask again, deadlines and cancelling (DESIGN §1.5, §4). */
+#include "fixture.h"
+
+#include <stdio.h>
+
+/* What somebody else holds for as long as the test wants. */
+static struct fake_grant taken(const char *name) {
+    fake_other_acquire(name, 600000);
+    struct fake_grant grant = fake_holder(name);
+    assert_true(grant.other);
+    return grant;
+}
+
+static void a_busy_try_is_one_request(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct dlock_error err;
+    struct fake_command command;
+    taken("n");
+    fake_log_clear();
+    assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EBUSY);
+    assert_int_equal(err.code, DLOCK_EBUSY);
+    assert_non_null(strstr(err.message, "\"n\""));
+    fake_advance_ms(1000);
+    assert_int_equal(fake_log_size(), 1);
+    command = fake_log_at(0);
+    assert_int_equal(command.op, FAKE_ACQUIRE);
+    assert_int_equal(command.flags, 0);
+    assert_int_equal(fake_waiters("n"), 0);
+}
+
+static void queueing_waits_for_a_listener(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_command listen, ask;
+    taken("n");
+    fake_fault(FAKE_LISTEN, FAKE_SLOW, 1);
+    begin_acquire(actor, lock, 60000);
+    fake_advance_ms(1000);
+    assert_int_equal(fake_waiters("n"), 0); /* fake_contract.c watches the flags of every request */
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(fake_waiters("n"), 1);
+    assert_true(fake_last(FAKE_LISTEN, NULL, &listen));
+    assert_true(fake_last(FAKE_ACQUIRE, "n", &ask));
+    assert_true(listen.call < ask.call);
+    assert_true(ask.flags & DLOCK_CLAIM_QUEUE);
+    dlock_cancel(lock);
+}
+
+static void with_a_listener_up_the_first_request_queues(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    struct actor *first = actor_new(), *second = actor_new();
+    dlock_lock *n = lock_new(client, "n"), *m = lock_new(client, "m");
+    taken("n");
+    taken("m");
+    begin_acquire(first, n, 1000);
+    fake_log_clear();
+    begin_acquire(second, m, 1000);
+    assert_int_equal(fake_log_size(), 1);
+    assert_int_equal(fake_log_at(0).flags, DLOCK_CLAIM_QUEUE);
+    assert_int_equal(fake_waiters("m"), 1);
+    assert_int_equal(fake_listeners(), 1);
+}
+
+static void a_hand_over_needs_no_further_request(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    begin_acquire(actor, lock, 60000);
+    assert_true(fake_claims(FAKE_ACQUIRE, "n") <= 2);
+    fake_advance_ms(500);
+    fake_log_clear();
+    fake_other_release(&other, "n");
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 0);
+    assert_int_equal(fake_calls(FAKE_WAKE), 1);
+    assert_int_equal(fence_by(actor, lock) >> 8, fake_holder("n").fence);
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
+static void clients_are_served_in_order(void **state) {
+    (void)state;
+    enum { N = 6 };
+    dlock_lock *locks[N];
+    struct actor *actors[N];
+    struct fake_grant other = taken("n");
+    for (int i = 0; i < N; i++) {
+        locks[i] = lock_new(client_new("fake:"), "n");
+        actors[i] = actor_new();
+        begin_acquire(actors[i], locks[i], 60000);
+        fake_advance_ms(10);
+    }
+    fake_log_clear();
+    fake_other_release(&other, "n");
+    uint64_t fence = other.fence << 8;
+    for (int i = 0; i < N; i++) {
+        fake_settle();
+        for (int j = 0; j < N; j++) assert_int_equal(over(actors[j]), j <= i);
+        assert_int_equal(result(actors[i]), 0);
+        assert_true(fence_by(actors[i], locks[i]) > fence);
+        fence = fence_by(actors[i], locks[i]);
+        fake_advance_ms(10);
+        assert_int_equal(release_by(actors[i], locks[i]), 0);
+    }
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 0);
+    assert_int_equal(fake_calls(FAKE_RELEASE), N);
+}
+
+static void a_timed_wait_leaves_the_queue_at_its_deadline(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_command release;
+    taken("n");
+    int64_t began = dlock__now_us();
+    begin_acquire(actor, lock, 2000);
+    assert_int_equal(fake_waiters("n"), 1);
+    assert_in_range(wait_for(actor, 1, 2200), 2000000, 2100000);
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    assert_int_equal(error_of(actor)->code, DLOCK_ETIMEDOUT);
+    assert_int_equal(fake_waiters("n"), 0);
+    assert_true(fake_last(FAKE_RELEASE, "n", &release));
+    assert_in_range(release.at_us - began, 1999000, 2100000);
+    assert_int_equal(release.result, 0);
+    fake_log_clear();
+    fake_advance_ms(30000);
+    assert_int_equal(fake_log_size(), 0);
+}
+
+static void a_deadline_holds_although_leaving_hangs(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    taken("n");
+    begin_acquire(actor, lock, 2000);
+    fake_fault(FAKE_RELEASE, FAKE_SLOW, 3);
+    assert_in_range(wait_for(actor, 1, 2200), 2000000, 2100000);
+    fake_advance_ms(30000);
+    assert_int_equal(fake_waiters("n"), 0);
+}
+
+static void a_deadline_holds_although_asking_hangs(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 100);
+    begin_acquire(actor, lock, 700);
+    assert_in_range(wait_for(actor, 1, 1000), 600000, 800000);
+    assert_true(result(actor) == DLOCK_EUNAVAILABLE || result(actor) == DLOCK_ETIMEDOUT);
+}
+
+static void a_try_that_hangs_ends_with_the_timeout_of_the_uri(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:?timeout=500ms"), "n");
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 100);
+    begin_acquire(actor, lock, 0);
+    assert_in_range(wait_for(actor, 1, 1000), 400000, 600000);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+}
+
+static void a_deadline_holds_although_listening_hangs(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    taken("n");
+    fake_fault(FAKE_LISTEN, FAKE_SLOW, 100);
+    begin_acquire(actor, lock, 700);
+    assert_in_range(wait_for(actor, 1, 1000), 690000, 800000);
+    assert_true(result(actor) == DLOCK_ETIMEDOUT || result(actor) == DLOCK_EUNAVAILABLE);
+}
+
+static void a_deadline_holds_although_connecting_hangs(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    fake_server_cut();
+    fake_fault(FAKE_CONNECT, FAKE_SLOW, 100);
+    begin_acquire(actor, lock, 700);
+    assert_in_range(wait_for(actor, 1, 1000), 600000, 800000);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+}
+
+/* ---- asking again ------------------------------------------------------------------------------------------------ */
+
+/* The holder dies without a word, and the server tells nobody: the waiter asks in time by itself. */
+static void a_waiter_asks_again_when_the_lease_it_waits_for_is_over(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_command ask;
+    fake_other_acquire("n", 4000);
+    int64_t began = dlock__now_us();
+    begin_acquire(actor, lock, 60000);
+    fake_log_clear();
+    wait_for(actor, 10, 10000);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 1);
+    assert_true(fake_last(FAKE_ACQUIRE, "n", &ask));
+    assert_in_range(ask.at_us - began, 4000000, 4400000);
+}
+
+static void a_waiter_asks_after_its_own_lease_and_a_second_for_each_before_it(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:?lease=5s"), "n");
+    struct actor *actor = actor_new();
+    struct fake_command ask;
+    fake_other_acquire("n", 600000);
+    fake_other_acquire("n", 600000);
+    fake_other_acquire("n", 600000);
+    int64_t began = dlock__now_us();
+    begin_acquire(actor, lock, 60000);
+    fake_log_clear();
+    fake_advance_ms(6999);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 0);
+    fake_advance_ms(801);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 1);
+    assert_true(fake_last(FAKE_ACQUIRE, "n", &ask));
+    assert_in_range(ask.at_us - began, 7000000, 7700000);
+    assert_int_equal(fake_waiters("n"), 3);
+}
+
+static void waiters_do_not_ask_all_at_once(void **state) {
+    (void)state;
+    enum { N = 8 };
+    bool differ = false;
+    taken("n");
+    taken("m");
+    for (int i = 0; i < N; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "n%d", i);
+        taken(name);
+        begin_acquire(actor_new(), lock_new(client_new("fake:"), name), 60000);
+    }
+    fake_log_clear();
+    fake_advance_ms(12000);
+    struct fake_command first, command;
+    assert_true(fake_nth(FAKE_ACQUIRE, NULL, 0, &first));
+    for (unsigned i = 1; fake_nth(FAKE_ACQUIRE, NULL, i, &command); i++)
+        differ = differ || command.at_us != first.at_us;
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), N);
+    assert_true(differ);
+}
+
+static void a_waiter_asks_at_once_after_its_listener_is_back(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    struct fake_command listen, ask;
+    begin_acquire(actor, lock, 60000);
+    fake_advance_ms(1000);
+    fake_log_clear();
+    fake_server_cut();
+    fake_advance_ms(300);
+    assert_int_equal(fake_listeners(), 1);
+    assert_true(fake_last(FAKE_LISTEN, NULL, &listen));
+    assert_true(fake_last(FAKE_ACQUIRE, "n", &ask));
+    assert_true(listen.call < ask.call);
+    assert_true(ask.flags & DLOCK_CLAIM_QUEUE);
+    assert_int_equal(fake_waiters("n"), 1);
+    fake_other_release(&other, "n");
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+}
+
+/* The wake was sent to a listener that was dead already: it is gone for good. */
+static void a_wake_lost_with_its_connection_is_made_up_for(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    begin_acquire(actor, lock, 60000);
+    fake_wakes_hold(true);
+    fake_other_release(&other, "n");
+    assert_string_not_equal(fake_holder("n").token, "");
+    fake_server_cut();
+    fake_wakes_hold(false);
+    assert_true(wait_for(actor, 1, 2000) <= 1000000);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fence_by(actor, lock) >> 8, fake_holder("n").fence);
+}
+
+static void a_restarted_server_is_asked_again(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    taken("n");
+    begin_acquire(actor, lock, 60000);
+    fake_server_down(true);
+    fake_server_forget();
+    fake_advance_ms(5000);
+    assert_false(over(actor));
+    fake_server_down(false);
+    assert_true(wait_for(actor, 10, 7000) <= 5100000);
+    assert_int_equal(result(actor), 0);
+}
+
+static void without_a_listener_a_waiter_polls(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    fake_fault(FAKE_LISTEN, FAKE_LOST_BEFORE, 1000);
+    begin_acquire(actor, lock, 60000);
+    fake_advance_ms(20000);
+    assert_in_range(fake_calls(FAKE_ACQUIRE), 40, 2000);
+    assert_int_equal(fake_waiters("n"), 0);
+    fake_other_release(&other, "n");
+    assert_true(wait_for(actor, 1, 1000) <= 510000);
+    assert_int_equal(result(actor), 0);
+}
+
+static void servers_without_wakes_are_polled_every_1_to_50_ms(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakepoll:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    struct fake_command before, command;
+    begin_acquire(actor, lock, 60000);
+    fake_advance_ms(10000);
+    assert_int_equal(fake_calls(FAKE_LISTEN), 0);
+    assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, &before));
+    unsigned asked = 1;
+    for (; fake_nth(FAKE_ACQUIRE, "n", asked, &command); asked++) {
+        assert_in_range(command.at_us - before.at_us, 1000, 50000);
+        assert_int_equal(command.flags, 0);
+        assert_string_equal(command.token, before.token);
+        before = command;
+    }
+    /* Mostly far apart: 10 s / 50 ms is 200. */
+    assert_in_range(asked, 200, 1000);
+    fake_other_release(&other, "n");
+    assert_true(wait_for(actor, 1, 1000) <= 51000);
+    assert_int_equal(result(actor), 0);
+}
+
+/* ---- cancelling -------------------------------------------------------------------------------------------------- */
+
+static void a_cancelled_wait_leaves_the_queue(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    taken("n");
+    begin_acquire(actor, lock, -1);
+    assert_int_equal(fake_waiters("n"), 1);
+    assert_int_equal(dlock_cancel(lock), 0);
+    fake_settle();
+    assert_int_equal(result(actor), DLOCK_ECANCELED);
+    assert_int_equal(error_of(actor)->code, DLOCK_ECANCELED);
+    assert_int_equal(fake_waiters("n"), 0);
+}
+
+static void a_cancel_is_not_remembered(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_cancel(lock), 0);
+    assert_int_equal(acquire_by(actor, lock, 1000), 0);
+    assert_int_equal(dlock_cancel(lock), 0);
+    assert_true(held_by(actor, lock));
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
+static void a_cancel_during_a_request_leaves_nothing(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
+    begin_acquire(actor, lock, -1);
+    assert_int_equal(dlock_cancel(lock), 0);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(actor), DLOCK_ECANCELED);
+    assert_false(held_by(actor, lock));
+    assert_string_equal(fake_holder("n").token, "");
+}
+
+static void a_cancel_during_a_request_that_hangs_ends_in_time(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:?timeout=1s"), "n");
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
+    begin_acquire(actor, lock, -1);
+    assert_int_equal(dlock_cancel(lock), 0);
+    assert_true(wait_for(actor, 1, 2200) <= 2100000);
+    assert_int_equal(result(actor), DLOCK_ECANCELED);
+    fake_advance_ms(1000);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
+/* The server has granted it, the wake is on its way. */
+static void a_cancel_that_races_with_the_grant_leaves_nothing(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    begin_acquire(actor, lock, -1);
+    fake_wakes_hold(true);
+    fake_other_release(&other, "n");
+    assert_string_not_equal(fake_holder("n").token, "");
+    dlock_cancel(lock);
+    fake_settle();
+    assert_int_equal(result(actor), DLOCK_ECANCELED);
+    assert_string_equal(fake_holder("n").token, "");
+    fake_wakes_hold(false);
+    fake_advance_ms(100);
+    assert_string_equal(fake_holder("n").token, "");
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+}
+
+static void a_cancel_after_the_grant_is_too_late(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    begin_acquire(actor, lock, -1);
+    fake_other_release(&other, "n");
+    fake_settle();
+    dlock_cancel(lock);
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    assert_true(held_by(actor, lock));
+}
+
+static void a_deadline_that_races_with_the_grant_leaves_nothing(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    begin_acquire(actor, lock, 1000);
+    fake_advance_ms(999);
+    fake_wakes_hold(true);
+    fake_other_release(&other, "n");
+    fake_advance_ms(101);
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    assert_string_equal(fake_holder("n").token, "");
+    fake_wakes_hold(false);
+    fake_advance_ms(100);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_busy_try_is_one_request),
+        LOCK_TEST(queueing_waits_for_a_listener),
+        LOCK_TEST(with_a_listener_up_the_first_request_queues),
+        LOCK_TEST(a_hand_over_needs_no_further_request),
+        LOCK_TEST(clients_are_served_in_order),
+        LOCK_TEST(a_timed_wait_leaves_the_queue_at_its_deadline),
+        LOCK_TEST(a_deadline_holds_although_leaving_hangs),
+        LOCK_TEST(a_deadline_holds_although_asking_hangs),
+        LOCK_TEST(a_try_that_hangs_ends_with_the_timeout_of_the_uri),
+        LOCK_TEST(a_deadline_holds_although_listening_hangs),
+        LOCK_TEST(a_deadline_holds_although_connecting_hangs),
+        LOCK_TEST(a_waiter_asks_again_when_the_lease_it_waits_for_is_over),
+        LOCK_TEST(a_waiter_asks_after_its_own_lease_and_a_second_for_each_before_it),
+        LOCK_TEST(waiters_do_not_ask_all_at_once),
+        LOCK_TEST(a_waiter_asks_at_once_after_its_listener_is_back),
+        LOCK_TEST(a_wake_lost_with_its_connection_is_made_up_for),
+        LOCK_TEST(a_restarted_server_is_asked_again),
+        LOCK_TEST(without_a_listener_a_waiter_polls),
+        LOCK_TEST(servers_without_wakes_are_polled_every_1_to_50_ms),
+        LOCK_TEST(a_cancelled_wait_leaves_the_queue),
+        LOCK_TEST(a_cancel_is_not_remembered),
+        LOCK_TEST(a_cancel_during_a_request_leaves_nothing),
+        LOCK_TEST(a_cancel_during_a_request_that_hangs_ends_in_time),
+        LOCK_TEST(a_cancel_that_races_with_the_grant_leaves_nothing),
+        LOCK_TEST(a_cancel_after_the_grant_is_too_late),
+        LOCK_TEST(a_deadline_that_races_with_the_grant_leaves_nothing),
+    };
+    return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
+}
