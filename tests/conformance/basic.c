@@ -163,7 +163,7 @@ void case_errors_and_outputs(void) {
     dlock_client *other = open_client();
     dlock_lock *wanted = new_lock(other, suite.name, NULL);
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(wanted, 0, NULL));
-    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(wanted, 20, NULL));
+    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(wanted, 300, NULL));
     EXPECT_CODE(0, dlock_release(lock, NULL));
     dlock_free(wanted);
     dlock_close(other);
