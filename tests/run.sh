@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
 done
 
 # libhiredis-dev and the servers follow the default DLOCK_BACKENDS.
-need_packages cmake ninja-build gcc libc6-dev pkg-config libcmocka-dev libhiredis-dev redis-server python3 python3-redis \
+need_packages cmake ninja-build gcc g++ libc6-dev pkg-config libcmocka-dev libhiredis-dev redis-server python3 python3-redis \
     util-linux procps
 
 if [ -z "$build" ]; then
