@@ -130,7 +130,10 @@ static int64_t ask_again_at(struct asker *a) {
     if (retry_ms < 0) return now + next_pause(a, POLL_MIN_US, POLL_MAX_US);
     if (retry_ms == DLOCK_FOREVER) return DLOCK__NEVER;
     if (retry_ms > SLEEP_MAX_MS) retry_ms = SLEEP_MAX_MS;
-    return now + retry_ms * 1000 + dlock__jitter(client, 0, retry_ms * 100);
+    int64_t least =
+        next_pause(a, POLL_MIN_US, POLL_MAX_US); /* a server that says "at once" is not asked in a tight loop */
+    int64_t pause = retry_ms * 1000 + dlock__jitter(client, 0, retry_ms * 100);
+    return now + (pause > least ? pause : least);
 }
 
 static bool hopeless(const struct dlock__waiter *waiter, int64_t ask_us) {

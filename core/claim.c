@@ -160,17 +160,18 @@ int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err) {
     return 0;
 }
 
-void dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t kept_ms) {
-    if (!kept_sensible(claim, &kept_ms)) return; /* as if it had not answered */
+bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t kept_ms) {
+    if (!kept_sensible(claim, &kept_ms)) return false;
     schedule(claim, sent_us, kept_ms);
     claim->may_be_held = false;
-    if (claim->phase != DLOCK__CONFIRMING) return;
+    if (claim->phase != DLOCK__CONFIRMING) return true;
     if (claim->valid_until_us > dlock__now_us()) {
         hold(claim, claim->server_fence);
         dlock__deliver(claim);
     } else {
         claim->renew_at_us = dlock__now_us(); /* the answer was too slow: confirm again */
     }
+    return true;
 }
 
 /* Counts a grant's age from the last answered request: false when that proves nothing. */

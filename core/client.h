@@ -331,8 +331,8 @@ uint64_t dlock__claim_fence(const struct dlock__claim *claim);
 /* Takes over an answered acquire (op.result == 0): 0 = HELD; EUNAVAILABLE = the answer came too late to be of use, ask
  * again; EPROTO = it makes no sense. */
 int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err);
-/* Takes over an answered renewal. */
-void dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t kept_ms);
+/* Takes over an answered renewal; false when it makes no sense, and then counts as not answered. */
+bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t kept_ms);
 /* Takes over a GRANTED wake: HELD, or CONFIRMING with a renewal due at once, or nothing when the wake makes no sense.
  */
 void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t server_us, int64_t kept_ms,

@@ -90,9 +90,10 @@ static int send_shared(struct dlock_client *client, size_t n, int64_t deadline_u
     return rc <= 0 ? rc : DLOCK_EPROTO;
 }
 
-static void answered(struct dlock__claim *claim, const struct dlock_claim *arg, int64_t sent_us) {
+/* False: the answer makes no sense. */
+static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, int64_t sent_us) {
     dlock__pair_learn(claim->name->client, sent_us, arg->server_us);
-    if (!renewable(claim)) return; /* released, or lost, meanwhile */
+    if (!renewable(claim)) return true; /* released, or lost, meanwhile */
     if (arg->result == DLOCK_ELOST) {
         if (claim->phase == DLOCK__HELD) {
             dlock__lose(claim);
@@ -102,10 +103,10 @@ static void answered(struct dlock__claim *claim, const struct dlock_claim *arg, 
             claim->server_fence = 0;
             dlock__name_signal(claim->name);
         }
-        return;
+        return true;
     }
     memcpy(claim->state, arg->state, sizeof claim->state);
-    dlock__claim_renewed(claim, sent_us, arg->kept_ms);
+    return dlock__claim_renewed(claim, sent_us, arg->kept_ms);
 }
 
 static void failed(struct dlock__claim *claim, bool sent, int64_t pause_us) {
@@ -152,9 +153,7 @@ static void renew(struct dlock_client *client, size_t n, int64_t deadline_us) {
         int result = rc != 0 ? rc : client->keeper.args[i].result;
         if (claim->phase == DLOCK__LOST && sent && result != DLOCK_ELOST)
             too_late(claim, result);
-        else if (result == 0 || result == DLOCK_ELOST)
-            answered(claim, &client->keeper.args[i], sent_us);
-        else
+        else if ((result != 0 && result != DLOCK_ELOST) || !answered(claim, &client->keeper.args[i], sent_us))
             failed(claim, sent, pause_us);
         dlock__claim_put(claim);
     }
