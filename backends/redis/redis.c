@@ -171,7 +171,10 @@ static int read_greeting(struct redis *redis, const struct redis_address *addres
     if (address->password && (rc = read_auth(redis, deadline_us, err)) != 0) return rc;
     if (address->db && (rc = read_select(redis, address->db, deadline_us, err)) != 0) return rc;
     if ((rc = redis_reply(redis, deadline_us, &reply, err)) != 0) return rc;
-    freeReplyObject(reply); /* CLIENT SETNAME is a courtesy to operators */
+    /* CLIENT SETNAME is a courtesy to operators, unless the server has no room for anybody. */
+    if (reply->type == REDIS_REPLY_ERROR) rc = redis_refused(redis, reply, err);
+    freeReplyObject(reply);
+    if (rc == DLOCK_EUNAVAILABLE) return rc;
     if ((rc = read_info(redis, deadline_us, err)) != 0) return rc;
     for (int i = 0; i < REDIS_SCRIPTS && rc == 0; i++) {
         if ((rc = redis_reply(redis, deadline_us, &reply, err)) != 0) return rc;
@@ -200,6 +203,7 @@ static int redis_connect(void *conn, const struct dlock_uri *uri, const struct d
     const int64_t deadline_us = redis_deadline_us(timeout_ms);
     struct redis *redis = conn;
     struct redis_address address;
+    struct dlock_error last;
     int rc = redis_address(uri, &address, err);
     redis->peer = peer;
     if (rc) return rc;
@@ -208,9 +212,10 @@ static int redis_connect(void *conn, const struct dlock_uri *uri, const struct d
         int64_t now_us = redis_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);
         address.host = hosts[i].address;
         address.port = hosts[i].port ? hosts[i].port : DEFAULT_PORT;
-        rc = try_address(redis, &address, now_us + share_us, err);
+        rc = try_address(redis, &address, now_us + share_us, &last);
         if (rc != DLOCK_EUNAVAILABLE && rc != DLOCK_EPROTO) break;
     }
+    if (rc && err) *err = last;
     return rc;
 }
 

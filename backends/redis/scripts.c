@@ -120,9 +120,10 @@ static int call_again(struct redis *redis, const struct redis_calls *calls, size
     if ((first = redis_reply(redis, deadline_us, &reply, err)) != 0) return first;
     first = redis_loaded(redis, calls->script, reply, err);
     freeReplyObject(reply);
-    for (size_t i = from; i < to && !redis->broken; i++) {
+    for (size_t i = from; i < to; i++) {
         int rc = missing[i - from] ? take_answer(redis, calls, i, NULL, deadline_us, first ? NULL : err) : 0;
         if (!first) first = rc;
+        if (redis->broken) break;
     }
     return first;
 }
@@ -132,10 +133,11 @@ static int run_chunk(struct redis *redis, const struct redis_calls *calls, size_
     bool missing[CHUNK] = {false}, any = false;
     int first = 0;
     for (size_t i = from; i < to; i++) calls->write(redis, i, calls->arg);
-    for (size_t i = from; i < to && !redis->broken; i++) {
+    for (size_t i = from; i < to; i++) {
         int rc = take_answer(redis, calls, i, &missing[i - from], deadline_us, first ? NULL : err);
         any = any || missing[i - from];
         if (!first) first = rc;
+        if (redis->broken) break;
     }
     return first || !any ? first : call_again(redis, calls, from, to, missing, deadline_us, err);
 }

@@ -1,0 +1,311 @@
+/* acquire, renew and release on a real server, and what they leave there. */
+#include "harness.h"
+
+#include <hiredis.h>
+#include <time.h>
+
+static struct server server;
+static struct link one, two;
+
+static int start(void **state) {
+    (void)state;
+    backend_load();
+    server_start(&server, NULL);
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    server_stop(&server);
+    return 0;
+}
+
+static int setup(void **state) {
+    (void)state;
+    ask_text(&server, "FLUSHALL");
+    link_new(&one, &server, 'a');
+    link_new(&two, &server, 'b');
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    link_end(&one);
+    link_end(&two);
+    return 0;
+}
+
+static int64_t wall_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void a_grant_is_the_plain_key(void **state) {
+    struct held held;
+    int64_t before = wall_us();
+    (void)state;
+    claim_init(&held, "jobs/nightly", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_true(held.claim.fence >= (uint64_t)before && held.claim.fence < (uint64_t)1 << 55);
+    assert_true(held.claim.server_us >= before - 2000 && held.claim.server_us <= wall_us() + 2000);
+    assert_int_equal(held.claim.kept_ms, LEASE_MS);
+    assert_string_equal(ask_text(&server, "GET jobs/nightly"), held.token);
+    assert_in_range(ask_number(&server, "PTTL jobs/nightly"), LEASE_MS - 3000, LEASE_MS);
+
+    assert_int_equal(release(&one, &held), 0);
+    assert_int_equal(ask_number(&server, "EXISTS jobs/nightly"), 0);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 1); /* the fence */
+    assert_in_range(ask_number(&server, "PTTL {jobs/nightly}:fence"), 1, 2 * 86400000);
+    assert_int_equal(release(&one, &held), DLOCK_ELOST);
+}
+
+static void acquiring_again_gives_the_same_grant(void **state) {
+    struct held held;
+    uint64_t fence;
+    (void)state;
+    claim_init(&held, "again", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    fence = held.claim.fence;
+    ask_number(&server, "PEXPIRE again 500");
+    held.claim.fence = 0;
+    assert_int_equal(acquire(&two, &held), 0); /* whatever connection it comes by */
+    assert_int_equal(held.claim.fence, fence);
+    assert_true(ask_number(&server, "PTTL again") > 5000);
+    /* Somebody deleted the fence: a new one, and greater. */
+    ask_number(&server, "DEL {again}:fence");
+    assert_int_equal(queue_up(&one, &held), 0);
+    assert_true(held.claim.fence > fence);
+    fence = held.claim.fence;
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(held.claim.fence, fence);
+}
+
+static void a_losing_try_changes_nothing(void **state) {
+    struct held held, other;
+    (void)state;
+    claim_init(&held, "busy", 'a', 1);
+    claim_init(&other, "busy", 'b', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    int64_t keys = ask_number(&server, "DBSIZE");
+    assert_int_equal(acquire(&two, &other), DLOCK_EBUSY);
+    assert_int_equal(other.claim.retry_ms, -1);
+    assert_true(other.claim.server_us >= held.claim.server_us);
+    assert_int_equal(ask_number(&server, "DBSIZE"), keys);
+    assert_int_equal(release(&two, &other), DLOCK_ELOST);
+    assert_int_equal(renew(&two, &other), DLOCK_ELOST);
+    assert_string_equal(ask_text(&server, "GET busy"), held.token);
+}
+
+static void renewal_sets_the_lease_and_creates_nothing(void **state) {
+    struct held held;
+    (void)state;
+    claim_init(&held, "renewed", 'a', 1);
+    assert_int_equal(renew(&one, &held), DLOCK_ELOST);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 0);
+    assert_int_equal(acquire(&one, &held), 0);
+    ask_number(&server, "PEXPIRE renewed 300");
+    held.claim.lease_ms = 60000;
+    assert_int_equal(renew(&two, &held), 0);
+    assert_int_equal(held.claim.kept_ms, 60000);
+    assert_true(held.claim.server_us > 0);
+    assert_in_range(ask_number(&server, "PTTL renewed"), 50000, 60000);
+    /* The fence outlives whatever the lease is renewed to. */
+    assert_true(ask_number(&server, "PTTL {renewed}:fence") > 60000);
+    ask_number(&server, "DEL renewed");
+    assert_int_equal(renew(&one, &held), DLOCK_ELOST);
+    assert_int_equal(ask_number(&server, "EXISTS renewed"), 0);
+    ask_text(&server, "SET renewed somebody-else");
+    assert_int_equal(renew(&one, &held), DLOCK_ELOST);
+    assert_int_equal(release(&one, &held), DLOCK_ELOST);
+    assert_string_equal(ask_text(&server, "GET renewed"), "somebody-else");
+}
+
+static void a_lease_may_be_absurdly_long(void **state) {
+    struct held held;
+    (void)state;
+    claim_init(&held, "long", 'a', 1);
+    held.claim.lease_ms = INT64_MAX;
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_true(held.claim.kept_ms > INT64_C(31536000000)); /* a year */
+    assert_true(ask_number(&server, "PTTL long") > held.claim.kept_ms - 5000);
+    assert_int_equal(renew(&one, &held), 0);
+    held.claim.lease_ms = 0;
+    assert_int_equal(acquire(&one, &held), DLOCK_EINVAL);
+    assert_int_equal(release(&one, &held), 0);
+}
+
+/* Fences grow from grant to grant, even when the server forgets everything, and never by going back to the clock. */
+static void fences_grow(void **state) {
+    struct held held;
+    uint64_t last = 0;
+    (void)state;
+    claim_init(&held, "fenced", 'a', 1);
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(acquire(&one, &held), 0);
+        assert_true(held.claim.fence > last);
+        last = held.claim.fence;
+        assert_int_equal(release(&one, &held), 0);
+        if (i % 10 == 4) ask_text(&server, "FLUSHALL");
+    }
+    ask_text(&server, "SET {fenced}:fence %llu", (unsigned long long)last + 5000000000);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(held.claim.fence, last + 5000000001);
+    assert_int_equal(release(&one, &held), 0);
+    ask_text(&server, "SET {fenced}:fence garbage");
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_true(held.claim.fence > last);
+}
+
+static void names_become_keys(void **state) {
+    static const struct {
+        const char *name, *key;
+    } names[] = {
+        {"with space", "with space"},
+        {"a{b}c", "a%7Bb%7Dc"},
+        {"100%", "100%25"},
+        {"../../etc", "../../etc"},
+        {"\"quotes'", "\"quotes'"},
+        {"*?[x]", "*?[x]"},
+        {"gr\xc3\xbc\xc3\x9f \xf0\x9f\x94\x92", "gr\xc3\xbc\xc3\x9f \xf0\x9f\x94\x92"},
+        {"\xff\xfe", "\xff\xfe"},
+    };
+    char longest[256], encoded[3 * 255 + 1] = "";
+    struct held held;
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        claim_init(&held, names[i].name, 'a', (int)i);
+        assert_int_equal(acquire(&one, &held), 0);
+        assert_string_equal(ask_text(&server, "GET %b", names[i].key, strlen(names[i].key)), held.token);
+        assert_int_equal(release(&one, &held), 0);
+    }
+    memset(longest, '{', 255);
+    longest[255] = '\0';
+    for (int i = 0; i < 255; i++) memcpy(encoded + 3 * i, "%7B", 4);
+    claim_init(&held, longest, 'a', 99);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_string_equal(ask_text(&server, "GET %s", encoded), held.token);
+}
+
+/* Other data under the name is never touched, and does not disturb the rest of the batch. */
+static void other_data_is_left_alone(void **state) {
+    struct held held[3];
+    struct dlock_claim *claims[3];
+    struct dlock_error err = {0};
+    static const char *const names[] = {"data-1", "data-2", "data-3"};
+    (void)state;
+    ask_number(&server, "HSET data-2 field value");
+    for (int i = 0; i < 3; i++) {
+        claim_init(&held[i], names[i], 'a', i);
+        claims[i] = &held[i].claim;
+    }
+    assert_int_equal(backend->acquire(one.conn, claims, 3, TIMEOUT_MS, &err), 0);
+    assert_int_equal(held[0].claim.result, 0);
+    assert_int_equal(held[1].claim.result, DLOCK_EINVAL);
+    assert_int_equal(held[2].claim.result, 0);
+    assert_int_equal(err.code, DLOCK_EINVAL);
+    assert_int_equal(renew(&one, &held[1]), DLOCK_ELOST);
+    assert_int_equal(release(&one, &held[1]), DLOCK_ELOST);
+    assert_int_equal(release(&one, &held[2]), 0);
+    assert_string_equal(ask_text(&server, "HGET data-2 field"), "value");
+}
+
+static void other_modes_are_refused(void **state) {
+    struct held held[3];
+    struct dlock_claim *claims[3];
+    struct dlock_error err = {0};
+    static const char *const names[] = {"mode-1", "mode-2", "mode-3"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        claim_init(&held[i], names[i], 'a', i);
+        claims[i] = &held[i].claim;
+    }
+    held[0].claim.mode = DLOCK_SHARED;
+    held[2].claim.mode = DLOCK_PERMIT;
+    assert_int_equal(backend->acquire(one.conn, claims, 3, TIMEOUT_MS, &err), 0);
+    assert_int_equal(held[0].claim.result, DLOCK_ENOTSUP);
+    assert_int_equal(held[1].claim.result, 0);
+    assert_int_equal(held[2].claim.result, DLOCK_ENOTSUP);
+    assert_int_equal(err.code, DLOCK_ENOTSUP);
+    held[1].claim.mode = DLOCK_SHARED; /* a downgrade */
+    assert_int_equal(renew(&one, &held[1]), DLOCK_ENOTSUP);
+    held[1].claim.mode = DLOCK_EXCLUSIVE;
+    assert_int_equal(renew(&one, &held[1]), 0);
+}
+
+static void batches_are_answered_claim_by_claim(void **state) {
+    enum { N = 600 };
+    static struct held held[N];
+    static char names[N][16];
+    static struct dlock_claim *claims[N];
+    struct dlock_error err = {0};
+    struct held busy;
+    (void)state;
+    claim_init(&busy, "batch-100", 'b', 1);
+    assert_int_equal(acquire(&two, &busy), 0);
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "batch-%03d", i);
+        claim_init(&held[i], names[i], 'a', i);
+        claims[i] = &held[i].claim;
+    }
+    assert_int_equal(backend->acquire(one.conn, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < N; i++) assert_int_equal(held[i].claim.result, i == 100 ? DLOCK_EBUSY : 0);
+    for (int i = 0; i < N; i++) held[i].claim.lease_ms = 77000;
+    assert_int_equal(backend->renew(one.conn, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < N; i++) assert_int_equal(held[i].claim.result, i == 100 ? DLOCK_ELOST : 0);
+    assert_true(ask_number(&server, "PTTL batch-599") > 60000);
+    assert_int_equal(backend->release(one.conn, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < N; i++) assert_int_equal(held[i].claim.result, i == 100 ? DLOCK_ELOST : 0);
+    assert_int_equal(ask_number(&server, "EXISTS batch-599"), 0);
+    assert_string_equal(ask_text(&server, "GET batch-100"), busy.token);
+    assert_int_equal(err.code, 0);
+}
+
+/* What MONITOR shows: scripts' own commands are marked "lua". */
+static void a_cycle_is_two_commands(void **state) {
+    redisContext *monitor = redisConnect("127.0.0.1", server.port);
+    redisReply *reply = redisCommand(monitor, "MONITOR");
+    struct held held;
+    int evalsha = 0, others = 0;
+    bool over = false;
+    (void)state;
+    freeReplyObject(reply);
+    claim_init(&held, "counted", 'a', 1);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(acquire(&one, &held), 0);
+        assert_int_equal(release(&one, &held), 0);
+    }
+    ask_text(&server, "ECHO the-end");
+    while (!over) {
+        assert_int_equal(redisGetReply(monitor, (void **)&reply), REDIS_OK);
+        over = strstr(reply->str, "the-end") != NULL;
+        if (!over && !strstr(reply->str, " lua] ")) {
+            if (strstr(reply->str, "\"EVALSHA\""))
+                evalsha++;
+            else
+                others++;
+        }
+        freeReplyObject(reply);
+    }
+    redisFree(monitor);
+    assert_int_equal(evalsha, 20);
+    assert_int_equal(others, 0);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_grant_is_the_plain_key),
+        TEST(acquiring_again_gives_the_same_grant),
+        TEST(a_losing_try_changes_nothing),
+        TEST(renewal_sets_the_lease_and_creates_nothing),
+        TEST(a_lease_may_be_absurdly_long),
+        TEST(fences_grow),
+        TEST(names_become_keys),
+        TEST(other_data_is_left_alone),
+        TEST(other_modes_are_refused),
+        TEST(batches_are_answered_claim_by_claim),
+        TEST(a_cycle_is_two_commands),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}

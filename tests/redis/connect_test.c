@@ -1,0 +1,281 @@
+/* Connecting: URIs, credentials, several hosts, replicas, and what the descriptor is like. */
+#include "harness.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct server server, guarded;
+static const char password[] = "s3cr3t-word";
+
+static int start(void **state) {
+    static const char *const arguments[] = {
+        "--requirepass", password, "--user", "worker", "on", ">w0rker-word", "~*", "&*", "+@all", "-evalsha", NULL};
+    (void)state;
+    backend_load();
+    server_start(&server, NULL);
+    server_start(&guarded, arguments);
+    ask_text(&guarded, "AUTH %s", password);
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    server_stop(&server);
+    server_stop(&guarded);
+    return 0;
+}
+
+static int connect_code(const struct dlock_uri *uri, struct dlock_error *err) {
+    struct link link;
+    memset(err, 0, sizeof *err);
+    int rc = link_try(&link, uri, 'a', 0, err);
+    link_end(&link);
+    assert_int_equal(rc, err->code);
+    return rc;
+}
+
+static void databases_are_chosen(void **state) {
+    static const struct dlock_param db5 = {"db", "5"};
+    struct link link;
+    struct held held;
+    struct uri uri;
+    char sock[96];
+    (void)state;
+    claim_init(&held, "chosen", 'a', 1);
+
+    uri_init(&uri, server.port);
+    uri.parts.path = "/3";
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, NULL), 0);
+    assert_int_equal(acquire(&link, &held), 0);
+    ask_text(&server, "SELECT 3");
+    assert_string_equal(ask_text(&server, "GET chosen"), held.token);
+    link_end(&link);
+
+    snprintf(sock, sizeof sock, "%s/sock", server.folder);
+    uri.parts.scheme = "redis+unix";
+    uri.parts.path = sock;
+    uri.parts.n_hosts = 0;
+    uri.parts.params = &db5;
+    uri.parts.n_params = 1;
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, NULL), 0);
+    assert_int_equal(acquire(&link, &held), 0);
+    ask_text(&server, "SELECT 5");
+    assert_string_equal(ask_text(&server, "GET chosen"), held.token);
+    link_end(&link);
+    ask_text(&server, "SELECT 0");
+}
+
+static void bad_uris_are_named(void **state) {
+    static const char *const paths[] = {"/x", "/-1", "/3x", "/999", "/99999999999999999999", "3"};
+    static const struct dlock_param db = {"db", "1"}, bad_db = {"db", ""};
+    char long_path[200];
+    struct dlock_error err;
+    struct uri uri;
+    (void)state;
+    uri_init(&uri, server.port);
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        uri.parts.path = paths[i];
+        assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EINVAL);
+    }
+    uri.parts.n_params = 1;
+    uri.parts.params = &db;
+    uri.parts.path = "/2";
+    assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EINVAL);
+    assert_non_null(strstr(err.message, "twice"));
+    uri.parts.path = "/";
+    assert_int_equal(connect_code(&uri.parts, &err), 0);
+    uri.parts.params = &bad_db;
+    assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EINVAL);
+    uri.parts.n_params = 0;
+
+    uri.parts.scheme = "redis+unix";
+    uri.parts.path = "/some/sock";
+    assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EINVAL); /* a host */
+    uri.parts.n_hosts = 0;
+    assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "/some/sock"));
+    uri.parts.path = NULL;
+    assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EINVAL);
+    memset(long_path, 'x', sizeof long_path);
+    long_path[sizeof long_path - 1] = '\0';
+    uri.parts.path = long_path;
+    assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EINVAL);
+
+    uri_init(&uri, server.port);
+    uri.host[0].address = "localhost"; /* the core resolves names, the backend never does */
+    assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EINVAL);
+}
+
+static void tls_is_refused_by_name(void **state) {
+    struct dlock_error err;
+    struct uri uri;
+    (void)state;
+    uri_init(&uri, server.port);
+    uri.parts.scheme = "rediss";
+    assert_int_equal(connect_code(&uri.parts, &err), DLOCK_ENOTSUP);
+    assert_non_null(strstr(err.message, "TLS"));
+}
+
+static void credentials_are_checked_and_never_shown(void **state) {
+    static const struct {
+        const char *user, *password;
+        int code;
+    } tries[] = {
+        {NULL, password, 0},
+        {"", password, 0},
+        {"default", password, 0},
+        {NULL, NULL, DLOCK_EAUTH},
+        {NULL, "wr0ng-word", DLOCK_EAUTH},
+        {"default", "wr0ng-word", DLOCK_EAUTH},
+        {"default", NULL, DLOCK_EAUTH},
+        {"nobody", password, DLOCK_EAUTH},
+        {"worker", "w0rker-word", 0},
+    };
+    struct dlock_error err;
+    struct uri uri;
+    (void)state;
+    uri_init(&uri, guarded.port);
+    for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {
+        uri.parts.user = tries[i].user;
+        uri.parts.password = tries[i].password;
+        assert_int_equal(connect_code(&uri.parts, &err), tries[i].code);
+        if (tries[i].password) assert_null(strstr(err.message, tries[i].password));
+    }
+    /* A password where none is wanted. */
+    uri_init(&uri, server.port);
+    uri.parts.password = "needless-word";
+    assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EAUTH);
+    assert_null(strstr(err.message, "needless-word"));
+}
+
+static void missing_rights_are_named(void **state) {
+    struct held held;
+    struct dlock_claim *claim = &held.claim;
+    struct dlock_error err = {0};
+    struct link link;
+    struct uri uri;
+    (void)state;
+    uri_init(&uri, guarded.port);
+    uri.parts.user = "worker";
+    uri.parts.password = "w0rker-word";
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, &err), 0);
+    claim_init(&held, "forbidden", 'a', 1);
+    assert_int_equal(backend->acquire(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, "evalsha"));
+    link_end(&link);
+}
+
+static int closed_port(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void hosts_are_tried_until_one_works(void **state) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof address;
+    struct dlock_error err;
+    struct uri uri;
+    int silent = socket(AF_INET, SOCK_STREAM, 0);
+    (void)state;
+    assert_int_equal(bind(silent, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(listen(silent, 5), 0);
+    assert_int_equal(getsockname(silent, (struct sockaddr *)&address, &size), 0);
+    uri_init(&uri, server.port);
+    uri.host[0].port = closed_port();
+    assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "127.0.0.1:"));
+    uri.parts.n_hosts = 3;
+    uri.host[1].port = ntohs(address.sin_port);
+    int64_t begin = now_ms();
+    assert_int_equal(connect_code(&uri.parts, &err), 0);
+    assert_true(now_ms() - begin < TIMEOUT_MS);
+    close(silent);
+}
+
+static void replicas_are_refused(void **state) {
+    struct server replica;
+    struct link link;
+    struct held held;
+    struct dlock_claim *claim = &held.claim;
+    struct dlock_error err = {0};
+    struct uri uri;
+    char named[64];
+    (void)state;
+    server_start(&replica, NULL);
+    link_new(&link, &replica, 'a');
+    ask_text(&replica, "REPLICAOF 127.0.0.1 %d", server.port);
+    claim_init(&held, "read-only", 'a', 1);
+    assert_int_equal(backend->acquire(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "master"));
+    link_end(&link);
+    uri_init(&uri, replica.port);
+    assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EUNAVAILABLE);
+    snprintf(named, sizeof named, "127.0.0.1:%d", server.port);
+    assert_non_null(strstr(err.message, named));
+    server_stop(&replica);
+}
+
+static void the_descriptor_is_private_and_quick(void **state) {
+    struct link link;
+    int on = 0;
+    socklen_t size = sizeof on;
+    (void)state;
+    link_new(&link, &server, 'a');
+    link_listen(&link);
+    assert_true(fcntl(link.fd, F_GETFD) & FD_CLOEXEC);
+    assert_true(fcntl(link.fd, F_GETFL) & O_NONBLOCK);
+    assert_int_equal(getsockopt(link.fd, IPPROTO_TCP, TCP_NODELAY, &on, &size), 0);
+    assert_true(on);
+    assert_int_equal(getsockopt(link.fd, SOL_SOCKET, SO_KEEPALIVE, &on, &size), 0);
+    assert_true(on);
+    link_end(&link);
+}
+
+/* A forked child closes its descriptors, and the parent's connection goes on. */
+static void a_child_abandons(void **state) {
+    struct link link, listening;
+    struct held held;
+    void *never_connected = calloc(1, backend->conn_size);
+    int status;
+    pid_t child;
+    (void)state;
+    link_new(&link, &server, 'a');
+    link_new(&listening, &server, 'a');
+    link_listen(&listening);
+    child = fork();
+    if (child == 0) {
+        backend->abandon(never_connected);
+        backend->abandon(link.conn);
+        backend->abandon(listening.conn);
+        _exit(fcntl(listening.fd, F_GETFD) == -1 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    claim_init(&held, "after the fork", 'a', 1);
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(ask_number(&server, "PUBLISH dlock:aaaaaaaaaaaaaaaaaaaaaaaa hello"), 1);
+    link_end(&link);
+    link_end(&listening);
+    free(never_connected);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(databases_are_chosen),     cmocka_unit_test(bad_uris_are_named),
+        cmocka_unit_test(tls_is_refused_by_name),   cmocka_unit_test(credentials_are_checked_and_never_shown),
+        cmocka_unit_test(missing_rights_are_named), cmocka_unit_test(hosts_are_tried_until_one_works),
+        cmocka_unit_test(replicas_are_refused),     cmocka_unit_test(the_descriptor_is_private_and_quick),
+        cmocka_unit_test(a_child_abandons),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}

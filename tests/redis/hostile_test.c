@@ -1,0 +1,507 @@
+/* A server that lies, stutters, floods, says nothing or goes away: an error in time, and the right one. */
+#include "fake.h"
+#include "harness.h"
+
+enum { SHORT_MS = 300, SLACK_MS = 3000 };
+
+/* An honest busy answer, and an honest grant. */
+#define BUSY "*5\r\n:1790000000000000\r\n:0\r\n:-1\r\n:500\r\n:1\r\n"
+#define GRANTED "*5\r\n:1790000000000000\r\n:1790000000000000\r\n:0\r\n:10000\r\n:1\r\n"
+
+static int setup(void **state) {
+    (void)state;
+    backend_load();
+    return 0;
+}
+
+/* Connects to a fake that answers so after its greeting. */
+static void link_fake(struct link *link, struct fake *fake, const char *const *answers) {
+    struct uri uri;
+    struct dlock_error err = {0};
+    fake->answers = answers;
+    fake_start(fake);
+    uri_init(&uri, fake->port);
+    if (link_try(link, &uri.parts, 'a', 0, &err) != 0) fail_msg("%s", err.message);
+}
+
+static void end(struct link *link, struct fake *fake) {
+    link_end(link);
+    fake_stop(fake);
+}
+
+enum operation { ACQUIRE, RENEW, RELEASE, BREAK, INSPECT, LIST, LISTEN };
+
+static int never(const struct dlock_info *info, void *arg) {
+    (void)info, (void)arg;
+    fail_msg("a holder out of nothing");
+    return 1;
+}
+
+static int operate(struct link *link, enum operation operation, struct dlock_error *err) {
+    struct held held;
+    struct dlock_claim *claim = &held.claim;
+    char cursor[256] = "";
+    claim_init(&held, "hostile", 'a', 1);
+    switch (operation) {
+    case ACQUIRE: return backend->acquire(link->conn, &claim, 1, SHORT_MS, err);
+    case RENEW: return backend->renew(link->conn, &claim, 1, SHORT_MS, err);
+    case RELEASE: return backend->release(link->conn, &claim, 1, SHORT_MS, err);
+    case BREAK: return backend->break_lock(link->conn, "hostile", SHORT_MS, err);
+    case INSPECT: return backend->inspect(link->conn, "hostile", never, NULL, SHORT_MS, err);
+    case LIST: return backend->list(link->conn, "", cursor, never, NULL, SHORT_MS, err);
+    case LISTEN: return backend->listen(link->conn, &link->fd, SHORT_MS, err);
+    }
+    return 0;
+}
+
+static void assert_answer_is(struct fake *fake, enum operation operation, const char *answer, int code) {
+    const char *const answers[] = {answer, NULL};
+    struct dlock_error err = {0};
+    struct link link;
+    int64_t begin;
+    int rc;
+    link_fake(&link, fake, answers);
+    begin = now_ms();
+    rc = operate(&link, operation, &err);
+    if (rc != code || err.code != code || !*err.message)
+        fail_msg("operation %d, answer \"%.60s\": %d (%s) instead of %d", operation, answer, rc, err.message, code);
+    assert_true(now_ms() - begin < SHORT_MS + SLACK_MS);
+    end(&link, fake);
+}
+
+static void answers_that_make_no_sense(void **state) {
+    static const struct {
+        enum operation operation;
+        const char *answer;
+    } nonsense[] = {
+        {ACQUIRE, "+OK\r\n"},
+        {ACQUIRE, ":1\r\n"},
+        {ACQUIRE, "$-1\r\n"},
+        {ACQUIRE, "*0\r\n"},
+        {ACQUIRE, "*-1\r\n"},
+        {ACQUIRE, "*4\r\n:1\r\n:1\r\n:0\r\n:1\r\n"},
+        {ACQUIRE, "*6\r\n:1\r\n:1\r\n:0\r\n:1\r\n:1\r\n:1\r\n"},
+        {ACQUIRE, "*5\r\n:1\r\n:1\r\n:0\r\n:1\r\n$1\r\n1\r\n"},
+        {ACQUIRE, "*5\r\n:1\r\n:1\r\n:0\r\n:1\r\n*1\r\n:1\r\n"},
+        {ACQUIRE, "*5\r\n:0\r\n:1\r\n:0\r\n:1\r\n:1\r\n"},                   /* no clock */
+        {ACQUIRE, "*5\r\n:1\r\n:-1\r\n:0\r\n:1\r\n:1\r\n"},                  /* a negative fence */
+        {ACQUIRE, "*5\r\n:1\r\n:36028797018963968\r\n:0\r\n:1\r\n:1\r\n"},   /* a fence of 2^55 */
+        {ACQUIRE, "*5\r\n:1\r\n:0\r\n:-2\r\n:1\r\n:1\r\n"},                  /* a place before the first */
+        {ACQUIRE, "*5\r\n:1\r\n:0\r\n:9223372036854775807\r\n:1\r\n:1\r\n"}, /* a place out of this world */
+        {ACQUIRE, "*5\r\n:1\r\n:0\r\n:0\r\n:-3\r\n:1\r\n"},
+        {ACQUIRE, "-ERR what a day\r\n"},
+        {ACQUIRE, "-\r\n"},
+        {ACQUIRE, "HTTP/1.1 400 Bad Request\r\n\r\n"},
+        {ACQUIRE, "\r\n\r\n\r\n"},
+        {ACQUIRE, "*1000000000\r\n"}, /* eight gigabytes of pointers */
+        {ACQUIRE, "*2147483647\r\n*2147483647\r\n*2147483647\r\n"},
+        {ACQUIRE, "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n"},
+        {ACQUIRE, "*-2\r\n"},
+        {RENEW, ":-1\r\n"},
+        {RENEW, "*0\r\n"},
+        {RENEW, "$1\r\n1\r\n"},
+        {RELEASE, ":2\r\n"},
+        {RELEASE, ":-1\r\n"},
+        {RELEASE, "$-1\r\n"},
+        {BREAK, ":2\r\n"},
+        {BREAK, "+OK\r\n"},
+        {INSPECT, ":1\r\n"},
+        {INSPECT, "*3\r\n$1\r\nx\r\n:1\r\n:1\r\n"},
+        {INSPECT, "*4\r\n$1\r\nx\r\n:-1\r\n:1\r\n:0\r\n"},
+        {INSPECT, "*4\r\n:1\r\n:1\r\n:1\r\n:0\r\n"},
+        {INSPECT, "*4\r\n$1\r\nx\r\n:1\r\n:1\r\n:4294967296\r\n"},
+        {LIST, "*0\r\n"},
+        {LIST, "*2\r\n$1\r\n0\r\n$1\r\nx\r\n"},
+        {LIST, "*2\r\n$3\r\nabc\r\n*0\r\n"},
+        {LIST, "*2\r\n$0\r\n\r\n*0\r\n"},
+        {LIST, "*2\r\n$21\r\n111111111111111111111\r\n*0\r\n"},
+        {LIST, "*2\r\n$1\r\n0\r\n*2\r\n$1\r\nx\r\n:1\r\n"},
+        {LISTEN, "+OK\r\n"},
+        {LISTEN, "*3\r\n$9\r\nsubscribe\r\n$5\r\nother\r\n:1\r\n"},
+        {LISTEN, "*2\r\n$9\r\nsubscribe\r\n$30\r\ndlock:aaaaaaaaaaaaaaaaaaaaaaaa\r\n"},
+        {LISTEN, "*3\r\n:1\r\n:1\r\n:1\r\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof nonsense / sizeof nonsense[0]; i++) {
+        struct fake fake = {.port = 0};
+        assert_answer_is(&fake, nonsense[i].operation, nonsense[i].answer, DLOCK_EPROTO);
+    }
+}
+
+static void refusals_are_told_apart(void **state) {
+    static const struct {
+        const char *answer;
+        int code;
+    } refusals[] = {
+        {"-NOAUTH Authentication required.\r\n", DLOCK_EAUTH},
+        {"-NOPERM this user has no permissions\r\n", DLOCK_EAUTH},
+        {"-WRONGPASS x\r\n", DLOCK_EAUTH},
+        {"-LOADING Redis is loading the dataset in memory\r\n", DLOCK_EUNAVAILABLE},
+        {"-BUSY Redis is busy running a script\r\n", DLOCK_EUNAVAILABLE},
+        {"-MASTERDOWN Link with MASTER is down\r\n", DLOCK_EUNAVAILABLE},
+        {"-CLUSTERDOWN The cluster is down\r\n", DLOCK_EUNAVAILABLE},
+        {"-READONLY You can't write against a read only replica.\r\n", DLOCK_EUNAVAILABLE},
+        {"-MISCONF Redis is configured to save RDB snapshots\r\n", DLOCK_EUNAVAILABLE},
+        {"-ERR max number of clients reached\r\n", DLOCK_EUNAVAILABLE},
+        /* as Redis 5 and 6 put it */
+        {"-ERR Error running script (call to f_01): @user_script:9: @user_script: 9: -OOM command not allowed\r\n",
+         DLOCK_EUNAVAILABLE},
+        {"-ERR Error running script (call to f_01): @user_script:9: it is BUSYISH here\r\n", DLOCK_EPROTO},
+        {"-OOMPH\r\n", DLOCK_EPROTO},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
+        for (int operation = ACQUIRE; operation <= LISTEN; operation++) {
+            struct fake fake = {.port = 0};
+            assert_answer_is(&fake, (enum operation)operation, refusals[i].answer, refusals[i].code);
+        }
+}
+
+static void silence_ends_in_time(void **state) {
+    (void)state;
+    for (int operation = ACQUIRE; operation <= LISTEN; operation++) {
+        struct fake silent = {.port = 0}, cut = {.close_after = true};
+        assert_answer_is(&silent, (enum operation)operation, "", DLOCK_EUNAVAILABLE);
+        assert_answer_is(&cut, (enum operation)operation, "*5\r\n:1\r\n:1", DLOCK_EUNAVAILABLE);
+    }
+}
+
+static void slow_bytes_end_in_time(void **state) {
+    struct fake fake = {.drip_ms = 40};
+    (void)state;
+    /* Every byte would restart a time limit on single reads. */
+    assert_answer_is(&fake, ACQUIRE, GRANTED, DLOCK_EUNAVAILABLE);
+}
+
+static void floods_are_cut_off(void **state) {
+    static char text[65536];
+    const char *const string[] = {"$900000000\r\n", NULL}, *const arrays[] = {"*1\r\n", NULL};
+    struct fake endless = {.flood = text}, nested = {.flood = "*65536\r\n"}, wide = {.flood = ":1\r\n*60000\r\n"};
+    struct fake *const fakes[] = {&endless, &nested, &wide};
+    (void)state;
+    memset(text, 'x', sizeof text - 1);
+    for (int i = 0; i < 3; i++) {
+        struct dlock_error err = {0};
+        struct link link;
+        int64_t begin;
+        link_fake(&link, fakes[i], i ? arrays : string);
+        begin = now_ms();
+        assert_int_equal(operate(&link, ACQUIRE, &err), DLOCK_EPROTO);
+        assert_true(now_ms() - begin < SHORT_MS + SLACK_MS);
+        end(&link, fakes[i]);
+    }
+}
+
+/* 256 claims are written before the first is answered: one round trip. */
+static void a_batch_is_one_round_trip(void **state) {
+    enum { N = 256 };
+    static struct held held[N];
+    static char names[N][16];
+    struct dlock_claim *claims[N];
+    const char *const answers[] = {GRANTED, BUSY, GRANTED, NULL};
+    struct fake fake = {.gather = N};
+    struct link link;
+    struct dlock_error err = {0};
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "batch-%03d", i);
+        claim_init(&held[i], names[i], 'a', i);
+        claims[i] = &held[i].claim;
+    }
+    link_fake(&link, &fake, answers);
+    assert_int_equal(backend->acquire(link.conn, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < N; i++) assert_int_equal(claims[i]->result, i == 1 ? DLOCK_EBUSY : 0);
+    assert_int_equal(atomic_load(&fake.requests), N);
+    end(&link, &fake);
+}
+
+/* One error amid a batch, whatever it is about, leaves every other answer with its claim. */
+static void an_error_does_not_shift_the_answers(void **state) {
+    static const char sha[] = "$40\r\n0123456789012345678901234567890123456789\r\n";
+    const char *const missing[] = {GRANTED, "-NOSCRIPT No matching script.\r\n", BUSY, sha, GRANTED, NULL};
+    const char *const full[] = {BUSY, "-OOM command not allowed\r\n", BUSY, GRANTED, NULL};
+    struct fake fake = {.port = 0}, other = {.port = 0};
+    struct held held[3];
+    struct dlock_claim *claims[3];
+    struct dlock_error err = {0};
+    struct link link;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        claim_init(&held[i], "shift", 'a', i);
+        claims[i] = &held[i].claim;
+    }
+    link_fake(&link, &fake, missing);
+    assert_int_equal(backend->acquire(link.conn, claims, 3, TIMEOUT_MS, &err), 0);
+    assert_int_equal(claims[0]->result, 0);
+    assert_int_equal(claims[1]->result, 0);
+    assert_int_equal(claims[2]->result, DLOCK_EBUSY);
+    assert_int_equal(atomic_load(&fake.requests), 5);
+    end(&link, &fake);
+
+    link_fake(&link, &other, full);
+    assert_int_equal(backend->acquire(link.conn, claims, 3, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(backend->acquire(link.conn, claims, 1, TIMEOUT_MS, &err), 0);
+    assert_int_equal(claims[0]->result, 0);
+    end(&link, &other);
+}
+
+/* A server that says that it has no script even after it was given it. */
+static void a_script_that_never_arrives(void **state) {
+    static const char sha[] = "$40\r\n0123456789012345678901234567890123456789\r\n";
+    const char *const answers[] = {"-NOSCRIPT x\r\n", sha, "-NOSCRIPT x\r\n", NULL};
+    struct fake fake = {.port = 0};
+    struct dlock_error err = {0};
+    struct link link;
+    (void)state;
+    link_fake(&link, &fake, answers);
+    assert_int_equal(operate(&link, ACQUIRE, &err), DLOCK_EPROTO);
+    end(&link, &fake);
+}
+
+/* Nobody reads what we send: the time limit holds for writing, too. */
+static void a_deaf_server(void **state) {
+    enum { N = 256 };
+    static struct held held[N];
+    static char names[N][256];
+    struct dlock_claim *claims[N];
+    const char *const answers[] = {"", NULL};
+    struct fake fake = {.deaf = true};
+    struct dlock_error err = {0};
+    struct link link;
+    int64_t begin;
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        memset(names[i], '{', 255);
+        snprintf(names[i], 8, "%04d", i);
+        names[i][4] = '{';
+        claim_init(&held[i], names[i], 'a', i);
+        claims[i] = &held[i].claim;
+    }
+    link_fake(&link, &fake, answers);
+    begin = now_ms();
+    assert_int_equal(backend->acquire(link.conn, claims, N, SHORT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_in_range(now_ms() - begin, SHORT_MS - 50, SHORT_MS + SLACK_MS);
+    assert_int_equal(backend->acquire(link.conn, claims, N, SHORT_MS, &err), DLOCK_EUNAVAILABLE);
+    end(&link, &fake);
+}
+
+/* SIGPIPE would end this program. */
+static void writing_to_who_is_gone(void **state) {
+    const char *const answers[] = {BUSY, NULL};
+    struct fake fake = {.close_after = true};
+    struct dlock_error err = {0};
+    struct link link;
+    (void)state;
+    link_fake(&link, &fake, answers);
+    assert_int_equal(operate(&link, ACQUIRE, &err), 0);
+    sleep_ms(100);
+    for (int i = 0; i < 5; i++) assert_int_equal(operate(&link, ACQUIRE, &err), DLOCK_EUNAVAILABLE);
+    end(&link, &fake);
+}
+
+/* A request whose answer is missing must not be carried out later: the connection is closed by reset. */
+static void unanswered_requests_are_reset(void **state) {
+    const char *const busy[] = {BUSY, NULL}, *const nothing[] = {"", NULL};
+    struct fake answering = {.port = 0}, silent = {.port = 0};
+    struct dlock_error err = {0};
+    struct link link;
+    (void)state;
+    link_fake(&link, &answering, busy);
+    assert_int_equal(operate(&link, ACQUIRE, &err), 0);
+    link_end(&link);
+    for (int i = 0; i < 500 && !atomic_load(&answering.eof); i++) sleep_ms(10);
+    assert_int_equal(atomic_load(&answering.eof), 1);
+    fake_stop(&answering);
+
+    link_fake(&link, &silent, nothing);
+    assert_int_equal(operate(&link, ACQUIRE, &err), DLOCK_EUNAVAILABLE);
+    link_end(&link);
+    for (int i = 0; i < 500 && !atomic_load(&silent.reset); i++) sleep_ms(10);
+    assert_int_equal(atomic_load(&silent.reset), 1);
+    assert_int_equal(atomic_load(&silent.eof), 0);
+    fake_stop(&silent);
+}
+
+/* ---- the greeting -------------------------------------------------------------------------------------------------
+ */
+
+static void assert_greeting_is(int at, const char *reply, int code, const char *word) {
+    const char *const answers[] = {"", NULL};
+    struct fake fake = {.answers = answers};
+    struct dlock_error err = {0};
+    struct uri uri;
+    struct link link;
+    int rc;
+    fake.greeting[at] = reply;
+    fake_start(&fake);
+    uri_init(&uri, fake.port);
+    rc = link_try(&link, &uri.parts, 'a', 0, &err);
+    if (rc != code || err.code != code || !strstr(err.message, word))
+        fail_msg("greeting \"%.60s\": %d (%s) instead of %d", reply, rc, err.message, code);
+    end(&link, &fake);
+}
+
+/* A reply that is this text. */
+static const char *bulk(const char *text) {
+    static char out[256];
+    snprintf(out, sizeof out, "$%zu\r\n%s\r\n", strlen(text), text);
+    return out;
+}
+
+static void greetings_that_make_no_sense(void **state) {
+    (void)state;
+    assert_greeting_is(FAKE_SETNAME, "HTTP/1.1 400 Bad Request\r\n", DLOCK_EPROTO, "sense");
+    assert_greeting_is(FAKE_SETNAME, "", DLOCK_EPROTO, "sense"); /* one reply too few: they shift */
+    assert_greeting_is(FAKE_SERVER, "+OK\r\n", DLOCK_EPROTO, "INFO");
+    assert_greeting_is(FAKE_SERVER, bulk("hello"), DLOCK_EPROTO, "redis_version");
+    assert_greeting_is(FAKE_LOAD, bulk("012345678901234567890123456789012345678"), DLOCK_EPROTO, "SHA1");
+    assert_greeting_is(FAKE_LOAD, bulk("0123456789 12345678901234567890123456789"), DLOCK_EPROTO, "SHA1");
+}
+
+static void servers_that_cannot_serve_us(void **state) {
+    (void)state;
+    assert_greeting_is(FAKE_SERVER, bulk("redis_version:4.0.14"), DLOCK_ENOTSUP, "4.0.14");
+    assert_greeting_is(FAKE_SERVER, bulk("redis_version:7.0.1\r\nredis_mode:cluster\r\n"), DLOCK_ENOTSUP, "cluster");
+    assert_greeting_is(FAKE_SERVER, bulk("redis_version:7.0.1\r\nredis_mode:sentinel\r\n"), DLOCK_ENOTSUP, "sentinel");
+    assert_greeting_is(FAKE_SERVER, "-NOPERM no permissions to run 'info'\r\n", DLOCK_EAUTH, "info");
+    assert_greeting_is(FAKE_REPLICATION, bulk("role:slave"), DLOCK_EUNAVAILABLE, "replica");
+    assert_greeting_is(FAKE_LOAD + 4, "-LOADING x\r\n", DLOCK_EUNAVAILABLE, "LOADING");
+    assert_greeting_is(FAKE_SETNAME, "-ERR max number of clients reached\r\n", DLOCK_EUNAVAILABLE, "clients");
+    assert_greeting_is(FAKE_SETNAME, "-ERR unknown command\r\n", 0, ""); /* a courtesy only */
+}
+
+/* ---- wake-ups -----------------------------------------------------------------------------------------------------
+ */
+
+#define CHANNEL "dlock:aaaaaaaaaaaaaaaaaaaaaaaa"
+#define TOKEN "aaaaaaaaaaaaaaaaaaaaaaaa.1@h:1"
+#define CONFIRMED "*3\r\n$9\r\nsubscribe\r\n$30\r\n" CHANNEL "\r\n:1\r\n"
+
+/* A message with this payload, into `out`. */
+static const char *message(char out[1024], const char *payload) {
+    snprintf(out, 1024, CONFIRMED "*3\r\n$7\r\nmessage\r\n$30\r\n" CHANNEL "\r\n$%zu\r\n%s\r\n", strlen(payload),
+             payload);
+    return out;
+}
+
+/* The code of the first wake-up that is not "none left", and the wake-up itself. */
+static int first_wake(struct fake *fake, struct link *link, const char *text, struct dlock_wake *wake) {
+    const char *const answers[] = {text, NULL};
+    struct dlock_error err = {0};
+    int rc = 0;
+    link_fake(link, fake, answers);
+    link_listen(link);
+    for (int64_t until = now_ms() + 3000; rc == 0 && now_ms() < until; sleep_ms(1))
+        rc = backend->wake(link->conn, wake, &err);
+    return rc;
+}
+
+static void wake_ups_that_make_no_sense(void **state) {
+    static const char *const payloads[] = {
+        "granted ",
+        "granted " TOKEN,
+        "granted " TOKEN " 1 1 1",
+        "granted " TOKEN " 0 1 1 name",
+        "granted " TOKEN " 1 0 1 name",
+        "granted " TOKEN " 1 1 0 name",
+        "granted " TOKEN " -1 1 1 name",
+        "granted " TOKEN " 1x 1 1 name",
+        "granted " TOKEN " 36028797018963968 1 1 name",
+        "granted " TOKEN " 99999999999999999999999 1 1 name",
+        "granted  1 1 1 name",
+        "granted bbbbbbbbbbbbbbbbbbbbbbbb.1@h:1 1 1 1 name",
+        "granted " TOKEN " 1 1 1 ",
+        "granted " TOKEN " 1 1 1 na{me",
+        "granted " TOKEN " 1 1 1 na%6De",
+        "granted " TOKEN " 1 1 1 na%0Ame",
+        "granted " TOKEN " 1 1 1 na%7",
+        "granted " TOKEN
+        " 1 1 1 xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    };
+    static const char *const raw[] = {
+        CONFIRMED ":1\r\n",
+        CONFIRMED "*0\r\n",
+        CONFIRMED "*3\r\n$7\r\nmessage\r\n$5\r\nother\r\n$1\r\nx\r\n",
+        CONFIRMED "*3\r\n$7\r\nmessage\r\n$30\r\n" CHANNEL "\r\n:1\r\n",
+        CONFIRMED "*3\r\n$11\r\nunsubscribe\r\n$30\r\n" CHANNEL "\r\n:0\r\n",
+        CONFIRMED "rubbish\r\n",
+    };
+    struct dlock_wake wake;
+    struct link link;
+    char text[1024];
+    (void)state;
+    for (size_t i = 0; i < sizeof payloads / sizeof payloads[0]; i++) {
+        struct fake fake = {.port = 0};
+        if (first_wake(&fake, &link, message(text, payloads[i]), &wake) != DLOCK_EPROTO)
+            fail_msg("payload \"%s\" was believed", payloads[i]);
+        end(&link, &fake);
+    }
+    for (size_t i = 0; i < sizeof raw / sizeof raw[0]; i++) {
+        struct fake fake = {.port = 0};
+        assert_int_equal(first_wake(&fake, &link, raw[i], &wake), DLOCK_EPROTO);
+        end(&link, &fake);
+    }
+}
+
+static void an_honest_wake_up_is_believed(void **state) {
+    struct fake fake = {.port = 0};
+    struct dlock_wake wake;
+    struct link link;
+    char text[1024];
+    (void)state;
+    assert_int_equal(first_wake(&fake, &link, message(text, "granted " TOKEN " 7 8 9 a b%7Bc%25"), &wake), 1);
+    assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
+    assert_string_equal(wake.token, TOKEN);
+    assert_string_equal(wake.name, "a b{c%");
+    assert_int_equal(wake.fence, 7);
+    assert_int_equal(wake.server_us, 8);
+    assert_int_equal(wake.kept_ms, 9);
+    end(&link, &fake);
+}
+
+static void a_listener_learns_that_the_server_is_gone(void **state) {
+    struct fake fake = {.close_after = true};
+    struct dlock_wake wake;
+    struct link link;
+    (void)state;
+    assert_int_equal(first_wake(&fake, &link, CONFIRMED, &wake), DLOCK_EUNAVAILABLE);
+    end(&link, &fake);
+}
+
+/* Messages without end, none of which we know, do not keep wake() for ever. */
+static void endless_messages_end(void **state) {
+    struct fake fake = {.flood = "*3\r\n$7\r\nmessage\r\n$30\r\n" CHANNEL "\r\n$3\r\nnew\r\n"};
+    struct dlock_wake wake;
+    struct link link;
+    (void)state;
+    int64_t begin = now_ms();
+    int rc = first_wake(&fake, &link, CONFIRMED, &wake);
+    assert_true(rc == 0 || rc == DLOCK_EPROTO);
+    assert_true(now_ms() - begin < 3000 + SLACK_MS);
+    end(&link, &fake);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_that_make_no_sense),
+        cmocka_unit_test(refusals_are_told_apart),
+        cmocka_unit_test(silence_ends_in_time),
+        cmocka_unit_test(slow_bytes_end_in_time),
+        cmocka_unit_test(floods_are_cut_off),
+        cmocka_unit_test(a_batch_is_one_round_trip),
+        cmocka_unit_test(an_error_does_not_shift_the_answers),
+        cmocka_unit_test(a_script_that_never_arrives),
+        cmocka_unit_test(a_deaf_server),
+        cmocka_unit_test(writing_to_who_is_gone),
+        cmocka_unit_test(unanswered_requests_are_reset),
+        cmocka_unit_test(greetings_that_make_no_sense),
+        cmocka_unit_test(servers_that_cannot_serve_us),
+        cmocka_unit_test(wake_ups_that_make_no_sense),
+        cmocka_unit_test(an_honest_wake_up_is_believed),
+        cmocka_unit_test(a_listener_learns_that_the_server_is_gone),
+        cmocka_unit_test(endless_messages_end),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

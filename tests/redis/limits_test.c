@@ -1,0 +1,235 @@
+/* A server at its limits: scripts forgotten, memory full, just restarted. */
+#include "harness.h"
+
+static struct server server;
+static struct link holder, asker, listener; /* clients 'f', and 'a' for both others */
+static struct held held, waiter;
+
+static int start(void **state) {
+    (void)state;
+    backend_load();
+    server_start(&server, NULL);
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    server_stop(&server);
+    return 0;
+}
+
+static int setup(void **state) {
+    (void)state;
+    ask_text(&server, "FLUSHALL");
+    link_new(&holder, &server, 'f');
+    link_new(&asker, &server, 'a');
+    link_new(&listener, &server, 'a');
+    link_listen(&listener);
+    claim_init(&held, "limit", 'f', 1);
+    claim_init(&waiter, "limit", 'a', 1);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    ask_text(&server, "CONFIG SET maxmemory 0");
+    link_end(&holder);
+    link_end(&asker);
+    link_end(&listener);
+    return 0;
+}
+
+/* ---- scripts ------------------------------------------------------------------------------------------------------
+ */
+
+static void forgotten_scripts_are_given_again(void **state) {
+    enum { N = 300 };
+    static struct held many[N];
+    static char names[N][16];
+    struct dlock_claim *claims[N];
+    struct dlock_wake wake;
+    struct dlock_error err = {0};
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "batch-%03d", i);
+        claim_init(&many[i], names[i], 'f', i);
+        claims[i] = &many[i].claim;
+    }
+    ask_text(&server, "SCRIPT FLUSH");
+    assert_int_equal(backend->acquire(holder.conn, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < N; i++) assert_int_equal(claims[i]->result, 0);
+    ask_text(&server, "SCRIPT FLUSH");
+    assert_int_equal(backend->renew(holder.conn, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < N; i++) assert_int_equal(claims[i]->result, 0);
+
+    assert_int_equal(acquire(&holder, &held), 0);
+    assert_int_equal(queue_up(&asker, &waiter), DLOCK_EBUSY);
+    ask_text(&server, "SCRIPT FLUSH");
+    assert_int_equal(release(&holder, &held), 0);
+    assert_true(wake_within(&listener, &wake, 5000));
+    assert_string_equal(wake.token, waiter.token);
+    ask_text(&server, "SCRIPT FLUSH");
+    assert_int_equal(backend->break_lock(holder.conn, "limit", TIMEOUT_MS, &err), 0);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------------------
+ */
+
+static void fill_memory(void) {
+    ask_text(&server, "CONFIG SET maxmemory 1");
+}
+
+static void assert_refused_for_memory(struct link *link, struct held *claimed, uint32_t flags) {
+    struct dlock_claim *claim = &claimed->claim;
+    struct dlock_error err = {0};
+    claim->flags = flags;
+    assert_int_equal(backend->acquire(link->conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "OOM"));
+}
+
+static void no_half_grant_without_memory(void **state) {
+    (void)state;
+    fill_memory();
+    assert_refused_for_memory(&asker, &waiter, 0);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 0);
+    ask_text(&server, "CONFIG SET maxmemory 0");
+    assert_int_equal(acquire(&holder, &held), 0);
+    fill_memory();
+    assert_refused_for_memory(&asker, &waiter, DLOCK_CLAIM_QUEUE);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 2); /* the lock and its fence */
+    assert_int_equal(acquire(&asker, &waiter), DLOCK_EBUSY);
+    assert_int_equal(renew(&holder, &held), 0);
+    assert_int_equal(release(&holder, &held), 0);
+    assert_int_equal(ask_number(&server, "EXISTS limit"), 0);
+}
+
+static void a_release_hands_over_without_memory(void **state) {
+    struct dlock_wake wake;
+    (void)state;
+    assert_int_equal(acquire(&holder, &held), 0);
+    assert_int_equal(queue_up(&asker, &waiter), DLOCK_EBUSY);
+    fill_memory();
+    assert_int_equal(release(&holder, &held), 0);
+    assert_true(wake_within(&listener, &wake, 5000));
+    assert_string_equal(wake.token, waiter.token);
+    assert_true(wake.fence > held.claim.fence);
+    assert_string_equal(ask_text(&server, "GET limit"), waiter.token);
+    assert_int_equal(ask_number(&server, "ZCARD {limit}:queue"), 0);
+    assert_int_equal(renew(&asker, &waiter), 0);
+    assert_int_equal(release(&asker, &waiter), 0);
+}
+
+/* A try that finds the lock free and a waiter alive hands over whole, or not at all. */
+static void a_passer_by_hands_over_without_memory(void **state) {
+    struct held stranger;
+    struct dlock_wake wake;
+    (void)state;
+    assert_int_equal(acquire(&holder, &held), 0);
+    assert_int_equal(queue_up(&asker, &waiter), DLOCK_EBUSY);
+    ask_number(&server, "DEL limit");
+    claim_init(&stranger, "limit", 'f', 2);
+    fill_memory();
+    assert_int_equal(acquire(&holder, &stranger), DLOCK_EBUSY);
+    assert_true(wake_within(&listener, &wake, 5000));
+    assert_string_equal(ask_text(&server, "GET limit"), waiter.token);
+    assert_true(ask_number(&server, "PTTL limit") > 0);
+    assert_true(wake.fence > held.claim.fence);
+}
+
+/* ---- quarantine ---------------------------------------------------------------------------------------------------
+ */
+
+static void after_a_restart_nothing_is_granted_for_a_while(void **state) {
+    enum { QUARANTINE_MS = 4000 };
+    struct server fresh;
+    struct link careful, careless;
+    struct held first, second;
+    struct dlock_claim *claim = &second.claim;
+    struct dlock_error err = {0};
+    struct uri uri;
+    int64_t started;
+    (void)state;
+    server_start(&fresh, NULL);
+    started = now_ms();
+    uri_init(&uri, fresh.port);
+    assert_int_equal(link_try(&careful, &uri.parts, 'a', QUARANTINE_MS, &err), 0);
+    link_new(&careless, &fresh, 'b');
+    claim_init(&first, "first", 'a', 1);
+    claim_init(&second, "second", 'a', 2);
+
+    /* A grant that is known may be asked for again, renewed and released; by that, nobody else gets it. */
+    assert_int_equal(acquire(&careless, &first), 0);
+    assert_int_equal(acquire(&careful, &first), 0);
+    assert_int_equal(renew(&careful, &first), 0);
+    first.claim.token = second.token;
+    assert_int_equal(queue_up(&careful, &first), DLOCK_EBUSY);
+    assert_in_range(first.claim.retry_ms, 1, QUARANTINE_MS + 1001);
+    first.claim.token = first.token;
+    assert_int_equal(release(&careful, &first), 0);
+    assert_int_equal(ask_number(&fresh, "EXISTS first"), 0);
+    assert_int_equal(ask_number(&fresh, "ZCARD {first}:queue"), 1);
+
+    claim->retry_ms = -1;
+    claim->result = DLOCK_EPROTO;
+    assert_int_equal(backend->acquire(careful.conn, &claim, 1, TIMEOUT_MS, &err), 0);
+    assert_int_equal(claim->result, DLOCK_EBUSY);
+    assert_int_equal(err.code, DLOCK_EBUSY);
+    assert_non_null(strstr(err.message, "quarantine"));
+    assert_in_range(claim->retry_ms, 1, QUARANTINE_MS + 1001);
+    assert_int_equal(ask_number(&fresh, "EXISTS second"), 0);
+    while (acquire(&careful, &second) == DLOCK_EBUSY) {
+        assert_true(now_ms() - started < 3 * QUARANTINE_MS);
+        sleep_ms(20);
+    }
+    assert_int_equal(second.claim.result, 0);
+    assert_true(now_ms() - started >= QUARANTINE_MS - 500); /* redis-server was up a little before it answered */
+    link_end(&careful);
+    link_end(&careless);
+    server_stop(&fresh);
+}
+
+/* The quarantine is for servers that forget. Whether one does is asked; no answer means that it does. */
+static void who_writes_everything_down_needs_no_quarantine(void **state) {
+    static const char *const always[] = {
+        "--appendonly", "yes", "--appendfsync", "always",  "--user", "worker", "on", ">pw",
+        "~*",           "&*",  "+@all",         "-config", NULL};
+    static const char *const everysec[] = {"--appendonly", "yes", "--appendfsync", "everysec", NULL};
+    struct server fresh;
+    struct link link;
+    struct held claimed;
+    struct uri uri;
+    (void)state;
+    claim_init(&claimed, "kept", 'a', 1);
+    server_start(&fresh, always);
+    uri_init(&uri, fresh.port);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 60000, NULL), 0);
+    assert_int_equal(acquire(&link, &claimed), 0);
+    assert_int_equal(release(&link, &claimed), 0);
+    link_end(&link);
+    uri.parts.user = "worker"; /* may not see CONFIG */
+    uri.parts.password = "pw";
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 60000, NULL), 0);
+    assert_int_equal(acquire(&link, &claimed), DLOCK_EBUSY);
+    link_end(&link);
+    server_stop(&fresh);
+
+    server_start(&fresh, everysec);
+    uri_init(&uri, fresh.port);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 60000, NULL), 0);
+    assert_int_equal(acquire(&link, &claimed), DLOCK_EBUSY);
+    link_end(&link);
+    server_stop(&fresh);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(forgotten_scripts_are_given_again),
+        TEST(no_half_grant_without_memory),
+        TEST(a_release_hands_over_without_memory),
+        TEST(a_passer_by_hands_over_without_memory),
+        cmocka_unit_test(after_a_restart_nothing_is_granted_for_a_while),
+        cmocka_unit_test(who_writes_everything_down_needs_no_quarantine),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}

@@ -1,0 +1,172 @@
+/* inspect and list. */
+#include "harness.h"
+
+static struct server server;
+static struct link one;
+
+static int start(void **state) {
+    (void)state;
+    backend_load();
+    server_start(&server, NULL);
+    link_new(&one, &server, 'a');
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    link_end(&one);
+    server_stop(&server);
+    return 0;
+}
+
+static int setup(void **state) {
+    (void)state;
+    ask_text(&server, "FLUSHALL");
+    return 0;
+}
+
+enum { MAX_SEEN = 3000 };
+static struct {
+    int n, stop_after;
+    char name[MAX_SEEN][256], token[MAX_SEEN][DLOCK_TOKEN_MAX + 1];
+    struct dlock_info last;
+} seen;
+
+static int see(const struct dlock_info *info, void *arg) {
+    assert_ptr_equal(arg, &seen);
+    assert_true(seen.n < MAX_SEEN);
+    snprintf(seen.name[seen.n], sizeof seen.name[0], "%s", info->name);
+    snprintf(seen.token[seen.n], sizeof seen.token[0], "%s", info->token);
+    seen.last = *info;
+    seen.n++;
+    return seen.n == seen.stop_after;
+}
+
+static void inspect(const char *name) {
+    struct dlock_error err = {0};
+    seen.n = seen.stop_after = 0;
+    if (backend->inspect(one.conn, name, see, &seen, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+}
+
+/* The whole walk; returns the number of pages. */
+static int list(const char *prefix) {
+    struct dlock_error err = {0};
+    char cursor[256] = "";
+    int pages = 0, rc;
+    seen.n = seen.stop_after = 0;
+    do {
+        rc = backend->list(one.conn, prefix, cursor, see, &seen, TIMEOUT_MS, &err);
+        if (rc < 0) fail_msg("%s", err.message);
+        pages++;
+    } while (rc == 1);
+    return pages;
+}
+
+static bool was_seen(const char *name) {
+    for (int i = 0; i < seen.n; i++)
+        if (strcmp(seen.name[i], name) == 0) return true;
+    return false;
+}
+
+static void a_holder_is_shown_as_it_is(void **state) {
+    struct held held, waiter;
+    (void)state;
+    inspect("shown");
+    assert_int_equal(seen.n, 0);
+    claim_init(&held, "shown", 'a', 1);
+    claim_init(&waiter, "shown", 'b', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(queue_up(&one, &waiter), DLOCK_EBUSY);
+    inspect("shown");
+    assert_int_equal(seen.n, 1);
+    assert_string_equal(seen.name[0], "shown");
+    assert_string_equal(seen.token[0], held.token);
+    assert_int_equal(seen.last.size, sizeof(struct dlock_info));
+    assert_int_equal(seen.last.mode, DLOCK_EXCLUSIVE);
+    assert_int_equal(seen.last.fence, held.claim.fence);
+    assert_int_equal(seen.last.waiters, 1);
+    assert_int_equal(seen.last.limit, 1);
+    assert_in_range(seen.last.remaining_ms, LEASE_MS - 3000, LEASE_MS);
+}
+
+static void foreign_holders_are_shown_with_what_is_known(void **state) {
+    (void)state;
+    ask_text(&server, "SET foreign %b PX 5000", "a\nb\0c", (size_t)5);
+    inspect("foreign");
+    assert_int_equal(seen.n, 1);
+    assert_string_equal(seen.token[0], "a?b?c");
+    assert_int_equal(seen.last.fence, 0);
+    assert_in_range(seen.last.remaining_ms, 1, 5000);
+    ask_text(&server, "SET foreign %s", "for ever");
+    inspect("foreign");
+    assert_int_equal(seen.last.remaining_ms, DLOCK_FOREVER);
+    ask_text(&server, "EVAL %s 1 foreign", "return redis.call('SET', KEYS[1], string.rep('x', 1000000))");
+    inspect("foreign");
+    assert_int_equal(strlen(seen.token[0]), DLOCK_TOKEN_MAX);
+    ask_number(&server, "DEL foreign");
+    ask_number(&server, "HSET foreign a b");
+    inspect("foreign");
+    assert_int_equal(seen.n, 0);
+}
+
+static void a_list_shows_locks_and_nothing_else(void **state) {
+    static const char *const names[] = {"app/1", "app/2", "app/{x}", "app/100%", "a*p/1", "other"};
+    struct held held;
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        claim_init(&held, names[i], 'a', i);
+        assert_int_equal(acquire(&one, &held), 0);
+    }
+    claim_init(&held, "app/free", 'a', 9);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(release(&one, &held), 0);
+    ask_text(&server, "SET app/data value");
+    ask_number(&server, "HSET app/hash a b");
+    ask_text(&server, "SET app/%%zz value");
+    list("");
+    assert_int_equal(seen.n, 6);
+    for (int i = 0; i < 6; i++) assert_true(was_seen(names[i]));
+    list("app/");
+    assert_int_equal(seen.n, 4);
+    list("app/{");
+    assert_int_equal(seen.n, 1);
+    assert_string_equal(seen.name[0], "app/{x}");
+    list("a*");
+    assert_int_equal(seen.n, 1);
+    assert_string_equal(seen.name[0], "a*p/1");
+    list("app/?");
+    assert_int_equal(seen.n, 0);
+}
+
+static void a_list_goes_on_page_by_page(void **state) {
+    enum { N = 2000 };
+    static struct held held[N];
+    static char names[N][16];
+    static struct dlock_claim *claims[N];
+    char cursor[256] = "";
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "page-%04d", i);
+        claim_init(&held[i], names[i], 'a', i);
+        claims[i] = &held[i].claim;
+    }
+    assert_int_equal(backend->acquire(one.conn, claims, N, TIMEOUT_MS, NULL), 0);
+    assert_true(list("page-") > 3);
+    for (int i = 0; i < N; i++) assert_true(was_seen(names[i]));
+    /* The caller may end the walk. */
+    seen.n = 0;
+    seen.stop_after = 2;
+    while (seen.n < 2) assert_in_range(backend->list(one.conn, "page-", cursor, see, &seen, TIMEOUT_MS, NULL), 0, 1);
+    assert_int_equal(seen.n, 2);
+    assert_int_equal(acquire(&one, &held[7]), 0); /* every reply was read */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_holder_is_shown_as_it_is, setup),
+        cmocka_unit_test_setup(foreign_holders_are_shown_with_what_is_known, setup),
+        cmocka_unit_test_setup(a_list_shows_locks_and_nothing_else, setup),
+        cmocka_unit_test_setup(a_list_goes_on_page_by_page, setup),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}

@@ -1,0 +1,310 @@
+/* The queue: order, hand-over, and waiters that died, stopped or left. */
+#include "harness.h"
+
+#include <hiredis.h>
+
+static struct server server;
+static struct link holder, asker[4], listener[4]; /* clients 'f', and 'a' to 'd' */
+static struct held held, waiter[4];
+
+static int start(void **state) {
+    (void)state;
+    backend_load();
+    server_start(&server, NULL);
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    server_stop(&server);
+    return 0;
+}
+
+static int setup(void **state) {
+    (void)state;
+    ask_text(&server, "FLUSHALL");
+    link_new(&holder, &server, 'f');
+    claim_init(&held, "the lock", 'f', 1);
+    for (int i = 0; i < 4; i++) {
+        link_new(&asker[i], &server, (char)('a' + i));
+        link_new(&listener[i], &server, (char)('a' + i));
+        link_listen(&listener[i]);
+        claim_init(&waiter[i], "the lock", (char)('a' + i), 1);
+    }
+    assert_int_equal(acquire(&holder, &held), 0);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    link_end(&holder);
+    for (int i = 0; i < 4; i++) {
+        if (asker[i].conn) link_end(&asker[i]);
+        if (listener[i].conn) link_end(&listener[i]);
+    }
+    return 0;
+}
+
+static const char *holder_now(void) {
+    return ask_text(&server, "GET %s", "the lock");
+}
+
+/* Client i has been told, by one message, that it holds the lock, and so it is on the server. */
+static void assert_woken(int i, uint64_t after_fence) {
+    struct dlock_wake wake;
+    assert_true(wake_within(&listener[i], &wake, 5000));
+    assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
+    assert_string_equal(wake.name, "the lock");
+    assert_string_equal(wake.token, waiter[i].token);
+    assert_true(wake.fence > after_fence && wake.fence < (uint64_t)1 << 55);
+    assert_true(wake.server_us > 0);
+    assert_int_equal(wake.kept_ms, waiter[i].claim.lease_ms < 3000 ? waiter[i].claim.lease_ms : 3000);
+    assert_string_equal(holder_now(), waiter[i].token);
+    waiter[i].claim.fence = wake.fence;
+}
+
+static void assert_quiet(int i) {
+    struct dlock_wake wake;
+    assert_false(wake_within(&listener[i], &wake, 100));
+}
+
+static void waiters_are_served_in_order(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
+    /* Asking again keeps the place. */
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:queue"), 4);
+    assert_int_equal(release(&holder, &held), 0);
+    for (int i = 0; i < 4; i++) {
+        assert_woken(i, i ? waiter[i - 1].claim.fence : held.claim.fence);
+        for (int j = i + 1; j < 4; j++) assert_quiet(j);
+        assert_int_equal(release(&asker[i], &waiter[i]), 0);
+    }
+    assert_string_equal(holder_now(), "");
+    for (int i = 0; i < 4; i++) assert_quiet(i);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 1); /* the fence alone */
+}
+
+/* Whoever cannot be told asks again by himself: the head when the holder's lease or its own would be over, the others
+ * after a hand-over that nobody confirmed, one after the other. */
+static void retries_follow_the_place_in_the_queue(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
+    assert_in_range(waiter[0].claim.retry_ms, LEASE_MS - 3000, LEASE_MS + 1);
+    for (int i = 1; i < 4; i++) assert_int_equal(waiter[i].claim.retry_ms, 3001 + 1000 * i);
+    waiter[0].claim.lease_ms = 1500;
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(waiter[0].claim.retry_ms, 1501);
+    ask_number(&server, "PEXPIRE %s 400", "the lock");
+    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
+    assert_in_range(waiter[1].claim.retry_ms, 1001, 1401);
+}
+
+static void a_short_lease_is_handed_over_as_it_is(void **state) {
+    (void)state;
+    waiter[0].claim.lease_ms = 700;
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(release(&holder, &held), 0);
+    assert_woken(0, held.claim.fence);
+    assert_true(ask_number(&server, "PTTL %s", "the lock") <= 700);
+}
+
+static void dead_waiters_are_skipped(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
+    for (int i = 0; i < 2; i++) link_end(&listener[i]);
+    while (ask_number(&server, "EVAL %s 0",
+                      "local n = redis.call('PUBSUB', 'NUMSUB', 'dlock:aaaaaaaaaaaaaaaaaaaaaaaa', "
+                      "'dlock:bbbbbbbbbbbbbbbbbbbbbbbb') return n[2] + n[4]"))
+        sleep_ms(5);
+    assert_int_equal(release(&holder, &held), 0);
+    assert_woken(2, held.claim.fence);
+    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:queue"), 1);
+}
+
+/* PUBLISH counts a monitor as a receiver: that must not make the dead look alive, nor the living twice woken. */
+static void a_monitor_changes_nothing(void **state) {
+    redisContext *monitor = redisConnect("127.0.0.1", server.port);
+    (void)state;
+    freeReplyObject(redisCommand(monitor, "PSUBSCRIBE *"));
+    dead_waiters_are_skipped(state);
+    assert_quiet(2);
+    redisFree(monitor);
+}
+
+static void nobody_barges_in(void **state) {
+    (void)state;
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
+    ask_number(&server, "DEL %s", "the lock"); /* the lease is over */
+    assert_int_equal(acquire(&asker[2], &waiter[2]), DLOCK_EBUSY);
+    assert_woken(0, held.claim.fence);
+    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:queue"), 1);
+}
+
+static void the_head_takes_a_free_lock_itself(void **state) {
+    (void)state;
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
+    ask_number(&server, "DEL %s", "the lock");
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), 0);
+    assert_true(waiter[0].claim.fence > held.claim.fence);
+    assert_int_equal(waiter[0].claim.kept_ms, LEASE_MS);
+    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
+    assert_in_range(waiter[1].claim.retry_ms, LEASE_MS - 3000, LEASE_MS + 1); /* the head now */
+    assert_quiet(0);
+    assert_quiet(1);
+}
+
+/* A waiter that is handed the lock and does nothing loses it after 3 s, and all its client's places with it. */
+static void a_stopped_waiter_costs_three_seconds(void **state) {
+    struct held second;
+    int64_t begin;
+    (void)state;
+    claim_init(&second, "the lock", 'a', 2);
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[0], &second), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[2], &waiter[2]), DLOCK_EBUSY);
+    begin = now_ms();
+    assert_int_equal(release(&holder, &held), 0);
+    while (queue_up(&asker[1], &waiter[1]) == DLOCK_EBUSY) {
+        assert_true(now_ms() - begin < 6000);
+        assert_in_range(waiter[1].claim.retry_ms, 1, 4001); /* the stopped client's second token is before it */
+        sleep_ms(20);
+    }
+    assert_true(now_ms() - begin >= 2900);
+    assert_int_equal(waiter[1].claim.result, 0);
+    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:queue"), 1); /* waiter 2 */
+    assert_int_equal(release(&asker[0], &second), DLOCK_ELOST);
+    assert_int_equal(renew(&asker[0], &waiter[0]), DLOCK_ELOST);
+    assert_int_equal(release(&asker[1], &waiter[1]), 0);
+    assert_woken(2, waiter[1].claim.fence);
+}
+
+/* Renewing, or asking again, confirms a hand-over: when that grant ends later, the client keeps its other places. */
+static void a_confirmed_waiter_keeps_its_places(void **state) {
+    struct held second;
+    dlock_batch *const ways[] = {backend->renew, backend->acquire};
+    (void)state;
+    claim_init(&second, "the lock", 'a', 2);
+    for (int i = 0; i < 2; i++) {
+        struct dlock_claim *claim = &waiter[0].claim;
+        assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+        assert_int_equal(queue_up(&asker[0], &second), DLOCK_EBUSY);
+        assert_int_equal(release(&holder, &held), 0);
+        assert_woken(0, held.claim.fence);
+        assert_int_equal(ways[i](asker[0].conn, &claim, 1, TIMEOUT_MS, NULL), 0);
+        assert_int_equal(claim->result, 0);
+        assert_true(ask_number(&server, "PTTL %s", "the lock") > 5000);
+        ask_number(&server, "DEL %s", "the lock");
+        assert_int_equal(acquire(&asker[1], &waiter[1]), DLOCK_EBUSY);
+        assert_string_equal(holder_now(), second.token);
+        assert_int_equal(release(&asker[0], &second), 0);
+        assert_int_equal(acquire(&holder, &held), 0);
+        for (struct dlock_wake wake; wake_within(&listener[0], &wake, 100);) assert_non_null(wake.token);
+    }
+}
+
+static void a_waiter_leaves_the_queue(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
+    assert_int_equal(release(&asker[0], &waiter[0]), 0);
+    assert_int_equal(release(&asker[0], &waiter[0]), DLOCK_ELOST);
+    assert_int_equal(release(&asker[1], &waiter[1]), 0);
+    assert_int_equal(release(&holder, &held), 0);
+    assert_woken(2, held.claim.fence);
+    assert_quiet(0);
+    assert_quiet(1);
+    /* A release that is repeated after the hand-over takes nothing from the new holder. */
+    assert_int_equal(release(&holder, &held), DLOCK_ELOST);
+    assert_string_equal(holder_now(), waiter[2].token);
+}
+
+static void breaking_hands_over(void **state) {
+    struct dlock_error err = {0};
+    (void)state;
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(backend->break_lock(holder.conn, "the lock", TIMEOUT_MS, &err), 0);
+    assert_woken(0, held.claim.fence);
+    assert_int_equal(renew(&holder, &held), DLOCK_ELOST);
+    assert_int_equal(backend->break_lock(holder.conn, "the lock", TIMEOUT_MS, &err), 0);
+    assert_string_equal(holder_now(), "");
+    assert_int_equal(backend->break_lock(holder.conn, "the lock", TIMEOUT_MS, &err), DLOCK_ELOST);
+    assert_int_equal(acquire(&holder, &held), 0);
+    assert_true(held.claim.fence > waiter[0].claim.fence);
+}
+
+/* A holder that is no client of ours hands nothing over: its head waiter polls. */
+static void a_foreign_holder_is_polled(void **state) {
+    (void)state;
+    assert_int_equal(release(&holder, &held), 0);
+    assert_string_equal(ask_text(&server, "SET %s 9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d NX PX 60000", "the lock"), "OK");
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(waiter[0].claim.retry_ms, -1);
+    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
+    assert_int_equal(waiter[1].claim.retry_ms, 4001);
+    assert_string_equal(ask_text(&server, "SET %s without-end", "the lock"), "OK");
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(waiter[0].claim.retry_ms, -1);
+    assert_string_equal(holder_now(), "without-end");
+    ask_number(&server, "DEL %s", "the lock");
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), 0);
+}
+
+/* One read of the socket may bring several messages. */
+static void wake_ups_that_come_together_are_all_read(void **state) {
+    struct held other_held, other_waiter;
+    struct dlock_wake wake;
+    struct dlock_error err = {0};
+    (void)state;
+    claim_init(&other_held, "other{lock}", 'f', 2);
+    claim_init(&other_waiter, "other{lock}", 'a', 2);
+    assert_int_equal(acquire(&holder, &other_held), 0);
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[0], &other_waiter), DLOCK_EBUSY);
+    assert_int_equal(backend->wake(listener[0].conn, &wake, &err), 0);
+    assert_int_equal(ask_number(&server, "PUBLISH dlock:aaaaaaaaaaaaaaaaaaaaaaaa %s", "of a later version"), 1);
+    assert_int_equal(release(&holder, &held), 0);
+    assert_int_equal(release(&holder, &other_held), 0);
+    sleep_ms(300);
+    assert_int_equal(backend->wake(listener[0].conn, &wake, &err), 1);
+    assert_string_equal(wake.name, "the lock");
+    assert_int_equal(backend->wake(listener[0].conn, &wake, &err), 1);
+    assert_string_equal(wake.name, "other{lock}");
+    assert_string_equal(wake.token, other_waiter.token);
+    assert_int_equal(backend->wake(listener[0].conn, &wake, &err), 0);
+}
+
+/* Nothing of ours stays for ever. */
+static void what_is_left_behind_expires(void **state) {
+    static const char *const keys[] = {"the lock", "{the lock}:fence", "{the lock}:queue", "{the lock}:waiters"};
+    (void)state;
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
+    for (int i = 0; i < 4; i++) assert_true(ask_number(&server, "PTTL %s", keys[i]) > 0);
+    assert_int_equal(release(&holder, &held), 0);
+    for (int i = 0; i < 4; i++) assert_true(ask_number(&server, "PTTL %s", keys[i]) > 0);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 4);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(waiters_are_served_in_order),
+        TEST(retries_follow_the_place_in_the_queue),
+        TEST(a_short_lease_is_handed_over_as_it_is),
+        TEST(dead_waiters_are_skipped),
+        TEST(a_monitor_changes_nothing),
+        TEST(nobody_barges_in),
+        TEST(the_head_takes_a_free_lock_itself),
+        TEST(a_stopped_waiter_costs_three_seconds),
+        TEST(a_confirmed_waiter_keeps_its_places),
+        TEST(a_waiter_leaves_the_queue),
+        TEST(breaking_hands_over),
+        TEST(a_foreign_holder_is_polled),
+        TEST(wake_ups_that_come_together_are_all_read),
+        TEST(what_is_left_behind_expires),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
