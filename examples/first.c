@@ -1,19 +1,20 @@
-/* The lines that README.md begins with. */
+/* The program that README.md shows. */
 #include <dlock/dlock.h>
 #include <stdio.h>
 
 int main(void) {
     dlock_client *client;
     dlock_lock *lock;
-    struct dlock_error err = {0, ""};
-    if (dlock_open("file:", NULL, &client, &err) != 0) return fprintf(stderr, "%s\n", err.message), 1;
-    if (dlock_new(client, "nightly-report", NULL, &lock, &err) == 0) {
-        if (dlock_acquire(lock, 5000, &err) == 0) { /* waits up to 5 s */
-            printf("nobody else writes the report now; fence %llu\n", (unsigned long long)dlock_fence(lock));
-            dlock_release(lock, &err);
-        }
-        dlock_free(lock);
+    struct dlock_error err;
+    if (dlock_open("file:", NULL, &client, &err) != 0 || dlock_new(client, "nightly-report", NULL, &lock, &err) != 0)
+        return fprintf(stderr, "%s\n", err.message), 1;
+    int rc = dlock_acquire(lock, 5000, &err); /* waits up to 5 s */
+    if (rc == 0) {
+        printf("nobody else is here; fence %llu\n", (unsigned long long)dlock_fence(lock));
+        rc = dlock_release(lock, &err); /* DLOCK_ELOST: somebody else may have been here after all */
     }
+    if (rc != 0) fprintf(stderr, "%s\n", err.message);
+    dlock_free(lock);
     dlock_close(client);
-    return err.code == 0 ? 0 : (fprintf(stderr, "%s\n", err.message), 1);
+    return rc != 0;
 }

@@ -1,4 +1,5 @@
-/* A job that many hosts start at the same time and one of them does: whoever finds the lock taken has nothing to do.
+/* A job that many hosts start at the same time, and that one of them does: whoever finds the lock taken has nothing to
+ * do. (One that is over before the last host has started is done again: once.c is for what has to happen once.)
  *
  *     try URI NAME
  */

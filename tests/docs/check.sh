@@ -1,0 +1,104 @@
+#!/bin/bash
+# check.sh DLOCK: nothing that a user can meet is undocumented, and the documentation names nothing that does not exist.
+# tests/cli/docs.sh does the same for the command's man page.
+set -eu # without pipefail: grep -q leaves its pipe early
+dlock=$(realpath "$1")
+cd "$(dirname "$0")/../.."
+unset DLOCK_URI DLOCK_PLUGIN_PATH
+
+failed=0
+complain() {
+    echo "docs: $*" >&2
+    failed=1
+}
+# An empty list would make a check that cannot fail.
+at_least() { # NUMBER WHAT LIST
+    [ "$(wc -w <<<"$3")" -ge "$1" ] || complain "found fewer than $1 $2: $3"
+}
+# The first column of a table's rows in a file, without backquotes, one entry a line.
+rows() { sed -n 's/^| \(`[^|]*`\) |.*/\1/p' "$1" | tr -d '`,' | tr ' ' '\n'; }
+text=(README.md CHANGELOG.md CONTRIBUTING.md docs/*.md)
+
+# ---- error codes: each has its row
+header=include/dlock/dlock.h
+codes=$(sed -n '/define DLOCK_ERRORS/,/^$/s/.*X(\(E[A-Z]*\), -[0-9].*/DLOCK_\1/p' "$header")
+at_least 15 "error codes" "$codes"
+for code in $codes; do rows docs/guide.md | grep -qx "$code" || complain "docs/guide.md has no row for $code"; done
+
+# ---- functions and constants that the texts name exist
+for name in $(grep -ohE '\b(dlock|DLOCK)_[A-Za-z_]+\b' "${text[@]}" docs/man/*.1 | sort -u); do
+    case "$name" in
+    dlock_backend_* | DLOCK_TEST_* | dlock__*) continue ;;
+    esac
+    grep -rqE "\b$name\b" include cmake CMakeLists.txt core cli || grep -qF "X(${name#DLOCK_}," "$header" ||
+        complain "there is no $name"
+done
+
+# ---- capabilities
+words=$(sed -n '/define DLOCK_CAPS/,/^$/s/.*X([A-Z]*, *[0-9]*, "\([a-z]*\)".*/\1/p' "$header")
+at_least 12 capabilities "$words"
+for word in $words; do rows docs/guide.md | grep -qx "$word" || complain "docs/guide.md has no row for capability $word"; done
+
+# ---- backends: their schemes and keys, as the command knows them
+backends=$("$dlock" backends --json)
+names=$(grep -o '{"name": "[a-z0-9_]*"' <<<"$backends" | cut -d'"' -f4)
+at_least 1 backends "$names"
+if grep -q '"error": "' <<<"$backends"; then complain "a backend cannot be loaded: $backends"; fi
+for name in $names; do
+    grep -q "^## $name\$" docs/backends.md || complain "docs/backends.md has no section on $name"
+    schemes=$(grep -o "\"name\": \"$name\", \"schemes\": \[[^]]*\]" <<<"$backends" | grep -o '\[.*\]' | tr -d '[]",')
+    at_least 1 "schemes of $name" "$schemes"
+    for scheme in $schemes; do
+        grep -qE "(^|[^a-z+])${scheme//+/\\+}:" docs/backends.md || complain "docs/backends.md does not say what $scheme: is"
+    done
+    known=$("$dlock" list -b "${schemes%% *}:?no-such-key=1" 2>&1 >/dev/null || true)
+    common=$(sed -n 's/.*and as every backend //p' <<<"$known" | tr -d ,)
+    at_least 7 "common keys" "$common"
+    for key in $common; do rows docs/guide.md | grep -qx "$key" || complain "docs/guide.md has no row for the key $key"; done
+    own=$(sed -n 's/.*it takes \(.*\), and as every backend .*/\1/p' <<<"$known" | tr -d ,)
+    at_least 1 "keys of $name" "$own"
+    if [ "$own" = nothing ]; then continue; fi
+    for key in $own; do
+        sed -n "/^## $name\$/,/^## /p" docs/backends.md | grep -qF "\`${key%\*}\`" ||
+            complain "docs/backends.md does not explain $name's key $key"
+    done
+done
+
+# ---- environment variables
+variables=$(grep -rohE 'getenv\("[A-Z_]+"\)' core cli backends | grep -oE '[A-Z_]+' | sort -u)
+at_least 3 "environment variables" "$variables"
+for variable in $variables; do
+    grep -qF "\`$variable\`" docs/guide.md || grep -qE "^\.(It )?Ev $variable\b" docs/man/dlock.1 ||
+        complain "nothing says what \$$variable does"
+done
+
+# ---- what is not there yet is listed, and nothing else
+missing=$(sed -nE 's/^int (dlock_[a-z_]+)\(.*/\1/p' core/notyet.c 2>/dev/null || true)
+not_yet=$(sed -n '/^### Not yet/,/^## /p' CHANGELOG.md)
+for name in $missing; do grep -qF "\`$name\`" <<<"$not_yet" || complain "CHANGELOG.md does not list $name as not there yet"; done
+for name in $(grep -oE 'dlock_[a-z_]+' <<<"$not_yet" | sort -u); do
+    case "$name" in
+    dlock_new | dlock_open) continue ;;
+    esac
+    grep -qx "$name" <<<"$missing" || complain "CHANGELOG.md lists $name, which is there"
+done
+
+# ---- the README's program is the one that is built, and its two commands can be run
+program=$(sed -n '/^```c$/,/^```$/p' README.md | sed '1d;$d')
+[ "$program" = "$(sed 1d examples/first.c)" ] || complain "README.md and examples/first.c differ"
+for script in $(sed -n 's/^    \([a-z]*\/[a-z]*\.sh\) .*/\1/p' README.md); do
+    [ -x "$script" ] || complain "README.md names $script, which cannot be run"
+done
+
+# ---- links
+for file in "${text[@]}"; do
+    for link in $(grep -oE '\]\([^)]*\)|^\[[^]]*\]: .*' "$file" | sed 's/^](\(.*\))$/\1/; s/^\[[^]]*\]: //; s/#.*//'); do
+        case "$link" in
+        http*) ;;
+        *) [ -e "$(dirname "$file")/$link" ] || complain "$file links to $link, which does not exist" ;;
+        esac
+    done
+done
+
+if [ "$failed" = 0 ]; then echo "docs: OK"; fi
+exit "$failed"
