@@ -28,6 +28,7 @@ static const int64_t epoch_us = INT64_C(1000000000000);
 struct waiter {
     pthread_cond_t *cond;
     int64_t until_us;
+    pthread_t thread;
     struct waiter *next;
 };
 
@@ -52,6 +53,9 @@ struct start {
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER; /* of everything below; innermost */
 static _Atomic int64_t clock_us = INT64_C(1000000000000);
 static struct waiter *waiters;
+static pthread_t stopped; /* while is_stopped */
+static bool is_stopped;
+static int stop_pipe[2];
 static struct timer timers[MAX_TIMERS];
 static bool timers_ready;
 static struct task tasks[MAX_THREADS];
@@ -87,7 +91,7 @@ void dlock__cond_init(pthread_cond_t *cond) {
 }
 
 void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us) {
-    struct waiter self = {cond, until_us, NULL};
+    struct waiter self = {cond, until_us, pthread_self(), NULL};
     if (until_us <= dlock__now_us()) {
         pthread_mutex_unlock(mutex);
         sched_yield();
@@ -113,7 +117,12 @@ static void *trampoline(void *arg) {
     free(arg);
     pthread_mutex_lock(&guard);
     start.task->tid = (pid_t)syscall(SYS_gettid);
+    bool foreign = start.task->foreign;
     pthread_mutex_unlock(&guard);
+    sigset_t stop;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGUSR1);
+    if (foreign) pthread_sigmask(SIG_UNBLOCK, &stop, NULL);
     return start.run(start.arg);
 }
 
@@ -279,7 +288,7 @@ static bool serve_due(void) {
     for (struct waiter *waiter = waiters; waiter; waiter = waiter->next) {
         if (waiter->until_us > now) continue;
         pthread_cond_broadcast(waiter->cond);
-        due = true;
+        due = due || !(is_stopped && pthread_equal(waiter->thread, stopped));
     }
     return due;
 }
@@ -355,6 +364,32 @@ void fake_thread_join(pthread_t thread) {
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += PATIENCE_S;
     if (pthread_timedjoin_np(thread, NULL, &until) != 0) complain();
+}
+
+/* On the stopped thread: the wait that it interrupts goes on afterwards. */
+static void stop_here(int signal_number) {
+    (void)signal_number;
+    char byte;
+    int before = errno;
+    while (read(stop_pipe[0], &byte, 1) < 0 && errno == EINTR) {
+    }
+    errno = before;
+}
+
+void fake_thread_stop(pthread_t thread) {
+    struct sigaction action = {.sa_handler = stop_here};
+    if (is_stopped || pipe(stop_pipe) != 0 || sigaction(SIGUSR1, &action, NULL) != 0) fail("cannot stop a thread");
+    stopped = thread;
+    is_stopped = true;
+    pthread_kill(thread, SIGUSR1);
+    fake_settle();
+}
+
+void fake_thread_continue(void) {
+    is_stopped = false;
+    close(stop_pipe[1]);
+    fake_settle();
+    close(stop_pipe[0]);
 }
 
 unsigned fake_threads_started(void) {

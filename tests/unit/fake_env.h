@@ -33,6 +33,10 @@ int64_t fake_next_deadline_us(void);
 int fake_thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 void fake_thread_join(pthread_t thread);
 
+/* Stops one of the test's own threads wherever it waits, as SIGSTOP would stop a process, and lets it go on. */
+void fake_thread_stop(pthread_t thread);
+void fake_thread_continue(void);
+
 /* How many threads were started through env.h since fake_env_reset(), the test's own not counted. */
 unsigned fake_threads_started(void);
 

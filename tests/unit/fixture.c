@@ -34,6 +34,13 @@ int64_t valid_us(int64_t kept_ms) {
 
 /* ---- actors ------------------------------------------------------------------------------------------------------ */
 
+void actor_park(struct actor *actor) {
+    fake_thread_stop(actor->thread);
+}
+void actor_unpark(void) {
+    fake_thread_continue();
+}
+
 static void *actor_run(void *arg) {
     struct actor *actor = arg;
     pthread_mutex_lock(&actor->mutex);

@@ -20,7 +20,8 @@
 int fixture_setup(void **state);
 int fixture_teardown(void **state);
 
-/* Program arguments: a pattern of the tests to run, a pattern of those to skip (both as cmocka has them: with * and ?). */
+/* Program arguments: a pattern of the tests to run, a pattern of those to skip (both as cmocka has them: with * and ?).
+ */
 void only(int argc, char **argv);
 
 /* The usual lease, and how much of a lease is a holder's (DESIGN §1.3). */
@@ -47,6 +48,10 @@ void begin_call(struct actor *actor, int (*call)(void *arg), void *arg);
 bool over(struct actor *actor);  /* it has ended by now */
 int result(struct actor *actor); /* what it returned; fails the test when it has not ended */
 const struct dlock_error *error_of(struct actor *actor);
+
+/* Stops the actor's thread wherever it waits, as SIGSTOP would, and lets it go on. One at a time. */
+void actor_park(struct actor *actor);
+void actor_unpark(void);
 
 /* Begins something that needs no time, and returns its result. */
 int acquire_by(struct actor *actor, dlock_lock *lock, int64_t timeout_ms);

@@ -1,0 +1,370 @@
+/* A grant that arrives by wake-up has no request of ours to count from (DESIGN §1.3). */
+#include "fixture.h"
+
+#include <stdatomic.h>
+
+enum { HANDOVER_MS = 3000 };
+
+struct scene {
+    dlock_client *client;
+    dlock_lock *lock;
+    struct actor *actor;
+    struct fake_grant other;
+    int64_t asked_us;
+    struct lost_count lost;
+};
+
+/* A thread waits for "n", which another client holds; its last request was answered just now. */
+static void scene_begin_with(struct scene *s, uint32_t flags) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.flags = flags;
+    options.on_lost = count_lost;
+    options.on_lost_arg = &s->lost;
+    s->lost = (struct lost_count){0};
+    s->client = client_new("fake:");
+    s->lock = lock_new_with(s->client, "n", &options);
+    s->actor = actor_new();
+    fake_other_acquire("n", 600000);
+    s->other = fake_holder("n");
+    s->asked_us = dlock__now_us();
+    begin_acquire(s->actor, s->lock, 100000);
+    assert_int_equal(fake_waiters("n"), 1);
+    fake_log_clear();
+}
+
+static void scene_begin(struct scene *s) {
+    scene_begin_with(s, 0);
+}
+
+static void handed_over(struct scene *s) {
+    fake_other_release(&s->other, "n");
+    assert_string_not_equal(fake_holder("n").token, "");
+    assert_false(fake_holder("n").other);
+    fake_settle();
+}
+
+/* What the arithmetic of DESIGN §1.3 allows for a hand-over that happened delta_us after the last request. */
+static int64_t woken_valid_us(int64_t delta_us) {
+    return valid_us(HANDOVER_MS) - delta_us / 100;
+}
+
+static void a_wake_counts_from_the_servers_clock(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_advance_ms(2000);
+    handed_over(&s);
+    assert_int_equal(result(s.actor), 0);
+    assert_int_equal(remaining_by(s.actor, s.lock), woken_valid_us(2000000) / 1000);
+}
+
+static void a_wake_that_lay_in_the_socket_is_older_than_its_arrival(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_advance_ms(2000);
+    fake_wakes_hold(true);
+    handed_over(&s);
+    fake_advance_ms(500);
+    assert_false(over(s.actor));
+    fake_wakes_hold(false);
+    fake_settle();
+    assert_int_equal(result(s.actor), 0);
+    assert_int_equal(fake_calls(FAKE_RENEW), 0);
+    assert_int_equal(remaining_by(s.actor, s.lock), (woken_valid_us(2000000) - 500000) / 1000);
+    assert_true(remaining_by(s.actor, s.lock) <= fake_holder("n").left_ms);
+}
+
+static void a_hand_over_is_renewed_to_a_whole_lease_in_time(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_advance_ms(1000);
+    handed_over(&s);
+    assert_int_equal(result(s.actor), 0);
+    fake_advance_ms(1100);
+    assert_true(fake_calls(FAKE_RENEW) >= 1);
+    assert_true(remaining_by(s.actor, s.lock) > HANDOVER_MS);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(held_by(s.actor, s.lock));
+    assert_int_equal(s.lost.calls, 0);
+}
+
+static void a_hand_over_that_is_not_renewed_is_lost_in_time(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_advance_ms(1000);
+    handed_over(&s);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1000);
+    int64_t granted_us = dlock__now_us();
+    fake_advance_ms(HANDOVER_MS);
+    assert_int_equal(s.lost.calls, 1);
+    assert_int_equal(s.lost.at_us, granted_us + woken_valid_us(1000000));
+    assert_int_equal(release_by(s.actor, s.lock), DLOCK_ELOST);
+}
+
+/* Held only after a renewal has been answered, and then for what the renewal says. */
+static void assert_confirmed(struct scene *s) {
+    struct fake_command renew;
+    wait_for(s->actor, 1, 1000);
+    assert_int_equal(result(s->actor), 0);
+    assert_true(fake_nth(FAKE_RENEW, "n", 0, &renew));
+    assert_int_equal(renew.result, 0);
+    assert_int_equal(remaining_by(s->actor, s->lock), (renew.at_us + valid_us(LEASE_MS) - dlock__now_us()) / 1000);
+    assert_int_equal(fence_by(s->actor, s->lock) >> 8, fake_holder("n").fence);
+    fake_advance_ms(2 * LEASE_MS);
+    assert_true(held_by(s->actor, s->lock));
+    assert_int_equal(release_by(s->actor, s->lock), 0);
+}
+
+static void a_server_clock_that_went_back_is_not_believed(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_advance_ms(1000);
+    fake_server_step_ms(-5000);
+    handed_over(&s);
+    assert_confirmed(&s);
+}
+
+static void a_server_clock_that_went_ahead_is_not_believed(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_advance_ms(1000);
+    fake_server_step_ms(100);
+    handed_over(&s);
+    assert_confirmed(&s);
+}
+
+static void a_server_clock_that_drifts_by_less_than_1_percent_is(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_advance_ms(2000);
+    fake_server_step_ms(20);
+    handed_over(&s);
+    assert_int_equal(result(s.actor), 0);
+    assert_int_equal(fake_calls(FAKE_RENEW), 0);
+    /* From the arrival: the server cannot have granted it later than that. */
+    assert_int_equal(remaining_by(s.actor, s.lock), woken_valid_us(2020000) / 1000);
+}
+
+/* A clock that goes back by less than the time passed looks as if the grant were older: the holder errs to its loss. */
+static void a_small_step_back_only_shortens_the_lease(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_advance_ms(2000);
+    fake_server_step_ms(-500);
+    handed_over(&s);
+    assert_int_equal(result(s.actor), 0);
+    assert_int_equal(remaining_by(s.actor, s.lock), (woken_valid_us(1500000) - 500000) / 1000);
+    assert_true(remaining_by(s.actor, s.lock) <= fake_holder("n").left_ms);
+}
+
+static void confirming_goes_on_until_it_is_answered(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_server_handover_ms(8000);
+    fake_advance_ms(1000);
+    fake_server_step_ms(-5000);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 2);
+    handed_over(&s);
+    assert_false(over(s.actor));
+    assert_true(wait_for(s.actor, 1, 6000) > 0);
+    assert_int_equal(result(s.actor), 0);
+    assert_int_equal(fake_faults_left(), 0);
+    assert_true(remaining_by(s.actor, s.lock) <= fake_holder("n").left_ms);
+}
+
+/* The process was stopped across its own grant, and longer than the grant lasted. */
+static void a_grant_that_is_over_is_never_reported(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_advance_ms(1000);
+    fake_wakes_hold(true);
+    handed_over(&s);
+    fake_jump_ms(8000);
+    fake_other_acquire("n", 600000); /* takes what has lapsed */
+    assert_true(fake_holder("n").other);
+    fake_wakes_hold(false);
+    fake_settle();
+    assert_false(over(s.actor));
+    assert_false(dlock_held(s.lock));
+    fake_advance_ms(5000);
+    assert_false(over(s.actor));
+    assert_int_equal(s.lost.calls, 0);
+    /* It went on waiting, and is served. */
+    struct fake_grant other = fake_holder("n");
+    assert_true(other.other);
+    fake_other_release(&other, "n");
+    wait_for(s.actor, 1, 1000);
+    assert_int_equal(result(s.actor), 0);
+    assert_int_equal(fence_by(s.actor, s.lock) >> 8, fake_holder("n").fence);
+}
+
+/* The wake was read and the lock delivered; the waiting thread alone was stopped, or not scheduled, until it was over.
+ */
+static void a_grant_that_ended_before_the_waiter_woke_is_not_reported(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_advance_ms(1000);
+    actor_park(s.actor);
+    fake_server_handover_ms(LEASE_MS);
+    handed_over(&s);
+    uint64_t fence = fake_holder("n").fence;
+    fake_jump_ms(60000);
+    actor_unpark();
+    wait_for(s.actor, 1, 2000);
+    assert_int_equal(result(s.actor), 0);
+    assert_true(fence_by(s.actor, s.lock) >> 8 > fence);
+    assert_true(remaining_by(s.actor, s.lock) > 0);
+    assert_true(remaining_by(s.actor, s.lock) <= fake_holder("n").left_ms);
+    assert_true(held_by(s.actor, s.lock));
+    assert_int_equal(s.lost.calls, 0); /* it was never reported as held */
+    assert_int_equal(release_by(s.actor, s.lock), 0);
+}
+
+/* As above with time for the others to go on: the lock is renewed for a waiter that is only slow. */
+static void a_waiter_that_wakes_late_finds_its_lock_renewed(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_advance_ms(1000);
+    actor_park(s.actor);
+    handed_over(&s);
+    fake_advance_ms(2 * LEASE_MS);
+    actor_unpark();
+    assert_int_equal(result(s.actor), 0);
+    assert_true(held_by(s.actor, s.lock));
+    assert_int_equal(fake_grants("n"), 2);
+    assert_int_equal(fence_by(s.actor, s.lock) >> 8, fake_holder("n").fence);
+}
+
+/* The server restarts, with a clock that is an hour off: what was known of the old clock says nothing of the new one.
+ */
+static void what_is_known_of_the_clock_dies_with_the_connection(void **state) {
+    (void)state;
+    const int64_t steps_ms[] = {3600000, -3600000, -400};
+    for (size_t i = 0; i < 3; i++) {
+        fake_backend_reset();
+        struct scene s;
+        scene_begin(&s);
+        fake_advance_ms(500);
+        fake_server_step_ms(steps_ms[i]);
+        fake_server_cut();
+        fake_advance_ms(500); /* asks again, with the new clock */
+        struct fake_command ask, renew;
+        assert_true(fake_last(FAKE_ACQUIRE, "n", &ask));
+        fake_advance_ms(1000);
+        struct fake_grant other = fake_holder("n");
+        if (!other.other) { /* the step ended the other's lease */
+            wait_for(s.actor, 1, 1000);
+            assert_int_equal(result(s.actor), 0);
+            assert_int_equal(release_by(s.actor, s.lock), 0);
+            client_end(s.client);
+            continue;
+        }
+        fake_other_release(&other, "n");
+        fake_settle();
+        assert_int_equal(result(s.actor), 0);
+        assert_false(fake_last(FAKE_RENEW, "n", &renew));
+        assert_int_equal(remaining_by(s.actor, s.lock), woken_valid_us(dlock__now_us() - ask.at_us) / 1000);
+        assert_int_equal(release_by(s.actor, s.lock), 0);
+        client_end(s.client);
+    }
+}
+
+static void a_fixed_lease_is_whole_although_it_came_by_hand_over(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin_with(&s, DLOCK_FIXED_LEASE);
+    fake_advance_ms(1000);
+    handed_over(&s);
+    wait_for(s.actor, 1, 1000);
+    assert_int_equal(result(s.actor), 0);
+    assert_true(remaining_by(s.actor, s.lock) > 9000);
+    unsigned renewals = fake_calls(FAKE_RENEW);
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(fake_calls(FAKE_RENEW), renewals);
+    assert_int_equal(s.lost.calls, 1);
+    assert_int_equal(release_by(s.actor, s.lock), DLOCK_ELOST);
+}
+
+/* The grant happens while a request for the same token is on its way: whichever answer comes first, there is one grant.
+ */
+static void a_wake_during_a_request_is_one_grant(enum fake_fault fault) {
+    struct scene s;
+    scene_begin(&s);
+    fake_fault(FAKE_ACQUIRE, FAKE_PASS, 1);
+    fake_fault(FAKE_ACQUIRE, fault, 1);
+    fake_server_cut(); /* it asks again at once, listens, and queues again */
+    for (int i = 0; i < 1000 && !fake_slow_waiting(); i++) fake_advance_ms(1);
+    assert_int_equal(fake_slow_waiting(), 1);
+    handed_over(&s);
+    fake_advance_ms(100);
+    fake_slow_go();
+    wait_for(s.actor, 1, 2000);
+    assert_int_equal(result(s.actor), 0);
+    assert_int_equal(fence_by(s.actor, s.lock) >> 8, fake_holder("n").fence);
+    assert_true(remaining_by(s.actor, s.lock) <= fake_holder("n").left_ms);
+    fake_advance_ms(2 * LEASE_MS);
+    assert_true(held_by(s.actor, s.lock));
+    assert_int_equal(s.lost.calls, 0);
+    assert_int_equal(release_by(s.actor, s.lock), 0);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
+static void a_wake_before_the_answer_that_says_busy(void **state) {
+    (void)state;
+    a_wake_during_a_request_is_one_grant(FAKE_SLOW_AFTER);
+}
+
+static void a_wake_before_the_answer_that_says_granted(void **state) {
+    (void)state;
+    a_wake_during_a_request_is_one_grant(FAKE_SLOW);
+}
+
+/* LOOK says no more than that it is worth asking. */
+static void a_look_makes_the_waiter_ask(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = "n"});
+    fake_settle();
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 1);
+    fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOOK});
+    fake_settle();
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 2);
+    assert_false(over(s.actor));
+    assert_int_equal(fake_waiters("n"), 1);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_wake_counts_from_the_servers_clock),
+        LOCK_TEST(a_wake_that_lay_in_the_socket_is_older_than_its_arrival),
+        LOCK_TEST(a_hand_over_is_renewed_to_a_whole_lease_in_time),
+        LOCK_TEST(a_hand_over_that_is_not_renewed_is_lost_in_time),
+        LOCK_TEST(a_server_clock_that_went_back_is_not_believed),
+        LOCK_TEST(a_server_clock_that_went_ahead_is_not_believed),
+        LOCK_TEST(a_server_clock_that_drifts_by_less_than_1_percent_is),
+        LOCK_TEST(a_small_step_back_only_shortens_the_lease),
+        LOCK_TEST(confirming_goes_on_until_it_is_answered),
+        LOCK_TEST(a_grant_that_is_over_is_never_reported),
+        LOCK_TEST(a_grant_that_ended_before_the_waiter_woke_is_not_reported),
+        LOCK_TEST(a_waiter_that_wakes_late_finds_its_lock_renewed),
+        LOCK_TEST(what_is_known_of_the_clock_dies_with_the_connection),
+        LOCK_TEST(a_fixed_lease_is_whole_although_it_came_by_hand_over),
+        LOCK_TEST(a_wake_before_the_answer_that_says_busy),
+        LOCK_TEST(a_wake_before_the_answer_that_says_granted),
+        LOCK_TEST(a_look_makes_the_waiter_ask),
+    };
+    return cmocka_run_group_tests_name("wake", tests, NULL, NULL);
+}
