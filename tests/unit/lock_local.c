@@ -1,0 +1,315 @@
+/* Threads of one process settle contention among themselves, without a word to the server, but not for ever (DESIGN
+ * §4). */
+#include "fixture.h"
+
+/* Two threads that take turns: whenever one has the lock, the other waits for it. */
+struct turns {
+    dlock_client *client;
+    dlock_lock *locks[2];
+    struct actor *actors[2];
+    int holder;
+};
+
+static void turns_begin(struct turns *t, const char *uri) {
+    t->client = client_new(uri);
+    for (int i = 0; i < 2; i++) {
+        t->locks[i] = lock_new(t->client, "n");
+        t->actors[i] = actor_new();
+    }
+    t->holder = 0;
+    assert_int_equal(acquire_by(t->actors[0], t->locks[0], 0), 0);
+}
+
+/* The other one waits, the holder releases; the other one holds then. */
+static void turn(struct turns *t) {
+    int next = !t->holder;
+    begin_acquire(t->actors[next], t->locks[next], -1);
+    assert_false(over(t->actors[next]));
+    assert_int_equal(release_by(t->actors[t->holder], t->locks[t->holder]), 0);
+    wait_for(t->actors[next], 1, 1000);
+    assert_int_equal(result(t->actors[next]), 0);
+    t->holder = next;
+}
+
+static uint64_t turns_fence(struct turns *t) {
+    return fence_by(t->actors[t->holder], t->locks[t->holder]);
+}
+
+static void a_local_hand_over_needs_no_request(void **state) {
+    (void)state;
+    struct turns t;
+    turns_begin(&t, "fake:");
+    uint64_t fence = turns_fence(&t);
+    fake_log_clear();
+    turn(&t);
+    assert_int_equal(fake_log_size(), 0);
+    assert_int_equal(turns_fence(&t), fence + 1);
+    assert_int_equal(turns_fence(&t) >> 8, fake_holder("n").fence);
+    assert_false(held_by(t.actors[0], t.locks[0]));
+    assert_int_equal(release_by(t.actors[0], t.locks[0]), DLOCK_EOWNER);
+    assert_int_equal(fake_grants("n"), 1);
+}
+
+static void after_32_hand_overs_the_server_has_its_say(void **state) {
+    (void)state;
+    struct turns t;
+    turns_begin(&t, "fake:");
+    uint64_t fence = turns_fence(&t);
+    fake_log_clear();
+    for (int i = 0; i < 32; i++) {
+        turn(&t);
+        assert_true(turns_fence(&t) > fence);
+        fence = turns_fence(&t);
+    }
+    assert_int_equal(fake_calls(FAKE_RELEASE), 0);
+    assert_int_equal(fake_grants("n"), 1);
+    turn(&t);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+    assert_int_equal(fake_grants("n"), 2);
+    assert_true(turns_fence(&t) > fence);
+    assert_int_equal(turns_fence(&t) & 255, 0);
+}
+
+/* Another client that waits gets its turn, whatever goes on in this process. */
+static void other_processes_get_their_turn(void **state) {
+    (void)state;
+    struct turns t;
+    turns_begin(&t, "fake:");
+    fake_other_acquire("n", 600000);
+    for (int i = 0; i < 32; i++) turn(&t);
+    int next = !t.holder;
+    begin_acquire(t.actors[next], t.locks[next], -1);
+    assert_int_equal(release_by(t.actors[t.holder], t.locks[t.holder]), 0);
+    assert_true(fake_holder("n").other);
+    assert_false(over(t.actors[next]));
+    struct fake_grant other = fake_holder("n");
+    fake_other_release(&other, "n");
+    wait_for(t.actors[next], 1, 1000);
+    assert_int_equal(result(t.actors[next]), 0);
+}
+
+static void after_one_lease_too(void **state) {
+    (void)state;
+    struct turns t;
+    turns_begin(&t, "fake:");
+    for (int i = 0; i < 4; i++) {
+        fake_advance_ms(2400);
+        turn(&t);
+    }
+    assert_int_equal(fake_grants("n"), 1);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 0);
+    fake_advance_ms(500);
+    turn(&t);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+    assert_int_equal(fake_grants("n"), 2);
+}
+
+static void a_grant_handed_over_is_renewed(void **state) {
+    (void)state;
+    struct turns t;
+    turns_begin(&t, "fake:");
+    turn(&t);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(held_by(t.actors[1], t.locks[1]));
+    assert_int_equal(fake_grants("n"), 1);
+    assert_int_equal(release_by(t.actors[1], t.locks[1]), 0);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
+static void threads_are_served_in_order(void **state) {
+    (void)state;
+    enum { N = 6 };
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n");
+    struct actor *holder = actor_new(), *actors[N];
+    assert_int_equal(acquire_by(holder, lock, 0), 0);
+    fake_log_clear();
+    for (int i = 0; i < N; i++) begin_acquire(actors[i] = actor_new(), lock, -1);
+    assert_int_equal(release_by(holder, lock), 0);
+    for (int i = 0; i < N; i++) {
+        for (int j = 0; j < N; j++) assert_int_equal(over(actors[j]), j <= i);
+        assert_int_equal(result(actors[i]), 0);
+        assert_int_equal(release_by(actors[i], lock), 0);
+    }
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 0);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+}
+
+/* A grant is of a lease and of flags: whoever wants others gets one of his own. */
+static void not_handed_over(const struct dlock_options *wanted) {
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n"), *other = lock_new_with(client, "n", wanted);
+    struct actor *holder = actor_new(), *waiter = actor_new();
+    assert_int_equal(acquire_by(holder, lock, 0), 0);
+    uint64_t fence = fence_by(holder, lock);
+    begin_acquire(waiter, other, -1);
+    assert_int_equal(release_by(holder, lock), 0);
+    wait_for(waiter, 1, 1000);
+    assert_int_equal(result(waiter), 0);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+    assert_int_equal(fake_grants("n"), 2);
+    assert_true(fence_by(waiter, other) > fence);
+}
+
+static void not_for_another_lease(void **state) {
+    (void)state;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.lease_ms = 20000;
+    not_handed_over(&options);
+    struct fake_command command;
+    assert_true(fake_last(FAKE_ACQUIRE, "n", &command));
+    assert_int_equal(command.lease_ms, 20000);
+}
+
+static void not_for_a_fixed_lease(void **state) {
+    (void)state;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.flags = DLOCK_FIXED_LEASE;
+    not_handed_over(&options);
+}
+
+static void not_for_other_flags(void **state) {
+    (void)state;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.flags = DLOCK_NO_REENTRY;
+    not_handed_over(&options);
+}
+
+static void a_local_wait_has_its_deadline(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *holder = actor_new(), *first = actor_new(), *second = actor_new();
+    assert_int_equal(acquire_by(holder, lock, 0), 0);
+    fake_log_clear();
+    begin_acquire(first, lock, 1000);
+    begin_acquire(second, lock, 2000);
+    assert_in_range(wait_for(first, 1, 1200), 1000000, 1100000);
+    assert_int_equal(result(first), DLOCK_ETIMEDOUT);
+    assert_int_equal(error_of(first)->code, DLOCK_ETIMEDOUT);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE) + fake_calls(FAKE_RELEASE), 0);
+    assert_int_equal(release_by(holder, lock), 0);
+    assert_int_equal(result(second), 0);
+    assert_int_equal(release_by(second, lock), 0);
+}
+
+static void a_local_wait_can_be_cancelled(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "n");
+    struct actor *holder = actor_new(), *first = actor_new(), *second = actor_new();
+    assert_int_equal(acquire_by(holder, lock, 0), 0);
+    begin_acquire(first, other, -1);
+    begin_acquire(second, lock, -1);
+    fake_log_clear();
+    dlock_cancel(other);
+    fake_settle();
+    assert_int_equal(result(first), DLOCK_ECANCELED);
+    assert_false(over(second));
+    assert_int_equal(fake_log_size(), 0);
+    assert_int_equal(release_by(holder, lock), 0);
+    assert_int_equal(result(second), 0);
+}
+
+/* While somebody of us asks the server, those behind wait in the process. */
+static void only_the_first_waiter_talks_to_the_server(void **state) {
+    (void)state;
+    enum { N = 5 };
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actors[N];
+    fake_other_acquire("n", 600000);
+    struct fake_grant other = fake_holder("n");
+    for (int i = 0; i < N; i++) begin_acquire(actors[i] = actor_new(), lock, -1);
+    fake_advance_ms(5000);
+    assert_int_equal(fake_waiters("n"), 1);
+    struct actor *hasty = actor_new();
+    fake_log_clear();
+    assert_int_equal(acquire_by(hasty, lock, 0), DLOCK_EBUSY);
+    assert_int_equal(fake_log_size(), 0);
+    fake_other_release(&other, "n");
+    fake_settle();
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(result(actors[i]), 0);
+        assert_int_equal(release_by(actors[i], lock), 0);
+    }
+    assert_int_equal(fake_grants("n"), 2);
+}
+
+/* The first waiter gives up: the next one takes over at the server. */
+static void the_next_waiter_takes_over(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n"), *other_handle = lock_new(client, "n");
+    struct actor *first = actor_new(), *second = actor_new();
+    fake_other_acquire("n", 600000);
+    struct fake_grant other = fake_holder("n");
+    begin_acquire(first, other_handle, -1);
+    begin_acquire(second, lock, -1);
+    dlock_cancel(other_handle);
+    fake_settle();
+    assert_int_equal(result(first), DLOCK_ECANCELED);
+    assert_int_equal(fake_waiters("n"), 1);
+    assert_false(over(second));
+    fake_other_release(&other, "n");
+    wait_for(second, 1, 1000);
+    assert_int_equal(result(second), 0);
+}
+
+static void a_loss_is_told_to_whoever_holds_it_now(void **state) {
+    (void)state;
+    struct lost_count lost[2] = {{0}, {0}};
+    dlock_client *client = client_new("fake:");
+    dlock_lock *locks[2];
+    struct actor *actors[2];
+    for (int i = 0; i < 2; i++) {
+        struct dlock_options options = DLOCK_OPTIONS_INIT;
+        options.on_lost = count_lost;
+        options.on_lost_arg = &lost[i];
+        locks[i] = lock_new_with(client, "n", &options);
+        actors[i] = actor_new();
+    }
+    assert_int_equal(acquire_by(actors[0], locks[0], 0), 0);
+    begin_acquire(actors[1], locks[1], -1);
+    assert_int_equal(release_by(actors[0], locks[0]), 0);
+    assert_int_equal(result(actors[1]), 0);
+    fake_server_forget();
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(lost[0].calls, 0);
+    assert_int_equal(lost[1].calls, 1);
+    assert_int_equal(release_by(actors[1], locks[1]), DLOCK_ELOST);
+}
+
+/* On a server without a queue the process that keeps asking would win for ever: it stands back after its turns. */
+static void without_a_queue_fences_grow_all_the_same(void **state) {
+    (void)state;
+    struct turns t;
+    turns_begin(&t, "fakepoll:");
+    uint64_t fence = turns_fence(&t);
+    for (int i = 0; i < 40; i++) {
+        turn(&t);
+        assert_true(turns_fence(&t) > fence);
+        fence = turns_fence(&t);
+    }
+    assert_true(fake_grants("n") >= 2);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_local_hand_over_needs_no_request),
+        LOCK_TEST(after_32_hand_overs_the_server_has_its_say),
+        LOCK_TEST(other_processes_get_their_turn),
+        LOCK_TEST(after_one_lease_too),
+        LOCK_TEST(a_grant_handed_over_is_renewed),
+        LOCK_TEST(threads_are_served_in_order),
+        LOCK_TEST(not_for_another_lease),
+        LOCK_TEST(not_for_a_fixed_lease),
+        LOCK_TEST(not_for_other_flags),
+        LOCK_TEST(a_local_wait_has_its_deadline),
+        LOCK_TEST(a_local_wait_can_be_cancelled),
+        LOCK_TEST(only_the_first_waiter_talks_to_the_server),
+        LOCK_TEST(the_next_waiter_takes_over),
+        LOCK_TEST(a_loss_is_told_to_whoever_holds_it_now),
+        LOCK_TEST(without_a_queue_fences_grow_all_the_same),
+    };
+    return cmocka_run_group_tests_name("local", tests, NULL, NULL);
+}
