@@ -1,0 +1,132 @@
+/* The URI. Host names never get to libpq without their addresses: it would look them up, for as long as that takes. */
+#include "postgresql.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+
+/* What libpq gets besides the URI's own keys: at most host, hostaddr, port, user, password, dbname and the defaults. */
+#define MORE 16
+
+/* Where the URI is silent. Not the environment: these keep a client from hanging, or from a read-only server. */
+static const struct {
+    const char *key, *value;
+} defaults[] = {
+    {"fallback_application_name", "dlock"},
+    {"target_session_attrs", "read-write"},
+    {"keepalives_idle", "5"},
+    {"keepalives_interval", "2"},
+    {"keepalives_count", "3"},
+    {"tcp_user_timeout", "10000"},
+};
+
+static bool is_ours(const char *key) {
+    return strcmp(key, "listen") == 0 || strcmp(key, "schema") == 0;
+}
+
+static int read_listen(struct pg *pg, const char *value, struct dlock_error *err) {
+    if (!value)
+        pg->listen = PG_LISTEN_CHECKED;
+    else if (strcmp(value, "on") == 0)
+        pg->listen = PG_LISTEN_ON;
+    else if (strcmp(value, "off") == 0)
+        pg->listen = PG_LISTEN_OFF;
+    else
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"listen\" must be on or off");
+    return 0;
+}
+
+static int read_schema(struct pg *pg, const char *value, struct dlock_error *err) {
+    if (!value) value = "dlock";
+    size_t length = strlen(value);
+    if (length == 0 || length > PG_SCHEMA_MAX || (*value >= '0' && *value <= '9') ||
+        strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != length)
+        return dlock_fail(err, DLOCK_EINVAL,
+                          "URI: \"schema\" must be 1 to %d letters, digits and '_', and not begin with a digit",
+                          PG_SCHEMA_MAX);
+    snprintf(pg->schema, sizeof pg->schema, "\"%s\"", value);
+    return 0;
+}
+
+/* Whether each of a list's hosts is a socket or a numeric address. */
+static bool needs_no_lookup(const char *list) {
+    char one[INET6_ADDRSTRLEN];
+    unsigned char address[sizeof(struct in6_addr)];
+    for (;;) {
+        size_t length = strcspn(list, ",");
+        if (length > 0 && *list != '/' && *list != '@') {
+            if (length >= sizeof one) return false;
+            memcpy(one, list, length);
+            one[length] = '\0';
+            if (inet_pton(AF_INET, one, address) != 1 && inet_pton(AF_INET6, one, address) != 1) return false;
+        }
+        if (!list[length]) return true;
+        list += length + 1;
+    }
+}
+
+static int check_keys(const struct dlock_uri *uri, struct dlock_error *err) {
+    PQconninfoOption *known = PQconndefaults();
+    int rc = 0;
+    if (!known) return dlock_fail(err, DLOCK_EINVAL, "libpq cannot make sense of its environment (PGSERVICE?)");
+    for (size_t i = 0; i < uri->n_params && rc == 0; i++) {
+        const char *key = uri->params[i].key;
+        const PQconninfoOption *option = known;
+        if (is_ours(key)) continue;
+        while (option->keyword && strcmp(option->keyword, key) != 0) option++;
+        if (!option->keyword)
+            rc = dlock_fail(err, DLOCK_EINVAL, "URI: neither dlock nor libpq knows a key \"%s\"", key);
+    }
+    PQconninfoFree(known);
+    return rc;
+}
+
+int pg_address(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err) {
+    const char *host = dlock_uri_get(uri, "host");
+    int rc = read_listen(pg, dlock_uri_get(uri, "listen"), err);
+    if (rc == 0) rc = read_schema(pg, dlock_uri_get(uri, "schema"), err);
+    if (rc == 0) rc = check_keys(uri, err);
+    if (rc == 0 && host && !dlock_uri_get(uri, "hostaddr") && !needs_no_lookup(host))
+        rc = dlock_fail(err, DLOCK_EINVAL,
+                        "URI: write host names in front (postgresql://name/…); the key \"host\" takes the folders of "
+                        "sockets and numeric addresses");
+    return rc;
+}
+
+static void add(struct pg_parameters *parameters, const char *key, const char *value) {
+    parameters->keys[parameters->n] = key;
+    parameters->values[parameters->n++] = value;
+}
+
+static void add_host(struct pg_parameters *parameters, const struct dlock_uri *uri, const struct dlock_host *host) {
+    if (!dlock_uri_get(uri, "host")) add(parameters, "host", host->host);
+    if (!dlock_uri_get(uri, "host") && !dlock_uri_get(uri, "hostaddr") && *host->host != '/')
+        add(parameters, "hostaddr", host->address);
+    if (host->port && !dlock_uri_get(uri, "port")) {
+        snprintf(parameters->port, sizeof parameters->port, "%d", host->port);
+        add(parameters, "port", parameters->port);
+    }
+}
+
+int pg_parameters(const struct dlock_uri *uri, const struct dlock_host *host, struct pg_parameters *parameters,
+                  struct dlock_error *err) {
+    const char *database = uri->path && *uri->path == '/' ? uri->path + 1 : uri->path;
+    size_t most = uri->n_params + MORE;
+    parameters->n = 0;
+    parameters->keys = calloc(most, sizeof *parameters->keys);
+    parameters->values = calloc(most, sizeof *parameters->values);
+    if (!parameters->keys || !parameters->values) return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
+    if (host) add_host(parameters, uri, host);
+    if (uri->user) add(parameters, "user", uri->user);
+    if (uri->password) add(parameters, "password", uri->password);
+    if (database && *database) add(parameters, "dbname", database);
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++)
+        if (!dlock_uri_get(uri, defaults[i].key)) add(parameters, defaults[i].key, defaults[i].value);
+    for (size_t i = 0; i < uri->n_params; i++)
+        if (!is_ours(uri->params[i].key)) add(parameters, uri->params[i].key, uri->params[i].value);
+    return 0;
+}
+
+void pg_parameters_free(struct pg_parameters *parameters) {
+    free(parameters->keys);
+    free(parameters->values);
+}

@@ -1,0 +1,181 @@
+/* Claims: acquire, renew and release, each for a batch in one statement. */
+#include "postgresql.h"
+
+/* What the server can add to any clock without overflow: a hundred years. */
+#define MAX_LEASE_MS INT64_C(3155760000000)
+/* How long a hand-over lasts unconfirmed (schema.sql). */
+#define HAND_OVER_MS 3000
+#define MAX_RETRY_MS 3600000
+/* Claims of one statement. */
+#define CHUNK 256
+
+enum operation { ACQUIRE, RENEW, RELEASE };
+
+/* The claims of one statement; those that the server need not see are answered beforehand and left out. */
+struct batch {
+    struct dlock_claim *claims[CHUNK];
+    size_t n;
+    bool explained; /* `err` speaks of a claim */
+    struct dlock_error *err;
+};
+
+static int64_t lease_of(const struct dlock_claim *claim) {
+    return claim->lease_ms > MAX_LEASE_MS ? MAX_LEASE_MS : claim->lease_ms;
+}
+
+static bool refuse(struct batch *batch, struct dlock_claim *claim, int result, const char *why) {
+    claim->result = result;
+    if (!batch->explained) dlock_fail(batch->err, result, "%s", why);
+    batch->explained = true;
+    return false;
+}
+
+static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum operation operation) {
+    size_t name = strlen(claim->name), token = strlen(claim->token);
+    if (claim->mode != DLOCK_EXCLUSIVE && operation != RELEASE)
+        return refuse(batch, claim, DLOCK_ENOTSUP, "the postgresql backend has exclusive locks only");
+    if (name == 0 || name > PG_NAME_MAX || token == 0 || token > DLOCK_TOKEN_MAX)
+        return refuse(batch, claim, DLOCK_EINVAL, "a name has 1 to 255 bytes and a token 1 to 127");
+    if (claim->lease_ms <= 0 && operation != RELEASE)
+        return refuse(batch, claim, DLOCK_EINVAL, "a lease is longer than 0");
+    return true;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+/* Without LISTEN nobody could be woken. */
+static bool wants_queue(const struct pg *pg, const struct dlock_claim *claim) {
+    return (claim->flags & DLOCK_CLAIM_QUEUE) && pg->listen != PG_LISTEN_OFF;
+}
+
+static void write_batch(struct pg *pg, const struct batch *batch, enum operation operation, int64_t deadline_us) {
+    struct pg_arguments *arguments = &pg->arguments;
+    /* The server gives up waiting for a row a little before we do, so that a claim does not come to be after that. */
+    int64_t wait_ms = (deadline_us - pg_now_us()) * 9 / 10000;
+    pg_begin(arguments);
+    pg_add_array(arguments, PG_BYTEA, batch->n);
+    for (size_t i = 0; i < batch->n; i++)
+        pg_item_bytes(arguments, batch->claims[i]->name, strlen(batch->claims[i]->name));
+    pg_add_array(arguments, PG_TEXT, batch->n);
+    for (size_t i = 0; i < batch->n; i++)
+        pg_item_bytes(arguments, batch->claims[i]->token, strlen(batch->claims[i]->token));
+    if (operation != RELEASE) {
+        pg_add_array(arguments, PG_INT8, batch->n);
+        for (size_t i = 0; i < batch->n; i++) pg_item_int8(arguments, lease_of(batch->claims[i]));
+    }
+    if (operation == ACQUIRE) {
+        pg_add_array(arguments, PG_BOOL, batch->n);
+        for (size_t i = 0; i < batch->n; i++) pg_item_bool(arguments, wants_queue(pg, batch->claims[i]));
+    }
+    pg_add_int4(arguments, wait_ms > 0 ? (int32_t)wait_ms : 1);
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+/* When a busy claim should ask again. Only the head of the queue is sure to be told of anything. The others ask again
+ * after a hand-over that nobody confirmed could have ended, one after the other. */
+static int64_t retry_ms(const struct dlock_claim *claim, int64_t place, int64_t left_ms) {
+    int64_t wait_ms = lease_of(claim);
+    if (place > 0 && wait_ms > HAND_OVER_MS) wait_ms = HAND_OVER_MS;
+    if (wait_ms > left_ms) wait_ms = left_ms;
+    if (wait_ms > MAX_RETRY_MS) wait_ms = MAX_RETRY_MS;
+    return wait_ms + 1 + place * 1000;
+}
+
+static bool read_acquire(const PGresult *rows, int row, struct dlock_claim *claim) {
+    int64_t fence, server_us, left_ms;
+    int32_t place = -1;
+    if (!pg_read_int8(rows, row, 1, &fence) || !pg_read_int8(rows, row, 2, &server_us) || fence < 0 ||
+        fence >= PG_FENCE_END || server_us <= 0)
+        return false;
+    claim->server_us = server_us;
+    if (fence > 0) {
+        claim->fence = (uint64_t)fence;
+        claim->kept_ms = lease_of(claim);
+        claim->result = 0;
+        return true;
+    }
+    if (!pg_read_int8(rows, row, 4, &left_ms)) return false;
+    if (!PQgetisnull(rows, row, 3) && (!pg_read_int4(rows, row, 3, &place) || place < 0)) return false;
+    if (place >= 0) claim->retry_ms = retry_ms(claim, place, left_ms < 0 ? 0 : left_ms);
+    claim->result = DLOCK_EBUSY;
+    return true;
+}
+
+static bool read_renew(const PGresult *rows, int row, struct dlock_claim *claim) {
+    int64_t server_us;
+    claim->result = DLOCK_ELOST;
+    if (PQgetisnull(rows, row, 1)) return true;
+    if (!pg_read_int8(rows, row, 1, &server_us) || server_us <= 0) return false;
+    claim->server_us = server_us;
+    claim->kept_ms = lease_of(claim);
+    claim->result = 0;
+    return true;
+}
+
+static bool read_release(const PGresult *rows, int row, struct dlock_claim *claim) {
+    bool ended;
+    if (!pg_read_bool(rows, row, 1, &ended)) return false;
+    claim->result = ended ? 0 : DLOCK_ELOST;
+    return true;
+}
+
+static int read_batch(struct pg *pg, const PGresult *rows, const struct batch *batch, enum operation operation,
+                      struct dlock_error *err) {
+    static bool (*const read[])(const PGresult *, int, struct dlock_claim *) = {
+        [ACQUIRE] = read_acquire, [RENEW] = read_renew, [RELEASE] = read_release};
+    bool seen[CHUNK] = {false};
+    bool fits = PQntuples(rows) == (int)batch->n;
+    for (int row = 0; fits && row < (int)batch->n; row++) {
+        int32_t at;
+        fits = pg_read_int4(rows, row, 0, &at) && at >= 1 && (size_t)at <= batch->n && !seen[at - 1];
+        if (!fits) break;
+        seen[at - 1] = true;
+        fits = read[operation](rows, row, batch->claims[at - 1]);
+    }
+    return fits ? 0 : pg_nonsense(pg, "rows about claims", err);
+}
+
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+static int run(struct pg *pg, const struct batch *batch, enum operation operation, int64_t deadline_us,
+               struct dlock_error *err) {
+    static const enum pg_call calls[] = {[ACQUIRE] = PG_ACQUIRE, [RENEW] = PG_RENEW, [RELEASE] = PG_RELEASE};
+    PGresult *rows;
+    write_batch(pg, batch, operation, deadline_us);
+    int rc = pg_call(pg, calls[operation], deadline_us, &rows, err);
+    if (rc != 0) return rc;
+    rc = read_batch(pg, rows, batch, operation, err);
+    PQclear(rows);
+    return rc;
+}
+
+static int run_all(struct pg *pg, struct dlock_claim *const *claims, size_t n, enum operation operation, int timeout_ms,
+                   struct dlock_error *err) {
+    int64_t deadline_us = pg_deadline_us(timeout_ms);
+    struct batch batch;
+    batch.n = 0;
+    batch.explained = false;
+    batch.err = err;
+    for (size_t i = 0; i < n; i++) {
+        if (acceptable(&batch, claims[i], operation)) batch.claims[batch.n++] = claims[i];
+        if (batch.n < CHUNK && i + 1 < n) continue;
+        if (batch.n == 0) return 0;
+        int rc = run(pg, &batch, operation, deadline_us, err);
+        if (rc != 0) return rc;
+        batch.n = 0;
+    }
+    return 0;
+}
+
+int pg_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    return run_all(conn, claims, n, ACQUIRE, timeout_ms, err);
+}
+
+int pg_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    return run_all(conn, claims, n, RENEW, timeout_ms, err);
+}
+
+int pg_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    return run_all(conn, claims, n, RELEASE, timeout_ms, err);
+}

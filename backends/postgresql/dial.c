@@ -1,0 +1,136 @@
+/* Connecting: one address after the other, each with its share of the time, since libpq gives none of several hosts a
+ * limit of its own when it is polled. */
+#include "postgresql.h"
+
+#include <locale.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+/* The first with hashtextextended(). */
+#define OLDEST 110000
+
+/* What libpq says on its own is told apart by its words: they have to be English ones. */
+static locale_t speak_english(locale_t *before) {
+    locale_t english = newlocale(LC_MESSAGES_MASK, "C", (locale_t)0);
+    if (english) *before = uselocale(english);
+    return english;
+}
+
+static void speak_as_before(locale_t english, locale_t before) {
+    if (!english) return;
+    uselocale(before);
+    freelocale(english);
+}
+
+/* Notices would go to stderr. */
+static void ignore_notice(void *arg, const PGresult *result) {
+    (void)arg;
+    (void)result;
+}
+
+static int shake_hands(struct pg *pg, const char *const *secrets, int64_t deadline_us, struct dlock_error *err) {
+    PostgresPollingStatusType next = PGRES_POLLING_WRITING;
+    if (PQstatus(pg->link) == CONNECTION_BAD) return pg_rejected(pg, secrets, err);
+    while (next != PGRES_POLLING_OK) {
+        if (next == PGRES_POLLING_FAILED) return pg_rejected(pg, secrets, err);
+        if (!pg_wait(PQsocket(pg->link), next == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline_us))
+            return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to postgresql at %s: no answer in time",
+                              pg->where);
+        next = PQconnectPoll(pg->link);
+    }
+    return 0;
+}
+
+static void name_server(struct pg *pg, const struct dlock_host *host) {
+    if (host && host->port && host->address && *host->host != '/')
+        snprintf(pg->where, sizeof pg->where, strchr(host->address, ':') ? "[%.90s]:%d" : "%.90s:%d", host->address,
+                 host->port);
+    else if (host)
+        snprintf(pg->where, sizeof pg->where, "%.150s", host->host);
+    else
+        snprintf(pg->where, sizeof pg->where, "its default address");
+}
+
+static int dial_one(struct pg *pg, const struct dlock_uri *uri, const struct dlock_host *host, int64_t deadline_us,
+                    struct dlock_error *err) {
+    const char *const secrets[] = {uri->password, dlock_uri_get(uri, "password"), dlock_uri_get(uri, "sslpassword"),
+                                   NULL};
+    struct pg_parameters parameters;
+    locale_t before = (locale_t)0, english;
+    name_server(pg, host);
+    int rc = pg_parameters(uri, host, &parameters, err);
+    if (rc == 0) {
+        english = speak_english(&before);
+        pg->link = PQconnectStartParams(parameters.keys, parameters.values, 0);
+        if (!pg->link) {
+            rc = dlock_fail(err, DLOCK_ENOMEM, "out of memory");
+        } else {
+            PQsetNoticeReceiver(pg->link, ignore_notice, NULL);
+            PQsetErrorVerbosity(pg->link, PQERRORS_VERBOSE); /* with SQLSTATE, which nothing else tells here */
+            rc = shake_hands(pg, secrets, deadline_us, err);
+            PQsetErrorVerbosity(pg->link, PQERRORS_DEFAULT);
+        }
+        speak_as_before(english, before);
+    }
+    pg_parameters_free(&parameters);
+    if (rc != 0) pg_hang_up(pg);
+    return rc;
+}
+
+/* ---- the session ------------------------------------------------------------------------------------------------- */
+
+/* What has to hold in a session of ours, and whether the objects are there, in one statement. Poolers invent the
+ * process number that they tell their clients; nothing may be set behind one. */
+static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
+    char sql[1024];
+    PGresult *result;
+    snprintf(sql, sizeof sql,
+             "SELECT direct, to_regprocedure('%s.schema_version()') IS NOT NULL, (SELECT count(set_config(name, value, "
+             "false)) "
+             "FROM (VALUES ('default_transaction_isolation', 'read committed'), ('statement_timeout', '0'), "
+             "('idle_session_timeout', '0'), ('client_min_messages', 'error')) s(name, value) "
+             "WHERE current_setting(name, true) IS NOT NULL AND direct) "
+             "FROM (SELECT pg_backend_pid() = %d OR %s OFFSET 0) p(direct)",
+             pg->schema, PQbackendPID(pg->link), pg->listen == PG_LISTEN_ON ? "true" : "false");
+    int rc = pg_query(pg, sql, deadline_us, &result, err);
+    if (rc != 0) return rc;
+    if (PQresultStatus(result) != PGRES_TUPLES_OK)
+        rc = pg_refused(pg, result, err);
+    else if (PQntuples(result) != 1 || PQnfields(result) != 3)
+        rc = pg_nonsense(pg, "no row about the session", err);
+    else if (*PQgetvalue(result, 0, 0) != 't')
+        rc =
+            dlock_fail(err, DLOCK_ENOTSUP,
+                       "a connection pooler stands before postgresql at %s, and LISTEN needs a session of its own: "
+                       "connect past it, or write listen=off (waiters poll), or, if it pools whole sessions, listen=on",
+                       pg->where);
+    else if (*PQgetvalue(result, 0, 1) != 't')
+        rc = pg_create_schema(pg, deadline_us, err);
+    PQclear(result);
+    return rc;
+}
+
+int pg_dial(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
+    size_t n = dlock_uri_get(uri, "host") ? 0 : uri->n_hosts;
+    int rc = DLOCK_EUNAVAILABLE;
+    if (n == 0) rc = dial_one(pg, uri, uri->n_hosts ? uri->hosts : NULL, deadline_us, err);
+    for (size_t i = 0; i < n && rc == DLOCK_EUNAVAILABLE; i++) {
+        int64_t now = pg_now_us(), share = (deadline_us - now) / (int64_t)(n - i);
+        rc = dial_one(pg, uri, &uri->hosts[i], now + share, err);
+    }
+    if (rc != 0) return rc;
+    if (PQserverVersion(pg->link) < OLDEST)
+        return dlock_fail(err, DLOCK_ENOTSUP, "postgresql at %s is older than version %d", pg->where, OLDEST / 10000);
+    if (PQsetnonblocking(pg->link, 1) != 0) return pg_dead(pg, PQerrorMessage(pg->link), err);
+    return pg->listen == PG_LISTEN_OFF ? 0 : set_session(pg, deadline_us, err);
+}
+
+void pg_hang_up(struct pg *pg) {
+    const struct linger reset = {1, 0};
+    if (!pg->link) return;
+    if (pg->unanswered && PQsocket(pg->link) >= 0)
+        setsockopt(PQsocket(pg->link), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    PQfinish(pg->link);
+    pg->link = NULL;
+}

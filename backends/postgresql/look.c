@@ -1,0 +1,96 @@
+/* Looking at locks, and breaking them. */
+#include "postgresql.h"
+
+/* Holders in one page of a list. */
+#define PAGE 500
+
+enum { NAME, TOKEN, FENCE, LEFT_MS, WAITERS };
+
+/* Tells `each` about one row of holders(); false: it makes no sense. */
+static bool tell(const PGresult *rows, int row, const char *prefix, char name[PG_NAME_MAX + 1], dlock_each each,
+                 void *arg, bool *ended) {
+    char token[DLOCK_TOKEN_MAX + 1];
+    int64_t fence, left_ms, waiters;
+    if (!pg_read_text(rows, row, NAME, name, PG_NAME_MAX + 1) || !pg_read_text(rows, row, TOKEN, token, sizeof token) ||
+        !pg_read_int8(rows, row, FENCE, &fence) || !pg_read_int8(rows, row, LEFT_MS, &left_ms) ||
+        !pg_read_int8(rows, row, WAITERS, &waiters))
+        return false;
+    if (fence <= 0 || fence >= PG_FENCE_END || left_ms < 0 || waiters < 0 || waiters > UINT32_MAX ||
+        strncmp(name, prefix, strlen(prefix)) != 0)
+        return false;
+    const struct dlock_info info = {.size = sizeof info,
+                                    .name = name,
+                                    .token = token,
+                                    .mode = DLOCK_EXCLUSIVE,
+                                    .waiters = (uint32_t)waiters,
+                                    .limit = 1,
+                                    .fence = (uint64_t)fence,
+                                    .remaining_ms = left_ms};
+    *ended = each(&info, arg) != 0;
+    return true;
+}
+
+/* Tells `each` about the holders of names from `low` (of low_length bytes) on that begin with `prefix`, or are it.
+ * Returns how many there were, or an error; *ended: `each` has had enough. `name` gets the last one. */
+static int walk(struct pg *pg, const char *low, size_t low_length, const char *high, size_t high_length, int most,
+                const char *prefix, char name[PG_NAME_MAX + 1], dlock_each each, void *arg, bool *ended,
+                int64_t deadline_us, struct dlock_error *err) {
+    PGresult *rows;
+    pg_begin(&pg->arguments);
+    pg_add_bytes(&pg->arguments, low, low_length);
+    pg_add_bytes(&pg->arguments, high, high_length);
+    pg_add_int4(&pg->arguments, most);
+    int rc = pg_call(pg, PG_HOLDERS, deadline_us, &rows, err);
+    if (rc != 0) return rc;
+    int n = PQntuples(rows);
+    *ended = false;
+    for (int row = 0; row < n && !*ended && rc == 0; row++)
+        if (!tell(rows, row, prefix, name, each, arg, ended)) rc = pg_nonsense(pg, "a row about a holder", err);
+    PQclear(rows);
+    return rc != 0 ? rc : n;
+}
+
+int pg_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+    /* The next string of bytes after a name is that name with a NUL, which no name has. */
+    char found[PG_NAME_MAX + 1];
+    bool ended;
+    size_t length = strlen(name);
+    int n =
+        walk(conn, name, length, name, length + 1, 1, name, found, each, arg, &ended, pg_deadline_us(timeout_ms), err);
+    return n < 0 ? n : 0;
+}
+
+int pg_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
+            struct dlock_error *err) {
+    char high[PG_NAME_MAX + 1], last[PG_NAME_MAX + 1];
+    size_t length = strlen(prefix);
+    bool ended;
+    if (length > PG_NAME_MAX) return 0;
+    /* The first string of bytes after all that begin with prefix; none when that is empty or all 0xff. */
+    memcpy(high, prefix, length);
+    while (length && high[length - 1] == (char)0xff) length--;
+    if (length) high[length - 1] = (char)(high[length - 1] + 1);
+    const char *low = *cursor ? cursor : prefix;
+    size_t low_length = *cursor ? strlen(cursor) + 1 : strlen(prefix); /* after the cursor: with its NUL */
+    int n = walk(conn, low, low_length, length ? high : NULL, length, PAGE, prefix, last, each, arg, &ended,
+                 pg_deadline_us(timeout_ms), err);
+    if (n < 0) return n;
+    if (ended || n < PAGE) return 0;
+    memcpy(cursor, last, strlen(last) + 1);
+    return 1;
+}
+
+int pg_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
+    struct pg *pg = conn;
+    PGresult *rows;
+    bool broken = false;
+    pg_begin(&pg->arguments);
+    pg_add_bytes(&pg->arguments, name, strlen(name));
+    pg_add_int4(&pg->arguments, timeout_ms > 10 ? timeout_ms / 10 * 9 : 1);
+    int rc = pg_call(pg, PG_BREAK, pg_deadline_us(timeout_ms), &rows, err);
+    if (rc != 0) return rc;
+    if (PQntuples(rows) != 1 || !pg_read_bool(rows, 0, 0, &broken)) rc = pg_nonsense(pg, "break", err);
+    PQclear(rows);
+    if (rc == 0 && !broken) rc = dlock_fail(err, DLOCK_ELOST, "nobody holds this lock");
+    return rc;
+}

@@ -1,0 +1,50 @@
+/* Locks in PostgreSQL. */
+#include "postgresql.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static int pg_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                      struct dlock_error *err) {
+    struct pg *pg = conn;
+    pg->peer = peer;
+    int rc = pg_address(pg, uri, err);
+    return rc == 0 ? pg_dial(pg, uri, pg_deadline_us(timeout_ms), err) : rc;
+}
+
+static void pg_disconnect(void *conn) {
+    struct pg *pg = conn;
+    pg_hang_up(pg);
+    free(pg->arguments.bytes);
+    pg->arguments.bytes = NULL;
+}
+
+static void pg_abandon(void *conn) {
+    const struct pg *pg = conn;
+    int fd = pg->link ? PQsocket(pg->link) : -1;
+    if (fd >= 0) close(fd);
+}
+
+static const char *const schemes[] = {"postgresql", "postgres", NULL};
+static const char *const keys[] = {"*", NULL};
+
+DLOCK_BACKEND(postgresql) = {
+    .abi = DLOCK_ABI,
+    .size = sizeof(struct dlock_backend),
+    .name = "postgresql",
+    .schemes = schemes,
+    .keys = keys,
+    .caps = DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
+    .conn_size = sizeof(struct pg),
+    .connect = pg_connect,
+    .disconnect = pg_disconnect,
+    .acquire = pg_acquire,
+    .renew = pg_renew,
+    .release = pg_release,
+    .abandon = pg_abandon,
+    .listen = pg_listen,
+    .wake = pg_wake,
+    .inspect = pg_inspect,
+    .list = pg_list,
+    .break_lock = pg_break,
+};

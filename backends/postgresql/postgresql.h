@@ -1,0 +1,153 @@
+/* The postgresql backend. schema.sql tells how locks live in the database; here is what calls it.
+ *
+ *   address.c    the URI: what is ours, what is libpq's      dial.c     connecting, and what a session is set to
+ *   wire.c       requests and answers within deadlines       refusal.c  the server's errors, in dlock's words
+ *   schema.c     creating the objects on first use           arguments.c  arrays and numbers as the server reads them
+ *   claims.c     acquire, renew, release                     listen.c   wake-ups           look.c  inspect, list, break
+ */
+#ifndef DLOCK_POSTGRESQL_H
+#define DLOCK_POSTGRESQL_H
+
+#include <dlock/backend.h>
+
+#include <libpq-fe.h>
+
+#define PG_NAME_MAX 255
+#define PG_FENCE_END (INT64_C(1) << 55)
+#define PG_SCHEMA_MAX 63
+/* What stands before a table or a function. */
+#define PG_IDENTIFIER_MAX (PG_SCHEMA_MAX + 2)
+
+/* Functions of schema.sql; the statements are in wire.c. */
+enum pg_call { PG_ACQUIRE, PG_RENEW, PG_RELEASE, PG_BREAK, PG_HOLDERS, PG_CALLS };
+#define PG_ARGUMENTS 5
+
+/* The arguments of one request, in the server's binary format. The memory stays for the next request. */
+struct pg_arguments {
+    char *bytes;
+    size_t used, size;
+    bool failed; /* out of memory */
+    int n;
+    size_t at[PG_ARGUMENTS]; /* where each begins; it ends where the next one begins */
+    bool null[PG_ARGUMENTS];
+};
+
+/* How waiters get to know of their turn: the URI's `listen`. */
+enum pg_wakes {
+    PG_LISTEN_CHECKED, /* not given: by LISTEN, unless a connection pooler stands in between */
+    PG_LISTEN_ON,      /* by LISTEN; the user answers for the pooler, if there is one */
+    PG_LISTEN_OFF      /* not at all; nothing of ours outlives a statement, which suits a transaction pooler */
+};
+
+struct pg {
+    const struct dlock_peer *peer;
+    PGconn *link; /* NULL: not connected */
+    enum pg_wakes listen;
+    char schema[PG_IDENTIFIER_MAX + 1]; /* quoted */
+    char where[160];                    /* the server, for error messages */
+    bool unanswered;                    /* a request was sent whose answer was not read */
+    bool prepared[PG_CALLS];
+    struct pg_arguments arguments;
+    char name[PG_NAME_MAX + 1]; /* of the last wake-up, as is the token */
+    char token[DLOCK_TOKEN_MAX + 1];
+};
+
+/* ---- address.c --------------------------------------------------------------------------------------------------- */
+
+/* Parameters as PQconnectStartParams() takes them. */
+struct pg_parameters {
+    const char **keys, **values;
+    size_t n;
+    char port[12];
+};
+
+/* Reads our own keys into `pg` and checks those that are libpq's. EINVAL. */
+int pg_address(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err);
+
+/* The parameters for one host (NULL: wherever the URI's keys, the environment or libpq's defaults lead). Free them with
+ * pg_parameters_free(), also after ENOMEM. */
+int pg_parameters(const struct dlock_uri *uri, const struct dlock_host *host, struct pg_parameters *parameters,
+                  struct dlock_error *err);
+void pg_parameters_free(struct pg_parameters *parameters);
+
+/* ---- dial.c ------------------------------------------------------------------------------------------------------ */
+
+/* Connects to the first host that is there and takes writes. EUNAVAILABLE, EAUTH, EINVAL, ENOTSUP, EPROTO, ENOMEM. */
+int pg_dial(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err);
+
+/* Closes the connection, by reset when a request is unanswered. */
+void pg_hang_up(struct pg *pg);
+
+/* ---- wire.c ------------------------------------------------------------------------------------------------------ */
+
+/* The local clock in µs; it goes on during suspend, so that a deadline means the same as the core's. */
+int64_t pg_now_us(void);
+int64_t pg_deadline_us(int timeout_ms);
+
+/* poll() until the deadline; 0 when that has passed, else the events. */
+int pg_wait(int fd, short events, int64_t deadline_us);
+
+/* Runs SQL text, of one or more statements, and stores the last result, or the first that is an error; free it with
+ * PQclear(). EUNAVAILABLE, ENOMEM. */
+int pg_query(struct pg *pg, const char *sql, int64_t deadline_us, PGresult **result, struct dlock_error *err);
+
+/* Runs one of the calls with pg->arguments and stores its rows. Creates the objects if they are missing, and calls
+ * again after a serialization failure or a deadlock. What the server refuses is told as by pg_refused(). */
+int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err);
+
+/* ---- refusal.c --------------------------------------------------------------------------------------------------- */
+
+/* The result's SQLSTATE; "" when it has none. */
+const char *pg_state(const PGresult *result);
+bool pg_state_is(const char *state, const char *start);
+
+/* What failed at the connection itself. EUNAVAILABLE. */
+int pg_dead(struct pg *pg, const char *why, struct dlock_error *err);
+
+/* The code for an error result, with the server's reason in `err`. */
+int pg_refused(const struct pg *pg, const PGresult *result, struct dlock_error *err);
+
+/* The code for a connection that could not be made. `secrets` are not to be shown, NULL-terminated. */
+int pg_rejected(struct pg *pg, const char *const *secrets, struct dlock_error *err);
+
+/* An answer that makes no sense. EPROTO. */
+int pg_nonsense(struct pg *pg, const char *what, struct dlock_error *err);
+
+/* ---- schema.c ---------------------------------------------------------------------------------------------------- */
+
+/* Creates what is missing of the objects. As pg_refused(). */
+int pg_create_schema(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
+
+/* ---- arguments.c ------------------------------------------------------------------------------------------------- */
+
+/* Object identifiers of the types that arrays consist of; fixed in PostgreSQL's catalogue. */
+enum pg_type { PG_BOOL = 16, PG_BYTEA = 17, PG_INT8 = 20, PG_INT4 = 23, PG_TEXT = 25 };
+
+/* An empty list of arguments; the following add to it. Running out of memory shows in pg_call(). */
+void pg_begin(struct pg_arguments *arguments);
+void pg_add_int4(struct pg_arguments *arguments, int32_t value);
+void pg_add_bytes(struct pg_arguments *arguments, const void *bytes, size_t length); /* NULL: null */
+void pg_add_array(struct pg_arguments *arguments, enum pg_type type, size_t n);      /* its n elements follow: */
+void pg_item_bytes(struct pg_arguments *arguments, const void *bytes, size_t length);
+void pg_item_int8(struct pg_arguments *arguments, int64_t value);
+void pg_item_bool(struct pg_arguments *arguments, bool value);
+
+/* Values of a row; false: it is NULL, or of another type. */
+bool pg_read_int8(const PGresult *rows, int row, int column, int64_t *value);
+bool pg_read_int4(const PGresult *rows, int row, int column, int32_t *value);
+bool pg_read_bool(const PGresult *rows, int row, int column, bool *value);
+/* Text or bytes of at least 1 and less than `size` bytes, without NUL, into out. */
+bool pg_read_text(const PGresult *rows, int row, int column, char *out, size_t size);
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+
+dlock_batch pg_acquire, pg_renew, pg_release;
+
+int pg_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
+int pg_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
+int pg_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
+int pg_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
+            struct dlock_error *err);
+int pg_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
+
+#endif

@@ -1,0 +1,132 @@
+/* What the server or libpq refuses, in dlock's codes, and in words that hold no password and no value of the URI. */
+#include "postgresql.h"
+
+#include <ctype.h>
+
+#define REASON_MAX 300
+
+const char *pg_state(const PGresult *result) {
+    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+    return state ? state : "";
+}
+
+bool pg_state_is(const char *state, const char *start) {
+    return strncmp(state, start, strlen(start)) == 0;
+}
+
+/* One line without control characters and without the space at its end. */
+static void one_line(char out[REASON_MAX], const char *text) {
+    size_t used = 0;
+    for (; *text && used + 1 < REASON_MAX; text++) {
+        bool space = (unsigned char)*text <= 0x20 || *text == 0x7f;
+        if (space && (used == 0 || out[used - 1] == ' ')) continue;
+        out[used++] = space ? ' ' : *text;
+    }
+    while (used && out[used - 1] == ' ') used--;
+    out[used] = '\0';
+}
+
+int pg_dead(struct pg *pg, const char *why, struct dlock_error *err) {
+    char reason[REASON_MAX];
+    one_line(reason, why);
+    pg->unanswered = true;
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "postgresql at %s: %s", pg->where, reason);
+}
+
+int pg_nonsense(struct pg *pg, const char *what, struct dlock_error *err) {
+    pg->unanswered = true;
+    return dlock_fail(err, DLOCK_EPROTO, "postgresql at %s sent an answer that makes no sense: %s", pg->where, what);
+}
+
+/* ---- by SQLSTATE ------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *state; /* or its beginning */
+    int code;
+    const char *advice;
+} kinds[] = {
+    {"42501", DLOCK_EAUTH, "; its DBA has to run what `dlock schema postgresql` prints"},
+    {"28", DLOCK_EAUTH, ""},
+    {"3D000", DLOCK_EINVAL, ""}, /* no such database */
+    {"25006", DLOCK_EUNAVAILABLE, "; this server is read-only: look for the primary"},
+    {"55P03", DLOCK_EUNAVAILABLE, "; another session has locked the row"}, /* lock_timeout */
+    {"57014", DLOCK_EUNAVAILABLE, ""},                                     /* statement_timeout, or cancelled */
+    {"57P", DLOCK_EUNAVAILABLE, ""},                                       /* shutting down, starting up */
+    {"40", DLOCK_EUNAVAILABLE, ""},
+    {"08", DLOCK_EUNAVAILABLE, ""},
+    {"53", DLOCK_EUNAVAILABLE, ""}, /* out of connections, memory, disk */
+    {"58", DLOCK_EUNAVAILABLE, ""}, /* its disk fails */
+    {"26000", DLOCK_EPROTO, "; does a pooler that pools transactions stand in between? Then write listen=off"},
+    {"42P05", DLOCK_EPROTO, "; does a pooler that pools transactions stand in between? Then write listen=off"},
+    {"DL002", DLOCK_EPROTO, "; set default_transaction_isolation to 'read committed' for this role"},
+};
+
+static int code_of(const char *state, const char **advice) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (!pg_state_is(state, kinds[i].state)) continue;
+        *advice = kinds[i].advice;
+        return kinds[i].code;
+    }
+    *advice = "";
+    return DLOCK_EPROTO;
+}
+
+int pg_refused(const struct pg *pg, const PGresult *result, struct dlock_error *err) {
+    const char *state = pg_state(result), *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), *advice;
+    char reason[REASON_MAX];
+    int code = code_of(state, &advice);
+    one_line(reason, text ? text : PQresultErrorMessage(result));
+    /* Of a call, EINVAL would speak of the connection, which no call may. */
+    if (code == DLOCK_EINVAL) code = DLOCK_EPROTO;
+    return dlock_fail(err, code, "postgresql at %s refused: %s (%s)%s", pg->where, reason,
+                      *state ? state : "no SQLSTATE", advice);
+}
+
+/* ---- connecting -------------------------------------------------------------------------------------------------- */
+
+/* The SQLSTATE in a verbose message, "FATAL:  28P01: password …"; NULL: the server said nothing. */
+static const char *state_in(const char *message) {
+    for (const char *at = strstr(message, ":  "); at; at = strstr(at + 1, ":  ")) {
+        const char *state = at + 3;
+        size_t length = 0;
+        while (isdigit((unsigned char)state[length]) || isupper((unsigned char)state[length])) length++;
+        if (length == 5 && state[5] == ':') return state;
+    }
+    return NULL;
+}
+
+/* Overwrites what may be a value of the URI: everything between double quotes. */
+static void blank_quoted(char *text) {
+    bool inside = false;
+    for (; *text; text++) {
+        if (*text == '"')
+            inside = !inside;
+        else if (inside)
+            *text = '*';
+    }
+}
+
+static void blank_secret(char *text, const char *secret) {
+    if (!secret || !*secret) return;
+    for (char *at = strstr(text, secret); at; at = strstr(at, secret)) memset(at, '*', strlen(secret));
+}
+
+int pg_rejected(struct pg *pg, const char *const *secrets, struct dlock_error *err) {
+    const char *message = PQerrorMessage(pg->link), *state = state_in(message), *advice = "";
+    char reason[REASON_MAX];
+    int code = DLOCK_EUNAVAILABLE;
+    char *location;
+    one_line(reason, message);
+    location = strstr(reason, " LOCATION: ");
+    if (location) *location = '\0';
+    if (state) {
+        code = code_of(state, &advice);
+    } else if (PQconnectionNeedsPassword(pg->link)) {
+        code = DLOCK_EAUTH;
+    } else if (strncmp(reason, "connection to server", 20) != 0 && !strstr(reason, "could not translate host name")) {
+        code = DLOCK_EINVAL; /* libpq has not even tried */
+        blank_quoted(reason);
+    }
+    for (int i = 0; i < 3; i++) blank_secret(reason, secrets[i]);
+    return dlock_fail(err, code, "cannot connect to postgresql at %s: %s%s", pg->where, reason, advice);
+}

@@ -1,0 +1,47 @@
+/* The objects in the database, created on first use. */
+#include "postgresql.h"
+
+#include "schema.sql.h"
+
+#include <stdlib.h>
+
+#define OURS "\"dlock\""
+
+/* schema.sql with the URI's schema in place of "dlock"; free() it. */
+static char *script(const char *schema) {
+    const char *from = schema_sql_text, *at;
+    size_t places = 0, used = 0;
+    while ((at = strstr(from, OURS))) {
+        places++;
+        from = at + strlen(OURS);
+    }
+    char *out = malloc(sizeof schema_sql_text + places * strlen(schema));
+    if (!out) return NULL;
+    for (from = schema_sql_text; (at = strstr(from, OURS)); from = at + strlen(OURS)) {
+        memcpy(out + used, from, (size_t)(at - from));
+        used += (size_t)(at - from);
+        memcpy(out + used, schema, strlen(schema));
+        used += strlen(schema);
+    }
+    strcpy(out + used, from);
+    return out;
+}
+
+int pg_create_schema(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
+    PGresult *result, *undone;
+    char *sql = script(pg->schema);
+    if (!sql) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory");
+    int rc = pg_query(pg, sql, deadline_us, &result, err);
+    free(sql);
+    if (rc != 0) return rc;
+    /* A newer version of the objects has what we call. */
+    if (PQresultStatus(result) != PGRES_COMMAND_OK && !pg_state_is(pg_state(result), "DL001"))
+        rc = pg_refused(pg, result, err);
+    PQclear(result);
+    /* The script begins a transaction of its own, which an error leaves open. */
+    if (PQtransactionStatus(pg->link) == PQTRANS_IDLE) return rc;
+    struct dlock_error ignored;
+    int ended = pg_query(pg, "ROLLBACK", deadline_us, &undone, rc == 0 ? err : &ignored);
+    if (ended == 0) PQclear(undone);
+    return rc != 0 ? rc : ended;
+}

@@ -1,0 +1,191 @@
+/* Requests and answers. libpq never blocks here: every wait is a poll() of ours against the caller's deadline. It sends
+ * with MSG_NOSIGNAL, or with SIGPIPE masked where TLS writes. */
+#include "postgresql.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <time.h>
+
+/* In a row; each of them lets another session win. */
+#define MOST_RETRIES 100
+
+static const struct {
+    const char *name;            /* of the prepared statement */
+    const char *verb, *function; /* the schema stands between them */
+    int columns;
+} calls[PG_CALLS] = {
+    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM ", "acquire($1, $2, $3, $4, $5)", 5},
+    [PG_RENEW] = {"dlock_renew", "SELECT * FROM ", "renew($1, $2, $3, $4)", 2},
+    [PG_RELEASE] = {"dlock_release", "SELECT * FROM ", "release($1, $2, $3)", 2},
+    [PG_BREAK] = {"dlock_break", "SELECT ", "break($1, $2)", 1},
+    [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM ", "holders($1, $2, $3)", 5},
+};
+
+/* ---- time -------------------------------------------------------------------------------------------------------- */
+
+int64_t pg_now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+int64_t pg_deadline_us(int timeout_ms) {
+    return pg_now_us() + (int64_t)timeout_ms * 1000;
+}
+
+int pg_wait(int fd, short events, int64_t deadline_us) {
+    struct pollfd poll_fd = {fd, events, 0};
+    for (;;) {
+        int64_t left_us = deadline_us - pg_now_us();
+        int left_ms = left_us <= 0 ? 0 : left_us > 3600000000 ? 3600000 : (int)((left_us + 999) / 1000);
+        int ready = poll(&poll_fd, 1, left_ms);
+        if (ready > 0) return poll_fd.revents;
+        if (ready < 0 && errno != EINTR) return POLLERR;
+        if (left_us <= 0) return 0;
+    }
+}
+
+/* ---- one exchange ------------------------------------------------------------------------------------------------ */
+
+/* Sends what is to be sent and waits until PQgetResult() would not block. */
+static int wait_for_result(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
+    for (;;) {
+        int unsent = PQflush(pg->link);
+        if (unsent < 0) return pg_dead(pg, PQerrorMessage(pg->link), err);
+        if (!unsent && !PQisBusy(pg->link)) return 0;
+        int ready = pg_wait(PQsocket(pg->link), unsent ? POLLIN | POLLOUT : POLLIN, deadline_us);
+        if (!ready) return pg_dead(pg, "no answer in time", err);
+        if ((ready & ~POLLOUT) && !PQconsumeInput(pg->link)) return pg_dead(pg, PQerrorMessage(pg->link), err);
+    }
+}
+
+static bool is_error(const PGresult *result) {
+    ExecStatusType status = PQresultStatus(result);
+    return status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK;
+}
+
+/* Reads all that a request is answered with, and keeps the last result or the first error. */
+static int read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, struct dlock_error *err) {
+    PGresult *kept = NULL, *one;
+    for (;;) {
+        int rc = wait_for_result(pg, deadline_us, err);
+        if (rc != 0) {
+            PQclear(kept);
+            return rc;
+        }
+        one = PQgetResult(pg->link);
+        if (!one) break;
+        ExecStatusType status = PQresultStatus(one);
+        if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH) {
+            PQclear(one);
+            PQclear(kept);
+            return pg_nonsense(pg, "a copy that nobody asked for", err);
+        }
+        if (kept && is_error(kept)) {
+            PQclear(one);
+        } else {
+            PQclear(kept);
+            kept = one;
+        }
+    }
+    if (!kept) return pg_nonsense(pg, "nothing", err);
+    if (PQstatus(pg->link) != CONNECTION_OK) {
+        /* The server's parting words say more than that the connection is closed. */
+        int rc = *pg_state(kept) ? pg_refused(pg, kept, err) : pg_dead(pg, PQerrorMessage(pg->link), err);
+        PQclear(kept);
+        return rc == DLOCK_EAUTH ? rc : DLOCK_EUNAVAILABLE;
+    }
+    pg->unanswered = false;
+    *result = kept;
+    return 0;
+}
+
+static int send_failed(struct pg *pg, struct dlock_error *err) {
+    return pg_dead(pg, PQerrorMessage(pg->link), err);
+}
+
+int pg_query(struct pg *pg, const char *sql, int64_t deadline_us, PGresult **result, struct dlock_error *err) {
+    if (!pg->link || pg->unanswered) return pg_dead(pg, "the connection is broken", err);
+    pg->unanswered = true;
+    if (!PQsendQuery(pg->link, sql)) return send_failed(pg, err);
+    return read_answer(pg, deadline_us, result, err);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+struct values {
+    const char *values[PG_ARGUMENTS];
+    int lengths[PG_ARGUMENTS], formats[PG_ARGUMENTS];
+};
+
+static void point(const struct pg_arguments *arguments, struct values *out) {
+    for (int i = 0; i < arguments->n; i++) {
+        size_t end = i + 1 < arguments->n ? arguments->at[i + 1] : arguments->used;
+        out->values[i] = arguments->null[i] ? NULL : arguments->bytes + arguments->at[i];
+        out->lengths[i] = (int)(end - arguments->at[i]);
+        out->formats[i] = 1;
+    }
+}
+
+/* Without LISTEN nothing may outlive a statement, so nothing is prepared by name. */
+static int send_once(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **result,
+                     struct dlock_error *err) {
+    const struct pg_arguments *arguments = &pg->arguments;
+    struct values v;
+    char sql[64 + PG_IDENTIFIER_MAX];
+    if (!pg->link || pg->unanswered) return pg_dead(pg, "the connection is broken", err);
+    point(arguments, &v);
+    snprintf(sql, sizeof sql, "%s%s.%s", calls[call].verb, pg->schema, calls[call].function);
+    pg->unanswered = true;
+    if (pg->listen == PG_LISTEN_OFF) {
+        if (!PQsendQueryParams(pg->link, sql, arguments->n, NULL, v.values, v.lengths, v.formats, 1))
+            return send_failed(pg, err);
+        return read_answer(pg, deadline_us, result, err);
+    }
+    if (!pg->prepared[call]) {
+        if (!PQsendPrepare(pg->link, calls[call].name, sql, 0, NULL)) return send_failed(pg, err);
+        int rc = read_answer(pg, deadline_us, result, err);
+        if (rc != 0 || is_error(*result)) return rc;
+        PQclear(*result);
+        pg->prepared[call] = pg->unanswered = true;
+    }
+    if (!PQsendQueryPrepared(pg->link, calls[call].name, arguments->n, v.values, v.lengths, v.formats, 1))
+        return send_failed(pg, err);
+    return read_answer(pg, deadline_us, result, err);
+}
+
+/* Serialization failure, deadlock: another session won. */
+static bool worth_repeating(const char *state) {
+    return pg_state_is(state, "40001") || pg_state_is(state, "40P01");
+}
+
+/* No such schema, table or function. */
+static bool objects_missing(const char *state) {
+    return pg_state_is(state, "3F000") || pg_state_is(state, "42P01") || pg_state_is(state, "42883");
+}
+
+int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err) {
+    bool created = false;
+    if (pg->arguments.failed) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request");
+    for (int retries = 0;; retries++) {
+        PGresult *result;
+        int rc = send_once(pg, call, deadline_us, &result, err);
+        if (rc != 0) return rc;
+        if (PQresultStatus(result) == PGRES_TUPLES_OK && PQnfields(result) == calls[call].columns) {
+            *rows = result;
+            return 0;
+        }
+        if (!is_error(result)) {
+            rc = pg_nonsense(pg, "rows of an unknown form", err);
+        } else if (worth_repeating(pg_state(result)) && retries < MOST_RETRIES) {
+            rc = 0;
+        } else if (objects_missing(pg_state(result)) && !created) {
+            created = true;
+            rc = pg_create_schema(pg, deadline_us, err);
+        } else {
+            rc = pg_refused(pg, result, err);
+        }
+        PQclear(result);
+        if (rc != 0) return rc;
+    }
+}

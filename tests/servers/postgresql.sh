@@ -1,0 +1,39 @@
+#!/bin/bash
+# postgresql.sh start|stop FOLDER: a private PostgreSQL on a free loopback port. See tests/run.sh.
+# PostgreSQL refuses to run as root, who lends it the user of Debian's package.
+set -eu
+. "$(dirname "$0")/common.sh"
+folder=$2
+data=$folder/postgresql
+programs=$(find /usr/lib/postgresql -maxdepth 2 -name bin | sort -V | tail -n 1)
+
+as_server=(env)
+if [ "$(id -u)" = 0 ]; then as_server=(setpriv --reuid postgres --regid postgres --clear-groups); fi
+
+# fsync stays on: the tests count what is flushed.
+launch() {
+    (cd "$data" && exec "${as_server[@]}" "$programs/postgres" -D "$data" -p "$1" -c listen_addresses=127.0.0.1 \
+        -c unix_socket_directories="$data" -c max_connections=300 -c log_line_prefix='%m [%p] ' \
+        -c shared_preload_libraries=pg_stat_statements) >"$folder/postgresql.log" 2>&1 </dev/null &
+}
+
+answers() { "$programs/pg_isready" -q -h 127.0.0.1 -p "$1"; }
+
+case "$1" in
+start)
+    mkdir "$data"
+    if [ "$(id -u)" = 0 ]; then
+        chown postgres "$data"
+        chmod o+x "$folder"
+    fi
+    (cd "$data" && "${as_server[@]}" "$programs/initdb" -D "$data" -U dlock -A trust -E UTF8 --locale=C.UTF-8 -N >/dev/null)
+    start_on_free_port postgresql
+    echo "DLOCK_TEST_POSTGRESQL=127.0.0.1:$port:$data:$programs"
+    echo "DLOCK_TEST_URI_postgresql=postgresql://dlock@127.0.0.1:$port/postgres"
+    ;;
+stop)
+    # At TERM it would wait for its clients.
+    if [ -e "$folder/postgresql.pid" ]; then kill -INT "$(cat "$folder/postgresql.pid")" 2>/dev/null || true; fi
+    stop_by_pid postgresql
+    ;;
+esac
