@@ -39,6 +39,12 @@ CASE(holder_killed, 0)
 CASE(holder_stopped, 0)
 CASE(holder_stopped_release, 0)
 
+/* callback.c */
+CASE(on_lost_may_call_the_library, 0)
+CASE(on_lost_may_free_its_handle, 0)
+CASE(free_waits_for_on_lost, 0)
+CASE(close_waits_for_on_lost, 0)
+
 /* queue.c */
 CASE(fifo_processes, DLOCK_CAP_QUEUE)
 CASE(fifo_threads, DLOCK_CAP_QUEUE)
@@ -57,6 +63,7 @@ CASE(cancel_races_with_the_grant, 0)
 /* lifecycle.c */
 CASE(close_ends_waits, 0)
 CASE(close_releases, 0)
+CASE(close_while_threads_work, 0)
 CASE(free_releases, 0)
 CASE(free_gives_back_its_share, 0)
 CASE(free_ends_waits, 0)
@@ -96,6 +103,7 @@ CASE(closed_port, NEEDS_HOST)
 CASE(closed_port_lazy, NEEDS_HOST)
 CASE(silent_server, NEEDS_HOST)
 CASE(silent_server_lazy, NEEDS_HOST)
+CASE(unanswered_connect, NEEDS_HOST)
 CASE(unresolvable_host, NEEDS_HOST)
 
 /* admin.c */
@@ -109,6 +117,8 @@ CASE(break_of_a_free_lock, DLOCK_CAP_BREAK)
 CASE(exclusion_among_processes_and_threads, 0)
 CASE(exclusion_among_clients_of_one_process, 0)
 CASE(exclusion_with_many_names, 0)
+CASE(exclusion_with_mixed_options, 0)
+CASE(exclusion_with_impatient_waiters, 0)
 CASE(exclusion_when_holders_die, 0)
 CASE(local_hand_over, 0)
 CASE(other_processes_get_their_turn, 0)

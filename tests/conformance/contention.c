@@ -163,6 +163,73 @@ void case_exclusion_among_clients_of_one_process(void) {
     expect_every_round_counted();
 }
 
+/* Threads of one client that cannot hand over to each other: leases, owners and flags differ. */
+void case_exclusion_with_mixed_options(void) {
+    enum { KINDS = 5 };
+    struct dlock_options kinds[KINDS];
+    kinds[0] = options_with(0, 0);
+    kinds[1] = options_with(LONG_LEASE_MS, 0);
+    kinds[2] = options_with(LONG_LEASE_MS, DLOCK_FIXED_LEASE);
+    kinds[3] = options_with(LONG_LEASE_MS, DLOCK_NO_REENTRY);
+    kinds[4] = options_with(LONG_LEASE_MS, 0);
+    kinds[4].owner = DLOCK_OWNER_HANDLE;
+    open_arena(RUN_MS);
+    dlock_client *client = open_client();
+    pthread_t threads[KINDS * 2];
+    struct worker workers[KINDS * 2];
+    for (int i = 0; i < KINDS * 2; i++) {
+        workers[i] = (struct worker){i + 1, client, &kinds[i % KINDS], 1, 0};
+        if (pthread_create(&threads[i], NULL, worker_thread, &workers[i]) != 0) FAIL("no thread");
+    }
+    for (int i = 0; i < KINDS * 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 1; i <= KINDS * 2; i++) EXPECT(atomic_load(&arena->rounds[i]) > 0);
+    expect_every_round_counted();
+    dlock_close(client);
+}
+
+/* Gives up most of the time, so that grants, time-outs and departures from the queue meet in every way. */
+static void *impatient_thread(void *arg) {
+    const struct worker *worker = arg;
+    dlock_lock *lock = new_lock(worker->client, suite.name, NULL);
+    for (unsigned turn = (unsigned)worker->number; !time_is_up(); turn = turn * 5 + 3) {
+        int code = dlock_acquire(lock, turn / 3 % 12, NULL);
+        if (code == DLOCK_EBUSY || code == DLOCK_ETIMEDOUT || code == DLOCK_EUNAVAILABLE) continue;
+        EXPECT_CODE(0, code);
+        enter(&arena->guarded[0], worker->number, dlock_fence(lock));
+        sleep_ms(turn / 7 % 4);
+        leave(&arena->guarded[0], worker->number);
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+    }
+    dlock_free(lock);
+    return NULL;
+}
+
+static void impatient_process(void *arg) {
+    enum { THREADS = 3 };
+    dlock_client *client = open_client();
+    pthread_t threads[THREADS];
+    struct worker workers[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){*(int *)arg + i, client, NULL, 1, 0};
+        if (pthread_create(&threads[i], NULL, impatient_thread, &workers[i]) != 0) FAIL("no thread");
+    }
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    dlock_close(client);
+}
+
+void case_exclusion_with_impatient_waiters(void) {
+    enum { PROCESSES = 4 };
+    open_arena(RUN_MS);
+    pid_t pids[PROCESSES];
+    for (int i = 0; i < PROCESSES; i++) {
+        int first = 1 + i * 10;
+        pids[i] = start_process(impatient_process, &first);
+    }
+    for (int i = 0; i < PROCESSES; i++) join_process(pids[i]);
+    expect_every_round_counted();
+    EXPECT_FREE(suite.name); /* nobody was left with it unawares */
+}
+
 /* Workers are killed all the time, most of them inside or waiting; new ones take their places. */
 void case_exclusion_when_holders_die(void) {
     enum { PLACES = 4, KILLS = 10 };

@@ -69,6 +69,34 @@ void case_close_releases(void) {
     dlock_close(other);
 }
 
+static void *work_until_closed(void *arg) {
+    for (;;) {
+        int code = dlock_acquire(arg, PATIENCE_MS, NULL);
+        if (code == 0) code = dlock_release(arg, NULL);
+        if (code == 0) continue;
+        EXPECT_CODE(DLOCK_ECANCELED, code);
+        return NULL;
+    }
+}
+
+void case_close_while_threads_work(void) {
+    enum { ROUNDS = 8, N = 4 };
+    for (int round = 0; round < ROUNDS; round++) {
+        dlock_client *client = open_client();
+        dlock_lock *locks[N];
+        pthread_t threads[N];
+        for (int i = 0; i < N; i++) {
+            locks[i] = new_lock(client, suite.name, NULL);
+            if (pthread_create(&threads[i], NULL, work_until_closed, locks[i]) != 0) FAIL("no thread");
+        }
+        sleep_ms(20 + round);
+        dlock_close(client);
+        EXPECT_FREE(suite.name);
+        for (int i = 0; i < N; i++) pthread_join(threads[i], NULL);
+        for (int i = 0; i < N; i++) dlock_free(locks[i]);
+    }
+}
+
 void case_free_releases(void) {
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
     dlock_client *client = open_client(), *other = open_client();

@@ -97,6 +97,29 @@ void case_silent_server_lazy(void) {
     close(fd);
 }
 
+/* A server whose queue of connections is full: connect() itself is not answered. */
+void case_unanswered_connect(void) {
+    enum { FILL = 8 };
+    int port, fd = silent_socket(true, &port), fill[FILL];
+    EXPECT(listen(fd, 0) == 0);
+    struct sockaddr_in address;
+    memset(&address, 0, sizeof address);
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons((uint16_t)port);
+    for (int i = 0; i < FILL; i++) {
+        fill[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        EXPECT(fill[i] >= 0);
+        connect(fill[i], (struct sockaddr *)&address, sizeof address);
+    }
+    char *uri = uri_of("127.0.0.1", port);
+    expect_open_fails(uri, 1000 + SLACK_MS);
+    expect_calls_fail(uri);
+    free(uri);
+    for (int i = 0; i < FILL; i++) close(fill[i]);
+    close(fd);
+}
+
 void case_unresolvable_host(void) {
     char *uri = uri_of("nosuchhost.invalid", 7);
     expect_open_fails(uri, 1000 + SLACK_MS);
