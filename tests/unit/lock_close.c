@@ -1,0 +1,447 @@
+/* Beginnings and ends: opening, closing, freeing handles, and callbacks that do so (DESIGN §3). */
+#include "fixture.h"
+
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static int open_fails(void *arg) {
+    dlock_client *client = NULL;
+    return dlock_open(arg, NULL, &client, NULL);
+}
+
+static void opening_shows_what_is_wrong_at_once(void **state) {
+    (void)state;
+    dlock_client *client = NULL;
+    struct dlock_error err = {0, ""};
+    fake_fault(FAKE_CONNECT, FAKE_AUTH, 1);
+    assert_int_equal(dlock_open("fake:", NULL, &client, &err), DLOCK_EAUTH);
+    assert_int_equal(err.code, DLOCK_EAUTH);
+    fake_fault(FAKE_CONNECT, FAKE_PROTO, 1);
+    assert_int_equal(dlock_open("fake:", NULL, &client, &err), DLOCK_EPROTO);
+    fake_server_down(true);
+    assert_int_equal(dlock_open("fake:", NULL, &client, &err), DLOCK_EUNAVAILABLE);
+    assert_null(client);
+    fake_server_down(false);
+    assert_int_equal(dlock_open("nosuchscheme:", NULL, &client, &err), DLOCK_ENOBACKEND);
+    assert_int_equal(dlock_open("fake:?lease=soon", NULL, &client, &err), DLOCK_EINVAL);
+    assert_int_equal(dlock_open(NULL, NULL, &client, &err), DLOCK_EINVAL);
+    assert_int_equal(dlock_open("fake:", NULL, NULL, &err), DLOCK_EINVAL);
+    assert_null(client);
+}
+
+static void opening_ends_with_the_timeout_of_the_uri(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_CONNECT, FAKE_SLOW, 1);
+    begin_call(actor, open_fails, (void *)(uintptr_t) "fake:?timeout=700ms");
+    assert_in_range(wait_for(actor, 1, 1000), 600000, 800000);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+}
+
+static void a_lazy_client_connects_when_it_must(void **state) {
+    (void)state;
+    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+    dlock_client *client = NULL;
+    options.flags = DLOCK_CLIENT_LAZY;
+    fake_server_down(true);
+    assert_int_equal(dlock_open("fake:", &options, &client, NULL), 0);
+    assert_int_equal(fake_log_size(), 0);
+    dlock_lock *lock = lock_new(client, "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
+    fake_server_down(false);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    lock_end(lock);
+    dlock_close(client);
+    fake_log_clear();
+    assert_int_equal(dlock_open("fake:", &options, &client, NULL), 0);
+    dlock_close(client);
+    assert_int_equal(fake_log_size(), 0);
+}
+
+static void logged(int level, const char *message, void *arg) {
+    assert_true(level >= DLOCK_LOG_ERROR && level <= DLOCK_LOG_DEBUG);
+    assert_null(strchr(message, '\n'));
+    atomic_fetch_add((_Atomic int *)arg, 1);
+}
+
+static void an_outage_of_renewals_is_logged(void **state) {
+    (void)state;
+    _Atomic int lines = 0;
+    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+    dlock_client *client = NULL;
+    options.log = logged;
+    options.log_arg = &lines;
+    assert_int_equal(dlock_open("fake:", &options, &client, NULL), 0);
+    dlock_lock *lock = lock_new(client, "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1);
+    fake_advance_ms(LEASE_MS);
+    assert_true(lines >= 1);
+    lock_end(lock);
+    dlock_close(client);
+}
+
+/* ---- closing ----------------------------------------------------------------------------------------------------- */
+
+static void closing_ends_waits_and_releases_what_is_held(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *held = lock_new(client, "held"), *n = lock_new(client, "n"), *local = lock_new(client, "held");
+    struct actor *holder = actor_new(), *waiter = actor_new(), *behind = actor_new();
+    struct dlock_error err;
+    fake_other_acquire("n", 600000);
+    assert_int_equal(acquire_by(holder, held, 0), 0);
+    begin_acquire(waiter, n, -1);
+    begin_acquire(behind, local, -1);
+    client_end(client);
+    fake_settle();
+    assert_int_equal(result(waiter), DLOCK_ECANCELED);
+    assert_int_equal(result(behind), DLOCK_ECANCELED);
+    assert_int_equal(fake_waiters("n"), 0);
+    assert_string_equal(fake_holder("held").token, "");
+    assert_int_equal(fake_connections(), 0);
+
+    /* Handles go on existing, and say so. */
+    assert_int_equal(acquire_by(holder, held, 0), DLOCK_ECANCELED);
+    assert_int_equal(release_by(holder, held), DLOCK_ECANCELED);
+    assert_false(held_by(holder, held));
+    assert_int_equal(remaining_by(holder, held), 0);
+    assert_int_equal(fence_by(holder, held), 0);
+    assert_int_equal(dlock_cancel(held), 0);
+    assert_int_equal(dlock_token(held, (char[DLOCK_TOKEN_MAX + 1]){""}, DLOCK_TOKEN_MAX + 1, &err), DLOCK_ECANCELED);
+}
+
+static void closing_with_a_server_that_is_gone_ends_in_time(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:?timeout=2s");
+    dlock_lock *held = lock_new(client, "held"), *n = lock_new(client, "n");
+    struct actor *waiter = actor_new(), *closer = actor_new();
+    fake_other_acquire("n", 600000);
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    begin_acquire(waiter, n, -1);
+    fake_server_down(true);
+    begin_close(closer, client);
+    assert_true(wait_for(closer, 1, 2500) <= 2100000);
+    fake_settle();
+    assert_int_equal(result(waiter), DLOCK_ECANCELED);
+    assert_int_equal(fake_connections(), 0);
+    fake_server_forget();
+}
+
+static void closing_while_everything_hangs_ends_in_time(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:?timeout=2s");
+    dlock_lock *held = lock_new(client, "held"), *n = lock_new(client, "n");
+    struct actor *waiter = actor_new(), *closer = actor_new();
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    fake_advance_ms(3000);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 100);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 100);
+    fake_fault(FAKE_RELEASE, FAKE_SLOW, 100);
+    begin_acquire(waiter, n, -1);
+    fake_advance_ms(400);
+    begin_close(closer, client);
+    assert_true(wait_for(closer, 10, 5000) <= 2100000);
+    fake_settle();
+    assert_int_equal(result(waiter), DLOCK_ECANCELED);
+    assert_int_equal(fake_connections(), 0);
+    fake_server_forget();
+}
+
+static void no_callback_comes_after_the_close(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.on_lost = count_lost;
+    options.on_lost_arg = &lost;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new_with(client, "n", &options);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_server_forget();
+    client_end(client);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_int_equal(lost.calls, 0);
+}
+
+/* ---- freeing ----------------------------------------------------------------------------------------------------- */
+
+static void freeing_releases_whoever_owns(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n");
+    struct actor *owner = actor_new();
+    assert_int_equal(acquire_by(owner, lock, 0), 0);
+    assert_int_equal(acquire_by(owner, lock, 0), 0);
+    lock_end(lock);
+    assert_string_equal(fake_holder("n").token, "");
+    dlock_free(NULL);
+}
+
+static void freeing_one_handle_leaves_what_came_through_another(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *first = lock_new(client, "n"), *second = lock_new(client, "n"), *idle = lock_new(client, "n");
+    assert_int_equal(dlock_acquire(first, 0, NULL), 0);
+    lock_end(idle);
+    assert_true(dlock_held(first));
+    assert_int_equal(dlock_acquire(second, 0, NULL), 0);
+    lock_end(first);
+    assert_true(dlock_held(second));
+    assert_string_not_equal(fake_holder("n").token, "");
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(dlock_held(second));
+    assert_int_equal(dlock_release(second, NULL), 0);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
+static void freeing_ends_waits_on_the_handle(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "n");
+    struct actor *first = actor_new(), *second = actor_new(), *freer = actor_new();
+    fake_other_acquire("n", 600000);
+    begin_acquire(first, lock, -1);
+    begin_acquire(second, other, 60000);
+    begin_free(freer, lock);
+    assert_true(over(freer));
+    assert_int_equal(result(first), DLOCK_ECANCELED);
+    assert_false(over(second));
+    assert_int_equal(fake_waiters("n"), 1);
+}
+
+static void freeing_wakes_the_next_one_in_the_process(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "n");
+    struct actor *waiter = actor_new();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    begin_acquire(waiter, other, 60000);
+    lock_end(lock);
+    wait_for(waiter, 1, 1000);
+    assert_int_equal(result(waiter), 0);
+    assert_true(held_by(waiter, other));
+}
+
+static void handles_outlive_their_client(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *first = lock_new(client, "n"), *second = lock_new(client, "m");
+    assert_int_equal(dlock_acquire(first, 0, NULL), 0);
+    lock_end(second);
+    client_end(client);
+    assert_int_equal(dlock_release(first, NULL), DLOCK_ECANCELED);
+    lock_end(first);
+}
+
+/* ---- callbacks --------------------------------------------------------------------------------------------------- */
+
+struct busy_callback {
+    struct lost_count count;
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    bool stay, inside;
+    int acquired, released;
+    dlock_lock *other;
+};
+
+static void call_back_into_the_library(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct busy_callback *busy = arg;
+    busy->released = dlock_release(lock, NULL);
+    busy->acquired = dlock_acquire(busy->other, 0, NULL);
+    if (busy->acquired == 0) busy->acquired = dlock_release(busy->other, NULL);
+    count_lost(lock, err, &busy->count);
+}
+
+static void a_callback_may_use_the_library(void **state) {
+    (void)state;
+    struct busy_callback busy = {.released = 1, .acquired = 1};
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.owner = DLOCK_OWNER_HANDLE;
+    options.on_lost = call_back_into_the_library;
+    options.on_lost_arg = &busy;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new_with(client, "n", &options);
+    busy.other = lock_new(client, "m");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_server_forget();
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(busy.count.calls, 1);
+    assert_int_equal(busy.count.code, DLOCK_ELOST);
+    assert_int_equal(busy.released, DLOCK_ELOST);
+    assert_int_equal(busy.acquired, 0);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+}
+
+static void free_own_handle(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    dlock_free(lock);
+    count_lost(lock, err, arg);
+}
+
+static void a_callback_may_free_its_own_handle(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.on_lost = free_own_handle;
+    options.on_lost_arg = &lost;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new_with(client, "n", &options);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    lock_forget(lock);
+    fake_server_forget();
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(lost.calls, 1);
+    lock = lock_new(client, "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+}
+
+static void stay_inside(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct busy_callback *busy = arg;
+    pthread_mutex_lock(&busy->mutex);
+    busy->inside = true;
+    while (busy->stay) pthread_cond_wait(&busy->cond, &busy->mutex);
+    busy->inside = false;
+    pthread_mutex_unlock(&busy->mutex);
+    count_lost(lock, err, &busy->count);
+}
+
+static void let_out(struct busy_callback *busy) {
+    pthread_mutex_lock(&busy->mutex);
+    assert_true(busy->inside);
+    busy->stay = false;
+    pthread_cond_signal(&busy->cond);
+    pthread_mutex_unlock(&busy->mutex);
+    fake_settle();
+}
+
+static dlock_lock *lost_with_a_callback_that_stays(dlock_client *client, struct busy_callback *busy) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.on_lost = stay_inside;
+    options.on_lost_arg = busy;
+    pthread_mutex_init(&busy->mutex, NULL);
+    pthread_cond_init(&busy->cond, NULL);
+    dlock_lock *lock = lock_new_with(client, "n", &options);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_server_forget();
+    fake_advance_ms(THIRD_MS);
+    return lock;
+}
+
+static void freeing_waits_for_a_callback_that_runs(void **state) {
+    (void)state;
+    struct busy_callback busy = {.stay = true};
+    struct actor *freer = actor_new();
+    dlock_lock *lock = lost_with_a_callback_that_stays(client_new("fake:"), &busy);
+    begin_free(freer, lock);
+    assert_false(over(freer));
+    let_out(&busy);
+    assert_true(over(freer));
+    assert_int_equal(busy.count.calls, 1);
+}
+
+static void closing_waits_for_a_callback_that_runs(void **state) {
+    (void)state;
+    struct busy_callback busy = {.stay = true};
+    struct actor *closer = actor_new();
+    dlock_client *client = client_new("fake:");
+    lost_with_a_callback_that_stays(client, &busy);
+    begin_close(closer, client);
+    assert_false(over(closer));
+    let_out(&busy);
+    wait_for(closer, 1, 100);
+    assert_int_equal(busy.count.calls, 1);
+}
+
+/* The keeper has leases to look after, whatever the application's callbacks do. */
+static void a_callback_that_stays_delays_no_renewal(void **state) {
+    (void)state;
+    struct busy_callback busy = {.stay = true};
+    dlock_client *client = client_new("fake:");
+    dlock_lock *other = lock_new(client, "other");
+    lost_with_a_callback_that_stays(client, &busy);
+    assert_int_equal(dlock_acquire(other, 0, NULL), 0);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(dlock_held(other));
+    let_out(&busy);
+}
+
+static void a_callback_of_a_freed_handle_does_not_come(void **state) {
+    (void)state;
+    struct busy_callback busy = {.stay = true};
+    struct lost_count lost = {0};
+    dlock_client *client = client_new("fake:");
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.on_lost = count_lost;
+    options.on_lost_arg = &lost;
+    dlock_lock *second = lock_new_with(client, "m", &options);
+    assert_int_equal(dlock_acquire(second, 0, NULL), 0);
+    lost_with_a_callback_that_stays(client, &busy); /* both are lost; this one's callback is first or second */
+    bool came = lost.calls == 1;
+    lock_end(second);
+    let_out(&busy);
+    fake_advance_ms(100);
+    assert_int_equal(lost.calls, came);
+}
+
+/* ---- fork -------------------------------------------------------------------------------------------------------- */
+
+static int in_child(dlock_client *client, dlock_lock *lock) {
+    struct dlock_error err;
+    dlock_lock *fresh = NULL;
+    char token[DLOCK_TOKEN_MAX + 1];
+    if (dlock_acquire(lock, 0, &err) != DLOCK_EFORKED || err.code != DLOCK_EFORKED) return 1;
+    if (dlock_release(lock, &err) != DLOCK_EFORKED) return 2;
+    if (dlock_held(lock) || dlock_fence(lock) || dlock_remaining_ms(lock)) return 3;
+    if (dlock_token(lock, token, sizeof token, &err) != DLOCK_EFORKED) return 4;
+    if (dlock_cancel(lock) != DLOCK_EFORKED) return 5;
+    if (dlock_new(client, "n", NULL, &fresh, &err) != DLOCK_EFORKED) return 6;
+    if (dlock_client_fd(client) != DLOCK_EFORKED) return 7;
+    dlock_free(lock);
+    dlock_close(client);
+    return 0;
+}
+
+static void a_forked_child_holds_nothing(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_settle();
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) _exit(in_child(client, lock));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(dlock_held(lock));
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(opening_shows_what_is_wrong_at_once),
+        LOCK_TEST(opening_ends_with_the_timeout_of_the_uri),
+        LOCK_TEST(a_lazy_client_connects_when_it_must),
+        LOCK_TEST(an_outage_of_renewals_is_logged),
+        LOCK_TEST(closing_ends_waits_and_releases_what_is_held),
+        LOCK_TEST(closing_with_a_server_that_is_gone_ends_in_time),
+        LOCK_TEST(closing_while_everything_hangs_ends_in_time),
+        LOCK_TEST(no_callback_comes_after_the_close),
+        LOCK_TEST(freeing_releases_whoever_owns),
+        LOCK_TEST(freeing_one_handle_leaves_what_came_through_another),
+        LOCK_TEST(freeing_ends_waits_on_the_handle),
+        LOCK_TEST(freeing_wakes_the_next_one_in_the_process),
+        LOCK_TEST(handles_outlive_their_client),
+        LOCK_TEST(a_callback_may_use_the_library),
+        LOCK_TEST(a_callback_may_free_its_own_handle),
+        LOCK_TEST(freeing_waits_for_a_callback_that_runs),
+        LOCK_TEST(closing_waits_for_a_callback_that_runs),
+        LOCK_TEST(a_callback_that_stays_delays_no_renewal),
+        LOCK_TEST(a_callback_of_a_freed_handle_does_not_come),
+        LOCK_TEST(a_forked_child_holds_nothing),
+    };
+    return cmocka_run_group_tests_name("close", tests, NULL, NULL);
+}

@@ -1,0 +1,268 @@
+/* Connections: shared by threads, opened on demand, gathered into batches, dropped when in doubt (DESIGN §4). */
+#include "fixture.h"
+
+#include <stdio.h>
+
+enum { N = 8 };
+
+struct crowd {
+    dlock_client *client;
+    dlock_lock *locks[N];
+    struct actor *actors[N];
+};
+
+static void crowd_new(struct crowd *crowd, const char *uri) {
+    crowd->client = client_new(uri);
+    for (int i = 0; i < N; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "n%d", (i * 5 + 3) % N);
+        crowd->locks[i] = lock_new(crowd->client, name);
+        crowd->actors[i] = actor_new();
+    }
+    fake_log_clear();
+}
+
+static void connections_are_opened_on_demand_and_used_again(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n");
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+    }
+    assert_int_equal(fake_calls(FAKE_CONNECT), 1);
+    assert_int_equal(fake_calls(FAKE_DISCONNECT), 0);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 20);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 20);
+    assert_int_equal(fake_calls(FAKE_LISTEN), 0);
+}
+
+static void as_many_as_the_uri_allows(void **state) {
+    (void)state;
+    struct crowd crowd;
+    crowd_new(&crowd, "fake:?connections=3");
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 100);
+    for (int i = 0; i < N; i++) begin_acquire(crowd.actors[i], crowd.locks[i], 2000);
+    assert_int_equal(fake_slow_waiting(), 3);
+    assert_int_equal(fake_connections(), 3);
+    fake_faults_clear();
+    fake_slow_go();
+    fake_settle();
+    for (int i = 0; i < N; i++) assert_int_equal(result(crowd.actors[i]), 0);
+    assert_int_equal(fake_connections(), 3);
+}
+
+/* While all connections are busy the others wait; the next free one takes them all. The contract's checks (sorted, no
+ * name twice) are fake_contract.c's. */
+static void what_waits_is_sent_as_one_batch(void **state) {
+    (void)state;
+    struct crowd crowd;
+    crowd_new(&crowd, "fake:?connections=2");
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 2);
+    for (int i = 0; i < N; i++) begin_acquire(crowd.actors[i], crowd.locks[i], 2000);
+    assert_int_equal(fake_slow_waiting(), 2);
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, NULL), 2);
+    fake_slow_go();
+    fake_settle();
+    for (int i = 0; i < N; i++) assert_int_equal(result(crowd.actors[i]), 0);
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, NULL), N);
+    assert_in_range(fake_calls(FAKE_ACQUIRE), 3, 4);
+
+    fake_log_clear();
+    fake_fault(FAKE_RELEASE, FAKE_SLOW, 2);
+    for (int i = 0; i < N; i++) begin_release(crowd.actors[i], crowd.locks[i]);
+    fake_slow_go();
+    fake_settle();
+    for (int i = 0; i < N; i++) assert_int_equal(result(crowd.actors[i]), 0);
+    assert_in_range(fake_calls(FAKE_RELEASE), 3, 4);
+}
+
+static void a_batch_is_one_kind_of_request(void **state) {
+    (void)state;
+    struct crowd crowd;
+    crowd_new(&crowd, "fake:?connections=1");
+    for (int i = 0; i < N / 2; i++) assert_int_equal(acquire_by(crowd.actors[i], crowd.locks[i], 0), 0);
+    fake_log_clear();
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    begin_acquire(crowd.actors[N - 1], crowd.locks[N - 1], 2000);
+    for (int i = 0; i < N / 2; i++) begin_release(crowd.actors[i], crowd.locks[i]);
+    for (int i = N / 2; i < N - 1; i++) begin_acquire(crowd.actors[i], crowd.locks[i], 2000);
+    fake_slow_go();
+    fake_settle();
+    for (int i = 0; i < N; i++) assert_int_equal(result(crowd.actors[i]), 0);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 2);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+    assert_int_equal(fake_claims(FAKE_RELEASE, NULL), N / 2);
+}
+
+/* The answers of a batch are of each claim: some busy, some granted. */
+static void each_claim_of_a_batch_has_its_own_result(void **state) {
+    (void)state;
+    struct crowd crowd;
+    crowd_new(&crowd, "fake:?connections=1");
+    fake_other_acquire("n2", 600000);
+    fake_other_acquire("n5", 600000);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    for (int i = 0; i < N; i++) begin_acquire(crowd.actors[i], crowd.locks[i], 0);
+    fake_slow_go();
+    fake_settle();
+    for (int i = 0; i < N; i++) {
+        int name = (i * 5 + 3) % N;
+        assert_int_equal(result(crowd.actors[i]), name == 2 || name == 5 ? DLOCK_EBUSY : 0);
+    }
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 2);
+}
+
+/* A batch whose answer is lost: all of it is asked again, by token, and granted once. */
+static void a_lost_batch_is_sent_again(void **state) {
+    (void)state;
+    struct crowd crowd;
+    crowd_new(&crowd, "fake:?connections=1");
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 2);
+    for (int i = 0; i < N; i++) begin_acquire(crowd.actors[i], crowd.locks[i], 20000);
+    fake_slow_go();
+    for (int i = 0; i < N; i++) {
+        wait_for(crowd.actors[i], 10, 5000);
+        assert_int_equal(result(crowd.actors[i]), 0);
+    }
+    for (int i = 0; i < N; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "n%d", i);
+        assert_int_equal(fake_grants(name), 1);
+    }
+}
+
+/* A thread whose own deadline passes leaves; whatever its request does later is undone. */
+static void a_thread_past_its_deadline_leaves_the_batch(void **state) {
+    (void)state;
+    struct crowd crowd;
+    crowd_new(&crowd, "fake:?connections=1&timeout=10s");
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 2);
+    begin_acquire(crowd.actors[0], crowd.locks[0], 9000);
+    for (int i = 1; i < N; i++) begin_acquire(crowd.actors[i], crowd.locks[i], i == 3 ? 1000 : 8000);
+    fake_slow_go(); /* the first is granted; the others are in one batch that hangs */
+    fake_settle();
+    assert_int_equal(result(crowd.actors[0]), 0);
+    assert_int_equal(fake_slow_waiting(), 1);
+    assert_in_range(wait_for(crowd.actors[3], 1, 1500), 900000, 1100000);
+    assert_true(result(crowd.actors[3]) == DLOCK_EUNAVAILABLE || result(crowd.actors[3]) == DLOCK_ETIMEDOUT);
+    fake_slow_go();
+    fake_advance_ms(2000);
+    for (int i = 0; i < N; i++)
+        if (i != 3) assert_int_equal(result(crowd.actors[i]), 0);
+    assert_string_equal(fake_holder("n2").token, ""); /* (3 * 5 + 3) % 8 */
+    assert_int_equal(fake_entries(), N - 1);
+}
+
+static void a_thread_that_never_got_a_connection_ends_in_time(void **state) {
+    (void)state;
+    struct crowd crowd;
+    crowd_new(&crowd, "fake:?connections=1&timeout=10s");
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    begin_acquire(crowd.actors[0], crowd.locks[0], 9000);
+    begin_acquire(crowd.actors[1], crowd.locks[1], 1500);
+    assert_in_range(wait_for(crowd.actors[1], 1, 2000), 1400000, 1600000);
+    assert_true(result(crowd.actors[1]) == DLOCK_EUNAVAILABLE || result(crowd.actors[1]) == DLOCK_ETIMEDOUT);
+    fake_slow_go();
+    fake_advance_ms(100);
+    assert_int_equal(result(crowd.actors[0]), 0);
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n0"), 0); /* (1 * 5 + 3) % 8 */
+}
+
+static void an_idle_connection_that_died_costs_nothing(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    fake_server_cut();
+    fake_log_clear();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(fake_calls(FAKE_CONNECT), 1);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 2);
+    fake_server_cut();
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
+static void one_retry_and_no_more(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n");
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 10);
+    fake_log_clear();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 2);
+    assert_int_equal(fake_calls(FAKE_DISCONNECT), 2);
+    fake_faults_clear();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+}
+
+static void a_connection_that_failed_is_never_used_again(void **state) {
+    (void)state;
+    const enum fake_fault faults[] = {FAKE_LOST_BEFORE, FAKE_LOST_AFTER, FAKE_AUTH, FAKE_PROTO};
+    dlock_client *client = client_new("fake:?connections=1");
+    dlock_lock *lock = lock_new(client, "n");
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        struct fake_command failed, next;
+        fake_log_clear();
+        fake_fault(FAKE_ACQUIRE, faults[i], 1);
+        dlock_acquire(lock, 0, NULL);
+        assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, &failed));
+        if (!dlock_held(lock)) assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+        for (unsigned at = 1; fake_nth(FAKE_ACQUIRE, "n", at, &next); at++)
+            assert_int_not_equal(next.conn, failed.conn);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+        fake_advance_ms(2 * LEASE_MS);
+    }
+}
+
+/* Threads in turn on one name, while connections and answers get lost: all of them get it, one at a time. */
+static void contention_survives_faults(void **state) {
+    (void)state;
+    struct crowd crowd;
+    dlock_lock *lock;
+    crowd_new(&crowd, "fake:?connections=2");
+    lock = crowd.locks[0];
+    for (int round = 0; round < 15; round++) {
+        if (round % 5 == 4) fake_fault(FAKE_RELEASE, FAKE_LOST_AFTER, 1);
+        if (round % 5 == 3) fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 1);
+        if (round % 7 == 6) fake_server_cut();
+        for (int i = 0; i < N; i++) begin_acquire(crowd.actors[i], lock, 60000);
+        for (int served = 0; served < N; served++) {
+            int holder = -1;
+            for (int steps = 0; holder < 0; steps++) {
+                assert_true(steps < 600);
+                for (int i = 0; i < N; i++) {
+                    if (!over(crowd.actors[i]) || !held_by(crowd.actors[i], lock)) continue;
+                    assert_int_equal(holder, -1);
+                    holder = i;
+                }
+                if (holder < 0) fake_advance_ms(10);
+            }
+            begin_release(crowd.actors[holder], lock);
+            wait_for(crowd.actors[holder], 10, 3200);
+            assert_int_equal(result(crowd.actors[holder]), 0);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(connections_are_opened_on_demand_and_used_again),
+        LOCK_TEST(as_many_as_the_uri_allows),
+        LOCK_TEST(what_waits_is_sent_as_one_batch),
+        LOCK_TEST(a_batch_is_one_kind_of_request),
+        LOCK_TEST(each_claim_of_a_batch_has_its_own_result),
+        LOCK_TEST(a_lost_batch_is_sent_again),
+        LOCK_TEST(a_thread_past_its_deadline_leaves_the_batch),
+        LOCK_TEST(a_thread_that_never_got_a_connection_ends_in_time),
+        LOCK_TEST(an_idle_connection_that_died_costs_nothing),
+        LOCK_TEST(one_retry_and_no_more),
+        LOCK_TEST(a_connection_that_failed_is_never_used_again),
+        LOCK_TEST(contention_survives_faults),
+    };
+    return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
+}
