@@ -1,7 +1,6 @@
 /* acquire, renew and release on a real server, and what they leave there. */
 #include "harness.h"
 
-#include <hiredis.h>
 #include <time.h>
 
 static struct server server;
@@ -261,35 +260,20 @@ static void batches_are_answered_claim_by_claim(void **state) {
     assert_int_equal(err.code, 0);
 }
 
-/* What MONITOR shows: scripts' own commands are marked "lua". */
 static void a_cycle_is_two_commands(void **state) {
-    redisContext *monitor = redisConnect("127.0.0.1", server.port);
-    redisReply *reply = redisCommand(monitor, "MONITOR");
+    struct monitor monitor;
     struct held held;
-    int evalsha = 0, others = 0;
-    bool over = false;
     (void)state;
-    freeReplyObject(reply);
     claim_init(&held, "counted", 'a', 1);
+    monitor_begin(&monitor, &server);
     for (int i = 0; i < 10; i++) {
         assert_int_equal(acquire(&one, &held), 0);
         assert_int_equal(release(&one, &held), 0);
     }
-    ask_text(&server, "ECHO the-end");
-    while (!over) {
-        assert_int_equal(redisGetReply(monitor, (void **)&reply), REDIS_OK);
-        over = strstr(reply->str, "the-end") != NULL;
-        if (!over && !strstr(reply->str, " lua] ")) {
-            if (strstr(reply->str, "\"EVALSHA\""))
-                evalsha++;
-            else
-                others++;
-        }
-        freeReplyObject(reply);
-    }
-    redisFree(monitor);
-    assert_int_equal(evalsha, 20);
-    assert_int_equal(others, 0);
+    monitor_end(&monitor, &server);
+    assert_int_equal(monitor.requests, 20);
+    assert_int_equal(monitor.evalsha, 20);
+    assert_int_equal(monitor.published, 0);
 }
 
 int main(void) {

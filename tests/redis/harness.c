@@ -144,6 +144,34 @@ const char *ask_text(struct server *server, const char *format, ...) {
     return text;
 }
 
+/* ---- counting -----------------------------------------------------------------------------------------------------
+ */
+
+void monitor_begin(struct monitor *monitor, const struct server *server) {
+    memset(monitor, 0, sizeof *monitor);
+    monitor->link = redisConnect("127.0.0.1", server->port);
+    assert_int_equal(monitor->link->err, 0);
+    freeReplyObject(redisCommand(monitor->link, "MONITOR"));
+}
+
+void monitor_end(struct monitor *monitor, struct server *server) {
+    static const char end[] = "the end of the count";
+    bool over = false;
+    ask_text(server, "ECHO %s", end);
+    while (!over) {
+        redisReply *line;
+        bool script;
+        assert_int_equal(redisGetReply(monitor->link, (void **)&line), REDIS_OK);
+        over = strstr(line->str, end) != NULL;
+        script = strstr(line->str, " lua] ") != NULL;
+        if (!over && !script) monitor->requests++;
+        if (!over && !script && strstr(line->str, "] \"EVALSHA\"")) monitor->evalsha++;
+        if (script && strstr(line->str, "] \"PUBLISH\"")) monitor->published++;
+        freeReplyObject(line);
+    }
+    redisFree(monitor->link);
+}
+
 /* ---- the backend --------------------------------------------------------------------------------------------------
  */
 

@@ -37,6 +37,16 @@ int64_t ask_number(struct server *server, const char *format, ...);
 /* A string or a status; "" for nil. Lives until the next call. */
 const char *ask_text(struct server *server, const char *format, ...);
 
+/* Counts what clients send to a server, by MONITOR. */
+struct monitor {
+    struct redisContext *link;
+    int requests;  /* sent by clients; those that scripts run are not counted */
+    int evalsha;   /* of these, calls of scripts */
+    int published; /* messages that scripts sent */
+};
+void monitor_begin(struct monitor *monitor, const struct server *server);
+void monitor_end(struct monitor *monitor, struct server *server);
+
 /* ---- the backend --------------------------------------------------------------------------------------------------
  */
 

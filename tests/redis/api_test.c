@@ -1,0 +1,223 @@
+/* Through the public interface: how many commands locks cost, and a server that is restarted. */
+#include "api.h"
+
+static struct server server;
+
+static int start(void **state) {
+    (void)state;
+    server_start(&server, NULL);
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    server_stop(&server);
+    return 0;
+}
+
+/* ---- what it costs ------------------------------------------------------------------------------------------------
+ */
+
+static void an_uncontended_cycle_is_two_commands(void **state) {
+    dlock_client *client = api_open(&server, "quarantine=0");
+    dlock_lock *lock = api_lock(client, "alone", NULL);
+    struct monitor monitor;
+    (void)state;
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    monitor_begin(&monitor, &server);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+        assert_int_equal(dlock_acquire(lock, 1000, NULL), 0); /* re-entry costs nothing */
+        assert_int_equal(dlock_release(lock, NULL), 0);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+    }
+    monitor_end(&monitor, &server);
+    assert_int_equal(monitor.requests, 200);
+    assert_int_equal(monitor.evalsha, 200);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+/* One client holds and four wait, each in turn: a waiter is woken by one message and asks nothing more. */
+static void a_contended_acquisition_is_two_commands(void **state) {
+    enum { CLIENTS = 5, ROUNDS = 30 };
+    dlock_client *clients[CLIENTS];
+    struct api_worker workers[CLIENTS];
+    struct monitor monitor;
+    (void)state;
+    memset(workers, 0, sizeof workers);
+    for (int i = 0; i < CLIENTS; i++) {
+        clients[i] = api_open(&server, "quarantine=0&lease=30s");
+        workers[i].lock = api_lock(clients[i], "wanted", NULL);
+        workers[i].timeout_ms = 30000;
+        workers[i].hold_ms = 3;
+    }
+    for (int warm = 1; warm >= 0; warm--) {
+        if (!warm) monitor_begin(&monitor, &server);
+        for (int i = 0; i < CLIENTS; i++) {
+            workers[i].rounds = warm ? 5 : ROUNDS;
+            api_begin(&workers[i]);
+        }
+        for (int i = 0; i < CLIENTS; i++) api_end(&workers[i]);
+    }
+    monitor_end(&monitor, &server);
+    for (int i = 0; i < CLIENTS; i++) {
+        if (workers[i].code) fail_msg("%s", workers[i].err.message);
+        assert_int_equal(workers[i].lost_it_ms, 0);
+        dlock_free(workers[i].lock);
+        dlock_close(clients[i]);
+    }
+    print_message("%d acquisitions: %d commands, %d messages\n", CLIENTS * ROUNDS, monitor.requests, monitor.published);
+    assert_true(monitor.requests <= 2 * CLIENTS * ROUNDS);
+    assert_true(monitor.published <= CLIENTS * ROUNDS);
+    assert_true(monitor.published > CLIENTS * ROUNDS / 2); /* there was contention */
+}
+
+/* ---- restarts -----------------------------------------------------------------------------------------------------
+ */
+
+static void restart(void) {
+    server_kill(&server);
+    server_again(&server, NULL);
+}
+
+/* Without quarantine: the holder learns of its loss by its next renewal, and others go on at once. */
+static void restarted_while_held(void **state) {
+    dlock_client *client = api_open(&server, "lease=1s&quarantine=0"), *other = api_open(&server, "quarantine=0");
+    struct api_worker holder = {.lock = api_lock(client, "held", NULL), .rounds = 1, .hold_ms = 15000};
+    dlock_lock *lock = api_lock(other, "held", NULL);
+    struct dlock_error err = {0};
+    uint64_t fence;
+    (void)state;
+    api_begin(&holder);
+    api_await_grant(&holder);
+    assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EBUSY);
+    restart();
+    if (dlock_acquire(lock, 10000, &err) != 0) fail_msg("%s", err.message);
+    fence = dlock_fence(lock);
+    api_end(&holder);
+    if (holder.code) fail_msg("%d: %s", holder.code, holder.err.message);
+    assert_true(holder.lost_it_ms > 0);
+    assert_true(fence > holder.fence);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    dlock_free(lock);
+    dlock_free(holder.lock);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+/* Without quarantine: the queue is gone, and who waited in it gets the lock all the same. */
+static void restarted_while_waiting(void **state) {
+    dlock_client *client = api_open(&server, "quarantine=0"), *other = api_open(&server, "lease=2s&quarantine=0");
+    struct api_worker waiter = {.lock = api_lock(client, "waited for", NULL), .timeout_ms = 20000, .rounds = 1};
+    dlock_lock *lock = api_lock(other, "waited for", NULL);
+    int64_t begin;
+    (void)state;
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    api_begin(&waiter);
+    while (ask_number(&server, "ZCARD %s", "{waited for}:queue") == 0) sleep_ms(5);
+    restart();
+    begin = now_ms();
+    api_end(&waiter);
+    if (waiter.code) fail_msg("%d: %s", waiter.code, waiter.err.message);
+    assert_true(waiter.got_it_ms - begin < 8000);
+    while (dlock_held(lock)) sleep_ms(5); /* the next renewal tells */
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+    dlock_free(lock);
+    dlock_free(waiter.lock);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+/* With quarantine, nobody gets the lock before its holder has noticed. */
+static void quarantine_protects_the_holder(void **state) {
+    static const char query[] = "lease=2s"; /* and so is the quarantine */
+    dlock_client *client, *other;
+    struct api_worker holder = {.rounds = 1, .hold_ms = 15000}, waiter = {.timeout_ms = 20000, .rounds = 1};
+    struct dlock_error err = {0};
+    dlock_lock *lock;
+    (void)state;
+    client = api_open(&server, query);
+    other = api_open(&server, query);
+    holder.timeout_ms = 10000; /* the server may have been started just now */
+    holder.lock = api_lock(client, "protected", NULL);
+    waiter.lock = api_lock(other, "protected", NULL);
+    api_begin(&holder);
+    api_await_grant(&holder);
+    api_begin(&waiter);
+    while (ask_number(&server, "ZCARD {protected}:queue") == 0) sleep_ms(5);
+    restart();
+    lock = api_lock(other, "another", NULL);
+    assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EBUSY);
+    assert_non_null(strstr(err.message, "quarantine"));
+    api_end(&holder);
+    api_end(&waiter);
+    if (holder.code) fail_msg("%d: %s", holder.code, holder.err.message);
+    if (waiter.code) fail_msg("%d: %s", waiter.code, waiter.err.message);
+    assert_true(holder.lost_it_ms > 0);
+    assert_true(waiter.got_it_ms > holder.lost_it_ms);
+    assert_true(waiter.fence > holder.fence);
+    dlock_free(lock);
+    dlock_free(holder.lock);
+    dlock_free(waiter.lock);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+/* A server that is away for a while costs nobody anything but time, as long as it forgets nothing. */
+static void restarted_with_a_journal(void **state) {
+    static const char *const journal[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
+    struct server safe;
+    dlock_client *client;
+    struct api_worker holder = {.rounds = 1, .hold_ms = 4000};
+    (void)state;
+    server_start(&safe, journal);
+    client = api_open(&safe, "lease=3s&quarantine=3s");
+    holder.lock = api_lock(client, "journalled", NULL);
+    api_begin(&holder);
+    api_await_grant(&holder);
+    server_kill(&safe);
+    server_again(&safe, journal);
+    api_end(&holder);
+    if (holder.code) fail_msg("%d: %s", holder.code, holder.err.message);
+    assert_int_equal(holder.lost_it_ms, 0);
+    dlock_free(holder.lock);
+    dlock_close(client);
+    server_stop(&safe);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------------------
+ */
+
+static void a_full_server_grants_nothing_and_says_why(void **state) {
+    dlock_client *client = api_open(&server, "quarantine=0&timeout=500ms");
+    dlock_lock *held = api_lock(client, "held before", NULL), *lock = api_lock(client, "too much", NULL);
+    struct dlock_error err = {0};
+    (void)state;
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    ask_text(&server, "CONFIG SET maxmemory 1");
+    assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "OOM"));
+    assert_int_equal(ask_number(&server, "EXISTS %s", "too much"), 0);
+    assert_int_equal(dlock_release(held, &err), 0);
+    ask_text(&server, "CONFIG SET maxmemory 0");
+    if (dlock_acquire(lock, 5000, &err) != 0) fail_msg("%s", err.message);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    dlock_free(held);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_uncontended_cycle_is_two_commands),
+        cmocka_unit_test(a_contended_acquisition_is_two_commands),
+        cmocka_unit_test(restarted_while_held),
+        cmocka_unit_test(restarted_while_waiting),
+        cmocka_unit_test(quarantine_protects_the_holder),
+        cmocka_unit_test(restarted_with_a_journal),
+        cmocka_unit_test(a_full_server_grants_nothing_and_says_why),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
