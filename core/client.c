@@ -151,13 +151,13 @@ static void let_go(struct dlock_client *client) {
 
 void dlock_close(dlock_client *client) {
     if (!client || dlock__forked(client)) return;
+    int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     dlock__enter(client);
-    client->closed = true;
-    client->janitor.stop = true;
+    client->closed = client->janitor.stop = client->keeper.stop = true; /* no new requests but the last releases */
+    dlock__keeper_kick(client);
     cancel_waiters(client);
     pthread_cond_broadcast(&client->changed);
     while (client->inside > 0) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
-    int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     let_go(client);
     dlock__leave(client);
     dlock__callback_stop(client);
