@@ -1,0 +1,180 @@
+/* What an uncontended lock costs: two requests and nothing else (DESIGN §8). */
+#include "fixture.h"
+
+#include <linux/seccomp.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+/* Does something else run beneath this program, which sleeps, wakes and calls the system as it likes? */
+static bool instrumented(void) {
+    const char *preload = getenv("LD_PRELOAD");
+    return SANITIZED || (preload && strstr(preload, "vgpreload"));
+}
+
+/* The linker sends every allocation of this program's own objects, the core's among them, through here (--wrap). */
+static _Atomic unsigned allocations;
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *memory, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
+
+void *__wrap_malloc(size_t size) {
+    atomic_fetch_add(&allocations, 1);
+    return __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t n, size_t size) {
+    atomic_fetch_add(&allocations, 1);
+    return __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *memory, size_t size) {
+    atomic_fetch_add(&allocations, 1);
+    return __real_realloc(memory, size);
+}
+
+static void cycles_do_not_allocate(const char *uri) {
+    dlock_client *client = client_new(uri);
+    atomic_store(&allocations, 0);
+    dlock_lock *lock = lock_new(client, "n");
+    assert_true(allocations > 0); /* this counter counts */
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+    }
+    fake_settle();
+    unsigned before = allocations;
+    for (int i = 0; i < 500; i++) {
+        assert_int_equal(dlock_acquire(lock, i % 2 ? 0 : 1000, NULL), 0);
+        assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+    }
+    assert_int_equal(allocations, before);
+}
+
+static void a_steady_state_allocates_nothing(void **state) {
+    (void)state;
+    cycles_do_not_allocate("fake:");
+}
+
+static void nor_does_it_on_one_shared_connection(void **state) {
+    (void)state;
+    cycles_do_not_allocate("fakesession:");
+}
+
+static void renewal_allocates_nothing(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_advance_ms(LEASE_MS);
+    fake_settle();
+    struct fake_command renewed;
+    fake_log_clear();
+    unsigned before = allocations;
+    fake_advance_ms(4 * LEASE_MS);
+    assert_int_equal(allocations, before);
+    assert_true(fake_last(FAKE_RENEW, "n", &renewed));
+}
+
+static void a_cycle_is_two_requests_and_wakes_no_thread(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    fake_settle();
+    fake_log_clear();
+    unsigned threads = fake_threads_started();
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+    }
+    getrusage(RUSAGE_SELF, &after);
+    assert_int_equal(fake_log_size(), 200);
+    assert_int_equal(fake_threads_started(), threads);
+    /* Whoever is woken goes back to sleep, which the kernel counts. */
+    if (!instrumented()) assert_true(after.ru_nvcsw - before.ru_nvcsw < 50);
+    assert_true(threads <= 1); /* the keeper, perhaps */
+}
+
+static void a_handle_without_a_callback_needs_no_thread_for_them(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    assert_int_equal(fake_threads_started(), 0);
+    dlock_lock *lock = lock_new(client, "n");
+    assert_int_equal(fake_threads_started(), 0);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(fake_threads_started(), 1);
+}
+
+/* Any system call but read, write and exit ends a thread in this mode, and only that thread. */
+struct strict {
+    dlock_lock *lock;
+    bool also_call;
+    _Atomic int state; /* 1: in the mode, 2: came to its end, 3: came to its end, but something failed */
+};
+
+static void *strict_run(void *arg) {
+    struct strict *strict = arg;
+    bool failed = dlock_acquire(strict->lock, 0, NULL) != 0;
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0) return NULL;
+    atomic_store(&strict->state, 1);
+    for (int i = 0; i < 1000; i++) {
+        failed = failed || dlock_acquire(strict->lock, 1000, NULL) != 0;
+        failed = failed || !dlock_held(strict->lock) || dlock_fence(strict->lock) == 0;
+        failed = failed || dlock_remaining_ms(strict->lock) == 0;
+        failed = failed || dlock_release(strict->lock, NULL) != 0;
+    }
+    if (strict->also_call) syscall(SYS_getppid);
+    atomic_store(&strict->state, failed ? 3 : 2);
+    syscall(SYS_exit, 0);
+    return NULL;
+}
+
+static int state_of_strict(bool also_call) {
+    struct strict strict = {lock_new(client_new("fake:"), also_call ? "control" : "n"), also_call, 0};
+    pthread_t thread;
+    assert_int_equal(fake_thread_start(&thread, strict_run, &strict), 0);
+    fake_thread_join(thread);
+    assert_int_not_equal(strict.state, 0);
+    return strict.state;
+}
+
+static void taking_again_makes_no_system_call(void **state) {
+    (void)state;
+    if (instrumented()) skip(); /* makes system calls of its own */
+    assert_int_equal(state_of_strict(true), 1);
+    assert_int_equal(state_of_strict(false), 2);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_steady_state_allocates_nothing),
+        LOCK_TEST(nor_does_it_on_one_shared_connection),
+        LOCK_TEST(renewal_allocates_nothing),
+        LOCK_TEST(a_cycle_is_two_requests_and_wakes_no_thread),
+        LOCK_TEST(a_handle_without_a_callback_needs_no_thread_for_them),
+        LOCK_TEST(taking_again_makes_no_system_call),
+    };
+    return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
+}
