@@ -353,9 +353,10 @@ void fake_slow_go(void) {
     pthread_mutex_unlock(&fake_guard);
 }
 
-static void kill_connections(void) {
+/* Of everybody, or of one client only. */
+static void kill_connections(const char *client) {
     for (size_t i = 0; i < MAX_CONNS; i++) {
-        if (!conns[i]) continue;
+        if (!conns[i] || (client && strcmp(conns[i]->client, client) != 0)) continue;
         conns[i]->dead = true;
         if (conns[i]->fd >= 0) eventfd_write(conns[i]->fd, 1);
         if (conns[i]->kind->caps & DLOCK_CAP_SESSION) server_drop_conn(conns[i]->kind->rules, conns[i]->id);
@@ -366,13 +367,22 @@ static void kill_connections(void) {
 void fake_server_down(bool down) {
     pthread_mutex_lock(&fake_guard);
     server_is_down = down;
-    if (down) kill_connections();
+    if (down) kill_connections(NULL);
     pthread_mutex_unlock(&fake_guard);
 }
 
 void fake_server_cut(void) {
     pthread_mutex_lock(&fake_guard);
-    kill_connections();
+    kill_connections(NULL);
+    pthread_mutex_unlock(&fake_guard);
+}
+
+void fake_server_cut_holder(const char *name) {
+    char client[25] = "";
+    pthread_mutex_lock(&fake_guard);
+    const struct server_entry *holder = server_holder(name);
+    if (holder) memcpy(client, holder->token, sizeof client - 1);
+    kill_connections(client);
     pthread_mutex_unlock(&fake_guard);
 }
 

@@ -64,11 +64,12 @@ unsigned fake_slow_waiting(void); /* calls that hang in FAKE_SLOW or FAKE_SLOW_A
 void fake_slow_go(void);          /* lets these go on */
 
 /* ---- the server ---- */
-void fake_server_down(bool down);     /* refuses every connection and kills those there are */
-void fake_server_cut(void);           /* kills every connection; locks and queues stay */
-void fake_server_forget(void);        /* flushed: locks and queues are gone, connections stay */
-void fake_server_restart(void);       /* both */
-void fake_server_step_ms(int64_t ms); /* its clock jumps */
+void fake_server_down(bool down);              /* refuses every connection and kills those there are */
+void fake_server_cut(void);                    /* kills every connection; locks and queues stay */
+void fake_server_cut_holder(const char *name); /* those of one client: whoever holds `name` */
+void fake_server_forget(void);                 /* flushed: locks and queues are gone, connections stay */
+void fake_server_restart(void);                /* both */
+void fake_server_step_ms(int64_t ms);          /* its clock jumps */
 void fake_server_handover_ms(int64_t ms);
 void fake_server_break(const char *name);
 void fake_wakes_hold(bool hold);                    /* wakes stay in the socket until it is set back */

@@ -1,0 +1,288 @@
+/* Backends whose grants live and die with their connection, and that have one connection for everything (DESIGN §5). */
+#include "fixture.h"
+
+#include <stdio.h>
+
+enum { N = 8 };
+
+static dlock_lock *watched_lock(dlock_client *client, const char *name, uint32_t flags, struct lost_count *lost) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.flags = flags;
+    options.on_lost = count_lost;
+    options.on_lost_arg = lost;
+    return lock_new_with(client, name, &options);
+}
+
+static void one_connection_serves_everything(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakesession:");
+    dlock_lock *lock = lock_new(client, "n"), *contended = lock_new(client, "m");
+    struct actor *actor = actor_new();
+    fake_other_acquire("m", 600000);
+    assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+    begin_acquire(actor, contended, 5000);
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    assert_true(dlock_held(lock));
+    assert_true(fake_calls(FAKE_RENEW) >= 2);
+    assert_int_equal(fake_calls(FAKE_CONNECT), 1);
+    assert_int_equal(fake_calls(FAKE_LISTEN), 1);
+    assert_int_equal(fake_connections(), 1);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
+static void threads_do_not_wait_for_each_other(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakesession:");
+    struct actor *actors[N];
+    dlock_lock *locks[N];
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, N);
+    for (int i = 0; i < N; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "n%d", i);
+        locks[i] = lock_new(client, name);
+        begin_acquire(actors[i] = actor_new(), locks[i], 2000);
+    }
+    assert_int_equal(fake_slow_waiting(), N);
+    fake_slow_go();
+    fake_settle();
+    for (int i = 0; i < N; i++) assert_int_equal(result(actors[i]), 0);
+    assert_int_equal(fake_connections(), 1);
+}
+
+static void an_unknown_outcome_keeps_the_connection(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakesession:");
+    dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "other");
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_acquire(other, 0, NULL), 0);
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 2);
+    begin_acquire(actor, lock, 20000);
+    wait_for(actor, 10, 5000);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_grants("n"), 1);
+    assert_int_equal(fence_by(actor, lock) >> 8, fake_holder("n").fence);
+    assert_int_equal(fake_calls(FAKE_DISCONNECT), 0);
+    assert_true(dlock_held(other));
+    fake_fault(FAKE_RENEW, FAKE_LOST_AFTER, 1);
+    fake_fault(FAKE_RELEASE, FAKE_LOST_AFTER, 1);
+    fake_advance_ms(2 * LEASE_MS);
+    assert_true(held_by(actor, lock));
+    begin_release(actor, lock);
+    wait_for(actor, 10, 3200);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_calls(FAKE_DISCONNECT), 0);
+    assert_true(dlock_held(other));
+}
+
+static void an_unknown_outcome_given_up_is_released(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakesession:"), "n");
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 1);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
+    fake_advance_ms(1000);
+    assert_string_equal(fake_holder("n").token, "");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+}
+
+/* The session is gone, and every grant with it. */
+static void a_dead_connection_loses_what_it_held(const char *uri) {
+    struct lost_count lost[2] = {{0}, {0}};
+    dlock_client *client = client_new(uri);
+    dlock_lock *n = watched_lock(client, "n", 0, &lost[0]), *m = watched_lock(client, "m", 0, &lost[1]);
+    assert_int_equal(dlock_acquire(n, 0, NULL), 0);
+    assert_int_equal(dlock_acquire(m, 0, NULL), 0);
+    uint64_t fence = dlock_fence(n);
+    fake_server_cut();
+    assert_string_equal(fake_holder("n").token, "");
+    fake_advance_ms(THIRD_MS);
+    for (int i = 0; i < 2; i++) assert_int_equal(lost[i].calls, 1);
+    assert_false(dlock_held(n) || dlock_held(m));
+    assert_int_equal(dlock_release(n, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_acquire(n, 1000, NULL), 0);
+    assert_true(dlock_fence(n) > fence);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(dlock_held(n));
+    for (int i = 0; i < 2; i++) assert_int_equal(lost[i].calls, 1);
+    assert_int_equal(dlock_release(m, NULL), DLOCK_ELOST);
+}
+
+static void a_dead_session_is_a_loss(void **state) {
+    (void)state;
+    a_dead_connection_loses_what_it_held("fakesession:");
+}
+
+static void a_dead_connection_of_locks_without_lease_is_a_loss(void **state) {
+    (void)state;
+    a_dead_connection_loses_what_it_held("fakeforever:");
+}
+
+/* Another thread's request finds the connection dead: those who hold locks hear of it at once. */
+static void any_request_that_finds_it_dead_tells_all(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_client *client = client_new("fakesession:");
+    dlock_lock *held = watched_lock(client, "n", 0, &lost), *other = lock_new(client, "m");
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    fake_server_cut();
+    begin_acquire(actor, other, 5000);
+    wait_for(actor, 1, 2000);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(lost.calls, 1);
+    assert_false(dlock_held(held));
+    assert_int_equal(dlock_release(held, NULL), DLOCK_ELOST);
+    assert_true(held_by(actor, other));
+}
+
+/* The listening descriptor shows the end of the connection: nobody needs to send anything to learn of it. */
+static void a_listener_that_dies_tells_all_at_once(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_client *client = client_new("fakesession:");
+    dlock_lock *held = watched_lock(client, "n", 0, &lost), *other = lock_new(client, "m");
+    struct actor *actor = actor_new();
+    fake_other_acquire("m", 600000);
+    begin_acquire(actor, other, 1000);
+    fake_advance_ms(1100);
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    assert_int_equal(fake_listeners(), 1);
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    fake_server_cut();
+    fake_settle();
+    assert_int_equal(lost.calls, 1);
+    assert_false(dlock_held(held));
+    assert_int_equal(fake_connections(), 0);
+    assert_int_equal(dlock_release(held, NULL), DLOCK_ELOST);
+}
+
+static void a_waiter_survives_its_session(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakesession:"), "n");
+    struct actor *actor = actor_new();
+    fake_other_acquire("n", 600000);
+    struct fake_grant other = fake_holder("n");
+    begin_acquire(actor, lock, 60000);
+    assert_int_equal(fake_waiters("n"), 1);
+    fake_server_cut();
+    assert_int_equal(fake_waiters("n"), 0);
+    fake_advance_ms(500);
+    assert_int_equal(fake_waiters("n"), 1);
+    fake_other_release(&other, "n");
+    wait_for(actor, 1, 1000);
+    assert_int_equal(result(actor), 0);
+}
+
+static void a_dead_client_gives_its_lock_to_the_next(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_lock *first = watched_lock(client_new("fakesession:"), "n", 0, &lost);
+    dlock_lock *second = lock_new(client_new("fakesession:"), "n");
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_acquire(first, 0, NULL), 0);
+    begin_acquire(actor, second, 60000);
+    assert_int_equal(fake_waiters("n"), 1);
+    fake_server_cut_holder("n");
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(dlock_release(first, NULL), DLOCK_ELOST);
+    assert_true(held_by(actor, second));
+}
+
+/* ---- grants without a lease -------------------------------------------------------------------------------------- */
+
+static void a_grant_without_lease_lasts(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_lock *lock = watched_lock(client_new("fakeforever:"), "n", 0, &lost);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_true(dlock_remaining_ms(lock) == DLOCK_FOREVER);
+    fake_jump_ms(600000);
+    assert_true(dlock_held(lock));
+    fake_settle();
+    fake_advance_ms(10 * LEASE_MS);
+    assert_true(dlock_held(lock));
+    assert_true(dlock_remaining_ms(lock) == DLOCK_FOREVER);
+    assert_int_equal(lost.calls, 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
+static void a_fixed_lease_ends_although_the_server_knows_none(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_lock *lock = watched_lock(client_new("fakeforever:"), "n", DLOCK_FIXED_LEASE, &lost);
+    int64_t sent_us = dlock__now_us();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(dlock_remaining_ms(lock), 9898);
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(lost.at_us, sent_us + valid_us(LEASE_MS));
+    assert_string_equal(fake_holder("n").token, ""); /* others can have it */
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
+static void a_lock_without_lease_that_is_taken_away_is_lost(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_lock *lock = watched_lock(client_new("fakeforever:"), "n", 0, &lost);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_server_break("n");
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
+static void a_wake_that_says_look_is_enough(void **state) {
+    (void)state;
+    dlock_lock *first = lock_new(client_new("fakeforever:"), "n"), *second = lock_new(client_new("fakeforever:"), "n");
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_acquire(first, 0, NULL), 0);
+    uint64_t fence = dlock_fence(first);
+    begin_acquire(actor, second, 60000);
+    fake_advance_ms(5300);
+    assert_false(over(actor));
+    /* Once a second, as the backend asked, beside the first one or two. */
+    assert_in_range(fake_claims(FAKE_ACQUIRE, "n"), 5, 9);
+    fake_log_clear();
+    assert_int_equal(dlock_release(first, NULL), 0);
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 1);
+    assert_true(fence_by(actor, second) > fence);
+}
+
+static void a_look_that_never_came_is_made_up_for(void **state) {
+    (void)state;
+    dlock_lock *first = lock_new(client_new("fakeforever:"), "n"), *second = lock_new(client_new("fakeforever:"), "n");
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_acquire(first, 0, NULL), 0);
+    begin_acquire(actor, second, 60000);
+    fake_wakes_hold(true);
+    assert_int_equal(dlock_release(first, NULL), 0);
+    assert_true(wait_for(actor, 10, 2000) <= 1110000);
+    assert_int_equal(result(actor), 0);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(one_connection_serves_everything),
+        LOCK_TEST(threads_do_not_wait_for_each_other),
+        LOCK_TEST(an_unknown_outcome_keeps_the_connection),
+        LOCK_TEST(an_unknown_outcome_given_up_is_released),
+        LOCK_TEST(a_dead_session_is_a_loss),
+        LOCK_TEST(a_dead_connection_of_locks_without_lease_is_a_loss),
+        LOCK_TEST(any_request_that_finds_it_dead_tells_all),
+        LOCK_TEST(a_listener_that_dies_tells_all_at_once),
+        LOCK_TEST(a_waiter_survives_its_session),
+        LOCK_TEST(a_dead_client_gives_its_lock_to_the_next),
+        LOCK_TEST(a_grant_without_lease_lasts),
+        LOCK_TEST(a_fixed_lease_ends_although_the_server_knows_none),
+        LOCK_TEST(a_lock_without_lease_that_is_taken_away_is_lost),
+        LOCK_TEST(a_wake_that_says_look_is_enough),
+        LOCK_TEST(a_look_that_never_came_is_made_up_for),
+    };
+    return cmocka_run_group_tests_name("session", tests, NULL, NULL);
+}
