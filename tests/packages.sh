@@ -1,6 +1,7 @@
 # Sourced by the scripts that build and test: installs Debian and Ubuntu packages that are missing.
 #
 #     need_packages PACKAGE[|ALTERNATIVE]…    exits with a message when that cannot be done
+#     need_test_packages BACKEND…             what building and testing these backends takes
 
 # True when the package, or one of its alternatives, is installed.
 have_package() {
@@ -11,18 +12,17 @@ have_package() {
     return 1
 }
 
-# Servers must not be started by their installation: the tests start private ones.
-install_without_starting() {
-    local policy=/usr/sbin/policy-rc.d ours= status=0
+# Servers must not be started by their installation: the tests start private ones. A subshell, so that what it puts
+# there goes away whatever happens.
+install_without_starting() (
+    policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
-        ours=yes
+        trap '$sudo rm -f "$policy"' EXIT
         printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
         $sudo chmod 755 "$policy"
     fi
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null || status=$?
-    if [ -n "$ours" ]; then $sudo rm -f "$policy"; fi
-    return "$status"
-}
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null
+)
 
 need_packages() {
     local package missing= log sudo=
@@ -51,3 +51,15 @@ need_packages() {
     fi
     rm -f "$log"
 }
+
+need_test_packages() {
+    local backend packages=(cmake ninja-build gcc g++ libc6-dev pkg-config libcmocka-dev python3 util-linux procps)
+    for backend; do
+        # shellcheck disable=SC2207
+        packages+=($(tests/servers/"$backend".sh packages))
+    done
+    need_packages "${packages[@]}"
+}
+
+# The backends that are built where nobody chooses others.
+default_backends() { sed -n 's/^set(DLOCK_BACKENDS \(.*\) CACHE .*/\1/p' CMakeLists.txt; }

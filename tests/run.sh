@@ -33,9 +33,15 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-# libhiredis-dev and the servers follow the default DLOCK_BACKENDS.
-need_packages cmake ninja-build gcc g++ libc6-dev pkg-config libcmocka-dev libhiredis-dev redis-server python3 python3-redis \
-    util-linux procps
+cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" | tr ';' ' '; }
+
+if [ -n "$build" ]; then
+    backends="$(cache DLOCK_BACKENDS) $(cache DLOCK_STATIC_BACKENDS)"
+else
+    backends=$(default_backends)
+fi
+# shellcheck disable=SC2086
+need_test_packages $backends
 
 if [ -z "$build" ]; then
     case "$preset" in
@@ -81,11 +87,9 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" | tr ';' ' '; }
-
 export DLOCK_TEST_DIR=$folder/work
 mkdir "$DLOCK_TEST_DIR"
-for server in $(cache DLOCK_BACKENDS) $(cache DLOCK_STATIC_BACKENDS); do
+for server in $backends; do
     servers+=("$server")
     settings=$(tests/servers/"$server".sh start "$folder")
     while IFS= read -r setting; do export "${setting?}"; done <<<"$settings"

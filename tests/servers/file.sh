@@ -1,7 +1,8 @@
 #!/bin/bash
-# file.sh start|stop FOLDER: locks as files need a folder and no server. See tests/run.sh.
+# file.sh packages | start FOLDER | stop FOLDER: locks as files need a folder and no server. See tests/run.sh.
 set -eu
 case "$1" in
+packages) ;;
 start)
     mkdir "$2/locks"
     echo "DLOCK_TEST_URI_file=file:$2/locks"

@@ -1,9 +1,9 @@
 #!/bin/bash
-# postgresql.sh start|stop FOLDER: a private PostgreSQL on a free loopback port. See tests/run.sh.
+# postgresql.sh packages | start FOLDER | stop FOLDER: a private PostgreSQL on a free loopback port. See tests/run.sh.
 # PostgreSQL refuses to run as root, who lends it the user of Debian's package.
 set -eu
 . "$(dirname "$0")/common.sh"
-folder=$2
+folder=${2:-}
 data=$folder/postgresql
 programs=$(find /usr/lib/postgresql -maxdepth 2 -name bin | sort -V | tail -n 1)
 
@@ -20,6 +20,7 @@ launch() {
 answers() { "$programs/pg_isready" -q -h 127.0.0.1 -p "$1"; }
 
 case "$1" in
+packages) echo libpq-dev postgresql ;;
 start)
     mkdir "$data"
     if [ "$(id -u)" = 0 ]; then

@@ -1,8 +1,8 @@
 #!/bin/bash
-# redis.sh start|stop FOLDER: a private Redis on a free loopback port, without persistence. See tests/run.sh.
+# redis.sh packages | start FOLDER | stop FOLDER: a private Redis on a free loopback port, without persistence. See tests/run.sh.
 set -eu
 . "$(dirname "$0")/common.sh"
-folder=$2
+folder=${2:-}
 
 launch() {
     redis-server --port "$1" --bind 127.0.0.1 --save '' --appendonly no --dir "$folder" --daemonize no --loglevel notice \
@@ -12,6 +12,7 @@ launch() {
 answers() { [ "$(redis-cli -h 127.0.0.1 -p "$1" ping 2>/dev/null)" = PONG ]; }
 
 case "$1" in
+packages) echo libhiredis-dev redis-server python3-redis ;;
 start)
     start_on_free_port redis
     echo "DLOCK_TEST_REDIS=127.0.0.1:$port"
