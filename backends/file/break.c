@@ -5,8 +5,8 @@
  * we die in between; and once after, when nobody can be granted the old file any more (see try_once() in claims.c),
  * while we hold the lock of the new one.
  *
- * The fresh file's name is the same for all breaks, and its lock makes them take turns: otherwise a second break could
- * take the file of the first one, and with it a grant and a fence that nobody meant to break.
+ * Breaks take turns, by the lock of a file of their own, from beginning to end: a second break could otherwise take the
+ * fresh file of the first one away before the fence has come over, or with it a grant that nobody meant to break.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -18,32 +18,32 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char fresh_name[] = ".break";
+/* Locks never have files with a dot at the beginning. */
+static const char turn_name[] = ".break", fresh_name[] = ".break.new";
 
-static int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-}
-
-/* Opens and locks the fresh file: its descriptor, or -1 with errno; ETIMEDOUT when others kept it. */
-static int take_fresh(struct file_conn *conn, int timeout_ms) {
+/* Waits for its turn: a descriptor to end it with, or -1 with errno; ETIMEDOUT when others kept it. */
+static int take_turn(struct file_conn *conn, int timeout_ms) {
     const struct timespec pause = {0, 2000000};
-    int64_t deadline = now_ms() + timeout_ms;
+    int64_t deadline = file_now_ms() + timeout_ms;
     do {
         struct stat ours, named;
-        int fd = openat(conn->dir, fresh_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+        int fd = openat(conn->dir, turn_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
         fd = file_fd_keep(&conn->fds, fd);
         if (fd < 0) return -1;
         if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &ours) == 0 &&
-            fstatat(conn->dir, fresh_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+            fstatat(conn->dir, turn_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
             file_identity(&ours) == file_identity(&named))
             return fd;
         file_fd_close(&conn->fds, fd);
         nanosleep(&pause, NULL);
-    } while (now_ms() < deadline);
+    } while (file_now_ms() < deadline);
     errno = ETIMEDOUT;
     return -1;
+}
+
+static void end_turn(struct file_conn *conn, int fd) {
+    unlinkat(conn->dir, turn_name, 0);
+    file_fd_close(&conn->fds, fd);
 }
 
 /* The lock's file, if somebody holds it: its descriptor in *old. */
@@ -80,32 +80,53 @@ static int copy_rights(int old, int fresh) {
     return fchmod(fresh, st.st_mode & 0777);
 }
 
-static int replace(struct file_conn *conn, const char *file, int old, int fresh, const char *name,
-                   struct file_record *record, struct dlock_error *err) {
-    uint64_t fence = record->fence;
-    if (ftruncate(fresh, 0) != 0 || copy_rights(old, fresh) != 0 || file_record_write(fresh, fence, "", name) != 0)
-        return file_fail(err, errno, "cannot write", conn->path, fresh_name);
+/* The fence in a file that somebody may be writing to, who then is not granted it: what can be read twice. */
+static uint64_t settled_fence(int fd) {
+    struct file_record one, two;
+    for (int tries = 0; tries < 8; tries++)
+        if (file_record_read(fd, &one) == file_record_read(fd, &two) && one.fence == two.fence) break;
+    return two.fence;
+}
+
+static int replace(struct file_conn *conn, const char *file, int old, int fresh, const char *name, uint64_t fence,
+                   struct dlock_error *err) {
+    if (flock(fresh, LOCK_EX | LOCK_NB) != 0 || copy_rights(old, fresh) != 0 ||
+        file_record_write(fresh, fence, "", name) != 0)
+        return file_fail(err, errno, "cannot prepare", conn->path, fresh_name);
     if (renameat(conn->dir, fresh_name, conn->dir, file) != 0)
         return file_fail(err, errno, "cannot replace the lock file", conn->path, file);
-    if (file_record_read(old, record) == FILE_RECORD && record->fence > fence)
-        (void)!file_record_write(fresh, record->fence, "", name); /* same bytes, same length: it has its room */
+    uint64_t last = settled_fence(old);
+    if (last > fence) (void)!file_record_write(fresh, last, "", name); /* same length: it has its room */
     return 0;
+}
+
+static int break_in_turn(struct file_conn *conn, const char *file, const char *name, struct dlock_error *err) {
+    struct file_record record;
+    int old = -1, rc = open_held(conn, file, &old, &record, err);
+    if (rc != 0) return rc;
+    unlinkat(conn->dir, fresh_name, 0); /* left by a break that was killed */
+    int fresh = openat(conn->dir, fresh_name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    fresh = file_fd_keep(&conn->fds, fresh);
+    if (fresh < 0) {
+        rc = file_fail(err, errno, "cannot create the new lock file", conn->path, fresh_name);
+    } else {
+        rc = replace(conn, file, old, fresh, name, record.fence, err);
+        if (rc != 0) unlinkat(conn->dir, fresh_name, 0);
+        file_fd_close(&conn->fds, fresh);
+    }
+    file_fd_close(&conn->fds, old);
+    return rc;
 }
 
 int file_break(void *c, const char *name, int timeout_ms, struct dlock_error *err) {
     struct file_conn *conn = c;
-    struct file_record record;
     char file[FILE_NAME_SIZE];
-    int old = -1;
     file_name_encode(conn, name, file);
-    int fresh = take_fresh(conn, timeout_ms);
-    if (fresh < 0 && errno == ETIMEDOUT)
-        return dlock_fail(err, DLOCK_EBUSY, "another break keeps %s/%s locked", conn->path, fresh_name);
-    if (fresh < 0) return file_fail(err, errno, "cannot prepare the new lock file", conn->path, fresh_name);
-    int rc = open_held(conn, file, &old, &record, err);
-    if (rc == 0) rc = replace(conn, file, old, fresh, name, &record, err);
-    if (rc != 0) unlinkat(conn->dir, fresh_name, 0);
-    if (old >= 0) file_fd_close(&conn->fds, old);
-    file_fd_close(&conn->fds, fresh);
+    int turn = take_turn(conn, timeout_ms);
+    if (turn < 0 && errno == ETIMEDOUT)
+        return dlock_fail(err, DLOCK_EBUSY, "another break keeps %s/%s locked", conn->path, turn_name);
+    if (turn < 0) return file_fail(err, errno, "cannot open", conn->path, turn_name);
+    int rc = break_in_turn(conn, file, name, err);
+    end_turn(conn, turn);
     return rc;
 }

@@ -1,4 +1,4 @@
-/* The backend's table, the end of a connection, and its errors.
+/* The backend's table, the end of a connection, its errors, and its clock.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 int file_code(int errnum) {
     switch (errnum) {
@@ -34,6 +35,12 @@ int file_code(int errnum) {
 int file_fail(struct dlock_error *err, int errnum, const char *what, const char *path, const char *file) {
     return dlock_fail(err, file_code(errnum), "%s %s%s%s: %s", what, path, file ? "/" : "", file ? file : "",
                       strerror(errnum));
+}
+
+int64_t file_now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
 }
 
 static void file_disconnect(void *c) {

@@ -52,13 +52,17 @@ struct file_conn {
     char woken[FILE_NAME_SIZE]; /* the name of the last wake */
 };
 
-/* ---- file.c: errors ---------------------------------------------------------------------------------------------- */
+/* ---- file.c -------------------------------------------------------------------------------------------------------
+ */
 
 /* The code for an errno, from the view of somebody who asked for a lock. */
 int file_code(int errnum);
 
 /* Sets `err` to "<what> <path>[/<file>]: <the errno's text>" and returns file_code(errnum). `file` may be NULL. */
 int file_fail(struct dlock_error *err, int errnum, const char *what, const char *path, const char *file);
+
+/* For deadlines. */
+int64_t file_now_ms(void);
 
 /* ---- directory.c ------------------------------------------------------------------------------------------------- */
 

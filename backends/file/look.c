@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 static int show(const char *name, const struct file_holder *holder, dlock_each each, void *arg) {
@@ -38,12 +37,6 @@ int file_inspect(void *c, const char *name, dlock_each each, void *arg, int time
     return 0;
 }
 
-static int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-}
-
 static int list_one(struct file_conn *conn, const struct dirent *entry, const struct file_locks *locks,
                     const char *prefix, dlock_each each, void *arg) {
     char name[FILE_NAME_SIZE], file[FILE_NAME_SIZE];
@@ -70,7 +63,7 @@ int file_list(void *c, const char *prefix, char cursor[256], dlock_each each, vo
     struct file_conn *conn = c;
     struct file_locks locks;
     struct dirent *entry = NULL;
-    int64_t end = now_ms() + timeout_ms / 2;
+    int64_t end = file_now_ms() + timeout_ms / 2;
     int fd = openat(conn->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), more = 0;
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     if (!dir) {
@@ -82,7 +75,7 @@ int file_list(void *c, const char *prefix, char cursor[256], dlock_each each, vo
     if (rc == 0 && cursor[0]) seekdir(dir, strtol(cursor, NULL, 10));
     while (rc == 0 && !more && (entry = readdir(dir)) != NULL) {
         if (list_one(conn, entry, &locks, prefix, each, arg) != 0) break;
-        more = now_ms() >= end;
+        more = file_now_ms() >= end;
         if (more) snprintf(cursor, 256, "%ld", telldir(dir));
     }
     if (rc == 0) free(locks.list);

@@ -1,0 +1,241 @@
+/* Taking a lock away from its holder. */
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int break_tests(void);
+
+static int break_lock(void *conn, const char *name) {
+    struct dlock_error err = {0, ""};
+    return FILE_BACKEND->break_lock(conn, name, 3000, &err);
+}
+
+static void nobody_holds_it(void **state) {
+    struct world *world = *state;
+    assert_int_equal(break_lock(world->conn, "job"), DLOCK_ELOST);
+    assert_int_equal(access(path_of(world, "job"), F_OK), -1);
+    assert_false(is_held(world->conn, "job"));
+    assert_int_equal(break_lock(world->conn, "job"), DLOCK_ELOST);
+    assert_int_equal(access(path_of(world, ".break"), F_OK), -1);
+}
+
+static void under_a_holder(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job"), waiter = claim_of("job"), late = claim_of("job");
+    void *other = conn_open(world->dir);
+    struct dlock_error err;
+    int fd;
+    assert_int_equal(FILE_BACKEND->listen(other, &fd, 1000, &err), 0);
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    assert_int_equal(acquire(other, &waiter), DLOCK_EBUSY);
+    int before = count_fds();
+    assert_int_equal(break_lock(world->conn, "job"), 0);
+    assert_int_equal(count_fds(), before);
+    assert_int_equal(access(path_of(world, ".break"), F_OK), -1);
+    assert_true(acquire_waiting(other, &waiter) < 600);
+    assert_true(waiter.fence > holder.fence);
+    struct dlock_claim copy = holder;
+    assert_int_equal(renew(world->conn, &holder), DLOCK_ELOST);
+    assert_int_equal(release(world->conn, &copy), DLOCK_ELOST);
+    assert_int_equal(acquire(world->conn, &late), DLOCK_EBUSY);
+    assert_int_equal(renew(other, &waiter), 0);
+    assert_int_equal(release(other, &waiter), 0);
+    conn_close(other);
+}
+
+/* The holder's release may come first, before any renewal. */
+static void release_after_a_break(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job"), next = claim_of("job");
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    assert_int_equal(break_lock(world->conn, "job"), 0);
+    assert_int_equal(acquire(world->conn, &next), 0);
+    assert_int_equal(release(world->conn, &holder), DLOCK_ELOST);
+    assert_true(is_held(world->conn, "job"));
+    assert_int_equal(release(world->conn, &next), 0);
+}
+
+static void a_stopped_holder(void **state) {
+    struct world *world = *state;
+    uint64_t fence;
+    struct dlock_claim next = claim_of("job");
+    pid_t pid = holder_start(world, "job", &fence);
+    kill(pid, SIGSTOP);
+    assert_int_equal(break_lock(world->conn, "job"), 0);
+    assert_int_equal(acquire(world->conn, &next), 0);
+    assert_true(next.fence > fence);
+    assert_int_equal(break_lock(world->conn, "job"), 0);
+    assert_int_equal(break_lock(world->conn, "job"), DLOCK_ELOST);
+    kill_child(pid);
+}
+
+/* Far ahead of the clock, so that nothing but the file can carry it. */
+static void put_fence(struct world *world, uint64_t fence) {
+    char text[200];
+    snprintf(text, sizeof text, "dlock lock, format 1\nfence %llu\ntoken \nname  job\n", (unsigned long long)fence);
+    file_put(path_of(world, "job"), text, strlen(text));
+}
+
+static const uint64_t far_fence = UINT64_C(1) << 54;
+
+static void fence_goes_over(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job"), next = claim_of("job");
+    put_fence(world, far_fence);
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    assert_int_equal(break_lock(world->conn, "job"), 0);
+    assert_int_equal(acquire(world->conn, &next), 0);
+    assert_true(holder.fence == far_fence + 1);
+    assert_true(next.fence == far_fence + 2);
+}
+
+static void rights_go_over(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job");
+    struct stat st;
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    assert_int_equal(chmod(path_of(world, "job"), 0664), 0);
+    if (geteuid() == 0) assert_int_equal(chown(path_of(world, "job"), 1234, 4321), 0);
+    assert_int_equal(break_lock(world->conn, "job"), 0);
+    assert_int_equal(stat(path_of(world, "job"), &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0664);
+    if (geteuid() == 0) assert_true(st.st_uid == 1234 && st.st_gid == 4321);
+}
+
+static void foreign_file_is_left_alone(void **state) {
+    struct world *world = *state;
+    const char *path = path_of(world, "job");
+    const char *const hold[] = {"flock", path, "sh", "-c", "echo; exec sleep 60", NULL};
+    char text[32];
+    file_put(path, "somebody's data\n", 16);
+    pid_t pid = command_start(hold);
+    assert_int_equal(break_lock(world->conn, "job"), DLOCK_EINVAL);
+    file_get(path, text, sizeof text);
+    assert_string_equal(text, "somebody's data\n");
+    assert_int_equal(access(path_of(world, ".break"), F_OK), -1);
+    kill_command(pid);
+}
+
+static void after_a_killed_break(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job"), next = claim_of("job");
+    file_put(path_of(world, ".break"), "left behind by a break that was killed\n", 39);
+    file_put(path_of(world, ".break.new"), "dlock lock, format 1\n", 21);
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    assert_int_equal(break_lock(world->conn, "job"), 0);
+    assert_int_equal(acquire(world->conn, &next), 0);
+    assert_true(next.fence > holder.fence);
+    assert_int_equal(access(path_of(world, ".break"), F_OK), -1);
+    assert_int_equal(access(path_of(world, ".break.new"), F_OK), -1);
+}
+
+/* Somebody keeps the break's own lock: that ends in time. */
+static void ends_in_time(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job");
+    struct dlock_error err = {0, ""};
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    int fd = open(path_of(world, ".break"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    int64_t start = now_ms();
+    assert_int_equal(FILE_BACKEND->break_lock(world->conn, "job", 100, &err), DLOCK_EBUSY);
+    assert_true(now_ms() - start < 1000);
+    close(fd);
+    assert_int_equal(renew(world->conn, &holder), 0);
+    assert_int_equal(break_lock(world->conn, "job"), 0);
+}
+
+/* ---- all at once ---- */
+
+enum { TAKERS = 3, BREAKERS = 2, TAKES = 400 };
+
+struct shared {
+    _Atomic int takers; /* still at work */
+    uint64_t fences[TAKERS * TAKES];
+};
+
+struct taker {
+    struct shared *shared;
+    uint64_t *fences;
+};
+
+static int take_often(const struct world *world, void *arg) {
+    struct taker *taker = arg;
+    void *conn = conn_open(world->dir);
+    for (int i = 0; i < TAKES; i++) {
+        struct dlock_claim claim = claim_of("job");
+        while (acquire(conn, &claim) == DLOCK_EBUSY) usleep(20);
+        if (claim.result != 0 || (i > 0 && claim.fence <= taker->fences[i - 1])) return 1;
+        taker->fences[i] = claim.fence;
+        usleep(50);
+        if (renew(conn, &claim) == 0) usleep(20);
+        release(conn, &claim);
+    }
+    taker->shared->takers--;
+    return 0;
+}
+
+static int break_often(const struct world *world, void *arg) {
+    struct shared *shared = arg;
+    void *conn = conn_open(world->dir);
+    int broken = 0;
+    while (shared->takers > 0) {
+        int rc = break_lock(conn, "job");
+        if (rc != 0 && rc != DLOCK_ELOST) return 1;
+        broken += rc == 0;
+        usleep(100);
+    }
+    return broken > 0 ? 0 : 2;
+}
+
+static int by_value(const void *a, const void *b) {
+    const uint64_t *one = a, *two = b;
+    return (*one > *two) - (*one < *two);
+}
+
+/* No fence is ever given twice, however breaks and grants fall together. */
+static void storm(void **state) {
+    struct world *world = *state;
+    struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct taker takers[TAKERS];
+    pid_t pids[TAKERS + BREAKERS];
+    assert_ptr_not_equal(shared, MAP_FAILED);
+    put_fence(world, far_fence);
+    shared->takers = TAKERS;
+    for (int i = 0; i < TAKERS; i++) {
+        takers[i] = (struct taker){shared, shared->fences + i * TAKES};
+        pids[i] = child_start(take_often, world, &takers[i]);
+    }
+    for (int i = 0; i < BREAKERS; i++) pids[TAKERS + i] = child_start(break_often, world, shared);
+    for (int i = 0; i < TAKERS; i++) {
+        int status = child_end(pids[i]);
+        if (status != 0) shared->takers = 0; /* else the breakers would go on for ever */
+        assert_int_equal(status, 0);
+    }
+    for (int i = 0; i < BREAKERS; i++) assert_int_equal(child_end(pids[TAKERS + i]), 0);
+    qsort(shared->fences, TAKERS * TAKES, sizeof *shared->fences, by_value);
+    for (int i = 1; i < TAKERS * TAKES; i++) assert_true(shared->fences[i] > shared->fences[i - 1]);
+    assert_true(shared->fences[0] > far_fence);
+    munmap(shared, sizeof *shared);
+}
+
+int break_tests(void) {
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(nobody_holds_it),
+        WORLD_TEST(under_a_holder),
+        WORLD_TEST(release_after_a_break),
+        WORLD_TEST(a_stopped_holder),
+        WORLD_TEST(fence_goes_over),
+        WORLD_TEST(rights_go_over),
+        WORLD_TEST(foreign_file_is_left_alone),
+        WORLD_TEST(after_a_killed_break),
+        WORLD_TEST(ends_in_time),
+        WORLD_TEST(storm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

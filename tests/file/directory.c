@@ -1,0 +1,206 @@
+/* Which directory a URI means, and what is said when it will not do. */
+#include "fixture.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int directory_tests(void);
+
+enum { NOBODY = 65534 };
+
+static mode_t mode_of(const char *path) {
+    struct stat st;
+    if (stat(path, &st) != 0) return 0;
+    return st.st_mode & 07777;
+}
+
+/* Connecting fails with the code and says both words. */
+static void refused(const char *path, int code, const char *word, const char *reason) {
+    struct dlock_error err = {0, ""};
+    void *conn = NULL;
+    assert_int_equal(conn_try(path, &conn, &err), code);
+    assert_int_equal(err.code, code);
+    if (!strstr(err.message, word) || !strstr(err.message, reason)) fail_msg("%s", err.message);
+}
+
+static void is_created(void **state) {
+    struct world *world = *state;
+    mode_t before = umask(027);
+    void *conn = conn_open(path_of(world, "a//b/c/"));
+    umask(before);
+    assert_int_equal(mode_of(path_of(world, "a")), 0750);
+    assert_int_equal(mode_of(path_of(world, "a/b/c")), 0750);
+    struct dlock_claim claim = claim_of("job");
+    assert_int_equal(acquire(conn, &claim), 0);
+    assert_int_equal(access(path_of(world, "a/b/c/job"), F_OK), 0);
+    conn_close(conn);
+}
+
+static void lock_files_follow_the_umask(void **state) {
+    struct world *world = *state;
+    struct dlock_claim one = claim_of("one"), two = claim_of("two");
+    mode_t before = umask(0);
+    assert_int_equal(acquire(world->conn, &one), 0);
+    umask(077);
+    assert_int_equal(acquire(world->conn, &two), 0);
+    umask(before);
+    assert_int_equal(mode_of(path_of(world, "one")), 0666);
+    assert_int_equal(mode_of(path_of(world, "two")), 0600);
+}
+
+static int go_elsewhere(const struct world *world, void *arg) {
+    (void)arg;
+    struct dlock_claim one = claim_of("one");
+    struct dlock_error err = {0, ""};
+    int fd;
+    if (chdir(world->dir) != 0) return 1;
+    void *conn = conn_open("here/locks");
+    if (chdir("/") != 0 || acquire(conn, &one) != 0) return 2;
+    if (access(path_of(world, "here/locks/one"), F_OK) != 0) return 3;
+    if (FILE_BACKEND->listen(conn, &fd, 1000, &err) != 0 || last_log[0]) return 4; /* found its way to the directory */
+    return 0;
+}
+
+static void relative_survives_chdir(void **state) {
+    struct world *world = *state;
+    assert_int_equal(child_end(child_start(go_elsewhere, world, NULL)), 0);
+}
+
+static void is_a_file(void **state) {
+    struct world *world = *state;
+    file_put(path_of(world, "file"), "x", 1);
+    refused(path_of(world, "file"), DLOCK_EINVAL, path_of(world, "file"), strerror(ENOTDIR));
+    refused(path_of(world, "file/below"), DLOCK_EINVAL, path_of(world, "file"), strerror(ENOTDIR));
+}
+
+static void become_nobody(void) {
+    if (geteuid() != 0) return; /* then we are not root anyway */
+    if (setgroups(0, NULL) != 0 || setgid(NOBODY) != 0 || setuid(NOBODY) != 0) _exit(99);
+}
+
+static int not_permitted(const struct world *world, void *arg) {
+    (void)arg;
+    become_nobody();
+    refused(path_of(world, "closed"), DLOCK_EAUTH, path_of(world, "closed"), strerror(EACCES));
+    refused(path_of(world, "closed/below"), DLOCK_EAUTH, path_of(world, "closed/below"), strerror(EACCES));
+    void *conn = conn_open(path_of(world, "open"));
+    struct dlock_claim claim = claim_of("guarded"), *one = &claim;
+    struct dlock_error err = {0, ""};
+    assert_int_equal(FILE_BACKEND->acquire(conn, &one, 1, 1000, &err), 0);
+    assert_int_equal(claim.result, DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, "open/guarded"));
+    assert_non_null(strstr(err.message, strerror(EACCES)));
+    struct dlock_claim shared = claim_of("shared");
+    assert_int_equal(acquire(conn, &shared), 0);
+    return 0;
+}
+
+/* Another user's directory and lock files; a sticky directory, as /tmp is, must not make files of others unusable. */
+static void permissions(void **state) {
+    struct world *world = *state;
+    assert_int_equal(chmod(world->dir, 0755), 0);
+    assert_int_equal(mkdir(path_of(world, "closed"), 0555), 0);
+    assert_int_equal(mkdir(path_of(world, "open"), 0777), 0);
+    assert_int_equal(chmod(path_of(world, "open"), 01777), 0);
+    file_put(path_of(world, "open/guarded"), "", 0);
+    file_put(path_of(world, "open/shared"), "", 0);
+    assert_int_equal(chmod(path_of(world, "open/guarded"), 0444), 0);
+    assert_int_equal(chmod(path_of(world, "open/shared"), 0666), 0);
+    assert_int_equal(child_end(child_start(not_permitted, world, NULL)), 0);
+}
+
+static void wrong_uris(void **state) {
+    struct world *world = *state;
+    struct dlock_error err = {0, ""};
+    struct dlock_host host = {"locks", "192.0.2.1", 0};
+    struct dlock_uri uri = {.scheme = "file", .path = world->dir, .hosts = &host, .n_hosts = 1};
+    struct dlock_peer peer = {DLOCK_ABI, "0123456789abcdef01234567", 0, NULL};
+    void *conn = calloc(1, FILE_BACKEND->conn_size);
+    assert_int_equal(FILE_BACKEND->connect(conn, &uri, &peer, 1000, &err), DLOCK_EINVAL);
+    assert_non_null(strstr(err.message, "'locks'"));
+    assert_non_null(strstr(err.message, "file:DIRECTORY"));
+    host.host = "localhost";
+    uri.password = "secret";
+    assert_int_equal(FILE_BACKEND->connect(conn, &uri, &peer, 1000, &err), DLOCK_EINVAL);
+    assert_null(strstr(err.message, "secret"));
+    uri.password = NULL;
+    assert_int_equal(FILE_BACKEND->connect(conn, &uri, &peer, 1000, &err), 0);
+    conn_close(conn);
+}
+
+static void deleted_directory(void **state) {
+    struct world *world = *state;
+    struct dlock_claim held = claim_of("held"), later = claim_of("later"), *one = &later;
+    struct dlock_error err = {0, ""};
+    assert_int_equal(acquire(world->conn, &held), 0);
+    assert_int_equal(unlink(path_of(world, "held")), 0);
+    assert_int_equal(rmdir(world->dir), 0);
+    assert_int_equal(renew(world->conn, &held), DLOCK_ELOST);
+    assert_int_equal(FILE_BACKEND->acquire(world->conn, &one, 1, 1000, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, world->dir));
+    void *conn = conn_open(world->dir); /* connecting anew makes it again */
+    assert_false(is_held(conn, "later"));
+    conn_close(conn);
+}
+
+/* ---- the default ---- */
+
+static int in_state_home(const struct world *world, void *arg) {
+    (void)arg;
+    setenv("XDG_STATE_HOME", path_of(world, "state"), 1);
+    conn_close(conn_open(""));
+    if (mode_of(path_of(world, "state/dlock")) != 0700 || mode_of(path_of(world, "state")) != 0700) return 1;
+    setenv("XDG_STATE_HOME", "relative", 1); /* to be ignored */
+    setenv("HOME", path_of(world, "home"), 1);
+    conn_close(conn_open(""));
+    if (mode_of(path_of(world, "home/.local/state/dlock")) != 0700 || mode_of(path_of(world, "home")) != 0700) return 2;
+    return 0;
+}
+
+static void by_default_in_the_state_home(void **state) {
+    struct world *world = *state;
+    assert_int_equal(child_end(child_start(in_state_home, world, NULL)), 0);
+}
+
+static int without_home(const struct world *world, void *arg) {
+    const char *home = arg;
+    char expected[PATH_MAX];
+    (void)world;
+    become_nobody();
+    unsetenv("XDG_STATE_HOME");
+    if (home)
+        setenv("HOME", home, 1);
+    else
+        unsetenv("HOME");
+    struct dlock_error err = {0, ""};
+    void *conn = NULL;
+    /* nobody's home cannot be made; the message tells which one was meant */
+    if (conn_try("", &conn, &err) != DLOCK_EAUTH) return 1;
+    snprintf(expected, sizeof expected, "%s", "/nonexistent");
+    return strstr(err.message, expected) ? 0 : 2;
+}
+
+static void home_from_passwd(void **state) {
+    struct world *world = *state;
+    if (geteuid() != 0) skip(); /* only root can become somebody whose home is known to the test */
+    assert_int_equal(child_end(child_start(without_home, world, NULL)), 0);
+    assert_int_equal(child_end(child_start(without_home, world, (void *)(uintptr_t) "")), 0);
+    assert_int_equal(child_end(child_start(without_home, world, (void *)(uintptr_t) "relative")), 0);
+}
+
+int directory_tests(void) {
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(is_created),
+        WORLD_TEST(lock_files_follow_the_umask),
+        WORLD_TEST(relative_survives_chdir),
+        WORLD_TEST(is_a_file),
+        WORLD_TEST(permissions),
+        WORLD_TEST(wrong_uris),
+        WORLD_TEST(deleted_directory),
+        WORLD_TEST(by_default_in_the_state_home),
+        WORLD_TEST(home_from_passwd),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,246 @@
+#include "fixture.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+char last_log[512];
+
+static void keep_log(const struct dlock_peer *peer, int level, const char *message) {
+    (void)peer;
+    (void)level;
+    snprintf(last_log, sizeof last_log, "%s", message);
+}
+
+static const struct dlock_peer peer = {DLOCK_ABI, "0123456789abcdef01234567", 0, keep_log};
+
+int world_begin(void **state) {
+    struct world *world = calloc(1, sizeof *world);
+    const char *base = getenv("DLOCK_TEST_DIR");
+    assert_non_null(world);
+    last_log[0] = '\0';
+    snprintf(world->dir, sizeof world->dir, "%s/dlock-file-XXXXXX", base ? base : "/tmp");
+    assert_non_null(mkdtemp(world->dir));
+    world->conn = conn_open(world->dir);
+    *state = world;
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk) {
+    (void)st;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+int world_end(void **state) {
+    struct world *world = *state;
+    conn_close(world->conn);
+    nftw(world->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    free(world);
+    return 0;
+}
+
+const char *path_of(const struct world *world, const char *file) {
+    static char paths[3][PATH_MAX];
+    static unsigned next;
+    char *path = paths[next++ % 3];
+    snprintf(path, PATH_MAX, "%s/%s", world->dir, file);
+    return path;
+}
+
+/* ---- connections ---- */
+
+int conn_try(const char *path, void **conn, struct dlock_error *err) {
+    struct dlock_uri uri = {.scheme = "file", .path = *path ? path : NULL};
+    void *fresh = calloc(1, FILE_BACKEND->conn_size);
+    assert_non_null(fresh);
+    int rc = FILE_BACKEND->connect(fresh, &uri, &peer, 3000, err);
+    if (rc == 0)
+        *conn = fresh;
+    else
+        conn_close(fresh);
+    return rc;
+}
+
+void *conn_open(const char *path) {
+    struct dlock_error err;
+    void *conn = NULL;
+    if (conn_try(path, &conn, &err) != 0) fail_msg("%s", err.message);
+    return conn;
+}
+
+void conn_close(void *conn) {
+    FILE_BACKEND->disconnect(conn);
+    free(conn);
+}
+
+/* ---- claims ---- */
+
+struct dlock_claim claim_of(const char *name) {
+    static char tokens[64][DLOCK_TOKEN_MAX + 1];
+    static unsigned next;
+    char *token = tokens[next % 64];
+    snprintf(token, sizeof tokens[0], "0123456789abcdef01234567.%x@test:%ld", ++next, (long)getpid());
+    return (struct dlock_claim){.name = name, .token = token, .lease_ms = 10000};
+}
+
+static int operate(dlock_batch *batch, void *conn, struct dlock_claim *claim) {
+    struct dlock_error err = {0, ""};
+    claim->result = DLOCK_EPROTO;
+    claim->kept_ms = claim->lease_ms;
+    claim->retry_ms = -1;
+    assert_int_equal(batch(conn, &claim, 1, 3000, &err), 0);
+    return claim->result;
+}
+
+int acquire(void *conn, struct dlock_claim *claim) {
+    return operate(FILE_BACKEND->acquire, conn, claim);
+}
+int renew(void *conn, struct dlock_claim *claim) {
+    return operate(FILE_BACKEND->renew, conn, claim);
+}
+int release(void *conn, struct dlock_claim *claim) {
+    return operate(FILE_BACKEND->release, conn, claim);
+}
+
+int64_t acquire_waiting(void *conn, struct dlock_claim *claim) {
+    struct dlock_error err = {0, ""};
+    struct dlock_wake wake;
+    int64_t start = now_ms();
+    int fd = -1, result;
+    assert_int_equal(FILE_BACKEND->listen(conn, &fd, 3000, &err), 0);
+    while (result = acquire(conn, claim), result == DLOCK_EBUSY) {
+        struct pollfd readable = {fd, POLLIN, 0};
+        if (now_ms() - start > 5000) fail_msg("no lock after 5 s");
+        poll(&readable, 1, claim->retry_ms < 0 ? 5 : (int)claim->retry_ms);
+        while (FILE_BACKEND->wake(conn, &wake, &err) == 1) assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
+    }
+    assert_int_equal(result, 0);
+    return now_ms() - start;
+}
+
+bool is_held(void *conn, const char *name) {
+    struct dlock_claim claim = claim_of(name);
+    int result = acquire(conn, &claim);
+    assert_int_equal(release(conn, &claim), 0);
+    assert_true(result == 0 || result == DLOCK_EBUSY);
+    return result != 0;
+}
+
+/* ---- other processes ---- */
+
+pid_t child_start(int (*run)(const struct world *world, void *arg), const struct world *world, void *arg) {
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0) return pid;
+    FILE_BACKEND->abandon(world->conn);
+    _exit(run(world, arg));
+}
+
+int child_end(pid_t pid) {
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0) assert_int_equal(errno, EINTR);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+struct holder {
+    const char *name;
+    int report;
+};
+
+static int hold(const struct world *world, void *arg) {
+    struct holder *holder = arg;
+    struct dlock_claim claim = claim_of(holder->name);
+    void *conn = conn_open(world->dir);
+    if (acquire(conn, &claim) != 0) return 1;
+    if (write(holder->report, &claim.fence, sizeof claim.fence) != sizeof claim.fence) return 1;
+    for (;;) pause();
+}
+
+pid_t holder_start(const struct world *world, const char *name, uint64_t *fence) {
+    int ends[2];
+    uint64_t got = 0;
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    struct holder holder = {name, ends[1]};
+    pid_t pid = child_start(hold, world, &holder);
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &got, sizeof got), sizeof got);
+    close(ends[0]);
+    if (fence) *fence = got;
+    return pid;
+}
+
+void kill_child(pid_t pid) {
+    kill(pid, SIGKILL);
+    child_end(pid);
+}
+
+void kill_command(pid_t pid) {
+    kill(-pid, SIGKILL);
+    child_end(pid);
+}
+
+static pid_t spawn(const char *const argv[], int out) {
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0) return pid;
+    setpgid(0, 0);
+    if (out >= 0) dup2(out, 1);
+    execvp(argv[0], (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
+int command(const char *const argv[]) {
+    return child_end(spawn(argv, -1));
+}
+
+pid_t command_start(const char *const argv[]) {
+    int ends[2];
+    char byte;
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid_t pid = spawn(argv, ends[1]);
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    close(ends[0]);
+    return pid;
+}
+
+/* ---- files ---- */
+
+void file_put(const char *path, const void *data, size_t size) {
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+size_t file_get(const char *path, char *data, size_t size) {
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    size_t got = fread(data, 1, size - 1, file);
+    data[got] = '\0';
+    fclose(file);
+    return got;
+}
+
+int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
+
+int count_fds(void) {
+    DIR *dir = opendir("/proc/self/fd");
+    int n = 0;
+    assert_non_null(dir);
+    while (readdir(dir)) n++;
+    closedir(dir);
+    return n;
+}

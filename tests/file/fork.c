@@ -1,0 +1,133 @@
+/* Children and the descriptors they inherit. */
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+int fork_tests(void);
+
+struct family {
+    int report;
+    bool abandons;
+};
+
+/* A holder whose child lives on. Reports the child's pid, and then waits to be told to release, or killed. */
+static int hold_with_child(const struct world *world, void *arg) {
+    struct family *family = arg;
+    struct dlock_claim claim = claim_of("job");
+    struct dlock_error err;
+    int fd, ready[2];
+    char byte;
+    void *conn = conn_open(world->dir);
+    if (acquire(conn, &claim) != 0 || FILE_BACKEND->listen(conn, &fd, 1000, &err) != 0 || pipe(ready) != 0) return 1;
+    pid_t child = fork();
+    if (child == 0) {
+        if (family->abandons) FILE_BACKEND->abandon(conn);
+        if (write(ready[1], "x", 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    if (read(ready[0], &byte, 1) != 1 || write(family->report, &child, sizeof child) != sizeof child) return 1;
+    if (family->abandons)
+        for (;;) pause();
+    return release(conn, &claim);
+}
+
+static pid_t start_family(struct world *world, bool abandons, pid_t *child) {
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    struct family family = {ends[1], abandons};
+    pid_t pid = child_start(hold_with_child, world, &family);
+    assert_int_equal(read(ends[0], child, sizeof *child), sizeof *child);
+    close(ends[0]);
+    close(ends[1]);
+    return pid;
+}
+
+/* The lock must die with the process that took it, though a child of it lives. */
+static void child_outlives_a_killed_holder(void **state) {
+    struct world *world = *state;
+    struct dlock_claim claim = claim_of("job");
+    pid_t child, holder = start_family(world, true, &child);
+    assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
+    kill_child(holder);
+    assert_true(acquire_waiting(world->conn, &claim) < 600);
+    assert_int_equal(kill(child, SIGKILL), 0); /* it was alive */
+    assert_int_equal(release(world->conn, &claim), 0);
+}
+
+/* A release ends the lock even for a child that never let go of its copy. */
+static void release_with_a_copy_in_a_child(void **state) {
+    struct world *world = *state;
+    pid_t child, holder = start_family(world, false, &child);
+    assert_int_equal(child_end(holder), 0);
+    assert_false(is_held(world->conn, "job"));
+    assert_int_equal(kill(child, SIGKILL), 0);
+}
+
+static int abandon_and_leave(const struct world *world, void *arg) {
+    FILE_BACKEND->abandon(world->conn);
+    FILE_BACKEND->abandon(arg);
+    return 0;
+}
+
+/* What a child does with its copies is nothing to the parent. */
+static void abandoning_keeps_the_parents_locks(void **state) {
+    struct world *world = *state;
+    struct dlock_claim claim = claim_of("job");
+    void *other = conn_open(world->dir);
+    assert_int_equal(acquire(other, &claim), 0);
+    assert_int_equal(child_end(child_start(abandon_and_leave, world, other)), 0);
+    assert_true(is_held(world->conn, "job"));
+    assert_int_equal(renew(other, &claim), 0);
+    assert_int_equal(release(other, &claim), 0);
+    conn_close(other);
+}
+
+static int count_after_abandon(const struct world *world, void *arg) {
+    (void)world;
+    return count_fds() == *(int *)arg ? 0 : 1;
+}
+
+static void abandon_closes_all(void **state) {
+    struct world *world = *state;
+    struct dlock_claim claims[5];
+    struct dlock_error err;
+    int fd, before;
+    conn_close(world->conn);
+    before = count_fds();
+    world->conn = conn_open(world->dir);
+    assert_int_equal(FILE_BACKEND->listen(world->conn, &fd, 1000, &err), 0);
+    for (int i = 0; i < 5; i++) {
+        claims[i] = claim_of("job");
+        assert_int_equal(acquire(world->conn, &claims[i]), i == 0 ? 0 : DLOCK_EBUSY);
+    }
+    assert_true(count_fds() > before);
+    assert_int_equal(child_end(child_start(count_after_abandon, world, &before)), 0);
+}
+
+/* Descriptors are closed by exec. */
+static void exec_inherits_nothing(void **state) {
+    struct world *world = *state;
+    struct dlock_claim claim = claim_of("job"), waiter = claim_of("job");
+    struct dlock_error err;
+    char script[PATH_MAX];
+    int fd;
+    assert_int_equal(FILE_BACKEND->listen(world->conn, &fd, 1000, &err), 0);
+    assert_int_equal(acquire(world->conn, &claim), 0);
+    assert_int_equal(acquire(world->conn, &waiter), DLOCK_EBUSY);
+    snprintf(script, sizeof script, "! ls -l /proc/$$/fd | grep -e '%s' -e inotify", world->dir);
+    const char *const look[] = {"sh", "-c", script, NULL};
+    assert_int_equal(command(look), 0);
+}
+
+int fork_tests(void) {
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(child_outlives_a_killed_holder),
+        WORLD_TEST(release_with_a_copy_in_a_child),
+        WORLD_TEST(abandoning_keeps_the_parents_locks),
+        WORLD_TEST(abandon_closes_all),
+        WORLD_TEST(exec_inherits_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,174 @@
+/* Who holds a lock, and which locks are held. */
+#include "fixture.h"
+
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int look_tests(void);
+
+struct seen {
+    int n, stop_after;
+    char name[256], token[DLOCK_TOKEN_MAX + 1];
+    uint64_t fence;
+};
+
+static int see(const struct dlock_info *info, void *arg) {
+    struct seen *seen = arg;
+    assert_int_equal(info->size, sizeof *info);
+    assert_int_equal(info->mode, DLOCK_EXCLUSIVE);
+    assert_int_equal(info->waiters, 0);
+    assert_int_equal(info->limit, 1);
+    assert_true(info->remaining_ms == DLOCK_FOREVER);
+    snprintf(seen->name, sizeof seen->name, "%s", info->name);
+    snprintf(seen->token, sizeof seen->token, "%s", info->token);
+    seen->fence = info->fence;
+    return ++seen->n == seen->stop_after;
+}
+
+static struct seen inspect(void *conn, const char *name) {
+    struct dlock_error err = {0, ""};
+    struct seen seen = {0};
+    assert_int_equal(FILE_BACKEND->inspect(conn, name, see, &seen, 1000, &err), 0);
+    return seen;
+}
+
+static int list(void *conn, const char *prefix, int stop_after, int timeout_ms) {
+    struct dlock_error err = {0, ""};
+    struct seen seen = {.stop_after = stop_after};
+    char cursor[256] = "";
+    int pages = 1, more;
+    while ((more = FILE_BACKEND->list(conn, prefix, cursor, see, &seen, timeout_ms, &err)) == 1)
+        assert_true(++pages < 10000);
+    assert_int_equal(more, 0);
+    return seen.n;
+}
+
+static void inspects(void **state) {
+    struct world *world = *state;
+    struct dlock_claim claim = claim_of("job");
+    assert_int_equal(inspect(world->conn, "job").n, 0); /* no such file */
+    assert_int_equal(access(path_of(world, "job"), F_OK), -1);
+    assert_int_equal(acquire(world->conn, &claim), 0);
+    struct seen seen = inspect(world->conn, "job");
+    assert_int_equal(seen.n, 1);
+    assert_string_equal(seen.name, "job");
+    assert_string_equal(seen.token, claim.token);
+    assert_true(seen.fence == claim.fence);
+    assert_int_equal(release(world->conn, &claim), 0);
+    assert_int_equal(inspect(world->conn, "job").n, 0);
+}
+
+/* Looking takes nothing away: the holder keeps its lock, and a free one stays free. */
+static void disturbs_nobody(void **state) {
+    struct world *world = *state;
+    struct dlock_claim claim = claim_of("job");
+    assert_int_equal(acquire(world->conn, &claim), 0);
+    for (int i = 0; i < 50; i++) inspect(world->conn, "job");
+    assert_true(is_held(world->conn, "job"));
+    assert_int_equal(release(world->conn, &claim), 0);
+    inspect(world->conn, "job");
+    assert_int_equal(list(world->conn, "", 0, 1000), 0);
+    assert_false(is_held(world->conn, "job"));
+}
+
+static void holder_in_another_process(void **state) {
+    struct world *world = *state;
+    uint64_t fence;
+    pid_t pid = holder_start(world, "job", &fence);
+    char tail[64];
+    struct seen seen = inspect(world->conn, "job");
+    snprintf(tail, sizeof tail, ":%ld", (long)pid);
+    assert_int_equal(seen.n, 1);
+    assert_non_null(strstr(seen.token, tail));
+    assert_true(seen.fence == fence);
+    kill_child(pid);
+    assert_int_equal(inspect(world->conn, "job").n, 0); /* though its token still stands in the file */
+}
+
+/* flock(1) leaves no name, but the kernel knows its pid; a token of a dead holder is not taken for it. */
+static void foreign_holder(void **state) {
+    struct world *world = *state;
+    const char *path = path_of(world, "job");
+    const char *const hold[] = {"flock", path, "sh", "-c", "echo; exec sleep 60", NULL};
+    char expected[64];
+    kill_child(holder_start(world, "job", NULL));
+    pid_t pid = command_start(hold);
+    snprintf(expected, sizeof expected, "flock:%ld", (long)pid);
+    struct seen seen = inspect(world->conn, "job");
+    assert_int_equal(seen.n, 1);
+    assert_string_equal(seen.token, expected);
+    assert_true(seen.fence == 0);
+    assert_int_equal(list(world->conn, "", 0, 1000), 1);
+    kill_command(pid);
+}
+
+static void lists(void **state) {
+    struct world *world = *state;
+    struct dlock_claim a1 = claim_of("a/1"), a2 = claim_of("a/2"), b1 = claim_of("b/1"), free_one = claim_of("a/3");
+    assert_int_equal(list(world->conn, "", 0, 1000), 0);
+    assert_int_equal(acquire(world->conn, &a1), 0);
+    assert_int_equal(acquire(world->conn, &a2), 0);
+    assert_int_equal(acquire(world->conn, &b1), 0);
+    assert_int_equal(acquire(world->conn, &free_one), 0);
+    assert_int_equal(release(world->conn, &free_one), 0);
+    file_put(path_of(world, ".hidden"), "", 0);
+    file_put(path_of(world, "not%encoded"), "", 0);
+    assert_int_equal(list(world->conn, "", 0, 1000), 3);
+    assert_int_equal(list(world->conn, "a/", 0, 1000), 2);
+    assert_int_equal(list(world->conn, "a/2", 0, 1000), 1);
+    assert_int_equal(list(world->conn, "c", 0, 1000), 0);
+    assert_int_equal(list(world->conn, "", 2, 1000), 2); /* the caller may stop */
+    release(world->conn, &a1);
+    release(world->conn, &a2);
+    release(world->conn, &b1);
+}
+
+enum { MANY = 300 };
+
+static void lists_in_pages(void **state) {
+    struct world *world = *state;
+    static struct dlock_claim claims[MANY];
+    static char names[MANY][16];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(names[i], sizeof names[i], "lock %d", i);
+        claims[i] = claim_of(names[i]);
+        assert_int_equal(acquire(world->conn, &claims[i]), 0);
+    }
+    assert_int_equal(list(world->conn, "lock ", 0, 1), MANY); /* time for one file per page */
+    assert_int_equal(list(world->conn, "lock ", 0, 3000), MANY);
+}
+
+/* Where /proc/locks says nothing about processes outside, as in a container. */
+static int in_pid_namespace(const struct world *world, void *arg) {
+    (void)arg;
+    if (unshare(CLONE_NEWPID) != 0) return 77;
+    pid_t pid = fork();
+    if (pid == 0) {
+        void *conn = conn_open(world->dir);
+        struct seen seen = inspect(conn, "job");
+        if (seen.n != 1 || seen.fence == 0 || list(conn, "", 0, 1000) != 1) _exit(1);
+        if (inspect(conn, "free").n != 0) _exit(2);
+        _exit(is_held(conn, "free") ? 3 : 0);
+    }
+    return child_end(pid);
+}
+
+static void from_a_container(void **state) {
+    struct world *world = *state;
+    struct dlock_claim claim = claim_of("job");
+    assert_int_equal(acquire(world->conn, &claim), 0);
+    assert_false(is_held(world->conn, "free"));
+    int status = child_end(child_start(in_pid_namespace, world, NULL));
+    if (status == 77) skip(); /* not allowed to make a namespace */
+    assert_int_equal(status, 0);
+}
+
+int look_tests(void) {
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(inspects),         WORLD_TEST(disturbs_nobody), WORLD_TEST(holder_in_another_process),
+        WORLD_TEST(foreign_holder),   WORLD_TEST(lists),           WORLD_TEST(lists_in_pages),
+        WORLD_TEST(from_a_container),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,128 @@
+/* Any name is a lock, and every lock a file in the directory. */
+#include "fixture.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+int names_tests(void);
+
+static int count_entries(const char *path) {
+    DIR *dir = opendir(path);
+    int n = 0;
+    assert_non_null(dir);
+    while (readdir(dir)) n++;
+    closedir(dir);
+    return n - 2;
+}
+
+struct seen {
+    const char *name, *token;
+    int n;
+};
+
+static int see(const struct dlock_info *info, void *arg) {
+    struct seen *seen = arg;
+    if (strcmp(info->name, seen->name) == 0 && strcmp(info->token, seen->token) == 0) seen->n++;
+    return 0;
+}
+
+/* One lock and its file; seen by inspect and list under its own name. */
+static void check_name(struct world *world, const char *name, const char *file) {
+    struct dlock_error err;
+    struct dlock_claim claim = claim_of(name), second = claim_of(name);
+    struct seen seen = {name, claim.token, 0};
+    char cursor[256] = "";
+    assert_int_equal(acquire(world->conn, &claim), 0);
+    assert_int_equal(acquire(world->conn, &second), DLOCK_EBUSY);
+    if (file) assert_int_equal(access(path_of(world, file), F_OK), 0);
+    assert_int_equal(count_entries(world->dir), 1);
+    assert_int_equal(FILE_BACKEND->inspect(world->conn, name, see, &seen, 1000, &err), 0);
+    assert_int_equal(seen.n, 1);
+    assert_int_equal(FILE_BACKEND->list(world->conn, "", cursor, see, &seen, 1000, &err), 0);
+    assert_int_equal(seen.n, 2);
+    assert_int_equal(renew(world->conn, &claim), 0);
+    assert_int_equal(release(world->conn, &second), 0);
+    assert_int_equal(release(world->conn, &claim), 0);
+}
+
+static void forget_files(struct world *world) {
+    DIR *dir = opendir(world->dir);
+    struct dirent *entry;
+    assert_non_null(dir);
+    while ((entry = readdir(dir)))
+        if (entry->d_type == DT_REG) unlinkat(dirfd(dir), entry->d_name, 0);
+    closedir(dir);
+}
+
+static void all_kinds(void **state) {
+    static const struct {
+        const char *name, *file;
+    } cases[] = {
+        {"job", "job"},
+        {"nightly report", "nightly report"},
+        {" a blank at each end ", " a blank at each end "},
+        {"a/b", "a%2Fb"},
+        {"/", "%2F"},
+        {"../../etc/passwd", "%2E.%2F..%2Fetc%2Fpasswd"},
+        {".", "%2E"},
+        {"..", "%2E."},
+        {".break", "%2Ebreak"},
+        {"it's \"quoted\" $HOME `x` \\ *?", "it's \"quoted\" $HOME `x` \\ *?"},
+        {"100%", "100%25"},
+        {"%2E", "%252E"},
+        {"%", "%25"},
+        {"-n", "-n"},
+        {"blöd 錠 🔒", "blöd 錠 🔒"},
+        {"\xff\xfe invalid UTF-8", "\xff\xfe invalid UTF-8"},
+        {"job.lock~", "job.lock~"},
+    };
+    struct world *world = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        check_name(world, cases[i].name, cases[i].file);
+        forget_files(world);
+    }
+}
+
+static void fill_name(char *name, size_t length, const char *pattern, char last) {
+    for (size_t i = 0; i < length; i++) name[i] = pattern[i % strlen(pattern)];
+    name[length - 1] = last;
+    name[length] = '\0';
+}
+
+static void long_names(void **state) {
+    static const char *const patterns[] = {"x", "/", "a/", ".", "ü"};
+    static const size_t lengths[] = {80, 84, 85, 86, 200, 236, 237, 238, 239, 252, 253, 254, 255};
+    struct world *world = *state;
+    char name[256];
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        for (size_t j = 0; j < sizeof lengths / sizeof *lengths; j++) {
+            fill_name(name, lengths[j], patterns[i], 'z');
+            check_name(world, name, NULL);
+            forget_files(world);
+        }
+    }
+}
+
+static void long_names_stay_apart(void **state) {
+    struct world *world = *state;
+    char one_name[256], two_name[256];
+    fill_name(one_name, 255, "//", '1');
+    fill_name(two_name, 255, "//", '2');
+    struct dlock_claim one = claim_of(one_name), two = claim_of(two_name);
+    assert_int_equal(acquire(world->conn, &one), 0);
+    assert_int_equal(acquire(world->conn, &two), 0);
+    assert_int_equal(count_entries(world->dir), 2);
+    assert_true(is_held(world->conn, one_name));
+    assert_int_equal(release(world->conn, &one), 0);
+    assert_true(is_held(world->conn, two_name));
+    assert_int_equal(release(world->conn, &two), 0);
+}
+
+int names_tests(void) {
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(all_kinds),
+        WORLD_TEST(long_names),
+        WORLD_TEST(long_names_stay_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,165 @@
+/* What may stand in a lock file, and what happens to it. */
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+int records_tests(void);
+
+#define TITLE "dlock lock, format 1\n"
+
+static uint64_t clock_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* Puts the bytes into the file and takes the lock: the result, with the fence of a grant. */
+static int take_with(struct world *world, const void *data, size_t size, uint64_t *fence) {
+    struct dlock_claim claim = claim_of("job");
+    file_put(path_of(world, "job"), data, size);
+    int result = acquire(world->conn, &claim);
+    if (result != 0) return result;
+    *fence = claim.fence;
+    assert_int_equal(release(world->conn, &claim), 0);
+    return 0;
+}
+
+/* Damaged, but ours or nobody's: the lock works, and fences follow the clock. */
+static void damaged(void **state) {
+#define CASE(text) \
+    { text, sizeof text - 1 }
+    static const struct {
+        const char *data;
+        size_t size;
+    } cases[] = {
+        CASE(""),
+        CASE("\n"),
+        CASE(" \n \n"),
+        CASE("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
+        CASE("dlock lock, f"),
+        CASE(TITLE),
+        CASE(TITLE "fence"),
+        CASE(TITLE "fence 12"),
+        CASE(TITLE "fence \ntoken \nname  \n"),
+        CASE(TITLE "fence 12x\ntoken t\nname  job\n"),
+        CASE(TITLE "fence -5\ntoken t\nname  job\n"),
+        CASE(TITLE "fence 36028797018963968\ntoken t\nname  job\n"), /* 2^55 */
+        CASE(TITLE "fence 18446744073709551615\ntoken t\nname  job\n"),
+        CASE(TITLE "fence 99999999999999999999999999999999\ntoken t\nname  job\n"),
+        CASE(TITLE "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
+        CASE(TITLE "something else\nof several lines\n\n\n\n"),
+        CASE(TITLE "token t\nfence 5\nname  job\n"),
+        CASE(TITLE "fence 5\ntoken \x01\x02\xff\x7f\nname  \x1b[31mred\n"),
+    };
+    struct world *world = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t fence = 0, before = clock_us();
+        assert_int_equal(take_with(world, cases[i].data, cases[i].size, &fence), 0);
+        assert_true(fence >= before && fence <= clock_us());
+    }
+}
+
+static void very_long_lines(void **state) {
+    struct world *world = *state;
+    static char text[100000];
+    uint64_t fence = 0, before = clock_us();
+    memset(text, '7', sizeof text);
+    memcpy(text, TITLE "fence ", strlen(TITLE "fence "));
+    assert_int_equal(take_with(world, text, sizeof text, &fence), 0);
+    assert_true(fence >= before && fence <= clock_us());
+}
+
+/* The fence goes on from the file's, whatever the clock says. */
+static void ahead_of_the_clock(void **state) {
+    struct world *world = *state;
+    char text[200];
+    uint64_t fence = 0, ahead = clock_us() + UINT64_C(3600000000);
+    snprintf(text, sizeof text, TITLE "fence %llu\ntoken \nname  job\n", (unsigned long long)ahead);
+    assert_int_equal(take_with(world, text, strlen(text), &fence), 0);
+    assert_true(fence == ahead + 1);
+    struct dlock_claim claim = claim_of("job");
+    assert_int_equal(acquire(world->conn, &claim), 0);
+    assert_true(claim.fence == ahead + 2);
+    assert_int_equal(release(world->conn, &claim), 0);
+}
+
+static void last_fence(void **state) {
+    static const char text[] = TITLE "fence 36028797018963966\ntoken \nname  job\n"; /* 2^55 - 2 */
+    struct world *world = *state;
+    struct dlock_claim claim = claim_of("job");
+    uint64_t fence = 0;
+    assert_int_equal(take_with(world, text, sizeof text - 1, &fence), 0);
+    assert_true(fence == (UINT64_C(1) << 55) - 1);
+    assert_int_equal(acquire(world->conn, &claim), DLOCK_EINVAL);
+    assert_false(claim.state[0]);
+}
+
+static void try_foreign(struct world *world, const char *data, size_t size) {
+    static char text[10000];
+    struct dlock_error err = {0, ""};
+    struct dlock_claim claim = claim_of("job"), *one = &claim;
+    file_put(path_of(world, "job"), data, size);
+    assert_int_equal(FILE_BACKEND->acquire(world->conn, &one, 1, 1000, &err), 0);
+    assert_int_equal(claim.result, DLOCK_EINVAL);
+    assert_int_equal(err.code, DLOCK_EINVAL);
+    assert_non_null(strstr(err.message, path_of(world, "job")));
+    assert_int_equal(file_get(path_of(world, "job"), text, sizeof text), size);
+    assert_memory_equal(text, data, size);
+    int fd = open(path_of(world, "job"), O_RDONLY | O_CLOEXEC);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0); /* and it is not left locked */
+    close(fd);
+}
+
+static void foreign_is_left_alone(void **state) {
+    struct world *world = *state;
+    static char page[4096];
+    try_foreign(world, "4242\n", 5);
+    try_foreign(world, "d", 1);
+    try_foreign(world, "dlock", 5);
+    try_foreign(world, "dlock lock, format 2\nfence 1\n", 29);
+    try_foreign(world, "# /etc/important\n\n", 18);
+    try_foreign(world, "\0\0\0\0x", 5);
+    try_foreign(world, page, sizeof page); /* zeroes for longer than a look: data may follow */
+}
+
+/* Somebody wrote into the file while it was held: that stays, and the lock still is one. */
+static void written_to_while_held(void **state) {
+    struct world *world = *state;
+    struct dlock_claim claim = claim_of("job");
+    char text[100];
+    assert_int_equal(acquire(world->conn, &claim), 0);
+    file_put(path_of(world, "job"), "mine now\n", 9);
+    assert_int_equal(renew(world->conn, &claim), 0);
+    assert_true(is_held(world->conn, "job"));
+    assert_int_equal(release(world->conn, &claim), 0);
+    file_get(path_of(world, "job"), text, sizeof text);
+    assert_string_equal(text, "mine now\n");
+}
+
+static void not_a_regular_file(void **state) {
+    struct world *world = *state;
+    struct dlock_claim folder = claim_of("folder"), fifo = claim_of("fifo"), link = claim_of("link");
+    assert_int_equal(mkdir(path_of(world, "folder"), 0777), 0);
+    assert_int_equal(mkfifo(path_of(world, "fifo"), 0666), 0);
+    assert_int_equal(symlink("/etc/passwd", path_of(world, "link")), 0);
+    assert_int_equal(acquire(world->conn, &folder), DLOCK_EINVAL);
+    assert_int_equal(acquire(world->conn, &fifo), DLOCK_EINVAL);
+    assert_int_equal(acquire(world->conn, &link), DLOCK_EINVAL);
+}
+
+int records_tests(void) {
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(damaged),
+        WORLD_TEST(very_long_lines),
+        WORLD_TEST(ahead_of_the_clock),
+        WORLD_TEST(last_fence),
+        WORLD_TEST(foreign_is_left_alone),
+        WORLD_TEST(written_to_while_held),
+        WORLD_TEST(not_a_regular_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

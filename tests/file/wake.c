@@ -1,0 +1,246 @@
+/* Wake-ups: that they come, soon, with the right name, and not for nothing. */
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+int wake_tests(void);
+
+enum { ROUNDS = 7, SOON_MS = 50, FAR_BELOW_THE_CAP_MS = 600 };
+
+static int listen_on(void *conn) {
+    struct dlock_error err = {0, ""};
+    int fd = -1, again = -1;
+    assert_int_equal(FILE_BACKEND->listen(conn, &fd, 1000, &err), 0);
+    assert_true(fd >= 0);
+    assert_int_equal(FILE_BACKEND->listen(conn, &again, 1000, &err), 0);
+    assert_int_equal(again, fd);
+    return fd;
+}
+
+/* How many wakes there are; the name of the last, "" for any, into `name`. */
+static int drain(void *conn, char name[256]) {
+    struct dlock_error err = {0, ""};
+    struct dlock_wake wake;
+    int n = 0;
+    while (FILE_BACKEND->wake(conn, &wake, &err) == 1) {
+        assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
+        if (name) snprintf(name, 256, "%s", wake.name ? wake.name : "");
+        assert_true(++n < 10000);
+    }
+    return n;
+}
+
+static bool readable(int fd, int ms) {
+    struct pollfd polled = {fd, POLLIN, 0};
+    return poll(&polled, 1, ms) == 1;
+}
+
+/* The machine may be busy: each round must beat the cap by far, and one of them the promise. */
+static void check_delays(const char *what, const int64_t *delays) {
+    int64_t best = INT64_MAX, worst = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        if (delays[i] < best) best = delays[i];
+        if (delays[i] > worst) worst = delays[i];
+    }
+    print_message("%s: %lld to %lld ms\n", what, (long long)best, (long long)worst);
+    assert_true(best < SOON_MS);
+    assert_true(worst < FAR_BELOW_THE_CAP_MS);
+}
+
+struct killing {
+    pid_t holder;
+    int64_t at; /* ms, on everybody's clock */
+};
+
+/* Kills the holder in a moment, while the test waits. */
+static int kill_later(const struct world *world, void *arg) {
+    struct killing *killing = arg;
+    (void)world;
+    usleep(100000);
+    kill(killing->holder, SIGKILL);
+    return 0;
+}
+
+static void after_sigkill(void **state) {
+    struct world *world = *state;
+    int64_t delays[ROUNDS];
+    listen_on(world->conn);
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t fence;
+        struct dlock_claim claim = claim_of("job");
+        struct killing killing = {holder_start(world, "job", &fence), 0};
+        assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
+        pid_t killer = child_start(kill_later, world, &killing);
+        delays[i] = acquire_waiting(world->conn, &claim) - 100;
+        assert_true(claim.fence > fence);
+        assert_int_equal(release(world->conn, &claim), 0);
+        assert_int_equal(child_end(killer), 0);
+        child_end(killing.holder);
+    }
+    check_delays("lock after SIGKILL of its holder", delays);
+}
+
+static int hold_a_moment(const struct world *world, void *arg) {
+    int report = *(int *)arg;
+    struct dlock_claim claim = claim_of("job");
+    void *conn = conn_open(world->dir);
+    if (acquire(conn, &claim) != 0 || write(report, "x", 1) != 1) return 1;
+    usleep(100000);
+    return release(conn, &claim);
+}
+
+static void after_release(void **state) {
+    struct world *world = *state;
+    int64_t delays[ROUNDS];
+    listen_on(world->conn);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct dlock_claim claim = claim_of("job");
+        int ends[2];
+        char byte;
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        pid_t pid = child_start(hold_a_moment, world, &ends[1]);
+        assert_int_equal(read(ends[0], &byte, 1), 1);
+        assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
+        delays[i] = acquire_waiting(world->conn, &claim) - 100;
+        assert_int_equal(release(world->conn, &claim), 0);
+        assert_int_equal(child_end(pid), 0);
+        close(ends[0]);
+        close(ends[1]);
+    }
+    check_delays("lock after its release", delays);
+}
+
+static void names_are_the_locks_own(void **state) {
+    static const char *const names[] = {"job", "a/b c", ".", "..", "100%", "é", "it's"};
+    struct world *world = *state;
+    void *other = conn_open(world->dir);
+    int fd = listen_on(world->conn);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct dlock_claim claim = claim_of(names[i]);
+        char name[256] = "?";
+        assert_int_equal(acquire(other, &claim), 0);
+        assert_int_equal(release(other, &claim), 0);
+        assert_true(readable(fd, 1000));
+        assert_int_equal(drain(world->conn, name), 1);
+        assert_string_equal(name, names[i]);
+        assert_false(readable(fd, 0));
+    }
+    conn_close(other);
+}
+
+/* A cut name cannot be told from the file's: then everybody looks. */
+static void long_name(void **state) {
+    struct world *world = *state;
+    char raw[256], name[256] = "?";
+    memset(raw, '/', 255);
+    raw[255] = '\0';
+    struct dlock_claim claim = claim_of(raw);
+    void *other = conn_open(world->dir);
+    listen_on(world->conn);
+    assert_int_equal(acquire(other, &claim), 0);
+    assert_int_equal(release(other, &claim), 0);
+    assert_int_equal(drain(world->conn, name), 1);
+    assert_string_equal(name, "");
+    conn_close(other);
+}
+
+/* Losers keep their descriptors, so their tries wake nobody; nor do files that are not locks. */
+static void nothing_for_nothing(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job"), waiters[3];
+    void *other = conn_open(world->dir);
+    int fd = listen_on(world->conn);
+    assert_int_equal(acquire(other, &holder), 0);
+    for (int i = 0; i < 3; i++) waiters[i] = claim_of("job");
+    for (int round = 0; round < 20; round++)
+        for (int i = 0; i < 3; i++) assert_int_equal(acquire(other, &waiters[i]), DLOCK_EBUSY);
+    assert_false(readable(fd, 20));
+    file_put(path_of(world, ".hidden"), "x", 1);
+    file_put(path_of(world, "no%lock"), "x", 1);
+    assert_int_equal(drain(world->conn, NULL), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(release(other, &waiters[i]), 0);
+    assert_int_equal(release(other, &holder), 0);
+    conn_close(other);
+}
+
+/* One more look soon after each wake, because the kernel tells of a close before it unlocks; then only the cap. */
+static void retries(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job"), waiter = claim_of("job"), passing = claim_of("other");
+    listen_on(world->conn);
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    assert_int_equal(acquire(world->conn, &waiter), DLOCK_EBUSY);
+    assert_int_equal(waiter.retry_ms, 1000);
+    assert_int_equal(acquire(world->conn, &passing), 0);
+    assert_int_equal(release(world->conn, &passing), 0);
+    assert_int_equal(drain(world->conn, NULL), 1);
+    assert_int_equal(acquire(world->conn, &waiter), DLOCK_EBUSY);
+    assert_in_range(waiter.retry_ms, 1, 20);
+    assert_int_equal(acquire(world->conn, &waiter), DLOCK_EBUSY);
+    assert_int_equal(waiter.retry_ms, 1000);
+    assert_int_equal(release(world->conn, &waiter), 0);
+    assert_int_equal(release(world->conn, &holder), 0);
+}
+
+static void unlink_wakes(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job"), waiter = claim_of("job");
+    char name[256] = "?";
+    listen_on(world->conn);
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    assert_int_equal(acquire(world->conn, &waiter), DLOCK_EBUSY);
+    assert_int_equal(unlink(path_of(world, "job")), 0);
+    assert_int_equal(drain(world->conn, name), 1);
+    assert_string_equal(name, "job");
+    assert_int_equal(acquire(world->conn, &waiter), 0);
+}
+
+/* More events than the kernel keeps: everybody looks. */
+static void overflow(void **state) {
+    struct world *world = *state;
+    struct dlock_error err = {0, ""};
+    struct dlock_wake wake;
+    bool any = false;
+    listen_on(world->conn);
+    for (int i = 0; i < 20000; i++) { /* the default limit is 16384 */
+        int fd = open(path_of(world, i & 1 ? "one" : "two"), O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
+        assert_true(fd >= 0);
+        close(fd);
+    }
+    while (FILE_BACKEND->wake(world->conn, &wake, &err) == 1) any = any || !wake.name;
+    assert_true(any);
+}
+
+static void polls_without_inotify(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job"), waiter = claim_of("job");
+    char away[PATH_MAX];
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    snprintf(away, sizeof away, "%s-away", world->dir);
+    assert_int_equal(rename(world->dir, away), 0);
+    int fd = listen_on(world->conn); /* nothing to watch under that path */
+    assert_int_equal(rename(away, world->dir), 0);
+    assert_non_null(strstr(last_log, "polling"));
+    assert_false(readable(fd, 0));
+    assert_int_equal(drain(world->conn, NULL), 0);
+    assert_int_equal(acquire(world->conn, &waiter), DLOCK_EBUSY);
+    assert_int_equal(waiter.retry_ms, -1);
+}
+
+int wake_tests(void) {
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(after_sigkill),
+        WORLD_TEST(after_release),
+        WORLD_TEST(names_are_the_locks_own),
+        WORLD_TEST(long_name),
+        WORLD_TEST(nothing_for_nothing),
+        WORLD_TEST(retries),
+        WORLD_TEST(unlink_wakes),
+        WORLD_TEST(overflow),
+        WORLD_TEST(polls_without_inotify),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
