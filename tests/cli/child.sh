@@ -12,8 +12,10 @@ if ! [[ $fence =~ ^[1-9][0-9]*$ ]]; then fail "a fence is a number, not '$fence'
 if ! [[ $token =~ ^[A-Za-z0-9._:@-]+$ ]]; then fail "a token, not '$token'"; fi
 run "$DLOCK" run 'a name/with "all"' -c 'echo $DLOCK_FENCE'
 if [ "$out" -le "$fence" ]; then fail "fences grow: $fence, then $out"; fi
-run "$DLOCK" run t -- sh -c 'echo $DLOCK_TOKEN; "$0" inspect --json t' "$DLOCK"
-contains "inspect shows the same token" "$(sed 1d <<<"$out")" "\"token\": \"$(sed 1q <<<"$out")\""
+run "$DLOCK" run t -- sh -c 'echo "$DLOCK_TOKEN"; echo "$DLOCK_FENCE"; "$0" inspect --json t' "$DLOCK"
+{ read -r token; read -r fence; read -r shown; } <"$work/out"
+contains "inspect shows the same token" "$shown" "\"token\": \"$token\""
+contains "inspect shows the same fence" "$shown" "\"fence\": \"$fence\""
 
 describe "the standard streams and other descriptors"
 equal "stdin" "$(echo x | "$DLOCK" run s cat)" x
@@ -23,6 +25,8 @@ ls /proc/self/fd >"$work/without"
 equal "no descriptor of ours" "$(<"$work/with")" "$(<"$work/without")"
 equal "but the caller's" "$("$DLOCK" run s -c 'echo x >&9' 9>&1)" x
 equal "closed stays closed" "$("$DLOCK" run s -- readlink /proc/self/fd/0 <&-)" ""
+"$DLOCK" run s -- sh -c 'readlink /proc/$PPID/fd/2 >"$0"' "$work/fd2" 2>&-
+equal "nor does a lock file become our standard error" "$(<"$work/fd2")" /dev/null
 "$DLOCK" run s -- sh -c 'exit 4' >&- 2>&- <&-
 equal "with nothing open at all" "$?" 4
 "$DLOCK" run -b nosuch:x s true >&- 2>&- <&-

@@ -85,12 +85,13 @@ if [ $(($(last_beat) - flushed_at)) -gt 3000 ]; then fail "it lived on for $(($(
 within 10 "what it had started is gone" gone "$(<"$work/bg.out")"
 
 describe "the lock is broken"
-begin "$DLOCK" run -l 2 broken -- sleep 1000
-within 10 "held" is_held broken
+begin "$DLOCK" run -l 2 broken -- bash -c '(trap "" TERM; echo $BASHPID; exec sleep 1000) & wait'
+within 10 "the command runs" written "$work/bg.out"
 run "$DLOCK" break broken
 equal "break" "$status $out" "0 broken  broken"
 ended "$pid"
 equal "status" "$status" 75
+within 10 "what it left behind is gone" gone "$(<"$work/bg.out")"
 run "$DLOCK" break broken
 equal "break again" "$status" 1
 

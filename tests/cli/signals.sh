@@ -56,6 +56,20 @@ kill -HUP "$pid"
 ended "$pid"
 equal "SIGHUP under nohup" "$status" 8
 
+begin "$DLOCK" run s -- sleep 1000
+holder=$pid
+within 10 "held" is_held s
+env --ignore-signal=HUP "$DLOCK" run -v s -- sh -c 'exit 7' 2>"$work/ignoring" &
+pid=$!
+started+=("$pid")
+within 10 "waits" grep -q waiting "$work/ignoring"
+kill -HUP "$pid"
+sleep 0.3
+kill -TERM "$holder"
+ended "$pid"
+equal "SIGHUP under nohup, while waiting" "$status" 7
+wait "$holder"
+
 describe "a signal while waiting leaves the queue"
 for sig in TERM INT HUP QUIT; do
     begin "$DLOCK" run s -- sleep 1000

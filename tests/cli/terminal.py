@@ -19,6 +19,20 @@ DLOCK = os.environ["DLOCK"]
 PATIENCE = 20  # seconds for anything to appear
 
 
+def stat_of(pid):
+    """The fields of /proc/PID/stat behind the name: state, parent, group, session."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[:4]
+
+
+def parent_of(pid):
+    return int(stat_of(pid)[1])
+
+
+def session_of(pid):
+    return int(stat_of(pid)[3])
+
+
 class Terminal:
     """A program on a terminal of its own, whose session leader it is."""
 
@@ -77,10 +91,15 @@ class Terminal:
         raise AssertionError(f"the foreground is {name!r}, not {command!r}; on the terminal: {self.seen!r}")
 
     def close(self):
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if session_of(pid) == self.pid:
+                    os.kill(int(pid), signal.SIGKILL)
+            except OSError:  # it has ended by itself
+                pass
         try:
-            os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-        except OSError:
+        except ChildProcessError:
             pass
         os.close(self.fd)
 
@@ -266,6 +285,13 @@ def background(case):
     case.shell.expect_status(0)
 
 
+def orphaned_background(case):
+    """Whom nobody can bring to the foreground any more ends, instead of holding the lock for ever."""
+    case.shell.line("""($D run x -- sh -c 'echo "wri""tten"; sleep 0.5; read a </dev/tty; sleep 1000' &)""")
+    case.shell.expect("written")
+    case.until(lambda: not case.is_busy("x"), "the lock is still held")
+
+
 def pipeline(case):
     """In a pipeline the command gets the terminal only when it asks for it."""
     case.shell.line("""$D run x -- sh -c 'echo "wri""tten"; sleep 0.5; read a </dev/tty; echo "go""t:$a"' | cat""")
@@ -303,10 +329,7 @@ def killed_front(case):
     case.shell.line("$D run x -- sleep 1000")
     case.shell.foreground_is("sleep")
     command = os.tcgetpgrp(case.shell.fd)
-    with open(f"/proc/{command}/stat", encoding="utf-8") as stat:
-        keeper = int(stat.read().rsplit(")", 1)[1].split()[1])
-    with open(f"/proc/{keeper}/stat", encoding="utf-8") as stat:
-        front = int(stat.read().rsplit(")", 1)[1].split()[1])
+    front = parent_of(parent_of(command))
     os.kill(front, signal.SIGKILL)
     case.shell.expect("Killed")
     case.until(lambda: not os.path.exists(f"/proc/{command}"), "the command is still there")
@@ -324,8 +347,8 @@ def hangup(case):
 
 
 CASES = [reads_the_terminal, interrupt, interrupt_ends_a_script, handled_interrupt, shell_inside, stop_and_continue,
-         kill_while_stopped, stop_while_waiting, interrupt_while_waiting, background, pipeline, no_shell_above,
-         killed_front, hangup]
+         kill_while_stopped, stop_while_waiting, interrupt_while_waiting, background, orphaned_background, pipeline,
+         no_shell_above, killed_front, hangup]
 
 
 def main():
