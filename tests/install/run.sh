@@ -31,15 +31,16 @@ unset DLOCK_PLUGIN_PATH DLOCK_URI LD_LIBRARY_PATH PKG_CONFIG_PATH CMAKE_PREFIX_P
 cc=${CC:-gcc} cxx=${CXX:-g++}
 
 # What was installed where. CMake knows the folders' names from the build.
-cache() { sed -n "s/^CMAKE_INSTALL_$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
-lib=$(cache LIBDIR) bin=$(cache BINDIR) include=$(cache INCLUDEDIR)
+cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+lib=$(cache CMAKE_INSTALL_LIBDIR) bin=$(cache CMAKE_INSTALL_BINDIR) include=$(cache CMAKE_INSTALL_INCLUDEDIR)
+static=";$(cache DLOCK_STATIC_BACKENDS);"
 
 # What the package files and the binaries' dynamic sections must not contain.
 check_leaks() { # PREFIX
     local file
     if grep -rn -e "$build" -e "$source" "$1/$lib/cmake" "$1/$lib/pkgconfig"; then fail "build paths in package files"; fi
     if grep -rn -e "$1" "$1/$lib/cmake" "$1/$lib/pkgconfig"; then fail "the prefix stands in package files"; fi
-    for file in "$1/$lib"/*.so* "$1/$lib"/dlock/*.so "$1/$bin"/*; do
+    for file in $(find "$1/$lib" "$1/$bin" -maxdepth 2 -name '*.so*' -o -path "*/$bin/*"); do
         if readelf -d "$file" | grep -F -e "$build" -e "$source" -e "$1"; then fail "a path in $file"; fi
     done
 }
@@ -57,7 +58,8 @@ use() { # PREFIX FOLDER
     [ "$(pkg-config --modversion dlock)" = "$("$prefix/$bin/dlock" --version | cut -d' ' -f2)" ] ||
         fail "dlock.pc and the command differ in their version"
     moduledir=$(pkg-config --variable=moduledir dlock)
-    [ -e "$moduledir/dlock-file.so" ] || fail "moduledir of dlock.pc, $moduledir, has no dlock-file.so"
+    [ -d "$moduledir" ] || fail "moduledir of dlock.pc, $moduledir, is no folder"
+    [[ "$static" = *";file;"* ]] || [ -e "$moduledir/dlock-file.so" ] || fail "$moduledir has no dlock-file.so"
     flags=(-Wall -Wextra -Wpedantic -Werror "$(pkg-config --variable=libdir dlock | sed 's/^/-Wl,-rpath,/')")
     # shellcheck disable=SC2046,SC2086
     quietly "$cc" -std=c11 ${CFLAGS:-} ${LDFLAGS:-} "${flags[@]}" "$here/consumer/consumer.c" \
