@@ -123,7 +123,6 @@ static int call_again(struct redis *redis, const struct redis_calls *calls, size
     for (size_t i = from; i < to; i++) {
         int rc = missing[i - from] ? take_answer(redis, calls, i, NULL, deadline_us, first ? NULL : err) : 0;
         if (!first) first = rc;
-        if (redis->broken) break;
     }
     return first;
 }
@@ -137,7 +136,6 @@ static int run_chunk(struct redis *redis, const struct redis_calls *calls, size_
         int rc = take_answer(redis, calls, i, &missing[i - from], deadline_us, first ? NULL : err);
         any = any || missing[i - from];
         if (!first) first = rc;
-        if (redis->broken) break;
     }
     return first || !any ? first : call_again(redis, calls, from, to, missing, deadline_us, err);
 }

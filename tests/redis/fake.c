@@ -78,6 +78,13 @@ static void serve(struct fake *fake, int fd) {
         }
     }
     redisReaderFree(reader);
+    if (!more) {
+        /* A good-bye and then a reset: whoever writes after that gets EPIPE. */
+        const struct linger reset = {1, 0};
+        shutdown(fd, SHUT_WR);
+        sleep_ms(50);
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    }
     close(fd);
 }
 

@@ -294,7 +294,7 @@ static void writing_to_who_is_gone(void **state) {
     (void)state;
     link_fake(&link, &fake, answers);
     assert_int_equal(operate(&link, ACQUIRE, &err), 0);
-    sleep_ms(100);
+    sleep_ms(300);
     for (int i = 0; i < 5; i++) assert_int_equal(operate(&link, ACQUIRE, &err), DLOCK_EUNAVAILABLE);
     end(&link, &fake);
 }
