@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by every test of the command. DLOCK is the program under test. Locks are files in a folder of the test's own.
 #
 #     describe "what is tested"         the heading for what follows
