@@ -196,7 +196,9 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     struct dlock_error err;
     dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection was dropped");
     int rc = gone ? DLOCK_EUNAVAILABLE : dlock__wakes_read(client, &err);
-    if (rc != 0) dlock__listener_lost(client, &err);
+    if (rc == 0) return;
+    err.code = rc;
+    dlock__listener_lost(client, &err);
 }
 
 static void *run(void *arg) {

@@ -18,11 +18,12 @@ static int open_conn(struct dlock_client *client, int64_t deadline_us, struct dl
     return rc;
 }
 
-static void close_conn(struct dlock_client *client) {
+/* `rc` is what the backend said last: the one connection of a THREADSAFE backend goes on if that was not its end. */
+static void close_conn(struct dlock_client *client, int rc) {
     struct dlock__conn *conn = client->listener.conn;
     if (dlock__can(client, DLOCK_CAP_THREADSAFE)) {
         client->listener.conn = NULL;
-        if (conn) dlock__pool_give(conn, 0);
+        if (conn) dlock__pool_give(conn, rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EPROTO ? rc : 0);
         return;
     }
     if (!conn) return;
@@ -41,8 +42,9 @@ static int bring_up(struct dlock_client *client, int64_t deadline_us, struct dlo
     dlock__enter(client);
     if (rc == 0 && fd < 0) rc = dlock_fail(err, DLOCK_EPROTO, "listen gave no descriptor");
     if (rc != 0) {
-        close_conn(client);
-        return rc < 0 ? rc : DLOCK_EPROTO;
+        if (rc > 0) rc = DLOCK_EPROTO;
+        close_conn(client, rc);
+        return rc;
     }
     client->listener.fd = fd;
     return 0;
@@ -81,7 +83,7 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     client->listener.state = DLOCK__LISTENER_CONNECTING; /* nobody else may touch it until it is closed */
     client->listener.fd = -1;
     client->pair.known = false;
-    close_conn(client);
+    close_conn(client, why->code);
     client->listener.state = DLOCK__LISTENER_DOWN;
     client->listener.retry_at_us = 0;
     pthread_cond_broadcast(&client->changed);
