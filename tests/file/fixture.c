@@ -1,13 +1,7 @@
 #include "fixture.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 char last_log[512];
@@ -22,37 +16,24 @@ static const struct dlock_peer peer = {DLOCK_ABI, "0123456789abcdef01234567", 0,
 
 int world_begin(void **state) {
     struct world *world = calloc(1, sizeof *world);
-    const char *base = getenv("DLOCK_TEST_DIR");
     assert_non_null(world);
     last_log[0] = '\0';
-    snprintf(world->dir, sizeof world->dir, "%s/dlock-file-XXXXXX", base ? base : "/tmp");
-    assert_non_null(mkdtemp(world->dir));
+    place_make(world->dir, sizeof world->dir);
     world->conn = conn_open(world->dir);
     *state = world;
     return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk) {
-    (void)st;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
 int world_end(void **state) {
     struct world *world = *state;
     conn_close(world->conn);
-    nftw(world->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    place_remove(world->dir);
     free(world);
     return 0;
 }
 
 const char *path_of(const struct world *world, const char *file) {
-    static char paths[3][PATH_MAX];
-    static unsigned next;
-    char *path = paths[next++ % 3];
-    snprintf(path, PATH_MAX, "%s/%s", world->dir, file);
-    return path;
+    return path_in(world->dir, file);
 }
 
 /* ---- connections ---- */
@@ -144,12 +125,6 @@ pid_t child_start(int (*run)(const struct world *world, void *arg), const struct
     _exit(run(world, arg));
 }
 
-int child_end(pid_t pid) {
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0) assert_int_equal(errno, EINTR);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 struct holder {
     const char *name;
     int report;
@@ -175,72 +150,4 @@ pid_t holder_start(const struct world *world, const char *name, uint64_t *fence)
     close(ends[0]);
     if (fence) *fence = got;
     return pid;
-}
-
-void kill_child(pid_t pid) {
-    kill(pid, SIGKILL);
-    child_end(pid);
-}
-
-void kill_command(pid_t pid) {
-    kill(-pid, SIGKILL);
-    child_end(pid);
-}
-
-static pid_t spawn(const char *const argv[], int out) {
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid > 0) return pid;
-    setpgid(0, 0);
-    if (out >= 0) dup2(out, 1);
-    execvp(argv[0], (char *const *)(uintptr_t)argv);
-    _exit(127);
-}
-
-int command(const char *const argv[]) {
-    return child_end(spawn(argv, -1));
-}
-
-pid_t command_start(const char *const argv[]) {
-    int ends[2];
-    char byte;
-    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    pid_t pid = spawn(argv, ends[1]);
-    close(ends[1]);
-    assert_int_equal(read(ends[0], &byte, 1), 1);
-    close(ends[0]);
-    return pid;
-}
-
-/* ---- files ---- */
-
-void file_put(const char *path, const void *data, size_t size) {
-    FILE *file = fopen(path, "we");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
-}
-
-size_t file_get(const char *path, char *data, size_t size) {
-    FILE *file = fopen(path, "re");
-    assert_non_null(file);
-    size_t got = fread(data, 1, size - 1, file);
-    data[got] = '\0';
-    fclose(file);
-    return got;
-}
-
-int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-}
-
-int count_fds(void) {
-    DIR *dir = opendir("/proc/self/fd");
-    int n = 0;
-    assert_non_null(dir);
-    while (readdir(dir)) n++;
-    closedir(dir);
-    return n;
 }

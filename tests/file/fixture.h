@@ -2,17 +2,9 @@
 #ifndef DLOCK_TESTS_FILE_FIXTURE_H
 #define DLOCK_TESTS_FILE_FIXTURE_H
 
+#include "place.h"
+
 #include <dlock/backend.h>
-
-#include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <sys/types.h>
-
-#include <cmocka.h>
 
 extern const struct dlock_backend dlock_backend_file;
 #define FILE_BACKEND (&dlock_backend_file)
@@ -27,7 +19,7 @@ int world_begin(void **state);
 int world_end(void **state);
 #define WORLD_TEST(f) cmocka_unit_test_setup_teardown(f, world_begin, world_end)
 
-/* A path in the world's directory: a static buffer, good until the third next call. */
+/* path_in() of the world's directory. */
 const char *path_of(const struct world *world, const char *file);
 
 /* ---- connections ---- */
@@ -60,21 +52,8 @@ bool is_held(void *conn, const char *name);
 
 /* Runs a function in a child, which exits with what it returns. */
 pid_t child_start(int (*run)(const struct world *world, void *arg), const struct world *world, void *arg);
-int child_end(pid_t pid); /* its exit status; -1 when a signal ended it */
 
 /* A child that holds the lock until it is killed. */
 pid_t holder_start(const struct world *world, const char *name, uint64_t *fence);
-void kill_child(pid_t pid);
-
-int command(const char *const argv[]);         /* runs it: its exit status */
-pid_t command_start(const char *const argv[]); /* starts it, and returns when it has written something */
-void kill_command(pid_t pid);                  /* with its children */
-
-/* ---- files ---- */
-
-void file_put(const char *path, const void *data, size_t size);
-size_t file_get(const char *path, char *data, size_t size);
-int64_t now_ms(void);
-int count_fds(void);
 
 #endif

@@ -1,0 +1,226 @@
+/* What is special about files, through the public API. */
+#include "place.h"
+
+#include <dlock/dlock.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+enum { ROUNDS = 5, LEASE_MS = 600 };
+
+struct site {
+    char dir[PATH_MAX / 2], uri[PATH_MAX];
+    dlock_client *client;
+};
+
+static dlock_client *open_client(const struct site *site) {
+    struct dlock_error err;
+    dlock_client *client = NULL;
+    if (dlock_open(site->uri, NULL, &client, &err) != 0) fail_msg("%s", err.message);
+    return client;
+}
+
+static dlock_lock *new_lock(dlock_client *client, const char *name, const struct dlock_options *options) {
+    struct dlock_error err;
+    dlock_lock *lock = NULL;
+    if (dlock_new(client, name, options, &lock, &err) != 0) fail_msg("%s", err.message);
+    return lock;
+}
+
+static int begin(void **state) {
+    struct site *site = calloc(1, sizeof *site);
+    assert_non_null(site);
+    place_make(site->dir, sizeof site->dir);
+    snprintf(site->uri, sizeof site->uri, "file:%s", site->dir);
+    site->client = open_client(site);
+    *state = site;
+    return 0;
+}
+
+static int end(void **state) {
+    struct site *site = *state;
+    dlock_close(site->client);
+    place_remove(site->dir);
+    free(site);
+    return 0;
+}
+
+/* ---- holders that die ---- */
+
+struct holder {
+    pid_t pid, child; /* `child` was forked while the lock was held */
+};
+
+/* A process that holds "job" until it is killed; on demand with a child that lives on. */
+static struct holder start_holder(const struct site *site, bool with_child) {
+    struct holder holder = {0, 0};
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    holder.pid = fork();
+    assert_true(holder.pid >= 0);
+    if (holder.pid == 0) {
+        pid_t child = 0;
+        dlock_lock *lock = new_lock(open_client(site), "job", NULL);
+        if (dlock_acquire(lock, 0, NULL) != 0) _exit(1);
+        if (with_child && (child = fork()) == 0)
+            for (;;) pause();
+        if (write(ends[1], &child, sizeof child) != sizeof child) _exit(1);
+        for (;;) pause();
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &holder.child, sizeof holder.child), sizeof holder.child);
+    close(ends[0]);
+    return holder;
+}
+
+/* Kills the process in a moment, while the caller waits for its lock. */
+static pid_t kill_later(pid_t pid) {
+    pid_t killer = fork();
+    assert_true(killer >= 0);
+    if (killer > 0) return killer;
+    usleep(100000);
+    kill(pid, SIGKILL);
+    _exit(0);
+}
+
+static void taken_from_the_dead(struct site *site, bool with_child, const char *what) {
+    int64_t delays[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        struct holder holder = start_holder(site, with_child);
+        dlock_lock *lock = new_lock(site->client, "job", NULL);
+        struct dlock_error err;
+        assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EBUSY);
+        pid_t killer = kill_later(holder.pid);
+        int64_t start = now_ms();
+        if (dlock_acquire(lock, 5000, &err) != 0) fail_msg("%s", err.message);
+        delays[i] = now_ms() - start - 100;
+        assert_int_equal(dlock_release(lock, NULL), 0);
+        dlock_free(lock);
+        if (with_child) assert_int_equal(kill(holder.child, SIGKILL), 0); /* it was alive all the time */
+        child_end(killer);
+        child_end(holder.pid);
+    }
+    check_delays(what, delays, ROUNDS, 50);
+}
+
+static void after_sigkill(void **state) {
+    taken_from_the_dead(*state, false, "lock after SIGKILL of its holder");
+}
+
+static void after_sigkill_of_a_parent(void **state) {
+    taken_from_the_dead(*state, true, "lock after SIGKILL of a holder whose child lives on");
+}
+
+static void child_exits(void **state) {
+    struct site *site = *state;
+    dlock_lock *lock = new_lock(site->client, "job", NULL);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) exit(0);
+    assert_int_equal(child_end(pid), 0);
+    assert_true(dlock_held(lock));
+    dlock_client *other = open_client(site);
+    dlock_lock *same = new_lock(other, "job", NULL);
+    assert_int_equal(dlock_acquire(same, 0, NULL), DLOCK_EBUSY);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    assert_int_equal(dlock_acquire(same, 0, NULL), 0);
+    dlock_free(same);
+    dlock_close(other);
+    dlock_free(lock);
+}
+
+/* ---- flock(1) ---- */
+
+static void with_flock(void **state) {
+    struct site *site = *state;
+    const char *path = path_in(site->dir, "nightly report");
+    const char *const try_it[] = {"flock", "-n", path, "true", NULL};
+    const char *const hold[] = {"flock", path, "sh", "-c", "echo; exec sleep 0.2", NULL};
+    dlock_lock *lock = new_lock(site->client, "nightly report", NULL);
+    int64_t delays[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        pid_t pid = command_start(hold);
+        assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EBUSY);
+        int64_t start = now_ms();
+        assert_int_equal(dlock_acquire(lock, 5000, NULL), 0);
+        delays[i] = now_ms() - start - 200;
+        assert_int_equal(command(try_it), 1);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+        assert_int_equal(command(try_it), 0);
+        assert_int_equal(child_end(pid), 0);
+    }
+    check_delays("lock after the end of flock(1)", delays, ROUNDS, 100);
+    dlock_free(lock);
+}
+
+/* ---- losses ---- */
+
+static void count(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock;
+    if (err->code == DLOCK_ELOST) ++*(_Atomic int *)arg;
+}
+
+static void unlinked_under_a_holder(void **state) {
+    struct site *site = *state;
+    _Atomic int lost = 0;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.lease_ms = LEASE_MS;
+    options.on_lost = count;
+    options.on_lost_arg = (void *)&lost;
+    dlock_lock *lock = new_lock(site->client, "job", &options);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    uint64_t fence = dlock_fence(lock);
+    assert_int_equal(unlink(path_in(site->dir, "job")), 0);
+    for (int64_t start = now_ms(); lost == 0 && now_ms() - start < 10 * LEASE_MS;) usleep(1000);
+    assert_int_equal(lost, 1);
+    assert_false(dlock_held(lock));
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_true(dlock_fence(lock) > fence);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    dlock_free(lock);
+}
+
+/* A deleted directory ends the connection; the client makes it anew, with the directory. */
+static void deleted_directory(void **state) {
+    struct site *site = *state;
+    struct dlock_error err;
+    dlock_lock *lock = new_lock(site->client, "job", NULL);
+    place_remove(site->dir);
+    if (dlock_acquire(lock, 2000, &err) != 0) fail_msg("%s", err.message);
+    assert_int_equal(access(path_in(site->dir, "job"), F_OK), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    dlock_free(lock);
+}
+
+/* A break that is refused costs nobody a lock. */
+static void refused_break(void **state) {
+    struct site *site = *state;
+    const char *path = path_in(site->dir, "data");
+    const char *const hold[] = {"flock", path, "sh", "-c", "echo; exec sleep 60", NULL};
+    struct dlock_error err;
+    dlock_lock *lock = new_lock(site->client, "job", NULL);
+    file_put(path, "precious\n", 9);
+    pid_t pid = command_start(hold);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(dlock_break(site->client, "data", &err), DLOCK_EINVAL);
+    assert_non_null(strstr(err.message, path));
+    kill_command(pid);
+    assert_true(dlock_held(lock));
+    assert_int_equal(dlock_release(lock, &err), 0);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    dlock_free(lock);
+}
+
+int main(void) {
+#define SITE_TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+    const struct CMUnitTest tests[] = {
+        SITE_TEST(after_sigkill), SITE_TEST(after_sigkill_of_a_parent), SITE_TEST(child_exits),
+        SITE_TEST(with_flock),    SITE_TEST(unlinked_under_a_holder),   SITE_TEST(deleted_directory),
+        SITE_TEST(refused_break),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,47 @@
+/* A temporary directory, its files, and other processes. */
+#ifndef DLOCK_TESTS_FILE_PLACE_H
+#define DLOCK_TESTS_FILE_PLACE_H
+
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include <cmocka.h>
+
+/* ---- the directory ---- */
+
+void place_make(char *dir, size_t size);
+void place_remove(const char *dir);
+
+/* dir/file: a static buffer, good until the third next call. */
+const char *path_in(const char *dir, const char *file);
+
+void file_put(const char *path, const void *data, size_t size);
+size_t file_get(const char *path, char *data, size_t size);
+
+/* ---- processes ---- */
+
+int child_end(pid_t pid); /* waits: its exit status; -1 when a signal ended it */
+void kill_child(pid_t pid);
+
+int command(const char *const argv[]);         /* runs it: its exit status */
+pid_t command_start(const char *const argv[]); /* starts it, and returns when it has written something */
+void kill_command(pid_t pid);                  /* with its children */
+
+/* ---- measures ---- */
+
+int64_t now_ms(void);
+int count_fds(void);
+
+/* How long something took in several rounds. The machine may be busy: every round must end far before the backend's cap
+ * of 1 s, which would hide that nobody was woken, and the best of them in what is promised. */
+void check_delays(const char *what, const int64_t *ms, int rounds, int64_t promised_ms);
+
+#endif
