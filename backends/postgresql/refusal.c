@@ -123,6 +123,8 @@ int pg_rejected(struct pg *pg, const char *const *secrets, struct dlock_error *e
         code = code_of(state, &advice);
     } else if (PQconnectionNeedsPassword(pg->link)) {
         code = DLOCK_EAUTH;
+    } else if (strstr(reason, "invalid response") || strstr(reason, ", but received ")) {
+        code = DLOCK_EPROTO; /* it is no PostgreSQL */
     } else if (strncmp(reason, "connection to server", 20) != 0 && !strstr(reason, "could not translate host name")) {
         code = DLOCK_EINVAL; /* libpq has not even tried */
         blank_quoted(reason);

@@ -28,6 +28,8 @@ start)
         chmod o+x "$folder"
     fi
     (cd "$data" && "${as_server[@]}" "$programs/initdb" -D "$data" -U dlock -A trust -E UTF8 --locale=C.UTF-8 -N >/dev/null)
+    # One role needs its password.
+    sed -i '1i host all dlock_password 127.0.0.1/32 scram-sha-256' "$data/pg_hba.conf"
     start_on_free_port postgresql
     echo "DLOCK_TEST_POSTGRESQL=127.0.0.1:$port:$data:$programs"
     echo "DLOCK_TEST_URI_postgresql=postgresql://dlock@127.0.0.1:$port/postgres"

@@ -1,0 +1,207 @@
+/* Acquire, renew, release: what they promise to the core. */
+#include "site.h"
+
+static void grants_and_releases(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    link_new(&link, 'a');
+    held_new(&held, &link, "job");
+    int64_t before_us = sql_number("SELECT extract(epoch FROM clock_timestamp()) * 1000000");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_true((int64_t)held.claim.fence >= before_us && held.claim.fence < UINT64_C(1) << 55);
+    assert_true(held.claim.server_us >= before_us);
+    assert_int_equal(held.claim.kept_ms, LEASE_MS);
+    assert_string_equal(sql_text("SELECT token FROM {}.locks WHERE name = 'job'"), held.token);
+    assert_int_equal(renew(&link, &held), 0);
+    assert_true(held.claim.server_us > before_us);
+    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'job' AND token IS NULL"), 1);
+    assert_int_equal(release(&link, &held), DLOCK_ELOST);
+    assert_int_equal(renew(&link, &held), DLOCK_ELOST);
+    link_end(&link);
+}
+
+static void excludes(void **state) {
+    struct link link, other;
+    struct held first, second;
+    (void)state;
+    link_new(&link, 'a');
+    link_new(&other, 'b');
+    held_new(&first, &link, "excluded");
+    held_new(&second, &other, "excluded");
+    assert_int_equal(acquire(&link, &first), 0);
+    uint64_t fence = first.claim.fence;
+    assert_int_equal(acquire(&other, &second), DLOCK_EBUSY);
+    assert_int_equal(second.claim.retry_ms, -1); /* not queued: the core polls */
+    assert_int_equal(renew(&other, &second), DLOCK_ELOST);
+    assert_int_equal(release(&other, &second), DLOCK_ELOST);
+    assert_int_equal(release(&link, &first), 0);
+    assert_int_equal(acquire(&other, &second), 0);
+    assert_true(second.claim.fence > fence);
+    assert_int_equal(release(&link, &first), DLOCK_ELOST);
+    assert_int_equal(renew(&other, &second), 0);
+    assert_int_equal(release(&other, &second), 0);
+    link_end(&link);
+    link_end(&other);
+}
+
+/* Asking again gives the same grant, with its lease set anew. */
+static void same_token_same_grant(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    link_new(&link, 'a');
+    held_new(&held, &link, "again");
+    assert_int_equal(acquire(&link, &held), 0);
+    uint64_t fence = held.claim.fence;
+    sql("UPDATE {}.locks SET expires_us = expires_us - 5000000 WHERE name = 'again'");
+    int64_t expires = sql_number("SELECT expires_us FROM {}.locks WHERE name = 'again'");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_true(held.claim.fence == fence);
+    assert_true(sql_number("SELECT expires_us FROM {}.locks WHERE name = 'again'") >= expires + 4000000);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
+static void leases_end(void **state) {
+    struct link link;
+    struct held first, second;
+    (void)state;
+    link_new(&link, 'a');
+    held_new(&first, &link, "lease");
+    held_new(&second, &link, "lease");
+    first.claim.lease_ms = 300;
+    assert_int_equal(acquire(&link, &first), 0);
+    assert_int_equal(acquire(&link, &second), DLOCK_EBUSY);
+    pause_ms(400);
+    /* Over is over, although nobody has taken it yet. */
+    assert_int_equal(renew(&link, &first), DLOCK_ELOST);
+    assert_int_equal(acquire(&link, &second), 0);
+    assert_int_equal(release(&link, &first), DLOCK_ELOST);
+    assert_int_equal(renew(&link, &second), 0);
+    assert_int_equal(release(&link, &second), 0);
+    link_end(&link);
+}
+
+/* A fence grows although the server's clock went back, and although it stands still. */
+static void fences_grow(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    link_new(&link, 'a');
+    held_new(&held, &link, "fence");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    sql("UPDATE {}.locks SET fence = fence + 3600000000 WHERE name = 'fence'"); /* as granted in an hour */
+    int64_t ahead = sql_number("SELECT fence FROM {}.locks WHERE name = 'fence'");
+    for (int i = 1; i <= 3; i++) {
+        held_new(&held, &link, "fence");
+        assert_int_equal(acquire(&link, &held), 0);
+        assert_int_equal(held.claim.fence, ahead + i);
+        assert_int_equal(release(&link, &held), 0);
+    }
+    link_end(&link);
+}
+
+static void names_are_bytes(void **state) {
+    static const char *const names[] = {"a b", "it's \"quoted\" \\ %s {}", "../x", "\xc3\xa9", "\xff\xfe invalid", "$1",
+                                        "é"};
+    struct link link;
+    struct held held, other;
+    char longest[PG_NAME_MAX + 2];
+    (void)state;
+    link_new(&link, 'a');
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        held_new(&held, &link, names[i]);
+        assert_int_equal(acquire(&link, &held), 0);
+        assert_int_equal(release(&link, &held), 0);
+    }
+    memset(longest, 'n', sizeof longest);
+    longest[PG_NAME_MAX] = '\0';
+    held_new(&held, &link, longest);
+    assert_int_equal(acquire(&link, &held), 0);
+    longest[PG_NAME_MAX] = 'n';
+    longest[PG_NAME_MAX + 1] = '\0';
+    held_new(&other, &link, longest);
+    assert_int_equal(acquire(&link, &other), DLOCK_EINVAL);
+    longest[PG_NAME_MAX] = '\0';
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
+/* More claims than one statement takes, and some that the server need not see. */
+static void batches(void **state) {
+    enum { N = 300 };
+    static struct held held[N];
+    static char names[N][16];
+    struct dlock_claim *claims[N];
+    struct dlock_error err;
+    struct link link;
+    (void)state;
+    link_new(&link, 'a');
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "batch-%03d", i);
+        held_new(&held[i], &link, names[i]);
+        held[i].claim.token = held[i].token;
+        claims[i] = &held[i].claim;
+    }
+    held[7].claim.mode = DLOCK_SHARED;
+    held[N - 1].claim.lease_ms = 0;
+    assert_int_equal(BACKEND->acquire(link.pg, claims, N, TIMEOUT_MS, &err), 0);
+    assert_int_equal(err.code, DLOCK_ENOTSUP); /* of the first that failed */
+    for (int i = 0; i < N; i++)
+        assert_int_equal(claims[i]->result, i == 7 ? DLOCK_ENOTSUP : i == N - 1 ? DLOCK_EINVAL : 0);
+    held[N - 1].claim.lease_ms = LEASE_MS;
+    assert_int_equal(BACKEND->renew(link.pg, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(claims[i]->result, i == 7 ? DLOCK_ENOTSUP : i == N - 1 ? DLOCK_ELOST : 0);
+    assert_int_equal(BACKEND->release(link.pg, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < N; i++) assert_int_equal(claims[i]->result, i == 7 || i == N - 1 ? DLOCK_ELOST : 0);
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name LIKE 'batch-%%' AND token IS NOT NULL"), 0);
+    link_end(&link);
+}
+
+/* Rows that nobody used for a day go, others stay; the next fence of a name that went is past its last one. */
+static void idle_rows_are_swept(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    link_new(&link, 'a');
+    sql("TRUNCATE {}.locks");
+    held_new(&held, &link, "idle-7");
+    assert_int_equal(acquire(&link, &held), 0);
+    uint64_t fence = held.claim.fence;
+    assert_int_equal(release(&link, &held), 0);
+    sql("INSERT INTO {}.locks (name, fence, expires_us) SELECT ('idle-' || n)::bytea, 1, {}.clock_us() "
+        "FROM generate_series(1, 500) n ON CONFLICT DO NOTHING");
+    for (int i = 0; i < 50; i++) sql("SELECT {}.sweep()");
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks"), 500);
+    /* A day later, one of them is held and one waited for. */
+    sql("UPDATE {}.locks SET expires_us = expires_us - 86500000000");
+    sql("UPDATE {}.locks SET expires_us = {}.clock_us() + 1000000, token = 'somebody' WHERE name = 'idle-1'");
+    sql("INSERT INTO {}.queue VALUES ('idle-2', 1, 'somebody', 1000)");
+    for (int i = 0; i < 300; i++) sql("SELECT {}.sweep()");
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name IN ('idle-1', 'idle-2')"), 2);
+    assert_true(sql_number("SELECT count(*) FROM {}.locks") < 100);
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'idle-7'"), 0);
+    held_new(&held, &link, "idle-7");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_true(held.claim.fence > fence);
+    /* New names do it by themselves. */
+    sql("INSERT INTO {}.locks (name) SELECT ('old-' || n)::bytea FROM generate_series(1, 300) n");
+    for (int i = 0; i < 400; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "new-%d", i);
+        held_new(&held, &link, name);
+        assert_int_equal(acquire(&link, &held), 0);
+    }
+    assert_true(sql_number("SELECT count(*) FROM {}.locks WHERE name LIKE 'old-%%'") < 250);
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name LIKE 'new-%%'"), 400);
+    sql("TRUNCATE {}.locks, {}.queue");
+    link_end(&link);
+}
+
+SITE_MAIN(cmocka_unit_test(grants_and_releases), cmocka_unit_test(excludes), cmocka_unit_test(same_token_same_grant),
+          cmocka_unit_test(leases_end), cmocka_unit_test(fences_grow), cmocka_unit_test(names_are_bytes),
+          cmocka_unit_test(batches), cmocka_unit_test(idle_rows_are_swept))

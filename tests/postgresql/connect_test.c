@@ -1,0 +1,275 @@
+/* Connecting: what the URI may say, who is refused and how, and servers that are not there. */
+#include "site.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PASSWORD "pass-Word%s"
+
+static struct dlock_error err;
+
+/* What connect returns for these; the connection is ended. */
+static int try(const struct params *params) {
+    struct link link;
+    memset(&err, 0, sizeof err);
+    int rc = link_try(&link, params, 'a', TIMEOUT_MS, &err);
+    link_end(&link);
+    return rc;
+}
+
+/* A listening socket on loopback that nobody serves. */
+static int listen_silently(int *port) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+static int closed_port(void) {
+    int port;
+    close(listen_silently(&port));
+    return port;
+}
+
+/* ---- who ----------------------------------------------------------------------------------------------------------
+ */
+
+static void passwords(void **state) {
+    char file[] = "/tmp/dlock-passfile-XXXXXX";
+    (void)state;
+    struct link link;
+    link_new(&link, 'a'); /* the objects are not the role's */
+    link_end(&link);
+    sql("DROP ROLE IF EXISTS dlock_password");
+    sql("CREATE ROLE dlock_password SUPERUSER LOGIN PASSWORD '%s'", PASSWORD);
+    const struct params right = {.user = "dlock_password", .password = PASSWORD};
+    const struct params wrong = {.user = "dlock_password", .password = "Wrong-" PASSWORD};
+    const struct params none = {.user = "dlock_password", .more = {{"passfile", "/nonexistent"}}};
+    const struct params key = {.user = "dlock_password", .more = {{"password", PASSWORD}}};
+    const struct params nobody = {.user = "dlock_nobody", .password = PASSWORD};
+    const struct params in_file = {.user = "dlock_password", .more = {{"passfile", file}}};
+    assert_int_equal(try(&right), 0);
+    assert_int_equal(try(&key), 0);
+    assert_int_equal(try(&wrong), DLOCK_EAUTH);
+    assert_null(strstr(err.message, PASSWORD));
+    assert_int_equal(try(&none), DLOCK_EAUTH);
+    assert_int_equal(try(&nobody), DLOCK_EAUTH);
+    assert_null(strstr(err.message, PASSWORD));
+    int fd = mkstemp(file);
+    assert_true(fd >= 0);
+    dprintf(fd, "%s:%d:*:dlock_password:%s\n", site.host, site.port, PASSWORD);
+    close(fd);
+    assert_int_equal(try(&in_file), 0);
+    unlink(file);
+    sql("DROP ROLE dlock_password");
+}
+
+static void no_such_database(void **state) {
+    const struct params params = {.path = "/dlock_nowhere"};
+    (void)state;
+    assert_int_equal(try(&params), DLOCK_EINVAL);
+}
+
+/* ---- what the URI may say ---------------------------------------------------------------------------------------- */
+
+static void keys(void **state) {
+    static const struct dlock_param bad[] = {{"no_such_key", "hidden"},
+                                             {"sslmode", "hidden"},
+                                             {"port", "hidden"},
+                                             {"listen", "hidden"},
+                                             {"schema", "hid\"den"},
+                                             {"schema", ""},
+                                             {"schema", "1hidden"},
+                                             {"host", "hidden.example"},
+                                             {"host", "127.0.0.1,hidden.example"},
+                                             {"target_session_attrs", "hidden"},
+                                             {"hostaddr", "hidden"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const struct params params = {.more = {bad[i]}};
+        int rc = try(&params);
+        if (rc != DLOCK_EINVAL) fail_msg("%s=%s: %d %s", bad[i].key, bad[i].value, rc, err.message);
+        assert_null(strstr(err.message, "hidden"));
+    }
+    const struct params unknown = {.more = {{"no_such_key", ""}}};
+    try(&unknown);
+    assert_non_null(strstr(err.message, "no_such_key"));
+    const struct params good = {
+        .more = {{"sslmode", "disable"}, {"connect_timeout", "10"}, {"options", "-c geqo=off"}}};
+    assert_int_equal(try(&good), 0);
+}
+
+static void application_name(void **state) {
+    const struct params given = {.more = {{"application_name", "my locks"}}};
+    struct link link;
+    (void)state;
+    link_new(&link, 'a');
+    assert_string_equal(
+        sql_text("SELECT application_name FROM pg_stat_activity WHERE pid = %d", PQbackendPID(link.pg->link)), "dlock");
+    link_end(&link);
+    assert_int_equal(link_try(&link, &given, 'a', TIMEOUT_MS, &err), 0);
+    assert_string_equal(sql_text("SELECT application_name FROM pg_stat_activity WHERE pid = %d",
+                                 PQbackendPID(link.pg->link)),
+                        "my locks");
+    link_end(&link);
+}
+
+static void unix_sockets(void **state) {
+    char port[12];
+    snprintf(port, sizeof port, "%d", site.port);
+    const struct params key = {.no_host = true, .more = {{"host", site.folder}, {"port", port}}};
+    const struct params host = {.host = site.folder};
+    const struct params nowhere = {.no_host = true, .more = {{"host", "/nonexistent"}}};
+    (void)state;
+    assert_int_equal(try(&key), 0);
+    assert_int_equal(try(&host), 0);
+    assert_int_equal(try(&nowhere), DLOCK_EUNAVAILABLE);
+}
+
+static void services_and_environment(void **state) {
+    char file[] = "/tmp/dlock-service-XXXXXX", port[12];
+    int fd = mkstemp(file);
+    const struct params service = {.no_host = true, .user = "", .path = "", .more = {{"service", "locks"}}};
+    const struct params bare = {.no_host = true, .user = "", .path = ""};
+    (void)state;
+    assert_true(fd >= 0);
+    dprintf(fd, "[locks]\nhost=%s\nport=%d\nuser=dlock\ndbname=postgres\n", site.host, site.port);
+    close(fd);
+    setenv("PGSERVICEFILE", file, 1);
+    assert_int_equal(try(&service), 0);
+    unsetenv("PGSERVICEFILE");
+    unlink(file);
+    snprintf(port, sizeof port, "%d", site.port);
+    setenv("PGHOST", site.folder, 1);
+    setenv("PGPORT", port, 1);
+    setenv("PGUSER", "dlock", 1);
+    setenv("PGDATABASE", "postgres", 1);
+    assert_int_equal(try(&bare), 0);
+    unsetenv("PGHOST");
+    unsetenv("PGPORT");
+    unsetenv("PGUSER");
+    unsetenv("PGDATABASE");
+}
+
+static void socket_options(void **state) {
+    struct link link;
+    int value;
+    socklen_t length = sizeof value;
+    (void)state;
+    link_new(&link, 'a');
+    int fd = PQsocket(link.pg->link);
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &length), 0);
+    assert_true(value);
+    assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &length), 0);
+    assert_true(value);
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &value, &length), 0);
+    assert_int_equal(value, 5);
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &length), 0);
+    assert_int_equal(value, 10000);
+    link_end(&link);
+}
+
+/* ---- where ------------------------------------------------------------------------------------------------------- */
+
+static void the_first_that_is_there(void **state) {
+    int port;
+    int silent = listen_silently(&port);
+    const struct params params = {
+        .hosts = {{"one", "127.0.0.1", closed_port()}, {"two", "127.0.0.1", port}, {"three", site.host, site.port}}};
+    struct link link;
+    struct held held;
+    (void)state;
+    int64_t before = now_ms();
+    if (link_try(&link, &params, 'a', 3000, &err) != 0) fail_msg("%s", err.message);
+    assert_true(now_ms() - before < 3000);
+    held_new(&held, &link, "third");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+    close(silent);
+}
+
+/* A refusal is one: the next host would get the same password. */
+static void a_refusal_ends_the_search(void **state) {
+    const struct params params = {.user = "dlock_nobody",
+                                  .hosts = {{"one", site.host, site.port}, {"two", "127.0.0.1", closed_port()}}};
+    (void)state;
+    assert_int_equal(try(&params), DLOCK_EAUTH);
+}
+
+static void nobody_there(void **state) {
+    int port;
+    int silent = listen_silently(&port);
+    const struct params refused = {.port = closed_port()}, hangs = {.port = port};
+    struct link link;
+    (void)state;
+    assert_int_equal(try(&refused), DLOCK_EUNAVAILABLE);
+    int64_t before = now_ms();
+    assert_int_equal(link_try(&link, &hangs, 'a', 400, &err), DLOCK_EUNAVAILABLE);
+    assert_in_range(now_ms() - before, 390, 1400);
+    before = now_ms();
+    link_end(&link);
+    assert_true(now_ms() - before < 500);
+    close(silent);
+}
+
+static void *speak_http(void *arg) {
+    static const char answer[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    int fd = accept(*(int *)arg, NULL, NULL);
+    char request[512];
+    if (fd >= 0 && read(fd, request, sizeof request) > 0 && write(fd, answer, sizeof answer - 1) > 0) pause_ms(100);
+    if (fd >= 0) close(fd);
+    return NULL;
+}
+
+static void another_kind_of_server(void **state) {
+    int port;
+    int fd = listen_silently(&port);
+    const struct params params = {.port = port};
+    pthread_t thread;
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, speak_http, &fd), 0);
+    assert_int_equal(try(&params), DLOCK_EPROTO);
+    pthread_join(thread, NULL);
+    close(fd);
+}
+
+/* A standby, or what looks like one, is not what we look for. */
+static void read_only_servers(void **state) {
+    const struct params params = {.user = "dlock_reader"};
+    const struct params any = {.user = "dlock_reader", .more = {{"target_session_attrs", "any"}}};
+    struct link link;
+    struct held held;
+    struct dlock_claim *claim = &held.claim;
+    (void)state;
+    link_new(&link, 'a');
+    link_end(&link);
+    sql("DROP ROLE IF EXISTS dlock_reader");
+    sql("CREATE ROLE dlock_reader SUPERUSER LOGIN");
+    sql("ALTER ROLE dlock_reader SET default_transaction_read_only = on");
+    assert_int_equal(try(&params), DLOCK_EUNAVAILABLE);
+    assert_int_equal(link_try(&link, &any, 'a', TIMEOUT_MS, &err), 0);
+    held_new(&held, &link, "reader");
+    claim->token = held.token;
+    assert_int_equal(BACKEND->acquire(link.pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "primary"));
+    link_end(&link);
+    sql("DROP ROLE dlock_reader");
+}
+
+SITE_MAIN(cmocka_unit_test(passwords), cmocka_unit_test(no_such_database), cmocka_unit_test(keys),
+          cmocka_unit_test(application_name), cmocka_unit_test(unix_sockets),
+          cmocka_unit_test(services_and_environment), cmocka_unit_test(socket_options),
+          cmocka_unit_test(the_first_that_is_there), cmocka_unit_test(a_refusal_ends_the_search),
+          cmocka_unit_test(nobody_there), cmocka_unit_test(another_kind_of_server), cmocka_unit_test(read_only_servers))

@@ -1,0 +1,280 @@
+/* What the server is asked, and what it writes: statements, messages, WAL, flushes. */
+#include "site.h"
+
+#include <unistd.h>
+
+/* How often the server was called with this function of ours, and how much WAL those calls wrote. */
+static int64_t statistics(const char *column, const char *function) {
+    return sql_number(
+        "SELECT coalesce(sum(%s), 0) FROM pg_stat_statements WHERE toplevel AND query LIKE '%%{}%%.%s(%%'", column,
+        function);
+}
+
+/* Messages of one kind that a connection sends while its trace is on. */
+struct trace {
+    FILE *file;
+    char *text;
+    size_t size;
+};
+
+static void trace_begin(struct trace *trace, struct link *link) {
+    trace->file = open_memstream(&trace->text, &trace->size);
+    assert_non_null(trace->file);
+    PQtrace(link->pg->link, trace->file);
+}
+
+static void trace_end(struct trace *trace, struct link *link) {
+    PQuntrace(link->pg->link);
+    fclose(trace->file);
+}
+
+static int sent(const struct trace *trace, const char *kind) {
+    char pattern[32];
+    int n = 0;
+    for (const char *line = trace->text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        const char *end = strchr(line, '\n'), *at;
+        snprintf(pattern, sizeof pattern, "\t%s", kind);
+        at = strstr(line, "\tF\t");
+        if (!at || (end && at > end)) continue;
+        at = strstr(line, pattern);
+        n += at && (!end || at < end);
+    }
+    return n;
+}
+
+static void a_cycle_is_two_statements(void **state) {
+    struct link link;
+    struct held held;
+    struct trace trace;
+    (void)state;
+    link_new(&link, 'a');
+    held_new(&held, &link, "cycle");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    int64_t acquires = statistics("calls", "acquire"), releases = statistics("calls", "release");
+    trace_begin(&trace, &link);
+    for (int i = 0; i < 10; i++) {
+        held_new(&held, &link, "cycle");
+        assert_int_equal(acquire(&link, &held), 0);
+        assert_int_equal(release(&link, &held), 0);
+    }
+    trace_end(&trace, &link);
+    assert_int_equal(sent(&trace, "Execute"), 20);
+    assert_int_equal(sent(&trace, "Sync"), 20);
+    assert_int_equal(sent(&trace, "Parse"), 0);
+    assert_int_equal(sent(&trace, "Query"), 0);
+    free(trace.text);
+    assert_int_equal(statistics("calls", "acquire") - acquires, 10);
+    assert_int_equal(statistics("calls", "release") - releases, 10);
+    link_end(&link);
+}
+
+static void many_claims_are_one_statement(void **state) {
+    enum { N = 256 };
+    static struct held held[N];
+    static char names[N][16];
+    struct dlock_claim *claims[N];
+    struct dlock_error err;
+    struct link link;
+    struct trace trace;
+    (void)state;
+    link_new(&link, 'a');
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "many-%03d", i);
+        held_new(&held[i], &link, names[i]);
+        held[i].claim.token = held[i].token;
+        claims[i] = &held[i].claim;
+    }
+    trace_begin(&trace, &link);
+    assert_int_equal(BACKEND->acquire(link.pg, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < 4; i++) assert_int_equal(BACKEND->renew(link.pg, claims, N, TIMEOUT_MS, &err), 0);
+    assert_int_equal(BACKEND->release(link.pg, claims, N, TIMEOUT_MS, &err), 0);
+    trace_end(&trace, &link);
+    assert_int_equal(sent(&trace, "Execute"), 6);
+    assert_int_equal(sent(&trace, "Parse"), 3);
+    free(trace.text);
+    link_end(&link);
+}
+
+/* One statement releases and hands over; the waiter asks nothing until it confirms. */
+static void a_hand_over_is_one_statement(void **state) {
+    struct link holder, waiter, ear;
+    struct held held, next;
+    struct dlock_wake wake;
+    (void)state;
+    link_new(&holder, 'a');
+    link_new(&waiter, 'b');
+    link_new(&ear, 'b');
+    link_listen(&ear);
+    held_new(&held, &holder, "over");
+    held_new(&next, &waiter, "over");
+    assert_int_equal(acquire(&holder, &held), 0);
+    assert_int_equal(enqueue(&waiter, &next), DLOCK_EBUSY);
+    sql("SELECT pg_stat_statements_reset()");
+    assert_int_equal(release(&holder, &held), 0);
+    wake_get(&ear, &wake);
+    assert_string_equal(wake.token, next.token);
+    assert_int_equal(sql_number(
+                         "SELECT sum(calls) FROM pg_stat_statements WHERE toplevel AND query LIKE '%%{}%%' AND query "
+                         "NOT LIKE '%%pg_stat_statements%%'"),
+                     1);
+    link_end(&holder);
+    link_end(&waiter);
+    link_end(&ear);
+}
+
+static void a_loser_writes_nothing(void **state) {
+    struct link link, other, ear;
+    struct held held, loser;
+    (void)state;
+    link_new(&link, 'a');
+    link_new(&other, 'b');
+    link_new(&ear, 'b');
+    link_listen(&ear);
+    held_new(&held, &link, "loser");
+    held_new(&loser, &other, "loser");
+    assert_int_equal(acquire(&link, &held), 0);
+    sql("SELECT pg_stat_statements_reset()");
+    for (int i = 0; i < 100; i++) assert_int_equal(acquire(&other, &loser), DLOCK_EBUSY);
+    assert_int_equal(statistics("calls", "acquire"), 100);
+    assert_int_equal(statistics("wal_records", "acquire"), 0);
+    /* In the queue: once. */
+    assert_int_equal(enqueue(&other, &loser), DLOCK_EBUSY);
+    sql("SELECT pg_stat_statements_reset()");
+    for (int i = 0; i < 100; i++) assert_int_equal(enqueue(&other, &loser), DLOCK_EBUSY);
+    assert_int_equal(statistics("calls", "acquire"), 100);
+    assert_int_equal(statistics("wal_records", "acquire"), 0);
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.queue WHERE name = 'loser'"), 1);
+    link_end(&link);
+    link_end(&other);
+    link_end(&ear);
+}
+
+/* ---- flushes ----------------------------------------------------------------------------------------------------- */
+
+/* WAL flushes of the whole server, those of sessions that have ended included. */
+static int64_t flushes(void) {
+    sql("SELECT pg_stat_force_next_flush()");
+    return sql_number("SELECT wal_sync FROM pg_stat_wal");
+}
+
+/* A session reports its statistics when it ends. */
+static void end_and_report(struct link *link) {
+    int pid = PQbackendPID(link->pg->link);
+    link_end(link);
+    session_gone(pid);
+}
+
+enum { LOCKS = 200 };
+
+/* Acquires and releases that many names one by one; the flushes of each half. */
+static void flushes_of(const struct params *params, int64_t *acquiring, int64_t *releasing) {
+    static struct held held[LOCKS];
+    static char names[LOCKS][16];
+    struct link link;
+    struct dlock_error err;
+    if (link_try(&link, params, 'a', TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    int64_t before = flushes();
+    for (int i = 0; i < LOCKS; i++) {
+        snprintf(names[i], sizeof names[i], "flush-%03d", i);
+        held_new(&held[i], &link, names[i]);
+        held[i].claim.lease_ms = 60000;
+        assert_int_equal(acquire(&link, &held[i]), 0);
+    }
+    end_and_report(&link);
+    *acquiring = flushes() - before;
+    if (link_try(&link, params, 'a', TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    before = flushes();
+    for (int i = 0; i < LOCKS; i++) assert_int_equal(release(&link, &held[i]), 0);
+    end_and_report(&link);
+    *releasing = flushes() - before;
+}
+
+/* A grant must survive a crash of the server; a release that grants nobody need not. */
+static void only_grants_are_flushed(void **state) {
+    const struct params params = {0};
+    int64_t acquiring, releasing;
+    (void)state;
+    flushes_of(&params, &acquiring, &releasing);
+    assert_true(acquiring >= LOCKS);
+    assert_true(releasing <= LOCKS / 10); /* the WAL writer's */
+}
+
+/* Even where somebody has turned that off. */
+static void grants_are_flushed_always(void **state) {
+    const struct params params = {.user = "dlock_unsafe"};
+    int64_t acquiring, releasing;
+    (void)state;
+    sql("DROP ROLE IF EXISTS dlock_unsafe");
+    sql("CREATE ROLE dlock_unsafe SUPERUSER LOGIN");
+    sql("ALTER ROLE dlock_unsafe SET synchronous_commit = off");
+    flushes_of(&params, &acquiring, &releasing);
+    sql("DROP ROLE dlock_unsafe");
+    assert_true(acquiring >= LOCKS);
+    assert_true(releasing <= LOCKS / 10);
+}
+
+/* A release that hands over is a grant. */
+static void hand_overs_are_flushed(void **state) {
+    static struct held held[LOCKS], next[LOCKS];
+    static char names[LOCKS][16];
+    struct link holder, waiter, ear;
+    (void)state;
+    link_new(&holder, 'a');
+    link_new(&waiter, 'b');
+    link_new(&ear, 'b');
+    link_listen(&ear);
+    for (int i = 0; i < LOCKS; i++) {
+        snprintf(names[i], sizeof names[i], "heir-%03d", i);
+        held_new(&held[i], &holder, names[i]);
+        held_new(&next[i], &waiter, names[i]);
+        held[i].claim.lease_ms = 60000;
+        assert_int_equal(acquire(&holder, &held[i]), 0);
+        assert_int_equal(enqueue(&waiter, &next[i]), DLOCK_EBUSY);
+    }
+    end_and_report(&holder);
+    end_and_report(&waiter);
+    link_new(&holder, 'a');
+    int64_t before = flushes();
+    for (int i = 0; i < LOCKS; i++) assert_int_equal(release(&holder, &held[i]), 0);
+    end_and_report(&holder);
+    assert_true(flushes() - before >= LOCKS);
+    link_end(&ear);
+}
+
+/* Hot rows are updated in place: their index does not grow. */
+static void updates_stay_in_their_page(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    link_new(&link, 'a');
+    sql("TRUNCATE {}.locks");
+    for (int i = 0; i < 500; i++) {
+        held_new(&held, &link, "hot");
+        assert_int_equal(acquire(&link, &held), 0);
+        assert_int_equal(release(&link, &held), 0);
+    }
+    end_and_report(&link);
+    int64_t updates =
+        sql_number("SELECT n_tup_upd FROM pg_stat_user_tables WHERE schemaname = '{}' AND relname = 'locks'");
+    int64_t hot =
+        sql_number("SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = '{}' AND relname = 'locks'");
+    assert_true(updates >= 1000);
+    assert_true(hot >= updates - updates / 20);
+    assert_true(sql_number("SELECT pg_relation_size('{}.locks')") <= 8 * 8192);
+}
+
+static int counts_begin(void **state) {
+    if (site_begin(state) != 0) return 1;
+    sql("CREATE EXTENSION IF NOT EXISTS pg_stat_statements");
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cycle_is_two_statements),    cmocka_unit_test(many_claims_are_one_statement),
+        cmocka_unit_test(a_hand_over_is_one_statement), cmocka_unit_test(a_loser_writes_nothing),
+        cmocka_unit_test(only_grants_are_flushed),      cmocka_unit_test(grants_are_flushed_always),
+        cmocka_unit_test(hand_overs_are_flushed),       cmocka_unit_test(updates_stay_in_their_page)};
+    return cmocka_run_group_tests(tests, counts_begin, site_end);
+}

@@ -1,0 +1,129 @@
+/* Answers that make no sense: functions of our names that somebody else has written. */
+#include "site.h"
+
+static struct dlock_error err;
+
+static int ignore(const struct dlock_info *info, void *arg) {
+    (void)info;
+    (void)arg;
+    return 0;
+}
+
+/* Replaces a function by one that answers with these rows. */
+static void answer(const char *function, const char *arguments, const char *columns, const char *rows) {
+    sql("DROP FUNCTION IF EXISTS {}.%s", function);
+    sql("CREATE FUNCTION {}.%s(%s) RETURNS TABLE (%s) LANGUAGE sql AS $$ %s $$", function, arguments, columns, rows);
+}
+
+static int batch_of(dlock_batch *operation, size_t n) {
+    struct link link;
+    struct held held[2];
+    struct dlock_claim *claims[2] = {&held[0].claim, &held[1].claim};
+    link_new(&link, 'a');
+    for (int i = 0; i < 2; i++) {
+        held_new(&held[i], &link, i ? "two" : "one");
+        held[i].claim.token = held[i].token;
+        held[i].claim.result = DLOCK_EPROTO;
+    }
+    int rc = operation(link.pg, claims, n, TIMEOUT_MS, &err);
+    link_end(&link);
+    return rc;
+}
+
+static void acquires(void **state) {
+    static const char *const columns = "claim integer, granted bigint, server_us bigint, place integer, left_ms bigint";
+    static const char *const arguments = "bytea[], text[], bigint[], boolean[], integer";
+    static const char *const rows[] = {
+        "SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint WHERE false",
+        "SELECT 2, 1::bigint, 1::bigint, 1, 1::bigint",
+        "SELECT 0, 1::bigint, 1::bigint, 1, 1::bigint",
+        "SELECT NULL::integer, 1::bigint, 1::bigint, 1, 1::bigint",
+        "SELECT 1, -1::bigint, 1::bigint, 1, 1::bigint",
+        "SELECT 1, 36028797018963968, 1::bigint, 1, 1::bigint",
+        "SELECT 1, NULL::bigint, 1::bigint, 1, 1::bigint",
+        "SELECT 1, 1::bigint, 0::bigint, 1, 1::bigint",
+        "SELECT 1, 1::bigint, NULL::bigint, 1, 1::bigint",
+        "SELECT 1, 0::bigint, 1::bigint, -1, 1::bigint",
+        "SELECT 1, 0::bigint, 1::bigint, 1, NULL::bigint",
+        "SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint UNION ALL SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint",
+    };
+    (void)state;
+    assert_int_equal(batch_of(BACKEND->acquire, 1), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        answer("acquire", arguments, columns, rows[i]);
+        assert_int_equal(batch_of(BACKEND->acquire, 1), DLOCK_EPROTO);
+    }
+    answer("acquire", arguments, columns,
+           "SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint UNION ALL SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint");
+    assert_int_equal(batch_of(BACKEND->acquire, 2), DLOCK_EPROTO); /* one claim twice, the other never */
+    answer("acquire", arguments, "claim integer, granted integer, server_us bigint, place integer, left_ms bigint",
+           "SELECT 1, 1, 1::bigint, 1, 1::bigint");
+    assert_int_equal(batch_of(BACKEND->acquire, 1), DLOCK_EPROTO);
+    answer("acquire", arguments, "claim integer, granted bigint", "SELECT 1, 1::bigint");
+    assert_int_equal(batch_of(BACKEND->acquire, 1), DLOCK_EPROTO);
+    /* Far away, but possible. */
+    answer("acquire", arguments, columns, "SELECT 1, 0::bigint, 1::bigint, 2147483647, 9223372036854775807");
+    assert_int_equal(batch_of(BACKEND->acquire, 1), 0);
+}
+
+static void renewals_and_releases(void **state) {
+    (void)state;
+    answer("renew", "bytea[], text[], bigint[], integer", "claim integer, server_us bigint", "SELECT 1, -1::bigint");
+    assert_int_equal(batch_of(BACKEND->renew, 1), DLOCK_EPROTO);
+    answer("renew", "bytea[], text[], bigint[], integer", "claim integer, server_us text", "SELECT 1, 'soon'");
+    assert_int_equal(batch_of(BACKEND->renew, 1), DLOCK_EPROTO);
+    answer("release", "bytea[], text[], integer", "claim integer, ended boolean", "SELECT 1, NULL::boolean");
+    assert_int_equal(batch_of(BACKEND->release, 1), DLOCK_EPROTO);
+    answer("release", "bytea[], text[], integer", "claim integer, ended integer", "SELECT 1, 1");
+    assert_int_equal(batch_of(BACKEND->release, 1), DLOCK_EPROTO);
+}
+
+static void holders(void **state) {
+    static const char *const columns = "name bytea, token text, fence bigint, left_ms bigint, waiters bigint";
+    static const char *const rows[] = {
+        "SELECT 'x'::bytea, NULL::text, 1::bigint, 1::bigint, 1::bigint",
+        "SELECT NULL::bytea, 't', 1::bigint, 1::bigint, 1::bigint",
+        "SELECT ''::bytea, 't', 1::bigint, 1::bigint, 1::bigint",
+        "SELECT 'other'::bytea, 't', 1::bigint, 1::bigint, 1::bigint",
+        "SELECT '\\x7800'::bytea, 't', 1::bigint, 1::bigint, 1::bigint",
+        "SELECT ('x' || repeat('y', 300))::bytea, 't', 1::bigint, 1::bigint, 1::bigint",
+        "SELECT 'x'::bytea, repeat('t', 200), 1::bigint, 1::bigint, 1::bigint",
+        "SELECT 'x'::bytea, 't', 0::bigint, 1::bigint, 1::bigint",
+        "SELECT 'x'::bytea, 't', 1::bigint, -1::bigint, 1::bigint",
+        "SELECT 'x'::bytea, 't', 1::bigint, 1::bigint, 5000000000",
+    };
+    struct link link;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char cursor[256] = "";
+        answer("holders", "bytea, bytea, integer", columns, rows[i]);
+        link_new(&link, 'a');
+        assert_int_equal(BACKEND->inspect(link.pg, "x", ignore, NULL, TIMEOUT_MS, &err), DLOCK_EPROTO);
+        link_end(&link);
+        link_new(&link, 'a');
+        assert_int_equal(BACKEND->list(link.pg, "x", cursor, ignore, NULL, TIMEOUT_MS, &err), DLOCK_EPROTO);
+        link_end(&link);
+    }
+}
+
+static void errors(void **state) {
+    (void)state;
+    /* A name is no SQL, and no format: the server's words are quoted as they are, on one line. */
+    answer("release", "bytea[], text[], integer", "claim integer, ended boolean", "SELECT 1, true");
+    sql("CREATE OR REPLACE FUNCTION {}.release(bytea[], text[], integer) RETURNS TABLE (claim integer, ended boolean) "
+        "LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION USING MESSAGE = E'%%s %%n\\nline two\\t\\x01 ' || repeat('x', "
+        "5000); END $$");
+    assert_int_equal(batch_of(BACKEND->release, 1), DLOCK_EPROTO);
+    assert_null(strchr(err.message, '\n'));
+    assert_null(strchr(err.message, '\x01'));
+    /* A copy would block whoever asks for the next result. */
+    struct link link;
+    PGresult *result;
+    link_new(&link, 'a');
+    assert_int_equal(pg_query(link.pg, "COPY (SELECT 1) TO STDOUT", pg_deadline_us(TIMEOUT_MS), &result, &err),
+                     DLOCK_EPROTO);
+    link_end(&link);
+}
+
+SITE_MAIN(cmocka_unit_test(acquires), cmocka_unit_test(renewals_and_releases), cmocka_unit_test(holders),
+          cmocka_unit_test(errors))

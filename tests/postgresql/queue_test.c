@@ -1,0 +1,313 @@
+/* Waiting: the queue, hand-over, wake-ups, and who counts as alive. */
+#include "site.h"
+
+#include <pthread.h>
+
+/* A holder, and two waiting clients; each client has one connection for requests and one that listens. */
+struct scene {
+    struct link holder, first, second, first_ear, second_ear;
+    struct held held, one, two;
+};
+
+static void scene_begin(struct scene *s, const char *name) {
+    link_new(&s->holder, 'a');
+    link_new(&s->first, 'b');
+    link_new(&s->second, 'c');
+    link_new(&s->first_ear, 'b');
+    link_new(&s->second_ear, 'c');
+    link_listen(&s->first_ear);
+    link_listen(&s->second_ear);
+    held_new(&s->held, &s->holder, name);
+    held_new(&s->one, &s->first, name);
+    held_new(&s->two, &s->second, name);
+    assert_int_equal(acquire(&s->holder, &s->held), 0);
+    assert_int_equal(enqueue(&s->first, &s->one), DLOCK_EBUSY);
+    assert_int_equal(enqueue(&s->second, &s->two), DLOCK_EBUSY);
+}
+
+static void scene_end(struct scene *s) {
+    link_end(&s->holder);
+    link_end(&s->first);
+    link_end(&s->second);
+    link_end(&s->first_ear);
+    link_end(&s->second_ear);
+}
+
+static void assert_granted(const struct dlock_wake *wake, const struct held *held, uint64_t after) {
+    assert_int_equal(wake->kind, DLOCK_WAKE_GRANTED);
+    assert_string_equal(wake->name, held->claim.name);
+    assert_string_equal(wake->token, held->token);
+    assert_true(wake->fence > after);
+    assert_true(wake->server_us > 0);
+}
+
+static int64_t waiting(const char *name) {
+    return sql_number("SELECT count(*) FROM {}.queue WHERE name = '%s'", name);
+}
+
+static void first_come_first_served(void **state) {
+    struct scene s;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "a name, with spaces");
+    /* min(holder's remaining, own lease) + place x 1 s; behind the head, a hand-over may have to be waited for. */
+    assert_true(s.one.claim.retry_ms > 8000 && s.one.claim.retry_ms <= LEASE_MS + 1);
+    assert_true(s.two.claim.retry_ms > 3000 && s.two.claim.retry_ms <= 4001);
+    uint64_t fence = s.held.claim.fence;
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    wake_get(&s.first_ear, &wake);
+    assert_granted(&wake, &s.one, fence);
+    assert_int_equal(wake.kept_ms, 3000);
+    fence = wake.fence;
+    assert_true(wake_none(&s.second_ear));
+    /* The answer to a renewal or to asking again is the confirmation: the whole lease from then on. */
+    assert_int_equal(acquire(&s.first, &s.one), 0);
+    assert_true(s.one.claim.fence == fence);
+    assert_true(sql_number("SELECT (expires_us - {}.clock_us()) / 1000 FROM {}.locks WHERE name = '%s'",
+                           s.one.claim.name) > 7000);
+    assert_int_equal(release(&s.first, &s.one), 0);
+    wake_get(&s.second_ear, &wake);
+    assert_granted(&wake, &s.two, fence);
+    assert_int_equal(waiting(s.two.claim.name), 0);
+    assert_int_equal(renew(&s.second, &s.two), 0);
+    assert_int_equal(release(&s.second, &s.two), 0);
+    scene_end(&s);
+}
+
+static void asking_again_keeps_the_place(void **state) {
+    struct scene s;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "place");
+    assert_int_equal(enqueue(&s.first, &s.one), DLOCK_EBUSY);
+    assert_int_equal(enqueue(&s.second, &s.two), DLOCK_EBUSY);
+    assert_int_equal(enqueue(&s.first, &s.one), DLOCK_EBUSY);
+    assert_int_equal(waiting("place"), 2);
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    wake_get(&s.first_ear, &wake);
+    assert_granted(&wake, &s.one, s.held.claim.fence);
+    scene_end(&s);
+}
+
+static void leaving_the_queue(void **state) {
+    struct scene s;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "leave");
+    assert_int_equal(release(&s.first, &s.one), 0);
+    assert_int_equal(release(&s.first, &s.one), DLOCK_ELOST);
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    wake_get(&s.second_ear, &wake);
+    assert_granted(&wake, &s.two, 0);
+    assert_true(wake_none(&s.first_ear));
+    scene_end(&s);
+}
+
+/* The first waiter's process is gone. */
+static void dead_waiters_are_skipped(void **state) {
+    struct scene s;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "dead");
+    link_end(&s.first_ear);
+    sql_wait("SELECT count(*) FROM (SELECT {}.lives('%s')) x(lives) WHERE NOT lives", s.one.token);
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    wake_get(&s.second_ear, &wake);
+    assert_granted(&wake, &s.two, 0);
+    assert_int_equal(waiting("dead"), 0);
+    scene_end(&s);
+}
+
+/* A new listener does not wait for the end of the old one, and one of the two is enough to be alive. */
+static void listeners_of_one_client(void **state) {
+    struct scene s;
+    struct link third;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "twice");
+    link_new(&third, 'b');
+    int64_t before = now_ms();
+    link_listen(&third);
+    assert_true(now_ms() - before < 2000);
+    link_end(&s.first_ear);
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    wake_get(&third, &wake);
+    assert_granted(&wake, &s.one, 0);
+    link_end(&third);
+    scene_end(&s);
+}
+
+/* A free lock that somebody waits for is that one's: the lease of its holder ended. */
+static void nobody_barges(void **state) {
+    struct scene s;
+    struct link fourth;
+    struct held late;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "barge");
+    link_new(&fourth, 'd');
+    held_new(&late, &fourth, "barge");
+    sql("UPDATE {}.locks SET expires_us = {}.clock_us() - 1 WHERE name = 'barge'");
+    assert_int_equal(acquire(&fourth, &late), DLOCK_EBUSY);
+    wake_get(&s.first_ear, &wake);
+    assert_granted(&wake, &s.one, s.held.claim.fence);
+    /* The head itself may take it. */
+    sql("UPDATE {}.locks SET expires_us = {}.clock_us() - 1, handed = false WHERE name = 'barge'");
+    assert_int_equal(enqueue(&s.second, &s.two), 0);
+    assert_int_equal(waiting("barge"), 0);
+    link_end(&fourth);
+    scene_end(&s);
+}
+
+/* A waiter listens, and is stopped: its hand-over ends unconfirmed, and all that its client waits with goes. */
+static void a_hand_over_lapses(void **state) {
+    struct scene s;
+    struct held again;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "lapse");
+    held_new(&again, &s.first, "lapse");
+    assert_int_equal(enqueue(&s.first, &again), DLOCK_EBUSY);
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    wake_get(&s.first_ear, &wake);
+    assert_int_equal(waiting("lapse"), 2);
+    assert_true(sql_number("SELECT (expires_us - {}.clock_us()) / 1000 FROM {}.locks WHERE name = 'lapse'") <= 3000);
+    assert_int_equal(enqueue(&s.second, &s.two), DLOCK_EBUSY);
+    assert_true(s.two.claim.retry_ms <= 3001); /* it is the head now */
+    sql("UPDATE {}.locks SET expires_us = {}.clock_us() - 1 WHERE name = 'lapse'");
+    assert_int_equal(enqueue(&s.second, &s.two), 0);
+    assert_int_equal(waiting("lapse"), 0);
+    assert_int_equal(renew(&s.first, &s.one), DLOCK_ELOST);
+    scene_end(&s);
+}
+
+/* A confirmed one ends like every other grant. */
+static void a_confirmed_hand_over_stays(void **state) {
+    struct scene s;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "confirmed");
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    wake_get(&s.first_ear, &wake);
+    assert_int_equal(renew(&s.first, &s.one), 0);
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'confirmed' AND NOT handed"), 1);
+    assert_true(sql_number("SELECT (expires_us - {}.clock_us()) / 1000 FROM {}.locks WHERE name = 'confirmed'") > 7000);
+    scene_end(&s);
+}
+
+static void *release_in_thread(void *arg) {
+    struct scene *s = arg;
+    s->held.claim.result = release(&s->holder, &s->held);
+    return NULL;
+}
+
+/* Somebody joins the queue while the release waits for the row: a release that read the queue as it was before it
+ * waited would wake nobody. */
+static void joining_during_a_release(void **state) {
+    struct scene s;
+    struct dlock_wake wake;
+    pthread_t thread;
+    PGconn *plain = plain_open();
+    (void)state;
+    scene_begin(&s, "during");
+    sql("DELETE FROM {}.queue WHERE name = 'during'");
+    plain_run(plain, "BEGIN");
+    plain_run(plain, "SELECT FROM {}.locks WHERE name = 'during' FOR UPDATE");
+    assert_int_equal(pthread_create(&thread, NULL, release_in_thread, &s), 0);
+    sql_wait("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE query "
+             "LIKE '%%{}%%release%%')");
+    char insert[512];
+    snprintf(insert, sizeof insert, "INSERT INTO {}.queue VALUES ('during', 1, '%s', 10000)", s.two.token);
+    plain_run(plain, insert);
+    plain_run(plain, "COMMIT");
+    pthread_join(thread, NULL);
+    assert_int_equal(s.held.claim.result, 0);
+    wake_get(&s.second_ear, &wake);
+    assert_granted(&wake, &s.two, s.held.claim.fence);
+    PQfinish(plain);
+    scene_end(&s);
+}
+
+/* Anybody may notify. */
+static void strangers_notifications(void **state) {
+    static const char *const nonsense[] = {"",
+                                           "hello",
+                                           "granted",
+                                           "granted x",
+                                           "granted bbbbbbbbbbbbbbbbbbbbbbbb.1 1 1 1 6",
+                                           "granted bbbbbbbbbbbbbbbbbbbbbbbb.1 0 1 1 61",
+                                           "granted bbbbbbbbbbbbbbbbbbbbbbbb.1 -1 1 1 61",
+                                           "granted bbbbbbbbbbbbbbbbbbbbbbbb.1 1 1 99999999999999999999 61",
+                                           "granted bbbbbbbbbbbbbbbbbbbbbbbb.1 36028797018963968 1 1 61",
+                                           "granted bbbbbbbbbbbbbbbbbbbbbbbb.1 1 1 1 00",
+                                           "granted bbbbbbbbbbbbbbbbbbbbbbbb.1 1 1 1 zz",
+                                           "granted cccccccccccccccccccccccc.1 1 1 1 61"};
+    struct scene s;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "stranger");
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++)
+        sql("SELECT pg_notify('dlock_bbbbbbbbbbbbbbbbbbbbbbbb', '%s')", nonsense[i]);
+    sql("SELECT pg_notify('dlock_bbbbbbbbbbbbbbbbbbbbbbbb', repeat('granted ', 900))");
+    assert_true(wake_none(&s.first_ear));
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    wake_get(&s.first_ear, &wake);
+    assert_granted(&wake, &s.one, 0);
+    scene_end(&s);
+}
+
+/* Several wake-ups are read one by one, until none is left. */
+static void many_wakes(void **state) {
+    enum { N = 50 };
+    static struct held held[N], waiter[N];
+    static char names[N][16];
+    struct link holder, waiting_link, ear;
+    struct dlock_wake wake;
+    struct dlock_error err;
+    struct dlock_claim *claims[N];
+    (void)state;
+    link_new(&holder, 'a');
+    link_new(&waiting_link, 'b');
+    link_new(&ear, 'b');
+    link_listen(&ear);
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "many-%02d", i);
+        held_new(&held[i], &holder, names[i]);
+        held_new(&waiter[i], &waiting_link, names[i]);
+        assert_int_equal(acquire(&holder, &held[i]), 0);
+        assert_int_equal(enqueue(&waiting_link, &waiter[i]), DLOCK_EBUSY);
+        claims[i] = &held[i].claim;
+    }
+    assert_int_equal(BACKEND->release(holder.pg, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < N; i++) {
+        wake_get(&ear, &wake);
+        assert_string_equal(wake.name, names[i]);
+        assert_string_equal(wake.token, waiter[i].token);
+    }
+    assert_true(wake_none(&ear));
+    link_end(&holder);
+    link_end(&waiting_link);
+    link_end(&ear);
+}
+
+static void the_listeners_end_shows(void **state) {
+    struct link ear;
+    struct dlock_wake wake;
+    struct dlock_error err;
+    int rc = 0;
+    (void)state;
+    link_new(&ear, 'b');
+    link_listen(&ear);
+    sql("SELECT pg_terminate_backend(%d)", PQbackendPID(ear.pg->link));
+    for (int64_t until = now_ms() + 5000; rc == 0 && now_ms() < until; pause_ms(10))
+        rc = BACKEND->wake(ear.pg, &wake, &err);
+    assert_int_equal(rc, DLOCK_EUNAVAILABLE);
+    link_end(&ear);
+}
+
+SITE_MAIN(cmocka_unit_test(first_come_first_served), cmocka_unit_test(asking_again_keeps_the_place),
+          cmocka_unit_test(leaving_the_queue), cmocka_unit_test(dead_waiters_are_skipped),
+          cmocka_unit_test(listeners_of_one_client), cmocka_unit_test(nobody_barges),
+          cmocka_unit_test(a_hand_over_lapses), cmocka_unit_test(a_confirmed_hand_over_stays),
+          cmocka_unit_test(joining_during_a_release), cmocka_unit_test(strangers_notifications),
+          cmocka_unit_test(many_wakes), cmocka_unit_test(the_listeners_end_shows))

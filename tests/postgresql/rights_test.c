@@ -1,0 +1,280 @@
+/* Who may do what: the objects are created on first use, or by a DBA; a role that has only the printed grants is
+ * enough. */
+#include "site.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#define CLIENTS 6
+
+static char app[64];
+
+static void drop_all(void) {
+    sql("DROP SCHEMA IF EXISTS {} CASCADE");
+    sql("DO $$ BEGIN IF to_regrole('%s') IS NOT NULL THEN DROP OWNED BY %s; DROP ROLE %s; END IF; END $$", app, app,
+        app);
+}
+
+static int role_begin(void **state) {
+    (void)state;
+    snprintf(app, sizeof app, "dlock_app_%d", (int)getpid());
+    drop_all();
+    sql("CREATE ROLE %s LOGIN", app);
+    return 0;
+}
+
+static int role_end(void **state) {
+    (void)state;
+    drop_all();
+    return 0;
+}
+
+static int try_as_app(struct link *link, char letter, struct dlock_error *err) {
+    const struct params params = {.user = app};
+    return link_try(link, &params, letter, TIMEOUT_MS, err);
+}
+
+/* A line of schema.sql for each of its grants, with our schema and role, as a DBA would run them. */
+static void grant_as_printed(void) {
+    char line[256];
+    int grants = 0;
+    FILE *file = fopen(DLOCK_SCHEMA_SQL, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        static const char start[] = "--     GRANT ";
+        char *schema = strstr(line, "\"dlock\""), *role = strstr(line, " TO app;");
+        if (strncmp(line, start, sizeof start - 1) != 0) continue;
+        assert_true(schema && role);
+        sql("%.*s{}%.*s TO %s", (int)(schema - (line + 3)), line + 3, (int)(role - (schema + 7)), schema + 7, app);
+        grants++;
+    }
+    fclose(file);
+    assert_int_equal(grants, 2);
+}
+
+static void make_as_dba(void) {
+    struct link link;
+    link_new(&link, 'f');
+    link_end(&link);
+}
+
+/* A whole life of two locks as the role. */
+static void live_as_app(void) {
+    struct link link, ear;
+    struct held held, waiter;
+    struct dlock_wake wake;
+    struct dlock_error err;
+    if (try_as_app(&link, 'a', &err) != 0) fail_msg("%s", err.message);
+    if (try_as_app(&ear, 'a', &err) != 0) fail_msg("%s", err.message);
+    link_listen(&ear);
+    held_new(&held, &link, "app");
+    held_new(&waiter, &link, "app");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(enqueue(&link, &waiter), DLOCK_EBUSY);
+    assert_int_equal(renew(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    wake_get(&ear, &wake);
+    assert_string_equal(wake.token, waiter.token);
+    assert_int_equal(BACKEND->break_lock(link.pg, "app", TIMEOUT_MS, &err), 0);
+    link_end(&link);
+    link_end(&ear);
+}
+
+static void created_on_first_use(void **state) {
+    (void)state;
+    sql("GRANT CREATE ON DATABASE postgres TO %s", app);
+    live_as_app();
+    assert_int_equal(sql_number("SELECT count(*) FROM pg_namespace WHERE nspname = '{}'"), 1);
+    sql("REVOKE CREATE ON DATABASE postgres FROM %s", app);
+    live_as_app();
+}
+
+/* An empty schema that belongs to the role will do, too. */
+static void created_in_a_given_schema(void **state) {
+    (void)state;
+    sql("CREATE SCHEMA {} AUTHORIZATION %s", app);
+    live_as_app();
+}
+
+static void no_right_to_create(void **state) {
+    struct link link;
+    struct dlock_error err;
+    (void)state;
+    assert_int_equal(try_as_app(&link, 'a', &err), DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, "dlock schema postgresql"));
+    link_end(&link);
+    assert_int_equal(sql_number("SELECT count(*) FROM pg_namespace WHERE nspname = '{}'"), 0);
+}
+
+static void no_right_to_use(void **state) {
+    struct link link;
+    struct dlock_error err;
+    struct held held;
+    struct dlock_claim *claim = &held.claim;
+    (void)state;
+    make_as_dba();
+    assert_int_equal(try_as_app(&link, 'a', &err), DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, "dlock schema postgresql"));
+    link_end(&link);
+    sql("GRANT USAGE ON SCHEMA {} TO %s", app);
+    assert_int_equal(try_as_app(&link, 'a', &err), 0);
+    held_new(&held, &link, "app");
+    claim->token = held.token;
+    assert_int_equal(BACKEND->acquire(link.pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, "dlock schema postgresql"));
+    link_end(&link);
+}
+
+static void the_printed_grants_are_enough(void **state) {
+    (void)state;
+    make_as_dba();
+    grant_as_printed();
+    live_as_app();
+}
+
+/* … and no more than that: only through the functions, which its own objects do not deceive. */
+static void the_printed_grants_are_no_more(void **state) {
+    char text[512];
+    (void)state;
+    make_as_dba();
+    grant_as_printed();
+    snprintf(text, sizeof text, "SET ROLE %s", app);
+    PGconn *plain = plain_open();
+    plain_run(plain, text);
+    PGresult *result;
+    static const char *const refused[] = {"SELECT FROM %s.locks", "DELETE FROM %s.queue", "CREATE TABLE %s.mine ()",
+                                          "SELECT %s.sweep()", "SELECT %s.lock_row('x')"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const char *at = strstr(refused[i], "%s");
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - refused[i]), refused[i], site.schema, at + 2);
+        result = PQexec(plain, text);
+        assert_int_equal(PQresultStatus(result), PGRES_FATAL_ERROR);
+        PQclear(result);
+    }
+    plain_run(plain, "CREATE TEMP TABLE locks (LIKE pg_class)");
+    plain_run(plain, "CREATE TEMP TABLE queue (LIKE pg_class)");
+    plain_run(plain, "SELECT {}.acquire(ARRAY['temp'::bytea], ARRAY['t'], ARRAY[60000], ARRAY[false], 1000)");
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'temp' AND token = 't'"), 1);
+    PQfinish(plain);
+}
+
+/* Settings of a role that would break something. */
+static void settings_of_the_role(void **state) {
+    struct link link;
+    struct held held;
+    struct dlock_error err;
+    (void)state;
+    make_as_dba();
+    grant_as_printed();
+    sql("ALTER ROLE %s SET default_transaction_isolation = 'serializable'", app);
+    sql("ALTER ROLE %s SET search_path = 'nowhere'", app);
+    sql("ALTER ROLE %s SET lock_timeout = 1", app);
+    sql("ALTER ROLE %s SET idle_session_timeout = 50", app);
+    sql("ALTER ROLE %s SET bytea_output = 'escape'", app);
+    live_as_app();
+    assert_int_equal(try_as_app(&link, 'a', &err), 0);
+    pause_ms(300);
+    held_new(&held, &link, "app");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+    /* Without a session of our own the level cannot be set, and must not go unnoticed. */
+    const struct params off = {.user = app, .more = {{"listen", "off"}}};
+    struct dlock_claim *claim = &held.claim;
+    assert_int_equal(link_try(&link, &off, 'a', TIMEOUT_MS, &err), 0);
+    assert_int_equal(BACKEND->acquire(link.pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
+    assert_non_null(strstr(err.message, "default_transaction_isolation"));
+    link_end(&link);
+}
+
+static void *connect_in_thread(void *arg) {
+    struct link *link = arg;
+    const struct params params = {.more = {{link->tokens % 2 ? "listen" : NULL, "off"}}};
+    struct dlock_error err;
+    char letter = (char)('0' + link->tokens);
+    int rc = link_try(link, &params, letter, 20000, &err);
+    struct held held;
+    struct dlock_claim *claim = &held.claim;
+    if (rc == 0) {
+        held_new(&held, link, "first");
+        claim->token = held.token;
+        rc = BACKEND->acquire(link->pg, &claim, 1, 20000, &err);
+    }
+    return rc == 0 ? NULL : strdup(err.message);
+}
+
+/* Several clients find nothing there, at the same moment. */
+static void created_by_several_at_once(void **state) {
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        struct link links[CLIENTS];
+        pthread_t threads[CLIENTS];
+        sql("DROP SCHEMA IF EXISTS {} CASCADE");
+        memset(links, 0, sizeof links);
+        for (int i = 0; i < CLIENTS; i++) {
+            links[i].tokens = i;
+            assert_int_equal(pthread_create(&threads[i], NULL, connect_in_thread, &links[i]), 0);
+        }
+        for (int i = 0; i < CLIENTS; i++) {
+            void *failure;
+            pthread_join(threads[i], &failure);
+            if (failure) fail_msg("%s", (char *)failure);
+            link_end(&links[i]);
+        }
+    }
+}
+
+/* Dropped under a client that has prepared its statements. */
+static void created_again(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    link_new(&link, 'a');
+    held_new(&held, &link, "again");
+    assert_int_equal(acquire(&link, &held), 0);
+    sql("DROP SCHEMA {} CASCADE");
+    assert_int_equal(renew(&link, &held), DLOCK_ELOST);
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
+/* What a newer dlock has made is left alone. */
+static void a_newer_version_stays(void **state) {
+    struct link link;
+    struct held held;
+    struct dlock_error err;
+    struct dlock_claim *claim = &held.claim;
+    (void)state;
+    make_as_dba();
+    sql("CREATE OR REPLACE FUNCTION {}.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2'");
+    link_new(&link, 'a');
+    held_new(&held, &link, "newer");
+    assert_int_equal(acquire(&link, &held), 0);
+    /* One that does not have what we call any more. */
+    sql("DROP FUNCTION {}.renew");
+    assert_int_equal(BACKEND->renew(link.pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
+    assert_int_equal(sql_number("SELECT {}.schema_version()"), 2);
+    link_end(&link);
+}
+
+/* The file is a DBA's, too: psql takes it, twice. */
+static void psql_takes_the_file(void **state) {
+    char command[1024];
+    (void)state;
+    snprintf(command, sizeof command,
+             "sed 's/\"dlock\"/\"%s\"/g' '%s' | '%s/psql' -X -q -v ON_ERROR_STOP=1 -h %s -p %d -U dlock postgres 2>&1 "
+             "| grep -v NOTICE",
+             site.schema, DLOCK_SCHEMA_SQL, site.programs, site.host, site.port);
+    for (int i = 0; i < 2; i++) assert_int_not_equal(system(command), 0); /* grep finds nothing */
+    grant_as_printed();
+    live_as_app();
+}
+
+#define ROLE_TEST(f) cmocka_unit_test_setup_teardown(f, role_begin, role_end)
+
+SITE_MAIN(ROLE_TEST(created_on_first_use), ROLE_TEST(created_in_a_given_schema), ROLE_TEST(no_right_to_create),
+          ROLE_TEST(no_right_to_use), ROLE_TEST(the_printed_grants_are_enough),
+          ROLE_TEST(the_printed_grants_are_no_more), ROLE_TEST(settings_of_the_role),
+          ROLE_TEST(created_by_several_at_once), ROLE_TEST(created_again), ROLE_TEST(a_newer_version_stays),
+          ROLE_TEST(psql_takes_the_file))

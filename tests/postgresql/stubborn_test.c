@@ -1,0 +1,247 @@
+/* Servers and sessions that do not cooperate: rows locked by others, deadlocks, connections that end, processes that
+ * fork. */
+#include "site.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int operate_for(dlock_batch *operation, struct link *link, struct held *held, int timeout_ms,
+                       struct dlock_error *err) {
+    struct dlock_claim *claim = &held->claim;
+    claim->token = held->token;
+    return operation(link->pg, &claim, 1, timeout_ms, err);
+}
+
+/* psql sits on the row. */
+static void a_row_locked_by_others(void **state) {
+    struct link link, after;
+    struct held held, other;
+    struct dlock_error err;
+    PGconn *plain = plain_open();
+    (void)state;
+    link_new(&link, 'a');
+    held_new(&held, &link, "sat-on");
+    assert_int_equal(acquire(&link, &held), 0);
+    plain_run(plain, "BEGIN");
+    plain_run(plain, "SELECT FROM {}.locks WHERE name = 'sat-on' FOR UPDATE");
+    dlock_batch *const operations[] = {BACKEND->renew, BACKEND->release, BACKEND->acquire};
+    for (size_t i = 0; i < 3; i++) {
+        int64_t before = now_ms();
+        assert_int_equal(operate_for(operations[i], &link, &held, 500, &err), DLOCK_EUNAVAILABLE);
+        assert_true(now_ms() - before < 1500);
+        assert_non_null(strstr(err.message, "locked the row"));
+    }
+    int64_t before = now_ms();
+    assert_int_equal(BACKEND->break_lock(link.pg, "sat-on", 500, &err), DLOCK_EUNAVAILABLE);
+    assert_true(now_ms() - before < 1500);
+    /* Who merely asks is answered all the same. */
+    link_new(&after, 'b');
+    held_new(&other, &after, "sat-on");
+    assert_int_equal(acquire(&after, &other), DLOCK_EBUSY);
+    plain_run(plain, "COMMIT");
+    /* The connection is as good as before, and nothing happened late. */
+    assert_int_equal(renew(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+    link_end(&after);
+    PQfinish(plain);
+}
+
+/* ---- deadlocks --------------------------------------------------------------------------------------------------- */
+
+enum { NAMES = 200, ROUNDS = 25 };
+static char names[NAMES][16];
+
+struct opponent {
+    struct link link;
+    bool backwards;
+    const char *failure;
+};
+
+static void *fight(void *arg) {
+    struct opponent *me = arg;
+    static _Thread_local struct held held[NAMES];
+    struct dlock_claim *claims[NAMES];
+    static _Thread_local struct dlock_error err;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < NAMES; i++) {
+            held_new(&held[i], &me->link, names[me->backwards ? NAMES - 1 - i : i]);
+            held[i].claim.token = held[i].token;
+            claims[i] = &held[i].claim;
+        }
+        if (BACKEND->acquire(me->link.pg, claims, NAMES, 20000, &err) != 0 ||
+            BACKEND->renew(me->link.pg, claims, NAMES, 20000, &err) != 0 ||
+            BACKEND->release(me->link.pg, claims, NAMES, 20000, &err) != 0) {
+            me->failure = err.message;
+            return NULL;
+        }
+    }
+    return NULL;
+}
+
+/* The same names in opposite orders. */
+static void opposite_orders(void **state) {
+    static struct opponent one, two;
+    pthread_t first, second;
+    (void)state;
+    for (int i = 0; i < NAMES; i++) snprintf(names[i], sizeof names[i], "fight-%03d", i);
+    link_new(&one.link, 'a');
+    link_new(&two.link, 'b');
+    two.backwards = true;
+    int64_t before = sql_number("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'");
+    assert_int_equal(pthread_create(&first, NULL, fight, &one), 0);
+    assert_int_equal(pthread_create(&second, NULL, fight, &two), 0);
+    pthread_join(first, NULL);
+    pthread_join(second, NULL);
+    if (one.failure || two.failure) fail_msg("%s", one.failure ? one.failure : two.failure);
+    link_end(&one.link);
+    link_end(&two.link);
+    assert_int_equal(sql_number("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"), before);
+}
+
+static void *acquire_two(void *arg) {
+    struct link *link = arg;
+    static struct held held[2];
+    struct dlock_claim *claims[2] = {&held[0].claim, &held[1].claim};
+    static struct dlock_error err;
+    held_new(&held[0], link, "dead-1");
+    held_new(&held[1], link, "dead-2");
+    for (int i = 0; i < 2; i++) held[i].claim.token = held[i].token;
+    int rc = BACKEND->acquire(link->pg, claims, 2, 20000, &err);
+    if (rc == 0 && held[0].claim.result == 0 && held[1].claim.result == 0) return NULL;
+    if (rc == 0) dlock_fail(&err, DLOCK_EBUSY, "not granted");
+    return err.message;
+}
+
+/* Somebody else's transaction locks the rows in another order: if we are the one that is stopped, we try again. */
+static void a_deadlock_with_others(void **state) {
+    struct link link;
+    pthread_t thread;
+    void *failure;
+    PGconn *plain = plain_open();
+    (void)state;
+    link_new(&link, 'a');
+    sql("INSERT INTO {}.locks (name) VALUES ('dead-1'), ('dead-2')");
+    plain_run(plain, "SET deadlock_timeout = '30s'"); /* so that it is us who notice */
+    plain_run(plain, "BEGIN");
+    plain_run(plain, "SELECT FROM {}.locks WHERE name = 'dead-2' FOR UPDATE");
+    assert_int_equal(pthread_create(&thread, NULL, acquire_two, &link), 0);
+    sql_wait("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = %d", PQbackendPID(link.pg->link));
+    plain_run(plain, "SELECT FROM {}.locks WHERE name = 'dead-1' FOR UPDATE");
+    plain_run(plain, "COMMIT");
+    pthread_join(thread, &failure);
+    if (failure) fail_msg("%s", (char *)failure);
+    PQfinish(plain);
+    link_end(&link);
+}
+
+/* ---- connections that end ---------------------------------------------------------------------------------------- */
+
+static void a_terminated_session(void **state) {
+    struct link link;
+    struct held held;
+    struct dlock_error err;
+    (void)state;
+    link_new(&link, 'a');
+    held_new(&held, &link, "terminated");
+    assert_int_equal(acquire(&link, &held), 0);
+    sql("SELECT pg_terminate_backend(%d)", PQbackendPID(link.pg->link));
+    session_gone(PQbackendPID(link.pg->link));
+    /* Without a SIGPIPE, which would end this program. */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(operate_for(BACKEND->renew, &link, &held, 1000, &err), DLOCK_EUNAVAILABLE);
+    link_end(&link);
+    /* Its grant stays: it does not depend on a connection. */
+    link_new(&link, 'a');
+    assert_int_equal(renew(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
+/* The server's process hangs: we do not, and what it does later does not happen. */
+static void a_stopped_server_process(void **state) {
+    struct link link, after;
+    struct held held, other;
+    struct dlock_error err;
+    (void)state;
+    link_new(&link, 'a');
+    held_new(&held, &link, "stopped");
+    int pid = PQbackendPID(link.pg->link);
+    if (kill(pid, SIGSTOP) != 0) skip(); /* another user's */
+    int64_t before = now_ms();
+    assert_int_equal(operate_for(BACKEND->acquire, &link, &held, 300, &err), DLOCK_EUNAVAILABLE);
+    assert_true(now_ms() - before < 1300);
+    before = now_ms();
+    link_end(&link);
+    assert_true(now_ms() - before < 500);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    session_gone(pid);
+    link_new(&after, 'b');
+    held_new(&other, &after, "stopped");
+    /* A grant that nobody knows of can still be released, by its token. */
+    int rc = release(&after, &held);
+    assert_true(rc == 0 || rc == DLOCK_ELOST);
+    assert_int_equal(acquire(&after, &other), 0);
+    assert_int_equal(release(&after, &other), 0);
+    link_end(&after);
+}
+
+/* A child lets go of the parent's connection without a word to the server. */
+static void a_forked_child_abandons(void **state) {
+    struct link link, ear;
+    struct held held;
+    int status;
+    (void)state;
+    link_new(&link, 'a');
+    link_new(&ear, 'a');
+    link_listen(&ear);
+    held_new(&held, &link, "forked");
+    assert_int_equal(acquire(&link, &held), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        BACKEND->abandon(link.pg);
+        BACKEND->abandon(ear.pg);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(renew(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(sql_number("SELECT count(*) FROM pg_stat_activity WHERE pid = %d", PQbackendPID(ear.pg->link)), 1);
+    link_end(&link);
+    link_end(&ear);
+    /* And a connection that was never made. */
+    struct pg none;
+    memset(&none, 0, sizeof none);
+    BACKEND->abandon(&none);
+    BACKEND->disconnect(&none);
+}
+
+/* An old snapshot keeps dead rows from going away: it must not stop the locks. */
+static void an_old_snapshot(void **state) {
+    struct link link;
+    struct held held;
+    PGconn *plain = plain_open();
+    (void)state;
+    link_new(&link, 'a');
+    plain_run(plain, "BEGIN ISOLATION LEVEL REPEATABLE READ");
+    plain_run(plain, "SELECT count(*) FROM {}.locks");
+    int64_t before = now_ms();
+    for (int i = 0; i < 1000; i++) {
+        held_new(&held, &link, "bloated");
+        assert_int_equal(acquire(&link, &held), 0);
+        assert_int_equal(release(&link, &held), 0);
+    }
+    assert_true(now_ms() - before < 60000);
+    plain_run(plain, "COMMIT");
+    PQfinish(plain);
+    link_end(&link);
+}
+
+SITE_MAIN(cmocka_unit_test(a_row_locked_by_others), cmocka_unit_test(opposite_orders),
+          cmocka_unit_test(a_deadlock_with_others), cmocka_unit_test(a_terminated_session),
+          cmocka_unit_test(a_stopped_server_process), cmocka_unit_test(a_forked_child_abandons),
+          cmocka_unit_test(an_old_snapshot))
