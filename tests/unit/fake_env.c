@@ -351,6 +351,14 @@ void fake_advance_ms(int64_t ms) {
     fake_advance_us(ms * 1000);
 }
 
+bool fake_advance_next(void) {
+    int64_t next = fake_next_deadline_us();
+    if (next == DLOCK__NEVER) return false;
+    atomic_store(&clock_us, next);
+    fake_settle();
+    return true;
+}
+
 void fake_jump_ms(int64_t ms) {
     atomic_fetch_add(&clock_us, ms * 1000);
 }

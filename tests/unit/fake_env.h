@@ -22,6 +22,9 @@ void fake_settle(void);
 void fake_advance_ms(int64_t ms);
 void fake_advance_us(int64_t us);
 
+/* Moves the clock to the next deadline. False when there is none: nothing would ever happen again. */
+bool fake_advance_next(void);
+
 /* Moves the clock at once and wakes nobody, as while the process is stopped or the machine sleeps. The next
  * fake_settle() is the moment at which it goes on. */
 void fake_jump_ms(int64_t ms);

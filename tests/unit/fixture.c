@@ -203,12 +203,12 @@ uint64_t fence_by(struct actor *actor, dlock_lock *lock) {
     return (uint64_t)actor->number;
 }
 
-int64_t wait_for(struct actor *actor, int64_t step_ms, int64_t limit_ms) {
+int64_t wait_for(struct actor *actor, int64_t limit_ms) {
     int64_t began = dlock__now_us();
     fake_settle();
     while (!over(actor)) {
         assert_true(dlock__now_us() - began < limit_ms * 1000);
-        fake_advance_ms(step_ms);
+        assert_true(fake_advance_next());
     }
     return dlock__now_us() - began;
 }

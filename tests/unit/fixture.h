@@ -60,9 +60,9 @@ bool held_by(struct actor *actor, dlock_lock *lock);
 int64_t remaining_by(struct actor *actor, dlock_lock *lock);
 uint64_t fence_by(struct actor *actor, dlock_lock *lock);
 
-/* Moves the clock in steps of `step_ms` until the actor has ended; fails the test after limit_ms. Returns the time that
- * passed, in microseconds. */
-int64_t wait_for(struct actor *actor, int64_t step_ms, int64_t limit_ms);
+/* Moves the clock from deadline to deadline until the actor has ended; fails the test after limit_ms. Returns the time
+ * that passed, in microseconds. */
+int64_t wait_for(struct actor *actor, int64_t limit_ms);
 
 /* Counts calls of an on_lost. */
 struct lost_count {

@@ -64,7 +64,7 @@ static void no_grant(void (*edit)(struct dlock_claim *)) {
     struct actor *actor = actor_new();
     fake_edit(FAKE_ACQUIRE, edit, 1);
     begin_acquire(actor, lock, 2000);
-    wait_for(actor, 1, 2200);
+    wait_for(actor, 2200);
     assert_int_equal(result(actor), DLOCK_EPROTO);
     assert_int_equal(error_of(actor)->code, DLOCK_EPROTO);
     assert_int_not_equal(error_of(actor)->message[0], '\0');
@@ -119,7 +119,7 @@ static void any_server_clock_is_survived(void **state) {
         fake_advance_ms(100);
         fake_other_release(&other, "n");
         fake_faults_clear();
-        wait_for(actor, 1, 1000);
+        wait_for(actor, 1000);
         assert_int_equal(result(actor), 0);
         assert_true(remaining_by(actor, lock) <= fake_holder("n").left_ms);
         fake_advance_ms(2 * LEASE_MS);
@@ -183,7 +183,7 @@ static void a_nonsensical_release_is_an_error_that_ends(void **state) {
         assert_int_equal(acquire_by(actor, lock, 1000), 0);
         fake_edit(FAKE_RELEASE, edits[i], 1);
         begin_release(actor, lock);
-        wait_for(actor, 10, 3200);
+        wait_for(actor, 3200);
         assert_true(result(actor) == DLOCK_EPROTO || result(actor) == 0);
         assert_false(held_by(actor, lock));
         fake_advance_ms(LEASE_MS);
@@ -212,7 +212,7 @@ static void asks_within(void (*edit)(struct dlock_claim *), unsigned low, unsign
     fake_other_acquire("n", 600000);
     fake_edit(FAKE_ACQUIRE, edit, 100000);
     begin_acquire(actor, lock, 10000);
-    wait_for(actor, 1000, 10200);
+    wait_for(actor, 10200);
     assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
     assert_in_range(fake_calls(FAKE_ACQUIRE), low, high);
 }
@@ -274,7 +274,7 @@ static void scene_end(struct scene *scene) {
     assert_int_equal(fake_waiters("n"), 1);
     fake_other_release(&scene->other, "n");
     fake_settle();
-    wait_for(scene->waiter, 1, 1000);
+    wait_for(scene->waiter, 1000);
     assert_int_equal(result(scene->waiter), 0);
     assert_int_equal(release_by(scene->waiter, scene->waiting), 0);
     assert_int_equal(release_by(scene->holder, scene->held), 0);
@@ -355,7 +355,7 @@ static void a_grant_for_nobody_is_released(void **state) {
     begin_acquire(actor, lock, 1000);
     struct fake_command ask;
     assert_true(fake_last(FAKE_ACQUIRE, "n", &ask));
-    wait_for(actor, 1, 1200);
+    wait_for(actor, 1200);
     assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
     fake_settle();
     /* Its queueing request arrives once more, and then it is its turn. */

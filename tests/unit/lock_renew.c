@@ -326,7 +326,7 @@ static void renewal_needs_no_connection_of_the_pool(void **state) {
     assert_true(fake_last(FAKE_RENEW, "n", &renewed));
     assert_int_not_equal(acquired.conn, renewed.conn);
     fake_slow_go();
-    wait_for(actor, 10, 2000); /* what was granted is over by now: it asks again */
+    wait_for(actor, 2000); /* what was granted is over by now: it asks again */
     assert_int_equal(result(actor), 0);
 }
 

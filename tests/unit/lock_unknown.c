@@ -14,7 +14,7 @@ static void acquire_lost(enum fake_fault fault, unsigned times) {
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, fault, times);
     begin_acquire(actor, lock, 20000);
-    int64_t passed_us = wait_for(actor, 10, 20000);
+    int64_t passed_us = wait_for(actor, 20000);
     assert_int_equal(result(actor), 0);
     assert_true(passed_us <= 3000000);
     assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), times + 1);
@@ -51,7 +51,7 @@ static void the_connection_of_an_unknown_outcome_is_dropped(void **state) {
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 1);
     struct actor *actor = actor_new();
     begin_acquire(actor, lock, 5000);
-    wait_for(actor, 10, 5000);
+    wait_for(actor, 5000);
     assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, &first));
     assert_true(fake_nth(FAKE_ACQUIRE, "n", 1, &second));
     assert_true(fake_nth(FAKE_DISCONNECT, NULL, 0, &dropped));
@@ -68,7 +68,7 @@ static void an_acquire_given_up_is_released_behind_the_scenes(void **state) {
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
     begin_acquire(actor, lock, 1000);
-    int64_t passed_us = wait_for(actor, 1, 1200);
+    int64_t passed_us = wait_for(actor, 1200);
     assert_in_range(passed_us, 1000000, 1100000);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
     assert_false(held_by(actor, lock));
@@ -87,7 +87,7 @@ static void an_acquire_given_up_is_released_when_the_server_is_back(void **state
     fake_fault(FAKE_CONNECT, FAKE_PASS, 1);
     fake_fault(FAKE_CONNECT, FAKE_LOST_BEFORE, 1000);
     begin_acquire(actor, lock, 1000);
-    assert_in_range(wait_for(actor, 1, 1200), 1000000, 1100000);
+    assert_in_range(wait_for(actor, 1200), 1000000, 1100000);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
     fake_advance_ms(20000);
     assert_string_not_equal(fake_holder("n").token, "");
@@ -178,7 +178,7 @@ static void a_release_lost_several_times_succeeds_in_the_end(void **state) {
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_fault(FAKE_RELEASE, FAKE_LOST_AFTER, 4);
     begin_release(actor, lock);
-    assert_true(wait_for(actor, 10, 3000) < 2000000);
+    assert_true(wait_for(actor, 3000) < 2000000);
     assert_int_equal(result(actor), 0);
     assert_int_equal(fake_claims(FAKE_RELEASE, "n"), 5);
 }
@@ -216,7 +216,7 @@ static void a_release_without_answer_is_unavailable_and_goes_on(void **state) {
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_server_down(true);
     begin_release(actor, lock);
-    assert_true(wait_for(actor, 10, 3200) <= 3100000);
+    assert_true(wait_for(actor, 3200) <= 3100000);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
     assert_int_equal(error_of(actor)->code, DLOCK_EUNAVAILABLE);
     assert_false(dlock_held(lock));
@@ -236,7 +236,7 @@ static void a_release_that_hangs_is_unavailable_in_time(void **state) {
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_fault(FAKE_RELEASE, FAKE_SLOW, 1000);
     begin_release(actor, lock);
-    assert_in_range(wait_for(actor, 1, 700), 400000, 600000);
+    assert_in_range(wait_for(actor, 700), 400000, 600000);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
     fake_faults_clear();
     fake_advance_ms(2000);
@@ -250,7 +250,7 @@ static void releases_without_answer_end_with_the_lease(void **state) {
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_server_down(true);
     begin_release(actor, lock);
-    wait_for(actor, 10, 3200);
+    wait_for(actor, 3200);
     fake_advance_ms(2 * LEASE_MS);
     fake_log_clear();
     fake_advance_ms(3 * LEASE_MS);
@@ -281,7 +281,7 @@ static void an_outage_is_ridden_out(void **state) {
     assert_false(over(actor));
     assert_in_range(fake_calls(FAKE_CONNECT), 25, 600);
     fake_server_down(false);
-    assert_true(wait_for(actor, 10, 2000) <= 1100000);
+    assert_true(wait_for(actor, 2000) <= 1100000);
     assert_int_equal(result(actor), 0);
 }
 
@@ -291,7 +291,7 @@ static void an_outage_until_the_deadline_is_unavailable(void **state) {
     struct actor *actor = actor_new();
     fake_server_down(true);
     begin_acquire(actor, lock, 2000);
-    assert_in_range(wait_for(actor, 1, 2200), 1900000, 2100000);
+    assert_in_range(wait_for(actor, 2200), 1900000, 2100000);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
     assert_int_equal(acquire_by(actor, lock, 0), DLOCK_EUNAVAILABLE);
 }
@@ -309,7 +309,7 @@ static void a_lost_answer_costs_no_place_in_the_queue(void **state) {
     assert_int_equal(fake_faults_left(), 0);
     assert_int_equal(fake_waiters("n"), 1);
     assert_all_of_one_token(FAKE_ACQUIRE, "n");
-    wait_for(actor, 100, 20000);
+    wait_for(actor, 20000);
     assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
     fake_advance_ms(1000);
     assert_int_equal(fake_waiters("n"), 0);
@@ -325,7 +325,7 @@ static void leaving_the_queue_outlasts_an_outage(void **state) {
     fake_advance_ms(1000);
     assert_int_equal(fake_waiters("n"), 1);
     fake_server_down(true);
-    assert_true(wait_for(actor, 1, 1200) <= 1100000);
+    assert_true(wait_for(actor, 1200) <= 1100000);
     assert_true(result(actor) == DLOCK_ETIMEDOUT || result(actor) == DLOCK_EUNAVAILABLE);
     fake_advance_ms(5 * LEASE_MS);
     assert_int_equal(fake_waiters("n"), 1);

@@ -107,7 +107,7 @@ static void a_hand_over_that_is_not_renewed_is_lost_in_time(void **state) {
 /* Held only after a renewal has been answered, and then for what the renewal says. */
 static void assert_confirmed(struct scene *s) {
     struct fake_command renew;
-    wait_for(s->actor, 1, 1000);
+    wait_for(s->actor, 1000);
     assert_int_equal(result(s->actor), 0);
     assert_true(fake_nth(FAKE_RENEW, "n", 0, &renew));
     assert_int_equal(renew.result, 0);
@@ -174,7 +174,7 @@ static void confirming_goes_on_until_it_is_answered(void **state) {
     fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 2);
     handed_over(&s);
     assert_false(over(s.actor));
-    assert_true(wait_for(s.actor, 1, 6000) > 0);
+    assert_true(wait_for(s.actor, 6000) > 0);
     assert_int_equal(result(s.actor), 0);
     assert_int_equal(fake_faults_left(), 0);
     assert_true(remaining_by(s.actor, s.lock) <= fake_holder("n").left_ms);
@@ -202,7 +202,7 @@ static void a_grant_that_is_over_is_never_reported(void **state) {
     struct fake_grant other = fake_holder("n");
     assert_true(other.other);
     fake_other_release(&other, "n");
-    wait_for(s.actor, 1, 1000);
+    wait_for(s.actor, 1000);
     assert_int_equal(result(s.actor), 0);
     assert_int_equal(fence_by(s.actor, s.lock) >> 8, fake_holder("n").fence);
 }
@@ -220,7 +220,7 @@ static void a_grant_that_ended_before_the_waiter_woke_is_not_reported(void **sta
     uint64_t fence = fake_holder("n").fence;
     fake_jump_ms(60000);
     actor_unpark();
-    wait_for(s.actor, 1, 2000);
+    wait_for(s.actor, 2000);
     assert_int_equal(result(s.actor), 0);
     assert_true(fence_by(s.actor, s.lock) >> 8 > fence);
     assert_true(remaining_by(s.actor, s.lock) > 0);
@@ -264,7 +264,7 @@ static void what_is_known_of_the_clock_dies_with_the_connection(void **state) {
         fake_advance_ms(1000);
         struct fake_grant other = fake_holder("n");
         if (!other.other) { /* the step ended the other's lease */
-            wait_for(s.actor, 1, 1000);
+            wait_for(s.actor, 1000);
             assert_int_equal(result(s.actor), 0);
             assert_int_equal(release_by(s.actor, s.lock), 0);
             client_end(s.client);
@@ -286,7 +286,7 @@ static void a_fixed_lease_is_whole_although_it_came_by_hand_over(void **state) {
     scene_begin_with(&s, DLOCK_FIXED_LEASE);
     fake_advance_ms(1000);
     handed_over(&s);
-    wait_for(s.actor, 1, 1000);
+    wait_for(s.actor, 1000);
     assert_int_equal(result(s.actor), 0);
     assert_true(remaining_by(s.actor, s.lock) > 9000);
     unsigned renewals = fake_calls(FAKE_RENEW);
@@ -309,7 +309,7 @@ static void a_wake_during_a_request_is_one_grant(enum fake_fault fault) {
     handed_over(&s);
     fake_advance_ms(100);
     fake_slow_go();
-    wait_for(s.actor, 1, 2000);
+    wait_for(s.actor, 2000);
     assert_int_equal(result(s.actor), 0);
     assert_int_equal(fence_by(s.actor, s.lock) >> 8, fake_holder("n").fence);
     assert_true(remaining_by(s.actor, s.lock) <= fake_holder("n").left_ms);
