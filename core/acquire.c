@@ -59,7 +59,7 @@ static void give_up(struct asker *a) {
     a->name->asking = NULL;
     if (claim->op.status == DLOCK__OP_RUNNING) {
         dlock__orphan(claim); /* its answer is still to come */
-    } else if (claim->server_fence || dlock__claim_lingers(claim)) {
+    } else if (dlock__claim_lingers(claim) || (claim->server_fence && !dlock__claim_outlived(claim))) {
         claim->phase = DLOCK__RELEASING;
         bool uncertain = claim->may_be_held;
         int64_t until = dlock__now_us() + LEAVE_US;
@@ -177,7 +177,6 @@ static int ask(struct asker *a) {
     bool queue =
         !waiter->try_only && dlock__can(a->client, DLOCK_CAP_QUEUE) && a->client->listener.state == DLOCK__LISTENER_UP;
     claim->phase = DLOCK__ASKING;
-    claim->queued = claim->queued || queue;
     a->last.code = 0;
     int64_t until = waiter->try_only ? DLOCK__NEVER : waiter->deadline_us;
     int rc = dlock__op_run(claim, DLOCK__ACQUIRE, queue ? DLOCK_CLAIM_QUEUE : 0, until, &a->last);

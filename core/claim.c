@@ -25,6 +25,7 @@ static struct dlock__claim *make(struct dlock__name *name) {
     claim->name = name;
     name->refs++;
     claim->phase = DLOCK__ASKING;
+    claim->session = client->session;
     claim->valid_until_us = claim->renew_at_us = claim->due_us = DLOCK__NEVER;
     claim->all_next = client->claims;
     if (client->claims) client->claims->all_prev = claim;
@@ -93,7 +94,12 @@ uint64_t dlock__claim_fence(const struct dlock__claim *claim) {
     return claim->server_fence << 8 | claim->ordinal;
 }
 
+bool dlock__claim_outlived(const struct dlock__claim *claim) {
+    return claim->session != claim->name->client->session;
+}
+
 bool dlock__claim_lingers(const struct dlock__claim *claim) {
+    if (dlock__claim_outlived(claim)) return false;
     return claim->queued || claim->may_be_held || claim->state[0] || claim->state[1] || claim->state[2] ||
            claim->state[3] || dlock__can(claim->name->client, DLOCK_CAP_SESSION);
 }
@@ -152,6 +158,8 @@ int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err) {
     if (!kept_sensible(claim, &kept_ms))
         return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it for the impossible time of %lld ms",
                           shown, (long long)kept_ms);
+    if (dlock__claim_outlived(claim))
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the connection that it lives in broke", shown);
     schedule(claim, claim->op.sent_us, kept_ms);
     if (claim->valid_until_us <= dlock__now_us())
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the answer took longer than the lease of %lld ms",

@@ -93,6 +93,7 @@ struct dlock__claim {
     uint32_t options; /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     int64_t lease_ms;
     uint64_t state[4];
+    unsigned session;        /* client->session when it was last sent: what it left in an older one died with that */
     bool queued;             /* a QUEUE acquire was sent since the last release */
     bool may_be_held;        /* an acquire or renewal without answer: the server may hold more than we know */
     bool release_sent;       /* no local hand-over any more, and not-found is then no surprise */
@@ -213,6 +214,7 @@ struct dlock_client {
     unsigned n_pool;                             /* opened for the pool, at most uri->connections */
     struct dlock__claim *pending, *pending_tail; /* operations that wait for a connection */
     struct dlock__conn *shared;                  /* THREADSAFE: the only one */
+    unsigned session;                            /* SESSION|THREADSAFE: counts the connections that broke */
 
     /* A request's send time and the server's clock in its answer (DESIGN §1.3); dies with any reconnect. */
     struct {
@@ -339,6 +341,8 @@ void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t serv
                         int64_t received_us);
 /* An answer with the server's clock arrived: remember it for wakes. */
 void dlock__pair_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us);
+/* Whether a connection that has ended took everything about this claim along. */
+bool dlock__claim_outlived(const struct dlock__claim *claim);
 /* Whether the server or the backend may still keep something for a claim that is not granted. */
 bool dlock__claim_lingers(const struct dlock__claim *claim);
 

@@ -25,6 +25,10 @@ static struct dlock__claim *first_due(struct dlock_client *client) {
 
 static void release(struct dlock__claim *claim, int64_t deadline_us) {
     struct dlock_client *client = claim->name->client;
+    if (dlock__claim_outlived(claim)) {
+        drop(claim);
+        return;
+    }
     int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, deadline_us, NULL);
     int64_t now = dlock__now_us(), lease = dlock__us(claim->lease_ms);
     bool answered = rc == 0 || rc == DLOCK_ELOST;

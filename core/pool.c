@@ -27,6 +27,7 @@ static bool threadsafe(const struct dlock_client *client) {
 static void broke(struct dlock_client *client) {
     client->pair.known = false;
     if (!dlock__can(client, DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE)) return;
+    client->session++;
     for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
         next = claim->all_next;
         if (claim->phase == DLOCK__HELD) dlock__lose(claim);
@@ -351,6 +352,12 @@ int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t
     op->arg.limit = claim->limit;
     op->arg.flags = flags;
     op->arg.lease_ms = claim->lease_ms;
+    if (dlock__claim_outlived(claim)) {
+        memset(claim->state, 0, sizeof claim->state);
+        claim->queued = claim->may_be_held = false;
+        claim->session = client->session;
+    }
+    claim->queued = claim->queued || flags & DLOCK_CLAIM_QUEUE;
     memcpy(op->arg.state, claim->state, sizeof op->arg.state);
 
     if (threadsafe(client)) {
