@@ -33,7 +33,7 @@ int redis_address(const struct dlock_uri *uri, struct redis_address *address, st
     memset(address, 0, sizeof *address);
     if (strcmp(uri->scheme, "rediss") == 0)
         return dlock_fail(err, DLOCK_ENOTSUP,
-                          "rediss: this build has no TLS, which hiredis has from 1.0 on (here: %d.%d); "
+                          "rediss: dlock has no TLS for Redis yet (nor has hiredis before 1.0; here it is %d.%d): "
                           "use redis: through a TLS tunnel such as stunnel",
                           HIREDIS_MAJOR, HIREDIS_MINOR);
     /* Before Redis 6 there are no users; a user without a password is one who needs none. */

@@ -95,8 +95,7 @@ bool redis_error_is(const redisReply *reply, const char *kind);
 /* The code for an error reply, with the server's reason in `err`. */
 int redis_refused(const struct redis *redis, const redisReply *reply, struct dlock_error *err);
 
-/* ---- scripts.c: the .lua files ------------------------------------------------------------------------------------
- */
+/* ---- scripts.c: the .lua files ----------------------------------------------------------------------------------- */
 
 /* Appends a request that loads a script; its reply goes to redis_loaded(). */
 void redis_load(struct redis *redis, enum redis_script script);
@@ -120,8 +119,7 @@ int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t dead
 /* The name whose lock key this is, into `name` (REDIS_NAME_MAX + 1 bytes); false: it is none of ours. */
 bool redis_decode_key(const char *key, size_t length, char *name);
 
-/* ---- operations ---------------------------------------------------------------------------------------------------
- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 
 dlock_batch redis_acquire, redis_renew, redis_release;
 

@@ -95,7 +95,7 @@ static void *create_array(const redisReadTask *task, size_t n) {
 static void *create_array(const redisReadTask *task, int n) {
 #endif
     struct redis *redis = task->privdata;
-    if (n < 0 || (size_t)n > MAX_REPLY_ELEMENTS - redis->elements) return NULL;
+    if ((size_t)n > MAX_REPLY_ELEMENTS - redis->elements) return NULL;
     redis->elements += (size_t)n;
     return redis->parser->createArray(task, n);
 }

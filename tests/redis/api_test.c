@@ -15,8 +15,7 @@ static int stop(void **state) {
     return 0;
 }
 
-/* ---- what it costs ------------------------------------------------------------------------------------------------
- */
+/* ---- what it costs ----------------------------------------------------------------------------------------------- */
 
 static void an_uncontended_cycle_is_two_commands(void **state) {
     dlock_client *client = api_open(&server, "quarantine=0");
@@ -74,8 +73,7 @@ static void a_contended_acquisition_is_two_commands(void **state) {
     assert_true(monitor.published > CLIENTS * ROUNDS / 2); /* there was contention */
 }
 
-/* ---- restarts -----------------------------------------------------------------------------------------------------
- */
+/* ---- restarts ---------------------------------------------------------------------------------------------------- */
 
 static void restart(void) {
     server_kill(&server);
@@ -187,8 +185,7 @@ static void restarted_with_a_journal(void **state) {
     server_stop(&safe);
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------
- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static void a_full_server_grants_nothing_and_says_why(void **state) {
     dlock_client *client = api_open(&server, "quarantine=0&timeout=500ms");

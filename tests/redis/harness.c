@@ -15,8 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- time ---------------------------------------------------------------------------------------------------------
- */
+/* ---- time -------------------------------------------------------------------------------------------------------- */
 
 int64_t now_ms(void) {
     struct timespec now;
@@ -29,8 +28,7 @@ void sleep_ms(int ms) {
     nanosleep(&time, NULL);
 }
 
-/* ---- servers ------------------------------------------------------------------------------------------------------
- */
+/* ---- servers ----------------------------------------------------------------------------------------------------- */
 
 static int free_port(void) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -144,8 +142,7 @@ const char *ask_text(struct server *server, const char *format, ...) {
     return text;
 }
 
-/* ---- counting -----------------------------------------------------------------------------------------------------
- */
+/* ---- counting ---------------------------------------------------------------------------------------------------- */
 
 void monitor_begin(struct monitor *monitor, const struct server *server) {
     memset(monitor, 0, sizeof *monitor);
@@ -172,8 +169,7 @@ void monitor_end(struct monitor *monitor, struct server *server) {
     redisFree(monitor->link);
 }
 
-/* ---- the backend --------------------------------------------------------------------------------------------------
- */
+/* ---- the backend ------------------------------------------------------------------------------------------------- */
 
 const struct dlock_backend *backend;
 

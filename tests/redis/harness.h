@@ -14,8 +14,7 @@
 
 #include <cmocka.h>
 
-/* ---- servers ------------------------------------------------------------------------------------------------------
- */
+/* ---- servers ----------------------------------------------------------------------------------------------------- */
 
 struct server {
     pid_t pid;
@@ -47,8 +46,7 @@ struct monitor {
 void monitor_begin(struct monitor *monitor, const struct server *server);
 void monitor_end(struct monitor *monitor, struct server *server);
 
-/* ---- the backend --------------------------------------------------------------------------------------------------
- */
+/* ---- the backend ------------------------------------------------------------------------------------------------- */
 
 extern const struct dlock_backend *backend;
 void backend_load(void);

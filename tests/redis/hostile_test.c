@@ -95,7 +95,7 @@ static void answers_that_make_no_sense(void **state) {
         {ACQUIRE, "\r\n\r\n\r\n"},
         {ACQUIRE, "*1000000000\r\n"}, /* eight gigabytes of pointers */
         {ACQUIRE, "*2147483647\r\n*2147483647\r\n*2147483647\r\n"},
-        {ACQUIRE, "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n"},
+        {ACQUIRE, "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n"},
         {ACQUIRE, "*-2\r\n"},
         {RENEW, ":-1\r\n"},
         {RENEW, "*0\r\n"},
@@ -322,8 +322,7 @@ static void unanswered_requests_are_reset(void **state) {
     fake_stop(&silent);
 }
 
-/* ---- the greeting -------------------------------------------------------------------------------------------------
- */
+/* ---- the greeting ------------------------------------------------------------------------------------------------ */
 
 static void assert_greeting_is(int at, const char *reply, int code, const char *word) {
     const char *const answers[] = {"", NULL};
@@ -370,8 +369,7 @@ static void servers_that_cannot_serve_us(void **state) {
     assert_greeting_is(FAKE_SETNAME, "-ERR unknown command\r\n", 0, ""); /* a courtesy only */
 }
 
-/* ---- wake-ups -----------------------------------------------------------------------------------------------------
- */
+/* ---- wake-ups ---------------------------------------------------------------------------------------------------- */
 
 #define CHANNEL "dlock:aaaaaaaaaaaaaaaaaaaaaaaa"
 #define TOKEN "aaaaaaaaaaaaaaaaaaaaaaaa.1@h:1"

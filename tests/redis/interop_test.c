@@ -39,8 +39,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* ---- redis-cli ----------------------------------------------------------------------------------------------------
- */
+/* ---- redis-cli --------------------------------------------------------------------------------------------------- */
 
 /* What redis-cli prints for these arguments of a shell line. */
 static const char *cli(const char *arguments) {
@@ -127,8 +126,7 @@ static void a_foreign_holder_can_be_seen_and_broken(void **state) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
-/* ---- redis-py -----------------------------------------------------------------------------------------------------
- */
+/* ---- redis-py ---------------------------------------------------------------------------------------------------- */
 
 static struct {
     pid_t pid;

@@ -39,8 +39,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* ---- scripts ------------------------------------------------------------------------------------------------------
- */
+/* ---- scripts ----------------------------------------------------------------------------------------------------- */
 
 static void forgotten_scripts_are_given_again(void **state) {
     enum { N = 300 };
@@ -72,8 +71,7 @@ static void forgotten_scripts_are_given_again(void **state) {
     assert_int_equal(backend->break_lock(holder.conn, "limit", TIMEOUT_MS, &err), 0);
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------
- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static void fill_memory(void) {
     ask_text(&server, "CONFIG SET maxmemory 1");
@@ -136,8 +134,7 @@ static void a_passer_by_hands_over_without_memory(void **state) {
     assert_true(wake.fence > held.claim.fence);
 }
 
-/* ---- quarantine ---------------------------------------------------------------------------------------------------
- */
+/* ---- quarantine -------------------------------------------------------------------------------------------------- */
 
 static void after_a_restart_nothing_is_granted_for_a_while(void **state) {
     enum { QUARANTINE_MS = 4000 };
