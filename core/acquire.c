@@ -162,9 +162,11 @@ static void busy(struct asker *a) {
     claim->look = false;
     if (claim->wake.here) {
         claim->wake.here = false;
-        /* A grant from before this answer is over; one from after it counts. */
-        if (claim->wake.server_us > claim->op.arg.server_us)
-            dlock__claim_woken(claim, claim->wake.fence, claim->wake.server_us, claim->wake.kept_ms,
+        /* A grant from before this answer is over; one from after it counts; one of the same microsecond is confirmed.
+         */
+        int64_t answered_us = claim->op.arg.server_us, server_us = claim->wake.server_us;
+        if (server_us >= answered_us)
+            dlock__claim_woken(claim, claim->wake.fence, server_us > answered_us ? server_us : 0, claim->wake.kept_ms,
                                claim->wake.received_us);
     }
     if (look) claim->due_us = dlock__now_us();
