@@ -52,7 +52,20 @@ struct holder {
     pid_t pid, child; /* `child` was forked while the lock was held */
 };
 
-/* A process that holds "job" until it is killed; on demand with a child that lives on. */
+/* `file-api hold URI`: holds "job" until it is killed; `hold-with-child URI` forks in between. Writes the child's pid,
+ * or 0. A program of its own, because the thread sanitizer does not follow the fork of a process with threads. */
+static int hold(const char *word, const char *uri) {
+    struct site site = {.client = NULL};
+    pid_t child = 0;
+    snprintf(site.uri, sizeof site.uri, "%s", uri);
+    dlock_lock *lock = new_lock(open_client(&site), "job", NULL);
+    if (dlock_acquire(lock, 0, NULL) != 0) return 1;
+    if (strcmp(word, "hold-with-child") == 0 && (child = fork()) == 0)
+        for (;;) pause();
+    if (write(1, &child, sizeof child) != sizeof child) return 1;
+    for (;;) pause();
+}
+
 static struct holder start_holder(const struct site *site, bool with_child) {
     struct holder holder = {0, 0};
     int ends[2];
@@ -60,13 +73,9 @@ static struct holder start_holder(const struct site *site, bool with_child) {
     holder.pid = fork();
     assert_true(holder.pid >= 0);
     if (holder.pid == 0) {
-        pid_t child = 0;
-        dlock_lock *lock = new_lock(open_client(site), "job", NULL);
-        if (dlock_acquire(lock, 0, NULL) != 0) _exit(1);
-        if (with_child && (child = fork()) == 0)
-            for (;;) pause();
-        if (write(ends[1], &child, sizeof child) != sizeof child) _exit(1);
-        for (;;) pause();
+        dup2(ends[1], 1);
+        execl("/proc/self/exe", "file-api", with_child ? "hold-with-child" : "hold", site->uri, (char *)NULL);
+        _exit(127);
     }
     close(ends[1]);
     assert_int_equal(read(ends[0], &holder.child, sizeof holder.child), sizeof holder.child);
@@ -215,7 +224,8 @@ static void refused_break(void **state) {
     dlock_free(lock);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc == 3) return hold(argv[1], argv[2]);
 #define SITE_TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
     const struct CMUnitTest tests[] = {
         SITE_TEST(after_sigkill), SITE_TEST(after_sigkill_of_a_parent), SITE_TEST(child_exits),
