@@ -187,6 +187,8 @@ static int send_some(struct redis *redis, struct dlock_error *err) {
                          MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
+        /* The server may have said why it hung up: let that be read. */
+        if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) break;
         if (n < 0) {
             char reason[128];
             return dead(redis, strerror_r(errno, reason, sizeof reason), err);

@@ -225,6 +225,24 @@ static void replicas_are_refused(void **state) {
     server_stop(&replica);
 }
 
+static void a_full_server_says_so(void **state) {
+    static const char *const arguments[] = {"--maxclients", "2", NULL};
+    struct server full;
+    struct link link;
+    struct dlock_error err;
+    struct uri uri;
+    (void)state;
+    server_start(&full, arguments);
+    link_new(&link, &full, 'a');
+    uri_init(&uri, full.port);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EUNAVAILABLE);
+        assert_non_null(strstr(err.message, "max number of clients"));
+    }
+    link_end(&link);
+    server_stop(&full);
+}
+
 static void the_descriptor_is_private_and_quick(void **state) {
     struct link link;
     int on = 0;
@@ -271,10 +289,15 @@ static void a_child_abandons(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(databases_are_chosen),     cmocka_unit_test(bad_uris_are_named),
-        cmocka_unit_test(tls_is_refused_by_name),   cmocka_unit_test(credentials_are_checked_and_never_shown),
-        cmocka_unit_test(missing_rights_are_named), cmocka_unit_test(hosts_are_tried_until_one_works),
-        cmocka_unit_test(replicas_are_refused),     cmocka_unit_test(the_descriptor_is_private_and_quick),
+        cmocka_unit_test(databases_are_chosen),
+        cmocka_unit_test(bad_uris_are_named),
+        cmocka_unit_test(tls_is_refused_by_name),
+        cmocka_unit_test(credentials_are_checked_and_never_shown),
+        cmocka_unit_test(missing_rights_are_named),
+        cmocka_unit_test(hosts_are_tried_until_one_works),
+        cmocka_unit_test(replicas_are_refused),
+        cmocka_unit_test(a_full_server_says_so),
+        cmocka_unit_test(the_descriptor_is_private_and_quick),
         cmocka_unit_test(a_child_abandons),
     };
     return cmocka_run_group_tests(tests, start, stop);
