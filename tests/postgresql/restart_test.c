@@ -1,0 +1,140 @@
+/* The server is restarted, or crashes, while locks are held and waited for; through the public interface. */
+#include <dlock/dlock.h>
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static struct dlock_error err;
+
+static void pause_ms(int ms) {
+    struct timespec time = {ms / 1000, (long)(ms % 1000) * 1000000};
+    nanosleep(&time, NULL);
+}
+
+static void control(const char *how) {
+    char command[512];
+    snprintf(command, sizeof command, "$DLOCK_TEST_CONTROL %s", how);
+    assert_int_equal(system(command), 0);
+}
+
+static dlock_client *client_new(const char *lease) {
+    char uri[512];
+    dlock_client *client;
+    snprintf(uri, sizeof uri, "%s?lease=%s&timeout=2s", getenv("DLOCK_TEST_SERVER"), lease);
+    if (dlock_open(uri, NULL, &client, &err) != 0) fail_msg("%s", err.message);
+    return client;
+}
+
+static dlock_lock *lock_new(dlock_client *client, const char *name, dlock_callback on_lost, void *arg) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    dlock_lock *lock;
+    options.owner = DLOCK_OWNER_HANDLE;
+    options.on_lost = on_lost;
+    options.on_lost_arg = arg;
+    if (dlock_new(client, name, &options, &lock, &err) != 0) fail_msg("%s", err.message);
+    return lock;
+}
+
+struct waiter {
+    dlock_client *client;
+    dlock_lock *lock;
+    pthread_t thread;
+    int result;
+    struct dlock_error err;
+};
+
+static void *wait_in_thread(void *arg) {
+    struct waiter *waiter = arg;
+    waiter->result = dlock_acquire(waiter->lock, 60000, &waiter->err);
+    return NULL;
+}
+
+static void waiter_begin(struct waiter *waiter, const char *name) {
+    waiter->client = client_new("20s");
+    waiter->lock = lock_new(waiter->client, name, NULL, NULL);
+    assert_int_equal(pthread_create(&waiter->thread, NULL, wait_in_thread, waiter), 0);
+    pause_ms(300);
+}
+
+static void waiter_end(struct waiter *waiter) {
+    dlock_free(waiter->lock);
+    dlock_close(waiter->client);
+}
+
+static void held_and_waited_for(const char *name, const char *how) {
+    dlock_client *holder = client_new("20s"), *third = client_new("20s");
+    dlock_lock *lock = lock_new(holder, name, NULL, NULL), *late = lock_new(third, name, NULL, NULL);
+    struct waiter waiter;
+    if (dlock_acquire(lock, 0, &err) != 0) fail_msg("%s", err.message);
+    uint64_t fence = dlock_fence(lock);
+    waiter_begin(&waiter, name);
+    control(how);
+    /* The grant is still there. */
+    assert_int_equal(dlock_acquire(late, 500, &err), DLOCK_ETIMEDOUT);
+    assert_true(dlock_held(lock));
+    assert_false(dlock_held(waiter.lock));
+    if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);
+    pthread_join(waiter.thread, NULL);
+    if (waiter.result != 0) fail_msg("%s", waiter.err.message);
+    assert_true(dlock_fence(waiter.lock) > fence);
+    if (dlock_release(waiter.lock, &err) != 0) fail_msg("%s", err.message);
+    dlock_free(lock);
+    dlock_free(late);
+    dlock_close(holder);
+    dlock_close(third);
+    waiter_end(&waiter);
+}
+
+static void a_restart(void **state) {
+    (void)state;
+    held_and_waited_for("restart", "restart -m fast");
+}
+
+static void a_crash(void **state) {
+    (void)state;
+    held_and_waited_for("crash", "restart -m immediate");
+}
+
+static void count_loss(dlock_lock *lock, const struct dlock_error *why, void *arg) {
+    (void)lock;
+    if (why->code == DLOCK_ELOST) __atomic_add_fetch((int *)arg, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Away for longer than the lease: the holder learns of its loss, and the waiter gets the lock afterwards. */
+static void an_outage(void **state) {
+    int losses = 0;
+    dlock_client *holder = client_new("1s");
+    dlock_lock *lock = lock_new(holder, "outage", count_loss, &losses);
+    struct waiter waiter;
+    (void)state;
+    if (dlock_acquire(lock, 0, &err) != 0) fail_msg("%s", err.message);
+    uint64_t fence = dlock_fence(lock);
+    waiter_begin(&waiter, "outage");
+    control("stop -m fast");
+    pause_ms(1500);
+    assert_int_equal(__atomic_load_n(&losses, __ATOMIC_SEQ_CST), 1);
+    assert_false(dlock_held(lock));
+    control("restart"); /* a mere start would forget its options */
+    pthread_join(waiter.thread, NULL);
+    if (waiter.result != 0) fail_msg("%s", waiter.err.message);
+    assert_true(dlock_fence(waiter.lock) > fence);
+    assert_int_equal(dlock_release(lock, &err), DLOCK_ELOST);
+    if (dlock_release(waiter.lock, &err) != 0) fail_msg("%s", err.message);
+    dlock_free(lock);
+    dlock_close(holder);
+    waiter_end(&waiter);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_restart), cmocka_unit_test(a_crash),
+                                       cmocka_unit_test(an_outage)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
