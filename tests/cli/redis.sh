@@ -28,9 +28,9 @@ equal "the value is the token" "$(sed -n 1p <<<"$out")" "$(sed -n 2p <<<"$out")"
 equal "gone" "$(ask exists plain)" 0
 
 describe "the lease is renewed while the command runs, and ends with a killed dlock"
-begin "$DLOCK" run -l 1 renewed -- sleep 4
+begin "$DLOCK" run -l 2 renewed -- sleep 9
 within 10 "held" is_held renewed
-sleep 3
+sleep 7
 run "$DLOCK" run -n renewed true
 equal "held beyond three leases' thirds" "$status" 1
 run "$DLOCK" inspect --json renewed
