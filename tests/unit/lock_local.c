@@ -278,7 +278,27 @@ static void a_loss_is_told_to_whoever_holds_it_now(void **state) {
     assert_int_equal(release_by(actors[1], locks[1]), DLOCK_ELOST);
 }
 
-/* On a server without a queue the process that keeps asking would win for ever: it stands back after its turns. */
+/* On a server without a queue the process that asks first would win for ever: it stands back after its turns. */
+static void without_a_queue_other_processes_get_their_turn(void **state) {
+    (void)state;
+    struct turns t;
+    turns_begin(&t, "fakepoll:");
+    dlock_lock *far = lock_new(client_new("fakepoll:"), "n");
+    struct actor *stranger = actor_new();
+    begin_acquire(stranger, far, -1);
+    for (int i = 0; i < 32; i++) turn(&t);
+    assert_false(over(stranger));
+    int next = !t.holder;
+    begin_acquire(t.actors[next], t.locks[next], -1);
+    begin_release(t.actors[t.holder], t.locks[t.holder]);
+    wait_for(stranger, 200);
+    assert_int_equal(result(stranger), 0);
+    assert_false(over(t.actors[next]));
+    assert_int_equal(release_by(stranger, far), 0);
+    wait_for(t.actors[next], 200);
+    assert_int_equal(result(t.actors[next]), 0);
+}
+
 static void without_a_queue_fences_grow_all_the_same(void **state) {
     (void)state;
     struct turns t;
@@ -309,6 +329,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(only_the_first_waiter_talks_to_the_server),
         LOCK_TEST(the_next_waiter_takes_over),
         LOCK_TEST(a_loss_is_told_to_whoever_holds_it_now),
+        LOCK_TEST(without_a_queue_other_processes_get_their_turn),
         LOCK_TEST(without_a_queue_fences_grow_all_the_same),
     };
     return cmocka_run_group_tests_name("local", tests, NULL, NULL);
