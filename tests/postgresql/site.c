@@ -48,7 +48,7 @@ static PGresult *run(PGconn *plain, const char *text) {
     return result;
 }
 
-static PGresult *run_format(const char *format, va_list args) {
+__attribute__((__format__(__printf__, 1, 0))) static PGresult *run_format(const char *format, va_list args) {
     char text[4096];
     assert_true(vsnprintf(text, sizeof text, format, args) < (int)sizeof text);
     return run(site.plain, text);
