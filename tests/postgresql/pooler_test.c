@@ -60,8 +60,7 @@ static void assert_nothing_left(void) {
     static const char *const nothing[] = {
         "SELECT count(*) FROM pg_prepared_statements", "SELECT count(*) FROM pg_listening_channels()",
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
-        "SELECT count(*) FROM pg_settings WHERE source = 'session' AND name ~ "
-        "'isolation|timeout|commit|path|keepalive'"};
+        "SELECT count(*) FROM pg_settings WHERE source = 'session' AND name ~ 'isolation|timeout|commit|path|alive'"};
     PGconn *plain[3];
     char port[12];
     snprintf(port, sizeof port, "%d", pooler_port());
