@@ -143,12 +143,15 @@ static void written_to_while_held(void **state) {
 static void not_a_regular_file(void **state) {
     struct world *world = *state;
     struct dlock_claim folder = claim_of("folder"), fifo = claim_of("fifo"), link = claim_of("link");
+    char text[8];
     assert_int_equal(mkdir(path_of(world, "folder"), 0777), 0);
     assert_int_equal(mkfifo(path_of(world, "fifo"), 0666), 0);
-    assert_int_equal(symlink("/etc/passwd", path_of(world, "link")), 0);
+    file_put(path_of(world, "target"), "", 0);
+    assert_int_equal(symlink("target", path_of(world, "link")), 0);
     assert_int_equal(acquire(world->conn, &folder), DLOCK_EINVAL);
     assert_int_equal(acquire(world->conn, &fifo), DLOCK_EINVAL);
     assert_int_equal(acquire(world->conn, &link), DLOCK_EINVAL);
+    assert_int_equal(file_get(path_of(world, "target"), text, sizeof text), 0);
 }
 
 int records_tests(void) {

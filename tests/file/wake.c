@@ -167,17 +167,42 @@ static void retries(void **state) {
     assert_int_equal(release(world->conn, &holder), 0);
 }
 
-static void unlink_wakes(void **state) {
+/* Several closes of one file in a row, of either kind, are one wake. */
+static void closes_in_a_row(void **state) {
+    static const int flags[] = {O_RDWR, O_RDONLY, O_RDWR, O_RDONLY};
     struct world *world = *state;
+    file_put(path_of(world, "job"), "", 0);
+    listen_on(world->conn);
+    for (int i = 0; i < 4; i++) close(open(path_of(world, "job"), flags[i] | O_CLOEXEC));
+    assert_int_equal(drain(world->conn, NULL), 1);
+}
+
+static void vanishing_wakes(struct world *world, int (*vanish)(const struct world *world)) {
     struct dlock_claim holder = claim_of("job"), waiter = claim_of("job");
     char name[256] = "?";
     listen_on(world->conn);
     assert_int_equal(acquire(world->conn, &holder), 0);
     assert_int_equal(acquire(world->conn, &waiter), DLOCK_EBUSY);
-    assert_int_equal(unlink(path_of(world, "job")), 0);
+    assert_int_equal(vanish(world), 0);
     assert_int_equal(drain(world->conn, name), 1);
     assert_string_equal(name, "job");
     assert_int_equal(acquire(world->conn, &waiter), 0);
+}
+
+static int unlink_it(const struct world *world) {
+    return unlink(path_of(world, "job"));
+}
+
+static int rename_it(const struct world *world) {
+    return rename(path_of(world, "job"), path_of(world, ".old"));
+}
+
+static void unlink_wakes(void **state) {
+    vanishing_wakes(*state, unlink_it);
+}
+
+static void rename_wakes(void **state) {
+    vanishing_wakes(*state, rename_it);
 }
 
 /* More events than the kernel keeps: everybody looks. */
@@ -214,15 +239,10 @@ static void polls_without_inotify(void **state) {
 
 int wake_tests(void) {
     const struct CMUnitTest tests[] = {
-        WORLD_TEST(after_sigkill),
-        WORLD_TEST(after_release),
-        WORLD_TEST(names_are_the_locks_own),
-        WORLD_TEST(long_name),
-        WORLD_TEST(nothing_for_nothing),
-        WORLD_TEST(retries),
-        WORLD_TEST(unlink_wakes),
-        WORLD_TEST(overflow),
-        WORLD_TEST(polls_without_inotify),
+        WORLD_TEST(after_sigkill), WORLD_TEST(after_release),         WORLD_TEST(names_are_the_locks_own),
+        WORLD_TEST(long_name),     WORLD_TEST(nothing_for_nothing),   WORLD_TEST(retries),
+        WORLD_TEST(unlink_wakes),  WORLD_TEST(rename_wakes),          WORLD_TEST(closes_in_a_row),
+        WORLD_TEST(overflow),      WORLD_TEST(polls_without_inotify),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
