@@ -1,0 +1,63 @@
+/* What a URI asks of memcached: one server, or a socket, and credentials. */
+#include "memcached.h"
+
+#include <sys/un.h>
+
+/* What memcached takes in a line of its file of users (-Y). */
+#define CREDENTIAL_MAX 256
+
+static bool is_set(const char *part) {
+    return part && *part;
+}
+
+static int read_socket(const struct dlock_uri *uri, struct memcached_address *address, struct dlock_error *err) {
+    if (uri->n_hosts)
+        return dlock_fail(err, DLOCK_EINVAL,
+                          "memcached+unix names a socket, not a host: memcached+unix:///path/to/socket");
+    if (!is_set(uri->path) || strlen(uri->path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
+        return dlock_fail(err, DLOCK_EINVAL, "memcached+unix needs the path of a socket, shorter than %zu bytes",
+                          sizeof(((struct sockaddr_un *)0)->sun_path));
+    address->socket = uri->path;
+    return 0;
+}
+
+/* A name with several addresses stands once for each. */
+static int check_hosts(const struct dlock_uri *uri, struct dlock_error *err) {
+    for (size_t i = 1; i < uri->n_hosts; i++)
+        if (strcmp(uri->hosts[i].host, uri->hosts[0].host) != 0 || uri->hosts[i].port != uri->hosts[0].port)
+            return dlock_fail(
+                err, DLOCK_EINVAL,
+                "memcached locks need exactly one server: memcached servers know nothing of each other, so "
+                "whichever stands in for another one grants locks that are held there");
+    return 0;
+}
+
+/* They travel in one line "user password", and are words in a line "user:password" of the server's file. */
+static int read_credentials(const struct dlock_uri *uri, struct memcached_address *address, struct dlock_error *err) {
+    if (!is_set(uri->user) && !is_set(uri->password)) return 0;
+    if (!is_set(uri->user) || !is_set(uri->password))
+        return dlock_fail(err, DLOCK_EINVAL,
+                          "memcached asks for both a user and a password: memcached://user:password@host");
+    for (const char *p = uri->user; *p; p++)
+        if (*p == ' ' || *p == ':' || (unsigned char)*p < 0x20)
+            return dlock_fail(err, DLOCK_EINVAL, "a user of memcached has no spaces, colons or control characters");
+    for (const char *p = uri->password; *p; p++)
+        if (*p == ' ' || (unsigned char)*p < 0x20)
+            return dlock_fail(err, DLOCK_EINVAL, "a password of memcached has no spaces or control characters");
+    if (strlen(uri->user) > CREDENTIAL_MAX || strlen(uri->password) > CREDENTIAL_MAX)
+        return dlock_fail(err, DLOCK_EINVAL, "a user or a password of memcached has at most %d bytes", CREDENTIAL_MAX);
+    address->user = uri->user;
+    address->password = uri->password;
+    return 0;
+}
+
+int memcached_address(const struct dlock_uri *uri, struct memcached_address *address, struct dlock_error *err) {
+    int rc;
+    memset(address, 0, sizeof *address);
+    if ((rc = read_credentials(uri, address, err)) != 0) return rc;
+    if (strcmp(uri->scheme, "memcached+unix") == 0) return read_socket(uri, address, err);
+    if (is_set(uri->path) && strcmp(uri->path, "/") != 0)
+        return dlock_fail(err, DLOCK_EINVAL,
+                          "memcached has no databases or folders: leave \"%.60s\" out, or use prefix=", uri->path);
+    return check_hosts(uri, err);
+}

@@ -1,0 +1,292 @@
+/* Claims: acquire, renew and release, each for a batch in one round trip where nothing is in the way.
+ *
+ * A grant is an item: its key is the name, its value the token. `add` makes it, `cas` with the item's id renews it or
+ * lets it expire at once, and an id changes with every store, so that a cas never touches another item than the one
+ * that was compared. An id is used without looking at the item first only where it is certain that the server has not
+ * been restarted since (its ids begin anew): on a connection that was made before the id was seen, by this client. */
+#include "memcached.h"
+
+#include <inttypes.h>
+
+#define MAX_LEASE_MS (INT64_C(2592000 - 1) * 1000)
+
+/* Claims that share a flight: as many as the core sends at once. */
+#define FLIGHT_MAX 256
+
+/* Whoever meets another change in each of so many flights will not get through. */
+#define MAX_FLIGHTS 16
+/* How often an acquire adds when what it met has ended by the time it looks. */
+#define MAX_ADDS 3
+
+/* dlock_claim.state */
+enum { STATE_CAS, STATE_SEEN_US, STATE_GRANTED };
+
+enum operation { ACQUIRE, RENEW, RELEASE };
+
+enum step {
+    DONE,
+    ADD,  /* add, and look */
+    LOOK, /* look whose it is, and at which id */
+    SWAP  /* cas; when the grant goes on, look for the new id */
+};
+
+/* One claim's progress through a call. */
+struct turn {
+    struct dlock_claim *claim;
+    enum step step;
+    int adds;
+    uint64_t cas;     /* SWAP: the id of the item that is ours */
+    uint64_t granted; /* … and that of the grant */
+};
+
+struct batch {
+    struct memcached *memcached;
+    enum operation operation;
+    struct turn turns[FLIGHT_MAX];
+    size_t n;
+    size_t flight[FLIGHT_MAX]; /* the turns that are not done */
+    int64_t sent_us, deadline_us;
+    bool explained; /* `err` speaks of a claim */
+    struct dlock_error *err;
+};
+
+/* ---- names and values -------------------------------------------------------------------------------------------- */
+
+bool memcached_key(char key[MEMCACHED_KEY_MAX + 1], const char *name) {
+    char whole[3 * MEMCACHED_NAME_MAX + 1];
+    dlock_encode_name(whole, sizeof whole, name, " ", false);
+    dlock_encode_name(key, MEMCACHED_KEY_MAX + 1, name, " ", false);
+    return strcmp(whole, key) != 0;
+}
+
+/* The token; behind a key that was cut, the whole name too, so that another name with the same hash is not taken for
+ * this one. */
+static void write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct dlock_claim *claim, bool cut) {
+    if (cut)
+        snprintf(out, MEMCACHED_VALUE_MAX + 1, "%s %s", claim->token, claim->name);
+    else
+        snprintf(out, MEMCACHED_VALUE_MAX + 1, "%s", claim->token);
+}
+
+/* An expiry of N lasts N - 1 to N seconds. */
+static int64_t expiry_s(int64_t lease_ms) {
+    return (lease_ms + 999) / 1000 + 1;
+}
+
+/* An expiry beyond 30 days is an absolute time: this one has passed. */
+void memcached_end(struct memcached *memcached, const char *key, uint64_t cas) {
+    memcached_request(memcached, 1, "cas %s 0 2592001 0 %" PRIu64 "\r\n\r\n", key, cas);
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+static void write_turn(struct memcached *memcached, size_t i, void *arg) {
+    const struct batch *batch = arg;
+    const struct turn *turn = &batch->turns[batch->flight[i]];
+    char key[MEMCACHED_KEY_MAX + 1], value[MEMCACHED_VALUE_MAX + 1];
+    const int64_t expiry = expiry_s(turn->claim->lease_ms);
+    write_value(value, turn->claim, memcached_key(key, turn->claim->name));
+    if (turn->step == LOOK)
+        memcached_request(memcached, 1, "gets %s\r\n", key);
+    else if (turn->step == ADD)
+        memcached_request(memcached, 2, "add %s 0 %" PRId64 " %zu\r\n%s\r\ngets %s\r\n", key, expiry, strlen(value),
+                          value, key);
+    else if (batch->operation == RELEASE)
+        memcached_end(memcached, key, turn->cas);
+    else
+        memcached_request(memcached, 2, "cas %s %" PRIu32 " %" PRId64 " %zu %" PRIu64 "\r\n%s\r\ngets %s\r\n", key,
+                          memcached_flags(turn->granted), expiry, strlen(value), turn->cas, value, key);
+}
+
+/* ---- replies ----------------------------------------------------------------------------------------------------- */
+
+static void finish(struct turn *turn, int result) {
+    turn->claim->result = result;
+    turn->step = DONE;
+}
+
+/* The item is ours, with this claim's lease. */
+static void keep(struct batch *batch, struct turn *turn, const struct memcached_item *item, uint64_t granted) {
+    struct dlock_claim *claim = turn->claim;
+    claim->state[STATE_CAS] = item->cas;
+    claim->state[STATE_SEEN_US] = (uint64_t)batch->sent_us;
+    claim->state[STATE_GRANTED] = granted;
+    if (batch->operation == ACQUIRE) claim->fence = memcached_fence(batch->memcached, granted);
+    finish(turn, 0);
+}
+
+static void swap(struct turn *turn, const struct memcached_item *item) {
+    turn->step = SWAP;
+    turn->cas = item->cas;
+    turn->granted = item->granted;
+}
+
+/* There is no item (any more). */
+static void gone(struct batch *batch, struct turn *turn) {
+    if (batch->operation != ACQUIRE)
+        finish(turn, DLOCK_ELOST);
+    else if (turn->adds < MAX_ADDS)
+        turn->step = ADD;
+    else
+        finish(turn, DLOCK_EBUSY);
+}
+
+/* What a look has shown. */
+static void looked(struct batch *batch, struct turn *turn, const struct memcached_item *item, bool ours,
+                   bool lease_is_new) {
+    if (!item->found)
+        gone(batch, turn);
+    else if (!ours)
+        finish(turn, batch->operation == ACQUIRE ? DLOCK_EBUSY : DLOCK_ELOST);
+    else if (lease_is_new)
+        keep(batch, turn, item, turn->step == ADD ? item->cas : turn->granted);
+    else
+        swap(turn, item); /* a token that has the grant already: set its lease anew; or an id that we did not know */
+}
+
+static int read_look(struct batch *batch, struct turn *turn, bool lease_is_new) {
+    char key[MEMCACHED_KEY_MAX + 1], value[MEMCACHED_VALUE_MAX + 1];
+    struct memcached_item item;
+    int rc;
+    write_value(value, turn->claim, memcached_key(key, turn->claim->name));
+    rc = memcached_read_item(batch->memcached, key, batch->deadline_us, &item, batch->err);
+    if (rc) return rc;
+    looked(batch, turn, &item, item.length == strlen(value) && memcmp(item.value, value, item.length) == 0,
+           lease_is_new);
+    return 0;
+}
+
+/* The answers that a command cannot have. */
+static bool fits(enum step step, enum memcached_stored stored) {
+    return stored == MEMCACHED_STORED || (stored == MEMCACHED_NOT_STORED) == (step == ADD);
+}
+
+static int read_turn(struct batch *batch, struct turn *turn) {
+    enum memcached_stored stored;
+    int rc;
+    if (turn->step == LOOK) return read_look(batch, turn, false);
+    rc = memcached_read_stored(batch->memcached, batch->deadline_us, &stored, batch->err);
+    if (rc) return rc;
+    if (!fits(turn->step, stored)) return memcached_nonsense(batch->memcached, "add or cas", batch->err);
+    if (turn->step == ADD) turn->adds++;
+    if (turn->step == ADD || batch->operation != RELEASE) return read_look(batch, turn, stored == MEMCACHED_STORED);
+    if (stored == MEMCACHED_EXISTS)
+        turn->step = LOOK; /* a renewal of ours came in between, or somebody else has it */
+    else
+        finish(turn, stored == MEMCACHED_STORED ? 0 : DLOCK_ELOST);
+    return 0;
+}
+
+/* ---- flights ----------------------------------------------------------------------------------------------------- */
+
+/* One round trip for every claim that is not done. */
+static int fly(struct batch *batch, size_t n) {
+    struct memcached_requests requests = {n, 0, write_turn, batch};
+    int rc = 0;
+    batch->sent_us = memcached_now_us();
+    batch->memcached->requests = &requests;
+    for (size_t i = 0; i < n && rc == 0; i++) rc = read_turn(batch, &batch->turns[batch->flight[i]]);
+    batch->memcached->requests = NULL;
+    return rc;
+}
+
+static int run(struct batch *batch) {
+    for (int flights = 0;; flights++) {
+        size_t n = 0;
+        int rc;
+        for (size_t i = 0; i < batch->n; i++)
+            if (batch->turns[i].step != DONE) batch->flight[n++] = i;
+        if (n == 0) return 0;
+        if (flights == MAX_FLIGHTS)
+            return memcached_dead(batch->memcached, "an item changes each time it was looked at", batch->err);
+        if ((rc = fly(batch, n)) != 0) return rc;
+    }
+}
+
+/* ---- claims ------------------------------------------------------------------------------------------------------ */
+
+/* A claim's result that wants an explanation: the first one of a batch gets it. */
+static void explain(struct batch *batch, struct turn *turn, int result, const char *why) {
+    finish(turn, result);
+    if (!batch->explained) dlock_fail(batch->err, result, "%s", why);
+    batch->explained = true;
+}
+
+/* False: the claim is answered already. */
+static bool acceptable(struct batch *batch, struct turn *turn) {
+    const struct dlock_claim *claim = turn->claim;
+    size_t name = strlen(claim->name), token = strlen(claim->token);
+    if (claim->mode != DLOCK_EXCLUSIVE && batch->operation != RELEASE)
+        explain(batch, turn, DLOCK_ENOTSUP, "the memcached backend has exclusive locks only");
+    else if (name == 0 || name > MEMCACHED_NAME_MAX || token == 0 || token > DLOCK_TOKEN_MAX)
+        explain(batch, turn, DLOCK_EINVAL, "a name has 1 to 255 bytes and a token 1 to 127");
+    else if ((claim->lease_ms <= 0 || claim->lease_ms > MAX_LEASE_MS) && batch->operation != RELEASE)
+        explain(batch, turn, DLOCK_EINVAL, "a lease on memcached is longer than 0 and shorter than 30 days");
+    else
+        return true;
+    return false;
+}
+
+/* True while the quarantine lasts, with an answer. */
+static bool quarantined(struct batch *batch, struct turn *turn) {
+    const struct memcached *memcached = batch->memcached;
+    int64_t left_us = memcached->quarantine_until_us ? memcached->quarantine_until_us - memcached_now_us() : 0;
+    char why[160];
+    if (left_us <= 0) return false;
+    turn->claim->retry_ms = left_us / 1000 + 1;
+    snprintf(why, sizeof why,
+             "memcached was started a short while ago and may have forgotten grants: nothing is granted for another "
+             "%" PRId64 " ms (quarantine)",
+             turn->claim->retry_ms);
+    explain(batch, turn, DLOCK_EBUSY, why);
+    return true;
+}
+
+/* Whether the id in the claim's state is one of the server at the other end of this connection. */
+static bool id_is_known(const struct memcached *memcached, const struct dlock_claim *claim) {
+    return claim->state[STATE_CAS] != 0 && claim->state[STATE_SEEN_US] >= (uint64_t)memcached->connected_us &&
+           strncmp(claim->token, memcached->peer->client, strlen(memcached->peer->client)) == 0;
+}
+
+static void begin(struct batch *batch, struct turn *turn, struct dlock_claim *claim) {
+    memset(turn, 0, sizeof *turn);
+    turn->claim = claim;
+    turn->step = batch->operation == ACQUIRE ? ADD : LOOK;
+    if (!acceptable(batch, turn) || (batch->operation == ACQUIRE && quarantined(batch, turn))) return;
+    if (batch->operation != ACQUIRE && id_is_known(batch->memcached, claim)) {
+        turn->step = SWAP;
+        turn->cas = claim->state[STATE_CAS];
+        turn->granted = claim->state[STATE_GRANTED];
+    }
+}
+
+static int run_batch(struct memcached *memcached, enum operation operation, struct dlock_claim *const *claims, size_t n,
+                     int timeout_ms, struct dlock_error *err) {
+    struct batch batch;
+    int rc = 0;
+    batch.memcached = memcached;
+    batch.operation = operation;
+    batch.deadline_us = memcached_deadline_us(timeout_ms);
+    batch.explained = false;
+    batch.err = err;
+    for (size_t done = 0; done < n && rc == 0; done += batch.n) {
+        batch.n = n - done < FLIGHT_MAX ? n - done : FLIGHT_MAX;
+        for (size_t i = 0; i < batch.n; i++) begin(&batch, &batch.turns[i], claims[done + i]);
+        rc = run(&batch);
+    }
+    return rc;
+}
+
+int memcached_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                      struct dlock_error *err) {
+    return run_batch(conn, ACQUIRE, claims, n, timeout_ms, err);
+}
+
+int memcached_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    return run_batch(conn, RENEW, claims, n, timeout_ms, err);
+}
+
+int memcached_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                      struct dlock_error *err) {
+    return run_batch(conn, RELEASE, claims, n, timeout_ms, err);
+}

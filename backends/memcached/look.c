@@ -1,0 +1,58 @@
+/* For operators: inspect and break. memcached cannot say which keys it has, so there is no list. */
+#include "memcached.h"
+
+/* How often a break follows an item that changes under it. */
+#define MAX_TRIES 16
+
+static int look(struct memcached *memcached, const char *key, int64_t deadline_us, struct memcached_item *item,
+                struct dlock_error *err) {
+    memcached_request(memcached, 1, "gets %s\r\n", key);
+    return memcached_read_item(memcached, key, deadline_us, item, err);
+}
+
+/* The token is the value, up to the name that stands behind it where the key was cut. Any client may have written it.
+ */
+static void copy_token(char *out, size_t size, const struct memcached_item *item) {
+    size_t kept = item->length < sizeof item->value ? (size_t)item->length : sizeof item->value - 1, n = 0;
+    while (n < kept && n + 1 < size && item->value[n] != ' ') {
+        unsigned char byte = (unsigned char)item->value[n];
+        out[n++] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
+    }
+    out[n] = '\0';
+}
+
+int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
+                      struct dlock_error *err) {
+    struct dlock_info info = {
+        .size = sizeof info, .name = name, .mode = DLOCK_EXCLUSIVE, .limit = 1, .remaining_ms = -1};
+    char key[MEMCACHED_KEY_MAX + 1], token[DLOCK_TOKEN_MAX + 1];
+    struct memcached_item item;
+    int rc;
+    memcached_key(key, name);
+    if ((rc = look(conn, key, memcached_deadline_us(timeout_ms), &item, err)) != 0) return rc;
+    if (!item.found) return 0;
+    copy_token(token, sizeof token, &item);
+    info.token = token;
+    info.fence = memcached_fence(conn, item.granted);
+    each(&info, arg);
+    return 0;
+}
+
+/* A cas and not a delete: what was looked at may have ended, and somebody else have come. */
+int memcached_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
+    const int64_t deadline_us = memcached_deadline_us(timeout_ms);
+    char key[MEMCACHED_KEY_MAX + 1];
+    struct memcached_item item;
+    enum memcached_stored stored;
+    memcached_key(key, name);
+    for (int tries = 0; tries < MAX_TRIES; tries++) {
+        int rc = look(conn, key, deadline_us, &item, err);
+        if (rc) return rc;
+        if (!item.found) return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
+        memcached_end(conn, key, item.cas);
+        if ((rc = memcached_read_stored(conn, deadline_us, &stored, err)) != 0) return rc;
+        if (stored == MEMCACHED_STORED) return 0;
+        if (stored == MEMCACHED_NOT_STORED) return memcached_nonsense(conn, "cas", err);
+    }
+    return memcached_dead(conn, "an item changed each time it was looked at", err);
+}

@@ -1,0 +1,150 @@
+/* memcached: the table of operations, and the greeting of a new connection. */
+#include "memcached.h"
+
+#include <unistd.h>
+
+#define DEFAULT_PORT 11211
+
+/* A server that has just been started reports an uptime of 2, in whole seconds. */
+#define UPTIME_AHEAD_S 3
+
+/* ---- what the server says about itself --------------------------------------------------------------------------- */
+
+struct facts {
+    bool has_time, has_uptime, no_cas;
+    uint64_t time_s, uptime_s;
+};
+
+static bool whole_number(const char *text, uint64_t *number) {
+    return memcached_number(&text, number) && !*text;
+}
+
+static void learn(const char *name, const char *value, void *arg) {
+    struct facts *facts = arg;
+    if (strcmp(name, "time") == 0)
+        facts->has_time = whole_number(value, &facts->time_s);
+    else if (strcmp(name, "uptime") == 0)
+        facts->has_uptime = whole_number(value, &facts->uptime_s);
+    else if (strcmp(name, "cas_enabled") == 0)
+        facts->no_cas = strcmp(value, "no") == 0;
+}
+
+/* A connection ends with its server, so what the uptime says now holds for as long as the connection lives. */
+static void begin_quarantine(struct memcached *memcached, uint64_t uptime_s) {
+    int64_t up_us = uptime_s > UPTIME_AHEAD_S ? (int64_t)(uptime_s - UPTIME_AHEAD_S) * 1000000 : 0;
+    int64_t quarantine_us = memcached->peer->quarantine_ms * 1000;
+    if (up_us < quarantine_us) memcached->quarantine_until_us = memcached_now_us() + quarantine_us - up_us;
+}
+
+/* Asks for the server's start, which is what `time` less `uptime` stays as long as it lives, whatever its clock does.
+ */
+static int ask_facts(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
+    struct facts facts = {0};
+    int rc;
+    memcached_request(memcached, 2, "stats\r\nstats settings\r\n");
+    rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
+    if (rc == 0) rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
+    if (rc) return rc;
+    if (!facts.has_time || !facts.has_uptime || facts.time_s <= facts.uptime_s ||
+        facts.time_s >= MEMCACHED_FENCE_END / 1000000 / 2)
+        return memcached_nonsense(memcached, "stats without time and uptime", err);
+    if (facts.no_cas)
+        return dlock_fail(err, DLOCK_ENOTSUP,
+                          "memcached at %s runs with -C (no compare-and-swap), which locks need; start it without",
+                          memcached->where);
+    memcached->started_us = (facts.time_s - facts.uptime_s) * 1000000;
+    memcached->connected_us = memcached_now_us();
+    memcached->quarantine_until_us = 0;
+    begin_quarantine(memcached, facts.uptime_s);
+    return 0;
+}
+
+/* ---- credentials ------------------------------------------------------------------------------------------------- */
+
+/* memcached takes them as the value of a `set`. One that asks for none would store them for everybody to read, so it
+ * must have refused something before it is told. What it says to them is not repeated: it might contain them. */
+static int log_in(struct memcached *memcached, const struct memcached_address *address, int64_t deadline_us,
+                  struct dlock_error *err) {
+    char *line;
+    int rc;
+    memcached_request(memcached, 1, "gets dlock\r\n");
+    if ((rc = memcached_line(memcached, deadline_us, &line, err)) != 0) return rc;
+    if (strcmp(line, "CLIENT_ERROR unauthenticated") != 0)
+        return dlock_fail(
+            err, DLOCK_EAUTH,
+            "memcached at %s asks for no password (it runs without -Y); leave user and password out of the "
+            "URI",
+            memcached->where);
+    memcached->unanswered--;
+    memcached_request(memcached, 1, "set dlock 0 0 %zu\r\n%s %s\r\n",
+                      strlen(address->user) + 1 + strlen(address->password), address->user, address->password);
+    if ((rc = memcached_line(memcached, deadline_us, &line, err)) != 0) return rc;
+    if (strcmp(line, "STORED") != 0)
+        return dlock_fail(err, DLOCK_EAUTH, "memcached at %s refused the user or the password", memcached->where);
+    memcached->unanswered--;
+    return 0;
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------------- */
+
+static int try_address(struct memcached *memcached, const struct memcached_address *address, int64_t deadline_us,
+                       struct dlock_error *err) {
+    int rc = memcached_dial(memcached, address, deadline_us, err);
+    if (rc) return rc;
+    if (address->user) rc = log_in(memcached, address, deadline_us, err);
+    if (rc == 0) rc = ask_facts(memcached, deadline_us, err);
+    if (rc) memcached_hang_up(memcached);
+    return rc;
+}
+
+static int memcached_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                             struct dlock_error *err) {
+    static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", DEFAULT_PORT};
+    const struct dlock_host *hosts = uri->n_hosts ? uri->hosts : &local;
+    const size_t n = uri->n_hosts ? uri->n_hosts : 1;
+    const int64_t deadline_us = memcached_deadline_us(timeout_ms);
+    struct memcached *memcached = conn;
+    struct memcached_address address;
+    struct dlock_error last;
+    int rc = memcached_address(uri, &address, err);
+    memcached->peer = peer;
+    if (rc) return rc;
+    for (size_t i = 0; i < n; i++) {
+        /* A silent address must leave time for those after it. */
+        int64_t now_us = memcached_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);
+        address.host = hosts[i].address;
+        address.port = hosts[i].port ? hosts[i].port : DEFAULT_PORT;
+        rc = try_address(memcached, &address, now_us + share_us, &last);
+        if (rc != DLOCK_EUNAVAILABLE && rc != DLOCK_EPROTO) break;
+    }
+    if (rc && err) *err = last;
+    return rc;
+}
+
+static void memcached_disconnect(void *conn) {
+    memcached_hang_up(conn);
+}
+
+static void memcached_abandon(void *conn) {
+    struct memcached *memcached = conn;
+    if (memcached->open) close(memcached->fd);
+}
+
+static const char *const schemes[] = {"memcached", "memcached+unix", NULL};
+
+DLOCK_BACKEND(memcached) = {
+    .abi = DLOCK_ABI,
+    .size = sizeof(struct dlock_backend),
+    .name = "memcached",
+    .schemes = schemes,
+    .caps = DLOCK_CAP_FENCE | DLOCK_CAP_INSPECT | DLOCK_CAP_BREAK | DLOCK_CAP_VOLATILE,
+    .conn_size = sizeof(struct memcached),
+    .connect = memcached_connect,
+    .disconnect = memcached_disconnect,
+    .acquire = memcached_acquire,
+    .renew = memcached_renew,
+    .release = memcached_release,
+    .abandon = memcached_abandon,
+    .inspect = memcached_inspect,
+    .break_lock = memcached_break,
+};

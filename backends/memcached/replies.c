@@ -1,0 +1,138 @@
+/* What the server's lines mean. */
+#include "memcached.h"
+
+/* No honest server has more than a few hundred. */
+#define MAX_STATS 2000
+
+/* memcached's default limit is 1 MB, its largest possible one 1 GB. */
+#define MAX_VALUE (UINT64_C(1) << 30)
+
+/* Marks flags that are ours. */
+#define FLAGS_MARK (UINT32_C(1) << 31)
+
+bool memcached_number(const char **text, uint64_t *number) {
+    const char *p = *text;
+    uint64_t sum = 0;
+    if (*p < '0' || *p > '9') return false;
+    for (; *p >= '0' && *p <= '9'; p++) {
+        uint64_t digit = (uint64_t)(*p - '0');
+        if (sum > (UINT64_MAX - digit) / 10) return false;
+        sum = sum * 10 + digit;
+    }
+    *text = p;
+    *number = sum;
+    return true;
+}
+
+int memcached_refused(struct memcached *memcached, const char *line, struct dlock_error *err) {
+    int printable = 0, code = DLOCK_EPROTO;
+    const char *advice = "";
+    while (printable < 200 && (unsigned char)line[printable] >= 0x20 && line[printable] != 0x7f) printable++;
+    if (strncmp(line, "SERVER_ERROR", 12) == 0 || strncmp(line, "ERROR Too many open connections", 31) == 0) {
+        code = DLOCK_EUNAVAILABLE; /* out of memory, for one: whether it stored anything is anybody's guess */
+    } else if (strncmp(line, "CLIENT_ERROR unauthenticated", 28) == 0) {
+        code = DLOCK_EAUTH;
+        advice = "; give a user and a password in the URI";
+    }
+    memcached->broken = true;
+    return dlock_fail(err, code, "memcached at %s answered: %.*s%s", memcached->where, printable, line, advice);
+}
+
+int memcached_read_stored(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
+                          struct dlock_error *err) {
+    static const char *const words[] = {[MEMCACHED_STORED] = "STORED",
+                                        [MEMCACHED_NOT_STORED] = "NOT_STORED",
+                                        [MEMCACHED_EXISTS] = "EXISTS",
+                                        [MEMCACHED_NOT_FOUND] = "NOT_FOUND"};
+    char *line;
+    int rc = memcached_line(memcached, deadline_us, &line, err);
+    if (rc) return rc;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(line, words[i]) == 0) {
+            *stored = (enum memcached_stored)i;
+            memcached->unanswered--;
+            return 0;
+        }
+    return memcached_refused(memcached, line, err);
+}
+
+/* ---- items ------------------------------------------------------------------------------------------------------- */
+
+uint32_t memcached_flags(uint64_t granted) {
+    return FLAGS_MARK | (uint32_t)(granted & (FLAGS_MARK - 1));
+}
+
+/* The cas id of the grant: the newest id with these low bits that is no newer than the item's own. */
+static uint64_t granted_of(uint64_t cas, uint64_t flags) {
+    const uint64_t low = flags & (FLAGS_MARK - 1);
+    uint64_t granted;
+    if (!(flags & FLAGS_MARK)) return cas;
+    granted = (cas & ~(uint64_t)(FLAGS_MARK - 1)) | low;
+    if (granted > cas) granted = granted > FLAGS_MARK ? granted - FLAGS_MARK : 0;
+    return granted ? granted : cas;
+}
+
+uint64_t memcached_fence(const struct memcached *memcached, uint64_t granted) {
+    if (granted == 0 || granted >= MEMCACHED_FENCE_END - memcached->started_us) return 0;
+    return memcached->started_us + granted;
+}
+
+/* "VALUE <key> <flags> <bytes> <cas>" */
+static int read_header(struct memcached *memcached, const char *line, const char *key, struct memcached_item *item,
+                       struct dlock_error *err) {
+    const size_t key_length = strlen(key);
+    const char *p = line + 6;
+    uint64_t flags;
+    if (strncmp(p, key, key_length) != 0 || p[key_length] != ' ')
+        return memcached_nonsense(memcached, "the value of another key", err);
+    p += key_length + 1;
+    if (!memcached_number(&p, &flags) || flags > UINT32_MAX || *p++ != ' ' || !memcached_number(&p, &item->length) ||
+        item->length > MAX_VALUE || *p++ != ' ' || !memcached_number(&p, &item->cas) || *p)
+        return memcached_nonsense(memcached, "a value without length or cas id", err);
+    if (item->cas == 0)
+        return memcached_nonsense(memcached, "cas id 0; a server that runs with -C has no cas ids, and no locks", err);
+    item->granted = granted_of(item->cas, flags);
+    if (!memcached_fence(memcached, item->granted)) return memcached_nonsense(memcached, "a cas id beyond reason", err);
+    return 0;
+}
+
+int memcached_read_item(struct memcached *memcached, const char *key, int64_t deadline_us, struct memcached_item *item,
+                        struct dlock_error *err) {
+    char *line;
+    int rc = memcached_line(memcached, deadline_us, &line, err);
+    if (rc) return rc;
+    memset(item, 0, sizeof *item);
+    if (strncmp(line, "VALUE ", 6) == 0) {
+        if ((rc = read_header(memcached, line, key, item, err)) != 0) return rc;
+        rc = memcached_block(memcached, item->length, item->value, sizeof item->value - 1, deadline_us, err);
+        if (rc == 0) rc = memcached_line(memcached, deadline_us, &line, err);
+        if (rc) return rc;
+        item->found = true;
+    }
+    if (strcmp(line, "END") != 0) return memcached_refused(memcached, line, err);
+    memcached->unanswered--;
+    return 0;
+}
+
+/* ---- stats ------------------------------------------------------------------------------------------------------- */
+
+int memcached_read_stats(struct memcached *memcached, int64_t deadline_us,
+                         void (*each)(const char *name, const char *value, void *arg), void *arg,
+                         struct dlock_error *err) {
+    for (int i = 0; i < MAX_STATS; i++) {
+        char *line, *space;
+        int rc = memcached_line(memcached, deadline_us, &line, err);
+        if (rc) return rc;
+        if (strcmp(line, "END") == 0) {
+            memcached->unanswered--;
+            return 0;
+        }
+        if (strncmp(line, "STAT ", 5) != 0) return memcached_refused(memcached, line, err);
+        line += 5;
+        space = strchr(line, ' ');
+        if (!space) continue;
+        *space = '\0';
+        each(line, space + 1, arg);
+    }
+    return memcached_nonsense(memcached, "stats without an end", err);
+}

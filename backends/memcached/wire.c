@@ -1,0 +1,254 @@
+/* The socket: every wait is a poll() against the caller's deadline, and what is to be sent goes out while answers come
+ * in. */
+#include "memcached.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- time -------------------------------------------------------------------------------------------------------- */
+
+int64_t memcached_now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+int64_t memcached_deadline_us(int timeout_ms) {
+    return memcached_now_us() + (int64_t)timeout_ms * 1000;
+}
+
+/* poll() until the deadline; 0 when that has passed. */
+static int wait_for(int fd, short events, int64_t deadline_us) {
+    struct pollfd poll_fd = {fd, events, 0};
+    for (;;) {
+        int64_t left_us = deadline_us - memcached_now_us();
+        int left_ms = left_us <= 0 ? 0 : left_us > 3600000000 ? 3600000 : (int)((left_us + 999) / 1000);
+        int ready = poll(&poll_fd, 1, left_ms);
+        if (ready > 0) return poll_fd.revents;
+        if (ready < 0 && errno != EINTR) return POLLERR;
+        if (left_us <= 0) return 0;
+    }
+}
+
+/* ---- connecting -------------------------------------------------------------------------------------------------- */
+
+union any_address {
+    struct sockaddr any;
+    struct sockaddr_un local;
+    struct sockaddr_storage storage;
+};
+
+static socklen_t socket_address(const struct memcached_address *address, union any_address *out) {
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM}, *found;
+    char port[16];
+    socklen_t length;
+    memset(out, 0, sizeof *out);
+    if (address->socket) {
+        out->local.sun_family = AF_UNIX;
+        memcpy(out->local.sun_path, address->socket, strlen(address->socket) + 1);
+        return sizeof out->local;
+    }
+    snprintf(port, sizeof port, "%d", address->port);
+    if (getaddrinfo(address->host, port, &hints, &found) != 0) return 0;
+    length = found->ai_addrlen;
+    memcpy(out, found->ai_addr, length);
+    freeaddrinfo(found);
+    return length;
+}
+
+static void tune(int fd) {
+    const int on = 1, idle_s = 15, interval_s = 5, probes = 3;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+/* Returns 0 or an errno. */
+static int connect_by(int fd, const union any_address *address, socklen_t length, int64_t deadline_us) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (connect(fd, &address->any, length) == 0) return 0;
+    if (errno != EINPROGRESS && errno != EINTR) return errno;
+    if (!wait_for(fd, POLLOUT, deadline_us)) return ETIMEDOUT;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+int memcached_dial(struct memcached *memcached, const struct memcached_address *address, int64_t deadline_us,
+                   struct dlock_error *err) {
+    union any_address to;
+    socklen_t length;
+    char reason[128];
+    int fd, error;
+    if (address->socket)
+        snprintf(memcached->where, sizeof memcached->where, "%s", address->socket);
+    else
+        snprintf(memcached->where, sizeof memcached->where, strchr(address->host, ':') ? "[%s]:%d" : "%s:%d",
+                 address->host, address->port);
+    length = socket_address(address, &to);
+    if (!length) return dlock_fail(err, DLOCK_EINVAL, "not a numeric address: %s", memcached->where);
+    fd = socket(to.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    error = fd < 0 ? errno : connect_by(fd, &to, length, deadline_us);
+    if (error) {
+        if (fd >= 0) close(fd);
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to memcached at %s: %s", memcached->where,
+                          strerror_r(error, reason, sizeof reason));
+    }
+    if (!address->socket) tune(fd);
+    memcached->fd = fd;
+    memcached->open = true;
+    memcached->broken = false;
+    memcached->unanswered = 0;
+    memcached->requests = NULL;
+    memcached->out_at = memcached->out_end = memcached->in_at = memcached->in_end = 0;
+    return 0;
+}
+
+void memcached_hang_up(struct memcached *memcached) {
+    const struct linger reset = {1, 0};
+    if (!memcached->open) return;
+    if (memcached->unanswered || memcached->broken)
+        setsockopt(memcached->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    close(memcached->fd);
+    memcached->open = false;
+}
+
+int memcached_dead(struct memcached *memcached, const char *why, struct dlock_error *err) {
+    memcached->broken = true;
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "memcached at %s: %s", memcached->where, why);
+}
+
+int memcached_nonsense(struct memcached *memcached, const char *what, struct dlock_error *err) {
+    memcached->broken = true;
+    return dlock_fail(err, DLOCK_EPROTO, "memcached at %s sent an answer that makes no sense: %s", memcached->where,
+                      what);
+}
+
+/* ---- sending and receiving --------------------------------------------------------------------------------------- */
+
+void memcached_request(struct memcached *memcached, size_t replies, const char *format, ...) {
+    const size_t room = sizeof memcached->out - memcached->out_end;
+    va_list args;
+    int length;
+    va_start(args, format);
+    length = vsnprintf(memcached->out + memcached->out_end, room, format, args);
+    va_end(args);
+    if (length < 0 || (size_t)length >= room) {
+        memcached->broken = true; /* half a request must not go out */
+        return;
+    }
+    memcached->out_end += (size_t)length;
+    memcached->unanswered += replies;
+}
+
+static void write_requests(struct memcached *memcached) {
+    struct memcached_requests *requests = memcached->requests;
+    if (memcached->out_at > 0) {
+        memmove(memcached->out, memcached->out + memcached->out_at, memcached->out_end - memcached->out_at);
+        memcached->out_end -= memcached->out_at;
+        memcached->out_at = 0;
+    }
+    while (requests && requests->next < requests->count &&
+           sizeof memcached->out - memcached->out_end > MEMCACHED_REQUEST_MAX)
+        requests->write(memcached, requests->next++, requests->arg);
+}
+
+/* Gives the socket what it takes without blocking. */
+static int send_some(struct memcached *memcached, struct dlock_error *err) {
+    for (;;) {
+        write_requests(memcached);
+        if (memcached->broken) return memcached_dead(memcached, "a request is too long", err);
+        if (memcached->out_end == 0) return 0;
+        ssize_t n = send(memcached->fd, memcached->out, memcached->out_end, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
+        /* The server may have said why it hung up: let that be read. */
+        if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+            memcached->out_end = 0;
+            memcached->requests = NULL;
+            return 0;
+        }
+        if (n < 0) {
+            char reason[128];
+            return memcached_dead(memcached, strerror_r(errno, reason, sizeof reason), err);
+        }
+        memcached->out_at = (size_t)n;
+    }
+}
+
+/* Waits for more to read. */
+static int fill(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
+    if (!memcached->open || memcached->broken)
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "the connection to memcached at %s is broken", memcached->where);
+    memmove(memcached->in, memcached->in + memcached->in_at, memcached->in_end - memcached->in_at);
+    memcached->in_end -= memcached->in_at;
+    memcached->in_at = 0;
+    for (;;) {
+        int rc = send_some(memcached, err);
+        if (rc) return rc;
+        int ready = wait_for(memcached->fd, memcached->out_end ? POLLIN | POLLOUT : POLLIN, deadline_us);
+        if (!ready) return memcached_dead(memcached, "no answer in time", err);
+        if (!(ready & ~POLLOUT)) continue;
+        ssize_t n = recv(memcached->fd, memcached->in + memcached->in_end, sizeof memcached->in - memcached->in_end, 0);
+        if (n == 0) return memcached_dead(memcached, "the server closed the connection", err);
+        if (n > 0) {
+            memcached->in_end += (size_t)n;
+            return 0;
+        }
+        if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) {
+            char reason[128];
+            return memcached_dead(memcached, strerror_r(errno, reason, sizeof reason), err);
+        }
+    }
+}
+
+/* Data may be there without end: the deadline counts even when nothing has to be waited for. */
+static int more(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
+    if (memcached_now_us() >= deadline_us) return memcached_dead(memcached, "no answer in time", err);
+    return fill(memcached, deadline_us, err);
+}
+
+int memcached_line(struct memcached *memcached, int64_t deadline_us, char **line, struct dlock_error *err) {
+    for (;;) {
+        char *start = memcached->in + memcached->in_at;
+        size_t length = memcached->in_end - memcached->in_at;
+        char *end = length ? memchr(start, '\n', length) : NULL;
+        if (end) {
+            memcached->in_at += (size_t)(end - start) + 1;
+            if (end > start && end[-1] == '\r') end--;
+            if (memchr(start, '\0', (size_t)(end - start)))
+                return memcached_nonsense(memcached, "a line with a NUL in it", err);
+            *end = '\0';
+            *line = start;
+            return 0;
+        }
+        if (length == sizeof memcached->in) return memcached_nonsense(memcached, "a line without an end", err);
+        int rc = more(memcached, deadline_us, err);
+        if (rc) return rc;
+    }
+}
+
+int memcached_block(struct memcached *memcached, uint64_t length, char *keep, size_t size, int64_t deadline_us,
+                    struct dlock_error *err) {
+    uint64_t done = 0;
+    while (done < length + 2) {
+        if (memcached->in_at == memcached->in_end) {
+            int rc = more(memcached, deadline_us, err);
+            if (rc) return rc;
+        }
+        char byte = memcached->in[memcached->in_at++];
+        if (done < length && done < size) keep[done] = byte;
+        if (done >= length && byte != "\r\n"[done - length])
+            return memcached_nonsense(memcached, "a value without an end", err);
+        done++;
+    }
+    return 0;
+}

@@ -1,0 +1,27 @@
+#!/bin/bash
+# memcached.sh packages | start FOLDER | stop FOLDER: a private memcached on a free loopback port. See tests/run.sh.
+set -eu
+. "$(dirname "$0")/common.sh"
+folder=${2:-}
+
+# It refuses to run as root. -M: it says that it is full, where it would forget locks.
+launch() {
+    local user=()
+    if [ "$(id -u)" = 0 ]; then user=(-u nobody); fi
+    memcached "${user[@]}" -l 127.0.0.1 -p "$1" -U 0 -M -v >"$folder/memcached.log" 2>&1 </dev/null &
+}
+
+answers() {
+    local line
+    (exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'version\r\n' >&3 && read -r -t 5 line <&3 && [ "${line% *}" = VERSION ]) 2>/dev/null
+}
+
+case "$1" in
+packages) echo memcached libmemcached-dev ;;
+start)
+    start_on_free_port memcached
+    echo "DLOCK_TEST_MEMCACHED=127.0.0.1:$port"
+    echo "DLOCK_TEST_URI_memcached=memcached://127.0.0.1:$port?quarantine=0&lease=10s"
+    ;;
+stop) stop_by_pid memcached ;;
+esac
