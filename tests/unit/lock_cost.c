@@ -130,12 +130,15 @@ static void a_handle_without_a_callback_needs_no_thread_for_them(void **state) {
 struct strict {
     dlock_lock *lock;
     bool also_call;
+    int go[2];         /* a pipe: the keeper, which the first acquire starts, must be at rest before */
     _Atomic int state; /* 1: in the mode, 2: came to its end, 3: came to its end, but something failed */
 };
 
 static void *strict_run(void *arg) {
     struct strict *strict = arg;
     bool failed = dlock_acquire(strict->lock, 0, NULL) != 0;
+    char byte;
+    if (read(strict->go[0], &byte, 1) != 1) return NULL;
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0) return NULL;
     atomic_store(&strict->state, 1);
     for (int i = 0; i < 1000; i++) {
@@ -151,10 +154,15 @@ static void *strict_run(void *arg) {
 }
 
 static int state_of_strict(bool also_call) {
-    struct strict strict = {lock_new(client_new("fake:"), also_call ? "control" : "n"), also_call, 0};
+    struct strict strict = {lock_new(client_new("fake:"), also_call ? "control" : "n"), also_call, {-1, -1}, 0};
     pthread_t thread;
+    assert_int_equal(pipe(strict.go), 0);
     assert_int_equal(fake_thread_start(&thread, strict_run, &strict), 0);
+    fake_settle();
+    assert_int_equal(write(strict.go[1], "", 1), 1);
     fake_thread_join(thread);
+    close(strict.go[0]);
+    close(strict.go[1]);
     assert_int_not_equal(strict.state, 0);
     return strict.state;
 }

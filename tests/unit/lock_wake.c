@@ -298,7 +298,7 @@ static void a_fixed_lease_is_whole_although_it_came_by_hand_over(void **state) {
 
 /* The grant happens while a request for the same token is on its way: whichever answer comes first, there is one grant.
  */
-static void a_wake_during_a_request_is_one_grant(enum fake_fault fault) {
+static void a_wake_during_a_request_is_one_grant(enum fake_fault fault, int64_t later_ms) {
     struct scene s;
     scene_begin(&s);
     fake_fault(FAKE_ACQUIRE, FAKE_PASS, 1);
@@ -306,10 +306,11 @@ static void a_wake_during_a_request_is_one_grant(enum fake_fault fault) {
     fake_server_cut(); /* it asks again at once, listens, and queues again */
     for (int i = 0; i < 1000 && !fake_slow_waiting(); i++) fake_advance_ms(1);
     assert_int_equal(fake_slow_waiting(), 1);
+    fake_advance_ms(later_ms);
     handed_over(&s);
     fake_advance_ms(100);
     fake_slow_go();
-    wait_for(s.actor, 2000);
+    wait_for(s.actor, 300); /* long before it would ask again by itself */
     assert_int_equal(result(s.actor), 0);
     assert_int_equal(fence_by(s.actor, s.lock) >> 8, fake_holder("n").fence);
     assert_true(remaining_by(s.actor, s.lock) <= fake_holder("n").left_ms);
@@ -322,12 +323,17 @@ static void a_wake_during_a_request_is_one_grant(enum fake_fault fault) {
 
 static void a_wake_before_the_answer_that_says_busy(void **state) {
     (void)state;
-    a_wake_during_a_request_is_one_grant(FAKE_SLOW_AFTER);
+    a_wake_during_a_request_is_one_grant(FAKE_SLOW_AFTER, 5);
+}
+
+static void a_wake_of_the_microsecond_of_the_answer(void **state) {
+    (void)state;
+    a_wake_during_a_request_is_one_grant(FAKE_SLOW_AFTER, 0);
 }
 
 static void a_wake_before_the_answer_that_says_granted(void **state) {
     (void)state;
-    a_wake_during_a_request_is_one_grant(FAKE_SLOW);
+    a_wake_during_a_request_is_one_grant(FAKE_SLOW, 5);
 }
 
 /* LOOK says no more than that it is worth asking. */
@@ -363,6 +369,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(what_is_known_of_the_clock_dies_with_the_connection),
         LOCK_TEST(a_fixed_lease_is_whole_although_it_came_by_hand_over),
         LOCK_TEST(a_wake_before_the_answer_that_says_busy),
+        LOCK_TEST(a_wake_of_the_microsecond_of_the_answer),
         LOCK_TEST(a_wake_before_the_answer_that_says_granted),
         LOCK_TEST(a_look_makes_the_waiter_ask),
     };
