@@ -80,25 +80,28 @@ CREATE OR REPLACE FUNCTION clock_us() RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 $$;
 
+-- The parts are called in assignments, which cost a fraction of PERFORM; those without a result return true.
+
 -- What every call begins with: no wait for a row outlasts the caller's patience.
-CREATE OR REPLACE FUNCTION begin_call(wait_ms integer) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION begin_call(wait_ms integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'dlock needs the isolation level READ COMMITTED' USING ERRCODE = 'DL002',
             HINT = 'ALTER ROLE ... SET default_transaction_isolation = ''read committed''';
     END IF;
-    PERFORM set_config('lock_timeout', greatest(wait_ms, 1)::text, true);
+    RETURN set_config('lock_timeout', greatest(wait_ms, 1)::text, true) IS NOT NULL;
 END $$;
 
 -- What every call that writes ends with. A grant or a renewal must outlive a crash of the server, even where somebody
 -- has turned synchronous_commit off. Nothing else need: losing it costs only time.
-CREATE OR REPLACE FUNCTION end_call(durable boolean) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION end_call(durable boolean) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF NOT durable THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
+        RETURN set_config('synchronous_commit', 'off', true) IS NOT NULL;
     ELSIF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
+        RETURN set_config('synchronous_commit', 'on', true) IS NOT NULL;
     END IF;
+    RETURN true;
 END $$;
 
 -- The client that a token belongs to, as the key of its advisory lock.
@@ -132,18 +135,18 @@ CREATE OR REPLACE FUNCTION heir(lock bytea, caller text) RETURNS queue LANGUAGE 
 DECLARE
     waiter queue;
 BEGIN
-    FOR waiter IN SELECT * FROM queue q WHERE q.name = lock ORDER BY q.ticket LOOP
-        IF waiter.token = caller OR lives(waiter.token) THEN
+    LOOP
+        SELECT * INTO waiter FROM queue q WHERE q.name = lock ORDER BY q.ticket LIMIT 1;
+        IF NOT FOUND OR waiter.token = caller OR lives(waiter.token) THEN
             RETURN waiter;
         END IF;
         DELETE FROM queue q WHERE q.name = lock AND q.ticket = waiter.ticket;
     END LOOP;
-    RETURN NULL;
 END $$;
 
 -- Gives the lock to a waiter and tells its client:
 -- "granted <token> <fence> <server's clock in microseconds> <kept ms> <name in hex>".
-CREATE OR REPLACE FUNCTION hand_over(waiter queue) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION hand_over(waiter queue) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now_us bigint := clock_us();
     kept_ms bigint := least(waiter.lease_ms, 3000);
@@ -151,15 +154,17 @@ BEGIN
     DELETE FROM queue q WHERE q.name = waiter.name AND q.ticket = waiter.ticket;
     PERFORM pg_notify('dlock_' || left(waiter.token, 24), format('granted %s %s %s %s %s', waiter.token,
         give(waiter.name, waiter.token, kept_ms, now_us, true), now_us, kept_ms, encode(waiter.name, 'hex')));
+    RETURN true;
 END $$;
 
 -- A grant of `last` has ended. If it was a hand-over that nobody confirmed, its client does not answer: all of its
 -- waiters leave the queue. The row is locked.
-CREATE OR REPLACE FUNCTION lapse(last locks) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION lapse(last locks) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF last.token IS NOT NULL AND last.handed THEN
         DELETE FROM queue q WHERE q.name = last.name AND left(q.token, 24) = left(last.token, 24);
     END IF;
+    RETURN true;
 END $$;
 
 -- Ends the present grant: true when a waiter got the lock. The row is locked.
@@ -168,8 +173,7 @@ DECLARE
     waiter queue := heir(lock, NULL);
 BEGIN
     IF waiter.token IS NOT NULL THEN
-        PERFORM hand_over(waiter);
-        RETURN true;
+        RETURN hand_over(waiter);
     END IF;
     UPDATE locks l SET token = NULL, expires_us = clock_us(), handed = false WHERE l.name = lock AND l.slot = 0;
     RETURN false;
@@ -215,7 +219,7 @@ END $$;
 
 -- Deletes the rows of one page of the table, picked at random, that nobody has used for a day. Called for one new name
 -- in eight, at the end of its transaction, this keeps all but a tenth of the table in use. Waits for nothing.
-CREATE OR REPLACE FUNCTION sweep() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION sweep() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     page bigint := floor(random() * (pg_relation_size('locks') / current_setting('block_size')::bigint));
     idle_us bigint := clock_us() - 86400000000;
@@ -225,11 +229,13 @@ BEGIN
             WHERE i.ctid = ANY (ARRAY(SELECT format('(%s,%s)', page, n)::tid FROM generate_series(1, 256) n))
                 AND i.expires_us < idle_us AND NOT EXISTS (SELECT FROM queue q WHERE q.name = i.name)
             FOR UPDATE SKIP LOCKED);
+    RETURN FOUND;
 END $$;
 
 -- ---- calls ----------------------------------------------------------------------------------------------------------
 -- Claims come as arrays, so that many are one statement. They are worked on in the order of their names, whatever their
 -- order in the arrays: two calls that lock the same rows in different orders would stop each other.
+-- Sessions keep their plans for long: one made while a table was small must not read the whole of it when it has grown.
 
 CREATE OR REPLACE FUNCTION schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 1 $$;
 
@@ -240,7 +246,7 @@ CREATE OR REPLACE FUNCTION schema_version() RETURNS integer LANGUAGE sql IMMUTAB
 --   left_ms    of the holder's lease
 CREATE OR REPLACE FUNCTION acquire(names bytea[], tokens text[], leases_ms bigint[], queued boolean[], wait_ms integer)
 RETURNS TABLE (claim integer, granted bigint, server_us bigint, place integer, left_ms bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 #variable_conflict use_variable
 DECLARE
     lock bytea;
@@ -250,8 +256,8 @@ DECLARE
     is_new boolean := false;
     wrote boolean := false;
     durable boolean := false;
+    done boolean := begin_call(wait_ms);
 BEGIN
-    PERFORM begin_call(wait_ms);
     FOR claim IN SELECT n.at FROM unnest(names) WITH ORDINALITY n(name, at) ORDER BY n.name LOOP
         lock := names[claim];
         me := tokens[claim];
@@ -278,14 +284,16 @@ BEGIN
         wrote := true;
         server_us := clock_us();
         IF present.token IS NULL OR present.expires_us <= server_us THEN
-            PERFORM lapse(present);
+            done := lapse(present);
             waiter := heir(lock, me);
             durable := true;
-            IF waiter.token IS NULL OR waiter.token = me THEN
-                DELETE FROM queue q WHERE q.name = waiter.name AND q.ticket = waiter.ticket;
-                granted := give(lock, me, leases_ms[claim], server_us, false);
+            IF waiter.token <> me THEN
+                done := hand_over(waiter);
             ELSE
-                PERFORM hand_over(waiter);
+                IF waiter.token = me THEN
+                    DELETE FROM queue q WHERE q.name = lock AND q.ticket = waiter.ticket;
+                END IF;
+                granted := give(lock, me, leases_ms[claim], server_us, false);
             END IF;
         ELSIF present.token = me THEN
             UPDATE locks l SET expires_us = server_us + leases_ms[claim] * 1000, handed = false
@@ -302,20 +310,21 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     IF wrote THEN
-        PERFORM end_call(durable);
+        done := end_call(durable);
     END IF;
     IF is_new AND random() < 0.125 THEN
-        PERFORM sweep();
+        done := sweep();
     END IF;
 END $$;
 
 -- Sets the leases of grants anew. One row per claim; server_us NULL: token does not have the lock.
 CREATE OR REPLACE FUNCTION renew(names bytea[], tokens text[], leases_ms bigint[], wait_ms integer)
 RETURNS TABLE (claim integer, server_us bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 #variable_conflict use_variable
+DECLARE
+    done boolean := begin_call(wait_ms);
 BEGIN
-    PERFORM begin_call(wait_ms);
     FOR claim IN SELECT n.at FROM unnest(names) WITH ORDINALITY n(name, at) ORDER BY n.name LOOP
         server_us := clock_us();
         UPDATE locks l SET expires_us = server_us + leases_ms[claim] * 1000, handed = false
@@ -325,26 +334,26 @@ BEGIN
         END IF;
         RETURN NEXT;
     END LOOP;
-    PERFORM end_call(true);
+    done := end_call(true);
 END $$;
 
 -- Ends grants and hands them over, or takes tokens out of the queue. One row per claim; ended: token had one of them.
 CREATE OR REPLACE FUNCTION release(names bytea[], tokens text[], wait_ms integer)
 RETURNS TABLE (claim integer, ended boolean)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 #variable_conflict use_variable
 DECLARE
     present locks;
     durable boolean := false;
+    done boolean := begin_call(wait_ms);
 BEGIN
-    PERFORM begin_call(wait_ms);
     FOR claim IN SELECT n.at FROM unnest(names) WITH ORDINALITY n(name, at) ORDER BY n.name LOOP
         ended := false;
         SELECT * INTO present FROM locks l WHERE l.name = names[claim] AND l.slot = 0 FOR UPDATE;
         IF present.token = tokens[claim] THEN
             ended := present.expires_us > clock_us();
             IF NOT ended THEN
-                PERFORM lapse(present);
+                done := lapse(present);
             END IF;
             durable := pass_on(names[claim]) OR durable;
         ELSIF FOUND THEN
@@ -353,28 +362,27 @@ BEGIN
         END IF;
         RETURN NEXT;
     END LOOP;
-    PERFORM end_call(durable);
+    done := end_call(durable);
 END $$;
 
 -- Takes the lock from whoever has it, and hands it over: false when nobody had it.
 CREATE OR REPLACE FUNCTION break(lock bytea, wait_ms integer) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 DECLARE
     present locks;
+    done boolean := begin_call(wait_ms);
 BEGIN
-    PERFORM begin_call(wait_ms);
     SELECT * INTO present FROM locks l WHERE l.name = lock AND l.slot = 0 FOR UPDATE;
     IF present.token IS NULL OR present.expires_us <= clock_us() THEN
         RETURN false;
     END IF;
-    PERFORM end_call(pass_on(lock));
-    RETURN true;
+    RETURN end_call(pass_on(lock));
 END $$;
 
 -- The holders of the names from `low` on and below `high` (NULL: all), in order, at most `most`. Changes nothing.
 CREATE OR REPLACE FUNCTION holders(low bytea, high bytea, most integer)
 RETURNS TABLE (name bytea, token text, fence bigint, left_ms bigint, waiters bigint)
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
     SELECT l.name, l.token, l.fence, (l.expires_us - t.now_us) / 1000,
             (SELECT count(*) FROM queue q WHERE q.name = l.name)
         FROM locks l, (SELECT clock_us() AS now_us OFFSET 0) t
