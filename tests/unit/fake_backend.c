@@ -23,6 +23,7 @@ static struct script scripts[FAKE_OPS][MAX_FAULTS];
 static struct fake_conn *conns[MAX_CONNS];
 static unsigned conns_serial;
 static bool server_is_down, wakes_held;
+static int64_t quarantine_ms;
 
 static const struct server_rules queue_rules = {.queue = true};
 static const struct server_rules poll_rules = {.queue = false};
@@ -32,6 +33,7 @@ enum { WAKING = DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE, SESSION = DLOCK_CAP_SESSION | 
 static const struct fake_kind kinds[] = {
     {"fake", DLOCK_CAP_FENCE | WAKING, &queue_rules},
     {"fakepoll", DLOCK_CAP_FENCE, &poll_rules},
+    {"fakevolatile", DLOCK_CAP_FENCE | DLOCK_CAP_VOLATILE, &poll_rules},
     {"fakesession", DLOCK_CAP_FENCE | WAKING | SESSION, &queue_rules},
     {"fakeforever", DLOCK_CAP_FENCE | DLOCK_CAP_WAKE | SESSION, &forever_rules},
 };
@@ -148,6 +150,7 @@ static int fake_connect(void *memory, const struct dlock_uri *uri, const struct 
     conn->id = ++conns_serial;
     conn->fd = -1;
     snprintf(conn->client, sizeof conn->client, "%s", peer->client);
+    quarantine_ms = peer->quarantine_ms;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].name, uri->scheme) == 0) conn->kind = &kinds[i];
     struct log_place place = log_begin(FAKE_CONNECT, conn, NULL, 0, timeout_ms);
@@ -436,6 +439,13 @@ static unsigned conns_count(bool listeners) {
     for (size_t i = 0; i < MAX_CONNS; i++) count += listeners ? hears(conns[i]) : conns[i] != NULL;
     pthread_mutex_unlock(&fake_guard);
     return count;
+}
+
+int64_t fake_last_quarantine_ms(void) {
+    pthread_mutex_lock(&fake_guard);
+    int64_t ms = quarantine_ms;
+    pthread_mutex_unlock(&fake_guard);
+    return ms;
 }
 
 unsigned fake_connections(void) {

@@ -3,6 +3,7 @@
  * Schemes (each a backend of its own, since capabilities are a backend's):
  *   fake         QUEUE and WAKE: what Redis is
  *   fakepoll     neither: what memcached is
+ *   fakevolatile the same, and forgets at restart: quarantine applies
  *   fakesession  SESSION, THREADSAFE, QUEUE and WAKE: what ZooKeeper is
  *   fakeforever  SESSION, THREADSAFE, grants without a lease, wakes that only say "look": what file: is
  *
@@ -101,6 +102,7 @@ bool fake_last(enum fake_op op, const char *name, struct fake_command *command);
 void fake_log_clear(void);
 unsigned fake_connections(void); /* open now */
 unsigned fake_listeners(void);
+int64_t fake_last_quarantine_ms(void); /* as the last connection was told */
 
 /* How often the core broke the contract of <dlock/backend.h>; each is printed when it happens. */
 unsigned fake_violations(void);
