@@ -1,0 +1,143 @@
+/* What a URI asks of ZooKeeper: servers, session, path, credentials, rights. */
+#include "zookeeper.h"
+
+#include <stdlib.h>
+
+enum { DEFAULT_PORT = 2181, SESSION_MS = 10000, SESSION_MIN_MS = 100, SESSION_MAX_MS = 3600000 };
+
+/* ---- session= ---------------------------------------------------------------------------------------------------- */
+
+/* A duration as every URI key takes it: "500ms", "10s", "2m", a bare number is seconds. -1: it is none. */
+static int64_t duration_ms(const char *text) {
+    static const struct {
+        const char *unit;
+        int64_t ms;
+    } units[] = {{"", 1000}, {"s", 1000}, {"ms", 1}, {"m", 60000}, {"h", 3600000}};
+    int64_t whole = 0, fraction = 0, scale = 1;
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9' && whole < SESSION_MAX_MS; at++) whole = whole * 10 + (*at - '0');
+    if (*at == '.')
+        for (at++; *at >= '0' && *at <= '9' && scale < 1000000; at++, scale *= 10)
+            fraction = fraction * 10 + (*at - '0');
+    if (at == text || (at == text + 1 && *text == '.')) return -1;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (strcmp(at, units[i].unit) == 0) return whole * units[i].ms + fraction * units[i].ms / scale;
+    return -1;
+}
+
+static int read_session(const struct dlock_uri *uri, int *session_ms, struct dlock_error *err) {
+    const char *text = dlock_uri_get(uri, "session");
+    int64_t ms = text ? duration_ms(text) : SESSION_MS;
+    if (ms < SESSION_MIN_MS || ms > SESSION_MAX_MS)
+        return dlock_fail(err, DLOCK_EINVAL, "session= in the URI is not a duration from 100ms to 1h, such as 10s");
+    *session_ms = (int)ms;
+    return 0;
+}
+
+/* ---- acl= -------------------------------------------------------------------------------------------------------- */
+
+static struct ACL readable[] = {{0x1f, {(char *)"auth", (char *)""}}, {0x01, {(char *)"world", (char *)"anyone"}}};
+static const struct ACL_vector read_acl = {2, readable};
+
+static int read_acl_word(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
+    const char *word = dlock_uri_get(uri, "acl");
+    bool named = (uri->user && *uri->user) || dlock_uri_get(uri, "auth");
+    z->acl = &ZOO_OPEN_ACL_UNSAFE;
+    if (!word || strcmp(word, "open") == 0) return 0;
+    if (strcmp(word, "creator") == 0)
+        z->acl = &ZOO_CREATOR_ALL_ACL;
+    else if (strcmp(word, "read") == 0)
+        z->acl = &read_acl;
+    else
+        return dlock_fail(err, DLOCK_EINVAL, "acl= in the URI is not one of open, creator, read");
+    if (named) return 0;
+    return dlock_fail(err, DLOCK_EINVAL, "acl=%s needs credentials, such as auth=digest:user:password", word);
+}
+
+/* ---- auth= ------------------------------------------------------------------------------------------------------- */
+
+static int add_auth(struct zookeeper *z, const char *scheme, const char *secret, struct dlock_error *err) {
+    int rc = zoo_add_auth(z->handle, scheme, secret, (int)strlen(secret), NULL, NULL);
+    if (rc == ZOK) return 0;
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "ZooKeeper at %s: auth=%.30s: %s", z->where, scheme, zerror(rc));
+}
+
+static int add_user(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
+    const char *password = uri->password ? uri->password : "";
+    size_t size = strlen(uri->user) + strlen(password) + 2;
+    char *pair = malloc(size);
+    if (!pair) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the user name");
+    snprintf(pair, size, "%s:%s", uri->user, password);
+    int rc = add_auth(z, "digest", pair, err);
+    explicit_bzero(pair, size);
+    free(pair);
+    return rc;
+}
+
+int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
+    int rc = uri->user && *uri->user ? add_user(z, uri, err) : 0;
+    for (size_t i = 0; i < uri->n_params && rc == 0; i++) {
+        const char *value = uri->params[i].value, *colon;
+        char scheme[32];
+        if (strcmp(uri->params[i].key, "auth") != 0) continue;
+        colon = strchr(value, ':');
+        if (!colon || colon == value || (size_t)(colon - value) >= sizeof scheme)
+            return dlock_fail(err, DLOCK_EINVAL, "auth= in the URI is not scheme:secret, as in digest:user:password");
+        memcpy(scheme, value, (size_t)(colon - value));
+        scheme[colon - value] = '\0';
+        rc = add_auth(z, scheme, colon + 1, err);
+    }
+    return rc;
+}
+
+/* ---- servers and path -------------------------------------------------------------------------------------------- */
+
+/* The library tries them in this order, from the first. Everybody begins with another one, so that the ensemble shares
+ * the sessions, and a silent server is not the first at the next try. IPv6 stands there without brackets: what follows
+ * the last ':' is the port. */
+static int write_hosts(struct zookeeper *z, const struct dlock_uri *uri, char **out, struct dlock_error *err) {
+    static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", DEFAULT_PORT};
+    const struct dlock_host *hosts = uri->n_hosts ? uri->hosts : &local;
+    size_t n = uri->n_hosts ? uri->n_hosts : 1, size = 1, used = 0;
+    size_t begin = n > 1 ? (size_t)(zookeeper_now_us() / 7) % n : 0;
+    for (size_t i = 0; i < n; i++) size += strlen(hosts[i].address) + sizeof ":65535,";
+    char *text = malloc(size);
+    if (!text) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the servers' addresses");
+    for (size_t i = 0; i < n; i++) {
+        const struct dlock_host *host = &hosts[(begin + i) % n];
+        used += (size_t)snprintf(text + used, size - used, "%s%s:%d", i ? "," : "", host->address,
+                                 host->port ? host->port : DEFAULT_PORT);
+    }
+    snprintf(z->where, sizeof z->where, "%s:%d%s", hosts[0].host, hosts[0].port ? hosts[0].port : DEFAULT_PORT,
+             n > 1 ? ", …" : "");
+    *out = text;
+    return 0;
+}
+
+static int read_base(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
+    size_t length = uri->path ? strlen(uri->path) : 0;
+    while (length > 0 && uri->path[length - 1] == '/') length--;
+    if (length >= sizeof z->base)
+        return dlock_fail(err, DLOCK_EINVAL, "the path in the URI is longer than %zu bytes", sizeof z->base - 1);
+    if (length == 0) return 0;
+    memcpy(z->base, uri->path, length);
+    z->base[length] = '\0';
+    for (const char *part = z->base; part; part = strchr(part + 1, '/')) {
+        size_t n = strcspn(part + 1, "/");
+        bool dots = (n == 1 && part[1] == '.') || (n == 2 && part[1] == '.' && part[2] == '.');
+        if (part[0] != '/' || n == 0 || dots)
+            return dlock_fail(err, DLOCK_EINVAL, "the path in the URI is none that ZooKeeper takes: \"%.100s\"",
+                              z->base);
+    }
+    for (const unsigned char *at = (const unsigned char *)z->base; *at; at++)
+        if (*at < 0x20 || *at >= 0x7f) return dlock_fail(err, DLOCK_EINVAL, "the path in the URI is not plain ASCII");
+    return 0;
+}
+
+int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct zookeeper_address *address,
+                      struct dlock_error *err) {
+    int rc = read_session(uri, &address->session_ms, err);
+    if (rc == 0) rc = read_acl_word(z, uri, err);
+    if (rc == 0) rc = read_base(z, uri, err);
+    return rc == 0 ? write_hosts(z, uri, &address->hosts, err) : rc;
+}

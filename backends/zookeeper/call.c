@@ -1,0 +1,321 @@
+/* Requests: sent without waiting, answered by the library's thread, waited for with a deadline. The answer may come
+ * after its operation has left, or never; then the call is freed when the connection ends. */
+#include "zookeeper.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { PAUSE_US = 5000 };
+
+/* ---- time -------------------------------------------------------------------------------------------------------- */
+
+static int64_t clock_us(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+int64_t zookeeper_now_us(void) {
+    return clock_us(CLOCK_BOOTTIME);
+}
+
+int64_t zookeeper_deadline_us(int timeout_ms) {
+    return zookeeper_now_us() + (int64_t)timeout_ms * 1000;
+}
+
+void zookeeper_cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* BOOTTIME is not allowed here */
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+bool zookeeper_cond_wait(struct zookeeper *z, pthread_cond_t *cond, int64_t deadline_us) {
+    int64_t left = deadline_us - zookeeper_now_us(), at;
+    struct timespec t;
+    if (left <= 0) return false;
+    at = clock_us(CLOCK_MONOTONIC) + left;
+    t.tv_sec = (time_t)(at / 1000000);
+    t.tv_nsec = (long)(at % 1000000) * 1000;
+    pthread_cond_timedwait(cond, &z->mutex, &t);
+    return true;
+}
+
+void zookeeper_pause(struct zookeeper *z) {
+    int64_t until_us = zookeeper_now_us() + PAUSE_US;
+    pthread_mutex_lock(&z->mutex);
+    zookeeper_cond_wait(z, &z->changed, until_us);
+    pthread_mutex_unlock(&z->mutex);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+struct zookeeper_call *zookeeper_call(struct zookeeper *z, size_t n) {
+    struct zookeeper_call *call = calloc(1, sizeof *call + n * sizeof call->requests[0]);
+    if (!call) return NULL;
+    call->z = z;
+    call->refs = 1;
+    call->capacity = n;
+    call->sent_us = zookeeper_now_us();
+    zookeeper_cond_init(&call->answered);
+    pthread_mutex_lock(&z->mutex);
+    call->next = z->calls;
+    if (z->calls) z->calls->prev = call;
+    z->calls = call;
+    pthread_mutex_unlock(&z->mutex);
+    return call;
+}
+
+static void call_free(struct zookeeper_call *call) {
+    for (size_t i = 0; i < call->n; i++) {
+        for (size_t k = 0; k < call->requests[i].n_names; k++) free(call->requests[i].names[k]);
+        free(call->requests[i].names);
+    }
+    pthread_cond_destroy(&call->answered);
+    free(call);
+}
+
+/* With the mutex. */
+static void call_put(struct zookeeper_call *call) {
+    if (--call->refs > 0) return;
+    *(call->prev ? &call->prev->next : &call->z->calls) = call->next;
+    if (call->next) call->next->prev = call->prev;
+    call_free(call);
+}
+
+void zookeeper_call_end(struct zookeeper_call *call) {
+    struct zookeeper *z = call->z;
+    pthread_mutex_lock(&z->mutex);
+    call->left = true;
+    call_put(call);
+    pthread_mutex_unlock(&z->mutex);
+}
+
+void zookeeper_calls_free(struct zookeeper *z) {
+    while (z->calls) {
+        struct zookeeper_call *call = z->calls;
+        z->calls = call->next;
+        call_free(call);
+    }
+}
+
+bool zookeeper_call_wait(struct zookeeper_call *call, int64_t deadline_us) {
+    struct zookeeper *z = call->z;
+    bool in_time = true;
+    pthread_mutex_lock(&z->mutex);
+    while (call->pending > 0 && in_time) in_time = zookeeper_cond_wait(z, &call->answered, deadline_us);
+    call->left = call->pending > 0;
+    in_time = !call->left;
+    pthread_mutex_unlock(&z->mutex);
+    return in_time;
+}
+
+/* ---- answers, in the library's thread ---------------------------------------------------------------------------- */
+
+/* Locks; false: nobody waits for this any more. */
+static bool answer_begin(struct zookeeper_request *request) {
+    pthread_mutex_lock(&request->call->z->mutex);
+    return !request->call->left;
+}
+
+static void answer_end(struct zookeeper_request *request, int rc) {
+    struct zookeeper_call *call = request->call;
+    struct zookeeper *z = call->z;
+    if (request->watch) zookeeper_watch_answered(request->watch, rc, call->left);
+    if (rc == ZSESSIONEXPIRED || rc == ZINVALIDSTATE) zookeeper_died(z, ZOOKEEPER_EXPIRED);
+    if (!call->left) request->rc = rc;
+    call->pending--;
+    if (call->pending == 0) pthread_cond_signal(&call->answered);
+    call_put(call);
+    pthread_mutex_unlock(&z->mutex);
+}
+
+static struct zookeeper_request *request_of(const void *data) {
+    return (struct zookeeper_request *)(uintptr_t)data;
+}
+
+static void on_void(int rc, const void *data) {
+    answer_begin(request_of(data));
+    answer_end(request_of(data), rc);
+}
+
+static void on_string(int rc, const char *value, const void *data) {
+    (void)value;
+    on_void(rc, data);
+}
+
+static void on_created(int rc, const char *path, const struct Stat *stat, const void *data) {
+    struct zookeeper_request *request = request_of(data);
+    if (answer_begin(request) && rc == ZOK) {
+        const char *node = path ? strrchr(path, '/') : NULL;
+        if (!node || !stat || strlen(node + 1) >= sizeof request->node) {
+            rc = ZMARSHALLINGERROR;
+        } else {
+            memcpy(request->node, node + 1, strlen(node + 1) + 1);
+            request->stat = *stat;
+        }
+    }
+    answer_end(request, rc);
+}
+
+static void on_data(int rc, const char *value, int length, const struct Stat *stat, const void *data) {
+    struct zookeeper_request *request = request_of(data);
+    if (answer_begin(request) && rc == ZOK) {
+        request->size = value && length > 0 ? (size_t)length : 0;
+        if (request->size >= sizeof request->data) request->size = sizeof request->data - 1;
+        if (request->size) memcpy(request->data, value, request->size);
+        request->data[request->size] = '\0';
+        if (stat)
+            request->stat = *stat;
+        else
+            rc = ZMARSHALLINGERROR;
+    }
+    answer_end(request, rc);
+}
+
+static void on_line(int rc, const struct String_vector *nodes, const void *data) {
+    struct zookeeper_request *request = request_of(data);
+    if (answer_begin(request) && rc == ZOK) {
+        const int32_t *known = request->known;
+        int32_t created;
+        if (request->create && request->create->rc == ZOK && zookeeper_sequence(request->create->node, &created))
+            known = &created;
+        request->sensible = nodes && zookeeper_line(nodes, request->uuid, known, &request->line);
+    }
+    answer_end(request, rc);
+}
+
+static void on_children(int rc, const struct String_vector *nodes, const void *data) {
+    struct zookeeper_request *request = request_of(data);
+    if (answer_begin(request) && rc == ZOK && nodes && nodes->count > 0) {
+        request->names = calloc((size_t)nodes->count, sizeof *request->names);
+        for (int32_t i = 0; request->names && i < nodes->count; i++) {
+            char *name = nodes->data[i] ? strdup(nodes->data[i]) : NULL;
+            if (!name) break;
+            request->names[request->n_names++] = name;
+        }
+        if (request->n_names != (size_t)nodes->count) rc = ZSYSTEMERROR;
+    }
+    answer_end(request, rc);
+}
+
+/* ---- sending ----------------------------------------------------------------------------------------------------- */
+
+static struct zookeeper_request *request_new(struct zookeeper_call *call) {
+    struct zookeeper_request *request = &call->requests[call->n++];
+    pthread_mutex_lock(&call->z->mutex);
+    request->call = call;
+    request->rc = ZOPERATIONTIMEOUT;
+    call->refs++;
+    call->pending++;
+    pthread_mutex_unlock(&call->z->mutex);
+    return request;
+}
+
+/* What the library refuses outright gets no completion. */
+static struct zookeeper_request *sent(struct zookeeper_request *request, int rc) {
+    if (rc != ZOK) on_void(rc, request);
+    return request;
+}
+
+struct zookeeper_request *zookeeper_ask_container(struct zookeeper_call *call, const char *path) {
+    struct zookeeper_request *request = request_new(call);
+    struct zookeeper *z = call->z;
+    return sent(request, zoo_acreate(z->handle, path, "", 0, z->acl, ZOO_CONTAINER, on_string, request));
+}
+
+struct zookeeper_request *zookeeper_ask_create(struct zookeeper_call *call, const char *path, const char *data) {
+    struct zookeeper_request *request = request_new(call);
+    struct zookeeper *z = call->z;
+    return sent(request, zoo_acreate2(z->handle, path, data, (int)strlen(data), z->acl, ZOO_EPHEMERAL_SEQUENTIAL,
+                                      on_created, request));
+}
+
+struct zookeeper_request *zookeeper_ask_line(struct zookeeper_call *call, const char *dir,
+                                             const struct zookeeper_uuid *uuid, const int32_t *known,
+                                             const struct zookeeper_request *create) {
+    struct zookeeper_request *request = request_new(call);
+    pthread_mutex_lock(&call->z->mutex);
+    request->uuid = uuid;
+    request->known = known;
+    request->create = create;
+    pthread_mutex_unlock(&call->z->mutex);
+    return sent(request, zoo_aget_children(call->z->handle, dir, 0, on_line, request));
+}
+
+struct zookeeper_request *zookeeper_ask_children(struct zookeeper_call *call, const char *dir) {
+    struct zookeeper_request *request = request_new(call);
+    return sent(request, zoo_aget_children(call->z->handle, dir, 0, on_children, request));
+}
+
+struct zookeeper_request *zookeeper_ask_get(struct zookeeper_call *call, const char *path,
+                                            struct zookeeper_watch *watch) {
+    struct zookeeper_request *request = request_new(call);
+    watcher_fn fired = watch ? zookeeper_watch_fired : NULL;
+    pthread_mutex_lock(&call->z->mutex);
+    request->watch = watch;
+    pthread_mutex_unlock(&call->z->mutex);
+    return sent(request, zoo_awget(call->z->handle, path, fired, watch, on_data, request));
+}
+
+struct zookeeper_request *zookeeper_ask_delete(struct zookeeper_call *call, const char *path) {
+    struct zookeeper_request *request = request_new(call);
+    return sent(request, zoo_adelete(call->z->handle, path, -1, on_void, request));
+}
+
+struct zookeeper_request *zookeeper_ask_sync(struct zookeeper_call *call) {
+    struct zookeeper_request *request = request_new(call);
+    return sent(request, zoo_async(call->z->handle, "/", on_string, request));
+}
+
+/* ---- what answers mean ------------------------------------------------------------------------------------------- */
+
+bool zookeeper_unknown(int rc) {
+    switch (rc) {
+    case ZCONNECTIONLOSS:
+    case ZOPERATIONTIMEOUT:
+    case ZINVALIDSTATE:
+    case ZCLOSING:
+    case ZSESSIONEXPIRED:
+    case ZSESSIONMOVED:
+    case ZNOTREADONLY:
+    case ZTHROTTLEDOP:
+    case ZSYSTEMERROR: return true;
+    default: return false;
+    }
+}
+
+int zookeeper_silent(const struct zookeeper *z, struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "no answer in time from ZooKeeper at %s", z->where);
+}
+
+int zookeeper_refused(const struct zookeeper *z, int rc, const char *what, const char *path, struct dlock_error *err) {
+    int code = DLOCK_EPROTO;
+    if (zookeeper_unknown(rc)) return zookeeper_silent(z, err);
+    if (rc == ZNOAUTH || rc == ZAUTHFAILED || rc == ZSESSIONCLOSEDREQUIRESASLAUTH) code = DLOCK_EAUTH;
+    if (rc == ZINVALIDACL)
+        return dlock_fail(err, DLOCK_EAUTH,
+                          "ZooKeeper at %s refused the acl for %.200s: acl=creator needs auth=", z->where, path);
+    if (rc == ZUNIMPLEMENTED)
+        return dlock_fail(err, DLOCK_ENOTSUP, "ZooKeeper at %s is too old; dlock needs 3.5.3 or newer", z->where);
+    if (rc == ZNOCHILDRENFOREPHEMERALS || rc == ZBADARGUMENTS) code = DLOCK_EINVAL;
+    return dlock_fail(err, code, "ZooKeeper at %s cannot %s %.200s: %s", z->where, what, path, zerror(rc));
+}
+
+int zookeeper_ready(struct zookeeper *z, int64_t deadline_us, bool *dead, struct dlock_error *err) {
+    enum zookeeper_state state;
+    pthread_mutex_lock(&z->mutex);
+    while (z->state == ZOOKEEPER_CONNECTING && zookeeper_cond_wait(z, &z->changed, deadline_us)) {
+    }
+    state = z->state;
+    pthread_mutex_unlock(&z->mutex);
+    *dead = state == ZOOKEEPER_EXPIRED || state == ZOOKEEPER_NOT_ALLOWED;
+    switch (state) {
+    case ZOOKEEPER_CONNECTED: return 0;
+    case ZOOKEEPER_CONNECTING: return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to ZooKeeper at %s", z->where);
+    case ZOOKEEPER_EXPIRED: break;
+    case ZOOKEEPER_NOT_ALLOWED: return dlock_fail(err, DLOCK_EAUTH, "ZooKeeper at %s refused auth=", z->where);
+    }
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "the session with ZooKeeper at %s has expired", z->where);
+}

@@ -1,0 +1,41 @@
+/* Making containers, and deleting nodes. */
+#include "zookeeper.h"
+
+size_t zookeeper_depth(const char *dir) {
+    size_t n = 0;
+    for (; *dir; dir++) n += *dir == '/';
+    return n;
+}
+
+/* Containers, as Curator makes them: the server removes them some time after their last child has gone. Whether each
+ * one was there, or may be made, only matters to what is asked next. */
+void zookeeper_ask_containers(struct zookeeper_call *call, const char *dir, bool deep) {
+    char path[ZOOKEEPER_PATH_SIZE];
+    for (const char *end = strchr(dir + 1, '/'); deep && end; end = strchr(end + 1, '/')) {
+        memcpy(path, dir, (size_t)(end - dir));
+        path[end - dir] = '\0';
+        zookeeper_ask_container(call, path);
+    }
+    zookeeper_ask_container(call, dir);
+}
+
+int zookeeper_delete(struct zookeeper *z, const char *path, int64_t deadline_us, bool *dead, struct dlock_error *err) {
+    bool uncertain = false; /* an earlier try may have deleted it */
+    for (;;) {
+        int rc = zookeeper_ready(z, deadline_us, dead, err);
+        if (rc != 0) return DLOCK_EUNAVAILABLE;
+        struct zookeeper_call *call = zookeeper_call(z, 1);
+        if (!call) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request");
+        struct zookeeper_request *request = zookeeper_ask_delete(call, path);
+        zookeeper_call_wait(call, deadline_us);
+        int answer = request->rc;
+        if (answer == ZOK) zookeeper_proved(z, call->sent_us);
+        zookeeper_call_end(call);
+        if (answer == ZOK || (answer == ZNONODE && uncertain)) return 0;
+        if (answer == ZNONODE) return DLOCK_ELOST;
+        if (!zookeeper_unknown(answer)) return zookeeper_refused(z, answer, "delete", path, err);
+        if (zookeeper_now_us() >= deadline_us) return zookeeper_silent(z, err);
+        uncertain = true;
+        zookeeper_pause(z);
+    }
+}

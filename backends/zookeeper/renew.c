@@ -1,0 +1,133 @@
+/* Renewing: one round trip through the leader shows that the session lives, and with it every grant in it. A claim's
+ * first renewal also sets a watch on its node, so that nobody needs to ask again whether that is still there. */
+#include "zookeeper.h"
+
+#include <stdlib.h>
+
+enum { CHUNK = 256, PROOF_SHARE = 20 /* a proof serves for this part of a session: several batches share one sync */ };
+
+struct renewal {
+    struct zookeeper *z;
+    struct dlock_claim *const *claims;
+    size_t n;
+    int64_t begun_us, deadline_us, proof_us;
+    struct zookeeper_watch *fresh[CHUNK]; /* watches to set; NULL: set already, or the claim is lost */
+    struct zookeeper_request *gets[CHUNK];
+    struct zookeeper_request *sync; /* NULL: there is a proof young enough */
+    size_t n_fresh;
+};
+
+static void fail_all(const struct renewal *r, int code) {
+    for (size_t i = 0; i < r->n; i++)
+        if (r->claims[i]->result != DLOCK_ELOST) r->claims[i]->result = code;
+}
+
+/* Which claims have no watch yet; those of another session are lost. */
+static void find_fresh(struct renewal *r) {
+    uint64_t session = zookeeper_session(r->z);
+    r->n_fresh = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        struct dlock_claim *claim = r->claims[i];
+        char path[ZOOKEEPER_PATH_SIZE];
+        bool there;
+        r->fresh[i] = NULL;
+        claim->result = 0;
+        if (claim->mode != DLOCK_EXCLUSIVE) {
+            claim->result = DLOCK_ENOTSUP;
+        } else if (claim->state[ZOOKEEPER_SESSION] != session || !(claim->state[ZOOKEEPER_PLACE] & ZOOKEEPER_KNOWN)) {
+            claim->result = DLOCK_ELOST;
+        } else {
+            zookeeper_claim_path(r->z, claim, path);
+            r->fresh[i] = zookeeper_watch_new(r->z, path, claim->name, claim->token, &there);
+            if (r->fresh[i])
+                r->n_fresh++;
+            else if (!there)
+                claim->result = DLOCK_EUNAVAILABLE; /* out of memory */
+        }
+    }
+}
+
+static struct zookeeper_call *dispatch(struct renewal *r, bool sync) {
+    struct zookeeper_call *call = zookeeper_call(r->z, r->n_fresh + 1);
+    char path[ZOOKEEPER_PATH_SIZE];
+    r->sync = NULL;
+    for (size_t i = 0; i < r->n; i++) {
+        r->gets[i] = NULL;
+        if (!r->fresh[i]) continue;
+        zookeeper_claim_path(r->z, r->claims[i], path);
+        if (call)
+            r->gets[i] = zookeeper_ask_get(call, path, r->fresh[i]);
+        else
+            zookeeper_watch_cancel(r->fresh[i]);
+    }
+    if (call && sync) r->sync = zookeeper_ask_sync(call);
+    return call;
+}
+
+static int judge(const struct dlock_claim *claim, const struct zookeeper_request *get) {
+    if (get->rc == ZNONODE) return DLOCK_ELOST;
+    if (get->rc != ZOK) return DLOCK_EUNAVAILABLE;
+    bool ours = (uint64_t)get->stat.ephemeralOwner == claim->state[ZOOKEEPER_SESSION] &&
+                (uint64_t)get->stat.czxid == claim->state[ZOOKEEPER_FENCE];
+    return ours ? 0 : DLOCK_ELOST;
+}
+
+static void finish(struct renewal *r, struct zookeeper_call *call, struct dlock_error *err) {
+    zookeeper_call_wait(call, r->deadline_us);
+    for (size_t i = 0; i < r->n; i++)
+        if (r->gets[i]) r->claims[i]->result = judge(r->claims[i], r->gets[i]);
+    if (r->sync && r->sync->rc == ZOK) {
+        r->proof_us = call->sent_us;
+        zookeeper_proved(r->z, r->proof_us);
+    } else if (r->sync) {
+        zookeeper_refused(r->z, r->sync->rc, "sync", "/", err);
+        fail_all(r, DLOCK_EUNAVAILABLE);
+    }
+    zookeeper_call_end(call);
+}
+
+static bool proof_young(struct renewal *r) {
+    pthread_mutex_lock(&r->z->mutex);
+    int64_t share_us = (int64_t)r->z->session_ms * 1000 / PROOF_SHARE;
+    r->proof_us = r->z->proof_us;
+    bool connected = r->z->state == ZOOKEEPER_CONNECTED;
+    pthread_mutex_unlock(&r->z->mutex);
+    return connected && r->begun_us - r->proof_us < share_us;
+}
+
+static int renew_chunk(struct renewal *r, struct dlock_error *err) {
+    bool dead;
+    if (zookeeper_ready(r->z, r->deadline_us, &dead, err) != 0) {
+        for (size_t i = 0; i < r->n; i++) r->claims[i]->result = DLOCK_EUNAVAILABLE;
+        return dead ? DLOCK_EUNAVAILABLE : 0;
+    }
+    bool sync = !proof_young(r);
+    find_fresh(r);
+    if (sync || r->n_fresh > 0) {
+        struct zookeeper_call *call = dispatch(r, sync);
+        if (call) {
+            finish(r, call, err);
+        } else {
+            fail_all(r, DLOCK_EUNAVAILABLE);
+            dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request to ZooKeeper");
+        }
+    }
+    int64_t kept_ms = zookeeper_kept_ms(r->z, r->proof_us, r->begun_us);
+    for (size_t i = 0; i < r->n; i++) r->claims[i]->kept_ms = kept_ms;
+    zookeeper_ready(r->z, 0, &dead, NULL);
+    return dead ? dlock_fail(err, DLOCK_EUNAVAILABLE, "the session with ZooKeeper at %s has ended", r->z->where) : 0;
+}
+
+int zookeeper_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    struct renewal r;
+    int rc = 0;
+    r.z = conn;
+    r.begun_us = zookeeper_now_us();
+    r.deadline_us = zookeeper_deadline_us(timeout_ms);
+    for (size_t done = 0; done < n && rc == 0; done += r.n) {
+        r.claims = claims + done;
+        r.n = n - done < CHUNK ? n - done : CHUNK;
+        rc = renew_chunk(&r, err);
+    }
+    return rc;
+}

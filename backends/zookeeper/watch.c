@@ -1,0 +1,192 @@
+/* Watches, and the wake-ups they become. A watch on the node before ours tells when to look again; one on our own node,
+ * set at a claim's first renewal, tells that somebody removed it. One watch per node, whoever counts on it. */
+#include "zookeeper.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- wake-ups ---------------------------------------------------------------------------------------------------- */
+
+static void ring(struct zookeeper *z) {
+    uint64_t one = 1;
+    if (write(z->event_fd, &one, sizeof one) < 0) {
+        /* full: it polls readable already */
+    }
+}
+
+static void wake_free(struct zookeeper_wake *wake) {
+    if (!wake) return;
+    free(wake->name);
+    free(wake->token);
+    free(wake);
+}
+
+void zookeeper_wake_queue(struct zookeeper *z, enum dlock_wake_kind kind, const char *name, const char *token) {
+    struct zookeeper_wake *wake = calloc(1, sizeof *wake);
+    ring(z);
+    if (wake) {
+        wake->kind = kind;
+        wake->name = name ? strdup(name) : NULL;
+        wake->token = token ? strdup(token) : NULL;
+    }
+    if (!wake || (name && !wake->name) || (token && !wake->token)) {
+        wake_free(wake);
+        z->look = true; /* renewal finds out about what was lost */
+        return;
+    }
+    *z->wakes_end = wake;
+    z->wakes_end = &wake->next;
+}
+
+int zookeeper_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
+    struct zookeeper *z = conn;
+    bool dead;
+    int rc = zookeeper_ready(z, zookeeper_deadline_us(timeout_ms), &dead, err);
+    if (rc == 0) *fd = z->event_fd;
+    return rc;
+}
+
+int zookeeper_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
+    struct zookeeper *z = conn;
+    uint64_t count;
+    int rc = 1;
+    pthread_mutex_lock(&z->mutex);
+    wake_free(z->woken);
+    z->woken = z->wakes;
+    if (z->woken) {
+        z->wakes = z->woken->next;
+        if (!z->wakes) z->wakes_end = &z->wakes;
+        out->kind = z->woken->kind;
+        out->name = z->woken->name;
+        out->token = z->woken->token;
+    } else if (z->look) {
+        z->look = false;
+        out->kind = DLOCK_WAKE_LOOK;
+    } else {
+        if (read(z->event_fd, &count, sizeof count) < 0) {
+            /* nothing rang */
+        }
+        rc = 0;
+        if (z->state == ZOOKEEPER_EXPIRED || z->state == ZOOKEEPER_NOT_ALLOWED)
+            rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "the session with ZooKeeper at %s has ended", z->where);
+    }
+    pthread_mutex_unlock(&z->mutex);
+    return rc;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+static struct zookeeper_watch **bucket(struct zookeeper *z, const char *path) {
+    uint32_t hash = 2166136261U;
+    for (; *path; path++) hash = (hash ^ (unsigned char)*path) * 16777619U;
+    return &z->watches[hash % ZOOKEEPER_BUCKETS];
+}
+
+static struct zookeeper_watch *find(struct zookeeper *z, const char *path) {
+    struct zookeeper_watch *watch = *bucket(z, path);
+    while (watch && strcmp(watch->path, path) != 0) watch = watch->next;
+    return watch;
+}
+
+static void watch_free(struct zookeeper_watch *watch) {
+    free(watch->name);
+    free(watch->token);
+    free(watch);
+}
+
+static void drop(struct zookeeper_watch *watch) {
+    struct zookeeper_watch **at = bucket(watch->z, watch->path);
+    while (*at != watch) at = &(*at)->next;
+    *at = watch->next;
+    watch_free(watch);
+}
+
+static struct zookeeper_watch *make(struct zookeeper *z, const char *path, const char *name) {
+    size_t length = strlen(path) + 1;
+    struct zookeeper_watch *watch = calloc(1, sizeof *watch + length);
+    if (!watch) return NULL;
+    memcpy(watch->path, path, length);
+    watch->z = z;
+    watch->name = strdup(name);
+    if (!watch->name) {
+        free(watch);
+        return NULL;
+    }
+    return watch;
+}
+
+struct zookeeper_watch *zookeeper_watch_new(struct zookeeper *z, const char *path, const char *name, const char *token,
+                                            bool *there) {
+    pthread_mutex_lock(&z->mutex);
+    struct zookeeper_watch *watch = find(z, path), *fresh = NULL;
+    *there = false;
+    if (!watch) watch = fresh = make(z, path, name);
+    if (watch && token && !watch->token && !(watch->token = strdup(token))) {
+        if (fresh) watch_free(fresh);
+        watch = fresh = NULL;
+    }
+    if (watch && !token) watch->before = true;
+    if (fresh) {
+        fresh->next = *bucket(z, path);
+        *bucket(z, path) = fresh;
+    } else if (watch) {
+        *there = watch->shared = true;
+    }
+    pthread_mutex_unlock(&z->mutex);
+    return fresh;
+}
+
+void zookeeper_watch_forget(struct zookeeper *z, const char *path) {
+    pthread_mutex_lock(&z->mutex);
+    struct zookeeper_watch *watch = find(z, path);
+    if (watch) {
+        free(watch->token);
+        watch->token = NULL;
+    }
+    pthread_mutex_unlock(&z->mutex);
+}
+
+void zookeeper_watches_free(struct zookeeper *z) {
+    for (size_t i = 0; i < ZOOKEEPER_BUCKETS; i++)
+        for (struct zookeeper_watch *watch = z->watches[i], *next; watch; watch = next) {
+            next = watch->next;
+            watch_free(watch);
+        }
+    for (struct zookeeper_wake *wake = z->wakes, *next; wake; wake = next) {
+        next = wake->next;
+        wake_free(wake);
+    }
+    wake_free(z->woken);
+}
+
+/* ---- what the server says ---------------------------------------------------------------------------------------- */
+
+void zookeeper_watch_answered(struct zookeeper_watch *watch, int rc, bool left) {
+    if (rc == ZOK) return;
+    if (watch->before && (left || watch->shared)) zookeeper_wake_queue(watch->z, DLOCK_WAKE_LOOK, watch->name, NULL);
+    if (watch->token && rc == ZNONODE && (left || watch->shared))
+        zookeeper_wake_queue(watch->z, DLOCK_WAKE_LOST, watch->name, watch->token);
+    drop(watch);
+}
+
+void zookeeper_watch_cancel(struct zookeeper_watch *watch) {
+    struct zookeeper *z = watch->z;
+    pthread_mutex_lock(&z->mutex);
+    zookeeper_watch_answered(watch, ZSYSTEMERROR, true);
+    pthread_mutex_unlock(&z->mutex);
+}
+
+/* Also called, for every watch, when the session's state changes: nothing is read then. */
+void zookeeper_watch_fired(zhandle_t *handle, int type, int state, const char *path, void *context) {
+    (void)handle;
+    (void)state;
+    (void)path;
+    if (type == ZOO_SESSION_EVENT) return;
+    struct zookeeper_watch *watch = context;
+    struct zookeeper *z = watch->z;
+    pthread_mutex_lock(&z->mutex);
+    if (watch->before) zookeeper_wake_queue(z, DLOCK_WAKE_LOOK, watch->name, NULL);
+    if (watch->token && type == ZOO_DELETED_EVENT) zookeeper_wake_queue(z, DLOCK_WAKE_LOST, watch->name, watch->token);
+    drop(watch); /* one that fired for another reason is set anew by the next renewal */
+    pthread_mutex_unlock(&z->mutex);
+}

@@ -1,0 +1,281 @@
+/* Locks in ZooKeeper: what the parts of this backend share.
+ *
+ * The layout is that of Curator's InterProcessMutex, so that Curator and we stand in one line: a container node per
+ * lock name, in it one ephemeral sequential node per claim, `_c_<uuid>-lock-<sequence>`. The lowest sequence holds the
+ * lock; every other one watches the node before it. The uuid is made from the token, so that a create whose answer was
+ * lost is found by listing. The fence is the node's czxid.
+ *
+ * One connection is one ZooKeeper session, and serves every thread. All requests are asynchronous, with a wait of our
+ * own (call.c): completions may come late, or never. The library's threads only store answers and queue wake-ups; they
+ * never call into the handle. One mutex guards everything that changes after connect; it is never held across a call
+ * into the library.
+ *
+ * A grant lives and dies with the session. What proves that the session lives is the answer to a request that went
+ * through the leader: a create, a delete, or a sync. The library's own pings prove nothing: a follower that has lost
+ * its leader answers them too.
+ */
+#ifndef DLOCK_ZOOKEEPER_H
+#define DLOCK_ZOOKEEPER_H
+
+#include <dlock/backend.h>
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <zookeeper/zookeeper.h>
+
+enum {
+    ZOOKEEPER_NAME_SIZE = 241,  /* of a lock name as a node's, with the NUL: a list cursor must hold it */
+    ZOOKEEPER_NODE_SIZE = 256,  /* of a claim's node name, with the NUL; ours have 56 or 57 characters */
+    ZOOKEEPER_BASE_SIZE = 1024, /* of the path in the URI */
+    ZOOKEEPER_PATH_SIZE = ZOOKEEPER_BASE_SIZE + ZOOKEEPER_NAME_SIZE + ZOOKEEPER_NODE_SIZE,
+    ZOOKEEPER_DATA_SIZE = DLOCK_TOKEN_MAX + 1 + 256, /* token, newline, name */
+    ZOOKEEPER_BUCKETS = 1024
+};
+
+/* ---- guard.c: the library's system calls ------------------------------------------------------------------------- */
+
+/* The library's two threads, made before it asks for them: where pthread_create fails, it aborts. */
+struct zookeeper_thread {
+    struct zookeeper *owner;
+    pthread_t id;
+    bool made, taken;
+    void *(*run)(void *);
+    void *arg;
+};
+
+struct zookeeper_guard {
+    atomic_int socket, pipe[2]; /* descriptor + 1; 0: none */
+    struct zookeeper_thread threads[2];
+};
+
+/* Makes the threads: 0 or ENOMEM. */
+int zookeeper_guard_init(struct zookeeper *z, struct dlock_error *err);
+/* zookeeper_init2, with what it opens noted in `z`. */
+zhandle_t *zookeeper_guarded_init(struct zookeeper *z, const char *hosts, watcher_fn watcher, int session_ms);
+/* zookeeper_close, without a long wait. */
+void zookeeper_guarded_close(struct zookeeper *z);
+/* Ends threads that were never used. */
+void zookeeper_guard_end(struct zookeeper *z);
+/* close(2) for everything the library opened. Async-signal-safe. */
+void zookeeper_guard_abandon(struct zookeeper *z);
+
+/* ---- names.c ----------------------------------------------------------------------------------------------------- */
+
+struct zookeeper_uuid {
+    char text[37];
+};
+
+/* A claim's place in line, as a listing of the lock's container shows it. */
+struct zookeeper_line {
+    uint32_t members; /* nodes in line */
+    int32_t first_sequence;
+    char first[ZOOKEEPER_NODE_SIZE]; /* the holder's node; "" when nobody is in line */
+    bool own;                        /* a node with our uuid is there */
+    int32_t own_sequence;
+    char twin[ZOOKEEPER_NODE_SIZE];   /* another one with our uuid; "" usually */
+    uint32_t ahead;                   /* nodes before ours */
+    char before[ZOOKEEPER_NODE_SIZE]; /* the one right before ours */
+};
+
+/* The path of a lock's container. */
+void zookeeper_path(const struct zookeeper *z, const char *name, char path[ZOOKEEPER_PATH_SIZE]);
+/* dir/node; false: too long to be real. */
+bool zookeeper_join(const char *dir, const char *node, char path[ZOOKEEPER_PATH_SIZE]);
+/* The name whose container is called `node`; false: it was cut (then only the data of its nodes tells), or it is no
+ * lock's. */
+bool zookeeper_name(const struct zookeeper *z, const char *node, char name[256], bool *cut);
+void zookeeper_uuid(const char *token, struct zookeeper_uuid *uuid);
+/* The node of a claim; without its sequence where `sequence` is NULL. */
+void zookeeper_node(const struct zookeeper_uuid *uuid, const int32_t *sequence, char node[ZOOKEEPER_NODE_SIZE]);
+/* The sequence of a node in line, ours, Curator's or kazoo's; false: it is none. */
+bool zookeeper_sequence(const char *node, int32_t *sequence);
+/* Finds places. `uuid` may be NULL; `known` is our sequence where we know it, else NULL. False: EPROTO. */
+bool zookeeper_line(const struct String_vector *nodes, const struct zookeeper_uuid *uuid, const int32_t *known,
+                    struct zookeeper_line *line);
+
+/* ---- call.c: requests and their answers -------------------------------------------------------------------------- */
+
+struct zookeeper_call;
+
+struct zookeeper_request {
+    struct zookeeper_call *call;
+    int rc; /* ZOK or the library's error; ZOPERATIONTIMEOUT: not answered */
+    struct zookeeper_watch *watch;
+    struct Stat stat;                       /* create, get */
+    char node[ZOOKEEPER_NODE_SIZE];         /* create: the name it got */
+    size_t size;                            /* get: bytes in `data` */
+    char data[ZOOKEEPER_DATA_SIZE];         /* get: its begin, NUL-terminated */
+    const struct zookeeper_uuid *uuid;      /* line, in: valid until the call ends */
+    const struct zookeeper_request *create; /* line, in: the create before it, or NULL */
+    const int32_t *known;                   /* line, in */
+    bool sensible;                          /* line */
+    struct zookeeper_line line;             /* line */
+    char **names;                           /* children: each malloc'ed */
+    size_t n_names;
+};
+
+/* What one operation has sent. Referred to by it and by every unanswered request. */
+struct zookeeper_call {
+    struct zookeeper *z;
+    struct zookeeper_call *next, *prev; /* z->calls */
+    unsigned refs, pending;
+    bool left; /* its operation does not wait any more: answers are dropped */
+    int64_t sent_us;
+    pthread_cond_t answered;
+    size_t n, capacity;
+    struct zookeeper_request requests[];
+};
+
+int64_t zookeeper_now_us(void);
+int64_t zookeeper_deadline_us(int timeout_ms);
+void zookeeper_cond_init(pthread_cond_t *cond);
+/* One wait on z->mutex, until deadline_us at the latest; false when it has passed. */
+bool zookeeper_cond_wait(struct zookeeper *z, pthread_cond_t *cond, int64_t deadline_us);
+/* A moment, after an answer that says nothing, or until the session's state changes. */
+void zookeeper_pause(struct zookeeper *z);
+
+/* Room for n requests; NULL: out of memory. */
+struct zookeeper_call *zookeeper_call(struct zookeeper *z, size_t n);
+/* Each sends one request. */
+struct zookeeper_request *zookeeper_ask_container(struct zookeeper_call *call, const char *path);
+struct zookeeper_request *zookeeper_ask_create(struct zookeeper_call *call, const char *path, const char *data);
+struct zookeeper_request *zookeeper_ask_line(struct zookeeper_call *call, const char *dir,
+                                             const struct zookeeper_uuid *uuid, const int32_t *known,
+                                             const struct zookeeper_request *create);
+struct zookeeper_request *zookeeper_ask_children(struct zookeeper_call *call, const char *dir);
+struct zookeeper_request *zookeeper_ask_get(struct zookeeper_call *call, const char *path,
+                                            struct zookeeper_watch *watch);
+struct zookeeper_request *zookeeper_ask_delete(struct zookeeper_call *call, const char *path);
+struct zookeeper_request *zookeeper_ask_sync(struct zookeeper_call *call);
+/* Waits for all answers. False: not all came until deadline_us; the requests may then only be read for their rc being
+ * ZOPERATIONTIMEOUT where no answer came. */
+bool zookeeper_call_wait(struct zookeeper_call *call, int64_t deadline_us);
+/* Frees it, now or when its last answer comes. */
+void zookeeper_call_end(struct zookeeper_call *call);
+/* After the handle was closed: frees what never was answered. */
+void zookeeper_calls_free(struct zookeeper *z);
+
+/* True for an answer that says nothing about the outcome. */
+bool zookeeper_unknown(int rc);
+/* Sets err and returns the code for an error of the server's. */
+int zookeeper_refused(const struct zookeeper *z, int rc, const char *what, const char *path, struct dlock_error *err);
+int zookeeper_silent(const struct zookeeper *z, struct dlock_error *err);
+/* Waits until the session is connected: 0, or EUNAVAILABLE; *dead tells whether for good. */
+int zookeeper_ready(struct zookeeper *z, int64_t deadline_us, bool *dead, struct dlock_error *err);
+
+/* ---- watch.c: watches and wake-ups ------------------------------------------------------------------------------- */
+
+/* A data watch on one node. In z->watches from its request until it has fired. */
+struct zookeeper_watch {
+    struct zookeeper *z;
+    struct zookeeper_watch *next;
+    char *name;  /* the lock's */
+    char *token; /* of the claim whose node it is; NULL: none of ours, or released */
+    bool before; /* somebody of ours stands right behind it */
+    bool shared; /* more than one operation counts on it */
+    char path[];
+};
+
+struct zookeeper_wake {
+    struct zookeeper_wake *next;
+    enum dlock_wake_kind kind;
+    char *name, *token;
+};
+
+/* A new watch, entered, for zookeeper_ask_get; NULL: `*there` when it is set already, else out of memory. `token` is
+ * NULL for the node before ours. */
+struct zookeeper_watch *zookeeper_watch_new(struct zookeeper *z, const char *path, const char *name, const char *token,
+                                            bool *there);
+void zookeeper_watch_fired(zhandle_t *handle, int type, int state, const char *path, void *context);
+/* With the mutex: the server's answer to the request that sets it; `left`: nobody waits for that answer. Frees the
+ * watch when it was not set. */
+void zookeeper_watch_answered(struct zookeeper_watch *watch, int rc, bool left);
+/* Without the mutex: the request that sets it cannot be sent. */
+void zookeeper_watch_cancel(struct zookeeper_watch *watch);
+/* Our node is about to be deleted by us: nobody needs to hear of it. */
+void zookeeper_watch_forget(struct zookeeper *z, const char *path);
+/* With the mutex: queues a wake-up. */
+void zookeeper_wake_queue(struct zookeeper *z, enum dlock_wake_kind kind, const char *name, const char *token);
+void zookeeper_watches_free(struct zookeeper *z);
+int zookeeper_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
+int zookeeper_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
+
+/* ---- address.c --------------------------------------------------------------------------------------------------- */
+
+struct zookeeper_address {
+    char *hosts; /* as the library takes them; free with free() */
+    int session_ms;
+};
+
+/* Reads everything but auth=; fills z->base and z->acl too. EINVAL, ENOMEM. */
+int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct zookeeper_address *address,
+                      struct dlock_error *err);
+/* Hands user:password and every auth= to the handle. */
+int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err);
+
+/* ---- node.c ------------------------------------------------------------------------------------------------------ */
+
+/* How many containers there are on a path. */
+size_t zookeeper_depth(const char *dir);
+/* Asks for the container of a lock and, where `deep`, for its parents: as many requests as there are. */
+void zookeeper_ask_containers(struct zookeeper_call *call, const char *dir, bool deep);
+/* Deletes a node until that is answered: 0, ELOST (it was not there), EUNAVAILABLE, EAUTH, EPROTO. *dead as in
+ * zookeeper_ready. */
+int zookeeper_delete(struct zookeeper *z, const char *path, int64_t deadline_us, bool *dead, struct dlock_error *err);
+
+/* ---- claims.c, renew.c, look.c ----------------------------------------------------------------------------------- */
+
+/* dlock_claim.state */
+enum { ZOOKEEPER_SESSION, ZOOKEEPER_FENCE, ZOOKEEPER_PLACE };
+#define ZOOKEEPER_SENT (UINT64_C(1) << 32)   /* a create was sent in this session */
+#define ZOOKEEPER_KNOWN (UINT64_C(1) << 33)  /* it was answered: the low half is the node's sequence */
+#define ZOOKEEPER_QUEUED (UINT64_C(1) << 34) /* the node stays while the claim waits */
+
+/* The path of the node of a claim that has ZOOKEEPER_KNOWN. */
+void zookeeper_claim_path(const struct zookeeper *z, const struct dlock_claim *claim, char path[ZOOKEEPER_PATH_SIZE]);
+uint64_t zookeeper_session(struct zookeeper *z);
+
+dlock_batch zookeeper_acquire, zookeeper_renew, zookeeper_release;
+int zookeeper_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
+                      struct dlock_error *err);
+int zookeeper_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
+                   struct dlock_error *err);
+int zookeeper_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
+
+/* ---- the connection ---------------------------------------------------------------------------------------------- */
+
+enum zookeeper_state { ZOOKEEPER_CONNECTING, ZOOKEEPER_CONNECTED, ZOOKEEPER_EXPIRED, ZOOKEEPER_NOT_ALLOWED };
+
+struct zookeeper {
+    const struct dlock_peer *peer;
+    zhandle_t *handle;
+    struct zookeeper_guard guard;
+    char base[ZOOKEEPER_BASE_SIZE]; /* "" or "/locks" */
+    char where[64];                 /* for messages */
+    const struct ACL_vector *acl;
+    bool made; /* mutex, condition, event_fd */
+    int event_fd;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* state */
+    /* with the mutex */
+    enum zookeeper_state state;
+    bool was_connected;
+    uint64_t session;
+    int session_ms;   /* as negotiated */
+    int64_t proof_us; /* when the last request was sent whose answer proved that the session lived */
+    struct zookeeper_call *calls;
+    struct zookeeper_watch *watches[ZOOKEEPER_BUCKETS];
+    struct zookeeper_wake *wakes, **wakes_end;
+    struct zookeeper_wake *woken; /* whose strings the core reads */
+    bool look;                    /* a wake-up was lost for want of memory: everybody looks */
+};
+
+/* With the mutex: the session is over. */
+void zookeeper_died(struct zookeeper *z, enum zookeeper_state how);
+/* An answer proved that the session lived when its request was sent. */
+void zookeeper_proved(struct zookeeper *z, int64_t sent_us);
+/* How long from `from_us` on the server keeps the session that was alive at proof_us. */
+int64_t zookeeper_kept_ms(struct zookeeper *z, int64_t proof_us, int64_t from_us);
+
+#endif
