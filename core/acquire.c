@@ -72,15 +72,22 @@ static void give_up(struct asker *a) {
 
 /* ---- being granted ---- */
 
-/* The waiter is the owner from here on, though not yet told: while its handle is NULL no on_lost runs. */
+/* The waiter is the owner from here on, though not yet told: while no handle holds it no on_lost runs. */
 static void own(struct dlock__claim *claim, struct dlock__waiter *waiter) {
     claim->name->asking = NULL;
     claim->name->current = claim; /* with the asker's, or the last owner's, reference */
+    dlock__claim_disown(claim);
     claim->owner = waiter->lock->owner;
     claim->thread = waiter->thread;
-    claim->handle = NULL;
     claim->count = 1;
     claim->queued = false;
+}
+
+/* The owner is about to be told. */
+static void hold_through(struct dlock__claim *claim, struct dlock_lock *lock) {
+    claim->hold.handle = lock;
+    claim->hold.count = 1;
+    if (lock->on_lost) dlock__callback_arm(lock->client, claim->valid_until_us);
 }
 
 void dlock__waiter_cancel(struct dlock__waiter *waiter) {
@@ -110,7 +117,7 @@ static bool take(struct dlock__waiter *waiter) {
     dlock__settle(claim);
     bool good = claim->phase == DLOCK__HELD;
     if (good) {
-        claim->handle = waiter->lock;
+        hold_through(claim, waiter->lock);
     } else if (claim->phase == DLOCK__LOST) {
         dlock__lost_remove(claim);
         dlock__claim_put(claim);
@@ -180,7 +187,8 @@ static int ask(struct asker *a) {
         !waiter->try_only && dlock__can(a->client, DLOCK_CAP_QUEUE) && a->client->listener.state == DLOCK__LISTENER_UP;
     claim->phase = DLOCK__ASKING;
     a->last.code = 0;
-    int64_t until = waiter->try_only ? DLOCK__NEVER : waiter->deadline_us;
+    int64_t until =
+        waiter->try_only ? dlock__after(dlock__now_us(), dlock__us(a->client->uri->timeout_ms)) : waiter->deadline_us;
     int rc = dlock__op_run(claim, DLOCK__ACQUIRE, queue ? DLOCK_CLAIM_QUEUE : 0, until, &a->last);
     if (rc == 0) {
         rc = dlock__claim_granted(claim, &a->last);
@@ -207,7 +215,7 @@ static int ask_until_done(struct asker *a, struct dlock_error *err) {
         if (waiter->done) break;
         if (rc == 0) {
             own(a->claim, waiter);
-            a->claim->handle = waiter->lock;
+            hold_through(a->claim, waiter->lock);
             return 0;
         }
         bool again = rc == DLOCK_EBUSY || rc == DLOCK_EUNAVAILABLE;

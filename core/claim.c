@@ -24,6 +24,7 @@ static struct dlock__claim *make(struct dlock__name *name) {
     claim->refs = 1;
     claim->name = name;
     name->refs++;
+    claim->hold.claim = claim;
     claim->phase = DLOCK__ASKING;
     claim->session = client->session;
     claim->valid_until_us = claim->renew_at_us = claim->due_us = DLOCK__NEVER;
@@ -69,6 +70,7 @@ void dlock__claim_put(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim->all_next;
     if (claim->all_next) claim->all_next->all_prev = claim->all_prev;
+    dlock__claim_disown(claim);
     dlock__name_put(claim->name);
     if (client->n_spare >= SPARE_MAX) {
         free(claim);
@@ -77,6 +79,35 @@ void dlock__claim_put(struct dlock__claim *claim) {
     claim->all_next = client->spare;
     client->spare = claim;
     client->n_spare++;
+}
+
+struct dlock__hold *dlock__claim_hold(struct dlock__claim *claim, struct dlock_lock *handle, bool make) {
+    struct dlock__hold *hold = &claim->hold, *unused = NULL;
+    for (; hold; hold = hold->next) {
+        if (hold->handle == handle) return hold;
+        if (!hold->handle && hold->count == 0) unused = hold;
+    }
+    if (!make) return NULL;
+    if (!unused) {
+        unused = calloc(1, sizeof *unused);
+        if (!unused) return NULL;
+        unused->claim = claim;
+        unused->next = claim->hold.next;
+        claim->hold.next = unused;
+    }
+    unused->handle = handle;
+    return unused;
+}
+
+void dlock__claim_disown(struct dlock__claim *claim) {
+    while (claim->hold.next) {
+        struct dlock__hold *hold = claim->hold.next;
+        claim->hold.next = hold->next;
+        free(hold);
+    }
+    claim->hold.handle = NULL;
+    claim->hold.count = 0;
+    claim->count = 0;
 }
 
 struct dlock__claim *dlock__claim_find(struct dlock_client *client, const char *token) {

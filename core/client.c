@@ -138,8 +138,7 @@ static void let_go(struct dlock_client *client) {
         bool listed = claim->phase == DLOCK__LOST && claim->count > 0;
         bool current = name->current == claim;
         if (!listed && !current) continue;
-        claim->count = 0;
-        claim->handle = NULL;
+        dlock__claim_disown(claim);
         if (listed) dlock__lost_remove(claim);
         if (current) {
             name->current = NULL;
@@ -158,9 +157,11 @@ void dlock_close(dlock_client *client) {
     cancel_waiters(client);
     pthread_cond_broadcast(&client->changed);
     while (client->inside > 0) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
-    let_go(client);
     dlock__leave(client);
     dlock__callback_stop(client);
+    dlock__enter(client);
+    let_go(client);
+    dlock__leave(client);
     dlock__janitor_stop(client, deadline_us);
     dlock__keeper_stop(client);
     for (struct dlock__conn *conn = client->conns; conn; conn = conn->all) dlock__conn_close(conn);

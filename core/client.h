@@ -66,8 +66,9 @@ struct dlock__op {
     struct dlock_claim arg; /* what the backend sees; while RUNNING it belongs to the thread that runs the batch */
     enum dlock__op_kind kind;
     enum dlock__op_status status;
-    bool resent; /* an earlier send of this operation may have been executed */
-    int64_t deadline_us;
+    bool resent;               /* an earlier send of this operation may have been executed */
+    int64_t deadline_us;       /* of the request */
+    int64_t leave_us;          /* of the thread that waits for it */
     int64_t sent_us;           /* before the request that was answered was sent */
     int result;                /* of the connection if that failed, else of the claim */
     bool unsent;               /* it failed before anything was sent */
@@ -75,6 +76,15 @@ struct dlock__op {
     struct dlock_error *err;   /* that thread's */
     struct dlock__conn *conn;  /* handed over to lead the next batch */
     struct dlock__claim *next; /* in client->pending */
+};
+
+/* How often a claim is held through one handle, and that handle's on_lost when it is to run. */
+struct dlock__hold {
+    struct dlock__hold *next; /* in claim->hold */
+    struct dlock__claim *claim;
+    struct dlock_lock *handle; /* NULL: freed, or nobody yet */
+    uint32_t count;
+    struct dlock__hold *callback_next; /* client->callback.first; holds a reference to the claim */
 };
 
 /* One acquisition as the server knows it. Reference counted: the name (current, asking), the lost list, the janitor, a
@@ -107,11 +117,11 @@ struct dlock__claim {
     int64_t renew_at_us;
     int64_t renew_pause_us; /* back-off after a failed renewal; 0: the last one worked */
 
-    /* who has it: a thread (handle = the one it came through) or a handle */
+    /* who has it: a thread, through one handle or several; or a handle, which is then hold.handle */
     enum dlock_owner owner;
     uint64_t thread;
-    struct dlock_lock *handle; /* NULL: freed */
-    uint32_t count;
+    uint32_t count;          /* of all holds; 1 and no hold while its waiter has not been told */
+    struct dlock__hold hold; /* the first of a list; the others are malloc'ed */
 
     /* waiting */
     int64_t due_us; /* WAITING: ask again then */
@@ -122,10 +132,8 @@ struct dlock__claim {
         int64_t server_us, kept_ms, received_us;
     } wake;
 
-    struct dlock__claim *lost_next;     /* name->lost */
-    struct dlock__claim *callback_next; /* client->callbacks */
-    struct dlock_lock *callback_handle; /* whose on_lost is to run */
-    struct dlock__claim *orphan_next;   /* client->orphans */
+    struct dlock__claim *lost_next;   /* name->lost */
+    struct dlock__claim *orphan_next; /* client->orphans */
     bool orphaned;
     int64_t orphan_due_us, orphan_until_us, orphan_pause_us;
 };
@@ -157,12 +165,9 @@ struct dlock_lock {
     int64_t lease_ms;
     dlock_callback on_lost;
     void *on_lost_arg;
-    uint64_t thread;    /* the last that acquired through it */
-    uint32_t count;     /* acquisitions through it that were not released through it */
-    uint32_t inside;    /* threads in a call on it */
-    uint32_t callbacks; /* queued or running */
-    bool freed;         /* dlock_free is at work */
-    bool freed_inside;  /* … by its own callback: the callback's thread destroys it */
+    uint32_t inside;   /* threads in a call on it */
+    bool freed;        /* dlock_free is at work */
+    bool freed_inside; /* … by its own callback: the callback's thread destroys it */
 };
 
 /* Somebody of this process who waits for a name, first come first served. The head one talks to the server. */
@@ -245,8 +250,9 @@ struct dlock_client {
         bool started, stop;
         pthread_t thread;
         pthread_cond_t cond;
-        struct dlock__claim *first;
+        struct dlock__hold *first;
         struct dlock_lock *running; /* whose callback runs */
+        int64_t armed_us;           /* it looks for lost grants then at the latest */
     } callback;
 
     struct {
@@ -325,6 +331,10 @@ struct dlock__claim *dlock__claim_new(struct dlock_lock *lock);
 /* The same for a token that somebody else made up (a wake for nobody). */
 struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token);
 void dlock__claim_put(struct dlock__claim *claim);
+/* The claim's hold through this handle, made if `make` is set; NULL: none, or out of memory. */
+struct dlock__hold *dlock__claim_hold(struct dlock__claim *claim, struct dlock_lock *handle, bool make);
+/* Forgets who holds it. */
+void dlock__claim_disown(struct dlock__claim *claim);
 /* The live claim with this token, or NULL. */
 struct dlock__claim *dlock__claim_find(struct dlock_client *client, const char *token);
 /* Orders pointers to claims by name, for qsort: the order in which every batch is sent. */
@@ -398,7 +408,10 @@ int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err);
 
 /* Starts the thread if need be. 0 or ENOMEM. */
 int dlock__callback_start(struct dlock_client *client, struct dlock_error *err);
-/* Queues the on_lost of the claim's handle. */
+/* A grant with an on_lost ends at at_us at the latest: makes sure that the thread is awake then. Wakes it only if it
+ * would sleep longer. */
+void dlock__callback_arm(struct dlock_client *client, int64_t at_us);
+/* Queues the on_lost of the handles that hold the claim. */
 void dlock__callback_lost(struct dlock__claim *claim);
 /* Forgets queued callbacks of the handle and waits for a running one, unless called from it. Leaves the mutex
  * meanwhile. */

@@ -23,9 +23,10 @@ static void in_child(void) {
     atomic_fetch_add(&generation, 1);
     for (struct dlock_client *client = clients; client; client = client->listed) {
         for (struct dlock__conn *conn = client->conns; conn; conn = conn->all)
-            if (atomic_load(&conn->live) && client->backend->abandon) client->backend->abandon(conn->data);
+            if (atomic_exchange(&conn->live, false) && client->backend->abandon) client->backend->abandon(conn->data);
     }
     release_all();
+    clients = NULL; /* a child of this child has nothing left to let go of: the numbers may be other files by then */
 }
 
 static void install(void) {

@@ -12,7 +12,7 @@
 enum {
     RETRY_MIN_US = 50000, /* between tries of a failed renewal */
     RETRY_MAX_US = 1000000,
-    CLOSE_US = 10000 /* this close to somebody's end no renewal is begun that could make us late */
+    TRY_MIN_US = 10000 /* the shortest time that a renewal gets */
 };
 
 static bool renewable(const struct dlock__claim *claim) {
@@ -161,15 +161,18 @@ static void renew(struct dlock_client *client, size_t n, int64_t deadline_us) {
 
 /* ---- the loop ---- */
 
-/* Ends what has run out. Stores the earliest end to come, and the earliest renewal. */
-static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *renew_us) {
-    *end_us = *renew_us = DLOCK__NEVER;
+/* Ends what has run out. Stores the earliest end to come, the earliest renewal, and the earliest end that a renewal
+ * could put off.
+ */
+static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *renew_us, int64_t *due_us) {
+    *end_us = *renew_us = *due_us = DLOCK__NEVER;
     for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
         next = claim->all_next;
         dlock__settle(claim);
         if (!renewable(claim)) continue;
         if (claim->valid_until_us < *end_us) *end_us = claim->valid_until_us;
         if (claim->renew_at_us < *renew_us) *renew_us = claim->renew_at_us;
+        if (claim->renew_at_us != DLOCK__NEVER && claim->valid_until_us < *due_us) *due_us = claim->valid_until_us;
     }
 }
 
@@ -201,19 +204,26 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     dlock__listener_lost(client, &err);
 }
 
+/* A renewal that hangs gets half of the time that is left, so that there is time for others, on new connections. */
+static int64_t renewal_deadline(struct dlock_client *client, int64_t now, int64_t due_us) {
+    int64_t most = dlock__us(client->uri->timeout_ms), half = due_us == DLOCK__NEVER ? most : (due_us - now) / 2;
+    if (half > most) half = most;
+    return dlock__after(now, half > TRY_MIN_US ? half : TRY_MIN_US);
+}
+
 static void *run(void *arg) {
     struct dlock_client *client = arg;
     dlock__enter(client);
     while (!client->keeper.stop) {
-        int64_t end_us, renew_us;
-        look_around(client, &end_us, &renew_us);
-        int64_t now = dlock__now_us(), most = dlock__after(now, dlock__us(client->uri->timeout_ms));
-        if (renew_us <= now && end_us > now + 2 * CLOSE_US) {
+        int64_t end_us, renew_us, due_us;
+        look_around(client, &end_us, &renew_us, &due_us);
+        int64_t now = dlock__now_us();
+        if (renew_us <= now) {
             size_t n = gather(client, now);
-            renew(client, n, end_us - CLOSE_US < most ? end_us - CLOSE_US : most);
-            continue;
+            renew(client, n, renewal_deadline(client, now, due_us));
+        } else {
+            sleep_until(client, end_us < renew_us ? end_us : renew_us);
         }
-        sleep_until(client, end_us < renew_us || renew_us <= now ? end_us : renew_us);
     }
     dlock__leave(client);
     return NULL;

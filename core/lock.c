@@ -100,24 +100,28 @@ static void cancel_waits(struct dlock_lock *lock) {
         if (waiter->lock == lock) dlock__waiter_cancel(waiter);
 }
 
-/* Ends what was acquired through this handle, whichever thread owns it. */
+/* Takes back what a claim is held through this handle. True: nobody holds it any more. */
+static bool let_go(struct dlock__claim *claim, struct dlock_lock *lock) {
+    struct dlock__hold *hold = dlock__claim_hold(claim, lock, false);
+    if (!hold) return false;
+    claim->count -= hold->count;
+    hold->count = 0;
+    hold->handle = NULL;
+    return claim->count == 0;
+}
+
+/* Ends what was acquired through this handle, whichever thread owns it. What the same thread holds through another
+ * handle stays. */
 static void release_everything(struct dlock_lock *lock) {
     struct dlock__name *name = lock->name;
     for (struct dlock__claim *claim = name->lost, *next; claim; claim = next) {
         next = claim->lost_next;
-        if (claim->handle != lock) continue;
+        if (!let_go(claim, lock)) continue;
         dlock__lost_remove(claim);
         dlock__claim_put(claim);
     }
     struct dlock__claim *claim = name->current;
-    if (!claim || claim->phase != DLOCK__HELD || claim->owner != lock->owner || lock->count == 0) return;
-    if (claim->handle != lock && claim->thread != lock->thread) return;
-    claim->count -= lock->count < claim->count ? lock->count : claim->count;
-    if (claim->count > 0) {
-        if (claim->handle == lock) claim->handle = NULL; /* another handle of the same thread still holds it */
-        return;
-    }
-    dlock__give_back(claim, NULL);
+    if (claim && claim->phase == DLOCK__HELD && let_go(claim, lock)) dlock__give_back(claim, NULL);
 }
 
 void dlock_free(dlock_lock *lock) {
@@ -128,8 +132,8 @@ void dlock_free(dlock_lock *lock) {
     client->inside++; /* a close meanwhile waits for us */
     cancel_waits(lock);
     while (lock->inside > 0) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
-    if (!client->closed) release_everything(lock);
     dlock__callback_forget(lock);
+    if (!client->closed) release_everything(lock);
     client->inside--;
     pthread_cond_broadcast(&client->changed);
     lock->freed_inside = client->callback.running == lock;
@@ -165,7 +169,7 @@ static int end(struct dlock_lock *lock, int rc) {
 
 static bool owns(const struct dlock__claim *claim, const struct dlock_lock *lock) {
     if (claim->owner != lock->owner || claim->count == 0) return false;
-    return lock->owner == DLOCK_OWNER_HANDLE ? claim->handle == lock : claim->thread == dlock__thread_id();
+    return lock->owner == DLOCK_OWNER_HANDLE ? claim->hold.handle == lock : claim->thread == dlock__thread_id();
 }
 
 /* The caller's grant, held or lost; NULL: none. */
@@ -193,6 +197,10 @@ static int reenter(struct dlock__claim *claim, struct dlock_lock *lock, struct d
                           shown);
     if (claim->count == UINT32_MAX)
         return dlock_fail(err, DLOCK_EINVAL, "lock \"%s\" was acquired too often without a release", shown);
+    struct dlock__hold *hold = dlock__claim_hold(claim, lock, true);
+    if (!hold) return dlock_fail(err, DLOCK_ENOMEM, "out of memory to hold \"%s\" once more", shown);
+    if (lock->on_lost) dlock__callback_arm(lock->client, claim->valid_until_us);
+    hold->count++;
     claim->count++;
     return 0;
 }
@@ -214,10 +222,6 @@ int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err)
                         dlock__name_shown(lock->name));
     else
         rc = dlock__acquire(lock, timeout_ms, err);
-    if (rc == 0) {
-        lock->count++;
-        lock->thread = dlock__thread_id();
-    }
     return end(lock, rc);
 }
 
@@ -227,7 +231,10 @@ static int release(struct dlock_lock *lock, struct dlock_error *err) {
     if (!claim)
         return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is not held by %s", shown,
                           lock->owner == DLOCK_OWNER_HANDLE ? "this handle" : "the calling thread");
-    if (lock->count > 0) lock->count--;
+    struct dlock__hold *hold = dlock__claim_hold(claim, lock, false);
+    if (!hold || hold->count == 0) /* acquired through another handle of this thread */
+        for (hold = &claim->hold; hold->count == 0;) hold = hold->next;
+    hold->count--;
     claim->count--;
     if (claim->phase == DLOCK__LOST) {
         if (claim->count == 0) {

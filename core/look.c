@@ -4,7 +4,8 @@
 #include <string.h>
 
 struct walk {
-    dlock_each each;
+    dlock_each each; /* or */
+    dlock_each_finding each_finding;
     void *arg;
     size_t prefix; /* bytes of the client's prefix in front of every name */
     size_t seen;
@@ -21,6 +22,16 @@ static int pass_on(const struct dlock_info *info, void *arg) {
     shown.fence <<= 8; /* as dlock_fence shows it; the hand-overs inside the holder are its own affair */
     walk->seen++;
     walk->ended = walk->each(&shown, walk->arg) != 0;
+    return walk->ended;
+}
+
+static int pass_finding_on(const struct dlock_finding *finding, void *arg) {
+    struct walk *walk = arg;
+    if (walk->ended) return 1;
+    struct dlock_finding shown = *finding;
+    shown.size = sizeof shown;
+    walk->seen++;
+    walk->ended = walk->each_finding(&shown, walk->arg) != 0;
     return walk->ended;
 }
 
@@ -49,7 +60,7 @@ static void full_name(const struct dlock_client *client, const char *name, char 
     memcpy(out + prefix, name, strlen(name) + 1);
 }
 
-enum question { INSPECT, LIST, BREAK };
+enum question { INSPECT, LIST, CHECK, BREAK };
 
 /* One request to the backend, without the mutex. */
 static int put(struct dlock__conn *conn, enum question question, const char *text, char *cursor, struct walk *walk,
@@ -59,6 +70,7 @@ static int put(struct dlock__conn *conn, enum question question, const char *tex
     switch (question) {
     case INSPECT: return backend->inspect(conn->data, text, pass_on, walk, timeout_ms, err);
     case LIST: return backend->list(conn->data, text, cursor, pass_on, walk, timeout_ms, err);
+    case CHECK: return backend->check(conn->data, pass_finding_on, walk, timeout_ms, err);
     case BREAK: break;
     }
     return backend->break_lock(conn->data, text, timeout_ms, err);
@@ -95,7 +107,7 @@ int dlock_inspect(dlock_client *client, const char *name, dlock_each each, void 
     if (rc == 0) rc = begin(client, err);
     if (rc != 0) return rc;
     char full[DLOCK__FULL_NAME_MAX + 1];
-    struct walk walk = {each, arg, strlen(client->uri->prefix), 0, false};
+    struct walk walk = {.each = each, .arg = arg, .prefix = strlen(client->uri->prefix)};
     full_name(client, name, full);
     rc = client->backend->inspect ? ask(client, INSPECT, full, NULL, &walk, err)
                                   : unsupported(client, "show who holds a lock", err);
@@ -109,7 +121,7 @@ int dlock_list(dlock_client *client, const char *prefix, dlock_each each, void *
     if (rc == 0) rc = begin(client, err);
     if (rc != 0) return rc;
     char full[DLOCK__FULL_NAME_MAX + 1], cursor[256] = "";
-    struct walk walk = {each, arg, strlen(client->uri->prefix), 0, false};
+    struct walk walk = {.each = each, .arg = arg, .prefix = strlen(client->uri->prefix)};
     full_name(client, prefix, full);
     if (!client->backend->list) {
         rc = unsupported(client, "list locks", err);
@@ -132,5 +144,14 @@ int dlock_break(dlock_client *client, const char *name, struct dlock_error *err)
         rc = unsupported(client, "break locks", err);
     else if ((rc = ask(client, BREAK, full, NULL, NULL, err)) == DLOCK_ELOST)
         rc = dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is held by nobody", name);
+    return end(client, rc);
+}
+
+int dlock_check(dlock_client *client, dlock_each_finding each, void *arg, struct dlock_error *err) {
+    int rc = each ? begin(client, err) : dlock_fail(err, DLOCK_EINVAL, "dlock_check needs a callback");
+    if (rc != 0) return rc;
+    struct walk walk = {.each_finding = each, .arg = arg};
+    rc = client->backend->check ? ask(client, CHECK, NULL, NULL, &walk, err)
+                                : unsupported(client, "look at its server's settings", err);
     return end(client, rc);
 }

@@ -312,8 +312,12 @@ static struct dlock__conn *wait_for_conn(struct dlock__claim *claim) {
         client->pending = claim;
     client->pending_tail = claim;
 
-    while (!op->conn && op->status != DLOCK__OP_DONE && dlock__now_us() < op->deadline_us)
-        dlock__cond_wait(&cond, &client->mutex, op->deadline_us);
+    /* Once it is in somebody's batch its answer is near: only the caller's own deadline is a reason to leave then. */
+    while (!op->conn && op->status != DLOCK__OP_DONE) {
+        int64_t until = op->status == DLOCK__OP_RUNNING ? op->leave_us : op->deadline_us;
+        if (dlock__now_us() >= until) break;
+        dlock__cond_wait(&cond, &client->mutex, until);
+    }
 
     if (!op->conn && op->status != DLOCK__OP_DONE) {
         op->result = dlock_fail(op->err, DLOCK_EUNAVAILABLE, "no answer in time: all %u connections are busy",
@@ -343,6 +347,7 @@ int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t
     op->resent = kind == DLOCK__RELEASE && claim->release_sent;
     op->unsent = false;
     op->deadline_us = bounded(client, deadline_us);
+    op->leave_us = deadline_us;
     op->cond = NULL;
     op->conn = NULL;
     op->err = err;

@@ -105,7 +105,11 @@ static int adopt(enum origin origin, const struct dlock_backend *source, const s
     }
     if (file) memcpy(entry->text, file->path, strlen(file->path) + 1);
     entry->source = source;
-    entry->own.info = (struct dlock_backend_info){ops->name, ops->schemes, ops->caps, file ? entry->text : NULL, NULL};
+    entry->own.info = (struct dlock_backend_info){.name = ops->name,
+                                                  .schemes = ops->schemes,
+                                                  .caps = ops->caps,
+                                                  .path = file ? entry->text : NULL,
+                                                  .schema = ops->schema};
     *out = append(entry, added);
     return DLOCK_OK;
 }

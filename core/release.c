@@ -55,8 +55,7 @@ int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err) {
     own.code = 0;
     const char *shown = dlock__name_shown(name);
     claim->phase = DLOCK__RELEASING; /* from here on it is not renewed */
-    claim->count = 0;
-    claim->handle = NULL;
+    dlock__claim_disown(claim);
     name->refs++;
     int rc = release_at_server(claim, &own);
     name->current = NULL;

@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sds.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
@@ -144,8 +145,10 @@ void redis_hang_up(struct redis *redis) {
     const struct linger reset = {1, 0};
     if (!redis->link) return;
     if (redis->unanswered || redis->broken) setsockopt(redis->link->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-    redisFree(redis->link);
-    redis->link = NULL;
+    redisContext *link = redis->link;
+    redis->link = NULL; /* first: a child forked meanwhile looks here */
+    atomic_signal_fence(memory_order_seq_cst);
+    redisFree(link);
 }
 
 /* ---- requests and replies ---------------------------------------------------------------------------------------- */

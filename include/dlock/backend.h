@@ -41,7 +41,7 @@ extern "C" {
 
 /* The version of everything in this file. A plugin built against a newer one than the library's is refused
  * (DLOCK_EABI). */
-#define DLOCK_ABI 1
+#define DLOCK_ABI 2
 
 /* ---- what the core hands over ------------------------------------------------------------------------------------ */
 
@@ -181,9 +181,9 @@ struct dlock_backend {
      * dead. */
     int (*wake)(void *conn, struct dlock_wake *out, struct dlock_error *err);
 
-    /* After these three the core drops the connection for EUNAVAILABLE and EPROTO only; any other code is just passed
-     * on. Calls `each` for every holder of `name` (info.name as given here, info.fence as from acquire). Results: 0,
-     * EUNAVAILABLE, EAUTH, EPROTO. */
+    /* After these, and check, the core drops the connection for EUNAVAILABLE and EPROTO only; any other code is just
+     * passed on. Calls `each` for every holder of `name` (info.name as given here, info.fence as from acquire).
+     * Results: 0, EUNAVAILABLE, EAUTH, EPROTO. */
     int (*inspect)(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 
     /* Calls `each` for the holders of one page of the held names that begin with `prefix`. `cursor` is "" on the first
@@ -195,6 +195,16 @@ struct dlock_backend {
     /* Takes the grant of `name` from whoever has it and hands it to the next waiter. The fence must not go back.
      * Results: 0, ELOST (nobody has it), EUNAVAILABLE, EAUTH, EPROTO. */
     int (*break_lock)(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
+
+    /* ---- since ABI 2 ---- */
+
+    /* Calls `each` for everything about this server that strengthens or weakens locks (version, persistence,
+     * replication, eviction, rights, timeouts, …): what is fine as well as what is not, with advice. Changes nothing.
+     * Stops early, with 0, when `each` returns non-zero. Results: as inspect. */
+    int (*check)(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
+
+    /* What an administrator runs on the server before the first use, as text; NULL: nothing. */
+    const char *schema;
 };
 
 /* Declares and begins the definition of a backend:  DLOCK_BACKEND(toy) = { DLOCK_ABI, sizeof(struct dlock_backend), …

@@ -166,6 +166,20 @@ struct dlock_backend_info {
     uint32_t caps;              /* DLOCK_CAP_… bits */
     const char *path;           /* the module's file; NULL when built in or registered */
     const char *error;          /* why the module could not be loaded; NULL when it was */
+    const char *schema;         /* what an administrator has to run on the server first; NULL: nothing */
+};
+
+enum dlock_health {
+    DLOCK_FINE = 0, /* as it should be */
+    DLOCK_WEAK = 1  /* the lock works, and promises less than it could */
+};
+
+/* One thing that dlock_check() looked at. Valid, with its strings, only inside the callback that gets it. */
+struct dlock_finding {
+    size_t size;              /* sizeof(struct dlock_finding) in the library that fills it */
+    enum dlock_health health; /* what it does to the lock */
+    const char *what;         /* one line: the setting and its value */
+    const char *advice;       /* one line: what it weakens and what to set instead; NULL when fine */
 };
 
 /* Tells the application that something ended: `err` is NULL on success. Runs on the client's worker thread. It may call
@@ -175,6 +189,10 @@ typedef void (*dlock_callback)(dlock_lock *lock, const struct dlock_error *err, 
 /* Gets one holder of a walk; returns 0 to go on and anything else to end the walk (which then succeeds). It runs in the
  * calling thread and must not call the library with the same client. */
 typedef int (*dlock_each)(const struct dlock_info *info, void *arg);
+
+/* Gets one finding of dlock_check(); returns 0 to go on and anything else to end the walk (which then succeeds). It
+ * must not call the library with the same client. */
+typedef int (*dlock_each_finding)(const struct dlock_finding *finding, void *arg);
 
 /* Gets one backend of dlock_backends(); returns 0 to go on and anything else to end the walk. */
 typedef int (*dlock_each_backend)(const struct dlock_backend_info *info, void *arg);
@@ -344,6 +362,11 @@ DLOCK_EXPORT int dlock_list(dlock_client *client, const char *prefix, dlock_each
  * and may still be working: their fences are smaller. Blocks up to the URI's `timeout`. Errors: EOWNER (nobody holds
  * it), and as dlock_inspect. */
 DLOCK_EXPORT int dlock_break(dlock_client *client, const char *name, struct dlock_error *err);
+
+/* Looks at the server's version and settings and calls `each` for everything that strengthens or weakens locks there.
+ * Changes nothing. Blocks up to the URI's `timeout`. Errors: ENOTSUP, EUNAVAILABLE, EAUTH, EPROTO, ECANCELED, EFORKED,
+ * EINVAL. */
+DLOCK_EXPORT int dlock_check(dlock_client *client, dlock_each_finding each, void *arg, struct dlock_error *err);
 
 #ifdef __cplusplus
 }

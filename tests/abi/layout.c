@@ -26,7 +26,9 @@ AT(dlock_backend, wake, 104);
 AT(dlock_backend, inspect, 112);
 AT(dlock_backend, list, 120);
 AT(dlock_backend, break_lock, 128);
-SIZE(dlock_backend, 136);
+AT(dlock_backend, check, 136);  /* since ABI 2 */
+AT(dlock_backend, schema, 144); /* since ABI 2 */
+SIZE(dlock_backend, 152);
 
 AT(dlock_host, host, 0);
 AT(dlock_host, address, 8);
@@ -106,7 +108,14 @@ AT(dlock_backend_info, schemes, 8);
 AT(dlock_backend_info, caps, 16);
 AT(dlock_backend_info, path, 24);
 AT(dlock_backend_info, error, 32);
-SIZE(dlock_backend_info, 40);
+AT(dlock_backend_info, schema, 40);
+SIZE(dlock_backend_info, 48);
+
+AT(dlock_finding, size, 0);
+AT(dlock_finding, health, 8);
+AT(dlock_finding, what, 16);
+AT(dlock_finding, advice, 24);
+SIZE(dlock_finding, 32);
 
 #endif
 

@@ -108,5 +108,7 @@ DEFINE(PLUGIN_SYMBOL) = {
     NULL,
     NULL,
     NULL,
+    NULL,
+    NULL,
 #endif
 };

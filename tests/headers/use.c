@@ -117,4 +117,6 @@ DLOCK_BACKEND(nil) = {DLOCK_ABI,
                       NULL,
                       NULL,
                       NULL,
+                      NULL,
+                      NULL,
                       NULL};
