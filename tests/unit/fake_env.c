@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 256, MAX_TIMERS = 64, MAX_STEPS = 200000, PATIENCE_S = 30 };
+enum { MAX_THREADS = 256, MAX_TIMERS = 64, MAX_STEPS = 200000, PATIENCE_S = 20 };
 
 /* A fixed time, far from zero, so that nothing mistakes a duration for a time. */
 static const int64_t epoch_us = INT64_C(1000000000000);

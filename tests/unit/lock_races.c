@@ -54,6 +54,16 @@ static void a_grant_for_a_cancelled_waiter_lapses(void **state) {
     assert_int_equal(result(s.actor), DLOCK_ECANCELED);
     assert_int_equal(s.lost.calls, 0);
     scene_end(&s);
+    /* Nor does it haunt the name: the next loss is one loss. */
+    struct actor *other = actor_new();
+    assert_int_equal(acquire_by(s.actor, s.lock, 0), 0);
+    fake_server_forget();
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(s.lost.calls, 1);
+    assert_false(held_by(other, s.lock));
+    assert_int_equal(release_by(other, s.lock), DLOCK_EOWNER);
+    assert_int_equal(release_by(s.actor, s.lock), DLOCK_ELOST);
+    assert_int_equal(release_by(s.actor, s.lock), DLOCK_EOWNER);
 }
 
 static void a_grant_for_a_cancelled_waiter_is_given_back(void **state) {
