@@ -1,10 +1,10 @@
-/* The URI. Host names never get to libpq without their addresses: it would look them up, for as long as that takes. */
+/* The URI: which of it is ours, and what libpq gets. */
 #include "postgresql.h"
 
-#include <arpa/inet.h>
 #include <stdlib.h>
 
-/* What libpq gets besides the URI's own keys: at most host, hostaddr, port, user, password, dbname and the defaults. */
+/* What libpq gets besides the URI's own keys, at most: user, password, dbname, the defaults, host, hostaddr, port, one
+ * more, and the NULL at the end. */
 #define MORE 16
 
 /* Where the URI is silent. Not the environment: these keep a client from hanging, or from a read-only server. */
@@ -47,23 +47,6 @@ static int read_schema(struct pg *pg, const char *value, struct dlock_error *err
     return 0;
 }
 
-/* Whether each of a list's hosts is a socket or a numeric address. */
-static bool needs_no_lookup(const char *list) {
-    char one[INET6_ADDRSTRLEN];
-    unsigned char address[sizeof(struct in6_addr)];
-    for (;;) {
-        size_t length = strcspn(list, ",");
-        if (length > 0 && *list != '/' && *list != '@') {
-            if (length >= sizeof one) return false;
-            memcpy(one, list, length);
-            one[length] = '\0';
-            if (inet_pton(AF_INET, one, address) != 1 && inet_pton(AF_INET6, one, address) != 1) return false;
-        }
-        if (!list[length]) return true;
-        list += length + 1;
-    }
-}
-
 static int check_keys(const struct dlock_uri *uri, struct dlock_error *err) {
     PQconninfoOption *known = PQconndefaults();
     int rc = 0;
@@ -81,15 +64,9 @@ static int check_keys(const struct dlock_uri *uri, struct dlock_error *err) {
 }
 
 int pg_address(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err) {
-    const char *host = dlock_uri_get(uri, "host");
     int rc = read_listen(pg, dlock_uri_get(uri, "listen"), err);
     if (rc == 0) rc = read_schema(pg, dlock_uri_get(uri, "schema"), err);
-    if (rc == 0) rc = check_keys(uri, err);
-    if (rc == 0 && host && !dlock_uri_get(uri, "hostaddr") && !needs_no_lookup(host))
-        rc = dlock_fail(err, DLOCK_EINVAL,
-                        "URI: write host names in front (postgresql://name/…); the key \"host\" takes the folders of "
-                        "sockets and numeric addresses");
-    return rc;
+    return rc == 0 ? check_keys(uri, err) : rc;
 }
 
 static void add(struct pg_parameters *parameters, const char *key, const char *value) {
@@ -97,14 +74,12 @@ static void add(struct pg_parameters *parameters, const char *key, const char *v
     parameters->values[parameters->n++] = value;
 }
 
-static void add_host(struct pg_parameters *parameters, const struct dlock_uri *uri, const struct dlock_host *host) {
-    if (!dlock_uri_get(uri, "host")) add(parameters, "host", host->host);
-    if (!dlock_uri_get(uri, "host") && !dlock_uri_get(uri, "hostaddr") && *host->host != '/')
-        add(parameters, "hostaddr", host->address);
-    if (host->port && !dlock_uri_get(uri, "port")) {
-        snprintf(parameters->port, sizeof parameters->port, "%d", host->port);
-        add(parameters, "port", parameters->port);
-    }
+static void add_host(struct pg_parameters *parameters, const struct dlock_host *host) {
+    if (*host->host) add(parameters, "host", host->host);
+    if (*host->address && *host->host != '/') add(parameters, "hostaddr", host->address);
+    if (!host->port) return;
+    snprintf(parameters->port, sizeof parameters->port, "%d", host->port);
+    add(parameters, "port", parameters->port);
 }
 
 int pg_parameters(const struct dlock_uri *uri, const struct dlock_host *host, struct pg_parameters *parameters,
@@ -115,7 +90,6 @@ int pg_parameters(const struct dlock_uri *uri, const struct dlock_host *host, st
     parameters->keys = calloc(most, sizeof *parameters->keys);
     parameters->values = calloc(most, sizeof *parameters->values);
     if (!parameters->keys || !parameters->values) return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
-    if (host) add_host(parameters, uri, host);
     if (uri->user) add(parameters, "user", uri->user);
     if (uri->password) add(parameters, "password", uri->password);
     if (database && *database) add(parameters, "dbname", database);
@@ -123,6 +97,7 @@ int pg_parameters(const struct dlock_uri *uri, const struct dlock_host *host, st
         if (!dlock_uri_get(uri, defaults[i].key)) add(parameters, defaults[i].key, defaults[i].value);
     for (size_t i = 0; i < uri->n_params; i++)
         if (!is_ours(uri->params[i].key)) add(parameters, uri->params[i].key, uri->params[i].value);
+    if (host) add_host(parameters, host); /* of a key that stands twice the last one counts */
     return 0;
 }
 

@@ -29,11 +29,11 @@ static void ignore_notice(void *arg, const PGresult *result) {
     (void)result;
 }
 
-static int shake_hands(struct pg *pg, const char *const *secrets, int64_t deadline_us, struct dlock_error *err) {
+static int shake_hands(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
     PostgresPollingStatusType next = PGRES_POLLING_WRITING;
-    if (PQstatus(pg->link) == CONNECTION_BAD) return pg_rejected(pg, secrets, err);
+    if (PQstatus(pg->link) == CONNECTION_BAD) return pg_rejected(pg, uri, err);
     while (next != PGRES_POLLING_OK) {
-        if (next == PGRES_POLLING_FAILED) return pg_rejected(pg, secrets, err);
+        if (next == PGRES_POLLING_FAILED) return pg_rejected(pg, uri, err);
         if (!pg_wait(PQsocket(pg->link), next == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline_us))
             return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to postgresql at %s: no answer in time",
                               pg->where);
@@ -42,23 +42,22 @@ static int shake_hands(struct pg *pg, const char *const *secrets, int64_t deadli
     return 0;
 }
 
-static void name_server(struct pg *pg, const struct dlock_host *host) {
-    if (host && host->port && host->address && *host->host != '/')
-        snprintf(pg->where, sizeof pg->where, strchr(host->address, ':') ? "[%.90s]:%d" : "%.90s:%d", host->address,
-                 host->port);
-    else if (host)
-        snprintf(pg->where, sizeof pg->where, "%.150s", host->host);
+static void name_server(struct pg *pg, const struct dlock_uri *uri, const struct dlock_host *host) {
+    const char *address = *host->address ? host->address : host->host;
+    if (pg_hosts_in_keys(uri))
+        snprintf(pg->where, sizeof pg->where, "the host that the URI's keys name");
+    else if (*host->host == '/' || *host->host == '@' || !*address)
+        snprintf(pg->where, sizeof pg->where, "%.150s", *host->host ? host->host : "its default socket");
     else
-        snprintf(pg->where, sizeof pg->where, "its default address");
+        snprintf(pg->where, sizeof pg->where, strchr(address, ':') ? "[%.90s]:%d" : "%.90s:%d", address,
+                 host->port ? host->port : 5432);
 }
 
 static int dial_one(struct pg *pg, const struct dlock_uri *uri, const struct dlock_host *host, int64_t deadline_us,
                     struct dlock_error *err) {
-    const char *const secrets[] = {uri->password, dlock_uri_get(uri, "password"), dlock_uri_get(uri, "sslpassword"),
-                                   NULL};
     struct pg_parameters parameters;
     locale_t before = (locale_t)0, english;
-    name_server(pg, host);
+    name_server(pg, uri, host);
     int rc = pg_parameters(uri, host, &parameters, err);
     if (rc == 0) {
         english = speak_english(&before);
@@ -68,7 +67,7 @@ static int dial_one(struct pg *pg, const struct dlock_uri *uri, const struct dlo
         } else {
             PQsetNoticeReceiver(pg->link, ignore_notice, NULL);
             PQsetErrorVerbosity(pg->link, PQERRORS_VERBOSE); /* with SQLSTATE, which nothing else tells here */
-            rc = shake_hands(pg, secrets, deadline_us, err);
+            rc = shake_hands(pg, uri, deadline_us, err);
             PQsetErrorVerbosity(pg->link, PQERRORS_DEFAULT);
         }
         speak_as_before(english, before);
@@ -111,14 +110,34 @@ static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *e
     return rc;
 }
 
-int pg_dial(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
-    size_t n = dlock_uri_get(uri, "host") ? 0 : uri->n_hosts;
+/* The hosts in front of the URI, with the addresses that the core has found, unless a key says otherwise. */
+static int dial_front(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
     int rc = DLOCK_EUNAVAILABLE;
-    if (n == 0) rc = dial_one(pg, uri, uri->n_hosts ? uri->hosts : NULL, deadline_us, err);
-    for (size_t i = 0; i < n && rc == DLOCK_EUNAVAILABLE; i++) {
-        int64_t now = pg_now_us(), share = (deadline_us - now) / (int64_t)(n - i);
-        rc = dial_one(pg, uri, &uri->hosts[i], now + share, err);
+    for (size_t i = 0; i < uri->n_hosts && rc == DLOCK_EUNAVAILABLE; i++) {
+        struct dlock_host host = uri->hosts[i];
+        int64_t now = pg_now_us(), share = (deadline_us - now) / (int64_t)(uri->n_hosts - i);
+        if (dlock_uri_get(uri, "port")) host.port = 0;
+        rc = dial_one(pg, uri, &host, now + share, err);
     }
+    return rc;
+}
+
+static int dial_elsewhere(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
+    struct pg_hosts hosts;
+    int rc = pg_hosts(uri, &hosts, deadline_us, err);
+    if (rc != 0) return rc;
+    rc = DLOCK_EUNAVAILABLE;
+    for (size_t i = 0; i < hosts.n && rc == DLOCK_EUNAVAILABLE; i++) {
+        const struct dlock_host host = {hosts.list[i].host, hosts.list[i].address, hosts.list[i].port};
+        int64_t now = pg_now_us(), share = (deadline_us - now) / (int64_t)(hosts.n - i);
+        rc = dial_one(pg, uri, &host, now + share, err);
+    }
+    return rc;
+}
+
+int pg_dial(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
+    bool elsewhere = uri->n_hosts == 0 || pg_hosts_in_keys(uri);
+    int rc = elsewhere ? dial_elsewhere(pg, uri, deadline_us, err) : dial_front(pg, uri, deadline_us, err);
     if (rc != 0) return rc;
     if (PQserverVersion(pg->link) < OLDEST)
         return dlock_fail(err, DLOCK_ENOTSUP, "postgresql at %s is older than version %d", pg->where, OLDEST / 10000);

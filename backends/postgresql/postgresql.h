@@ -1,6 +1,7 @@
 /* The postgresql backend. schema.sql tells how locks live in the database; here is what calls it.
  *
- *   address.c    the URI: what is ours, what is libpq's      dial.c     connecting, and what a session is set to
+ *   address.c    the URI: what is ours, what is libpq's      hosts.c    where to, when the URI leaves that to libpq
+ *   dial.c       connecting, and what a session is set to
  *   wire.c       requests and answers within deadlines       refusal.c  the server's errors, in dlock's words
  *   schema.c     creating the objects on first use           arguments.c  arrays and numbers as the server reads them
  *   claims.c     acquire, renew, release                     listen.c   wake-ups           look.c  inspect, list, break
@@ -64,11 +65,34 @@ struct pg_parameters {
 /* Reads our own keys into `pg` and checks those that are libpq's. EINVAL. */
 int pg_address(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err);
 
-/* The parameters for one host (NULL: wherever the URI's keys, the environment or libpq's defaults lead). Free them with
- * pg_parameters_free(), also after ENOMEM. */
+/* The parameters for one host (NULL: wherever the URI's keys, the environment or libpq's defaults lead), with room for
+ * one more. An address of "" leaves it to `host`, which then is numeric, a socket's folder or "", libpq's default. Free
+ * them with pg_parameters_free(), also after ENOMEM. */
 int pg_parameters(const struct dlock_uri *uri, const struct dlock_host *host, struct pg_parameters *parameters,
                   struct dlock_error *err);
 void pg_parameters_free(struct pg_parameters *parameters);
+
+/* ---- hosts.c ----------------------------------------------------------------------------------------------------- */
+
+#define PG_HOSTS_MAX 16
+#define PG_HOST_MAX 256
+
+struct pg_host {
+    char host[PG_HOST_MAX];
+    char address[64]; /* numeric; "" when `host` says it all */
+    int port;
+};
+
+struct pg_hosts {
+    size_t n;
+    struct pg_host list[PG_HOSTS_MAX]; /* what does not fit is left out */
+};
+
+/* Whether the URI's keys say where to connect; no value of a key is to be shown. */
+bool pg_hosts_in_keys(const struct dlock_uri *uri);
+
+/* Where libpq would connect to if the URI had no hosts in front. EUNAVAILABLE (nothing could be looked up), ENOMEM. */
+int pg_hosts(const struct dlock_uri *uri, struct pg_hosts *hosts, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- dial.c ------------------------------------------------------------------------------------------------------ */
 
@@ -107,8 +131,8 @@ int pg_dead(struct pg *pg, const char *why, struct dlock_error *err);
 /* The code for an error result, with the server's reason in `err`. */
 int pg_refused(const struct pg *pg, const PGresult *result, struct dlock_error *err);
 
-/* The code for a connection that could not be made. `secrets` are not to be shown, NULL-terminated. */
-int pg_rejected(struct pg *pg, const char *const *secrets, struct dlock_error *err);
+/* The code for a connection that could not be made, in words that hold no value of the URI. */
+int pg_rejected(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err);
 
 /* An answer that makes no sense. EPROTO. */
 int pg_nonsense(struct pg *pg, const char *what, struct dlock_error *err);

@@ -95,7 +95,7 @@ static const char *state_in(const char *message) {
     return NULL;
 }
 
-/* Overwrites what may be a value of the URI: everything between double quotes. */
+/* Overwrites what may be a value of the URI: everything between double quotes, */
 static void blank_quoted(char *text) {
     bool inside = false;
     for (; *text; text++) {
@@ -106,12 +106,23 @@ static void blank_quoted(char *text) {
     }
 }
 
-static void blank_secret(char *text, const char *secret) {
-    if (!secret || !*secret) return;
-    for (char *at = strstr(text, secret); at; at = strstr(at, secret)) memset(at, '*', strlen(secret));
+/* … and every occurrence of one, unless it is part of a longer word. */
+static void blank(char *text, const char *value, size_t shortest) {
+    size_t length = value ? strlen(value) : 0;
+    if (length < shortest) return;
+    for (char *at = strstr(text, value); at; at = strstr(at + 1, value))
+        if ((at == text || !isalnum((unsigned char)at[-1])) && !isalnum((unsigned char)at[length]))
+            memset(at, '*', length);
 }
 
-int pg_rejected(struct pg *pg, const char *const *secrets, struct dlock_error *err) {
+/* Values so short that they may stand for anything are no secrets. */
+static void blank_values(char *text, const struct dlock_uri *uri) {
+    blank(text, uri->password, 1);
+    for (size_t i = 0; i < uri->n_params; i++)
+        blank(text, uri->params[i].value, strcmp(uri->params[i].key, "password") == 0 ? 1 : 4);
+}
+
+int pg_rejected(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err) {
     const char *message = PQerrorMessage(pg->link), *state = state_in(message), *advice = "";
     char reason[REASON_MAX];
     int code = DLOCK_EUNAVAILABLE;
@@ -129,6 +140,6 @@ int pg_rejected(struct pg *pg, const char *const *secrets, struct dlock_error *e
         code = DLOCK_EINVAL; /* libpq has not even tried */
         blank_quoted(reason);
     }
-    for (int i = 0; i < 3; i++) blank_secret(reason, secrets[i]);
+    blank_values(reason, uri);
     return dlock_fail(err, code, "cannot connect to postgresql at %s: %s%s", pg->where, reason, advice);
 }

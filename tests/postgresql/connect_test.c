@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -83,22 +84,24 @@ static void no_such_database(void **state) {
 /* ---- what the URI may say ---------------------------------------------------------------------------------------- */
 
 static void keys(void **state) {
-    static const struct dlock_param bad[] = {{"no_such_key", "hidden"},
-                                             {"sslmode", "hidden"},
-                                             {"port", "hidden"},
-                                             {"listen", "hidden"},
-                                             {"schema", "hid\"den"},
-                                             {"schema", ""},
-                                             {"schema", "1hidden"},
-                                             {"host", "hidden.example"},
-                                             {"host", "127.0.0.1,hidden.example"},
-                                             {"target_session_attrs", "hidden"},
+    static const struct dlock_param bad[] = {{"no_such_key", "hidden"}, {"sslmode", "hidden"},
+                                             {"port", "hidden"},        {"listen", "hidden"},
+                                             {"schema", "hid\"den"},    {"schema", ""},
+                                             {"schema", "1hidden"},     {"target_session_attrs", "hidden"},
                                              {"hostaddr", "hidden"}};
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const struct params params = {.more = {bad[i]}};
         int rc = try(&params);
         if (rc != DLOCK_EINVAL) fail_msg("%s=%s: %d %s", bad[i].key, bad[i].value, rc, err.message);
+        assert_null(strstr(err.message, "hidden"));
+    }
+    /* The values of a key stay unsaid even where they are all right in themselves. */
+    static const struct dlock_param vain[] = {
+        {"host", "hidden.invalid"}, {"host", "/hidden/folder"}, {"user", "hidden_user"}, {"dbname", "hidden_database"}};
+    for (size_t i = 0; i < sizeof vain / sizeof *vain; i++) {
+        const struct params params = {.more = {vain[i]}};
+        assert_int_not_equal(try(&params), 0);
         assert_null(strstr(err.message, "hidden"));
     }
     const struct params unknown = {.more = {{"no_such_key", ""}}};
@@ -137,7 +140,7 @@ static void unix_sockets(void **state) {
 }
 
 static void services_and_environment(void **state) {
-    char file[] = "/tmp/dlock-service-XXXXXX", port[12];
+    char file[] = "/tmp/dlock-service-XXXXXX", port[12], ports[16];
     int fd = mkstemp(file);
     const struct params service = {.no_host = true, .user = "", .path = "", .more = {{"service", "locks"}}};
     const struct params bare = {.no_host = true, .user = "", .path = ""};
@@ -148,12 +151,23 @@ static void services_and_environment(void **state) {
     setenv("PGSERVICEFILE", file, 1);
     assert_int_equal(try(&service), 0);
     unsetenv("PGSERVICEFILE");
+    assert_int_equal(try(&service), DLOCK_EINVAL); /* there is none of that name */
     unlink(file);
     snprintf(port, sizeof port, "%d", site.port);
     setenv("PGHOST", site.folder, 1);
     setenv("PGPORT", port, 1);
     setenv("PGUSER", "dlock", 1);
     setenv("PGDATABASE", "postgres", 1);
+    assert_int_equal(try(&bare), 0);
+    setenv("PGHOST", "localhost", 1); /* a name, which libpq must not look up */
+    assert_int_equal(try(&bare), 0);
+    setenv("PGHOST", "name.invalid,localhost", 1);
+    assert_int_equal(try(&bare), 0);
+    setenv("PGHOST", "name.invalid", 1);
+    assert_int_equal(try(&bare), DLOCK_EUNAVAILABLE);
+    setenv("PGHOST", "/nonexistent,localhost", 1);
+    snprintf(ports, sizeof ports, "1,%d", site.port);
+    setenv("PGPORT", ports, 1);
     assert_int_equal(try(&bare), 0);
     unsetenv("PGHOST");
     unsetenv("PGPORT");
@@ -198,6 +212,31 @@ static void the_first_that_is_there(void **state) {
     assert_int_equal(release(&link, &held), 0);
     link_end(&link);
     close(silent);
+}
+
+/* In place of the C library's for the backend, not for libpq: one name takes its time. */
+int __real_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **found);
+int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **found);
+int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **found) {
+    if (name && strcmp(name, "slow.invalid") == 0) {
+        pause_ms(1500);
+        name = "127.0.0.1";
+    }
+    return __real_getaddrinfo(name, service, hints, found);
+}
+
+static void a_slow_resolver(void **state) {
+    char port[12];
+    snprintf(port, sizeof port, "%d", site.port);
+    const struct params params = {.more = {{"host", "slow.invalid"}, {"port", port}}};
+    struct link link;
+    (void)state;
+    int64_t before = now_ms();
+    assert_int_equal(link_try(&link, &params, 'a', 300, &err), DLOCK_EUNAVAILABLE);
+    assert_in_range(now_ms() - before, 290, 1200);
+    assert_non_null(strstr(err.message, "look up"));
+    link_end(&link);
+    assert_int_equal(try(&params), 0);
 }
 
 /* A refusal is one: the next host would get the same password. */
@@ -271,5 +310,6 @@ static void read_only_servers(void **state) {
 SITE_MAIN(cmocka_unit_test(passwords), cmocka_unit_test(no_such_database), cmocka_unit_test(keys),
           cmocka_unit_test(application_name), cmocka_unit_test(unix_sockets),
           cmocka_unit_test(services_and_environment), cmocka_unit_test(socket_options),
-          cmocka_unit_test(the_first_that_is_there), cmocka_unit_test(a_refusal_ends_the_search),
-          cmocka_unit_test(nobody_there), cmocka_unit_test(another_kind_of_server), cmocka_unit_test(read_only_servers))
+          cmocka_unit_test(the_first_that_is_there), cmocka_unit_test(a_slow_resolver),
+          cmocka_unit_test(a_refusal_ends_the_search), cmocka_unit_test(nobody_there),
+          cmocka_unit_test(another_kind_of_server), cmocka_unit_test(read_only_servers))
