@@ -65,6 +65,7 @@ echo "== build ($build)"
 cmake --build "$build" -- --quiet
 
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-tests.XXXXXX")
+chmod a+x "$folder" # for servers and tests that run as another user
 servers=()
 
 stop_servers() {

@@ -23,10 +23,7 @@ case "$1" in
 packages) echo libpq-dev postgresql ;;
 start)
     mkdir "$data"
-    if [ "$(id -u)" = 0 ]; then
-        chown postgres "$data"
-        chmod o+x "$folder"
-    fi
+    if [ "$(id -u)" = 0 ]; then chown postgres "$data"; fi
     (cd "$data" && "${as_server[@]}" "$programs/initdb" -D "$data" -U dlock -A trust -E UTF8 --locale=C.UTF-8 -N >/dev/null)
     # One role needs its password.
     sed -i '1i host all dlock_password 127.0.0.1/32 scram-sha-256' "$data/pg_hba.conf"
