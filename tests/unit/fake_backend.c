@@ -31,11 +31,11 @@ static const struct server_rules forever_rules = {.look = true, .forever = true}
 
 enum { WAKING = DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE, SESSION = DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE };
 static const struct fake_kind kinds[] = {
-    {"fake", DLOCK_CAP_FENCE | WAKING, &queue_rules},
-    {"fakepoll", DLOCK_CAP_FENCE, &poll_rules},
-    {"fakevolatile", DLOCK_CAP_FENCE | DLOCK_CAP_VOLATILE, &poll_rules},
-    {"fakesession", DLOCK_CAP_FENCE | WAKING | SESSION, &queue_rules},
-    {"fakeforever", DLOCK_CAP_FENCE | DLOCK_CAP_WAKE | SESSION, &forever_rules},
+    {"fake", DLOCK_CAP_FENCE | WAKING, &queue_rules, false},
+    {"fakepoll", DLOCK_CAP_FENCE, &poll_rules, true},
+    {"fakevolatile", DLOCK_CAP_FENCE | DLOCK_CAP_VOLATILE, &poll_rules, true},
+    {"fakesession", DLOCK_CAP_FENCE | WAKING | SESSION, &queue_rules, true},
+    {"fakeforever", DLOCK_CAP_FENCE | DLOCK_CAP_WAKE | SESSION, &forever_rules, true},
 };
 
 /* ---- script ---------- */
@@ -251,7 +251,7 @@ static int meet_request(enum fake_op op, struct fake_conn *conn, struct dlock_cl
     if (script.fault == FAKE_LOST_AFTER) return lost(conn, claims, n, err);
     if (script.fault == FAKE_SLOW_AFTER && !slow(conn, until_us)) return lost(conn, claims, n, err);
     for (size_t i = 0; i < n; i++) {
-        if (op != FAKE_RELEASE) contract_told(claims[i], server_find(claims[i]->name, claims[i]->token));
+        if (op != FAKE_RELEASE) contract_told(conn, claims[i], server_find(claims[i]->name, claims[i]->token));
         if (script.fault == FAKE_EDIT) script.edit(claims[i]);
     }
     return 0;

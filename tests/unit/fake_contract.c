@@ -103,8 +103,8 @@ void contract_disconnect(const struct fake_conn *conn) {
     if (conn->users) violated("disconnect while a call is in progress");
 }
 
-void contract_told(struct dlock_claim *claim, struct server_entry *entry) {
-    if (!entry) return;
+void contract_told(const struct fake_conn *conn, struct dlock_claim *claim, struct server_entry *entry) {
+    if (!entry || !conn->kind->keeps_state) return;
     claim->state[0] = mark(claim->token);
     entry->told = true;
 }

@@ -12,6 +12,7 @@ struct fake_kind {
     const char *name;
     uint32_t caps;
     const struct server_rules *rules;
+    bool keeps_state; /* in dlock_claim.state, as memcached does; the core must not need it, as with Redis */
 };
 
 struct fake_wake {
@@ -44,6 +45,6 @@ void contract_disconnect(const struct fake_conn *conn);
 
 /* Writes the backend's state into the answer of a claim that the server now keeps something for (else `entry` is NULL).
  */
-void contract_told(struct dlock_claim *claim, struct server_entry *entry);
+void contract_told(const struct fake_conn *conn, struct dlock_claim *claim, struct server_entry *entry);
 
 #endif

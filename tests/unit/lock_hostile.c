@@ -59,8 +59,8 @@ static void clock_largest(struct dlock_claim *claim) {
 }
 
 /* Granted by the server, but nothing anyone can work with: EPROTO, and the server is rid of it in the end. */
-static void no_grant(void (*edit)(struct dlock_claim *)) {
-    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+static void no_grant(const char *uri, void (*edit)(struct dlock_claim *)) {
+    dlock_lock *lock = lock_new(client_new(uri), "n");
     struct actor *actor = actor_new();
     fake_edit(FAKE_ACQUIRE, edit, 1);
     begin_acquire(actor, lock, 2000);
@@ -73,12 +73,14 @@ static void no_grant(void (*edit)(struct dlock_claim *)) {
     fake_advance_ms(1000);
     assert_string_equal(fake_holder("n").token, "");
     assert_int_equal(acquire_by(actor, lock, 0), 0);
+    assert_int_equal(release_by(actor, lock), 0);
 }
 
 #define NO_GRANT(edit)                             \
     static void edit##_is_no_grant(void **state) { \
         (void)state;                               \
-        no_grant(edit);                            \
+        no_grant("fake:", edit);                   \
+        no_grant("fakepoll:", edit);               \
     }
 NO_GRANT(fence_zero)
 NO_GRANT(fence_too_large)

@@ -257,6 +257,18 @@ static void releases_without_answer_end_with_the_lease(void **state) {
     assert_int_equal(fake_calls(FAKE_CONNECT), 0);
 }
 
+/* The server renewed it every time, and no answer came: lost here, it must not stay locked there. */
+static void a_lock_lost_for_want_of_answers_is_released(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:?lease=60s"), "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_RENEW, FAKE_LOST_AFTER, 10000);
+    fake_advance_ms(59398 + 100);
+    assert_false(dlock_held(lock));
+    assert_string_equal(fake_holder("n").token, "");
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
 static void refusals_are_final(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
@@ -354,6 +366,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_release_without_answer_is_unavailable_and_goes_on),
         LOCK_TEST(a_release_that_hangs_is_unavailable_in_time),
         LOCK_TEST(releases_without_answer_end_with_the_lease),
+        LOCK_TEST(a_lock_lost_for_want_of_answers_is_released),
         LOCK_TEST(refusals_are_final),
         LOCK_TEST(an_outage_is_ridden_out),
         LOCK_TEST(an_outage_until_the_deadline_is_unavailable),

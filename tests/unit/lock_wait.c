@@ -65,6 +65,23 @@ static void with_a_listener_up_the_first_request_queues(void **state) {
     assert_int_equal(fake_listeners(), 1);
 }
 
+/* A try waits for nothing, so it must not stand in a queue, whoever listens. */
+static void a_try_never_queues(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *n = lock_new(client, "n"), *m = lock_new(client, "m");
+    struct actor *actor = actor_new();
+    taken("n");
+    taken("m");
+    begin_acquire(actor, n, 5000);
+    assert_int_equal(fake_listeners(), 1);
+    fake_log_clear();
+    assert_int_equal(dlock_acquire(m, 0, NULL), DLOCK_EBUSY);
+    assert_int_equal(fake_log_size(), 1);
+    assert_int_equal(fake_log_at(0).flags, 0);
+    assert_int_equal(fake_waiters("m"), 0);
+}
+
 static void a_hand_over_needs_no_further_request(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
@@ -310,6 +327,7 @@ static void without_a_listener_a_waiter_polls(void **state) {
     begin_acquire(actor, lock, 60000);
     fake_advance_ms(20000);
     assert_in_range(fake_calls(FAKE_ACQUIRE), 40, 2000);
+    assert_in_range(fake_calls(FAKE_LISTEN), 4, 25); /* with back-off */
     assert_int_equal(fake_waiters("n"), 0);
     fake_other_release(&other, "n");
     assert_true(wait_for(actor, 1000) <= 510000);
@@ -338,6 +356,22 @@ static void servers_without_wakes_are_polled_every_1_to_50_ms(void **state) {
     fake_other_release(&other, "n");
     assert_true(wait_for(actor, 1000) <= 51000);
     assert_int_equal(result(actor), 0);
+}
+
+/* A question that the deadline cuts short would look like an outage. */
+static void nothing_is_asked_too_late_for_an_answer(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakepoll:"), "n");
+    struct actor *actor = actor_new();
+    taken("n");
+    for (int64_t timeout_ms = 100; timeout_ms < 130; timeout_ms += 3) {
+        struct fake_command ask;
+        begin_acquire(actor, lock, timeout_ms);
+        assert_in_range(wait_for(actor, timeout_ms + 110), timeout_ms * 1000, timeout_ms * 1000 + 100000);
+        assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+        assert_true(fake_last(FAKE_ACQUIRE, "n", &ask));
+        assert_true(ask.timeout_ms >= 10);
+    }
 }
 
 /* ---- cancelling -------------------------------------------------------------------------------------------------- */
@@ -451,6 +485,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_busy_try_is_one_request),
         LOCK_TEST(queueing_waits_for_a_listener),
         LOCK_TEST(with_a_listener_up_the_first_request_queues),
+        LOCK_TEST(a_try_never_queues),
         LOCK_TEST(a_hand_over_needs_no_further_request),
         LOCK_TEST(clients_are_served_in_order),
         LOCK_TEST(a_timed_wait_leaves_the_queue_at_its_deadline),
@@ -467,6 +502,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_restarted_server_is_asked_again),
         LOCK_TEST(without_a_listener_a_waiter_polls),
         LOCK_TEST(servers_without_wakes_are_polled_every_1_to_50_ms),
+        LOCK_TEST(nothing_is_asked_too_late_for_an_answer),
         LOCK_TEST(a_cancelled_wait_leaves_the_queue),
         LOCK_TEST(a_cancel_is_not_remembered),
         LOCK_TEST(a_cancel_during_a_request_leaves_nothing),

@@ -195,6 +195,8 @@ static void a_grant_that_is_over_is_never_reported(void **state) {
     fake_settle();
     assert_false(over(s.actor));
     assert_false(dlock_held(s.lock));
+    fake_advance_ms(100);
+    assert_int_equal(fake_waiters("n"), 1); /* back in the queue at once */
     fake_advance_ms(5000);
     assert_false(over(s.actor));
     assert_int_equal(s.lost.calls, 0);
@@ -351,6 +353,24 @@ static void a_look_makes_the_waiter_ask(void **state) {
     assert_int_equal(fake_waiters("n"), 1);
 }
 
+static void a_look_during_a_request_makes_it_ask_once_more(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
+    fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = "n"});
+    fake_settle();
+    assert_int_equal(fake_slow_waiting(), 1);
+    fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = "n"});
+    fake_settle();
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 1);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 2);
+    fake_advance_ms(1000);
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 2);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -372,6 +392,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_wake_of_the_microsecond_of_the_answer),
         LOCK_TEST(a_wake_before_the_answer_that_says_granted),
         LOCK_TEST(a_look_makes_the_waiter_ask),
+        LOCK_TEST(a_look_during_a_request_makes_it_ask_once_more),
     };
     return cmocka_run_group_tests_name("wake", tests, NULL, NULL);
 }
