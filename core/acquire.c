@@ -11,9 +11,9 @@ enum {
     DEAF_MAX_US = 500000,    /* servers with wake-ups while our listener is down */
     OUTAGE_MIN_US = 10000,   /* between tries while the server is away */
     OUTAGE_MAX_US = 1000000, /* "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), decorrelated */
-    HOPELESS_US = 20000, /* so close to the deadline nothing is asked again: cut short, it would look like an outage */
-    LEAVE_US = 80000,    /* for leaving the queue after the deadline */
-    SLEEP_MAX_MS = 3600000 /* whatever a backend says, somebody looks again */
+    HOPELESS_US = 20000,     /* so close to the deadline nothing is asked again; and what a question gets at least */
+    LEAVE_US = 70000,        /* for leaving the queue after the deadline */
+    SLEEP_MAX_MS = 3600000   /* whatever a backend says, somebody looks again */
 };
 
 /* One head waiter's dealings with the server. */
@@ -99,7 +99,6 @@ void dlock__waiter_cancel(struct dlock__waiter *waiter) {
 
 void dlock__deliver(struct dlock__claim *claim) {
     struct dlock__waiter *waiter = claim->name->head;
-    if (waiter->done) return;
     own(claim, waiter);
     claim->refs++;
     waiter->handed = claim;
@@ -179,6 +178,14 @@ static void busy(struct asker *a) {
     if (look) claim->due_us = dlock__now_us();
 }
 
+/* Even a wait that is nearly over gives its question the time of a round trip: cut short, it would look like an outage.
+ */
+static int64_t least_deadline(const struct dlock__waiter *waiter) {
+    int64_t now = dlock__now_us();
+    if (waiter->try_only) return dlock__after(now, dlock__us(waiter->lock->client->uri->timeout_ms));
+    return waiter->deadline_us - HOPELESS_US > now ? waiter->deadline_us : now + HOPELESS_US;
+}
+
 /* One question: 0 = granted, EBUSY, EUNAVAILABLE = worth asking again, anything else is final. */
 static int ask(struct asker *a) {
     struct dlock__claim *claim = a->claim;
@@ -187,8 +194,7 @@ static int ask(struct asker *a) {
         !waiter->try_only && dlock__can(a->client, DLOCK_CAP_QUEUE) && a->client->listener.state == DLOCK__LISTENER_UP;
     claim->phase = DLOCK__ASKING;
     a->last.code = 0;
-    int64_t until =
-        waiter->try_only ? dlock__after(dlock__now_us(), dlock__us(a->client->uri->timeout_ms)) : waiter->deadline_us;
+    int64_t until = least_deadline(waiter);
     int rc = dlock__op_run(claim, DLOCK__ACQUIRE, queue ? DLOCK_CLAIM_QUEUE : 0, until, &a->last);
     if (rc == 0) {
         rc = dlock__claim_granted(claim, &a->last);
@@ -301,7 +307,7 @@ int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_err
     while (waiter.handed && !take(&waiter)) {
         waiter.done = lock->client->closed;
         waiter.result = DLOCK_ECANCELED;
-        dlock__name_prepend(name, &waiter);
+        dlock__name_return(name, &waiter);
         rc = stand_in_line(&waiter, err);
     }
     if (!waiter.done || rc != 0) { /* else a delivery took it out of the line */

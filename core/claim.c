@@ -176,6 +176,17 @@ static void hold(struct dlock__claim *claim, uint64_t fence) {
     arm(claim);
 }
 
+/* A grant that the asker did not fetch itself. If that one was cancelled meanwhile it will give the claim up, grant and
+ * all. */
+static void hold_for_waiter(struct dlock__claim *claim, uint64_t fence) {
+    if (claim->name->head->done) {
+        claim->phase = DLOCK__WAITING;
+        return;
+    }
+    hold(claim, fence);
+    dlock__deliver(claim);
+}
+
 static bool fence_sensible(uint64_t fence) {
     return fence > 0 && fence < UINT64_C(1) << 55;
 }
@@ -205,8 +216,7 @@ bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t k
     claim->may_be_held = false;
     if (claim->phase != DLOCK__CONFIRMING) return true;
     if (claim->valid_until_us > dlock__now_us()) {
-        hold(claim, claim->server_fence);
-        dlock__deliver(claim);
+        hold_for_waiter(claim, claim->server_fence);
     } else {
         claim->renew_at_us = dlock__now_us(); /* the answer was too slow: confirm again */
     }
@@ -246,8 +256,7 @@ void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t serv
         claim->renew_at_us -= claim->valid_until_us - until_us;
         claim->valid_until_us = until_us;
     }
-    hold(claim, fence);
-    dlock__deliver(claim);
+    hold_for_waiter(claim, fence);
 }
 
 void dlock__pair_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us) {

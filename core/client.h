@@ -319,7 +319,8 @@ const char *dlock__name_shown(const struct dlock__name *name);
 /* 0, or EINVAL with a message. No mutex needed. */
 int dlock__name_check(const char *name, struct dlock_error *err);
 void dlock__name_append(struct dlock__name *name, struct dlock__waiter *waiter);
-void dlock__name_prepend(struct dlock__name *name, struct dlock__waiter *waiter);
+/* Back to the front of the line, but behind the head if that one is asking: name->asking is always the head's. */
+void dlock__name_return(struct dlock__name *name, struct dlock__waiter *waiter);
 void dlock__name_remove(struct dlock__name *name, struct dlock__waiter *waiter);
 /* Wakes the waiter at the head, who looks around again. */
 void dlock__name_signal(struct dlock__name *name);
@@ -436,8 +437,8 @@ void dlock__lock_destroy(struct dlock_lock *lock);
 int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
 /* Ends a wait with ECANCELED. */
 void dlock__waiter_cancel(struct dlock__waiter *waiter);
-/* A grant came by wake-up or hand-over for the waiter at the head of the line: it owns the claim, which is then
- * name->current, and leaves the line. A cancelled waiter gets nothing; it will give the claim up. */
+/* A grant came by wake-up or hand-over for the waiter at the head of the line, who was not cancelled: it owns the
+ * claim, which is then name->current, and leaves the line. */
 void dlock__deliver(struct dlock__claim *claim);
 /* The owner's last release of name->current: hands over locally, or releases at the server. */
 int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err);

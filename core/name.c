@@ -96,11 +96,12 @@ void dlock__name_append(struct dlock__name *name, struct dlock__waiter *waiter) 
     name->tail = waiter;
 }
 
-void dlock__name_prepend(struct dlock__name *name, struct dlock__waiter *waiter) {
-    waiter->prev = NULL;
-    waiter->next = name->head;
-    *(name->head ? &name->head->prev : &name->tail) = waiter;
-    name->head = waiter;
+void dlock__name_return(struct dlock__name *name, struct dlock__waiter *waiter) {
+    struct dlock__waiter *before = name->asking ? name->head : NULL;
+    waiter->prev = before;
+    waiter->next = before ? before->next : name->head;
+    *(before ? &before->next : &name->head) = waiter;
+    *(waiter->next ? &waiter->next->prev : &name->tail) = waiter;
 }
 
 void dlock__name_remove(struct dlock__name *name, struct dlock__waiter *waiter) {

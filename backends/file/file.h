@@ -149,8 +149,6 @@ struct file_locks {
 /* Empty when they cannot be read. Free the list with free(). ENOMEM, or 0. */
 int file_locks_read(struct file_locks *locks, struct dlock_error *err);
 
-bool file_locks_have(const struct file_locks *locks, ino_t ino);
-
 struct file_holder {
     struct file_record record;
     char token[DLOCK_TOKEN_MAX + 1]; /* the record's, or flock:PID for a holder that is not ours */

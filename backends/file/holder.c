@@ -67,10 +67,6 @@ static const struct file_lock *first_with(const struct file_locks *locks, ino_t 
     return found;
 }
 
-bool file_locks_have(const struct file_locks *locks, ino_t ino) {
-    return first_with(locks, ino) != NULL;
-}
-
 /* The process that locked the file; 0 when it is not listed. */
 static pid_t listed_holder(const struct file_locks *locks, const struct stat *st) {
     const struct file_lock *lock = first_with(locks, st->st_ino);

@@ -46,7 +46,6 @@ static int list_one(struct file_conn *conn, const struct dirent *entry, const st
     bool decoded = file_name_decode(conn, entry->d_name, name, &cut);
     if (!decoded && !cut) return 0;
     if (decoded && strncmp(name, prefix, strlen(prefix)) != 0) return 0;
-    if (conn->locks_listed && !file_locks_have(locks, entry->d_ino)) return 0;
     if (!file_held(conn, entry->d_name, locks, &holder)) return 0;
     if (cut) { /* the whole name stands in the file; the file's name tells whether to believe it */
         file_name_encode(conn, holder.record.name, file);
