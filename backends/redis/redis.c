@@ -103,6 +103,8 @@ static int read_auth(struct redis *redis, int64_t deadline_us, struct dlock_erro
         rc = redis_refused(redis, reply, NULL);
         if (rc == DLOCK_EUNAVAILABLE)
             redis_refused(redis, reply, err);
+        else if (strstr(reply->str, "without any password configured"))
+            rc = dlock_fail(err, DLOCK_EAUTH, "redis at %s has no password: leave it out of the URI", redis->where);
         else
             rc = dlock_fail(err, DLOCK_EAUTH, "redis at %s refused the user or the password (%.*s)", redis->where,
                             (int)(strcspn(reply->str, " ") < 20 ? strcspn(reply->str, " ") : 20), reply->str);
