@@ -374,6 +374,9 @@ dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind 
  */
 int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
                   struct dlock_error *err);
+/* Releases up to DLOCK__BATCH claims, no name twice, in one request, while nobody else uses the pool. Returns what
+ * became of the connection. Leaves the mutex meanwhile. */
+int dlock__op_release_all(struct dlock__claim *const *claims, size_t n, int64_t deadline_us);
 /* Takes a connection for something other than a claim, connected; give it back with dlock__pool_give, `rc` being what
  * the backend returned. Leaves the mutex meanwhile. */
 int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **conn,

@@ -83,6 +83,18 @@ void dlock__orphan(struct dlock__claim *claim) {
     pthread_cond_signal(&client->janitor.cond);
 }
 
+/* Orphans for one request: no name twice. At least one. */
+static size_t last_batch(struct dlock_client *client, struct dlock__claim **batch) {
+    size_t n = 0;
+    for (struct dlock__claim *claim = client->janitor.orphans; claim && n < DLOCK__BATCH; claim = claim->orphan_next) {
+        if (claim->name->in_batch) continue;
+        claim->name->in_batch = true;
+        batch[n++] = claim;
+    }
+    for (size_t i = 0; i < n; i++) batch[i]->name->in_batch = false;
+    return n;
+}
+
 void dlock__janitor_stop(struct dlock_client *client, int64_t deadline_us) {
     dlock__enter(client);
     client->janitor.stop = true;
@@ -92,12 +104,11 @@ void dlock__janitor_stop(struct dlock_client *client, int64_t deadline_us) {
     dlock__enter(client);
     bool reachable = true;
     while (client->janitor.orphans) {
-        struct dlock__claim *claim = client->janitor.orphans;
-        if (reachable && dlock__now_us() < deadline_us) {
-            int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, deadline_us, NULL);
-            reachable = rc == 0 || rc == DLOCK_ELOST;
-        }
-        drop(claim);
+        struct dlock__claim *batch[DLOCK__BATCH];
+        size_t n = last_batch(client, batch);
+        if (reachable && dlock__now_us() < deadline_us)
+            reachable = dlock__op_release_all(batch, n, deadline_us) != DLOCK_EUNAVAILABLE;
+        for (size_t i = 0; i < n; i++) drop(batch[i]);
     }
     dlock__leave(client);
 }

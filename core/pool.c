@@ -235,32 +235,39 @@ static void complete(struct batch *batch, struct dlock__claim *claim, int rc, co
     op->status = DLOCK__OP_DONE;
 }
 
+static void begin(struct batch *batch, struct dlock__claim *claim) {
+    batch->claims[0] = claim;
+    batch->n = 1;
+    batch->kind = claim->op.kind;
+    batch->deadline_us = claim->op.deadline_us;
+    batch->sent_us = 0;
+    batch->sent = batch->resent = false;
+    claim->op.status = DLOCK__OP_RUNNING;
+}
+
+/* Sends the batch on a connection that is ours alone. An idle one may have died unnoticed: then once more on a fresh
+ * one, since every operation is idempotent by token. */
+static int run(struct dlock__conn *conn, struct batch *batch, struct dlock_error *err) {
+    bool reused = conn->connected;
+    int rc = ready(conn, batch->deadline_us, err);
+    if (rc == 0) rc = send(conn, batch, err);
+    if (rc != 0 && batch->sent) drop(conn);
+    if (rc != DLOCK_EUNAVAILABLE || !reused || dlock__now_us() >= batch->deadline_us) return rc;
+    err->code = 0;
+    rc = ready(conn, batch->deadline_us, err);
+    if (rc == 0 && (rc = send(conn, batch, err)) != 0) drop(conn);
+    return rc;
+}
+
 /* Runs the claim's operation, and those that wait, on the connection. */
 static void lead(struct dlock__conn *conn, struct dlock__claim *claim) {
     struct dlock_client *client = conn->client;
     struct batch batch;
-    batch.claims[0] = claim;
-    batch.n = 1;
-    batch.kind = claim->op.kind;
-    batch.deadline_us = claim->op.deadline_us;
-    batch.sent_us = 0;
-    batch.sent = batch.resent = false;
-    claim->op.status = DLOCK__OP_RUNNING;
+    begin(&batch, claim);
     if (client->pending) gather(client, &batch);
-
     struct dlock_error err;
     err.code = 0;
-    bool reused = conn->connected;
-    int rc = ready(conn, batch.deadline_us, &err);
-    if (rc == 0) rc = send(conn, &batch, &err);
-    if (rc != 0 && batch.sent) drop(conn);
-    /* An idle connection may have died unnoticed: one more try on a fresh one. Every operation is idempotent by token.
-     */
-    if (rc == DLOCK_EUNAVAILABLE && reused && dlock__now_us() < batch.deadline_us) {
-        err.code = 0;
-        rc = ready(conn, batch.deadline_us, &err);
-        if (rc == 0 && (rc = send(conn, &batch, &err)) != 0) drop(conn);
-    }
+    int rc = run(conn, &batch, &err);
     bool orphaned = false;
     for (size_t i = 0; i < batch.n; i++) {
         struct dlock__claim *member = batch.claims[i];
@@ -276,23 +283,14 @@ static void lead(struct dlock__conn *conn, struct dlock__claim *claim) {
     pooled_give(conn);
 }
 
-static void run_shared(struct dlock__claim *claim, struct dlock_error *err) {
-    struct dlock_client *client = claim->name->client;
+/* Runs a batch on the one connection of a THREADSAFE backend. */
+static void run_shared(struct dlock_client *client, struct batch *batch) {
     struct dlock__conn *conn = NULL;
-    struct batch batch;
-    struct dlock_error own;
-    own.code = 0;
-    batch.claims[0] = claim;
-    batch.n = 1;
-    batch.kind = claim->op.kind;
-    batch.deadline_us = claim->op.deadline_us;
-    batch.sent_us = 0;
-    batch.sent = batch.resent = false;
-    claim->op.status = DLOCK__OP_RUNNING;
-    claim->op.err = err;
-    int rc = shared_take(client, batch.deadline_us, &conn, &own);
-    if (rc == 0) rc = send(conn, &batch, &own);
-    complete(&batch, claim, rc, &own);
+    struct dlock_error err;
+    err.code = 0;
+    int rc = shared_take(client, batch->deadline_us, &conn, &err);
+    if (rc == 0) rc = send(conn, batch, &err);
+    for (size_t i = 0; i < batch->n; i++) complete(batch, batch->claims[i], rc, &err);
     if (conn) shared_give(conn, rc);
 }
 
@@ -339,8 +337,8 @@ static int64_t bounded(struct dlock_client *client, int64_t deadline_us) {
     return deadline_us < most ? deadline_us : most;
 }
 
-int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
-                  struct dlock_error *err) {
+static void prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
+                    struct dlock_error *err) {
     struct dlock_client *client = claim->name->client;
     struct dlock__op *op = &claim->op;
     op->kind = kind;
@@ -364,9 +362,17 @@ int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t
     }
     claim->queued = claim->queued || flags & DLOCK_CLAIM_QUEUE;
     memcpy(op->arg.state, claim->state, sizeof op->arg.state);
+}
 
+int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
+                  struct dlock_error *err) {
+    struct dlock_client *client = claim->name->client;
+    struct dlock__op *op = &claim->op;
+    prepare(claim, kind, flags, deadline_us, err);
     if (threadsafe(client)) {
-        run_shared(claim, err);
+        struct batch batch;
+        begin(&batch, claim);
+        run_shared(client, &batch);
         return op->result;
     }
     struct dlock__conn *conn = pooled_take(client);
@@ -387,6 +393,30 @@ int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t
     }
     lead(conn, claim);
     return op->result;
+}
+
+int dlock__op_release_all(struct dlock__claim *const *claims, size_t n, int64_t deadline_us) {
+    struct dlock_client *client = claims[0]->name->client;
+    struct batch batch;
+    for (size_t i = 0; i < n; i++) {
+        prepare(claims[i], DLOCK__RELEASE, 0, deadline_us, NULL);
+        claims[i]->op.status = DLOCK__OP_RUNNING;
+    }
+    begin(&batch, claims[0]);
+    batch.n = n;
+    memcpy(batch.claims, claims, n * sizeof *claims);
+    qsort(batch.claims, n, sizeof *batch.claims, dlock__claim_by_name);
+    if (threadsafe(client)) {
+        run_shared(client, &batch);
+        return claims[0]->op.result;
+    }
+    struct dlock__conn *conn = pooled_take(client);
+    struct dlock_error err;
+    err.code = 0;
+    int rc = conn ? run(conn, &batch, &err) : DLOCK_ENOMEM;
+    for (size_t i = 0; i < n; i++) complete(&batch, batch.claims[i], rc, &err);
+    if (conn) pooled_give(conn);
+    return rc;
 }
 
 /* ---- for everything that is not a claim ---- */

@@ -228,6 +228,7 @@ static void redis_disconnect(void *conn) {
 static void redis_abandon(void *conn) {
     struct redis *redis = conn;
     if (redis->link) close(redis->link->fd);
+    if (redis->dialing) close(redis->dialing - 1);
 }
 
 static const char *const schemes[] = {"redis", "rediss", "redis+unix", NULL};

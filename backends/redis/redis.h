@@ -30,6 +30,7 @@ struct redis_keys {
 struct redis {
     const struct dlock_peer *peer;
     redisContext *link; /* NULL: not connected */
+    int dialing;        /* a socket that is not yet link's, plus 1: a child forked meanwhile must close it, too */
     size_t sent;        /* how much of link->obuf the socket has taken */
     size_t unanswered;  /* requests whose replies were not read yet */
     bool broken;        /* an answer is missing or makes no sense: nothing that comes can be trusted any more */

@@ -103,6 +103,7 @@ static void *create_array(const redisReadTask *task, int n) {
 
 static int adopt(struct redis *redis, int fd, struct dlock_error *err) {
     redis->link = redisConnectFd(fd);
+    redis->dialing = 0;
     if (!redis->link) {
         close(fd);
         return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
@@ -131,8 +132,10 @@ int redis_dial(struct redis *redis, const struct redis_address *address, int64_t
     length = socket_address(address, &to);
     if (!length) return dlock_fail(err, DLOCK_EINVAL, "not a numeric address: %s", redis->where);
     fd = socket(to.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    redis->dialing = fd + 1;
     error = fd < 0 ? errno : connect_by(fd, &to, length, deadline_us);
     if (error) {
+        redis->dialing = 0;
         if (fd >= 0) close(fd);
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to redis at %s: %s", redis->where,
                           strerror_r(error, reason, sizeof reason));
