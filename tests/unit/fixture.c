@@ -257,6 +257,13 @@ void lock_end(dlock_lock *lock) {
     dlock_free(lock);
 }
 
+struct fake_grant taken(const char *name) {
+    fake_other_acquire(name, 600000);
+    struct fake_grant grant = fake_holder(name);
+    assert_true(grant.other);
+    return grant;
+}
+
 void count_lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     struct lost_count *count = arg;
     atomic_store(&count->code, err ? err->code : 0);

@@ -37,6 +37,9 @@ void lock_end(dlock_lock *lock);
 void client_forget(dlock_client *client); /* the test closes it itself */
 void lock_forget(dlock_lock *lock);       /* the test frees it itself */
 
+/* What another client holds for as long as the test wants. */
+struct fake_grant taken(const char *name);
+
 struct actor;
 struct actor *actor_new(void);
 /* Begins something and settles. */

@@ -255,8 +255,7 @@ static void scene_begin(struct scene *scene) {
     scene->held = lock_new(client, "held");
     scene->waiter = actor_new();
     scene->holder = actor_new();
-    fake_other_acquire("n", 600000);
-    scene->other = fake_holder("n");
+    scene->other = taken("n");
     assert_int_equal(acquire_by(scene->holder, scene->held, 0), 0);
     begin_acquire(scene->waiter, scene->waiting, 60000);
     assert_true(fake_last(FAKE_ACQUIRE, "n", &scene->ask));
@@ -352,8 +351,7 @@ static void a_grant_for_nobody_is_released(void **state) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     struct actor *actor = actor_new();
-    fake_other_acquire("n", 600000);
-    struct fake_grant other = fake_holder("n");
+    struct fake_grant other = taken("n");
     begin_acquire(actor, lock, 1000);
     struct fake_command ask;
     assert_true(fake_last(FAKE_ACQUIRE, "n", &ask));

@@ -216,8 +216,7 @@ static void only_the_first_waiter_talks_to_the_server(void **state) {
     enum { N = 5 };
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actors[N];
-    fake_other_acquire("n", 600000);
-    struct fake_grant other = fake_holder("n");
+    struct fake_grant other = taken("n");
     for (int i = 0; i < N; i++) begin_acquire(actors[i] = actor_new(), lock, -1);
     fake_advance_ms(5000);
     assert_int_equal(fake_waiters("n"), 1);
@@ -240,8 +239,7 @@ static void the_next_waiter_takes_over(void **state) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n"), *other_handle = lock_new(client, "n");
     struct actor *first = actor_new(), *second = actor_new();
-    fake_other_acquire("n", 600000);
-    struct fake_grant other = fake_holder("n");
+    struct fake_grant other = taken("n");
     begin_acquire(first, other_handle, -1);
     begin_acquire(second, lock, -1);
     dlock_cancel(other_handle);

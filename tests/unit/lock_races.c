@@ -20,8 +20,7 @@ static void scene_begin(struct scene *s, int64_t timeout_ms) {
     s->client = client_new("fake:");
     s->lock = lock_new_with(s->client, "n", &options);
     s->actor = actor_new();
-    fake_other_acquire("n", 600000);
-    s->other = fake_holder("n");
+    s->other = taken("n");
     begin_acquire(s->actor, s->lock, timeout_ms);
     fake_advance_ms(500);
     assert_int_equal(fake_waiters("n"), 1);

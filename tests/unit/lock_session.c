@@ -160,8 +160,7 @@ static void a_waiter_survives_its_session(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fakesession:"), "n");
     struct actor *actor = actor_new();
-    fake_other_acquire("n", 600000);
-    struct fake_grant other = fake_holder("n");
+    struct fake_grant other = taken("n");
     begin_acquire(actor, lock, 60000);
     assert_int_equal(fake_waiters("n"), 1);
     fake_server_cut(); /* its place in the queue is gone, too */

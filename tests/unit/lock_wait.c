@@ -1,15 +1,7 @@
-/* Waiting: the queue, when to ask again, deadlines and cancelling (DESIGN §1.5, §4). */
+/* Waiting: the queue, when to ask again, and deadlines (DESIGN §1.5, §4). */
 #include "fixture.h"
 
 #include <stdio.h>
-
-/* What somebody else holds for as long as the test wants. */
-static struct fake_grant taken(const char *name) {
-    fake_other_acquire(name, 600000);
-    struct fake_grant grant = fake_holder(name);
-    assert_true(grant.other);
-    return grant;
-}
 
 static void a_busy_try_is_one_request(void **state) {
     (void)state;
@@ -374,111 +366,6 @@ static void nothing_is_asked_too_late_for_an_answer(void **state) {
     }
 }
 
-/* ---- cancelling -------------------------------------------------------------------------------------------------- */
-
-static void a_cancelled_wait_leaves_the_queue(void **state) {
-    (void)state;
-    dlock_lock *lock = lock_new(client_new("fake:"), "n");
-    struct actor *actor = actor_new();
-    taken("n");
-    begin_acquire(actor, lock, -1);
-    assert_int_equal(fake_waiters("n"), 1);
-    assert_int_equal(dlock_cancel(lock), 0);
-    fake_settle();
-    assert_int_equal(result(actor), DLOCK_ECANCELED);
-    assert_int_equal(error_of(actor)->code, DLOCK_ECANCELED);
-    assert_int_equal(fake_waiters("n"), 0);
-}
-
-static void a_cancel_is_not_remembered(void **state) {
-    (void)state;
-    dlock_lock *lock = lock_new(client_new("fake:"), "n");
-    struct actor *actor = actor_new();
-    assert_int_equal(dlock_cancel(lock), 0);
-    assert_int_equal(acquire_by(actor, lock, 1000), 0);
-    assert_int_equal(dlock_cancel(lock), 0);
-    assert_true(held_by(actor, lock));
-    assert_int_equal(release_by(actor, lock), 0);
-}
-
-static void a_cancel_during_a_request_leaves_nothing(void **state) {
-    (void)state;
-    dlock_lock *lock = lock_new(client_new("fake:"), "n");
-    struct actor *actor = actor_new();
-    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
-    begin_acquire(actor, lock, -1);
-    assert_int_equal(dlock_cancel(lock), 0);
-    fake_slow_go();
-    fake_settle();
-    assert_int_equal(result(actor), DLOCK_ECANCELED);
-    assert_false(held_by(actor, lock));
-    assert_string_equal(fake_holder("n").token, "");
-}
-
-static void a_cancel_during_a_request_that_hangs_ends_in_time(void **state) {
-    (void)state;
-    dlock_lock *lock = lock_new(client_new("fake:?timeout=1s"), "n");
-    struct actor *actor = actor_new();
-    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
-    begin_acquire(actor, lock, -1);
-    assert_int_equal(dlock_cancel(lock), 0);
-    assert_true(wait_for(actor, 2200) <= 2100000);
-    assert_int_equal(result(actor), DLOCK_ECANCELED);
-    fake_advance_ms(1000);
-    assert_string_equal(fake_holder("n").token, "");
-}
-
-/* The server has granted it, the wake is on its way. */
-static void a_cancel_that_races_with_the_grant_leaves_nothing(void **state) {
-    (void)state;
-    dlock_lock *lock = lock_new(client_new("fake:"), "n");
-    struct actor *actor = actor_new();
-    struct fake_grant other = taken("n");
-    begin_acquire(actor, lock, -1);
-    fake_wakes_hold(true);
-    fake_other_release(&other, "n");
-    assert_string_not_equal(fake_holder("n").token, "");
-    dlock_cancel(lock);
-    fake_settle();
-    assert_int_equal(result(actor), DLOCK_ECANCELED);
-    assert_string_equal(fake_holder("n").token, "");
-    fake_wakes_hold(false);
-    fake_advance_ms(100);
-    assert_string_equal(fake_holder("n").token, "");
-    assert_int_equal(acquire_by(actor, lock, 0), 0);
-}
-
-static void a_cancel_after_the_grant_is_too_late(void **state) {
-    (void)state;
-    dlock_lock *lock = lock_new(client_new("fake:"), "n");
-    struct actor *actor = actor_new();
-    struct fake_grant other = taken("n");
-    begin_acquire(actor, lock, -1);
-    fake_other_release(&other, "n");
-    fake_settle();
-    dlock_cancel(lock);
-    fake_settle();
-    assert_int_equal(result(actor), 0);
-    assert_true(held_by(actor, lock));
-}
-
-static void a_deadline_that_races_with_the_grant_leaves_nothing(void **state) {
-    (void)state;
-    dlock_lock *lock = lock_new(client_new("fake:"), "n");
-    struct actor *actor = actor_new();
-    struct fake_grant other = taken("n");
-    begin_acquire(actor, lock, 1000);
-    fake_advance_ms(999);
-    fake_wakes_hold(true);
-    fake_other_release(&other, "n");
-    fake_advance_ms(101);
-    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
-    assert_string_equal(fake_holder("n").token, "");
-    fake_wakes_hold(false);
-    fake_advance_ms(100);
-    assert_string_equal(fake_holder("n").token, "");
-}
-
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -503,13 +390,6 @@ int main(int argc, char **argv) {
         LOCK_TEST(without_a_listener_a_waiter_polls),
         LOCK_TEST(servers_without_wakes_are_polled_every_1_to_50_ms),
         LOCK_TEST(nothing_is_asked_too_late_for_an_answer),
-        LOCK_TEST(a_cancelled_wait_leaves_the_queue),
-        LOCK_TEST(a_cancel_is_not_remembered),
-        LOCK_TEST(a_cancel_during_a_request_leaves_nothing),
-        LOCK_TEST(a_cancel_during_a_request_that_hangs_ends_in_time),
-        LOCK_TEST(a_cancel_that_races_with_the_grant_leaves_nothing),
-        LOCK_TEST(a_cancel_after_the_grant_is_too_late),
-        LOCK_TEST(a_deadline_that_races_with_the_grant_leaves_nothing),
     };
     return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
 }

@@ -24,8 +24,7 @@ static void scene_begin_with(struct scene *s, uint32_t flags) {
     s->client = client_new("fake:");
     s->lock = lock_new_with(s->client, "n", &options);
     s->actor = actor_new();
-    fake_other_acquire("n", 600000);
-    s->other = fake_holder("n");
+    s->other = taken("n");
     s->asked_us = dlock__now_us();
     begin_acquire(s->actor, s->lock, 100000);
     assert_int_equal(fake_waiters("n"), 1);
