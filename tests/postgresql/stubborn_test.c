@@ -49,6 +49,49 @@ static void a_row_locked_by_others(void **state) {
     PQfinish(plain);
 }
 
+/* ---- all at once ------------------------------------------------------------------------------------------------- */
+
+enum { TAKERS = 5 };
+
+struct taker {
+    struct link link;
+    struct held held;
+    pthread_t thread;
+};
+
+static void *take(void *arg) {
+    struct taker *me = arg;
+    me->held.claim.result = acquire(&me->link, &me->held);
+    return NULL;
+}
+
+/* All have seen that it is free, and wait for its row: it is one's. */
+static void several_take_a_free_lock(void **state) {
+    struct taker takers[TAKERS];
+    int granted = 0;
+    PGconn *plain = plain_open();
+    (void)state;
+    sql("INSERT INTO {}.locks (name) VALUES ('taken')");
+    plain_run(plain, "BEGIN");
+    plain_run(plain, "SELECT FROM {}.locks WHERE name = 'taken' FOR UPDATE");
+    for (int i = 0; i < TAKERS; i++) {
+        link_new(&takers[i].link, (char)('1' + i));
+        held_new(&takers[i].held, &takers[i].link, "taken");
+        assert_int_equal(pthread_create(&takers[i].thread, NULL, take, &takers[i]), 0);
+    }
+    sql_wait("SELECT 1 FROM (SELECT count(*) n FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE "
+             "'%%{}%%acquire%%') x WHERE n = %d",
+             TAKERS);
+    plain_run(plain, "COMMIT");
+    for (int i = 0; i < TAKERS; i++) {
+        pthread_join(takers[i].thread, NULL);
+        granted += takers[i].held.claim.result == 0;
+    }
+    assert_int_equal(granted, 1);
+    for (int i = 0; i < TAKERS; i++) link_end(&takers[i].link);
+    PQfinish(plain);
+}
+
 /* ---- deadlocks --------------------------------------------------------------------------------------------------- */
 
 enum { NAMES = 200, ROUNDS = 25 };
@@ -241,7 +284,7 @@ static void an_old_snapshot(void **state) {
     link_end(&link);
 }
 
-SITE_MAIN(cmocka_unit_test(a_row_locked_by_others), cmocka_unit_test(opposite_orders),
-          cmocka_unit_test(a_deadlock_with_others), cmocka_unit_test(a_terminated_session),
-          cmocka_unit_test(a_stopped_server_process), cmocka_unit_test(a_forked_child_abandons),
-          cmocka_unit_test(an_old_snapshot))
+SITE_MAIN(cmocka_unit_test(a_row_locked_by_others), cmocka_unit_test(several_take_a_free_lock),
+          cmocka_unit_test(opposite_orders), cmocka_unit_test(a_deadlock_with_others),
+          cmocka_unit_test(a_terminated_session), cmocka_unit_test(a_stopped_server_process),
+          cmocka_unit_test(a_forked_child_abandons), cmocka_unit_test(an_old_snapshot))
