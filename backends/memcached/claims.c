@@ -8,7 +8,8 @@
 
 #include <inttypes.h>
 
-#define MAX_LEASE_MS (INT64_C(2592000 - 1) * 1000)
+/* … so the longest lease, with its extra second, is 30 days. */
+#define MAX_LEASE_MS (INT64_C(2591999) * 1000)
 
 /* Claims that share a flight: as many as the core sends at once. */
 #define FLIGHT_MAX 256
@@ -184,9 +185,9 @@ static int fly(struct batch *batch, size_t n) {
     struct memcached_requests requests = {n, 0, write_turn, batch};
     int rc = 0;
     batch->sent_us = memcached_now_us();
-    batch->memcached->requests = &requests;
+    memcached_write(batch->memcached, &requests);
     for (size_t i = 0; i < n && rc == 0; i++) rc = read_turn(batch, &batch->turns[batch->flight[i]]);
-    batch->memcached->requests = NULL;
+    memcached_write(batch->memcached, NULL);
     return rc;
 }
 

@@ -67,7 +67,7 @@ static int log_in(struct memcached *memcached, const struct memcached_address *a
                   struct dlock_error *err) {
     char *line;
     int rc;
-    memcached_request(memcached, 1, "gets dlock\r\n");
+    memcached_request(memcached, 1, "gets dlock-asks-for-no-password\r\n");
     if ((rc = memcached_line(memcached, deadline_us, &line, err)) != 0) return rc;
     if (strcmp(line, "CLIENT_ERROR unauthenticated") != 0)
         return dlock_fail(

@@ -35,6 +35,7 @@ struct memcached {
     const struct dlock_peer *peer;
     bool open;
     int fd;
+    bool heard;        /* it has said something */
     bool broken;       /* an answer is missing or makes no sense: nothing that comes can be trusted any more */
     size_t unanswered; /* replies that are still to come */
     char where[160];   /* the server, for error messages */
@@ -80,6 +81,10 @@ void memcached_hang_up(struct memcached *memcached);
  * or while nothing else is on its way. */
 DLOCK_PRINTF(3, 4)
 void memcached_request(struct memcached *memcached, size_t replies, const char *format, ...);
+
+/* Begins to write these requests; the reads that follow write the rest. `requests` must live until all replies are
+ * read, or until memcached_write(memcached, NULL). */
+void memcached_write(struct memcached *memcached, struct memcached_requests *requests);
 
 /* Sends what is to be sent and reads one line, without its end; valid until the next read. EUNAVAILABLE, EPROTO. */
 int memcached_line(struct memcached *memcached, int64_t deadline_us, char **line, struct dlock_error *err);

@@ -27,7 +27,7 @@ bool memcached_number(const char **text, uint64_t *number) {
 int memcached_refused(struct memcached *memcached, const char *line, struct dlock_error *err) {
     int printable = 0, code = DLOCK_EPROTO;
     const char *advice = "";
-    while (printable < 200 && (unsigned char)line[printable] >= 0x20 && line[printable] != 0x7f) printable++;
+    while (printable < 200 && line[printable] >= 0x20 && line[printable] < 0x7f) printable++;
     if (strncmp(line, "SERVER_ERROR", 12) == 0 || strncmp(line, "ERROR Too many open connections", 31) == 0) {
         code = DLOCK_EUNAVAILABLE; /* out of memory, for one: whether it stored anything is anybody's guess */
     } else if (strncmp(line, "CLIENT_ERROR unauthenticated", 28) == 0) {

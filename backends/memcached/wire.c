@@ -105,7 +105,7 @@ int memcached_dial(struct memcached *memcached, const struct memcached_address *
     if (!address->socket) tune(fd);
     memcached->fd = fd;
     memcached->open = true;
-    memcached->broken = false;
+    memcached->broken = memcached->heard = false;
     memcached->unanswered = 0;
     memcached->requests = NULL;
     memcached->out_at = memcached->out_end = memcached->in_at = memcached->in_end = 0;
@@ -138,6 +138,8 @@ void memcached_request(struct memcached *memcached, size_t replies, const char *
     const size_t room = sizeof memcached->out - memcached->out_end;
     va_list args;
     int length;
+    /* An answer to no request would be taken for the answer to this one. */
+    if (!memcached->unanswered && memcached->in_at < memcached->in_end) memcached->broken = true;
     va_start(args, format);
     length = vsnprintf(memcached->out + memcached->out_end, room, format, args);
     va_end(args);
@@ -161,11 +163,20 @@ static void write_requests(struct memcached *memcached) {
         requests->write(memcached, requests->next++, requests->arg);
 }
 
+void memcached_write(struct memcached *memcached, struct memcached_requests *requests) {
+    memcached->requests = requests;
+    write_requests(memcached);
+}
+
+static int broken(const struct memcached *memcached, struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "the connection to memcached at %s is broken", memcached->where);
+}
+
 /* Gives the socket what it takes without blocking. */
 static int send_some(struct memcached *memcached, struct dlock_error *err) {
     for (;;) {
         write_requests(memcached);
-        if (memcached->broken) return memcached_dead(memcached, "a request is too long", err);
+        if (memcached->broken) return broken(memcached, err);
         if (memcached->out_end == 0) return 0;
         ssize_t n = send(memcached->fd, memcached->out, memcached->out_end, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
@@ -184,10 +195,17 @@ static int send_some(struct memcached *memcached, struct dlock_error *err) {
     }
 }
 
+/* Why there will be no answer, with advice when the server has never said a word. */
+static int no_answer(struct memcached *memcached, const char *why, struct dlock_error *err) {
+    char advised[256];
+    if (memcached->heard) return memcached_dead(memcached, why, err);
+    snprintf(advised, sizeof advised,
+             "%s (one that runs with -S or -B binary has no text protocol; use -Y for passwords, and -B auto)", why);
+    return memcached_dead(memcached, advised, err);
+}
+
 /* Waits for more to read. */
 static int fill(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
-    if (!memcached->open || memcached->broken)
-        return dlock_fail(err, DLOCK_EUNAVAILABLE, "the connection to memcached at %s is broken", memcached->where);
     memmove(memcached->in, memcached->in + memcached->in_at, memcached->in_end - memcached->in_at);
     memcached->in_end -= memcached->in_at;
     memcached->in_at = 0;
@@ -195,28 +213,30 @@ static int fill(struct memcached *memcached, int64_t deadline_us, struct dlock_e
         int rc = send_some(memcached, err);
         if (rc) return rc;
         int ready = wait_for(memcached->fd, memcached->out_end ? POLLIN | POLLOUT : POLLIN, deadline_us);
-        if (!ready) return memcached_dead(memcached, "no answer in time", err);
+        if (!ready) return no_answer(memcached, "no answer in time", err);
         if (!(ready & ~POLLOUT)) continue;
         ssize_t n = recv(memcached->fd, memcached->in + memcached->in_end, sizeof memcached->in - memcached->in_end, 0);
-        if (n == 0) return memcached_dead(memcached, "the server closed the connection", err);
+        if (n == 0) return no_answer(memcached, "the server closed the connection", err);
         if (n > 0) {
+            memcached->heard = true;
             memcached->in_end += (size_t)n;
             return 0;
         }
         if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) {
             char reason[128];
-            return memcached_dead(memcached, strerror_r(errno, reason, sizeof reason), err);
+            return no_answer(memcached, strerror_r(errno, reason, sizeof reason), err);
         }
     }
 }
 
 /* Data may be there without end: the deadline counts even when nothing has to be waited for. */
 static int more(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
-    if (memcached_now_us() >= deadline_us) return memcached_dead(memcached, "no answer in time", err);
+    if (memcached_now_us() >= deadline_us) return no_answer(memcached, "no answer in time", err);
     return fill(memcached, deadline_us, err);
 }
 
 int memcached_line(struct memcached *memcached, int64_t deadline_us, char **line, struct dlock_error *err) {
+    if (!memcached->open || memcached->broken) return broken(memcached, err);
     for (;;) {
         char *start = memcached->in + memcached->in_at;
         size_t length = memcached->in_end - memcached->in_at;

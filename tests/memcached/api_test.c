@@ -1,0 +1,310 @@
+/* Through the public interface: how many commands locks cost, and a server that is restarted. */
+#include "harness.h"
+
+#include <arpa/inet.h>
+#include <dlock/dlock.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct server server;
+
+static int start(void **state) {
+    (void)state;
+    server_start(&server, NULL);
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    server_stop(&server);
+    return 0;
+}
+
+static dlock_client *open_at(int port, const char *query) {
+    struct dlock_error err = {0};
+    dlock_client *client = NULL;
+    char uri[200];
+    snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d?%s", port, query);
+    if (dlock_open(uri, NULL, &client, &err) != 0) fail_msg("%s: %s", uri, err.message);
+    return client;
+}
+
+static dlock_lock *lock_of(dlock_client *client, const char *name, const struct dlock_options *options) {
+    struct dlock_error err = {0};
+    dlock_lock *lock = NULL;
+    if (dlock_new(client, name, options, &lock, &err) != 0) fail_msg("%s: %s", name, err.message);
+    return lock;
+}
+
+/* ---- what it costs --------------------------------------------------------------------------------------------------
+ */
+
+static void an_uncontended_cycle_is_three_commands(void **state) {
+    enum { ROUNDS = 100 };
+    dlock_client *client = open_at(server.port, "quarantine=0&lease=60s");
+    dlock_lock *lock = lock_of(client, "alone", NULL);
+    struct counts counts;
+    (void)state;
+    count(&server, NULL);
+    for (int i = 0; i < ROUNDS; i++) {
+        assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+        assert_int_equal(dlock_acquire(lock, 1000, NULL), 0); /* re-entry costs nothing */
+        assert_int_equal(dlock_release(lock, NULL), 0);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+    }
+    count(&server, &counts);
+    assert_int_equal(counts.stores, 2 * ROUNDS); /* add and cas */
+    assert_int_equal(counts.gets, ROUNDS);
+    assert_int_equal(counts.cas_hits, ROUNDS);
+    assert_int_equal(counts.cas_misses, 0);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+/* A waiter asks 1 to 50 ms apart, and not faster. */
+static void waiting_is_polite(void **state) {
+    dlock_client *holder = open_at(server.port, "quarantine=0"), *waiter = open_at(server.port, "quarantine=0");
+    dlock_lock *held = lock_of(holder, "polled", NULL), *wanted = lock_of(waiter, "polled", NULL);
+    struct counts counts;
+    (void)state;
+    assert_int_equal(dlock_acquire(held, 1000, NULL), 0);
+    count(&server, NULL);
+    assert_int_equal(dlock_acquire(wanted, 2000, NULL), DLOCK_ETIMEDOUT);
+    count(&server, &counts);
+    assert_in_range(counts.gets, 20, 400);
+    assert_int_equal(dlock_release(held, NULL), 0);
+    dlock_free(held);
+    dlock_free(wanted);
+    dlock_close(holder);
+    dlock_close(waiter);
+}
+
+/* A relay that passes on all that one side says, until it pauses, before it listens to the other: what passes through
+ * it in one go took one round trip, however many requests it was. It serves the connections of one client. */
+struct relay {
+    int port, listener, server_port;
+    atomic_bool stop;
+    atomic_int pause_ms; /* how long a side must be silent before the other is heard */
+    atomic_int trips;    /* times that a client spoke after its server */
+    pthread_t thread, links[16];
+    int fds[16];
+    atomic_int n;
+};
+
+static bool pass(int from, int to, int pause_ms) {
+    char buffer[65536];
+    struct pollfd poll_fd = {from, POLLIN, 0};
+    bool any = false;
+    while (poll(&poll_fd, 1, any ? pause_ms : 0) > 0) {
+        ssize_t n = recv(from, buffer, sizeof buffer, 0);
+        if (n <= 0 || send(to, buffer, (size_t)n, MSG_NOSIGNAL) != n) return any;
+        any = true;
+    }
+    return any;
+}
+
+static struct sockaddr_in loopback(int port) {
+    return (struct sockaddr_in){.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)port),
+                                .sin_addr = {htonl(INADDR_LOOPBACK)}};
+}
+
+struct relay_link {
+    struct relay *relay;
+    int client;
+};
+
+static void *relay_link(void *arg) {
+    struct relay_link link = *(struct relay_link *)arg;
+    struct sockaddr_in address = loopback(link.relay->server_port);
+    int to = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool spoke = false;
+    assert_int_equal(connect(to, (struct sockaddr *)&address, sizeof address), 0);
+    while (!atomic_load(&link.relay->stop)) {
+        struct pollfd fds[2] = {{link.client, POLLIN, 0}, {to, POLLIN, 0}};
+        if (poll(fds, 2, 20) <= 0) continue;
+        const int pause_ms = atomic_load(&link.relay->pause_ms);
+        if (pass(link.client, to, pause_ms) && !spoke) {
+            spoke = true;
+            atomic_fetch_add(&link.relay->trips, 1);
+        }
+        if (pass(to, link.client, pause_ms)) spoke = false;
+        if ((fds[0].revents | fds[1].revents) & (POLLHUP | POLLERR)) break;
+    }
+    close(to);
+    return NULL;
+}
+
+static void *relay_run(void *arg) {
+    static struct relay_link links[16];
+    struct relay *relay = arg;
+    while (!atomic_load(&relay->stop)) {
+        struct pollfd poll_fd = {relay->listener, POLLIN, 0};
+        int n = atomic_load(&relay->n);
+        if (poll(&poll_fd, 1, 20) <= 0 || n == 16) continue;
+        links[n] = (struct relay_link){relay, accept(relay->listener, NULL, NULL)};
+        relay->fds[n] = links[n].client;
+        assert_int_equal(pthread_create(&relay->links[n], NULL, relay_link, &links[n]), 0);
+        atomic_fetch_add(&relay->n, 1);
+    }
+    return NULL;
+}
+
+static void relay_start(struct relay *relay) {
+    struct sockaddr_in address = loopback(0);
+    socklen_t size = sizeof address;
+    memset(relay, 0, sizeof *relay);
+    relay->server_port = server.port;
+    relay->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_return_code(bind(relay->listener, (struct sockaddr *)&address, size), errno);
+    assert_return_code(listen(relay->listener, 10), errno);
+    assert_return_code(getsockname(relay->listener, (struct sockaddr *)&address, &size), errno);
+    relay->port = ntohs(address.sin_port);
+    assert_int_equal(pthread_create(&relay->thread, NULL, relay_run, relay), 0);
+}
+
+static void relay_stop(struct relay *relay) {
+    atomic_store(&relay->stop, true);
+    pthread_join(relay->thread, NULL);
+    for (int i = 0; i < atomic_load(&relay->n); i++) {
+        pthread_join(relay->links[i], NULL);
+        close(relay->fds[i]);
+    }
+    close(relay->listener);
+}
+
+/* At most 10 round trips per lease/3; the first time, one of them is the greeting and one per batch looks the ids up.
+ */
+static void a_thousand_locks_are_renewed_in_a_few_round_trips(void **state) {
+    enum { LOCKS = 1000 };
+    static dlock_lock *locks[LOCKS];
+    struct relay relay;
+    struct counts counts;
+    dlock_client *client;
+    int renewals = 0, trips;
+    (void)state;
+    relay_start(&relay);
+    client = open_at(relay.port, "quarantine=0&lease=9s&timeout=9s");
+    for (int i = 0; i < LOCKS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "r%04d", i);
+        locks[i] = lock_of(client, name, NULL);
+        assert_int_equal(dlock_acquire(locks[i], 10000, NULL), 0);
+    }
+    atomic_store(&relay.pause_ms, 20);
+    trips = atomic_load(&relay.trips);
+    count(&server, NULL);
+    for (int64_t until = now_ms() + 20000; renewals < 3 * LOCKS && now_ms() < until; sleep_ms(10)) {
+        count(&server, &counts);
+        renewals += (int)counts.cas_hits;
+    }
+    trips = atomic_load(&relay.trips) - trips;
+    print_message("%d round trips, %d renewals\n", trips, renewals);
+    assert_true(renewals >= 3 * LOCKS);
+    assert_in_range(trips, 1, 10 * renewals / LOCKS);
+    for (int i = 0; i < LOCKS; i++) assert_true(dlock_held(locks[i]));
+    atomic_store(&relay.pause_ms, 0);
+    for (int i = 0; i < LOCKS; i++) {
+        assert_int_equal(dlock_release(locks[i], NULL), 0);
+        dlock_free(locks[i]);
+    }
+    dlock_close(client);
+    relay_stop(&relay);
+}
+
+/* ---- restarts ------------------------------------------------------------------------------------------------------
+ */
+
+static _Atomic int64_t lost_ms;
+
+static void on_lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock, (void)arg;
+    assert_int_equal(err->code, DLOCK_ELOST);
+    lost_ms = now_ms();
+}
+
+static void restart(void) {
+    server_kill(&server);
+    server_again(&server, NULL);
+}
+
+struct waiter {
+    dlock_lock *lock;
+    int code;
+    int64_t got_it_ms;
+    pthread_t thread;
+};
+
+static void *wait_for_it(void *arg) {
+    struct waiter *waiter = arg;
+    waiter->code = dlock_acquire(waiter->lock, 20000, NULL);
+    waiter->got_it_ms = now_ms();
+    return NULL;
+}
+
+/* Restarts the server while one client holds a lock and another waits for it. */
+static void restart_in_between(const char *query, int64_t *lost_after_ms, int64_t *got_after_ms) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    dlock_client *holder = open_at(server.port, query), *other = open_at(server.port, query);
+    struct waiter waiter;
+    dlock_lock *held;
+    int64_t begin;
+    lost_ms = 0;
+    options.owner = DLOCK_OWNER_HANDLE;
+    waiter.lock = lock_of(other, "restarted", &options);
+    options.on_lost = on_lost;
+    held = lock_of(holder, "restarted", &options);
+    assert_int_equal(dlock_acquire(held, 20000, NULL), 0);
+    assert_int_equal(pthread_create(&waiter.thread, NULL, wait_for_it, &waiter), 0);
+    sleep_ms(100);
+    begin = now_ms();
+    restart();
+    pthread_join(waiter.thread, NULL);
+    assert_int_equal(waiter.code, 0);
+    assert_true(dlock_fence(waiter.lock) > 0);
+    for (int64_t until = now_ms() + 10000; !lost_ms && now_ms() < until;) sleep_ms(5);
+    assert_true(lost_ms != 0);
+    assert_false(dlock_held(held));
+    assert_int_equal(dlock_release(held, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_release(waiter.lock, NULL), 0);
+    *lost_after_ms = lost_ms - begin;
+    *got_after_ms = waiter.got_it_ms - begin;
+    dlock_free(held);
+    dlock_free(waiter.lock);
+    dlock_close(holder);
+    dlock_close(other);
+}
+
+/* The first renewal tells, a third of the lease later at the latest. Until then two may believe that they hold it: that
+ * is what the quarantine is for. */
+static void a_restart_without_quarantine(void **state) {
+    int64_t lost_after_ms, got_after_ms;
+    (void)state;
+    restart_in_between("quarantine=0&lease=3s", &lost_after_ms, &got_after_ms);
+    assert_in_range(lost_after_ms, 0, 3000 + 1000);
+    assert_in_range(got_after_ms, 0, 5000);
+}
+
+static void a_restart_with_quarantine(void **state) {
+    int64_t lost_after_ms, got_after_ms;
+    (void)state;
+    restart_in_between("lease=3s", &lost_after_ms, &got_after_ms);
+    assert_true(lost_after_ms < got_after_ms);
+    assert_in_range(got_after_ms, 3000, 15000);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_uncontended_cycle_is_three_commands),
+        cmocka_unit_test(waiting_is_polite),
+        cmocka_unit_test(a_thousand_locks_are_renewed_in_a_few_round_trips),
+        cmocka_unit_test(a_restart_without_quarantine),
+        cmocka_unit_test(a_restart_with_quarantine),
+    };
+    return cmocka_run_group_tests_name("memcached api", tests, start, stop);
+}

@@ -1,0 +1,405 @@
+/* Acquire, renew and release: who gets what, and that every change compares first. */
+#include "harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct server server;
+static struct link ours, others; /* clients a and b */
+
+static int start(void **state) {
+    backend_load(state);
+    server_start(&server, NULL);
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    server_stop(&server);
+    return 0;
+}
+
+static int connect_both(void **state) {
+    (void)state;
+    ask(&server, "flush_all");
+    link_new(&ours, server.port, 'a');
+    link_new(&others, server.port, 'b');
+    return 0;
+}
+
+static int disconnect_both(void **state) {
+    (void)state;
+    link_end(&ours);
+    link_end(&others);
+    return 0;
+}
+
+/* The value of a key, or "". Lives until the next call. */
+static const char *value_of(const char *key) {
+    static char value[512];
+    const char *text = ask(&server, "get %s", key), *line = strstr(text, "\r\n");
+    value[0] = '\0';
+    if (strncmp(text, "VALUE ", 6) == 0) snprintf(value, sizeof value, "%.*s", (int)strcspn(line + 2, "\r"), line + 2);
+    return value;
+}
+
+/* ---- exclusion ----------------------------------------------------------------------------------------------------
+ */
+
+static void one_gets_it(void **state) {
+    struct held mine, theirs;
+    (void)state;
+    claim_init(&mine, "door", 'a', 1);
+    claim_init(&theirs, "door", 'b', 1);
+    assert_int_equal(acquire(&ours, &mine), 0);
+    assert_string_equal(value_of("door"), mine.token);
+    assert_int_equal(acquire(&others, &theirs), DLOCK_EBUSY);
+    assert_int_equal(theirs.claim.retry_ms, -1);
+    assert_true(theirs.claim.state[0] == 0); /* nothing to give back */
+    assert_int_equal(release(&others, &theirs), DLOCK_ELOST);
+    assert_int_equal(renew(&others, &theirs), DLOCK_ELOST);
+    assert_string_equal(value_of("door"), mine.token);
+    assert_int_equal(release(&ours, &mine), 0);
+    assert_string_equal(value_of("door"), "");
+    assert_int_equal(acquire(&others, &theirs), 0);
+    assert_true(theirs.claim.fence > mine.claim.fence);
+    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
+    assert_string_equal(value_of("door"), theirs.token);
+}
+
+static void an_acquire_sent_again_is_the_same_grant(void **state) {
+    struct held first, again;
+    (void)state;
+    claim_init(&first, "twice", 'a', 1);
+    assert_int_equal(acquire(&ours, &first), 0);
+    again = first;
+    again.claim.token = again.token;
+    assert_int_equal(acquire(&ours, &again), 0);
+    assert_true(again.claim.fence == first.claim.fence);
+    /* The answer was lost, so nothing is remembered; on another connection; after a renewal, whose id is another. */
+    assert_int_equal(renew(&ours, &again), 0);
+    assert_true(again.claim.state[0] != first.claim.state[0]);
+    memset(again.claim.state, 0, sizeof again.claim.state);
+    link_end(&ours);
+    link_new(&ours, server.port, 'a');
+    assert_int_equal(acquire(&ours, &again), 0);
+    assert_true(again.claim.fence == first.claim.fence);
+    assert_int_equal(release(&ours, &again), 0);
+    assert_string_equal(value_of("twice"), "");
+}
+
+/* Whether the key lives past the lease that it had at first. */
+static void an_acquire_sent_again_sets_the_lease_anew(void **state) {
+    struct held mine;
+    (void)state;
+    claim_init(&mine, "anew", 'a', 1);
+    mine.claim.lease_ms = 1000;
+    assert_int_equal(acquire(&ours, &mine), 0);
+    mine.claim.lease_ms = 30000;
+    assert_int_equal(acquire(&ours, &mine), 0);
+    sleep_ms(3100);
+    assert_string_equal(value_of("anew"), mine.token);
+}
+
+/* ---- renewal and release ------------------------------------------------------------------------------------------
+ */
+
+static void a_lease_ends_no_earlier_than_it_should(void **state) {
+    struct held mine;
+    (void)state;
+    claim_init(&mine, "ends", 'a', 1);
+    for (int lease_ms = 900; lease_ms <= 1100; lease_ms += 100) {
+        int64_t begin = now_ms();
+        mine.claim.lease_ms = lease_ms;
+        assert_int_equal(acquire(&ours, &mine), 0);
+        while (*value_of("ends")) sleep_ms(5);
+        assert_in_range(now_ms() - begin, lease_ms, lease_ms + 4000);
+        sleep_ms(333);
+    }
+    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
+    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
+    assert_string_equal(value_of("ends"), ""); /* no renewal makes anything */
+}
+
+static void a_renewal_keeps_it(void **state) {
+    struct held mine;
+    uint64_t fence;
+    (void)state;
+    claim_init(&mine, "keep", 'a', 1);
+    mine.claim.lease_ms = 1000;
+    assert_int_equal(acquire(&ours, &mine), 0);
+    fence = mine.claim.fence;
+    for (int i = 0; i < 8; i++) {
+        sleep_ms(500);
+        assert_int_equal(renew(&ours, &mine), 0);
+        assert_int_equal(mine.claim.kept_ms, 1000);
+    }
+    assert_string_equal(value_of("keep"), mine.token);
+    assert_true(mine.claim.fence == fence);
+    assert_int_equal(release(&ours, &mine), 0);
+}
+
+/* As after a renewal whose answer was lost, or that another thread's connection sent meanwhile. */
+static void an_old_id_is_looked_up_again(void **state) {
+    struct held mine, stale;
+    (void)state;
+    claim_init(&mine, "stale", 'a', 1);
+    assert_int_equal(acquire(&ours, &mine), 0);
+    stale = mine;
+    stale.claim.token = stale.token;
+    assert_int_equal(renew(&ours, &mine), 0);
+    assert_int_equal(renew(&ours, &stale), 0);
+    assert_true(stale.claim.state[0] > mine.claim.state[0]);
+    assert_int_equal(release(&ours, &mine), 0);
+    assert_string_equal(value_of("stale"), "");
+}
+
+/* "incr" and "touch" of strangers do not ask who owns; a store does change the id. */
+static void somebody_elses_store_is_a_loss(void **state) {
+    struct held mine;
+    (void)state;
+    claim_init(&mine, "taken", 'a', 1);
+    assert_int_equal(acquire(&ours, &mine), 0);
+    ask(&server, "set taken 0 100 5\r\nthief");
+    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
+    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
+    assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
+    assert_string_equal(value_of("taken"), "thief");
+}
+
+static void a_value_that_only_begins_like_ours_is_not_ours(void **state) {
+    struct held mine;
+    (void)state;
+    claim_init(&mine, "alike", 'a', 1);
+    ask(&server, "set alike 0 100 %zu\r\n%s!", strlen(mine.token) + 1, mine.token);
+    assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
+    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
+    ask(&server, "set alike 0 100 %zu\r\n%.*s", strlen(mine.token) - 1, (int)strlen(mine.token) - 1, mine.token);
+    assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
+    ask(&server, "set alike 0 100 0\r\n");
+    assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
+}
+
+/* ---- ids begin anew with the server --------------------------------------------------------------------------------
+ */
+
+/* Stores of the first life, as many as it takes for the second one to reach the same id with somebody else's item. */
+static void an_id_is_never_used_across_a_reconnect(void **state) {
+    struct held mine, theirs;
+    uint64_t id;
+    (void)state;
+    server_kill(&server);
+    server_again(&server, NULL);
+    link_end(&ours);
+    link_new(&ours, server.port, 'a');
+    claim_init(&mine, "aba", 'a', 1);
+    claim_init(&theirs, "aba", 'b', 1);
+    assert_int_equal(acquire(&ours, &mine), 0);
+    id = mine.claim.state[0];
+    server_kill(&server);
+    server_again(&server, NULL);
+    link_end(&ours);
+    link_end(&others);
+    link_new(&others, server.port, 'b');
+    link_new(&ours, server.port, 'a');
+    assert_int_equal(acquire(&others, &theirs), 0);
+    assert_true(theirs.claim.state[0] == id); /* the trap is set */
+    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
+    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
+    assert_string_equal(value_of("aba"), theirs.token);
+}
+
+/* The claim of another process, whose clock says nothing here. */
+static void an_id_of_another_client_is_not_used(void **state) {
+    struct held mine;
+    struct counts counts;
+    (void)state;
+    claim_init(&mine, "moved", 'a', 1);
+    assert_int_equal(acquire(&ours, &mine), 0);
+    count(&server, NULL);
+    assert_int_equal(renew(&others, &mine), 0);
+    count(&server, &counts);
+    assert_int_equal(counts.gets, 2);
+    assert_int_equal(release(&others, &mine), 0);
+}
+
+static void fences_grow_across_a_restart(void **state) {
+    struct held mine;
+    uint64_t last = 0;
+    (void)state;
+    claim_init(&mine, "life", 'a', 1);
+    for (int life = 0; life < 3; life++) {
+        for (int i = 0; i < 20; i++) {
+            assert_int_equal(acquire(&ours, &mine), 0);
+            assert_true(mine.claim.fence > last);
+            assert_true(mine.claim.fence < UINT64_C(1) << 55);
+            last = mine.claim.fence;
+            if (i % 2) assert_int_equal(renew(&ours, &mine), 0);
+            assert_int_equal(release(&ours, &mine), 0);
+        }
+        server_kill(&server);
+        sleep_ms(1100); /* its start is told in whole seconds */
+        server_again(&server, NULL);
+        link_end(&ours);
+        link_new(&ours, server.port, 'a');
+    }
+}
+
+/* ---- batches, names, arguments --------------------------------------------------------------------------------------
+ */
+
+enum { MANY = 600 };
+
+static int batch(dlock_batch *operation, struct link *link, struct held *held, size_t n) {
+    struct dlock_claim *claims[MANY];
+    struct dlock_error err = {0};
+    for (size_t i = 0; i < n; i++) {
+        claims[i] = &held[i].claim;
+        claim_preset(claims[i]);
+    }
+    if (operation(link->conn, claims, n, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    for (size_t i = 0; i < n; i++)
+        if (held[i].claim.result) return held[i].claim.result;
+    return 0;
+}
+
+static void many_at_once(void **state) {
+    static struct held held[MANY];
+    static char names[MANY][8];
+    struct counts counts;
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        snprintf(names[i], sizeof names[i], "n%04d", i);
+        claim_init(&held[i], names[i], 'a', i);
+    }
+    count(&server, NULL);
+    assert_int_equal(batch(backend->acquire, &ours, held, MANY), 0);
+    assert_int_equal(batch(backend->renew, &ours, held, MANY), 0);
+    assert_int_equal(batch(backend->release, &ours, held, MANY), 0);
+    count(&server, &counts);
+    assert_int_equal(counts.stores, 3 * MANY);
+    assert_int_equal(counts.gets, 2 * MANY);
+    assert_int_equal(counts.cas_hits, 2 * MANY);
+    assert_int_equal(counts.cas_misses, 0);
+    assert_string_equal(value_of("n0599"), "");
+}
+
+/* A batch in which everything happens at once. */
+static void each_claim_has_its_own_result(void **state) {
+    struct held held[5], theirs;
+    struct dlock_claim *claims[5];
+    struct dlock_error err = {0};
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        static const char *const names[] = {"free", "longer", "ours", "shared", "theirs"};
+        claim_init(&held[i], names[i], 'a', i);
+        claims[i] = &held[i].claim;
+    }
+    claim_init(&theirs, "theirs", 'b', 1);
+    assert_int_equal(acquire(&others, &theirs), 0);
+    assert_int_equal(acquire(&ours, &held[2]), 0);
+    held[1].claim.lease_ms = INT64_C(2592000) * 1000;
+    held[3].claim.mode = DLOCK_SHARED;
+    assert_int_equal(backend->acquire(ours.conn, claims, 5, TIMEOUT_MS, &err), 0);
+    assert_int_equal(held[0].claim.result, 0);
+    assert_int_equal(held[1].claim.result, DLOCK_EINVAL);
+    assert_int_equal(held[2].claim.result, 0);
+    assert_int_equal(held[3].claim.result, DLOCK_ENOTSUP);
+    assert_int_equal(held[4].claim.result, DLOCK_EBUSY);
+    assert_int_equal(err.code, DLOCK_EINVAL);
+    assert_non_null(strstr(err.message, "30 days"));
+}
+
+static void the_longest_lease_is_no_absolute_time(void **state) {
+    struct held mine;
+    (void)state;
+    claim_init(&mine, "month", 'a', 1);
+    mine.claim.lease_ms = INT64_C(2591999) * 1000;
+    assert_int_equal(acquire(&ours, &mine), 0);
+    assert_string_equal(value_of("month"), mine.token);
+    assert_int_equal(renew(&ours, &mine), 0);
+    assert_string_equal(value_of("month"), mine.token);
+}
+
+static void names_become_keys(void **state) {
+    static const char *const names[][2] = {{"with space", "with%20space"},
+                                           {"100%", "100%25"},
+                                           {"\xc3\xa9t\xc3\xa9", "\xc3\xa9t\xc3\xa9"},
+                                           {"a\xc2\xa0\xff\x80", "a\xc2\xa0\xff\x80"},
+                                           {"noreply", "noreply"},
+                                           {"a/b:c{d}", "a/b:c{d}"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct held mine;
+        claim_init(&mine, names[i][0], 'a', 1);
+        assert_int_equal(acquire(&ours, &mine), 0);
+        assert_string_equal(value_of(names[i][1]), mine.token);
+        assert_int_equal(renew(&ours, &mine), 0);
+        assert_int_equal(release(&ours, &mine), 0);
+        assert_string_equal(value_of(names[i][1]), "");
+    }
+}
+
+/* 255 bytes, of which memcached takes 250; and 255 times three. */
+static void long_names_are_cut_and_stay_distinct(void **state) {
+    static const char fillers[] = {'x', ' '};
+    (void)state;
+    for (size_t i = 0; i < sizeof fillers; i++) {
+        char name[2][256];
+        struct held mine, theirs;
+        memset(name, fillers[i], sizeof name);
+        name[0][254] = 'a', name[1][254] = 'b';
+        name[0][255] = name[1][255] = '\0';
+        claim_init(&mine, name[0], 'a', 1);
+        claim_init(&theirs, name[1], 'b', 1);
+        assert_int_equal(acquire(&ours, &mine), 0);
+        assert_int_equal(acquire(&others, &theirs), 0);
+        assert_int_equal(acquire(&ours, &mine), 0);
+        assert_int_equal(renew(&ours, &mine), 0);
+        assert_int_equal(release(&ours, &mine), 0);
+        assert_int_equal(release(&others, &theirs), 0);
+    }
+}
+
+/* Names whose keys are the same: the value tells them apart, even for one token. */
+static void a_cut_name_is_in_the_value(void **state) {
+    char name[256], key[600], other[256];
+    struct held mine;
+    (void)state;
+    memset(name, 'y', 255);
+    name[255] = '\0';
+    dlock_encode_name(key, 251, name, " ", false);
+    claim_init(&mine, name, 'a', 1);
+    assert_int_equal(acquire(&ours, &mine), 0);
+    assert_memory_equal(value_of(key), mine.token, strlen(mine.token));
+    assert_string_equal(value_of(key) + strlen(mine.token) + 1, name);
+    memcpy(other, name, sizeof other);
+    other[0] = 'z';
+    ask(&server, "set %s 0 100 %zu\r\n%s %s", key, strlen(mine.token) + 256, mine.token, other);
+    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
+    assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, connect_both, disconnect_both)
+    const struct CMUnitTest tests[] = {
+        TEST(one_gets_it),
+        TEST(an_acquire_sent_again_is_the_same_grant),
+        TEST(an_acquire_sent_again_sets_the_lease_anew),
+        TEST(a_lease_ends_no_earlier_than_it_should),
+        TEST(a_renewal_keeps_it),
+        TEST(an_old_id_is_looked_up_again),
+        TEST(somebody_elses_store_is_a_loss),
+        TEST(a_value_that_only_begins_like_ours_is_not_ours),
+        TEST(an_id_is_never_used_across_a_reconnect),
+        TEST(an_id_of_another_client_is_not_used),
+        TEST(fences_grow_across_a_restart),
+        TEST(many_at_once),
+        TEST(each_claim_has_its_own_result),
+        TEST(the_longest_lease_is_no_absolute_time),
+        TEST(names_become_keys),
+        TEST(long_names_are_cut_and_stay_distinct),
+        TEST(a_cut_name_is_in_the_value),
+    };
+    return cmocka_run_group_tests_name("memcached claims", tests, start, stop);
+}

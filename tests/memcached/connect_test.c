@@ -1,0 +1,426 @@
+/* URIs, servers that are reached and not, passwords, quarantine, descriptors. */
+#include "fake.h"
+#include "harness.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct server server;
+
+static int start(void **state) {
+    backend_load(state);
+    server_start(&server, NULL);
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    server_stop(&server);
+    return 0;
+}
+
+/* Connects, and locks something where that works. */
+static int try(const struct uri *uri, struct dlock_error *err) {
+    struct link link;
+    int rc = link_try(&link, &uri->parts, 'a', 0, TIMEOUT_MS, err);
+    if (rc == 0) {
+        struct held held;
+        claim_init(&held, "works", 'a', 1);
+        assert_int_equal(acquire(&link, &held), 0);
+        assert_int_equal(release(&link, &held), 0);
+    }
+    link_end(&link);
+    return rc;
+}
+
+static void assert_refused(const struct uri *uri, int code, const char *word) {
+    struct dlock_error err = {0};
+    int rc = try(uri, &err);
+    if (rc != code || !strstr(err.message, word)) fail_msg("%d \"%s\", not %d \"%s\"", rc, err.message, code, word);
+    assert_int_equal(err.code, code);
+}
+
+/* ---- URIs ---------------------------------------------------------------------------------------------------------
+ */
+
+static void several_servers_are_an_error_that_says_why(void **state) {
+    struct uri uri;
+    (void)state;
+    uri_init(&uri, server.port);
+    uri.parts.n_hosts = 2;
+    uri.host[1].host = "other";
+    assert_refused(&uri, DLOCK_EINVAL, "exactly one server");
+    uri.host[1].host = uri.host[0].host;
+    uri.host[1].port++;
+    assert_refused(&uri, DLOCK_EINVAL, "exactly one server");
+}
+
+/* One name, two addresses: the first of which has no server, or a silent one. */
+static void the_addresses_of_one_name_are_tried_in_turn(void **state) {
+    struct fake silent = {.greeting = ""};
+    struct uri uri;
+    (void)state;
+    uri_init(&uri, server.port);
+    uri.parts.n_hosts = 3;
+    uri.host[0].address = "::1";
+    uri.host[1].address = "127.255.255.254";
+    assert_int_equal(try(&uri, NULL), 0);
+    uri.parts.n_hosts = 2;
+    assert_refused(&uri, DLOCK_EUNAVAILABLE, "127.255.255.254");
+    fake_start(&silent);
+    uri_init(&uri, silent.port);
+    uri.parts.n_hosts = 2;
+    assert_refused(&uri, DLOCK_EUNAVAILABLE, "no answer in time");
+    fake_stop(&silent);
+}
+
+static void only_numbers_are_addresses(void **state) {
+    struct uri uri;
+    (void)state;
+    uri_init(&uri, server.port);
+    uri.host[0].address = "localhost";
+    assert_refused(&uri, DLOCK_EINVAL, "localhost");
+}
+
+static void what_memcached_lacks_is_refused(void **state) {
+    struct uri uri;
+    (void)state;
+    uri_init(&uri, server.port);
+    uri.parts.path = "/3";
+    assert_refused(&uri, DLOCK_EINVAL, "prefix=");
+    uri.parts.path = "/";
+    assert_int_equal(try(&uri, NULL), 0);
+    uri.parts.user = "joe";
+    assert_refused(&uri, DLOCK_EINVAL, "password");
+    uri.parts.user = NULL;
+    uri.parts.password = "secret";
+    assert_refused(&uri, DLOCK_EINVAL, "user");
+}
+
+static void a_socket_is_a_path(void **state) {
+    char path[64], long_path[200];
+    const char *arguments[] = {"-s", path, "-a", "777", NULL};
+    struct server local;
+    struct uri uri;
+    (void)state;
+    snprintf(path, sizeof path, "/tmp/dlock-memc-socket.%d", (int)getpid());
+    server_start_unheard(&local, arguments);
+    uri_init(&uri, 0);
+    uri.parts.scheme = "memcached+unix";
+    uri.parts.n_hosts = 0;
+    uri.parts.path = path;
+    for (int64_t until = now_ms() + 10000; try(&uri, NULL) != 0 && now_ms() < until;) sleep_ms(20);
+    assert_int_equal(try(&uri, NULL), 0);
+    uri.parts.n_hosts = 1;
+    assert_refused(&uri, DLOCK_EINVAL, "memcached+unix:///path/to/socket");
+    uri.parts.n_hosts = 0;
+    uri.parts.path = NULL;
+    assert_refused(&uri, DLOCK_EINVAL, "path of a socket");
+    memset(long_path, '/', sizeof long_path - 1);
+    long_path[sizeof long_path - 1] = '\0';
+    uri.parts.path = long_path;
+    assert_refused(&uri, DLOCK_EINVAL, "shorter than");
+    uri.parts.path = "/nowhere/at/all";
+    assert_refused(&uri, DLOCK_EUNAVAILABLE, "/nowhere/at/all");
+    server_stop(&local);
+    unlink(path);
+}
+
+/* ---- passwords ----------------------------------------------------------------------------------------------------
+ */
+
+static void start_with_users(struct server *guarded, char *file, size_t size, const char *line) {
+    const char *arguments[] = {"-Y", file, NULL};
+    FILE *out;
+    snprintf(file, size, "/tmp/dlock-memc-users.%d", (int)getpid());
+    out = fopen(file, "w");
+    assert_non_null(out);
+    fprintf(out, "%s\n", line);
+    fclose(out);
+    assert_int_equal(chmod(file, 0644), 0);
+    server_start(guarded, arguments);
+}
+
+static void passwords_are_checked(void **state) {
+    struct server guarded;
+    struct uri uri;
+    char file[64];
+    (void)state;
+    start_with_users(&guarded, file, sizeof file, "joe:se:cret");
+    uri_init(&uri, guarded.port);
+    assert_refused(&uri, DLOCK_EAUTH, "give a user and a password");
+    uri.parts.user = "joe";
+    uri.parts.password = "se:cret";
+    assert_int_equal(try(&uri, NULL), 0);
+    uri.parts.password = "hunter2";
+    assert_refused(&uri, DLOCK_EAUTH, "refused the user or the password");
+    struct dlock_error err = {0};
+    try(&uri, &err);
+    assert_null(strstr(err.message, "hunter2"));
+    server_stop(&guarded);
+    unlink(file);
+}
+
+/* They would end the line early, and what follows would be a command. */
+static void credentials_cannot_be_commands(void **state) {
+    static const char *const bad[] = {"a b", "a\r\nflush_all", "a\n", "a\tb", "\x01"};
+    struct uri uri;
+    char long_word[300];
+    (void)state;
+    uri_init(&uri, server.port);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        uri.parts.user = "joe", uri.parts.password = bad[i];
+        assert_refused(&uri, DLOCK_EINVAL, "password");
+        uri.parts.user = bad[i], uri.parts.password = "secret";
+        assert_refused(&uri, DLOCK_EINVAL, "user");
+    }
+    uri.parts.user = "a:b";
+    assert_refused(&uri, DLOCK_EINVAL, "user");
+    memset(long_word, 'x', sizeof long_word - 1);
+    long_word[sizeof long_word - 1] = '\0';
+    uri.parts.user = long_word;
+    assert_refused(&uri, DLOCK_EINVAL, "at most");
+}
+
+/* A server without passwords would store them. */
+static void a_password_is_not_told_to_a_server_that_asks_for_none(void **state) {
+    struct uri uri;
+    int64_t before = stat_of(&server, "cmd_set");
+    (void)state;
+    uri_init(&uri, server.port);
+    uri.parts.user = "joe", uri.parts.password = "secret";
+    assert_refused(&uri, DLOCK_EAUTH, "leave user and password out");
+    assert_int_equal(stat_of(&server, "cmd_set"), before);
+}
+
+/* One that runs with -S or -B binary closes the connection without a word. */
+static void a_server_without_text_protocol_is_guessed(void **state) {
+    const char *arguments[] = {"-B", "binary", NULL};
+    struct server binary;
+    struct uri uri;
+    struct dlock_error err = {0};
+    (void)state;
+    server_start_unheard(&binary, arguments);
+    uri_init(&uri, binary.port);
+    uri.parts.user = "joe", uri.parts.password = "secret";
+    for (int64_t until = now_ms() + 10000; now_ms() < until; sleep_ms(20)) {
+        try(&uri, &err);
+        if (!strstr(err.message, "cannot connect")) break;
+    }
+    assert_refused(&uri, DLOCK_EUNAVAILABLE, "use -Y for passwords");
+    server_stop(&binary);
+}
+
+static void a_server_without_ids_is_refused(void **state) {
+    const char *arguments[] = {"-C", NULL};
+    struct server plain;
+    struct uri uri;
+    (void)state;
+    server_start(&plain, arguments);
+    uri_init(&uri, plain.port);
+    assert_refused(&uri, DLOCK_ENOTSUP, "-C");
+    server_stop(&plain);
+}
+
+static void a_server_without_room_is_unavailable(void **state) {
+    const char *arguments[] = {"-c", "2", "-t", "1", NULL};
+    struct server small;
+    struct link links[4];
+    struct uri uri;
+    int rc = 0;
+    (void)state;
+    server_start(&small, arguments);
+    uri_init(&uri, small.port);
+    for (int i = 0; i < 4; i++) {
+        int each = link_try(&links[i], &uri.parts, 'a', 0, 500, NULL);
+        if (each) rc = each;
+    }
+    assert_int_equal(rc, DLOCK_EUNAVAILABLE);
+    for (int i = 0; i < 4; i++) link_end(&links[i]);
+    server_stop(&small);
+}
+
+/* ---- quarantine ---------------------------------------------------------------------------------------------------
+ */
+
+static int acquire_explained(struct link *link, struct held *held, struct dlock_error *err) {
+    struct dlock_claim *claim = &held->claim;
+    claim_preset(claim);
+    assert_int_equal(backend->acquire(link->conn, &claim, 1, TIMEOUT_MS, err), 0);
+    return claim->result;
+}
+
+static void a_young_server_grants_nothing(void **state) {
+    enum { QUARANTINE_MS = 4000 };
+    struct server young;
+    struct dlock_error err = {0};
+    struct held held;
+    struct link link;
+    struct uri uri;
+    int64_t begin = now_ms(), first_ms;
+    (void)state;
+    server_start(&young, NULL);
+    uri_init(&uri, young.port);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', QUARANTINE_MS, TIMEOUT_MS, NULL), 0);
+    claim_init(&held, "young", 'a', 1);
+    assert_int_equal(acquire_explained(&link, &held, &err), DLOCK_EBUSY);
+    assert_int_equal(err.code, DLOCK_EBUSY);
+    assert_non_null(strstr(err.message, "quarantine"));
+    first_ms = held.claim.retry_ms;
+    assert_in_range(first_ms, 1, QUARANTINE_MS + 1);
+    assert_int_equal(stat_of(&young, "cmd_set"), 0);
+    sleep_ms(1000);
+    assert_int_equal(acquire_explained(&link, &held, &err), DLOCK_EBUSY);
+    assert_true(held.claim.retry_ms < first_ms);
+    /* What is held already can be renewed and given back; nothing is. */
+    assert_int_equal(renew(&link, &held), DLOCK_ELOST);
+    while (acquire_explained(&link, &held, &err) == DLOCK_EBUSY) sleep_ms((int)held.claim.retry_ms);
+    assert_int_equal(held.claim.result, 0);
+    assert_in_range(now_ms() - begin, QUARANTINE_MS, QUARANTINE_MS + 5000);
+    link_end(&link);
+    server_stop(&young);
+}
+
+/* What `uptime` says is up to three seconds more than what has passed. */
+static void an_old_server_grants_at_once(void **state) {
+    struct fake old = {.answer = "STORED\r\nVALUE old 0 33 5\r\naaaaaaaaaaaaaaaaaaaaaaaa.1@test:1\r\nEND\r\n"};
+    struct held held;
+    struct link link;
+    struct uri uri;
+    (void)state;
+    fake_start(&old);
+    uri_init(&uri, old.port);
+    for (int older = 1; older >= 0; older--) {
+        assert_int_equal(link_try(&link, &uri.parts, 'a', (100000 - 3 + !older) * 1000, TIMEOUT_MS, NULL), 0);
+        claim_init(&held, "old", 'a', 1);
+        assert_int_equal(acquire_explained(&link, &held, NULL), older ? 0 : DLOCK_EBUSY);
+        if (older) assert_true(held.claim.fence == FAKE_STARTED_US + 5);
+        link_end(&link);
+    }
+    fake_stop(&old);
+}
+
+/* ---- descriptors ---------------------------------------------------------------------------------------------------
+ */
+
+enum { MAX_FDS = 1024 };
+
+/* The sockets of this process, into fds; how many there are. */
+static size_t sockets(int fds[MAX_FDS]) {
+    DIR *folder = opendir("/proc/self/fd");
+    size_t n = 0;
+    assert_non_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        int fd = atoi(entry->d_name), type;
+        socklen_t size = sizeof type;
+        if (entry->d_name[0] != '.' && n < MAX_FDS && getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0)
+            fds[n++] = fd;
+    }
+    closedir(folder);
+    return n;
+}
+
+static int option(int fd, int level, int name) {
+    int value = -1;
+    socklen_t size = sizeof value;
+    assert_int_equal(getsockopt(fd, level, name, &value, &size), 0);
+    return value;
+}
+
+static void the_socket_is_set_up(void **state) {
+    int fds[MAX_FDS];
+    struct link link;
+    (void)state;
+    assert_int_equal(sockets(fds), 0);
+    link_new(&link, server.port, 'a');
+    assert_int_equal(sockets(fds), 1);
+    assert_true(fcntl(fds[0], F_GETFD) & FD_CLOEXEC);
+    assert_true(fcntl(fds[0], F_GETFL) & O_NONBLOCK);
+    assert_true(option(fds[0], IPPROTO_TCP, TCP_NODELAY) != 0);
+    assert_true(option(fds[0], SOL_SOCKET, SO_KEEPALIVE) != 0);
+    assert_in_range(option(fds[0], IPPROTO_TCP, TCP_KEEPIDLE), 1, 60);
+    link_end(&link);
+    assert_int_equal(sockets(fds), 0);
+}
+
+static void a_failed_connect_leaves_nothing_open(void **state) {
+    int fds[MAX_FDS];
+    struct fake fake = {.greeting = "nonsense\r\n"};
+    struct link link;
+    struct uri uri;
+    (void)state;
+    uri_init(&uri, 1); /* nobody listens there */
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, NULL), DLOCK_EUNAVAILABLE);
+    link_end(&link);
+    fake_start(&fake);
+    uri_init(&uri, fake.port);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, NULL), DLOCK_EPROTO);
+    link_end(&link);
+    fake_stop(&fake);
+    sleep_ms(50);
+    assert_int_equal(sockets(fds), 0);
+}
+
+/* In a forked child the socket is closed and nothing is said; the parent goes on. */
+static void a_forked_child_lets_go(void **state) {
+    struct held held;
+    struct link link;
+    int fds[MAX_FDS], status = -1;
+    pid_t pid;
+    (void)state;
+    link_new(&link, server.port, 'a');
+    claim_init(&held, "forked", 'a', 1);
+    assert_int_equal(acquire(&link, &held), 0);
+    pid = fork();
+    if (pid == 0) {
+        backend->abandon(link.conn);
+        _exit(sockets(fds) == 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(renew(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
+static void nothing_is_harmless_before_connect(void **state) {
+    void *conn = calloc(1, backend->conn_size);
+    const int before = fcntl(0, F_GETFD);
+    (void)state;
+    assert_non_null(conn);
+    backend->abandon(conn); /* descriptor 0 is not ours */
+    backend->disconnect(conn);
+    assert_int_equal(fcntl(0, F_GETFD), before);
+    free(conn);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(several_servers_are_an_error_that_says_why),
+        cmocka_unit_test(the_addresses_of_one_name_are_tried_in_turn),
+        cmocka_unit_test(only_numbers_are_addresses),
+        cmocka_unit_test(what_memcached_lacks_is_refused),
+        cmocka_unit_test(a_socket_is_a_path),
+        cmocka_unit_test(passwords_are_checked),
+        cmocka_unit_test(credentials_cannot_be_commands),
+        cmocka_unit_test(a_password_is_not_told_to_a_server_that_asks_for_none),
+        cmocka_unit_test(a_server_without_text_protocol_is_guessed),
+        cmocka_unit_test(a_server_without_ids_is_refused),
+        cmocka_unit_test(a_server_without_room_is_unavailable),
+        cmocka_unit_test(a_young_server_grants_nothing),
+        cmocka_unit_test(an_old_server_grants_at_once),
+        cmocka_unit_test(the_socket_is_set_up),
+        cmocka_unit_test(a_failed_connect_leaves_nothing_open),
+        cmocka_unit_test(a_forked_child_lets_go),
+        cmocka_unit_test(nothing_is_harmless_before_connect),
+    };
+    return cmocka_run_group_tests_name("memcached connect", tests, start, stop);
+}

@@ -1,0 +1,418 @@
+/* A server that lies, stutters, floods, says nothing or goes away: an error in time, and the right one. */
+#include "fake.h"
+#include "harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SHORT_MS = 300, SLACK_MS = 3000 };
+
+#define TOKEN "aaaaaaaaaaaaaaaaaaaaaaaa.1@test:1"
+#define OURS "VALUE hostile 0 33 5\r\n" TOKEN "\r\nEND\r\n"
+#define OTHERS "VALUE hostile 0 4 5\r\nthem\r\nEND\r\n"
+
+/* Connects to a fake. */
+static void link_fake(struct link *link, struct fake *fake) {
+    fake_start(fake);
+    link_new(link, fake->port, 'a');
+}
+
+static void end(struct link *link, struct fake *fake) {
+    link_end(link);
+    fake_stop(fake);
+}
+
+enum operation { ACQUIRE, RENEW, RELEASE, BREAK, INSPECT };
+
+static int ignore(const struct dlock_info *info, void *arg) {
+    (void)info, (void)arg;
+    return 0;
+}
+
+/* `result` is that of the claim, and means something when 0 is returned. */
+static int operate(struct link *link, enum operation operation, int *result, struct dlock_error *err) {
+    struct held held;
+    struct dlock_claim *claim = &held.claim;
+    int rc = DLOCK_EINVAL;
+    claim_init(&held, "hostile", 'a', 1);
+    switch (operation) {
+    case ACQUIRE: rc = backend->acquire(link->conn, &claim, 1, SHORT_MS, err); break;
+    case RENEW: rc = backend->renew(link->conn, &claim, 1, SHORT_MS, err); break;
+    case RELEASE: rc = backend->release(link->conn, &claim, 1, SHORT_MS, err); break;
+    case BREAK: rc = backend->break_lock(link->conn, "hostile", SHORT_MS, err); break;
+    case INSPECT: rc = backend->inspect(link->conn, "hostile", ignore, NULL, SHORT_MS, err); break;
+    }
+    *result = claim->result;
+    return rc;
+}
+
+static void assert_answer_is(enum operation operation, const char *answer, const char *then, int code) {
+    struct fake fake = {.answer = answer, .then = then};
+    struct dlock_error err = {0};
+    struct link link;
+    int result, rc;
+    link_fake(&link, &fake);
+    rc = operate(&link, operation, &result, &err);
+    if (rc != code) fail_msg("%d on \"%s\": %d, not %d: %s", operation, answer, rc, code, err.message);
+    assert_int_equal(err.code, code);
+    assert_true(strlen(err.message) > 0);
+    for (const char *p = err.message; *p; p++) assert_in_range((unsigned char)*p, 0x20, 0x7e);
+    /* It cannot be used any more, whatever still comes. */
+    assert_true(operate(&link, operation, &result, &err) != 0);
+    end(&link, &fake);
+}
+
+/* ---- answers that make no sense ------------------------------------------------------------------------------------
+ */
+
+static char *long_text(const char *before, char filler, size_t n, const char *after) {
+    char *text = malloc(strlen(before) + n + strlen(after) + 1);
+    assert_non_null(text);
+    sprintf(text, "%s", before);
+    memset(text + strlen(before), filler, n);
+    sprintf(text + strlen(before) + n, "%s", after);
+    return text;
+}
+
+static void nonsense_is_said_to_be_so(void **state) {
+    static const char *const answers[] = {
+        "220 mail.example ESMTP\r\n", /* of these, half abort or crash libmemcached */
+        "OK\r\n", "\r\n", "VERSION\r\n", "VERSION 1.6.18\r\n", "ITEM\r\n", "TOUCHED\r\n", "5\r\n", "STAT a b\r\n",
+        "DELETED\r\n", "STORED_AND_MORE\r\n", "STOREDEND\r\n", "EXISTS\r\n", "NOT_FOUND\r\n", "END\r\n", "ERROR\r\n",
+        "CLIENT_ERROR bad command line format\r\n", "\x80\x01 binary\r\n", "\xe2\x98\xba\r\n", "\033[31mred\r\n",
+        /* after an honest beginning */
+        "STORED\r\nSTORED\r\n", "STORED\r\nEND \r\n", "STORED\r\nVALUE\r\n", "STORED\r\nVALUE \r\n",
+        "STORED\r\nVALUE hostile\r\n", "STORED\r\nVALUE hostile 0 33\r\n" TOKEN "\r\nEND\r\n", /* no id */
+        "STORED\r\nVALUE hostile 0 33 0\r\n" TOKEN "\r\nEND\r\n",                              /* memcached -C */
+        "STORED\r\nVALUE hostile 0 33 -1\r\n" TOKEN "\r\nEND\r\n",
+        "STORED\r\nVALUE hostile 0 33 x\r\n" TOKEN "\r\nEND\r\n",
+        "STORED\r\nVALUE hostile 0 33 18446744073709551615\r\n" TOKEN "\r\nEND\r\n", /* a fence beyond 2^55 */
+        "STORED\r\nVALUE hostile 0 33 18446744073709551616\r\n" TOKEN "\r\nEND\r\n",
+        "STORED\r\nVALUE hostile 0 33 5 6\r\n" TOKEN "\r\nEND\r\n",
+        "STORED\r\nVALUE hostile -1 33 5\r\n" TOKEN "\r\nEND\r\n",
+        "STORED\r\nVALUE hostile 4294967296 33 5\r\n" TOKEN "\r\nEND\r\n",
+        "STORED\r\nVALUE another 0 33 5\r\n" TOKEN "\r\nEND\r\n", /* a late answer */
+        "STORED\r\nVALUE hostile2 0 33 5\r\n" TOKEN "\r\nEND\r\n",
+        "STORED\r\nVALUE host 0 33 5\r\n" TOKEN "\r\nEND\r\n",
+        "STORED\r\nVALUE hostile 0 32 5\r\n" TOKEN "\r\nEND\r\n", /* another length than it says */
+        "STORED\r\nVALUE hostile 0 18446744073709551615 5\r\n" TOKEN "\r\nEND\r\n",
+        "STORED\r\nVALUE hostile 0 18446744073709551614 5\r\n" TOKEN "\r\nEND\r\n",
+        "STORED\r\nVALUE hostile 0 99999999999 5\r\n" TOKEN "\r\nEND\r\n",
+        "STORED\r\n"
+        "VALUE hostile 0 33 5\r\n" TOKEN "\r\nVALUE hostile 0 33 5\r\n" TOKEN "\r\nEND\r\n",
+        NULL};
+    (void)state;
+    for (int i = 0; answers[i]; i++) assert_answer_is(ACQUIRE, answers[i], NULL, DLOCK_EPROTO);
+}
+
+static void nonsense_to_the_other_operations(void **state) {
+    (void)state;
+    for (int operation = RENEW; operation <= INSPECT; operation++) {
+        assert_answer_is((enum operation)operation, "OK\r\n", NULL, DLOCK_EPROTO);
+        assert_answer_is((enum operation)operation, "STORED\r\n", NULL, DLOCK_EPROTO);
+        assert_answer_is((enum operation)operation, "VALUE hostile 0 33 0\r\n" TOKEN "\r\nEND\r\n", NULL, DLOCK_EPROTO);
+    }
+    for (int operation = RENEW; operation <= BREAK; operation++) {
+        assert_answer_is((enum operation)operation, OURS, "NOT_STORED\r\n", DLOCK_EPROTO);
+        assert_answer_is((enum operation)operation, OURS, "OK\r\n", DLOCK_EPROTO);
+    }
+}
+
+static void lines_and_values_without_end(void **state) {
+    char *answers[] = {long_text("", 'x', 100000, "\r\n"),
+                       long_text("STORED\r\nVALUE ", 'k', 340, " 0 1 1\r\nx\r\nEND\r\n"),
+                       long_text("STORED\r\nVALUE hostile ", '1', 5000, " 0 1 1\r\nx\r\nEND\r\n"),
+                       long_text("CLIENT_ERROR ", 'x', 3000, "\r\n")};
+    (void)state;
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        assert_answer_is(ACQUIRE, answers[i], NULL, DLOCK_EPROTO);
+        free(answers[i]);
+    }
+}
+
+/* 1 MB that somebody has stored under the name: somebody else's, whatever it is. */
+static void a_big_value_is_read_and_not_kept(void **state) {
+    char *big = long_text("NOT_STORED\r\nVALUE hostile 0 1048576 5\r\n", 'x', 1048576, "\r\nEND\r\n");
+    struct fake fake = {.answer = big};
+    struct link link;
+    int result = 0;
+    (void)state;
+    link_fake(&link, &fake);
+    assert_int_equal(operate(&link, ACQUIRE, &result, NULL), 0);
+    assert_int_equal(result, DLOCK_EBUSY);
+    end(&link, &fake);
+    free(big);
+}
+
+static void trouble_of_the_server_is_an_unknown_outcome(void **state) {
+    static const char *const answers[] = {"SERVER_ERROR out of memory storing object\r\n", "SERVER_ERROR\r\n",
+                                          "ERROR Too many open connections\r\n",
+                                          "STORED\r\nSERVER_ERROR out of memory writing get response\r\n"};
+    (void)state;
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
+        assert_answer_is(ACQUIRE, answers[i], NULL, DLOCK_EUNAVAILABLE);
+    assert_answer_is(RENEW, OURS, "SERVER_ERROR out of memory storing object\r\n", DLOCK_EUNAVAILABLE);
+    assert_answer_is(RELEASE, OURS, "SERVER_ERROR out of memory storing object\r\n", DLOCK_EUNAVAILABLE);
+    assert_answer_is(RENEW, "CLIENT_ERROR unauthenticated\r\n", NULL, DLOCK_EAUTH);
+}
+
+/* ---- answers that make sense, and are not what one hopes for
+ * --------------------------------------------------------- */
+
+static void assert_result(enum operation operation, const char *answer, const char *then, int expected) {
+    struct fake fake = {.answer = answer, .then = then};
+    struct dlock_error err = {0};
+    struct link link;
+    int result = 1, rc;
+    link_fake(&link, &fake);
+    rc = operate(&link, operation, &result, &err);
+    if (rc) fail_msg("%s: %s", answer, err.message);
+    if (result != expected) fail_msg("%s: %d, not %d", answer, result, expected);
+    end(&link, &fake);
+}
+
+static void only_what_was_read_back_is_a_grant(void **state) {
+    (void)state;
+    assert_result(ACQUIRE, "STORED\r\n" OURS, NULL, 0);
+    assert_result(ACQUIRE, "STORED\r\n" OTHERS, NULL, DLOCK_EBUSY); /* gone at once, and somebody else came */
+    assert_result(ACQUIRE, "STORED\r\nEND\r\n", NULL, DLOCK_EBUSY); /* evicted at once, each time */
+    assert_result(ACQUIRE, "NOT_STORED\r\nEND\r\n", "STORED\r\n" OURS, 0);
+    assert_result(ACQUIRE, "NOT_STORED\r\n" OURS, "STORED\r\n" OURS, 0);
+    assert_result(ACQUIRE, "NOT_STORED\r\n" OURS, "EXISTS\r\n" OTHERS, DLOCK_EBUSY);
+    assert_result(RENEW, OURS, "STORED\r\n" OURS, 0);
+    assert_result(RENEW, OURS, "STORED\r\nEND\r\n", DLOCK_ELOST); /* flushed in between */
+    assert_result(RENEW, OURS, "STORED\r\n" OTHERS, DLOCK_ELOST);
+    assert_result(RENEW, OURS, "NOT_FOUND\r\nEND\r\n", DLOCK_ELOST);
+    assert_result(RENEW, OURS, "NOT_FOUND\r\n" OTHERS, DLOCK_ELOST);
+    assert_result(RENEW, OURS, "EXISTS\r\n" OTHERS, DLOCK_ELOST);
+    assert_result(RENEW, OTHERS, NULL, DLOCK_ELOST);
+    assert_result(RELEASE, OURS, "STORED\r\n", 0);
+    assert_result(RELEASE, OURS, "NOT_FOUND\r\n", DLOCK_ELOST);
+    assert_result(RELEASE, OTHERS, NULL, DLOCK_ELOST);
+    assert_result(RELEASE, "END\r\n", NULL, DLOCK_ELOST);
+}
+
+/* Each cas meets another change: no endless game. */
+static void a_change_in_every_round_ends(void **state) {
+    struct fake fake = {.answer = OURS, .then = "EXISTS\r\n" OURS};
+    struct dlock_error err = {0};
+    struct link link;
+    int result;
+    (void)state;
+    link_fake(&link, &fake);
+    assert_int_equal(operate(&link, RENEW, &result, &err), DLOCK_EUNAVAILABLE);
+    assert_in_range(atomic_load(&fake.requests), 5, 50);
+    end(&link, &fake);
+}
+
+/* An answer to nothing would be the answer to the next request. */
+static void an_answer_too_many_is_noticed(void **state) {
+    struct fake fake = {.answer = "STORED\r\n" OURS "STORED\r\n" OURS};
+    struct link link;
+    int result;
+    (void)state;
+    link_fake(&link, &fake);
+    assert_int_equal(operate(&link, ACQUIRE, &result, NULL), 0);
+    assert_int_equal(operate(&link, ACQUIRE, &result, NULL), DLOCK_EUNAVAILABLE);
+    end(&link, &fake);
+}
+
+/* ---- greetings ----------------------------------------------------------------------------------------------------
+ */
+
+static void greetings_without_sense_are_refused(void **state) {
+    static const struct {
+        const char *greeting;
+        int code;
+    } cases[] = {
+        {"220 mail.example ESMTP\r\n", DLOCK_EPROTO},
+        {"-ERR unknown command 'stats'\r\n", DLOCK_EPROTO}, /* a Redis */
+        {"HTTP/1.1 400 Bad Request\r\n", DLOCK_EPROTO},
+        {"END\r\nEND\r\n", DLOCK_EPROTO},
+        {"STAT uptime 5\r\nEND\r\nEND\r\n", DLOCK_EPROTO},
+        {"STAT time 1700000000\r\nEND\r\nEND\r\n", DLOCK_EPROTO},
+        {"STAT uptime 1700000001\r\nSTAT time 1700000000\r\nEND\r\nEND\r\n", DLOCK_EPROTO},
+        {"STAT uptime 5\r\nSTAT time 99999999999999\r\nEND\r\nEND\r\n", DLOCK_EPROTO},
+        {"STAT uptime -5\r\nSTAT time 1700000000\r\nEND\r\nEND\r\n", DLOCK_EPROTO},
+        {"STAT uptime 5 \r\nSTAT time 1700000000\r\nEND\r\nEND\r\n", DLOCK_EPROTO},
+        {"STAT\r\nEND\r\nEND\r\n", DLOCK_EPROTO},
+        {"STAT uptime 5\r\nSTAT time 1700000000\r\nEND\r\nSTAT cas_enabled no\r\nEND\r\n", DLOCK_ENOTSUP},
+        {"ERROR Too many open connections\r\n", DLOCK_EUNAVAILABLE},
+        {"CLIENT_ERROR unauthenticated\r\n", DLOCK_EAUTH},
+        {"", DLOCK_EUNAVAILABLE},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fake fake = {.greeting = cases[i].greeting};
+        struct dlock_error err = {0};
+        struct link link;
+        struct uri uri;
+        int rc;
+        fake_start(&fake);
+        uri_init(&uri, fake.port);
+        rc = link_try(&link, &uri.parts, 'a', 0, SHORT_MS, &err);
+        if (rc != cases[i].code) fail_msg("\"%s\": %d: %s", cases[i].greeting, rc, err.message);
+        end(&link, &fake);
+    }
+}
+
+/* ---- time ---------------------------------------------------------------------------------------------------------
+ */
+
+static void assert_late(struct fake *fake, enum operation operation) {
+    struct dlock_error err = {0};
+    struct link link;
+    int result;
+    int64_t begin;
+    link_fake(&link, fake);
+    begin = now_ms();
+    assert_int_equal(operate(&link, operation, &result, &err), DLOCK_EUNAVAILABLE);
+    assert_in_range(now_ms() - begin, SHORT_MS - 5, SHORT_MS + SLACK_MS);
+    end(&link, fake);
+}
+
+static void silence_ends_in_time(void **state) {
+    (void)state;
+    for (int operation = ACQUIRE; operation <= INSPECT; operation++) {
+        struct fake fake = {.answer = NULL};
+        assert_late(&fake, (enum operation)operation);
+    }
+}
+
+/* Each byte comes in time, all of them do not. libmemcached's timeout would begin anew with each. */
+static void a_dribble_ends_in_time(void **state) {
+    (void)state;
+    for (int operation = ACQUIRE; operation <= INSPECT; operation++) {
+        struct fake fake = {.answer = operation == ACQUIRE ? "STORED\r\n" OURS : OURS, .drip_ms = 50};
+        assert_late(&fake, (enum operation)operation);
+    }
+}
+
+/* Each answer takes two thirds of the time: one deadline for both. */
+static void several_requests_share_one_deadline(void **state) {
+    struct fake fake = {.answer = OURS,
+                        .then = "STORED\r\n" OURS,
+                        .drip_ms = (SHORT_MS * 2 / 3) / (int)(sizeof OURS - 1)};
+    (void)state;
+    assert_late(&fake, RENEW);
+}
+
+static void a_flood_ends_in_time(void **state) {
+    char *flood = long_text("", 'x', 60000, "");
+    struct fake values = {.answer = "NOT_STORED\r\nVALUE hostile 0 1073741824 5\r\n", .flood = flood};
+    (void)state;
+    assert_late(&values, ACQUIRE);
+    free(flood);
+}
+
+static void a_greeting_by_drops_ends_in_time(void **state) {
+    struct fake fake = {.drip_ms = 30, .drip_greeting = true};
+    struct dlock_error err = {0};
+    struct link link;
+    struct uri uri;
+    int64_t begin = now_ms();
+    (void)state;
+    fake_start(&fake);
+    uri_init(&uri, fake.port);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, SHORT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_in_range(now_ms() - begin, SHORT_MS - 5, SHORT_MS + SLACK_MS);
+    end(&link, &fake);
+}
+
+/* A server that does not read takes no more than the socket holds. */
+static void deafness_ends_in_time(void **state) {
+    enum { N = 256, ROUNDS = 100 };
+    static struct held held[N];
+    static char names[N][201];
+    struct dlock_claim *claims[N];
+    struct fake fake = {.deaf = true};
+    struct dlock_error err = {0};
+    struct link link;
+    int64_t begin;
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        memset(names[i], 'n', 200);
+        snprintf(names[i], sizeof names[i], "%03d", i);
+        names[i][3] = 'n';
+        claim_init(&held[i], names[i], 'a', i);
+        claims[i] = &held[i].claim;
+    }
+    link_fake(&link, &fake);
+    begin = now_ms();
+    assert_int_equal(backend->acquire(link.conn, claims, N, SHORT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_in_range(now_ms() - begin, SHORT_MS - 5, SHORT_MS + SLACK_MS);
+    end(&link, &fake);
+}
+
+/* ---- how connections end -------------------------------------------------------------------------------------------
+ */
+
+static void wait_until(atomic_int *counter) {
+    for (int64_t until = now_ms() + 5000; !atomic_load(counter) && now_ms() < until;) sleep_ms(5);
+}
+
+/* A late duplicate must not arrive: what is unanswered is cut off, not flushed. */
+static void an_unanswered_request_is_reset(void **state) {
+    struct fake fake = {.answer = NULL};
+    struct link link;
+    int result;
+    (void)state;
+    link_fake(&link, &fake);
+    assert_int_equal(operate(&link, ACQUIRE, &result, NULL), DLOCK_EUNAVAILABLE);
+    backend->disconnect(link.conn);
+    wait_until(&fake.reset);
+    assert_int_equal(atomic_load(&fake.reset), 1);
+    assert_int_equal(atomic_load(&fake.eof), 0);
+    end(&link, &fake); /* a second disconnect does nothing */
+}
+
+static void an_answered_one_is_not(void **state) {
+    struct fake fake = {.answer = "STORED\r\n" OURS};
+    struct link link;
+    int result;
+    (void)state;
+    link_fake(&link, &fake);
+    assert_int_equal(operate(&link, ACQUIRE, &result, NULL), 0);
+    backend->disconnect(link.conn);
+    wait_until(&fake.eof);
+    assert_int_equal(atomic_load(&fake.eof), 1);
+    end(&link, &fake);
+}
+
+static void a_server_that_goes_away_is_unavailable(void **state) {
+    struct fake fake = {.answer = "STORED\r\nVALUE hos", .close_after = true};
+    struct dlock_error err = {0};
+    struct link link;
+    int result;
+    int64_t begin = now_ms();
+    (void)state;
+    link_fake(&link, &fake);
+    assert_int_equal(operate(&link, ACQUIRE, &result, &err), DLOCK_EUNAVAILABLE);
+    assert_true(now_ms() - begin < SHORT_MS + SLACK_MS);
+    assert_int_equal(operate(&link, ACQUIRE, &result, &err), DLOCK_EUNAVAILABLE); /* no SIGPIPE either */
+    end(&link, &fake);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nonsense_is_said_to_be_so),
+        cmocka_unit_test(nonsense_to_the_other_operations),
+        cmocka_unit_test(lines_and_values_without_end),
+        cmocka_unit_test(a_big_value_is_read_and_not_kept),
+        cmocka_unit_test(trouble_of_the_server_is_an_unknown_outcome),
+        cmocka_unit_test(only_what_was_read_back_is_a_grant),
+        cmocka_unit_test(a_change_in_every_round_ends),
+        cmocka_unit_test(an_answer_too_many_is_noticed),
+        cmocka_unit_test(greetings_without_sense_are_refused),
+        cmocka_unit_test(silence_ends_in_time),
+        cmocka_unit_test(a_dribble_ends_in_time),
+        cmocka_unit_test(several_requests_share_one_deadline),
+        cmocka_unit_test(a_flood_ends_in_time),
+        cmocka_unit_test(a_greeting_by_drops_ends_in_time),
+        cmocka_unit_test(deafness_ends_in_time),
+        cmocka_unit_test(an_unanswered_request_is_reset),
+        cmocka_unit_test(an_answered_one_is_not),
+        cmocka_unit_test(a_server_that_goes_away_is_unavailable),
+    };
+    return cmocka_run_group_tests_name("memcached hostile", tests, backend_load, NULL);
+}

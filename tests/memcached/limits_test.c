@@ -1,0 +1,95 @@
+/* Servers that forget and servers that are full. */
+#include "harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void flush_all_is_a_loss(void **state) {
+    struct server server;
+    struct held mine, next;
+    struct link link;
+    (void)state;
+    server_start(&server, NULL);
+    link_new(&link, server.port, 'a');
+    claim_init(&mine, "flushed", 'a', 1);
+    claim_init(&next, "flushed", 'a', 2);
+    assert_int_equal(acquire(&link, &mine), 0);
+    ask(&server, "flush_all");
+    sleep_ms(1100); /* it works by whole seconds */
+    assert_int_equal(acquire(&link, &next), 0);
+    assert_true(next.claim.fence > mine.claim.fence);
+    assert_int_equal(renew(&link, &mine), DLOCK_ELOST);
+    assert_int_equal(release(&link, &mine), DLOCK_ELOST);
+    assert_int_equal(renew(&link, &next), 0);
+    link_end(&link);
+    server_stop(&server);
+}
+
+/* Floods the server with items of the same size as ours, whose names have 11 bytes too, as fast as a pipe goes. */
+static void flood(const struct server *server) {
+    char command[400];
+    snprintf(
+        command, sizeof command,
+        "awk 'BEGIN { for (i = 0; i < 60000; i++) printf \"set flood%%06d 0 0 33 noreply\\r\\n%%033d\\r\\n\", i, i; "
+        "printf \"version\\r\\nquit\\r\\n\" }' | "
+        "bash -c 'exec 3<>/dev/tcp/127.0.0.1/%d; cat <&3 >/dev/null & cat >&3; wait'",
+        server->port);
+    assert_int_equal(system(command), 0);
+}
+
+/* Measured in PITFALLS: a shared cache evicts a held lock within a fraction of a second. */
+static void an_evicted_lock_is_lost_and_said_to_be(void **state) {
+    const char *arguments[] = {"-m", "2", NULL};
+    struct server server;
+    struct held mine, next;
+    struct link link;
+    (void)state;
+    server_start(&server, arguments);
+    link_new(&link, server.port, 'a');
+    claim_init(&mine, "evicted_one", 'a', 1);
+    claim_init(&next, "evicted_one", 'a', 2);
+    mine.claim.lease_ms = 600000;
+    assert_int_equal(acquire(&link, &mine), 0);
+    for (int i = 0; i < 10 && strncmp(ask(&server, "get evicted_one"), "VALUE", 5) == 0; i++) flood(&server);
+    assert_true(stat_of(&server, "evictions") > 0);
+    assert_int_equal(renew(&link, &mine), DLOCK_ELOST);
+    assert_int_equal(acquire(&link, &next), 0);
+    assert_true(next.claim.fence > mine.claim.fence);
+    assert_int_equal(release(&link, &mine), DLOCK_ELOST);
+    assert_int_equal(renew(&link, &next), 0);
+    link_end(&link);
+    server_stop(&server);
+}
+
+/* With -M it says that it is full, where it would have forgotten locks: held ones stay, new ones are unavailable. */
+static void a_full_server_is_unavailable(void **state) {
+    const char *arguments[] = {"-m", "2", "-M", NULL};
+    struct server server;
+    struct held mine, more;
+    struct link link;
+    struct dlock_claim *claim = &more.claim;
+    struct dlock_error err = {0};
+    (void)state;
+    server_start(&server, arguments);
+    link_new(&link, server.port, 'a');
+    claim_init(&mine, "kept_locked", 'a', 1);
+    claim_init(&more, "more_locked", 'a', 2);
+    mine.claim.lease_ms = 600000;
+    assert_int_equal(acquire(&link, &mine), 0);
+    flood(&server);
+    assert_int_equal(backend->acquire(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "SERVER_ERROR out of memory"));
+    assert_non_null(strstr(ask(&server, "get kept_locked"), mine.token));
+    assert_int_equal(stat_of(&server, "evictions"), 0);
+    link_end(&link);
+    server_stop(&server);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flush_all_is_a_loss),
+        cmocka_unit_test(an_evicted_lock_is_lost_and_said_to_be),
+        cmocka_unit_test(a_full_server_is_unavailable),
+    };
+    return cmocka_run_group_tests_name("memcached limits", tests, backend_load, NULL);
+}

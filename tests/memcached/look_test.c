@@ -1,0 +1,146 @@
+/* For operators: inspect and break. */
+#include "harness.h"
+
+#include <stdio.h>
+
+static struct server server;
+static struct link ours;
+
+static int start(void **state) {
+    backend_load(state);
+    server_start(&server, NULL);
+    link_new(&ours, server.port, 'a');
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    link_end(&ours);
+    server_stop(&server);
+    return 0;
+}
+
+struct seen {
+    int times;
+    char name[256], token[DLOCK_TOKEN_MAX + 1];
+    struct dlock_info info;
+};
+
+static int see(const struct dlock_info *info, void *arg) {
+    struct seen *seen = arg;
+    seen->times++;
+    seen->info = *info;
+    snprintf(seen->name, sizeof seen->name, "%s", info->name);
+    snprintf(seen->token, sizeof seen->token, "%s", info->token);
+    return 0;
+}
+
+static struct seen inspect(const char *name) {
+    struct seen seen = {0};
+    struct dlock_error err = {0};
+    if (backend->inspect(ours.conn, name, see, &seen, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    return seen;
+}
+
+static int break_it(const char *name) {
+    return backend->break_lock(ours.conn, name, TIMEOUT_MS, NULL);
+}
+
+static void a_holder_is_shown(void **state) {
+    struct held mine;
+    struct seen seen;
+    (void)state;
+    claim_init(&mine, "a room", 'a', 1);
+    assert_int_equal(inspect("a room").times, 0);
+    assert_int_equal(acquire(&ours, &mine), 0);
+    for (int i = 0; i < 3; i++) { /* renewals change the item's id, and not the fence */
+        seen = inspect("a room");
+        assert_int_equal(seen.times, 1);
+        assert_string_equal(seen.name, "a room");
+        assert_string_equal(seen.token, mine.token);
+        assert_true(seen.info.fence == mine.claim.fence);
+        assert_int_equal(seen.info.remaining_ms, -1);
+        assert_int_equal(seen.info.mode, DLOCK_EXCLUSIVE);
+        assert_int_equal(seen.info.limit, 1);
+        assert_int_equal(renew(&ours, &mine), 0);
+    }
+    assert_int_equal(release(&ours, &mine), 0);
+    assert_int_equal(inspect("a room").times, 0);
+}
+
+static void a_cut_name_is_not_part_of_the_token(void **state) {
+    char name[256];
+    struct held mine;
+    (void)state;
+    memset(name, ' ', 255);
+    name[255] = '\0';
+    claim_init(&mine, name, 'a', 1);
+    assert_int_equal(acquire(&ours, &mine), 0);
+    assert_string_equal(inspect(name).token, mine.token);
+    assert_string_equal(inspect(name).name, name);
+    assert_int_equal(break_it(name), 0);
+    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
+}
+
+/* Whatever another client has put there. */
+static void strange_values_are_shown_cleaned(void **state) {
+    char big[1001];
+    (void)state;
+    memset(big, 'q', 1000);
+    big[1000] = '\0';
+    ask(&server, "set strange 7 100 5\r\na\tb\x7f!");
+    assert_string_equal(inspect("strange").token, "a?b?!");
+    ask(&server, "set strange 7 100 0\r\n");
+    assert_int_equal(inspect("strange").times, 1);
+    assert_string_equal(inspect("strange").token, "");
+    ask(&server, "set strange 7 100 1000\r\n%s", big);
+    assert_int_equal(strlen(inspect("strange").token), DLOCK_TOKEN_MAX);
+    ask(&server, "set strange 2147483649 100 1\r\nx"); /* flags that look like ours, of an id before the first */
+    assert_int_equal(inspect("strange").times, 1);
+    assert_true(inspect("strange").info.fence > 0);
+}
+
+static void a_break_frees(void **state) {
+    struct held mine, next;
+    (void)state;
+    claim_init(&mine, "broken", 'a', 1);
+    claim_init(&next, "broken", 'a', 2);
+    assert_int_equal(break_it("broken"), DLOCK_ELOST);
+    assert_int_equal(acquire(&ours, &mine), 0);
+    assert_int_equal(break_it("broken"), 0);
+    assert_int_equal(break_it("broken"), DLOCK_ELOST);
+    assert_int_equal(acquire(&ours, &next), 0);
+    assert_true(next.claim.fence > mine.claim.fence);
+    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
+    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
+    assert_int_equal(release(&ours, &next), 0);
+    ask(&server, "set broken 0 100 7\r\nforeign");
+    assert_int_equal(break_it("broken"), 0);
+    assert_int_equal(inspect("broken").times, 0);
+}
+
+/* No blind delete: its command would show. */
+static void a_break_compares(void **state) {
+    struct held mine;
+    struct counts counts;
+    (void)state;
+    claim_init(&mine, "compared", 'a', 1);
+    assert_int_equal(acquire(&ours, &mine), 0);
+    count(&server, NULL);
+    assert_int_equal(break_it("compared"), 0);
+    count(&server, &counts);
+    assert_int_equal(counts.gets, 1);
+    assert_int_equal(counts.cas_hits, 1);
+    assert_int_equal(stat_of(&server, "delete_hits"), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_holder_is_shown),
+        cmocka_unit_test(a_cut_name_is_not_part_of_the_token),
+        cmocka_unit_test(strange_values_are_shown_cleaned),
+        cmocka_unit_test(a_break_frees),
+        cmocka_unit_test(a_break_compares),
+    };
+    return cmocka_run_group_tests_name("memcached look", tests, start, stop);
+}
