@@ -141,7 +141,7 @@ int redis_list(void *conn, const char *prefix, char cursor[256], dlock_each each
 
 struct breaking {
     const char *name;
-    bool held;
+    int64_t was; /* as break.lua says */
 };
 
 static void write_break(struct redis *redis, size_t i, void *arg) {
@@ -155,16 +155,20 @@ static int read_break(struct redis *redis, size_t i, const redisReply *reply, vo
     struct breaking *breaking = arg;
     (void)i;
     if (reply->type == REDIS_REPLY_ERROR) return 0; /* WRONGTYPE: no lock */
-    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0 || reply->integer > 1)
+    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0 || reply->integer > 2)
         return redis_nonsense(redis, "break", err);
-    breaking->held = reply->integer == 1;
+    breaking->was = reply->integer;
     return 0;
 }
 
 int redis_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
-    struct breaking breaking = {name, false};
+    struct breaking breaking = {name, 0};
     const struct redis_calls calls = {REDIS_BREAK, 1, write_break, read_break, &breaking};
     int rc = redis_run(conn, &calls, redis_deadline_us(timeout_ms), err);
-    if (rc == 0 && !breaking.held) return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
-    return rc;
+    if (rc != 0 || breaking.was == 1) return rc;
+    if (breaking.was == 0) return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
+    return dlock_fail(
+        err, DLOCK_EINVAL,
+        "the key has no expiry and was never locked by dlock, so it may be an application's data; delete it "
+        "with redis-cli if it is a lock");
 }

@@ -103,7 +103,7 @@ static void answers_that_make_no_sense(void **state) {
         {RELEASE, ":2\r\n"},
         {RELEASE, ":-1\r\n"},
         {RELEASE, "$-1\r\n"},
-        {BREAK, ":2\r\n"},
+        {BREAK, ":3\r\n"},
         {BREAK, "+OK\r\n"},
         {INSPECT, ":1\r\n"},
         {INSPECT, "*3\r\n$1\r\nx\r\n:1\r\n:1\r\n"},

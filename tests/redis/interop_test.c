@@ -115,6 +115,15 @@ static int count(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
+static void data_that_never_ends_is_not_broken(void **state) {
+    struct dlock_error err;
+    (void)state;
+    assert_string_equal(cli("set '" NAME "' precious"), "OK");
+    assert_int_equal(dlock_break(client, NAME, &err), DLOCK_EINVAL);
+    assert_non_null(strstr(err.message, "redis-cli"));
+    assert_string_equal(cli("getdel '" NAME "'"), "precious");
+}
+
 static void a_foreign_holder_can_be_seen_and_broken(void **state) {
     int seen = 0;
     (void)state;
@@ -218,7 +227,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(redis_cli_and_we_exclude_each_other),      TEST(a_wait_for_a_foreign_holder_ends_soon),
         TEST(a_late_release_spares_the_foreign_holder), TEST(a_foreign_holder_can_be_seen_and_broken),
-        TEST(redis_py_and_we_exclude_each_other),
+        TEST(data_that_never_ends_is_not_broken),       TEST(redis_py_and_we_exclude_each_other),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
