@@ -92,19 +92,17 @@ int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, stru
 
 /* ---- servers and path -------------------------------------------------------------------------------------------- */
 
-/* The library tries them in this order, from the first. Everybody begins with another one, so that the ensemble shares
- * the sessions, and a silent server is not the first at the next try. IPv6 stands there without brackets: what follows
- * the last ':' is the port. */
+/* The library tries them in an order of its own. IPv6 stands there without brackets: what follows the last ':' is the
+ * port. */
 static int write_hosts(struct zookeeper *z, const struct dlock_uri *uri, char **out, struct dlock_error *err) {
     static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", DEFAULT_PORT};
     const struct dlock_host *hosts = uri->n_hosts ? uri->hosts : &local;
     size_t n = uri->n_hosts ? uri->n_hosts : 1, size = 1, used = 0;
-    size_t begin = n > 1 ? (size_t)(zookeeper_now_us() / 7) % n : 0;
     for (size_t i = 0; i < n; i++) size += strlen(hosts[i].address) + sizeof ":65535,";
     char *text = malloc(size);
     if (!text) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the servers' addresses");
     for (size_t i = 0; i < n; i++) {
-        const struct dlock_host *host = &hosts[(begin + i) % n];
+        const struct dlock_host *host = &hosts[i];
         used += (size_t)snprintf(text + used, size - used, "%s%s:%d", i ? "," : "", host->address,
                                  host->port ? host->port : DEFAULT_PORT);
     }

@@ -1,11 +1,12 @@
 /* The system calls of the client library, which is linked with these names in place of the C library's. It opens
- * descriptors that children would inherit, aborts where it gets no thread, takes signals, and waits 1.5 s for a server
- * that does not answer its goodbye. */
+ * descriptors that children would inherit, aborts where it gets no thread, takes signals, seeds the program's random
+ * numbers, and waits 1.5 s for a server that does not answer its goodbye. */
 #include "zookeeper.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +16,10 @@ enum { GOODBYE_MS = 200 };
 static _Thread_local struct zookeeper *current;
 static _Thread_local bool closing;
 
+long zookeeper_guard_random(void);
+double zookeeper_guard_drand48(void);
+void zookeeper_guard_srandom(unsigned seed);
+void zookeeper_guard_srand48(long seed);
 int zookeeper_guard_socket(int domain, int type, int protocol);
 int zookeeper_guard_pipe(int fds[2]);
 int zookeeper_guard_open(const char *path, int flags, ...);
@@ -76,6 +81,25 @@ int zookeeper_guard_pthread_create(pthread_t *id, const pthread_attr_t *attr, vo
     return EAGAIN;
 }
 
+/* It shuffles the servers, and draws when their list changes. */
+long zookeeper_guard_random(void) {
+    uint32_t number = 0;
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) < 0) return 0;
+    return number >> 1;
+}
+
+double zookeeper_guard_drand48(void) {
+    return (double)zookeeper_guard_random() / 2147483648.0;
+}
+
+void zookeeper_guard_srandom(unsigned seed) {
+    (void)seed;
+}
+
+void zookeeper_guard_srand48(long seed) {
+    (void)seed;
+}
+
 /* Waits for its work; run is NULL when there will be none. */
 static void *thread_main(void *arg) {
     struct zookeeper_thread *thread = arg;
@@ -112,7 +136,6 @@ zhandle_t *zookeeper_guarded_init(struct zookeeper *z, const char *hosts, watche
     zhandle_t *handle;
     current = z;
     zoo_set_debug_level((ZooLogLevel)0);
-    zoo_deterministic_conn_order(1); /* no shuffling: it seeds the program's random numbers */
     handle = zookeeper_init2(hosts, watcher, session_ms, NULL, z, ZOO_NO_LOG_CLIENTENV, discard);
     current = NULL;
     return handle;

@@ -1,11 +1,12 @@
 #!/bin/bash
-# zookeeper.sh packages | start FOLDER | stop FOLDER: a private ZooKeeper on a free loopback port. See tests/run.sh.
+# zookeeper.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private ZooKeeper on a free loopback port. See
+# tests/run.sh. `again` starts one that was killed, on its port.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
 
 # Short ticks: a session ends within one after its timeout.
-launch() {
+configure() {
     mkdir -p "$folder/zookeeper"
     cat >"$folder/zookeeper/zoo.cfg" <<END
 dataDir=$folder/zookeeper
@@ -18,9 +19,18 @@ maxClientCnxns=0
 admin.enableServer=false
 4lw.commands.whitelist=*
 END
+}
+
+run() {
     java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dzookeeper.forceSync=no -Dorg.slf4j.simpleLogger.defaultLogLevel=warn \
+        ${JVMFLAGS:-} \
         -cp /usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar org.apache.zookeeper.server.quorum.QuorumPeerMain \
         "$folder/zookeeper/zoo.cfg" >"$folder/zookeeper.log" 2>&1 </dev/null &
+}
+
+launch() {
+    configure "$1"
+    run
 }
 
 answers() {
@@ -34,6 +44,16 @@ start)
     start_on_free_port zookeeper
     echo "DLOCK_TEST_ZOOKEEPER=127.0.0.1:$port"
     echo "DLOCK_TEST_URI_zookeeper=zookeeper://127.0.0.1:$port/dlock/tests?session=2s&lease=10s"
+    ;;
+again)
+    port=$(sed -n 's/^clientPort=//p' "$folder/zookeeper/zoo.cfg")
+    run
+    echo "$!" >"$folder/zookeeper.pid"
+    for waited in $(seq 300); do
+        if answers "$port"; then exit 0; fi
+        sleep 0.1
+    done
+    exit 1
     ;;
 stop) stop_by_pid zookeeper ;;
 esac

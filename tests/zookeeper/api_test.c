@@ -1,0 +1,137 @@
+/* Through the public interface: what an application notices of a session that ends. */
+#include "harness.h"
+
+#include <dlock/dlock.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+static struct proxy *proxy;
+static dlock_client *near, *far; /* far is behind the proxy */
+static dlock_lock *ours, *theirs;
+static atomic_int losses;
+static _Atomic int64_t lost_at_ms;
+
+static void on_lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock, (void)err, (void)arg;
+    atomic_store(&lost_at_ms, now_ms());
+    atomic_fetch_add(&losses, 1);
+}
+
+static dlock_client *open_client(int port, const char *query) {
+    char uri[128];
+    dlock_client *client;
+    struct dlock_error err;
+    snprintf(uri, sizeof uri, "zookeeper://127.0.0.1:%d" BASE "?%s", port, query);
+    if (dlock_open(uri, NULL, &client, &err) != 0) fail_msg("%s", err.message);
+    return client;
+}
+
+static int setup(void **state) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    (void)state;
+    atomic_store(&losses, 0);
+    options.on_lost = on_lost;
+    options.owner = DLOCK_OWNER_HANDLE;
+    proxy = proxy_new(shared_port());
+    near = open_client(shared_port(), "session=10s");
+    far = open_client(proxy_port(proxy), "session=3s&timeout=1s");
+    assert_int_equal(dlock_new(near, "api", &options, &theirs, NULL), 0);
+    assert_int_equal(dlock_new(far, "api", &options, &ours, NULL), 0);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    dlock_free(ours);
+    dlock_free(theirs);
+    dlock_close(far);
+    dlock_close(near);
+    proxy_end(proxy);
+    return 0;
+}
+
+/* Told before anybody else has it, once; the handle is of use again when the server is back. */
+static void holder_hears_of_expiry_in_time(void **state) {
+    (void)state;
+    assert_int_equal(dlock_acquire(ours, 5000, NULL), 0);
+    uint64_t fence = dlock_fence(ours);
+    proxy_silence(proxy, true);
+    assert_int_equal(dlock_acquire(theirs, 20000, NULL), 0);
+    int64_t granted_ms = now_ms();
+    assert_int_equal(atomic_load(&losses), 1);
+    assert_true(atomic_load(&lost_at_ms) <= granted_ms);
+    assert_true(dlock_fence(theirs) > fence);
+    assert_false(dlock_held(ours));
+    assert_int_equal(dlock_release(ours, NULL), DLOCK_ELOST);
+    proxy_silence(proxy, false);
+    assert_int_equal(dlock_release(theirs, NULL), 0);
+    assert_int_equal(dlock_acquire(ours, 20000, NULL), 0);
+    assert_int_equal(dlock_release(ours, NULL), 0);
+    assert_int_equal(atomic_load(&losses), 1);
+}
+
+static void holder_rides_out_a_short_outage(void **state) {
+    (void)state;
+    assert_int_equal(dlock_acquire(ours, 5000, NULL), 0);
+    proxy_refuse(proxy, true);
+    sleep_ms(300);
+    proxy_refuse(proxy, false);
+    for (int i = 0; i < 40; i++, sleep_ms(100)) assert_true(dlock_held(ours));
+    assert_int_equal(dlock_release(ours, NULL), 0);
+    assert_int_equal(atomic_load(&losses), 0);
+}
+
+static void *wait_for_it(void *arg) {
+    int *rc = arg;
+    *rc = dlock_acquire(ours, 30000, NULL);
+    return NULL;
+}
+
+/* A waiter whose session ends queues again in a new one. */
+static void waiter_rides_out_expiry(void **state) {
+    pthread_t thread;
+    int rc = 1;
+    (void)state;
+    assert_int_equal(dlock_acquire(theirs, 5000, NULL), 0);
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_it, &rc), 0);
+    for (int64_t until = now_ms() + 10000; plain_count(BASE "/api") < 2; sleep_ms(20)) assert_true(now_ms() < until);
+    proxy_silence(proxy, true);
+    for (int64_t until = now_ms() + 20000; plain_count(BASE "/api") > 1; sleep_ms(20)) assert_true(now_ms() < until);
+    proxy_silence(proxy, false);
+    sleep_ms(500);
+    assert_int_equal(dlock_release(theirs, NULL), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(rc, 0);
+    assert_int_equal(dlock_release(ours, NULL), 0);
+    assert_int_equal(plain_count(BASE "/api"), 0);
+}
+
+/* What could not be released while the server was away is released afterwards, though the session lives on: nothing
+ * but that would ever end it. */
+static void release_in_an_outage_is_made_up_for(void **state) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    dlock_client *client;
+    dlock_lock *lock;
+    (void)state;
+    options.lease_ms = 1000;
+    client = open_client(proxy_port(proxy), "session=20s&timeout=500ms");
+    assert_int_equal(dlock_new(client, "api", &options, &lock, NULL), 0);
+    assert_int_equal(dlock_acquire(lock, 5000, NULL), 0);
+    proxy_refuse(proxy, true);
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_EUNAVAILABLE);
+    sleep_ms(3000); /* longer than the lease */
+    proxy_refuse(proxy, false);
+    for (int64_t until = now_ms() + 10000; plain_count(BASE "/api") > 0; sleep_ms(20)) assert_true(now_ms() < until);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(holder_hears_of_expiry_in_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(holder_rides_out_a_short_outage, setup, teardown),
+        cmocka_unit_test_setup_teardown(waiter_rides_out_expiry, setup, teardown),
+        cmocka_unit_test_setup_teardown(release_in_an_outage_is_made_up_for, setup, teardown),
+    };
+    return cmocka_run_group_tests_name("zookeeper api", tests, NULL, NULL);
+}

@@ -1,0 +1,293 @@
+/* One claim at a time: what stands on the server, who may have it, and what ends it. */
+#include "harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct link one, two;
+
+static int setup(void **state) {
+    (void)state;
+    link_new(&one, shared_port(), "10s", 'a');
+    link_new(&two, shared_port(), "10s", 'b');
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    link_end(&one);
+    link_end(&two);
+    return 0;
+}
+
+/* ---- the layout -------------------------------------------------------------------------------------------------- */
+
+static void node_is_curators(void **state) {
+    char path[512], data[256];
+    int size = sizeof data;
+    struct Stat stat;
+    struct held held;
+    (void)state;
+    claim_init(&held, "layout", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    plain_only(BASE "/layout", path, sizeof path);
+    unsigned part[5];
+    int sequence = -1, end = 0;
+    assert_int_equal(sscanf(path, BASE "/layout/_c_%8x-%4x-%4x-%4x-%12x-lock-%10d%n", &part[0], &part[1], &part[2],
+                            &part[3], &part[4], &sequence, &end),
+                     6);
+    assert_int_equal(path[end], '\0');
+    assert_int_equal(strlen(path), strlen(BASE "/layout/_c_-lock-") + 36 + 10);
+    assert_int_equal(zoo_get(plain(), path, 0, data, &size, &stat), ZOK);
+    assert_int_equal(size, strlen(held.token));
+    assert_memory_equal(data, held.token, strlen(held.token));
+    assert_int_equal(stat.ephemeralOwner, held.claim.state[0]);
+    assert_int_equal(held.claim.fence, stat.czxid);
+    assert_int_equal(release(&one, &held), 0);
+    assert_int_equal(plain_count(BASE "/layout"), 0);
+}
+
+/* The server removes an empty container when it likes. */
+static void vanished_container_is_made_anew(void **state) {
+    struct held held;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        claim_init(&held, "vanishing", 'a', i);
+        assert_int_equal(acquire(&one, &held), 0);
+        assert_int_equal(release(&one, &held), 0);
+        assert_int_equal(zoo_delete(plain(), BASE "/vanishing", -1), ZOK);
+    }
+}
+
+/* ---- grants ------------------------------------------------------------------------------------------------------ */
+
+static void same_token_same_grant(void **state) {
+    struct held held, again;
+    (void)state;
+    claim_init(&held, "same", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    uint64_t fence = held.claim.fence;
+    assert_true(fence > 0 && fence < UINT64_C(1) << 55);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(held.claim.fence, fence);
+    assert_int_equal(plain_count(BASE "/same"), 1);
+    claim_init(&again, "same", 'b', 2);
+    assert_int_equal(acquire(&two, &again), DLOCK_EBUSY);
+    assert_int_equal(release(&one, &held), 0);
+    assert_int_equal(acquire(&two, &again), 0);
+    assert_true(again.claim.fence > fence);
+    assert_int_equal(release(&two, &again), 0);
+    assert_int_equal(release(&two, &again), DLOCK_ELOST);
+}
+
+static void two_claims_of_one_session_exclude_each_other(void **state) {
+    struct held first, second;
+    (void)state;
+    claim_init(&first, "one session", 'a', 1);
+    claim_init(&second, "one session", 'a', 2);
+    assert_int_equal(acquire(&one, &first), 0);
+    assert_int_equal(acquire(&one, &second), DLOCK_EBUSY);
+    assert_int_equal(release(&one, &second), DLOCK_ELOST);
+    assert_int_equal(release(&one, &first), 0);
+    assert_int_equal(acquire(&one, &second), 0);
+    assert_int_equal(release(&one, &second), 0);
+}
+
+static void losing_try_leaves_nothing(void **state) {
+    struct held holder, loser;
+    (void)state;
+    claim_init(&holder, "nothing left", 'a', 1);
+    claim_init(&loser, "nothing left", 'b', 1);
+    assert_int_equal(acquire(&one, &holder), 0);
+    assert_int_equal(acquire(&two, &loser), DLOCK_EBUSY);
+    assert_int_equal(plain_count(BASE "/nothing left"), 1);
+    for (size_t i = 0; i < 4; i++) assert_int_equal(loser.claim.state[i], 0);
+    assert_int_equal(release(&one, &holder), 0);
+}
+
+/* A grant lives as long as its session, less what the leader may not know yet. */
+static void kept_for_less_than_the_session(void **state) {
+    struct held held;
+    (void)state;
+    claim_init(&held, "kept", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_in_range(held.claim.kept_ms, 1, 8000);
+    assert_int_equal(renew(&one, &held), 0);
+    assert_in_range(held.claim.kept_ms, 1, 8000);
+    assert_int_equal(release(&one, &held), 0);
+}
+
+static void other_modes_are_refused(void **state) {
+    struct held held;
+    (void)state;
+    claim_init(&held, "modes", 'a', 1);
+    held.claim.mode = DLOCK_SHARED;
+    assert_int_equal(acquire(&one, &held), DLOCK_ENOTSUP);
+    assert_int_equal(plain_count(BASE "/modes"), 0);
+}
+
+/* ---- sessions ---------------------------------------------------------------------------------------------------- */
+
+/* The same token in a newer session: the old node is not adopted, and does not stand in its own way. */
+static void node_of_another_session_is_not_adopted(void **state) {
+    struct held old, new;
+    (void)state;
+    claim_init(&old, "sessions", 'a', 1);
+    claim_init(&new, "sessions", 'a', 1);
+    assert_int_equal(acquire(&one, &old), 0);
+    assert_int_equal(acquire(&two, &new), 0);
+    assert_true(new.claim.fence > old.claim.fence);
+    assert_int_equal(plain_count(BASE "/sessions"), 1);
+    assert_int_equal(renew(&one, &old), DLOCK_ELOST);
+    assert_int_equal(renew(&two, &new), 0);
+    assert_int_equal(release(&two, &new), 0);
+}
+
+/* A claim whose session has ended is found by its uuid, and is gone afterwards. */
+static void claim_of_another_session_is_released(void **state) {
+    struct held held;
+    (void)state;
+    claim_init(&held, "released elsewhere", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(renew(&two, &held), DLOCK_ELOST);
+    assert_int_equal(release(&two, &held), 0);
+    assert_int_equal(plain_count(BASE "/released elsewhere"), 0);
+    claim_init(&held, "released elsewhere", 'a', 1);
+    assert_int_equal(release(&two, &held), DLOCK_ELOST);
+}
+
+static void ending_the_session_frees_at_once(void **state) {
+    struct link third;
+    struct held held, next;
+    (void)state;
+    link_new(&third, shared_port(), "30s", 'c');
+    claim_init(&held, "ending", 'c', 1);
+    claim_init(&next, "ending", 'a', 1);
+    assert_int_equal(acquire(&third, &held), 0);
+    assert_int_equal(acquire(&one, &next), DLOCK_EBUSY);
+    link_end(&third);
+    for (int64_t until = now_ms() + 5000; acquire(&one, &next) != 0; sleep_ms(10)) assert_true(now_ms() < until);
+    assert_int_equal(release(&one, &next), 0);
+}
+
+/* ---- losses ------------------------------------------------------------------------------------------------------ */
+
+static void deleted_node_is_found_by_renewal(void **state) {
+    char path[512];
+    struct held held;
+    (void)state;
+    claim_init(&held, "deleted", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    plain_only(BASE "/deleted", path, sizeof path);
+    assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
+    assert_int_equal(renew(&one, &held), DLOCK_ELOST);
+    assert_int_equal(release(&one, &held), DLOCK_ELOST);
+}
+
+static void deleted_node_wakes_its_holder(void **state) {
+    char path[512];
+    struct dlock_wake wake;
+    struct held held;
+    (void)state;
+    claim_init(&held, "deleted later", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(renew(&one, &held), 0); /* which begins to watch */
+    assert_int_equal(renew(&one, &held), 0);
+    plain_only(BASE "/deleted later", path, sizeof path);
+    assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
+    assert_true(wake_within(&one, &wake, 5000));
+    assert_int_equal(wake.kind, DLOCK_WAKE_LOST);
+    assert_string_equal(wake.name, "deleted later");
+    assert_string_equal(wake.token, held.token);
+    assert_int_equal(renew(&one, &held), DLOCK_ELOST);
+}
+
+/* Writing to our node is rude, and fires the watch, but takes nothing away. */
+static void changed_node_is_still_ours(void **state) {
+    char path[512];
+    struct dlock_wake wake;
+    struct held held;
+    (void)state;
+    claim_init(&held, "changed", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(renew(&one, &held), 0);
+    plain_only(BASE "/changed", path, sizeof path);
+    assert_int_equal(zoo_set(plain(), path, "x", 1, -1), ZOK);
+    assert_false(wake_within(&one, &wake, 200));
+    assert_int_equal(renew(&one, &held), 0);
+    assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
+    assert_true(wake_within(&one, &wake, 5000));
+    assert_int_equal(wake.kind, DLOCK_WAKE_LOST);
+}
+
+static void own_release_wakes_nobody(void **state) {
+    struct dlock_wake wake;
+    struct held held;
+    (void)state;
+    claim_init(&held, "quiet", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(renew(&one, &held), 0);
+    assert_int_equal(release(&one, &held), 0);
+    assert_false(wake_within(&one, &wake, 200));
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+/* What the server refuses in a path must not reach it; distinct names stay distinct. */
+static void every_name_is_taken(void **state) {
+    char longest[256];
+    const char *names[] = {".",
+                           "..",
+                           "a/b",
+                           "a%2Fb",
+                           "%2E",
+                           "\xc2\x85",
+                           "\xf0\x9f\x94\x92",
+                           "\xef\xbf\xbf",
+                           "\xee\x80\x80",
+                           "\xff\xfe",
+                           "zookeeper",
+                           " ",
+                           "lock-0000000001",
+                           longest,
+                           NULL};
+    struct held held[16], other;
+    (void)state;
+    memset(longest, 0xe9, 255);
+    longest[255] = '\0';
+    for (size_t i = 0; names[i]; i++) {
+        claim_init(&held[i], names[i], 'a', (int)i);
+        assert_int_equal(acquire(&one, &held[i]), 0);
+    }
+    for (size_t i = 0; names[i]; i++) {
+        claim_init(&other, names[i], 'b', (int)i);
+        assert_int_equal(acquire(&two, &other), DLOCK_EBUSY);
+        assert_int_equal(release(&one, &held[i]), 0);
+    }
+    longest[254] = 'x'; /* differs where it was cut off */
+    claim_init(&held[0], longest, 'a', 100);
+    assert_int_equal(acquire(&one, &held[0]), 0);
+    assert_int_equal(release(&one, &held[0]), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(node_is_curators, setup, teardown),
+        cmocka_unit_test_setup_teardown(vanished_container_is_made_anew, setup, teardown),
+        cmocka_unit_test_setup_teardown(same_token_same_grant, setup, teardown),
+        cmocka_unit_test_setup_teardown(two_claims_of_one_session_exclude_each_other, setup, teardown),
+        cmocka_unit_test_setup_teardown(losing_try_leaves_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(kept_for_less_than_the_session, setup, teardown),
+        cmocka_unit_test_setup_teardown(other_modes_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(node_of_another_session_is_not_adopted, setup, teardown),
+        cmocka_unit_test_setup_teardown(claim_of_another_session_is_released, setup, teardown),
+        cmocka_unit_test_setup_teardown(ending_the_session_frees_at_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(deleted_node_is_found_by_renewal, setup, teardown),
+        cmocka_unit_test_setup_teardown(deleted_node_wakes_its_holder, setup, teardown),
+        cmocka_unit_test_setup_teardown(changed_node_is_still_ours, setup, teardown),
+        cmocka_unit_test_setup_teardown(own_release_wakes_nobody, setup, teardown),
+        cmocka_unit_test_setup_teardown(every_name_is_taken, setup, teardown),
+    };
+    backend_load();
+    return cmocka_run_group_tests_name("zookeeper claims", tests, NULL, NULL);
+}

@@ -1,0 +1,299 @@
+/* Beginning a session: what a URI may ask for, credentials and rights, and what the process keeps for itself. */
+#include "harness.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int try_uri(const struct uri *uri, struct dlock_error *err) {
+    struct link link;
+    memset(err, 0, sizeof *err);
+    int rc = link_try(&link, uri, 'a', err);
+    link_end(&link);
+    return rc;
+}
+
+/* ---- the URI ----------------------------------------------------------------------------------------------------- */
+
+static void nonsense_is_refused(void **state) {
+    static const struct {
+        const char *key, *value, *path;
+    } wrong[] = {
+        {"session", "soon", BASE},   {"session", "0", BASE},         {"session", "", BASE},
+        {"session", "10x", BASE},    {"session", "2h", BASE},        {"session", ".", BASE},
+        {"acl", "everybody", BASE},  {"acl", "creator", BASE},       {"auth", "hunter2", BASE},
+        {"auth", ":hunter2", BASE},  {"session", "1s", "/a//b"},     {"session", "1s", "/a/../b"},
+        {"session", "1s", "/a/./b"}, {"session", "1s", "/\xc3\xa9"},
+    };
+    struct dlock_error err;
+    struct uri uri;
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        uri_init(&uri, shared_port(), "1s");
+        uri.param[0] = (struct dlock_param){wrong[i].key, wrong[i].value};
+        uri.parts.path = wrong[i].path;
+        assert_int_equal(try_uri(&uri, &err), DLOCK_EINVAL);
+        assert_int_equal(err.code, DLOCK_EINVAL);
+        assert_null(strstr(err.message, "hunter2"));
+    }
+}
+
+static void durations_are_read_as_everywhere(void **state) {
+    static const char *const right[] = {"500ms", "1", "1.5", "1.5s", "0.05m", "1s", "0.001h"};
+    struct dlock_error err;
+    struct uri uri;
+    (void)state;
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        uri_init(&uri, shared_port(), right[i]);
+        assert_int_equal(try_uri(&uri, &err), 0);
+    }
+}
+
+static void paths_are_curators(void **state) {
+    static const char *const paths[] = {NULL, "/", "/dlock-path", "/dlock-path/", "/dlock-path/deep/er"};
+    static const char *const nodes[] = {"/dlock-x", "/dlock-x", "/dlock-path/dlock-x", "/dlock-path/dlock-x",
+                                        "/dlock-path/deep/er/dlock-x"};
+    struct link link;
+    struct held held;
+    struct uri uri;
+    (void)state;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        uri_init(&uri, shared_port(), "10s");
+        uri.parts.path = paths[i];
+        assert_int_equal(link_try(&link, &uri, 'a', NULL), 0);
+        claim_init(&held, "dlock-x", 'a', 1);
+        assert_int_equal(acquire(&link, &held), 0);
+        assert_int_equal(plain_count(nodes[i]), 1);
+        assert_int_equal(release(&link, &held), 0);
+        claim_init(&held, "zookeeper", 'a', 2); /* no place for locks, where the server keeps its own */
+        assert_int_equal(acquire(&link, &held), 0);
+        assert_int_equal(release(&link, &held), 0);
+        link_end(&link);
+    }
+    assert_int_equal(zoo_exists(plain(), "/%7Aookeeper", 0, NULL), ZOK);
+}
+
+/* A list of servers, of which not all are there. */
+static void dead_servers_are_passed_over(void **state) {
+    struct dlock_error err;
+    struct uri uri;
+    struct proxy *gone = proxy_new(shared_port());
+    int closed = proxy_port(gone);
+    (void)state;
+    proxy_end(gone);
+    uri_init(&uri, closed, "2s");
+    uri.parts.n_hosts = 3;
+    uri.host[1] = (struct dlock_host){"::1", "::1", closed};
+    uri.host[2] = (struct dlock_host){"localhost", "127.0.0.1", shared_port()};
+    for (int i = 0; i < 6; i++) assert_int_equal(try_uri(&uri, &err), 0);
+    uri.parts.n_hosts = 2;
+    struct link link;
+    int64_t begun = now_ms();
+    link_try(&link, &uri, 'a', &err);
+    link_end(&link);
+    assert_int_equal(err.code, DLOCK_EUNAVAILABLE);
+    assert_in_range(now_ms() - begun, 0, TIMEOUT_MS + 2000);
+}
+
+static void negotiated_session_counts(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    link_new(&link, shared_port(), "3600", 'a'); /* the server gives it 60 s */
+    claim_init(&held, "negotiated", 'a', 1);
+    held.claim.lease_ms = 3600000;
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_in_range(held.claim.kept_ms, 50000, 58000);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
+/* ---- credentials and rights -------------------------------------------------------------------------------------- */
+
+static void link_as(struct link *link, const char *auth, const char *acl) {
+    struct dlock_error err = {0};
+    struct uri uri;
+    uri_init(&uri, shared_port(), "10s");
+    uri.parts.path = "/dlock-rights";
+    if (auth) uri.param[uri.parts.n_params++] = (struct dlock_param){"auth", auth};
+    if (acl) uri.param[uri.parts.n_params++] = (struct dlock_param){"acl", acl};
+    if (link_try(link, &uri, 'a', &err) != 0) fail_msg("%s", err.message);
+}
+
+static void creators_keep_others_out(void **state) {
+    struct dlock_error err = {0};
+    struct link mine, again, others;
+    struct held held, next;
+    char name[32];
+    (void)state;
+    snprintf(name, sizeof name, "mine-%lld", (long long)now_ms());
+    plain_make("/dlock-rights/open", "", 0, NULL, 0);
+    link_as(&mine, "digest:me:secret", "creator");
+    link_as(&again, "digest:me:secret", "creator");
+    link_as(&others, NULL, NULL);
+    claim_init(&held, name, 'a', 1);
+    assert_int_equal(acquire(&mine, &held), 0);
+    claim_init(&next, name, 'a', 2);
+    assert_int_equal(acquire(&again, &next), DLOCK_EBUSY);
+    claim_init(&next, name, 'a', 3);
+    assert_int_equal(run(backend->acquire, &others, &next, 0, TIMEOUT_MS, &err), 0);
+    assert_int_equal(next.claim.result, DLOCK_EAUTH);
+    assert_int_equal(err.code, DLOCK_EAUTH);
+    assert_int_equal(backend->break_lock(others.conn, name, TIMEOUT_MS, &err), DLOCK_EAUTH);
+    assert_int_equal(release(&mine, &held), 0);
+    claim_init(&next, name, 'a', 4);
+    assert_int_equal(acquire(&again, &next), 0);
+    assert_int_equal(release(&again, &next), 0);
+    link_end(&mine);
+    link_end(&again);
+    link_end(&others);
+    assert_int_equal(zoo_delete(plain(), "/dlock-rights/open", -1), ZOK);
+}
+
+static void user_and_password_are_a_digest(void **state) {
+    struct link mine;
+    struct held held;
+    struct uri uri;
+    char path[512], name[32];
+    struct ACL_vector acl = {0, NULL};
+    (void)state;
+    snprintf(name, sizeof name, "user-%lld", (long long)now_ms());
+    uri_init(&uri, shared_port(), "10s");
+    uri.parts.user = "me";
+    uri.parts.password = "secret";
+    uri.param[uri.parts.n_params++] = (struct dlock_param){"acl", "read"};
+    assert_int_equal(link_try(&mine, &uri, 'a', NULL), 0);
+    claim_init(&held, name, 'a', 1);
+    assert_int_equal(acquire(&mine, &held), 0);
+    snprintf(path, sizeof path, BASE "/%s", name);
+    assert_int_equal(plain_count(path), 1); /* anybody may look */
+    struct Stat stat;
+    assert_int_equal(zoo_get_acl(plain(), path, &acl, &stat), ZOK);
+    assert_int_equal(acl.count, 2);
+    assert_string_equal(acl.data[0].id.scheme, "digest");
+    assert_memory_equal(acl.data[0].id.id, "me:", 3);
+    assert_int_equal(acl.data[0].perms, ZOO_PERM_ALL);
+    assert_string_equal(acl.data[1].id.scheme, "world");
+    assert_int_equal(acl.data[1].perms, ZOO_PERM_READ);
+    deallocate_ACL_vector(&acl);
+    assert_int_equal(release(&mine, &held), 0);
+    link_end(&mine);
+}
+
+static void refused_credentials_are_eauth(void **state) {
+    struct dlock_error err;
+    struct uri uri;
+    (void)state;
+    uri_init(&uri, shared_port(), "10s");
+    uri.param[uri.parts.n_params++] = (struct dlock_param){"auth", "nosuchscheme:hunter2"};
+    assert_int_equal(try_uri(&uri, &err), DLOCK_EAUTH);
+    assert_null(strstr(err.message, "hunter2"));
+}
+
+/* ---- the process ------------------------------------------------------------------------------------------------- */
+
+/* Calls `each` for every open descriptor but the one it reads them from. */
+static int count_descriptors(bool (*counts)(int fd)) {
+    int n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        int fd = atoi(entry->d_name);
+        if (entry->d_name[0] != '.' && fd != dirfd(dir) && counts(fd)) n++;
+    }
+    closedir(dir);
+    return n;
+}
+
+static bool any(int fd) {
+    (void)fd;
+    return true;
+}
+
+static bool inherited(int fd) {
+    return !(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+}
+
+static void descriptors_are_close_on_exec_and_closed(void **state) {
+    struct link link;
+    int before = count_descriptors(any), before_inherited = count_descriptors(inherited);
+    (void)state;
+    link_new(&link, shared_port(), "10s", 'a');
+    assert_true(count_descriptors(any) > before);
+    assert_int_equal(count_descriptors(inherited), before_inherited);
+    link_end(&link);
+    assert_int_equal(count_descriptors(any), before);
+}
+
+static void forked_child_closes_its_copies(void **state) {
+    struct link link;
+    struct held held;
+    int before = count_descriptors(any), status = -1;
+    (void)state;
+    link_new(&link, shared_port(), "10s", 'a');
+    claim_init(&held, "forked", 'a', 1);
+    assert_int_equal(acquire(&link, &held), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        backend->abandon(link.conn);
+        _exit(count_descriptors(any) == before ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(renew(&link, &held), 0); /* the parent's session goes on */
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
+/* The library would seed them, and write to standard error. */
+static void random_numbers_and_output_are_left_alone(void **state) {
+    char line[256];
+    struct link link;
+    struct uri uri;
+    (void)state;
+    srandom(1);
+    srand48(1);
+    long first = random(), second = random();
+    double third = drand48();
+    srandom(1);
+    srand48(1);
+    FILE *file = tmpfile();
+    int saved = dup(2);
+    assert_non_null(file);
+    fflush(stderr);
+    assert_int_equal(dup2(fileno(file), 2), 2);
+    assert_int_equal(random(), first);
+    link_new(&link, shared_port(), "10s", 'a');
+    link_end(&link);
+    uri_init(&uri, 1, "200ms"); /* nobody there */
+    link_try(&link, &uri, 'a', NULL);
+    link_end(&link);
+    assert_int_equal(dup2(saved, 2), 2);
+    close(saved);
+    assert_int_equal(random(), second);
+    assert_true(drand48() == third);
+    rewind(file);
+    if (fgets(line, sizeof line, file)) fail_msg("on standard error: %s", line);
+    fclose(file);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(durations_are_read_as_everywhere),
+        cmocka_unit_test(paths_are_curators),
+        cmocka_unit_test(dead_servers_are_passed_over),
+        cmocka_unit_test(negotiated_session_counts),
+        cmocka_unit_test(creators_keep_others_out),
+        cmocka_unit_test(user_and_password_are_a_digest),
+        cmocka_unit_test(refused_credentials_are_eauth),
+        cmocka_unit_test(descriptors_are_close_on_exec_and_closed),
+        cmocka_unit_test(forked_child_closes_its_copies),
+        cmocka_unit_test(random_numbers_and_output_are_left_alone),
+    };
+    backend_load();
+    return cmocka_run_group_tests_name("zookeeper connect", tests, NULL, NULL);
+}

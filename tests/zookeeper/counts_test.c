@@ -1,0 +1,172 @@
+/* What operations cost: requests, counted in a proxy, and round trips: whatever is sent while the answers are held back
+ * goes out together. */
+#include "harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct proxy *proxy;
+static struct link link, other;
+
+static int setup(void **state) {
+    (void)state;
+    proxy = proxy_new(shared_port());
+    link_new(&link, proxy_port(proxy), "10s", 'a');
+    link_new(&other, shared_port(), "10s", 'b');
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    link_end(&link);
+    link_end(&other);
+    proxy_end(proxy);
+    return 0;
+}
+
+/* The container is there already, as in any lock that is used. */
+static void warm(const char *name) {
+    struct held held;
+    claim_init(&held, name, 'b', 999);
+    assert_int_equal(acquire(&other, &held), 0);
+    assert_int_equal(release(&other, &held), 0);
+}
+
+static void acquire_is_one_round_trip(void **state) {
+    struct held held;
+    struct task task;
+    (void)state;
+    warm("one trip");
+    int all = proxy_seen(proxy, -1), creates = proxy_seen(proxy, OP_CREATE2), lists = proxy_seen(proxy, OP_CHILDREN);
+    proxy_hold(proxy, true);
+    claim_init(&held, "one trip", 'a', 1);
+    task_begin(&task, backend->acquire, &link, &held, 0);
+    assert_true(proxy_await(proxy, OP_CREATE2, creates + 1));
+    assert_true(proxy_await(proxy, OP_CHILDREN, lists + 1)); /* before any answer */
+    assert_int_equal(proxy_seen(proxy, -1), all + 2);
+    proxy_hold(proxy, false);
+    assert_int_equal(task_end(&task), 0);
+    assert_int_equal(held.claim.result, 0);
+    assert_int_equal(proxy_seen(proxy, -1), all + 2); /* and nothing after them */
+    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(proxy_seen(proxy, -1), all + 3);
+}
+
+static void new_name_is_two_round_trips(void **state) {
+    struct held held;
+    char name[64];
+    (void)state;
+    warm("parents");
+    snprintf(name, sizeof name, "new-%lld", (long long)now_ms());
+    int all = proxy_seen(proxy, -1);
+    claim_init(&held, name, 'a', 1);
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(proxy_seen(proxy, -1), all + 5); /* create, list; container, create, list */
+    assert_int_equal(release(&link, &held), 0);
+}
+
+/* A waiter asks three times for its place, and then for nothing until it is woken; taking the lock over is one round
+ * trip. */
+static void hand_over_is_one_round_trip(void **state) {
+    struct dlock_wake wake;
+    struct held holder, waiter;
+    struct task task;
+    (void)state;
+    warm("handed over");
+    claim_init(&holder, "handed over", 'b', 1);
+    claim_init(&waiter, "handed over", 'a', 1);
+    assert_int_equal(acquire(&other, &holder), 0);
+    int all = proxy_seen(proxy, -1);
+    assert_int_equal(queue_up(&link, &waiter), DLOCK_EBUSY);
+    assert_int_equal(proxy_seen(proxy, -1), all + 3); /* create, list; watch */
+    sleep_ms(500);
+    assert_int_equal(proxy_seen(proxy, -1), all + 3);
+    assert_int_equal(release(&other, &holder), 0);
+    assert_true(wake_within(&link, &wake, 5000));
+    int lists = proxy_seen(proxy, OP_CHILDREN);
+    proxy_hold(proxy, true);
+    task_begin(&task, backend->acquire, &link, &waiter, DLOCK_CLAIM_QUEUE);
+    assert_true(proxy_await(proxy, OP_CHILDREN, lists + 1));
+    assert_int_equal(proxy_seen(proxy, -1), all + 5); /* sync, list */
+    proxy_hold(proxy, false);
+    assert_int_equal(task_end(&task), 0);
+    assert_int_equal(waiter.claim.result, 0);
+    assert_int_equal(release(&link, &waiter), 0);
+    assert_int_equal(proxy_seen(proxy, -1), all + 6);
+}
+
+/* Renews n claims as the core does, 256 at a time. */
+static void renew_all(struct dlock_claim **claims, size_t n) {
+    for (size_t done = 0; done < n; done += 256) {
+        size_t part = n - done < 256 ? n - done : 256;
+        assert_int_equal(backend->renew(link.conn, claims + done, part, TIMEOUT_MS, NULL), 0);
+        for (size_t i = done; i < done + part; i++) {
+            assert_int_equal(claims[i]->result, 0);
+            assert_in_range(claims[i]->kept_ms, 1000, 8000);
+        }
+    }
+}
+
+static void renewing_a_thousand_is_one_sync(void **state) {
+    enum { MANY = 1000 };
+    struct held *held = calloc(MANY, sizeof *held);
+    struct dlock_claim *claims[MANY];
+    char(*names)[16] = calloc(MANY, sizeof *names);
+    (void)state;
+    for (size_t i = 0; i < MANY; i++) {
+        snprintf(names[i], sizeof names[i], "many-%04zu", i);
+        claim_init(&held[i], names[i], 'a', (int)i);
+        claims[i] = &held[i].claim;
+        assert_int_equal(acquire(&link, &held[i]), 0);
+    }
+    sleep_ms(1000);
+    int syncs = proxy_seen(proxy, OP_SYNC), all = proxy_seen(proxy, -1);
+    renew_all(claims, MANY); /* the first also sets the watches */
+    assert_in_range(proxy_seen(proxy, OP_SYNC) - syncs, 1, 4);
+    assert_in_range(proxy_seen(proxy, -1) - all, MANY + 1, MANY + 4);
+    for (int i = 0; i < 3; i++) {
+        sleep_ms(1000);
+        syncs = proxy_seen(proxy, OP_SYNC);
+        all = proxy_seen(proxy, -1);
+        renew_all(claims, MANY);
+        assert_int_equal(proxy_seen(proxy, OP_SYNC) - syncs, 1);
+        assert_int_equal(proxy_seen(proxy, -1) - all, 1);
+    }
+    for (size_t i = 0; i < MANY; i++) assert_int_equal(release(&link, &held[i]), 0);
+    free(held);
+    free(names);
+}
+
+/* An operation whose time is over leaves; its answers, when they come, disturb nobody. */
+static void late_answers_are_dropped(void **state) {
+    struct dlock_error err = {0};
+    struct held held, next;
+    (void)state;
+    warm("late");
+    claim_init(&held, "late", 'a', 1);
+    proxy_hold(proxy, true);
+    int64_t begun = now_ms();
+    assert_int_equal(run(backend->acquire, &link, &held, 0, 300, &err), 0);
+    assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
+    assert_int_equal(err.code, DLOCK_EUNAVAILABLE);
+    assert_in_range(now_ms() - begun, 290, 2000);
+    assert_int_equal(run(backend->renew, &link, &held, 0, 300, &err), 0);
+    proxy_hold(proxy, false);
+    assert_int_equal(release(&link, &held), 0); /* found, although nothing was answered */
+    assert_int_equal(plain_count(BASE "/late"), 0);
+    claim_init(&next, "late", 'a', 2);
+    assert_int_equal(acquire(&link, &next), 0);
+    assert_int_equal(release(&link, &next), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(acquire_is_one_round_trip, setup, teardown),
+        cmocka_unit_test_setup_teardown(new_name_is_two_round_trips, setup, teardown),
+        cmocka_unit_test_setup_teardown(hand_over_is_one_round_trip, setup, teardown),
+        cmocka_unit_test_setup_teardown(renewing_a_thousand_is_one_sync, setup, teardown),
+        cmocka_unit_test_setup_teardown(late_answers_are_dropped, setup, teardown),
+    };
+    backend_load();
+    return cmocka_run_group_tests_name("zookeeper counts", tests, NULL, NULL);
+}

@@ -1,0 +1,229 @@
+/* Standing in line: order, wake-ups, what happens between looking and watching, and the counter's wrap. */
+#include "harness.h"
+
+#include <stdio.h>
+
+static struct link one, two, three;
+
+static int setup(void **state) {
+    (void)state;
+    link_new(&one, shared_port(), "10s", 'a');
+    link_new(&two, shared_port(), "10s", 'b');
+    link_new(&three, shared_port(), "10s", 'c');
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    link_end(&one);
+    link_end(&two);
+    link_end(&three);
+    return 0;
+}
+
+static void expect_look(struct link *link, const char *name) {
+    struct dlock_wake wake;
+    assert_true(wake_within(link, &wake, 5000));
+    assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
+    assert_string_equal(wake.name, name);
+}
+
+/* ---- order ------------------------------------------------------------------------------------------------------- */
+
+static void only_the_next_is_woken(void **state) {
+    struct dlock_wake wake;
+    struct held a, b, c;
+    (void)state;
+    claim_init(&a, "order", 'a', 1);
+    claim_init(&b, "order", 'b', 1);
+    claim_init(&c, "order", 'c', 1);
+    assert_int_equal(queue_up(&one, &a), 0);
+    assert_int_equal(queue_up(&two, &b), DLOCK_EBUSY);
+    assert_true(b.claim.retry_ms >= 10000);
+    assert_int_equal(queue_up(&three, &c), DLOCK_EBUSY);
+    assert_int_equal(release(&one, &a), 0);
+    expect_look(&two, "order");
+    assert_false(wake_within(&three, &wake, 300));
+    assert_int_equal(queue_up(&three, &c), DLOCK_EBUSY); /* the free lock goes to the head */
+    assert_int_equal(queue_up(&two, &b), 0);
+    assert_true(b.claim.fence > a.claim.fence);
+    assert_int_equal(release(&two, &b), 0);
+    expect_look(&three, "order");
+    assert_int_equal(queue_up(&three, &c), 0);
+    assert_true(c.claim.fence > b.claim.fence);
+    assert_int_equal(release(&three, &c), 0);
+}
+
+static void asking_again_keeps_the_place(void **state) {
+    struct held a, b, c;
+    (void)state;
+    claim_init(&a, "place", 'a', 1);
+    claim_init(&b, "place", 'b', 1);
+    claim_init(&c, "place", 'c', 1);
+    assert_int_equal(queue_up(&one, &a), 0);
+    assert_int_equal(queue_up(&two, &b), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&three, &c), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&two, &b), DLOCK_EBUSY);
+    assert_int_equal(acquire(&two, &b), DLOCK_EBUSY); /* while its listener is away */
+    assert_int_equal(plain_count(BASE "/place"), 3);
+    assert_int_equal(release(&one, &a), 0);
+    assert_int_equal(acquire(&three, &c), DLOCK_EBUSY);
+    assert_int_equal(acquire(&two, &b), 0);
+    assert_int_equal(release(&two, &b), 0);
+    assert_int_equal(release(&three, &c), 0); /* a waiter leaves */
+    assert_int_equal(plain_count(BASE "/place"), 0);
+}
+
+static void whoever_leaves_lets_the_next_move_up(void **state) {
+    struct dlock_wake wake;
+    struct held a, b, c;
+    (void)state;
+    claim_init(&a, "leaving", 'a', 1);
+    claim_init(&b, "leaving", 'b', 1);
+    claim_init(&c, "leaving", 'c', 1);
+    assert_int_equal(queue_up(&one, &a), 0);
+    assert_int_equal(queue_up(&two, &b), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&three, &c), DLOCK_EBUSY);
+    assert_int_equal(release(&two, &b), 0);
+    expect_look(&three, "leaving");
+    assert_int_equal(queue_up(&three, &c), DLOCK_EBUSY); /* and watches the holder now */
+    assert_int_equal(release(&one, &a), 0);
+    expect_look(&three, "leaving");
+    assert_int_equal(queue_up(&three, &c), 0);
+    assert_int_equal(release(&three, &c), 0);
+    assert_false(wake_within(&three, &wake, 100));
+}
+
+static void deleted_waiter_queues_anew(void **state) {
+    char path[512];
+    struct held a, b;
+    (void)state;
+    claim_init(&a, "deleted waiter", 'a', 1);
+    claim_init(&b, "deleted waiter", 'b', 1);
+    assert_int_equal(queue_up(&two, &b), 0);
+    plain_only(BASE "/deleted waiter", path, sizeof path);
+    assert_int_equal(queue_up(&one, &a), DLOCK_EBUSY);
+    assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
+    assert_int_equal(queue_up(&two, &b), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&one, &a), 0);
+    assert_int_equal(release(&one, &a), 0);
+    assert_int_equal(queue_up(&two, &b), 0);
+    assert_int_equal(release(&two, &b), 0);
+}
+
+/* ---- between looking and watching -------------------------------------------------------------------------------- */
+
+/* The node before ours goes while we ask for the watch on it: looked at again, granted, no wake-up needed. */
+static void predecessor_that_vanishes_is_noticed(void **state) {
+    struct proxy *proxy = proxy_new(shared_port());
+    struct link link;
+    struct held a, b;
+    struct task task;
+    (void)state;
+    link_new(&link, proxy_port(proxy), "10s", 'd');
+    claim_init(&a, "vanishing", 'a', 1);
+    claim_init(&b, "vanishing", 'd', 1);
+    assert_int_equal(acquire(&one, &a), 0);
+    int lists = proxy_seen(proxy, OP_CHILDREN);
+    proxy_hold(proxy, true); /* the listing's answer stays in the proxy … */
+    task_begin(&task, backend->acquire, &link, &b, DLOCK_CLAIM_QUEUE);
+    assert_true(proxy_await(proxy, OP_CHILDREN, lists + 1));
+    for (int64_t until = now_ms() + 5000; plain_count(BASE "/vanishing") < 2; sleep_ms(5))
+        assert_true(now_ms() < until);
+    sleep_ms(100); /* … and was written before this: */
+    assert_int_equal(release(&one, &a), 0);
+    proxy_hold(proxy, false);
+    assert_int_equal(task_end(&task), 0);
+    assert_int_equal(b.claim.result, 0);
+    assert_int_equal(release(&link, &b), 0);
+    link_end(&link);
+    proxy_end(proxy);
+}
+
+/* ---- foreigners -------------------------------------------------------------------------------------------------- */
+
+static void foreign_nodes_are_waited_for(void **state) {
+    char theirs[512];
+    struct held held;
+    (void)state;
+    plain_make(BASE "/foreign/_c_0a1b2c3d-0000-4000-8000-000000000000-lock-", "10.0.0.1", ZOO_EPHEMERAL_SEQUENTIAL,
+               theirs, sizeof theirs);
+    claim_init(&held, "foreign", 'a', 1);
+    assert_int_equal(queue_up(&one, &held), DLOCK_EBUSY);
+    assert_int_equal(zoo_delete(plain(), theirs, -1), ZOK);
+    expect_look(&one, "foreign");
+    assert_int_equal(queue_up(&one, &held), 0);
+    assert_int_equal(release(&one, &held), 0);
+}
+
+static void what_is_no_lock_node_is_ignored(void **state) {
+    struct held held;
+    (void)state;
+    plain_make(BASE "/clutter/note", "", ZOO_EPHEMERAL, NULL, 0);
+    plain_make(BASE "/clutter/lock-", "", ZOO_EPHEMERAL, NULL, 0);
+    plain_make(BASE "/clutter/lock-12", "", ZOO_EPHEMERAL, NULL, 0);
+    plain_make(BASE "/clutter/0000000000", "", ZOO_EPHEMERAL, NULL, 0);
+    plain_make(BASE "/clutter/xlock-99999999999", "", ZOO_EPHEMERAL, NULL, 0);
+    claim_init(&held, "clutter", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(release(&one, &held), 0);
+    const char *rest[] = {"note", "lock-", "lock-12", "0000000000", "xlock-99999999999"};
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) {
+        char path[128];
+        snprintf(path, sizeof path, BASE "/clutter/%s", rest[i]);
+        assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
+    }
+}
+
+/* ---- the counter ------------------------------------------------------------------------------------------------- */
+
+static int note_token(const struct dlock_info *info, void *arg) {
+    snprintf(arg, 64, "%s %u", info->token, info->waiters);
+    return 0;
+}
+
+/* After 2147483647 comes -2147483648, which is behind it. */
+static void sequence_wraps(void **state) {
+    char seen[64] = "";
+    (void)state;
+    plain_make(BASE "/wrap/x-lock--2147483648", "third", ZOO_EPHEMERAL, NULL, 0);
+    plain_make(BASE "/wrap/x-lock-2147483646", "first", ZOO_EPHEMERAL, NULL, 0);
+    plain_make(BASE "/wrap/x-lock--2147483640", "fourth", ZOO_EPHEMERAL, NULL, 0);
+    plain_make(BASE "/wrap/x-lock-2147483647", "second", ZOO_EPHEMERAL, NULL, 0);
+    const struct {
+        const char *node, *seen;
+    } order[] = {{"x-lock-2147483646", "first 3"},
+                 {"x-lock-2147483647", "second 2"},
+                 {"x-lock--2147483648", "third 1"},
+                 {"x-lock--2147483640", "fourth 0"}};
+    for (size_t i = 0; i < 4; i++) {
+        char path[128];
+        assert_int_equal(backend->inspect(one.conn, "wrap", note_token, seen, TIMEOUT_MS, NULL), 0);
+        assert_string_equal(seen, order[i].seen);
+        snprintf(path, sizeof path, BASE "/wrap/%s", order[i].node);
+        assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
+    }
+    plain_make(BASE "/wrap/x-lock--000000001", "before", ZOO_EPHEMERAL, NULL, 0); /* Java's %010d of -1 */
+    struct held held;
+    claim_init(&held, "wrap", 'a', 1);
+    assert_int_equal(queue_up(&one, &held), DLOCK_EBUSY);
+    assert_int_equal(zoo_delete(plain(), BASE "/wrap/x-lock--000000001", -1), ZOK);
+    expect_look(&one, "wrap");
+    assert_int_equal(queue_up(&one, &held), 0);
+    assert_int_equal(release(&one, &held), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(only_the_next_is_woken, setup, teardown),
+        cmocka_unit_test_setup_teardown(asking_again_keeps_the_place, setup, teardown),
+        cmocka_unit_test_setup_teardown(whoever_leaves_lets_the_next_move_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(deleted_waiter_queues_anew, setup, teardown),
+        cmocka_unit_test_setup_teardown(predecessor_that_vanishes_is_noticed, setup, teardown),
+        cmocka_unit_test_setup_teardown(foreign_nodes_are_waited_for, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_no_lock_node_is_ignored, setup, teardown),
+        cmocka_unit_test_setup_teardown(sequence_wraps, setup, teardown),
+    };
+    backend_load();
+    return cmocka_run_group_tests_name("zookeeper queue", tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+/* Through servers of the test's own: stopped, killed, restarted, frozen. */
+#include "harness.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct site site;
+static struct link one, two;
+
+static int setup_site(void **state) {
+    (void)state;
+    setenv("JVMFLAGS", "-Dznode.container.checkIntervalMs=200", 1); /* a minute otherwise */
+    site_start(&site);
+    return 0;
+}
+
+static int teardown_site(void **state) {
+    (void)state;
+    site_stop(&site);
+    return 0;
+}
+
+static int setup(void **state) {
+    (void)state;
+    link_new(&one, site.port, "30s", 'a');
+    link_new(&two, site.port, "30s", 'b');
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    link_end(&one);
+    link_end(&two);
+    return 0;
+}
+
+static int persistently(struct link *link, int (*operation)(struct link *, struct held *), struct held *held) {
+    int rc;
+    for (int64_t until = now_ms() + 30000; (rc = operation(link, held)) == DLOCK_EUNAVAILABLE; sleep_ms(50))
+        assert_true(now_ms() < until);
+    return rc;
+}
+
+/* Grants, the line and the fences are on the server's disk. Nor does SIGPIPE come when we write to who is not there. */
+static void grants_survive_a_restart(void **state) {
+    struct dlock_error err = {0};
+    struct held holder, waiter;
+    (void)state;
+    claim_init(&holder, "restart", 'a', 1);
+    claim_init(&waiter, "restart", 'b', 1);
+    assert_int_equal(acquire(&one, &holder), 0);
+    assert_int_equal(renew(&one, &holder), 0);
+    assert_int_equal(queue_up(&two, &waiter), DLOCK_EBUSY);
+    signal(SIGPIPE, SIG_DFL);
+    site_signal(&site, SIGKILL);
+    sleep_ms(2000); /* renewed a while ago: the next is asked of the server */
+    assert_int_equal(run(backend->renew, &one, &holder, 0, 500, &err), 0);
+    assert_int_equal(holder.claim.result, DLOCK_EUNAVAILABLE);
+    site_again(&site);
+    assert_int_equal(persistently(&one, renew, &holder), 0);
+    assert_int_equal(persistently(&two, queue_up, &waiter), DLOCK_EBUSY);
+    assert_int_equal(release(&one, &holder), 0);
+    struct dlock_wake wake;
+    assert_true(wake_kind_within(&two, &wake, DLOCK_WAKE_LOOK, 10000));
+    assert_int_equal(queue_up(&two, &waiter), 0);
+    assert_true(waiter.claim.fence > holder.claim.fence);
+    assert_int_equal(release(&two, &waiter), 0);
+}
+
+static void fences_survive_a_restart(void **state) {
+    uint64_t last = 0;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct held held;
+        claim_init(&held, "fences", 'a', i);
+        assert_int_equal(persistently(&one, acquire, &held), 0);
+        assert_true(held.claim.fence > last);
+        last = held.claim.fence;
+        assert_int_equal(persistently(&one, release, &held), 0);
+        if (i == 1) {
+            site_signal(&site, SIGKILL);
+            site_again(&site);
+        }
+    }
+}
+
+/* A server that stops for longer than a session may end it, or may not; but nobody is granted what another still has.
+ */
+static void frozen_server(void **state) {
+    struct dlock_error err = {0};
+    struct link brief;
+    struct held held, next;
+    (void)state;
+    link_new(&brief, site.port, "1s", 'c');
+    claim_init(&held, "frozen", 'c', 1);
+    claim_init(&next, "frozen", 'a', 1);
+    assert_int_equal(acquire(&brief, &held), 0);
+    site_signal(&site, SIGSTOP);
+    int64_t begun = now_ms();
+    sleep_ms(200);
+    assert_int_equal(run(backend->renew, &brief, &held, 0, 300, &err), 0);
+    assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
+    assert_in_range(now_ms() - begun, 400, 2500);
+    sleep_ms(2000);
+    site_signal(&site, SIGCONT);
+    int rc = DLOCK_EUNAVAILABLE;
+    for (int64_t until = now_ms() + 20000; now_ms() < until; sleep_ms(20)) {
+        rc = run(backend->renew, &brief, &held, 0, 1000, &err);
+        if (rc != 0 || held.claim.result != DLOCK_EUNAVAILABLE) break;
+    }
+    if (rc == 0) {
+        assert_int_equal(held.claim.result, 0);
+        assert_int_equal(persistently(&one, acquire, &next), DLOCK_EBUSY);
+    } else {
+        assert_int_equal(rc, DLOCK_EUNAVAILABLE);
+        assert_int_equal(persistently(&one, acquire, &next), 0);
+        assert_true(next.claim.fence > held.claim.fence);
+        assert_int_equal(persistently(&one, release, &next), 0);
+    }
+    link_end(&brief);
+}
+
+static void closing_does_not_wait_for_a_frozen_server(void **state) {
+    struct link late;
+    struct held held;
+    (void)state;
+    link_new(&late, site.port, "30s", 'c');
+    claim_init(&held, "frozen close", 'c', 1);
+    assert_int_equal(acquire(&late, &held), 0);
+    site_signal(&site, SIGSTOP);
+    int64_t begun = now_ms();
+    link_end(&late);
+    int64_t took = now_ms() - begun;
+    site_signal(&site, SIGCONT);
+    assert_in_range(took, 0, 1200);            /* the library alone would wait 1.5 s */
+    claim_init(&held, "frozen close", 'a', 1); /* the goodbye was read in the end */
+    for (int64_t until = now_ms() + 10000; persistently(&one, acquire, &held) != 0; sleep_ms(20))
+        assert_true(now_ms() < until);
+    assert_int_equal(release(&one, &held), 0);
+}
+
+/* The server clears away what nobody uses, and takes containers from under us at any moment. */
+static void containers_go_and_come(void **state) {
+    struct held held;
+    struct Stat stat;
+    (void)state;
+    zhandle_t *handle = plain_to(site.port);
+    for (int i = 0; i < 5; i++) {
+        claim_init(&held, "coming and going", 'a', i);
+        assert_int_equal(acquire(&one, &held), 0);
+        assert_int_equal(release(&one, &held), 0);
+        for (int64_t until = now_ms() + 10000; zoo_exists(handle, BASE "/coming and going", 0, &stat) == ZOK;
+             sleep_ms(20))
+            assert_true(now_ms() < until);
+    }
+    for (int i = 0; i < 300; i++) {
+        claim_init(&held, "coming and going", 'a', 100 + i);
+        assert_int_equal(acquire(&one, &held), 0);
+        assert_int_equal(release(&one, &held), 0);
+        sleep_ms(i % 5);
+    }
+    zookeeper_close(handle);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(grants_survive_a_restart, setup, teardown),
+        cmocka_unit_test_setup_teardown(fences_survive_a_restart, setup, teardown),
+        cmocka_unit_test_setup_teardown(containers_go_and_come, setup, teardown),
+        cmocka_unit_test_setup_teardown(frozen_server, setup, teardown),
+        cmocka_unit_test_setup_teardown(closing_does_not_wait_for_a_frozen_server, setup, teardown),
+    };
+    backend_load();
+    return cmocka_run_group_tests_name("zookeeper session", tests, setup_site, teardown_site);
+}
