@@ -97,6 +97,7 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
     struct dlock_client *client = calloc(1, sizeof *client);
     if (!client) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a client");
     client->refs = 1;
+    client->shortest_lease_ms = DLOCK__LEASE_MAX_MS;
     client->listener.fd = client->keeper.control = client->keeper.timer = -1;
     if (options) {
         client->log = options->log;

@@ -204,11 +204,13 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     dlock__listener_lost(client, &err);
 }
 
-/* A renewal that hangs gets half of the time that is left, so that there is time for others, on new connections. */
+/* A renewal that hangs gets half of the time that is left, so that there is time for others, on new connections; and a
+ * third of the shortest lease, since locks that are granted meanwhile have to be renewed, too. */
 static int64_t renewal_deadline(struct dlock_client *client, int64_t now, int64_t due_us) {
-    int64_t most = dlock__us(client->uri->timeout_ms), half = due_us == DLOCK__NEVER ? most : (due_us - now) / 2;
-    if (half > most) half = most;
-    return dlock__after(now, half > TRY_MIN_US ? half : TRY_MIN_US);
+    int64_t most = dlock__us(client->uri->timeout_ms), third = dlock__us(client->shortest_lease_ms) / 3;
+    if (third < most) most = third;
+    if (due_us != DLOCK__NEVER && (due_us - now) / 2 < most) most = (due_us - now) / 2;
+    return dlock__after(now, most > TRY_MIN_US ? most : TRY_MIN_US);
 }
 
 static void *run(void *arg) {
