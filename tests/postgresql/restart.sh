@@ -4,6 +4,7 @@
 set -eu
 servers=$(cd "$(dirname "$0")/../servers" && pwd)
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-restart.XXXXXX")
+chmod 711 "$folder"  # the server runs as another user than root
 control=$folder/control
 
 finish() {

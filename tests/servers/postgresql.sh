@@ -20,7 +20,7 @@ launch() {
 answers() { "$programs/pg_isready" -q -h 127.0.0.1 -p "$1"; }
 
 case "$1" in
-packages) echo libpq-dev postgresql ;;
+packages) echo libpq-dev postgresql pgbouncer ;;
 start)
     mkdir "$data"
     if [ "$(id -u)" = 0 ]; then chown postgres "$data"; fi
