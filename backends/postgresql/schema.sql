@@ -202,19 +202,29 @@ BEGIN
     RETURN place_of(lock, waiter);
 END $$;
 
--- The row of the name, made if need be, locked.
+-- The row of the name, locked; NULL if there is none. An advisory lock comes first: those who wait for it get it in the
+-- order in which they came, while a row goes to whoever is there when it becomes free, so that one who wants to join
+-- the queue could be passed by others' turns again and again. What excludes is the row.
 CREATE OR REPLACE FUNCTION lock_row(lock bytea) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     found_row locks;
+    done boolean := pg_advisory_xact_lock(hashtextextended(encode(lock, 'hex'), 1)) IS NULL;
 BEGIN
-    LOOP
-        SELECT * INTO found_row FROM locks l WHERE l.name = lock AND l.slot = 0 FOR UPDATE;
-        IF FOUND THEN
-            RETURN found_row;
-        END IF;
+    SELECT * INTO found_row FROM locks l WHERE l.name = lock AND l.slot = 0 FOR UPDATE;
+    RETURN found_row;
+END $$;
+
+-- The same; the row is made if need be.
+CREATE OR REPLACE FUNCTION make_row(lock bytea) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    found_row locks := lock_row(lock);
+BEGIN
+    WHILE found_row.name IS NULL LOOP
         -- Between the two it may be made by somebody else, and swept away again.
         INSERT INTO locks (name) VALUES (lock) ON CONFLICT DO NOTHING;
+        found_row := lock_row(lock);
     END LOOP;
+    RETURN found_row;
 END $$;
 
 -- Deletes the rows of one page of the table, picked at random, that nobody has used for a day. Called for one new name
@@ -280,7 +290,7 @@ BEGIN
             END IF;
         END IF;
 
-        present := lock_row(lock);
+        present := make_row(lock);
         wrote := true;
         server_us := clock_us();
         IF present.token IS NULL OR present.expires_us <= server_us THEN
@@ -349,14 +359,14 @@ DECLARE
 BEGIN
     FOR claim IN SELECT n.at FROM unnest(names) WITH ORDINALITY n(name, at) ORDER BY n.name LOOP
         ended := false;
-        SELECT * INTO present FROM locks l WHERE l.name = names[claim] AND l.slot = 0 FOR UPDATE;
+        present := lock_row(names[claim]);
         IF present.token = tokens[claim] THEN
             ended := present.expires_us > clock_us();
             IF NOT ended THEN
                 done := lapse(present);
             END IF;
             durable := pass_on(names[claim]) OR durable;
-        ELSIF FOUND THEN
+        ELSIF present.name IS NOT NULL THEN
             DELETE FROM queue q WHERE q.name = names[claim] AND q.token = tokens[claim];
             ended := FOUND;
         END IF;
@@ -372,7 +382,7 @@ DECLARE
     present locks;
     done boolean := begin_call(wait_ms);
 BEGIN
-    SELECT * INTO present FROM locks l WHERE l.name = lock AND l.slot = 0 FOR UPDATE;
+    present := lock_row(lock);
     IF present.token IS NULL OR present.expires_us <= clock_us() THEN
         RETURN false;
     END IF;
