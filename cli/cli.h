@@ -8,6 +8,7 @@
 enum status {
     STATUS_OK = 0,
     STATUS_FREE = 1,     /* inspect, break: nobody holds it */
+    STATUS_WEAK = 1,     /* doctor: something weakens the locks */
     STATUS_CONFLICT = 1, /* run: busy or timed out, unless -E says otherwise */
     STATUS_USAGE = 64,
     STATUS_UNAVAILABLE = 69,
@@ -32,6 +33,8 @@ extern const struct command command_inspect;
 extern const struct command command_list;
 extern const struct command command_break;
 extern const struct command command_backends;
+extern const struct command command_doctor;
+extern const struct command command_schema;
 
 /* Writes "dlock: …" and a newline to stderr, at once, so that lines of several processes do not mix. */
 DLOCK_PRINTF(1, 2) void note(const char *format, ...);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_run, &command_inspect, &command_list, &command_break, &command_backends,
+    &command_run, &command_inspect, &command_list, &command_break, &command_backends, &command_doctor, &command_schema,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -22,7 +22,9 @@ static const struct command *find_command(const char *name) {
 
 static void print_overview(FILE *out) {
     fputs("Usage: dlock COMMAND [OPTION…] …\n\n"
-          "Locks on any coordination server: files, Redis, and whatever there is a backend for.\n\nCommands:\n",
+          "Locks on any coordination server: files, Redis, PostgreSQL, ZooKeeper, memcached, and whatever there is a "
+          "backend\n"
+          "for.\n\nCommands:\n",
           out);
     for (size_t i = 0; i < N_COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
     fputs("  help       explain a command: dlock help COMMAND\n\n"

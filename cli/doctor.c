@@ -1,0 +1,199 @@
+/* doctor and schema: is the server set up as locks need it, and what does it need beforehand? */
+#include "cli.h"
+#include "text.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- doctor ------------------------------------------------------------------------------------------------------ */
+
+struct kept {
+    enum dlock_health health;
+    char *what, *advice; /* advice: NULL when fine */
+};
+
+/* All findings, so that a look that fails half way prints nothing. */
+struct diagnosis {
+    struct kept *items;
+    size_t n, capacity;
+    bool weak;
+    bool failed; /* out of memory */
+};
+
+static int keep(const struct dlock_finding *finding, void *arg) {
+    struct diagnosis *all = arg;
+    if (all->n == all->capacity) {
+        size_t more = all->capacity ? 2 * all->capacity : 16;
+        struct kept *items = realloc(all->items, more * sizeof *items);
+        if (!items) return all->failed = true;
+        all->items = items;
+        all->capacity = more;
+    }
+    struct kept *kept = &all->items[all->n];
+    kept->health = finding->health;
+    kept->what = strdup(finding->what);
+    kept->advice = finding->advice ? strdup(finding->advice) : NULL;
+    all->n++;
+    if (finding->health != DLOCK_FINE) all->weak = true;
+    all->failed = !kept->what || (finding->advice && !kept->advice);
+    return all->failed;
+}
+
+static void forget(struct diagnosis *all) {
+    for (size_t i = 0; i < all->n; i++) {
+        free(all->items[i].what);
+        free(all->items[i].advice);
+    }
+    free(all->items);
+}
+
+static const char *health_word(enum dlock_health health) {
+    return health == DLOCK_FINE ? "fine" : "weak";
+}
+
+static void print_json(const struct diagnosis *all, const char *backend) {
+    struct json json = {.out = stdout};
+    json_begin(&json, NULL, '{');
+    json_string(&json, "backend", backend);
+    json_string(&json, "health", health_word(all->weak ? DLOCK_WEAK : DLOCK_FINE));
+    json_begin(&json, "findings", '[');
+    for (size_t i = 0; i < all->n; i++) {
+        json_begin(&json, NULL, '{');
+        json_string(&json, "health", health_word(all->items[i].health));
+        json_string(&json, "what", all->items[i].what);
+        json_string(&json, "advice", all->items[i].advice);
+        json_end(&json, '}');
+    }
+    json_end(&json, ']');
+    json_end(&json, '}');
+    json_newline(&json);
+}
+
+static bool print_lines(const struct diagnosis *all) {
+    struct table table = {.columns = 2};
+    for (size_t i = 0; i < all->n; i++) {
+        const struct kept *kept = &all->items[i];
+        table_add(&table, (const char *const[]){health_word(kept->health), kept->what});
+        if (kept->advice) table_add(&table, (const char *const[]){"", kept->advice});
+    }
+    bool printed = !table.failed;
+    table_print(&table, stdout);
+    return printed;
+}
+
+static int diagnose(dlock_client *client, bool as_json) {
+    struct diagnosis all = {0};
+    struct dlock_error err = {0, ""};
+    int status = dlock_check(client, keep, &all, &err) == 0 ? STATUS_OK : report(&err);
+    if (status == STATUS_OK && !all.failed) {
+        if (as_json)
+            print_json(&all, dlock_client_backend(client)->name);
+        else
+            all.failed = !print_lines(&all);
+    }
+    if (status == STATUS_OK && all.weak) status = STATUS_WEAK;
+    if (all.failed) {
+        note("%s", dlock_strerror(DLOCK_ENOMEM));
+        status = STATUS_OS;
+    }
+    forget(&all);
+    return status;
+}
+
+static int doctor_main(int argc, char **argv) {
+    static const struct option longs[] = {
+        {"backend", required_argument, NULL, 'b'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    const char *uri = NULL;
+    bool as_json = false;
+    opterr = 0;
+    for (int c; (c = getopt_long(argc, argv, ":b:h", longs, NULL)) != -1;) {
+        switch (c) {
+        case 'b': uri = optarg; break;
+        case 'j': as_json = true; break;
+        case 'h': return print_help(&command_doctor);
+        default: return option_error(&command_doctor, argv, c);
+        }
+    }
+    if (argc - optind > (uri ? 0 : 1)) return usage_error(&command_doctor, "doctor takes one URI");
+    if (optind < argc) uri = argv[optind];
+    dlock_client *client;
+    int status = open_client(uri, &client);
+    if (status != STATUS_OK) return status;
+    status = diagnose(client, as_json);
+    dlock_close(client);
+    return status;
+}
+
+const struct command command_doctor = {
+    "doctor", "check the server's settings",
+    "Usage: dlock doctor [--json] [-b URI | URI]\n\n"
+    "Connects to the lock server, changes nothing, and says which of its settings are fine for locks, which weaken "
+    "them,\nand what to set instead.\n\n"
+    "  -b, --backend URI  the lock server; default $DLOCK_URI, then file:\n"
+    "      --json         print JSON\n"
+    "  -h, --help         show this\n\n"
+    "Exit status: 0 all is fine, 1 something weakens the locks, 64 wrong usage, 69 the server cannot be asked, or its\n"
+    "backend knows nothing to look at.\n",
+    doctor_main};
+
+/* ---- schema ------------------------------------------------------------------------------------------------------ */
+
+struct search {
+    const char *word; /* a backend's name, or one of its schemes */
+    const struct dlock_backend_info *found;
+    char known[512];
+};
+
+static int search_backend(const struct dlock_backend_info *info, void *arg) {
+    struct search *search = arg;
+    size_t used = strlen(search->known);
+    snprintf(search->known + used, sizeof search->known - used, "%s%s", used ? ", " : "", info->name);
+    if (strcmp(info->name, search->word) == 0) search->found = info;
+    for (const char *const *scheme = info->schemes; scheme && *scheme; scheme++)
+        if (!search->found && strcmp(*scheme, search->word) == 0) search->found = info;
+    return 0;
+}
+
+static int print_schema(const struct dlock_backend_info *info) {
+    if (info->error) {
+        note("backend %s cannot be loaded: %s", info->name, info->error);
+        return STATUS_UNAVAILABLE;
+    }
+    if (info->schema)
+        fputs(info->schema, stdout);
+    else
+        note("backend %s needs nothing on its server", info->name);
+    return STATUS_OK;
+}
+
+static int schema_main(int argc, char **argv) {
+    static const struct option longs[] = {{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    opterr = 0;
+    for (int c; (c = getopt_long(argc, argv, ":h", longs, NULL)) != -1;) {
+        if (c == 'h') return print_help(&command_schema);
+        return option_error(&command_schema, argv, c);
+    }
+    if (optind == argc) return usage_error(&command_schema, "of which backend? BACKEND is missing");
+    if (argc - optind > 1) return usage_error(&command_schema, "schema takes one backend");
+    struct search search = {.word = argv[optind]};
+    struct dlock_error err = {0, ""};
+    if (dlock_backends(search_backend, &search, &err) != 0) return report(&err);
+    if (search.found) return print_schema(search.found);
+    /* The word may be a URI with a password. */
+    return usage_error(&command_schema, "there is no backend of that name; there are: %s", search.known);
+}
+
+const struct command command_schema = {
+    "schema", "print what a server needs beforehand",
+    "Usage: dlock schema BACKEND\n\n"
+    "Prints what an administrator runs on a server of this kind before its first use, as in\n"
+    "`dlock schema postgresql | psql DATABASE`. Where nothing is needed it prints nothing, and says so on standard\n"
+    "error. `dlock backends` shows the backends.\n\n"
+    "  -h, --help  show this\n\n"
+    "Exit status: 0, 64 wrong usage, which includes an unknown backend, 69 the backend cannot be loaded.\n",
+    schema_main};
