@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* ---- one look-up -------------------------------------------------------------------------------------------------
- */
+/* ---- one look-up ------------------------------------------------------------------------------------------------- */
 
 /* Shared by the thread that looks up and the one that waits; the last of them frees it. */
 struct lookup {
@@ -113,8 +112,7 @@ static int look_up(struct pg_hosts *hosts, const char *host, int port, int64_t d
     return why ? dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot look up the server's name: %s", why) : 0;
 }
 
-/* ---- libpq's settings --------------------------------------------------------------------------------------------
- */
+/* ---- libpq's settings -------------------------------------------------------------------------------------------- */
 
 /* Takes the next entry off a comma-separated list; an ended list gives "". */
 static void take_entry(const char **list, char *out, size_t size) {
