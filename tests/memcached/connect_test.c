@@ -231,20 +231,21 @@ static void a_server_without_ids_is_refused(void **state) {
 }
 
 static void a_server_without_room_is_unavailable(void **state) {
-    const char *arguments[] = {"-c", "2", "-t", "1", NULL};
+    enum { LINKS = 30 };
+    const char *arguments[] = {"-c", "20", "-t", "1", NULL};
     struct server small;
-    struct link links[4];
+    struct link links[LINKS];
     struct uri uri;
     int rc = 0;
     (void)state;
     server_start(&small, arguments);
     uri_init(&uri, small.port);
-    for (int i = 0; i < 4; i++) {
-        int each = link_try(&links[i], &uri.parts, 'a', 0, 500, NULL);
+    for (int i = 0; i < LINKS; i++) {
+        int each = link_try(&links[i], &uri.parts, 'a', 0, rc ? 1 : 500, NULL);
         if (each) rc = each;
     }
     assert_int_equal(rc, DLOCK_EUNAVAILABLE);
-    for (int i = 0; i < 4; i++) link_end(&links[i]);
+    for (int i = 0; i < LINKS; i++) link_end(&links[i]);
     server_stop(&small);
 }
 

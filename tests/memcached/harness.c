@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,15 +50,16 @@ static void launch(struct server *server, const char *const *arguments) {
     char port[16];
     const char *words[40] = {"memcached", "-U", "0", "-p", port, "-l", "127.0.0.1"};
     size_t n = 7;
+    const struct passwd *nobody = geteuid() == 0 ? getpwnam("nobody") : NULL; /* root is refused */
     pid_t parent = getpid();
     snprintf(port, sizeof port, "%d", server->port);
-    if (geteuid() == 0) words[n++] = "-u", words[n++] = "nobody"; /* root is refused */
     while (arguments && *arguments && n < 39) words[n++] = *arguments++;
     words[n] = NULL;
     server->pid = fork();
     assert_return_code(server->pid, errno);
     if (server->pid) return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (nobody && (setgid(nobody->pw_gid) != 0 || setuid(nobody->pw_uid) != 0)) _exit(1);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* which its own change of user (-u) would undo */
     if (getppid() != parent) _exit(1);
     dup2(open("/dev/null", O_RDWR), 1);
     dup2(1, 2);
@@ -65,14 +67,14 @@ static void launch(struct server *server, const char *const *arguments) {
     _exit(127);
 }
 
-/* All that comes until the server has hung up; false: it cannot be reached. */
+/* All that comes until the server has hung up, which it does once it has answered; false: it cannot be reached. */
 static bool talk(int port, const char *request, char *out, size_t size) {
     struct sockaddr_in address = loopback(port);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     size_t n = 0;
     ssize_t got = 1;
     if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
-        send(fd, request, strlen(request), MSG_NOSIGNAL) == (ssize_t)strlen(request))
+        send(fd, request, strlen(request), MSG_NOSIGNAL) == (ssize_t)strlen(request) && shutdown(fd, SHUT_WR) == 0)
         while (n + 1 < size && (got = recv(fd, out + n, size - 1 - n, 0)) > 0) n += (size_t)got;
     close(fd);
     out[n] = '\0';
@@ -84,7 +86,7 @@ static bool answers(struct server *server) {
     char text[256];
     for (int64_t until = now_ms() + 20000; now_ms() < until; sleep_ms(10)) {
         if (waitpid(server->pid, NULL, WNOHANG) == server->pid) return false;
-        if (talk(server->port, "version\r\nquit\r\n", text, sizeof text)) return true;
+        if (talk(server->port, "version\r\n", text, sizeof text)) return true;
     }
     fail_msg("memcached does not answer");
     return false;
@@ -136,9 +138,9 @@ const char *ask(const struct server *server, const char *format, ...) {
     char request[2048];
     va_list args;
     va_start(args, format);
-    vsnprintf(request, sizeof request - 10, format, args);
+    vsnprintf(request, sizeof request - 2, format, args);
     va_end(args);
-    strcat(request, "\r\nquit\r\n");
+    strcat(request, "\r\n");
     if (!talk(server->port, request, text, sizeof text)) fail_msg("no answer to: %s", request);
     return text;
 }
