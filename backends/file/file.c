@@ -78,4 +78,5 @@ DLOCK_BACKEND(file) = {
     .inspect = file_inspect,
     .list = file_list,
     .break_lock = file_break,
+    .check = file_check,
 };

@@ -164,6 +164,7 @@ bool file_held(const struct file_conn *conn, const char *file, const struct file
 int file_inspect(void *c, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 int file_list(void *c, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
               struct dlock_error *err);
+int file_check(void *c, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 int file_break(void *c, const char *name, int timeout_ms, struct dlock_error *err);
 
 #endif

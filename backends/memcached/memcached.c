@@ -41,7 +41,7 @@ static void begin_quarantine(struct memcached *memcached, uint64_t uptime_s) {
 static int ask_facts(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
     struct facts facts = {0};
     int rc;
-    memcached_request(memcached, 2, "stats\r\nstats settings\r\n");
+    memcached_request(memcached, 2, MEMCACHED_ASK_STATS);
     rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
     if (rc == 0) rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
     if (rc) return rc;
@@ -147,4 +147,6 @@ DLOCK_BACKEND(memcached) = {
     .abandon = memcached_abandon,
     .inspect = memcached_inspect,
     .break_lock = memcached_break,
+    .check = memcached_check,
+    .check = memcached_check,
 };

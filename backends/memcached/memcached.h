@@ -18,6 +18,9 @@
 /* Longest request: cas or add, and a gets behind it. */
 #define MEMCACHED_REQUEST_MAX (2 * MEMCACHED_KEY_MAX + MEMCACHED_VALUE_MAX + 128)
 
+/* Two answers for memcached_read_stats(). */
+#define MEMCACHED_ASK_STATS "stats\r\nstats settings\r\n"
+
 /* Fences are below this (<dlock/backend.h>). */
 #define MEMCACHED_FENCE_END (UINT64_C(1) << 55)
 
@@ -135,7 +138,8 @@ bool memcached_number(const char **text, uint64_t *number);
 /* The code for a reply that is none of the expected ones, with the server's words in `err`. */
 int memcached_refused(struct memcached *memcached, const char *line, struct dlock_error *err);
 
-/* ---- claims.c, look.c: operations -----------------------------------------------------------------------------------
+/* ---- claims.c, look.c, check.c: operations
+ * -----------------------------------------------------------------------------------
  */
 
 dlock_batch memcached_acquire, memcached_renew, memcached_release;
@@ -149,6 +153,11 @@ void memcached_end(struct memcached *memcached, const char *key, uint64_t cas);
 
 int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
                       struct dlock_error *err);
+int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
+/* > 0 while the quarantine lasts. */
+int64_t memcached_quarantine_left_us(const struct memcached *memcached);
+
+int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 int memcached_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 
 #endif

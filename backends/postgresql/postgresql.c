@@ -1,6 +1,8 @@
 /* Locks in PostgreSQL. */
 #include "postgresql.h"
 
+#include "schema.sql.h"
+
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -47,4 +49,6 @@ DLOCK_BACKEND(postgresql) = {
     .inspect = pg_inspect,
     .list = pg_list,
     .break_lock = pg_break,
+    .check = pg_check,
+    .schema = schema_sql_text,
 };

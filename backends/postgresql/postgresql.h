@@ -172,6 +172,7 @@ int pg_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 int pg_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 int pg_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
             struct dlock_error *err);
+int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 int pg_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 
 #endif

@@ -10,10 +10,10 @@
 
 /* ---- what the server says about itself --------------------------------------------------------------------------- */
 
-/* The value of a line "field:value" of INFO; false: there is none. */
-static bool info_field(const redisReply *info, const char *field, char *out, size_t size) {
+bool redis_info_field(const redisReply *info, const char *field, char *out, size_t size) {
     const size_t length = strlen(field);
-    for (const char *line = info->str; line && *line; line = strchr(line, '\n')) {
+    for (const char *line = info->type == REDIS_REPLY_STRING ? info->str : NULL; line && *line;
+         line = strchr(line, '\n')) {
         size_t n;
         if (*line == '\n') line++;
         if (strncmp(line, field, length) != 0 || line[length] != ':') continue;
@@ -30,12 +30,12 @@ static bool info_field(const redisReply *info, const char *field, char *out, siz
 /* Whether this server can do what we promise. */
 static int check_server(struct redis *redis, const redisReply *info, struct dlock_error *err) {
     char version[32], mode[32];
-    if (!info_field(info, "redis_version", version, sizeof version))
+    if (!redis_info_field(info, "redis_version", version, sizeof version))
         return redis_nonsense(redis, "INFO names no redis_version", err);
     if (strtol(version, NULL, 10) < OLDEST_VERSION)
         return dlock_fail(err, DLOCK_ENOTSUP, "redis at %s is version %s; dlock needs %d or newer", redis->where,
                           version, OLDEST_VERSION);
-    if (info_field(info, "redis_mode", mode, sizeof mode) && strcmp(mode, "standalone") != 0)
+    if (redis_info_field(info, "redis_mode", mode, sizeof mode) && strcmp(mode, "standalone") != 0)
         return dlock_fail(err, DLOCK_ENOTSUP,
                           "redis at %s runs in %s mode, which dlock does not support; name a standalone server or the "
                           "master itself",
@@ -45,27 +45,31 @@ static int check_server(struct redis *redis, const redisReply *info, struct dloc
 
 static int check_role(struct redis *redis, const redisReply *info, struct dlock_error *err) {
     char role[32], host[128] = "?", port[16] = "?";
-    if (!info_field(info, "role", role, sizeof role) || strcmp(role, "slave") != 0) return 0;
-    info_field(info, "master_host", host, sizeof host);
-    info_field(info, "master_port", port, sizeof port);
+    if (!redis_info_field(info, "role", role, sizeof role) || strcmp(role, "slave") != 0) return 0;
+    redis_info_field(info, "master_host", host, sizeof host);
+    redis_info_field(info, "master_port", port, sizeof port);
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "redis at %s is a replica; name its master (it says %s:%s)",
                       redis->where, host, port);
 }
 
-/* A server that writes each change to disk before it answers forgets nothing. Where it does not say (CONFIG forbidden
- * or renamed), it is one that forgets. */
-static bool never_forgets(const redisReply *persistence, const redisReply *appendfsync) {
+const char *redis_config_value(const redisReply *reply) {
+    bool told =
+        reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[1]->type == REDIS_REPLY_STRING;
+    return told ? reply->element[1]->str : NULL;
+}
+
+bool redis_never_forgets(const redisReply *persistence, const redisReply *appendfsync) {
+    const char *fsync = redis_config_value(appendfsync);
     char aof[8];
-    return info_field(persistence, "aof_enabled", aof, sizeof aof) && strcmp(aof, "1") == 0 &&
-           appendfsync->type == REDIS_REPLY_ARRAY && appendfsync->elements == 2 &&
-           appendfsync->element[1]->type == REDIS_REPLY_STRING && strcmp(appendfsync->element[1]->str, "always") == 0;
+    return redis_info_field(persistence, "aof_enabled", aof, sizeof aof) && strcmp(aof, "1") == 0 && fsync &&
+           strcmp(fsync, "always") == 0;
 }
 
 /* A connection ends with its server, so what the uptime says now holds for as long as the connection lives. */
 static void begin_quarantine(struct redis *redis, const redisReply *server) {
     char uptime[24] = "0";
     int64_t up_s;
-    info_field(server, "uptime_in_seconds", uptime, sizeof uptime);
+    redis_info_field(server, "uptime_in_seconds", uptime, sizeof uptime);
     up_s = strtoll(uptime, NULL, 10) - 1; /* in whole seconds, the difference of two rounded clocks */
     if (up_s < 0) up_s = 0;
     if (up_s > redis->peer->quarantine_ms / 1000) return;
@@ -145,7 +149,7 @@ static int read_quarantine(struct redis *redis, const redisReply *server, int64_
     if (redis->peer->quarantine_ms <= 0) return 0;
     if ((rc = read_text(redis, deadline_us, &persistence, err)) != 0) return rc;
     rc = redis_reply(redis, deadline_us, &appendfsync, err);
-    if (rc == 0 && !never_forgets(persistence, appendfsync)) begin_quarantine(redis, server);
+    if (rc == 0 && !redis_never_forgets(persistence, appendfsync)) begin_quarantine(redis, server);
     if (rc == 0) freeReplyObject(appendfsync);
     freeReplyObject(persistence);
     return rc;
@@ -254,4 +258,5 @@ DLOCK_BACKEND(redis) = {
     .inspect = redis_inspect,
     .list = redis_list,
     .break_lock = redis_break,
+    .check = redis_check,
 };

@@ -120,6 +120,18 @@ int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t dead
 /* The name whose lock key this is, into `name` (REDIS_NAME_MAX + 1 bytes); false: it is none of ours. */
 bool redis_decode_key(const char *key, size_t length, char *name);
 
+/* ---- redis.c: what the server says about itself ------------------------------------------------------------------ */
+
+/* The value of a line "field:value" of INFO; false: there is none. */
+bool redis_info_field(const redisReply *info, const char *field, char *out, size_t size);
+
+/* The value in a reply to CONFIG GET; NULL: the server does not say (CONFIG forbidden or renamed). */
+const char *redis_config_value(const redisReply *reply);
+
+/* A server that writes each change to disk before it answers forgets nothing. Where it does not say, it is one that
+ * forgets. */
+bool redis_never_forgets(const redisReply *persistence, const redisReply *appendfsync);
+
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
 dlock_batch redis_acquire, redis_renew, redis_release;
@@ -132,6 +144,7 @@ int redis_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 int redis_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 int redis_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                struct dlock_error *err);
+int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 int redis_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 
 #endif
