@@ -132,12 +132,11 @@ static int64_t ask_again_at(struct asker *a) {
     struct dlock_client *client = a->client;
     int64_t retry_ms = a->claim->op.arg.retry_ms, now = dlock__now_us();
     bool deaf = dlock__can(client, DLOCK_CAP_WAKE) && client->listener.state != DLOCK__LISTENER_UP;
-    if (deaf) return now + next_pause(a, POLL_MIN_US, DEAF_MAX_US);
-    if (retry_ms < 0) return now + next_pause(a, POLL_MIN_US, POLL_MAX_US);
+    bool for_good = client->listener.retry_at_us == DLOCK__NEVER;
+    if (deaf || retry_ms < 0) return now + next_pause(a, POLL_MIN_US, deaf && !for_good ? DEAF_MAX_US : POLL_MAX_US);
     if (retry_ms == DLOCK_FOREVER) return DLOCK__NEVER;
     if (retry_ms > SLEEP_MAX_MS) retry_ms = SLEEP_MAX_MS;
-    int64_t least =
-        next_pause(a, POLL_MIN_US, POLL_MAX_US); /* a server that says "at once" is not asked in a tight loop */
+    int64_t least = next_pause(a, POLL_MIN_US, POLL_MAX_US); /* "at once" is no reason for a tight loop */
     int64_t pause = retry_ms * 1000 + dlock__jitter(client, 0, retry_ms * 100);
     return now + (pause > least ? pause : least);
 }

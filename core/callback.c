@@ -77,6 +77,7 @@ void dlock__callback_arm(struct dlock_client *client, int64_t at_us) {
 void dlock__callback_lost(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     struct dlock__hold **at = &client->callback.first;
+    if (client->callback.stop) return;
     while (*at) at = &(*at)->callback_next;
     for (struct dlock__hold *hold = &claim->hold; hold; hold = hold->next) {
         if (!wants_word(hold)) continue;

@@ -232,7 +232,7 @@ struct dlock_client {
         enum dlock__listener_state state;
         struct dlock__conn *conn;
         int fd;
-        int64_t retry_at_us; /* after a failure */
+        int64_t retry_at_us; /* after a failure; DLOCK__NEVER: this server wakes nobody (ENOTSUP) */
         int64_t pause_us;
     } listener;
 

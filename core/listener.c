@@ -70,7 +70,7 @@ bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
         pause = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
         client->listener.state = DLOCK__LISTENER_DOWN;
         client->listener.pause_us = pause;
-        client->listener.retry_at_us = dlock__now_us() + pause;
+        client->listener.retry_at_us = rc == DLOCK_ENOTSUP ? DLOCK__NEVER : dlock__now_us() + pause;
         dlock__leave(client);
         dlock__log(client, DLOCK_LOG_WARN, "no wake-ups, waiters poll: %s", err.message);
         dlock__enter(client);

@@ -88,11 +88,16 @@ static char *copy(char **strings, const char *text) {
 }
 
 /* Puts together what the targets know. NULL: no memory. */
+/* Of a Unix socket: it is its own address. */
+static bool is_folder(const struct target *target) {
+    return *target->host == '/';
+}
+
 static struct dlock__addresses *addresses_new(const struct target *targets, size_t n_targets) {
     size_t n = 0, bytes = 0;
     for (size_t i = 0; i < n_targets; i++) {
         size_t known = targets[i].known ? targets[i].known->n : 0;
-        n += known;
+        n += known + is_folder(&targets[i]);
         bytes += strlen(targets[i].host) + 1 + known * sizeof(address_text);
     }
     struct dlock__addresses *addresses = calloc(1, sizeof *addresses + n * sizeof *addresses->hosts + bytes);
@@ -102,6 +107,7 @@ static struct dlock__addresses *addresses_new(const struct target *targets, size
     for (size_t i = 0; i < n_targets; i++) {
         const struct target *target = &targets[i];
         const char *host = copy(&strings, target->host);
+        if (is_folder(target)) addresses->hosts[addresses->n++] = (struct dlock_host){host, host, target->port};
         for (size_t j = 0; target->known && j < target->known->n; j++)
             if (!listed(addresses, target->known->address[j], target->port))
                 addresses->hosts[addresses->n++] =
@@ -221,7 +227,7 @@ int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **ou
         struct target *target = &resolver->targets[i];
         *target = (struct target){.resolver = resolver, .port = uri->hosts[i].port};
         target->host = copy(&strings, uri->hosts[i].host);
-        int code = query(target->host, AI_NUMERICHOST, &target->known);
+        int code = is_folder(target) ? 0 : query(target->host, AI_NUMERICHOST, &target->known);
         target->numeric = code == 0;
         if (!target->numeric) resolver->stale = true; /* what is known is not all there is */
         memory = memory && code != EAI_MEMORY;

@@ -6,6 +6,7 @@
 
 #include <arpa/inet.h>
 #include <stdlib.h>
+#include <sys/un.h>
 
 #define SCHEME_MAX 64
 #define HOST_MAX 255
@@ -209,10 +210,13 @@ static int parse_host(struct builder *b, struct span in, size_t nth) {
     if (bracket && !is_ipv6(host->host))
         return dlock_fail(b->err, DLOCK_EINVAL, "URI: host %zu has something other than an IPv6 address in brackets",
                           nth);
-    if (!bracket && (!is_name(host->host) || strlen(host->host) > HOST_MAX))
+    bool folder = !bracket && *host->host == '/'; /* of a Unix socket, percent-encoded: libpq's way */
+    if (!bracket && !folder && (!is_name(host->host) || strlen(host->host) > HOST_MAX))
         return dlock_fail(b->err, DLOCK_EINVAL,
                           "URI: host %zu is no host name: letters, digits, '-', '.' and '_', at most %d", nth,
                           HOST_MAX);
+    if (folder && strlen(host->host) >= sizeof((struct sockaddr_un *)NULL)->sun_path)
+        return dlock_fail(b->err, DLOCK_EINVAL, "URI: host %zu is a folder with too long a name for a socket", nth);
     b->uri->parts.n_hosts++;
     return DLOCK_OK;
 }

@@ -144,11 +144,20 @@ int redis_dial(struct redis *redis, const struct redis_address *address, int64_t
     return adopt(redis, fd, err);
 }
 
+/* Ends the connection whoever else has a copy of the socket (a child forked at the wrong moment): by reset, or in
+ * peace. */
+static void end_link(int fd, bool reset) {
+    const struct linger at_once = {1, 0};
+    const struct sockaddr none = {.sa_family =
+                                      AF_UNSPEC}; /* Linux resets a TCP connection that is "connected" to nothing */
+    if (reset) setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    if (!reset || connect(fd, &none, sizeof none) != 0) shutdown(fd, SHUT_RDWR);
+}
+
 void redis_hang_up(struct redis *redis) {
-    const struct linger reset = {1, 0};
-    if (!redis->link) return;
-    if (redis->unanswered || redis->broken) setsockopt(redis->link->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
     redisContext *link = redis->link;
+    if (!link) return;
+    end_link(link->fd, redis->unanswered || redis->broken);
     redis->link = NULL; /* first: a child forked meanwhile looks here */
     atomic_signal_fence(memory_order_seq_cst);
     redisFree(link);

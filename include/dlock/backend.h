@@ -48,7 +48,8 @@ extern "C" {
 /* One server address. A name that resolves to several addresses stands once per address, one after the other. */
 struct dlock_host {
     const char *host;    /* as in the URI, without brackets */
-    const char *address; /* numeric, IPv4 or IPv6, without brackets; NULL for LOCAL backends */
+    const char *address; /* numeric, IPv4 or IPv6, without brackets; NULL for LOCAL
+                          * backends. A host that begins with '/', the folder of a Unix socket, is its own address */
     int port;            /* 0 when the URI has none */
 };
 

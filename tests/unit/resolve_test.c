@@ -140,8 +140,10 @@ static void no_hosts_have_no_addresses(void **state) {
 
 static void numeric_hosts_are_not_looked_up(void **state) {
     (void)state;
-    struct dlock__resolver *resolver = resolver_of("x://192.0.2.1:7,[::1],[2001:db8:0::0:9]:8,192.0.2.1:7,192.0.2.1");
-    const char *expected = "192.0.2.1=192.0.2.1:7 ::1=::1:0 2001:db8:0::0:9=2001:db8::9:8 192.0.2.1=192.0.2.1:0";
+    struct dlock__resolver *resolver =
+        resolver_of("x://192.0.2.1:7,[::1],[2001:db8:0::0:9]:8,192.0.2.1:7,192.0.2.1,%2Frun%2Fx");
+    const char *expected = "192.0.2.1=192.0.2.1:7 ::1=::1:0 2001:db8:0::0:9=2001:db8::9:8 192.0.2.1=192.0.2.1:0 "
+                           "/run/x=/run/x:0";
     expect_within(resolver, 0, false, expected);
     dlock__resolver_stale(resolver);
     expect_within(resolver, 0, true, expected);

@@ -70,6 +70,7 @@ static void parts_are_split_and_decoded(void **state) {
         {"file:///var/a%20b@c", "file - - /var/a b@c | |"},
         {"postgresql:///db", "postgresql - - /db | |"},
         {"postgresql:///db?host=/run/x@y&a", "postgresql - - /db | | host=/run/x@y a="},
+        {"postgresql://u@%2Frun%2Fpg:5433,h/db", "postgresql u - /db | /run/pg:5433 h:0 |"},
         {"postgresql://h/db?a=b@c", "postgresql - - /db | h:0 | a=b@c"},
         {"zookeeper://u:p@a:1,b:2/x/y?z=1&z=2", "zookeeper u p /x/y | a:1 b:2 | z=1 z=2"},
         {"redis://h?", "redis - - - | h:0 |"},
