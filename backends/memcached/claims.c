@@ -228,10 +228,13 @@ static bool acceptable(struct batch *batch, struct turn *turn) {
     return false;
 }
 
+int64_t memcached_quarantine_left_us(const struct memcached *memcached) {
+    return memcached->quarantine_until_us ? memcached->quarantine_until_us - memcached_now_us() : 0;
+}
+
 /* True while the quarantine lasts, with an answer. */
 static bool quarantined(struct batch *batch, struct turn *turn) {
-    const struct memcached *memcached = batch->memcached;
-    int64_t left_us = memcached->quarantine_until_us ? memcached->quarantine_until_us - memcached_now_us() : 0;
+    int64_t left_us = memcached_quarantine_left_us(batch->memcached);
     char why[160];
     if (left_us <= 0) return false;
     turn->claim->retry_ms = left_us / 1000 + 1;

@@ -148,5 +148,4 @@ DLOCK_BACKEND(memcached) = {
     .inspect = memcached_inspect,
     .break_lock = memcached_break,
     .check = memcached_check,
-    .check = memcached_check,
 };

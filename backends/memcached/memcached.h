@@ -66,8 +66,7 @@ struct memcached_address {
 /* Reads what the URI asks for, all but the address; checks that its hosts are one server. EINVAL. */
 int memcached_address(const struct dlock_uri *uri, struct memcached_address *address, struct dlock_error *err);
 
-/* ---- wire.c: the socket, deadlines, requests, lines ----------------------------------------------------------------
- */
+/* ---- wire.c: the socket, deadlines, requests, lines -------------------------------------------------------------- */
 
 /* The local clock in µs; it goes on during suspend, so that a deadline means the same as the core's. */
 int64_t memcached_now_us(void);
@@ -100,8 +99,7 @@ int memcached_block(struct memcached *memcached, uint64_t length, char *keep, si
 int memcached_dead(struct memcached *memcached, const char *why, struct dlock_error *err);
 int memcached_nonsense(struct memcached *memcached, const char *what, struct dlock_error *err);
 
-/* ---- replies.c: what the lines mean --------------------------------------------------------------------------------
- */
+/* ---- replies.c: what the lines mean ------------------------------------------------------------------------------ */
 
 enum memcached_stored { MEMCACHED_STORED, MEMCACHED_NOT_STORED, MEMCACHED_EXISTS, MEMCACHED_NOT_FOUND };
 
@@ -138,9 +136,7 @@ bool memcached_number(const char **text, uint64_t *number);
 /* The code for a reply that is none of the expected ones, with the server's words in `err`. */
 int memcached_refused(struct memcached *memcached, const char *line, struct dlock_error *err);
 
-/* ---- claims.c, look.c, check.c: operations
- * -----------------------------------------------------------------------------------
- */
+/* ---- claims.c, look.c, check.c: operations ----------------------------------------------------------------------- */
 
 dlock_batch memcached_acquire, memcached_renew, memcached_release;
 
@@ -153,7 +149,6 @@ void memcached_end(struct memcached *memcached, const char *key, uint64_t cas);
 
 int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
                       struct dlock_error *err);
-int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 /* > 0 while the quarantine lasts. */
 int64_t memcached_quarantine_left_us(const struct memcached *memcached);
 

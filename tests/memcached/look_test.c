@@ -134,6 +134,62 @@ static void a_break_compares(void **state) {
     assert_int_equal(stat_of(&server, "delete_hits"), 0);
 }
 
+/* ---- check ---------------------------------------------------------------------------------------------------------
+ */
+
+struct findings {
+    int n, weak;
+    char text[2000]; /* what was weak, or all */
+    int stop_after;
+};
+
+static int note(const struct dlock_finding *finding, void *arg) {
+    struct findings *findings = arg;
+    size_t used = strlen(findings->text);
+    findings->n++;
+    if (finding->health == DLOCK_WEAK) findings->weak++;
+    assert_true((finding->health == DLOCK_WEAK) == (finding->advice != NULL));
+    snprintf(findings->text + used, sizeof findings->text - used, "%s [%s]\n", finding->what,
+             finding->advice ? finding->advice : "");
+    return findings->n == findings->stop_after;
+}
+
+static struct findings check(const char *const *arguments, int64_t quarantine_ms, int stop_after) {
+    struct findings findings = {.stop_after = stop_after};
+    struct dlock_error err = {0};
+    struct server checked;
+    struct link link;
+    struct uri uri;
+    server_start(&checked, arguments);
+    uri_init(&uri, checked.port);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', quarantine_ms, TIMEOUT_MS, &err), 0);
+    if (backend->check(link.conn, note, &findings, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    link_end(&link);
+    server_stop(&checked);
+    return findings;
+}
+
+static void settings_are_judged(void **state) {
+    static const char *const safe[] = {"-M", NULL};
+    struct findings findings = check(safe, 1, 0);
+    (void)state;
+    assert_non_null(strstr(findings.text, "memcached 1."));
+    assert_non_null(strstr(findings.text, "evictions off (-M) []"));
+    assert_non_null(strstr(findings.text, "memory: 0 of 64 MB used []"));
+    assert_non_null(strstr(findings.text, " of 1024 []"));
+    if (findings.weak) assert_non_null(strstr(findings.text, "quarantine: nothing is granted"));
+    findings = check(safe, 10000, 0);
+    assert_int_equal(findings.weak, 1);
+    assert_non_null(strstr(findings.text, "quarantine: nothing is granted for another 1"));
+    findings = check(safe, 0, 0);
+    assert_int_equal(findings.weak, 1);
+    assert_non_null(strstr(findings.text, "and no quarantine [a restart forgets all grants"));
+    findings = check(NULL, 0, 0);
+    assert_int_equal(findings.weak, 2);
+    assert_non_null(strstr(findings.text, "evictions on, 0 items evicted so far [a full server evicts"));
+    assert_int_equal(check(NULL, 0, 2).n, 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_holder_is_shown),
@@ -141,6 +197,7 @@ int main(void) {
         cmocka_unit_test(strange_values_are_shown_cleaned),
         cmocka_unit_test(a_break_frees),
         cmocka_unit_test(a_break_compares),
+        cmocka_unit_test(settings_are_judged),
     };
     return cmocka_run_group_tests_name("memcached look", tests, start, stop);
 }
