@@ -63,7 +63,7 @@ module=$PWD/build/dlock-sqlite.so
 for file in "$example"/*; do diff -u "$file" "${file##*/}" || fail "the page and ${file#"$source/"} differ"; done
 [ "$(cat ./*.c | wc -l)" -le 200 ] || fail "more than 200 lines of C"
 if nm -D --undefined-only "$module" | grep dlock; then fail "the module takes more of dlock than a header"; fi
-[ "$(nm -D --defined-only "$module" | grep -c dlock_)" = 1 ] || fail "the module exports more than its table"
+[ "$(nm -D --defined-only "$module" | grep -c ' dlock_')" = 1 ] || fail "the module exports more than its table"
 dlock backends | grep -q sqlite || fail "the installed module is not found"
 
 # ---- a child that outlives its parent's client; the suite's children do not
