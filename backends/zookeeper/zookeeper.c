@@ -163,4 +163,5 @@ DLOCK_BACKEND(zookeeper) = {
     .inspect = zookeeper_inspect,
     .list = zookeeper_list,
     .break_lock = zookeeper_break,
+    .check = zookeeper_check,
 };

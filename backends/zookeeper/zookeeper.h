@@ -241,6 +241,7 @@ int zookeeper_inspect(void *conn, const char *name, dlock_each each, void *arg, 
                       struct dlock_error *err);
 int zookeeper_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                    struct dlock_error *err);
+int zookeeper_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 int zookeeper_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 
 /* ---- the connection ---------------------------------------------------------------------------------------------- */

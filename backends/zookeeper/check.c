@@ -1,0 +1,191 @@
+/* Is this server set up as locks need it?
+ *
+ * What a session cannot see, the server tells on a connection of its own that begins with four letters; servers allow
+ * only some of these words (4lw.commands.whitelist), by default `srvr` alone. That connection is not among those that a
+ * forked child closes: it lasts a moment, and no lock depends on it. */
+#include "zookeeper.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* The longest answer that is of use here. */
+enum { ANSWER_MAX = 8192, CONTAINERS_SINCE = 30503 };
+
+struct report {
+    dlock_each_finding each;
+    void *arg;
+    bool ended; /* `each` has said so */
+};
+
+/* One finding: weak when there is something to advise. */
+DLOCK_PRINTF(3, 4) static void find(struct report *report, const char *advice, const char *format, ...) {
+    char what[256];
+    struct dlock_finding finding = {sizeof finding, advice ? DLOCK_WEAK : DLOCK_FINE, what, advice};
+    va_list args;
+    if (report->ended) return;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    report->ended = report->each(&finding, report->arg) != 0;
+}
+
+/* ---- four letters ------------------------------------------------------------------------------------------------ */
+
+static bool wait_for(int fd, short events, int64_t deadline_us) {
+    struct pollfd poll_fd = {fd, events, 0};
+    for (;;) {
+        int64_t left_us = deadline_us - zookeeper_now_us();
+        int ready = left_us <= 0 ? 0 : poll(&poll_fd, 1, (int)((left_us + 999) / 1000));
+        if (ready >= 0 || errno != EINTR) return ready > 0;
+    }
+}
+
+/* Sends the word and reads until the server closes, or ANSWER_MAX; false: no answer. */
+static bool exchange(int fd, const char *word, char answer[ANSWER_MAX], int64_t deadline_us) {
+    size_t used = 0;
+    if (!wait_for(fd, POLLOUT, deadline_us) || send(fd, word, 4, MSG_NOSIGNAL) != 4) return false;
+    while (used < ANSWER_MAX - 1 && wait_for(fd, POLLIN, deadline_us)) {
+        ssize_t n = recv(fd, answer + used, ANSWER_MAX - 1 - used, 0);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (n <= 0) break;
+        used += (size_t)n;
+    }
+    for (size_t i = 0; i < used; i++)
+        if (answer[i] == '\0') answer[i] = ' ';
+    answer[used] = '\0';
+    return used > 0;
+}
+
+/* Asks the server that the session is connected to. False, and "": it did not answer, or does not allow the word. */
+static bool ask(struct zookeeper *z, const char *word, char answer[ANSWER_MAX], int64_t deadline_us) {
+    struct sockaddr_storage to;
+    socklen_t length = sizeof to;
+    bool answered = false;
+    answer[0] = '\0';
+    if (!zookeeper_get_connected_host(z->handle, (struct sockaddr *)&to, &length)) return false;
+    int fd = socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    if (connect(fd, (struct sockaddr *)&to, length) == 0 || errno == EINPROGRESS)
+        answered = exchange(fd, word, answer, deadline_us);
+    close(fd);
+    if (answered && !strstr(answer, "not in the whitelist")) return true;
+    answer[0] = '\0';
+    return false;
+}
+
+/* What stands behind `key`, at the beginning of a line, up to the line's end; false: nothing. */
+static bool value_of(const char *answer, const char *key, char *out, size_t size) {
+    size_t length = strlen(key), n;
+    for (const char *line = answer; line; line = strchr(line, '\n')) {
+        if (*line == '\n') line++;
+        if (strncmp(line, key, length) != 0) continue;
+        n = strcspn(line + length, "\r\n");
+        if (n >= size) n = size - 1;
+        memcpy(out, line + length, n);
+        out[n] = '\0';
+        return n > 0;
+    }
+    return false;
+}
+
+static int number_of(const char *answer, const char *key) {
+    char text[16];
+    return value_of(answer, key, text, sizeof text) ? atoi(text) : 0;
+}
+
+/* ---- each subject ------------------------------------------------------------------------------------------------ */
+
+static void check_version(struct report *report, const char *srvr) {
+    char version[64] = "";
+    int major = 0, minor = 0, patch = 0;
+    value_of(srvr, "Zookeeper version: ", version, sizeof version);
+    if (sscanf(version, "%d.%d.%d", &major, &minor, &patch) != 3) {
+        find(report, "allow it to be looked at: 4lw.commands.whitelist=srvr,conf", "ZooKeeper of unknown version");
+        return;
+    }
+    bool old = major * 10000 + minor * 100 + patch < CONTAINERS_SINCE;
+    find(report, old ? "dlock needs 3.5.3 or newer" : NULL, "ZooKeeper %d.%d.%d", major, minor, patch);
+}
+
+/* How many servers vote; `conf` shows them as configuration files do. */
+static int voters(const char *conf) {
+    int n = 0;
+    for (const char *line = conf; line; line = strchr(line, '\n')) {
+        if (*line == '\n') line++;
+        if (strncmp(line, "server.", 7) == 0 && !memmem(line, strcspn(line, "\n"), ":observer", 9)) n++;
+    }
+    return n;
+}
+
+static void check_ensemble(struct report *report, const char *srvr, const char *conf) {
+    char mode[32];
+    int servers = voters(conf);
+    if (!value_of(srvr, "Mode: ", mode, sizeof mode)) return; /* as the version has said */
+    if (strcmp(mode, "read-only") == 0)
+        find(report, "it has no majority, and grants nothing: look at the other servers", "mode read-only");
+    else if (servers == 2)
+        find(report, "when either is away there are no locks at all: make it one, or three", "ensemble of 2");
+    else if (servers > 1)
+        find(report, NULL, "ensemble of %d, this is a %s", servers, mode);
+    else
+        find(report, NULL, "mode %s", mode);
+}
+
+/* The leader may hear of a session from a follower as late as half a tick; zookeeper_kept_ms() reckons with this much.
+ */
+static void check_ticks(struct report *report, struct zookeeper *z, const char *conf) {
+    int tick_ms = number_of(conf, "tickTime="), least_ms = number_of(conf, "minSessionTimeout="),
+        most_ms = number_of(conf, "maxSessionTimeout=");
+    pthread_mutex_lock(&z->mutex);
+    int session_ms = z->session_ms;
+    pthread_mutex_unlock(&z->mutex);
+    int64_t margin_ms = session_ms - zookeeper_kept_ms(z, 0, 0);
+    if (tick_ms <= 0) {
+        find(report, "allow it to be looked at: 4lw.commands.whitelist=srvr,conf; it should be at most 2000",
+             "tickTime cannot be looked at");
+        find(report, NULL, "session timeout %d ms, as negotiated", session_ms);
+        return;
+    }
+    find(report,
+         tick_ms / 2 > margin_ms ? "a session may end unnoticed: set tickTime to 2000 or less, and session= to more "
+                                   "ticks"
+                                 : NULL,
+         "tickTime %d ms", tick_ms);
+    find(report,
+         session_ms < 2 * tick_ms ? "a moment's silence ends the session, and all locks in it: set session= to two "
+                                    "ticks or more"
+                                  : NULL,
+         "session timeout %d ms; the server allows %d to %d", session_ms, least_ms, most_ms);
+}
+
+/* Only where `mntr` is allowed. */
+static void check_disk(struct report *report, const char *mntr) {
+    int slow = number_of(mntr, "zk_fsync_threshold_exceed_count\t");
+    if (slow > 0)
+        find(report, "while it waits for its disk sessions may expire: give its dataLogDir a disk of its own",
+             "fsync took too long %d time%s", slow, slow == 1 ? "" : "s");
+}
+
+int zookeeper_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
+    const int64_t deadline_us = zookeeper_deadline_us(timeout_ms);
+    struct zookeeper *z = conn;
+    struct report report = {each, arg, false};
+    bool dead;
+    int rc = zookeeper_ready(z, deadline_us, &dead, err);
+    if (rc != 0) return rc;
+    char *answers = malloc(3 * ANSWER_MAX);
+    if (!answers) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the server's answers");
+    char *srvr = answers, *conf = answers + ANSWER_MAX, *mntr = answers + 2 * ANSWER_MAX;
+    ask(z, "srvr", srvr, deadline_us);
+    ask(z, "conf", conf, deadline_us);
+    ask(z, "mntr", mntr, deadline_us);
+    check_version(&report, srvr);
+    check_ensemble(&report, srvr, conf);
+    check_ticks(&report, z, conf);
+    check_disk(&report, mntr);
+    free(answers);
+    return 0;
+}
