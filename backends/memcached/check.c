@@ -3,24 +3,6 @@
 
 #include <stdlib.h>
 
-struct report {
-    dlock_each_finding each;
-    void *arg;
-    bool ended; /* `each` has said so */
-};
-
-/* One finding: weak when there is something to advise. */
-DLOCK_PRINTF(3, 4) static void find(struct report *report, const char *advice, const char *format, ...) {
-    char what[256];
-    struct dlock_finding finding = {sizeof finding, advice ? DLOCK_WEAK : DLOCK_FINE, what, advice};
-    va_list args;
-    if (report->ended) return;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    report->ended = report->each(&finding, report->arg) != 0;
-}
-
 /* ---- facts ------------------------------------------------------------------------------------------------------- */
 
 struct fact {
@@ -53,42 +35,43 @@ static long long number(const struct fact *fact) {
 
 /* ---- each subject ------------------------------------------------------------------------------------------------ */
 
-static void check_restarts(struct report *report, const struct memcached *memcached, const struct fact *stats) {
+static void check_restarts(struct dlock_report *report, const struct memcached *memcached, const struct fact *stats) {
     int64_t quarantine_ms = memcached->peer->quarantine_ms, left_us;
     if (quarantine_ms <= 0) {
-        find(report, "a restart forgets all grants: remove quarantine=0 from the URI", "up for %s s, and no quarantine",
-             stats[UPTIME].value);
+        dlock_find(report, "a restart forgets all grants: remove quarantine=0 from the URI",
+                   "up for %s s, and no quarantine", stats[UPTIME].value);
         return;
     }
-    find(report, NULL, "up for %s s: what a restart forgets, the quarantine of %lld s covers", stats[UPTIME].value,
-         (long long)(quarantine_ms / 1000));
+    dlock_find(report, NULL, "up for %s s: what a restart forgets, the quarantine of %lld s covers",
+               stats[UPTIME].value, (long long)(quarantine_ms / 1000));
     left_us = memcached_quarantine_left_us(memcached);
     if (left_us > 0)
-        find(report, "wait: a server that was just started may have forgotten grants",
-             "quarantine: nothing is granted for another %lld s", (long long)(left_us / 1000000 + 1));
+        dlock_find(report, "wait: a server that was just started may have forgotten grants",
+                   "quarantine: nothing is granted for another %lld s", (long long)(left_us / 1000000 + 1));
 }
 
-static void check_memory(struct report *report, const struct fact *stats, const struct fact *settings) {
+static void check_memory(struct dlock_report *report, const struct fact *stats, const struct fact *settings) {
     long long used = number(&stats[BYTES]), most = number(&stats[MOST_BYTES]);
     if (strcmp(settings[EVICTIONS].value, "off") == 0)
-        find(report, NULL, "evictions off (-M)");
+        dlock_find(report, NULL, "evictions off (-M)");
     else
-        find(report, "a full server evicts held locks: start one with -M, for locks alone",
-             "evictions %s, %lld items evicted so far",
-             *settings[EVICTIONS].value ? settings[EVICTIONS].value : "unknown", number(&stats[EVICTED]));
+        dlock_find(report, "a full server evicts held locks: start one with -M, for locks alone",
+                   "evictions %s, %lld items evicted so far",
+                   *settings[EVICTIONS].value ? settings[EVICTIONS].value : "unknown", number(&stats[EVICTED]));
     if (most > 0)
-        find(report,
-             used > most / 10 * 9 ? "a full server refuses or evicts locks: give it more memory (-m), or move other "
-                                    "data away"
-                                  : NULL,
-             "memory: %lld of %lld MB used", used >> 20, most >> 20);
+        dlock_find(report,
+                   used > most / 10 * 9
+                       ? "a full server refuses or evicts locks: give it more memory (-m), or move other "
+                         "data away"
+                       : NULL,
+                   "memory: %lld of %lld MB used", used >> 20, most >> 20);
 }
 
-static void check_clients(struct report *report, const struct fact *stats) {
+static void check_clients(struct dlock_report *report, const struct fact *stats) {
     long long used = number(&stats[CLIENTS]), most = number(&stats[MOST_CLIENTS]);
     if (most > 0)
-        find(report, used > most / 10 * 9 ? "without a connection no lock is renewed: raise -c" : NULL,
-             "clients: %lld of %lld", used, most);
+        dlock_find(report, used > most / 10 * 9 ? "without a connection no lock is renewed: raise -c" : NULL,
+                   "clients: %lld of %lld", used, most);
 }
 
 int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
@@ -101,13 +84,14 @@ int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_
                                 [CLIENTS] = {.name = "curr_connections"},
                                 [MOST_CLIENTS] = {.name = "max_connections"}};
     struct fact settings[SETTINGS] = {[EVICTIONS] = {.name = "evictions"}};
-    struct report report = {each, arg, false};
+    struct dlock_report report = {each, arg, false};
     int rc;
     memcached_request(conn, 2, MEMCACHED_ASK_STATS);
     rc = memcached_read_stats(conn, deadline_us, learn, &(struct facts){stats, STATS}, err);
     if (rc == 0) rc = memcached_read_stats(conn, deadline_us, learn, &(struct facts){settings, SETTINGS}, err);
     if (rc) return rc;
-    find(&report, NULL, "memcached %s, with cas", *stats[VERSION].value ? stats[VERSION].value : "of unknown version");
+    dlock_find(&report, NULL, "memcached %s, with cas",
+               *stats[VERSION].value ? stats[VERSION].value : "of unknown version");
     check_restarts(&report, conn, stats);
     check_memory(&report, stats, settings);
     check_clients(&report, stats);

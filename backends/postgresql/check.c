@@ -3,24 +3,6 @@
 
 #include <stdlib.h>
 
-struct report {
-    dlock_each_finding each;
-    void *arg;
-    bool ended; /* `each` has said so */
-};
-
-/* One finding: weak when there is something to advise. */
-DLOCK_PRINTF(3, 4) static void find(struct report *report, const char *advice, const char *format, ...) {
-    char what[256];
-    struct dlock_finding finding = {sizeof finding, advice ? DLOCK_WEAK : DLOCK_FINE, what, advice};
-    va_list args;
-    if (report->ended) return;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    report->ended = report->each(&finding, report->arg) != 0;
-}
-
 /* What is asked, all of it as text. Whether the objects are there is looked up in the catalogue: a schema that the role
  * may not use would be an error otherwise. */
 enum {
@@ -71,78 +53,80 @@ static long long number(const PGresult *facts, int which) {
 
 /* ---- each subject ------------------------------------------------------------------------------------------------ */
 
-static void check_disk(struct report *report, const PGresult *facts) {
+static void check_disk(struct dlock_report *report, const PGresult *facts) {
     bool off = is(facts, COMMIT, "off");
-    find(report,
-         is(facts, FSYNC, "on") ? NULL : "a crash of the host may undo grants or ruin the database: set fsync on",
-         "fsync %s", fact(facts, FSYNC));
-    find(report,
-         is(facts, PAGE_WRITES, "on") ? NULL : "a crash of the host may ruin the database: set full_page_writes on",
-         "full_page_writes %s", fact(facts, PAGE_WRITES));
-    find(report, NULL, "synchronous_commit %s%s", fact(facts, COMMIT), off ? ", but on for grants and renewals" : "");
+    dlock_find(report,
+               is(facts, FSYNC, "on") ? NULL : "a crash of the host may undo grants or ruin the database: set fsync on",
+               "fsync %s", fact(facts, FSYNC));
+    dlock_find(report,
+               is(facts, PAGE_WRITES, "on") ? NULL
+                                            : "a crash of the host may ruin the database: set full_page_writes on",
+               "full_page_writes %s", fact(facts, PAGE_WRITES));
+    dlock_find(report, NULL, "synchronous_commit %s%s", fact(facts, COMMIT),
+               off ? ", but on for grants and renewals" : "");
 }
 
-static void check_standbys(struct report *report, const PGresult *facts) {
+static void check_standbys(struct dlock_report *report, const PGresult *facts) {
     long long standbys = number(facts, STANDBYS);
     if (is(facts, STANDBY, "t"))
-        find(report, "it grants nothing: name the primary, and leave target_session_attrs out of the URI",
-             "this server is a standby");
+        dlock_find(report, "it grants nothing: name the primary, and leave target_session_attrs out of the URI",
+                   "this server is a standby");
     else if (standbys == 0)
-        find(report, NULL, "no standbys: no failover that could forget grants");
+        dlock_find(report, NULL, "no standbys: no failover that could forget grants");
     else if (!*fact(facts, SYNC_NAMES) || is(facts, COMMIT, "local"))
-        find(report,
-             "a failover may forget the latest grants: set synchronous_standby_names, and synchronous_commit on",
-             "%lld standby%s, replication asynchronous", standbys, standbys == 1 ? "" : "s");
+        dlock_find(report,
+                   "a failover may forget the latest grants: set synchronous_standby_names, and synchronous_commit on",
+                   "%lld standby%s, replication asynchronous", standbys, standbys == 1 ? "" : "s");
     else
-        find(report, NULL, "%lld standby%s, replication synchronous", standbys, standbys == 1 ? "" : "s");
+        dlock_find(report, NULL, "%lld standby%s, replication synchronous", standbys, standbys == 1 ? "" : "s");
 }
 
 /* Sessions of ours are set right, except with listen=off, where they are not ours. */
-static void check_session(struct report *report, const struct pg *pg, const PGresult *facts, int timeout_ms) {
+static void check_session(struct dlock_report *report, const struct pg *pg, const PGresult *facts, int timeout_ms) {
     long long statement_ms = number(facts, STATEMENT_MS);
     bool pooled = number(facts, BACKEND) != PQbackendPID(pg->link);
     if (pg->listen == PG_LISTEN_OFF)
-        find(report, "waiters poll, and nobody keeps their order: connect past the pooler, and remove listen=off",
-             "listen=off%s", pooled ? ", behind a connection pooler" : "");
+        dlock_find(report, "waiters poll, and nobody keeps their order: connect past the pooler, and remove listen=off",
+                   "listen=off%s", pooled ? ", behind a connection pooler" : "");
     else if (pooled)
-        find(report, "right only where the pooler pools whole sessions: connect past it, or write listen=off",
-             "listen=on behind a connection pooler");
+        dlock_find(report, "right only where the pooler pools whole sessions: connect past it, or write listen=off",
+                   "listen=on behind a connection pooler");
     else
-        find(report, NULL, "waiters are woken by NOTIFY, no connection pooler in between");
-    find(report,
-         is(facts, ISOLATION, "read committed")
-             ? NULL
-             : "every call is refused: ALTER ROLE ... SET default_transaction_isolation = 'read committed'",
-         "isolation level %s", fact(facts, ISOLATION));
-    find(report,
-         statement_ms > 0 && statement_ms < timeout_ms
-             ? "ends requests before the URI's timeout does: ALTER ROLE ... SET statement_timeout = 0"
-             : NULL,
-         "statement_timeout %lld ms, idle_session_timeout %lld s", statement_ms, number(facts, IDLE_MS) / 1000);
+        dlock_find(report, NULL, "waiters are woken by NOTIFY, no connection pooler in between");
+    dlock_find(report,
+               is(facts, ISOLATION, "read committed")
+                   ? NULL
+                   : "every call is refused: ALTER ROLE ... SET default_transaction_isolation = 'read committed'",
+               "isolation level %s", fact(facts, ISOLATION));
+    dlock_find(report,
+               statement_ms > 0 && statement_ms < timeout_ms
+                   ? "ends requests before the URI's timeout does: ALTER ROLE ... SET statement_timeout = 0"
+                   : NULL,
+               "statement_timeout %lld ms, idle_session_timeout %lld s", statement_ms, number(facts, IDLE_MS) / 1000);
 }
 
-static void check_room(struct report *report, const PGresult *facts) {
+static void check_room(struct dlock_report *report, const PGresult *facts) {
     long long used = number(facts, USED), most = number(facts, MOST);
-    find(report, used > most / 10 * 9 ? "without a connection no lock is renewed: raise max_connections" : NULL,
-         "connections: %lld of %lld", used, most);
+    dlock_find(report, used > most / 10 * 9 ? "without a connection no lock is renewed: raise max_connections" : NULL,
+               "connections: %lld of %lld", used, most);
 }
 
-static void check_rights(struct report *report, const struct pg *pg, const PGresult *facts) {
+static void check_rights(struct dlock_report *report, const struct pg *pg, const PGresult *facts) {
     if (is(facts, MAY_USE, "t") && is(facts, MAY_CALL, "t"))
-        find(report, NULL, "schema %s is there, and may be used", pg->schema);
+        dlock_find(report, NULL, "schema %s is there, and may be used", pg->schema);
     else if (*fact(facts, MAY_USE) && *fact(facts, MAY_CALL))
-        find(report, "nothing is granted to this role: run the GRANTs at the end of `dlock schema postgresql`",
-             "schema %s is there, and may not be used", pg->schema);
+        dlock_find(report, "nothing is granted to this role: run the GRANTs at the end of `dlock schema postgresql`",
+                   "schema %s is there, and may not be used", pg->schema);
     else if (is(facts, MAY_CREATE, "t"))
-        find(report, NULL, "schema %s is not there yet: it is made at the first use", pg->schema);
+        dlock_find(report, NULL, "schema %s is not there yet: it is made at the first use", pg->schema);
     else
-        find(report, "its DBA has to run what `dlock schema postgresql` prints",
-             "schema %s is not there, and may not be made", pg->schema);
+        dlock_find(report, "its DBA has to run what `dlock schema postgresql` prints",
+                   "schema %s is not there, and may not be made", pg->schema);
 }
 
 int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
     struct pg *pg = conn;
-    struct report report = {each, arg, false};
+    struct dlock_report report = {each, arg, false};
     char sql[sizeof question + 2 * PG_SCHEMA_MAX];
     const char *schema = pg->schema + 1; /* it is quoted, and has no quotes inside */
     int length = (int)strlen(schema) - 1;
@@ -155,7 +139,7 @@ int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, str
     } else if (PQntuples(facts) != 1 || PQnfields(facts) != N_FACTS) {
         rc = pg_nonsense(pg, "no row about its settings", err);
     } else {
-        find(&report, NULL, "PostgreSQL %.100s", fact(facts, VERSION));
+        dlock_find(&report, NULL, "PostgreSQL %.100s", fact(facts, VERSION));
         check_rights(&report, pg, facts);
         check_disk(&report, facts);
         check_standbys(&report, facts);

@@ -3,24 +3,6 @@
 
 #include <stdlib.h>
 
-struct report {
-    dlock_each_finding each;
-    void *arg;
-    bool ended; /* `each` has said so */
-};
-
-/* One finding: weak when there is something to advise. */
-DLOCK_PRINTF(3, 4) static void find(struct report *report, const char *advice, const char *format, ...) {
-    char what[256];
-    struct dlock_finding finding = {sizeof finding, advice ? DLOCK_WEAK : DLOCK_FINE, what, advice};
-    va_list args;
-    if (report->ended) return;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    report->ended = report->each(&finding, report->arg) != 0;
-}
-
 static int64_t info_number(const redisReply *info, const char *field) {
     char text[32];
     return redis_info_field(info, field, text, sizeof text) ? strtoll(text, NULL, 10) : 0;
@@ -33,70 +15,74 @@ static bool info_is(const redisReply *info, const char *field, const char *expec
 
 /* ---- each subject ------------------------------------------------------------------------------------------------ */
 
-static void check_memory(struct report *report, const redisReply *info) {
+static void check_memory(struct dlock_report *report, const redisReply *info) {
     int64_t most = info_number(info, "maxmemory"), used = info_number(info, "used_memory");
     char policy[32] = "unknown";
     redis_info_field(info, "maxmemory_policy", policy, sizeof policy);
     if (most <= 0) {
-        find(report, NULL, "maxmemory 0: nothing is evicted");
+        dlock_find(report, NULL, "maxmemory 0: nothing is evicted");
         return;
     }
     if (strcmp(policy, "noeviction") == 0)
-        find(report, NULL, "maxmemory-policy noeviction");
+        dlock_find(report, NULL, "maxmemory-policy noeviction");
     else
-        find(report, "when memory is short, held locks are evicted: set maxmemory-policy noeviction",
-             "maxmemory-policy %s, %lld keys evicted so far", policy, (long long)info_number(info, "evicted_keys"));
-    find(report,
-         used > most / 10 * 9 ? "a full server refuses or evicts locks: raise maxmemory, or move other data away"
-                              : NULL,
-         "memory: %lld of %lld MB used", (long long)(used >> 20), (long long)(most >> 20));
+        dlock_find(report, "when memory is short, held locks are evicted: set maxmemory-policy noeviction",
+                   "maxmemory-policy %s, %lld keys evicted so far", policy,
+                   (long long)info_number(info, "evicted_keys"));
+    dlock_find(report,
+               used > most / 10 * 9 ? "a full server refuses or evicts locks: raise maxmemory, or move other data away"
+                                    : NULL,
+               "memory: %lld of %lld MB used", (long long)(used >> 20), (long long)(most >> 20));
 }
 
 /* What a restart forgets, and whether the quarantine makes up for that. */
-static void check_persistence(struct report *report, const redisReply *info, const redisReply *appendfsync,
+static void check_persistence(struct dlock_report *report, const redisReply *info, const redisReply *appendfsync,
                               int64_t quarantine_ms) {
     bool aof = info_is(info, "aof_enabled", "1"), known = redis_config_value(appendfsync) != NULL;
     const char *fsync = known ? redis_config_value(appendfsync) : "unknown";
     if (aof && !known)
-        find(report, "dlock treats the server as one that forgets: let its user run CONFIG GET (ACL +config|get)",
-             "appendonly yes, appendfsync cannot be looked at");
+        dlock_find(report, "dlock treats the server as one that forgets: let its user run CONFIG GET (ACL +config|get)",
+                   "appendonly yes, appendfsync cannot be looked at");
     else if (redis_never_forgets(info, appendfsync))
-        find(report, NULL, "appendonly yes, appendfsync always: a restart forgets nothing");
+        dlock_find(report, NULL, "appendonly yes, appendfsync always: a restart forgets nothing");
     else if (quarantine_ms > 0)
-        find(report, NULL, "appendonly %s%s%s: what a restart forgets, the quarantine of %lld s covers",
-             aof ? "yes" : "no", aof ? ", appendfsync " : "", aof ? fsync : "", (long long)(quarantine_ms / 1000));
+        dlock_find(report, NULL, "appendonly %s%s%s: what a restart forgets, the quarantine of %lld s covers",
+                   aof ? "yes" : "no", aof ? ", appendfsync " : "", aof ? fsync : "",
+                   (long long)(quarantine_ms / 1000));
     else
-        find(report,
-             "a restart forgets grants: remove quarantine=0 from the URI, or set appendonly yes and appendfsync always",
-             "appendonly %s%s%s, and no quarantine", aof ? "yes" : "no", aof ? ", appendfsync " : "", aof ? fsync : "");
+        dlock_find(
+            report,
+            "a restart forgets grants: remove quarantine=0 from the URI, or set appendonly yes and appendfsync always",
+            "appendonly %s%s%s, and no quarantine", aof ? "yes" : "no", aof ? ", appendfsync " : "", aof ? fsync : "");
     if (aof && !info_is(info, "aof_last_write_status", "ok"))
-        find(report, "the append-only file cannot be written: look at the server's disk and log",
-             "aof_last_write_status is not ok");
+        dlock_find(report, "the append-only file cannot be written: look at the server's disk and log",
+                   "aof_last_write_status is not ok");
 }
 
-static void check_replicas(struct report *report, const redisReply *info) {
+static void check_replicas(struct dlock_report *report, const redisReply *info) {
     int64_t replicas = info_number(info, "connected_slaves");
     if (replicas == 0)
-        find(report, NULL, "no replicas: no failover that could forget grants");
+        dlock_find(report, NULL, "no replicas: no failover that could forget grants");
     else
-        find(report,
-             "replication is asynchronous, so a failover may forget the latest grants: check fences, or fail over by "
-             "hand after a lease",
-             "%lld replica%s", (long long)replicas, replicas == 1 ? "" : "s");
+        dlock_find(
+            report,
+            "replication is asynchronous, so a failover may forget the latest grants: check fences, or fail over by "
+            "hand after a lease",
+            "%lld replica%s", (long long)replicas, replicas == 1 ? "" : "s");
 }
 
 /* Newer servers say how many there may be. */
-static void check_clients(struct report *report, const redisReply *info) {
+static void check_clients(struct dlock_report *report, const redisReply *info) {
     int64_t used = info_number(info, "connected_clients"), most = info_number(info, "maxclients");
     if (most > 0)
-        find(report, used > most / 10 * 9 ? "without a connection no lock is renewed: raise maxclients" : NULL,
-             "clients: %lld of %lld", (long long)used, (long long)most);
+        dlock_find(report, used > most / 10 * 9 ? "without a connection no lock is renewed: raise maxclients" : NULL,
+                   "clients: %lld of %lld", (long long)used, (long long)most);
 }
 
 int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = redis_deadline_us(timeout_ms);
     struct redis *redis = conn;
-    struct report report = {each, arg, false};
+    struct dlock_report report = {each, arg, false};
     redisReply *info, *appendfsync;
     char version[32] = "unknown";
     int rc;
@@ -112,7 +98,8 @@ int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, 
     } else if (!redis_info_field(info, "redis_version", version, sizeof version)) {
         rc = redis_nonsense(redis, "INFO names no redis_version", err);
     } else {
-        find(&report, NULL, "redis %s, a master of its own", version); /* anything else was refused at the start */
+        dlock_find(&report, NULL, "redis %s, a master of its own",
+                   version); /* anything else was refused at the start */
         check_memory(&report, info);
         check_persistence(&report, info, appendfsync, redis->peer->quarantine_ms);
         check_replicas(&report, info);

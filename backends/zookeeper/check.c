@@ -14,24 +14,6 @@
 /* The longest answer that is of use here. */
 enum { ANSWER_MAX = 8192, CONTAINERS_SINCE = 30503 };
 
-struct report {
-    dlock_each_finding each;
-    void *arg;
-    bool ended; /* `each` has said so */
-};
-
-/* One finding: weak when there is something to advise. */
-DLOCK_PRINTF(3, 4) static void find(struct report *report, const char *advice, const char *format, ...) {
-    char what[256];
-    struct dlock_finding finding = {sizeof finding, advice ? DLOCK_WEAK : DLOCK_FINE, what, advice};
-    va_list args;
-    if (report->ended) return;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    report->ended = report->each(&finding, report->arg) != 0;
-}
-
 /* ---- four letters ------------------------------------------------------------------------------------------------ */
 
 static bool wait_for(int fd, short events, int64_t deadline_us) {
@@ -98,16 +80,17 @@ static int number_of(const char *answer, const char *key) {
 
 /* ---- each subject ------------------------------------------------------------------------------------------------ */
 
-static void check_version(struct report *report, const char *srvr) {
+static void check_version(struct dlock_report *report, const char *srvr) {
     char version[64] = "";
     int major = 0, minor = 0, patch = 0;
     value_of(srvr, "Zookeeper version: ", version, sizeof version);
     if (sscanf(version, "%d.%d.%d", &major, &minor, &patch) != 3) {
-        find(report, "allow it to be looked at: 4lw.commands.whitelist=srvr,conf", "ZooKeeper of unknown version");
+        dlock_find(report, "allow it to be looked at: 4lw.commands.whitelist=srvr,conf",
+                   "ZooKeeper of unknown version");
         return;
     }
     bool old = major * 10000 + minor * 100 + patch < CONTAINERS_SINCE;
-    find(report, old ? "dlock needs 3.5.3 or newer" : NULL, "ZooKeeper %d.%d.%d", major, minor, patch);
+    dlock_find(report, old ? "dlock needs 3.5.3 or newer" : NULL, "ZooKeeper %d.%d.%d", major, minor, patch);
 }
 
 /* How many servers vote; `conf` shows them as configuration files do. */
@@ -120,23 +103,23 @@ static int voters(const char *conf) {
     return n;
 }
 
-static void check_ensemble(struct report *report, const char *srvr, const char *conf) {
+static void check_ensemble(struct dlock_report *report, const char *srvr, const char *conf) {
     char mode[32];
     int servers = voters(conf);
     if (!value_of(srvr, "Mode: ", mode, sizeof mode)) return; /* as the version has said */
     if (strcmp(mode, "read-only") == 0)
-        find(report, "it has no majority, and grants nothing: look at the other servers", "mode read-only");
+        dlock_find(report, "it has no majority, and grants nothing: look at the other servers", "mode read-only");
     else if (servers == 2)
-        find(report, "when either is away there are no locks at all: make it one, or three", "ensemble of 2");
+        dlock_find(report, "when either is away there are no locks at all: make it one, or three", "ensemble of 2");
     else if (servers > 1)
-        find(report, NULL, "ensemble of %d, this is a %s", servers, mode);
+        dlock_find(report, NULL, "ensemble of %d, this is a %s", servers, mode);
     else
-        find(report, NULL, "mode %s", mode);
+        dlock_find(report, NULL, "mode %s", mode);
 }
 
 /* The leader may hear of a session from a follower as late as half a tick; zookeeper_kept_ms() reckons with this much.
  */
-static void check_ticks(struct report *report, struct zookeeper *z, const char *conf) {
+static void check_ticks(struct dlock_report *report, struct zookeeper *z, const char *conf) {
     int tick_ms = number_of(conf, "tickTime="), least_ms = number_of(conf, "minSessionTimeout="),
         most_ms = number_of(conf, "maxSessionTimeout=");
     pthread_mutex_lock(&z->mutex);
@@ -144,35 +127,37 @@ static void check_ticks(struct report *report, struct zookeeper *z, const char *
     pthread_mutex_unlock(&z->mutex);
     int64_t margin_ms = session_ms - zookeeper_kept_ms(z, 0, 0);
     if (tick_ms <= 0) {
-        find(report, "allow it to be looked at: 4lw.commands.whitelist=srvr,conf; it should be at most 2000",
-             "tickTime cannot be looked at");
-        find(report, NULL, "session timeout %d ms, as negotiated", session_ms);
+        dlock_find(report, "allow it to be looked at: 4lw.commands.whitelist=srvr,conf; it should be at most 2000",
+                   "tickTime cannot be looked at");
+        dlock_find(report, NULL, "session timeout %d ms, as negotiated", session_ms);
         return;
     }
-    find(report,
-         tick_ms / 2 > margin_ms ? "a session may end unnoticed: set tickTime to 2000 or less, and session= to more "
-                                   "ticks"
-                                 : NULL,
-         "tickTime %d ms", tick_ms);
-    find(report,
-         session_ms < 2 * tick_ms ? "a moment's silence ends the session, and all locks in it: set session= to two "
-                                    "ticks or more"
-                                  : NULL,
-         "session timeout %d ms; the server allows %d to %d", session_ms, least_ms, most_ms);
+    dlock_find(report,
+               tick_ms / 2 > margin_ms
+                   ? "a session may end unnoticed: set tickTime to 2000 or less, and session= to more "
+                     "ticks"
+                   : NULL,
+               "tickTime %d ms", tick_ms);
+    dlock_find(report,
+               session_ms < 2 * tick_ms
+                   ? "a moment's silence ends the session, and all locks in it: set session= to two "
+                     "ticks or more"
+                   : NULL,
+               "session timeout %d ms; the server allows %d to %d", session_ms, least_ms, most_ms);
 }
 
 /* Only where `mntr` is allowed. */
-static void check_disk(struct report *report, const char *mntr) {
+static void check_disk(struct dlock_report *report, const char *mntr) {
     int slow = number_of(mntr, "zk_fsync_threshold_exceed_count\t");
     if (slow > 0)
-        find(report, "while it waits for its disk sessions may expire: give its dataLogDir a disk of its own",
-             "fsync took too long %d time%s", slow, slow == 1 ? "" : "s");
+        dlock_find(report, "while it waits for its disk sessions may expire: give its dataLogDir a disk of its own",
+                   "fsync took too long %d time%s", slow, slow == 1 ? "" : "s");
 }
 
 int zookeeper_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = zookeeper_deadline_us(timeout_ms);
     struct zookeeper *z = conn;
-    struct report report = {each, arg, false};
+    struct dlock_report report = {each, arg, false};
     bool dead;
     int rc = zookeeper_ready(z, deadline_us, &dead, err);
     if (rc != 0) return rc;

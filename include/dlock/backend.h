@@ -21,7 +21,11 @@
  *   - Fill `err` whenever you return non-zero; for a batch also when you return 0, for the first claim whose result is
  * an error other than EBUSY and ELOST, or an EBUSY that wants an explanation. Never put a password into it.
  *   - Every operation is idempotent by token, and may arrive more than once.
- *   - No SIGPIPE (MSG_NOSIGNAL), every descriptor close-on-exec, no output, no signal handlers, no global state.
+ *   - No SIGPIPE (MSG_NOSIGNAL), every descriptor close-on-exec, no output, no signal handlers, no state outside the
+ * connection (where a client library has some: safe for threads and for fork, and say how).
+ *   - Connections are opened again at any time: fix a relative path the first time you see it, the process may chdir().
+ *   - `each` callbacks may use other clients of the same backend: call them with no lock and no transaction held. The
+ * core sets the `size` of what they get.
  *   - The server's answers are hostile input: check lengths, types and ranges; answer EPROTO.
  *
  * The struct is append-only; each appended member raises DLOCK_ABI.
@@ -101,8 +105,9 @@ struct dlock_claim {
     int64_t server_us; /* the server's clock when it worked on this claim; 0 when it does not say */
     int64_t kept_ms; /* preset to lease_ms: how long the server keeps the grant unrenewed; DLOCK_FOREVER: as long as its
                       * connection lives */
-    int64_t retry_ms; /* EBUSY: when to ask again at the latest; -1 unknown (preset): the core polls; DLOCK_FOREVER: a
-                       * wake will come */
+    int64_t retry_ms; /* EBUSY: the core asks again after this time, and not before unless a wake comes; -1 (preset): it
+                       * polls, 1 to 50 ms apart; DLOCK_FOREVER: a wake will come. Without WAKE leave -1 unless nothing
+                       * can change earlier: nobody would notice a release */
     /* in and out: the backend's plain data. Zeroed before the first acquire, kept until the release, given to every
      * operation on the claim, carried to another process by export. Never a pointer. */
     uint64_t state[4];
@@ -170,7 +175,8 @@ struct dlock_backend {
     /* ---- optional from here: NULL = not supported ---- */
 
     /* In a forked child: close(2) every descriptor of the connection and nothing else; no message, no free, no lock.
-     * NULL: nothing to close. */
+     * Where the client library hides them, leave it NULL if an inherited copy does no harm. A child may open a
+     * connection of its own to the same server: nothing inherited may confuse that one. */
     void (*abandon)(void *conn);
 
     /* Makes this connection the one that gets this client's wake-ups, and stores a descriptor that polls readable when
@@ -240,6 +246,26 @@ static inline const char *dlock_uri_get(const struct dlock_uri *uri, const char 
     for (size_t i = 0; i < uri->n_params; i++)
         if (strcmp(uri->params[i].key, key) == 0) return uri->params[i].value;
     return NULL;
+}
+
+/* What a `check` operation needs to report with dlock_find(). */
+struct dlock_report {
+    dlock_each_finding each;
+    void *arg;
+    bool ended; /* `each` has said so: nothing more is passed on */
+};
+
+/* Reports one finding: fine when `advice` is NULL, else weak. */
+DLOCK_PRINTF(3, 4)
+static inline void dlock_find(struct dlock_report *report, const char *advice, const char *format, ...) {
+    char what[512];
+    struct dlock_finding finding = {sizeof(struct dlock_finding), advice ? DLOCK_WEAK : DLOCK_FINE, what, advice};
+    va_list args;
+    if (report->ended) return;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    report->ended = report->each(&finding, report->arg) != 0;
 }
 
 /* Writes `name` into `out` with control characters, '%' and every byte of `special` percent-encoded; bytes above 0x7f
