@@ -1,0 +1,84 @@
+#!/bin/bash
+# doctor and schema. DLOCK_TEST_MODULES is the folder of tests/abi's modules, which have nothing to check and no schema.
+. "$(dirname "$0")/lib.sh"
+: "${DLOCK_TEST_MODULES:?}"
+
+value() { python3 -c 'import json, sys; d = json.loads(sys.argv[2]); print(eval(sys.argv[1]))' "$1" "$out"; }
+
+describe "all is fine"
+mkdir "$work/locks"
+chmod 755 "$work/locks"
+run "$DLOCK" doctor
+equal "status" "$status" 0
+equal "each line says so" "$(awk '{ print $1 }' <<<"$out" | sort -u)" fine
+contains "what it looked at" "$out" "fine  directory $work/locks, mode 0755"
+whole=$out
+run env -u DLOCK_URI "$DLOCK" doctor "file:$work/locks"
+equal "the URI alone" "$status $out" "0 $whole"
+run env -u DLOCK_URI "$DLOCK" doctor -b "file:$work/locks"
+equal "the URI with -b" "$status $out" "0 $whole"
+run "$DLOCK" doctor --json
+equal "JSON" "$status $(value '(sorted(d), d["backend"], d["health"])')" \
+    "0 (['backend', 'findings', 'health'], 'file', 'fine')"
+equal "its findings" "$(value '(set(tuple(sorted(f)) for f in d["findings"]), set((f["health"], f["advice"]) for f in d["findings"]))')" \
+    "({('advice', 'health', 'what')}, {('fine', None)})"
+equal "as many as there are lines" "$(value 'len(d["findings"])')" "$(wc -l <<<"$whole")"
+
+describe "something is weak"
+chmod 777 "$work/locks"
+run "$DLOCK" doctor
+equal "status" "$status" 1
+contains "what" "$out" "weak  directory $work/locks, mode 0777"$'\n'"      anybody may delete"
+run "$DLOCK" doctor --json
+equal "JSON" "$status $(value '(d["health"], [f["what"][-4:] for f in d["findings"] if f["health"] == "weak"])')" "1 ('weak', ['0777'])"
+equal "its advice" "$(value '[f["advice"][-16:] for f in d["findings"] if f["advice"]]')" "['chmod +t, or o-w']"
+chmod 1777 "$work/locks"
+run "$DLOCK" doctor
+equal "with the sticky bit it is fine" "$status" 0
+
+describe "it cannot be asked"
+export DLOCK_PLUGIN_PATH=$DLOCK_TEST_MODULES
+for scheme in toy old; do # one with an empty slot, one from before there was such a slot
+    run "$DLOCK" doctor --json "$scheme:x"
+    equal "$scheme" "$status $out" "69 "
+    contains "$scheme: why" "$err" "backend $scheme cannot look at its server's settings"
+done
+for uri in nosuchserver:x redis://127.0.0.1:1; do
+    run "$DLOCK" doctor "$uri"
+    equal "$uri" "$status $out" "69 "
+done
+
+describe "wrong usage"
+for arguments in "file:a file:b" "-b file:a file:b" "--nosuch" "-b" "redis://:hunter2@h?nosuch=hunter2" "://:hunter2@h"; do
+    # shellcheck disable=SC2086
+    run "$DLOCK" doctor $arguments
+    equal "$arguments" "$status $out" "64 "
+    lacks "$arguments" "$err" hunter2
+done
+
+describe "schema"
+run "$DLOCK" schema file
+equal "none is needed" "$status $out" "0 "
+contains "and it says so" "$err" "backend file needs nothing on its server"
+run "$DLOCK" schema alias
+equal "by a scheme" "$status $out" "0 "
+contains "which is another backend's" "$err" "backend aliased needs nothing"
+run "$DLOCK" schema needy
+equal "one that cannot be loaded" "$status $out" "69 "
+contains "says why" "$err" "backend needy cannot be loaded: "
+for arguments in "" "file file" "redis://:hunter2@h" "nosuch" "--nosuch file"; do
+    # shellcheck disable=SC2086
+    run "$DLOCK" schema $arguments
+    equal "schema $arguments" "$status $out" "64 "
+    lacks "schema $arguments" "$err" hunter2
+done
+run env -u DLOCK_PLUGIN_PATH "$DLOCK" schema nosuch
+contains "the known ones" "$err" "there are: file"
+if env -u DLOCK_PLUGIN_PATH "$DLOCK" backends | grep -q '^postgresql '; then
+    for word in postgresql postgres; do
+        "$DLOCK" schema "$word" | cmp - "$(dirname "$0")/../../backends/postgresql/schema.sql" ||
+            fail "dlock schema $word is not schema.sql"
+    done
+fi
+
+finish
