@@ -77,6 +77,7 @@ CASE(fork_parent_keeps_its_lock, 0)
 CASE(fork_child_frees_and_closes, 0)
 CASE(fork_while_a_thread_waits, 0)
 CASE(fork_child_opens_its_own, 0)
+CASE(fork_child_opens_its_own_and_goes_on, 0)
 CASE(fork_child_outlives_the_holder, 0)
 CASE(exec_child_outlives_the_holder, 0)
 

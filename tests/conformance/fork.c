@@ -161,6 +161,68 @@ void case_fork_child_opens_its_own(void) {
     dlock_close(client);
 }
 
+/* A daemon's way: the child opens its own client and goes on when the parent's is closed. Both, and whoever comes
+ * later, must still see the same locks. */
+struct daemon {
+    sem_t parent, child;
+};
+
+static dlock_lock *hold(dlock_client *client, const char *tag) {
+    char name[DLOCK_NAME_MAX + 1];
+    tagged_name(name, tag);
+    dlock_lock *lock = new_lock(client, name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    return lock;
+}
+
+static void expect_held(const char *tag) {
+    char name[DLOCK_NAME_MAX + 1];
+    tagged_name(name, tag);
+    EXPECT_TAKEN(name);
+}
+
+static void go_on(struct daemon *daemon) {
+    dlock_client *client = open_client();
+    expect_held("parent");
+    dlock_lock *first = hold(client, "first");
+    sem_post(&daemon->parent);
+    signal_wait(&daemon->child);
+    expect_held("later");
+    dlock_lock *second = hold(client, "second");
+    sem_post(&daemon->parent);
+    signal_wait(&daemon->child);
+    dlock_close(client);
+    dlock_free(first);
+    dlock_free(second);
+}
+
+void case_fork_child_opens_its_own_and_goes_on(void) {
+    struct daemon *daemon = shared_memory(sizeof *daemon);
+    signal_init(&daemon->parent);
+    signal_init(&daemon->child);
+    dlock_client *client = open_client();
+    dlock_lock *lock = hold(client, "parent");
+    sleep_ms(200);
+    pid_t pid = fork();
+    if (pid == 0) {
+        go_on(daemon);
+        _exit(0);
+    }
+    signal_wait(&daemon->parent);
+    dlock_close(client);
+    dlock_free(lock);
+    client = open_client();
+    expect_held("first");
+    lock = hold(client, "later");
+    sem_post(&daemon->child);
+    signal_wait(&daemon->parent);
+    expect_held("second");
+    sem_post(&daemon->child);
+    join_process(pid);
+    dlock_close(client);
+    dlock_free(lock);
+}
+
 /* A holder with a child that goes on after it. */
 struct family {
     sem_t ready;
