@@ -1,0 +1,52 @@
+#!/bin/bash
+# dlock doctor on memcached.
+. "$(dirname "$0")/lib.sh"
+
+arguments=()
+name=
+launch() {
+    local user=()
+    if [ "$(id -u)" = 0 ]; then user=(-u nobody); fi
+    memcached "${user[@]}" -l 127.0.0.1 -p "$1" -U 0 "${arguments[@]}" >"$folder/$name.log" 2>&1 </dev/null &
+    started+=("$!")
+}
+answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+server() { # NAME ARGUMENT…: starts one; sets $port
+    name=$1
+    shift
+    arguments=("$@")
+    start_on_free_port "$name"
+}
+old_enough() { "$DLOCK" doctor "$1" >/dev/null 2>&1; }
+
+describe "for locks alone"
+server good -M
+settings "memcached://127.0.0.1:$port" 1
+weak "quarantine: nothing is granted for another "
+fine "memcached "
+fine "evictions off (-M)"
+fine "memory: 0 of 64 MB used"
+fine "clients: "
+within 20 "the quarantine ends" old_enough "memcached://127.0.0.1:$port?quarantine=2s&lease=2s"
+settings "memcached://127.0.0.1:$port?quarantine=2s&lease=2s"
+fine "up for "
+contains "the quarantine" "$out" "what a restart forgets, the quarantine of 2 s covers"
+settings "memcached://127.0.0.1:$port?quarantine=0" 1
+contains "no quarantine" "$out" "and no quarantine"
+
+describe "a cache"
+server cache -m 2
+settings "memcached://127.0.0.1:$port?quarantine=2s&lease=2s" 1
+weak "evictions on, 0 items evicted so far" "-M"
+python3 - "$port" <<'END'
+import socket, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+for i in range(40000):
+    s.sendall(b"set k%d 0 0 100 noreply\r\n%s\r\n" % (i, b"x" * 100))
+s.sendall(b"version\r\n")
+s.recv(100)
+END
+settings "memcached://127.0.0.1:$port?quarantine=2s&lease=2s" 1
+equal "evicted items are counted" "$(grep -cE '^weak  evictions on, [1-9][0-9]* items evicted so far' <<<"$out")" 1
+
+finish

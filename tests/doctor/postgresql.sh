@@ -1,0 +1,99 @@
+#!/bin/bash
+# dlock doctor on PostgreSQL.
+. "$(dirname "$0")/lib.sh"
+
+settings_of_server=$("$here/../servers/postgresql.sh" start "$folder")
+at_exit+=(stop_server)
+stop_server() { "$here/../servers/postgresql.sh" stop "$folder"; }
+IFS=: read -r host port data programs < <(sed -n 's/^DLOCK_TEST_POSTGRESQL=//p' <<<"$settings_of_server")
+: "$data"
+base=$host:$port/postgres
+uri=postgresql://dlock@$base
+# With synchronous_commit local, nothing here waits for the standby.
+export PGCONNECT_TIMEOUT=10
+ask() { PGOPTIONS='-c synchronous_commit=local -c statement_timeout=10s' psql -X -q -At -v ON_ERROR_STOP=1 -h "$host" -p "$port" -U dlock postgres -c "$1" 2>&1; }
+# set_to NAME VALUE: for the whole server, now.
+shows() { [ "$(ask "SHOW $1")" = "$2" ]; }
+set_to() {
+    ask "ALTER SYSTEM SET $1 = '$2'"
+    ask "SELECT pg_reload_conf()" >/dev/null
+    within 10 "$1 becomes $2" shows "$1" "$2"
+}
+
+describe "as it comes"
+settings "$uri"
+fine "PostgreSQL "
+fine "schema \"dlock\" is there, and may be used"
+fine "fsync on"
+fine "full_page_writes on"
+fine "synchronous_commit on"
+fine "no standbys"
+fine "waiters are woken by NOTIFY, no connection pooler in between"
+fine "isolation level read committed"
+fine "statement_timeout 0 ms"
+fine "connections: "
+
+describe "the disk"
+for setting in fsync full_page_writes; do
+    set_to $setting off
+    settings "$uri" 1
+    weak "$setting off" "set $setting on"
+    set_to $setting on
+done
+ask "ALTER ROLE dlock SET synchronous_commit = off"
+settings "$uri"
+fine "synchronous_commit off, but on for grants and renewals"
+ask "ALTER ROLE dlock RESET synchronous_commit"
+
+describe "rights"
+ask "CREATE ROLE app LOGIN"
+settings "postgresql://app@$base" 69 # it may not even look whether the objects are there
+contains "what to run" "$err" "dlock schema postgresql"
+settings "postgresql://app@$base?listen=off" 1
+weak "schema \"dlock\" is there, and may not be used" "GRANT"
+ask "GRANT USAGE ON SCHEMA dlock TO app"
+ask "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA dlock TO app"
+settings "postgresql://app@$base"
+fine "schema \"dlock\" is there, and may be used"
+settings "postgresql://app@$base?listen=off&schema=other" 1
+weak "schema \"other\" is not there, and may not be made" "dlock schema postgresql"
+settings "postgresql://dlock@$base?listen=off&schema=other" 1
+fine "schema \"other\" is not there yet: it is made at the first use"
+equal "and the doctor has not made it" "$(ask "SELECT to_regnamespace('other') IS NULL")" t
+
+describe "the session"
+settings "$uri?listen=off" 1
+weak "listen=off" "waiters poll"
+ask "ALTER ROLE dlock SET default_transaction_isolation = 'serializable'"
+ask "ALTER ROLE dlock SET statement_timeout = '50ms'"
+settings "$uri"
+fine "isolation level read committed"
+fine "statement_timeout 0 ms"
+settings "$uri?listen=off" 1
+weak "isolation level serializable" "read committed"
+weak "statement_timeout 50 ms" "statement_timeout = 0"
+ask "ALTER ROLE dlock RESET ALL"
+
+describe "standbys"
+mkdir "$folder/wal"
+begin "$programs/pg_receivewal" --synchronous -h "$host" -p "$port" -U dlock -D "$folder/wal"
+follows() { [ "$(ask "SELECT count(*) FROM pg_stat_replication")" = 1 ]; }
+within 20 "somebody follows" follows
+settings "$uri" 1
+weak "1 standby, replication asynchronous" "synchronous_standby_names"
+set_to synchronous_standby_names pg_receivewal
+settings "$uri"
+fine "1 standby, replication synchronous"
+ask "ALTER ROLE dlock SET synchronous_commit = local"
+settings "$uri" 1
+weak "1 standby, replication asynchronous"
+kill -KILL "$pid"
+
+describe "a password"
+ask "CREATE ROLE dlock_password LOGIN PASSWORD 'hunter2'"
+settings "postgresql://dlock_password:hunter3@$base" 69
+lacks "the password" "$out$err" hunter3
+settings "postgresql://dlock_password:hunter2@$base?listen=off" 1
+lacks "the password" "$out$err" hunter2
+
+finish

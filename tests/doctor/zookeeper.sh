@@ -1,0 +1,52 @@
+#!/bin/bash
+# dlock doctor on ZooKeeper.
+. "$(dirname "$0")/lib.sh"
+
+server=$here/../servers/zookeeper.sh
+where=$("$server" start "$folder" | sed -n 's/^DLOCK_TEST_ZOOKEEPER=//p')
+at_exit+=(stop_server)
+stop_server() { "$server" stop "$folder"; }
+# again KEY=VALUE…: restarts it with these settings.
+again() {
+    local setting
+    "$server" stop "$folder"
+    for setting; do
+        sed -i "/^${setting%%=*}=/d" "$folder/zookeeper/zoo.cfg"
+        echo "$setting" >>"$folder/zookeeper/zoo.cfg"
+    done
+    "$server" again "$folder" || fail "it does not start again"
+}
+
+describe "everything can be looked at"
+settings "zookeeper://$where?session=2s"
+fine "ZooKeeper 3."
+fine "mode standalone"
+fine "tickTime 200 ms"
+fine "session timeout 2000 ms; the server allows 400 to 60000"
+
+describe "long ticks"
+again tickTime=6000
+settings "zookeeper://$where?session=20s" 1
+weak "tickTime 6000 ms" "2000 or less"
+fine "session timeout 20000 ms"
+settings "zookeeper://$where?session=2s" 1
+weak "session timeout 2000 ms" "two ticks"
+
+describe "conf is not allowed, as by default"
+again tickTime=2000 4lw.commands.whitelist=srvr,ruok # which the script asks
+settings "zookeeper://$where/a/path?session=8s" 1
+fine "ZooKeeper 3."
+fine "mode standalone"
+weak "tickTime cannot be looked at" "4lw.commands.whitelist=srvr,conf"
+fine "session timeout 8000 ms, as negotiated"
+
+describe "a password"
+settings "zookeeper://$where?auth=digest:me:hunter2" 1
+weak "tickTime cannot be looked at"
+lacks "the password" "$out$err" hunter2
+
+describe "it is away"
+stop_server
+settings "zookeeper://$where?timeout=500ms" 69
+
+finish
