@@ -1,6 +1,6 @@
 /* The system calls of the client library, which is linked with these names in place of the C library's. It opens
  * descriptors that children would inherit, aborts where it gets no thread, takes signals, seeds the program's random
- * numbers, and waits 1.5 s for a server that does not answer its goodbye. */
+ * numbers, believes whatever a server sends (stream.c), and waits 1.5 s for one that does not answer its goodbye. */
 #include "zookeeper.h"
 
 #include <errno.h>
@@ -25,13 +25,18 @@ int zookeeper_guard_pipe(int fds[2]);
 int zookeeper_guard_open(const char *path, int flags, ...);
 int zookeeper_guard_close(int fd);
 int zookeeper_guard_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
+ssize_t zookeeper_guard_send(int fd, const void *data, size_t size, int flags);
+ssize_t zookeeper_guard_recv(int fd, void *data, size_t size, int flags);
 int zookeeper_guard_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
 
 int zookeeper_guard_socket(int domain, int type, int protocol) {
     int one = 1, fd = socket(domain, type | SOCK_CLOEXEC, protocol);
     if (fd < 0) return fd;
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    if (current) atomic_store(&current->guard.socket, fd + 1);
+    if (current) {
+        atomic_store(&current->guard.socket, fd + 1);
+        zookeeper_stream_begin(&current->guard.stream);
+    }
     return fd;
 }
 
@@ -79,6 +84,33 @@ int zookeeper_guard_pthread_create(pthread_t *id, const pthread_attr_t *attr, vo
         return 0;
     }
     return EAGAIN;
+}
+
+/* Whose connection a descriptor is; NULL: not one of ours, or no longer of interest. */
+static struct zookeeper *conversation(int fd) {
+    return current && !closing && atomic_load(&current->guard.socket) == fd + 1 ? current : NULL;
+}
+
+ssize_t zookeeper_guard_send(int fd, const void *data, size_t size, int flags) {
+    struct zookeeper *z = conversation(fd);
+    ssize_t n = send(fd, data, size, flags);
+    if (n > 0 && z && !zookeeper_stream_sent(&z->guard.stream, data, (size_t)n)) {
+        errno = ENOMEM;
+        return -1;
+    }
+    return n;
+}
+
+ssize_t zookeeper_guard_recv(int fd, void *data, size_t size, int flags) {
+    struct zookeeper *z = conversation(fd);
+    if (!z) return recv(fd, data, size, flags);
+    ssize_t n = zookeeper_stream_recv(&z->guard.stream, fd, data, size, flags);
+    if (n < 0 && errno == EPROTO) {
+        char message[128];
+        snprintf(message, sizeof message, "ZooKeeper at %s sent an answer that makes no sense", z->where);
+        z->peer->log(z->peer, DLOCK_LOG_ERROR, message);
+    }
+    return n;
 }
 
 /* It shuffles the servers, and draws when their list changes. */
@@ -150,6 +182,7 @@ void zookeeper_guarded_close(struct zookeeper *z) {
 }
 
 void zookeeper_guard_end(struct zookeeper *z) {
+    zookeeper_stream_end(&z->guard.stream);
     for (size_t i = 0; i < 2; i++) {
         struct zookeeper_thread *thread = &z->guard.threads[i];
         if (!thread->made || thread->taken) continue;

@@ -43,6 +43,10 @@ static void connected(struct zookeeper *z, zhandle_t *handle) {
     z->state = ZOOKEEPER_CONNECTED;
     z->session = (uint64_t)zoo_client_id(handle)->client_id;
     z->session_ms = zoo_recv_timeout(handle);
+    if (z->session == 0 || z->session_ms <= 0) { /* what is said of sessions that have ended */
+        zookeeper_died(z, ZOOKEEPER_EXPIRED);
+        return;
+    }
     if (z->was_connected) zookeeper_wake_queue(z, DLOCK_WAKE_LOOK, NULL, NULL); /* whatever was missed meanwhile */
     z->was_connected = true;
 }

@@ -33,6 +33,30 @@ enum {
     ZOOKEEPER_BUCKETS = 1024
 };
 
+/* ---- stream.c: what goes over the wire, looked through before the library believes it -----------------------------
+ */
+
+struct zookeeper_stream {
+    bool greeted_them, greeted_us; /* the first message of each side has passed */
+    size_t out_used, out_left;     /* of the message that is being sent: bytes in out_head; bytes to come */
+    unsigned char out_head[12];    /* length, xid, type */
+    struct zookeeper_sent {
+        uint32_t xid, type;
+    } * sent; /* requests without an answer, oldest first, from sent_first on */
+    size_t sent_first, sent_end, sent_room;
+    unsigned char *answer; /* length and message, as far as it has come */
+    size_t room, have, given;
+    bool whole;
+};
+
+/* A new connection. */
+void zookeeper_stream_begin(struct zookeeper_stream *stream);
+void zookeeper_stream_end(struct zookeeper_stream *stream);
+/* Notes what was sent; false: out of memory. */
+bool zookeeper_stream_sent(struct zookeeper_stream *stream, const unsigned char *data, size_t size);
+/* recv(2), but gives out nothing of an answer before all of it is there and makes sense: EPROTO if it does not. */
+ssize_t zookeeper_stream_recv(struct zookeeper_stream *stream, int fd, void *data, size_t size, int flags);
+
 /* ---- guard.c: the library's system calls ------------------------------------------------------------------------- */
 
 /* The library's two threads, made before it asks for them: where pthread_create fails, it aborts. */
@@ -47,6 +71,7 @@ struct zookeeper_thread {
 struct zookeeper_guard {
     atomic_int socket, pipe[2]; /* descriptor + 1; 0: none */
     struct zookeeper_thread threads[2];
+    struct zookeeper_stream stream; /* the library's I/O thread's */
 };
 
 /* Makes the threads: 0 or ENOMEM. */

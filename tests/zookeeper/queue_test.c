@@ -121,14 +121,14 @@ static void predecessor_that_vanishes_is_noticed(void **state) {
     struct task task;
     (void)state;
     link_new(&link, proxy_port(proxy), "10s", 'd');
-    claim_init(&a, "vanishing", 'a', 1);
-    claim_init(&b, "vanishing", 'd', 1);
+    claim_init(&a, "vanished predecessor", 'a', 1);
+    claim_init(&b, "vanished predecessor", 'd', 1);
     assert_int_equal(acquire(&one, &a), 0);
     int lists = proxy_seen(proxy, OP_CHILDREN);
     proxy_hold(proxy, true); /* the listing's answer stays in the proxy … */
     task_begin(&task, backend->acquire, &link, &b, DLOCK_CLAIM_QUEUE);
     assert_true(proxy_await(proxy, OP_CHILDREN, lists + 1));
-    for (int64_t until = now_ms() + 5000; plain_count(BASE "/vanishing") < 2; sleep_ms(5))
+    for (int64_t until = now_ms() + 5000; plain_count(BASE "/vanished predecessor") < 2; sleep_ms(5))
         assert_true(now_ms() < until);
     sleep_ms(100); /* … and was written before this: */
     assert_int_equal(release(&one, &a), 0);

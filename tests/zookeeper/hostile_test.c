@@ -1,0 +1,305 @@
+/* A server that talks nonsense: nothing hangs, nothing crashes, nothing counts as granted. */
+#include "harness.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Answers one request, whose xid and type are given, on fd. */
+typedef void answer_fn(int fd, uint32_t xid, uint32_t type);
+
+static struct {
+    int listener, port;
+    pthread_t thread;
+    answer_fn *answer;
+    bool greet_badly;
+} fake;
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+struct packet {
+    size_t used;
+    unsigned char bytes[1024];
+};
+
+static void put32(struct packet *packet, uint32_t value) {
+    for (int shift = 24; shift >= 0; shift -= 8) packet->bytes[packet->used++] = (unsigned char)(value >> shift);
+}
+
+static void put64(struct packet *packet, uint64_t value) {
+    put32(packet, (uint32_t)(value >> 32));
+    put32(packet, (uint32_t)value);
+}
+
+static void put_text(struct packet *packet, const char *text) {
+    put32(packet, (uint32_t)strlen(text));
+    memcpy(packet->bytes + packet->used, text, strlen(text));
+    packet->used += strlen(text);
+}
+
+static void put_header(struct packet *packet, uint32_t xid, int code) {
+    put32(packet, xid);
+    put64(packet, 1);
+    put32(packet, (uint32_t)code);
+}
+
+static void put_stat(struct packet *packet, uint64_t czxid, uint64_t owner) {
+    put64(packet, czxid);
+    put64(packet, czxid);
+    put64(packet, 0);
+    put64(packet, 0);
+    put32(packet, 0);
+    put32(packet, 0);
+    put32(packet, 0);
+    put64(packet, owner);
+    put32(packet, 0);
+    put32(packet, 0);
+    put64(packet, czxid);
+}
+
+static void post(int fd, const struct packet *packet) {
+    struct packet length = {0};
+    put32(&length, (uint32_t)packet->used);
+    send(fd, length.bytes, 4, MSG_NOSIGNAL);
+    send(fd, packet->bytes, packet->used, MSG_NOSIGNAL);
+}
+
+/* ---- the fake server --------------------------------------------------------------------------------------------- */
+
+enum { SESSION = 4711 };
+
+static void greet(int fd) {
+    struct packet packet = {0};
+    put32(&packet, 0);
+    put32(&packet, 4000);
+    put64(&packet, SESSION);
+    put32(&packet, 16);
+    for (int i = 0; i < 4; i++) put32(&packet, 0);
+    packet.bytes[packet.used++] = 0;
+    if (fake.greet_badly) packet.used = 7;
+    post(fd, &packet);
+}
+
+static bool get(int fd, void *data, size_t size) {
+    return recv(fd, data, size, MSG_WAITALL) == (ssize_t)size;
+}
+
+static void converse(int fd) {
+    static unsigned char body[1 << 16];
+    uint32_t length;
+    bool greeted = false;
+    while (get(fd, &length, 4) && (length = ntohl(length)) <= sizeof body && get(fd, body, length)) {
+        uint32_t xid, type;
+        memcpy(&xid, body, 4);
+        memcpy(&type, body + 4, 4);
+        if (!greeted)
+            greet(fd);
+        else if (ntohl(type) == OP_PING || ntohl(type) == (uint32_t)-11) {
+            struct packet packet = {0};
+            put_header(&packet, ntohl(xid), 0);
+            post(fd, &packet);
+        } else
+            fake.answer(fd, ntohl(xid), ntohl(type));
+        greeted = true;
+    }
+    close(fd);
+}
+
+static void *fake_main(void *arg) {
+    (void)arg;
+    for (int fd; (fd = accept(fake.listener, NULL, NULL)) >= 0;) converse(fd);
+    return NULL;
+}
+
+static void fake_begin(answer_fn *answer) {
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t size = sizeof at;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    fake.answer = answer;
+    fake.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fake.listener, (void *)&at, sizeof at), 0);
+    assert_int_equal(listen(fake.listener, 16), 0);
+    assert_int_equal(getsockname(fake.listener, (void *)&at, &size), 0);
+    fake.port = ntohs(at.sin_port);
+    assert_int_equal(pthread_create(&fake.thread, NULL, fake_main, NULL), 0);
+}
+
+static void fake_end(void) {
+    shutdown(fake.listener, SHUT_RDWR);
+    pthread_join(fake.thread, NULL);
+    close(fake.listener);
+}
+
+/* ---- nonsense ---------------------------------------------------------------------------------------------------- */
+
+static void sensible_sync(int fd, uint32_t xid) {
+    struct packet packet = {0};
+    put_header(&packet, xid, 0);
+    put_text(&packet, "/");
+    post(fd, &packet);
+}
+
+/* Replies to what was never asked. */
+static void answers_twice(int fd, uint32_t xid, uint32_t type) {
+    sensible_sync(fd, xid);
+    if (type != OP_SYNC) sensible_sync(fd, xid + 1000);
+}
+
+static void answers_another(int fd, uint32_t xid, uint32_t type) {
+    sensible_sync(fd, type == OP_SYNC ? xid : xid + 7);
+}
+
+static void answers_with_nothing(int fd, uint32_t xid, uint32_t type) {
+    struct packet packet = {0};
+    if (type == OP_SYNC) {
+        sensible_sync(fd, xid);
+        return;
+    }
+    put_header(&packet, xid, 0);
+    post(fd, &packet);
+}
+
+/* A node of another session, or with an odd name, or with a fence of nought. */
+static void create_of(int fd, uint32_t xid, const char *path, uint64_t czxid, uint64_t owner) {
+    struct packet packet = {0};
+    put_header(&packet, xid, 0);
+    put_text(&packet, path);
+    put_stat(&packet, czxid, owner);
+    post(fd, &packet);
+}
+
+static void empty_list(int fd, uint32_t xid) {
+    struct packet packet = {0};
+    put_header(&packet, xid, 0);
+    put32(&packet, 0);
+    post(fd, &packet);
+}
+
+static const struct {
+    const char *path;
+    uint64_t czxid, owner;
+} odd[] = {{"/x/_c_-lock-0000000001", 5, 666},
+           {"/x/_c_-lock-0000000001", 0, SESSION},
+           {"/x/no sequence", 5, SESSION},
+           {"", 5, SESSION},
+           {"/x/lock-9999999999", 5, SESSION}};
+static size_t which;
+
+static void creates_oddly(int fd, uint32_t xid, uint32_t type) {
+    if (type == OP_CREATE2)
+        create_of(fd, xid, odd[which].path, odd[which].czxid, odd[which].owner);
+    else if (type == OP_CHILDREN)
+        empty_list(fd, xid);
+    else
+        sensible_sync(fd, xid);
+}
+
+/* An error code that nobody knows. */
+static void fails_oddly(int fd, uint32_t xid, uint32_t type) {
+    struct packet packet = {0};
+    if (type == OP_SYNC) {
+        sensible_sync(fd, xid);
+        return;
+    }
+    put_header(&packet, xid, -4242);
+    post(fd, &packet);
+}
+
+/* Lengths that are none. */
+static void lies_about_lengths(int fd, uint32_t xid, uint32_t type) {
+    static const uint32_t lengths[] = {0x7fffffff, 0xffffffff, 0x80000000};
+    struct packet packet = {0};
+    if (type == OP_SYNC) {
+        sensible_sync(fd, xid);
+        return;
+    }
+    put_header(&packet, xid, 0);
+    put32(&packet, lengths[xid % 3]);
+    put32(&packet, 0x41414141);
+    post(fd, &packet);
+}
+
+/* ---- the tests --------------------------------------------------------------------------------------------------- */
+
+static void nothing_is_granted(answer_fn *answer) {
+    struct dlock_error err = {0};
+    struct link link;
+    struct held held;
+    struct uri uri;
+    fake_begin(answer);
+    uri_init(&uri, fake.port, "4s");
+    assert_int_equal(link_try(&link, &uri, 'a', &err), 0);
+    claim_init(&held, "hostile", 'a', 1);
+    int64_t begun = now_ms();
+    int rc = run(backend->acquire, &link, &held, DLOCK_CLAIM_QUEUE, 1000, &err);
+    if (rc == 0) {
+        assert_int_not_equal(held.claim.result, 0);
+        assert_int_not_equal(held.claim.result, DLOCK_EBUSY);
+        rc = run(backend->renew, &link, &held, 0, 500, &err);
+        if (rc == 0) assert_int_not_equal(held.claim.result, 0);
+        rc = run(backend->release, &link, &held, 0, 500, &err);
+        if (rc == 0) assert_int_not_equal(held.claim.result, 0);
+    }
+    assert_true(rc == 0 || rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EPROTO);
+    assert_in_range(now_ms() - begun, 0, 5000);
+    link_end(&link);
+    fake_end();
+}
+
+static void unasked_answers(void **state) {
+    (void)state;
+    nothing_is_granted(answers_twice);
+}
+
+static void wrong_answers(void **state) {
+    (void)state;
+    nothing_is_granted(answers_another);
+}
+
+static void empty_answers(void **state) {
+    (void)state;
+    nothing_is_granted(answers_with_nothing);
+}
+
+static void unknown_errors(void **state) {
+    (void)state;
+    nothing_is_granted(fails_oddly);
+}
+
+static void false_lengths(void **state) {
+    (void)state;
+    nothing_is_granted(lies_about_lengths);
+}
+
+static void odd_nodes(void **state) {
+    (void)state;
+    for (which = 0; which < sizeof odd / sizeof *odd; which++) nothing_is_granted(creates_oddly);
+}
+
+static void half_a_greeting(void **state) {
+    struct dlock_error err = {0};
+    struct link link;
+    struct uri uri;
+    (void)state;
+    fake.greet_badly = true;
+    fake_begin(answers_twice);
+    uri_init(&uri, fake.port, "1s");
+    int rc = link_try(&link, &uri, 'a', &err);
+    assert_true(rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EPROTO);
+    link_end(&link);
+    fake_end();
+    fake.greet_badly = false;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unasked_answers), cmocka_unit_test(wrong_answers), cmocka_unit_test(empty_answers),
+        cmocka_unit_test(unknown_errors),  cmocka_unit_test(false_lengths), cmocka_unit_test(odd_nodes),
+        cmocka_unit_test(half_a_greeting),
+    };
+    backend_load();
+    return cmocka_run_group_tests_name("zookeeper hostile", tests, NULL, NULL);
+}
