@@ -20,7 +20,8 @@ static bool say(struct fake *fake, int fd, const char *text, int drip_ms) {
     while (length && !atomic_load(&fake->stop)) {
         ssize_t n;
         if (!is_ready(fd, POLLOUT)) continue;
-        n = send(fd, text, drip_ms ? 1 : length, MSG_NOSIGNAL | MSG_DONTWAIT);
+        size_t part = *text == '\a' || drip_ms ? 1 : strcspn(text, "\a");
+        n = send(fd, *text == '\a' ? "" : text, part, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno != EAGAIN) return false;
         if (n > 0) text += n, length -= (size_t)n;
         if (drip_ms) sleep_ms(drip_ms);
@@ -31,7 +32,9 @@ static bool say(struct fake *fake, int fd, const char *text, int drip_ms) {
 /* Answers the i-th thing that came; false: no more of this connection. */
 static bool answer(struct fake *fake, int fd, int i) {
     if (i == 0)
-        return say(fake, fd, fake->greeting ? fake->greeting : FAKE_GREETING, fake->drip_greeting ? fake->drip_ms : 0);
+        return say(fake, fd, fake->greeting ? fake->greeting : FAKE_GREETING,
+                   fake->drip_greeting ? fake->drip_ms : 0) &&
+               !fake->close_greeted;
     atomic_fetch_add(&fake->requests, 1);
     const char *text = i > 1 && fake->then ? fake->then : fake->answer;
     if (text && !say(fake, fd, text, fake->drip_ms)) return false;

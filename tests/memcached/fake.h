@@ -7,12 +7,13 @@
 #include <stdbool.h>
 
 struct fake {
-    /* Set by the test before fake_start(), after zeroing. */
+    /* Set by the test before fake_start(), after zeroing. In texts \a stands for a NUL. */
     const char *greeting; /* said to the first thing that comes, instead of honest stats; "": nothing */
     const char *answer;   /* said to the first thing that comes after the greeting; NULL: nothing */
     const char *then;     /* … and to each thing after that; NULL: `answer` again */
     const char *flood;    /* said after the answer, again and again until the client goes */
     bool close_after;     /* closes after the answer */
+    bool close_greeted;   /* closes after the greeting */
     bool deaf;            /* stops reading after the greeting */
     int drip_ms;          /* speaks byte by byte, the greeting too if drip_greeting */
     bool drip_greeting;
