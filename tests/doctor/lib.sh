@@ -7,6 +7,7 @@
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../cli/lib.sh"
 . "$here/../servers/common.sh"
+# shellcheck disable=SC2034 # for common.sh
 folder=$work
 chmod a+x "$work" # for servers that run as another user
 

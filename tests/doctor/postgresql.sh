@@ -6,7 +6,6 @@ settings_of_server=$("$here/../servers/postgresql.sh" start "$folder")
 at_exit+=(stop_server)
 stop_server() { "$here/../servers/postgresql.sh" stop "$folder"; }
 IFS=: read -r host port data programs < <(sed -n 's/^DLOCK_TEST_POSTGRESQL=//p' <<<"$settings_of_server")
-: "$data"
 base=$host:$port/postgres
 uri=postgresql://dlock@$base
 # With synchronous_commit local, nothing here waits for the standby.
@@ -73,6 +72,22 @@ settings "$uri?listen=off" 1
 weak "isolation level serializable" "read committed"
 weak "statement_timeout 50 ms" "statement_timeout = 0"
 ask "ALTER ROLE dlock RESET ALL"
+
+describe "a connection pooler"
+# pooled DATABASE-AND-KEYS STATUS: as settings, with pgbouncer in between.
+pooled() {
+    # shellcheck disable=SC2016
+    run env DLOCK_TEST_POSTGRESQL="$host:$port:$data:$programs" "$here/../postgresql/pooler.sh" \
+        bash -c '"$DLOCK" doctor "postgresql://dlock@127.0.0.1:$DLOCK_TEST_POOLER/$1"' - "$1"
+    equal "status" "$status" "$2"
+}
+pooled "transactions?listen=off" 1
+weak "listen=off, behind a connection pooler" "connect past the pooler"
+fine "isolation level read committed"
+pooled "sessions?listen=on" 1
+weak "listen=on behind a connection pooler" "only where the pooler pools whole sessions"
+pooled "transactions" 69
+contains "what to write" "$err" "listen=off"
 
 describe "standbys"
 mkdir "$folder/wal"
