@@ -41,7 +41,8 @@ static void release(struct dlock__claim *claim, int64_t deadline_us) {
         claim->orphan_due_us = now + (lease / 4 > REPEAT_MIN_US ? lease / 4 : REPEAT_MIN_US);
         return;
     }
-    if (now >= claim->orphan_until_us && !claim->queued && claim->op.status != DLOCK__OP_RUNNING) {
+    bool lives_on = claim->queued || dlock__can(client, DLOCK_CAP_SESSION); /* whatever its lease says */
+    if (now >= claim->orphan_until_us && !lives_on && claim->op.status != DLOCK__OP_RUNNING) {
         drop(claim); /* its lease has ended it */
         return;
     }

@@ -12,7 +12,7 @@ static struct dlock_error err;
 
 static const char *failed(const char *what) {
     static char answer[640];
-    snprintf(answer, sizeof answer, "%s: %s", what, err.code ? err.message : strerror(errno));
+    snprintf(answer, sizeof answer, "%.100s: %.500s", what, err.code ? err.message : strerror(errno));
     return answer;
 }
 
