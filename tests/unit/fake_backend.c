@@ -17,6 +17,7 @@ struct script {
     unsigned times;
 };
 
+static _Atomic unsigned abandoned;
 static pthread_cond_t slow_cond;
 static unsigned slow_waiting, slow_generation;
 static struct script scripts[FAKE_OPS][MAX_FAULTS];
@@ -72,12 +73,18 @@ static bool hears(const struct fake_conn *conn) {
     return conn && conn->listening && !conn->dead;
 }
 
+static const char *copied(char *to, size_t size, const char *from) {
+    if (!from) return NULL;
+    snprintf(to, size, "%s", from);
+    return to;
+}
+
 static void wake_put(struct fake_conn *conn, const struct dlock_wake *wake) {
     if (conn->wakes_end == conn->wakes_begin + FAKE_WAKES) abort();
     struct fake_wake *slot = &conn->wakes[conn->wakes_end++ % FAKE_WAKES];
     slot->wake = *wake;
-    slot->wake.name = wake->name ? strncpy(slot->name, wake->name, sizeof slot->name - 1) : NULL;
-    slot->wake.token = wake->token ? strncpy(slot->token, wake->token, sizeof slot->token - 1) : NULL;
+    slot->wake.name = copied(slot->name, sizeof slot->name, wake->name);
+    slot->wake.token = copied(slot->token, sizeof slot->token, wake->token);
     if (!wakes_held) eventfd_write(conn->fd, 1);
 }
 
@@ -138,6 +145,7 @@ static int meet_fault(enum fake_op op, struct fake_conn *conn, int timeout_ms, s
         return conn_fail(conn, DLOCK_EUNAVAILABLE, err, "no answer in time");
     case FAKE_AUTH: return conn_fail(conn, DLOCK_EAUTH, err, "wrong password");
     case FAKE_PROTO: return conn_fail(conn, DLOCK_EPROTO, err, "this is not a lock server");
+    case FAKE_NOTSUP: return conn_fail(conn, DLOCK_ENOTSUP, err, "not with this server's settings");
     default: return 0;
     }
 }
@@ -180,7 +188,12 @@ static void fake_disconnect(void *memory) {
 
 static void fake_abandon(void *memory) {
     struct fake_conn *conn = memory;
+    abandoned++;
     if (conn->fd >= 0) close(conn->fd);
+}
+
+unsigned fake_abandoned(void) {
+    return abandoned;
 }
 
 static int fake_listen(void *memory, int *fd, int timeout_ms, struct dlock_error *err) {

@@ -50,6 +50,7 @@ enum fake_fault {
                          never */
     FAKE_AUTH,        /* refused: DLOCK_EAUTH */
     FAKE_PROTO,       /* garbage: DLOCK_EPROTO */
+    FAKE_NOTSUP,      /* CONNECT and LISTEN: DLOCK_ENOTSUP */
     FAKE_EDIT         /* the server works on it; a function of the test changes each claim's answer */
 };
 
@@ -102,6 +103,7 @@ bool fake_last(enum fake_op op, const char *name, struct fake_command *command);
 void fake_log_clear(void);
 unsigned fake_connections(void); /* open now */
 unsigned fake_listeners(void);
+unsigned fake_abandoned(void); /* how often this process, or a parent of it, let go of a connection after a fork */
 int64_t fake_last_quarantine_ms(void); /* as the last connection was told */
 
 /* How often the core broke the contract of <dlock/backend.h>; each is printed when it happens. */

@@ -1,0 +1,216 @@
+/* One thread holds a lock through several handles: what each holds, what it is told, and what ending one leaves. */
+#include "fixture.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* The linker sends the core's allocations through here (--wrap). */
+static _Atomic bool out_of_memory;
+static _Atomic int in_use;
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void __real_free(void *memory);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void __wrap_free(void *memory);
+
+void *__wrap_malloc(size_t size) {
+    void *memory = out_of_memory ? NULL : __real_malloc(size);
+    if (memory) atomic_fetch_add(&in_use, 1);
+    return memory;
+}
+
+void *__wrap_calloc(size_t n, size_t size) {
+    void *memory = out_of_memory ? NULL : __real_calloc(n, size);
+    if (memory) atomic_fetch_add(&in_use, 1);
+    return memory;
+}
+
+void __wrap_free(void *memory) {
+    if (memory) atomic_fetch_sub(&in_use, 1);
+    __real_free(memory);
+}
+
+/* Two handles of one name in one client; each counts its losses. */
+struct pair {
+    dlock_client *client;
+    dlock_lock *a, *b;
+    struct lost_count lost_a, lost_b;
+};
+
+static dlock_lock *watched(dlock_client *client, struct lost_count *lost) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.on_lost = count_lost;
+    options.on_lost_arg = lost;
+    return lock_new_with(client, "n", &options);
+}
+
+static void pair_new(struct pair *p) {
+    memset(p, 0, sizeof *p);
+    p->client = client_new("fake:");
+    p->a = watched(p->client, &p->lost_a);
+    p->b = watched(p->client, &p->lost_b);
+}
+
+static void lose(void) {
+    fake_server_forget();
+    fake_advance_ms(THIRD_MS);
+}
+
+static void a_grant_released_through_another_handle_leaves_no_count(void **state) {
+    (void)state;
+    struct pair p;
+    pair_new(&p);
+    assert_int_equal(dlock_acquire(p.a, 0, NULL), 0);
+    assert_int_equal(dlock_release(p.b, NULL), 0);
+    assert_int_equal(dlock_acquire(p.b, 0, NULL), 0);
+    struct fake_grant before = fake_holder("n");
+    lock_end(p.a);
+    assert_true(dlock_held(p.b));
+    assert_string_equal(fake_holder("n").token, before.token);
+    fake_advance_ms(2 * LEASE_MS);
+    assert_true(dlock_held(p.b));
+    assert_string_equal(fake_holder("n").token, before.token);
+    assert_int_equal(dlock_release(p.b, NULL), 0);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
+/* Under the address sanitizer this also shows that nothing is read of the handle that is gone. */
+static void a_handle_freed_with_nothing_held_is_forgotten(void **state) {
+    (void)state;
+    struct pair p;
+    pair_new(&p);
+    assert_int_equal(dlock_acquire(p.a, 0, NULL), 0);
+    assert_int_equal(dlock_acquire(p.b, 0, NULL), 0);
+    assert_int_equal(dlock_release(p.a, NULL), 0);
+    lock_end(p.a);
+    lose();
+    assert_int_equal(p.lost_a.calls, 0);
+    assert_int_equal(p.lost_b.calls, 1);
+    assert_ptr_equal(p.lost_b.lock, p.b);
+    assert_int_equal(dlock_release(p.b, NULL), DLOCK_ELOST);
+}
+
+static void a_loss_is_told_through_every_handle_that_holds(void **state) {
+    (void)state;
+    struct pair p;
+    pair_new(&p);
+    assert_int_equal(dlock_acquire(p.a, 0, NULL), 0);
+    assert_int_equal(dlock_acquire(p.b, 0, NULL), 0);
+    lose();
+    assert_int_equal(p.lost_a.calls, 1);
+    assert_ptr_equal(p.lost_a.lock, p.a);
+    assert_int_equal(p.lost_b.calls, 1);
+    assert_ptr_equal(p.lost_b.lock, p.b);
+    assert_int_equal(dlock_release(p.a, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_release(p.b, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_release(p.b, NULL), DLOCK_EOWNER);
+}
+
+static void freeing_a_handle_after_the_loss_leaves_it_a_loss(void **state) {
+    (void)state;
+    struct pair p;
+    pair_new(&p);
+    assert_int_equal(dlock_acquire(p.a, 0, NULL), 0);
+    assert_int_equal(dlock_acquire(p.b, 0, NULL), 0);
+    lose();
+    lock_end(p.a);
+    assert_int_equal(dlock_acquire(p.b, 0, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_release(p.b, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_release(p.b, NULL), DLOCK_EOWNER);
+    assert_int_equal(dlock_acquire(p.b, 0, NULL), 0);
+}
+
+static void without_memory_for_a_second_hold_nothing_more_is_held(void **state) {
+    (void)state;
+    struct pair p;
+    struct dlock_error err = {0, ""};
+    pair_new(&p);
+    assert_int_equal(dlock_acquire(p.a, 0, NULL), 0);
+    fake_settle();
+    out_of_memory = true;
+    int rc = dlock_acquire(p.b, 0, &err);
+    out_of_memory = false;
+    assert_int_equal(rc, DLOCK_ENOMEM);
+    assert_int_equal(err.code, DLOCK_ENOMEM);
+    assert_true(dlock_held(p.a));
+    lock_end(p.b);
+    assert_true(dlock_held(p.a));
+    assert_int_equal(dlock_release(p.a, NULL), 0);
+    assert_string_equal(fake_holder("n").token, "");
+    assert_int_equal(dlock_release(p.a, NULL), DLOCK_EOWNER);
+}
+
+/* ---- a loss while the client is closing -------------------------------------------------------------------------- */
+
+struct gate {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    bool open;
+};
+
+static void pass_gate(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct gate *gate = arg;
+    (void)lock;
+    (void)err;
+    pthread_mutex_lock(&gate->mutex);
+    while (!gate->open) pthread_cond_wait(&gate->cond, &gate->mutex);
+    pthread_mutex_unlock(&gate->mutex);
+}
+
+/* One lock is lost and its callback runs; the client closes; another lock is found lost then, if `late`. Returns how
+ * many allocations of the client are still there afterwards. */
+static int left_after_a_close(bool late) {
+    struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    struct lost_count lost = {0};
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    int before = in_use;
+    struct actor *closer = actor_new();
+    dlock_client *client = client_new("fake:");
+    dlock_lock *second = watched(client, &lost);
+    options.on_lost = pass_gate;
+    options.on_lost_arg = &gate;
+    dlock_lock *first = lock_new_with(client, "first", &options);
+    assert_int_equal(dlock_acquire(first, 0, NULL), 0);
+    fake_advance_ms(LEASE_MS / 5); /* not in one batch with the other one */
+    assert_int_equal(dlock_acquire(second, 0, NULL), 0);
+    fake_server_break("first");
+    fake_advance_ms(THIRD_MS - LEASE_MS / 5);
+    if (late) fake_server_break("n");
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    fake_advance_ms(LEASE_MS / 5);
+    assert_int_equal(fake_slow_waiting(), 1);
+    begin_close(closer, client);
+    fake_slow_go();
+    fake_settle();
+    assert_false(over(closer));
+    pthread_mutex_lock(&gate.mutex);
+    gate.open = true;
+    pthread_cond_signal(&gate.cond);
+    pthread_mutex_unlock(&gate.mutex);
+    fake_settle();
+    wait_for(closer, 100);
+    assert_int_equal(lost.calls, 0);
+    lock_end(first);
+    lock_end(second);
+    return in_use - before;
+}
+
+static void a_loss_found_while_closing_is_told_to_nobody_and_leaves_nothing(void **state) {
+    (void)state;
+    int usual = left_after_a_close(false);
+    assert_int_equal(left_after_a_close(true), usual);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_grant_released_through_another_handle_leaves_no_count),
+        LOCK_TEST(a_handle_freed_with_nothing_held_is_forgotten),
+        LOCK_TEST(a_loss_is_told_through_every_handle_that_holds),
+        LOCK_TEST(freeing_a_handle_after_the_loss_leaves_it_a_loss),
+        LOCK_TEST(without_memory_for_a_second_hold_nothing_more_is_held),
+        LOCK_TEST(a_loss_found_while_closing_is_told_to_nobody_and_leaves_nothing),
+    };
+    return cmocka_run_group_tests_name("holds", tests, NULL, NULL);
+}

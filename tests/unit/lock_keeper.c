@@ -1,0 +1,94 @@
+/* The keeper has several locks to look after: what one of them needs must not be at another one's cost. */
+#include "fixture.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+static dlock_lock *watched(dlock_client *client, const char *name, int64_t lease_ms, struct lost_count *lost) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.lease_ms = lease_ms;
+    options.on_lost = count_lost;
+    options.on_lost_arg = lost;
+    return lock_new_with(client, name, &options);
+}
+
+/* An application that takes a fixed lease every few milliseconds and never releases it: one is always about to end. */
+static void fixed_leases_that_end_all_the_time_starve_no_renewal(void **state) {
+    (void)state;
+    enum { FIXED = 16, STEP_MS = 8, OWN_MS = 1000 };
+    struct lost_count lost = {0};
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = watched(client, "n", OWN_MS, &lost), *fixed[FIXED];
+    options.owner = DLOCK_OWNER_HANDLE;
+    options.flags = DLOCK_FIXED_LEASE;
+    options.lease_ms = 100;
+    for (int i = 0; i < FIXED; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "fixed%d", i);
+        fixed[i] = lock_new_with(client, name, &options);
+    }
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    for (int at = 0; at < 2 * OWN_MS; at += STEP_MS) {
+        dlock_lock *next = fixed[at / STEP_MS % FIXED];
+        dlock_release(next, NULL);
+        assert_int_equal(dlock_acquire(next, 0, NULL), 0);
+        fake_advance_ms(STEP_MS);
+    }
+    assert_int_equal(lost.calls, 0);
+    assert_true(dlock_held(lock));
+    assert_in_range(fake_claims(FAKE_RENEW, "n"), 5, 14);
+}
+
+/* One stalled connection, the keeper's: a lock that is granted during the stall is renewed in time. */
+static void a_lock_granted_while_a_renewal_hangs_is_renewed_in_time(void **state) {
+    (void)state;
+    struct lost_count lost_long = {0}, lost_short = {0};
+    dlock_client *client = client_new("fake:");
+    dlock_lock *longer = watched(client, "long", LEASE_MS, &lost_long);
+    dlock_lock *shorter = watched(client, "short", 600, &lost_short);
+    assert_int_equal(dlock_acquire(longer, 0, NULL), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_slow_waiting(), 1);
+    assert_int_equal(dlock_acquire(shorter, 0, NULL), 0);
+    fake_advance_ms(3000);
+    assert_true(dlock_held(shorter));
+    assert_true(dlock_held(longer));
+    assert_int_equal(lost_short.calls, 0);
+    assert_int_equal(lost_long.calls, 0);
+}
+
+/* Where renewal is hopeless the word comes at the end of each lease, not at the end of the request that hangs. */
+static void losses_are_told_in_time_while_a_renewal_hangs(void **state) {
+    (void)state;
+    struct lost_count lost_long = {0}, lost_short = {0};
+    dlock_client *client = client_new("fake:?timeout=60s");
+    dlock_lock *longer = watched(client, "long", LEASE_MS, &lost_long);
+    int64_t long_us = dlock__now_us();
+    assert_int_equal(dlock_acquire(longer, 0, NULL), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1000);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_slow_waiting(), 1);
+    dlock_lock *shorter = watched(client, "short", 600, &lost_short);
+    int64_t short_us = dlock__now_us();
+    assert_int_equal(dlock_acquire(shorter, 0, NULL), 0);
+    fake_advance_ms(600);
+    assert_int_equal(lost_short.calls, 1);
+    assert_int_equal(lost_short.at_us, short_us + valid_us(600));
+    assert_int_equal(dlock_release(shorter, NULL), DLOCK_ELOST);
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(lost_long.calls, 1);
+    assert_int_equal(lost_long.at_us, long_us + valid_us(LEASE_MS));
+    assert_int_equal(dlock_release(longer, NULL), DLOCK_ELOST);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(fixed_leases_that_end_all_the_time_starve_no_renewal),
+        LOCK_TEST(a_lock_granted_while_a_renewal_hangs_is_renewed_in_time),
+        LOCK_TEST(losses_are_told_in_time_while_a_renewal_hangs),
+    };
+    return cmocka_run_group_tests_name("keeper", tests, NULL, NULL);
+}
