@@ -10,7 +10,7 @@ struct fact {
     char value[32]; /* "": the server did not say */
 };
 
-enum { VERSION, UPTIME, BYTES, MOST_BYTES, EVICTED, CLIENTS, MOST_CLIENTS, STATS };
+enum { VERSION, UPTIME, BYTES, MOST_BYTES, EVICTED, FLUSHES, CLIENTS, MOST_CLIENTS, STATS };
 enum { EVICTIONS, SETTINGS };
 
 struct facts {
@@ -67,6 +67,13 @@ static void check_memory(struct dlock_report *report, const struct fact *stats, 
                    "memory: %lld of %lld MB used", used >> 20, most >> 20);
 }
 
+/* It leaves a trace as long as the server lives. */
+static void check_flushes(struct dlock_report *report, const struct fact *stats) {
+    long long flushes = number(&stats[FLUSHES]);
+    dlock_find(report, flushes > 0 ? "flush_all frees every held lock: start one with -F, for locks alone" : NULL,
+               "flush_all: %lld so far", flushes);
+}
+
 static void check_clients(struct dlock_report *report, const struct fact *stats) {
     long long used = number(&stats[CLIENTS]), most = number(&stats[MOST_CLIENTS]);
     if (most > 0)
@@ -81,6 +88,7 @@ int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_
                                 [BYTES] = {.name = "bytes"},
                                 [MOST_BYTES] = {.name = "limit_maxbytes"},
                                 [EVICTED] = {.name = "evictions"},
+                                [FLUSHES] = {.name = "cmd_flush"},
                                 [CLIENTS] = {.name = "curr_connections"},
                                 [MOST_CLIENTS] = {.name = "max_connections"}};
     struct fact settings[SETTINGS] = {[EVICTIONS] = {.name = "evictions"}};
@@ -94,6 +102,7 @@ int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_
                *stats[VERSION].value ? stats[VERSION].value : "of unknown version");
     check_restarts(&report, conn, stats);
     check_memory(&report, stats, settings);
+    check_flushes(&report, stats);
     check_clients(&report, stats);
     return 0;
 }

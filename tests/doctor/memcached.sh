@@ -26,6 +26,7 @@ weak "quarantine: nothing is granted for another "
 fine "memcached "
 fine "evictions off (-M)"
 fine "memory: 0 of 64 MB used"
+fine "flush_all: 0 so far"
 fine "clients: "
 within 20 "the quarantine ends" old_enough "memcached://127.0.0.1:$port?quarantine=2s&lease=2s"
 settings "memcached://127.0.0.1:$port?quarantine=2s&lease=2s"
@@ -33,6 +34,17 @@ fine "up for "
 contains "the quarantine" "$out" "what a restart forgets, the quarantine of 2 s covers"
 settings "memcached://127.0.0.1:$port?quarantine=0" 1
 contains "no quarantine" "$out" "and no quarantine"
+
+describe "others flush"
+server flushed -M
+python3 - "$port" <<'END'
+import socket, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+s.sendall(b"flush_all\r\n")
+s.recv(100)
+END
+settings "memcached://127.0.0.1:$port?quarantine=2s&lease=2s" 1
+weak "flush_all: 1 so far" "-F"
 
 describe "a cache"
 server cache -m 2
