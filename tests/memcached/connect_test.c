@@ -82,6 +82,25 @@ static void the_addresses_of_one_name_are_tried_in_turn(void **state) {
     fake_stop(&silent);
 }
 
+/* Each address gets its share of the time: a silent first one leaves some for the second. */
+static void a_silent_address_leaves_time_for_the_next(void **state) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)server.port),
+                                  .sin_addr = {htonl(0x7f000002)}};
+    int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct link link;
+    struct uri uri;
+    (void)state;
+    assert_int_equal(bind(silent, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(silent, 5), 0);
+    uri_init(&uri, server.port);
+    uri.parts.n_hosts = 2;
+    uri.host[0].address = "127.0.0.2";
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, 2000, NULL), 0);
+    link_end(&link);
+    close(silent);
+}
+
 static void only_numbers_are_addresses(void **state) {
     struct uri uri;
     (void)state;
@@ -407,6 +426,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_servers_are_an_error_that_says_why),
         cmocka_unit_test(the_addresses_of_one_name_are_tried_in_turn),
+        cmocka_unit_test(a_silent_address_leaves_time_for_the_next),
         cmocka_unit_test(only_numbers_are_addresses),
         cmocka_unit_test(what_memcached_lacks_is_refused),
         cmocka_unit_test(a_socket_is_a_path),

@@ -94,6 +94,8 @@ static void nonsense_is_said_to_be_so(void **state) {
         "STORED\r\nVALUE hostile 4294967296 33 5\r\n" TOKEN "\r\nEND\r\n",
         "STORED\r\nVALUE another 0 33 5\r\n" TOKEN "\r\nEND\r\n", /* a late answer */
         "STORED\r\nVALUE hostile2 0 33 5\r\n" TOKEN "\r\nEND\r\n",
+        "STORED\r\nVALUE hostileX0 33 5\r\n" TOKEN "\r\nEND\r\n",
+        "STORED\r\nVALUE hostile 0 33 18446744073709551621\r\n" TOKEN "\r\nEND\r\n", /* 5, if it were to wrap */
         "STORED\r\nVALUE host 0 33 5\r\n" TOKEN "\r\nEND\r\n",
         "STORED\r\nVALUE hostile 0 32 5\r\n" TOKEN "\r\nEND\r\n", /* another length than it says */
         "STORED\r\nVALUE hostile 0 18446744073709551615 5\r\n" TOKEN "\r\nEND\r\n",

@@ -95,9 +95,19 @@ static void strange_values_are_shown_cleaned(void **state) {
     assert_string_equal(inspect("strange").token, "");
     ask(&server, "set strange 7 100 1000\r\n%s", big);
     assert_int_equal(strlen(inspect("strange").token), DLOCK_TOKEN_MAX);
-    ask(&server, "set strange 2147483649 100 1\r\nx"); /* flags that look like ours, of an id before the first */
-    assert_int_equal(inspect("strange").times, 1);
-    assert_true(inspect("strange").info.fence > 0);
+    /* Flags that look like ours, of an id that is no older than the item's: no fence of a later grant. */
+    for (uint32_t flags = 0x80000001; flags; flags = flags == 0x80000001 ? 0xffffffff : 0) {
+        struct seen seen;
+        struct held later;
+        ask(&server, "set strange %u 100 1\r\nx", flags);
+        seen = inspect("strange");
+        assert_int_equal(seen.times, 1);
+        assert_true(seen.info.fence > 0);
+        claim_init(&later, "later", 'a', 1);
+        assert_int_equal(acquire(&ours, &later), 0);
+        assert_true(later.claim.fence > seen.info.fence);
+        assert_int_equal(release(&ours, &later), 0);
+    }
 }
 
 static void a_break_frees(void **state) {
