@@ -43,7 +43,7 @@ packages) echo libzookeeper-mt-dev zookeeper default-jdk-headless libcurator-rec
 start)
     start_on_free_port zookeeper
     echo "DLOCK_TEST_ZOOKEEPER=127.0.0.1:$port"
-    echo "DLOCK_TEST_URI_zookeeper=zookeeper://127.0.0.1:$port/dlock/tests?session=4s&lease=10s"
+    echo "DLOCK_TEST_URI_zookeeper=zookeeper://127.0.0.1:$port/dlock/tests?session=2s&lease=10s"
     ;;
 again)
     port=$(sed -n 's/^clientPort=//p' "$folder/zookeeper/zoo.cfg")
