@@ -1,6 +1,10 @@
 /* Through the public interface: how many commands locks cost, and a server that is restarted. */
 #include "api.h"
 
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 static struct server server;
 
 static int start(void **state) {
@@ -206,6 +210,34 @@ static void a_full_server_grants_nothing_and_says_why(void **state) {
     dlock_close(client);
 }
 
+/* ---- fork -------------------------------------------------------------------------------------------------------- */
+
+/* A child lets go of the connections it inherited; its own child finds other files under their numbers. */
+static void a_child_of_a_child_closes_nothing(void **state) {
+    enum { FILES = 40 };
+    dlock_client *client = api_open(&server, "quarantine=0");
+    dlock_lock *lock = api_lock(client, "forked twice", NULL);
+    int status;
+    (void)state;
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int files[FILES], inner = 0, closed = 0;
+        for (int i = 0; i < FILES; i++) files[i] = open("/dev/null", O_RDONLY);
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            for (int i = 0; i < FILES; i++) closed += fcntl(files[i], F_GETFD) < 0;
+            _exit(closed);
+        }
+        _exit(waitpid(grandchild, &inner, 0) == grandchild ? inner != 0 : 2);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_uncontended_cycle_is_two_commands),
@@ -215,6 +247,7 @@ int main(void) {
         cmocka_unit_test(quarantine_protects_the_holder),
         cmocka_unit_test(restarted_with_a_journal),
         cmocka_unit_test(a_full_server_grants_nothing_and_says_why),
+        cmocka_unit_test(a_child_of_a_child_closes_nothing),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

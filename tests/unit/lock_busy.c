@@ -102,6 +102,11 @@ static void a_listener_that_is_not_supported_is_not_tried_again(void **state) {
     nobody_listens_where_that_is_not_supported("fake:");
 }
 
+static void nor_is_the_connection_dropped_that_serves_everything(void **state) {
+    (void)state;
+    nobody_listens_where_that_is_not_supported("fakesession:");
+}
+
 /* ---- many locks -------------------------------------------------------------------------------------------------- */
 
 static void closing_releases_many_locks_in_few_requests(void **state) {
@@ -178,6 +183,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_wait_for_ever_rides_out_a_pause_in_somebody_elses_batch),
         LOCK_TEST(a_short_wait_is_no_outage),
         LOCK_TEST(a_listener_that_is_not_supported_is_not_tried_again),
+        LOCK_TEST(nor_is_the_connection_dropped_that_serves_everything),
         LOCK_TEST(closing_releases_many_locks_in_few_requests),
         LOCK_TEST(what_closing_releases_in_one_request_has_distinct_names),
         LOCK_TEST(a_child_of_a_child_lets_go_of_nothing),

@@ -1,6 +1,8 @@
 /* One thread holds a lock through several handles: what each holds, what it is told, and what ending one leaves. */
 #include "fixture.h"
 
+#include <client.h>
+
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -184,12 +186,16 @@ static int left_after_a_close(bool late) {
     fake_slow_go();
     fake_settle();
     assert_false(over(closer));
+    dlock__enter(client); /* whoever would take it out of the callbacks' queue is on its way out */
+    bool queued = client->callback.first != NULL;
+    dlock__leave(client);
     pthread_mutex_lock(&gate.mutex);
     gate.open = true;
     pthread_cond_signal(&gate.cond);
     pthread_mutex_unlock(&gate.mutex);
     fake_settle();
     wait_for(closer, 100);
+    assert_false(queued);
     assert_int_equal(lost.calls, 0);
     lock_end(first);
     lock_end(second);
