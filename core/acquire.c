@@ -209,7 +209,7 @@ static int ask(struct asker *a) {
 static bool listen_first(struct asker *a) {
     struct dlock_client *client = a->client;
     if (!dlock__can(client, DLOCK_CAP_WAKE) || client->listener.state == DLOCK__LISTENER_UP) return false;
-    if (dlock__now_us() < client->listener.retry_at_us) return false;
+    if (dlock__now_us() < client->listener.retry_at_us || hopeless(a->waiter, dlock__now_us())) return false;
     return dlock__listener_ensure(client, a->waiter->deadline_us);
 }
 

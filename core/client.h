@@ -203,7 +203,7 @@ struct dlock_client {
     char token_tail[64]; /* @host:pid */
     int64_t quarantine_ms;
 
-    int64_t shortest_lease_ms; /* of all handles so far: no renewal may hang for much of it */
+    int64_t shortest_lease_ms; /* of all renewed handles so far: no renewal may hang for much of it */
     unsigned refs;             /* the opener, each handle */
     bool closed;
     unsigned inside; /* threads in a call on this client */

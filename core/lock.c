@@ -81,7 +81,8 @@ int dlock_new(dlock_client *client, const char *name, const struct dlock_options
     if (rc == 0 && !(lock->name = dlock__name_get(client, full)))
         rc = dlock_fail(err, DLOCK_ENOMEM, "out of memory for a lock");
     if (rc == 0) client->refs++;
-    if (rc == 0 && lock->lease_ms < client->shortest_lease_ms) client->shortest_lease_ms = lock->lease_ms;
+    bool renewed = !(lock->options & DLOCK_FIXED_LEASE);
+    if (rc == 0 && renewed && lock->lease_ms < client->shortest_lease_ms) client->shortest_lease_ms = lock->lease_ms;
     dlock__leave(client);
     if (rc != 0) {
         free(lock);
