@@ -82,7 +82,7 @@ static void check_clients(struct dlock_report *report, const struct fact *stats)
 }
 
 int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
-    const int64_t deadline_us = memcached_deadline_us(timeout_ms);
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct fact stats[STATS] = {[VERSION] = {.name = "version"},
                                 [UPTIME] = {.name = "uptime"},
                                 [BYTES] = {.name = "bytes"},

@@ -184,7 +184,7 @@ static int read_turn(struct batch *batch, struct turn *turn) {
 static int fly(struct batch *batch, size_t n) {
     struct memcached_requests requests = {n, 0, write_turn, batch};
     int rc = 0;
-    batch->sent_us = memcached_now_us();
+    batch->sent_us = dlock_now_us();
     memcached_write(batch->memcached, &requests);
     for (size_t i = 0; i < n && rc == 0; i++) rc = read_turn(batch, &batch->turns[batch->flight[i]]);
     memcached_write(batch->memcached, NULL);
@@ -229,7 +229,7 @@ static bool acceptable(struct batch *batch, struct turn *turn) {
 }
 
 int64_t memcached_quarantine_left_us(const struct memcached *memcached) {
-    return memcached->quarantine_until_us ? memcached->quarantine_until_us - memcached_now_us() : 0;
+    return memcached->quarantine_until_us ? memcached->quarantine_until_us - dlock_now_us() : 0;
 }
 
 /* True while the quarantine lasts, with an answer. */
@@ -270,7 +270,7 @@ static int run_batch(struct memcached *memcached, enum operation operation, stru
     int rc = 0;
     batch.memcached = memcached;
     batch.operation = operation;
-    batch.deadline_us = memcached_deadline_us(timeout_ms);
+    batch.deadline_us = dlock_deadline_us(timeout_ms);
     batch.explained = false;
     batch.err = err;
     for (size_t done = 0; done < n && rc == 0; done += batch.n) {

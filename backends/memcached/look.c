@@ -29,7 +29,7 @@ int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, 
     struct memcached_item item;
     int rc;
     memcached_key(key, name);
-    if ((rc = look(conn, key, memcached_deadline_us(timeout_ms), &item, err)) != 0) return rc;
+    if ((rc = look(conn, key, dlock_deadline_us(timeout_ms), &item, err)) != 0) return rc;
     if (!item.found) return 0;
     copy_token(token, sizeof token, &item);
     info.token = token;
@@ -40,7 +40,7 @@ int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, 
 
 /* A cas and not a delete: what was looked at may have ended, and somebody else have come. */
 int memcached_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
-    const int64_t deadline_us = memcached_deadline_us(timeout_ms);
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     char key[MEMCACHED_KEY_MAX + 1];
     struct memcached_item item;
     enum memcached_stored stored;

@@ -33,7 +33,7 @@ static void learn(const char *name, const char *value, void *arg) {
 static void begin_quarantine(struct memcached *memcached, uint64_t uptime_s) {
     int64_t up_us = uptime_s > UPTIME_AHEAD_S ? (int64_t)(uptime_s - UPTIME_AHEAD_S) * 1000000 : 0;
     int64_t quarantine_us = memcached->peer->quarantine_ms * 1000;
-    if (up_us < quarantine_us) memcached->quarantine_until_us = memcached_now_us() + quarantine_us - up_us;
+    if (up_us < quarantine_us) memcached->quarantine_until_us = dlock_now_us() + quarantine_us - up_us;
 }
 
 /* Asks for the server's start, which is what `time` less `uptime` stays as long as it lives, whatever its clock does.
@@ -53,7 +53,7 @@ static int ask_facts(struct memcached *memcached, int64_t deadline_us, struct dl
                           "memcached at %s runs with -C (no compare-and-swap), which locks need; start it without",
                           memcached->where);
     memcached->started_us = (facts.time_s - facts.uptime_s) * 1000000;
-    memcached->connected_us = memcached_now_us();
+    memcached->connected_us = dlock_now_us();
     memcached->quarantine_until_us = 0;
     begin_quarantine(memcached, facts.uptime_s);
     return 0;
@@ -102,7 +102,7 @@ static int memcached_connect(void *conn, const struct dlock_uri *uri, const stru
     static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", DEFAULT_PORT};
     const struct dlock_host *hosts = uri->n_hosts ? uri->hosts : &local;
     const size_t n = uri->n_hosts ? uri->n_hosts : 1;
-    const int64_t deadline_us = memcached_deadline_us(timeout_ms);
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct memcached *memcached = conn;
     struct memcached_address address;
     struct dlock_error last;
@@ -111,7 +111,7 @@ static int memcached_connect(void *conn, const struct dlock_uri *uri, const stru
     if (rc) return rc;
     for (size_t i = 0; i < n; i++) {
         /* A silent address must leave time for those after it. */
-        int64_t now_us = memcached_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);
+        int64_t now_us = dlock_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);
         address.host = hosts[i].address;
         address.port = hosts[i].port ? hosts[i].port : DEFAULT_PORT;
         rc = try_address(memcached, &address, now_us + share_us, &last);
@@ -128,6 +128,7 @@ static void memcached_disconnect(void *conn) {
 static void memcached_abandon(void *conn) {
     struct memcached *memcached = conn;
     if (memcached->open) close(memcached->fd);
+    if (memcached->dialing) close(memcached->dialing - 1);
 }
 
 static const char *const schemes[] = {"memcached", "memcached+unix", NULL};

@@ -7,7 +7,7 @@
 #ifndef DLOCK_MEMCACHED_H
 #define DLOCK_MEMCACHED_H
 
-#include <dlock/backend.h>
+#include <dlock/backend_socket.h>
 
 #include <stdint.h>
 
@@ -37,6 +37,7 @@ struct memcached_requests {
 struct memcached {
     const struct dlock_peer *peer;
     bool open;
+    int dialing; /* a socket that is not yet fd, plus 1: a child forked meanwhile must close it, too */
     int fd;
     bool heard;        /* it has said something */
     bool broken;       /* an answer is missing or makes no sense: nothing that comes can be trusted any more */
@@ -67,10 +68,6 @@ struct memcached_address {
 int memcached_address(const struct dlock_uri *uri, struct memcached_address *address, struct dlock_error *err);
 
 /* ---- wire.c: the socket, deadlines, requests, lines -------------------------------------------------------------- */
-
-/* The local clock in µs; it goes on during suspend, so that a deadline means the same as the core's. */
-int64_t memcached_now_us(void);
-int64_t memcached_deadline_us(int timeout_ms);
 
 /* Connects the socket. EUNAVAILABLE, EINVAL. */
 int memcached_dial(struct memcached *memcached, const struct memcached_address *address, int64_t deadline_us,

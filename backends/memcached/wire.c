@@ -2,107 +2,22 @@
  * in. */
 #include "memcached.h"
 
-#include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
-
-/* ---- time -------------------------------------------------------------------------------------------------------- */
-
-int64_t memcached_now_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
-int64_t memcached_deadline_us(int timeout_ms) {
-    return memcached_now_us() + (int64_t)timeout_ms * 1000;
-}
-
-/* poll() until the deadline; 0 when that has passed. */
-static int wait_for(int fd, short events, int64_t deadline_us) {
-    struct pollfd poll_fd = {fd, events, 0};
-    for (;;) {
-        int64_t left_us = deadline_us - memcached_now_us();
-        int left_ms = left_us <= 0 ? 0 : left_us > 3600000000 ? 3600000 : (int)((left_us + 999) / 1000);
-        int ready = poll(&poll_fd, 1, left_ms);
-        if (ready > 0) return poll_fd.revents;
-        if (ready < 0 && errno != EINTR) return POLLERR;
-        if (left_us <= 0) return 0;
-    }
-}
-
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
-
-union any_address {
-    struct sockaddr any;
-    struct sockaddr_un local;
-    struct sockaddr_storage storage;
-};
-
-static socklen_t socket_address(const struct memcached_address *address, union any_address *out) {
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM}, *found;
-    char port[16];
-    socklen_t length;
-    memset(out, 0, sizeof *out);
-    if (address->socket) {
-        out->local.sun_family = AF_UNIX;
-        memcpy(out->local.sun_path, address->socket, strlen(address->socket) + 1);
-        return sizeof out->local;
-    }
-    snprintf(port, sizeof port, "%d", address->port);
-    if (getaddrinfo(address->host, port, &hints, &found) != 0) return 0;
-    length = found->ai_addrlen;
-    memcpy(out, found->ai_addr, length);
-    freeaddrinfo(found);
-    return length;
-}
-
-static void tune(int fd) {
-    const int on = 1, idle_s = 15, interval_s = 5, probes = 3;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-}
-
-/* Returns 0 or an errno. */
-static int connect_by(int fd, const union any_address *address, socklen_t length, int64_t deadline_us) {
-    int error = 0;
-    socklen_t size = sizeof error;
-    if (connect(fd, &address->any, length) == 0) return 0;
-    if (errno != EINPROGRESS && errno != EINTR) return errno;
-    if (!wait_for(fd, POLLOUT, deadline_us)) return ETIMEDOUT;
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
-}
 
 int memcached_dial(struct memcached *memcached, const struct memcached_address *address, int64_t deadline_us,
                    struct dlock_error *err) {
-    union any_address to;
-    socklen_t length;
     char reason[128];
-    int fd, error;
+    int fd = -1, error;
     if (address->socket)
         snprintf(memcached->where, sizeof memcached->where, "%s", address->socket);
     else
         snprintf(memcached->where, sizeof memcached->where, strchr(address->host, ':') ? "[%s]:%d" : "%s:%d",
                  address->host, address->port);
-    length = socket_address(address, &to);
-    if (!length) return dlock_fail(err, DLOCK_EINVAL, "not a numeric address: %s", memcached->where);
-    fd = socket(to.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    error = fd < 0 ? errno : connect_by(fd, &to, length, deadline_us);
-    if (error) {
-        if (fd >= 0) close(fd);
+    error = dlock_dial(address->socket, address->host, address->port, deadline_us, &memcached->dialing, &fd);
+    if (error == EDESTADDRREQ) return dlock_fail(err, DLOCK_EINVAL, "not a numeric address: %s", memcached->where);
+    if (error)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to memcached at %s: %s", memcached->where,
                           strerror_r(error, reason, sizeof reason));
-    }
-    if (!address->socket) tune(fd);
     memcached->fd = fd;
     memcached->open = true;
     memcached->broken = memcached->heard = false;
@@ -113,10 +28,8 @@ int memcached_dial(struct memcached *memcached, const struct memcached_address *
 }
 
 void memcached_hang_up(struct memcached *memcached) {
-    const struct linger reset = {1, 0};
     if (!memcached->open) return;
-    if (memcached->unanswered || memcached->broken)
-        setsockopt(memcached->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    dlock_hang_up(memcached->fd, memcached->unanswered || memcached->broken);
     close(memcached->fd);
     memcached->open = false;
 }
@@ -212,7 +125,7 @@ static int fill(struct memcached *memcached, int64_t deadline_us, struct dlock_e
     for (;;) {
         int rc = send_some(memcached, err);
         if (rc) return rc;
-        int ready = wait_for(memcached->fd, memcached->out_end ? POLLIN | POLLOUT : POLLIN, deadline_us);
+        int ready = dlock_wait_fd(memcached->fd, memcached->out_end ? POLLIN | POLLOUT : POLLIN, deadline_us);
         if (!ready) return no_answer(memcached, "no answer in time", err);
         if (!(ready & ~POLLOUT)) continue;
         ssize_t n = recv(memcached->fd, memcached->in + memcached->in_end, sizeof memcached->in - memcached->in_end, 0);
@@ -231,7 +144,7 @@ static int fill(struct memcached *memcached, int64_t deadline_us, struct dlock_e
 
 /* Data may be there without end: the deadline counts even when nothing has to be waited for. */
 static int more(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
-    if (memcached_now_us() >= deadline_us) return no_answer(memcached, "no answer in time", err);
+    if (dlock_now_us() >= deadline_us) return no_answer(memcached, "no answer in time", err);
     return fill(memcached, deadline_us, err);
 }
 

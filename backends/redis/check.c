@@ -80,7 +80,7 @@ static void check_clients(struct dlock_report *report, const redisReply *info) {
 }
 
 int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
-    const int64_t deadline_us = redis_deadline_us(timeout_ms);
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct redis *redis = conn;
     struct dlock_report report = {each, arg, false};
     redisReply *info, *appendfsync;

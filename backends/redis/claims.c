@@ -44,7 +44,7 @@ static bool read_integers(const redisReply *reply, int64_t *out, size_t n) {
 
 /* > 0 while the quarantine lasts. */
 static int64_t quarantine_left_ms(const struct redis *redis) {
-    int64_t left_us = redis->quarantine_until_us ? redis->quarantine_until_us - redis_now_us() : 0;
+    int64_t left_us = redis->quarantine_until_us ? redis->quarantine_until_us - dlock_now_us() : 0;
     return left_us > 0 ? left_us / 1000 + 1 : 0;
 }
 
@@ -80,7 +80,7 @@ static void quarantined(struct redis *redis, struct batch *batch, struct dlock_c
     snprintf(why, sizeof why,
              "the server started %" PRId64 " s ago and may have forgotten grants; nothing is granted for another "
              "%" PRId64 " ms (quarantine)",
-             (redis_now_us() - redis->started_us) / 1000000, left_ms);
+             (dlock_now_us() - redis->started_us) / 1000000, left_ms);
     explain(batch, claim, DLOCK_EBUSY, why);
     claim->retry_ms = left_ms + 1 + (position > 0 ? position * 1000 : 0);
 }
@@ -180,7 +180,7 @@ static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum redi
 
 static int run_batch(struct redis *redis, struct redis_calls calls, struct dlock_claim *const *claims, size_t n,
                      int timeout_ms, struct dlock_error *err) {
-    const int64_t deadline_us = redis_deadline_us(timeout_ms);
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct batch batch = {NULL, false, err};
     size_t i = 0;
     calls.arg = &batch;

@@ -22,7 +22,7 @@ int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     int rc;
     snprintf(redis->channel, sizeof redis->channel, "dlock:%.24s", redis->peer->client);
     redis_command(redis, "SUBSCRIBE", redis->channel, (char *)NULL);
-    if ((rc = redis_reply(redis, redis_deadline_us(timeout_ms), &reply, err)) != 0) return rc;
+    if ((rc = redis_reply(redis, dlock_deadline_us(timeout_ms), &reply, err)) != 0) return rc;
     if (reply->type == REDIS_REPLY_ERROR)
         rc = redis_refused(redis, reply, err);
     else if (!is_about(redis, reply, "subscribe"))

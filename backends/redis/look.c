@@ -67,7 +67,7 @@ static int run_walk(struct redis *redis, struct walk *walk, size_t n, int64_t de
 
 int redis_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
     struct walk walk = {.name = name, .each = each, .arg = arg};
-    return run_walk(conn, &walk, 1, redis_deadline_us(timeout_ms), err);
+    return run_walk(conn, &walk, 1, dlock_deadline_us(timeout_ms), err);
 }
 
 /* ---- list -------------------------------------------------------------------------------------------------------- */
@@ -121,7 +121,7 @@ static size_t keep_locks(const redisReply *keys) {
 
 int redis_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                struct dlock_error *err) {
-    const int64_t deadline_us = redis_deadline_us(timeout_ms);
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct walk walk = {.each = each, .arg = arg};
     redisReply *page;
     int rc;
@@ -164,7 +164,7 @@ static int read_break(struct redis *redis, size_t i, const redisReply *reply, vo
 int redis_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     struct breaking breaking = {name, 0};
     const struct redis_calls calls = {REDIS_BREAK, 1, write_break, read_break, &breaking};
-    int rc = redis_run(conn, &calls, redis_deadline_us(timeout_ms), err);
+    int rc = redis_run(conn, &calls, dlock_deadline_us(timeout_ms), err);
     if (rc != 0 || breaking.was == 1) return rc;
     if (breaking.was == 0) return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
     return dlock_fail(

@@ -73,7 +73,7 @@ static void begin_quarantine(struct redis *redis, const redisReply *server) {
     up_s = strtoll(uptime, NULL, 10) - 1; /* in whole seconds, the difference of two rounded clocks */
     if (up_s < 0) up_s = 0;
     if (up_s > redis->peer->quarantine_ms / 1000) return;
-    redis->started_us = redis_now_us() - up_s * 1000000;
+    redis->started_us = dlock_now_us() - up_s * 1000000;
     redis->quarantine_until_us = redis->started_us + redis->peer->quarantine_ms * 1000;
 }
 
@@ -206,7 +206,7 @@ static int redis_connect(void *conn, const struct dlock_uri *uri, const struct d
     static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", DEFAULT_PORT};
     const struct dlock_host *hosts = uri->n_hosts ? uri->hosts : &local;
     const size_t n = uri->n_hosts ? uri->n_hosts : 1;
-    const int64_t deadline_us = redis_deadline_us(timeout_ms);
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct redis *redis = conn;
     struct redis_address address;
     struct dlock_error last;
@@ -215,7 +215,7 @@ static int redis_connect(void *conn, const struct dlock_uri *uri, const struct d
     if (rc) return rc;
     for (size_t i = 0; i < n; i++) {
         /* A silent address must leave time for those after it. */
-        int64_t now_us = redis_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);
+        int64_t now_us = dlock_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);
         address.host = hosts[i].address;
         address.port = hosts[i].port ? hosts[i].port : DEFAULT_PORT;
         rc = try_address(redis, &address, now_us + share_us, &last);

@@ -2,7 +2,7 @@
 #ifndef DLOCK_REDIS_H
 #define DLOCK_REDIS_H
 
-#include <dlock/backend.h>
+#include <dlock/backend_socket.h>
 
 #include <hiredis.h>
 #include <stdint.h>
@@ -63,10 +63,6 @@ struct redis_address {
 int redis_address(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err);
 
 /* ---- wire.c: the socket, deadlines, requests and replies --------------------------------------------------------- */
-
-/* The local clock in µs; it goes on during suspend, so that a deadline means the same as the core's. */
-int64_t redis_now_us(void);
-int64_t redis_deadline_us(int timeout_ms);
 
 /* Connects the socket. EUNAVAILABLE, ENOMEM. */
 int redis_dial(struct redis *redis, const struct redis_address *address, int64_t deadline_us, struct dlock_error *err);

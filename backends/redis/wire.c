@@ -2,92 +2,15 @@
  * deadline. hiredis itself never blocks, never meets a timeout and never raises SIGPIPE. */
 #include "redis.h"
 
-#include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <sds.h>
 #include <stdatomic.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
 
 /* No honest reply comes near these. */
 #define MAX_REPLY_BYTES (4u << 20)
 #define MAX_REPLY_ELEMENTS (1u << 17)
 #define MAX_WORDS 16
 
-/* ---- time -------------------------------------------------------------------------------------------------------- */
-
-int64_t redis_now_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
-int64_t redis_deadline_us(int timeout_ms) {
-    return redis_now_us() + (int64_t)timeout_ms * 1000;
-}
-
-/* poll() until the deadline; 0 when that has passed. */
-static int wait_for(int fd, short events, int64_t deadline_us) {
-    struct pollfd poll_fd = {fd, events, 0};
-    for (;;) {
-        int64_t left_us = deadline_us - redis_now_us();
-        int left_ms = left_us <= 0 ? 0 : left_us > 3600000000 ? 3600000 : (int)((left_us + 999) / 1000);
-        int ready = poll(&poll_fd, 1, left_ms);
-        if (ready > 0) return poll_fd.revents;
-        if (ready < 0 && errno != EINTR) return POLLERR;
-        if (left_us <= 0) return 0;
-    }
-}
-
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
-
-union any_address {
-    struct sockaddr any;
-    struct sockaddr_un local;
-    struct sockaddr_storage storage;
-};
-
-static socklen_t socket_address(const struct redis_address *address, union any_address *out) {
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM}, *found;
-    char port[16];
-    socklen_t length;
-    memset(out, 0, sizeof *out);
-    if (address->socket) {
-        out->local.sun_family = AF_UNIX;
-        memcpy(out->local.sun_path, address->socket, strlen(address->socket) + 1);
-        return sizeof out->local;
-    }
-    snprintf(port, sizeof port, "%d", address->port);
-    if (getaddrinfo(address->host, port, &hints, &found) != 0) return 0;
-    length = found->ai_addrlen;
-    memcpy(out, found->ai_addr, length);
-    freeaddrinfo(found);
-    return length;
-}
-
-static void tune(int fd) {
-    const int on = 1, idle_s = 15, interval_s = 5, probes = 3;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-}
-
-/* Returns 0 or an errno. */
-static int connect_by(int fd, const union any_address *address, socklen_t length, int64_t deadline_us) {
-    int error = 0;
-    socklen_t size = sizeof error;
-    if (connect(fd, &address->any, length) == 0) return 0;
-    if (errno != EINPROGRESS && errno != EINTR) return errno;
-    if (!wait_for(fd, POLLOUT, deadline_us)) return ETIMEDOUT;
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
-}
 
 /* An array of the reply that is being read: hiredis would allocate whatever length the server names. */
 #if HIREDIS_MAJOR >= 1
@@ -103,7 +26,6 @@ static void *create_array(const redisReadTask *task, int n) {
 
 static int adopt(struct redis *redis, int fd, struct dlock_error *err) {
     redis->link = redisConnectFd(fd);
-    redis->dialing = 0;
     if (!redis->link) {
         close(fd);
         return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
@@ -120,44 +42,25 @@ static int adopt(struct redis *redis, int fd, struct dlock_error *err) {
 }
 
 int redis_dial(struct redis *redis, const struct redis_address *address, int64_t deadline_us, struct dlock_error *err) {
-    union any_address to;
-    socklen_t length;
     char reason[128];
-    int fd, error;
+    int fd = -1, error;
     if (address->socket)
         snprintf(redis->where, sizeof redis->where, "%s", address->socket);
     else
         snprintf(redis->where, sizeof redis->where, strchr(address->host, ':') ? "[%s]:%d" : "%s:%d", address->host,
                  address->port);
-    length = socket_address(address, &to);
-    if (!length) return dlock_fail(err, DLOCK_EINVAL, "not a numeric address: %s", redis->where);
-    fd = socket(to.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    redis->dialing = fd + 1;
-    error = fd < 0 ? errno : connect_by(fd, &to, length, deadline_us);
-    if (error) {
-        redis->dialing = 0;
-        if (fd >= 0) close(fd);
+    error = dlock_dial(address->socket, address->host, address->port, deadline_us, &redis->dialing, &fd);
+    if (error == EDESTADDRREQ) return dlock_fail(err, DLOCK_EINVAL, "not a numeric address: %s", redis->where);
+    if (error)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to redis at %s: %s", redis->where,
                           strerror_r(error, reason, sizeof reason));
-    }
-    if (!address->socket) tune(fd);
     return adopt(redis, fd, err);
-}
-
-/* Ends the connection whoever else has a copy of the socket (a child forked at the wrong moment): by reset, or in
- * peace. */
-static void end_link(int fd, bool reset) {
-    const struct linger at_once = {1, 0};
-    const struct sockaddr none = {.sa_family =
-                                      AF_UNSPEC}; /* Linux resets a TCP connection that is "connected" to nothing */
-    if (reset) setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    if (!reset || connect(fd, &none, sizeof none) != 0) shutdown(fd, SHUT_RDWR);
 }
 
 void redis_hang_up(struct redis *redis) {
     redisContext *link = redis->link;
     if (!link) return;
-    end_link(link->fd, redis->unanswered || redis->broken);
+    dlock_hang_up(link->fd, redis->unanswered || redis->broken);
     redis->link = NULL; /* first: a child forked meanwhile looks here */
     atomic_signal_fence(memory_order_seq_cst);
     redisFree(link);
@@ -240,8 +143,8 @@ static int next_reply(struct redis *redis, int64_t deadline_us, redisReply **rep
             return 1;
         }
         if ((rc = send_some(redis, err)) != 0) return rc;
-        ready = wait_for(redis->link->fd, redis->sent || sdslen(redis->link->obuf) ? POLLIN | POLLOUT : POLLIN,
-                         deadline_us);
+        ready = dlock_wait_fd(redis->link->fd, redis->sent || sdslen(redis->link->obuf) ? POLLIN | POLLOUT : POLLIN,
+                              deadline_us);
         if (!ready) return 0;
         if ((ready & ~POLLOUT) && (rc = receive_some(redis, err)) != 0) return rc;
     }

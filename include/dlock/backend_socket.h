@@ -1,0 +1,143 @@
+/* For backends that talk to their server through a socket of their own: deadlines, connecting, hanging up.
+ *
+ * SPDX-License-Identifier: MIT
+ *
+ * Optional, Linux (compile with _GNU_SOURCE), static inline like the helpers of <dlock/backend.h>. Nothing here blocks
+ * past its deadline, raises SIGPIPE or looks up a name; descriptors are close-on-exec and non-blocking.
+ */
+#ifndef DLOCK_BACKEND_SOCKET_H
+#define DLOCK_BACKEND_SOCKET_H
+
+#include <dlock/backend.h>
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The local clock in µs; it goes on during suspend, so that a deadline means the same as the core's. */
+static inline int64_t dlock_now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static inline int64_t dlock_deadline_us(int timeout_ms) {
+    return dlock_now_us() + (int64_t)timeout_ms * 1000;
+}
+
+/* poll() for one descriptor: what it returned in revents, or 0 when the deadline has passed. */
+static inline int dlock_wait_fd(int fd, short events, int64_t deadline_us) {
+    struct pollfd poll_fd;
+    poll_fd.fd = fd;
+    poll_fd.events = events;
+    poll_fd.revents = 0;
+    for (;;) {
+        int64_t left_us = deadline_us - dlock_now_us();
+        int left_ms = left_us <= 0 ? 0 : left_us > 3600000000 ? 3600000 : (int)((left_us + 999) / 1000);
+        int ready = poll(&poll_fd, 1, left_ms);
+        if (ready > 0) return poll_fd.revents;
+        if (ready < 0 && errno != EINTR) return POLLERR;
+        if (left_us <= 0) return 0;
+    }
+}
+
+union dlock_socket_address {
+    struct sockaddr any;
+    struct sockaddr_un local;
+    struct sockaddr_storage storage;
+};
+
+/* The address of a Unix socket (`path` is not NULL), or a numeric one; 0: neither. */
+static inline socklen_t dlock_socket_address(const char *path, const char *address, int port,
+                                             union dlock_socket_address *out) {
+    struct addrinfo hints, *found;
+    char service[16];
+    memset(out, 0, sizeof *out);
+    if (path) {
+        if (strlen(path) >= sizeof out->local.sun_path) return 0;
+        out->local.sun_family = AF_UNIX;
+        memcpy(out->local.sun_path, path, strlen(path) + 1);
+        return sizeof out->local;
+    }
+    memset(&hints, 0, sizeof hints);
+    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+    hints.ai_socktype = SOCK_STREAM;
+    snprintf(service, sizeof service, "%d", port);
+    if (getaddrinfo(address, service, &hints, &found) != 0) return 0;
+    socklen_t length = found->ai_addrlen;
+    memcpy(out, found->ai_addr, length);
+    freeaddrinfo(found);
+    return length;
+}
+
+/* No delay, and a dead peer is noticed within half a minute. */
+static inline void dlock_tune_tcp(int fd) {
+    const int on = 1, idle_s = 15, interval_s = 5, probes = 3;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+/* Waits for a non-blocking connect(). 0 or an errno. */
+static inline int dlock_finish_connect(int fd, const union dlock_socket_address *to, socklen_t length,
+                                       int64_t deadline_us) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (connect(fd, &to->any, length) == 0) return 0;
+    if (errno != EINPROGRESS && errno != EINTR) return errno;
+    if (!dlock_wait_fd(fd, POLLOUT, deadline_us)) return ETIMEDOUT;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+/* Connects to the Unix socket `path`, or when that is NULL to `address` and `port`, and stores the descriptor in *fd. 0
+ * or an errno; EDESTADDRREQ: not an address. While it connects, *dialing is the descriptor plus 1, for `abandon` in a
+ * child that is forked meanwhile; 0 afterwards. */
+static inline int dlock_dial(const char *path, const char *address, int port, int64_t deadline_us, int *dialing,
+                             int *fd) {
+    union dlock_socket_address to;
+    socklen_t length = dlock_socket_address(path, address, port, &to);
+    *fd = -1;
+    if (!length) return EDESTADDRREQ;
+    int dialed = socket(to.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (dialed < 0) return errno;
+    *dialing = dialed + 1;
+    int error = dlock_finish_connect(dialed, &to, length, deadline_us);
+    *dialing = 0;
+    if (error) {
+        close(dialed);
+        return error;
+    }
+    if (!path) dlock_tune_tcp(dialed);
+    *fd = dialed;
+    return 0;
+}
+
+/* Ends the connection whoever else has a copy of the descriptor (a child forked at the wrong moment): by reset, so that
+ * what is unanswered cannot arrive late, or in peace. close() is still to be called. */
+static inline void dlock_hang_up(int fd, bool reset) {
+    struct linger at_once;
+    struct sockaddr none; /* Linux resets a TCP connection that is "connected" to nothing */
+    at_once.l_onoff = 1;
+    at_once.l_linger = 0;
+    memset(&none, 0, sizeof none);
+    none.sa_family = AF_UNSPEC;
+    if (reset) setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    if (!reset || connect(fd, &none, sizeof none) != 0) shutdown(fd, SHUT_RDWR);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
