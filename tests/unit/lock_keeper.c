@@ -83,12 +83,48 @@ static void losses_are_told_in_time_while_a_renewal_hangs(void **state) {
     assert_int_equal(dlock_release(longer, NULL), DLOCK_ELOST);
 }
 
+/* A short lease that is never renewed does not shorten the time that renewals get: not even a slow server's. */
+static void a_fixed_lease_cuts_no_renewal_short(void **state) {
+    (void)state;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    struct fake_command command = {0};
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n");
+    options.flags = DLOCK_FIXED_LEASE;
+    options.lease_ms = 100;
+    lock_new_with(client, "rate", &options);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_advance_ms(THIRD_MS);
+    fake_last(FAKE_RENEW, "n", &command);
+    assert_in_range(command.timeout_ms, 1000, 3000);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
+/* A wait that is as good as over brings up no listener, and so leaves no back-off to the long waits behind it. */
+static void a_short_wait_brings_up_no_listener(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n");
+    struct actor *actor = actor_new();
+    fake_other_acquire("n", 600000);
+    begin_acquire(actor, lock, 10);
+    wait_for(actor, 100);
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    assert_int_equal(fake_calls(FAKE_LISTEN), 0);
+    begin_acquire(actor, lock, 1000);
+    wait_for(actor, 1200);
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    assert_int_equal(fake_calls(FAKE_LISTEN), 1);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
         LOCK_TEST(fixed_leases_that_end_all_the_time_starve_no_renewal),
         LOCK_TEST(a_lock_granted_while_a_renewal_hangs_is_renewed_in_time),
         LOCK_TEST(losses_are_told_in_time_while_a_renewal_hangs),
+        LOCK_TEST(a_fixed_lease_cuts_no_renewal_short),
+        LOCK_TEST(a_short_wait_brings_up_no_listener),
     };
     return cmocka_run_group_tests_name("keeper", tests, NULL, NULL);
 }
