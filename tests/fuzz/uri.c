@@ -93,7 +93,7 @@ static void write_down(const struct dlock__uri *uri, char *out) {
     put(&out, ":", parts->password, "");
     if (userinfo) out = stpcpy(out, "@");
     for (size_t i = 0; i < parts->n_hosts; i++) {
-        bool bracket = strchr(parts->hosts[i].host, ':') != NULL;
+        bool bracket = *parts->hosts[i].host != '/' && strchr(parts->hosts[i].host, ':') != NULL;
         put(&out, i ? bracket ? ",[" : "," : bracket ? "[" : "", parts->hosts[i].host, bracket ? "]" : "");
         if (parts->hosts[i].port) out += sprintf(out, ":%d", parts->hosts[i].port);
     }
