@@ -132,7 +132,7 @@ int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, str
     int length = (int)strlen(schema) - 1;
     PGresult *facts;
     snprintf(sql, sizeof sql, question, length, schema, length, schema);
-    int rc = pg_query(pg, sql, pg_deadline_us(timeout_ms), &facts, err);
+    int rc = pg_query(pg, sql, dlock_deadline_us(timeout_ms), &facts, err);
     if (rc != 0) return rc;
     if (PQresultStatus(facts) != PGRES_TUPLES_OK) {
         rc = pg_refused(pg, facts, err);

@@ -51,7 +51,7 @@ static bool wants_queue(const struct pg *pg, const struct dlock_claim *claim) {
 static void write_batch(struct pg *pg, const struct batch *batch, enum operation operation, int64_t deadline_us) {
     struct pg_arguments *arguments = &pg->arguments;
     /* The server gives up waiting for a row a little before we do, so that a claim does not come to be after that. */
-    int64_t wait_ms = (deadline_us - pg_now_us()) * 9 / 10000;
+    int64_t wait_ms = (deadline_us - dlock_now_us()) * 9 / 10000;
     pg_begin(arguments);
     pg_add_array(arguments, PG_BYTEA, batch->n);
     for (size_t i = 0; i < batch->n; i++)
@@ -152,7 +152,7 @@ static int run(struct pg *pg, const struct batch *batch, enum operation operatio
 
 static int run_all(struct pg *pg, struct dlock_claim *const *claims, size_t n, enum operation operation, int timeout_ms,
                    struct dlock_error *err) {
-    int64_t deadline_us = pg_deadline_us(timeout_ms);
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct batch batch;
     batch.n = 0;
     batch.explained = false;

@@ -3,9 +3,7 @@
 #include "postgresql.h"
 
 #include <locale.h>
-#include <poll.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 
 /* The first with hashtextextended(). */
 #define OLDEST 110000
@@ -34,7 +32,7 @@ static int shake_hands(struct pg *pg, const struct dlock_uri *uri, int64_t deadl
     if (PQstatus(pg->link) == CONNECTION_BAD) return pg_rejected(pg, uri, err);
     while (next != PGRES_POLLING_OK) {
         if (next == PGRES_POLLING_FAILED) return pg_rejected(pg, uri, err);
-        if (!pg_wait(PQsocket(pg->link), next == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline_us))
+        if (!dlock_wait_fd(PQsocket(pg->link), next == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline_us))
             return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to postgresql at %s: no answer in time",
                               pg->where);
         next = PQconnectPoll(pg->link);
@@ -115,7 +113,7 @@ static int dial_front(struct pg *pg, const struct dlock_uri *uri, int64_t deadli
     int rc = DLOCK_EUNAVAILABLE;
     for (size_t i = 0; i < uri->n_hosts && rc == DLOCK_EUNAVAILABLE; i++) {
         struct dlock_host host = uri->hosts[i];
-        int64_t now = pg_now_us(), share = (deadline_us - now) / (int64_t)(uri->n_hosts - i);
+        int64_t now = dlock_now_us(), share = (deadline_us - now) / (int64_t)(uri->n_hosts - i);
         if (dlock_uri_get(uri, "port")) host.port = 0;
         rc = dial_one(pg, uri, &host, now + share, err);
     }
@@ -129,7 +127,7 @@ static int dial_elsewhere(struct pg *pg, const struct dlock_uri *uri, int64_t de
     rc = DLOCK_EUNAVAILABLE;
     for (size_t i = 0; i < hosts.n && rc == DLOCK_EUNAVAILABLE; i++) {
         const struct dlock_host host = {hosts.list[i].host, hosts.list[i].address, hosts.list[i].port};
-        int64_t now = pg_now_us(), share = (deadline_us - now) / (int64_t)(hosts.n - i);
+        int64_t now = dlock_now_us(), share = (deadline_us - now) / (int64_t)(hosts.n - i);
         rc = dial_one(pg, uri, &host, now + share, err);
     }
     return rc;
@@ -146,10 +144,8 @@ int pg_dial(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, str
 }
 
 void pg_hang_up(struct pg *pg) {
-    const struct linger reset = {1, 0};
     if (!pg->link) return;
-    if (pg->unanswered && PQsocket(pg->link) >= 0)
-        setsockopt(PQsocket(pg->link), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    if (pg->unanswered && PQsocket(pg->link) >= 0) dlock_hang_up(PQsocket(pg->link), true);
     PQfinish(pg->link);
     pg->link = NULL;
 }

@@ -83,7 +83,7 @@ static struct lookup *lookup_new(const char *host) {
 static void wait_for(struct lookup *lookup, int64_t deadline_us) {
     while (!lookup->answered) {
         struct timespec until;
-        int64_t left_us = deadline_us - pg_now_us();
+        int64_t left_us = deadline_us - dlock_now_us();
         if (left_us <= 0) return;
         clock_gettime(CLOCK_MONOTONIC, &until);
         left_us += until.tv_nsec / 1000;

@@ -2,7 +2,6 @@
  * shows others that it does. */
 #include "postgresql.h"
 
-#include <poll.h>
 #include <stdlib.h>
 
 /* What arrives without being a wake-up of ours, in one call. */
@@ -21,7 +20,7 @@ static int run(struct pg *pg, const char *sql, int64_t deadline_us, struct dlock
 
 int pg_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     struct pg *pg = conn;
-    int64_t deadline_us = pg_deadline_us(timeout_ms);
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
     char sql[320];
     if (pg->listen == PG_LISTEN_OFF)
         return dlock_fail(err, DLOCK_ENOTSUP, "listen=off: no wake-ups from postgresql, waiters poll");
@@ -101,7 +100,7 @@ int pg_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
             if (ours) return 1;
             continue;
         }
-        if (!pg_wait(PQsocket(pg->link), POLLIN, 0)) return 0;
+        if (!dlock_wait_fd(PQsocket(pg->link), POLLIN, 0)) return 0;
         if (!PQconsumeInput(pg->link)) return pg_dead(pg, PQerrorMessage(pg->link), err);
     }
     return pg_nonsense(pg, "too much that is no wake-up", err);

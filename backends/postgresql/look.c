@@ -55,8 +55,8 @@ int pg_inspect(void *conn, const char *name, dlock_each each, void *arg, int tim
     char found[PG_NAME_MAX + 1];
     bool ended;
     size_t length = strlen(name);
-    int n =
-        walk(conn, name, length, name, length + 1, 1, name, found, each, arg, &ended, pg_deadline_us(timeout_ms), err);
+    int n = walk(conn, name, length, name, length + 1, 1, name, found, each, arg, &ended, dlock_deadline_us(timeout_ms),
+                 err);
     return n < 0 ? n : 0;
 }
 
@@ -73,7 +73,7 @@ int pg_list(void *conn, const char *prefix, char cursor[256], dlock_each each, v
     const char *low = *cursor ? cursor : prefix;
     size_t low_length = *cursor ? strlen(cursor) + 1 : strlen(prefix); /* after the cursor: with its NUL */
     int n = walk(conn, low, low_length, length ? high : NULL, length, PAGE, prefix, last, each, arg, &ended,
-                 pg_deadline_us(timeout_ms), err);
+                 dlock_deadline_us(timeout_ms), err);
     if (n < 0) return n;
     if (ended || n < PAGE) return 0;
     memcpy(cursor, last, strlen(last) + 1);
@@ -87,7 +87,7 @@ int pg_break(void *conn, const char *name, int timeout_ms, struct dlock_error *e
     pg_begin(&pg->arguments);
     pg_add_bytes(&pg->arguments, name, strlen(name));
     pg_add_int4(&pg->arguments, timeout_ms > 10 ? timeout_ms / 10 * 9 : 1);
-    int rc = pg_call(pg, PG_BREAK, pg_deadline_us(timeout_ms), &rows, err);
+    int rc = pg_call(pg, PG_BREAK, dlock_deadline_us(timeout_ms), &rows, err);
     if (rc != 0) return rc;
     if (PQntuples(rows) != 1 || !pg_read_bool(rows, 0, 0, &broken)) rc = pg_nonsense(pg, "break", err);
     PQclear(rows);

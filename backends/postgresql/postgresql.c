@@ -11,7 +11,7 @@ static int pg_connect(void *conn, const struct dlock_uri *uri, const struct dloc
     struct pg *pg = conn;
     pg->peer = peer;
     int rc = pg_address(pg, uri, err);
-    return rc == 0 ? pg_dial(pg, uri, pg_deadline_us(timeout_ms), err) : rc;
+    return rc == 0 ? pg_dial(pg, uri, dlock_deadline_us(timeout_ms), err) : rc;
 }
 
 static void pg_disconnect(void *conn) {

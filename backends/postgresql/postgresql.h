@@ -9,7 +9,7 @@
 #ifndef DLOCK_POSTGRESQL_H
 #define DLOCK_POSTGRESQL_H
 
-#include <dlock/backend.h>
+#include <dlock/backend_socket.h>
 
 #include <libpq-fe.h>
 
@@ -103,13 +103,6 @@ int pg_dial(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, str
 void pg_hang_up(struct pg *pg);
 
 /* ---- wire.c ------------------------------------------------------------------------------------------------------ */
-
-/* The local clock in µs; it goes on during suspend, so that a deadline means the same as the core's. */
-int64_t pg_now_us(void);
-int64_t pg_deadline_us(int timeout_ms);
-
-/* poll() until the deadline; 0 when that has passed, else the events. */
-int pg_wait(int fd, short events, int64_t deadline_us);
 
 /* Runs SQL text, of one or more statements, and stores the last result, or the first that is an error; free it with
  * PQclear(). EUNAVAILABLE, ENOMEM. */

@@ -1,23 +1,23 @@
 /* The objects in the database, created on first use. */
 #include "postgresql.h"
 
-#include "schema.sql.h"
-
 #include <stdlib.h>
+
+extern const struct dlock_backend dlock_backend_postgresql; /* it has the script */
 
 #define OURS "\"dlock\""
 
 /* schema.sql with the URI's schema in place of "dlock"; free() it. */
 static char *script(const char *schema) {
-    const char *from = schema_sql_text, *at;
+    const char *text = dlock_backend_postgresql.schema, *from = text, *at;
     size_t places = 0, used = 0;
     while ((at = strstr(from, OURS))) {
         places++;
         from = at + strlen(OURS);
     }
-    char *out = malloc(sizeof schema_sql_text + places * strlen(schema));
+    char *out = malloc(strlen(text) + places * strlen(schema) + 1);
     if (!out) return NULL;
-    for (from = schema_sql_text; (at = strstr(from, OURS)); from = at + strlen(OURS)) {
+    for (from = text; (at = strstr(from, OURS)); from = at + strlen(OURS)) {
         memcpy(out + used, from, (size_t)(at - from));
         used += (size_t)(at - from);
         memcpy(out + used, schema, strlen(schema));

@@ -2,10 +2,6 @@
  * with MSG_NOSIGNAL, or with SIGPIPE masked where TLS writes. */
 #include "postgresql.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <time.h>
-
 /* In a row; each of them lets another session win. */
 #define MOST_RETRIES 100
 
@@ -21,30 +17,6 @@ static const struct {
     [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM ", "holders($1, $2, $3)", 5},
 };
 
-/* ---- time -------------------------------------------------------------------------------------------------------- */
-
-int64_t pg_now_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
-int64_t pg_deadline_us(int timeout_ms) {
-    return pg_now_us() + (int64_t)timeout_ms * 1000;
-}
-
-int pg_wait(int fd, short events, int64_t deadline_us) {
-    struct pollfd poll_fd = {fd, events, 0};
-    for (;;) {
-        int64_t left_us = deadline_us - pg_now_us();
-        int left_ms = left_us <= 0 ? 0 : left_us > 3600000000 ? 3600000 : (int)((left_us + 999) / 1000);
-        int ready = poll(&poll_fd, 1, left_ms);
-        if (ready > 0) return poll_fd.revents;
-        if (ready < 0 && errno != EINTR) return POLLERR;
-        if (left_us <= 0) return 0;
-    }
-}
-
 /* ---- one exchange ------------------------------------------------------------------------------------------------ */
 
 /* Sends what is to be sent and waits until PQgetResult() would not block. */
@@ -53,7 +25,7 @@ static int wait_for_result(struct pg *pg, int64_t deadline_us, struct dlock_erro
         int unsent = PQflush(pg->link);
         if (unsent < 0) return pg_dead(pg, PQerrorMessage(pg->link), err);
         if (!unsent && !PQisBusy(pg->link)) return 0;
-        int ready = pg_wait(PQsocket(pg->link), unsent ? POLLIN | POLLOUT : POLLIN, deadline_us);
+        int ready = dlock_wait_fd(PQsocket(pg->link), unsent ? POLLIN | POLLOUT : POLLIN, deadline_us);
         if (!ready) return pg_dead(pg, "no answer in time", err);
         if ((ready & ~POLLOUT) && !PQconsumeInput(pg->link)) return pg_dead(pg, PQerrorMessage(pg->link), err);
     }

@@ -120,7 +120,7 @@ static void errors(void **state) {
     struct link link;
     PGresult *result;
     link_new(&link, 'a');
-    assert_int_equal(pg_query(link.pg, "COPY (SELECT 1) TO STDOUT", pg_deadline_us(TIMEOUT_MS), &result, &err),
+    assert_int_equal(pg_query(link.pg, "COPY (SELECT 1) TO STDOUT", dlock_deadline_us(TIMEOUT_MS), &result, &err),
                      DLOCK_EPROTO);
     link_end(&link);
 }

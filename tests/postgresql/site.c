@@ -10,7 +10,7 @@ struct site site;
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 
 int64_t now_ms(void) {
-    return pg_now_us() / 1000;
+    return dlock_now_us() / 1000;
 }
 
 void pause_ms(int ms) {
