@@ -85,9 +85,15 @@ struct dlock_peer {
 
 /* dlock_claim.flags */
 enum dlock_claim_flag {
-    DLOCK_CLAIM_QUEUE = 1 /* if busy, keep this token in the server's queue (once) and wake us. Only sent where QUEUE or
-                           * PENDING is offered, and once a connection of this client listens. Without it a losing
-                           * acquire changes nothing on the server */
+    DLOCK_CLAIM_QUEUE = 1,  /* acquire: if busy, keep this token in the server's queue (once) and wake us. Only sent
+                             * where  QUEUE or PENDING is offered, and once a connection of this client listens. Without
+                             * it a  losing acquire changes nothing on the server */
+    DLOCK_CLAIM_LINGER = 2, /* acquire: this client may keep the grant for a while after its owner is done with it. Send
+                             * it WANTED for every acquire of another client that this grant makes EBUSY. Only sent
+                             * where WANTED is offered, and once a connection of this client listens */
+    DLOCK_CLAIM_DEAD = 4    /* release: the process that made this claim is dead. SESSION: free it by name and token,
+                             * whatever connection it lives in; ENOTSUP where that is not possible, 0 where the death
+                             * of its process has freed it anyway */
 };
 
 /* One acquisition. Owned by the core, valid during the call only. */
@@ -130,8 +136,9 @@ struct dlock_wake {
     int64_t kept_ms;
 };
 
-/* An operation on n claims (n >= 1), no name twice, sorted by name (strcmp). A simple backend loops, a fast one sends
- * all and then reads all: n claims should cost one round trip. */
+/* An operation on n claims (n >= 1), sorted by name (strcmp). No name stands twice, except in renew with SHARED and
+ * PERMIT: one entry for each grant of this client. A simple backend loops, a fast one sends all and then reads all: n
+ * claims should cost one round trip. */
 typedef int dlock_batch(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                         struct dlock_error *err);
 
@@ -158,18 +165,24 @@ struct dlock_backend {
      * in progress. Never fails. */
     void (*disconnect)(void *conn);
 
-    /* Asks for a grant. Results per claim: 0 (granted, or granted to this token before: then same fence, lease set
-     * anew); EBUSY (retry_ms says when to ask again); EINVAL (what the server cannot take; final); ENOTSUP (the mode);
-     * THREADSAFE backends also EUNAVAILABLE (outcome unknown; ask again). */
+    /* Asks for a grant. EXCLUSIVE is granted when nobody holds the name, SHARED when nobody holds it exclusively,
+     * PERMIT while fewer than `limit` permits are held; and, where there is a queue, only to the first in it: a reader
+     * that comes after a queued writer waits behind it. Every grant has a fence of its own. Results per claim: 0
+     * (granted, or granted to this token before: then same fence, lease set anew); EBUSY (retry_ms says when to ask
+     * again: not later than the answer may change); EINVAL (final: what the server cannot take; a name in use as
+     * permits asked as a lock, or the other way round, or permits with another limit than those that are held: say so
+     * in `err`); ENOTSUP (the mode); THREADSAFE backends also EUNAVAILABLE (outcome unknown; ask again). */
     dlock_batch *acquire;
 
     /* Sets the lease anew to lease_ms from now, if the token still has the grant. With mode SHARED on an exclusive
-     * claim: an atomic downgrade, fence kept. Never creates anything. Results: 0 (kept_ms, server_us), ELOST. */
+     * grant: an atomic downgrade, fence kept; readers that are first in the queue get theirs too. Never creates
+     * anything. Results: 0 (kept_ms, server_us), ELOST. */
     dlock_batch *renew;
 
-    /* Ends the grant if the token has it and hands it to the next waiter where there is a queue; or takes the token out
-     * of the queue. Results: 0 (it had one of the two), ELOST (it had neither; the core knows whether that is an
-     * error). */
+    /* Ends the grant if the token has it and hands it to the next waiter where there is a queue (readers that stand
+     * together at its head all get theirs); or takes the token out of the queue. With mode SHARED the grant may still
+     * be an exclusive one: the answer to its downgrade was lost. Results: 0 (it had one of the two), ELOST (it had
+     * neither; the core knows whether that is an error). */
     dlock_batch *release;
 
     /* ---- optional from here: NULL = not supported ---- */
@@ -199,7 +212,7 @@ struct dlock_backend {
     int (*list)(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                 struct dlock_error *err);
 
-    /* Takes the grant of `name` from whoever has it and hands it to the next waiter. The fence must not go back.
+    /* Takes every grant of `name` from whoever has it and hands it to the next waiter. The fence must not go back.
      * Results: 0, ELOST (nobody has it), EUNAVAILABLE, EAUTH, EPROTO. */
     int (*break_lock)(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 

@@ -136,7 +136,8 @@ enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO =
     X(THREADSAFE, 10, "threadsafe", "one connection serves every thread")                        \
     X(PENDING, 11, "pending", "a waiting acquire is one blocking request on its own connection") \
     X(VOLATILE, 12, "volatile", "a restart of the server may forget grants; quarantine applies") \
-    X(LOCAL, 13, "local", "there is no server: grants exclude processes of this machine only")
+    X(LOCAL, 13, "local", "there is no server: grants exclude processes of this machine only")   \
+    X(WANTED, 14, "wanted", "a lingering grant is told at once that another client asks")
 
 enum dlock_cap {
 #define DLOCK_X(name, bit, word, meaning) DLOCK_CAP_##name = 1 << bit,

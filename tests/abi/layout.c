@@ -126,12 +126,12 @@ _Static_assert(DLOCK_EXCLUSIVE == 0 && DLOCK_SHARED == 1 && DLOCK_PERMIT == 2, "
 _Static_assert(DLOCK_OWNER_THREAD == 0 && DLOCK_OWNER_HANDLE == 1, "owners");
 _Static_assert(DLOCK_FIXED_LEASE == 1 && DLOCK_NO_REENTRY == 2, "flags");
 _Static_assert(DLOCK_CLIENT_LAZY == 1 && DLOCK_CLIENT_MANUAL == 2, "client flags");
-_Static_assert(DLOCK_CLAIM_QUEUE == 1, "claim flags");
+_Static_assert(DLOCK_CLAIM_QUEUE == 1 && DLOCK_CLAIM_LINGER == 2 && DLOCK_CLAIM_DEAD == 4, "claim flags");
 _Static_assert(DLOCK_WAKE_LOOK == 1 && DLOCK_WAKE_GRANTED == 2 && DLOCK_WAKE_LOST == 3 && DLOCK_WAKE_WANTED == 4,
                "kinds of wakes");
 _Static_assert(DLOCK_CAP_FENCE == 1 && DLOCK_CAP_QUEUE == 2 && DLOCK_CAP_WAKE == 4 && DLOCK_CAP_SHARED == 8 &&
                    DLOCK_CAP_PERMIT == 16 && DLOCK_CAP_INSPECT == 32 && DLOCK_CAP_LIST == 64 &&
                    DLOCK_CAP_BREAK == 128 && DLOCK_CAP_EXPORT == 256 && DLOCK_CAP_SESSION == 512 &&
                    DLOCK_CAP_THREADSAFE == 1024 && DLOCK_CAP_PENDING == 2048 && DLOCK_CAP_VOLATILE == 4096 &&
-                   DLOCK_CAP_LOCAL == 8192,
+                   DLOCK_CAP_LOCAL == 8192 && DLOCK_CAP_WANTED == 16384,
                "capabilities");
