@@ -1,8 +1,12 @@
 /* Waiting for a name. Waiters of one process stand in line in the name; the one at the head asks the server, with one
  * claim, until it is granted, gives up, or is cancelled. Whoever comes in meanwhile waits behind it, and gets the lock
- * by local hand-over (release.c) or by becoming the head. */
+ * by local hand-over (release.c) or by becoming the head.
+ *
+ * A waiter is a small state machine that takes turns: its own thread drives it here, and async.c drives those that have
+ * no thread. */
 #include "client.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -16,66 +20,108 @@ enum {
     SLEEP_MAX_MS = 3600000   /* whatever a backend says, somebody looks again */
 };
 
-/* One head waiter's dealings with the server. */
-struct asker {
-    struct dlock_client *client;
-    struct dlock__name *name;
-    struct dlock__waiter *waiter;
-    struct dlock__claim *claim;
-    int64_t pause_us; /* the last decorrelated pause */
-    struct dlock_error last;
-};
-
-static int64_t next_pause(struct asker *a, int64_t low, int64_t high) {
-    int64_t top = (a->pause_us > low ? a->pause_us : low) * 3;
-    a->pause_us = dlock__jitter(a->client, low, top < high ? top : high);
-    return a->pause_us;
+static struct dlock_client *client_of(const struct dlock__waiter *waiter) {
+    return waiter->lock->client;
 }
 
-/* ---- giving up ---- */
+static struct dlock__name *name_of(const struct dlock__waiter *waiter) {
+    return waiter->lock->name;
+}
 
-static int timed_out(struct asker *a, struct dlock_error *err) {
-    const char *shown = dlock__name_shown(a->name);
-    if (a->last.code == DLOCK_EUNAVAILABLE) {
-        if (err) *err = a->last;
-        return DLOCK_EUNAVAILABLE;
+/* What the waiter asks with: only the head has one. */
+static struct dlock__claim *claim_of(const struct dlock__waiter *waiter) {
+    struct dlock__name *name = name_of(waiter);
+    return name->head == waiter ? name->asking : NULL;
+}
+
+/* Random, growing, at most `high`. */
+static int64_t next_pause(struct dlock__waiter *waiter, int64_t low, int64_t high) {
+    int64_t top = (waiter->pause_us > low ? waiter->pause_us : low) * 3;
+    waiter->pause_us = dlock__jitter(client_of(waiter), low, top < high ? top : high);
+    return waiter->pause_us;
+}
+
+/* ---- the end of a wait ---- */
+
+/* Takes the waiter out of the line for good. */
+static void finish(struct dlock__waiter *waiter, int result) {
+    struct dlock__name *name = name_of(waiter);
+    waiter->done = waiter->over = true;
+    waiter->result = result;
+    if (!waiter->in_line) return;
+    dlock__name_remove(name, waiter);
+    if (!dlock__name_exclusive(name)) dlock__name_signal(name);
+}
+
+static int why_code(const struct dlock__waiter *waiter) {
+    return waiter->why ? waiter->why->code : 0;
+}
+
+/* Words for the end, if somebody wants them. */
+DLOCK_PRINTF(3, 4)
+static int explain(struct dlock__waiter *waiter, int code, const char *format, ...) {
+    struct dlock_error *why = waiter->why;
+    if (!why && !waiter->cond) why = waiter->why = malloc(sizeof *why);
+    if (why) {
+        char message[sizeof why->message]; /* `format` may speak of what stood there before */
+        va_list args;
+        va_start(args, format);
+        vsnprintf(message, sizeof message, format, args);
+        va_end(args);
+        why->code = code;
+        memcpy(why->message, message, sizeof message);
     }
-    if (a->last.code == DLOCK_EBUSY)
-        return dlock_fail(err, DLOCK_ETIMEDOUT, "lock \"%s\" was not granted in time: %s", shown, a->last.message);
-    return dlock_fail(err, DLOCK_ETIMEDOUT, "lock \"%s\" was held by somebody else until the deadline", shown);
+    return code;
 }
 
-static int ended(struct dlock__waiter *waiter, struct dlock_error *err) {
-    if (waiter->result == DLOCK_ECANCELED)
-        return dlock_fail(err, DLOCK_ECANCELED, "the wait for lock \"%s\" was cancelled",
-                          dlock__name_shown(waiter->lock->name));
-    return waiter->result;
+static int timed_out(struct dlock__waiter *waiter) {
+    const char *shown = dlock__name_shown(name_of(waiter));
+    int code = why_code(waiter);
+    if (code == DLOCK_EUNAVAILABLE) return code;
+    if (code == DLOCK_EBUSY)
+        return explain(waiter, DLOCK_ETIMEDOUT, "lock \"%s\" was not granted in time: %s", shown, waiter->why->message);
+    return explain(waiter, DLOCK_ETIMEDOUT, "lock \"%s\" was held by somebody else until the deadline", shown);
 }
 
-/* The claim is not wanted any more: leaves nothing behind at the server. */
-static void give_up(struct asker *a) {
-    struct dlock__claim *claim = a->claim;
+static int refused(struct dlock__waiter *waiter) {
+    return explain(waiter, DLOCK_EBUSY, "lock \"%s\" is held or waited for in this process",
+                   dlock__name_shown(name_of(waiter)));
+}
+
+static int cancelled(struct dlock__waiter *waiter) {
+    if (waiter->result != DLOCK_ECANCELED) return waiter->result;
+    return explain(waiter, DLOCK_ECANCELED, "the wait for lock \"%s\" was cancelled",
+                   dlock__name_shown(name_of(waiter)));
+}
+
+/* The claim is not wanted any more: leaves nothing behind at the server. A thread sees to that itself; who has none
+ * must not keep others waiting. */
+static void give_up(struct dlock__waiter *waiter) {
+    struct dlock__claim *claim = claim_of(waiter);
+    if (!claim) return;
     struct dlock_error ignored;
-    a->name->asking = NULL;
-    if (claim->op.status == DLOCK__OP_RUNNING) {
-        dlock__orphan(claim); /* its answer is still to come */
-    } else if (dlock__claim_lingers(claim) || (claim->server_fence && !dlock__claim_outlived(claim))) {
+    name_of(waiter)->asking = NULL;
+    bool left = dlock__claim_lingers(claim) || (claim->server_fence && !dlock__claim_outlived(claim));
+    if (claim->op.status == DLOCK__OP_RUNNING || claim->op.status == DLOCK__OP_PENDING || (left && !waiter->cond)) {
+        dlock__orphan(claim);
+    } else if (left) {
         claim->phase = DLOCK__RELEASING;
         bool uncertain = claim->may_be_held;
-        int64_t until = dlock__now_us() + LEAVE_US;
-        int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, until, &ignored);
+        int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, dlock__now_us() + LEAVE_US, &ignored);
         if ((rc != 0 && rc != DLOCK_ELOST) || uncertain) dlock__orphan(claim);
     }
     dlock__claim_put(claim);
-    a->claim = NULL;
 }
 
 /* ---- being granted ---- */
 
 /* The waiter is the owner from here on, though not yet told: while no handle holds it no on_lost runs. */
 static void own(struct dlock__claim *claim, struct dlock__waiter *waiter) {
-    claim->name->asking = NULL;
-    claim->name->current = claim; /* with the asker's, or the last owner's, reference */
+    struct dlock__name *name = claim->name;
+    if (name->asking == claim) {
+        name->asking = NULL;
+        dlock__name_hold(name, claim); /* with the asker's reference */
+    }
     dlock__claim_disown(claim);
     claim->owner = waiter->lock->owner;
     claim->thread = waiter->thread;
@@ -90,11 +136,15 @@ static void hold_through(struct dlock__claim *claim, struct dlock_lock *lock) {
     if (lock->on_lost) dlock__callback_arm(lock->client, claim->valid_until_us);
 }
 
+void dlock__waiter_wake(struct dlock__waiter *waiter) {
+    pthread_cond_signal(waiter->cond);
+}
+
 void dlock__waiter_cancel(struct dlock__waiter *waiter) {
     if (waiter->done) return;
     waiter->done = true;
     waiter->result = DLOCK_ECANCELED;
-    pthread_cond_signal(&waiter->cond);
+    dlock__waiter_wake(waiter);
 }
 
 void dlock__deliver(struct dlock__claim *claim) {
@@ -105,11 +155,12 @@ void dlock__deliver(struct dlock__claim *claim) {
     waiter->done = true;
     waiter->result = 0;
     dlock__name_remove(claim->name, waiter);
-    pthread_cond_signal(&waiter->cond);
+    dlock__waiter_wake(waiter);
+    if (claim->mode != DLOCK_EXCLUSIVE) dlock__name_signal(claim->name); /* there may be room for more */
 }
 
-/* The waiter's thread is awake and looks at what it was given: false when the grant ended meanwhile (this process may
- * have been stopped between the two), and was then never reported to anybody. */
+/* The waiter looks at what it was given: false when the grant ended meanwhile (this process may have been stopped
+ * between the two), and was then never reported to anybody. */
 static bool take(struct dlock__waiter *waiter) {
     struct dlock__claim *claim = waiter->handed;
     waiter->handed = NULL;
@@ -125,18 +176,54 @@ static bool take(struct dlock__waiter *waiter) {
     return good;
 }
 
-/* ---- waiting ---- */
+/* ---- asking ---- */
+
+/* Even a wait that is nearly over gives its question the time of a round trip: cut short, it would look like an outage.
+ */
+static int64_t least_deadline(const struct dlock__waiter *waiter) {
+    int64_t now = dlock__now_us();
+    if (waiter->try_only) return dlock__after(now, dlock__us(client_of(waiter)->uri->timeout_ms));
+    return waiter->deadline_us - HOPELESS_US > now ? waiter->deadline_us : now + HOPELESS_US;
+}
+
+static enum dlock__turn ask(struct dlock__waiter *waiter) {
+    struct dlock_client *client = client_of(waiter);
+    struct dlock__claim *claim = claim_of(waiter);
+    bool queue =
+        !waiter->try_only && dlock__can(client, DLOCK_CAP_QUEUE) && client->listener.state == DLOCK__LISTENER_UP;
+    claim->phase = DLOCK__ASKING;
+    if (waiter->why) waiter->why->code = 0;
+    dlock__op_prepare(claim, DLOCK__ACQUIRE, queue ? DLOCK_CLAIM_QUEUE : 0, least_deadline(waiter), waiter->why);
+    return DLOCK__TURN_ASK;
+}
+
+static enum dlock__turn ask_first(struct dlock__waiter *waiter) {
+    struct dlock_error err;
+    int rc = dlock__keeper_start(client_of(waiter), &err);
+    if (rc != 0) {
+        finish(waiter, explain(waiter, rc, "%s", err.message));
+        return DLOCK__TURN_OVER;
+    }
+    struct dlock__claim *claim = dlock__claim_new(waiter->lock);
+    if (!claim) {
+        finish(waiter, explain(waiter, DLOCK_ENOMEM, "out of memory for a claim"));
+        return DLOCK__TURN_OVER;
+    }
+    name_of(waiter)->asking = claim;
+    return ask(waiter);
+}
 
 /* When to ask again after a busy answer, if nothing else happens. */
-static int64_t ask_again_at(struct asker *a) {
-    struct dlock_client *client = a->client;
-    int64_t retry_ms = a->claim->op.arg.retry_ms, now = dlock__now_us();
+static int64_t ask_again_at(struct dlock__waiter *waiter, int64_t retry_ms) {
+    struct dlock_client *client = client_of(waiter);
+    int64_t now = dlock__now_us();
     bool deaf = dlock__can(client, DLOCK_CAP_WAKE) && client->listener.state != DLOCK__LISTENER_UP;
     bool for_good = client->listener.retry_at_us == DLOCK__NEVER;
-    if (deaf || retry_ms < 0) return now + next_pause(a, POLL_MIN_US, deaf && !for_good ? DEAF_MAX_US : POLL_MAX_US);
+    if (deaf || retry_ms < 0)
+        return now + next_pause(waiter, POLL_MIN_US, deaf && !for_good ? DEAF_MAX_US : POLL_MAX_US);
     if (retry_ms == DLOCK_FOREVER) return DLOCK__NEVER;
     if (retry_ms > SLEEP_MAX_MS) retry_ms = SLEEP_MAX_MS;
-    int64_t least = next_pause(a, POLL_MIN_US, POLL_MAX_US); /* "at once" is no reason for a tight loop */
+    int64_t least = next_pause(waiter, POLL_MIN_US, POLL_MAX_US); /* "at once" is no reason for a tight loop */
     int64_t pause = retry_ms * 1000 + dlock__jitter(client, 0, retry_ms * 100);
     return now + (pause > least ? pause : least);
 }
@@ -145,25 +232,18 @@ static bool hopeless(const struct dlock__waiter *waiter, int64_t ask_us) {
     return waiter->deadline_us - HOPELESS_US < ask_us;
 }
 
-/* Until granted by a wake, ended from outside, or it is time to ask again. */
-static void wait_turn(struct asker *a) {
-    struct dlock__claim *claim = a->claim;
-    struct dlock__waiter *waiter = a->waiter;
-    for (;;) {
-        if (waiter->done) return;
-        int64_t until = claim->phase == DLOCK__CONFIRMING ? DLOCK__NEVER : claim->due_us;
-        if (hopeless(waiter, until)) until = waiter->deadline_us;
-        if (dlock__now_us() >= until) return;
-        dlock__cond_wait(&waiter->cond, &a->client->mutex, until);
-    }
+/* The head has to wait: tries behind it, which came in because they might have gone along, have lost. */
+static void turn_tries_away(struct dlock__name *name) {
+    for (struct dlock__waiter *waiter = name->head->next; waiter; waiter = waiter->next)
+        if (waiter->try_only) dlock__waiter_wake(waiter);
 }
 
 /* A busy answer: sets the claim waiting, unless what came while we asked says otherwise. */
-static void busy(struct asker *a) {
-    struct dlock__claim *claim = a->claim;
+static void busy(struct dlock__waiter *waiter) {
+    struct dlock__claim *claim = claim_of(waiter);
     bool look = claim->look;
     claim->phase = DLOCK__WAITING;
-    claim->due_us = ask_again_at(a);
+    claim->due_us = ask_again_at(waiter, claim->op.arg.retry_ms);
     claim->look = false;
     if (claim->wake.here) {
         claim->wake.here = false;
@@ -175,144 +255,153 @@ static void busy(struct asker *a) {
                                claim->wake.received_us);
     }
     if (look) claim->due_us = dlock__now_us();
-}
-
-/* Even a wait that is nearly over gives its question the time of a round trip: cut short, it would look like an outage.
- */
-static int64_t least_deadline(const struct dlock__waiter *waiter) {
-    int64_t now = dlock__now_us();
-    if (waiter->try_only) return dlock__after(now, dlock__us(waiter->lock->client->uri->timeout_ms));
-    return waiter->deadline_us - HOPELESS_US > now ? waiter->deadline_us : now + HOPELESS_US;
-}
-
-/* One question: 0 = granted, EBUSY, EUNAVAILABLE = worth asking again, anything else is final. */
-static int ask(struct asker *a) {
-    struct dlock__claim *claim = a->claim;
-    struct dlock__waiter *waiter = a->waiter;
-    bool queue =
-        !waiter->try_only && dlock__can(a->client, DLOCK_CAP_QUEUE) && a->client->listener.state == DLOCK__LISTENER_UP;
-    claim->phase = DLOCK__ASKING;
-    a->last.code = 0;
-    int64_t until = least_deadline(waiter);
-    int rc = dlock__op_run(claim, DLOCK__ACQUIRE, queue ? DLOCK_CLAIM_QUEUE : 0, until, &a->last);
-    if (rc == 0) {
-        rc = dlock__claim_granted(claim, &a->last);
-        if (rc != 0) { /* granted there, but of no use here */
-            claim->may_be_held = true;
-            claim->last_unknown_us = dlock__now_us();
-        }
-    }
-    return rc;
+    if (waiter->in_line) turn_tries_away(name_of(waiter));
 }
 
 /* Busy, and the server could wake us if somebody listened: true = ask again at once, now that somebody does. */
-static bool listen_first(struct asker *a) {
-    struct dlock_client *client = a->client;
+static bool listen_first(struct dlock__waiter *waiter) {
+    struct dlock_client *client = client_of(waiter);
     if (!dlock__can(client, DLOCK_CAP_WAKE) || client->listener.state == DLOCK__LISTENER_UP) return false;
-    if (dlock__now_us() < client->listener.retry_at_us || hopeless(a->waiter, dlock__now_us())) return false;
-    return dlock__listener_ensure(client, a->waiter->deadline_us);
+    if (dlock__now_us() < client->listener.retry_at_us || hopeless(waiter, dlock__now_us())) return false;
+    return dlock__listener_ensure(client, waiter->deadline_us) && !hopeless(waiter, dlock__now_us());
 }
 
-static int ask_until_done(struct asker *a, struct dlock_error *err) {
-    struct dlock__waiter *waiter = a->waiter;
-    for (;;) {
-        int rc = ask(a);
-        if (waiter->done) break;
-        if (rc == 0) {
-            own(a->claim, waiter);
-            hold_through(a->claim, waiter->lock);
-            return 0;
+void dlock__waiter_answered(struct dlock__waiter *waiter) {
+    struct dlock__claim *claim = claim_of(waiter);
+    struct dlock_error err;
+    int rc = claim->op.result;
+    if (rc == 0) {
+        rc = dlock__claim_granted(claim, &err);
+        if (rc != 0) { /* granted there, but of no use here */
+            claim->may_be_held = true;
+            claim->last_unknown_us = dlock__now_us();
+            explain(waiter, rc, "%s", err.message);
         }
-        bool again = rc == DLOCK_EBUSY || rc == DLOCK_EUNAVAILABLE;
-        if (waiter->try_only || !again || a->claim->op.status == DLOCK__OP_RUNNING) {
-            give_up(a);
-            if (rc == DLOCK_EBUSY && a->last.code != rc)
-                return dlock_fail(err, rc, "lock \"%s\" is held by somebody else", dlock__name_shown(a->name));
-            if (err) *err = a->last;
-            return rc;
-        }
-        if (rc == DLOCK_EBUSY) {
-            if (listen_first(a) && !hopeless(waiter, dlock__now_us())) continue;
-            busy(a);
+    }
+    if (waiter->done) return; /* cancelled meanwhile: its next turn gives up */
+    if (rc == 0) {
+        own(claim, waiter);
+        hold_through(claim, waiter->lock);
+        finish(waiter, 0);
+        return;
+    }
+    bool again = rc == DLOCK_EBUSY || rc == DLOCK_EUNAVAILABLE;
+    if (waiter->try_only || !again || claim->op.status == DLOCK__OP_RUNNING) {
+        give_up(waiter);
+        if (rc == DLOCK_EBUSY && why_code(waiter) != rc)
+            explain(waiter, rc, "lock \"%s\" is held by somebody else", dlock__name_shown(name_of(waiter)));
+        finish(waiter, rc);
+    } else if (rc == DLOCK_EUNAVAILABLE) {
+        claim->phase = DLOCK__WAITING;
+        claim->due_us = dlock__now_us() + next_pause(waiter, OUTAGE_MIN_US, OUTAGE_MAX_US);
+    } else if (listen_first(waiter)) {
+        claim->phase = DLOCK__WAITING;
+        claim->due_us = 0;
+    } else {
+        busy(waiter);
+    }
+}
+
+/* ---- turns ---- */
+
+/* Until granted by a wake, ended from outside, or it is time to ask again. */
+static enum dlock__turn asker_turn(struct dlock__waiter *waiter, int64_t *until_us) {
+    const struct dlock__claim *claim = claim_of(waiter);
+    int64_t until = claim->phase == DLOCK__CONFIRMING ? DLOCK__NEVER : claim->due_us, now = dlock__now_us();
+    if (hopeless(waiter, until)) until = waiter->deadline_us;
+    if (now < until) {
+        *until_us = until;
+        return DLOCK__TURN_SLEEP;
+    }
+    if (now < waiter->deadline_us) return ask(waiter);
+    give_up(waiter);
+    finish(waiter, timed_out(waiter));
+    return DLOCK__TURN_OVER;
+}
+
+/* Until at the head of the line with nobody in the way, who then asks. */
+static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_us) {
+    struct dlock__name *name = name_of(waiter);
+    int64_t now = dlock__now_us(), until = waiter->deadline_us;
+    bool blocked = dlock__name_exclusive(name) != NULL;
+    if (name->head == waiter && !blocked) {
+        if (waiter->try_only || (name->yield_until_us <= now && now < until)) return ask_first(waiter);
+        if (name->yield_until_us < until) until = name->yield_until_us;
+    } else if (waiter->try_only && (blocked || (name->asking && name->asking->phase != DLOCK__ASKING))) {
+        finish(waiter, refused(waiter));
+        return DLOCK__TURN_OVER;
+    }
+    if (now >= waiter->deadline_us) {
+        finish(waiter, explain(waiter, waiter->try_only ? DLOCK_EUNAVAILABLE : DLOCK_ETIMEDOUT,
+                               "lock \"%s\" was held in this process until the deadline", dlock__name_shown(name)));
+        return DLOCK__TURN_OVER;
+    }
+    *until_us = until;
+    return DLOCK__TURN_SLEEP;
+}
+
+enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until_us) {
+    while (waiter->done && !waiter->over) {
+        if (waiter->handed && take(waiter)) {
+            finish(waiter, 0);
+        } else if (waiter->result == 0) { /* what it was given is over: back into the line */
+            waiter->done = client_of(waiter)->closed;
+            waiter->result = DLOCK_ECANCELED;
+            dlock__name_return(name_of(waiter), waiter);
         } else {
-            a->claim->phase = DLOCK__WAITING;
-            a->claim->due_us = dlock__now_us() + next_pause(a, OUTAGE_MIN_US, OUTAGE_MAX_US);
-        }
-        wait_turn(a);
-        if (waiter->done) break;
-        if (dlock__now_us() >= waiter->deadline_us) {
-            give_up(a);
-            return timed_out(a, err);
+            give_up(waiter);
+            finish(waiter, cancelled(waiter));
         }
     }
-    if (waiter->result == 0) return 0; /* delivered: the claim is the name's */
-    give_up(a);
-    return ended(waiter, err);
+    if (waiter->over) return DLOCK__TURN_OVER;
+    return claim_of(waiter) ? asker_turn(waiter, until_us) : line_turn(waiter, until_us);
 }
 
-static int ask_server(struct dlock__waiter *waiter, struct dlock_error *err) {
-    struct dlock_lock *lock = waiter->lock;
-    struct asker a;
-    a.client = lock->client;
-    a.name = lock->name;
-    a.waiter = waiter;
-    a.pause_us = 0;
-    a.last.code = 0;
-    int rc = dlock__keeper_start(a.client, err);
-    if (rc != 0) return rc;
-    a.claim = dlock__claim_new(lock);
-    if (!a.claim) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a claim");
-    a.name->asking = a.claim;
-    return ask_until_done(&a, err);
+/* Whether a try may stand behind others: readers and permits may be granted together. */
+static bool may_go_along(const struct dlock__name *name, const struct dlock_lock *lock) {
+    const struct dlock__waiter *last = name->tail;
+    if (!last) return true;
+    return lock->mode != DLOCK_EXCLUSIVE && last->lock->mode == lock->mode &&
+           !(name->asking && name->asking->phase != DLOCK__ASKING);
 }
 
-static int64_t deadline_of(int64_t timeout_ms) {
-    return timeout_ms < 0 ? DLOCK__NEVER : dlock__after(dlock__now_us(), dlock__us(timeout_ms));
-}
-
-/* Stands in line until at its head with nobody holding (and then asks), or until something else ends it. */
-static int stand_in_line(struct dlock__waiter *waiter, struct dlock_error *err) {
-    struct dlock__name *name = waiter->lock->name;
-    while (!waiter->done) {
-        int64_t now = dlock__now_us(), until = waiter->deadline_us;
-        if (name->head == waiter && !name->current) {
-            if (waiter->try_only) return ask_server(waiter, err);
-            if (name->yield_until_us <= now && now < until) return ask_server(waiter, err);
-            if (name->yield_until_us < until) until = name->yield_until_us;
-        }
-        if (now >= waiter->deadline_us)
-            return dlock_fail(err, DLOCK_ETIMEDOUT, "lock \"%s\" was held in this process until the deadline",
-                              dlock__name_shown(name));
-        dlock__cond_wait(&waiter->cond, &waiter->lock->client->mutex, until);
-    }
-    return ended(waiter, err);
+void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, int64_t timeout_ms) {
+    struct dlock__name *name = lock->name;
+    int64_t wait_ms = timeout_ms < 0 ? DLOCK_FOREVER : timeout_ms == 0 ? lock->client->uri->timeout_ms : timeout_ms;
+    waiter->lock = lock;
+    waiter->thread = dlock__thread_id();
+    waiter->try_only = timeout_ms == 0;
+    waiter->deadline_us = dlock__after(dlock__now_us(), dlock__us(wait_ms));
+    if (waiter->try_only && (dlock__name_exclusive(name) || !may_go_along(name, lock)))
+        finish(waiter, refused(waiter));
+    else
+        dlock__name_append(name, waiter);
 }
 
 int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err) {
-    struct dlock__name *name = lock->name;
-    if (timeout_ms == 0 && (name->current || name->head))
-        return dlock_fail(err, DLOCK_EBUSY, "lock \"%s\" is held or waited for in this process",
-                          dlock__name_shown(name));
-
+    struct dlock_client *client = lock->client;
     struct dlock__waiter waiter;
+    struct dlock_error why;
+    pthread_cond_t cond;
+    why.code = 0;
     memset(&waiter, 0, sizeof waiter);
-    waiter.lock = lock;
-    waiter.thread = dlock__thread_id();
-    waiter.deadline_us = deadline_of(timeout_ms);
-    waiter.try_only = timeout_ms == 0;
-    dlock__cond_init(&waiter.cond);
-    dlock__name_append(name, &waiter);
-    int rc = stand_in_line(&waiter, err);
-    while (waiter.handed && !take(&waiter)) {
-        waiter.done = lock->client->closed;
-        waiter.result = DLOCK_ECANCELED;
-        dlock__name_return(name, &waiter);
-        rc = stand_in_line(&waiter, err);
+    waiter.why = &why;
+    waiter.cond = &cond;
+    dlock__cond_init(&cond);
+    dlock__waiter_enter(&waiter, lock, timeout_ms);
+    for (;;) {
+        int64_t until_us = DLOCK__NEVER;
+        enum dlock__turn turn = dlock__waiter_turn(&waiter, &until_us);
+        if (turn == DLOCK__TURN_OVER) break;
+        if (turn == DLOCK__TURN_SLEEP) {
+            dlock__cond_wait(&cond, &client->mutex, until_us);
+        } else {
+            struct dlock__claim *claim = lock->name->asking;
+            dlock__op_send(&claim, 1);
+            dlock__waiter_answered(&waiter);
+        }
     }
-    if (!waiter.done || rc != 0) { /* else a delivery took it out of the line */
-        dlock__name_remove(name, &waiter);
-        if (!name->current) dlock__name_signal(name);
-    }
-    pthread_cond_destroy(&waiter.cond);
-    return rc;
+    pthread_cond_destroy(&cond);
+    if (waiter.result != 0 && err) *err = why;
+    return waiter.result;
 }

@@ -135,16 +135,12 @@ static void cancel_waiters(struct dlock_client *client) {
 static void let_go(struct dlock_client *client) {
     for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
         next = claim->all_next;
-        struct dlock__name *name = claim->name;
         bool listed = claim->phase == DLOCK__LOST && claim->count > 0;
-        bool current = name->current == claim;
-        if (!listed && !current) continue;
+        bool held = dlock__name_unhold(claim->name, claim);
+        if (!listed && !held) continue;
         dlock__claim_disown(claim);
         if (listed) dlock__lost_remove(claim);
-        if (current) {
-            name->current = NULL;
-            dlock__orphan(claim);
-        }
+        if (held) dlock__orphan(claim);
         dlock__claim_put(claim);
     }
 }

@@ -6,6 +6,7 @@
  *   lock.c      the API on handles: owners, re-entry, the way into acquire and release
  *   acquire.c   the waiter at the head of a name asks the server until granted, given up or cancelled
  *   release.c   giving grants back: local hand-over, release, loss
+ *   downgrade.c from writer to reader
  *   claim.c     one acquisition: token, validity, life cycle      name.c    the name table
  *   pool.c      connections and the operations that wait for one  conn.c    one connection's life
  *   listener.c  the connection that gets wake-ups                 keeper.c  timers, renewals, wake-ups
@@ -104,6 +105,8 @@ struct dlock__claim {
     int64_t lease_ms;
     uint64_t state[4];
     unsigned session;        /* client->session when it was last sent: what it left in an older one died with that */
+    bool renewing;           /* the keeper has it in a request */
+    bool downgrading;        /* `mode` is SHARED, and the server has not said yes to that */
     bool queued;             /* a QUEUE acquire was sent since the last release */
     bool may_be_held;        /* an acquire or renewal without answer: the server may hold more than we know */
     bool release_sent;       /* no local hand-over any more, and not-found is then no surprise */
@@ -132,6 +135,7 @@ struct dlock__claim {
         int64_t server_us, kept_ms, received_us;
     } wake;
 
+    struct dlock__claim *held_next;   /* name->held */
     struct dlock__claim *lost_next;   /* name->lost */
     struct dlock__claim *orphan_next; /* client->orphans */
     bool orphaned;
@@ -146,10 +150,10 @@ struct dlock__name {
     struct dlock_client *client;
     unsigned refs;
     uint32_t hash;
-    bool in_batch;                /* only while the pool gathers one */
-    struct dlock__claim *current; /* HELD or RELEASING */
-    struct dlock__claim *asking;  /* the head waiter's: ASKING, WAITING or CONFIRMING */
-    struct dlock__claim *lost;    /* lost and not yet released as often as acquired */
+    bool in_batch;               /* only while the pool gathers one */
+    struct dlock__claim *held;   /* HELD or RELEASING, the youngest first; an exclusive one is alone */
+    struct dlock__claim *asking; /* the head waiter's: ASKING, WAITING or CONFIRMING */
+    struct dlock__claim *lost;   /* lost and not yet released as often as acquired */
     struct dlock__waiter *head, *tail;
     int64_t yield_until_us; /* other processes' turn: the head asks no earlier */
     char text[];            /* with the prefix */
@@ -176,11 +180,15 @@ struct dlock__waiter {
     struct dlock_lock *lock;
     uint64_t thread;
     int64_t deadline_us;
-    bool try_only;
-    bool done; /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
+    struct dlock__claim *handed; /* among name->held when it was given; holds a reference; may be lost by now */
+    int64_t pause_us;            /* the last decorrelated pause between its questions */
+    struct dlock_error *why;     /* what the server said last, in the end the error; NULL: nobody needed it yet */
+    pthread_cond_t *cond;        /* of the thread that waits */
     int result;
-    struct dlock__claim *handed; /* name->current when it was given; holds a reference; may be lost by now */
-    pthread_cond_t cond;
+    bool try_only;
+    bool in_line;
+    bool done; /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
+    bool over; /* nothing more happens to it */
 };
 
 /* ---- the client ---- */
@@ -325,6 +333,11 @@ void dlock__name_return(struct dlock__name *name, struct dlock__waiter *waiter);
 void dlock__name_remove(struct dlock__name *name, struct dlock__waiter *waiter);
 /* Wakes the waiter at the head, who looks around again. */
 void dlock__name_signal(struct dlock__name *name);
+/* Adds to, and removes from, name->held; the reference goes along. False: it was not there. */
+void dlock__name_hold(struct dlock__name *name, struct dlock__claim *claim);
+bool dlock__name_unhold(struct dlock__name *name, struct dlock__claim *claim);
+/* The exclusive claim that is HELD or RELEASING, or NULL: while there is one nobody of this process asks the server. */
+struct dlock__claim *dlock__name_exclusive(const struct dlock__name *name);
 
 /* ---- claim.c ---- */
 
@@ -369,15 +382,18 @@ dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind 
 
 /* ---- pool.c ---- */
 
-/* Sends one operation for the claim and waits for its answer until deadline_us at the latest (the URI's `timeout`
- * bounds it too). Leaves the mutex meanwhile. The return value is op.result; op.unsent tells whether nothing was sent.
- * EUNAVAILABLE while op.status is still RUNNING: the answer may come later, the claim belongs to the pool until then.
- */
+/* Describes a request about the claim, to be answered until deadline_us at the latest (the URI's `timeout` bounds it
+ * too). `err` is the sender's, and may be NULL. */
+void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
+                       struct dlock_error *err);
+/* Sends what was prepared for n claims (at most DLOCK__BATCH) of one client, of one kind, no name twice, as one request
+ * and waits for the answers. Leaves the mutex meanwhile. Every claim's op.result tells what became of it; op.unsent
+ * whether nothing was sent. EUNAVAILABLE while op.status is still RUNNING: the answer may come later, the claim belongs
+ * to the pool until then. */
+void dlock__op_send(struct dlock__claim *const *claims, size_t n);
+/* Both for one claim; returns op.result. */
 int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
                   struct dlock_error *err);
-/* Releases up to DLOCK__BATCH claims, no name twice, in one request, while nobody else uses the pool. Returns what
- * became of the connection. Leaves the mutex meanwhile. */
-int dlock__op_release_all(struct dlock__claim *const *claims, size_t n, int64_t deadline_us);
 /* Takes a connection for something other than a claim, connected; give it back with dlock__pool_give, `rc` being what
  * the backend returned. Leaves the mutex meanwhile. */
 int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **conn,
@@ -432,20 +448,52 @@ void dlock__janitor_stop(struct dlock_client *client, int64_t deadline_us);
 
 /* ---- lock.c ---- */
 
+/* The way into and out of every call on a handle: 0 and the mutex, or why not. */
+int dlock__lock_begin(struct dlock_lock *lock, struct dlock_error *err);
+int dlock__lock_end(struct dlock_lock *lock, int rc);
+/* The same for calls on clients. */
+int dlock__client_begin(struct dlock_client *client, struct dlock_error *err);
+int dlock__client_end(struct dlock_client *client, int rc);
+/* The caller's grant, held or lost; NULL: none. Of several permits the youngest, of this handle if there is one. */
+struct dlock__claim *dlock__owned(struct dlock_lock *lock);
+/* EOWNER. */
+int dlock__not_owned(const struct dlock_lock *lock, struct dlock_error *err);
 /* Frees the memory of a handle that nothing refers to any more. */
 void dlock__lock_destroy(struct dlock_lock *lock);
 
-/* ---- acquire.c, release.c ---- */
+/* ---- acquire.c ---- */
 
-/* Waits in line and asks the server, for an owner who holds nothing. 0: name->current is the waiter's. */
+enum dlock__turn {
+    DLOCK__TURN_ASK,   /* its claim's request is prepared: send it, and tell the answer with dlock__waiter_answered */
+    DLOCK__TURN_SLEEP, /* nothing to do until *until_us, or until it is woken */
+    DLOCK__TURN_OVER   /* waiter->result, with words in waiter->why */
+};
+
+/* Waits in line and asks the server, for an owner who holds nothing. 0: the grant is the waiter's. */
 int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
+/* Puts a new waiter into the line, unless it is a try that stands no chance (then it is over). */
+void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, int64_t timeout_ms);
+/* What it does next; looks at everything that happened meanwhile. Leaves the mutex when it gives up a claim. */
+enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until_us);
+/* Takes over the answer to its claim's request. Leaves the mutex when it gives up the claim, or brings up the listener.
+ */
+void dlock__waiter_answered(struct dlock__waiter *waiter);
 /* Ends a wait with ECANCELED. */
 void dlock__waiter_cancel(struct dlock__waiter *waiter);
+/* It has a turn now. */
+void dlock__waiter_wake(struct dlock__waiter *waiter);
 /* A grant came by wake-up or hand-over for the waiter at the head of the line, who was not cancelled: it owns the
- * claim, which is then name->current, and leaves the line. */
+ * claim, which is then among name->held, and leaves the line. */
 void dlock__deliver(struct dlock__claim *claim);
-/* The owner's last release of name->current: hands over locally, or releases at the server. */
+
+/* ---- release.c ---- */
+
+/* The owner's last release: hands over locally, or releases at the server. */
 int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err);
+/* The same in parts: the first decides, true = it was handed over locally, and that was all. Then its release is sent.
+ * The last takes over the answer; `why` is what the server said, and may be NULL. */
+bool dlock__give_back_begin(struct dlock__claim *claim);
+int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_error *why, struct dlock_error *err);
 /* HELD ends before its release: owner told, waiters may ask. */
 void dlock__lose(struct dlock__claim *claim);
 /* Takes a lost claim off its name's list; the caller gets that list's reference. */

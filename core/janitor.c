@@ -107,8 +107,11 @@ void dlock__janitor_stop(struct dlock_client *client, int64_t deadline_us) {
     while (client->janitor.orphans) {
         struct dlock__claim *batch[DLOCK__BATCH];
         size_t n = last_batch(client, batch);
-        if (reachable && dlock__now_us() < deadline_us)
-            reachable = dlock__op_release_all(batch, n, deadline_us) != DLOCK_EUNAVAILABLE;
+        if (reachable && dlock__now_us() < deadline_us) {
+            for (size_t i = 0; i < n; i++) dlock__op_prepare(batch[i], DLOCK__RELEASE, 0, deadline_us, NULL);
+            dlock__op_send(batch, n);
+            reachable = batch[0]->op.result != DLOCK_EUNAVAILABLE;
+        }
         for (size_t i = 0; i < n; i++) drop(batch[i]);
     }
     dlock__leave(client);

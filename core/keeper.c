@@ -29,9 +29,17 @@ static size_t gather(struct dlock_client *client, int64_t now) {
         int64_t early = claim->renew_pause_us ? 0 : dlock__us(claim->lease_ms) / 6;
         if (!renewable(claim) || claim->renew_at_us - early > now) continue;
         claim->refs++;
+        claim->renewing = true;
         client->keeper.batch[n++] = claim;
     }
     return n;
+}
+
+/* A fixed lease is only renewed to become a shared one, and gets no longer by that. */
+static int64_t lease_of(const struct dlock__claim *claim) {
+    if (!(claim->options & DLOCK_FIXED_LEASE) || claim->phase != DLOCK__HELD) return claim->lease_ms;
+    int64_t left_ms = (claim->valid_until_us - dlock__now_us()) / 1000;
+    return left_ms < 1 ? 1 : left_ms;
 }
 
 /* The arguments are copies: the claim's own may be in use by a release at the same time. */
@@ -45,7 +53,7 @@ static void fill(struct dlock_client *client, size_t n) {
         arg->token = claim->token;
         arg->mode = claim->mode;
         arg->limit = claim->limit;
-        arg->lease_ms = arg->kept_ms = claim->lease_ms;
+        arg->lease_ms = arg->kept_ms = lease_of(claim);
         arg->result = DLOCK_EPROTO;
         arg->retry_ms = -1;
         memcpy(arg->state, claim->state, sizeof arg->state);
@@ -106,6 +114,8 @@ static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, 
         return true;
     }
     memcpy(claim->state, arg->state, sizeof claim->state);
+    if (claim->downgrading) claim->ordinal++; /* a reader is another holder than the writer was */
+    claim->downgrading = false;
     return dlock__claim_renewed(claim, sent_us, arg->kept_ms);
 }
 
@@ -151,12 +161,14 @@ static void renew(struct dlock_client *client, size_t n, int64_t deadline_us) {
     for (size_t i = 0; i < n; i++) {
         struct dlock__claim *claim = client->keeper.batch[i];
         int result = rc != 0 ? rc : client->keeper.args[i].result;
+        claim->renewing = false;
         if (claim->phase == DLOCK__LOST && sent && result != DLOCK_ELOST)
             too_late(claim, result);
         else if ((result != 0 && result != DLOCK_ELOST) || !answered(claim, &client->keeper.args[i], sent_us))
             failed(claim, sent, pause_us);
         dlock__claim_put(claim);
     }
+    pthread_cond_broadcast(&client->changed);
 }
 
 /* ---- the loop ---- */

@@ -45,8 +45,10 @@ static int check_options(struct dlock_client *client, struct dlock_options *opti
     if (options->mode == DLOCK_PERMIT ? options->limit == 0 : options->limit != 0)
         return dlock_fail(err, DLOCK_EINVAL, "lock options: limit is %u; permits need at least 1, other modes 0",
                           (unsigned)options->limit);
-    if (options->mode != DLOCK_EXCLUSIVE)
-        return dlock_fail(err, DLOCK_ENOTSUP, "backend %s: shared and permit modes are not there yet", backend);
+    if (options->mode == DLOCK_SHARED && !dlock__can(client, DLOCK_CAP_SHARED))
+        return dlock_fail(err, DLOCK_ENOTSUP, "backend %s has no shared locks", backend);
+    if (options->mode == DLOCK_PERMIT && !dlock__can(client, DLOCK_CAP_PERMIT))
+        return dlock_fail(err, DLOCK_ENOTSUP, "backend %s has no permits", backend);
     return check_lease(client, options, err);
 }
 
@@ -122,8 +124,14 @@ static void release_everything(struct dlock_lock *lock) {
         dlock__lost_remove(claim);
         dlock__claim_put(claim);
     }
-    struct dlock__claim *claim = name->current;
-    if (claim && claim->phase == DLOCK__HELD && let_go(claim, lock)) dlock__give_back(claim, NULL);
+    for (struct dlock__claim *claim = name->held; claim;) {
+        if (claim->phase == DLOCK__HELD && let_go(claim, lock)) {
+            dlock__give_back(claim, NULL);
+            claim = name->held; /* the mutex was left */
+        } else {
+            claim = claim->held_next;
+        }
+    }
 }
 
 void dlock_free(dlock_lock *lock) {
@@ -146,9 +154,8 @@ void dlock_free(dlock_lock *lock) {
 
 /* ---- calls on handles ---- */
 
-static int begin(struct dlock_lock *lock, struct dlock_error *err) {
-    if (!lock) return dlock_fail(err, DLOCK_EINVAL, "the lock is NULL");
-    struct dlock_client *client = lock->client;
+int dlock__client_begin(struct dlock_client *client, struct dlock_error *err) {
+    if (!client) return dlock_fail(err, DLOCK_EINVAL, "the client is NULL");
     if (dlock__forked(client)) return dlock__forked_error(err);
     dlock__enter(client);
     if (client->closed) {
@@ -156,17 +163,27 @@ static int begin(struct dlock_lock *lock, struct dlock_error *err) {
         return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
     }
     client->inside++;
-    lock->inside++;
     return 0;
 }
 
-static int end(struct dlock_lock *lock, int rc) {
-    struct dlock_client *client = lock->client;
+int dlock__client_end(struct dlock_client *client, int rc) {
     client->inside--;
-    lock->inside--;
-    if (client->closed || lock->freed) pthread_cond_broadcast(&client->changed);
+    if (client->closed) pthread_cond_broadcast(&client->changed);
     dlock__leave(client);
     return rc;
+}
+
+int dlock__lock_begin(struct dlock_lock *lock, struct dlock_error *err) {
+    if (!lock) return dlock_fail(err, DLOCK_EINVAL, "the lock is NULL");
+    int rc = dlock__client_begin(lock->client, err);
+    if (rc == 0) lock->inside++;
+    return rc;
+}
+
+int dlock__lock_end(struct dlock_lock *lock, int rc) {
+    lock->inside--;
+    if (lock->freed) pthread_cond_broadcast(&lock->client->changed);
+    return dlock__client_end(lock->client, rc);
 }
 
 static bool owns(const struct dlock__claim *claim, const struct dlock_lock *lock) {
@@ -174,16 +191,27 @@ static bool owns(const struct dlock__claim *claim, const struct dlock_lock *lock
     return lock->owner == DLOCK_OWNER_HANDLE ? claim->hold.handle == lock : claim->thread == dlock__thread_id();
 }
 
-/* The caller's grant, held or lost; NULL: none. */
-static struct dlock__claim *owned(struct dlock_lock *lock) {
-    struct dlock__claim *claim = lock->name->current;
-    if (claim && claim->phase == DLOCK__HELD && owns(claim, lock)) {
-        dlock__settle(claim);
-        return claim;
+struct dlock__claim *dlock__owned(struct dlock_lock *lock) {
+    struct dlock__claim *mine = NULL;
+    for (struct dlock__claim *claim = lock->name->held; claim; claim = claim->held_next) {
+        if (claim->phase != DLOCK__HELD || !owns(claim, lock)) continue;
+        if (!mine) mine = claim;
+        if (!dlock__claim_hold(claim, lock, false)) continue;
+        mine = claim;
+        break;
     }
-    claim = lock->name->lost;
+    if (mine) {
+        dlock__settle(mine);
+        return mine;
+    }
+    struct dlock__claim *claim = lock->name->lost;
     while (claim && !owns(claim, lock)) claim = claim->lost_next;
     return claim;
+}
+
+int dlock__not_owned(const struct dlock_lock *lock, struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is not held by %s", dlock__name_shown(lock->name),
+                      lock->owner == DLOCK_OWNER_HANDLE ? "this handle" : "the calling thread");
 }
 
 static int reenter(struct dlock__claim *claim, struct dlock_lock *lock, struct dlock_error *err) {
@@ -197,6 +225,11 @@ static int reenter(struct dlock__claim *claim, struct dlock_lock *lock, struct d
     if ((lock->options | claim->options) & DLOCK_NO_REENTRY)
         return dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\": this thread already holds it, and DLOCK_NO_REENTRY is set",
                           shown);
+    if (claim->mode == DLOCK_SHARED && lock->mode == DLOCK_EXCLUSIVE)
+        return dlock_fail(err, DLOCK_EDEADLK,
+                          "lock \"%s\" is held shared by the caller, who would wait for itself to have it exclusively; "
+                          "release it first",
+                          shown);
     if (claim->count == UINT32_MAX)
         return dlock_fail(err, DLOCK_EINVAL, "lock \"%s\" was acquired too often without a release", shown);
     struct dlock__hold *hold = dlock__claim_hold(claim, lock, true);
@@ -207,6 +240,12 @@ static int reenter(struct dlock__claim *claim, struct dlock_lock *lock, struct d
     return 0;
 }
 
+/* Permits are counted by the server, not by re-entry: a thread may hold several. */
+static bool takes_another(const struct dlock__claim *claim, const struct dlock_lock *lock) {
+    return claim->mode == DLOCK_PERMIT && lock->mode == DLOCK_PERMIT && claim->phase == DLOCK__HELD &&
+           lock->owner == DLOCK_OWNER_THREAD && !((lock->options | claim->options) & DLOCK_NO_REENTRY);
+}
+
 static bool waits(const struct dlock_lock *lock) {
     const struct dlock__waiter *waiter = lock->name->head;
     while (waiter && waiter->lock != lock) waiter = waiter->next;
@@ -214,25 +253,23 @@ static bool waits(const struct dlock_lock *lock) {
 }
 
 int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err) {
-    int rc = begin(lock, err);
+    int rc = dlock__lock_begin(lock, err);
     if (rc != 0) return rc;
-    struct dlock__claim *claim = owned(lock);
-    if (claim)
+    struct dlock__claim *claim = dlock__owned(lock);
+    if (claim && !takes_another(claim, lock))
         rc = reenter(claim, lock, err);
     else if (lock->owner == DLOCK_OWNER_HANDLE && waits(lock))
         rc = dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\": this handle is already being acquired",
                         dlock__name_shown(lock->name));
     else
         rc = dlock__acquire(lock, timeout_ms, err);
-    return end(lock, rc);
+    return dlock__lock_end(lock, rc);
 }
 
 static int release(struct dlock_lock *lock, struct dlock_error *err) {
-    struct dlock__claim *claim = owned(lock);
+    struct dlock__claim *claim = dlock__owned(lock);
     const char *shown = dlock__name_shown(lock->name);
-    if (!claim)
-        return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is not held by %s", shown,
-                          lock->owner == DLOCK_OWNER_HANDLE ? "this handle" : "the calling thread");
+    if (!claim) return dlock__not_owned(lock, err);
     struct dlock__hold *hold = dlock__claim_hold(claim, lock, false);
     if (!hold || hold->count == 0) /* acquired through another handle of this thread */
         for (hold = &claim->hold; hold->count == 0;) hold = hold->next;
@@ -249,56 +286,56 @@ static int release(struct dlock_lock *lock, struct dlock_error *err) {
 }
 
 int dlock_release(dlock_lock *lock, struct dlock_error *err) {
-    int rc = begin(lock, err);
-    return rc != 0 ? rc : end(lock, release(lock, err));
+    int rc = dlock__lock_begin(lock, err);
+    return rc != 0 ? rc : dlock__lock_end(lock, release(lock, err));
 }
 
 int dlock_cancel(dlock_lock *lock) {
-    int rc = begin(lock, NULL);
+    int rc = dlock__lock_begin(lock, NULL);
     if (rc != 0) return rc == DLOCK_ECANCELED ? 0 : rc; /* closed: nothing waits any more */
     cancel_waits(lock);
-    return end(lock, 0);
+    return dlock__lock_end(lock, 0);
 }
 
 /* ---- questions about the caller's grant ---- */
 
 int64_t dlock_remaining_ms(dlock_lock *lock) {
-    if (begin(lock, NULL) != 0) return 0;
-    const struct dlock__claim *claim = owned(lock);
+    if (dlock__lock_begin(lock, NULL) != 0) return 0;
+    const struct dlock__claim *claim = dlock__owned(lock);
     int64_t left = 0;
     if (claim && claim->phase == DLOCK__HELD) {
         left = claim->valid_until_us == DLOCK__NEVER ? DLOCK_FOREVER : (claim->valid_until_us - dlock__now_us()) / 1000;
         if (left < 0) left = 0;
     }
-    end(lock, 0);
+    dlock__lock_end(lock, 0);
     return left;
 }
 
 bool dlock_held(dlock_lock *lock) {
-    if (begin(lock, NULL) != 0) return false;
-    const struct dlock__claim *claim = owned(lock);
+    if (dlock__lock_begin(lock, NULL) != 0) return false;
+    const struct dlock__claim *claim = dlock__owned(lock);
     bool held = claim && claim->phase == DLOCK__HELD;
-    end(lock, 0);
+    dlock__lock_end(lock, 0);
     return held;
 }
 
 uint64_t dlock_fence(dlock_lock *lock) {
-    if (begin(lock, NULL) != 0) return 0;
-    const struct dlock__claim *claim = owned(lock);
+    if (dlock__lock_begin(lock, NULL) != 0) return 0;
+    const struct dlock__claim *claim = dlock__owned(lock);
     uint64_t fence = claim ? dlock__claim_fence(claim) : 0;
-    end(lock, 0);
+    dlock__lock_end(lock, 0);
     return fence;
 }
 
 int dlock_token(dlock_lock *lock, char *token, size_t size, struct dlock_error *err) {
     if (!token || size < DLOCK_TOKEN_MAX + 1)
         return dlock_fail(err, DLOCK_EINVAL, "a token needs a buffer of %d bytes, got %zu", DLOCK_TOKEN_MAX + 1, size);
-    int rc = begin(lock, err);
+    int rc = dlock__lock_begin(lock, err);
     if (rc != 0) return rc;
-    const struct dlock__claim *claim = owned(lock);
+    const struct dlock__claim *claim = dlock__owned(lock);
     if (claim)
         memcpy(token, claim->token, strlen(claim->token) + 1);
     else
-        rc = dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is not held by the caller", dlock__name_shown(lock->name));
-    return end(lock, rc);
+        rc = dlock__not_owned(lock, err);
+    return dlock__lock_end(lock, rc);
 }

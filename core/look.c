@@ -35,25 +35,6 @@ static int pass_finding_on(const struct dlock_finding *finding, void *arg) {
     return walk->ended;
 }
 
-static int begin(struct dlock_client *client, struct dlock_error *err) {
-    if (!client) return dlock_fail(err, DLOCK_EINVAL, "the client is NULL");
-    if (dlock__forked(client)) return dlock__forked_error(err);
-    dlock__enter(client);
-    if (client->closed) {
-        dlock__leave(client);
-        return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
-    }
-    client->inside++;
-    return 0;
-}
-
-static int end(struct dlock_client *client, int rc) {
-    client->inside--;
-    if (client->closed) pthread_cond_broadcast(&client->changed);
-    dlock__leave(client);
-    return rc;
-}
-
 static void full_name(const struct dlock_client *client, const char *name, char out[DLOCK__FULL_NAME_MAX + 1]) {
     size_t prefix = strlen(client->uri->prefix);
     memcpy(out, client->uri->prefix, prefix);
@@ -104,21 +85,21 @@ static int unsupported(struct dlock_client *client, const char *what, struct dlo
 
 int dlock_inspect(dlock_client *client, const char *name, dlock_each each, void *arg, struct dlock_error *err) {
     int rc = each ? dlock__name_check(name, err) : dlock_fail(err, DLOCK_EINVAL, "dlock_inspect needs a callback");
-    if (rc == 0) rc = begin(client, err);
+    if (rc == 0) rc = dlock__client_begin(client, err);
     if (rc != 0) return rc;
     char full[DLOCK__FULL_NAME_MAX + 1];
     struct walk walk = {.each = each, .arg = arg, .prefix = strlen(client->uri->prefix)};
     full_name(client, name, full);
     rc = client->backend->inspect ? ask(client, INSPECT, full, NULL, &walk, err)
                                   : unsupported(client, "show who holds a lock", err);
-    return end(client, rc);
+    return dlock__client_end(client, rc);
 }
 
 int dlock_list(dlock_client *client, const char *prefix, dlock_each each, void *arg, struct dlock_error *err) {
     if (!prefix || !each)
         return dlock_fail(err, DLOCK_EINVAL, "dlock_list needs a prefix (\"\" for all) and a callback");
     int rc = *prefix ? dlock__name_check(prefix, err) : 0;
-    if (rc == 0) rc = begin(client, err);
+    if (rc == 0) rc = dlock__client_begin(client, err);
     if (rc != 0) return rc;
     char full[DLOCK__FULL_NAME_MAX + 1], cursor[256] = "";
     struct walk walk = {.each = each, .arg = arg, .prefix = strlen(client->uri->prefix)};
@@ -131,12 +112,12 @@ int dlock_list(dlock_client *client, const char *prefix, dlock_each each, void *
         } while (rc > 0 && !walk.ended && !client->closed);
         if (rc > 0) rc = walk.ended ? 0 : dlock_fail(err, DLOCK_ECANCELED, "the client was closed during the walk");
     }
-    return end(client, rc);
+    return dlock__client_end(client, rc);
 }
 
 int dlock_break(dlock_client *client, const char *name, struct dlock_error *err) {
     int rc = dlock__name_check(name, err);
-    if (rc == 0) rc = begin(client, err);
+    if (rc == 0) rc = dlock__client_begin(client, err);
     if (rc != 0) return rc;
     char full[DLOCK__FULL_NAME_MAX + 1];
     full_name(client, name, full);
@@ -144,14 +125,14 @@ int dlock_break(dlock_client *client, const char *name, struct dlock_error *err)
         rc = unsupported(client, "break locks", err);
     else if ((rc = ask(client, BREAK, full, NULL, NULL, err)) == DLOCK_ELOST)
         rc = dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is held by nobody", name);
-    return end(client, rc);
+    return dlock__client_end(client, rc);
 }
 
 int dlock_check(dlock_client *client, dlock_each_finding each, void *arg, struct dlock_error *err) {
-    int rc = each ? begin(client, err) : dlock_fail(err, DLOCK_EINVAL, "dlock_check needs a callback");
+    int rc = each ? dlock__client_begin(client, err) : dlock_fail(err, DLOCK_EINVAL, "dlock_check needs a callback");
     if (rc != 0) return rc;
     struct walk walk = {.each_finding = each, .arg = arg};
     rc = client->backend->check ? ask(client, CHECK, NULL, NULL, &walk, err)
                                 : unsupported(client, "look at its server's settings", err);
-    return end(client, rc);
+    return dlock__client_end(client, rc);
 }

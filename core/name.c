@@ -87,6 +87,7 @@ int dlock__name_check(const char *name, struct dlock_error *err) {
 }
 
 void dlock__name_append(struct dlock__name *name, struct dlock__waiter *waiter) {
+    waiter->in_line = true;
     waiter->next = NULL;
     waiter->prev = name->tail;
     if (name->tail)
@@ -98,6 +99,7 @@ void dlock__name_append(struct dlock__name *name, struct dlock__waiter *waiter) 
 
 void dlock__name_return(struct dlock__name *name, struct dlock__waiter *waiter) {
     struct dlock__waiter *before = name->asking ? name->head : NULL;
+    waiter->in_line = true;
     waiter->prev = before;
     waiter->next = before ? before->next : name->head;
     *(before ? &before->next : &name->head) = waiter;
@@ -105,10 +107,28 @@ void dlock__name_return(struct dlock__name *name, struct dlock__waiter *waiter) 
 }
 
 void dlock__name_remove(struct dlock__name *name, struct dlock__waiter *waiter) {
+    waiter->in_line = false;
     *(waiter->prev ? &waiter->prev->next : &name->head) = waiter->next;
     *(waiter->next ? &waiter->next->prev : &name->tail) = waiter->prev;
 }
 
 void dlock__name_signal(struct dlock__name *name) {
-    if (name->head) pthread_cond_signal(&name->head->cond);
+    if (name->head) dlock__waiter_wake(name->head);
+}
+
+void dlock__name_hold(struct dlock__name *name, struct dlock__claim *claim) {
+    claim->held_next = name->held;
+    name->held = claim;
+}
+
+bool dlock__name_unhold(struct dlock__name *name, struct dlock__claim *claim) {
+    struct dlock__claim **at = &name->held;
+    while (*at && *at != claim) at = &(*at)->held_next;
+    if (!*at) return false;
+    *at = claim->held_next;
+    return true;
+}
+
+struct dlock__claim *dlock__name_exclusive(const struct dlock__name *name) {
+    return name->held && name->held->mode == DLOCK_EXCLUSIVE ? name->held : NULL;
 }

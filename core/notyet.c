@@ -23,11 +23,6 @@ int dlock_release_async(dlock_lock *lock, dlock_callback done, void *arg) {
     return DLOCK_ENOTSUP;
 }
 
-int dlock_downgrade(dlock_lock *lock, struct dlock_error *err) {
-    (void)lock;
-    return not_yet("dlock_downgrade", err);
-}
-
 int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err) {
     (void)locks, (void)n, (void)timeout_ms;
     return not_yet("dlock_acquire_all", err);

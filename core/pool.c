@@ -145,7 +145,7 @@ static int ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_err
  * thread cannot leave; operations that had more time are sent again by whoever waits for them. */
 static void gather(struct dlock_client *client, struct batch *batch) {
     struct dlock__claim **at = &client->pending, *last = NULL;
-    batch->claims[0]->name->in_batch = true;
+    for (size_t i = 0; i < batch->n; i++) batch->claims[i]->name->in_batch = true;
     while (*at && batch->n < DLOCK__BATCH) {
         struct dlock__claim *claim = *at;
         if (claim->op.kind != batch->kind || claim->name->in_batch) {
@@ -161,11 +161,11 @@ static void gather(struct dlock_client *client, struct batch *batch) {
         batch->claims[batch->n++] = claim;
     }
     for (size_t i = 0; i < batch->n; i++) batch->claims[i]->name->in_batch = false;
-    qsort(batch->claims, batch->n, sizeof *batch->claims, dlock__claim_by_name);
 }
 
 static int send(struct dlock__conn *conn, struct batch *batch, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
+    if (batch->n > 1) qsort(batch->claims, batch->n, sizeof *batch->claims, dlock__claim_by_name);
     for (size_t i = 0; i < batch->n; i++) {
         struct dlock_claim *arg = &batch->claims[i]->op.arg;
         arg->result = DLOCK_EPROTO;
@@ -235,14 +235,18 @@ static void complete(struct batch *batch, struct dlock__claim *claim, int rc, co
     op->status = DLOCK__OP_DONE;
 }
 
-static void begin(struct batch *batch, struct dlock__claim *claim) {
-    batch->claims[0] = claim;
-    batch->n = 1;
-    batch->kind = claim->op.kind;
-    batch->deadline_us = claim->op.deadline_us;
+/* It ends with the last of its own operations: who leads cannot leave. */
+static void begin(struct batch *batch, struct dlock__claim *const *claims, size_t n) {
+    memcpy(batch->claims, claims, n * sizeof *claims);
+    batch->n = n;
+    batch->kind = claims[0]->op.kind;
+    batch->deadline_us = claims[0]->op.deadline_us;
     batch->sent_us = 0;
     batch->sent = batch->resent = false;
-    claim->op.status = DLOCK__OP_RUNNING;
+    for (size_t i = 0; i < n; i++) {
+        claims[i]->op.status = DLOCK__OP_RUNNING;
+        if (claims[i]->op.deadline_us > batch->deadline_us) batch->deadline_us = claims[i]->op.deadline_us;
+    }
 }
 
 /* Sends the batch on a connection that is ours alone. An idle one may have died unnoticed: then once more on a fresh
@@ -259,38 +263,41 @@ static int run(struct dlock__conn *conn, struct batch *batch, struct dlock_error
     return rc;
 }
 
-/* Runs the claim's operation, and those that wait, on the connection. */
-static void lead(struct dlock__conn *conn, struct dlock__claim *claim) {
+/* Runs the operations, and those that wait, on the connection. */
+static void lead(struct dlock__conn *conn, struct dlock__claim *const *claims, size_t n) {
     struct dlock_client *client = conn->client;
     struct batch batch;
-    begin(&batch, claim);
+    begin(&batch, claims, n);
     if (client->pending) gather(client, &batch);
+    struct dlock__claim *others[DLOCK__BATCH];
+    size_t n_others = batch.n - n;
+    memcpy(others, batch.claims + n, n_others * sizeof *others);
     struct dlock_error err;
     err.code = 0;
     int rc = run(conn, &batch, &err);
     bool orphaned = false;
-    for (size_t i = 0; i < batch.n; i++) {
-        struct dlock__claim *member = batch.claims[i];
-        complete(&batch, member, rc, &err);
-        if (member == claim) continue;
-        if (member->op.cond)
-            pthread_cond_signal(member->op.cond);
+    for (size_t i = 0; i < batch.n; i++) complete(&batch, batch.claims[i], rc, &err);
+    for (size_t i = 0; i < n_others; i++) {
+        if (others[i]->op.cond)
+            pthread_cond_signal(others[i]->op.cond);
         else
             orphaned = true;
-        dlock__claim_put(member);
+        dlock__claim_put(others[i]);
     }
     if (orphaned) pthread_cond_signal(&client->janitor.cond);
     pooled_give(conn);
 }
 
-/* Runs a batch on the one connection of a THREADSAFE backend. */
-static void run_shared(struct dlock_client *client, struct batch *batch) {
+/* Runs operations on the one connection of a THREADSAFE backend. */
+static void run_shared(struct dlock_client *client, struct dlock__claim *const *claims, size_t n) {
     struct dlock__conn *conn = NULL;
+    struct batch batch;
     struct dlock_error err;
     err.code = 0;
-    int rc = shared_take(client, batch->deadline_us, &conn, &err);
-    if (rc == 0) rc = send(conn, batch, &err);
-    for (size_t i = 0; i < batch->n; i++) complete(batch, batch->claims[i], rc, &err);
+    begin(&batch, claims, n);
+    int rc = shared_take(client, batch.deadline_us, &conn, &err);
+    if (rc == 0) rc = send(conn, &batch, &err);
+    for (size_t i = 0; i < n; i++) complete(&batch, batch.claims[i], rc, &err);
     if (conn) shared_give(conn, rc);
 }
 
@@ -337,8 +344,8 @@ static int64_t bounded(struct dlock_client *client, int64_t deadline_us) {
     return deadline_us < most ? deadline_us : most;
 }
 
-static void prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
-                    struct dlock_error *err) {
+void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
+                       struct dlock_error *err) {
     struct dlock_client *client = claim->name->client;
     struct dlock__op *op = &claim->op;
     op->kind = kind;
@@ -364,59 +371,46 @@ static void prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uint32
     memcpy(op->arg.state, claim->state, sizeof op->arg.state);
 }
 
-int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
-                  struct dlock_error *err) {
-    struct dlock_client *client = claim->name->client;
-    struct dlock__op *op = &claim->op;
-    prepare(claim, kind, flags, deadline_us, err);
-    if (threadsafe(client)) {
-        struct batch batch;
-        begin(&batch, claim);
-        run_shared(client, &batch);
-        return op->result;
-    }
-    struct dlock__conn *conn = pooled_take(client);
-    if (!conn && client->n_pool == 0) {
-        op->unsent = true;
-        op->status = DLOCK__OP_DONE;
-        return op->result = dlock_fail(err, DLOCK_ENOMEM, "out of memory for a connection");
-    }
-    if (!conn) conn = wait_for_conn(claim);
-    if (!conn) return op->result;
-    op->conn = NULL;
-    op->err = err;
-    if (dlock__now_us() >= op->deadline_us) {
-        op->unsent = true;
-        op->status = DLOCK__OP_DONE;
-        pooled_give(conn);
-        return op->result = dlock_fail(err, DLOCK_EUNAVAILABLE, "no free connection in time");
-    }
-    lead(conn, claim);
-    return op->result;
+/* It never reached a connection. */
+static void not_sent(struct dlock__claim *claim, int code, const char *why) {
+    claim->op.unsent = true;
+    claim->op.status = DLOCK__OP_DONE;
+    claim->op.result = dlock_fail(claim->op.err, code, "%s", why);
 }
 
-int dlock__op_release_all(struct dlock__claim *const *claims, size_t n, int64_t deadline_us) {
+void dlock__op_send(struct dlock__claim *const *claims, size_t n) {
     struct dlock_client *client = claims[0]->name->client;
-    struct batch batch;
-    for (size_t i = 0; i < n; i++) {
-        prepare(claims[i], DLOCK__RELEASE, 0, deadline_us, NULL);
-        claims[i]->op.status = DLOCK__OP_RUNNING;
-    }
-    begin(&batch, claims[0]);
-    batch.n = n;
-    memcpy(batch.claims, claims, n * sizeof *claims);
-    qsort(batch.claims, n, sizeof *batch.claims, dlock__claim_by_name);
     if (threadsafe(client)) {
-        run_shared(client, &batch);
-        return claims[0]->op.result;
+        run_shared(client, claims, n);
+        return;
     }
-    struct dlock__conn *conn = pooled_take(client);
-    struct dlock_error err;
-    err.code = 0;
-    int rc = conn ? run(conn, &batch, &err) : DLOCK_ENOMEM;
-    for (size_t i = 0; i < n; i++) complete(&batch, batch.claims[i], rc, &err);
-    if (conn) pooled_give(conn);
-    return rc;
+    for (size_t i = 1; i < n; i++) claims[i]->op.status = DLOCK__OP_RUNNING; /* nobody else may send them meanwhile */
+    while (n > 0) {
+        struct dlock_error *err = claims[0]->op.err;
+        struct dlock__conn *conn = pooled_take(client);
+        if (!conn && client->n_pool > 0) conn = wait_for_conn(claims[0]);
+        if (conn) {
+            claims[0]->op.conn = NULL;
+            claims[0]->op.err = err;
+            if (dlock__now_us() < claims[0]->op.deadline_us) {
+                lead(conn, claims, n);
+                return;
+            }
+            not_sent(claims[0], DLOCK_EUNAVAILABLE, "no free connection in time");
+            pooled_give(conn);
+        } else if (client->n_pool == 0) {
+            not_sent(claims[0], DLOCK_ENOMEM, "out of memory for a connection");
+        }
+        claims++; /* somebody else ran it, or it was not run in time */
+        n--;
+    }
+}
+
+int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
+                  struct dlock_error *err) {
+    dlock__op_prepare(claim, kind, flags, deadline_us, err);
+    dlock__op_send(&claim, 1);
+    return claim->op.result;
 }
 
 /* ---- for everything that is not a claim ---- */

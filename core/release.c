@@ -21,6 +21,7 @@ static bool hand_over(struct dlock__claim *claim) {
     struct dlock__waiter *next = name->head;
     int64_t now = dlock__now_us();
     if (!next || next->done || !same_wish(claim, next->lock) || claim->options & DLOCK_FIXED_LEASE) return false;
+    if (claim->mode != DLOCK_EXCLUSIVE) return false; /* the server knows who is next among readers and permits */
     if (claim->ordinal >= HAND_OVERS_MAX || claim->release_sent || name->client->closed) return false;
     if (now >= dlock__after(claim->granted_us, dlock__us(claim->lease_ms)) || now >= next->deadline_us) return false;
     claim->ordinal++;
@@ -45,21 +46,19 @@ static int release_at_server(struct dlock__claim *claim, struct dlock_error *err
     }
 }
 
-int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err) {
-    struct dlock__name *name = claim->name;
-    if (hand_over(claim)) return 0;
-
-    struct dlock_client *client = name->client;
-    bool yield = name->head && !dlock__can(client, DLOCK_CAP_QUEUE);
-    struct dlock_error own;
-    own.code = 0;
-    const char *shown = dlock__name_shown(name);
+bool dlock__give_back_begin(struct dlock__claim *claim) {
+    if (hand_over(claim)) return true;
     claim->phase = DLOCK__RELEASING; /* from here on it is not renewed */
     dlock__claim_disown(claim);
-    name->refs++;
-    int rc = release_at_server(claim, &own);
-    name->current = NULL;
-    if (yield) {
+    return false;
+}
+
+int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_error *why, struct dlock_error *err) {
+    struct dlock__name *name = claim->name;
+    struct dlock_client *client = name->client;
+    const char *shown = dlock__name_shown(name);
+    dlock__name_unhold(name, claim);
+    if (name->head && !dlock__can(client, DLOCK_CAP_QUEUE)) {
         int64_t most = dlock__can(client, DLOCK_CAP_WAKE) ? YIELD_WAKE_US : YIELD_POLL_US;
         name->yield_until_us = dlock__now_us() + dlock__jitter(client, most / 2, most);
     }
@@ -68,18 +67,25 @@ int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err) {
     } else if (rc != 0) {
         dlock__orphan(claim);
         rc = dlock_fail(err, rc, "the release of lock \"%s\" was not confirmed, its lease ends it: %s", shown,
-                        own.code ? own.message : dlock_strerror(rc));
+                        why && why->code ? why->message : dlock_strerror(rc));
     }
-    dlock__claim_put(claim);
     dlock__name_signal(name);
-    dlock__name_put(name);
+    dlock__claim_put(claim);
     return rc;
+}
+
+int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err) {
+    if (dlock__give_back_begin(claim)) return 0;
+    struct dlock_error why;
+    why.code = 0;
+    int rc = release_at_server(claim, &why);
+    return dlock__give_back_end(claim, rc, &why, err);
 }
 
 void dlock__lose(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     claim->phase = DLOCK__LOST;
-    name->current = NULL;
+    dlock__name_unhold(name, claim);
     claim->lost_next = name->lost; /* takes over the reference */
     name->lost = claim;
     dlock__callback_lost(claim);
