@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -60,8 +59,7 @@ static void *cancel_later(void *arg) {
 
 static int acquire_and_cancel(dlock_lock *lock, int64_t after_ms, struct dlock_error *err) {
     struct cancel_plan plan = {lock, after_ms};
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, cancel_later, &plan) != 0) FAIL("no thread");
+    pthread_t thread = start_thread(cancel_later, &plan);
     int code = dlock_acquire(lock, DLOCK_FOREVER, err);
     pthread_join(thread, NULL);
     return code;

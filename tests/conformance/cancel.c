@@ -1,19 +1,6 @@
 /* dlock_cancel. */
 #include "actor.h"
-
-#include <pthread.h>
-
-struct wait {
-    dlock_lock *lock;
-    int code;
-};
-
-static void *wait_for_ever(void *arg) {
-    struct wait *wait = arg;
-    wait->code = dlock_acquire(wait->lock, DLOCK_FOREVER, NULL);
-    if (wait->code == 0) EXPECT_CODE(0, dlock_release(wait->lock, ERR));
-    return NULL;
-}
+#include "thread.h"
 
 void case_cancel_ends_waits(void) {
     enum { N = 3 };
@@ -22,10 +9,10 @@ void case_cancel_ends_waits(void) {
     dlock_lock *other = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
     pthread_t threads[N + 1];
-    struct wait waits[N + 1];
+    struct call waits[N + 1];
     for (int i = 0; i <= N; i++) {
-        waits[i] = (struct wait){i < N ? lock : other, 0};
-        if (pthread_create(&threads[i], NULL, wait_for_ever, &waits[i]) != 0) FAIL("no thread");
+        waits[i] = (struct call){.lock = i < N ? lock : other, .timeout_ms = DLOCK_FOREVER};
+        threads[i] = start_thread(acquire_here, &waits[i]);
     }
     sleep_ms(300);
     int64_t begun = now_ms();
@@ -97,9 +84,8 @@ void case_cancel_races_with_the_grant(void) {
     dlock_lock *held = new_lock(holder, suite.name, &options), *lock = new_lock(client, suite.name, &options);
     for (int i = 0; i < 40; i++) {
         EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
-        struct wait wait = {lock, 0};
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, wait_for_ever, &wait) != 0) FAIL("no thread");
+        struct call wait = {.lock = lock, .timeout_ms = DLOCK_FOREVER};
+        pthread_t thread = start_thread(acquire_here, &wait);
         sleep_ms(2 + i % 5);
         EXPECT_CODE(0, dlock_release(held, ERR));
         EXPECT_CODE(0, dlock_cancel(lock));

@@ -3,7 +3,6 @@
  */
 #include "suite.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -92,7 +91,7 @@ static void run_threads(const struct crew *crew) {
     for (int i = 0; i < crew->threads; i++) {
         workers[i] = crew->first;
         workers[i].number += i;
-        if (pthread_create(&threads[i], NULL, worker_thread, &workers[i]) != 0) FAIL("no thread");
+        threads[i] = start_thread(worker_thread, &workers[i]);
     }
     for (int i = 0; i < crew->threads; i++) pthread_join(threads[i], NULL);
 }
@@ -156,7 +155,7 @@ void case_exclusion_among_clients_of_one_process(void) {
     struct worker workers[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) {
         workers[i] = (struct worker){i + 1, open_client(), NULL, 1, 0};
-        if (pthread_create(&threads[i], NULL, worker_thread, &workers[i]) != 0) FAIL("no thread");
+        threads[i] = start_thread(worker_thread, &workers[i]);
     }
     for (int i = 0; i < CLIENTS; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < CLIENTS; i++) dlock_close(workers[i].client);
@@ -179,7 +178,7 @@ void case_exclusion_with_mixed_options(void) {
     struct worker workers[KINDS * 2];
     for (int i = 0; i < KINDS * 2; i++) {
         workers[i] = (struct worker){i + 1, client, &kinds[i % KINDS], 1, 0};
-        if (pthread_create(&threads[i], NULL, worker_thread, &workers[i]) != 0) FAIL("no thread");
+        threads[i] = start_thread(worker_thread, &workers[i]);
     }
     for (int i = 0; i < KINDS * 2; i++) pthread_join(threads[i], NULL);
     for (int i = 1; i <= KINDS * 2; i++) EXPECT(atomic_load(&arena->rounds[i]) > 0);
@@ -211,7 +210,7 @@ static void impatient_process(void *arg) {
     struct worker workers[THREADS];
     for (int i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){*(int *)arg + i, client, NULL, 1, 0};
-        if (pthread_create(&threads[i], NULL, impatient_thread, &workers[i]) != 0) FAIL("no thread");
+        threads[i] = start_thread(impatient_thread, &workers[i]);
     }
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     dlock_close(client);

@@ -1,7 +1,6 @@
 /* fork() and exec(): handles do not work in a child, and nothing that a child does or is disturbs its parent. */
 #include "actor.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -118,8 +117,7 @@ void case_fork_while_a_thread_waits(void) {
     dlock_client *holder = open_client(), *client = open_client();
     dlock_lock *held = new_lock(holder, suite.name, NULL), *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, acquire_and_release, lock) != 0) FAIL("no thread");
+    pthread_t thread = start_thread(acquire_and_release, lock);
     sleep_ms(300);
     in_child(expect_refusals, client, lock);
     in_child(free_and_close, client, lock);

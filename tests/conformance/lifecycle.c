@@ -1,27 +1,7 @@
 /* Ends: dlock_free and dlock_close, in every order and at every moment. */
-#include "actor.h"
+#include "thread.h"
 
 #include <dirent.h>
-#include <pthread.h>
-
-struct wait {
-    dlock_lock *lock;
-    int64_t timeout_ms;
-    int code;
-};
-
-static void *wait_here(void *arg) {
-    struct wait *wait = arg;
-    wait->code = dlock_acquire(wait->lock, wait->timeout_ms, NULL);
-    if (wait->code == 0) EXPECT_CODE(0, dlock_release(wait->lock, ERR));
-    return NULL;
-}
-
-static pthread_t start_wait(struct wait *wait) {
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, wait_here, wait) != 0) FAIL("no thread");
-    return thread;
-}
 
 void case_close_ends_waits(void) {
     enum { N = 4 };
@@ -29,10 +9,11 @@ void case_close_ends_waits(void) {
     dlock_lock *held = new_lock(holder, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
     pthread_t threads[N];
-    struct wait waits[N];
+    struct call waits[N];
     for (int i = 0; i < N; i++) {
-        waits[i] = (struct wait){new_lock(client, suite.name, NULL), i % 2 ? DLOCK_FOREVER : PATIENCE_MS, 0};
-        threads[i] = start_wait(&waits[i]);
+        waits[i] = (struct call){.lock = new_lock(client, suite.name, NULL),
+                                 .timeout_ms = i % 2 ? DLOCK_FOREVER : PATIENCE_MS};
+        threads[i] = start_thread(acquire_here, &waits[i]);
     }
     sleep_ms(300);
     int64_t begun = now_ms();
@@ -87,7 +68,7 @@ void case_close_while_threads_work(void) {
         pthread_t threads[N];
         for (int i = 0; i < N; i++) {
             locks[i] = new_lock(client, suite.name, NULL);
-            if (pthread_create(&threads[i], NULL, work_until_closed, locks[i]) != 0) FAIL("no thread");
+            threads[i] = start_thread(work_until_closed, locks[i]);
         }
         sleep_ms(20 + round);
         dlock_close(client);
@@ -132,8 +113,8 @@ void case_free_ends_waits(void) {
     dlock_client *holder = open_client(), *client = open_client();
     dlock_lock *held = new_lock(holder, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
-    struct wait wait = {new_lock(client, suite.name, NULL), DLOCK_FOREVER, 0};
-    pthread_t thread = start_wait(&wait);
+    struct call wait = {.lock = new_lock(client, suite.name, NULL), .timeout_ms = DLOCK_FOREVER};
+    pthread_t thread = start_thread(acquire_here, &wait);
     sleep_ms(300);
     dlock_free(wait.lock);
     pthread_join(thread, NULL);
@@ -149,8 +130,8 @@ void case_free_while_another_handle_waits(void) {
     dlock_client *client = open_client();
     dlock_lock *one = new_lock(client, suite.name, NULL), *two = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(one, 0, ERR));
-    struct wait wait = {two, DLOCK_FOREVER, 0};
-    pthread_t thread = start_wait(&wait);
+    struct call wait = {.lock = two, .timeout_ms = DLOCK_FOREVER};
+    pthread_t thread = start_thread(acquire_here, &wait);
     sleep_ms(200);
     dlock_lock *idle = new_lock(client, suite.name, NULL);
     dlock_free(idle); /* neither holds nor waits: ends nothing */

@@ -1,7 +1,6 @@
 /* Losing a lock: taken away, holder killed, holder stopped. */
 #include "actor.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 static atomic_int losses;
@@ -106,8 +105,8 @@ void case_other_thread_after_loss(void) {
     take_away(suite.name);
     await_loss(lock);
     pthread_t threads[2];
-    if (pthread_create(&threads[0], NULL, acquire_and_release, lock) != 0) FAIL("no thread");
-    if (pthread_create(&threads[1], NULL, acquire_and_release, other) != 0) FAIL("no thread");
+    threads[0] = start_thread(acquire_and_release, lock);
+    threads[1] = start_thread(acquire_and_release, other);
     pthread_join(threads[0], NULL);
     pthread_join(threads[1], NULL);
     EXPECT_CODE(DLOCK_ELOST, dlock_release(lock, ERR));

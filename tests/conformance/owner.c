@@ -1,45 +1,5 @@
 /* Who owns: threads across handles, or handles across threads. */
-#include "suite.h"
-
-#include <pthread.h>
-
-/* One call in another thread, with its result. */
-struct call {
-    dlock_lock *lock;
-    int64_t timeout_ms;
-    int code;
-    bool held;
-};
-
-static void *acquire_here(void *arg) {
-    struct call *call = arg;
-    call->code = dlock_acquire(call->lock, call->timeout_ms, NULL);
-    call->held = dlock_held(call->lock);
-    if (call->code == 0 && dlock_release(call->lock, NULL) != 0) FAIL("cannot release what was just acquired");
-    return NULL;
-}
-
-static void *acquire_and_keep(void *arg) {
-    struct call *call = arg;
-    call->code = dlock_acquire(call->lock, call->timeout_ms, NULL);
-    call->held = dlock_held(call->lock);
-    return NULL;
-}
-
-static void *release_here(void *arg) {
-    struct call *call = arg;
-    call->held = dlock_held(call->lock);
-    call->code = dlock_release(call->lock, NULL);
-    return NULL;
-}
-
-static struct call in_thread(void *(*run)(void *), dlock_lock *lock, int64_t timeout_ms) {
-    struct call call = {lock, timeout_ms, 0, false};
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, run, &call) != 0) FAIL("no thread");
-    pthread_join(thread, NULL);
-    return call;
-}
+#include "thread.h"
 
 void case_reentry_counts(void) {
     dlock_client *client = open_client();

@@ -64,6 +64,13 @@ void continue_process(pid_t pid) {
     kill(pid, SIGCONT);
 }
 
+pthread_t start_thread(void *(*run)(void *), void *arg) {
+    pthread_t thread;
+    int rc = pthread_create(&thread, NULL, run, arg);
+    if (rc != 0) FAIL("pthread_create: %s", strerror(rc));
+    return thread;
+}
+
 void signal_init(sem_t *semaphore) {
     if (sem_init(semaphore, 1, 0) != 0) FAIL("sem_init: %s", strerror(errno));
 }

@@ -1,7 +1,6 @@
 /* Waiting in turn, and waiters that die, stop or give up. */
 #include "actor.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -97,7 +96,7 @@ void case_fifo_threads(void) {
     struct waiter waiters[WAITERS];
     for (int i = 0; i < WAITERS; i++) {
         waiters[i] = (struct waiter){i, NULL, open_client()};
-        if (pthread_create(&threads[i], NULL, waiting_thread, &waiters[i]) != 0) FAIL("no thread");
+        threads[i] = start_thread(waiting_thread, &waiters[i]);
         await_waiters(client, suite.name, (uint32_t)i + 1);
     }
     EXPECT(atomic_load(&grants->n) == 0);

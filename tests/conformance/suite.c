@@ -101,6 +101,13 @@ struct dlock_options options_with(int64_t lease_ms, uint32_t flags) {
     return options;
 }
 
+struct dlock_options options_for(enum dlock_mode mode, uint32_t limit, int64_t lease_ms) {
+    struct dlock_options options = options_with(lease_ms, 0);
+    options.mode = mode;
+    options.limit = limit;
+    return options;
+}
+
 void tagged_name(char *name, const char *tag) {
     if (snprintf(name, DLOCK_NAME_MAX + 1, "%s-%s", suite.name, tag) > DLOCK_NAME_MAX) FAIL("name too long: %s", tag);
 }

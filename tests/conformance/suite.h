@@ -5,6 +5,7 @@
 
 #include <dlock/dlock.h>
 
+#include <pthread.h>
 #include <semaphore.h>
 #include <sys/types.h>
 
@@ -65,6 +66,9 @@ dlock_lock *new_lock(dlock_client *client, const char *name, const struct dlock_
 /* Options with a lease; `flags` are DLOCK_FIXED_LEASE and so on. */
 struct dlock_options options_with(int64_t lease_ms, uint32_t flags);
 
+/* Options with a mode; permits have a `limit`, the other modes 0. */
+struct dlock_options options_for(enum dlock_mode mode, uint32_t limit, int64_t lease_ms);
+
 /* Writes "<suite.name>-<tag>" into `name`, which has DLOCK_NAME_MAX + 1 bytes. */
 void tagged_name(char *name, const char *tag);
 
@@ -98,6 +102,9 @@ void kill_process(pid_t pid);
 /* SIGSTOP, and returns when it has stopped; SIGCONT. */
 void stop_process(pid_t pid);
 void continue_process(pid_t pid);
+
+/* pthread_create, which works. */
+pthread_t start_thread(void *(*run)(void *), void *arg);
 
 /* A semaphore in shared memory; a wait that takes longer than PATIENCE_MS fails the case. */
 void signal_init(sem_t *semaphore);

@@ -1,9 +1,8 @@
 /* Through the public interface: how many commands locks cost, and a server that is restarted. */
 #include "harness.h"
+#include "support/api.h"
+#include "support/loopback.h"
 
-#include <arpa/inet.h>
-#include <dlock/dlock.h>
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -26,19 +25,7 @@ static int stop(void **state) {
 }
 
 static dlock_client *open_at(int port, const char *query) {
-    struct dlock_error err = {0};
-    dlock_client *client = NULL;
-    char uri[200];
-    snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d?%s", port, query);
-    if (dlock_open(uri, NULL, &client, &err) != 0) fail_msg("%s: %s", uri, err.message);
-    return client;
-}
-
-static dlock_lock *lock_of(dlock_client *client, const char *name, const struct dlock_options *options) {
-    struct dlock_error err = {0};
-    dlock_lock *lock = NULL;
-    if (dlock_new(client, name, options, &lock, &err) != 0) fail_msg("%s: %s", name, err.message);
-    return lock;
+    return api_client("memcached://127.0.0.1:%d?%s", port, query);
 }
 
 /* ---- what it costs --------------------------------------------------------------------------------------------------
@@ -47,7 +34,7 @@ static dlock_lock *lock_of(dlock_client *client, const char *name, const struct 
 static void an_uncontended_cycle_is_three_commands(void **state) {
     enum { ROUNDS = 100 };
     dlock_client *client = open_at(server.port, "quarantine=0&lease=60s");
-    dlock_lock *lock = lock_of(client, "alone", NULL);
+    dlock_lock *lock = api_lock(client, "alone", NULL);
     struct counts counts;
     (void)state;
     count(&server, NULL);
@@ -69,7 +56,7 @@ static void an_uncontended_cycle_is_three_commands(void **state) {
 /* A waiter asks 1 to 50 ms apart, and not faster. */
 static void waiting_is_polite(void **state) {
     dlock_client *holder = open_at(server.port, "quarantine=0"), *waiter = open_at(server.port, "quarantine=0");
-    dlock_lock *held = lock_of(holder, "polled", NULL), *wanted = lock_of(waiter, "polled", NULL);
+    dlock_lock *held = api_lock(holder, "polled", NULL), *wanted = api_lock(waiter, "polled", NULL);
     struct counts counts;
     (void)state;
     assert_int_equal(dlock_acquire(held, 1000, NULL), 0);
@@ -108,12 +95,6 @@ static bool pass(int from, int to, int pause_ms) {
     return any;
 }
 
-static struct sockaddr_in loopback(int port) {
-    return (struct sockaddr_in){.sin_family = AF_INET,
-                                .sin_port = htons((uint16_t)port),
-                                .sin_addr = {htonl(INADDR_LOOPBACK)}};
-}
-
 struct relay_link {
     struct relay *relay;
     int client;
@@ -121,10 +102,9 @@ struct relay_link {
 
 static void *relay_link(void *arg) {
     struct relay_link link = *(struct relay_link *)arg;
-    struct sockaddr_in address = loopback(link.relay->server_port);
-    int to = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int to = loopback_connect(link.relay->server_port);
     bool spoke = false;
-    assert_int_equal(connect(to, (struct sockaddr *)&address, sizeof address), 0);
+    assert_true(to >= 0);
     while (!atomic_load(&link.relay->stop)) {
         struct pollfd fds[2] = {{link.client, POLLIN, 0}, {to, POLLIN, 0}};
         if (poll(fds, 2, 20) <= 0) continue;
@@ -156,15 +136,9 @@ static void *relay_run(void *arg) {
 }
 
 static void relay_start(struct relay *relay) {
-    struct sockaddr_in address = loopback(0);
-    socklen_t size = sizeof address;
     memset(relay, 0, sizeof *relay);
     relay->server_port = server.port;
-    relay->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_return_code(bind(relay->listener, (struct sockaddr *)&address, size), errno);
-    assert_return_code(listen(relay->listener, 10), errno);
-    assert_return_code(getsockname(relay->listener, (struct sockaddr *)&address, &size), errno);
-    relay->port = ntohs(address.sin_port);
+    relay->listener = loopback_listen(&relay->port);
     assert_int_equal(pthread_create(&relay->thread, NULL, relay_run, relay), 0);
 }
 
@@ -193,7 +167,7 @@ static void a_thousand_locks_are_renewed_in_a_few_round_trips(void **state) {
     for (int i = 0; i < LOCKS; i++) {
         char name[16];
         snprintf(name, sizeof name, "r%04d", i);
-        locks[i] = lock_of(client, name, NULL);
+        locks[i] = api_lock(client, name, NULL);
         assert_int_equal(dlock_acquire(locks[i], 10000, NULL), 0);
     }
     atomic_store(&relay.pause_ms, 20);
@@ -256,9 +230,9 @@ static void restart_in_between(const char *query, int64_t *lost_after_ms, int64_
     int64_t begin;
     lost_ms = 0;
     options.owner = DLOCK_OWNER_HANDLE;
-    waiter.lock = lock_of(other, "restarted", &options);
+    waiter.lock = api_lock(other, "restarted", &options);
     options.on_lost = on_lost;
-    held = lock_of(holder, "restarted", &options);
+    held = api_lock(holder, "restarted", &options);
     assert_int_equal(dlock_acquire(held, 20000, NULL), 0);
     assert_int_equal(pthread_create(&waiter.thread, NULL, wait_for_it, &waiter), 0);
     sleep_ms(100);

@@ -22,8 +22,8 @@ static int stop(void **state) {
 static int connect_both(void **state) {
     (void)state;
     ask(&server, "flush_all");
-    link_new(&ours, server.port, 'a');
-    link_new(&others, server.port, 'b');
+    link_to(&ours, server.port, 'a');
+    link_to(&others, server.port, 'b');
     return 0;
 }
 
@@ -81,7 +81,7 @@ static void an_acquire_sent_again_is_the_same_grant(void **state) {
     assert_true(again.claim.state[0] != first.claim.state[0]);
     memset(again.claim.state, 0, sizeof again.claim.state);
     link_end(&ours);
-    link_new(&ours, server.port, 'a');
+    link_to(&ours, server.port, 'a');
     assert_int_equal(acquire(&ours, &again), 0);
     assert_true(again.claim.fence == first.claim.fence);
     assert_int_equal(release(&ours, &again), 0);
@@ -191,7 +191,7 @@ static void an_id_is_never_used_across_a_reconnect(void **state) {
     server_kill(&server);
     server_again(&server, NULL);
     link_end(&ours);
-    link_new(&ours, server.port, 'a');
+    link_to(&ours, server.port, 'a');
     claim_init(&mine, "aba", 'a', 1);
     claim_init(&theirs, "aba", 'b', 1);
     assert_int_equal(acquire(&ours, &mine), 0);
@@ -200,8 +200,8 @@ static void an_id_is_never_used_across_a_reconnect(void **state) {
     server_again(&server, NULL);
     link_end(&ours);
     link_end(&others);
-    link_new(&others, server.port, 'b');
-    link_new(&ours, server.port, 'a');
+    link_to(&others, server.port, 'b');
+    link_to(&ours, server.port, 'a');
     assert_int_equal(acquire(&others, &theirs), 0);
     assert_true(theirs.claim.state[0] == id); /* the trap is set */
     assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
@@ -241,7 +241,7 @@ static void fences_grow_across_a_restart(void **state) {
         sleep_ms(1100); /* its start is told in whole seconds */
         server_again(&server, NULL);
         link_end(&ours);
-        link_new(&ours, server.port, 'a');
+        link_to(&ours, server.port, 'a');
     }
 }
 

@@ -1,6 +1,6 @@
 /* URIs, servers that are reached and not, passwords, quarantine, descriptors. */
-#include "fake.h"
 #include "harness.h"
+#include "support/fake.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -65,7 +65,7 @@ static void several_servers_are_an_error_that_says_why(void **state) {
 
 /* One name, two addresses: the first of which has no server, or a silent one. */
 static void the_addresses_of_one_name_are_tried_in_turn(void **state) {
-    struct fake silent = {.greeting = ""};
+    struct fake silent = {.greeting = {""}};
     struct uri uri;
     (void)state;
     uri_init(&uri, server.port);
@@ -311,7 +311,8 @@ static void a_young_server_grants_nothing(void **state) {
 
 /* What `uptime` says is up to three seconds more than what has passed. */
 static void an_old_server_grants_at_once(void **state) {
-    struct fake old = {.answer = "STORED\r\nVALUE old 0 33 5\r\naaaaaaaaaaaaaaaaaaaaaaaa.1@test:1\r\nEND\r\n"};
+    struct fake old = {.answers =
+                           FAKE_SAYS("STORED\r\nVALUE old 0 33 5\r\naaaaaaaaaaaaaaaaaaaaaaaa.1@test:1\r\nEND\r\n")};
     struct held held;
     struct link link;
     struct uri uri;
@@ -360,7 +361,7 @@ static void the_socket_is_set_up(void **state) {
     struct link link;
     (void)state;
     assert_int_equal(sockets(fds), 0);
-    link_new(&link, server.port, 'a');
+    link_to(&link, server.port, 'a');
     assert_int_equal(sockets(fds), 1);
     assert_true(fcntl(fds[0], F_GETFD) & FD_CLOEXEC);
     assert_true(fcntl(fds[0], F_GETFL) & O_NONBLOCK);
@@ -373,7 +374,7 @@ static void the_socket_is_set_up(void **state) {
 
 static void a_failed_connect_leaves_nothing_open(void **state) {
     int fds[MAX_FDS];
-    struct fake fake = {.greeting = "nonsense\r\n"};
+    struct fake fake = {.greeting = {"nonsense\r\n"}};
     struct link link;
     struct uri uri;
     (void)state;
@@ -396,7 +397,7 @@ static void a_forked_child_lets_go(void **state) {
     int fds[MAX_FDS], status = -1;
     pid_t pid;
     (void)state;
-    link_new(&link, server.port, 'a');
+    link_to(&link, server.port, 'a');
     claim_init(&held, "forked", 'a', 1);
     assert_int_equal(acquire(&link, &held), 0);
     pid = fork();

@@ -1,6 +1,6 @@
 /* A server that lies, stutters, floods, says nothing or goes away: an error in time, and the right one. */
-#include "fake.h"
 #include "harness.h"
+#include "support/fake.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,17 +10,6 @@ enum { SHORT_MS = 300, SLACK_MS = 3000 };
 #define TOKEN "aaaaaaaaaaaaaaaaaaaaaaaa.1@test:1"
 #define OURS "VALUE hostile 0 33 5\r\n" TOKEN "\r\nEND\r\n"
 #define OTHERS "VALUE hostile 0 4 5\r\nthem\r\nEND\r\n"
-
-/* Connects to a fake. */
-static void link_fake(struct link *link, struct fake *fake) {
-    fake_start(fake);
-    link_new(link, fake->port, 'a');
-}
-
-static void end(struct link *link, struct fake *fake) {
-    link_end(link);
-    fake_stop(fake);
-}
 
 enum operation { ACQUIRE, RENEW, RELEASE, BREAK, INSPECT };
 
@@ -47,11 +36,11 @@ static int operate(struct link *link, enum operation operation, int *result, str
 }
 
 static void assert_answer_is(enum operation operation, const char *answer, const char *then, int code) {
-    struct fake fake = {.answer = answer, .then = then};
+    struct fake fake = {.answers = FAKE_SAYS(answer, then)};
     struct dlock_error err = {0};
     struct link link;
     int result, rc;
-    link_fake(&link, &fake);
+    fake_link(&fake, &link);
     rc = operate(&link, operation, &result, &err);
     if (rc != code) fail_msg("%d on \"%s\": %d, not %d: %s", operation, answer, rc, code, err.message);
     assert_int_equal(err.code, code);
@@ -59,7 +48,7 @@ static void assert_answer_is(enum operation operation, const char *answer, const
     for (const char *p = err.message; *p; p++) assert_in_range((unsigned char)*p, 0x20, 0x7e);
     /* It cannot be used any more, whatever still comes. */
     assert_true(operate(&link, operation, &result, &err) != 0);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 /* ---- answers that make no sense ------------------------------------------------------------------------------------
@@ -136,14 +125,14 @@ static void lines_and_values_without_end(void **state) {
 /* 1 MB that somebody has stored under the name: somebody else's, whatever it is. */
 static void a_big_value_is_read_and_not_kept(void **state) {
     char *big = long_text("NOT_STORED\r\nVALUE hostile 0 1048576 5\r\n", 'x', 1048576, "\r\nEND\r\n");
-    struct fake fake = {.answer = big};
+    struct fake fake = {.answers = FAKE_SAYS(big)};
     struct link link;
     int result = 0;
     (void)state;
-    link_fake(&link, &fake);
+    fake_link(&fake, &link);
     assert_int_equal(operate(&link, ACQUIRE, &result, NULL), 0);
     assert_int_equal(result, DLOCK_EBUSY);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
     free(big);
 }
 
@@ -163,15 +152,15 @@ static void trouble_of_the_server_is_an_unknown_outcome(void **state) {
  * --------------------------------------------------------- */
 
 static void assert_result(enum operation operation, const char *answer, const char *then, int expected) {
-    struct fake fake = {.answer = answer, .then = then};
+    struct fake fake = {.answers = FAKE_SAYS(answer, then)};
     struct dlock_error err = {0};
     struct link link;
     int result = 1, rc;
-    link_fake(&link, &fake);
+    fake_link(&fake, &link);
     rc = operate(&link, operation, &result, &err);
     if (rc) fail_msg("%s: %s", answer, err.message);
     if (result != expected) fail_msg("%s: %d, not %d", answer, result, expected);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 static void only_what_was_read_back_is_a_grant(void **state) {
@@ -197,27 +186,27 @@ static void only_what_was_read_back_is_a_grant(void **state) {
 
 /* Each cas meets another change: no endless game. */
 static void a_change_in_every_round_ends(void **state) {
-    struct fake fake = {.answer = OURS, .then = "EXISTS\r\n" OURS};
+    struct fake fake = {.answers = FAKE_SAYS(OURS, "EXISTS\r\n" OURS)};
     struct dlock_error err = {0};
     struct link link;
     int result;
     (void)state;
-    link_fake(&link, &fake);
+    fake_link(&fake, &link);
     assert_int_equal(operate(&link, RENEW, &result, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(atomic_load(&fake.requests), 5, 50);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 /* An answer to nothing would be the answer to the next request. */
 static void an_answer_too_many_is_noticed(void **state) {
-    struct fake fake = {.answer = "STORED\r\n" OURS "STORED\r\n" OURS};
+    struct fake fake = {.answers = FAKE_SAYS("STORED\r\n" OURS "STORED\r\n" OURS)};
     struct link link;
     int result;
     (void)state;
-    link_fake(&link, &fake);
+    fake_link(&fake, &link);
     assert_int_equal(operate(&link, ACQUIRE, &result, NULL), 0);
     assert_int_equal(operate(&link, ACQUIRE, &result, NULL), DLOCK_EUNAVAILABLE);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 /* ---- greetings ----------------------------------------------------------------------------------------------------
@@ -246,7 +235,7 @@ static void greetings_without_sense_are_refused(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct fake fake = {.greeting = cases[i].greeting};
+        struct fake fake = {.greeting = {cases[i].greeting}};
         struct dlock_error err = {0};
         struct link link;
         struct uri uri;
@@ -255,7 +244,7 @@ static void greetings_without_sense_are_refused(void **state) {
         uri_init(&uri, fake.port);
         rc = link_try(&link, &uri.parts, 'a', 0, SHORT_MS, &err);
         if (rc != cases[i].code) fail_msg("\"%s\": %d: %s", cases[i].greeting, rc, err.message);
-        end(&link, &fake);
+        fake_unlink(&fake, &link);
     }
 }
 
@@ -267,17 +256,17 @@ static void assert_late(struct fake *fake, enum operation operation) {
     struct link link;
     int result;
     int64_t begin;
-    link_fake(&link, fake);
+    fake_link(fake, &link);
     begin = now_ms();
     assert_int_equal(operate(&link, operation, &result, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begin, SHORT_MS - 5, SHORT_MS + SLACK_MS);
-    end(&link, fake);
+    fake_unlink(fake, &link);
 }
 
 static void silence_ends_in_time(void **state) {
     (void)state;
     for (int operation = ACQUIRE; operation <= INSPECT; operation++) {
-        struct fake fake = {.answer = NULL};
+        struct fake fake = {.port = 0};
         assert_late(&fake, (enum operation)operation);
     }
 }
@@ -286,15 +275,14 @@ static void silence_ends_in_time(void **state) {
 static void a_dribble_ends_in_time(void **state) {
     (void)state;
     for (int operation = ACQUIRE; operation <= INSPECT; operation++) {
-        struct fake fake = {.answer = operation == ACQUIRE ? "STORED\r\n" OURS : OURS, .drip_ms = 50};
+        struct fake fake = {.answers = FAKE_SAYS(operation == ACQUIRE ? "STORED\r\n" OURS : OURS), .drip_ms = 50};
         assert_late(&fake, (enum operation)operation);
     }
 }
 
 /* Each answer takes two thirds of the time: one deadline for both. */
 static void several_requests_share_one_deadline(void **state) {
-    struct fake fake = {.answer = OURS,
-                        .then = "STORED\r\n" OURS,
+    struct fake fake = {.answers = FAKE_SAYS(OURS, "STORED\r\n" OURS),
                         .drip_ms = (SHORT_MS * 2 / 3) / (int)(sizeof OURS - 1)};
     (void)state;
     assert_late(&fake, RENEW);
@@ -302,7 +290,7 @@ static void several_requests_share_one_deadline(void **state) {
 
 static void a_flood_ends_in_time(void **state) {
     char *flood = long_text("", 'x', 60000, "");
-    struct fake values = {.answer = "NOT_STORED\r\nVALUE hostile 0 1073741824 5\r\n", .flood = flood};
+    struct fake values = {.answers = FAKE_SAYS("NOT_STORED\r\nVALUE hostile 0 1073741824 5\r\n"), .flood = flood};
     (void)state;
     assert_late(&values, ACQUIRE);
     free(flood);
@@ -319,7 +307,7 @@ static void a_greeting_by_drops_ends_in_time(void **state) {
     uri_init(&uri, fake.port);
     assert_int_equal(link_try(&link, &uri.parts, 'a', 0, SHORT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begin, SHORT_MS - 5, SHORT_MS + SLACK_MS);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 /* Claims whose requests are more than the socket or the connection's buffer holds. */
@@ -346,11 +334,11 @@ static void deafness_ends_in_time(void **state) {
     int64_t begin;
     (void)state;
     make_big_batch();
-    link_fake(&link, &fake);
+    fake_link(&fake, &link);
     begin = now_ms();
     assert_int_equal(backend->acquire(link.conn, big_claims, BIG, SHORT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begin, SHORT_MS - 5, SHORT_MS + SLACK_MS);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 /* It has gone away: the first send is answered by a reset, and the second would raise SIGPIPE. */
@@ -360,10 +348,10 @@ static void no_signal_is_raised(void **state) {
     struct link link;
     (void)state;
     make_big_batch();
-    link_fake(&link, &fake);
+    fake_link(&fake, &link);
     sleep_ms(100);
     assert_int_equal(backend->acquire(link.conn, big_claims, BIG, SHORT_MS, &err), DLOCK_EUNAVAILABLE);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 /* ---- how connections end -------------------------------------------------------------------------------------------
@@ -375,44 +363,44 @@ static void wait_until(atomic_int *counter) {
 
 /* A late duplicate must not arrive: what is unanswered is cut off, not flushed. */
 static void an_unanswered_request_is_reset(void **state) {
-    struct fake fake = {.answer = NULL};
+    struct fake fake = {.port = 0};
     struct link link;
     int result;
     (void)state;
-    link_fake(&link, &fake);
+    fake_link(&fake, &link);
     assert_int_equal(operate(&link, ACQUIRE, &result, NULL), DLOCK_EUNAVAILABLE);
     backend->disconnect(link.conn);
     wait_until(&fake.reset);
     assert_int_equal(atomic_load(&fake.reset), 1);
     assert_int_equal(atomic_load(&fake.eof), 0);
-    end(&link, &fake); /* a second disconnect does nothing */
+    fake_unlink(&fake, &link); /* a second disconnect does nothing */
 }
 
 static void an_answered_one_is_not(void **state) {
-    struct fake fake = {.answer = "STORED\r\n" OURS};
+    struct fake fake = {.answers = FAKE_SAYS("STORED\r\n" OURS)};
     struct link link;
     int result;
     (void)state;
-    link_fake(&link, &fake);
+    fake_link(&fake, &link);
     assert_int_equal(operate(&link, ACQUIRE, &result, NULL), 0);
     backend->disconnect(link.conn);
     wait_until(&fake.eof);
     assert_int_equal(atomic_load(&fake.eof), 1);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 static void a_server_that_goes_away_is_unavailable(void **state) {
-    struct fake fake = {.answer = "STORED\r\nVALUE hos", .close_after = true};
+    struct fake fake = {.answers = FAKE_SAYS("STORED\r\nVALUE hos"), .close_after = true};
     struct dlock_error err = {0};
     struct link link;
     int result;
     int64_t begin = now_ms();
     (void)state;
-    link_fake(&link, &fake);
+    fake_link(&fake, &link);
     assert_int_equal(operate(&link, ACQUIRE, &result, &err), DLOCK_EUNAVAILABLE);
     assert_true(now_ms() - begin < SHORT_MS + SLACK_MS);
     assert_int_equal(operate(&link, ACQUIRE, &result, &err), DLOCK_EUNAVAILABLE);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 int main(void) {

@@ -60,7 +60,7 @@ static void the_library_and_dlock_exclude_each_other(void **state) {
         memcached_st *other = library(binary);
         struct held mine;
         struct link link;
-        link_new(&link, server.port, 'a');
+        link_to(&link, server.port, 'a');
         claim_init(&mine, binary ? "both.binary" : "both.text", 'a', 1);
         assert_int_equal(acquire(&link, &mine), 0);
         assert_int_equal(add(other, mine.claim.name), binary ? MEMCACHED_DATA_EXISTS : MEMCACHED_NOTSTORED);
@@ -86,7 +86,7 @@ static void the_librarys_old_id_does_nothing(void **state) {
     struct link link;
     uint64_t id;
     (void)state;
-    link_new(&link, server.port, 'a');
+    link_to(&link, server.port, 'a');
     claim_init(&mine, "old.id", 'a', 1);
     assert_int_equal(acquire(&link, &mine), 0);
     id = id_of(other, "old.id", mine.token);
@@ -124,7 +124,7 @@ static void *by_dlock(void *arg) {
     struct held held;
     struct link link;
     uint64_t last = 0;
-    link_new(&link, server.port, 'a');
+    link_to(&link, server.port, 'a');
     claim_init(&held, arg, 'a', 1);
     for (int i = 0; i < ROUNDS; i++) {
         while (acquire(&link, &held) == DLOCK_EBUSY) sleep_ms(1 + i % 7);

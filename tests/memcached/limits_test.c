@@ -10,7 +10,7 @@ static void flush_all_is_a_loss(void **state) {
     struct link link;
     (void)state;
     server_start(&server, NULL);
-    link_new(&link, server.port, 'a');
+    link_to(&link, server.port, 'a');
     claim_init(&mine, "flushed", 'a', 1);
     claim_init(&next, "flushed", 'a', 2);
     assert_int_equal(acquire(&link, &mine), 0);
@@ -45,7 +45,7 @@ static void an_evicted_lock_is_lost_and_said_to_be(void **state) {
     struct link link;
     (void)state;
     server_start(&server, arguments);
-    link_new(&link, server.port, 'a');
+    link_to(&link, server.port, 'a');
     claim_init(&mine, "evicted_one", 'a', 1);
     claim_init(&next, "evicted_one", 'a', 2);
     mine.claim.lease_ms = 600000;
@@ -71,7 +71,7 @@ static void a_full_server_is_unavailable(void **state) {
     struct dlock_error err = {0};
     (void)state;
     server_start(&server, arguments);
-    link_new(&link, server.port, 'a');
+    link_to(&link, server.port, 'a');
     claim_init(&mine, "kept_locked", 'a', 1);
     claim_init(&more, "more_locked", 'a', 2);
     mine.claim.lease_ms = 600000;

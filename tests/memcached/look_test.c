@@ -9,7 +9,7 @@ static struct link ours;
 static int start(void **state) {
     backend_load(state);
     server_start(&server, NULL);
-    link_new(&ours, server.port, 'a');
+    link_to(&ours, server.port, 'a');
     return 0;
 }
 

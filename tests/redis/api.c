@@ -1,19 +1,7 @@
 #include "api.h"
 
 dlock_client *api_open(const struct server *server, const char *query) {
-    struct dlock_error err = {0};
-    dlock_client *client = NULL;
-    char uri[200];
-    snprintf(uri, sizeof uri, "redis://127.0.0.1:%d?%s", server->port, query);
-    if (dlock_open(uri, NULL, &client, &err) != 0) fail_msg("%s: %s", uri, err.message);
-    return client;
-}
-
-dlock_lock *api_lock(dlock_client *client, const char *name, const struct dlock_options *options) {
-    struct dlock_error err = {0};
-    dlock_lock *lock = NULL;
-    if (dlock_new(client, name, options, &lock, &err) != 0) fail_msg("%s: %s", name, err.message);
-    return lock;
+    return api_client("redis://127.0.0.1:%d?%s", server->port, query);
 }
 
 static void *work(void *arg) {

@@ -3,13 +3,12 @@
 #define DLOCK_TESTS_REDIS_API_H
 
 #include "harness.h"
+#include "support/api.h"
 
-#include <dlock/dlock.h>
 #include <pthread.h>
 
 /* A client of this server, which must work; `query` ("lease=1s&quarantine=0") goes into its URI. */
 dlock_client *api_open(const struct server *server, const char *query);
-dlock_lock *api_lock(dlock_client *client, const char *name, const struct dlock_options *options);
 
 /* A thread that acquires and, when it got the lock, releases it again, `rounds` times. */
 struct api_worker {

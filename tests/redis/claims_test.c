@@ -7,8 +7,7 @@ static struct server server;
 static struct link one, two;
 
 static int start(void **state) {
-    (void)state;
-    backend_load();
+    backend_load(state);
     server_start(&server, NULL);
     return 0;
 }
@@ -22,8 +21,8 @@ static int stop(void **state) {
 static int setup(void **state) {
     (void)state;
     ask_text(&server, "FLUSHALL");
-    link_new(&one, &server, 'a');
-    link_new(&two, &server, 'b');
+    link_to(&one, server.port, 'a');
+    link_to(&two, server.port, 'b');
     return 0;
 }
 

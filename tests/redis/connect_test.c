@@ -1,5 +1,6 @@
 /* Connecting: URIs, credentials, several hosts, replicas, and what the descriptor is like. */
 #include "harness.h"
+#include "support/loopback.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -15,8 +16,7 @@ static const char password[] = "s3cr3t-word";
 static int start(void **state) {
     static const char *const arguments[] = {
         "--requirepass", password, "--user", "worker", "on", ">w0rker-word", "~*", "&*", "+@all", "-evalsha", NULL};
-    (void)state;
-    backend_load();
+    backend_load(state);
     server_start(&server, NULL);
     server_start(&guarded, arguments);
     ask_text(&guarded, "AUTH %s", password);
@@ -33,7 +33,7 @@ static int stop(void **state) {
 static int connect_code(const struct dlock_uri *uri, struct dlock_error *err) {
     struct link link;
     memset(err, 0, sizeof *err);
-    int rc = link_try(&link, uri, 'a', 0, err);
+    int rc = link_try(&link, uri, 'a', 0, TIMEOUT_MS, err);
     link_end(&link);
     assert_int_equal(rc, err->code);
     return rc;
@@ -50,7 +50,7 @@ static void databases_are_chosen(void **state) {
 
     uri_init(&uri, server.port);
     uri.parts.path = "/3";
-    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, NULL), 0);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, NULL), 0);
     assert_int_equal(acquire(&link, &held), 0);
     ask_text(&server, "SELECT 3");
     assert_string_equal(ask_text(&server, "GET chosen"), held.token);
@@ -62,7 +62,7 @@ static void databases_are_chosen(void **state) {
     uri.parts.n_hosts = 0;
     uri.parts.params = &db5;
     uri.parts.n_params = 1;
-    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, NULL), 0);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, NULL), 0);
     assert_int_equal(acquire(&link, &held), 0);
     ask_text(&server, "SELECT 5");
     assert_string_equal(ask_text(&server, "GET chosen"), held.token);
@@ -163,39 +163,24 @@ static void missing_rights_are_named(void **state) {
     uri_init(&uri, guarded.port);
     uri.parts.user = "worker";
     uri.parts.password = "w0rker-word";
-    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, &err), 0);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err), 0);
     claim_init(&held, "forbidden", 'a', 1);
     assert_int_equal(backend->acquire(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EAUTH);
     assert_non_null(strstr(err.message, "evalsha"));
     link_end(&link);
 }
 
-static int closed_port(void) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
-
 static void hosts_are_tried_until_one_works(void **state) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof address;
     struct dlock_error err;
     struct uri uri;
-    int silent = socket(AF_INET, SOCK_STREAM, 0);
+    int silent_port, silent = loopback_listen(&silent_port);
     (void)state;
-    assert_int_equal(bind(silent, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(listen(silent, 5), 0);
-    assert_int_equal(getsockname(silent, (struct sockaddr *)&address, &size), 0);
     uri_init(&uri, server.port);
-    uri.host[0].port = closed_port();
+    uri.host[0].port = loopback_unused_port();
     assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "127.0.0.1:"));
     uri.parts.n_hosts = 3;
-    uri.host[1].port = ntohs(address.sin_port);
+    uri.host[1].port = silent_port;
     int64_t begin = now_ms();
     assert_int_equal(connect_code(&uri.parts, &err), 0);
     assert_true(now_ms() - begin < TIMEOUT_MS);
@@ -212,7 +197,7 @@ static void replicas_are_refused(void **state) {
     char named[64];
     (void)state;
     server_start(&replica, NULL);
-    link_new(&link, &replica, 'a');
+    link_to(&link, replica.port, 'a');
     ask_text(&replica, "REPLICAOF 127.0.0.1 %d", server.port);
     claim_init(&held, "read-only", 'a', 1);
     assert_int_equal(backend->acquire(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
@@ -233,7 +218,7 @@ static void a_full_server_says_so(void **state) {
     struct uri uri;
     (void)state;
     server_start(&full, arguments);
-    link_new(&link, &full, 'a');
+    link_to(&link, full.port, 'a');
     uri_init(&uri, full.port);
     for (int i = 0; i < 20; i++) {
         assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EUNAVAILABLE);
@@ -248,7 +233,7 @@ static void the_descriptor_is_private_and_quick(void **state) {
     int on = 0;
     socklen_t size = sizeof on;
     (void)state;
-    link_new(&link, &server, 'a');
+    link_to(&link, server.port, 'a');
     link_listen(&link);
     assert_true(fcntl(link.fd, F_GETFD) & FD_CLOEXEC);
     assert_true(fcntl(link.fd, F_GETFL) & O_NONBLOCK);
@@ -267,8 +252,8 @@ static void a_child_abandons(void **state) {
     int status;
     pid_t child;
     (void)state;
-    link_new(&link, &server, 'a');
-    link_new(&listening, &server, 'a');
+    link_to(&link, server.port, 'a');
+    link_to(&listening, server.port, 'a');
     link_listen(&listening);
     child = fork();
     if (child == 0) {

@@ -1,6 +1,6 @@
 /* A server that lies, stutters, floods, says nothing or goes away: an error in time, and the right one. */
-#include "fake.h"
 #include "harness.h"
+#include "support/fake.h"
 
 enum { SHORT_MS = 300, SLACK_MS = 3000 };
 
@@ -8,26 +8,8 @@ enum { SHORT_MS = 300, SLACK_MS = 3000 };
 #define BUSY "*5\r\n:1790000000000000\r\n:0\r\n:-1\r\n:500\r\n:1\r\n"
 #define GRANTED "*5\r\n:1790000000000000\r\n:1790000000000000\r\n:0\r\n:10000\r\n:1\r\n"
 
-static int setup(void **state) {
-    (void)state;
-    backend_load();
-    return 0;
-}
-
-/* Connects to a fake that answers so after its greeting. */
-static void link_fake(struct link *link, struct fake *fake, const char *const *answers) {
-    struct uri uri;
-    struct dlock_error err = {0};
-    fake->answers = answers;
-    fake_start(fake);
-    uri_init(&uri, fake->port);
-    if (link_try(link, &uri.parts, 'a', 0, &err) != 0) fail_msg("%s", err.message);
-}
-
-static void end(struct link *link, struct fake *fake) {
-    link_end(link);
-    fake_stop(fake);
-}
+/* What the requests of the greeting are for, in their order; the five scripts are the last ones. */
+enum { FAKE_SETNAME, FAKE_SERVER, FAKE_REPLICATION, FAKE_LOAD };
 
 enum operation { ACQUIRE, RENEW, RELEASE, BREAK, INSPECT, LIST, LISTEN };
 
@@ -55,18 +37,18 @@ static int operate(struct link *link, enum operation operation, struct dlock_err
 }
 
 static void assert_answer_is(struct fake *fake, enum operation operation, const char *answer, int code) {
-    const char *const answers[] = {answer, NULL};
     struct dlock_error err = {0};
     struct link link;
     int64_t begin;
     int rc;
-    link_fake(&link, fake, answers);
+    fake->answers = FAKE_SAYS(answer);
+    fake_link(fake, &link);
     begin = now_ms();
     rc = operate(&link, operation, &err);
     if (rc != code || err.code != code || !*err.message)
         fail_msg("operation %d, answer \"%.60s\": %d (%s) instead of %d", operation, answer, rc, err.message, code);
     assert_true(now_ms() - begin < SHORT_MS + SLACK_MS);
-    end(&link, fake);
+    fake_unlink(fake, &link);
 }
 
 static void answers_that_make_no_sense(void **state) {
@@ -175,8 +157,9 @@ static void slow_bytes_end_in_time(void **state) {
 
 static void floods_are_cut_off(void **state) {
     static char text[65536];
-    const char *const string[] = {"$900000000\r\n", NULL}, *const arrays[] = {"*1\r\n", NULL};
-    struct fake endless = {.flood = text}, nested = {.flood = "*65536\r\n"}, wide = {.flood = ":1\r\n*60000\r\n"};
+    struct fake endless = {.answers = FAKE_SAYS("$900000000\r\n"), .flood = text};
+    struct fake nested = {.answers = FAKE_SAYS("*1\r\n"), .flood = "*65536\r\n"};
+    struct fake wide = {.answers = FAKE_SAYS("*1\r\n"), .flood = ":1\r\n*60000\r\n"};
     struct fake *const fakes[] = {&endless, &nested, &wide};
     (void)state;
     memset(text, 'x', sizeof text - 1);
@@ -184,11 +167,11 @@ static void floods_are_cut_off(void **state) {
         struct dlock_error err = {0};
         struct link link;
         int64_t begin;
-        link_fake(&link, fakes[i], i ? arrays : string);
+        fake_link(fakes[i], &link);
         begin = now_ms();
         assert_int_equal(operate(&link, ACQUIRE, &err), DLOCK_EPROTO);
         assert_true(now_ms() - begin < SHORT_MS + SLACK_MS);
-        end(&link, fakes[i]);
+        fake_unlink(fakes[i], &link);
     }
 }
 
@@ -198,8 +181,7 @@ static void a_batch_is_one_round_trip(void **state) {
     static struct held held[N];
     static char names[N][16];
     struct dlock_claim *claims[N];
-    const char *const answers[] = {GRANTED, BUSY, GRANTED, NULL};
-    struct fake fake = {.gather = N};
+    struct fake fake = {.answers = FAKE_SAYS(GRANTED, BUSY, GRANTED), .gather = N};
     struct link link;
     struct dlock_error err = {0};
     (void)state;
@@ -208,19 +190,18 @@ static void a_batch_is_one_round_trip(void **state) {
         claim_init(&held[i], names[i], 'a', i);
         claims[i] = &held[i].claim;
     }
-    link_fake(&link, &fake, answers);
+    fake_link(&fake, &link);
     assert_int_equal(backend->acquire(link.conn, claims, N, TIMEOUT_MS, &err), 0);
     for (int i = 0; i < N; i++) assert_int_equal(claims[i]->result, i == 1 ? DLOCK_EBUSY : 0);
     assert_int_equal(atomic_load(&fake.requests), N);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 /* One error amid a batch, whatever it is about, leaves every other answer with its claim. */
 static void an_error_does_not_shift_the_answers(void **state) {
     static const char sha[] = "$40\r\n0123456789012345678901234567890123456789\r\n";
-    const char *const missing[] = {GRANTED, "-NOSCRIPT No matching script.\r\n", BUSY, sha, GRANTED, NULL};
-    const char *const full[] = {BUSY, "-OOM command not allowed\r\n", BUSY, GRANTED, NULL};
-    struct fake fake = {.port = 0}, other = {.port = 0};
+    struct fake fake = {.answers = FAKE_SAYS(GRANTED, "-NOSCRIPT No matching script.\r\n", BUSY, sha, GRANTED)};
+    struct fake other = {.answers = FAKE_SAYS(BUSY, "-OOM command not allowed\r\n", BUSY, GRANTED)};
     struct held held[3];
     struct dlock_claim *claims[3];
     struct dlock_error err = {0};
@@ -230,32 +211,31 @@ static void an_error_does_not_shift_the_answers(void **state) {
         claim_init(&held[i], "shift", 'a', i);
         claims[i] = &held[i].claim;
     }
-    link_fake(&link, &fake, missing);
+    fake_link(&fake, &link);
     assert_int_equal(backend->acquire(link.conn, claims, 3, TIMEOUT_MS, &err), 0);
     assert_int_equal(claims[0]->result, 0);
     assert_int_equal(claims[1]->result, 0);
     assert_int_equal(claims[2]->result, DLOCK_EBUSY);
     assert_int_equal(atomic_load(&fake.requests), 5);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 
-    link_fake(&link, &other, full);
+    fake_link(&other, &link);
     assert_int_equal(backend->acquire(link.conn, claims, 3, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_int_equal(backend->acquire(link.conn, claims, 1, TIMEOUT_MS, &err), 0);
     assert_int_equal(claims[0]->result, 0);
-    end(&link, &other);
+    fake_unlink(&other, &link);
 }
 
 /* A server that says that it has no script even after it was given it. */
 static void a_script_that_never_arrives(void **state) {
     static const char sha[] = "$40\r\n0123456789012345678901234567890123456789\r\n";
-    const char *const answers[] = {"-NOSCRIPT x\r\n", sha, "-NOSCRIPT x\r\n", NULL};
-    struct fake fake = {.port = 0};
+    struct fake fake = {.answers = FAKE_SAYS("-NOSCRIPT x\r\n", sha, "-NOSCRIPT x\r\n")};
     struct dlock_error err = {0};
     struct link link;
     (void)state;
-    link_fake(&link, &fake, answers);
+    fake_link(&fake, &link);
     assert_int_equal(operate(&link, ACQUIRE, &err), DLOCK_EPROTO);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 /* Nobody reads what we send: the time limit holds for writing, too. */
@@ -264,7 +244,6 @@ static void a_deaf_server(void **state) {
     static struct held held[N];
     static char names[N][256];
     struct dlock_claim *claims[N];
-    const char *const answers[] = {"", NULL};
     struct fake fake = {.deaf = true};
     struct dlock_error err = {0};
     struct link link;
@@ -277,43 +256,41 @@ static void a_deaf_server(void **state) {
         claim_init(&held[i], names[i], 'a', i);
         claims[i] = &held[i].claim;
     }
-    link_fake(&link, &fake, answers);
+    fake_link(&fake, &link);
     begin = now_ms();
     assert_int_equal(backend->acquire(link.conn, claims, N, SHORT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begin, SHORT_MS - 50, SHORT_MS + SLACK_MS);
     assert_int_equal(backend->acquire(link.conn, claims, N, SHORT_MS, &err), DLOCK_EUNAVAILABLE);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 /* SIGPIPE would end this program. */
 static void writing_to_who_is_gone(void **state) {
-    const char *const answers[] = {BUSY, NULL};
-    struct fake fake = {.close_after = true};
+    struct fake fake = {.answers = FAKE_SAYS(BUSY), .close_after = true};
     struct dlock_error err = {0};
     struct link link;
     (void)state;
-    link_fake(&link, &fake, answers);
+    fake_link(&fake, &link);
     assert_int_equal(operate(&link, ACQUIRE, &err), 0);
     sleep_ms(300);
     for (int i = 0; i < 5; i++) assert_int_equal(operate(&link, ACQUIRE, &err), DLOCK_EUNAVAILABLE);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 /* A request whose answer is missing must not be carried out later: the connection is closed by reset. */
 static void unanswered_requests_are_reset(void **state) {
-    const char *const busy[] = {BUSY, NULL}, *const nothing[] = {"", NULL};
-    struct fake answering = {.port = 0}, silent = {.port = 0};
+    struct fake answering = {.answers = FAKE_SAYS(BUSY)}, silent = {.port = 0};
     struct dlock_error err = {0};
     struct link link;
     (void)state;
-    link_fake(&link, &answering, busy);
+    fake_link(&answering, &link);
     assert_int_equal(operate(&link, ACQUIRE, &err), 0);
     link_end(&link);
     for (int i = 0; i < 500 && !atomic_load(&answering.eof); i++) sleep_ms(10);
     assert_int_equal(atomic_load(&answering.eof), 1);
     fake_stop(&answering);
 
-    link_fake(&link, &silent, nothing);
+    fake_link(&silent, &link);
     assert_int_equal(operate(&link, ACQUIRE, &err), DLOCK_EUNAVAILABLE);
     link_end(&link);
     for (int i = 0; i < 500 && !atomic_load(&silent.reset); i++) sleep_ms(10);
@@ -325,8 +302,7 @@ static void unanswered_requests_are_reset(void **state) {
 /* ---- the greeting ------------------------------------------------------------------------------------------------ */
 
 static void assert_greeting_is(int at, const char *reply, int code, const char *word) {
-    const char *const answers[] = {"", NULL};
-    struct fake fake = {.answers = answers};
+    struct fake fake = {.port = 0};
     struct dlock_error err = {0};
     struct uri uri;
     struct link link;
@@ -334,10 +310,10 @@ static void assert_greeting_is(int at, const char *reply, int code, const char *
     fake.greeting[at] = reply;
     fake_start(&fake);
     uri_init(&uri, fake.port);
-    rc = link_try(&link, &uri.parts, 'a', 0, &err);
+    rc = link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err);
     if (rc != code || err.code != code || !strstr(err.message, word))
         fail_msg("greeting \"%.60s\": %d (%s) instead of %d", reply, rc, err.message, code);
-    end(&link, &fake);
+    fake_unlink(&fake, &link);
 }
 
 /* A reply that is this text. */
@@ -369,118 +345,6 @@ static void servers_that_cannot_serve_us(void **state) {
     assert_greeting_is(FAKE_SETNAME, "-ERR unknown command\r\n", 0, ""); /* a courtesy only */
 }
 
-/* ---- wake-ups ---------------------------------------------------------------------------------------------------- */
-
-#define CHANNEL "dlock:aaaaaaaaaaaaaaaaaaaaaaaa"
-#define TOKEN "aaaaaaaaaaaaaaaaaaaaaaaa.1@h:1"
-#define CONFIRMED "*3\r\n$9\r\nsubscribe\r\n$30\r\n" CHANNEL "\r\n:1\r\n"
-
-/* A message with this payload, into `out`. */
-static const char *message(char out[1024], const char *payload) {
-    snprintf(out, 1024, CONFIRMED "*3\r\n$7\r\nmessage\r\n$30\r\n" CHANNEL "\r\n$%zu\r\n%s\r\n", strlen(payload),
-             payload);
-    return out;
-}
-
-/* The code of the first wake-up that is not "none left", and the wake-up itself. */
-static int first_wake(struct fake *fake, struct link *link, const char *text, struct dlock_wake *wake) {
-    const char *const answers[] = {text, NULL};
-    struct dlock_error err = {0};
-    int rc = 0;
-    link_fake(link, fake, answers);
-    link_listen(link);
-    for (int64_t until = now_ms() + 3000; rc == 0 && now_ms() < until; sleep_ms(1))
-        rc = backend->wake(link->conn, wake, &err);
-    return rc;
-}
-
-static void wake_ups_that_make_no_sense(void **state) {
-    static const char *const payloads[] = {
-        "granted ",
-        "granted " TOKEN,
-        "granted " TOKEN " 1 1 1",
-        "granted " TOKEN " 0 1 1 name",
-        "granted " TOKEN " 1 0 1 name",
-        "granted " TOKEN " 1 1 0 name",
-        "granted " TOKEN " -1 1 1 name",
-        "granted " TOKEN " 1x 1 1 name",
-        "granted " TOKEN " 36028797018963968 1 1 name",
-        "granted " TOKEN " 99999999999999999999999 1 1 name",
-        "granted  1 1 1 name",
-        "granted bbbbbbbbbbbbbbbbbbbbbbbb.1@h:1 1 1 1 name",
-        "granted " TOKEN " 1 1 1 ",
-        "granted " TOKEN " 1 1 1 na{me",
-        "granted " TOKEN " 1 1 1 na%6De",
-        "granted " TOKEN " 1 1 1 na%0Ame",
-        "granted " TOKEN " 1 1 1 na%7",
-        "granted " TOKEN
-        " 1 1 1 xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
-        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
-        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
-    };
-    static const char *const raw[] = {
-        CONFIRMED ":1\r\n",
-        CONFIRMED "*0\r\n",
-        CONFIRMED "*3\r\n$7\r\nmessage\r\n$5\r\nother\r\n$1\r\nx\r\n",
-        CONFIRMED "*3\r\n$7\r\nmessage\r\n$30\r\n" CHANNEL "\r\n:1\r\n",
-        CONFIRMED "*3\r\n$11\r\nunsubscribe\r\n$30\r\n" CHANNEL "\r\n:0\r\n",
-        CONFIRMED "rubbish\r\n",
-    };
-    struct dlock_wake wake;
-    struct link link;
-    char text[1024];
-    (void)state;
-    for (size_t i = 0; i < sizeof payloads / sizeof payloads[0]; i++) {
-        struct fake fake = {.port = 0};
-        if (first_wake(&fake, &link, message(text, payloads[i]), &wake) != DLOCK_EPROTO)
-            fail_msg("payload \"%s\" was believed", payloads[i]);
-        end(&link, &fake);
-    }
-    for (size_t i = 0; i < sizeof raw / sizeof raw[0]; i++) {
-        struct fake fake = {.port = 0};
-        assert_int_equal(first_wake(&fake, &link, raw[i], &wake), DLOCK_EPROTO);
-        end(&link, &fake);
-    }
-}
-
-static void an_honest_wake_up_is_believed(void **state) {
-    struct fake fake = {.port = 0};
-    struct dlock_wake wake;
-    struct link link;
-    char text[1024];
-    (void)state;
-    assert_int_equal(first_wake(&fake, &link, message(text, "granted " TOKEN " 7 8 9 a b%7Bc%25"), &wake), 1);
-    assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
-    assert_string_equal(wake.token, TOKEN);
-    assert_string_equal(wake.name, "a b{c%");
-    assert_int_equal(wake.fence, 7);
-    assert_int_equal(wake.server_us, 8);
-    assert_int_equal(wake.kept_ms, 9);
-    end(&link, &fake);
-}
-
-static void a_listener_learns_that_the_server_is_gone(void **state) {
-    struct fake fake = {.close_after = true};
-    struct dlock_wake wake;
-    struct link link;
-    (void)state;
-    assert_int_equal(first_wake(&fake, &link, CONFIRMED, &wake), DLOCK_EUNAVAILABLE);
-    end(&link, &fake);
-}
-
-/* Messages without end, none of which we know, do not keep wake() for ever. */
-static void endless_messages_end(void **state) {
-    struct fake fake = {.flood = "*3\r\n$7\r\nmessage\r\n$30\r\n" CHANNEL "\r\n$3\r\nnew\r\n"};
-    struct dlock_wake wake;
-    struct link link;
-    (void)state;
-    int64_t begin = now_ms();
-    int rc = first_wake(&fake, &link, CONFIRMED, &wake);
-    assert_true(rc == 0 || rc == DLOCK_EPROTO);
-    assert_true(now_ms() - begin < 3000 + SLACK_MS);
-    end(&link, &fake);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_that_make_no_sense),
@@ -496,10 +360,6 @@ int main(void) {
         cmocka_unit_test(unanswered_requests_are_reset),
         cmocka_unit_test(greetings_that_make_no_sense),
         cmocka_unit_test(servers_that_cannot_serve_us),
-        cmocka_unit_test(wake_ups_that_make_no_sense),
-        cmocka_unit_test(an_honest_wake_up_is_believed),
-        cmocka_unit_test(a_listener_learns_that_the_server_is_gone),
-        cmocka_unit_test(endless_messages_end),
     };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return cmocka_run_group_tests(tests, backend_load, NULL);
 }

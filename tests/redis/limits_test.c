@@ -6,8 +6,7 @@ static struct link holder, asker, listener; /* clients 'f', and 'a' for both oth
 static struct held held, waiter;
 
 static int start(void **state) {
-    (void)state;
-    backend_load();
+    backend_load(state);
     server_start(&server, NULL);
     return 0;
 }
@@ -21,9 +20,9 @@ static int stop(void **state) {
 static int setup(void **state) {
     (void)state;
     ask_text(&server, "FLUSHALL");
-    link_new(&holder, &server, 'f');
-    link_new(&asker, &server, 'a');
-    link_new(&listener, &server, 'a');
+    link_to(&holder, server.port, 'f');
+    link_to(&asker, server.port, 'a');
+    link_to(&listener, server.port, 'a');
     link_listen(&listener);
     claim_init(&held, "limit", 'f', 1);
     claim_init(&waiter, "limit", 'a', 1);
@@ -149,8 +148,8 @@ static void after_a_restart_nothing_is_granted_for_a_while(void **state) {
     server_start(&fresh, NULL);
     started = now_ms();
     uri_init(&uri, fresh.port);
-    assert_int_equal(link_try(&careful, &uri.parts, 'a', QUARANTINE_MS, &err), 0);
-    link_new(&careless, &fresh, 'b');
+    assert_int_equal(link_try(&careful, &uri.parts, 'a', QUARANTINE_MS, TIMEOUT_MS, &err), 0);
+    link_to(&careless, fresh.port, 'b');
     claim_init(&first, "first", 'a', 1);
     claim_init(&second, "second", 'a', 2);
 
@@ -199,20 +198,20 @@ static void who_writes_everything_down_needs_no_quarantine(void **state) {
     claim_init(&claimed, "kept", 'a', 1);
     server_start(&fresh, always);
     uri_init(&uri, fresh.port);
-    assert_int_equal(link_try(&link, &uri.parts, 'a', 60000, NULL), 0);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 60000, TIMEOUT_MS, NULL), 0);
     assert_int_equal(acquire(&link, &claimed), 0);
     assert_int_equal(release(&link, &claimed), 0);
     link_end(&link);
     uri.parts.user = "worker"; /* may not see CONFIG */
     uri.parts.password = "pw";
-    assert_int_equal(link_try(&link, &uri.parts, 'a', 60000, NULL), 0);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 60000, TIMEOUT_MS, NULL), 0);
     assert_int_equal(acquire(&link, &claimed), DLOCK_EBUSY);
     link_end(&link);
     server_stop(&fresh);
 
     server_start(&fresh, everysec);
     uri_init(&uri, fresh.port);
-    assert_int_equal(link_try(&link, &uri.parts, 'a', 60000, NULL), 0);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 60000, TIMEOUT_MS, NULL), 0);
     assert_int_equal(acquire(&link, &claimed), DLOCK_EBUSY);
     link_end(&link);
     server_stop(&fresh);

@@ -5,10 +5,9 @@ static struct server server;
 static struct link one;
 
 static int start(void **state) {
-    (void)state;
-    backend_load();
+    backend_load(state);
     server_start(&server, NULL);
-    link_new(&one, &server, 'a');
+    link_to(&one, server.port, 'a');
     return 0;
 }
 

@@ -8,8 +8,7 @@ static struct link holder, asker[4], listener[4]; /* clients 'f', and 'a' to 'd'
 static struct held held, waiter[4];
 
 static int start(void **state) {
-    (void)state;
-    backend_load();
+    backend_load(state);
     server_start(&server, NULL);
     return 0;
 }
@@ -23,11 +22,11 @@ static int stop(void **state) {
 static int setup(void **state) {
     (void)state;
     ask_text(&server, "FLUSHALL");
-    link_new(&holder, &server, 'f');
+    link_to(&holder, server.port, 'f');
     claim_init(&held, "the lock", 'f', 1);
     for (int i = 0; i < 4; i++) {
-        link_new(&asker[i], &server, (char)('a' + i));
-        link_new(&listener[i], &server, (char)('a' + i));
+        link_to(&asker[i], server.port, (char)('a' + i));
+        link_to(&listener[i], server.port, (char)('a' + i));
         link_listen(&listener[i]);
         claim_init(&waiter[i], "the lock", (char)('a' + i), 1);
     }

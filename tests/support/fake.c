@@ -1,24 +1,15 @@
-#include "fake.h"
+#include "support/fake.h"
 
-#include "harness.h"
+#include "support/clock.h"
+#include "support/loopback.h"
+#include "support/test.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <hiredis.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const char *const honest[FAKE_GREETING] = {
-    "+OK\r\n",
-    "$29\r\nredis_version:7.0.0\r\nsome:x\r\n\r\n",
-    "$11\r\nrole:master\r\n",
-    "$40\r\n0123456789012345678901234567890123456789\r\n",
-    "$40\r\n0123456789012345678901234567890123456789\r\n",
-    "$40\r\n0123456789012345678901234567890123456789\r\n",
-    "$40\r\n0123456789012345678901234567890123456789\r\n",
-    "$40\r\n0123456789012345678901234567890123456789\r\n",
-};
+enum { BUFFER = 1 << 16 };
 
 /* Whether it can be read or written within 20 ms. */
 static bool is_ready(int fd, short events) {
@@ -30,9 +21,9 @@ static bool is_ready(int fd, short events) {
 static bool say(struct fake *fake, int fd, const char *text, int drip_ms) {
     size_t length = strlen(text);
     while (length && !atomic_load(&fake->stop)) {
-        ssize_t n;
         if (!is_ready(fd, POLLOUT)) continue;
-        n = send(fd, text, drip_ms ? 1 : length, MSG_NOSIGNAL | MSG_DONTWAIT);
+        size_t part = *text == '\a' || drip_ms ? 1 : strcspn(text, "\a");
+        ssize_t n = send(fd, *text == '\a' ? "" : text, part, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno != EAGAIN) return false;
         if (n > 0) text += n, length -= (size_t)n;
         if (drip_ms) sleep_ms(drip_ms);
@@ -40,44 +31,70 @@ static bool say(struct fake *fake, int fd, const char *text, int drip_ms) {
     return !atomic_load(&fake->stop);
 }
 
+static int greetings(void) {
+    int n = 0;
+    while (fake_protocol.greeting[n]) n++;
+    return n;
+}
+
+static bool greet(struct fake *fake, int fd, int i) {
+    const char *text = fake->greeting[i] ? fake->greeting[i] : fake_protocol.greeting[i];
+    if (!say(fake, fd, text, fake->drip_greeting ? fake->drip_ms : 0)) return false;
+    return i + 1 < greetings() || !fake->close_greeted;
+}
+
+static const char *answer_to(const struct fake *fake, int i) {
+    const char *text = "";
+    for (int j = 0; j <= i && fake->answers && fake->answers[j]; j++) text = fake->answers[j];
+    return text;
+}
+
 /* Answers the i-th request of a connection; false: no more of this connection. */
 static bool answer(struct fake *fake, int fd, int i) {
-    int after = i - FAKE_GREETING, last = 0;
-    if (after < 0) return say(fake, fd, fake->greeting[i] ? fake->greeting[i] : honest[i], 0);
+    int after = i - greetings();
+    if (after < 0) return greet(fake, fd, i);
     atomic_fetch_add(&fake->requests, 1);
     if (after + 1 < fake->gather) return true;
-    while (fake->answers[last + 1]) last++;
     for (int j = after + 1 == fake->gather ? 0 : after; j <= after; j++) {
-        if (!say(fake, fd, fake->answers[j < last ? j : last], fake->drip_ms)) return false;
+        if (!say(fake, fd, answer_to(fake, j), fake->drip_ms)) return false;
         while (fake->flood)
             if (!say(fake, fd, fake->flood, 0)) return false;
     }
     return !fake->close_after;
 }
 
+/* Answers the whole requests in the buffer, and takes them out. */
+static bool answer_all(struct fake *fake, int fd, int *i, char *buffer, size_t *used) {
+    bool more = true;
+    while (more && *used) {
+        size_t size = fake_protocol.request ? fake_protocol.request(buffer, *used) : *used;
+        if (!size) return *used < BUFFER;
+        more = fake->converse ? fake->converse(fake, fd, *i, buffer, size) : answer(fake, fd, *i);
+        ++*i;
+        *used -= size;
+        memmove(buffer, buffer + size, *used);
+    }
+    return more;
+}
+
 static void serve(struct fake *fake, int fd) {
-    redisReader *reader = redisReaderCreate();
-    char buffer[4096];
+    char buffer[BUFFER];
+    size_t used = 0;
     int i = 0;
     bool more = true;
     while (more && !atomic_load(&fake->stop)) {
-        void *request = NULL;
-        ssize_t n;
-        if ((fake->deaf && i >= FAKE_GREETING) || !is_ready(fd, POLLIN)) {
-            if (fake->deaf) sleep_ms(5);
+        if (fake->deaf && i >= greetings()) {
+            sleep_ms(5);
             continue;
         }
-        n = recv(fd, buffer, sizeof buffer, 0);
+        if (!is_ready(fd, POLLIN)) continue;
+        ssize_t n = recv(fd, buffer + used, sizeof buffer - used, 0);
         if (n == 0) atomic_fetch_add(&fake->eof, 1);
         if (n < 0) atomic_fetch_add(&fake->reset, 1);
         if (n <= 0) break;
-        redisReaderFeed(reader, buffer, (size_t)n);
-        while (more && redisReaderGetReply(reader, &request) == REDIS_OK && request) {
-            freeReplyObject(request);
-            more = answer(fake, fd, i++);
-        }
+        used += (size_t)n;
+        more = answer_all(fake, fd, &i, buffer, &used);
     }
-    redisReaderFree(reader);
     if (!more) {
         /* A good-bye and then a reset: whoever writes after that gets EPIPE. */
         const struct linger reset = {1, 0};
@@ -98,15 +115,9 @@ static void *run(void *arg) {
 }
 
 void fake_start(struct fake *fake) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof address;
     const int small = 4096;
-    fake->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fake->listener = loopback_listen(&fake->port);
     setsockopt(fake->listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-    assert_int_equal(bind(fake->listener, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(listen(fake->listener, 10), 0);
-    assert_int_equal(getsockname(fake->listener, (struct sockaddr *)&address, &size), 0);
-    fake->port = ntohs(address.sin_port);
     assert_int_equal(pthread_create(&fake->thread, NULL, run, fake), 0);
 }
 
@@ -114,4 +125,14 @@ void fake_stop(struct fake *fake) {
     atomic_store(&fake->stop, true);
     pthread_join(fake->thread, NULL);
     close(fake->listener);
+}
+
+void fake_link(struct fake *fake, struct link *link) {
+    fake_start(fake);
+    link_to(link, fake->port, 'a');
+}
+
+void fake_unlink(struct fake *fake, struct link *link) {
+    link_end(link);
+    fake_stop(fake);
 }

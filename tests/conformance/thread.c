@@ -1,0 +1,33 @@
+/* Calls in other threads. */
+#include "thread.h"
+
+void *acquire_and_keep(void *arg) {
+    struct call *call = arg;
+    call->code = dlock_acquire(call->lock, call->timeout_ms, NULL);
+    call->at_us = now_us();
+    call->held = dlock_held(call->lock);
+    call->fence = dlock_fence(call->lock);
+    return NULL;
+}
+
+void *acquire_here(void *arg) {
+    struct call *call = arg;
+    acquire_and_keep(call);
+    if (call->code == 0) EXPECT_CODE(0, dlock_release(call->lock, ERR));
+    return NULL;
+}
+
+void *release_here(void *arg) {
+    struct call *call = arg;
+    call->held = dlock_held(call->lock);
+    call->fence = dlock_fence(call->lock);
+    call->code = dlock_release(call->lock, NULL);
+    call->at_us = now_us();
+    return NULL;
+}
+
+struct call in_thread(void *(*run)(void *), dlock_lock *lock, int64_t timeout_ms) {
+    struct call call = {.lock = lock, .timeout_ms = timeout_ms};
+    pthread_join(start_thread(run, &call), NULL);
+    return call;
+}

@@ -1,0 +1,127 @@
+/* A server that lies to a listener: only honest wake-ups are believed. */
+#include "harness.h"
+#include "support/fake.h"
+
+#define CHANNEL "dlock:aaaaaaaaaaaaaaaaaaaaaaaa"
+#define TOKEN "aaaaaaaaaaaaaaaaaaaaaaaa.1@h:1"
+#define CONFIRMED "*3\r\n$9\r\nsubscribe\r\n$30\r\n" CHANNEL "\r\n:1\r\n"
+
+/* A message with this payload, into `out`. */
+static const char *message(char out[1024], const char *payload) {
+    snprintf(out, 1024, CONFIRMED "*3\r\n$7\r\nmessage\r\n$30\r\n" CHANNEL "\r\n$%zu\r\n%s\r\n", strlen(payload),
+             payload);
+    return out;
+}
+
+enum { PATIENCE_MS = 3000 };
+
+/* The code of the first wake-up that is not "none left", and the wake-up itself. */
+static int first_wake(struct fake *fake, struct link *link, const char *text, struct dlock_wake *wake) {
+    static const char *answers[2]; /* the fake goes on after this function */
+    struct dlock_error err = {0};
+    int rc = 0;
+    answers[0] = text;
+    fake->answers = answers;
+    fake_link(fake, link);
+    link_listen(link);
+    for (int64_t until = now_ms() + PATIENCE_MS; rc == 0 && now_ms() < until; sleep_ms(1))
+        rc = backend->wake(link->conn, wake, &err);
+    return rc;
+}
+
+static void wake_ups_that_make_no_sense(void **state) {
+    static const char *const payloads[] = {
+        "granted ",
+        "granted " TOKEN,
+        "granted " TOKEN " 1 1 1",
+        "granted " TOKEN " 0 1 1 name",
+        "granted " TOKEN " 1 0 1 name",
+        "granted " TOKEN " 1 1 0 name",
+        "granted " TOKEN " -1 1 1 name",
+        "granted " TOKEN " 1x 1 1 name",
+        "granted " TOKEN " 36028797018963968 1 1 name",
+        "granted " TOKEN " 99999999999999999999999 1 1 name",
+        "granted  1 1 1 name",
+        "granted bbbbbbbbbbbbbbbbbbbbbbbb.1@h:1 1 1 1 name",
+        "granted " TOKEN " 1 1 1 ",
+        "granted " TOKEN " 1 1 1 na{me",
+        "granted " TOKEN " 1 1 1 na%6De",
+        "granted " TOKEN " 1 1 1 na%0Ame",
+        "granted " TOKEN " 1 1 1 na%7",
+        "granted " TOKEN
+        " 1 1 1 xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    };
+    static const char *const raw[] = {
+        CONFIRMED ":1\r\n",
+        CONFIRMED "*0\r\n",
+        CONFIRMED "*3\r\n$7\r\nmessage\r\n$5\r\nother\r\n$1\r\nx\r\n",
+        CONFIRMED "*3\r\n$7\r\nmessage\r\n$30\r\n" CHANNEL "\r\n:1\r\n",
+        CONFIRMED "*3\r\n$11\r\nunsubscribe\r\n$30\r\n" CHANNEL "\r\n:0\r\n",
+        CONFIRMED "rubbish\r\n",
+    };
+    struct dlock_wake wake;
+    struct link link;
+    char text[1024];
+    (void)state;
+    for (size_t i = 0; i < sizeof payloads / sizeof payloads[0]; i++) {
+        struct fake fake = {.port = 0};
+        if (first_wake(&fake, &link, message(text, payloads[i]), &wake) != DLOCK_EPROTO)
+            fail_msg("payload \"%s\" was believed", payloads[i]);
+        fake_unlink(&fake, &link);
+    }
+    for (size_t i = 0; i < sizeof raw / sizeof raw[0]; i++) {
+        struct fake fake = {.port = 0};
+        assert_int_equal(first_wake(&fake, &link, raw[i], &wake), DLOCK_EPROTO);
+        fake_unlink(&fake, &link);
+    }
+}
+
+static void an_honest_wake_up_is_believed(void **state) {
+    struct fake fake = {.port = 0};
+    struct dlock_wake wake;
+    struct link link;
+    char text[1024];
+    (void)state;
+    assert_int_equal(first_wake(&fake, &link, message(text, "granted " TOKEN " 7 8 9 a b%7Bc%25"), &wake), 1);
+    assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
+    assert_string_equal(wake.token, TOKEN);
+    assert_string_equal(wake.name, "a b{c%");
+    assert_int_equal(wake.fence, 7);
+    assert_int_equal(wake.server_us, 8);
+    assert_int_equal(wake.kept_ms, 9);
+    fake_unlink(&fake, &link);
+}
+
+static void a_listener_learns_that_the_server_is_gone(void **state) {
+    struct fake fake = {.close_after = true};
+    struct dlock_wake wake;
+    struct link link;
+    (void)state;
+    assert_int_equal(first_wake(&fake, &link, CONFIRMED, &wake), DLOCK_EUNAVAILABLE);
+    fake_unlink(&fake, &link);
+}
+
+/* Messages without end, none of which we know, do not keep wake() for ever. */
+static void endless_messages_end(void **state) {
+    struct fake fake = {.flood = "*3\r\n$7\r\nmessage\r\n$30\r\n" CHANNEL "\r\n$3\r\nnew\r\n"};
+    struct dlock_wake wake;
+    struct link link;
+    (void)state;
+    int64_t begin = now_ms();
+    int rc = first_wake(&fake, &link, CONFIRMED, &wake);
+    assert_true(rc == 0 || rc == DLOCK_EPROTO);
+    assert_true(now_ms() - begin < 2 * PATIENCE_MS);
+    fake_unlink(&fake, &link);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wake_ups_that_make_no_sense),
+        cmocka_unit_test(an_honest_wake_up_is_believed),
+        cmocka_unit_test(a_listener_learns_that_the_server_is_gone),
+        cmocka_unit_test(endless_messages_end),
+    };
+    return cmocka_run_group_tests(tests, backend_load, NULL);
+}

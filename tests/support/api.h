@@ -1,0 +1,10 @@
+/* Clients and locks of the public interface. What cannot be had fails the test. */
+#ifndef DLOCK_TESTS_SUPPORT_API_H
+#define DLOCK_TESTS_SUPPORT_API_H
+
+#include <dlock/dlock.h>
+
+DLOCK_PRINTF(1, 2) dlock_client *api_client(const char *uri, ...);
+dlock_lock *api_lock(dlock_client *client, const char *name, const struct dlock_options *options);
+
+#endif

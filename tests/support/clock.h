@@ -1,0 +1,10 @@
+/* Time that passes while a test runs. */
+#ifndef DLOCK_TESTS_SUPPORT_CLOCK_H
+#define DLOCK_TESTS_SUPPORT_CLOCK_H
+
+#include <stdint.h>
+
+int64_t now_ms(void); /* of a clock that nobody sets */
+void sleep_ms(int ms);
+
+#endif

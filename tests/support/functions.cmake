@@ -1,0 +1,35 @@
+# dlock_test_harness(<backend> [OBJECTS] [SOURCES …] [LIBRARIES …]): what the tests of one backend share, beside
+# tests/support. With OBJECTS they see the inside of the backend; else its table of operations alone.
+function(dlock_test_harness backend)
+  cmake_parse_arguments(arg "OBJECTS" "" "SOURCES;LIBRARIES" ${ARGN})
+  set(target dlock-${backend}-harness)
+  set(symbol dlock_backend_${backend})
+  add_library(${target} OBJECT ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/backend.c)
+  dlock_target(${target})
+  target_link_libraries(${target} PUBLIC dlock-test-support ${arg_LIBRARIES} ${CMAKE_DL_LIBS})
+  if(arg_OBJECTS OR backend IN_LIST DLOCK_STATIC_BACKENDS)
+    target_sources(${target} INTERFACE $<TARGET_OBJECTS:dlock-${backend}>)
+    target_compile_definitions(${target} PRIVATE DLOCK_TEST_SYMBOL=${symbol})
+  else()
+    target_compile_definitions(${target} PRIVATE DLOCK_TEST_SYMBOL="${symbol}"
+      DLOCK_TEST_MODULE="$<TARGET_FILE:dlock-${backend}>")
+  endif()
+  if(backend IN_LIST DLOCK_STATIC_BACKENDS)
+    target_link_libraries(${target} INTERFACE dlock-${backend})
+  endif()
+endfunction()
+
+# dlock_backend_test(<backend> <name> [LIBRARIES …] [WRAPPER command …]): <name>_test.c over the harness, in CTest as
+# <backend>/<name>.
+function(dlock_backend_test backend name)
+  cmake_parse_arguments(arg "" "" "LIBRARIES;WRAPPER" ${ARGN})
+  set(target ${backend}-${name})
+  add_executable(${target} ${name}_test.c)
+  dlock_target(${target})
+  target_link_libraries(${target} PRIVATE dlock-${backend}-harness ${arg_LIBRARIES})
+  if(NOT backend IN_LIST DLOCK_STATIC_BACKENDS)
+    add_dependencies(${target} dlock-${backend})
+  endif()
+  add_test(NAME ${backend}/${name} COMMAND ${arg_WRAPPER} $<TARGET_FILE:${target}>)
+  set_tests_properties(${backend}/${name} PROPERTIES LABELS ${backend} TIMEOUT 120)
+endfunction()

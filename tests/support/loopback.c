@@ -1,0 +1,50 @@
+#include "support/loopback.h"
+
+#include "support/test.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct sockaddr_in address_of(int port) {
+    return (struct sockaddr_in){.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)port),
+                                .sin_addr = {htonl(INADDR_LOOPBACK)}};
+}
+
+static int new_socket(void) {
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_return_code(fd, errno);
+    return fd;
+}
+
+static int bound(int *port) {
+    struct sockaddr_in address = address_of(0);
+    socklen_t size = sizeof address;
+    int fd = new_socket();
+    assert_return_code(bind(fd, (struct sockaddr *)&address, size), errno);
+    assert_return_code(getsockname(fd, (struct sockaddr *)&address, &size), errno);
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+int loopback_listen(int *port) {
+    int fd = bound(port);
+    assert_return_code(listen(fd, 16), errno);
+    return fd;
+}
+
+int loopback_connect(int port) {
+    struct sockaddr_in address = address_of(port);
+    int fd = new_socket();
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
+    close(fd);
+    return -1;
+}
+
+int loopback_unused_port(void) {
+    int port, fd = bound(&port);
+    close(fd);
+    return port;
+}

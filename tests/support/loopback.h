@@ -1,0 +1,9 @@
+/* Sockets on 127.0.0.1. What cannot be had fails the test. */
+#ifndef DLOCK_TESTS_SUPPORT_LOOPBACK_H
+#define DLOCK_TESTS_SUPPORT_LOOPBACK_H
+
+int loopback_listen(int *port); /* a socket that listens on a port of its own; nobody accepts yet */
+int loopback_connect(int port); /* a connected socket; -1 when that is refused */
+int loopback_unused_port(void); /* nobody listens there, for now */
+
+#endif
