@@ -48,6 +48,7 @@ static void finish(struct dlock__waiter *waiter, int result) {
     struct dlock__name *name = name_of(waiter);
     waiter->done = waiter->over = true;
     waiter->result = result;
+    waiter->lock->waiting--;
     if (!waiter->in_line) return;
     dlock__name_remove(name, waiter);
     if (!dlock__name_exclusive(name)) dlock__name_signal(name);
@@ -137,7 +138,16 @@ static void hold_through(struct dlock__claim *claim, struct dlock_lock *lock) {
 }
 
 void dlock__waiter_wake(struct dlock__waiter *waiter) {
-    pthread_cond_signal(waiter->cond);
+    if (waiter->cond)
+        pthread_cond_signal(waiter->cond);
+    else
+        dlock__async_wake(waiter);
+}
+
+void dlock__waiter_leave(struct dlock__waiter *waiter) {
+    give_up(waiter);
+    finish(waiter, explain(waiter, DLOCK_EUNAVAILABLE, "lock \"%s\": no answer until the deadline",
+                           dlock__name_shown(name_of(waiter))));
 }
 
 void dlock__waiter_cancel(struct dlock__waiter *waiter) {
@@ -369,6 +379,7 @@ void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, 
     struct dlock__name *name = lock->name;
     int64_t wait_ms = timeout_ms < 0 ? DLOCK_FOREVER : timeout_ms == 0 ? lock->client->uri->timeout_ms : timeout_ms;
     waiter->lock = lock;
+    lock->waiting++;
     waiter->thread = dlock__thread_id();
     waiter->try_only = timeout_ms == 0;
     waiter->deadline_us = dlock__after(dlock__now_us(), dlock__us(wait_ms));
@@ -378,8 +389,23 @@ void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, 
         dlock__name_append(name, waiter);
 }
 
+void dlock__waiter_drive(struct dlock__waiter *waiter) {
+    struct dlock_client *client = client_of(waiter);
+    for (;;) {
+        int64_t until_us = DLOCK__NEVER;
+        enum dlock__turn turn = dlock__waiter_turn(waiter, &until_us);
+        if (turn == DLOCK__TURN_OVER) return;
+        if (turn == DLOCK__TURN_SLEEP) {
+            dlock__cond_wait(waiter->cond, &client->mutex, until_us);
+        } else {
+            struct dlock__claim *claim = claim_of(waiter);
+            dlock__op_send(&claim, 1);
+            dlock__waiter_answered(waiter);
+        }
+    }
+}
+
 int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err) {
-    struct dlock_client *client = lock->client;
     struct dlock__waiter waiter;
     struct dlock_error why;
     pthread_cond_t cond;
@@ -389,18 +415,7 @@ int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_err
     waiter.cond = &cond;
     dlock__cond_init(&cond);
     dlock__waiter_enter(&waiter, lock, timeout_ms);
-    for (;;) {
-        int64_t until_us = DLOCK__NEVER;
-        enum dlock__turn turn = dlock__waiter_turn(&waiter, &until_us);
-        if (turn == DLOCK__TURN_OVER) break;
-        if (turn == DLOCK__TURN_SLEEP) {
-            dlock__cond_wait(&cond, &client->mutex, until_us);
-        } else {
-            struct dlock__claim *claim = lock->name->asking;
-            dlock__op_send(&claim, 1);
-            dlock__waiter_answered(&waiter);
-        }
-    }
+    dlock__waiter_drive(&waiter);
     pthread_cond_destroy(&cond);
     if (waiter.result != 0 && err) *err = why;
     return waiter.result;

@@ -3,11 +3,9 @@
  * the word comes in time whatever the network does. */
 #include "client.h"
 
-static struct dlock__hold *pop(struct dlock_client *client) {
-    struct dlock__hold *hold = client->callback.first;
-    client->callback.first = hold->callback_next;
-    return hold;
-}
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 static bool wants_word(const struct dlock__hold *hold) {
     return hold->count > 0 && hold->handle && hold->handle->on_lost && !hold->handle->freed;
@@ -26,20 +24,86 @@ static int64_t look_around(struct dlock_client *client) {
     return end_us;
 }
 
-static void call(struct dlock_client *client, struct dlock__hold *hold) {
-    struct dlock__claim *claim = hold->claim;
-    struct dlock_lock *lock = hold->handle;
+static struct dlock__hold *hold_of(struct dlock__event *event) {
+    return (struct dlock__hold *)((char *)event - offsetof(struct dlock__hold, event));
+}
+
+static struct dlock__async *async_of(struct dlock__event *event) {
+    return (struct dlock__async *)((char *)event - offsetof(struct dlock__async, event));
+}
+
+static struct dlock_lock *lock_of(struct dlock__event *event) {
+    return event->kind == DLOCK__EVENT_LOST ? hold_of(event)->handle : async_of(event)->waiter.lock;
+}
+
+static void push(struct dlock_client *client, struct dlock__event *event) {
+    event->next = NULL;
+    *(client->callback.first ? &client->callback.last->next : &client->callback.first) = event;
+    client->callback.last = event;
+    uint64_t one = 1;
+    if (client->callback.manual && write(client->callback.fd, &one, sizeof one) < 0) {
+        /* full: it is readable already */
+    }
+    pthread_cond_signal(&client->callback.cond);
+}
+
+/* Takes the first event out, of one handle or (NULL) of any. */
+static struct dlock__event *pop(struct dlock_client *client, const struct dlock_lock *lock) {
+    struct dlock__event *before = NULL, *event = client->callback.first;
+    while (event && lock && lock_of(event) != lock) {
+        before = event;
+        event = event->next;
+    }
+    if (!event) return NULL;
+    *(before ? &before->next : &client->callback.first) = event->next;
+    if (client->callback.last == event) client->callback.last = before;
+    return event;
+}
+
+/* Nobody will hear of it. */
+static void forget(struct dlock__event *event) {
+    dlock__claim_put(hold_of(event)->claim);
+}
+
+static void call_lost(struct dlock_client *client, struct dlock__event *event) {
+    struct dlock__claim *claim = hold_of(event)->claim;
+    struct dlock_lock *lock = hold_of(event)->handle;
     dlock_callback on_lost = lock->on_lost;
     void *arg = lock->on_lost_arg;
     struct dlock_error err;
     dlock_fail(&err, DLOCK_ELOST, "lock \"%s\" was lost", dlock__name_shown(claim->name));
-    client->callback.running = lock;
     dlock__leave(client);
     on_lost(lock, &err, arg);
     dlock__enter(client);
+    dlock__claim_put(claim);
+}
+
+static void call_async(struct dlock_client *client, struct dlock__event *event) {
+    struct dlock__async *async = async_of(event);
+    struct dlock__waiter *waiter = &async->waiter;
+    struct dlock_lock *lock = waiter->lock;
+    struct dlock_error plain, *err = NULL;
+    if (waiter->result != 0) {
+        err = waiter->why ? waiter->why : &plain;
+        if (!waiter->why || err->code != waiter->result)
+            dlock_fail(err, waiter->result, "lock \"%s\": %s", dlock__name_shown(lock->name),
+                       dlock_strerror(waiter->result));
+    }
+    lock->async--;
+    dlock__leave(client);
+    async->call(lock, err, async->arg);
+    free(waiter->why);
+    free(async);
+    dlock__enter(client);
+}
+
+static void call(struct dlock_client *client, struct dlock__event *event) {
+    struct dlock_lock *lock = lock_of(event);
+    client->callback.running = lock;
+    client->callback.runner = dlock__thread_id();
+    (event->kind == DLOCK__EVENT_LOST ? call_lost : call_async)(client, event);
     client->callback.running = NULL;
     pthread_cond_broadcast(&client->changed);
-    dlock__claim_put(claim);
     if (lock->freed_inside) dlock__lock_destroy(lock);
 }
 
@@ -47,17 +111,56 @@ static void *run(void *arg) {
     struct dlock_client *client = arg;
     dlock__enter(client);
     while (!client->callback.stop) {
-        int64_t end_us = look_around(client);
-        if (client->callback.first) {
-            call(client, pop(client));
+        if (dlock__now_us() >= client->callback.armed_us) client->callback.armed_us = look_around(client);
+        int64_t until_us = client->async.busy ? dlock__async_expire(client) : DLOCK__NEVER;
+        if (client->callback.first && !client->callback.manual && !client->callback.running) {
+            call(client, pop(client, NULL));
             continue;
         }
-        client->callback.armed_us = end_us;
-        dlock__cond_wait(&client->callback.cond, &client->mutex, end_us);
+        if (client->callback.armed_us < until_us) until_us = client->callback.armed_us;
+        dlock__cond_wait(&client->callback.cond, &client->mutex, until_us);
     }
     dlock__leave(client);
     return NULL;
 }
+
+/* ---- MANUAL ---- */
+
+int dlock__callback_manual(struct dlock_client *client, struct dlock_error *err) {
+    client->callback.manual = true;
+    client->callback.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (client->callback.fd < 0)
+        return dlock_fail(err, DLOCK_ENOMEM, "no descriptor left for the client; raise the limit (ulimit -n)");
+    return 0;
+}
+
+int dlock_client_fd(dlock_client *client) {
+    if (!client) return DLOCK_EINVAL;
+    if (dlock__forked(client)) return DLOCK_EFORKED;
+    return client->callback.manual ? client->callback.fd : DLOCK_ENOTSUP;
+}
+
+int dlock_client_dispatch(dlock_client *client) {
+    int rc = dlock__client_begin(client, NULL);
+    if (rc != 0) return rc;
+    if (!client->callback.manual) return dlock__client_end(client, DLOCK_ENOTSUP);
+    int calls = 0;
+    uint64_t count;
+    if (read(client->callback.fd, &count, sizeof count) < 0) {
+        /* nothing was queued */
+    }
+    /* What is queued by these calls waits for the next dispatch: one that feeds itself would never end. */
+    for (const struct dlock__event *last = client->callback.last, *done = NULL;
+         client->callback.first && done != last;) {
+        struct dlock__event *event = pop(client, NULL);
+        done = event;
+        call(client, event);
+        calls++;
+    }
+    return dlock__client_end(client, calls);
+}
+
+/* ---- from outside ---- */
 
 int dlock__callback_start(struct dlock_client *client, struct dlock_error *err) {
     if (client->callback.started) return 0;
@@ -74,34 +177,44 @@ void dlock__callback_arm(struct dlock_client *client, int64_t at_us) {
     pthread_cond_signal(&client->callback.cond);
 }
 
+void dlock__callback_watch(struct dlock_client *client) {
+    pthread_cond_signal(&client->callback.cond);
+}
+
 void dlock__callback_lost(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
-    struct dlock__hold **at = &client->callback.first;
     if (client->callback.stop) return;
-    while (*at) at = &(*at)->callback_next;
     for (struct dlock__hold *hold = &claim->hold; hold; hold = hold->next) {
         if (!wants_word(hold)) continue;
-        *at = hold;
-        at = &hold->callback_next;
-        *at = NULL;
+        hold->event.kind = DLOCK__EVENT_LOST;
         claim->refs++;
+        push(client, &hold->event);
     }
-    pthread_cond_signal(&client->callback.cond);
+}
+
+void dlock__callback_async(struct dlock__async *async) {
+    async->event.kind = DLOCK__EVENT_ASYNC;
+    push(async->waiter.lock->client, &async->event);
+}
+
+static bool runs_elsewhere(const struct dlock_lock *lock) {
+    const struct dlock_client *client = lock->client;
+    return client->callback.running == lock && client->callback.runner != dlock__thread_id();
 }
 
 void dlock__callback_forget(struct dlock_lock *lock) {
     struct dlock_client *client = lock->client;
-    for (struct dlock__hold **at = &client->callback.first; *at;) {
-        struct dlock__hold *hold = *at;
-        if (hold->handle != lock) {
-            at = &hold->callback_next;
-            continue;
-        }
-        *at = hold->callback_next;
-        dlock__claim_put(hold->claim);
+    for (;;) {
+        struct dlock__event *event = pop(client, lock);
+        if (event && event->kind == DLOCK__EVENT_LOST)
+            forget(event);
+        else if (event)
+            call_async(client, event);
+        else if (lock->async > 0 || runs_elsewhere(lock))
+            dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
+        else
+            return;
     }
-    if (client->callback.started && pthread_equal(pthread_self(), client->callback.thread)) return;
-    while (client->callback.running == lock) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
 }
 
 void dlock__callback_stop(struct dlock_client *client) {
@@ -112,6 +225,13 @@ void dlock__callback_stop(struct dlock_client *client) {
     if (client->callback.started) pthread_join(client->callback.thread, NULL);
     dlock__enter(client);
     client->callback.started = false;
-    while (client->callback.first) dlock__claim_put(pop(client)->claim);
+    struct dlock__event *event;
+    while ((event = pop(client, NULL))) {
+        if (event->kind == DLOCK__EVENT_LOST)
+            forget(event);
+        else
+            call(client, event);
+    }
     dlock__leave(client);
+    if (client->callback.fd >= 0) close(client->callback.fd);
 }

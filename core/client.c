@@ -61,8 +61,6 @@ static int check_options(const struct dlock_client_options *options, struct dloc
                               dlock_version());
     if (options->flags & ~(uint32_t)(DLOCK_CLIENT_LAZY | DLOCK_CLIENT_MANUAL))
         return dlock_fail(err, DLOCK_EINVAL, "client options: unknown flags 0x%x", (unsigned)options->flags);
-    if (options->flags & DLOCK_CLIENT_MANUAL)
-        return dlock_fail(err, DLOCK_ENOTSUP, "DLOCK_CLIENT_MANUAL is not there yet");
     return 0;
 }
 
@@ -98,7 +96,7 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
     if (!client) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a client");
     client->refs = 1;
     client->shortest_lease_ms = DLOCK__LEASE_MAX_MS;
-    client->listener.fd = client->keeper.control = client->keeper.timer = -1;
+    client->listener.fd = client->keeper.control = client->keeper.timer = client->callback.fd = -1;
     if (options) {
         client->log = options->log;
         client->log_arg = options->log_arg;
@@ -106,8 +104,10 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
     pthread_mutex_init(&client->mutex, NULL);
     dlock__cond_init(&client->changed);
     dlock__cond_init(&client->callback.cond);
+    dlock__cond_init(&client->async.cond);
     dlock__cond_init(&client->janitor.cond);
     rc = fill(client, uri, err);
+    if (rc == 0 && options && options->flags & DLOCK_CLIENT_MANUAL) rc = dlock__callback_manual(client, err);
     if (rc == 0) rc = dlock__fork_watch(client, err);
     if (rc != 0) {
         dlock__client_put(client);
@@ -155,6 +155,7 @@ void dlock_close(dlock_client *client) {
     pthread_cond_broadcast(&client->changed);
     while (client->inside > 0) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
     dlock__leave(client);
+    dlock__async_stop(client);
     dlock__callback_stop(client);
     dlock__enter(client);
     let_go(client);
@@ -185,6 +186,7 @@ void dlock__client_put(struct dlock_client *client) {
     dlock__resolver_free(client->resolver);
     dlock__uri_free(client->uri);
     pthread_cond_destroy(&client->janitor.cond);
+    pthread_cond_destroy(&client->async.cond);
     pthread_cond_destroy(&client->callback.cond);
     pthread_cond_destroy(&client->changed);
     pthread_mutex_destroy(&client->mutex);

@@ -11,6 +11,8 @@
  *   pool.c      connections and the operations that wait for one  conn.c    one connection's life
  *   listener.c  the connection that gets wake-ups                 keeper.c  timers, renewals, wake-ups
  *   callback.c  the worker thread that calls the application      janitor.c the thread that releases what nobody owns
+ *   async.c     the thread that drives waits and releases without a thread of their own
+ *   all.c       several locks at once
  */
 #ifndef DLOCK_CORE_CLIENT_H
 #define DLOCK_CORE_CLIENT_H
@@ -79,13 +81,19 @@ struct dlock__op {
     struct dlock__claim *next; /* in client->pending */
 };
 
+/* Something to tell the application, in client->callback. */
+struct dlock__event {
+    struct dlock__event *next;
+    enum { DLOCK__EVENT_LOST, DLOCK__EVENT_ASYNC } kind; /* in a hold, with a reference to its claim; in an async */
+};
+
 /* How often a claim is held through one handle, and that handle's on_lost when it is to run. */
 struct dlock__hold {
+    struct dlock__event event;
+    uint32_t count;
     struct dlock__hold *next; /* in claim->hold */
     struct dlock__claim *claim;
     struct dlock_lock *handle; /* NULL: freed, or nobody yet */
-    uint32_t count;
-    struct dlock__hold *callback_next; /* client->callback.first; holds a reference to the claim */
 };
 
 /* One acquisition as the server knows it. Reference counted: the name (current, asking), the lost list, the janitor, a
@@ -170,6 +178,8 @@ struct dlock_lock {
     dlock_callback on_lost;
     void *on_lost_arg;
     uint32_t inside;   /* threads in a call on it */
+    uint32_t waiting;  /* waits on it, in line or about to leave it */
+    uint32_t async;    /* asynchronous operations whose callback has not begun */
     bool freed;        /* dlock_free is at work */
     bool freed_inside; /* … by its own callback: the callback's thread destroys it */
 };
@@ -189,6 +199,19 @@ struct dlock__waiter {
     bool in_line;
     bool done; /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
     bool over; /* nothing more happens to it */
+};
+
+/* An acquire or release that no thread waits for. */
+struct dlock__async {
+    struct dlock__waiter waiter; /* the first member: async.c finds the record by it */
+    struct dlock__event event;
+    struct dlock__claim *releasing; /* with the name's reference; NULL: this is an acquire */
+    dlock_callback call;
+    void *arg;
+    struct dlock__async *next; /* in client->async.ready */
+    int64_t until_us;          /* asleep: the key of the heap */
+    size_t heap_at;            /* its place there, from 1 on; 0: not in it */
+    bool ready, asking;
 };
 
 /* ---- the client ---- */
@@ -259,10 +282,25 @@ struct dlock_client {
         bool started, stop;
         pthread_t thread;
         pthread_cond_t cond;
-        struct dlock__hold *first;
+        bool manual; /* dlock_client_dispatch calls; the thread only looks for lost grants */
+        int fd;      /* eventfd: something is queued; -1: not MANUAL */
+        struct dlock__event *first, *last;
         struct dlock_lock *running; /* whose callback runs */
+        uint64_t runner;            /* … in which thread */
         int64_t armed_us;           /* it looks for lost grants then at the latest */
     } callback;
+
+    struct {
+        bool started, stop;
+        pthread_t thread;
+        pthread_cond_t cond;
+        bool busy;                         /* in a request: somebody else has to watch the deadlines */
+        size_t n;                          /* records that are not over */
+        struct dlock__async *ready, *last; /* they have a turn */
+        struct dlock__async **heap;        /* asleep; room for `heap_size` */
+        size_t n_heap, heap_size;
+        struct dlock_error *errors; /* DLOCK__BATCH: what the server said */
+    } async;
 
     struct {
         bool started, stop;
@@ -432,12 +470,28 @@ int dlock__callback_start(struct dlock_client *client, struct dlock_error *err);
 /* A grant with an on_lost ends at at_us at the latest: makes sure that the thread is awake then. Wakes it only if it
  * would sleep longer. */
 void dlock__callback_arm(struct dlock_client *client, int64_t at_us);
+/* Makes the client a MANUAL one. Without the mutex. */
+int dlock__callback_manual(struct dlock_client *client, struct dlock_error *err);
 /* Queues the on_lost of the handles that hold the claim. */
 void dlock__callback_lost(struct dlock__claim *claim);
-/* Forgets queued callbacks of the handle and waits for a running one, unless called from it. Leaves the mutex
- * meanwhile. */
+/* Queues the end of an asynchronous operation. */
+void dlock__callback_async(struct dlock__async *async);
+/* Looks at the deadlines of asynchronous waits as long as async.busy. */
+void dlock__callback_watch(struct dlock_client *client);
+/* Forgets queued on_losts of the handle, calls the ends of its asynchronous operations, and waits for a running
+ * callback, unless called from it. Leaves the mutex meanwhile. */
 void dlock__callback_forget(struct dlock_lock *lock);
-void dlock__callback_stop(struct dlock_client *client); /* without the mutex */
+/* Calls what is queued for asynchronous operations, and ends the thread. Without the mutex. */
+void dlock__callback_stop(struct dlock_client *client);
+
+/* ---- async.c ---- */
+
+/* The waiter without a thread has a turn. */
+void dlock__async_wake(struct dlock__waiter *waiter);
+/* Ends the waits whose deadline passed while their request hangs; the next time to look, at the earliest. */
+int64_t dlock__async_expire(struct dlock_client *client);
+/* Ends what is left, and the thread. Without the mutex. */
+void dlock__async_stop(struct dlock_client *client);
 
 /* ---- janitor.c ---- */
 
@@ -454,6 +508,10 @@ int dlock__lock_end(struct dlock_lock *lock, int rc);
 /* The same for calls on clients. */
 int dlock__client_begin(struct dlock_client *client, struct dlock_error *err);
 int dlock__client_end(struct dlock_client *client, int rc);
+/* 0: the caller has to acquire; 1: re-entered; or why neither is possible. */
+int dlock__enter_again(struct dlock_lock *lock, struct dlock_error *err);
+/* Takes one acquisition back. 1: it was the last, and *claim has to be released at the server; 0: done. */
+int dlock__release_one(struct dlock_lock *lock, struct dlock__claim **claim, struct dlock_error *err);
 /* The caller's grant, held or lost; NULL: none. Of several permits the youngest, of this handle if there is one. */
 struct dlock__claim *dlock__owned(struct dlock_lock *lock);
 /* EOWNER. */
@@ -471,6 +529,8 @@ enum dlock__turn {
 
 /* Waits in line and asks the server, for an owner who holds nothing. 0: the grant is the waiter's. */
 int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
+/* All turns of a waiter with a thread: this one. Leaves the mutex meanwhile. */
+void dlock__waiter_drive(struct dlock__waiter *waiter);
 /* Puts a new waiter into the line, unless it is a try that stands no chance (then it is over). */
 void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, int64_t timeout_ms);
 /* What it does next; looks at everything that happened meanwhile. Leaves the mutex when it gives up a claim. */
@@ -478,6 +538,8 @@ enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until
 /* Takes over the answer to its claim's request. Leaves the mutex when it gives up the claim, or brings up the listener.
  */
 void dlock__waiter_answered(struct dlock__waiter *waiter);
+/* Its deadline passed while its request hangs. */
+void dlock__waiter_leave(struct dlock__waiter *waiter);
 /* Ends a wait with ECANCELED. */
 void dlock__waiter_cancel(struct dlock__waiter *waiter);
 /* It has a turn now. */
@@ -490,6 +552,8 @@ void dlock__deliver(struct dlock__claim *claim);
 
 /* The owner's last release: hands over locally, or releases at the server. */
 int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err);
+/* Sends the release until it is answered, for one `timeout`. */
+int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *why);
 /* The same in parts: the first decides, true = it was handed over locally, and that was all. Then its release is sent.
  * The last takes over the answer; `why` is what the server said, and may be NULL. */
 bool dlock__give_back_begin(struct dlock__claim *claim);

@@ -14,25 +14,34 @@ static void drop(struct dlock__claim *claim) {
     dlock__claim_put(claim);
 }
 
-/* The most urgent orphan that is not in somebody's batch. */
-static struct dlock__claim *first_due(struct dlock_client *client) {
-    struct dlock__claim *first = NULL;
-    for (struct dlock__claim *claim = client->janitor.orphans; claim; claim = claim->orphan_next)
-        if (claim->op.status != DLOCK__OP_RUNNING && (!first || claim->orphan_due_us < first->orphan_due_us))
-            first = claim;
-    return first;
+static bool in_a_request(const struct dlock__claim *claim) {
+    return claim->op.status == DLOCK__OP_RUNNING || claim->op.status == DLOCK__OP_PENDING;
 }
 
-static void release(struct dlock__claim *claim, int64_t deadline_us) {
-    struct dlock_client *client = claim->name->client;
-    if (dlock__claim_outlived(claim)) {
-        drop(claim);
-        return;
+/* Orphans that are due by then, for one request: no name twice. */
+static size_t gather(struct dlock_client *client, struct dlock__claim **batch, int64_t due_us) {
+    size_t n = 0;
+    for (struct dlock__claim *claim = client->janitor.orphans; claim && n < DLOCK__BATCH; claim = claim->orphan_next) {
+        if (claim->orphan_due_us > due_us || in_a_request(claim) || claim->name->in_batch) continue;
+        claim->name->in_batch = true;
+        batch[n++] = claim;
     }
-    int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, deadline_us, NULL);
+    for (size_t i = 0; i < n; i++) batch[i]->name->in_batch = false;
+    return n;
+}
+
+static int64_t first_due(struct dlock_client *client) {
+    int64_t due_us = DLOCK__NEVER;
+    for (struct dlock__claim *claim = client->janitor.orphans; claim; claim = claim->orphan_next)
+        if (!in_a_request(claim) && claim->orphan_due_us < due_us) due_us = claim->orphan_due_us;
+    return due_us;
+}
+
+static void answered(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    int rc = claim->op.result;
     int64_t now = dlock__now_us(), lease = dlock__us(claim->lease_ms);
-    bool answered = rc == 0 || rc == DLOCK_ELOST;
-    if (answered || rc == DLOCK_EINVAL || rc == DLOCK_ENOTSUP) {
+    if (rc == 0 || rc == DLOCK_ELOST || rc == DLOCK_EINVAL || rc == DLOCK_ENOTSUP) {
         claim->queued = false;
         if (!claim->may_be_held || now >= claim->orphan_until_us) {
             drop(claim);
@@ -42,7 +51,7 @@ static void release(struct dlock__claim *claim, int64_t deadline_us) {
         return;
     }
     bool lives_on = claim->queued || dlock__can(client, DLOCK_CAP_SESSION); /* whatever its lease says */
-    if (now >= claim->orphan_until_us && !lives_on && claim->op.status != DLOCK__OP_RUNNING) {
+    if (now >= claim->orphan_until_us && !lives_on && !in_a_request(claim)) {
         drop(claim); /* its lease has ended it */
         return;
     }
@@ -51,15 +60,35 @@ static void release(struct dlock__claim *claim, int64_t deadline_us) {
     claim->orphan_due_us = now + dlock__jitter(client, claim->orphan_pause_us / 2, claim->orphan_pause_us);
 }
 
+/* Those that died with their connection are gone already. */
+static size_t drop_outlived(struct dlock__claim **batch, size_t n) {
+    size_t left = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (dlock__claim_outlived(batch[i]))
+            drop(batch[i]);
+        else
+            batch[left++] = batch[i];
+    }
+    return left;
+}
+
+static void release(struct dlock__claim *const *batch, size_t n, int64_t deadline_us) {
+    for (size_t i = 0; i < n; i++) dlock__op_prepare(batch[i], DLOCK__RELEASE, 0, deadline_us, NULL);
+    dlock__op_send(batch, n);
+}
+
 static void *run(void *arg) {
     struct dlock_client *client = arg;
+    struct dlock__claim *batch[DLOCK__BATCH];
     dlock__enter(client);
     while (!client->janitor.stop) {
-        struct dlock__claim *claim = first_due(client);
-        if (claim && claim->orphan_due_us <= dlock__now_us())
-            release(claim, DLOCK__NEVER);
-        else
-            dlock__cond_wait(&client->janitor.cond, &client->mutex, claim ? claim->orphan_due_us : DLOCK__NEVER);
+        size_t n = drop_outlived(batch, gather(client, batch, dlock__now_us()));
+        if (n > 0) {
+            release(batch, n, DLOCK__NEVER);
+            for (size_t i = 0; i < n; i++) answered(batch[i]);
+        } else {
+            dlock__cond_wait(&client->janitor.cond, &client->mutex, first_due(client));
+        }
     }
     dlock__leave(client);
     return NULL;
@@ -84,18 +113,6 @@ void dlock__orphan(struct dlock__claim *claim) {
     pthread_cond_signal(&client->janitor.cond);
 }
 
-/* Orphans for one request: no name twice. At least one. */
-static size_t last_batch(struct dlock_client *client, struct dlock__claim **batch) {
-    size_t n = 0;
-    for (struct dlock__claim *claim = client->janitor.orphans; claim && n < DLOCK__BATCH; claim = claim->orphan_next) {
-        if (claim->name->in_batch) continue;
-        claim->name->in_batch = true;
-        batch[n++] = claim;
-    }
-    for (size_t i = 0; i < n; i++) batch[i]->name->in_batch = false;
-    return n;
-}
-
 void dlock__janitor_stop(struct dlock_client *client, int64_t deadline_us) {
     dlock__enter(client);
     client->janitor.stop = true;
@@ -106,10 +123,9 @@ void dlock__janitor_stop(struct dlock_client *client, int64_t deadline_us) {
     bool reachable = true;
     while (client->janitor.orphans) {
         struct dlock__claim *batch[DLOCK__BATCH];
-        size_t n = last_batch(client, batch);
+        size_t n = gather(client, batch, DLOCK__NEVER); /* at least one: nobody else has requests any more */
         if (reachable && dlock__now_us() < deadline_us) {
-            for (size_t i = 0; i < n; i++) dlock__op_prepare(batch[i], DLOCK__RELEASE, 0, deadline_us, NULL);
-            dlock__op_send(batch, n);
+            release(batch, n, deadline_us);
             reachable = batch[0]->op.result != DLOCK_EUNAVAILABLE;
         }
         for (size_t i = 0; i < n; i++) drop(batch[i]);

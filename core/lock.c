@@ -100,6 +100,7 @@ void dlock__lock_destroy(struct dlock_lock *lock) {
 }
 
 static void cancel_waits(struct dlock_lock *lock) {
+    if (lock->waiting == 0) return;
     for (struct dlock__waiter *waiter = lock->name->head; waiter; waiter = waiter->next)
         if (waiter->lock == lock) dlock__waiter_cancel(waiter);
 }
@@ -146,7 +147,7 @@ void dlock_free(dlock_lock *lock) {
     if (!client->closed) release_everything(lock);
     client->inside--;
     pthread_cond_broadcast(&client->changed);
-    lock->freed_inside = client->callback.running == lock;
+    lock->freed_inside = client->callback.running == lock; /* by this thread: another one was waited for */
     if (!lock->freed_inside) dlock__lock_destroy(lock);
     dlock__leave(client);
     dlock__client_put(client);
@@ -246,29 +247,28 @@ static bool takes_another(const struct dlock__claim *claim, const struct dlock_l
            lock->owner == DLOCK_OWNER_THREAD && !((lock->options | claim->options) & DLOCK_NO_REENTRY);
 }
 
-static bool waits(const struct dlock_lock *lock) {
-    const struct dlock__waiter *waiter = lock->name->head;
-    while (waiter && waiter->lock != lock) waiter = waiter->next;
-    return waiter != NULL;
+int dlock__enter_again(struct dlock_lock *lock, struct dlock_error *err) {
+    struct dlock__claim *claim = dlock__owned(lock);
+    if (claim && !takes_another(claim, lock)) {
+        int rc = reenter(claim, lock, err);
+        return rc == 0 ? 1 : rc;
+    }
+    if (lock->owner == DLOCK_OWNER_HANDLE && lock->waiting > 0)
+        return dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\": this handle is already being acquired",
+                          dlock__name_shown(lock->name));
+    return 0;
 }
 
 int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err) {
     int rc = dlock__lock_begin(lock, err);
     if (rc != 0) return rc;
-    struct dlock__claim *claim = dlock__owned(lock);
-    if (claim && !takes_another(claim, lock))
-        rc = reenter(claim, lock, err);
-    else if (lock->owner == DLOCK_OWNER_HANDLE && waits(lock))
-        rc = dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\": this handle is already being acquired",
-                        dlock__name_shown(lock->name));
-    else
-        rc = dlock__acquire(lock, timeout_ms, err);
+    rc = dlock__enter_again(lock, err);
+    if (rc >= 0) rc = rc > 0 ? 0 : dlock__acquire(lock, timeout_ms, err);
     return dlock__lock_end(lock, rc);
 }
 
-static int release(struct dlock_lock *lock, struct dlock_error *err) {
+int dlock__release_one(struct dlock_lock *lock, struct dlock__claim **out, struct dlock_error *err) {
     struct dlock__claim *claim = dlock__owned(lock);
-    const char *shown = dlock__name_shown(lock->name);
     if (!claim) return dlock__not_owned(lock, err);
     struct dlock__hold *hold = dlock__claim_hold(claim, lock, false);
     if (!hold || hold->count == 0) /* acquired through another handle of this thread */
@@ -280,9 +280,21 @@ static int release(struct dlock_lock *lock, struct dlock_error *err) {
             dlock__lost_remove(claim);
             dlock__claim_put(claim);
         }
-        return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before this release", shown);
+        return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before this release", dlock__name_shown(lock->name));
     }
-    return claim->count > 0 ? 0 : dlock__give_back(claim, err);
+    if (claim->count > 0 || dlock__give_back_begin(claim)) return 0;
+    *out = claim;
+    return 1;
+}
+
+static int release(struct dlock_lock *lock, struct dlock_error *err) {
+    struct dlock__claim *claim;
+    int rc = dlock__release_one(lock, &claim, err);
+    if (rc <= 0) return rc;
+    struct dlock_error why;
+    why.code = 0;
+    rc = dlock__give_back_send(claim, &why);
+    return dlock__give_back_end(claim, rc, &why, err);
 }
 
 int dlock_release(dlock_lock *lock, struct dlock_error *err) {

@@ -5,24 +5,6 @@ static int not_yet(const char *what, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_ENOTSUP, "%s is not there yet", what);
 }
 
-int dlock_client_fd(dlock_client *client) {
-    return client && dlock__forked(client) ? DLOCK_EFORKED : DLOCK_ENOTSUP;
-}
-
-int dlock_client_dispatch(dlock_client *client) {
-    return client && dlock__forked(client) ? DLOCK_EFORKED : DLOCK_ENOTSUP;
-}
-
-int dlock_acquire_async(dlock_lock *lock, int64_t timeout_ms, dlock_callback done, void *arg) {
-    (void)lock, (void)timeout_ms, (void)done, (void)arg;
-    return DLOCK_ENOTSUP;
-}
-
-int dlock_release_async(dlock_lock *lock, dlock_callback done, void *arg) {
-    (void)lock, (void)done, (void)arg;
-    return DLOCK_ENOTSUP;
-}
-
 int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err) {
     (void)locks, (void)n, (void)timeout_ms;
     return not_yet("dlock_acquire_all", err);

@@ -29,8 +29,7 @@ static bool hand_over(struct dlock__claim *claim) {
     return true;
 }
 
-/* Sends the release until it is answered, for one `timeout`. */
-static int release_at_server(struct dlock__claim *claim, struct dlock_error *err) {
+int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
     struct dlock_client *client = claim->name->client;
     int64_t deadline = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms)), pause = RETRY_MIN_US;
     pthread_cond_t never;
@@ -78,7 +77,7 @@ int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err) {
     if (dlock__give_back_begin(claim)) return 0;
     struct dlock_error why;
     why.code = 0;
-    int rc = release_at_server(claim, &why);
+    int rc = dlock__give_back_send(claim, &why);
     return dlock__give_back_end(claim, rc, &why, err);
 }
 

@@ -1,0 +1,319 @@
+/* Waits and releases without a thread of their own. One thread drives them all: it gives every record that has
+ * something to do a turn, sends what they ask as batches, and sleeps until the next of them is due. While it is in a
+ * request, the callback thread watches the deadlines of those who wait for it. */
+#include "client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RETRY_MIN_US = 10000, RETRY_MAX_US = 300000 }; /* between tries of a release */
+
+static struct dlock__async *async_of(struct dlock__waiter *waiter) {
+    return (struct dlock__async *)waiter;
+}
+
+static struct dlock_client *client_of(const struct dlock__async *async) {
+    return async->waiter.lock->client;
+}
+
+/* ---- who sleeps: a binary heap by until_us, from 1 on (Knuth, The Art of Computer Programming 3, 5.2.3) ---- */
+
+static void place(struct dlock_client *client, struct dlock__async *async, size_t at) {
+    client->async.heap[at] = async;
+    async->heap_at = at;
+}
+
+static void sift_up(struct dlock_client *client, struct dlock__async *async, size_t at) {
+    struct dlock__async **heap = client->async.heap;
+    for (; at > 1 && heap[at / 2]->until_us > async->until_us; at /= 2) place(client, heap[at / 2], at);
+    place(client, async, at);
+}
+
+static void sift_down(struct dlock_client *client, struct dlock__async *async, size_t at) {
+    struct dlock__async **heap = client->async.heap;
+    for (size_t child; (child = 2 * at) <= client->async.n_heap; at = child) {
+        if (child < client->async.n_heap && heap[child + 1]->until_us < heap[child]->until_us) child++;
+        if (heap[child]->until_us >= async->until_us) break;
+        place(client, heap[child], at);
+    }
+    place(client, async, at);
+}
+
+static void wake_up(struct dlock__async *async) {
+    struct dlock_client *client = client_of(async);
+    size_t at = async->heap_at;
+    if (at == 0) return;
+    async->heap_at = 0;
+    struct dlock__async *last = client->async.heap[client->async.n_heap--];
+    if (last == async) return;
+    sift_down(client, last, at);
+    sift_up(client, last, last->heap_at);
+}
+
+/* There is room: one place for each record. */
+static void sleep_until(struct dlock__async *async, int64_t until_us) {
+    struct dlock_client *client = client_of(async);
+    wake_up(async);
+    async->until_us = until_us;
+    if (until_us != DLOCK__NEVER) sift_up(client, async, ++client->async.n_heap);
+}
+
+static bool make_room(struct dlock_client *client) {
+    if (client->async.n + 2 <= client->async.heap_size) return true;
+    size_t size = client->async.heap_size ? client->async.heap_size * 2 : 64;
+    struct dlock__async **heap = realloc(client->async.heap, size * sizeof *heap);
+    if (!heap) return false;
+    client->async.heap = heap;
+    client->async.heap_size = size;
+    return true;
+}
+
+/* ---- whose turn it is ---- */
+
+static void ready(struct dlock__async *async) {
+    struct dlock_client *client = client_of(async);
+    if (async->ready || async->asking) return;
+    wake_up(async);
+    async->ready = true;
+    async->next = NULL;
+    *(client->async.ready ? &client->async.last->next : &client->async.ready) = async;
+    client->async.last = async;
+    pthread_cond_signal(&client->async.cond);
+}
+
+static struct dlock__async *next_ready(struct dlock_client *client) {
+    struct dlock__async *async = client->async.ready;
+    client->async.ready = async->next;
+    async->ready = false;
+    return async;
+}
+
+static void over(struct dlock__async *async) {
+    struct dlock_client *client = client_of(async);
+    wake_up(async);
+    client->async.n--;
+    dlock__callback_async(async);
+}
+
+void dlock__async_wake(struct dlock__waiter *waiter) {
+    ready(async_of(waiter));
+}
+
+int64_t dlock__async_expire(struct dlock_client *client) {
+    while (client->async.n_heap > 0) {
+        struct dlock__async *first = client->async.heap[1];
+        if (first->until_us > dlock__now_us()) return first->until_us;
+        if (!first->asking) {
+            ready(first);
+        } else {
+            wake_up(first);
+            dlock__waiter_leave(&first->waiter);
+            over(first);
+        }
+    }
+    return DLOCK__NEVER;
+}
+
+/* ---- requests ---- */
+
+struct requests {
+    struct dlock__claim *claims[DLOCK__BATCH];
+    struct dlock__async *asyncs[DLOCK__BATCH]; /* of releases; who asks may be over before the answer is here */
+    size_t n;
+    enum dlock__op_kind kind;
+};
+
+static void add(struct requests *requests, struct dlock__claim *claim, struct dlock__async *async) {
+    struct dlock_client *client = client_of(async);
+    struct dlock_error *err = &client->async.errors[requests->n];
+    err->code = 0;
+    claim->op.err = err;
+    claim->refs++;
+    claim->name->in_batch = true;
+    async->asking = true;
+    requests->kind = claim->op.kind;
+    requests->asyncs[requests->n] = async;
+    requests->claims[requests->n++] = claim;
+}
+
+static void acquire_turn(struct dlock__async *async, struct requests *requests) {
+    int64_t until_us = DLOCK__NEVER;
+    switch (dlock__waiter_turn(&async->waiter, &until_us)) {
+    case DLOCK__TURN_OVER: over(async); return;
+    case DLOCK__TURN_SLEEP: sleep_until(async, until_us); return;
+    case DLOCK__TURN_ASK: break;
+    }
+    add(requests, async->waiter.lock->name->asking, async);
+    sleep_until(async, async->waiter.deadline_us);
+}
+
+static void release_turn(struct dlock__async *async, struct requests *requests) {
+    dlock__op_prepare(async->releasing, DLOCK__RELEASE, 0, async->waiter.deadline_us, NULL);
+    add(requests, async->releasing, async);
+}
+
+/* Turns for everybody who is ready, until a request is full or of another kind, or has the name already. */
+static void gather(struct dlock_client *client, struct requests *requests) {
+    requests->n = 0;
+    while (client->async.ready && requests->n < DLOCK__BATCH) {
+        struct dlock__async *async = client->async.ready;
+        enum dlock__op_kind kind = async->releasing ? DLOCK__RELEASE : DLOCK__ACQUIRE;
+        if (requests->n > 0 && (kind != requests->kind || async->waiter.lock->name->in_batch)) break;
+        next_ready(client);
+        (async->releasing ? release_turn : acquire_turn)(async, requests);
+    }
+    for (size_t i = 0; i < requests->n; i++) requests->claims[i]->name->in_batch = false;
+}
+
+/* Keeps what the server said: the place where it stands is for the next request. */
+static void remember(struct dlock__waiter *waiter, const struct dlock_error *err) {
+    if (err->code == 0) return;
+    if (!waiter->why) waiter->why = malloc(sizeof *waiter->why);
+    if (waiter->why) *waiter->why = *err;
+}
+
+static void acquire_answered(struct dlock__claim *claim, const struct dlock_error *err) {
+    struct dlock__name *name = claim->name;
+    if (name->asking != claim) { /* whoever asked has left */
+        if (claim->orphaned) pthread_cond_signal(&name->client->janitor.cond);
+        return;
+    }
+    struct dlock__async *async = async_of(name->head);
+    wake_up(async); /* from here on nobody but this thread ends it */
+    remember(&async->waiter, err);
+    dlock__waiter_answered(&async->waiter);
+    async->asking = false;
+    ready(async);
+}
+
+static void release_answered(struct dlock__async *async, const struct dlock_error *err) {
+    struct dlock__claim *claim = async->releasing;
+    struct dlock__waiter *waiter = &async->waiter;
+    int rc = claim->op.result == DLOCK_ELOST && claim->op.resent ? 0 : claim->op.result;
+    int64_t pause = waiter->pause_us * 2, again;
+    waiter->pause_us = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
+    again = dlock__now_us() + waiter->pause_us;
+    async->asking = false;
+    if (rc == DLOCK_EUNAVAILABLE && claim->op.status != DLOCK__OP_RUNNING && again < waiter->deadline_us) {
+        sleep_until(async, again);
+        return;
+    }
+    if (rc != 0) waiter->why = malloc(sizeof *waiter->why);
+    waiter->result = dlock__give_back_end(claim, rc, err, waiter->why);
+    over(async);
+}
+
+static void send(struct dlock_client *client, struct requests *requests) {
+    client->async.busy = true;
+    dlock__callback_watch(client);
+    dlock__op_send(requests->claims, requests->n);
+    for (size_t i = 0; i < requests->n; i++) {
+        struct dlock__claim *claim = requests->claims[i];
+        if (requests->kind == DLOCK__RELEASE)
+            release_answered(requests->asyncs[i], &client->async.errors[i]);
+        else
+            acquire_answered(claim, &client->async.errors[i]);
+        dlock__claim_put(claim);
+    }
+    client->async.busy = false;
+}
+
+static void *run(void *arg) {
+    struct dlock_client *client = arg;
+    struct requests requests;
+    dlock__enter(client);
+    while (!client->async.stop || client->async.n > 0) {
+        gather(client, &requests);
+        if (requests.n > 0) {
+            send(client, &requests);
+            continue;
+        }
+        int64_t until_us = dlock__async_expire(client);
+        if (!client->async.ready && !(client->async.stop && client->async.n == 0))
+            dlock__cond_wait(&client->async.cond, &client->mutex, until_us);
+    }
+    dlock__leave(client);
+    return NULL;
+}
+
+static int start(struct dlock_client *client, struct dlock_error *err) {
+    if (client->async.started) return 0;
+    if (!client->async.errors) client->async.errors = calloc(DLOCK__BATCH, sizeof *client->async.errors);
+    if (!client->async.errors) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for asynchronous waits");
+    if (dlock__thread_start(&client->async.thread, run, client) != 0)
+        return dlock_fail(err, DLOCK_ENOMEM, "no thread for asynchronous waits; raise the limit (ulimit -u)");
+    client->async.started = true;
+    return 0;
+}
+
+void dlock__async_stop(struct dlock_client *client) {
+    dlock__enter(client);
+    client->async.stop = true;
+    pthread_cond_signal(&client->async.cond);
+    dlock__leave(client);
+    if (client->async.started) pthread_join(client->async.thread, NULL);
+    free(client->async.heap);
+    free(client->async.errors);
+}
+
+/* ---- the API ---- */
+
+/* A record of an operation that has begun. */
+static int make(struct dlock_lock *lock, dlock_callback done, void *arg, struct dlock__async **out) {
+    struct dlock_client *client = lock->client;
+    int rc = dlock__callback_start(client, NULL);
+    if (rc == 0) rc = start(client, NULL);
+    if (rc != 0) return rc;
+    struct dlock__async *async = make_room(client) ? calloc(1, sizeof *async) : NULL;
+    if (!async) return DLOCK_ENOMEM;
+    async->waiter.lock = lock;
+    async->call = done;
+    async->arg = arg;
+    *out = async;
+    return 0;
+}
+
+static void begun(struct dlock__async *async) {
+    client_of(async)->async.n++;
+    async->waiter.lock->async++;
+}
+
+int dlock_acquire_async(dlock_lock *lock, int64_t timeout_ms, dlock_callback done, void *arg) {
+    if (!done) return DLOCK_EINVAL;
+    int rc = dlock__lock_begin(lock, NULL);
+    if (rc != 0) return rc;
+    struct dlock__async *async = NULL;
+    if (lock->owner != DLOCK_OWNER_HANDLE) rc = DLOCK_ENOTSUP;
+    if (rc == 0) rc = dlock__enter_again(lock, NULL);
+    if (rc == 0) rc = make(lock, done, arg, &async);
+    if (rc == 0) {
+        begun(async);
+        dlock__waiter_enter(&async->waiter, lock, timeout_ms);
+        if (async->waiter.over)
+            over(async);
+        else
+            ready(async);
+    }
+    return dlock__lock_end(lock, rc);
+}
+
+int dlock_release_async(dlock_lock *lock, dlock_callback done, void *arg) {
+    if (!done) return DLOCK_EINVAL;
+    int rc = dlock__lock_begin(lock, NULL);
+    if (rc != 0) return rc;
+    struct dlock__async *async = NULL;
+    struct dlock_error err;
+    if (lock->owner != DLOCK_OWNER_HANDLE) rc = DLOCK_ENOTSUP;
+    if (rc == 0 && !dlock__owned(lock)) rc = DLOCK_EOWNER;
+    if (rc == 0) rc = make(lock, done, arg, &async);
+    if (rc == 0) {
+        begun(async);
+        async->waiter.result = dlock__release_one(lock, &async->releasing, &err);
+        async->waiter.deadline_us = dlock__after(dlock__now_us(), dlock__us(lock->client->uri->timeout_ms));
+        if (async->waiter.result == 1)
+            ready(async);
+        else
+            over(async);
+    }
+    return dlock__lock_end(lock, rc);
+}
