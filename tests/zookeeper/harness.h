@@ -45,7 +45,7 @@ void plain_only(const char *dir, char *path, size_t size);
 /* ---- a proxy in front of a server (proxy.c) ---------------------------------------------------------------------- */
 
 /* Request types of ZooKeeper's protocol. */
-enum { OP_DELETE = 2, OP_GET = 4, OP_SYNC = 9, OP_CREATE2 = 15, OP_CONTAINER = 19, OP_CHILDREN = 8, OP_PING = 11 };
+enum { OP_DELETE = 2, OP_GET = 4, OP_MULTI = 14, OP_CREATE2 = 15, OP_CONTAINER = 19, OP_CHILDREN = 8, OP_PING = 11 };
 
 struct proxy;
 struct proxy *proxy_new(int server_port);
@@ -87,6 +87,7 @@ struct link {
 /* Connects as the client whose id is 24 times `letter` (a hex digit). Returns what connect returned; *link is to be
  * ended with link_end() in any case. */
 int link_try(struct link *link, const struct uri *uri, char letter, struct dlock_error *err);
+int link_within(struct link *link, const struct uri *uri, char letter, int timeout_ms, struct dlock_error *err);
 void link_new(struct link *link, int port, const char *session, char letter); /* must work, and listens */
 void link_end(struct link *link);
 

@@ -135,27 +135,34 @@ static void fake_end(void) {
 
 /* ---- nonsense ---------------------------------------------------------------------------------------------------- */
 
-static void sensible_sync(int fd, uint32_t xid) {
+static void put_part(struct packet *packet, uint32_t type, bool end) {
+    put32(packet, type);
+    packet->bytes[packet->used++] = end;
+    put32(packet, end ? UINT32_MAX : 0);
+}
+
+static void sensible_write(int fd, uint32_t xid) {
     struct packet packet = {0};
     put_header(&packet, xid, 0);
-    put_text(&packet, "/");
+    put_part(&packet, ZOO_CHECK_OP, false);
+    put_part(&packet, UINT32_MAX, true);
     post(fd, &packet);
 }
 
 /* Replies to what was never asked. */
 static void answers_twice(int fd, uint32_t xid, uint32_t type) {
-    sensible_sync(fd, xid);
-    if (type != OP_SYNC) sensible_sync(fd, xid + 1000);
+    sensible_write(fd, xid);
+    if (type != OP_MULTI) sensible_write(fd, xid + 1000);
 }
 
 static void answers_another(int fd, uint32_t xid, uint32_t type) {
-    sensible_sync(fd, type == OP_SYNC ? xid : xid + 7);
+    sensible_write(fd, type == OP_MULTI ? xid : xid + 7);
 }
 
 static void answers_with_nothing(int fd, uint32_t xid, uint32_t type) {
     struct packet packet = {0};
-    if (type == OP_SYNC) {
-        sensible_sync(fd, xid);
+    if (type == OP_MULTI) {
+        sensible_write(fd, xid);
         return;
     }
     put_header(&packet, xid, 0);
@@ -194,14 +201,14 @@ static void creates_oddly(int fd, uint32_t xid, uint32_t type) {
     else if (type == OP_CHILDREN)
         empty_list(fd, xid);
     else
-        sensible_sync(fd, xid);
+        sensible_write(fd, xid);
 }
 
 /* An error code that nobody knows. */
 static void fails_oddly(int fd, uint32_t xid, uint32_t type) {
     struct packet packet = {0};
-    if (type == OP_SYNC) {
-        sensible_sync(fd, xid);
+    if (type == OP_MULTI) {
+        sensible_write(fd, xid);
         return;
     }
     put_header(&packet, xid, -4242);
@@ -212,13 +219,30 @@ static void fails_oddly(int fd, uint32_t xid, uint32_t type) {
 static void lies_about_lengths(int fd, uint32_t xid, uint32_t type) {
     static const uint32_t lengths[] = {0x7fffffff, 0xffffffff, 0x80000000};
     struct packet packet = {0};
-    if (type == OP_SYNC) {
-        sensible_sync(fd, xid);
+    if (type == OP_MULTI) {
+        sensible_write(fd, xid);
         return;
     }
     put_header(&packet, xid, 0);
     put32(&packet, lengths[xid % 3]);
     put32(&packet, 0x41414141);
+    post(fd, &packet);
+}
+
+/* Transactions without a part, with too many of them, without an end, with half an error. */
+static void lies_about_transactions(int fd, uint32_t xid, uint32_t type) {
+    struct packet packet = {0};
+    (void)type;
+    put_header(&packet, xid, 0);
+    for (size_t i = 0; i < which && i < 2; i++) put_part(&packet, ZOO_CHECK_OP, false);
+    if (which == 3) packet.used -= 9;
+    if (which == 4) {
+        packet.used -= 18;
+        put_part(&packet, UINT32_MAX, false);
+        packet.bytes[packet.used++] = 1;
+    }
+    if (which != 1) put_part(&packet, UINT32_MAX, true);
+    if (which == 3) packet.used--;
     post(fd, &packet);
 }
 
@@ -279,6 +303,21 @@ static void odd_nodes(void **state) {
     for (which = 0; which < sizeof odd / sizeof *odd; which++) nothing_is_granted(creates_oddly);
 }
 
+static void false_transactions(void **state) {
+    struct dlock_error err;
+    struct link link;
+    struct uri uri;
+    (void)state;
+    for (which = 0; which < 5; which++) {
+        fake_begin(lies_about_transactions);
+        uri_init(&uri, fake.port, "400ms");
+        int rc = link_within(&link, &uri, 'a', 700, &err);
+        assert_true(rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EPROTO);
+        link_end(&link);
+        fake_end();
+    }
+}
+
 static void half_a_greeting(void **state) {
     struct dlock_error err = {0};
     struct link link;
@@ -296,9 +335,9 @@ static void half_a_greeting(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unasked_answers), cmocka_unit_test(wrong_answers), cmocka_unit_test(empty_answers),
-        cmocka_unit_test(unknown_errors),  cmocka_unit_test(false_lengths), cmocka_unit_test(odd_nodes),
-        cmocka_unit_test(half_a_greeting),
+        cmocka_unit_test(unasked_answers),    cmocka_unit_test(wrong_answers),   cmocka_unit_test(empty_answers),
+        cmocka_unit_test(unknown_errors),     cmocka_unit_test(false_lengths),   cmocka_unit_test(odd_nodes),
+        cmocka_unit_test(false_transactions), cmocka_unit_test(half_a_greeting),
     };
     backend_load();
     return cmocka_run_group_tests_name("zookeeper hostile", tests, NULL, NULL);

@@ -40,7 +40,7 @@ void uri_init(struct uri *uri, int port, const char *session) {
     uri->parts.n_params = 1;
 }
 
-int link_try(struct link *link, const struct uri *uri, char letter, struct dlock_error *err) {
+int link_within(struct link *link, const struct uri *uri, char letter, int timeout_ms, struct dlock_error *err) {
     memset(link, 0, sizeof *link);
     memset(link->client, letter, 24);
     link->peer.abi = DLOCK_ABI;
@@ -49,7 +49,11 @@ int link_try(struct link *link, const struct uri *uri, char letter, struct dlock
     link->fd = -1;
     link->conn = calloc(1, backend->conn_size);
     assert_non_null(link->conn);
-    return backend->connect(link->conn, &uri->parts, &link->peer, TIMEOUT_MS, err);
+    return backend->connect(link->conn, &uri->parts, &link->peer, timeout_ms, err);
+}
+
+int link_try(struct link *link, const struct uri *uri, char letter, struct dlock_error *err) {
+    return link_within(link, uri, letter, TIMEOUT_MS, err);
 }
 
 void link_new(struct link *link, int port, const char *session, char letter) {

@@ -108,14 +108,14 @@ static void lost_delete_is_sent_again(void **state) {
     assert_int_equal(plain_count(BASE "/lost delete"), 0);
 }
 
-static void lost_sync_proves_nothing(void **state) {
+static void lost_write_proves_nothing(void **state) {
     struct dlock_error err = {0};
     struct held held;
     (void)state;
-    claim_init(&held, "lost sync", 'a', 1);
+    claim_init(&held, "lost write", 'a', 1);
     assert_int_equal(acquire(&link, &held), 0);
     sleep_ms(500);
-    proxy_lose_answer(proxy, OP_SYNC);
+    proxy_lose_answer(proxy, OP_MULTI);
     assert_int_equal(run(backend->renew, &link, &held, 0, TIMEOUT_MS, &err), 0);
     assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
     assert_int_equal(persistently(renew, &held), 0);
@@ -301,7 +301,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(lost_create_of_a_waiter_keeps_one_place, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_list_is_asked_again, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_delete_is_sent_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(lost_sync_proves_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(lost_write_proves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(session_survives_a_short_outage, setup, teardown),
         cmocka_unit_test_setup_teardown(watches_survive_a_short_outage, setup, teardown),
         cmocka_unit_test_setup_teardown(holder_is_partitioned, setup, teardown),
