@@ -105,8 +105,8 @@ static void losing_try_leaves_nothing(void **state) {
     assert_int_equal(release(&one, &holder), 0);
 }
 
-/* Counted from the last sign of life of which the leader is sure to know: at first the beginning of the session, later a
- * request that was answered 1.5 s before. */
+/* Counted from the last sign of life of which the leader is sure to know: at first the beginning of the session, later
+ * a request that was answered 1.5 s before. */
 static void kept_from_a_sign_of_life_on(void **state) {
     struct held held;
     (void)state;
@@ -296,6 +296,5 @@ int main(void) {
         cmocka_unit_test_setup_teardown(own_release_wakes_nobody, setup, teardown),
         cmocka_unit_test_setup_teardown(every_name_is_taken, setup, teardown),
     };
-    backend_load();
-    return cmocka_run_group_tests_name("zookeeper claims", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("zookeeper claims", tests, backend_load, NULL);
 }

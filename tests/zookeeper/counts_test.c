@@ -169,11 +169,11 @@ static void late_answers_are_dropped(void **state) {
     claim_init(&held, "late", 'a', 1);
     proxy_hold(proxy, true);
     int64_t begun = now_ms();
-    assert_int_equal(run(backend->acquire, &link, &held, 0, 300, &err), 0);
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, 300, &err), 0);
     assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
     assert_int_equal(err.code, DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begun, 290, 2000);
-    assert_int_equal(run(backend->renew, &link, &held, 0, 300, &err), 0);
+    assert_int_equal(held_run(backend->renew, &link, &held, 0, 300, &err), 0);
     proxy_hold(proxy, false);
     assert_int_equal(release(&link, &held), 0); /* found, although nothing was answered */
     assert_int_equal(plain_count(BASE "/late"), 0);
@@ -191,6 +191,5 @@ int main(void) {
         cmocka_unit_test_setup_teardown(renewing_a_thousand_is_one_write, setup, teardown),
         cmocka_unit_test_setup_teardown(late_answers_are_dropped, setup, teardown),
     };
-    backend_load();
-    return cmocka_run_group_tests_name("zookeeper counts", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("zookeeper counts", tests, backend_load, NULL);
 }
