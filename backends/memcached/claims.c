@@ -8,8 +8,9 @@
 
 #include <inttypes.h>
 
-/* … so the longest lease, with its extra second, is 30 days. */
-#define MAX_LEASE_MS (INT64_C(2591999) * 1000)
+/* memcached takes times up to 2038-01-19. */
+#define MAX_EXPIRY_S INT32_MAX
+#define MAX_LEASE_MS (INT64_C(1000) * MAX_EXPIRY_S)
 
 /* Claims that share a flight: as many as the core sends at once. */
 #define FLIGHT_MAX 256
@@ -45,7 +46,8 @@ struct batch {
     enum operation operation;
     struct turn turns[FLIGHT_MAX];
     size_t n;
-    size_t flight[FLIGHT_MAX]; /* the turns that are not done */
+    size_t flight[FLIGHT_MAX]; /* the turns that were not done when this flight began */
+    size_t n_flight;
     int64_t sent_us, deadline_us;
     bool explained; /* `err` speaks of a claim */
     struct dlock_error *err;
@@ -69,12 +71,7 @@ static void write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct dlock_cl
         snprintf(out, MEMCACHED_VALUE_MAX + 1, "%s", claim->token);
 }
 
-/* An expiry of N lasts N - 1 to N seconds. */
-static int64_t expiry_s(int64_t lease_ms) {
-    return (lease_ms + 999) / 1000 + 1;
-}
-
-/* An expiry beyond 30 days is an absolute time: this one has passed. */
+/* Expiries beyond 30 days are absolute times: this one has passed. */
 void memcached_end(struct memcached *memcached, const char *key, uint64_t cas) {
     memcached_request(memcached, 1, "cas %s 0 2592001 0 %" PRIu64 "\r\n\r\n", key, cas);
 }
@@ -83,9 +80,13 @@ void memcached_end(struct memcached *memcached, const char *key, uint64_t cas) {
 
 static void write_turn(struct memcached *memcached, size_t i, void *arg) {
     const struct batch *batch = arg;
+    if (i == batch->n_flight) {
+        memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
+        return;
+    }
     const struct turn *turn = &batch->turns[batch->flight[i]];
+    const int64_t expiry = memcached_expiry_s(&memcached->clock, batch->sent_us, turn->claim->lease_ms);
     char key[MEMCACHED_KEY_MAX + 1], value[MEMCACHED_VALUE_MAX + 1];
-    const int64_t expiry = expiry_s(turn->claim->lease_ms);
     write_value(value, turn->claim, memcached_key(key, turn->claim->name));
     if (turn->step == LOOK)
         memcached_request(memcached, 1, "gets %s\r\n", key);
@@ -120,6 +121,13 @@ static void swap(struct turn *turn, const struct memcached_item *item) {
     turn->step = SWAP;
     turn->cas = item->cas;
     turn->granted = item->granted;
+}
+
+/* The item is as the claim remembers it. */
+static void swap_known(struct turn *turn) {
+    turn->step = SWAP;
+    turn->cas = turn->claim->state[STATE_CAS];
+    turn->granted = turn->claim->state[STATE_GRANTED];
 }
 
 /* There is no item (any more). */
@@ -180,27 +188,44 @@ static int read_turn(struct batch *batch, struct turn *turn) {
 
 /* ---- flights ----------------------------------------------------------------------------------------------------- */
 
+/* A reading of the clock at the end of a flight, which may show that its leases were set too early an end. */
+static int read_time(struct batch *batch) {
+    struct memcached *memcached = batch->memcached;
+    uint64_t time_s = 0;
+    int rc = memcached_read_time(memcached, batch->deadline_us, &time_s, batch->err);
+    if (rc || !memcached_clock_read(&memcached->clock, batch->sent_us, time_s)) return rc;
+    for (size_t i = 0; i < batch->n_flight; i++) {
+        struct turn *turn = &batch->turns[batch->flight[i]];
+        if (turn->step == DONE && turn->claim->result == 0) swap_known(turn);
+    }
+    return 0;
+}
+
 /* One round trip for every claim that is not done. */
-static int fly(struct batch *batch, size_t n) {
-    struct memcached_requests requests = {n, 0, write_turn, batch};
+static int fly(struct batch *batch) {
+    struct memcached *memcached = batch->memcached;
+    struct memcached_requests requests = {batch->n_flight, 0, write_turn, batch};
     int rc = 0;
     batch->sent_us = dlock_now_us();
-    memcached_write(batch->memcached, &requests);
-    for (size_t i = 0; i < n && rc == 0; i++) rc = read_turn(batch, &batch->turns[batch->flight[i]]);
-    memcached_write(batch->memcached, NULL);
+    const bool asks_time = batch->operation != RELEASE && memcached_clock_is_due(&memcached->clock, batch->sent_us);
+    if (asks_time) requests.count++;
+    memcached_write(memcached, &requests);
+    for (size_t i = 0; i < batch->n_flight && rc == 0; i++) rc = read_turn(batch, &batch->turns[batch->flight[i]]);
+    if (asks_time && rc == 0) rc = read_time(batch);
+    memcached_write(memcached, NULL);
     return rc;
 }
 
 static int run(struct batch *batch) {
     for (int flights = 0;; flights++) {
-        size_t n = 0;
         int rc;
+        batch->n_flight = 0;
         for (size_t i = 0; i < batch->n; i++)
-            if (batch->turns[i].step != DONE) batch->flight[n++] = i;
-        if (n == 0) return 0;
+            if (batch->turns[i].step != DONE) batch->flight[batch->n_flight++] = i;
+        if (batch->n_flight == 0) return 0;
         if (flights == MAX_FLIGHTS)
             return memcached_dead(batch->memcached, "an item changes each time it was looked at", batch->err);
-        if ((rc = fly(batch, n)) != 0) return rc;
+        if ((rc = fly(batch)) != 0) return rc;
     }
 }
 
@@ -213,6 +238,11 @@ static void explain(struct batch *batch, struct turn *turn, int result, const ch
     batch->explained = true;
 }
 
+static bool lease_fits(const struct memcached *memcached, int64_t lease_ms) {
+    return lease_ms > 0 && lease_ms < MAX_LEASE_MS &&
+           memcached_expiry_s(&memcached->clock, dlock_now_us(), lease_ms) < MAX_EXPIRY_S;
+}
+
 /* False: the claim is answered already. */
 static bool acceptable(struct batch *batch, struct turn *turn) {
     const struct dlock_claim *claim = turn->claim;
@@ -221,8 +251,8 @@ static bool acceptable(struct batch *batch, struct turn *turn) {
         explain(batch, turn, DLOCK_ENOTSUP, "the memcached backend has exclusive locks only");
     else if (name == 0 || name > MEMCACHED_NAME_MAX || token == 0 || token > DLOCK_TOKEN_MAX)
         explain(batch, turn, DLOCK_EINVAL, "a name has 1 to 255 bytes and a token 1 to 127");
-    else if ((claim->lease_ms <= 0 || claim->lease_ms > MAX_LEASE_MS) && batch->operation != RELEASE)
-        explain(batch, turn, DLOCK_EINVAL, "a lease on memcached is longer than 0 and shorter than 30 days");
+    else if (batch->operation != RELEASE && !lease_fits(batch->memcached, claim->lease_ms))
+        explain(batch, turn, DLOCK_EINVAL, "a lease on memcached is longer than 0 and ends before 2038-01-19");
     else
         return true;
     return false;
@@ -257,20 +287,30 @@ static void begin(struct batch *batch, struct turn *turn, struct dlock_claim *cl
     turn->claim = claim;
     turn->step = batch->operation == ACQUIRE ? ADD : LOOK;
     if (!acceptable(batch, turn) || (batch->operation == ACQUIRE && quarantined(batch, turn))) return;
-    if (batch->operation != ACQUIRE && id_is_known(batch->memcached, claim)) {
-        turn->step = SWAP;
-        turn->cas = claim->state[STATE_CAS];
-        turn->granted = claim->state[STATE_GRANTED];
-    }
+    if (batch->operation != ACQUIRE && id_is_known(batch->memcached, claim)) swap_known(turn);
+}
+
+/* After a pause. */
+static int ask_time(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
+    const int64_t sent_us = dlock_now_us();
+    uint64_t time_s = 0;
+    int rc;
+    memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
+    rc = memcached_read_time(memcached, deadline_us, &time_s, err);
+    if (rc == 0) memcached_clock_read(&memcached->clock, sent_us, time_s);
+    return rc;
 }
 
 static int run_batch(struct memcached *memcached, enum operation operation, struct dlock_claim *const *claims, size_t n,
                      int timeout_ms, struct dlock_error *err) {
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct batch batch;
     int rc = 0;
+    if (operation != RELEASE && memcached_clock_is_stale(&memcached->clock, dlock_now_us()))
+        rc = ask_time(memcached, deadline_us, err);
     batch.memcached = memcached;
     batch.operation = operation;
-    batch.deadline_us = dlock_deadline_us(timeout_ms);
+    batch.deadline_us = deadline_us;
     batch.explained = false;
     batch.err = err;
     for (size_t done = 0; done < n && rc == 0; done += batch.n) {

@@ -36,24 +36,42 @@ static void begin_quarantine(struct memcached *memcached, uint64_t uptime_s) {
     if (up_us < quarantine_us) memcached->quarantine_until_us = dlock_now_us() + quarantine_us - up_us;
 }
 
+/* Expiries up to this are relative, so a server whose clock says so can be given no absolute ones. */
+#define MONTH_S 2592000
+
+static bool time_makes_sense(const struct facts *facts) {
+    return facts->has_time && facts->time_s > MONTH_S && facts->time_s < MEMCACHED_FENCE_END / 1000000 / 2;
+}
+
+int memcached_read_time(struct memcached *memcached, int64_t deadline_us, uint64_t *time_s, struct dlock_error *err) {
+    struct facts facts = {0};
+    int rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
+    if (rc) return rc;
+    if (!time_makes_sense(&facts)) return memcached_nonsense(memcached, "stats without a time of our days", err);
+    *time_s = facts.time_s;
+    return 0;
+}
+
 /* Asks for the server's start, which is what `time` less `uptime` stays as long as it lives, whatever its clock does.
  */
 static int ask_facts(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
+    const int64_t sent_us = dlock_now_us();
     struct facts facts = {0};
     int rc;
     memcached_request(memcached, 2, MEMCACHED_ASK_STATS);
     rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
     if (rc == 0) rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
     if (rc) return rc;
-    if (!facts.has_time || !facts.has_uptime || facts.time_s <= facts.uptime_s ||
-        facts.time_s >= MEMCACHED_FENCE_END / 1000000 / 2)
-        return memcached_nonsense(memcached, "stats without time and uptime", err);
+    if (!time_makes_sense(&facts) || !facts.has_uptime || facts.time_s <= facts.uptime_s)
+        return memcached_nonsense(memcached, "stats without uptime, or without a time of our days", err);
     if (facts.no_cas)
         return dlock_fail(err, DLOCK_ENOTSUP,
                           "memcached at %s runs with -C (no compare-and-swap), which locks need; start it without",
                           memcached->where);
     memcached->started_us = (facts.time_s - facts.uptime_s) * 1000000;
     memcached->connected_us = dlock_now_us();
+    memset(&memcached->clock, 0, sizeof memcached->clock);
+    memcached_clock_read(&memcached->clock, sent_us, facts.time_s);
     memcached->quarantine_until_us = 0;
     begin_quarantine(memcached, facts.uptime_s);
     return 0;

@@ -34,6 +34,14 @@ struct memcached_requests {
     void *arg;
 };
 
+/* What is known of the server's clock, see clock.c. */
+struct memcached_clock {
+    int64_t at_us;    /* when the last reading was asked for; local clock; 0: never */
+    int64_t below_us; /* at that time the server's clock, in microseconds since 1970, was certainly below this */
+    uint64_t said_s;  /* the last reading */
+    bool ticked;      /* readings have differed */
+};
+
 struct memcached {
     const struct dlock_peer *peer;
     bool open;
@@ -47,6 +55,8 @@ struct memcached {
     uint64_t started_us;         /* when the server started, by its own clock: the first part of every fence */
     int64_t connected_us;        /* since then, at the latest, this server has been the one; local clock */
     int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
+
+    struct memcached_clock clock;
 
     struct memcached_requests *requests; /* still to be written, or NULL */
     char out[16384];
@@ -132,6 +142,28 @@ bool memcached_number(const char **text, uint64_t *number);
 
 /* The code for a reply that is none of the expected ones, with the server's words in `err`. */
 int memcached_refused(struct memcached *memcached, const char *line, struct dlock_error *err);
+
+/* ---- clock.c: when leases end ------------------------------------------------------------------------------------ */
+
+/* Too old to be used: to be read before anything else. */
+bool memcached_clock_is_stale(const struct memcached_clock *clock, int64_t now_us);
+
+/* The flight that sets leases is to end with a reading. */
+bool memcached_clock_is_due(const struct memcached_clock *clock, int64_t now_us);
+
+/* A reading that was sent after sent_us said `said_s`. True: what was written before by this clock may end too early.
+ */
+bool memcached_clock_read(struct memcached_clock *clock, int64_t sent_us, uint64_t said_s);
+
+/* The expiry, in seconds since 1970 by the server's clock, for a lease that begins at sent_us. */
+int64_t memcached_expiry_s(const struct memcached_clock *clock, int64_t sent_us, int64_t lease_ms);
+
+/* ---- memcached.c: what the server says about itself -------------------------------------------------------------- */
+
+#define MEMCACHED_ASK_TIME "stats\r\n"
+
+/* The reply to MEMCACHED_ASK_TIME. EUNAVAILABLE, EAUTH, EPROTO. */
+int memcached_read_time(struct memcached *memcached, int64_t deadline_us, uint64_t *time_s, struct dlock_error *err);
 
 /* ---- claims.c, look.c, check.c: operations ----------------------------------------------------------------------- */
 

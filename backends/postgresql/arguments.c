@@ -43,6 +43,10 @@ void pg_add_int4(struct pg_arguments *arguments, int32_t value) {
     put_number(arguments, (uint32_t)value, 4);
 }
 
+void pg_drop_last(struct pg_arguments *arguments) {
+    arguments->used = arguments->at[--arguments->n];
+}
+
 void pg_add_bytes(struct pg_arguments *arguments, const void *bytes, size_t length) {
     begin_one(arguments, !bytes);
     if (bytes) put(arguments, bytes, length);

@@ -13,6 +13,7 @@ enum {
     COMMIT,
     SYNC_NAMES,
     STANDBYS,
+    SLOTS,
     ISOLATION,
     STATEMENT_MS,
     IDLE_MS,
@@ -22,6 +23,7 @@ enum {
     MAY_CREATE,
     MAY_USE,
     MAY_CALL,
+    OBJECTS,
     N_FACTS
 };
 
@@ -29,15 +31,20 @@ static const char question[] =
     "SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('fsync'), "
     "current_setting('full_page_writes'), current_setting('synchronous_commit'), "
     "current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication), "
+    "(SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical'), "
     "current_setting('transaction_isolation'), "
     "(SELECT setting FROM pg_settings WHERE name = 'statement_timeout'), "
     "(SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout'), "
     "(SELECT sum(numbackends) FROM pg_stat_database), "
     "current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int, "
-    "pg_backend_pid(), has_database_privilege(current_database(), 'CREATE'), "
-    "(SELECT has_schema_privilege(n.oid, 'USAGE') FROM pg_namespace n WHERE n.nspname = '%.*s'), "
-    "(SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM pg_proc p JOIN pg_namespace n "
-    "ON n.oid = p.pronamespace WHERE n.nspname = '%.*s' AND p.proname IN ('acquire', 'renew', 'release'))";
+    "pg_backend_pid(), "
+    "coalesce(has_schema_privilege(n.oid, 'CREATE'), has_database_privilege(current_database(), 'CREATE')), "
+    "has_schema_privilege(n.oid, 'USAGE'), "
+    "(SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM pg_proc p WHERE p.pronamespace = n.oid AND "
+    "p.proname IN ('acquire', 'renew', 'release', 'listen')), "
+    "(SELECT substring(p.prosrc FROM '[0-9]+') FROM pg_proc p WHERE p.pronamespace = n.oid AND "
+    "p.proname = 'schema_version') "
+    "FROM (SELECT) one LEFT JOIN pg_namespace n ON n.nspname = '%.*s'";
 
 static const char *fact(const PGresult *facts, int which) {
     return PQgetvalue(facts, 0, which);
@@ -67,12 +74,13 @@ static void check_disk(struct dlock_report *report, const PGresult *facts) {
 }
 
 static void check_standbys(struct dlock_report *report, const PGresult *facts) {
-    long long standbys = number(facts, STANDBYS);
+    /* Those that read archives, and those that are away and have no slot, do not show. */
+    long long standbys = number(facts, STANDBYS) > 0 ? number(facts, STANDBYS) : number(facts, SLOTS);
     if (is(facts, STANDBY, "t"))
         dlock_find(report, "it grants nothing: name the primary, and leave target_session_attrs out of the URI",
                    "this server is a standby");
     else if (standbys == 0)
-        dlock_find(report, NULL, "no standbys: no failover that could forget grants");
+        dlock_find(report, NULL, "no standby is connected");
     else if (!*fact(facts, SYNC_NAMES) || is(facts, COMMIT, "local"))
         dlock_find(report,
                    "a failover may forget the latest grants: set synchronous_standby_names, and synchronous_commit on",
@@ -112,9 +120,12 @@ static void check_room(struct dlock_report *report, const PGresult *facts) {
 }
 
 static void check_rights(struct dlock_report *report, const struct pg *pg, const PGresult *facts) {
-    if (is(facts, MAY_USE, "t") && is(facts, MAY_CALL, "t"))
+    if (*fact(facts, OBJECTS) && number(facts, OBJECTS) < PG_SCHEMA_VERSION)
+        dlock_find(report, "when nobody locks its DBA has to DROP it, and run what `dlock schema postgresql` prints",
+                   "schema %s has the objects of an older dlock", pg->schema);
+    else if (is(facts, MAY_USE, "t") && is(facts, MAY_CALL, "t"))
         dlock_find(report, NULL, "schema %s is there, and may be used", pg->schema);
-    else if (*fact(facts, MAY_USE) && *fact(facts, MAY_CALL))
+    else if (*fact(facts, OBJECTS))
         dlock_find(report, "nothing is granted to this role: run the GRANTs at the end of `dlock schema postgresql`",
                    "schema %s is there, and may not be used", pg->schema);
     else if (is(facts, MAY_CREATE, "t"))
@@ -127,11 +138,11 @@ static void check_rights(struct dlock_report *report, const struct pg *pg, const
 int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
     struct pg *pg = conn;
     struct dlock_report report = {each, arg, false};
-    char sql[sizeof question + 2 * PG_SCHEMA_MAX];
+    char sql[sizeof question + PG_SCHEMA_MAX];
     const char *schema = pg->schema + 1; /* it is quoted, and has no quotes inside */
     int length = (int)strlen(schema) - 1;
     PGresult *facts;
-    snprintf(sql, sizeof sql, question, length, schema, length, schema);
+    snprintf(sql, sizeof sql, question, length, schema);
     int rc = pg_query(pg, sql, dlock_deadline_us(timeout_ms), &facts, err);
     if (rc != 0) return rc;
     if (PQresultStatus(facts) != PGRES_TUPLES_OK) {

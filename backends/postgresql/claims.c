@@ -48,10 +48,8 @@ static bool wants_queue(const struct pg *pg, const struct dlock_claim *claim) {
     return (claim->flags & DLOCK_CLAIM_QUEUE) && pg->listen != PG_LISTEN_OFF;
 }
 
-static void write_batch(struct pg *pg, const struct batch *batch, enum operation operation, int64_t deadline_us) {
+static void write_batch(struct pg *pg, const struct batch *batch, enum operation operation) {
     struct pg_arguments *arguments = &pg->arguments;
-    /* The server gives up waiting for a row a little before we do, so that a claim does not come to be after that. */
-    int64_t wait_ms = (deadline_us - dlock_now_us()) * 9 / 10000;
     pg_begin(arguments);
     pg_add_array(arguments, PG_BYTEA, batch->n);
     for (size_t i = 0; i < batch->n; i++)
@@ -67,7 +65,6 @@ static void write_batch(struct pg *pg, const struct batch *batch, enum operation
         pg_add_array(arguments, PG_BOOL, batch->n);
         for (size_t i = 0; i < batch->n; i++) pg_item_bool(arguments, wants_queue(pg, batch->claims[i]));
     }
-    pg_add_int4(arguments, wait_ms > 0 ? (int32_t)wait_ms : 1);
 }
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
@@ -142,9 +139,13 @@ static int run(struct pg *pg, const struct batch *batch, enum operation operatio
                struct dlock_error *err) {
     static const enum pg_call calls[] = {[ACQUIRE] = PG_ACQUIRE, [RENEW] = PG_RENEW, [RELEASE] = PG_RELEASE};
     PGresult *rows;
-    write_batch(pg, batch, operation, deadline_us);
+    write_batch(pg, batch, operation);
     int rc = pg_call(pg, calls[operation], deadline_us, &rows, err);
     if (rc != 0) return rc;
+    if (!rows) { /* nothing is there */
+        for (size_t i = 0; i < batch->n; i++) batch->claims[i]->result = DLOCK_ELOST;
+        return 0;
+    }
     rc = read_batch(pg, rows, batch, operation, err);
     PQclear(rows);
     return rc;

@@ -77,24 +77,23 @@ static int dial_one(struct pg *pg, const struct dlock_uri *uri, const struct dlo
 
 /* ---- the session ------------------------------------------------------------------------------------------------- */
 
-/* What has to hold in a session of ours, and whether the objects are there, in one statement. Poolers invent the
- * process number that they tell their clients; nothing may be set behind one. */
+/* What has to hold in a session of ours. Poolers invent the process number that they tell their clients; nothing may be
+ * set behind one. */
 static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     char sql[1024];
     PGresult *result;
     snprintf(sql, sizeof sql,
-             "SELECT direct, to_regprocedure('%s.schema_version()') IS NOT NULL, (SELECT count(set_config(name, value, "
-             "false)) "
+             "SELECT direct, (SELECT count(set_config(name, value, false)) "
              "FROM (VALUES ('default_transaction_isolation', 'read committed'), ('statement_timeout', '0'), "
              "('idle_session_timeout', '0'), ('client_min_messages', 'error')) s(name, value) "
              "WHERE current_setting(name, true) IS NOT NULL AND direct) "
              "FROM (SELECT pg_backend_pid() = %d OR %s OFFSET 0) p(direct)",
-             pg->schema, PQbackendPID(pg->link), pg->listen == PG_LISTEN_ON ? "true" : "false");
+             PQbackendPID(pg->link), pg->listen == PG_LISTEN_ON ? "true" : "false");
     int rc = pg_query(pg, sql, deadline_us, &result, err);
     if (rc != 0) return rc;
     if (PQresultStatus(result) != PGRES_TUPLES_OK)
         rc = pg_refused(pg, result, err);
-    else if (PQntuples(result) != 1 || PQnfields(result) != 3)
+    else if (PQntuples(result) != 1 || PQnfields(result) != 2)
         rc = pg_nonsense(pg, "no row about the session", err);
     else if (*PQgetvalue(result, 0, 0) != 't')
         rc =
@@ -102,8 +101,6 @@ static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *e
                        "a connection pooler stands before postgresql at %s, and LISTEN needs a session of its own: "
                        "connect past it, or write listen=off (waiters poll), or, if it pools whole sessions, listen=on",
                        pg->where);
-    else if (*PQgetvalue(result, 0, 1) != 't')
-        rc = pg_create_schema(pg, deadline_us, err);
     PQclear(result);
     return rc;
 }

@@ -1,40 +1,38 @@
-/* Wake-ups: one connection per client that listens on the channel named after it, and holds the advisory lock that
- * shows others that it does. */
+/* Wake-ups: one connection per client listens, on a channel of its own, and shows others by an advisory lock that it
+ * does. */
 #include "postgresql.h"
 
 #include <stdlib.h>
+#include <sys/random.h>
 
 /* What arrives without being a wake-up of ours, in one call. */
 #define MAX_SKIPPED 1000
 
-/* Runs a statement of which only the success matters. */
-static int run(struct pg *pg, const char *sql, int64_t deadline_us, struct dlock_error *err) {
-    PGresult *result;
-    int rc = pg_query(pg, sql, deadline_us, &result, err);
-    if (rc != 0) return rc;
-    if (PQresultStatus(result) != PGRES_TUPLES_OK && PQresultStatus(result) != PGRES_COMMAND_OK)
-        rc = pg_refused(pg, result, err);
-    PQclear(result);
-    return rc;
+/* A channel is named by chance, and that name is a secret: who knows it could send wake-ups. */
+static bool name_channel(char out[64]) {
+    unsigned char random[16];
+    size_t used = 6;
+    if (getrandom(random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random) return false;
+    memcpy(out, "dlock_", used);
+    for (size_t i = 0; i < sizeof random; i++) used += (size_t)sprintf(out + used, "%02x", random[i]);
+    return true;
 }
 
 int pg_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     struct pg *pg = conn;
-    int64_t deadline_us = dlock_deadline_us(timeout_ms);
-    char sql[320];
+    char channel[64];
+    PGresult *rows;
     if (pg->listen == PG_LISTEN_OFF)
         return dlock_fail(err, DLOCK_ENOTSUP, "listen=off: no wake-ups from postgresql, waiters poll");
-    /* First LISTEN, then the sign that we do. A lost host shows after 8 s instead of the system's 2 hours. */
-    snprintf(sql, sizeof sql, "LISTEN \"dlock_%.24s\"", pg->peer->client);
-    int rc = run(pg, sql, deadline_us, err);
+    if (!name_channel(channel)) return dlock_fail(err, DLOCK_EUNAVAILABLE, "this system has no random numbers yet");
+    pg_begin(&pg->arguments);
+    pg_add_bytes(&pg->arguments, pg->peer->client, 24);
+    pg_add_bytes(&pg->arguments, channel, strlen(channel));
+    int rc = pg_call(pg, PG_LISTEN, dlock_deadline_us(timeout_ms), &rows, err);
     if (rc != 0) return rc;
-    snprintf(sql, sizeof sql,
-             "SELECT pg_advisory_lock_shared(%s.client_key('%.24s')), set_config('tcp_keepalives_idle', '5', false), "
-             "set_config('tcp_keepalives_interval', '1', false), set_config('tcp_keepalives_count', '3', false)",
-             pg->schema, pg->peer->client);
-    rc = run(pg, sql, deadline_us, err);
-    if (rc == 0) *fd = PQsocket(pg->link);
-    return rc;
+    PQclear(rows);
+    *fd = PQsocket(pg->link);
+    return 0;
 }
 
 /* ---- what a notification says ------------------------------------------------------------------------------------ */
@@ -74,8 +72,8 @@ static bool take_name(const char *hex, char out[PG_NAME_MAX + 1]) {
     return true;
 }
 
-/* "granted <token> <fence> <server µs> <kept ms> <name in hex>", as hand_over() in schema.sql writes it. Anybody may
- * notify, so what does not fit is none of ours. */
+/* "granted <token> <fence> <server µs> <kept ms> <name in hex>", as hand_over() in schema.sql writes it. What does not
+ * fit is none of ours. */
 static bool read_grant(struct pg *pg, const PGnotify *notice, struct dlock_wake *out) {
     static const char granted[] = "granted ";
     const char *text = notice->extra;

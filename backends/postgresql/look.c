@@ -41,9 +41,9 @@ static int walk(struct pg *pg, const char *low, size_t low_length, const char *h
     pg_add_bytes(&pg->arguments, high, high_length);
     pg_add_int4(&pg->arguments, most);
     int rc = pg_call(pg, PG_HOLDERS, deadline_us, &rows, err);
-    if (rc != 0) return rc;
-    int n = PQntuples(rows);
     *ended = false;
+    if (rc != 0 || !rows) return rc;
+    int n = PQntuples(rows);
     for (int row = 0; row < n && !*ended && rc == 0; row++)
         if (!tell(rows, row, prefix, name, each, arg, ended)) rc = pg_nonsense(pg, "a row about a holder", err);
     PQclear(rows);
@@ -83,13 +83,12 @@ int pg_list(void *conn, const char *prefix, char cursor[256], dlock_each each, v
 int pg_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     struct pg *pg = conn;
     PGresult *rows;
-    bool broken = false;
+    bool broken = false; /* nor when there are no rows */
     pg_begin(&pg->arguments);
     pg_add_bytes(&pg->arguments, name, strlen(name));
-    pg_add_int4(&pg->arguments, timeout_ms > 10 ? timeout_ms / 10 * 9 : 1);
     int rc = pg_call(pg, PG_BREAK, dlock_deadline_us(timeout_ms), &rows, err);
     if (rc != 0) return rc;
-    if (PQntuples(rows) != 1 || !pg_read_bool(rows, 0, 0, &broken)) rc = pg_nonsense(pg, "break", err);
+    if (rows && (PQntuples(rows) != 1 || !pg_read_bool(rows, 0, 0, &broken))) rc = pg_nonsense(pg, "break", err);
     PQclear(rows);
     if (rc == 0 && !broken) rc = dlock_fail(err, DLOCK_ELOST, "nobody holds this lock");
     return rc;

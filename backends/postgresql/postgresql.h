@@ -19,8 +19,10 @@
 /* What stands before a table or a function. */
 #define PG_IDENTIFIER_MAX (PG_SCHEMA_MAX + 2)
 
+#define PG_SCHEMA_VERSION 2 /* schema.sql's */
+
 /* Functions of schema.sql; the statements are in wire.c. */
-enum pg_call { PG_ACQUIRE, PG_RENEW, PG_RELEASE, PG_BREAK, PG_HOLDERS, PG_CALLS };
+enum pg_call { PG_ACQUIRE, PG_RENEW, PG_RELEASE, PG_BREAK, PG_HOLDERS, PG_LISTEN, PG_CALLS };
 #define PG_ARGUMENTS 5
 
 /* The arguments of one request, in the server's binary format. The memory stays for the next request. */
@@ -108,8 +110,10 @@ void pg_hang_up(struct pg *pg);
  * PQclear(). EUNAVAILABLE, ENOMEM. */
 int pg_query(struct pg *pg, const char *sql, int64_t deadline_us, PGresult **result, struct dlock_error *err);
 
-/* Runs one of the calls with pg->arguments and stores its rows. Creates the objects if they are missing, and calls
- * again after a serialization failure or a deadlock. What the server refuses is told as by pg_refused(). */
+/* Runs one of the calls with pg->arguments, to which it adds the patience where that is the last one, and stores its
+ * rows. Where the objects are missing PG_ACQUIRE and PG_LISTEN create them; the others store NULL when there is no
+ * schema, and so no lock. Calls again after a serialization failure or a deadlock. What the server refuses is told as
+ * by pg_refused(). */
 int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err);
 
 /* ---- refusal.c --------------------------------------------------------------------------------------------------- */
@@ -132,7 +136,7 @@ int pg_nonsense(struct pg *pg, const char *what, struct dlock_error *err);
 
 /* ---- schema.c ---------------------------------------------------------------------------------------------------- */
 
-/* Creates what is missing of the objects. As pg_refused(). */
+/* Creates what is missing of the objects. As pg_refused(); a right that is lacking is that to create. */
 int pg_create_schema(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- arguments.c ------------------------------------------------------------------------------------------------- */
@@ -143,6 +147,7 @@ enum pg_type { PG_BOOL = 16, PG_BYTEA = 17, PG_INT8 = 20, PG_INT4 = 23, PG_TEXT 
 /* An empty list of arguments; the following add to it. Running out of memory shows in pg_call(). */
 void pg_begin(struct pg_arguments *arguments);
 void pg_add_int4(struct pg_arguments *arguments, int32_t value);
+void pg_drop_last(struct pg_arguments *arguments);
 void pg_add_bytes(struct pg_arguments *arguments, const void *bytes, size_t length); /* NULL: null */
 void pg_add_array(struct pg_arguments *arguments, enum pg_type type, size_t n);      /* its n elements follow: */
 void pg_item_bytes(struct pg_arguments *arguments, const void *bytes, size_t length);

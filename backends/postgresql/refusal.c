@@ -45,7 +45,7 @@ static const struct {
     int code;
     const char *advice;
 } kinds[] = {
-    {"42501", DLOCK_EAUTH, "; its DBA has to run what `dlock schema postgresql` prints"},
+    {"42501", DLOCK_EAUTH, "; its DBA has to run the GRANTs at the end of what `dlock schema postgresql` prints"},
     {"28", DLOCK_EAUTH, ""},
     {"3D000", DLOCK_EINVAL, ""}, /* no such database */
     {"25006", DLOCK_EUNAVAILABLE, "; this server is read-only: look for the primary"},
@@ -58,6 +58,8 @@ static const struct {
     {"58", DLOCK_EUNAVAILABLE, ""}, /* its disk fails */
     {"26000", DLOCK_EPROTO, "; does a pooler that pools transactions stand in between? Then write listen=off"},
     {"42P05", DLOCK_EPROTO, "; does a pooler that pools transactions stand in between? Then write listen=off"},
+    {"42883", DLOCK_EPROTO, "; its DBA has to run what `dlock schema postgresql` prints"}, /* no such function */
+    {"DL003", DLOCK_EPROTO, "; its DBA has to DROP that SCHEMA when nobody locks, and run `dlock schema postgresql`"},
     {"DL002", DLOCK_EPROTO, "; set default_transaction_isolation to 'read committed' for this role"},
 };
 

@@ -1,4 +1,4 @@
--- dlock's objects in PostgreSQL, version 1.
+-- dlock's objects in PostgreSQL, version 2.
 --
 -- dlock creates them by itself on first use, where its role may. Otherwise a DBA runs this once in the locks' database
 -- (`dlock schema postgresql | psql DATABASE`), and gives each role of an application what stands at the end. Running it
@@ -10,13 +10,15 @@
 --            other slots are left for modes with several holders.
 --   queue    who waits, in the order in which they came. Unlogged: nobody's place outlives a crash of the server, just
 --            as nobody's connection does.
+--   listeners who listens for a client, and on which channel. Its name is a secret of the client's, since every role of a
+--            database may send NOTIFY to any channel that it can name: no table that applications could read has it, and
+--            no statement of ours shows it. That session holds an advisory lock for it: while it does, the client lives.
 --   Every function first locks the row of the name, and only then reads or writes the queue, in statements of its own,
 --   each of which sees what was committed before it began. Hence plpgsql, VOLATILE, and READ COMMITTED. A single
 --   statement would read the queue as it was before it waited for the row, and lose wake-ups.
 --   Who merely asks, and is refused, locks nothing and writes nothing.
 --   A lock that ends is given to the first waiter that lives, in the same transaction, and its client is notified. A
 --   free lock that somebody waits for is given to that one by the next who asks: nobody barges in.
---   A waiter lives while a connection of its client listens; that connection holds an advisory lock on the client's id.
 --   A client may listen and yet be stopped, or its host lost. So a hand-over lasts 3 s at most, until its receiver
 --   renews it or asks again. When it ends unconfirmed, every waiter of that client leaves the queue of that name.
 --   A fence is the greater of the last one + 1 and the server's clock in microseconds, so that the row of a name that
@@ -40,17 +42,21 @@ END $$;
 
 SET LOCAL search_path = "dlock", pg_temp;
 
--- A newer version brings everything that older ones call.
+-- A newer version brings everything that older ones call. An older one has other tables, in which somebody may hold
+-- locks right now.
 DO $$
 DECLARE
-    present integer := 0;
+    present integer := 2;
 BEGIN
     IF to_regprocedure('"dlock".schema_version()') IS NOT NULL THEN
         present := schema_version();
     END IF;
-    IF present > 1 THEN
-        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, this is version 1', present
+    IF present > 2 THEN
+        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, this is version 2', present
             USING ERRCODE = 'DL001';
+    ELSIF present < 2 THEN
+        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, and this is version 2', present
+            USING ERRCODE = 'DL003';
     END IF;
 END $$;
 
@@ -74,6 +80,12 @@ CREATE UNLOGGED TABLE IF NOT EXISTS queue (
     PRIMARY KEY (name, ticket)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
+-- Unlogged, since no session outlives a crash.
+CREATE UNLOGGED TABLE IF NOT EXISTS listeners (
+    client text COLLATE "C" PRIMARY KEY,    -- what its tokens begin with
+    channel text COLLATE "C" NOT NULL
+);
+
 -- ---- parts ----------------------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION clock_us() RETURNS bigint LANGUAGE sql VOLATILE AS $$
@@ -82,14 +94,20 @@ $$;
 
 -- The parts are called in assignments, which cost a fraction of PERFORM; those without a result return true.
 
--- What every call begins with: no wait for a row outlasts the caller's patience.
-CREATE OR REPLACE FUNCTION begin_call(wait_ms integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- What every call begins with: when the patience of its caller ends.
+CREATE OR REPLACE FUNCTION begin_call(wait_ms integer) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'dlock needs the isolation level READ COMMITTED' USING ERRCODE = 'DL002',
             HINT = 'ALTER ROLE ... SET default_transaction_isolation = ''read committed''';
     END IF;
-    RETURN set_config('lock_timeout', greatest(wait_ms, 1)::text, true) IS NOT NULL;
+    RETURN clock_us() + wait_ms * 1000::bigint;
+END $$;
+
+-- Comes before everything that may wait for others: lock_timeout is for each wait, patience for all of them together.
+CREATE OR REPLACE FUNCTION be_patient(until_us bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN set_config('lock_timeout', greatest((until_us - clock_us()) / 1000, 1)::text, true) IS NOT NULL;
 END $$;
 
 -- What every call that writes ends with. A grant or a renewal must outlive a crash of the server, even where somebody
@@ -104,18 +122,21 @@ BEGIN
     RETURN true;
 END $$;
 
--- The client that a token belongs to, as the key of its advisory lock.
-CREATE OR REPLACE FUNCTION client_key(token text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-    SELECT hashtextextended(left(token, 24), 0)
+-- The advisory lock of whoever listens on a channel. Anybody can see it in pg_locks, and take it: the next listener has
+-- another one.
+CREATE OR REPLACE FUNCTION channel_key(channel text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT hashtextextended(channel, 0)
 $$;
 
--- Whether a connection of the token's client listens. Listeners share the lock, so that a new one need not wait for the
--- end of the old one. It is tried and let go in one expression, since whoever holds it makes the dead look alive.
+-- Whether a session listens for the token's client. Those who ask at once share the lock, which is let go in the same
+-- expression: whoever holds it makes the dead look alive.
 CREATE OR REPLACE FUNCTION lives(token text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    key bigint := client_key(token);
+    key bigint;
 BEGIN
-    RETURN CASE WHEN pg_try_advisory_lock(key) THEN NOT pg_advisory_unlock(key) ELSE true END;
+    SELECT channel_key(l.channel) INTO key FROM listeners l WHERE l.client = left(token, 24);
+    RETURN CASE WHEN key IS NULL THEN false
+        WHEN pg_try_advisory_lock_shared(key) THEN NOT pg_advisory_unlock_shared(key) ELSE true END;
 END $$;
 
 -- Makes token the holder, under the next fence, which it returns. The row is locked.
@@ -150,10 +171,12 @@ CREATE OR REPLACE FUNCTION hand_over(waiter queue) RETURNS boolean LANGUAGE plpg
 DECLARE
     now_us bigint := clock_us();
     kept_ms bigint := least(waiter.lease_ms, 3000);
+    fence bigint := give(waiter.name, waiter.token, kept_ms, now_us, true);
 BEGIN
     DELETE FROM queue q WHERE q.name = waiter.name AND q.ticket = waiter.ticket;
-    PERFORM pg_notify('dlock_' || left(waiter.token, 24), format('granted %s %s %s %s %s', waiter.token,
-        give(waiter.name, waiter.token, kept_ms, now_us, true), now_us, kept_ms, encode(waiter.name, 'hex')));
+    PERFORM pg_notify(l.channel,
+            format('granted %s %s %s %s %s', waiter.token, fence, now_us, kept_ms, encode(waiter.name, 'hex')))
+        FROM listeners l WHERE l.client = left(waiter.token, 24);
     RETURN true;
 END $$;
 
@@ -205,24 +228,26 @@ END $$;
 -- The row of the name, locked; NULL if there is none. An advisory lock comes first: those who wait for it get it in the
 -- order in which they came, while a row goes to whoever is there when it becomes free, so that one who wants to join
 -- the queue could be passed by others' turns again and again. What excludes is the row.
-CREATE OR REPLACE FUNCTION lock_row(lock bytea) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION lock_row(lock bytea, until_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     found_row locks;
-    done boolean := pg_advisory_xact_lock(hashtextextended(encode(lock, 'hex'), 1)) IS NULL;
+    done boolean := be_patient(until_us);
 BEGIN
+    done := pg_advisory_xact_lock(hashtextextended(encode(lock, 'hex'), 1)) IS NULL;
+    done := be_patient(until_us);
     SELECT * INTO found_row FROM locks l WHERE l.name = lock AND l.slot = 0 FOR UPDATE;
     RETURN found_row;
 END $$;
 
 -- The same; the row is made if need be.
-CREATE OR REPLACE FUNCTION make_row(lock bytea) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION make_row(lock bytea, until_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    found_row locks := lock_row(lock);
+    found_row locks := lock_row(lock, until_us);
 BEGIN
     WHILE found_row.name IS NULL LOOP
         -- Between the two it may be made by somebody else, and swept away again.
         INSERT INTO locks (name) VALUES (lock) ON CONFLICT DO NOTHING;
-        found_row := lock_row(lock);
+        found_row := lock_row(lock, until_us);
     END LOOP;
     RETURN found_row;
 END $$;
@@ -247,7 +272,7 @@ END $$;
 -- order in the arrays: two calls that lock the same rows in different orders would stop each other.
 -- Sessions keep their plans for long: one made while a table was small must not read the whole of it when it has grown.
 
-CREATE OR REPLACE FUNCTION schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 1 $$;
+CREATE OR REPLACE FUNCTION schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 2 $$;
 
 -- Asks for locks. One row per claim:
 --   claim      its index in the arrays, from 1
@@ -266,7 +291,8 @@ DECLARE
     is_new boolean := false;
     wrote boolean := false;
     durable boolean := false;
-    done boolean := begin_call(wait_ms);
+    until_us bigint := begin_call(wait_ms);
+    done boolean;
 BEGIN
     FOR claim IN SELECT n.at FROM unnest(names) WITH ORDINALITY n(name, at) ORDER BY n.name LOOP
         lock := names[claim];
@@ -290,7 +316,7 @@ BEGIN
             END IF;
         END IF;
 
-        present := make_row(lock);
+        present := make_row(lock, until_us);
         wrote := true;
         server_us := clock_us();
         IF present.token IS NULL OR present.expires_us <= server_us THEN
@@ -333,13 +359,19 @@ RETURNS TABLE (claim integer, server_us bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 #variable_conflict use_variable
 DECLARE
-    done boolean := begin_call(wait_ms);
+    present locks;
+    until_us bigint := begin_call(wait_ms);
+    done boolean;
 BEGIN
     FOR claim IN SELECT n.at FROM unnest(names) WITH ORDINALITY n(name, at) ORDER BY n.name LOOP
-        server_us := clock_us();
-        UPDATE locks l SET expires_us = server_us + leases_ms[claim] * 1000, handed = false
-            WHERE l.name = names[claim] AND l.slot = 0 AND l.token = tokens[claim] AND l.expires_us > server_us;
-        IF NOT FOUND THEN
+        done := be_patient(until_us);
+        SELECT * INTO present FROM locks l WHERE l.name = names[claim] AND l.slot = 0 AND l.token = tokens[claim]
+            FOR UPDATE;
+        server_us := clock_us(); -- after the wait for the row, which the lease need not have outlasted
+        IF present.expires_us > server_us THEN
+            UPDATE locks l SET expires_us = server_us + leases_ms[claim] * 1000, handed = false
+                WHERE l.name = names[claim] AND l.slot = 0;
+        ELSE
             server_us := NULL;
         END IF;
         RETURN NEXT;
@@ -347,7 +379,8 @@ BEGIN
     done := end_call(true);
 END $$;
 
--- Ends grants and hands them over, or takes tokens out of the queue. One row per claim; ended: token had one of them.
+-- Ends grants and hands them over, or takes tokens out of the queue. One row per claim; ended: token had a grant. One
+-- that merely waited had none, whatever its owner believes.
 CREATE OR REPLACE FUNCTION release(names bytea[], tokens text[], wait_ms integer)
 RETURNS TABLE (claim integer, ended boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
@@ -355,11 +388,12 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enab
 DECLARE
     present locks;
     durable boolean := false;
-    done boolean := begin_call(wait_ms);
+    until_us bigint := begin_call(wait_ms);
+    done boolean;
 BEGIN
     FOR claim IN SELECT n.at FROM unnest(names) WITH ORDINALITY n(name, at) ORDER BY n.name LOOP
         ended := false;
-        present := lock_row(names[claim]);
+        present := lock_row(names[claim], until_us);
         IF present.token = tokens[claim] THEN
             ended := present.expires_us > clock_us();
             IF NOT ended THEN
@@ -368,7 +402,6 @@ BEGIN
             durable := pass_on(names[claim]) OR durable;
         ELSIF present.name IS NOT NULL THEN
             DELETE FROM queue q WHERE q.name = names[claim] AND q.token = tokens[claim];
-            ended := FOUND;
         END IF;
         RETURN NEXT;
     END LOOP;
@@ -379,14 +412,34 @@ END $$;
 CREATE OR REPLACE FUNCTION break(lock bytea, wait_ms integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 DECLARE
-    present locks;
-    done boolean := begin_call(wait_ms);
+    present locks := lock_row(lock, begin_call(wait_ms));
 BEGIN
-    present := lock_row(lock);
     IF present.token IS NULL OR present.expires_us <= clock_us() THEN
         RETURN false;
     END IF;
     RETURN end_call(pass_on(lock));
+END $$;
+
+-- Makes this session the one that listens for a client, on a channel that nobody else can name. LISTEN stands in here
+-- because monitors show statements. Others see this client live once LISTEN counts, at the end of the transaction.
+CREATE OR REPLACE FUNCTION listen(client text, channel text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+#variable_conflict use_variable
+DECLARE
+    other text;
+BEGIN
+    EXECUTE format('LISTEN %I', channel);
+    PERFORM pg_advisory_lock(channel_key(channel));
+    INSERT INTO listeners AS l VALUES (client, channel)
+        ON CONFLICT ON CONSTRAINT listeners_pkey DO UPDATE SET channel = excluded.channel;
+    -- Some of those who ended go, so that all but an eighth of the table lives. Waits for nobody.
+    FOR other IN SELECT l.client FROM listeners l ORDER BY random() LIMIT 8 FOR UPDATE SKIP LOCKED LOOP
+        DELETE FROM listeners l WHERE l.client = other AND other <> client AND NOT lives(other);
+    END LOOP;
+    -- A lost host shows after 8 s instead of the system's 2 hours.
+    PERFORM set_config('tcp_keepalives_idle', '5', false), set_config('tcp_keepalives_interval', '1', false),
+        set_config('tcp_keepalives_count', '3', false);
+    RETURN true;
 END $$;
 
 -- The holders of the names from `low` on and below `high` (NULL: all), in order, at most `most`. Changes nothing.
@@ -401,7 +454,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_s
         ORDER BY l.name LIMIT most
 $$;
 
-REVOKE ALL ON TABLE locks, queue FROM PUBLIC;
+REVOKE ALL ON TABLE locks, queue, listeners FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "dlock" FROM PUBLIC;
 
 COMMIT;

@@ -9,12 +9,15 @@ static const struct {
     const char *name;            /* of the prepared statement */
     const char *verb, *function; /* the schema stands between them */
     int columns;
+    bool patient; /* its last argument is how long it may wait for others, in ms */
+    bool creates; /* the objects, where they are missing; the others have nothing to do there */
 } calls[PG_CALLS] = {
-    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM ", "acquire($1, $2, $3, $4, $5)", 5},
-    [PG_RENEW] = {"dlock_renew", "SELECT * FROM ", "renew($1, $2, $3, $4)", 2},
-    [PG_RELEASE] = {"dlock_release", "SELECT * FROM ", "release($1, $2, $3)", 2},
-    [PG_BREAK] = {"dlock_break", "SELECT ", "break($1, $2)", 1},
-    [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM ", "holders($1, $2, $3)", 5},
+    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM ", "acquire($1, $2, $3, $4, $5)", 5, true, true},
+    [PG_RENEW] = {"dlock_renew", "SELECT * FROM ", "renew($1, $2, $3, $4)", 2, true, false},
+    [PG_RELEASE] = {"dlock_release", "SELECT * FROM ", "release($1, $2, $3)", 2, true, false},
+    [PG_BREAK] = {"dlock_break", "SELECT ", "break($1, $2)", 1, true, false},
+    [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM ", "holders($1, $2, $3)", 5, false, false},
+    [PG_LISTEN] = {"dlock_listen", "SELECT ", "listen($1, $2)", 1, false, true},
 };
 
 /* ---- one exchange ------------------------------------------------------------------------------------------------ */
@@ -131,18 +134,30 @@ static bool worth_repeating(const char *state) {
     return pg_state_is(state, "40001") || pg_state_is(state, "40P01");
 }
 
-/* No such schema, table or function. */
+static bool schema_missing(const char *state) {
+    return pg_state_is(state, "3F000");
+}
+
+/* Or a table or a function of it. */
 static bool objects_missing(const char *state) {
-    return pg_state_is(state, "3F000") || pg_state_is(state, "42P01") || pg_state_is(state, "42883");
+    return schema_missing(state) || pg_state_is(state, "42P01") || pg_state_is(state, "42883");
+}
+
+/* What is left for the server: it gives up a little before we do, so that nothing comes to be after that. */
+static int32_t patience_ms(int64_t deadline_us) {
+    int64_t ms = (deadline_us - dlock_now_us()) * 9 / 10000;
+    return ms < 1 ? 1 : ms > INT32_MAX ? INT32_MAX : (int32_t)ms;
 }
 
 int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err) {
     bool created = false;
-    if (pg->arguments.failed) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request");
     for (int retries = 0;; retries++) {
         PGresult *result;
+        if (calls[call].patient) pg_add_int4(&pg->arguments, patience_ms(deadline_us));
+        if (pg->arguments.failed) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request");
         int rc = send_once(pg, call, deadline_us, &result, err);
         if (rc != 0) return rc;
+        if (calls[call].patient) pg_drop_last(&pg->arguments);
         if (PQresultStatus(result) == PGRES_TUPLES_OK && PQnfields(result) == calls[call].columns) {
             *rows = result;
             return 0;
@@ -151,7 +166,11 @@ int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **ro
             rc = pg_nonsense(pg, "rows of an unknown form", err);
         } else if (worth_repeating(pg_state(result)) && retries < MOST_RETRIES) {
             rc = 0;
-        } else if (objects_missing(pg_state(result)) && !created) {
+        } else if (schema_missing(pg_state(result)) && !calls[call].creates) {
+            PQclear(result);
+            *rows = NULL;
+            return 0;
+        } else if (objects_missing(pg_state(result)) && calls[call].creates && !created) {
             created = true;
             rc = pg_create_schema(pg, deadline_us, err);
         } else {

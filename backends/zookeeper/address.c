@@ -56,26 +56,33 @@ static int read_acl_word(struct zookeeper *z, const struct dlock_uri *uri, struc
 
 /* ---- auth= ------------------------------------------------------------------------------------------------------- */
 
-static int add_auth(struct zookeeper *z, const char *scheme, const char *secret, struct dlock_error *err) {
-    int rc = zoo_add_auth(z->handle, scheme, secret, (int)strlen(secret), NULL, NULL);
+/* Between one server that refused to be connected to and the next one the library takes none. */
+static int add_auth(struct zookeeper *z, const char *scheme, const char *secret, int64_t deadline_us,
+                    struct dlock_error *err) {
+    int rc;
+    while ((rc = zoo_add_auth(z->handle, scheme, secret, (int)strlen(secret), NULL, NULL)) == ZINVALIDSTATE &&
+           !is_unrecoverable(z->handle) && dlock_now_us() < deadline_us)
+        zookeeper_pause(z);
     if (rc == ZOK) return 0;
+    if (rc == ZINVALIDSTATE) return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to ZooKeeper at %s", z->where);
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "ZooKeeper at %s: auth=%.30s: %s", z->where, scheme, zerror(rc));
 }
 
-static int add_user(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
+static int add_user(struct zookeeper *z, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
     const char *password = uri->password ? uri->password : "";
     size_t size = strlen(uri->user) + strlen(password) + 2;
     char *pair = malloc(size);
     if (!pair) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the user name");
     snprintf(pair, size, "%s:%s", uri->user, password);
-    int rc = add_auth(z, "digest", pair, err);
+    int rc = add_auth(z, "digest", pair, deadline_us, err);
     explicit_bzero(pair, size);
     free(pair);
     return rc;
 }
 
-int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
-    int rc = uri->user && *uri->user ? add_user(z, uri, err) : 0;
+int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, int64_t deadline_us,
+                          struct dlock_error *err) {
+    int rc = uri->user && *uri->user ? add_user(z, uri, deadline_us, err) : 0;
     for (size_t i = 0; i < uri->n_params && rc == 0; i++) {
         const char *value = uri->params[i].value, *colon;
         char scheme[32];
@@ -85,7 +92,7 @@ int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, stru
             return dlock_fail(err, DLOCK_EINVAL, "auth= in the URI is not scheme:secret, as in digest:user:password");
         memcpy(scheme, value, (size_t)(colon - value));
         scheme[colon - value] = '\0';
-        rc = add_auth(z, scheme, colon + 1, err);
+        rc = add_auth(z, scheme, colon + 1, deadline_us, err);
     }
     return rc;
 }

@@ -9,20 +9,6 @@ enum { PAUSE_US = 5000 };
 
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 
-static int64_t clock_us(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
-int64_t zookeeper_now_us(void) {
-    return clock_us(CLOCK_BOOTTIME);
-}
-
-int64_t zookeeper_deadline_us(int timeout_ms) {
-    return zookeeper_now_us() + (int64_t)timeout_ms * 1000;
-}
-
 void zookeeper_cond_init(pthread_cond_t *cond) {
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -32,18 +18,19 @@ void zookeeper_cond_init(pthread_cond_t *cond) {
 }
 
 bool zookeeper_cond_wait(struct zookeeper *z, pthread_cond_t *cond, int64_t deadline_us) {
-    int64_t left = deadline_us - zookeeper_now_us(), at;
+    int64_t left_us = deadline_us - dlock_now_us();
     struct timespec t;
-    if (left <= 0) return false;
-    at = clock_us(CLOCK_MONOTONIC) + left;
-    t.tv_sec = (time_t)(at / 1000000);
-    t.tv_nsec = (long)(at % 1000000) * 1000;
+    if (left_us <= 0) return false;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t ns = t.tv_nsec + left_us % 1000000 * 1000;
+    t.tv_sec += (time_t)(left_us / 1000000 + ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
     pthread_cond_timedwait(cond, &z->mutex, &t);
     return true;
 }
 
 void zookeeper_pause(struct zookeeper *z) {
-    int64_t until_us = zookeeper_now_us() + PAUSE_US;
+    int64_t until_us = dlock_now_us() + PAUSE_US;
     pthread_mutex_lock(&z->mutex);
     zookeeper_cond_wait(z, &z->changed, until_us);
     pthread_mutex_unlock(&z->mutex);
@@ -57,7 +44,7 @@ struct zookeeper_call *zookeeper_call(struct zookeeper *z, size_t n) {
     call->z = z;
     call->refs = 1;
     call->capacity = n;
-    call->sent_us = zookeeper_now_us();
+    call->sent_us = dlock_now_us();
     zookeeper_cond_init(&call->answered);
     pthread_mutex_lock(&z->mutex);
     call->next = z->calls;
@@ -264,12 +251,20 @@ struct zookeeper_request *zookeeper_ask_delete(struct zookeeper_call *call, cons
     return sent(request, zoo_adelete(call->z->handle, path, -1, on_void, request));
 }
 
-struct zookeeper_request *zookeeper_ask_sync(struct zookeeper_call *call) {
+/* A transaction that checks one node's version, and takes any: the leader commits it like every other write, and it
+ * changes nothing, wakes nobody and needs no rights. */
+struct zookeeper_request *zookeeper_ask_write(struct zookeeper_call *call) {
     struct zookeeper_request *request = request_new(call);
-    return sent(request, zoo_async(call->z->handle, "/", on_string, request));
+    zoo_op_t any_version;
+    zoo_check_op_init(&any_version, "/", -1);
+    return sent(request, zoo_amulti(call->z->handle, 1, &any_version, &request->result, on_void, request));
 }
 
 /* ---- what answers mean ------------------------------------------------------------------------------------------- */
+
+bool zookeeper_written(const struct zookeeper_request *write) {
+    return write->rc == ZOK || write->rc == ZNOAUTH; /* who may not read "/" has a refusal committed */
+}
 
 bool zookeeper_unknown(int rc) {
     switch (rc) {

@@ -5,31 +5,18 @@
  * forked child closes: it lasts a moment, and no lock depends on it. */
 #include "zookeeper.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 /* The longest answer that is of use here. */
 enum { ANSWER_MAX = 8192, CONTAINERS_SINCE = 30503 };
 
 /* ---- four letters ------------------------------------------------------------------------------------------------ */
 
-static bool wait_for(int fd, short events, int64_t deadline_us) {
-    struct pollfd poll_fd = {fd, events, 0};
-    for (;;) {
-        int64_t left_us = deadline_us - zookeeper_now_us();
-        int ready = left_us <= 0 ? 0 : poll(&poll_fd, 1, (int)((left_us + 999) / 1000));
-        if (ready >= 0 || errno != EINTR) return ready > 0;
-    }
-}
-
 /* Sends the word and reads until the server closes, or ANSWER_MAX; false: no answer. */
 static bool exchange(int fd, const char *word, char answer[ANSWER_MAX], int64_t deadline_us) {
     size_t used = 0;
-    if (!wait_for(fd, POLLOUT, deadline_us) || send(fd, word, 4, MSG_NOSIGNAL) != 4) return false;
-    while (used < ANSWER_MAX - 1 && wait_for(fd, POLLIN, deadline_us)) {
+    if (!dlock_wait_fd(fd, POLLOUT, deadline_us) || send(fd, word, 4, MSG_NOSIGNAL) != 4) return false;
+    while (used < ANSWER_MAX - 1 && dlock_wait_fd(fd, POLLIN, deadline_us)) {
         ssize_t n = recv(fd, answer + used, ANSWER_MAX - 1 - used, 0);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (n <= 0) break;
@@ -117,15 +104,13 @@ static void check_ensemble(struct dlock_report *report, const char *srvr, const 
         dlock_find(report, NULL, "mode %s", mode);
 }
 
-/* The leader may hear of a session from a follower as late as half a tick; zookeeper_kept_ms() reckons with this much.
- */
+/* The leader asks its followers for their sessions every half tick; proof.c reckons with so much at most. */
 static void check_ticks(struct dlock_report *report, struct zookeeper *z, const char *conf) {
     int tick_ms = number_of(conf, "tickTime="), least_ms = number_of(conf, "minSessionTimeout="),
         most_ms = number_of(conf, "maxSessionTimeout=");
     pthread_mutex_lock(&z->mutex);
     int session_ms = z->session_ms;
     pthread_mutex_unlock(&z->mutex);
-    int64_t margin_ms = session_ms - zookeeper_kept_ms(z, 0, 0);
     if (tick_ms <= 0) {
         dlock_find(report, "allow it to be looked at: 4lw.commands.whitelist=srvr,conf; it should be at most 2000",
                    "tickTime cannot be looked at");
@@ -133,7 +118,7 @@ static void check_ticks(struct dlock_report *report, struct zookeeper *z, const 
         return;
     }
     dlock_find(report,
-               tick_ms / 2 > margin_ms
+               tick_ms / 2 > zookeeper_report_us(session_ms) / 1000
                    ? "a session may end unnoticed: set tickTime to 2000 or less, and session= to more "
                      "ticks"
                    : NULL,
@@ -155,7 +140,7 @@ static void check_disk(struct dlock_report *report, const char *mntr) {
 }
 
 int zookeeper_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
-    const int64_t deadline_us = zookeeper_deadline_us(timeout_ms);
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct zookeeper *z = conn;
     struct dlock_report report = {each, arg, false};
     bool dead;

@@ -1,8 +1,9 @@
 /* Acquiring and releasing.
  *
  * A new claim costs one round trip: the create of its node and the listing go out back to back. One that has its node
- * looks again with a sync and a listing, back to back: the listing may come from a follower that is behind, or cut off;
- * the sync shows that the session lives and brings the follower up to date. */
+ * looks again with a listing alone, where the session is sure to live for a while: the server may be behind, or cut
+ * off, but who was first in line once, and has not left it, still is. Otherwise a write goes out before the listing,
+ * and proves how long the session lives and that the server is not behind. */
 #include "zookeeper.h"
 
 #include <stdlib.h>
@@ -15,10 +16,9 @@ struct asking {
     struct dlock_claim *claim;
     struct zookeeper_uuid uuid;
     char dir[ZOOKEEPER_PATH_SIZE];
-    int64_t deadline_us;
-    bool dead;        /* the session is over */
-    bool make, deep;  /* the container, and its parents, were missing */
-    int64_t proof_us; /* of the last answered call */
+    int64_t begun_us, deadline_us;
+    bool dead;       /* the session is over */
+    bool make, deep; /* the container, and its parents, were missing */
     struct zookeeper_line line;
     struct dlock_error *err;
 };
@@ -50,6 +50,7 @@ static void begin(struct asking *a, struct zookeeper *z, struct dlock_claim *cla
     memset(a, 0, offsetof(struct asking, line));
     a->z = z;
     a->claim = claim;
+    a->begun_us = dlock_now_us();
     a->deadline_us = deadline_us;
     a->err = err;
     zookeeper_uuid(claim->token, &a->uuid);
@@ -74,7 +75,7 @@ void zookeeper_claim_path(const struct zookeeper *z, const struct dlock_claim *c
 
 /* An answer that says nothing: worth another try while there is time. */
 static int unknown(struct asking *a) {
-    if (zookeeper_now_us() >= a->deadline_us) return zookeeper_silent(a->z, a->err);
+    if (dlock_now_us() >= a->deadline_us) return zookeeper_silent(a->z, a->err);
     zookeeper_pause(a->z);
     return AGAIN;
 }
@@ -121,7 +122,7 @@ static int missing(struct asking *a, const struct zookeeper_request *create, int
     forget(a->claim);
     if (a->deep && made != ZOK && made != ZNODEEXISTS && made != ZNONODE)
         return zookeeper_unknown(made) ? unknown(a) : zookeeper_refused(a->z, made, "create", a->dir, a->err);
-    if (zookeeper_now_us() >= a->deadline_us)
+    if (dlock_now_us() >= a->deadline_us)
         return zookeeper_refused(a->z, create->rc, "create a node in", a->dir, a->err);
     a->deep = a->make;
     a->make = true;
@@ -149,7 +150,6 @@ static int create_and_look(struct asking *a) {
     if (containers) made = call->requests[containers - 1].rc;
 
     int rc;
-    a->proof_us = call->sent_us;
     if (create->rc == ZNONODE)
         rc = missing(a, create, made);
     else if (zookeeper_unknown(create->rc))
@@ -159,35 +159,46 @@ static int create_and_look(struct asking *a) {
     else if ((rc = read_create(a, create)) == 0)
         rc = list->rc == ZOK ? take_line(a, list) : unknown(a);
     if (rc < 0 && !zookeeper_unknown(create->rc) && create->rc != ZOK) forget(claim);
-    if (create->rc == ZOK) zookeeper_proved(a->z, call->sent_us);
+    if (create->rc == ZOK) zookeeper_wrote(a->z, call->sent_us);
     zookeeper_call_end(call);
     return rc;
 }
 
 /* Looks where our node stands, if it is still there. */
-static int look(struct asking *a) {
+static int look(struct asking *a, bool write) {
     int32_t known = sequence_of(a->claim);
     struct zookeeper_call *call = zookeeper_call(a->z, 2);
     if (!call) return out_of_memory(a);
-    struct zookeeper_request *sync = zookeeper_ask_sync(call);
+    struct zookeeper_request *first = write ? zookeeper_ask_write(call) : NULL;
     struct zookeeper_request *list =
         zookeeper_ask_line(call, a->dir, &a->uuid, has(a->claim, ZOOKEEPER_KNOWN) ? &known : NULL, NULL);
     zookeeper_call_wait(call, a->deadline_us);
     int rc;
-    a->proof_us = call->sent_us;
-    if (zookeeper_unknown(sync->rc) || zookeeper_unknown(list->rc)) {
+    if (first && zookeeper_written(first)) {
+        zookeeper_wrote(a->z, call->sent_us);
+        first = NULL;
+    }
+    if ((first && zookeeper_unknown(first->rc)) || zookeeper_unknown(list->rc)) {
         rc = unknown(a);
-    } else if (sync->rc != ZOK || (list->rc != ZOK && list->rc != ZNONODE)) {
-        rc = zookeeper_refused(a->z, sync->rc != ZOK ? sync->rc : list->rc, "list", a->dir, a->err);
+    } else if (first || (list->rc != ZOK && list->rc != ZNONODE)) {
+        rc = zookeeper_refused(a->z, first ? first->rc : list->rc, first ? "write to" : "list", first ? "/" : a->dir,
+                               a->err);
     } else if (list->rc == ZNONODE) {
         memset(&a->line, 0, sizeof a->line);
         rc = LOOKED;
     } else {
         rc = take_line(a, list);
     }
-    if (sync->rc == ZOK) zookeeper_proved(a->z, call->sent_us);
     zookeeper_call_end(call);
     return rc;
+}
+
+/* Looks where our node stands. */
+static int look_again(struct asking *a) {
+    pthread_mutex_lock(&a->z->mutex);
+    int64_t half_ms = a->z->session_ms / 2;
+    pthread_mutex_unlock(&a->z->mutex);
+    return look(a, !has(a->claim, ZOOKEEPER_KNOWN) || zookeeper_kept_ms(a->z, a->begun_us) < half_ms);
 }
 
 /* A node with our uuid whose create was never answered: ours if this session made it. */
@@ -230,14 +241,14 @@ static int delete_twin(struct asking *a) {
 static int find_place(struct asking *a) {
     int rc;
     if (has(a->claim, ZOOKEEPER_SENT))
-        rc = look(a);
+        rc = look_again(a);
     else
         rc = create_and_look(a);
     if (rc != LOOKED) return rc;
     if (a->line.twin[0]) return delete_twin(a);
     if (!a->line.own) { /* never made, or removed by somebody: anew */
         forget(a->claim);
-        return zookeeper_now_us() < a->deadline_us ? AGAIN : zookeeper_silent(a->z, a->err);
+        return dlock_now_us() < a->deadline_us ? AGAIN : zookeeper_silent(a->z, a->err);
     }
     return has(a->claim, ZOOKEEPER_KNOWN) ? LOOKED : adopt(a);
 }
@@ -247,7 +258,7 @@ static int find_place(struct asking *a) {
 static int granted(struct asking *a) {
     struct dlock_claim *claim = a->claim;
     claim->fence = claim->state[ZOOKEEPER_FENCE];
-    claim->kept_ms = zookeeper_kept_ms(a->z, a->proof_us, a->proof_us);
+    claim->kept_ms = zookeeper_kept_ms(a->z, a->begun_us);
     claim->state[ZOOKEEPER_PLACE] |= ZOOKEEPER_QUEUED;
     return 0;
 }
@@ -307,19 +318,6 @@ static int acquire_one(struct asking *a) {
     return rc;
 }
 
-int zookeeper_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
-                      struct dlock_error *err) {
-    struct zookeeper *z = conn;
-    int64_t deadline_us = zookeeper_deadline_us(timeout_ms);
-    struct asking a;
-    for (size_t i = 0; i < n; i++) {
-        begin(&a, z, claims[i], deadline_us, err);
-        claims[i]->result = acquire_one(&a);
-        if (a.dead) return DLOCK_EUNAVAILABLE;
-    }
-    return 0;
-}
-
 /* ---- releasing --------------------------------------------------------------------------------------------------- */
 
 /* Without knowing where our node is, or whether there is one. */
@@ -329,7 +327,7 @@ static int search_and_delete(struct asking *a) {
     for (;;) {
         int rc = zookeeper_ready(a->z, a->deadline_us, &a->dead, a->err);
         if (rc != 0) return DLOCK_EUNAVAILABLE;
-        rc = look(a);
+        rc = look(a, true);
         if (rc == AGAIN) continue;
         if (rc != LOOKED) return rc;
         if (!a->line.own && !a->line.twin[0]) return found ? 0 : DLOCK_ELOST;
@@ -358,15 +356,26 @@ static int release_one(struct asking *a) {
     return rc;
 }
 
-int zookeeper_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
-                      struct dlock_error *err) {
-    struct zookeeper *z = conn;
-    int64_t deadline_us = zookeeper_deadline_us(timeout_ms);
+/* ---- the operations ---------------------------------------------------------------------------------------------- */
+
+static int one_by_one(struct zookeeper *z, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                      int (*operation)(struct asking *), struct dlock_error *err) {
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct asking a;
     for (size_t i = 0; i < n; i++) {
         begin(&a, z, claims[i], deadline_us, err);
-        claims[i]->result = release_one(&a);
+        claims[i]->result = operation(&a);
         if (a.dead) return DLOCK_EUNAVAILABLE;
     }
     return 0;
+}
+
+int zookeeper_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                      struct dlock_error *err) {
+    return one_by_one(conn, claims, n, timeout_ms, acquire_one, err);
+}
+
+int zookeeper_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                      struct dlock_error *err) {
+    return one_by_one(conn, claims, n, timeout_ms, release_one, err);
 }

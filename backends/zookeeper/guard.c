@@ -36,6 +36,7 @@ int zookeeper_guard_socket(int domain, int type, int protocol) {
     if (current) {
         atomic_store(&current->guard.socket, fd + 1);
         zookeeper_stream_begin(&current->guard.stream);
+        zookeeper_touches_forget(current);
     }
     return fd;
 }
@@ -93,8 +94,9 @@ static struct zookeeper *conversation(int fd) {
 
 ssize_t zookeeper_guard_send(int fd, const void *data, size_t size, int flags) {
     struct zookeeper *z = conversation(fd);
+    int64_t sent_us = dlock_now_us();
     ssize_t n = send(fd, data, size, flags);
-    if (n > 0 && z && !zookeeper_stream_sent(&z->guard.stream, data, (size_t)n)) {
+    if (n > 0 && z && !zookeeper_stream_sent(&z->guard.stream, data, (size_t)n, sent_us)) {
         errno = ENOMEM;
         return -1;
     }
@@ -109,6 +111,9 @@ ssize_t zookeeper_guard_recv(int fd, void *data, size_t size, int flags) {
         char message[128];
         snprintf(message, sizeof message, "ZooKeeper at %s sent an answer that makes no sense", z->where);
         z->peer->log(z->peer, DLOCK_LOG_ERROR, message);
+    } else if (z->guard.stream.touched_us) {
+        zookeeper_touched(z, z->guard.stream.touched_us);
+        z->guard.stream.touched_us = 0;
     }
     return n;
 }

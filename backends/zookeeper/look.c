@@ -81,7 +81,7 @@ static int see(struct zookeeper *z, const char *dir, struct seen *seen, int64_t 
         if (answer == ZOK) return held;
         if (answer == ZNONODE && !get) return 0;
         if (answer != ZNONODE && !zookeeper_unknown(answer)) return zookeeper_refused(z, answer, "read", dir, err);
-        if (zookeeper_now_us() >= deadline_us) return zookeeper_silent(z, err);
+        if (dlock_now_us() >= deadline_us) return zookeeper_silent(z, err);
         if (answer != ZNONODE) zookeeper_pause(z); /* else it has just been released */
     }
 }
@@ -93,14 +93,14 @@ int zookeeper_inspect(void *conn, const char *name, dlock_each each, void *arg, 
     struct seen seen;
     bool dead;
     zookeeper_path(z, name, dir);
-    int rc = see(z, dir, &seen, zookeeper_deadline_us(timeout_ms), &dead, err);
+    int rc = see(z, dir, &seen, dlock_deadline_us(timeout_ms), &dead, err);
     if (rc == 1) show(&seen, name, each, arg);
     return rc < 0 ? rc : 0;
 }
 
 int zookeeper_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     struct zookeeper *z = conn;
-    int64_t deadline_us = zookeeper_deadline_us(timeout_ms);
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
     char dir[ZOOKEEPER_PATH_SIZE], path[ZOOKEEPER_PATH_SIZE];
     struct seen seen;
     bool dead;
@@ -156,7 +156,7 @@ static int show_node(struct zookeeper *z, const char *node, const char *prefix, 
 int zookeeper_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                    struct dlock_error *err) {
     struct zookeeper *z = conn;
-    int64_t deadline_us = zookeeper_deadline_us(timeout_ms);
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct zookeeper_call *call = NULL;
     struct zookeeper_request *names = NULL;
     int rc = read_names(z, deadline_us, &call, &names, err), shown = 0, more = 0;

@@ -29,12 +29,12 @@ int zookeeper_delete(struct zookeeper *z, const char *path, int64_t deadline_us,
         struct zookeeper_request *request = zookeeper_ask_delete(call, path);
         zookeeper_call_wait(call, deadline_us);
         int answer = request->rc;
-        if (answer == ZOK) zookeeper_proved(z, call->sent_us);
+        if (answer == ZOK) zookeeper_wrote(z, call->sent_us);
         zookeeper_call_end(call);
         if (answer == ZOK || (answer == ZNONODE && uncertain)) return 0;
         if (answer == ZNONODE) return DLOCK_ELOST;
         if (!zookeeper_unknown(answer)) return zookeeper_refused(z, answer, "delete", path, err);
-        if (zookeeper_now_us() >= deadline_us) return zookeeper_silent(z, err);
+        if (dlock_now_us() >= deadline_us) return zookeeper_silent(z, err);
         uncertain = true;
         zookeeper_pause(z);
     }

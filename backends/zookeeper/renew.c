@@ -1,19 +1,21 @@
-/* Renewing: one round trip through the leader shows that the session lives, and with it every grant in it. A claim's
- * first renewal also sets a watch on its node, so that nobody needs to ask again whether that is still there. */
+/* Renewing: one committed write proves how long the session will live at least (proof.c), and with it every grant in
+ * it. A claim's first renewal also sets a watch on its node, so that nobody needs to ask again whether that is still
+ * there.
+ */
 #include "zookeeper.h"
 
 #include <stdlib.h>
 
-enum { CHUNK = 256, PROOF_SHARE = 20 /* a proof serves for this part of a session: several batches share one sync */ };
+enum { CHUNK = 256 };
 
 struct renewal {
     struct zookeeper *z;
     struct dlock_claim *const *claims;
     size_t n;
-    int64_t begun_us, deadline_us, proof_us;
+    int64_t begun_us, deadline_us;
     struct zookeeper_watch *fresh[CHUNK]; /* watches to set; NULL: set already, or the claim is lost */
     struct zookeeper_request *gets[CHUNK];
-    struct zookeeper_request *sync; /* NULL: there is a proof young enough */
+    struct zookeeper_request *write; /* NULL: one of late will do */
     size_t n_fresh;
 };
 
@@ -47,10 +49,10 @@ static void find_fresh(struct renewal *r) {
     }
 }
 
-static struct zookeeper_call *dispatch(struct renewal *r, bool sync) {
+static struct zookeeper_call *dispatch(struct renewal *r, bool write) {
     struct zookeeper_call *call = zookeeper_call(r->z, r->n_fresh + 1);
     char path[ZOOKEEPER_PATH_SIZE];
-    r->sync = NULL;
+    r->write = NULL;
     for (size_t i = 0; i < r->n; i++) {
         r->gets[i] = NULL;
         if (!r->fresh[i]) continue;
@@ -60,7 +62,7 @@ static struct zookeeper_call *dispatch(struct renewal *r, bool sync) {
         else
             zookeeper_watch_cancel(r->fresh[i]);
     }
-    if (call && sync) r->sync = zookeeper_ask_sync(call);
+    if (call && write) r->write = zookeeper_ask_write(call);
     return call;
 }
 
@@ -76,23 +78,13 @@ static void finish(struct renewal *r, struct zookeeper_call *call, struct dlock_
     zookeeper_call_wait(call, r->deadline_us);
     for (size_t i = 0; i < r->n; i++)
         if (r->gets[i]) r->claims[i]->result = judge(r->claims[i], r->gets[i]);
-    if (r->sync && r->sync->rc == ZOK) {
-        r->proof_us = call->sent_us;
-        zookeeper_proved(r->z, r->proof_us);
-    } else if (r->sync) {
-        zookeeper_refused(r->z, r->sync->rc, "sync", "/", err);
+    if (r->write && zookeeper_written(r->write)) {
+        zookeeper_wrote(r->z, call->sent_us);
+    } else if (r->write) {
+        zookeeper_refused(r->z, r->write->rc, "write to", "/", err);
         fail_all(r, DLOCK_EUNAVAILABLE);
     }
     zookeeper_call_end(call);
-}
-
-static bool proof_young(struct renewal *r) {
-    pthread_mutex_lock(&r->z->mutex);
-    int64_t share_us = (int64_t)r->z->session_ms * 1000 / PROOF_SHARE;
-    r->proof_us = r->z->proof_us;
-    bool connected = r->z->state == ZOOKEEPER_CONNECTED;
-    pthread_mutex_unlock(&r->z->mutex);
-    return connected && r->begun_us - r->proof_us < share_us;
 }
 
 static int renew_chunk(struct renewal *r, struct dlock_error *err) {
@@ -101,10 +93,10 @@ static int renew_chunk(struct renewal *r, struct dlock_error *err) {
         for (size_t i = 0; i < r->n; i++) r->claims[i]->result = DLOCK_EUNAVAILABLE;
         return dead ? DLOCK_EUNAVAILABLE : 0;
     }
-    bool sync = !proof_young(r);
+    bool write = !zookeeper_wrote_lately(r->z);
     find_fresh(r);
-    if (sync || r->n_fresh > 0) {
-        struct zookeeper_call *call = dispatch(r, sync);
+    if (write || r->n_fresh > 0) {
+        struct zookeeper_call *call = dispatch(r, write);
         if (call) {
             finish(r, call, err);
         } else {
@@ -112,7 +104,7 @@ static int renew_chunk(struct renewal *r, struct dlock_error *err) {
             dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request to ZooKeeper");
         }
     }
-    int64_t kept_ms = zookeeper_kept_ms(r->z, r->proof_us, r->begun_us);
+    int64_t kept_ms = zookeeper_kept_ms(r->z, r->begun_us);
     for (size_t i = 0; i < r->n; i++) r->claims[i]->kept_ms = kept_ms;
     zookeeper_ready(r->z, 0, &dead, NULL);
     return dead ? dlock_fail(err, DLOCK_EUNAVAILABLE, "the session with ZooKeeper at %s has ended", r->z->where) : 0;
@@ -122,8 +114,8 @@ int zookeeper_renew(void *conn, struct dlock_claim *const *claims, size_t n, int
     struct renewal r;
     int rc = 0;
     r.z = conn;
-    r.begun_us = zookeeper_now_us();
-    r.deadline_us = zookeeper_deadline_us(timeout_ms);
+    r.begun_us = dlock_now_us();
+    r.deadline_us = dlock_deadline_us(timeout_ms);
     for (size_t done = 0; done < n && rc == 0; done += r.n) {
         r.claims = claims + done;
         r.n = n - done < CHUNK ? n - done : CHUNK;

@@ -15,9 +15,10 @@ enum {
     TYPE_DELETE = 2,
     TYPE_GET = 4,
     TYPE_CHILDREN = 8,
-    TYPE_SYNC = 9,
+    TYPE_MULTI = 14,
     TYPE_CREATE2 = 15,
-    TYPE_CONTAINER = 19
+    TYPE_CONTAINER = 19,
+    PART = 9 /* of a transaction: type, whether it is the end, code */
 };
 
 /* xids that answer no request of their own: events, pings, credentials, watches set anew. */
@@ -25,13 +26,16 @@ enum {
 #define XID_PING ((uint32_t)-2)
 #define XID_AUTH ((uint32_t)-4)
 #define XID_WATCHES ((uint32_t)-8)
+#define XID_GREETING ((uint32_t)-100) /* nobody's; the first message has none */
 
 static uint32_t number(const unsigned char *at) {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
 void zookeeper_stream_begin(struct zookeeper_stream *stream) {
-    stream->greeted_them = stream->greeted_us = stream->whole = false;
+    stream->greeted_them = stream->greeted_us = stream->whole = stream->timing = false;
+    stream->touched_us = 0;
+    stream->pings = 0;
     stream->out_used = stream->out_left = stream->sent_first = stream->sent_end = stream->have = stream->given = 0;
 }
 
@@ -66,23 +70,42 @@ static bool note(struct zookeeper_stream *stream, uint32_t xid, uint32_t type) {
     return true;
 }
 
+/* Pings all have the same xid: none is timed while another is on its way. */
+static void begin_timing(struct zookeeper_stream *stream, uint32_t xid, int64_t sent_us) {
+    bool ping = xid == XID_PING && stream->greeted_them;
+    if (!stream->timing && !(ping && stream->pings > 0)) {
+        stream->timing = true;
+        stream->timed_xid = xid;
+        stream->timed_us = sent_us;
+    }
+    if (ping) stream->pings++;
+}
+
+static void end_timing(struct zookeeper_stream *stream, uint32_t xid) {
+    if (xid == XID_PING && stream->pings > 0) stream->pings--;
+    if (!stream->timing || xid != stream->timed_xid) return;
+    stream->timing = false;
+    stream->touched_us = stream->timed_us;
+}
+
 /* A request's first twelve bytes have passed. */
-static bool note_request(struct zookeeper_stream *stream) {
-    uint32_t xid = number(stream->out_head + 4);
+static bool note_request(struct zookeeper_stream *stream, int64_t sent_us) {
     bool first = !stream->greeted_them;
+    uint32_t xid = first ? XID_GREETING : number(stream->out_head + 4);
+    if (xid != XID_AUTH && xid != XID_WATCHES) begin_timing(stream, xid, sent_us);
     stream->greeted_them = true;
     if (first || xid == XID_PING || xid == XID_AUTH || xid == XID_WATCHES) return true;
     return note(stream, xid, number(stream->out_head + 8));
 }
 
-bool zookeeper_stream_sent(struct zookeeper_stream *stream, const unsigned char *data, size_t size) {
+bool zookeeper_stream_sent(struct zookeeper_stream *stream, const unsigned char *data, size_t size, int64_t sent_us) {
     while (size > 0) {
         if (stream->out_used < sizeof stream->out_head) {
             stream->out_head[stream->out_used++] = *data++;
             size--;
             if (stream->out_used < sizeof stream->out_head) continue;
             stream->out_left = number(stream->out_head) + 4 - sizeof stream->out_head;
-            if (!note_request(stream)) return false;
+            if (!note_request(stream, sent_us)) return false;
         } else {
             size_t part = stream->out_left < size ? stream->out_left : size;
             stream->out_left -= part;
@@ -126,13 +149,20 @@ static bool skip_texts(struct rest *rest) {
     return true;
 }
 
+/* Of a transaction with one part: how that went, and the end. */
+static bool transaction_sensible(struct rest rest) {
+    if (rest.left < PART || rest.at[4] != 0) return false;
+    bool refused = number(rest.at) == UINT32_MAX;
+    return skip(&rest, PART) && (!refused || skip(&rest, 4)) && rest.left >= PART && rest.at[4] == 1;
+}
+
 static bool answer_sensible(uint32_t type, struct rest rest) {
     switch (type) {
     case TYPE_CREATE2: return skip_text(&rest, false) && skip(&rest, STAT);
     case TYPE_GET: return skip_text(&rest, true) && skip(&rest, STAT);
     case TYPE_CHILDREN: return skip_texts(&rest);
-    case TYPE_CONTAINER:
-    case TYPE_SYNC: return skip_text(&rest, false);
+    case TYPE_CONTAINER: return skip_text(&rest, false);
+    case TYPE_MULTI: return transaction_sensible(rest);
     case TYPE_DELETE: return true;
     default: return false; /* nothing else is ever asked but goodbye, and then nobody listens */
     }
@@ -149,11 +179,13 @@ static bool sensible(struct zookeeper_stream *stream) {
     struct rest rest = {stream->answer + 4, stream->have - 4};
     if (!stream->greeted_us) {
         stream->greeted_us = true;
+        end_timing(stream, XID_GREETING);
         return greeting_sensible(stream);
     }
     if (rest.left < HEADER) return false;
     uint32_t xid = number(rest.at), code = number(rest.at + 12);
     skip(&rest, HEADER);
+    end_timing(stream, xid);
     if (xid == XID_EVENT) return skip(&rest, 8) && skip_text(&rest, false);
     if (xid == XID_PING || xid == XID_AUTH || xid == XID_WATCHES) return true;
     if (stream->sent_first == stream->sent_end || stream->sent[stream->sent_first].xid != xid) return false;

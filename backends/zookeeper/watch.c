@@ -41,7 +41,7 @@ void zookeeper_wake_queue(struct zookeeper *z, enum dlock_wake_kind kind, const 
 int zookeeper_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     struct zookeeper *z = conn;
     bool dead;
-    int rc = zookeeper_ready(z, zookeeper_deadline_us(timeout_ms), &dead, err);
+    int rc = zookeeper_ready(z, dlock_deadline_us(timeout_ms), &dead, err);
     if (rc == 0) *fd = z->event_fd;
     return rc;
 }

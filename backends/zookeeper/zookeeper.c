@@ -6,10 +6,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* The leader learns from a follower every half tick that a session lives; a tick is 2 s unless configured otherwise,
- * and no session is shorter than two ticks unless that is. */
-enum { TICK_MS = 2000 };
-
 /* ---- the session's state ----------------------------------------------------------------------------------------- */
 
 static bool is_dead(const struct zookeeper *z) {
@@ -21,21 +17,6 @@ void zookeeper_died(struct zookeeper *z, enum zookeeper_state how) {
     z->state = how;
     zookeeper_wake_queue(z, DLOCK_WAKE_LOST, NULL, NULL);
     pthread_cond_broadcast(&z->changed);
-}
-
-void zookeeper_proved(struct zookeeper *z, int64_t sent_us) {
-    pthread_mutex_lock(&z->mutex);
-    if (sent_us > z->proof_us) z->proof_us = sent_us;
-    pthread_mutex_unlock(&z->mutex);
-}
-
-int64_t zookeeper_kept_ms(struct zookeeper *z, int64_t proof_us, int64_t from_us) {
-    pthread_mutex_lock(&z->mutex);
-    int64_t session_ms = z->session_ms;
-    pthread_mutex_unlock(&z->mutex);
-    int64_t margin_ms = session_ms / 2 < TICK_MS ? session_ms / 2 : TICK_MS;
-    int64_t age_ms = from_us > proof_us ? (from_us - proof_us) / 1000 + 1 : 0;
-    return session_ms - margin_ms - age_ms;
 }
 
 static void connected(struct zookeeper *z, zhandle_t *handle) {
@@ -91,22 +72,22 @@ static int open_handle(struct zookeeper *z, const struct zookeeper_address *addr
     return dlock_fail(err, code, "cannot begin a session with ZooKeeper at %s: %s", z->where, strerror(errno));
 }
 
-/* One round trip through the leader: the credentials are all right, and requests are served. */
+/* One write: the credentials are all right, and a majority is there. */
 static int check(struct zookeeper *z, int64_t deadline_us, struct dlock_error *err) {
     bool dead;
     int rc = zookeeper_ready(z, deadline_us, &dead, err);
     if (rc != 0) return rc;
     struct zookeeper_call *call = zookeeper_call(z, 1);
     if (!call) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a request");
-    struct zookeeper_request *sync = zookeeper_ask_sync(call);
+    struct zookeeper_request *write = zookeeper_ask_write(call);
     zookeeper_call_wait(call, deadline_us);
-    int answer = sync->rc, state = zookeeper_ready(z, 0, &dead, err);
+    int answer = write->rc, state = zookeeper_ready(z, 0, &dead, err);
     if (dead)
         rc = state; /* and that has said why */
-    else if (answer == ZOK)
-        zookeeper_proved(z, call->sent_us);
+    else if (zookeeper_written(write))
+        zookeeper_wrote(z, call->sent_us);
     else
-        rc = zookeeper_refused(z, answer, "sync", "/", err);
+        rc = zookeeper_refused(z, answer, "write to", "/", err);
     zookeeper_call_end(call);
     return rc;
 }
@@ -115,11 +96,11 @@ static int zookeeper_connect(void *conn, const struct dlock_uri *uri, const stru
                              struct dlock_error *err) {
     struct zookeeper *z = conn;
     struct zookeeper_address address = {NULL, 0};
-    int64_t deadline_us = zookeeper_deadline_us(timeout_ms);
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
     int rc = zookeeper_address(z, uri, &address, err);
     if (rc == 0) rc = prepare(z, peer, err);
     if (rc == 0) rc = open_handle(z, &address, err);
-    if (rc == 0) rc = zookeeper_credentials(z, uri, err);
+    if (rc == 0) rc = zookeeper_credentials(z, uri, deadline_us, err);
     if (rc == 0) rc = check(z, deadline_us, err);
     free(address.hosts);
     return rc;

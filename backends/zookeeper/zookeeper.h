@@ -10,16 +10,15 @@
  * never call into the handle. One mutex guards everything that changes after connect; it is never held across a call
  * into the library.
  *
- * A grant lives and dies with the session. What proves that the session lives is the answer to a request that went
- * through the leader: a create, a delete, or a sync. The library's own pings prove nothing: a follower that has lost
- * its leader answers them too.
+ * A grant lives and dies with the session. How long that is sure to live follows from writes that the ensemble has
+ * committed, see proof.c; neither the library's pings nor a sync prove anything: a follower that has lost its leader
+ * answers the ones, a leader that has lost its followers the other.
  */
 #ifndef DLOCK_ZOOKEEPER_H
 #define DLOCK_ZOOKEEPER_H
 
-#include <dlock/backend.h>
+#include <dlock/backend_socket.h>
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <zookeeper/zookeeper.h>
@@ -47,13 +46,18 @@ struct zookeeper_stream {
     unsigned char *answer; /* length and message, as far as it has come */
     size_t room, have, given;
     bool whole;
+    /* One request at a time is timed from before it is sent until its answer is there. */
+    bool timing;
+    uint32_t timed_xid;
+    int64_t timed_us, touched_us; /* when it was sent; the same once it is answered, for whoever zeroes it */
+    unsigned pings;               /* without an answer */
 };
 
 /* A new connection. */
 void zookeeper_stream_begin(struct zookeeper_stream *stream);
 void zookeeper_stream_end(struct zookeeper_stream *stream);
-/* Notes what was sent; false: out of memory. */
-bool zookeeper_stream_sent(struct zookeeper_stream *stream, const unsigned char *data, size_t size);
+/* Notes what was sent, not before sent_us; false: out of memory. */
+bool zookeeper_stream_sent(struct zookeeper_stream *stream, const unsigned char *data, size_t size, int64_t sent_us);
 /* recv(2), but gives out nothing of an answer before all of it is there and makes sense: EPROTO if it does not. */
 ssize_t zookeeper_stream_recv(struct zookeeper_stream *stream, int fd, void *data, size_t size, int flags);
 
@@ -127,6 +131,7 @@ struct zookeeper_request {
     struct zookeeper_call *call;
     int rc; /* ZOK or the library's error; ZOPERATIONTIMEOUT: not answered */
     struct zookeeper_watch *watch;
+    zoo_op_result_t result;                 /* write */
     struct Stat stat;                       /* create, get */
     char node[ZOOKEEPER_NODE_SIZE];         /* create: the name it got */
     size_t size;                            /* get: bytes in `data` */
@@ -152,8 +157,6 @@ struct zookeeper_call {
     struct zookeeper_request requests[];
 };
 
-int64_t zookeeper_now_us(void);
-int64_t zookeeper_deadline_us(int timeout_ms);
 void zookeeper_cond_init(pthread_cond_t *cond);
 /* One wait on z->mutex, until deadline_us at the latest; false when it has passed. */
 bool zookeeper_cond_wait(struct zookeeper *z, pthread_cond_t *cond, int64_t deadline_us);
@@ -172,7 +175,7 @@ struct zookeeper_request *zookeeper_ask_children(struct zookeeper_call *call, co
 struct zookeeper_request *zookeeper_ask_get(struct zookeeper_call *call, const char *path,
                                             struct zookeeper_watch *watch);
 struct zookeeper_request *zookeeper_ask_delete(struct zookeeper_call *call, const char *path);
-struct zookeeper_request *zookeeper_ask_sync(struct zookeeper_call *call);
+struct zookeeper_request *zookeeper_ask_write(struct zookeeper_call *call);
 /* Waits for all answers. False: not all came until deadline_us; the requests may then only be read for their rc being
  * ZOPERATIONTIMEOUT where no answer came. */
 bool zookeeper_call_wait(struct zookeeper_call *call, int64_t deadline_us);
@@ -181,6 +184,8 @@ void zookeeper_call_end(struct zookeeper_call *call);
 /* After the handle was closed: frees what never was answered. */
 void zookeeper_calls_free(struct zookeeper *z);
 
+/* What zookeeper_ask_write() asked for was committed. */
+bool zookeeper_written(const struct zookeeper_request *write);
 /* True for an answer that says nothing about the outcome. */
 bool zookeeper_unknown(int rc);
 /* Sets err and returns the code for an error of the server's. */
@@ -237,7 +242,8 @@ struct zookeeper_address {
 int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct zookeeper_address *address,
                       struct dlock_error *err);
 /* Hands user:password and every auth= to the handle. */
-int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err);
+int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, int64_t deadline_us,
+                          struct dlock_error *err);
 
 /* ---- node.c ------------------------------------------------------------------------------------------------------ */
 
@@ -269,6 +275,35 @@ int zookeeper_list(void *conn, const char *prefix, char cursor[256], dlock_each 
 int zookeeper_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 int zookeeper_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 
+/* ---- proof.c: how long the session is sure to live ----------------------------------------------------------------
+ */
+
+enum { ZOOKEEPER_TOUCHES = 8 };
+
+struct zookeeper_proof {
+    struct zookeeper_touch {
+        int64_t sent_us, ripe_us; /* a request that tells that we live; a write sent from ripe_us on proves that the
+                                   * leader knows */
+    } touches[ZOOKEEPER_TOUCHES]; /* of this connection, oldest first */
+    size_t n;
+    int64_t written_us; /* when the last committed write was sent */
+    int64_t alive_us;   /* the leader's clock for our session did not begin before */
+};
+
+/* A new connection is made. */
+void zookeeper_touches_forget(struct zookeeper *z);
+/* A request that was not sent before sent_us has just been answered; the first one on a connection is what asked for
+ * it. */
+void zookeeper_touched(struct zookeeper *z, int64_t sent_us);
+/* A write that was not sent before sent_us is committed. */
+void zookeeper_wrote(struct zookeeper *z, int64_t sent_us);
+/* How long from `from_us` on the session is sure to live; may be negative. */
+int64_t zookeeper_kept_ms(struct zookeeper *z, int64_t from_us);
+/* Whether a write that was committed lately makes another one superfluous. */
+bool zookeeper_wrote_lately(struct zookeeper *z);
+/* After so long our server has told the leader of a sign of life. */
+int64_t zookeeper_report_us(int session_ms);
+
 /* ---- the connection ---------------------------------------------------------------------------------------------- */
 
 enum zookeeper_state { ZOOKEEPER_CONNECTING, ZOOKEEPER_CONNECTED, ZOOKEEPER_EXPIRED, ZOOKEEPER_NOT_ALLOWED };
@@ -288,8 +323,8 @@ struct zookeeper {
     enum zookeeper_state state;
     bool was_connected;
     uint64_t session;
-    int session_ms;   /* as negotiated */
-    int64_t proof_us; /* when the last request was sent whose answer proved that the session lived */
+    int session_ms; /* as negotiated */
+    struct zookeeper_proof proof;
     struct zookeeper_call *calls;
     struct zookeeper_watch *watches[ZOOKEEPER_BUCKETS];
     struct zookeeper_wake *wakes, **wakes_end;
@@ -299,9 +334,4 @@ struct zookeeper {
 
 /* With the mutex: the session is over. */
 void zookeeper_died(struct zookeeper *z, enum zookeeper_state how);
-/* An answer proved that the session lived when its request was sent. */
-void zookeeper_proved(struct zookeeper *z, int64_t sent_us);
-/* How long from `from_us` on the server keeps the session that was alive at proof_us. */
-int64_t zookeeper_kept_ms(struct zookeeper *z, int64_t proof_us, int64_t from_us);
-
 #endif

@@ -19,14 +19,24 @@ set_to() {
     within 10 "$1 becomes $2" shows "$1" "$2"
 }
 
+describe "before the first use"
+settings "$uri"
+fine "schema \"dlock\" is not there yet: it is made at the first use"
+ask "CREATE ROLE app LOGIN"
+settings "postgresql://app@$base" 1
+weak "schema \"dlock\" is not there, and may not be made" "its DBA has to run what \`dlock schema postgresql\` prints"
+equal "and the doctor has not made it" "$(ask "SELECT to_regnamespace('dlock') IS NULL")" t
+
 describe "as it comes"
+run "$DLOCK" run -b "$uri" first true
+equal "the first use" "$status" 0
 settings "$uri"
 fine "PostgreSQL "
 fine "schema \"dlock\" is there, and may be used"
 fine "fsync on"
 fine "full_page_writes on"
 fine "synchronous_commit on"
-fine "no standbys"
+fine "no standby is connected"
 fine "waiters are woken by NOTIFY, no connection pooler in between"
 fine "isolation level read committed"
 fine "statement_timeout 0 ms"
@@ -45,20 +55,20 @@ fine "synchronous_commit off, but on for grants and renewals"
 ask "ALTER ROLE dlock RESET synchronous_commit"
 
 describe "rights"
-ask "CREATE ROLE app LOGIN"
-settings "postgresql://app@$base" 69 # it may not even look whether the objects are there
-contains "what to run" "$err" "dlock schema postgresql"
-settings "postgresql://app@$base?listen=off" 1
-weak "schema \"dlock\" is there, and may not be used" "GRANT"
+settings "postgresql://app@$base" 1
+weak "schema \"dlock\" is there, and may not be used" "run the GRANTs at the end of \`dlock schema postgresql\`"
 ask "GRANT USAGE ON SCHEMA dlock TO app"
 ask "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA dlock TO app"
 settings "postgresql://app@$base"
 fine "schema \"dlock\" is there, and may be used"
 settings "postgresql://app@$base?listen=off&schema=other" 1
 weak "schema \"other\" is not there, and may not be made" "dlock schema postgresql"
-settings "postgresql://dlock@$base?listen=off&schema=other" 1
+settings "$uri?schema=other"
 fine "schema \"other\" is not there yet: it is made at the first use"
-equal "and the doctor has not made it" "$(ask "SELECT to_regnamespace('other') IS NULL")" t
+ask "CREATE SCHEMA other"
+ask "CREATE FUNCTION other.schema_version() RETURNS integer LANGUAGE sql AS 'SELECT 1'"
+settings "$uri?schema=other" 1
+weak "schema \"other\" has the objects of an older dlock" "DROP"
 
 describe "the session"
 settings "$uri?listen=off" 1
@@ -94,15 +104,28 @@ mkdir "$folder/wal"
 begin "$programs/pg_receivewal" --synchronous -h "$host" -p "$port" -U dlock -D "$folder/wal"
 follows() { [ "$(ask "SELECT count(*) FROM pg_stat_replication")" = 1 ]; }
 within 20 "somebody follows" follows
-settings "$uri" 1
-weak "1 standby, replication asynchronous" "synchronous_standby_names"
+for role in dlock app; do
+    settings "postgresql://$role@$base" 1
+    weak "1 standby, replication asynchronous" "synchronous_standby_names"
+done
 set_to synchronous_standby_names pg_receivewal
 settings "$uri"
 fine "1 standby, replication synchronous"
 ask "ALTER ROLE dlock SET synchronous_commit = local"
 settings "$uri" 1
 weak "1 standby, replication asynchronous"
+ask "ALTER ROLE dlock RESET synchronous_commit"
+ask "ALTER SYSTEM RESET synchronous_standby_names"
+ask "SELECT pg_reload_conf()" >/dev/null
 kill -KILL "$pid"
+nobody_follows() { [ "$(ask "SELECT count(*) FROM pg_stat_replication")" = 0 ]; }
+within 20 "nobody follows" nobody_follows
+settings "$uri"
+fine "no standby is connected"
+ask "SELECT pg_create_physical_replication_slot('away')" >/dev/null
+settings "$uri" 1
+weak "1 standby, replication asynchronous" # it is away
+ask "SELECT pg_drop_replication_slot('away')" >/dev/null
 
 describe "a password"
 ask "CREATE ROLE dlock_password LOGIN PASSWORD 'hunter2'"

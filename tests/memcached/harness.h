@@ -28,6 +28,7 @@ void count(const struct server *server, struct counts *since);
 /* What memcached says to the first requests of a connection: it was started at 1700000000. */
 #define FAKE_GREETING \
     "STAT pid 1\r\nSTAT uptime 100000\r\nSTAT time 1700100000\r\nEND\r\nSTAT cas_enabled yes\r\nEND\r\n"
+#define FAKE_CLOCK(seconds) "STAT pid 1\r\nSTAT time " #seconds "\r\nEND\r\n"
 #define FAKE_STARTED_US UINT64_C(1700000000000000)
 
 #endif

@@ -199,13 +199,13 @@ static void a_change_in_every_round_ends(void **state) {
 
 /* An answer to nothing would be the answer to the next request. */
 static void an_answer_too_many_is_noticed(void **state) {
-    struct fake fake = {.answers = FAKE_SAYS("STORED\r\n" OURS "STORED\r\n" OURS)};
+    struct fake fake = {.answers = FAKE_SAYS(OURS, "STORED\r\nSTORED\r\n")};
     struct link link;
     int result;
     (void)state;
     fake_link(&fake, &link);
-    assert_int_equal(operate(&link, ACQUIRE, &result, NULL), 0);
-    assert_int_equal(operate(&link, ACQUIRE, &result, NULL), DLOCK_EUNAVAILABLE);
+    assert_int_equal(operate(&link, RELEASE, &result, NULL), 0);
+    assert_int_equal(operate(&link, RELEASE, &result, NULL), DLOCK_EUNAVAILABLE);
     fake_unlink(&fake, &link);
 }
 

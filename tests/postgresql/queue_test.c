@@ -94,7 +94,9 @@ static void leaving_the_queue(void **state) {
     struct dlock_wake wake;
     (void)state;
     scene_begin(&s, "leave");
-    assert_int_equal(release(&s.first, &s.one), 0);
+    /* It had no grant: an owner who believes that is told so. */
+    assert_int_equal(release(&s.first, &s.one), DLOCK_ELOST);
+    assert_int_equal(waiting("leave"), 1);
     assert_int_equal(release(&s.first, &s.one), DLOCK_ELOST);
     assert_int_equal(release(&s.holder, &s.held), 0);
     wake_get(&s.second_ear, &wake);
@@ -228,8 +230,12 @@ static void joining_during_a_release(void **state) {
     scene_end(&s);
 }
 
-/* Anybody may notify. */
-static void strangers_notifications(void **state) {
+static const char *channel_of(const struct link *ear) {
+    return sql_text("SELECT channel FROM {}.listeners WHERE client = '%s'", ear->client);
+}
+
+/* What is no wake-up of ours, from somebody who knows the channel. */
+static void nonsense_on_the_channel(void **state) {
     static const char *const nonsense[] = {"",
                                            "hello",
                                            "granted",
@@ -246,14 +252,73 @@ static void strangers_notifications(void **state) {
     struct dlock_wake wake;
     (void)state;
     scene_begin(&s, "stranger");
+    char channel[64];
+    snprintf(channel, sizeof channel, "%s", channel_of(&s.first_ear));
     for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++)
-        sql("SELECT pg_notify('dlock_bbbbbbbbbbbbbbbbbbbbbbbb', '%s')", nonsense[i]);
-    sql("SELECT pg_notify('dlock_bbbbbbbbbbbbbbbbbbbbbbbb', repeat('granted ', 900))");
+        sql("SELECT pg_notify('%s', '%s')", channel, nonsense[i]);
+    sql("SELECT pg_notify('%s', repeat('granted ', 900))", channel);
     assert_true(wake_none(&s.first_ear));
     assert_int_equal(release(&s.holder, &s.held), 0);
     wake_get(&s.first_ear, &wake);
     assert_granted(&wake, &s.one, 0);
     scene_end(&s);
+}
+
+/* Every role may notify, and see the waiter's token, and guess when it would be granted what. What it cannot is name
+ * the channel: nothing tells, and every listener has another one. */
+static void nobody_can_forge_a_wake(void **state) {
+    static const char *const guesses[] = {"dlock_bbbbbbbbbbbbbbbbbbbbbbbb", "dlock_", "bbbbbbbbbbbbbbbbbbbbbbbb"};
+    struct scene s;
+    struct link again;
+    char channel[64], text[512];
+    PGconn *plain = plain_open();
+    (void)state;
+    sql("CREATE EXTENSION IF NOT EXISTS pg_stat_statements");
+    scene_begin(&s, "forged");
+    plain_run(plain, "CREATE ROLE forger_{}");
+    plain_run(plain, "SET ROLE forger_{}");
+    for (size_t i = 0; i < sizeof guesses / sizeof *guesses; i++) {
+        snprintf(text, sizeof text,
+                 "SELECT pg_notify('%s', format('granted %s %%s %%s 3000 %%s', us, us, encode('forged', 'hex'))) "
+                 "FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) now(us)",
+                 guesses[i], s.one.token);
+        plain_run(plain, text);
+    }
+    assert_true(wake_none(&s.first_ear));
+    plain_run(plain, "RESET ROLE");
+    plain_run(plain, "DROP ROLE forger_{}");
+    PQfinish(plain);
+    /* What monitors see. */
+    snprintf(channel, sizeof channel, "%s", channel_of(&s.first_ear));
+    assert_int_equal(
+        sql_number("SELECT count(*) FROM pg_stat_activity a WHERE position('%s' IN a::text) > 0 AND pid <> "
+                   "pg_backend_pid()",
+                   channel),
+        0);
+    assert_int_equal(
+        sql_number("SELECT count(*) FROM pg_stat_statements s WHERE position('%s' IN s::text) > 0", channel), 0);
+    link_new(&again, 'b');
+    link_listen(&again);
+    assert_string_not_equal(channel_of(&again), channel);
+    link_end(&again);
+    scene_end(&s);
+}
+
+/* Those that live stay in the table, and most of the others go. */
+static void listeners_that_ended_are_forgotten(void **state) {
+    struct link ear, other;
+    (void)state;
+    link_new(&ear, 'b');
+    link_listen(&ear);
+    sql("INSERT INTO {}.listeners SELECT 'ended-' || n, 'ended-' || n FROM generate_series(1, 100) n");
+    for (int i = 0; i < 40; i++) {
+        link_new(&other, (char)('c' + i % 2));
+        link_listen(&other);
+        link_end(&other);
+    }
+    assert_true(sql_number("SELECT count(*) FROM {}.listeners") < 20);
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.listeners WHERE client = '%s'", ear.client), 1);
+    link_end(&ear);
 }
 
 /* Several wake-ups are read one by one, until none is left. */
@@ -309,5 +374,6 @@ SITE_MAIN(cmocka_unit_test(first_come_first_served), cmocka_unit_test(asking_aga
           cmocka_unit_test(leaving_the_queue), cmocka_unit_test(dead_waiters_are_skipped),
           cmocka_unit_test(listeners_of_one_client), cmocka_unit_test(nobody_barges),
           cmocka_unit_test(a_hand_over_lapses), cmocka_unit_test(a_confirmed_hand_over_stays),
-          cmocka_unit_test(joining_during_a_release), cmocka_unit_test(strangers_notifications),
+          cmocka_unit_test(joining_during_a_release), cmocka_unit_test(nonsense_on_the_channel),
+          cmocka_unit_test(nobody_can_forge_a_wake), cmocka_unit_test(listeners_that_ended_are_forgotten),
           cmocka_unit_test(many_wakes), cmocka_unit_test(the_listeners_end_shows))

@@ -54,8 +54,32 @@ static void grant_as_printed(void) {
 
 static void make_as_dba(void) {
     struct link link;
+    struct held held;
     link_new(&link, 'f');
+    held_new(&held, &link, "dba");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
     link_end(&link);
+}
+
+static bool is_there(void) {
+    return sql_number("SELECT count(*) FROM pg_namespace WHERE nspname = '{}'") == 1;
+}
+
+/* The role may connect, and not lock: the message says `what` to do. */
+static void assert_no_right_to_lock(struct link *link, const char *what) {
+    struct dlock_error err;
+    struct held held;
+    struct dlock_claim *claim = &held.claim;
+    int fd;
+    if (try_as_app(link, 'a', &err) != 0) fail_msg("%s", err.message);
+    held_new(&held, link, "app");
+    claim->token = held.token;
+    assert_int_equal(BACKEND->acquire(link->pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, what));
+    assert_int_equal(BACKEND->listen(link->pg, &fd, TIMEOUT_MS, &err), DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, what));
+    link_end(link);
 }
 
 /* A whole life of two locks as the role. */
@@ -84,7 +108,7 @@ static void created_on_first_use(void **state) {
     (void)state;
     sql("GRANT CREATE ON DATABASE postgres TO %s", app);
     live_as_app();
-    assert_int_equal(sql_number("SELECT count(*) FROM pg_namespace WHERE nspname = '{}'"), 1);
+    assert_true(is_there());
     sql("REVOKE CREATE ON DATABASE postgres FROM %s", app);
     live_as_app();
 }
@@ -98,30 +122,53 @@ static void created_in_a_given_schema(void **state) {
 
 static void no_right_to_create(void **state) {
     struct link link;
-    struct dlock_error err;
     (void)state;
-    assert_int_equal(try_as_app(&link, 'a', &err), DLOCK_EAUTH);
-    assert_non_null(strstr(err.message, "dlock schema postgresql"));
-    link_end(&link);
-    assert_int_equal(sql_number("SELECT count(*) FROM pg_namespace WHERE nspname = '{}'"), 0);
+    assert_no_right_to_lock(&link, "its DBA has to run what `dlock schema postgresql` prints");
+    assert_false(is_there());
 }
 
 static void no_right_to_use(void **state) {
     struct link link;
-    struct dlock_error err;
-    struct held held;
-    struct dlock_claim *claim = &held.claim;
     (void)state;
     make_as_dba();
-    assert_int_equal(try_as_app(&link, 'a', &err), DLOCK_EAUTH);
-    assert_non_null(strstr(err.message, "dlock schema postgresql"));
-    link_end(&link);
+    assert_no_right_to_lock(&link, "GRANTs at the end of what `dlock schema postgresql` prints");
     sql("GRANT USAGE ON SCHEMA {} TO %s", app);
-    assert_int_equal(try_as_app(&link, 'a', &err), 0);
-    held_new(&held, &link, "app");
-    claim->token = held.token;
-    assert_int_equal(BACKEND->acquire(link.pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EAUTH);
-    assert_non_null(strstr(err.message, "dlock schema postgresql"));
+    assert_no_right_to_lock(&link, "GRANTs at the end of what `dlock schema postgresql` prints");
+}
+
+static int ignore(const struct dlock_info *info, void *arg) {
+    (void)info;
+    (void)arg;
+    return 0;
+}
+
+static int ignore_finding(const struct dlock_finding *finding, void *arg) {
+    (void)finding;
+    (void)arg;
+    return 0;
+}
+
+/* Where there is no schema there is no lock, and only who takes one makes it. */
+static void looking_creates_nothing(void **state) {
+    struct link link;
+    struct held held;
+    struct dlock_error err;
+    char cursor[256] = "";
+    (void)state;
+    link_new(&link, 'a');
+    held_new(&held, &link, "nothing");
+    assert_int_equal(BACKEND->check(link.pg, ignore_finding, NULL, TIMEOUT_MS, &err), 0);
+    assert_int_equal(BACKEND->inspect(link.pg, "nothing", ignore, NULL, TIMEOUT_MS, &err), 0);
+    assert_int_equal(BACKEND->list(link.pg, "", cursor, ignore, NULL, TIMEOUT_MS, &err), 0);
+    assert_int_equal(BACKEND->break_lock(link.pg, "nothing", TIMEOUT_MS, &err), DLOCK_ELOST);
+    assert_int_equal(renew(&link, &held), DLOCK_ELOST);
+    assert_int_equal(release(&link, &held), DLOCK_ELOST);
+    assert_false(is_there());
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_true(is_there());
+    assert_int_equal(sql_number("SELECT {}.schema_version()"), PG_SCHEMA_VERSION);
+    assert_int_equal(renew(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
     link_end(&link);
 }
 
@@ -142,8 +189,9 @@ static void the_printed_grants_are_no_more(void **state) {
     PGconn *plain = plain_open();
     plain_run(plain, text);
     PGresult *result;
-    static const char *const refused[] = {"SELECT FROM %s.locks", "DELETE FROM %s.queue", "CREATE TABLE %s.mine ()",
-                                          "SELECT %s.sweep()", "SELECT %s.lock_row('x')"};
+    static const char *const refused[] = {"SELECT FROM %s.locks",     "DELETE FROM %s.queue",
+                                          "SELECT FROM %s.listeners", "CREATE TABLE %s.mine ()",
+                                          "SELECT %s.sweep()",        "SELECT %s.lock_row('x', 1)"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         const char *at = strstr(refused[i], "%s");
         snprintf(text, sizeof text, "%.*s%s%s", (int)(at - refused[i]), refused[i], site.schema, at + 2);
@@ -247,14 +295,37 @@ static void a_newer_version_stays(void **state) {
     struct dlock_claim *claim = &held.claim;
     (void)state;
     make_as_dba();
-    sql("CREATE OR REPLACE FUNCTION {}.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2'");
+    sql("CREATE OR REPLACE FUNCTION {}.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT %d'",
+        PG_SCHEMA_VERSION + 1);
     link_new(&link, 'a');
     held_new(&held, &link, "newer");
     assert_int_equal(acquire(&link, &held), 0);
     /* One that does not have what we call any more. */
     sql("DROP FUNCTION {}.renew");
     assert_int_equal(BACKEND->renew(link.pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
-    assert_int_equal(sql_number("SELECT {}.schema_version()"), 2);
+    assert_int_equal(sql_number("SELECT {}.schema_version()"), PG_SCHEMA_VERSION + 1);
+    link_end(&link);
+}
+
+/* What an older one has made may be in use: nothing is changed, and nothing granted. */
+static void an_older_version_is_refused(void **state) {
+    struct link link;
+    struct held held;
+    struct dlock_error err;
+    struct dlock_claim *claim = &held.claim;
+    dlock_batch *const operations[] = {BACKEND->acquire, BACKEND->renew};
+    (void)state;
+    sql("CREATE SCHEMA {}");
+    sql("CREATE TABLE {}.locks (name bytea, token text)");
+    sql("CREATE FUNCTION {}.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1'");
+    link_new(&link, 'a');
+    held_new(&held, &link, "older");
+    claim->token = held.token;
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(operations[i](link.pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
+        assert_non_null(strstr(err.message, "`dlock schema postgresql`"));
+    }
+    assert_int_equal(sql_number("SELECT {}.schema_version()"), 1);
     link_end(&link);
 }
 
@@ -274,7 +345,7 @@ static void psql_takes_the_file(void **state) {
 #define ROLE_TEST(f) cmocka_unit_test_setup_teardown(f, role_begin, role_end)
 
 SITE_MAIN(ROLE_TEST(created_on_first_use), ROLE_TEST(created_in_a_given_schema), ROLE_TEST(no_right_to_create),
-          ROLE_TEST(no_right_to_use), ROLE_TEST(the_printed_grants_are_enough),
-          ROLE_TEST(the_printed_grants_are_no_more), ROLE_TEST(settings_of_the_role),
-          ROLE_TEST(created_by_several_at_once), ROLE_TEST(created_again), ROLE_TEST(a_newer_version_stays),
-          ROLE_TEST(psql_takes_the_file))
+          ROLE_TEST(no_right_to_use), ROLE_TEST(looking_creates_nothing), ROLE_TEST(an_older_version_is_refused),
+          ROLE_TEST(the_printed_grants_are_enough), ROLE_TEST(the_printed_grants_are_no_more),
+          ROLE_TEST(settings_of_the_role), ROLE_TEST(created_by_several_at_once), ROLE_TEST(created_again),
+          ROLE_TEST(a_newer_version_stays), ROLE_TEST(psql_takes_the_file))

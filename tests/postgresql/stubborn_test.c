@@ -49,6 +49,107 @@ static void a_row_locked_by_others(void **state) {
     PQfinish(plain);
 }
 
+struct renewal {
+    struct link *link;
+    struct held *held;
+    int n, timeout_ms, rc;
+    struct dlock_error err;
+};
+
+static void *renew_in_thread(void *arg) {
+    struct renewal *me = arg;
+    struct dlock_claim *claims[2];
+    for (int i = 0; i < me->n; i++) {
+        claims[i] = &me->held[i].claim;
+        claims[i]->token = me->held[i].token;
+    }
+    me->rc = BACKEND->renew(me->link->pg, claims, (size_t)me->n, me->timeout_ms, &me->err);
+    return NULL;
+}
+
+static void await_renewal(void) {
+    sql_wait("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%{}%%renew%%'");
+}
+
+/* The lease ends while its renewal waits for the row: over is over. */
+static void a_lease_ends_while_it_is_renewed(void **state) {
+    struct link link;
+    struct held held;
+    struct renewal renewal = {.link = &link, .held = &held, .n = 1, .timeout_ms = TIMEOUT_MS};
+    pthread_t thread;
+    PGconn *plain = plain_open();
+    (void)state;
+    link_new(&link, 'a');
+    held_new(&held, &link, "overtaken");
+    assert_int_equal(acquire(&link, &held), 0);
+    sql("UPDATE {}.locks SET expires_us = {}.clock_us() + 1000000 WHERE name = 'overtaken'");
+    plain_run(plain, "BEGIN");
+    plain_run(plain, "SELECT FROM {}.locks WHERE name = 'overtaken' FOR UPDATE");
+    assert_int_equal(pthread_create(&thread, NULL, renew_in_thread, &renewal), 0);
+    await_renewal();
+    sql_wait("SELECT (expires_us < {}.clock_us())::integer FROM {}.locks WHERE name = 'overtaken'");
+    plain_run(plain, "COMMIT");
+    pthread_join(thread, NULL);
+    assert_int_equal(renewal.rc, 0);
+    assert_int_equal(held.claim.result, DLOCK_ELOST);
+    assert_int_equal(release(&link, &held), DLOCK_ELOST);
+    link_end(&link);
+    PQfinish(plain);
+}
+
+/* Two rows are waited for one after the other: for as long as the caller waits, in all. */
+static void patience_is_for_all_waits(void **state) {
+    struct link link;
+    struct held held[2];
+    struct renewal renewal = {.link = &link, .held = held, .n = 2, .timeout_ms = 1500};
+    pthread_t thread;
+    PGconn *first = plain_open(), *second = plain_open();
+    (void)state;
+    link_new(&link, 'a');
+    for (int i = 0; i < 2; i++) {
+        held_new(&held[i], &link, i ? "patience-2" : "patience-1");
+        assert_int_equal(acquire(&link, &held[i]), 0);
+    }
+    plain_run(first, "BEGIN");
+    plain_run(first, "SELECT FROM {}.locks WHERE name = 'patience-1' FOR UPDATE");
+    plain_run(second, "BEGIN");
+    plain_run(second, "SELECT FROM {}.locks WHERE name = 'patience-2' FOR UPDATE");
+    assert_int_equal(pthread_create(&thread, NULL, renew_in_thread, &renewal), 0);
+    await_renewal();
+    pause_ms(900);
+    plain_run(first, "COMMIT");
+    pthread_join(thread, NULL);
+    assert_int_equal(renewal.rc, DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(renewal.err.message, "locked the row")); /* the server gave up, before we did */
+    plain_run(second, "COMMIT");
+    link_end(&link);
+    PQfinish(first);
+    PQfinish(second);
+}
+
+/* A call that is repeated has less time left. */
+static void patience_is_for_all_tries(void **state) {
+    struct link link;
+    struct held held;
+    struct dlock_error err;
+    (void)state;
+    link_new(&link, 'a');
+    held_new(&held, &link, "tries");
+    assert_int_equal(acquire(&link, &held), 0);
+    sql("ALTER FUNCTION {}.renew RENAME TO true_renew");
+    sql("CREATE FUNCTION {}.renew(names bytea[], tokens text[], leases_ms bigint[], wait_ms integer) RETURNS TABLE "
+        "(claim integer, server_us bigint) LANGUAGE plpgsql AS $$ BEGIN IF wait_ms > 2000 THEN PERFORM pg_sleep(1); "
+        "RAISE "
+        "EXCEPTION 'again' USING ERRCODE = '40001'; END IF; RETURN QUERY SELECT * FROM {}.true_renew(names, tokens, "
+        "leases_ms, wait_ms); END $$");
+    assert_int_equal(operate_for(BACKEND->renew, &link, &held, 3000, &err), 0);
+    assert_int_equal(held.claim.result, 0);
+    sql("DROP FUNCTION {}.renew");
+    sql("ALTER FUNCTION {}.true_renew RENAME TO renew");
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
 /* ---- all at once ------------------------------------------------------------------------------------------------- */
 
 enum { TAKERS = 5 };
@@ -284,7 +385,9 @@ static void an_old_snapshot(void **state) {
     link_end(&link);
 }
 
-SITE_MAIN(cmocka_unit_test(a_row_locked_by_others), cmocka_unit_test(several_take_a_free_lock),
-          cmocka_unit_test(opposite_orders), cmocka_unit_test(a_deadlock_with_others),
-          cmocka_unit_test(a_terminated_session), cmocka_unit_test(a_stopped_server_process),
-          cmocka_unit_test(a_forked_child_abandons), cmocka_unit_test(an_old_snapshot))
+SITE_MAIN(cmocka_unit_test(a_row_locked_by_others), cmocka_unit_test(a_lease_ends_while_it_is_renewed),
+          cmocka_unit_test(patience_is_for_all_waits), cmocka_unit_test(patience_is_for_all_tries),
+          cmocka_unit_test(several_take_a_free_lock), cmocka_unit_test(opposite_orders),
+          cmocka_unit_test(a_deadlock_with_others), cmocka_unit_test(a_terminated_session),
+          cmocka_unit_test(a_stopped_server_process), cmocka_unit_test(a_forked_child_abandons),
+          cmocka_unit_test(an_old_snapshot))

@@ -116,4 +116,4 @@ static size_t request(const char *buffer, size_t size) {
     return used <= size ? used : 0;
 }
 
-const struct fake_protocol fake_protocol = {greeting, request};
+const struct fake_protocol fake_protocol = {.greeting = greeting, .request = request};

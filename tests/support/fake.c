@@ -69,8 +69,12 @@ static bool answer_all(struct fake *fake, int fd, int *i, char *buffer, size_t *
     while (more && *used) {
         size_t size = fake_protocol.request ? fake_protocol.request(buffer, *used) : *used;
         if (!size) return *used < BUFFER;
-        more = fake->converse ? fake->converse(fake, fd, *i, buffer, size) : answer(fake, fd, *i);
-        ++*i;
+        const char *aside = fake_protocol.aside && !fake->converse ? fake_protocol.aside(buffer, size) : NULL;
+        if (aside)
+            more = !*answer_to(fake, *i - 1 - greetings()) || say(fake, fd, aside, fake->drip_ms);
+        else
+            more = fake->converse ? fake->converse(fake, fd, *i, buffer, size) : answer(fake, fd, *i);
+        if (!aside) ++*i;
         *used -= size;
         memmove(buffer, buffer + size, *used);
     }

@@ -13,6 +13,9 @@ struct fake_protocol {
     const char *const *greeting; /* an honest server's answers to the first requests, NULL-terminated */
     /* How long the first request in the buffer is; 0: it is not whole yet. NULL: what comes at once is one. */
     size_t (*request)(const char *buffer, size_t size);
+    /* What to say to a request that every test's server answers honestly, and that does not count, once it has answered
+     * the one before; NULL: it is no such request. May be NULL. */
+    const char *(*aside)(const char *request, size_t size);
 };
 extern const struct fake_protocol fake_protocol;
 

@@ -1,7 +1,7 @@
 /* Through the public interface: what an application notices of a session that ends. */
 #include "harness.h"
+#include "support/api.h"
 
-#include <dlock/dlock.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -18,12 +18,7 @@ static void on_lost(dlock_lock *lock, const struct dlock_error *err, void *arg) 
 }
 
 static dlock_client *open_client(int port, const char *query) {
-    char uri[128];
-    dlock_client *client;
-    struct dlock_error err;
-    snprintf(uri, sizeof uri, "zookeeper://127.0.0.1:%d" BASE "?%s", port, query);
-    if (dlock_open(uri, NULL, &client, &err) != 0) fail_msg("%s", err.message);
-    return client;
+    return api_client("zookeeper://127.0.0.1:%d" BASE "?%s", port, query);
 }
 
 static int setup(void **state) {

@@ -1,8 +1,8 @@
 /* A server that talks nonsense: nothing hangs, nothing crashes, nothing counts as granted. */
 #include "harness.h"
+#include "support/fake.h"
 
 #include <arpa/inet.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -11,12 +11,9 @@
 /* Answers one request, whose xid and type are given, on fd. */
 typedef void answer_fn(int fd, uint32_t xid, uint32_t type);
 
-static struct {
-    int listener, port;
-    pthread_t thread;
-    answer_fn *answer;
-    bool greet_badly;
-} fake;
+static struct fake fake;
+static answer_fn *answer;
+static bool greet_badly;
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
@@ -79,83 +76,78 @@ static void greet(int fd) {
     put32(&packet, 16);
     for (int i = 0; i < 4; i++) put32(&packet, 0);
     packet.bytes[packet.used++] = 0;
-    if (fake.greet_badly) packet.used = 7;
+    if (greet_badly) packet.used = 7;
     post(fd, &packet);
 }
 
-static bool get(int fd, void *data, size_t size) {
-    return recv(fd, data, size, MSG_WAITALL) == (ssize_t)size;
+static uint32_t get32(const char *at) {
+    uint32_t value;
+    memcpy(&value, at, 4);
+    return ntohl(value);
 }
 
-static void converse(int fd) {
-    static unsigned char body[1 << 16];
-    uint32_t length;
-    bool greeted = false;
-    while (get(fd, &length, 4) && (length = ntohl(length)) <= sizeof body && get(fd, body, length)) {
-        uint32_t xid, type;
-        memcpy(&xid, body, 4);
-        memcpy(&type, body + 4, 4);
-        if (!greeted)
-            greet(fd);
-        else if (ntohl(type) == OP_PING || ntohl(type) == (uint32_t)-11) {
-            struct packet packet = {0};
-            put_header(&packet, ntohl(xid), 0);
-            post(fd, &packet);
-        } else
-            fake.answer(fd, ntohl(xid), ntohl(type));
-        greeted = true;
+/* Length, xid, type, … */
+static bool converse(struct fake *me, int fd, int i, const char *request, size_t size) {
+    (void)me;
+    if (size < 12) return false;
+    uint32_t xid = get32(request + 4), type = get32(request + 8);
+    if (i == 0) {
+        greet(fd);
+    } else if (type == OP_PING || type == (uint32_t)-11) {
+        struct packet packet = {0};
+        put_header(&packet, xid, 0);
+        post(fd, &packet);
+    } else {
+        answer(fd, xid, type);
     }
-    close(fd);
+    return true;
 }
 
-static void *fake_main(void *arg) {
-    (void)arg;
-    for (int fd; (fd = accept(fake.listener, NULL, NULL)) >= 0;) converse(fd);
-    return NULL;
+static size_t whole_request(const char *buffer, size_t size) {
+    size_t length = size < 4 ? 0 : get32(buffer) + (size_t)4;
+    return length <= size ? length : 0;
 }
 
-static void fake_begin(answer_fn *answer) {
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    socklen_t size = sizeof at;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    fake.answer = answer;
-    fake.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(fake.listener, (void *)&at, sizeof at), 0);
-    assert_int_equal(listen(fake.listener, 16), 0);
-    assert_int_equal(getsockname(fake.listener, (void *)&at, &size), 0);
-    fake.port = ntohs(at.sin_port);
-    assert_int_equal(pthread_create(&fake.thread, NULL, fake_main, NULL), 0);
-}
+static const char *const no_greeting[] = {NULL};
+const struct fake_protocol fake_protocol = {no_greeting, whole_request};
 
-static void fake_end(void) {
-    shutdown(fake.listener, SHUT_RDWR);
-    pthread_join(fake.thread, NULL);
-    close(fake.listener);
+static void fake_begin(answer_fn *with) {
+    answer = with;
+    memset(&fake, 0, sizeof fake);
+    fake.converse = converse;
+    fake_start(&fake);
 }
 
 /* ---- nonsense ---------------------------------------------------------------------------------------------------- */
 
-static void sensible_sync(int fd, uint32_t xid) {
+static void put_part(struct packet *packet, uint32_t type, bool end) {
+    put32(packet, type);
+    packet->bytes[packet->used++] = end;
+    put32(packet, end ? UINT32_MAX : 0);
+}
+
+static void sensible_write(int fd, uint32_t xid) {
     struct packet packet = {0};
     put_header(&packet, xid, 0);
-    put_text(&packet, "/");
+    put_part(&packet, ZOO_CHECK_OP, false);
+    put_part(&packet, UINT32_MAX, true);
     post(fd, &packet);
 }
 
 /* Replies to what was never asked. */
 static void answers_twice(int fd, uint32_t xid, uint32_t type) {
-    sensible_sync(fd, xid);
-    if (type != OP_SYNC) sensible_sync(fd, xid + 1000);
+    sensible_write(fd, xid);
+    if (type != OP_MULTI) sensible_write(fd, xid + 1000);
 }
 
 static void answers_another(int fd, uint32_t xid, uint32_t type) {
-    sensible_sync(fd, type == OP_SYNC ? xid : xid + 7);
+    sensible_write(fd, type == OP_MULTI ? xid : xid + 7);
 }
 
 static void answers_with_nothing(int fd, uint32_t xid, uint32_t type) {
     struct packet packet = {0};
-    if (type == OP_SYNC) {
-        sensible_sync(fd, xid);
+    if (type == OP_MULTI) {
+        sensible_write(fd, xid);
         return;
     }
     put_header(&packet, xid, 0);
@@ -194,14 +186,14 @@ static void creates_oddly(int fd, uint32_t xid, uint32_t type) {
     else if (type == OP_CHILDREN)
         empty_list(fd, xid);
     else
-        sensible_sync(fd, xid);
+        sensible_write(fd, xid);
 }
 
 /* An error code that nobody knows. */
 static void fails_oddly(int fd, uint32_t xid, uint32_t type) {
     struct packet packet = {0};
-    if (type == OP_SYNC) {
-        sensible_sync(fd, xid);
+    if (type == OP_MULTI) {
+        sensible_write(fd, xid);
         return;
     }
     put_header(&packet, xid, -4242);
@@ -212,8 +204,8 @@ static void fails_oddly(int fd, uint32_t xid, uint32_t type) {
 static void lies_about_lengths(int fd, uint32_t xid, uint32_t type) {
     static const uint32_t lengths[] = {0x7fffffff, 0xffffffff, 0x80000000};
     struct packet packet = {0};
-    if (type == OP_SYNC) {
-        sensible_sync(fd, xid);
+    if (type == OP_MULTI) {
+        sensible_write(fd, xid);
         return;
     }
     put_header(&packet, xid, 0);
@@ -222,31 +214,48 @@ static void lies_about_lengths(int fd, uint32_t xid, uint32_t type) {
     post(fd, &packet);
 }
 
+/* Transactions without a part, with too many of them, without an end, with half an error. */
+static void lies_about_transactions(int fd, uint32_t xid, uint32_t type) {
+    struct packet packet = {0};
+    (void)type;
+    put_header(&packet, xid, 0);
+    for (size_t i = 0; i < which && i < 2; i++) put_part(&packet, ZOO_CHECK_OP, false);
+    if (which == 3) packet.used -= 9;
+    if (which == 4) {
+        packet.used -= 18;
+        put_part(&packet, UINT32_MAX, false);
+        packet.bytes[packet.used++] = 1;
+    }
+    if (which != 1) put_part(&packet, UINT32_MAX, true);
+    if (which == 3) packet.used--;
+    post(fd, &packet);
+}
+
 /* ---- the tests --------------------------------------------------------------------------------------------------- */
 
-static void nothing_is_granted(answer_fn *answer) {
+static void nothing_is_granted(answer_fn *with) {
     struct dlock_error err = {0};
     struct link link;
     struct held held;
     struct uri uri;
-    fake_begin(answer);
-    uri_init(&uri, fake.port, "4s");
-    assert_int_equal(link_try(&link, &uri, 'a', &err), 0);
+    fake_begin(with);
+    uri_session(&uri, fake.port, "4s");
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err), 0);
     claim_init(&held, "hostile", 'a', 1);
     int64_t begun = now_ms();
-    int rc = run(backend->acquire, &link, &held, DLOCK_CLAIM_QUEUE, 1000, &err);
+    int rc = held_run(backend->acquire, &link, &held, DLOCK_CLAIM_QUEUE, 1000, &err);
     if (rc == 0) {
         assert_int_not_equal(held.claim.result, 0);
         assert_int_not_equal(held.claim.result, DLOCK_EBUSY);
-        rc = run(backend->renew, &link, &held, 0, 500, &err);
+        rc = held_run(backend->renew, &link, &held, 0, 500, &err);
         if (rc == 0) assert_int_not_equal(held.claim.result, 0);
-        rc = run(backend->release, &link, &held, 0, 500, &err);
+        rc = held_run(backend->release, &link, &held, 0, 500, &err);
         if (rc == 0) assert_int_not_equal(held.claim.result, 0);
     }
     assert_true(rc == 0 || rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EPROTO);
     assert_in_range(now_ms() - begun, 0, 5000);
     link_end(&link);
-    fake_end();
+    fake_stop(&fake);
 }
 
 static void unasked_answers(void **state) {
@@ -279,27 +288,41 @@ static void odd_nodes(void **state) {
     for (which = 0; which < sizeof odd / sizeof *odd; which++) nothing_is_granted(creates_oddly);
 }
 
+static void false_transactions(void **state) {
+    struct dlock_error err;
+    struct link link;
+    struct uri uri;
+    (void)state;
+    for (which = 0; which < 5; which++) {
+        fake_begin(lies_about_transactions);
+        uri_session(&uri, fake.port, "400ms");
+        int rc = link_try(&link, &uri.parts, 'a', 0, 700, &err);
+        assert_true(rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EPROTO);
+        link_end(&link);
+        fake_stop(&fake);
+    }
+}
+
 static void half_a_greeting(void **state) {
     struct dlock_error err = {0};
     struct link link;
     struct uri uri;
     (void)state;
-    fake.greet_badly = true;
+    greet_badly = true;
     fake_begin(answers_twice);
-    uri_init(&uri, fake.port, "1s");
-    int rc = link_try(&link, &uri, 'a', &err);
+    uri_session(&uri, fake.port, "1s");
+    int rc = link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err);
     assert_true(rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EPROTO);
     link_end(&link);
-    fake_end();
-    fake.greet_badly = false;
+    fake_stop(&fake);
+    greet_badly = false;
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unasked_answers), cmocka_unit_test(wrong_answers), cmocka_unit_test(empty_answers),
-        cmocka_unit_test(unknown_errors),  cmocka_unit_test(false_lengths), cmocka_unit_test(odd_nodes),
-        cmocka_unit_test(half_a_greeting),
+        cmocka_unit_test(unasked_answers),    cmocka_unit_test(wrong_answers),   cmocka_unit_test(empty_answers),
+        cmocka_unit_test(unknown_errors),     cmocka_unit_test(false_lengths),   cmocka_unit_test(odd_nodes),
+        cmocka_unit_test(false_transactions), cmocka_unit_test(half_a_greeting),
     };
-    backend_load();
-    return cmocka_run_group_tests_name("zookeeper hostile", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("zookeeper hostile", tests, backend_load, NULL);
 }

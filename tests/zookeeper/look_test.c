@@ -168,9 +168,9 @@ static void list_of_nothing(void **state) {
     struct uri uri;
     char cursor[256] = "";
     (void)state;
-    uri_init(&uri, shared_port(), "10s");
+    uri_session(&uri, shared_port(), "10s");
     uri.parts.path = "/dlock-nobody/was/here";
-    assert_int_equal(link_try(&link, &uri, 'c', NULL), 0);
+    assert_int_equal(link_try(&link, &uri.parts, 'c', 0, TIMEOUT_MS, NULL), 0);
     assert_int_equal(backend->list(link.conn, "", cursor, note, &seen, TIMEOUT_MS, NULL), 0);
     assert_int_equal(seen.calls, 0);
     link_end(&link);
@@ -185,6 +185,5 @@ int main(void) {
         cmocka_unit_test_setup_teardown(list_shows_names_as_they_were_given, setup, teardown),
         cmocka_unit_test_setup_teardown(list_of_nothing, setup, teardown),
     };
-    backend_load();
-    return cmocka_run_group_tests_name("zookeeper look", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("zookeeper look", tests, backend_load, NULL);
 }

@@ -108,15 +108,15 @@ static void lost_delete_is_sent_again(void **state) {
     assert_int_equal(plain_count(BASE "/lost delete"), 0);
 }
 
-static void lost_sync_proves_nothing(void **state) {
+static void lost_write_proves_nothing(void **state) {
     struct dlock_error err = {0};
     struct held held;
     (void)state;
-    claim_init(&held, "lost sync", 'a', 1);
+    claim_init(&held, "lost write", 'a', 1);
     assert_int_equal(acquire(&link, &held), 0);
     sleep_ms(500);
-    proxy_lose_answer(proxy, OP_SYNC);
-    assert_int_equal(run(backend->renew, &link, &held, 0, TIMEOUT_MS, &err), 0);
+    proxy_lose_answer(proxy, OP_MULTI);
+    assert_int_equal(held_run(backend->renew, &link, &held, 0, TIMEOUT_MS, &err), 0);
     assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
     assert_int_equal(persistently(renew, &held), 0);
     assert_int_equal(release(&link, &held), 0);
@@ -135,9 +135,9 @@ static void session_survives_a_short_outage(void **state) {
     proxy_refuse(proxy, true);
     sleep_ms(300);
     int64_t begun = now_ms();
-    assert_int_equal(run(backend->renew, &link, &held, 0, 300, &err), 0);
+    assert_int_equal(held_run(backend->renew, &link, &held, 0, 300, &err), 0);
     assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE); /* suspect, not lost */
-    assert_int_equal(run(backend->acquire, &link, &next, 0, 300, &err), 0);
+    assert_int_equal(held_run(backend->acquire, &link, &next, 0, 300, &err), 0);
     assert_int_equal(next.claim.result, DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begun, 500, 2500);
     proxy_refuse(proxy, false);
@@ -189,9 +189,9 @@ static void expect_dead(void) {
     assert_int_equal(backend->wake(link.conn, &wake, &err), DLOCK_EUNAVAILABLE);
     claim_init(&held, "dead", 'a', 77);
     int64_t begun = now_ms();
-    assert_int_equal(run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
-    assert_int_equal(run(backend->renew, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
-    assert_int_equal(run(backend->release, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(held_run(backend->renew, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(held_run(backend->release, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begun, 0, 2000); /* at once */
 }
 
@@ -208,7 +208,7 @@ static void holder_is_partitioned(void **state) {
     assert_int_equal(renew(&link, &held), 0);
     int64_t valid_until = renewed + held.claim.kept_ms;
     proxy_silence(proxy, true);
-    assert_int_equal(run(backend->renew, &link, &held, 0, 500, &err), 0);
+    assert_int_equal(held_run(backend->renew, &link, &held, 0, 500, &err), 0);
     await_expiry(&next);
     assert_true(now_ms() >= valid_until);
     assert_true(next.claim.fence > held.claim.fence);
@@ -276,18 +276,18 @@ static void nothing_waits_for_a_silent_server(void **state) {
     assert_int_equal(acquire(&link, &held), 0);
     proxy_silence(proxy, true);
     int64_t begun = now_ms();
-    run(backend->renew, &link, &held, 0, 200, &err);
-    run(backend->release, &link, &held, 0, 200, &err);
+    held_run(backend->renew, &link, &held, 0, 200, &err);
+    held_run(backend->release, &link, &held, 0, 200, &err);
     assert_int_equal(backend->inspect(link.conn, "silent", NULL, NULL, 200, &err), DLOCK_EUNAVAILABLE);
     assert_int_equal(backend->break_lock(link.conn, "silent", 200, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begun, 700, 2500);
     begun = now_ms();
     link_end(&link);
     assert_in_range(now_ms() - begun, 0, 1200); /* the library alone would wait 1.5 s, and up to 3 s */
-    uri_init(&uri, proxy_port(proxy), "4s");
+    uri_session(&uri, proxy_port(proxy), "4s");
     begun = now_ms();
     memset(&late, 0, sizeof late);
-    assert_int_equal(link_try(&late, &uri, 'c', &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(link_try(&late, &uri.parts, 'c', 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     link_end(&late);
     assert_in_range(now_ms() - begun, TIMEOUT_MS - 100, TIMEOUT_MS + 2000);
     proxy_silence(proxy, false);
@@ -301,7 +301,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(lost_create_of_a_waiter_keeps_one_place, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_list_is_asked_again, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_delete_is_sent_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(lost_sync_proves_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(lost_write_proves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(session_survives_a_short_outage, setup, teardown),
         cmocka_unit_test_setup_teardown(watches_survive_a_short_outage, setup, teardown),
         cmocka_unit_test_setup_teardown(holder_is_partitioned, setup, teardown),
@@ -309,6 +309,5 @@ int main(void) {
         cmocka_unit_test_setup_teardown(session_ends_while_acquiring, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_waits_for_a_silent_server, setup, teardown),
     };
-    backend_load();
-    return cmocka_run_group_tests_name("zookeeper outage", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("zookeeper outage", tests, backend_load, NULL);
 }

@@ -1,8 +1,9 @@
 /* A proxy between a client and a server, in a thread of its own, that reads the requests as they pass. */
 #include "harness.h"
+#include "support/loopback.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -52,12 +53,9 @@ static void accept_one(struct proxy *proxy) {
     struct pair *pair = proxy->pairs;
     if (client < 0) return;
     while (pair < proxy->pairs + PAIRS && pair->client >= 0) pair++;
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)proxy->server_port)};
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (proxy->refuse || pair == proxy->pairs + PAIRS || connect(server, (void *)&to, sizeof to) != 0) {
+    int server = proxy->refuse || pair == proxy->pairs + PAIRS ? -1 : loopback_connect(proxy->server_port);
+    if (server < 0) {
         close(client);
-        close(server);
         return;
     }
     setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -145,16 +143,9 @@ static void *proxy_main(void *arg) {
 
 struct proxy *proxy_new(int server_port) {
     struct proxy *proxy = calloc(1, sizeof *proxy);
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    socklen_t size = sizeof at;
     assert_non_null(proxy);
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     proxy->server_port = server_port;
-    proxy->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(proxy->listener, (void *)&at, sizeof at), 0);
-    assert_int_equal(listen(proxy->listener, 16), 0);
-    assert_int_equal(getsockname(proxy->listener, (void *)&at, &size), 0);
-    proxy->port = ntohs(at.sin_port);
+    proxy->listener = loopback_listen(&proxy->port);
     assert_int_equal(pipe2(proxy->kick, O_CLOEXEC), 0);
     for (size_t i = 0; i < PAIRS; i++) proxy->pairs[i].client = proxy->pairs[i].server = -1;
     pthread_mutex_init(&proxy->mutex, NULL);

@@ -224,6 +224,5 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_is_no_lock_node_is_ignored, setup, teardown),
         cmocka_unit_test_setup_teardown(sequence_wraps, setup, teardown),
     };
-    backend_load();
-    return cmocka_run_group_tests_name("zookeeper queue", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("zookeeper queue", tests, backend_load, NULL);
 }

@@ -9,7 +9,7 @@ static struct site site;
 static struct link one, two;
 
 static int setup_site(void **state) {
-    (void)state;
+    backend_load(state);
     setenv("JVMFLAGS", "-Dznode.container.checkIntervalMs=200", 1); /* a minute otherwise */
     site_start(&site);
     return 0;
@@ -55,7 +55,7 @@ static void grants_survive_a_restart(void **state) {
     signal(SIGPIPE, SIG_DFL);
     site_signal(&site, SIGKILL);
     sleep_ms(2000); /* renewed a while ago: the next is asked of the server */
-    assert_int_equal(run(backend->renew, &one, &holder, 0, 500, &err), 0);
+    assert_int_equal(held_run(backend->renew, &one, &holder, 0, 500, &err), 0);
     assert_int_equal(holder.claim.result, DLOCK_EUNAVAILABLE);
     site_again(&site);
     assert_int_equal(persistently(&one, renew, &holder), 0);
@@ -99,14 +99,14 @@ static void frozen_server(void **state) {
     site_signal(&site, SIGSTOP);
     int64_t begun = now_ms();
     sleep_ms(200);
-    assert_int_equal(run(backend->renew, &brief, &held, 0, 300, &err), 0);
+    assert_int_equal(held_run(backend->renew, &brief, &held, 0, 300, &err), 0);
     assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begun, 400, 2500);
     sleep_ms(2000);
     site_signal(&site, SIGCONT);
     int rc = DLOCK_EUNAVAILABLE;
     for (int64_t until = now_ms() + 20000; now_ms() < until; sleep_ms(20)) {
-        rc = run(backend->renew, &brief, &held, 0, 1000, &err);
+        rc = held_run(backend->renew, &brief, &held, 0, 1000, &err);
         if (rc != 0 || held.claim.result != DLOCK_EUNAVAILABLE) break;
     }
     if (rc == 0) {
@@ -171,6 +171,5 @@ int main(void) {
         cmocka_unit_test_setup_teardown(frozen_server, setup, teardown),
         cmocka_unit_test_setup_teardown(closing_does_not_wait_for_a_frozen_server, setup, teardown),
     };
-    backend_load();
     return cmocka_run_group_tests_name("zookeeper session", tests, setup_site, teardown_site);
 }

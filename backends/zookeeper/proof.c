@@ -1,0 +1,83 @@
+/* How long the ensemble is sure to keep our session, reckoned from what it has done.
+ *
+ * The leader ends a session when its whole timeout has passed since it was last touched at the leader, rounded up to a
+ * tick (SessionTrackerImpl.touchSession, ExpiryQueue.roundToNextInterval). A session is touched there
+ *   1. when it begins, and when it moves to another connection, before we get an answer to that
+ *      (PrepRequestProcessor's createSession, Leader.revalidateSession);
+ *   2. with every request or ping to the leader itself (ZooKeeperServer.submitRequestNow);
+ *   3. for requests and pings to another server when that reports them: it collects them (LearnerSessionTracker) until
+ *      the leader asks, twice a tick (Leader.lead, Learner.ping). Our writes, which it passes on to the leader at once,
+ *      touch nothing there (LeaderZooKeeperServer.submitLearnerRequest);
+ *   4. when a new leader begins: all sessions start anew (SessionTrackerImpl's constructor).
+ * And a server that changes its leader ends all its connections (QuorumPeer.closeAllConnections).
+ *
+ * So no answer alone tells how long the session will live, not even to a write. But let a write, sent at w, be
+ * committed on the connection on which an earlier request was sent at s and answered at a, or which was itself asked
+ * for at s. The leader that committed it had a majority after w, and had got everything that our server had told it
+ * before it passed the write on, in that order. Where the request was answered zookeeper_report_us() before w, the
+ * leader has asked for signs of life in between, and was told of ours, which reached our server after s. Whatever
+ * leader comes later begins after w. Hence the clock that ends our session did not begin before s: `alive_us`.
+ *
+ * A request is the more useful the later it was sent; so some of them, and the library's pings of every third of a
+ * session, are remembered until they are old enough. */
+#include "zookeeper.h"
+
+enum {
+    REPORT_MS = 1500,  /* half as much again as the leader's half tick, where tickTime is 2000, the default */
+    REPORT_SHARE = 3,  /* … and where the session is as short as the server lets it be, two ticks: */
+    REPORT_PARTS = 8,  /* as much, three eighths of it */
+    LATELY_SHARE = 20, /* a write serves for this part of a session: several batches of renewals share one */
+    TOUCH_SHARE = 4    /* touches this part of a report apart are enough */
+};
+
+int64_t zookeeper_report_us(int session_ms) {
+    int64_t ms = (int64_t)session_ms * REPORT_SHARE / REPORT_PARTS;
+    return (ms < REPORT_MS ? ms : REPORT_MS) * 1000;
+}
+
+void zookeeper_touches_forget(struct zookeeper *z) {
+    pthread_mutex_lock(&z->mutex);
+    z->proof.n = 0;
+    pthread_mutex_unlock(&z->mutex);
+}
+
+void zookeeper_touched(struct zookeeper *z, int64_t sent_us) {
+    pthread_mutex_lock(&z->mutex);
+    struct zookeeper_proof *proof = &z->proof;
+    int64_t apart_us = zookeeper_report_us(z->session_ms) / TOUCH_SHARE;
+    if (proof->n == 0 || sent_us - proof->touches[proof->n - 1].sent_us >= apart_us) {
+        int64_t ripe_us = proof->n == 0 ? sent_us : dlock_now_us() + zookeeper_report_us(z->session_ms);
+        if (proof->n == ZOOKEEPER_TOUCHES)
+            memmove(proof->touches, proof->touches + 1, --proof->n * sizeof proof->touches[0]);
+        proof->touches[proof->n++] = (struct zookeeper_touch){sent_us, ripe_us};
+    }
+    pthread_mutex_unlock(&z->mutex);
+}
+
+/* The write may have been answered on an earlier connection than the one whose touches these are: then they are all
+ * younger than it. */
+void zookeeper_wrote(struct zookeeper *z, int64_t sent_us) {
+    pthread_mutex_lock(&z->mutex);
+    struct zookeeper_proof *proof = &z->proof;
+    if (sent_us > proof->written_us) proof->written_us = sent_us;
+    for (size_t i = 0; i < proof->n && proof->touches[i].ripe_us <= sent_us; i++)
+        if (proof->touches[i].sent_us > proof->alive_us) proof->alive_us = proof->touches[i].sent_us;
+    pthread_mutex_unlock(&z->mutex);
+}
+
+bool zookeeper_wrote_lately(struct zookeeper *z) {
+    pthread_mutex_lock(&z->mutex);
+    int64_t share_us = (int64_t)z->session_ms * 1000 / LATELY_SHARE;
+    bool lately = z->state == ZOOKEEPER_CONNECTED && dlock_now_us() - z->proof.written_us < share_us;
+    pthread_mutex_unlock(&z->mutex);
+    return lately;
+}
+
+/* What the core takes off for clocks that run differently, 1 %, it takes off what is left; here it is taken off what
+ * has passed. */
+int64_t zookeeper_kept_ms(struct zookeeper *z, int64_t from_us) {
+    pthread_mutex_lock(&z->mutex);
+    int64_t age_us = from_us - z->proof.alive_us, session_ms = z->session_ms;
+    pthread_mutex_unlock(&z->mutex);
+    return age_us <= 0 ? session_ms : session_ms - (age_us + age_us / 99) / 1000 - 1;
+}

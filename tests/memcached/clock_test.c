@@ -1,0 +1,205 @@
+/* Leases on a server whose clock stands still for a while, jumps, or is odd. */
+#include "harness.h"
+#include "support/fake.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+/* ---- a server that is stopped and goes on ---------------------------------------------------------------------------
+ */
+
+/* The lease is shorter than the stop, and longer than it takes to look at all of them. */
+enum { MANY = 40, STOP_MS = 7000, LEASE_AFTER_MS = 4500, LOOK_MS = 1500 };
+
+/* A client of its own, that asks for something while the server is stopped. */
+struct asker {
+    struct link link;
+    struct held held;
+    char name[16];
+    dlock_batch *operation;
+    int port;
+    pthread_t thread;
+};
+
+static void *ask_for_it(void *arg) {
+    struct asker *asker = arg;
+    struct dlock_claim *claim = &asker->held.claim;
+    if (!asker->link.conn) link_to(&asker->link, asker->port, 'a');
+    claim_run(asker->operation, asker->link.conn, claim, TIMEOUT_MS, NULL);
+    return NULL;
+}
+
+/* The question is asked shortly before the server goes on, so that its round trip is short, and answered perhaps before
+ * the server's clock is set. */
+static void leases_last_that(struct asker *askers, dlock_batch *operation, bool connected) {
+    struct server server;
+    int64_t end;
+    int ended = 0;
+    server_start(&server, NULL);
+    for (int i = 0; i < MANY; i++) {
+        struct asker *asker = &askers[i];
+        memset(asker, 0, sizeof *asker);
+        snprintf(asker->name, sizeof asker->name, "stop%d", i);
+        claim_init(&asker->held, asker->name, 'a', i);
+        asker->port = server.port;
+        asker->operation = operation;
+        asker->held.claim.lease_ms = LEASE_AFTER_MS + STOP_MS;
+        if (connected) link_to(&asker->link, server.port, 'a');
+        if (operation == backend->renew) assert_int_equal(acquire(&asker->link, &asker->held), 0);
+        asker->held.claim.lease_ms = LEASE_AFTER_MS;
+    }
+    kill(server.pid, SIGSTOP);
+    sleep_ms(STOP_MS);
+    for (int i = 0; i < MANY; i++) assert_int_equal(pthread_create(&askers[i].thread, NULL, ask_for_it, &askers[i]), 0);
+    sleep_ms(200);
+    end = now_ms() + LEASE_AFTER_MS;
+    kill(server.pid, SIGCONT);
+    for (int i = 0; i < MANY; i++) pthread_join(askers[i].thread, NULL);
+    sleep_ms(LOOK_MS); /* the clock goes on once a second */
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(askers[i].held.claim.result, 0);
+        if (!strstr(ask(&server, "get %s", askers[i].name), askers[i].held.token)) ended++;
+    }
+    if (ended) fail_msg("%d of %d leases ended early", ended, MANY);
+    assert_true(now_ms() < end);
+    for (int i = 0; i < MANY; i++) link_end(&askers[i].link);
+    server_stop(&server);
+}
+
+static struct asker askers[MANY];
+
+static void grants_after_a_stop_last(void **state) {
+    (void)state;
+    leases_last_that(askers, backend->acquire, true);
+}
+
+static void renewals_after_a_stop_last(void **state) {
+    (void)state;
+    leases_last_that(askers, backend->renew, true);
+}
+
+static void connections_made_during_a_stop_are_no_worse(void **state) {
+    (void)state;
+    leases_last_that(askers, backend->acquire, false);
+}
+
+/* ---- what a connection knows of the clock --------------------------------------------------------------------------
+ */
+
+#define TOKEN "aaaaaaaaaaaaaaaaaaaaaaaa.1@test:1"
+#define OURS(cas) "VALUE clock 0 33 " #cas "\r\n" TOKEN "\r\nEND\r\n"
+#define START 1700100000
+
+/* A conversation: what the client says in each request after the greeting, where # stands for a number, and what it is
+ * told. */
+struct line {
+    const char *says, *told;
+};
+static const struct line *script;
+static int64_t numbers[8];
+static char unexpected[600];
+
+static bool matches(const char *said, const char *pattern, int64_t *number) {
+    for (; *said && *pattern; pattern++) {
+        if (*pattern != '#' && *said++ != *pattern) return false;
+        if (*pattern == '#') *number = strtoll(said, (char **)&said, 10);
+    }
+    return !*said && !*pattern;
+}
+
+static bool tell(int fd, const char *text) {
+    return send(fd, text, strlen(text), MSG_NOSIGNAL) == (ssize_t)strlen(text);
+}
+
+static bool converse(struct fake *fake, int fd, int i, const char *request, size_t size) {
+    char said[512];
+    (void)fake;
+    if (i == 0) return tell(fd, FAKE_GREETING);
+    snprintf(said, sizeof said, "%.*s", (int)size, request);
+    if (script[i - 1].says && matches(said, script[i - 1].says, &numbers[i])) return tell(fd, script[i - 1].told);
+    snprintf(unexpected, sizeof unexpected, "request %d: \"%s\"", i, said);
+    return false;
+}
+
+static int acquire_by(const struct line *lines) {
+    struct fake fake = {.converse = converse};
+    struct dlock_error err = {0};
+    struct held held;
+    struct link link;
+    int rc;
+    script = lines;
+    unexpected[0] = '\0';
+    fake_link(&fake, &link);
+    claim_init(&held, "clock", 'a', 1);
+    rc = held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err);
+    fake_unlink(&fake, &link);
+    if (*unexpected) fail_msg("%s", unexpected);
+    if (rc) fail_msg("%s", err.message);
+    if (held.claim.result == 0) assert_true(held.claim.fence == FAKE_STARTED_US + 5);
+    return held.claim.result;
+}
+
+#define ADD "add clock 0 # 33\r\n" TOKEN "\r\ngets clock\r\n"
+#define CAS(id) "cas clock 2147483653 # 33 " #id "\r\n" TOKEN "\r\ngets clock\r\n"
+#define TIME "stats\r\n"
+
+enum { LEASE_S = LEASE_MS / 1000 };
+
+static void an_expiry_is_an_absolute_time(void **state) {
+    static const struct line lines[] = {{ADD, "STORED\r\n" OURS(5)}, {TIME, FAKE_CLOCK(1700100000)}};
+    (void)state;
+    assert_int_equal(acquire_by(lines), 0);
+    assert_in_range(numbers[1], START + LEASE_S + 3, START + LEASE_S + 4); /* 2.25 s for the clock, rounded up */
+}
+
+/* The first reading was made before the clock was set: what was based upon it is done again. */
+static void a_clock_that_jumps_is_not_believed(void **state) {
+    static const struct line lines[] = {
+        {ADD, "STORED\r\n" OURS(5)}, {TIME, FAKE_CLOCK(1700100060)}, {CAS(5), "STORED\r\n" OURS(6)}, {NULL, NULL}};
+    static const struct line lost[] = {{ADD, "STORED\r\n" OURS(5)},
+                                       {TIME, FAKE_CLOCK(1700100060)},
+                                       {CAS(5), "EXISTS\r\nVALUE clock 0 4 6\r\nthem\r\nEND\r\n"},
+                                       {NULL, NULL}};
+    (void)state;
+    assert_int_equal(acquire_by(lines), 0);
+    /* Readings that differ prove more: no quarter of a second for a late timer. */
+    assert_in_range(numbers[3], START + 60 + LEASE_S + 1, START + 60 + LEASE_S + 3);
+    assert_int_equal(acquire_by(lost), DLOCK_EBUSY);
+}
+
+/* One second is what a clock goes on by. */
+static void a_clock_that_ticks_is_believed(void **state) {
+    static const struct line lines[] = {{ADD, "STORED\r\n" OURS(5)}, {TIME, FAKE_CLOCK(1700100001)}, {NULL, NULL}};
+    (void)state;
+    assert_int_equal(acquire_by(lines), 0);
+}
+
+/* Its items would be given relative times. */
+static void a_server_without_a_clock_is_refused(void **state) {
+    struct fake fake = {.greeting = {"STAT uptime 100\r\nSTAT time 2592000\r\nEND\r\nSTAT cas_enabled yes\r\nEND\r\n"}};
+    struct dlock_error err = {0};
+    struct link link;
+    struct uri uri;
+    (void)state;
+    fake_start(&fake);
+    uri_init(&uri, fake.port);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
+    assert_non_null(strstr(err.message, "a time of our days"));
+    fake_unlink(&fake, &link);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(grants_after_a_stop_last),
+        cmocka_unit_test(renewals_after_a_stop_last),
+        cmocka_unit_test(connections_made_during_a_stop_are_no_worse),
+        cmocka_unit_test(an_expiry_is_an_absolute_time),
+        cmocka_unit_test(a_clock_that_jumps_is_not_believed),
+        cmocka_unit_test(a_clock_that_ticks_is_believed),
+        cmocka_unit_test(a_server_without_a_clock_is_refused),
+    };
+    return cmocka_run_group_tests_name("memcached clock", tests, backend_load, NULL);
+}
