@@ -5,16 +5,6 @@ static int not_yet(const char *what, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_ENOTSUP, "%s is not there yet", what);
 }
 
-int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err) {
-    (void)locks, (void)n, (void)timeout_ms;
-    return not_yet("dlock_acquire_all", err);
-}
-
-int dlock_release_all(dlock_lock *const *locks, size_t n, struct dlock_error *err) {
-    (void)locks, (void)n;
-    return not_yet("dlock_release_all", err);
-}
-
 int dlock_export(dlock_lock *lock, char *ticket, size_t size, struct dlock_error *err) {
     (void)lock, (void)ticket, (void)size;
     return not_yet("dlock_export", err);
