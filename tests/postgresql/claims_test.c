@@ -74,7 +74,7 @@ static void leases_end(void **state) {
     first.claim.lease_ms = 300;
     assert_int_equal(acquire(&link, &first), 0);
     assert_int_equal(acquire(&link, &second), DLOCK_EBUSY);
-    pause_ms(400);
+    sleep_ms(400);
     /* Over is over, although nobody has taken it yet. */
     assert_int_equal(renew(&link, &first), DLOCK_ELOST);
     assert_int_equal(acquire(&link, &second), 0);
@@ -143,20 +143,19 @@ static void batches(void **state) {
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "batch-%03d", i);
         held_new(&held[i], &link, names[i]);
-        held[i].claim.token = held[i].token;
         claims[i] = &held[i].claim;
     }
     held[7].claim.mode = DLOCK_SHARED;
     held[N - 1].claim.lease_ms = 0;
-    assert_int_equal(BACKEND->acquire(link.pg, claims, N, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->acquire(link.conn, claims, N, TIMEOUT_MS, &err), 0);
     assert_int_equal(err.code, DLOCK_ENOTSUP); /* of the first that failed */
     for (int i = 0; i < N; i++)
         assert_int_equal(claims[i]->result, i == 7 ? DLOCK_ENOTSUP : i == N - 1 ? DLOCK_EINVAL : 0);
     held[N - 1].claim.lease_ms = LEASE_MS;
-    assert_int_equal(BACKEND->renew(link.pg, claims, N, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->renew(link.conn, claims, N, TIMEOUT_MS, &err), 0);
     for (int i = 0; i < N; i++)
         assert_int_equal(claims[i]->result, i == 7 ? DLOCK_ENOTSUP : i == N - 1 ? DLOCK_ELOST : 0);
-    assert_int_equal(BACKEND->release(link.pg, claims, N, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->release(link.conn, claims, N, TIMEOUT_MS, &err), 0);
     for (int i = 0; i < N; i++) assert_int_equal(claims[i]->result, i == 7 || i == N - 1 ? DLOCK_ELOST : 0);
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name LIKE 'batch-%%' AND token IS NOT NULL"), 0);
     link_end(&link);

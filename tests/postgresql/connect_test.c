@@ -1,5 +1,6 @@
 /* Connecting: what the URI may say, who is refused and how, and servers that are not there. */
 #include "site.h"
+#include "support/loopback.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -18,28 +19,9 @@ static struct dlock_error err;
 static int try(const struct params *params) {
     struct link link;
     memset(&err, 0, sizeof err);
-    int rc = link_try(&link, params, 'a', TIMEOUT_MS, &err);
+    int rc = link_with(&link, params, 'a', TIMEOUT_MS, &err);
     link_end(&link);
     return rc;
-}
-
-/* A listening socket on loopback that nobody serves. */
-static int listen_silently(int *port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t length = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
-    assert_int_equal(listen(fd, 8), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-    *port = ntohs(address.sin_port);
-    return fd;
-}
-
-static int closed_port(void) {
-    int port;
-    close(listen_silently(&port));
-    return port;
 }
 
 /* ---- who --------------------------------------------------------------------------------------------------------- */
@@ -116,12 +98,13 @@ static void application_name(void **state) {
     struct link link;
     (void)state;
     link_new(&link, 'a');
-    assert_string_equal(
-        sql_text("SELECT application_name FROM pg_stat_activity WHERE pid = %d", PQbackendPID(link.pg->link)), "dlock");
-    link_end(&link);
-    assert_int_equal(link_try(&link, &given, 'a', TIMEOUT_MS, &err), 0);
     assert_string_equal(sql_text("SELECT application_name FROM pg_stat_activity WHERE pid = %d",
-                                 PQbackendPID(link.pg->link)),
+                                 PQbackendPID(pg_of(&link)->link)),
+                        "dlock");
+    link_end(&link);
+    assert_int_equal(link_with(&link, &given, 'a', TIMEOUT_MS, &err), 0);
+    assert_string_equal(sql_text("SELECT application_name FROM pg_stat_activity WHERE pid = %d",
+                                 PQbackendPID(pg_of(&link)->link)),
                         "my locks");
     link_end(&link);
 }
@@ -180,7 +163,7 @@ static void socket_options(void **state) {
     socklen_t length = sizeof value;
     (void)state;
     link_new(&link, 'a');
-    int fd = PQsocket(link.pg->link);
+    int fd = PQsocket(pg_of(&link)->link);
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &length), 0);
     assert_true(value);
@@ -197,14 +180,15 @@ static void socket_options(void **state) {
 
 static void the_first_that_is_there(void **state) {
     int port;
-    int silent = listen_silently(&port);
-    const struct params params = {
-        .hosts = {{"one", "127.0.0.1", closed_port()}, {"two", "127.0.0.1", port}, {"three", site.host, site.port}}};
+    int silent = loopback_listen(&port);
+    const struct params params = {.hosts = {{"one", "127.0.0.1", loopback_unused_port()},
+                                            {"two", "127.0.0.1", port},
+                                            {"three", site.host, site.port}}};
     struct link link;
     struct held held;
     (void)state;
     int64_t before = now_ms();
-    if (link_try(&link, &params, 'a', 3000, &err) != 0) fail_msg("%s", err.message);
+    if (link_with(&link, &params, 'a', 3000, &err) != 0) fail_msg("%s", err.message);
     assert_true(now_ms() - before < 3000);
     held_new(&held, &link, "third");
     assert_int_equal(acquire(&link, &held), 0);
@@ -218,7 +202,7 @@ int __real_getaddrinfo(const char *name, const char *service, const struct addri
 int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **found);
 int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **found) {
     if (name && strcmp(name, "slow.invalid") == 0) {
-        pause_ms(1500);
+        sleep_ms(1500);
         name = "127.0.0.1";
     }
     return __real_getaddrinfo(name, service, hints, found);
@@ -231,7 +215,7 @@ static void a_slow_resolver(void **state) {
     struct link link;
     (void)state;
     int64_t before = now_ms();
-    assert_int_equal(link_try(&link, &params, 'a', 300, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(link_with(&link, &params, 'a', 300, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - before, 290, 1200);
     assert_non_null(strstr(err.message, "look up"));
     link_end(&link);
@@ -240,21 +224,21 @@ static void a_slow_resolver(void **state) {
 
 /* A refusal is one: the next host would get the same password. */
 static void a_refusal_ends_the_search(void **state) {
-    const struct params params = {.user = "dlock_nobody",
-                                  .hosts = {{"one", site.host, site.port}, {"two", "127.0.0.1", closed_port()}}};
+    const struct params params = {
+        .user = "dlock_nobody", .hosts = {{"one", site.host, site.port}, {"two", "127.0.0.1", loopback_unused_port()}}};
     (void)state;
     assert_int_equal(try(&params), DLOCK_EAUTH);
 }
 
 static void nobody_there(void **state) {
     int port;
-    int silent = listen_silently(&port);
-    const struct params refused = {.port = closed_port()}, hangs = {.port = port};
+    int silent = loopback_listen(&port);
+    const struct params refused = {.port = loopback_unused_port()}, hangs = {.port = port};
     struct link link;
     (void)state;
     assert_int_equal(try(&refused), DLOCK_EUNAVAILABLE);
     int64_t before = now_ms();
-    assert_int_equal(link_try(&link, &hangs, 'a', 400, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(link_with(&link, &hangs, 'a', 400, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - before, 390, 1400);
     before = now_ms();
     link_end(&link);
@@ -266,14 +250,14 @@ static void *speak_http(void *arg) {
     static const char answer[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
     int fd = accept(*(int *)arg, NULL, NULL);
     char request[512];
-    if (fd >= 0 && read(fd, request, sizeof request) > 0 && write(fd, answer, sizeof answer - 1) > 0) pause_ms(100);
+    if (fd >= 0 && read(fd, request, sizeof request) > 0 && write(fd, answer, sizeof answer - 1) > 0) sleep_ms(100);
     if (fd >= 0) close(fd);
     return NULL;
 }
 
 static void another_kind_of_server(void **state) {
     int port;
-    int fd = listen_silently(&port);
+    int fd = loopback_listen(&port);
     const struct params params = {.port = port};
     pthread_t thread;
     (void)state;
@@ -297,10 +281,9 @@ static void read_only_servers(void **state) {
     sql("CREATE ROLE dlock_reader SUPERUSER LOGIN");
     sql("ALTER ROLE dlock_reader SET default_transaction_read_only = on");
     assert_int_equal(try(&params), DLOCK_EUNAVAILABLE);
-    assert_int_equal(link_try(&link, &any, 'a', TIMEOUT_MS, &err), 0);
+    assert_int_equal(link_with(&link, &any, 'a', TIMEOUT_MS, &err), 0);
     held_new(&held, &link, "reader");
-    claim->token = held.token;
-    assert_int_equal(BACKEND->acquire(link.pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(backend->acquire(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "primary"));
     link_end(&link);
     sql("DROP ROLE dlock_reader");

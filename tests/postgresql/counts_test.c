@@ -20,11 +20,11 @@ struct trace {
 static void trace_begin(struct trace *trace, struct link *link) {
     trace->file = open_memstream(&trace->text, &trace->size);
     assert_non_null(trace->file);
-    PQtrace(link->pg->link, trace->file);
+    PQtrace(pg_of(link)->link, trace->file);
 }
 
 static void trace_end(struct trace *trace, struct link *link) {
-    PQuntrace(link->pg->link);
+    PQuntrace(pg_of(link)->link);
     fclose(trace->file);
 }
 
@@ -82,13 +82,12 @@ static void many_claims_are_one_statement(void **state) {
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "many-%03d", i);
         held_new(&held[i], &link, names[i]);
-        held[i].claim.token = held[i].token;
         claims[i] = &held[i].claim;
     }
     trace_begin(&trace, &link);
-    assert_int_equal(BACKEND->acquire(link.pg, claims, N, TIMEOUT_MS, &err), 0);
-    for (int i = 0; i < 4; i++) assert_int_equal(BACKEND->renew(link.pg, claims, N, TIMEOUT_MS, &err), 0);
-    assert_int_equal(BACKEND->release(link.pg, claims, N, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->acquire(link.conn, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < 4; i++) assert_int_equal(backend->renew(link.conn, claims, N, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->release(link.conn, claims, N, TIMEOUT_MS, &err), 0);
     trace_end(&trace, &link);
     assert_int_equal(sent(&trace, "Execute"), 6);
     assert_int_equal(sent(&trace, "Parse"), 3);
@@ -109,7 +108,7 @@ static void a_hand_over_is_one_statement(void **state) {
     held_new(&held, &holder, "over");
     held_new(&next, &waiter, "over");
     assert_int_equal(acquire(&holder, &held), 0);
-    assert_int_equal(enqueue(&waiter, &next), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&waiter, &next), DLOCK_EBUSY);
     sql("SELECT pg_stat_statements_reset()");
     assert_int_equal(release(&holder, &held), 0);
     wake_get(&ear, &wake);
@@ -139,9 +138,9 @@ static void a_loser_writes_nothing(void **state) {
     assert_int_equal(statistics("calls", "acquire"), 100);
     assert_int_equal(statistics("wal_records", "acquire"), 0);
     /* In the queue: once. */
-    assert_int_equal(enqueue(&other, &loser), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&other, &loser), DLOCK_EBUSY);
     sql("SELECT pg_stat_statements_reset()");
-    for (int i = 0; i < 100; i++) assert_int_equal(enqueue(&other, &loser), DLOCK_EBUSY);
+    for (int i = 0; i < 100; i++) assert_int_equal(queue_up(&other, &loser), DLOCK_EBUSY);
     assert_int_equal(statistics("calls", "acquire"), 100);
     assert_int_equal(statistics("wal_records", "acquire"), 0);
     assert_int_equal(sql_number("SELECT count(*) FROM {}.queue WHERE name = 'loser'"), 1);
@@ -160,7 +159,7 @@ static int64_t flushes(void) {
 
 /* A session reports its statistics when it ends. */
 static void end_and_report(struct link *link) {
-    int pid = PQbackendPID(link->pg->link);
+    int pid = PQbackendPID(pg_of(link)->link);
     link_end(link);
     session_gone(pid);
 }
@@ -173,7 +172,7 @@ static void flushes_of(const struct params *params, int64_t *acquiring, int64_t 
     static char names[LOCKS][16];
     struct link link;
     struct dlock_error err;
-    if (link_try(&link, params, 'a', TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    if (link_with(&link, params, 'a', TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
     int64_t before = flushes();
     for (int i = 0; i < LOCKS; i++) {
         snprintf(names[i], sizeof names[i], "flush-%03d", i);
@@ -183,7 +182,7 @@ static void flushes_of(const struct params *params, int64_t *acquiring, int64_t 
     }
     end_and_report(&link);
     *acquiring = flushes() - before;
-    if (link_try(&link, params, 'a', TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    if (link_with(&link, params, 'a', TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
     before = flushes();
     for (int i = 0; i < LOCKS; i++) assert_int_equal(release(&link, &held[i]), 0);
     end_and_report(&link);
@@ -230,7 +229,7 @@ static void hand_overs_are_flushed(void **state) {
         held_new(&next[i], &waiter, names[i]);
         held[i].claim.lease_ms = 60000;
         assert_int_equal(acquire(&holder, &held[i]), 0);
-        assert_int_equal(enqueue(&waiter, &next[i]), DLOCK_EBUSY);
+        assert_int_equal(queue_up(&waiter, &next[i]), DLOCK_EBUSY);
     }
     end_and_report(&holder);
     end_and_report(&waiter);

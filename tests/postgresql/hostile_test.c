@@ -22,10 +22,9 @@ static int batch_of(dlock_batch *operation, size_t n) {
     link_new(&link, 'a');
     for (int i = 0; i < 2; i++) {
         held_new(&held[i], &link, i ? "two" : "one");
-        held[i].claim.token = held[i].token;
         held[i].claim.result = DLOCK_EPROTO;
     }
-    int rc = operation(link.pg, claims, n, TIMEOUT_MS, &err);
+    int rc = operation(link.conn, claims, n, TIMEOUT_MS, &err);
     link_end(&link);
     return rc;
 }
@@ -48,34 +47,34 @@ static void acquires(void **state) {
         "SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint UNION ALL SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint",
     };
     (void)state;
-    assert_int_equal(batch_of(BACKEND->acquire, 1), 0);
+    assert_int_equal(batch_of(backend->acquire, 1), 0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         answer("acquire", arguments, columns, rows[i]);
-        assert_int_equal(batch_of(BACKEND->acquire, 1), DLOCK_EPROTO);
+        assert_int_equal(batch_of(backend->acquire, 1), DLOCK_EPROTO);
     }
     answer("acquire", arguments, columns,
            "SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint UNION ALL SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint");
-    assert_int_equal(batch_of(BACKEND->acquire, 2), DLOCK_EPROTO); /* one claim twice, the other never */
+    assert_int_equal(batch_of(backend->acquire, 2), DLOCK_EPROTO); /* one claim twice, the other never */
     answer("acquire", arguments, "claim integer, granted integer, server_us bigint, place integer, left_ms bigint",
            "SELECT 1, 1, 1::bigint, 1, 1::bigint");
-    assert_int_equal(batch_of(BACKEND->acquire, 1), DLOCK_EPROTO);
+    assert_int_equal(batch_of(backend->acquire, 1), DLOCK_EPROTO);
     answer("acquire", arguments, "claim integer, granted bigint", "SELECT 1, 1::bigint");
-    assert_int_equal(batch_of(BACKEND->acquire, 1), DLOCK_EPROTO);
+    assert_int_equal(batch_of(backend->acquire, 1), DLOCK_EPROTO);
     /* Far away, but possible. */
     answer("acquire", arguments, columns, "SELECT 1, 0::bigint, 1::bigint, 2147483647, 9223372036854775807");
-    assert_int_equal(batch_of(BACKEND->acquire, 1), 0);
+    assert_int_equal(batch_of(backend->acquire, 1), 0);
 }
 
 static void renewals_and_releases(void **state) {
     (void)state;
     answer("renew", "bytea[], text[], bigint[], integer", "claim integer, server_us bigint", "SELECT 1, -1::bigint");
-    assert_int_equal(batch_of(BACKEND->renew, 1), DLOCK_EPROTO);
+    assert_int_equal(batch_of(backend->renew, 1), DLOCK_EPROTO);
     answer("renew", "bytea[], text[], bigint[], integer", "claim integer, server_us text", "SELECT 1, 'soon'");
-    assert_int_equal(batch_of(BACKEND->renew, 1), DLOCK_EPROTO);
+    assert_int_equal(batch_of(backend->renew, 1), DLOCK_EPROTO);
     answer("release", "bytea[], text[], integer", "claim integer, ended boolean", "SELECT 1, NULL::boolean");
-    assert_int_equal(batch_of(BACKEND->release, 1), DLOCK_EPROTO);
+    assert_int_equal(batch_of(backend->release, 1), DLOCK_EPROTO);
     answer("release", "bytea[], text[], integer", "claim integer, ended integer", "SELECT 1, 1");
-    assert_int_equal(batch_of(BACKEND->release, 1), DLOCK_EPROTO);
+    assert_int_equal(batch_of(backend->release, 1), DLOCK_EPROTO);
 }
 
 static void holders(void **state) {
@@ -98,10 +97,10 @@ static void holders(void **state) {
         char cursor[256] = "";
         answer("holders", "bytea, bytea, integer", columns, rows[i]);
         link_new(&link, 'a');
-        assert_int_equal(BACKEND->inspect(link.pg, "x", ignore, NULL, TIMEOUT_MS, &err), DLOCK_EPROTO);
+        assert_int_equal(backend->inspect(link.conn, "x", ignore, NULL, TIMEOUT_MS, &err), DLOCK_EPROTO);
         link_end(&link);
         link_new(&link, 'a');
-        assert_int_equal(BACKEND->list(link.pg, "x", cursor, ignore, NULL, TIMEOUT_MS, &err), DLOCK_EPROTO);
+        assert_int_equal(backend->list(link.conn, "x", cursor, ignore, NULL, TIMEOUT_MS, &err), DLOCK_EPROTO);
         link_end(&link);
     }
 }
@@ -113,14 +112,14 @@ static void errors(void **state) {
     sql("CREATE OR REPLACE FUNCTION {}.release(bytea[], text[], integer) RETURNS TABLE (claim integer, ended boolean) "
         "LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION USING MESSAGE = E'%%s %%n\\nline two\\t\\x01 ' || repeat('x', "
         "5000); END $$");
-    assert_int_equal(batch_of(BACKEND->release, 1), DLOCK_EPROTO);
+    assert_int_equal(batch_of(backend->release, 1), DLOCK_EPROTO);
     assert_null(strchr(err.message, '\n'));
     assert_null(strchr(err.message, '\x01'));
     /* A copy would block whoever asks for the next result. */
     struct link link;
     PGresult *result;
     link_new(&link, 'a');
-    assert_int_equal(pg_query(link.pg, "COPY (SELECT 1) TO STDOUT", dlock_deadline_us(TIMEOUT_MS), &result, &err),
+    assert_int_equal(pg_query(link.conn, "COPY (SELECT 1) TO STDOUT", dlock_deadline_us(TIMEOUT_MS), &result, &err),
                      DLOCK_EPROTO);
     link_end(&link);
 }

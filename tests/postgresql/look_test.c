@@ -28,13 +28,13 @@ static void inspects(void **state) {
     link_new(&ear, 'b');
     link_listen(&ear);
     memset(&seen, 0, sizeof seen);
-    assert_int_equal(BACKEND->inspect(link.pg, "look", see, &seen, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->inspect(link.conn, "look", see, &seen, TIMEOUT_MS, &err), 0);
     assert_int_equal(seen.n, 0);
     held_new(&held, &link, "look");
     held_new(&waiter, &other, "look");
     assert_int_equal(acquire(&link, &held), 0);
-    assert_int_equal(enqueue(&other, &waiter), DLOCK_EBUSY);
-    assert_int_equal(BACKEND->inspect(link.pg, "look", see, &seen, TIMEOUT_MS, &err), 0);
+    assert_int_equal(queue_up(&other, &waiter), DLOCK_EBUSY);
+    assert_int_equal(backend->inspect(link.conn, "look", see, &seen, TIMEOUT_MS, &err), 0);
     assert_int_equal(seen.n, 1);
     assert_string_equal(seen.names[0], "look");
     assert_string_equal(seen.token, held.token);
@@ -43,11 +43,11 @@ static void inspects(void **state) {
     assert_int_equal(seen.last.limit, 1);
     assert_true(seen.last.remaining_ms > 5000 && seen.last.remaining_ms <= LEASE_MS);
     /* Names that begin with it are others. */
-    assert_int_equal(BACKEND->inspect(link.pg, "loo", see, &seen, TIMEOUT_MS, &err), 0);
-    assert_int_equal(BACKEND->inspect(link.pg, "looka", see, &seen, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->inspect(link.conn, "loo", see, &seen, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->inspect(link.conn, "looka", see, &seen, TIMEOUT_MS, &err), 0);
     assert_int_equal(seen.n, 1);
     sql("UPDATE {}.locks SET expires_us = {}.clock_us() - 1 WHERE name = 'look'");
-    assert_int_equal(BACKEND->inspect(link.pg, "look", see, &seen, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->inspect(link.conn, "look", see, &seen, TIMEOUT_MS, &err), 0);
     assert_int_equal(seen.n, 1);
     link_end(&link);
     link_end(&other);
@@ -60,7 +60,7 @@ static int list_all(struct link *link, const char *prefix) {
     int pages = 0, rc;
     seen.n = 0;
     do {
-        rc = BACKEND->list(link->pg, prefix, cursor, see, &seen, TIMEOUT_MS, &err);
+        rc = backend->list(link->conn, prefix, cursor, see, &seen, TIMEOUT_MS, &err);
         if (rc < 0) fail_msg("%s", err.message);
         pages++;
     } while (rc == 1 && pages < 100);
@@ -116,19 +116,19 @@ static void breaks(void **state) {
     link_new(&other, 'b');
     link_new(&ear, 'b');
     link_listen(&ear);
-    assert_int_equal(BACKEND->break_lock(link.pg, "broken", TIMEOUT_MS, &err), DLOCK_ELOST);
+    assert_int_equal(backend->break_lock(link.conn, "broken", TIMEOUT_MS, &err), DLOCK_ELOST);
     held_new(&held, &link, "broken");
     held_new(&waiter, &other, "broken");
     assert_int_equal(acquire(&link, &held), 0);
-    assert_int_equal(enqueue(&other, &waiter), DLOCK_EBUSY);
-    assert_int_equal(BACKEND->break_lock(link.pg, "broken", TIMEOUT_MS, &err), 0);
+    assert_int_equal(queue_up(&other, &waiter), DLOCK_EBUSY);
+    assert_int_equal(backend->break_lock(link.conn, "broken", TIMEOUT_MS, &err), 0);
     wake_get(&ear, &wake);
     assert_string_equal(wake.token, waiter.token);
     assert_true(wake.fence > held.claim.fence);
     assert_int_equal(renew(&link, &held), DLOCK_ELOST);
     assert_int_equal(release(&link, &held), DLOCK_ELOST);
-    assert_int_equal(BACKEND->break_lock(link.pg, "broken", TIMEOUT_MS, &err), 0);
-    assert_int_equal(BACKEND->break_lock(link.pg, "broken", TIMEOUT_MS, &err), DLOCK_ELOST);
+    assert_int_equal(backend->break_lock(link.conn, "broken", TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->break_lock(link.conn, "broken", TIMEOUT_MS, &err), DLOCK_ELOST);
     assert_int_equal(renew(&other, &waiter), DLOCK_ELOST);
     assert_int_equal(acquire(&link, &held), 0);
     assert_true(held.claim.fence > wake.fence);

@@ -12,7 +12,7 @@ static int pooler_port(void) {
 static int link_through(struct link *link, const char *database, const char *listen, char letter) {
     struct params params = {.path = database, .port = pooler_port()};
     if (listen) params.more[0] = (struct dlock_param){"listen", listen};
-    return link_try(link, &params, letter, TIMEOUT_MS, &err);
+    return link_with(link, &params, letter, TIMEOUT_MS, &err);
 }
 
 /* Unasked, nobody is left to wait for wake-ups that cannot come. */
@@ -37,16 +37,15 @@ static void listening_against_better_knowledge(void **state) {
     assert_int_equal(link_through(&two, "/transactions", "on", 'b'), 0);
     held_new(&held, &one, "mixed");
     held_new(&other, &two, "mixed");
-    claim->token = other.token;
     assert_int_equal(acquire(&one, &held), 0);
-    assert_int_equal(BACKEND->acquire(two.pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
+    assert_int_equal(backend->acquire(two.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
     assert_non_null(strstr(err.message, "listen=off"));
     link_end(&one);
     link_end(&two);
     /* Such sessions are not what the next test is about. */
     sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres' AND pid <> pg_backend_pid() "
         "AND client_port IS NOT NULL AND query LIKE '%%{}%%'");
-    pause_ms(200);
+    sleep_ms(200);
 }
 
 static int ignore(const struct dlock_info *info, void *arg) {
@@ -104,15 +103,15 @@ static void without_listening(void **state) {
         assert_int_equal(release(&links[2], &held[1]), 0); /* by its token, through whatever connection */
     }
     assert_int_equal(acquire(&links[3], &held[3]), 0);
-    assert_int_equal(BACKEND->inspect(links[4].pg, "pooled", ignore, &n, TIMEOUT_MS, &err), 0);
-    assert_int_equal(BACKEND->list(links[5].pg, "poo", cursor, ignore, &n, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->inspect(links[4].conn, "pooled", ignore, &n, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->list(links[5].conn, "poo", cursor, ignore, &n, TIMEOUT_MS, &err), 0);
     assert_int_equal(n, 2);
-    assert_int_equal(BACKEND->break_lock(links[6].pg, "pooled", TIMEOUT_MS, &err), 0);
-    assert_int_equal(BACKEND->listen(links[7].pg, &fd, TIMEOUT_MS, &err), DLOCK_ENOTSUP);
+    assert_int_equal(backend->break_lock(links[6].conn, "pooled", TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->listen(links[7].conn, &fd, TIMEOUT_MS, &err), DLOCK_ENOTSUP);
     assert_non_null(strstr(err.message, "listen=off"));
     /* Nobody would wake them, so nobody queues. */
     assert_int_equal(acquire(&links[0], &held[0]), 0);
-    assert_int_equal(enqueue(&links[1], &held[1]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&links[1], &held[1]), DLOCK_EBUSY);
     assert_int_equal(held[1].claim.retry_ms, -1);
     assert_int_equal(sql_number("SELECT count(*) FROM {}.queue"), 0);
     assert_int_equal(release(&links[0], &held[0]), 0);
@@ -132,7 +131,7 @@ static void whole_sessions(void **state) {
     held_new(&held, &link, "session");
     held_new(&waiter, &link, "session");
     assert_int_equal(acquire(&link, &held), 0);
-    assert_int_equal(enqueue(&link, &waiter), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&link, &waiter), DLOCK_EBUSY);
     assert_int_equal(release(&link, &held), 0);
     wake_get(&ear, &wake);
     assert_string_equal(wake.token, waiter.token);

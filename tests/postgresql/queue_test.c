@@ -21,8 +21,8 @@ static void scene_begin(struct scene *s, const char *name) {
     held_new(&s->one, &s->first, name);
     held_new(&s->two, &s->second, name);
     assert_int_equal(acquire(&s->holder, &s->held), 0);
-    assert_int_equal(enqueue(&s->first, &s->one), DLOCK_EBUSY);
-    assert_int_equal(enqueue(&s->second, &s->two), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&s->first, &s->one), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&s->second, &s->two), DLOCK_EBUSY);
 }
 
 static void scene_end(struct scene *s) {
@@ -79,9 +79,9 @@ static void asking_again_keeps_the_place(void **state) {
     struct dlock_wake wake;
     (void)state;
     scene_begin(&s, "place");
-    assert_int_equal(enqueue(&s.first, &s.one), DLOCK_EBUSY);
-    assert_int_equal(enqueue(&s.second, &s.two), DLOCK_EBUSY);
-    assert_int_equal(enqueue(&s.first, &s.one), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&s.first, &s.one), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&s.second, &s.two), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&s.first, &s.one), DLOCK_EBUSY);
     assert_int_equal(waiting("place"), 2);
     assert_int_equal(release(&s.holder, &s.held), 0);
     wake_get(&s.first_ear, &wake);
@@ -155,7 +155,7 @@ static void nobody_barges(void **state) {
     assert_granted(&wake, &s.one, s.held.claim.fence);
     /* The head itself may take it. */
     sql("UPDATE {}.locks SET expires_us = {}.clock_us() - 1, handed = false WHERE name = 'barge'");
-    assert_int_equal(enqueue(&s.second, &s.two), 0);
+    assert_int_equal(queue_up(&s.second, &s.two), 0);
     assert_int_equal(waiting("barge"), 0);
     link_end(&fourth);
     scene_end(&s);
@@ -169,15 +169,15 @@ static void a_hand_over_lapses(void **state) {
     (void)state;
     scene_begin(&s, "lapse");
     held_new(&again, &s.first, "lapse");
-    assert_int_equal(enqueue(&s.first, &again), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&s.first, &again), DLOCK_EBUSY);
     assert_int_equal(release(&s.holder, &s.held), 0);
     wake_get(&s.first_ear, &wake);
     assert_int_equal(waiting("lapse"), 2);
     assert_true(sql_number("SELECT (expires_us - {}.clock_us()) / 1000 FROM {}.locks WHERE name = 'lapse'") <= 3000);
-    assert_int_equal(enqueue(&s.second, &s.two), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&s.second, &s.two), DLOCK_EBUSY);
     assert_true(s.two.claim.retry_ms <= 3001); /* it is the head now */
     sql("UPDATE {}.locks SET expires_us = {}.clock_us() - 1 WHERE name = 'lapse'");
-    assert_int_equal(enqueue(&s.second, &s.two), 0);
+    assert_int_equal(queue_up(&s.second, &s.two), 0);
     assert_int_equal(waiting("lapse"), 0);
     assert_int_equal(renew(&s.first, &s.one), DLOCK_ELOST);
     scene_end(&s);
@@ -340,10 +340,10 @@ static void many_wakes(void **state) {
         held_new(&held[i], &holder, names[i]);
         held_new(&waiter[i], &waiting_link, names[i]);
         assert_int_equal(acquire(&holder, &held[i]), 0);
-        assert_int_equal(enqueue(&waiting_link, &waiter[i]), DLOCK_EBUSY);
+        assert_int_equal(queue_up(&waiting_link, &waiter[i]), DLOCK_EBUSY);
         claims[i] = &held[i].claim;
     }
-    assert_int_equal(BACKEND->release(holder.pg, claims, N, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->release(holder.conn, claims, N, TIMEOUT_MS, &err), 0);
     for (int i = 0; i < N; i++) {
         wake_get(&ear, &wake);
         assert_string_equal(wake.name, names[i]);
@@ -363,9 +363,9 @@ static void the_listeners_end_shows(void **state) {
     (void)state;
     link_new(&ear, 'b');
     link_listen(&ear);
-    sql("SELECT pg_terminate_backend(%d)", PQbackendPID(ear.pg->link));
-    for (int64_t until = now_ms() + 5000; rc == 0 && now_ms() < until; pause_ms(10))
-        rc = BACKEND->wake(ear.pg, &wake, &err);
+    sql("SELECT pg_terminate_backend(%d)", PQbackendPID(pg_of(&ear)->link));
+    for (int64_t until = now_ms() + 5000; rc == 0 && now_ms() < until; sleep_ms(10))
+        rc = backend->wake(ear.conn, &wake, &err);
     assert_int_equal(rc, DLOCK_EUNAVAILABLE);
     link_end(&ear);
 }

@@ -1,23 +1,13 @@
 /* The server is restarted, or crashes, while locks are held and waited for; through the public interface. */
-#include <dlock/dlock.h>
+#include "support/api.h"
+#include "support/clock.h"
+#include "support/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
-#include <cmocka.h>
 
 static struct dlock_error err;
-
-static void pause_ms(int ms) {
-    struct timespec time = {ms / 1000, (long)(ms % 1000) * 1000000};
-    nanosleep(&time, NULL);
-}
 
 static void control(const char *how) {
     char command[512];
@@ -26,21 +16,15 @@ static void control(const char *how) {
 }
 
 static dlock_client *client_new(const char *lease) {
-    char uri[512];
-    dlock_client *client;
-    snprintf(uri, sizeof uri, "%s?lease=%s&timeout=2s", getenv("DLOCK_TEST_SERVER"), lease);
-    if (dlock_open(uri, NULL, &client, &err) != 0) fail_msg("%s", err.message);
-    return client;
+    return api_client("%s?lease=%s&timeout=2s", getenv("DLOCK_TEST_SERVER"), lease);
 }
 
 static dlock_lock *lock_new(dlock_client *client, const char *name, dlock_callback on_lost, void *arg) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
-    dlock_lock *lock;
     options.owner = DLOCK_OWNER_HANDLE;
     options.on_lost = on_lost;
     options.on_lost_arg = arg;
-    if (dlock_new(client, name, &options, &lock, &err) != 0) fail_msg("%s", err.message);
-    return lock;
+    return api_lock(client, name, &options);
 }
 
 struct waiter {
@@ -61,7 +45,7 @@ static void waiter_begin(struct waiter *waiter, const char *name) {
     waiter->client = client_new("20s");
     waiter->lock = lock_new(waiter->client, name, NULL, NULL);
     assert_int_equal(pthread_create(&waiter->thread, NULL, wait_in_thread, waiter), 0);
-    pause_ms(300);
+    sleep_ms(300);
 }
 
 static void waiter_end(struct waiter *waiter) {
@@ -119,7 +103,7 @@ static void an_outage(void **state) {
     uint64_t fence = dlock_fence(lock);
     waiter_begin(&waiter, "outage");
     control("stop -m fast");
-    pause_ms(1500);
+    sleep_ms(1500);
     assert_int_equal(__atomic_load_n(&losses, __ATOMIC_SEQ_CST), 1);
     assert_false(dlock_held(lock));
     control("restart"); /* a mere start would forget its options */

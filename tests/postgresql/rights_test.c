@@ -31,7 +31,7 @@ static int role_end(void **state) {
 
 static int try_as_app(struct link *link, char letter, struct dlock_error *err) {
     const struct params params = {.user = app};
-    return link_try(link, &params, letter, TIMEOUT_MS, err);
+    return link_with(link, &params, letter, TIMEOUT_MS, err);
 }
 
 /* A line of schema.sql for each of its grants, with our schema and role, as a DBA would run them. */
@@ -74,10 +74,9 @@ static void assert_no_right_to_lock(struct link *link, const char *what) {
     int fd;
     if (try_as_app(link, 'a', &err) != 0) fail_msg("%s", err.message);
     held_new(&held, link, "app");
-    claim->token = held.token;
-    assert_int_equal(BACKEND->acquire(link->pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EAUTH);
+    assert_int_equal(backend->acquire(link->conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EAUTH);
     assert_non_null(strstr(err.message, what));
-    assert_int_equal(BACKEND->listen(link->pg, &fd, TIMEOUT_MS, &err), DLOCK_EAUTH);
+    assert_int_equal(backend->listen(link->conn, &fd, TIMEOUT_MS, &err), DLOCK_EAUTH);
     assert_non_null(strstr(err.message, what));
     link_end(link);
 }
@@ -94,12 +93,12 @@ static void live_as_app(void) {
     held_new(&held, &link, "app");
     held_new(&waiter, &link, "app");
     assert_int_equal(acquire(&link, &held), 0);
-    assert_int_equal(enqueue(&link, &waiter), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&link, &waiter), DLOCK_EBUSY);
     assert_int_equal(renew(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
     wake_get(&ear, &wake);
     assert_string_equal(wake.token, waiter.token);
-    assert_int_equal(BACKEND->break_lock(link.pg, "app", TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->break_lock(link.conn, "app", TIMEOUT_MS, &err), 0);
     link_end(&link);
     link_end(&ear);
 }
@@ -157,10 +156,10 @@ static void looking_creates_nothing(void **state) {
     (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "nothing");
-    assert_int_equal(BACKEND->check(link.pg, ignore_finding, NULL, TIMEOUT_MS, &err), 0);
-    assert_int_equal(BACKEND->inspect(link.pg, "nothing", ignore, NULL, TIMEOUT_MS, &err), 0);
-    assert_int_equal(BACKEND->list(link.pg, "", cursor, ignore, NULL, TIMEOUT_MS, &err), 0);
-    assert_int_equal(BACKEND->break_lock(link.pg, "nothing", TIMEOUT_MS, &err), DLOCK_ELOST);
+    assert_int_equal(backend->check(link.conn, ignore_finding, NULL, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->inspect(link.conn, "nothing", ignore, NULL, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->list(link.conn, "", cursor, ignore, NULL, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->break_lock(link.conn, "nothing", TIMEOUT_MS, &err), DLOCK_ELOST);
     assert_int_equal(renew(&link, &held), DLOCK_ELOST);
     assert_int_equal(release(&link, &held), DLOCK_ELOST);
     assert_false(is_there());
@@ -221,7 +220,7 @@ static void settings_of_the_role(void **state) {
     sql("ALTER ROLE %s SET bytea_output = 'escape'", app);
     live_as_app();
     assert_int_equal(try_as_app(&link, 'a', &err), 0);
-    pause_ms(300);
+    sleep_ms(300);
     held_new(&held, &link, "app");
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
@@ -229,8 +228,8 @@ static void settings_of_the_role(void **state) {
     /* Without a session of our own the level cannot be set, and must not go unnoticed. */
     const struct params off = {.user = app, .more = {{"listen", "off"}}};
     struct dlock_claim *claim = &held.claim;
-    assert_int_equal(link_try(&link, &off, 'a', TIMEOUT_MS, &err), 0);
-    assert_int_equal(BACKEND->acquire(link.pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
+    assert_int_equal(link_with(&link, &off, 'a', TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->acquire(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
     assert_non_null(strstr(err.message, "default_transaction_isolation"));
     link_end(&link);
 }
@@ -240,13 +239,12 @@ static void *connect_in_thread(void *arg) {
     const struct params params = {.more = {{link->tokens % 2 ? "listen" : NULL, "off"}}};
     struct dlock_error err;
     char letter = (char)('0' + link->tokens);
-    int rc = link_try(link, &params, letter, 20000, &err);
+    int rc = link_with(link, &params, letter, 20000, &err);
     struct held held;
     struct dlock_claim *claim = &held.claim;
     if (rc == 0) {
         held_new(&held, link, "first");
-        claim->token = held.token;
-        rc = BACKEND->acquire(link->pg, &claim, 1, 20000, &err);
+        rc = backend->acquire(link->conn, &claim, 1, 20000, &err);
     }
     return rc == 0 ? NULL : strdup(err.message);
 }
@@ -302,7 +300,7 @@ static void a_newer_version_stays(void **state) {
     assert_int_equal(acquire(&link, &held), 0);
     /* One that does not have what we call any more. */
     sql("DROP FUNCTION {}.renew");
-    assert_int_equal(BACKEND->renew(link.pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
+    assert_int_equal(backend->renew(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
     assert_int_equal(sql_number("SELECT {}.schema_version()"), PG_SCHEMA_VERSION + 1);
     link_end(&link);
 }
@@ -313,16 +311,15 @@ static void an_older_version_is_refused(void **state) {
     struct held held;
     struct dlock_error err;
     struct dlock_claim *claim = &held.claim;
-    dlock_batch *const operations[] = {BACKEND->acquire, BACKEND->renew};
+    dlock_batch *const operations[] = {backend->acquire, backend->renew};
     (void)state;
     sql("CREATE SCHEMA {}");
     sql("CREATE TABLE {}.locks (name bytea, token text)");
     sql("CREATE FUNCTION {}.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1'");
     link_new(&link, 'a');
     held_new(&held, &link, "older");
-    claim->token = held.token;
     for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(operations[i](link.pg, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
+        assert_int_equal(operations[i](link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
         assert_non_null(strstr(err.message, "`dlock schema postgresql`"));
     }
     assert_int_equal(sql_number("SELECT {}.schema_version()"), 1);

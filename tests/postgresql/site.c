@@ -1,23 +1,8 @@
 #include "site.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <time.h>
 #include <unistd.h>
 
 struct site site;
-
-/* ---- time -------------------------------------------------------------------------------------------------------- */
-
-int64_t now_ms(void) {
-    return dlock_now_us() / 1000;
-}
-
-void pause_ms(int ms) {
-    struct timespec time = {ms / 1000, (long)(ms % 1000) * 1000000};
-    while (nanosleep(&time, &time) != 0 && errno == EINTR) {
-    }
-}
 
 /* ---- SQL --------------------------------------------------------------------------------------------------------- */
 
@@ -99,7 +84,7 @@ void sql_wait(const char *format, ...) {
         PQclear(result);
         if (there) return;
         if (now_ms() > until) fail_msg("in vain: %s", format);
-        pause_ms(10);
+        sleep_ms(10);
     }
 }
 
@@ -127,7 +112,7 @@ PGconn *plain_open(void) {
 
 int site_begin(void **state) {
     const char *where = getenv("DLOCK_TEST_POSTGRESQL");
-    (void)state;
+    backend_load(state);
     if (!where ||
         sscanf(where, "%63[^:]:%d:%255[^:]:%255[^:]", site.host, &site.port, site.folder, site.programs) != 4) {
         fprintf(stderr, "no server: run the tests with tests/run.sh\n");
@@ -150,13 +135,7 @@ int site_end(void **state) {
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */
 
-static void ignore_log(const struct dlock_peer *peer, int level, const char *message) {
-    (void)peer;
-    (void)level;
-    (void)message;
-}
-
-int link_try(struct link *link, const struct params *params, char letter, int timeout_ms, struct dlock_error *err) {
+int link_with(struct link *link, const struct params *params, char letter, int timeout_ms, struct dlock_error *err) {
     struct dlock_param all[8];
     const char *host = params->host ? params->host : site.host;
     struct dlock_host one = {host, host, params->port ? params->port : site.port};
@@ -175,92 +154,22 @@ int link_try(struct link *link, const struct params *params, char letter, int ti
         for (uri.n_hosts = 0; uri.n_hosts < 3 && params->hosts[uri.n_hosts].host;) uri.n_hosts++;
     for (size_t i = 0; i < 6 && params->more[i].key; i++) all[uri.n_params++] = params->more[i];
     if (!dlock_uri_get(&uri, "schema")) all[uri.n_params++] = (struct dlock_param){"schema", site.schema};
-    memset(link, 0, sizeof *link);
-    memset(link->client, letter, 24);
-    link->peer.abi = DLOCK_ABI;
-    link->peer.client = link->client;
-    link->peer.log = ignore_log;
-    link->pg = calloc(1, BACKEND->conn_size);
-    assert_non_null(link->pg);
-    return BACKEND->connect(link->pg, &uri, &link->peer, timeout_ms, err);
+    return link_try(link, &uri, letter, 0, timeout_ms, err);
 }
 
 void link_new(struct link *link, char letter) {
     const struct params params = {0};
     struct dlock_error err;
-    if (link_try(link, &params, letter, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    if (link_with(link, &params, letter, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
 }
 
-void link_listen(struct link *link) {
-    struct dlock_error err;
-    if (BACKEND->listen(link->pg, &link->fd, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
-}
-
-void link_end(struct link *link) {
-    if (!link->pg) return;
-    BACKEND->disconnect(link->pg);
-    free(link->pg);
-    link->pg = NULL;
-}
-
-/* ---- claims ------------------------------------------------------------------------------------------------------ */
-
-void held_new(struct held *held, struct link *link, const char *name) {
-    memset(held, 0, sizeof *held);
-    snprintf(held->token, sizeof held->token, "%s.%d@host:%d", link->client, ++link->tokens, (int)getpid());
-    held->claim.name = name;
-    held->claim.lease_ms = LEASE_MS;
-}
-
-static int operate(dlock_batch *operation, struct link *link, struct held *held, uint32_t flags) {
-    struct dlock_claim *claim = &held->claim;
-    struct dlock_error err;
-    claim->token = held->token;
-    claim->flags = flags;
-    claim->result = DLOCK_EPROTO;
-    claim->fence = 0;
-    claim->server_us = 0;
-    claim->kept_ms = claim->lease_ms;
-    claim->retry_ms = -1;
-    int rc = operation(link->pg, &claim, 1, TIMEOUT_MS, &err);
-    if (rc != 0) fail_msg("%d: %s", rc, err.message);
-    return claim->result;
-}
-
-int acquire(struct link *link, struct held *held) {
-    return operate(BACKEND->acquire, link, held, 0);
-}
-
-int enqueue(struct link *link, struct held *held) {
-    return operate(BACKEND->acquire, link, held, DLOCK_CLAIM_QUEUE);
-}
-
-int renew(struct link *link, struct held *held) {
-    return operate(BACKEND->renew, link, held, 0);
-}
-
-int release(struct link *link, struct held *held) {
-    return operate(BACKEND->release, link, held, 0);
-}
+/* ---- wake-ups ---------------------------------------------------------------------------------------------------- */
 
 void wake_get(struct link *link, struct dlock_wake *wake) {
-    struct pollfd fd = {link->fd, POLLIN, 0};
-    struct dlock_error err;
-    int64_t until = now_ms() + 5000;
-    for (;;) {
-        int rc = BACKEND->wake(link->pg, wake, &err);
-        if (rc == 1) return;
-        if (rc != 0) fail_msg("%s", err.message);
-        int64_t left = until - now_ms();
-        if (left <= 0) fail_msg("no wake-up");
-        poll(&fd, 1, (int)left);
-    }
+    if (!wake_within(link, wake, 5000)) fail_msg("no wake-up");
 }
 
 bool wake_none(struct link *link) {
-    struct pollfd fd = {link->fd, POLLIN, 0};
     struct dlock_wake wake;
-    struct dlock_error err;
-    poll(&fd, 1, 200);
-    return BACKEND->wake(link->pg, &wake, &err) == 0;
+    return !wake_within(link, &wake, 200);
 }

@@ -1,22 +1,16 @@
-/* What the PostgreSQL tests share: a schema of their own on the private server, a plain connection beside dlock, and
- * the backend driven by its table of operations alone, without the core. */
+/* What the PostgreSQL tests share, beside tests/support: a schema of their own on the private server, and a plain
+ * connection beside dlock. */
 #ifndef DLOCK_TESTS_POSTGRESQL_SITE_H
 #define DLOCK_TESTS_POSTGRESQL_SITE_H
 
+#include "support/backend.h"
+#include "support/clock.h"
+#include "support/held.h"
+#include "support/link.h"
+#include "support/test.h"
+
 #include <postgresql.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
-
-extern const struct dlock_backend dlock_backend_postgresql;
-#define BACKEND (&dlock_backend_postgresql)
-#define TIMEOUT_MS 5000
-#define LEASE_MS 10000
 
 /* The private server, as tests/servers/postgresql.sh has told. */
 struct site {
@@ -60,40 +54,17 @@ struct params {
     struct dlock_param more[6]; /* `schema` is the program's, unless it stands here */
 };
 
-struct link {
-    struct pg *pg;
-    struct dlock_peer peer;
-    char client[25];
-    int fd; /* once it listens */
-    int tokens;
-};
-
 /* Connects as the client whose id is 24 times `letter` (a hex digit): what connect returned. End it in any case. */
-int link_try(struct link *link, const struct params *params, char letter, int timeout_ms, struct dlock_error *err);
+int link_with(struct link *link, const struct params *params, char letter, int timeout_ms, struct dlock_error *err);
 void link_new(struct link *link, char letter); /* as the superuser; must work */
-void link_listen(struct link *link);
-void link_end(struct link *link);
 
-/* ---- claims ---- */
-
-/* A claim with its token. */
-struct held {
-    struct dlock_claim claim;
-    char token[DLOCK_TOKEN_MAX + 1];
-};
-void held_new(struct held *held, struct link *link, const char *name);
-
-/* One operation on one claim: its result. The connection must be well. */
-int acquire(struct link *link, struct held *held);
-int enqueue(struct link *link, struct held *held); /* acquire with QUEUE */
-int renew(struct link *link, struct held *held);
-int release(struct link *link, struct held *held);
+/* The inside of it. */
+static inline struct pg *pg_of(const struct link *link) {
+    return link->conn;
+}
 
 /* One wake-up: fails the test after five seconds. */
 void wake_get(struct link *link, struct dlock_wake *wake);
 bool wake_none(struct link *link); /* nothing comes for 200 ms */
-
-int64_t now_ms(void);
-void pause_ms(int ms);
 
 #endif

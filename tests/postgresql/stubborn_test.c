@@ -7,13 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int operate_for(dlock_batch *operation, struct link *link, struct held *held, int timeout_ms,
-                       struct dlock_error *err) {
-    struct dlock_claim *claim = &held->claim;
-    claim->token = held->token;
-    return operation(link->pg, &claim, 1, timeout_ms, err);
-}
-
 /* psql sits on the row. */
 static void a_row_locked_by_others(void **state) {
     struct link link, after;
@@ -26,15 +19,15 @@ static void a_row_locked_by_others(void **state) {
     assert_int_equal(acquire(&link, &held), 0);
     plain_run(plain, "BEGIN");
     plain_run(plain, "SELECT FROM {}.locks WHERE name = 'sat-on' FOR UPDATE");
-    dlock_batch *const operations[] = {BACKEND->renew, BACKEND->release, BACKEND->acquire};
+    dlock_batch *const operations[] = {backend->renew, backend->release, backend->acquire};
     for (size_t i = 0; i < 3; i++) {
         int64_t before = now_ms();
-        assert_int_equal(operate_for(operations[i], &link, &held, 500, &err), DLOCK_EUNAVAILABLE);
+        assert_int_equal(held_run(operations[i], &link, &held, 0, 500, &err), DLOCK_EUNAVAILABLE);
         assert_true(now_ms() - before < 1500);
         assert_non_null(strstr(err.message, "locked the row"));
     }
     int64_t before = now_ms();
-    assert_int_equal(BACKEND->break_lock(link.pg, "sat-on", 500, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(backend->break_lock(link.conn, "sat-on", 500, &err), DLOCK_EUNAVAILABLE);
     assert_true(now_ms() - before < 1500);
     /* Who merely asks is answered all the same. */
     link_new(&after, 'b');
@@ -61,9 +54,8 @@ static void *renew_in_thread(void *arg) {
     struct dlock_claim *claims[2];
     for (int i = 0; i < me->n; i++) {
         claims[i] = &me->held[i].claim;
-        claims[i]->token = me->held[i].token;
     }
-    me->rc = BACKEND->renew(me->link->pg, claims, (size_t)me->n, me->timeout_ms, &me->err);
+    me->rc = backend->renew(me->link->conn, claims, (size_t)me->n, me->timeout_ms, &me->err);
     return NULL;
 }
 
@@ -116,7 +108,7 @@ static void patience_is_for_all_waits(void **state) {
     plain_run(second, "SELECT FROM {}.locks WHERE name = 'patience-2' FOR UPDATE");
     assert_int_equal(pthread_create(&thread, NULL, renew_in_thread, &renewal), 0);
     await_renewal();
-    pause_ms(900);
+    sleep_ms(900);
     plain_run(first, "COMMIT");
     pthread_join(thread, NULL);
     assert_int_equal(renewal.rc, DLOCK_EUNAVAILABLE);
@@ -142,7 +134,7 @@ static void patience_is_for_all_tries(void **state) {
         "RAISE "
         "EXCEPTION 'again' USING ERRCODE = '40001'; END IF; RETURN QUERY SELECT * FROM {}.true_renew(names, tokens, "
         "leases_ms, wait_ms); END $$");
-    assert_int_equal(operate_for(BACKEND->renew, &link, &held, 3000, &err), 0);
+    assert_int_equal(held_run(backend->renew, &link, &held, 0, 3000, &err), 0);
     assert_int_equal(held.claim.result, 0);
     sql("DROP FUNCTION {}.renew");
     sql("ALTER FUNCTION {}.true_renew RENAME TO renew");
@@ -212,12 +204,11 @@ static void *fight(void *arg) {
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < NAMES; i++) {
             held_new(&held[i], &me->link, names[me->backwards ? NAMES - 1 - i : i]);
-            held[i].claim.token = held[i].token;
             claims[i] = &held[i].claim;
         }
-        if (BACKEND->acquire(me->link.pg, claims, NAMES, 20000, &err) != 0 ||
-            BACKEND->renew(me->link.pg, claims, NAMES, 20000, &err) != 0 ||
-            BACKEND->release(me->link.pg, claims, NAMES, 20000, &err) != 0) {
+        if (backend->acquire(me->link.conn, claims, NAMES, 20000, &err) != 0 ||
+            backend->renew(me->link.conn, claims, NAMES, 20000, &err) != 0 ||
+            backend->release(me->link.conn, claims, NAMES, 20000, &err) != 0) {
             me->failure = err.message;
             return NULL;
         }
@@ -252,8 +243,7 @@ static void *acquire_two(void *arg) {
     static struct dlock_error err;
     held_new(&held[0], link, "dead-1");
     held_new(&held[1], link, "dead-2");
-    for (int i = 0; i < 2; i++) held[i].claim.token = held[i].token;
-    int rc = BACKEND->acquire(link->pg, claims, 2, 20000, &err);
+    int rc = backend->acquire(link->conn, claims, 2, 20000, &err);
     if (rc == 0 && held[0].claim.result == 0 && held[1].claim.result == 0) return NULL;
     if (rc == 0) dlock_fail(&err, DLOCK_EBUSY, "not granted");
     return err.message;
@@ -272,7 +262,7 @@ static void a_deadlock_with_others(void **state) {
     plain_run(plain, "BEGIN");
     plain_run(plain, "SELECT FROM {}.locks WHERE name = 'dead-2' FOR UPDATE");
     assert_int_equal(pthread_create(&thread, NULL, acquire_two, &link), 0);
-    sql_wait("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = %d", PQbackendPID(link.pg->link));
+    sql_wait("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = %d", PQbackendPID(pg_of(&link)->link));
     plain_run(plain, "SELECT FROM {}.locks WHERE name = 'dead-1' FOR UPDATE");
     plain_run(plain, "COMMIT");
     pthread_join(thread, &failure);
@@ -291,11 +281,11 @@ static void a_terminated_session(void **state) {
     link_new(&link, 'a');
     held_new(&held, &link, "terminated");
     assert_int_equal(acquire(&link, &held), 0);
-    sql("SELECT pg_terminate_backend(%d)", PQbackendPID(link.pg->link));
-    session_gone(PQbackendPID(link.pg->link));
+    sql("SELECT pg_terminate_backend(%d)", PQbackendPID(pg_of(&link)->link));
+    session_gone(PQbackendPID(pg_of(&link)->link));
     /* Without a SIGPIPE, which would end this program. */
     for (int i = 0; i < 3; i++)
-        assert_int_equal(operate_for(BACKEND->renew, &link, &held, 1000, &err), DLOCK_EUNAVAILABLE);
+        assert_int_equal(held_run(backend->renew, &link, &held, 0, 1000, &err), DLOCK_EUNAVAILABLE);
     link_end(&link);
     /* Its grant stays: it does not depend on a connection. */
     link_new(&link, 'a');
@@ -312,10 +302,10 @@ static void a_stopped_server_process(void **state) {
     (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "stopped");
-    int pid = PQbackendPID(link.pg->link);
+    int pid = PQbackendPID(pg_of(&link)->link);
     if (kill(pid, SIGSTOP) != 0) skip(); /* another user's */
     int64_t before = now_ms();
-    assert_int_equal(operate_for(BACKEND->acquire, &link, &held, 300, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, 300, &err), DLOCK_EUNAVAILABLE);
     assert_true(now_ms() - before < 1300);
     before = now_ms();
     link_end(&link);
@@ -346,22 +336,23 @@ static void a_forked_child_abandons(void **state) {
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        BACKEND->abandon(link.pg);
-        BACKEND->abandon(ear.pg);
+        backend->abandon(link.conn);
+        backend->abandon(ear.conn);
         _exit(0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_int_equal(renew(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
-    assert_int_equal(sql_number("SELECT count(*) FROM pg_stat_activity WHERE pid = %d", PQbackendPID(ear.pg->link)), 1);
+    assert_int_equal(
+        sql_number("SELECT count(*) FROM pg_stat_activity WHERE pid = %d", PQbackendPID(pg_of(&ear)->link)), 1);
     link_end(&link);
     link_end(&ear);
     /* And a connection that was never made. */
     struct pg none;
     memset(&none, 0, sizeof none);
-    BACKEND->abandon(&none);
-    BACKEND->disconnect(&none);
+    backend->abandon(&none);
+    backend->disconnect(&none);
 }
 
 /* An old snapshot keeps dead rows from going away: it must not stop the locks. */

@@ -1,6 +1,7 @@
 #!/bin/bash
 # zookeeper.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private ZooKeeper on a free loopback port. See
-# tests/run.sh. `again` starts one that was killed, on its port.
+# tests/run.sh. `again` starts one that was killed, on its port. `ensemble FOLDER COUNT` starts COUNT of them that work
+# together, in FOLDER/1, FOLDER/2, …, and prints their ports; each of them can be stopped and started like a single one.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
@@ -9,7 +10,7 @@ folder=${2:-}
 configure() {
     mkdir -p "$folder/zookeeper"
     cat >"$folder/zookeeper/zoo.cfg" <<END
-dataDir=$folder/zookeeper
+${ensemble:-}dataDir=$folder/zookeeper
 clientPort=$1
 clientPortAddress=127.0.0.1
 tickTime=200
@@ -38,6 +39,18 @@ answers() {
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1); s.sendall(b"ruok"); print(s.recv(9).decode())' "$1" 2>/dev/null)" = imok ]
 }
 
+await_answer() {
+    local port waited
+    port=$(sed -n 's/^clientPort=//p' "$folder/zookeeper/zoo.cfg")
+    for waited in $(seq 300); do
+        if answers "$port"; then return 0; fi
+        sleep 0.1
+    done
+    echo "zookeeper does not start:" >&2
+    cat "$folder/zookeeper.log" >&2
+    exit 1
+}
+
 case "$1" in
 packages) echo libzookeeper-mt-dev zookeeper default-jdk-headless libcurator-recipes-java python3-kazoo ;;
 start)
@@ -46,14 +59,27 @@ start)
     echo "DLOCK_TEST_URI_zookeeper=zookeeper://127.0.0.1:$port/dlock/tests?session=2s&lease=10s"
     ;;
 again)
-    port=$(sed -n 's/^clientPort=//p' "$folder/zookeeper/zoo.cfg")
     run
     echo "$!" >"$folder/zookeeper.pid"
-    for waited in $(seq 300); do
-        if answers "$port"; then exit 0; fi
-        sleep 0.1
+    await_answer
+    ;;
+ensemble)
+    all=$folder members=$(seq "$3") ensemble="initLimit=50
+syncLimit=5
+"
+    for member in $members; do ensemble+="server.$member=127.0.0.1:$(free_port):$(free_port)"$'\n'; done
+    for member in $members; do
+        folder=$all/$member
+        configure "$(free_port)"
+        echo "$member" >"$folder/zookeeper/myid"
+        run
+        echo "$!" >"$folder/zookeeper.pid"
     done
-    exit 1
+    for member in $members; do
+        folder=$all/$member
+        await_answer
+        sed -n 's/^clientPort=//p' "$folder/zookeeper/zoo.cfg"
+    done
     ;;
 stop) stop_by_pid zookeeper ;;
 esac

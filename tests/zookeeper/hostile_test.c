@@ -109,7 +109,7 @@ static size_t whole_request(const char *buffer, size_t size) {
 }
 
 static const char *const no_greeting[] = {NULL};
-const struct fake_protocol fake_protocol = {no_greeting, whole_request};
+const struct fake_protocol fake_protocol = {.greeting = no_greeting, .request = whole_request};
 
 static void fake_begin(answer_fn *with) {
     answer = with;
