@@ -137,6 +137,14 @@ static void hold_through(struct dlock__claim *claim, struct dlock_lock *lock) {
     if (lock->on_lost) dlock__callback_arm(lock->client, claim->valid_until_us);
 }
 
+void dlock__own(struct dlock__claim *claim, struct dlock_lock *lock) {
+    dlock__name_hold(claim->name, claim);
+    claim->owner = lock->owner;
+    claim->thread = dlock__thread_id();
+    claim->count = 1;
+    hold_through(claim, lock);
+}
+
 void dlock__waiter_wake(struct dlock__waiter *waiter) {
     if (waiter->cond)
         pthread_cond_signal(waiter->cond);

@@ -210,6 +210,13 @@ int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err) {
     return 0;
 }
 
+int dlock__claim_imported(struct dlock__claim *claim, uint64_t fence, unsigned ordinal, struct dlock_error *err) {
+    claim->op.arg.fence = fence;
+    int rc = dlock__claim_granted(claim, err);
+    claim->ordinal = ordinal;
+    return rc;
+}
+
 bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t kept_ms) {
     if (!kept_sensible(claim, &kept_ms)) return false;
     schedule(claim, sent_us, kept_ms);

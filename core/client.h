@@ -12,7 +12,7 @@
  *   listener.c  the connection that gets wake-ups                 keeper.c  timers, renewals, wake-ups
  *   callback.c  the worker thread that calls the application      janitor.c the thread that releases what nobody owns
  *   async.c     the thread that drives waits and releases without a thread of their own
- *   all.c       several locks at once
+ *   all.c       several locks at once                             ticket.c  grants that change hands between processes
  */
 #ifndef DLOCK_CORE_CLIENT_H
 #define DLOCK_CORE_CLIENT_H
@@ -396,6 +396,8 @@ uint64_t dlock__claim_fence(const struct dlock__claim *claim);
 /* Takes over an answered acquire (op.result == 0): 0 = HELD; EUNAVAILABLE = the answer came too late to be of use, ask
  * again; EPROTO = it makes no sense. */
 int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err);
+/* Takes over the answered renewal of a grant that another process had: as dlock__claim_granted. */
+int dlock__claim_imported(struct dlock__claim *claim, uint64_t fence, unsigned ordinal, struct dlock_error *err);
 /* Takes over an answered renewal; false when it makes no sense, and then counts as not answered. */
 bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t kept_ms);
 /* Takes over a GRANTED wake: HELD, or CONFIRMING with a renewal due at once, or nothing when the wake makes no sense.
@@ -516,6 +518,8 @@ int dlock__release_one(struct dlock_lock *lock, struct dlock__claim **claim, str
 struct dlock__claim *dlock__owned(struct dlock_lock *lock);
 /* EOWNER. */
 int dlock__not_owned(const struct dlock_lock *lock, struct dlock_error *err);
+/* Copies what the caller knows of the struct; what this library does not know has to be zero. No mutex needed. */
+int dlock__options_read(const struct dlock_options *from, struct dlock_options *options, struct dlock_error *err);
 /* Frees the memory of a handle that nothing refers to any more. */
 void dlock__lock_destroy(struct dlock_lock *lock);
 
@@ -544,6 +548,8 @@ void dlock__waiter_leave(struct dlock__waiter *waiter);
 void dlock__waiter_cancel(struct dlock__waiter *waiter);
 /* It has a turn now. */
 void dlock__waiter_wake(struct dlock__waiter *waiter);
+/* The calling thread, or the handle, holds a claim that never was in a line; the caller's reference goes along. */
+void dlock__own(struct dlock__claim *claim, struct dlock_lock *lock);
 /* A grant came by wake-up or hand-over for the waiter at the head of the line, who was not cancelled: it owns the
  * claim, which is then among name->held, and leaves the line. */
 void dlock__deliver(struct dlock__claim *claim);

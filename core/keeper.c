@@ -27,7 +27,7 @@ static size_t gather(struct dlock_client *client, int64_t now) {
     size_t n = 0;
     for (struct dlock__claim *claim = client->claims; claim && n < DLOCK__BATCH; claim = claim->all_next) {
         int64_t early = claim->renew_pause_us ? 0 : dlock__us(claim->lease_ms) / 6;
-        if (!renewable(claim) || claim->renew_at_us - early > now) continue;
+        if (!renewable(claim) || claim->renewing || claim->renew_at_us - early > now) continue;
         claim->refs++;
         claim->renewing = true;
         client->keeper.batch[n++] = claim;
@@ -183,6 +183,7 @@ static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *r
         dlock__settle(claim);
         if (!renewable(claim)) continue;
         if (claim->valid_until_us < *end_us) *end_us = claim->valid_until_us;
+        if (claim->renewing) continue; /* by dlock_export */
         if (claim->renew_at_us < *renew_us) *renew_us = claim->renew_at_us;
         if (claim->renew_at_us != DLOCK__NEVER && claim->valid_until_us < *due_us) *due_us = claim->valid_until_us;
     }

@@ -6,8 +6,7 @@
 
 /* ---- making and ending handles ---- */
 
-/* Copies what the caller knows of the struct; what this library does not know has to be zero. */
-static int read_options(const struct dlock_options *from, struct dlock_options *options, struct dlock_error *err) {
+int dlock__options_read(const struct dlock_options *from, struct dlock_options *options, struct dlock_error *err) {
     memset(options, 0, sizeof *options);
     if (!from) return 0;
     if (from->size < offsetof(struct dlock_options, on_lost))
@@ -58,7 +57,7 @@ int dlock_new(dlock_client *client, const char *name, const struct dlock_options
     if (dlock__forked(client)) return dlock__forked_error(err);
     struct dlock_options options;
     int rc = dlock__name_check(name, err);
-    if (rc == 0) rc = read_options(from, &options, err);
+    if (rc == 0) rc = dlock__options_read(from, &options, err);
     if (rc == 0) rc = check_options(client, &options, err);
     if (rc != 0) return rc;
 
@@ -223,6 +222,9 @@ static int reenter(struct dlock__claim *claim, struct dlock_lock *lock, struct d
                           (unsigned)claim->count);
     if (lock->owner == DLOCK_OWNER_HANDLE)
         return dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\": this handle already holds it", shown);
+    if ((claim->mode == DLOCK_PERMIT) != (lock->mode == DLOCK_PERMIT))
+        return dlock_fail(err, DLOCK_EINVAL, "\"%s\" is held %s by the caller: a name is either a lock or permits",
+                          shown, claim->mode == DLOCK_PERMIT ? "as a permit" : "as a lock, not as permits,");
     if ((lock->options | claim->options) & DLOCK_NO_REENTRY)
         return dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\": this thread already holds it, and DLOCK_NO_REENTRY is set",
                           shown);

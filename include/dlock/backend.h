@@ -181,8 +181,8 @@ struct dlock_backend {
 
     /* Ends the grant if the token has it and hands it to the next waiter where there is a queue (readers that stand
      * together at its head all get theirs); or takes the token out of the queue. With mode SHARED the grant may still
-     * be an exclusive one: the answer to its downgrade was lost. Results: 0 (it had one of the two), ELOST (it had
-     * neither; the core knows whether that is an error). */
+     * be an exclusive one: the answer to its downgrade was lost. Results: 0 (it had a grant), ELOST (it had none; it is
+     * out of the queue, if it was in it: the core knows whether that is an error). */
     dlock_batch *release;
 
     /* ---- optional from here: NULL = not supported ---- */

@@ -52,6 +52,8 @@ extern "C" {
 #define DLOCK_NAME_MAX 200
 /* Longest token, in bytes, without the terminating NUL. Tokens consist of [A-Za-z0-9._:@-]. */
 #define DLOCK_TOKEN_MAX 127
+/* Longest ticket of dlock_export(), in bytes, without the terminating NUL. */
+#define DLOCK_TICKET_MAX 1279
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
@@ -100,8 +102,10 @@ DLOCK_EXPORT const char *dlock_version(void);
 
 enum dlock_mode {
     DLOCK_EXCLUSIVE = 0, /* one holder */
-    DLOCK_SHARED = 1,    /* many readers, or one exclusive holder */
-    DLOCK_PERMIT = 2     /* up to dlock_options.limit holders */
+    DLOCK_SHARED = 1, /* many readers, or one exclusive holder. Who holds it exclusively re-enters; who holds it shared
+                       * cannot have it exclusively (EDEADLK) */
+    DLOCK_PERMIT = 2  /* up to dlock_options.limit holders; everybody gives the same limit (EINVAL). Not re-entrant: a
+                       * thread that acquires again has two, and gives the younger one back first */
 };
 
 enum dlock_owner {
@@ -294,17 +298,21 @@ DLOCK_EXPORT int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dloc
  * the lease ends at the latest when it would have), ECANCELED (client closed), EFORKED. */
 DLOCK_EXPORT int dlock_release(dlock_lock *lock, struct dlock_error *err);
 
-/* As dlock_acquire, without blocking: `done` is called when it ended. Errors at once: EINVAL, ENOTSUP (the handle is
- * owned by threads), EDEADLK, ECANCELED, EFORKED, ENOMEM; `done` is then not called. */
+/* As dlock_acquire, without blocking and without a thread that waits: `done` is called once when it ended, with what
+ * dlock_acquire would have said, and never from inside this call. For handles that own (DLOCK_OWNER_HANDLE). Errors at
+ * once: EINVAL, ENOTSUP (the handle is owned by threads), EDEADLK (held or being acquired already), ELOST, ECANCELED,
+ * EFORKED, ENOMEM; `done` is then not called. dlock_free and dlock_close end the wait, and call `done` before they
+ * return. */
 DLOCK_EXPORT int dlock_acquire_async(dlock_lock *lock, int64_t timeout_ms, dlock_callback done, void *arg);
 
-/* As dlock_release, without blocking: `done` is called when it ended. Errors at once: as dlock_acquire_async and
- * EOWNER. */
+/* As dlock_release, without blocking: `done` is called once when it ended, and never from inside this call. The handle
+ * no longer holds it when this returns. Errors at once: as dlock_acquire_async and EOWNER. */
 DLOCK_EXPORT int dlock_release_async(dlock_lock *lock, dlock_callback done, void *arg);
 
 /* Turns the caller's exclusive grant into a shared one, without a moment in which a waiting writer could slip in. The
- * fence stays. Blocks up to the URI's `timeout`. Errors: ENOTSUP, EOWNER, ELOST, EINVAL (not held exclusively),
- * EUNAVAILABLE, ECANCELED, EFORKED. */
+ * fence stays the server's and grows in its last byte only. Blocks up to the URI's `timeout`. Errors: ENOTSUP, EOWNER,
+ * ELOST, EINVAL (not held exclusively), EUNAVAILABLE (not confirmed: from now on it counts as shared all the same, and
+ * is tried until it is), ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_downgrade(dlock_lock *lock, struct dlock_error *err);
 
 /* Ends the waits in progress on this handle with ECANCELED. Is not remembered: a wait that begins later is not ended.
@@ -328,21 +336,27 @@ DLOCK_EXPORT uint64_t dlock_fence(dlock_lock *lock);
  * DLOCK_TOKEN_MAX + 1 bytes). Never blocks. Errors: EOWNER (not held), EINVAL (size), EFORKED. */
 DLOCK_EXPORT int dlock_token(dlock_lock *lock, char *token, size_t size, struct dlock_error *err);
 
-/* Acquires n locks, all or none, in whatever order they are given, without deadlock. Blocks. Errors: as dlock_acquire;
- * EDEADLK also when one lock stands twice. */
+/* Acquires n locks, of one or several clients, all or none, in whatever order they are given, without deadlock: one
+ * request per server when nobody is in the way. timeout_ms is for all of them together. Blocks. Errors: as
+ * dlock_acquire; EDEADLK also when one lock stands twice. Whatever the error, none of them is held by this call. */
 DLOCK_EXPORT int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err);
 
 /* Releases n locks, all of them whatever happens; the error is the first that occurred. Blocks. Errors: as
  * dlock_release. */
 DLOCK_EXPORT int dlock_release_all(dlock_lock *const *locks, size_t n, struct dlock_error *err);
 
-/* Turns the caller's grant into a ticket that another process can import; this handle then no longer holds it, and
- * nobody renews it until then. Blocks up to the URI's `timeout`. Errors: ENOTSUP (grants that die with their
- * connection), EOWNER, ELOST, EINVAL (size), EUNAVAILABLE, ECANCELED, EFORKED. */
+/* Turns the caller's grant into a ticket that another process can import, and writes it into `ticket`, at least
+ * DLOCK_TICKET_MAX + 1 bytes: printable, without spaces, and as good as the grant itself, so keep it private. This
+ * handle then no longer holds it, nobody renews it, and it ends with its lease, set anew here unless it is fixed, if
+ * nobody imports it. Blocks up to the URI's `timeout`. Errors: ENOTSUP (grants that die with their connection), EOWNER,
+ * ELOST, EINVAL (size; acquired more than once), EUNAVAILABLE (still held here), ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_export(dlock_lock *lock, char *ticket, size_t size, struct dlock_error *err);
 
-/* Takes over the grant that a ticket names, into a new handle; end it with dlock_free(). Blocks up to the URI's
- * `timeout`. Errors: ENOTSUP, EINVAL (ticket), ELOST (it has ended), EUNAVAILABLE, ECANCELED, EFORKED, ENOMEM. */
+/* Takes over the grant that a ticket names, into a new handle that holds it; end it with dlock_free(). Sets its lease
+ * anew, a fixed one too. Mode, limit and lease are the ticket's: leave them zero in `options`, which may be NULL. The
+ * fence is greater than the exporter's. A ticket that two processes import is held by both: it is one grant. Blocks up
+ * to the URI's `timeout`. Errors: ENOTSUP, EINVAL (ticket, options), ELOST (it has ended), EUNAVAILABLE (not taken
+ * over; the ticket is as good as before), ECANCELED, EFORKED, ENOMEM. */
 DLOCK_EXPORT int dlock_import(dlock_client *client, const char *ticket, const struct dlock_options *options,
                               dlock_lock **lock, struct dlock_error *err);
 
