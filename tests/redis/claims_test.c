@@ -1,22 +1,10 @@
 /* acquire, renew and release on a real server, and what they leave there. */
 #include "harness.h"
+#include "support/group.h"
 
 #include <time.h>
 
-static struct server server;
 static struct link one, two;
-
-static int start(void **state) {
-    backend_load(state);
-    server_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state) {
-    (void)state;
-    server_stop(&server);
-    return 0;
-}
 
 static int setup(void **state) {
     (void)state;
@@ -266,5 +254,5 @@ int main(void) {
         TEST(batches_are_answered_claim_by_claim),
         TEST(a_cycle_is_two_commands),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, group_begin, group_end);
 }
