@@ -1,52 +1,72 @@
--- Asks for the lock.
---   KEYS   the four of queue.lua
---   ARGV   token, lease in ms, '1' to wait in the queue when busy, '0' while nothing may be granted (quarantine)
---   reply  { server's clock in microseconds, fence, position, remaining, ours }
---          fence      > 0: token holds the lock, for its whole lease from now; asking again gives the same fence.
---                     0: busy, and then
---          position   in the queue, from 0; -1: not queued
---          remaining  of the holder's lease, in ms; -1: it never ends; -2: there is no holder
---          ours       1: the holder's token names a client of ours, which hands over; 0: it does not, so nobody will
-local token, lease, may_wait, may_grant = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4] == '1'
-local now = clock()
-local holder = redis.call('GET', lock)
+-- The rest of acquire_fast.lua.
+local may_wait, may_grant = ARGV[4] == '1', ARGV[5] == '1'
 
-if holder == token then
-    extend(lease)
-    local fence = tonumber(redis.call('GET', fence_key))
-    return { now, fence or grant(token, lease, now), 0, lease, 1 }
+-- Whether the exclusive holder wants to know who asks.
+local function lingers()
+    return string.sub(redis.call('GET', fence_key) or '', -1) == ' '
 end
 
-if not holder and may_grant then
-    local heir
-    if redis.call('EXISTS', waiters) == 1 then
-        local handed = redis.call('HGET', waiters, HANDED)
-        if handed then
-            -- That hand-over ended unconfirmed.
-            redis.call('HDEL', waiters, HANDED)
-            for _, waiter in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
-                if channel(waiter) == channel(handed) then leave(waiter) end
-            end
-        end
-        heir = head(token)
+-- What it had before, it has.
+if held == token then
+    redis.call('PEXPIRE', lock, lease)
+    redis.call('PEXPIRE', fence_key, lease + DAY)
+    redis.call('HDEL', waiters, HANDED)
+    local fence = last_fence()
+    if fence == 0 then fence = grant(token, lease, kind) end
+    if kind == ' ' and not lingers() then
+        redis.call('SET', fence_key, string.format('%.0f', fence) .. kind, 'PX', lease + DAY)
     end
-    if not heir or heir == token then
-        if heir then leave(token) end
-        return { now, grant(token, lease, now), 0, lease, 1 }
+    return { now, fence, 0, lease, 1 }
+end
+local held_jointly = held and joint(held)
+if held_jointly then
+    local fence = keep(token, lease)
+    if fence then return { now, fence, 0, lease, 1 } end
+end
+
+-- What others use it for. Other clients' locks are waited for, whatever for.
+if held and (held_jointly or ours(held)) then
+    if limit_of(held) ~= limit_of(kind) then return joint(held) and limit_of(held) and held or '' end
+else
+    local first, _, wants = head(token)
+    if first and limit_of(wants) ~= limit_of(kind) then return limit_of(wants) and wants or '' end
+end
+
+if may_grant and (not held or held_jointly) then
+    sweep()
+    local fence = admit(token, lease)
+    if not fence and not head(token) and room(kind) then
+        fence = grant(token, lease, kind)
+        if joint(kind) then settle() end
     end
-    hand_over(heir, now)
-    holder = heir
+    if fence then return { now, fence, 0, lease, 1 } end
 end
 
 local position = -1
 if may_wait then
     if not redis.call('ZSCORE', queue, token) then
-        local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-        redis.call('ZADD', queue, (last or 0) + 1, token)
+        local behind = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+        redis.call('ZADD', queue, (behind or 0) + 1, token)
     end
-    redis.call('HSET', waiters, token, lease)
+    redis.call('HSET', waiters, token, string.format('%.0f', lease) .. kind)
+    redis.call('HDEL', waiters, channel(token))
     redis.call('PEXPIRE', queue, DAY)
     redis.call('PEXPIRE', waiters, DAY)
     position = redis.call('ZRANK', queue, token)
 end
-return { now, 0, position, redis.call('PTTL', lock), ours(holder or '') and 1 or 0 }
+
+-- The permits that end first go to the first in the queue, one to each.
+local holder, remaining = held or '', redis.call('PTTL', lock)
+if not may_grant and room(kind) then
+    remaining = -2
+elseif limit_of(holder) then
+    local beside = math.min(math.max(position, 0), math.max(count() - 1, 0))
+    local ends = redis.call('ZRANGEBYSCORE', holders, '(' .. now_ms, '+inf', 'WITHSCORES', 'LIMIT', beside, 1)[2]
+    if ends then remaining = tonumber(ends) - now_ms end
+    if position > 0 then
+        remaining = math.min(remaining, HAND_OVER)
+        position = position - beside
+    end
+end
+if ours(holder) and channel(holder) ~= channel(token) and lingers() then want() end
+return { now, 0, position, remaining, (ours(holder) or joint(holder)) and 1 or 0 }

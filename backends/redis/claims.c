@@ -2,6 +2,7 @@
 #include "redis.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 /* What Redis can add to any clock without overflow: a hundred years. */
 #define MAX_LEASE_MS INT64_C(3155760000000)
@@ -32,6 +33,27 @@ static const char *decimal(char out[24], int64_t number) {
     return out;
 }
 
+/* The kind of grant that a claim is about, as layout.lua says. */
+static const char *kind_of(char out[40], const struct dlock_claim *claim) {
+    bool lingers = claim->flags & DLOCK_CLAIM_LINGER;
+    switch (claim->mode) {
+    case DLOCK_SHARED: return REDIS_KIND_SHARED;
+    case DLOCK_PERMIT: snprintf(out, 40, REDIS_KIND_PERMITS "%" PRIu32, claim->limit); return out;
+    default: return lingers ? " " : "";
+    }
+}
+
+bool redis_limit_of(const char *kind, uint32_t *limit) {
+    const size_t word = sizeof REDIS_KIND_PERMITS - 1;
+    int64_t number;
+    if (strncmp(kind, REDIS_KIND_PERMITS, word) != 0) return false;
+    kind += word;
+    if (strspn(kind, "0123456789") != strlen(kind) || strlen(kind) > 10) return false;
+    number = strtoll(kind, NULL, 10);
+    *limit = (uint32_t)number;
+    return number > 0 && number <= UINT32_MAX;
+}
+
 /* An array of exactly n integers. */
 static bool read_integers(const redisReply *reply, int64_t *out, size_t n) {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != n) return false;
@@ -56,10 +78,10 @@ const char *redis_may_grant(const struct redis *redis) {
 
 static void write_acquire(struct redis *redis, size_t i, void *arg) {
     const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
-    char lease[24];
-    const char *args[] = {claim->token, decimal(lease, lease_of(claim)), claim->flags & DLOCK_CLAIM_QUEUE ? "1" : "0",
-                          redis_may_grant(redis)};
-    redis_call(redis, REDIS_ACQUIRE, claim->name, 4, args);
+    char lease[24], kind[40];
+    const char *args[] = {claim->token, decimal(lease, lease_of(claim)), kind_of(kind, claim),
+                          claim->flags & DLOCK_CLAIM_QUEUE ? "1" : "0", redis_may_grant(redis)};
+    redis_call(redis, REDIS_ACQUIRE, claim->name, 5, args);
 }
 
 /* When a busy claim should ask again. Only the head of the queue is sure to be told of anything, and only when the
@@ -85,6 +107,18 @@ static void quarantined(struct redis *redis, struct batch *batch, struct dlock_c
     claim->retry_ms = left_ms + 1 + (position > 0 ? position * 1000 : 0);
 }
 
+/* The name is in use as what acquire_fast.lua says; false: that makes no sense. */
+static bool in_use(struct batch *batch, struct dlock_claim *claim, const char *as) {
+    char used[32] = "a lock", asked[32] = "a lock", why[REDIS_NAME_MAX + 100];
+    uint32_t limit;
+    if (*as && !redis_limit_of(as, &limit)) return false;
+    if (*as) snprintf(used, sizeof used, "%" PRIu32 " permits", limit);
+    if (claim->mode == DLOCK_PERMIT) snprintf(asked, sizeof asked, "%" PRIu32 " permits", claim->limit);
+    snprintf(why, sizeof why, "lock \"%s\" is in use as %s; it was asked for as %s", claim->name, used, asked);
+    explain(batch, claim, DLOCK_EINVAL, why);
+    return true;
+}
+
 static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
     struct batch *batch = arg;
     struct dlock_claim *claim = batch->claims[i];
@@ -95,6 +129,7 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
         explain(batch, claim, DLOCK_EINVAL, "the server has other data under this name: its key holds no string");
         return 0;
     }
+    if (reply->type == REDIS_REPLY_STRING && in_use(batch, claim, reply->str)) return 0;
     if (!read_integers(reply, answer, N) || answer[SERVER_US] <= 0 || answer[FENCE] < 0 ||
         answer[FENCE] >= REDIS_FENCE_END || answer[POSITION] < -1 || answer[POSITION] > INT32_MAX ||
         answer[REMAINING] < -2)
@@ -120,9 +155,9 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
 
 static void write_renew(struct redis *redis, size_t i, void *arg) {
     const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
-    char lease[24];
-    const char *args[] = {claim->token, decimal(lease, lease_of(claim))};
-    redis_call(redis, REDIS_RENEW, claim->name, 2, args);
+    char lease[24], kind[40];
+    const char *args[] = {claim->token, decimal(lease, lease_of(claim)), kind_of(kind, claim), redis_may_grant(redis)};
+    redis_call(redis, REDIS_RENEW, claim->name, 4, args);
 }
 
 static int read_renew(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
@@ -167,8 +202,8 @@ static int read_release(struct redis *redis, size_t i, const redisReply *reply, 
 /* Answers the claims that the server need not see. */
 static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum redis_script script) {
     size_t name = strlen(claim->name), token = strlen(claim->token);
-    if (claim->mode != DLOCK_EXCLUSIVE && script != REDIS_RELEASE)
-        explain(batch, claim, DLOCK_ENOTSUP, "the redis backend has exclusive locks only");
+    if (claim->mode == DLOCK_PERMIT && claim->limit == 0 && script != REDIS_RELEASE)
+        explain(batch, claim, DLOCK_EINVAL, "there is at least one permit");
     else if (name == 0 || name > REDIS_NAME_MAX || token == 0 || token > DLOCK_TOKEN_MAX)
         explain(batch, claim, DLOCK_EINVAL, "a name has 1 to 255 bytes and a token 1 to 127");
     else if (claim->lease_ms <= 0 && script != REDIS_RELEASE)

@@ -1,14 +1,27 @@
 -- Looks at the lock, and changes nothing.
---   KEYS   the four of queue.lua
+--   KEYS   the six of layout.lua
 --   ARGV   '1' to see only locks that have been taken through us (the key may be any application's string)
---   reply  { holder's token (its first 127 bytes), fence, remaining, waiters }, or nil: there is no such holder
+--   reply  { kind, waiters, and for each holder: its token (its first 127 bytes), fence, remaining },
+--          or nil: there is no such holder. Of joint holders, the 20,000 whose leases end last.
 --          token      empty: the key never ends and was never ours, so it may be anybody's data
 --          fence      0: unknown, since the holder is no client of ours
 --          remaining  of the lease, in ms; -1: it never ends
-local holder = redis.call('GET', lock)
 local fence = redis.call('GET', fence_key)
-if not holder or (ARGV[1] == '1' and not fence) then return nil end
-fence = ours(holder) and tonumber(fence) or 0
-local remaining = redis.call('PTTL', lock)
-if remaining == -1 and redis.call('EXISTS', fence_key) == 0 then holder = '' end
-return { string.sub(holder, 1, 127), fence, remaining, redis.call('ZCARD', queue) }
+if not held or (ARGV[1] == '1' and not fence) then return nil end
+local reply = { '', redis.call('ZCARD', queue) }
+if not joint(held) then
+    local remaining = redis.call('PTTL', lock)
+    if remaining == -1 and not fence then held = '' end
+    table.insert(reply, string.sub(held, 1, 127))
+    table.insert(reply, ours(held) and tonumber(fence) or 0)
+    table.insert(reply, remaining)
+    return reply
+end
+reply[1] = held
+local live = redis.call('ZREVRANGEBYSCORE', holders, '+inf', '(' .. now_ms, 'WITHSCORES', 'LIMIT', 0, 20000)
+for i = 1, #live, 2 do
+    table.insert(reply, live[i])
+    table.insert(reply, math.abs(tonumber(redis.call('HGET', grants, live[i])) or 0))
+    table.insert(reply, tonumber(live[i + 1]) - now_ms)
+end
+return reply

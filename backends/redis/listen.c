@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* Messages of a kind we do not know (a newer version's) that one call skips. */
+/* Messages of unknown kinds that one call skips. */
 #define MAX_SKIPPED 1000
 
 static bool is_string(const redisReply *reply, const char *text) {
@@ -50,35 +50,54 @@ static bool take_number(const char **text, int64_t *out) {
     return *out > 0;
 }
 
-/* "granted <token> <fence> <server µs> <kept ms> <key>", as queue.lua writes it. */
-static bool read_grant(struct redis *redis, const redisReply *payload, struct dlock_wake *out) {
-    const char *text = payload->str + strlen("granted ");
+/* "granted <token> <fence> <server µs> <kept ms> <key>", as holders.lua writes it; `text` begins with the token. */
+static bool read_grant(struct redis *redis, const char *text, size_t length, struct dlock_wake *out) {
+    const char *const end = text + length;
     int64_t fence, server_us, kept_ms;
     if (!take_word(&text, redis->token, sizeof redis->token) || !take_number(&text, &fence) ||
         !take_number(&text, &server_us) || !take_number(&text, &kept_ms) || fence >= REDIS_FENCE_END)
         return false;
-    if (!redis_decode_key(text, payload->len - (size_t)(text - payload->str), redis->name)) return false;
+    if (!redis_decode_key(text, (size_t)(end - text), redis->name)) return false;
     if (strncmp(redis->token, redis->peer->client, 24) != 0) return false;
     *out = (struct dlock_wake){DLOCK_WAKE_GRANTED, redis->name, redis->token, (uint64_t)fence, server_us, kept_ms};
     return true;
 }
 
+/* "wanted <key>"; `text` is the key. */
+static bool read_wanted(struct redis *redis, const char *text, size_t length, struct dlock_wake *out) {
+    if (!redis_decode_key(text, length, redis->name)) return false;
+    *out = (struct dlock_wake){.kind = DLOCK_WAKE_WANTED, .name = redis->name};
+    return true;
+}
+
+/* 1: `out` is filled; 0: a message of a kind we do not know (a newer version's). EPROTO. */
+static int read_message(struct redis *redis, const redisReply *payload, struct dlock_wake *out,
+                        struct dlock_error *err) {
+    static const struct {
+        const char *word;
+        bool (*read)(struct redis *redis, const char *text, size_t length, struct dlock_wake *out);
+    } kinds[] = {{"granted ", read_grant}, {"wanted ", read_wanted}};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        const size_t length = strlen(kinds[i].word);
+        if (strncmp(payload->str, kinds[i].word, length) != 0) continue;
+        if (kinds[i].read(redis, payload->str + length, payload->len - length, out)) return 1;
+        return redis_nonsense(redis, "a wake-up", err);
+    }
+    return 0;
+}
+
 int redis_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
-    static const char granted[] = "granted ";
     struct redis *redis = conn;
     for (int skipped = 0; skipped < MAX_SKIPPED; skipped++) {
         redisReply *reply;
-        bool known;
         int rc = redis_poll_reply(redis, &reply, err);
         if (rc <= 0) return rc;
-        if (!is_about(redis, reply, "message") || reply->element[2]->type != REDIS_REPLY_STRING) {
-            freeReplyObject(reply);
-            return redis_nonsense(redis, "no message of a subscription", err);
-        }
-        known = strncmp(reply->element[2]->str, granted, sizeof granted - 1) == 0;
-        rc = known && read_grant(redis, reply->element[2], out);
+        if (is_about(redis, reply, "message") && reply->element[2]->type == REDIS_REPLY_STRING)
+            rc = read_message(redis, reply->element[2], out, err);
+        else
+            rc = redis_nonsense(redis, "no message of a subscription", err);
         freeReplyObject(reply);
-        if (known) return rc ? 1 : redis_nonsense(redis, "a wake-up", err);
+        if (rc != 0) return rc;
     }
     return redis_nonsense(redis, "wake-ups of unknown kinds", err);
 }

@@ -38,25 +38,40 @@ static void copy_token(char *out, size_t size, const redisReply *token) {
     out[length] = '\0';
 }
 
+/* One holder: token, fence, remaining. */
+static bool read_holder(redisReply *const *part, char token[DLOCK_TOKEN_MAX + 1], struct dlock_info *info) {
+    if (part[0]->type != REDIS_REPLY_STRING || part[1]->type != REDIS_REPLY_INTEGER ||
+        part[2]->type != REDIS_REPLY_INTEGER || part[1]->integer < 0 || part[1]->integer >= REDIS_FENCE_END ||
+        part[2]->integer < -1)
+        return false;
+    copy_token(token, DLOCK_TOKEN_MAX + 1, part[0]);
+    info->token = token;
+    info->fence = (uint64_t)part[1]->integer;
+    info->remaining_ms = part[2]->integer < 0 ? DLOCK_FOREVER : part[2]->integer;
+    return true;
+}
+
 static int read_inspect(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
     struct walk *walk = arg;
-    struct dlock_info info = {.size = sizeof info, .mode = DLOCK_EXCLUSIVE, .limit = 1};
+    struct dlock_info info = {.size = sizeof info, .limit = 1};
     char token[DLOCK_TOKEN_MAX + 1];
     redisReply **part = reply->element;
     if (reply->type == REDIS_REPLY_ERROR || reply->type == REDIS_REPLY_NIL) return 0; /* WRONGTYPE: no lock */
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 4 || part[0]->type != REDIS_REPLY_STRING ||
-        part[1]->type != REDIS_REPLY_INTEGER || part[2]->type != REDIS_REPLY_INTEGER ||
-        part[3]->type != REDIS_REPLY_INTEGER || part[1]->integer < 0 || part[1]->integer >= REDIS_FENCE_END ||
-        part[2]->integer < -1 || part[3]->integer < 0 || part[3]->integer > UINT32_MAX)
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements % 3 != 2 || part[0]->type != REDIS_REPLY_STRING ||
+        part[1]->type != REDIS_REPLY_INTEGER || part[1]->integer < 0 || part[1]->integer > UINT32_MAX)
         return redis_nonsense(redis, "inspect", err);
-    if (walk->ended) return 0;
-    copy_token(token, sizeof token, part[0]);
     info.name = name_of(walk, i);
-    info.token = token;
-    info.fence = (uint64_t)part[1]->integer;
-    info.remaining_ms = part[2]->integer < 0 ? DLOCK_FOREVER : part[2]->integer;
-    info.waiters = (uint32_t)part[3]->integer;
-    walk->ended = walk->each(&info, walk->arg) != 0;
+    info.waiters = (uint32_t)part[1]->integer;
+    if (redis_limit_of(part[0]->str, &info.limit))
+        info.mode = DLOCK_PERMIT;
+    else if (strcmp(part[0]->str, REDIS_KIND_SHARED) == 0)
+        info.mode = DLOCK_SHARED;
+    else if (*part[0]->str)
+        return redis_nonsense(redis, "inspect", err);
+    for (part += 2; part < reply->element + reply->elements; part += 3) {
+        if (!read_holder(part, token, &info)) return redis_nonsense(redis, "inspect", err);
+        if (!walk->ended) walk->ended = walk->each(&info, walk->arg) != 0;
+    }
     return 0;
 }
 

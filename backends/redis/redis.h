@@ -19,12 +19,14 @@
 
 enum redis_script { REDIS_ACQUIRE, REDIS_RENEW, REDIS_RELEASE, REDIS_BREAK, REDIS_INSPECT, REDIS_SCRIPTS };
 
-/* The four keys of a lock (queue.lua). */
+/* The six keys of a lock (layout.lua). */
 struct redis_keys {
     char lock[REDIS_KEY_MAX + 1];
     char fence[REDIS_KEY_MAX + 16];
     char queue[REDIS_KEY_MAX + 16];
     char waiters[REDIS_KEY_MAX + 16];
+    char holders[REDIS_KEY_MAX + 16];
+    char grants[REDIS_KEY_MAX + 16];
 };
 
 struct redis {
@@ -115,6 +117,13 @@ int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t dead
 
 /* The name whose lock key this is, into `name` (REDIS_NAME_MAX + 1 bytes); false: it is none of ours. */
 bool redis_decode_key(const char *key, size_t length, char *name);
+
+/* Kinds of grants that stand in a lock's key (layout.lua); the second is followed by the limit. */
+#define REDIS_KIND_SHARED "dlock:shared"
+#define REDIS_KIND_PERMITS "dlock:permits:"
+
+/* Reads the limit out of a kind; false: it is none of permits. */
+bool redis_limit_of(const char *kind, uint32_t *limit);
 
 /* ---- redis.c: what the server says about itself ------------------------------------------------------------------ */
 

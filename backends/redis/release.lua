@@ -1,7 +1,29 @@
--- Ends token's grant and hands the lock over, or takes token out of the queue.
---   KEYS   the four of queue.lua
---   ARGV   token, '0' while nothing may be granted (quarantine)
---   reply  1: it had one of the two; 0: it had neither
-if redis.call('GET', lock) ~= ARGV[1] then return leave(ARGV[1]) end
-pass_on(ARGV[2])
-return 1
+-- The rest of release_fast.lua.
+local may_grant = ARGV[2] == '1'
+
+if held == token then
+    held = false
+    if may_grant then admit() end
+    if not held then
+        redis.call('DEL', lock)
+        redis.call('HDEL', waiters, HANDED)
+    end
+    return 1
+end
+
+local had
+if held and joint(held) then
+    local ends = tonumber(redis.call('ZSCORE', holders, token))
+    if ends then
+        redis.call('ZREM', holders, token)
+        redis.call('HDEL', grants, token)
+        settle()
+        had = ends > now_ms
+    end
+end
+had = had or leave(token) == 1
+if had and may_grant and (not held or joint(held)) then
+    sweep()
+    admit()
+end
+return had and 1 or 0

@@ -1,7 +1,14 @@
--- Sets a holder's lease anew. Never creates anything.
---   KEYS   the four of queue.lua
---   ARGV   token, lease in ms
---   reply  the server's clock in microseconds; 0: token does not hold the lock
-if redis.call('GET', lock) ~= ARGV[1] then return 0 end
-extend(tonumber(ARGV[2]))
-return clock()
+-- The rest of renew_fast.lua: joint grants, and an exclusive one that becomes shared. Readers who are first in the queue
+-- join it then; a writer among them has to wait for all of these, and so nobody gets in between.
+if held and joint(held) then return keep(token, lease) and now or 0 end
+if held ~= token or kind ~= SHARED then return 0 end
+redis.call('HDEL', waiters, HANDED)
+redis.call('SET', lock, kind)
+redis.call('DEL', holders, grants)
+redis.call('ZADD', holders, now_ms + lease, token)
+if last_fence() == 0 then last = now end
+redis.call('HSET', grants, token, string.format('%.0f', last))
+held, fenced = kind, true
+settle()
+if ARGV[4] == '1' then admit() end
+return now

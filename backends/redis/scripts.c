@@ -2,41 +2,54 @@
 #include "redis.h"
 
 #include "acquire.lua.h"
+#include "acquire_fast.lua.h"
 #include "break.lua.h"
+#include "holders.lua.h"
 #include "inspect.lua.h"
+#include "layout.lua.h"
 #include "queue.lua.h"
 #include "release.lua.h"
+#include "release_fast.lua.h"
 #include "renew.lua.h"
+#include "renew_fast.lua.h"
 
 /* How many calls are written before their replies are read. */
 #define CHUNK 256
-#define MAX_ARGS 4
+#define MAX_ARGS 5
+#define KEYS 6
 
-static const struct {
+/* A script is made of these files, one after the other. What most calls need stands before what the others need: Lua
+ * makes each function anew whenever it comes to its definition. */
+struct part {
     const char *text;
     size_t length;
-} scripts[REDIS_SCRIPTS] = {
-    [REDIS_ACQUIRE] = {acquire_lua_text, sizeof acquire_lua_text - 1},
-    [REDIS_RENEW] = {renew_lua_text, sizeof renew_lua_text - 1},
-    [REDIS_RELEASE] = {release_lua_text, sizeof release_lua_text - 1},
-    [REDIS_BREAK] = {break_lua_text, sizeof break_lua_text - 1},
-    [REDIS_INSPECT] = {inspect_lua_text, sizeof inspect_lua_text - 1},
+};
+#define PART(file) \
+    { file##_lua_text, sizeof file##_lua_text - 1 }
+#define MAX_PARTS 5
+
+static const struct part scripts[REDIS_SCRIPTS][MAX_PARTS] = {
+    [REDIS_ACQUIRE] = {PART(layout), PART(acquire_fast), PART(queue), PART(holders), PART(acquire)},
+    [REDIS_RENEW] = {PART(layout), PART(renew_fast), PART(queue), PART(holders), PART(renew)},
+    [REDIS_RELEASE] = {PART(layout), PART(release_fast), PART(queue), PART(holders), PART(release)},
+    [REDIS_BREAK] = {PART(layout), PART(queue), PART(holders), PART(break)},
+    [REDIS_INSPECT] = {PART(layout), PART(queue), PART(inspect)},
 };
 
-/* Any script, with queue.lua in front of it. */
-#define MAX_SCRIPT (sizeof queue_lua_text + sizeof acquire_lua_text)
-_Static_assert(sizeof acquire_lua_text >= sizeof renew_lua_text && sizeof acquire_lua_text >= sizeof release_lua_text &&
-                   sizeof acquire_lua_text >= sizeof break_lua_text &&
-                   sizeof acquire_lua_text >= sizeof inspect_lua_text,
-               "MAX_SCRIPT must hold the longest script");
+/* No script is longer than all of the files together. */
+#define MAX_SCRIPT                                                                                                 \
+    (sizeof layout_lua_text + sizeof queue_lua_text + sizeof holders_lua_text + sizeof acquire_fast_lua_text +     \
+     sizeof acquire_lua_text + sizeof renew_fast_lua_text + sizeof renew_lua_text + sizeof release_fast_lua_text + \
+     sizeof release_lua_text + sizeof break_lua_text + sizeof inspect_lua_text)
 
 void redis_load(struct redis *redis, enum redis_script script) {
     char text[MAX_SCRIPT];
-    const size_t shared = sizeof queue_lua_text - 1;
     const char *words[] = {"SCRIPT", "LOAD", text};
-    const size_t lengths[] = {6, 4, shared + scripts[script].length};
-    memcpy(text, queue_lua_text, shared);
-    memcpy(text + shared, scripts[script].text, scripts[script].length);
+    size_t lengths[] = {6, 4, 0};
+    for (const struct part *part = scripts[script]; part < scripts[script] + MAX_PARTS && part->text; part++) {
+        memcpy(text + lengths[2], part->text, part->length);
+        lengths[2] += part->length;
+    }
     redis_request(redis, 3, words, lengths);
 }
 
@@ -53,6 +66,8 @@ static void encode_keys(struct redis_keys *keys, const char *name) {
     snprintf(keys->fence, sizeof keys->fence, "{%s}:fence", keys->lock);
     snprintf(keys->queue, sizeof keys->queue, "{%s}:queue", keys->lock);
     snprintf(keys->waiters, sizeof keys->waiters, "{%s}:waiters", keys->lock);
+    snprintf(keys->holders, sizeof keys->holders, "{%s}:holders", keys->lock);
+    snprintf(keys->grants, sizeof keys->grants, "{%s}:grants", keys->lock);
 }
 
 static int hex_digit(char c) {
@@ -83,13 +98,13 @@ bool redis_decode_key(const char *key, size_t length, char *name) {
 
 void redis_call(struct redis *redis, enum redis_script script, const char *name, size_t n, const char *const *args) {
     struct redis_keys *keys = &redis->keys;
-    const char *words[7 + MAX_ARGS] = {"EVALSHA",   redis->sha[script], "4",          keys->lock,
-                                       keys->fence, keys->queue,        keys->waiters};
-    size_t lengths[7 + MAX_ARGS];
+    const char *words[3 + KEYS + MAX_ARGS] = {"EVALSHA",   redis->sha[script], "6",           keys->lock,  keys->fence,
+                                              keys->queue, keys->waiters,      keys->holders, keys->grants};
+    size_t lengths[3 + KEYS + MAX_ARGS], count = 3 + KEYS;
     encode_keys(keys, name);
-    for (size_t i = 0; i < n && i < MAX_ARGS; i++) words[7 + i] = args[i];
-    for (size_t i = 0; i < 7 + n; i++) lengths[i] = strlen(words[i]);
-    redis_request(redis, (int)(7 + n), words, lengths);
+    for (size_t i = 0; i < n && i < MAX_ARGS; i++) words[count++] = args[i];
+    for (size_t i = 0; i < count; i++) lengths[i] = strlen(words[i]);
+    redis_request(redis, (int)count, words, lengths);
 }
 
 /* Reads the reply to the i-th call. `missing` is set, instead of answering, when the server does not have the script;

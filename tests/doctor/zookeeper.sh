@@ -52,29 +52,9 @@ settings "zookeeper://$where?timeout=500ms" 69
 describe "an ensemble of two"
 at_exit+=(stop_members)
 stop_members() { for n in 1 2; do "$server" stop "$folder/$n"; done; }
-members= waiting=()
-for n in 1 2; do members+="server.$n=127.0.0.1:$(free_port):$(free_port)"$'\n'; done
-for n in 1 2; do
-    mkdir -p "$folder/$n/zookeeper"
-    echo "$n" >"$folder/$n/zookeeper/myid"
-    cat >"$folder/$n/zookeeper/zoo.cfg" <<END
-dataDir=$folder/$n/zookeeper
-clientPort=$(free_port)
-clientPortAddress=127.0.0.1
-tickTime=500
-initLimit=20
-syncLimit=10
-admin.enableServer=false
-4lw.commands.whitelist=*
-$members
-END
-    "$server" again "$folder/$n" & # it waits for the other one
-    waiting+=("$!")
-done
-wait "${waiting[@]}"
-where=127.0.0.1:$(sed -n 's/^clientPort=//p' "$folder/1/zookeeper/zoo.cfg")
+where=127.0.0.1:$("$server" ensemble "$folder" 2 | head -n 1)
 settings "zookeeper://$where" 1
 weak "ensemble of 2" "no locks at all"
-fine "tickTime 500 ms"
+fine "tickTime 200 ms"
 
 finish

@@ -1,7 +1,6 @@
 /* What is special about files, through the public API. */
+#include "support/api.h"
 #include "place.h"
-
-#include <dlock/dlock.h>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -14,26 +13,12 @@ struct site {
     dlock_client *client;
 };
 
-static dlock_client *open_client(const struct site *site) {
-    struct dlock_error err;
-    dlock_client *client = NULL;
-    if (dlock_open(site->uri, NULL, &client, &err) != 0) fail_msg("%s", err.message);
-    return client;
-}
-
-static dlock_lock *new_lock(dlock_client *client, const char *name, const struct dlock_options *options) {
-    struct dlock_error err;
-    dlock_lock *lock = NULL;
-    if (dlock_new(client, name, options, &lock, &err) != 0) fail_msg("%s", err.message);
-    return lock;
-}
-
 static int begin(void **state) {
     struct site *site = calloc(1, sizeof *site);
     assert_non_null(site);
     place_make(site->dir, sizeof site->dir);
     snprintf(site->uri, sizeof site->uri, "file:%s", site->dir);
-    site->client = open_client(site);
+    site->client = api_client("%s", site->uri);
     *state = site;
     return 0;
 }
@@ -58,7 +43,7 @@ static int hold(const char *word, const char *uri) {
     struct site site = {.client = NULL};
     pid_t child = 0;
     snprintf(site.uri, sizeof site.uri, "%s", uri);
-    dlock_lock *lock = new_lock(open_client(&site), "job", NULL);
+    dlock_lock *lock = api_lock(api_client("%s", site.uri), "job", NULL);
     if (dlock_acquire(lock, 0, NULL) != 0) return 1;
     if (strcmp(word, "hold-with-child") == 0 && (child = fork()) == 0)
         for (;;) pause();
@@ -97,7 +82,7 @@ static void taken_from_the_dead(struct site *site, bool with_child, const char *
     int64_t delays[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
         struct holder holder = start_holder(site, with_child);
-        dlock_lock *lock = new_lock(site->client, "job", NULL);
+        dlock_lock *lock = api_lock(site->client, "job", NULL);
         struct dlock_error err;
         assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EBUSY);
         pid_t killer = kill_later(holder.pid);
@@ -123,15 +108,15 @@ static void after_sigkill_of_a_parent(void **state) {
 
 static void child_exits(void **state) {
     struct site *site = *state;
-    dlock_lock *lock = new_lock(site->client, "job", NULL);
+    dlock_lock *lock = api_lock(site->client, "job", NULL);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) exit(0);
     assert_int_equal(child_end(pid), 0);
     assert_true(dlock_held(lock));
-    dlock_client *other = open_client(site);
-    dlock_lock *same = new_lock(other, "job", NULL);
+    dlock_client *other = api_client("%s", site->uri);
+    dlock_lock *same = api_lock(other, "job", NULL);
     assert_int_equal(dlock_acquire(same, 0, NULL), DLOCK_EBUSY);
     assert_int_equal(dlock_release(lock, NULL), 0);
     assert_int_equal(dlock_acquire(same, 0, NULL), 0);
@@ -147,7 +132,7 @@ static void with_flock(void **state) {
     const char *path = path_in(site->dir, "nightly report");
     const char *const try_it[] = {"flock", "-n", path, "true", NULL};
     const char *const hold[] = {"flock", path, "sh", "-c", "echo; exec sleep 0.2", NULL};
-    dlock_lock *lock = new_lock(site->client, "nightly report", NULL);
+    dlock_lock *lock = api_lock(site->client, "nightly report", NULL);
     int64_t delays[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
         pid_t pid = command_start(hold);
@@ -178,7 +163,7 @@ static void unlinked_under_a_holder(void **state) {
     options.lease_ms = LEASE_MS;
     options.on_lost = count;
     options.on_lost_arg = (void *)&lost;
-    dlock_lock *lock = new_lock(site->client, "job", &options);
+    dlock_lock *lock = api_lock(site->client, "job", &options);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     uint64_t fence = dlock_fence(lock);
     assert_int_equal(unlink(path_in(site->dir, "job")), 0);
@@ -196,7 +181,7 @@ static void unlinked_under_a_holder(void **state) {
 static void deleted_directory(void **state) {
     struct site *site = *state;
     struct dlock_error err;
-    dlock_lock *lock = new_lock(site->client, "job", NULL);
+    dlock_lock *lock = api_lock(site->client, "job", NULL);
     place_remove(site->dir);
     if (dlock_acquire(lock, 2000, &err) != 0) fail_msg("%s", err.message);
     assert_int_equal(access(path_in(site->dir, "job"), F_OK), 0);
@@ -210,7 +195,7 @@ static void refused_break(void **state) {
     const char *path = path_in(site->dir, "data");
     const char *const hold[] = {"flock", path, "sh", "-c", "echo; exec sleep 60", NULL};
     struct dlock_error err;
-    dlock_lock *lock = new_lock(site->client, "job", NULL);
+    dlock_lock *lock = api_lock(site->client, "job", NULL);
     file_put(path, "precious\n", 9);
     pid_t pid = command_start(hold);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);

@@ -1,4 +1,5 @@
 #include "fixture.h"
+#include "support/claim.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -74,10 +75,7 @@ struct dlock_claim claim_of(const char *name) {
 
 static int operate(dlock_batch *batch, void *conn, struct dlock_claim *claim) {
     struct dlock_error err = {0, ""};
-    claim->result = DLOCK_EPROTO;
-    claim->kept_ms = claim->lease_ms;
-    claim->retry_ms = -1;
-    assert_int_equal(batch(conn, &claim, 1, 3000, &err), 0);
+    assert_int_equal(claim_run(batch, conn, claim, 3000, &err), 0);
     return claim->result;
 }
 

@@ -6,7 +6,6 @@
 #include <ftw.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { FAR_BELOW_THE_CAP_MS = 600 };
@@ -98,12 +97,6 @@ pid_t command_start(const char *const argv[]) {
 }
 
 /* ---- measures ---- */
-
-int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-}
 
 int count_fds(void) {
     DIR *dir = opendir("/proc/self/fd");

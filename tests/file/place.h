@@ -2,18 +2,14 @@
 #ifndef DLOCK_TESTS_FILE_PLACE_H
 #define DLOCK_TESTS_FILE_PLACE_H
 
+#include "support/clock.h"
+#include "support/test.h"
+
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
-
-#include <cmocka.h>
 
 /* ---- the directory ---- */
 
@@ -37,7 +33,6 @@ void kill_command(pid_t pid);                  /* with its children */
 
 /* ---- measures ---- */
 
-int64_t now_ms(void);
 int count_fds(void);
 
 /* How long something took in several rounds. The machine may be busy: every round must end far before the backend's cap

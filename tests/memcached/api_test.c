@@ -1,6 +1,7 @@
 /* Through the public interface: how many commands locks cost, and a server that is restarted. */
 #include "harness.h"
 #include "support/api.h"
+#include "support/group.h"
 #include "support/loopback.h"
 
 #include <poll.h>
@@ -9,20 +10,6 @@
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-static struct server server;
-
-static int start(void **state) {
-    (void)state;
-    server_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state) {
-    (void)state;
-    server_stop(&server);
-    return 0;
-}
 
 static dlock_client *open_at(int port, const char *query) {
     return api_client("memcached://127.0.0.1:%d?%s", port, query);
@@ -280,5 +267,5 @@ int main(void) {
         cmocka_unit_test(a_restart_without_quarantine),
         cmocka_unit_test(a_restart_with_quarantine),
     };
-    return cmocka_run_group_tests_name("memcached api", tests, start, stop);
+    return cmocka_run_group_tests_name("memcached api", tests, group_begin, group_end);
 }

@@ -1,23 +1,11 @@
 /* Acquire, renew and release: who gets what, and that every change compares first. */
 #include "harness.h"
+#include "support/group.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static struct server server;
 static struct link ours, others; /* clients a and b */
-
-static int start(void **state) {
-    backend_load(state);
-    server_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state) {
-    (void)state;
-    server_stop(&server);
-    return 0;
-}
 
 static int connect_both(void **state) {
     (void)state;
@@ -402,5 +390,5 @@ int main(void) {
         TEST(long_names_are_cut_and_stay_distinct),
         TEST(a_cut_name_is_in_the_value),
     };
-    return cmocka_run_group_tests_name("memcached claims", tests, start, stop);
+    return cmocka_run_group_tests_name("memcached claims", tests, group_begin, group_end);
 }

@@ -1,6 +1,7 @@
 /* URIs, servers that are reached and not, passwords, quarantine, descriptors. */
 #include "harness.h"
 #include "support/fake.h"
+#include "support/group.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,20 +13,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static struct server server;
-
-static int start(void **state) {
-    backend_load(state);
-    server_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state) {
-    (void)state;
-    server_stop(&server);
-    return 0;
-}
 
 /* Connects, and locks something where that works. */
 static int try(const struct uri *uri, struct dlock_error *err) {
@@ -444,5 +431,5 @@ int main(void) {
         cmocka_unit_test(a_forked_child_lets_go),
         cmocka_unit_test(nothing_is_harmless_before_connect),
     };
-    return cmocka_run_group_tests_name("memcached connect", tests, start, stop);
+    return cmocka_run_group_tests_name("memcached connect", tests, group_begin, group_end);
 }

@@ -1,5 +1,6 @@
 /* Beside clients that know nothing of dlock: libmemcached's add and cas, and a shell with nothing but a socket. */
 #include "harness.h"
+#include "support/group.h"
 
 #include <libmemcached/memcached.h>
 #include <pthread.h>
@@ -7,20 +8,6 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static struct server server;
-
-static int start(void **state) {
-    backend_load(state);
-    server_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state) {
-    (void)state;
-    server_stop(&server);
-    return 0;
-}
 
 static memcached_st *library(bool binary) {
     memcached_st *library = memcached_create(NULL);
@@ -186,5 +173,5 @@ int main(void) {
         cmocka_unit_test(the_librarys_old_id_does_nothing),
         cmocka_unit_test(dlock_library_and_shell_never_overlap),
     };
-    return cmocka_run_group_tests_name("memcached interoperation", tests, start, stop);
+    return cmocka_run_group_tests_name("memcached interoperation", tests, group_begin, group_end);
 }

@@ -1,23 +1,20 @@
 /* For operators: inspect and break. */
 #include "harness.h"
+#include "support/group.h"
 
 #include <stdio.h>
 
-static struct server server;
 static struct link ours;
 
 static int start(void **state) {
-    backend_load(state);
-    server_start(&server, NULL);
+    group_begin(state);
     link_to(&ours, server.port, 'a');
     return 0;
 }
 
 static int stop(void **state) {
-    (void)state;
     link_end(&ours);
-    server_stop(&server);
-    return 0;
+    return group_end(state);
 }
 
 struct seen {

@@ -1,23 +1,10 @@
 /* Through the public interface: how many commands locks cost, and a server that is restarted. */
 #include "api.h"
+#include "support/group.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static struct server server;
-
-static int start(void **state) {
-    (void)state;
-    server_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state) {
-    (void)state;
-    server_stop(&server);
-    return 0;
-}
 
 /* ---- what it costs ----------------------------------------------------------------------------------------------- */
 
@@ -249,5 +236,5 @@ int main(void) {
         cmocka_unit_test(a_full_server_grants_nothing_and_says_why),
         cmocka_unit_test(a_child_of_a_child_closes_nothing),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, group_begin, group_end);
 }

@@ -1,22 +1,10 @@
 /* acquire, renew and release on a real server, and what they leave there. */
 #include "harness.h"
+#include "support/group.h"
 
 #include <time.h>
 
-static struct server server;
 static struct link one, two;
-
-static int start(void **state) {
-    backend_load(state);
-    server_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state) {
-    (void)state;
-    server_stop(&server);
-    return 0;
-}
 
 static int setup(void **state) {
     (void)state;
@@ -208,29 +196,6 @@ static void other_data_is_left_alone(void **state) {
     assert_string_equal(ask_text(&server, "HGET data-2 field"), "value");
 }
 
-static void other_modes_are_refused(void **state) {
-    struct held held[3];
-    struct dlock_claim *claims[3];
-    struct dlock_error err = {0};
-    static const char *const names[] = {"mode-1", "mode-2", "mode-3"};
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        claim_init(&held[i], names[i], 'a', i);
-        claims[i] = &held[i].claim;
-    }
-    held[0].claim.mode = DLOCK_SHARED;
-    held[2].claim.mode = DLOCK_PERMIT;
-    assert_int_equal(backend->acquire(one.conn, claims, 3, TIMEOUT_MS, &err), 0);
-    assert_int_equal(held[0].claim.result, DLOCK_ENOTSUP);
-    assert_int_equal(held[1].claim.result, 0);
-    assert_int_equal(held[2].claim.result, DLOCK_ENOTSUP);
-    assert_int_equal(err.code, DLOCK_ENOTSUP);
-    held[1].claim.mode = DLOCK_SHARED; /* a downgrade */
-    assert_int_equal(renew(&one, &held[1]), DLOCK_ENOTSUP);
-    held[1].claim.mode = DLOCK_EXCLUSIVE;
-    assert_int_equal(renew(&one, &held[1]), 0);
-}
-
 static void batches_are_answered_claim_by_claim(void **state) {
     enum { N = 600 };
     static struct held held[N];
@@ -286,9 +251,8 @@ int main(void) {
         TEST(fences_grow),
         TEST(names_become_keys),
         TEST(other_data_is_left_alone),
-        TEST(other_modes_are_refused),
         TEST(batches_are_answered_claim_by_claim),
         TEST(a_cycle_is_two_commands),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, group_begin, group_end);
 }

@@ -1,5 +1,6 @@
 /* Connecting: URIs, credentials, several hosts, replicas, and what the descriptor is like. */
 #include "harness.h"
+#include "support/group.h"
 #include "support/loopback.h"
 
 #include <arpa/inet.h>
@@ -10,24 +11,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct server server, guarded;
+static struct server guarded;
 static const char password[] = "s3cr3t-word";
 
 static int start(void **state) {
     static const char *const arguments[] = {
         "--requirepass", password, "--user", "worker", "on", ">w0rker-word", "~*", "&*", "+@all", "-evalsha", NULL};
-    backend_load(state);
-    server_start(&server, NULL);
+    group_begin(state);
     server_start(&guarded, arguments);
     ask_text(&guarded, "AUTH %s", password);
     return 0;
 }
 
 static int stop(void **state) {
-    (void)state;
-    server_stop(&server);
     server_stop(&guarded);
-    return 0;
+    return group_end(state);
 }
 
 static int connect_code(const struct dlock_uri *uri, struct dlock_error *err) {

@@ -1,5 +1,6 @@
 /* One key, several kinds of clients: redis-cli with the documented commands, redis-py's Lock, and us. */
 #include "api.h"
+#include "support/group.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -8,21 +9,8 @@
 
 #define NAME "shared between clients"
 
-static struct server server;
 static dlock_client *client;
 static dlock_lock *lock;
-
-static int start(void **state) {
-    (void)state;
-    server_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state) {
-    (void)state;
-    server_stop(&server);
-    return 0;
-}
 
 static int setup(void **state) {
     (void)state;
@@ -229,5 +217,5 @@ int main(void) {
         TEST(a_late_release_spares_the_foreign_holder), TEST(a_foreign_holder_can_be_seen_and_broken),
         TEST(data_that_never_ends_is_not_broken),       TEST(redis_py_and_we_exclude_each_other),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, group_begin, group_end);
 }

@@ -1,21 +1,9 @@
 /* A server at its limits: scripts forgotten, memory full, just restarted. */
 #include "harness.h"
+#include "support/group.h"
 
-static struct server server;
 static struct link holder, asker, listener; /* clients 'f', and 'a' for both others */
 static struct held held, waiter;
-
-static int start(void **state) {
-    backend_load(state);
-    server_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state) {
-    (void)state;
-    server_stop(&server);
-    return 0;
-}
 
 static int setup(void **state) {
     (void)state;
@@ -227,5 +215,5 @@ int main(void) {
         cmocka_unit_test(after_a_restart_nothing_is_granted_for_a_while),
         cmocka_unit_test(who_writes_everything_down_needs_no_quarantine),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, group_begin, group_end);
 }

@@ -1,21 +1,18 @@
 /* inspect and list. */
 #include "harness.h"
+#include "support/group.h"
 
-static struct server server;
 static struct link one;
 
 static int start(void **state) {
-    backend_load(state);
-    server_start(&server, NULL);
+    group_begin(state);
     link_to(&one, server.port, 'a');
     return 0;
 }
 
 static int stop(void **state) {
-    (void)state;
     link_end(&one);
-    server_stop(&server);
-    return 0;
+    return group_end(state);
 }
 
 static int setup(void **state) {

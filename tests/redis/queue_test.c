@@ -1,23 +1,11 @@
 /* The queue: order, hand-over, and waiters that died, stopped or left. */
 #include "harness.h"
+#include "support/group.h"
 
 #include <hiredis.h>
 
-static struct server server;
 static struct link holder, asker[4], listener[4]; /* clients 'f', and 'a' to 'd' */
 static struct held held, waiter[4];
-
-static int start(void **state) {
-    backend_load(state);
-    server_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state) {
-    (void)state;
-    server_stop(&server);
-    return 0;
-}
 
 static int setup(void **state) {
     (void)state;
@@ -305,5 +293,5 @@ int main(void) {
         TEST(wake_ups_that_come_together_are_all_read),
         TEST(what_is_left_behind_expires),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, group_begin, group_end);
 }

@@ -157,10 +157,10 @@ static int persistently(struct link *link, int (*operation)(struct link *, struc
 }
 
 /* Renews, and moves *valid_until_ms to where the holder may now think that it ends. */
-static int renew_once(struct link *link, struct held *held, int64_t *valid_until_ms) {
+static int renew_once(struct link *link, struct held *held, int timeout_ms, int64_t *valid_until_ms) {
     struct dlock_error err;
     int64_t begun = now_ms();
-    int rc = held_run(backend->renew, link, held, 0, 100, &err);
+    int rc = held_run(backend->renew, link, held, 0, timeout_ms, &err);
     if (rc == 0 && held->claim.result == 0 && begun + held->claim.kept_ms > *valid_until_ms)
         *valid_until_ms = begun + held->claim.kept_ms;
     return rc;
@@ -169,13 +169,13 @@ static int renew_once(struct link *link, struct held *held, int64_t *valid_until
 /* A leader that was away goes on for a moment as if it still were one, and is away again. What it answered is worth
  * nothing: its followers have another leader, who ends the holder's session. */
 static void deposed_leader_proves_nothing(void **state) {
-    enum { SESSION_MS = 5000, AHEAD_MS = 300, BACK_MS = 700 };
+    enum { SESSION_MS = 7000, AHEAD_MS = 500, BACK_MS = 60 };
     struct link far, near;
     struct held held, next;
     struct uri uri;
     (void)state;
     int old = find_leader();
-    link_new(&far, member[old].port, "5s", 'a');
+    link_new(&far, member[old].port, "7s", 'a');
     uri_session(&uri, member[(old + 1) % MEMBERS].port, "20s");
     uri.host[1] = (struct dlock_host){"127.0.0.1", "127.0.0.1", member[(old + 2) % MEMBERS].port};
     uri.parts.n_hosts = 2;
@@ -185,19 +185,21 @@ static void deposed_leader_proves_nothing(void **state) {
     assert_int_equal(acquire(&far, &held), 0);
     sleep_ms(500);
     int64_t valid_until_ms = 0;
-    assert_int_equal(renew_once(&far, &held, &valid_until_ms), 0);
+    assert_int_equal(renew_once(&far, &held, TIMEOUT_MS, &valid_until_ms), 0);
+    assert_int_not_equal(valid_until_ms, 0);
 
+    int64_t stopped = now_ms(), granted = 0;
     site_signal(&member[old], SIGSTOP);
     down[old] = true;
     find_leader();
     assert_int_equal(persistently(&near, queue_up, &next), DLOCK_EBUSY);
-    int64_t begun = now_ms(), granted = 0;
-    sleep_ms(SESSION_MS - AHEAD_MS);
+    while (now_ms() < stopped + SESSION_MS - AHEAD_MS)
+        sleep_ms(10); /* until then it would not end the session itself */
     site_signal(&member[old], SIGCONT);
     bool back = true;
-    for (int64_t now; !granted && (now = now_ms()) - begun < PATIENCE_MS; sleep_ms(2)) {
-        if (back && renew_once(&far, &held, &valid_until_ms) != 0) back = false; /* it has heard of its end */
-        if (back && now - begun > SESSION_MS - AHEAD_MS + BACK_MS) {
+    for (int64_t now; !granted && (now = now_ms()) - stopped < PATIENCE_MS; sleep_ms(2)) {
+        if (back && renew_once(&far, &held, 20, &valid_until_ms) != 0) back = false; /* it has heard of its end */
+        if (back && now - stopped > SESSION_MS - AHEAD_MS + BACK_MS) {
             site_signal(&member[old], SIGSTOP);
             back = false;
         }

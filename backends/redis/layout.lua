@@ -1,0 +1,30 @@
+-- What every script begins with: the layout of a lock.
+--
+-- The six keys of a lock, all in one hash slot (K is the name, with `{`, `}` and `%` percent-encoded):
+--   KEYS[1]  K            string  exclusive: the holder's token, with the lease as its expiry: exactly what `SET K token
+--                                 NX PX lease` writes, so every client of that convention and we exclude each other.
+--                                 Joint (shared, or permits): the word `dlock:shared` or `dlock:permits:<limit>`, which
+--                                 expires with the last of the holders and keeps such clients out as well
+--   KEYS[2]  {K}:fence    string  the last fence; outlives the lease by a day. A name whose fence is gone starts at the
+--                                 server's clock in microseconds, which is past every fence given out, unless the
+--                                 server's wall clock was set back by more than that day. A space at its end: the
+--                                 exclusive holder lingers
+--   KEYS[3]  {K}:queue    zset    the waiters' tokens, in the order in which they came
+--   KEYS[4]  {K}:waiters  hash    token -> lease in ms and kind, for each of them; HANDED -> the token and the fence of an
+--                                 exclusive hand-over that its receiver has not confirmed; channel of a client -> 1
+--                                 since such a hand-over ended
+--   KEYS[5]  {K}:holders  zset    the joint holders' tokens, by the server's clock in ms when their leases end
+--   KEYS[6]  {K}:grants   hash    token -> fence, for each of them; negative while a hand-over is not confirmed
+--
+-- The kind of a grant: the word in K if it is joint; if it is exclusive: empty, or one space if its holder lingers.
+--
+-- The last two keys mean something only while K holds a word. Whoever writes a word where there was none empties them
+-- first, so that nobody who held jointly before an exclusive or a foreign holder ever holds again: he finds himself
+-- gone. A token among them holds until its time and not longer, even if K and others go on.
+--
+-- At maxmemory Redis refuses what needs memory only as the first write of a script. So an acquire is refused as a
+-- whole, while a renewal or a release, which writes something else first, is always carried through.
+local lock, fence_key, queue, waiters, holders, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local DAY = 86400000
+local HANDED = 'handed to'
+local held = redis.call('GET', lock)

@@ -1,0 +1,11 @@
+-- Ends token's grant and grants to those who are next, or takes token out of the queue.
+--   KEYS   the six of layout.lua
+--   ARGV   token, '0' while nothing may be granted (quarantine)
+--   reply  1: it had one of the two; 0: it had neither
+--
+-- This part is an exclusive grant that nobody waits for.
+local token = ARGV[1]
+if held == token and redis.call('EXISTS', queue) == 0 then
+    redis.call('DEL', lock)
+    return 1
+end

@@ -1,0 +1,13 @@
+/* A group of tests that has one private server. */
+#ifndef DLOCK_TESTS_SUPPORT_GROUP_H
+#define DLOCK_TESTS_SUPPORT_GROUP_H
+
+#include "support/server.h"
+
+extern struct server server;
+
+/* Setup and teardown of the group: the backend is loaded, and the server runs. */
+int group_begin(void **state);
+int group_end(void **state);
+
+#endif
