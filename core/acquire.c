@@ -102,7 +102,7 @@ static void give_up(struct dlock__waiter *waiter) {
     if (!claim) return;
     struct dlock_error ignored;
     name_of(waiter)->asking = NULL;
-    bool left = dlock__claim_lingers(claim) || (claim->server_fence && !dlock__claim_outlived(claim));
+    bool left = dlock__claim_may_remain(claim) || (claim->server_fence && !dlock__claim_outlived(claim));
     if (claim->op.status == DLOCK__OP_RUNNING || claim->op.status == DLOCK__OP_PENDING || (left && !waiter->cond)) {
         dlock__orphan(claim);
     } else if (left) {
@@ -138,7 +138,6 @@ static void hold_through(struct dlock__claim *claim, struct dlock_lock *lock) {
 }
 
 void dlock__own(struct dlock__claim *claim, struct dlock_lock *lock) {
-    dlock__name_hold(claim->name, claim);
     claim->owner = lock->owner;
     claim->thread = dlock__thread_id();
     claim->count = 1;
@@ -209,9 +208,12 @@ static enum dlock__turn ask(struct dlock__waiter *waiter) {
     struct dlock__claim *claim = claim_of(waiter);
     bool queue =
         !waiter->try_only && dlock__can(client, DLOCK_CAP_QUEUE) && client->listener.state == DLOCK__LISTENER_UP;
+    bool linger = dlock__linger_wanted(waiter->lock) && client->listener.state == DLOCK__LISTENER_UP;
+    uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (linger ? DLOCK_CLAIM_LINGER : 0);
     claim->phase = DLOCK__ASKING;
+    claim->wanted = false;
     if (waiter->why) waiter->why->code = 0;
-    dlock__op_prepare(claim, DLOCK__ACQUIRE, queue ? DLOCK_CLAIM_QUEUE : 0, least_deadline(waiter), waiter->why);
+    dlock__op_prepare(claim, DLOCK__ACQUIRE, flags, least_deadline(waiter), waiter->why);
     return DLOCK__TURN_ASK;
 }
 
@@ -298,6 +300,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
     }
     if (waiter->done) return; /* cancelled meanwhile: its next turn gives up */
     if (rc == 0) {
+        claim->may_linger = claim->op.arg.flags & DLOCK_CLAIM_LINGER && !claim->wanted;
         own(claim, waiter);
         hold_through(claim, waiter->lock);
         finish(waiter, 0);
@@ -337,12 +340,36 @@ static enum dlock__turn asker_turn(struct dlock__waiter *waiter, int64_t *until_
     return DLOCK__TURN_OVER;
 }
 
+/* The owner before is done with it, and it is still ours. */
+static bool take_lingering(struct dlock__waiter *waiter) {
+    struct dlock__claim *claim = dlock__linger_take(waiter->lock);
+    if (!claim) return false;
+    own(claim, waiter);
+    hold_through(claim, waiter->lock);
+    finish(waiter, 0);
+    return true;
+}
+
+/* Only who hears that others ask may linger. True: it took its time to find out. */
+static bool listen_to_linger(struct dlock__waiter *waiter) {
+    struct dlock_client *client = client_of(waiter);
+    if (!dlock__linger_wanted(waiter->lock) || client->listener.state == DLOCK__LISTENER_UP) return false;
+    if (dlock__now_us() < client->listener.retry_at_us || hopeless(waiter, dlock__now_us())) return false;
+    dlock__listener_ensure(client, waiter->deadline_us);
+    return true;
+}
+
 /* Until at the head of the line with nobody in the way, who then asks. */
 static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_us) {
     struct dlock__name *name = name_of(waiter);
     int64_t now = dlock__now_us(), until = waiter->deadline_us;
+    if (name->head == waiter && take_lingering(waiter)) return DLOCK__TURN_OVER;
     bool blocked = dlock__name_exclusive(name) != NULL;
     if (name->head == waiter && !blocked) {
+        if (listen_to_linger(waiter)) {
+            *until_us = 0; /* the mutex was left: look again */
+            return DLOCK__TURN_SLEEP;
+        }
         if (waiter->try_only || (name->yield_until_us <= now && now < until)) return ask_first(waiter);
         if (name->yield_until_us < until) until = name->yield_until_us;
     } else if (waiter->try_only && (blocked || (name->asking && name->asking->phase != DLOCK__ASKING))) {

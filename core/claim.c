@@ -27,7 +27,7 @@ static struct dlock__claim *make(struct dlock__name *name) {
     claim->hold.claim = claim;
     claim->phase = DLOCK__ASKING;
     claim->session = client->session;
-    claim->valid_until_us = claim->renew_at_us = claim->due_us = DLOCK__NEVER;
+    claim->valid_until_us = claim->renew_at_us = claim->due_us = claim->linger_until_us = DLOCK__NEVER;
     claim->all_next = client->claims;
     if (client->claims) client->claims->all_prev = claim;
     client->claims = claim;
@@ -129,7 +129,7 @@ bool dlock__claim_outlived(const struct dlock__claim *claim) {
     return claim->session != claim->name->client->session;
 }
 
-bool dlock__claim_lingers(const struct dlock__claim *claim) {
+bool dlock__claim_may_remain(const struct dlock__claim *claim) {
     if (dlock__claim_outlived(claim)) return false;
     return claim->queued || claim->may_be_held || claim->state[0] || claim->state[1] || claim->state[2] ||
            claim->state[3] || dlock__can(claim->name->client, DLOCK_CAP_SESSION);

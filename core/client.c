@@ -70,6 +70,10 @@ static int fill(struct dlock_client *client, const char *uri, struct dlock_error
     if (rc != 0) return rc;
     client->backend = &client->module->ops;
     rc = dlock__uri_check_keys(client->uri, client->backend, err);
+    if (rc == 0 && client->uri->linger_ms > 0 && !dlock__can(client, DLOCK_CAP_WANTED))
+        rc = dlock_fail(err, DLOCK_ENOTSUP,
+                        "URI: \"linger\" needs a server that tells holders who else asks, %s does not: leave it out",
+                        client->backend->name);
     if (rc == 0) rc = dlock__resolver_new(&client->uri->parts, &client->resolver, err);
     if (rc == 0) rc = name_client(client, err);
     if (rc == 0 && client->backend->caps & DLOCK_CAP_VOLATILE)

@@ -6,7 +6,7 @@
  *   lock.c      the API on handles: owners, re-entry, the way into acquire and release
  *   acquire.c   the waiter at the head of a name asks the server until granted, given up or cancelled
  *   release.c   giving grants back: local hand-over, release, loss
- *   downgrade.c from writer to reader
+ *   downgrade.c from writer to reader                            linger.c  released locks that stay for a while
  *   claim.c     one acquisition: token, validity, life cycle      name.c    the name table
  *   pool.c      connections and the operations that wait for one  conn.c    one connection's life
  *   listener.c  the connection that gets wake-ups                 keeper.c  timers, renewals, wake-ups
@@ -115,6 +115,8 @@ struct dlock__claim {
     unsigned session;        /* client->session when it was last sent: what it left in an older one died with that */
     bool renewing;           /* the keeper has it in a request */
     bool downgrading;        /* `mode` is SHARED, and the server has not said yes to that */
+    bool may_linger;         /* its holder may keep it after the release: nobody else has asked so far */
+    bool wanted;             /* a WANTED came while ASKING */
     bool queued;             /* a QUEUE acquire was sent since the last release */
     bool may_be_held;        /* an acquire or renewal without answer: the server may hold more than we know */
     bool release_sent;       /* no local hand-over any more, and not-found is then no surprise */
@@ -126,7 +128,8 @@ struct dlock__claim {
     int64_t granted_us;     /* when the server granted it to this process */
     int64_t valid_until_us; /* DLOCK__NEVER: as long as its connection lives */
     int64_t renew_at_us;
-    int64_t renew_pause_us; /* back-off after a failed renewal; 0: the last one worked */
+    int64_t linger_until_us; /* HELD by nobody; DLOCK__NEVER: not lingering */
+    int64_t renew_pause_us;  /* back-off after a failed renewal; 0: the last one worked */
 
     /* who has it: a thread, through one handle or several; or a handle, which is then hold.handle */
     enum dlock_owner owner;
@@ -409,7 +412,7 @@ void dlock__pair_learn(struct dlock_client *client, int64_t sent_us, int64_t ser
 /* Whether a connection that has ended took everything about this claim along. */
 bool dlock__claim_outlived(const struct dlock__claim *claim);
 /* Whether the server or the backend may still keep something for a claim that is not granted. */
-bool dlock__claim_lingers(const struct dlock__claim *claim);
+bool dlock__claim_may_remain(const struct dlock__claim *claim);
 
 /* ---- conn.c: without the mutex, by the thread that has the connection ---- */
 
@@ -548,13 +551,33 @@ void dlock__waiter_leave(struct dlock__waiter *waiter);
 void dlock__waiter_cancel(struct dlock__waiter *waiter);
 /* It has a turn now. */
 void dlock__waiter_wake(struct dlock__waiter *waiter);
-/* The calling thread, or the handle, holds a claim that never was in a line; the caller's reference goes along. */
+/* The calling thread, or the handle, holds a claim of name->held that nobody held. */
 void dlock__own(struct dlock__claim *claim, struct dlock_lock *lock);
 /* A grant came by wake-up or hand-over for the waiter at the head of the line, who was not cancelled: it owns the
  * claim, which is then among name->held, and leaves the line. */
 void dlock__deliver(struct dlock__claim *claim);
 
+/* ---- linger.c ---- */
+
+static inline bool dlock__lingers(const struct dlock__claim *claim) {
+    return claim->linger_until_us != DLOCK__NEVER;
+}
+
+/* Whether a grant for this handle should be one that may linger. */
+bool dlock__linger_wanted(const struct dlock_lock *lock);
+/* Instead of the release of a HELD claim; false: it has to be released. */
+bool dlock__linger_begin(struct dlock__claim *claim);
+/* Lets the server have it. */
+void dlock__linger_end(struct dlock__claim *claim);
+/* The lingering claim of this name, for a new owner; NULL: there is none, or none that fits, and then it has ended. */
+struct dlock__claim *dlock__linger_take(struct dlock_lock *lock);
+/* It must not linger, or no longer. */
+void dlock__linger_not(struct dlock__claim *claim);
+
 /* ---- release.c ---- */
+
+/* Whether the claim is what this handle would ask for. */
+bool dlock__same_wish(const struct dlock__claim *claim, const struct dlock_lock *lock);
 
 /* The owner's last release: hands over locally, or releases at the server. */
 int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err);

@@ -181,7 +181,10 @@ static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *r
     for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
         next = claim->all_next;
         dlock__settle(claim);
+        if (dlock__lingers(claim) && claim->phase == DLOCK__HELD && dlock__now_us() >= claim->linger_until_us)
+            dlock__linger_end(claim);
         if (!renewable(claim)) continue;
+        if (claim->linger_until_us < *end_us) *end_us = claim->linger_until_us;
         if (claim->valid_until_us < *end_us) *end_us = claim->valid_until_us;
         if (claim->renewing) continue; /* by dlock_export */
         if (claim->renew_at_us < *renew_us) *renew_us = claim->renew_at_us;

@@ -87,6 +87,11 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     client->listener.state = DLOCK__LISTENER_DOWN;
     client->listener.retry_at_us = 0;
     pthread_cond_broadcast(&client->changed);
+    /* Nobody would tell us who asks for them. */
+    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
+        next = claim->all_next;
+        if (claim->phase == DLOCK__HELD) dlock__linger_not(claim);
+    }
     /* Nobody would wake them any more: all ask again, and bring the listener back on the way. */
     for (struct dlock__claim *claim = client->claims; claim; claim = claim->all_next) {
         if (claim->phase != DLOCK__WAITING) continue;

@@ -255,6 +255,10 @@ int dlock__enter_again(struct dlock_lock *lock, struct dlock_error *err) {
         int rc = reenter(claim, lock, err);
         return rc == 0 ? 1 : rc;
     }
+    if (!claim && !lock->name->head && (claim = dlock__linger_take(lock))) {
+        dlock__own(claim, lock);
+        return 1;
+    }
     if (lock->owner == DLOCK_OWNER_HANDLE && lock->waiting > 0)
         return dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\": this handle is already being acquired",
                           dlock__name_shown(lock->name));

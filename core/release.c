@@ -10,7 +10,7 @@ enum { YIELD_WAKE_US = 5000, YIELD_POLL_US = 50000 };
 
 enum { RETRY_MIN_US = 10000, RETRY_MAX_US = 300000 };
 
-static bool same_wish(const struct dlock__claim *claim, const struct dlock_lock *lock) {
+bool dlock__same_wish(const struct dlock__claim *claim, const struct dlock_lock *lock) {
     return claim->mode == lock->mode && claim->limit == lock->limit && claim->lease_ms == lock->lease_ms &&
            claim->options == lock->options;
 }
@@ -20,7 +20,7 @@ static bool hand_over(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     struct dlock__waiter *next = name->head;
     int64_t now = dlock__now_us();
-    if (!next || next->done || !same_wish(claim, next->lock) || claim->options & DLOCK_FIXED_LEASE) return false;
+    if (!next || next->done || !dlock__same_wish(claim, next->lock) || claim->options & DLOCK_FIXED_LEASE) return false;
     if (claim->mode != DLOCK_EXCLUSIVE) return false; /* the server knows who is next among readers and permits */
     if (claim->ordinal >= HAND_OVERS_MAX || claim->release_sent || name->client->closed) return false;
     if (now >= dlock__after(claim->granted_us, dlock__us(claim->lease_ms)) || now >= next->deadline_us) return false;
@@ -46,7 +46,7 @@ int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
 }
 
 bool dlock__give_back_begin(struct dlock__claim *claim) {
-    if (hand_over(claim)) return true;
+    if (hand_over(claim) || dlock__linger_begin(claim)) return true;
     claim->phase = DLOCK__RELEASING; /* from here on it is not renewed */
     dlock__claim_disown(claim);
     return false;
@@ -85,10 +85,16 @@ void dlock__lose(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     claim->phase = DLOCK__LOST;
     dlock__name_unhold(name, claim);
+    if (dlock__lingers(claim)) { /* nobody here held it any more */
+        dlock__orphan(claim);
+        dlock__claim_put(claim);
+        dlock__name_signal(name);
+        return;
+    }
     claim->lost_next = name->lost; /* takes over the reference */
     name->lost = claim;
     dlock__callback_lost(claim);
-    if (dlock__claim_lingers(claim)) dlock__orphan(claim);
+    if (dlock__claim_may_remain(claim)) dlock__orphan(claim);
     dlock__name_signal(name);
 }
 

@@ -226,6 +226,7 @@ static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struc
     rc = dlock__op_run(claim, DLOCK__RENEW, 0, deadline_us, &why);
     if (rc == 0) rc = dlock__claim_imported(claim, ticket->number[FENCE], (unsigned)ordinal, &why);
     if (rc == 0) {
+        dlock__name_hold(lock->name, claim);
         dlock__own(claim, lock);
         return 0;
     }

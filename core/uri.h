@@ -11,6 +11,7 @@ struct dlock__uri {
     struct dlock_uri parts; /* hosts carry no address yet; common keys are stripped */
     int64_t lease_ms;       /* default 10,000 */
     int64_t timeout_ms;     /* one operation; default 3,000 */
+    int64_t linger_ms;      /* default 0: off */
     int64_t quarantine_ms;  /* -1: not given; 0: off */
     uint32_t connections;   /* default 4 */
     const char *prefix;     /* default "" */
@@ -18,7 +19,7 @@ struct dlock__uri {
 
 /* Parses `scheme:[//[[user][:password]@][hosts]][path][?key=value&…]` (DESIGN §7) into *uri; free it with
  * dlock__uri_free(). Never names a password or a query value in `err`. Errors: EINVAL (names the part), ENOTSUP
- * (linger, guardian), ENOMEM.
+ * (guardian), ENOMEM.
  *
  * What the grammar leaves open:
  *   - The authority ends at the first '/' or '?'; the last '@' in it ends the userinfo, so that an '@' in a password

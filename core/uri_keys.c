@@ -72,12 +72,7 @@ static int set_prefix(struct dlock__uri *uri, const char *value, struct dlock_er
 }
 
 static int set_linger(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
-    (void)uri;
-    int64_t linger_ms = 0;
-    int rc = duration("linger", value, 0, HOUR_MS, "0 (off) or up to 1h", &linger_ms, err);
-    if (rc == DLOCK_OK && linger_ms > 0)
-        rc = dlock_fail(err, DLOCK_ENOTSUP, "URI: this version does not have \"linger\" yet: leave it out, or write 0");
-    return rc;
+    return duration("linger", value, 0, HOUR_MS, "0 (off) or up to 1h", &uri->linger_ms, err);
 }
 
 static int set_guardian(struct dlock__uri *uri, const char *value, struct dlock_error *err) {

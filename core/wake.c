@@ -68,6 +68,14 @@ static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
     look_everywhere(client);
 }
 
+/* Another client asks for what we have. */
+static void wanted(struct dlock__name *name) {
+    if (!name) return;
+    if (name->asking && name->asking->phase == DLOCK__ASKING) name->asking->wanted = true;
+    struct dlock__claim *claim = dlock__name_exclusive(name);
+    if (claim && claim->phase == DLOCK__HELD) dlock__linger_not(claim);
+}
+
 static void act(struct dlock_client *client, const struct dlock_wake *wake, int64_t received_us) {
     switch (wake->kind) {
     case DLOCK_WAKE_LOOK:
@@ -82,7 +90,9 @@ static void act(struct dlock_client *client, const struct dlock_wake *wake, int6
         if (wake->name && wake->token) granted(client, wake, received_us);
         return;
     case DLOCK_WAKE_LOST: lost(client, wake); return;
-    case DLOCK_WAKE_WANTED: return; /* nothing lingers yet */
+    case DLOCK_WAKE_WANTED:
+        if (wake->name) wanted(dlock__name_find(client, wake->name));
+        return;
     }
 }
 
