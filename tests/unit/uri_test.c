@@ -94,6 +94,7 @@ static void common_keys_are_taken_out(void **state) {
     assert_int_equal(uri->timeout_ms, 3000);
     assert_int_equal(uri->quarantine_ms, -1);
     assert_int_equal(uri->connections, 4);
+    assert_int_equal(uri->guardian, -1);
     assert_string_equal(uri->prefix, "");
     dlock__uri_free(uri);
 
@@ -103,9 +104,14 @@ static void common_keys_are_taken_out(void **state) {
     assert_int_equal(uri->timeout_ms, 500);
     assert_int_equal(uri->quarantine_ms, 0);
     assert_int_equal(uri->connections, 7);
+    assert_int_equal(uri->guardian, 0);
     assert_string_equal(uri->prefix, "a:b/");
     assert_int_equal(uri->parts.n_params, 1);
     assert_string_equal(dlock_uri_get(&uri->parts, "db"), "3");
+    dlock__uri_free(uri);
+
+    uri = parse("redis://h?guardian=on");
+    assert_int_equal(uri->guardian, 1);
     dlock__uri_free(uri);
 }
 
@@ -139,7 +145,7 @@ static void common_keys_have_limits(void **state) {
         {"prefix=01234567890123456789012345678901234567890123456789012345", "\"prefix\"", DLOCK_EINVAL},
         {"linger=50ms", "\"linger\"", DLOCK_ENOTSUP},
         {"linger=" SECRET, "\"linger\"", DLOCK_EINVAL},
-        {"guardian=on", "\"guardian\"", DLOCK_ENOTSUP},
+        {"guardian=On", "\"guardian\"", DLOCK_EINVAL},
         {"guardian=" SECRET, "\"guardian\"", DLOCK_EINVAL},
         {"guardian", "\"guardian\"", DLOCK_EINVAL},
         {"lease=1&a=b&lease=1", "\"lease\" stands twice", DLOCK_EINVAL},
