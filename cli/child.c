@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 /* Only async-signal-safe calls: the parent has threads. */
-_Noreturn static void child_exec(const struct child_plan *plan, pid_t parent, int failure_fd) {
+_Noreturn static void child_exec(const struct child_plan *plan, pid_t parent, int go_fd, int failure_fd) {
+    char word;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(STATUS_SOFTWARE); /* it died before we asked to be told */
     setpgid(0, 0);
+    if (read(go_fd, &word, 1) != 1) _exit(STATUS_SOFTWARE);
     if (terminal_is_wanted(plan->terminal)) terminal_give(plan->terminal, getpid());
     signals_restore(plan->signals);
     execvpe(plan->argv[0], plan->argv, plan->env);
@@ -22,35 +24,57 @@ _Noreturn static void child_exec(const struct child_plan *plan, pid_t parent, in
     _exit(STATUS_NOT_FOUND);
 }
 
-pid_t child_start(const struct child_plan *plan, int *why, bool *forked) {
-    int ends[2];
+static void close_pair(const int ends[2]) {
+    close(ends[0]);
+    close(ends[1]);
+}
+
+pid_t child_start(const struct child_plan *plan, struct child_gate *gate, int *why) {
+    int go[2], failure[2];
     pid_t parent = getpid();
-    pid_t child = -1;
-    *forked = false;
-    if (pipe2(ends, O_CLOEXEC) == 0) {
-        child = fork();
-        if (child == 0) child_exec(plan, parent, ends[1]);
+    if (pipe2(go, O_CLOEXEC) != 0) return *why = errno, -1;
+    if (pipe2(failure, O_CLOEXEC) != 0) {
         *why = errno;
-        close(ends[1]);
-    } else {
-        *why = errno;
+        close_pair(go);
         return -1;
     }
-    if (child > 0) {
-        *forked = true;
-        setpgid(child, child); /* whoever is first: it must be so before we signal the group */
-        ssize_t got;
-        do {
-            got = read(ends[0], why, sizeof *why);
-        } while (got < 0 && errno == EINTR);
-        if (got > 0) {
-            child_reap(child);
-            terminal_take_back(plan->terminal, child);
-            child = -1;
-        }
+    pid_t child = fork();
+    if (child == 0) {
+        close(go[1]); /* or it would wait for itself, were we gone */
+        child_exec(plan, parent, go[0], failure[1]);
     }
-    close(ends[0]);
+    if (child < 0) {
+        *why = errno;
+        close_pair(go);
+        close_pair(failure);
+        return -1;
+    }
+    setpgid(child, child); /* whoever is first: it must be so before we signal the group */
+    close(go[0]);
+    close(failure[1]);
+    *gate = (struct child_gate){go[1], failure[0]};
     return child;
+}
+
+bool child_go(pid_t child, const struct terminal *terminal, struct child_gate *gate, int *why) {
+    const char word = 'g';
+    ssize_t got;
+    (void)!write(gate->go, &word, 1);
+    close(gate->go);
+    do {
+        got = read(gate->failure, why, sizeof *why);
+    } while (got < 0 && errno == EINTR);
+    close(gate->failure);
+    if (got <= 0) return true;
+    child_reap(child);
+    terminal_take_back(terminal, child);
+    return false;
+}
+
+void child_cancel(pid_t child, struct child_gate *gate) {
+    close(gate->go);
+    close(gate->failure);
+    child_reap(child);
 }
 
 void child_signal(pid_t child, int sig) {

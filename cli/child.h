@@ -12,10 +12,20 @@ struct child_plan {
     const struct terminal *terminal;
 };
 
-/* Starts the command and returns its pid, which is also its process group. It dies with the thread that calls this, so
- * call it on the main one. On failure returns -1 with the reason in *why (an errno); *forked tells whether the exec
- * failed, and not the fork. */
-pid_t child_start(const struct child_plan *plan, int *why, bool *forked);
+/* What a process that is not the command yet waits for, and where it tells why it cannot be. */
+struct child_gate {
+    int go, failure;
+};
+
+/* Starts a process that is going to be the command and returns its pid, which is also its process group. It waits until
+ * child_go() lets it, and dies with the thread that calls this, so call it on the main one. -1: *why is an errno. */
+pid_t child_start(const struct child_plan *plan, struct child_gate *gate, int *why);
+
+/* Lets it become the command. False when it cannot: it has ended then, and *why is the exec's errno. */
+bool child_go(pid_t child, const struct terminal *terminal, struct child_gate *gate, int *why);
+
+/* Ends it instead. */
+void child_cancel(pid_t child, struct child_gate *gate);
 
 /* Sends `sig` to the command's process group, and to the command itself where it has left that. */
 void child_signal(pid_t child, int sig);

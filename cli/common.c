@@ -83,8 +83,14 @@ int report(const struct dlock_error *err) {
 }
 
 int open_client(const char *uri, dlock_client **client) {
+    return open_client_flags(uri, 0, client);
+}
+
+int open_client_flags(const char *uri, uint32_t flags, dlock_client **client) {
     struct dlock_error err = {0, ""};
+    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+    options.flags = flags;
     if (!uri) uri = getenv("DLOCK_URI");
     if (!uri || !*uri) uri = "file:";
-    return dlock_open(uri, NULL, client, &err) == 0 ? STATUS_OK : report(&err);
+    return dlock_open(uri, &options, client, &err) == 0 ? STATUS_OK : report(&err);
 }

@@ -156,10 +156,44 @@ static int make_environment(const struct run *run, struct environment *env) {
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
-static int cannot_start(const char *command, bool forked, int why) {
+static void cannot_run(const char *command, int why) {
     note("cannot run \"%s\": %s", command, strerror(why));
-    if (!forked) return STATUS_OS;
+}
+
+static int cannot_exec(const char *command, int why) {
+    cannot_run(command, why);
     return why == ENOENT || why == ENOTDIR ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE;
+}
+
+/* Before the command does anything: whatever becomes of us, its process group ends before the lock does. */
+static int guard(const struct run *run, pid_t group) {
+    struct dlock_error err = {0, ""};
+    int rc = dlock_client_guard(run->client, (int)group, &err);
+    return rc == 0 || rc == DLOCK_ENOTSUP ? STATUS_OK : report(&err);
+}
+
+static int run_child(struct run *run, const struct child_plan *plan) {
+    struct child_gate gate;
+    int why = 0;
+    bool lost = false;
+    pid_t child = child_start(plan, &gate, &why);
+    if (child < 0) {
+        cannot_run(plan->argv[0], why);
+        return STATUS_OS;
+    }
+    int status = guard(run, child);
+    if (status != STATUS_OK) {
+        child_cancel(child, &gate);
+        return status;
+    }
+    if (!child_go(child, plan->terminal, &gate, &why)) {
+        dlock_client_guard(run->client, 0, NULL);
+        return cannot_exec(plan->argv[0], why);
+    }
+    const struct watch_plan watch = {run->client,   run->lock,      run->request->name, &run->loss,
+                                     &run->signals, &run->terminal, run->front,         child};
+    status = watch_command(&watch, &lost);
+    return lost ? STATUS_LOST : status;
 }
 
 /* Runs the command; the lock is held. Returns its status, or why there is none. */
@@ -172,19 +206,9 @@ static int run_command(struct run *run) {
     if (run->front >= 0) setpgid(0, 0); /* no longer stopped by what stops the job */
     signals_hear_job_control(&run->signals);
     const struct child_plan plan = {run->request->argv, env.entries, &run->signals, &run->terminal};
-    int why = 0;
-    bool forked, lost = false;
-    pid_t child = child_start(&plan, &why, &forked);
-    int status;
-    if (child < 0) {
-        status = cannot_start(plan.argv[0], forked, why);
-    } else {
-        const struct watch_plan watch = {run->lock,      run->request->name, &run->loss, &run->signals,
-                                         &run->terminal, run->front,         child};
-        status = watch_command(&watch, &lost);
-    }
+    int status = run_child(run, &plan);
     free(env.entries);
-    return lost ? STATUS_LOST : status;
+    return status;
 }
 
 /* The command has ended with `status`, the lock is to be given back. An unreachable server does not change what the
@@ -234,7 +258,7 @@ static int run_main(int argc, char **argv) {
     terminal_open(&run.terminal);
     if (run.terminal.fd >= 0) run.front = front_split(&run.signals);
     /* Until here and while it connects, a signal may end us: nothing is held and nobody waits. */
-    status = open_client(request.uri, &run.client);
+    status = open_client_flags(request.uri, DLOCK_CLIENT_GUARDIAN, &run.client);
     if (status != STATUS_OK) return status;
     int sig = 0;
     if (signals_open(&run.signals) != 0 || loss_open(&run.loss) != 0) {

@@ -181,6 +181,7 @@ int watch_command(const struct watch_plan *plan, bool *lost) {
     /* What it left behind in its process group may be at work on what the lock no longer protects. */
     if (watch.ending) child_signal(plan->child, SIGKILL);
     bool had_terminal = terminal_take_back(plan->terminal, plan->child);
+    dlock_client_guard(plan->client, 0, NULL); /* once it is waited for, its number may become another's */
     int status = child_reap(plan->child);
     if (had_terminal && watch.fatal_signal == SIGINT) front_tell(plan->front, FRONT_INTERRUPTED);
     *lost = watch.ending;

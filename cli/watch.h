@@ -21,6 +21,7 @@ void loss_happened(dlock_lock *lock, const struct dlock_error *err,
                    void *arg); /* the on_lost; arg is the struct loss */
 
 struct watch_plan {
+    dlock_client *client; /* its guardian, if any, guards the child */
     dlock_lock *lock;
     const char *name;
     struct loss *loss;

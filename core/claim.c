@@ -54,7 +54,9 @@ struct dlock__claim *dlock__claim_new(struct dlock_lock *lock) {
     claim->limit = lock->limit;
     claim->options = lock->options;
     claim->lease_ms = lock->lease_ms;
-    return claim;
+    if (dlock__guard_enter(claim) == 0) return claim;
+    dlock__claim_put(claim);
+    return NULL;
 }
 
 struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token) {
@@ -71,6 +73,7 @@ void dlock__claim_put(struct dlock__claim *claim) {
     *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim->all_next;
     if (claim->all_next) claim->all_next->all_prev = claim->all_prev;
     dlock__claim_disown(claim);
+    dlock__guard_leave(claim);
     dlock__name_put(claim->name);
     if (client->n_spare >= SPARE_MAX) {
         free(claim);
@@ -173,6 +176,7 @@ static void hold(struct dlock__claim *claim, uint64_t fence) {
     claim->ordinal = 0;
     claim->granted_us = dlock__now_us();
     claim->may_be_held = false;
+    dlock__guard_valid_until(claim);
     arm(claim);
 }
 
@@ -220,6 +224,7 @@ int dlock__claim_imported(struct dlock__claim *claim, uint64_t fence, unsigned o
 bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t kept_ms) {
     if (!kept_sensible(claim, &kept_ms)) return false;
     schedule(claim, sent_us, kept_ms);
+    dlock__guard_valid_until(claim);
     claim->may_be_held = false;
     if (claim->phase != DLOCK__CONFIRMING) return true;
     if (claim->valid_until_us > dlock__now_us()) {

@@ -59,7 +59,7 @@ static int check_options(const struct dlock_client_options *options, struct dloc
         if (((const char *)options)[i] != 0)
             return dlock_fail(err, DLOCK_EINVAL, "client options: made for a newer dlock than this one (%s)",
                               dlock_version());
-    if (options->flags & ~(uint32_t)(DLOCK_CLIENT_LAZY | DLOCK_CLIENT_MANUAL))
+    if (options->flags & ~(uint32_t)(DLOCK_CLIENT_LAZY | DLOCK_CLIENT_MANUAL | DLOCK_CLIENT_GUARDIAN))
         return dlock_fail(err, DLOCK_EINVAL, "client options: unknown flags 0x%x", (unsigned)options->flags);
     return 0;
 }
@@ -117,7 +117,9 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
         dlock__client_put(client);
         return rc;
     }
-    if (!options || !(options->flags & DLOCK_CLIENT_LAZY)) rc = try_connect(client, err);
+    uint32_t flags = options ? options->flags : 0;
+    rc = dlock__guard_open(client, uri, flags & DLOCK_CLIENT_GUARDIAN, err);
+    if (rc == 0 && !(flags & DLOCK_CLIENT_LAZY)) rc = try_connect(client, err);
     if (rc != 0) {
         dlock_close(client);
         return rc;
@@ -166,6 +168,7 @@ void dlock_close(dlock_client *client) {
     dlock__leave(client);
     dlock__janitor_stop(client, deadline_us);
     dlock__keeper_stop(client);
+    dlock__guard_close(client);
     for (struct dlock__conn *conn = client->conns; conn; conn = conn->all) dlock__conn_close(conn);
     dlock__fork_unwatch(client);
     dlock__client_put(client);

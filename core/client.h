@@ -18,6 +18,7 @@
 #define DLOCK_CORE_CLIENT_H
 
 #include "env.h"
+#include "guardian.h"
 #include "registry.h"
 #include "resolve.h"
 #include "uri.h"
@@ -112,6 +113,7 @@ struct dlock__claim {
     uint32_t options; /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     int64_t lease_ms;
     uint64_t state[4];
+    uint32_t guarded;        /* its entry in the guardian's table; 0: none */
     unsigned session;        /* client->session when it was last sent: what it left in an older one died with that */
     bool renewing;           /* the keeper has it in a request */
     bool downgrading;        /* `mode` is SHARED, and the server has not said yes to that */
@@ -236,6 +238,7 @@ struct dlock_client {
     char id[25];
     char token_tail[64]; /* @host:pid */
     int64_t quarantine_ms;
+    struct dlock__guard *guard; /* NULL: no guardian */
 
     int64_t shortest_lease_ms; /* of all renewed handles so far: no renewal may hang for much of it */
     unsigned refs;             /* the opener, each handle */

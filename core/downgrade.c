@@ -23,6 +23,7 @@ static int downgrade(struct dlock__claim *claim, struct dlock_error *err) {
     while (claim->renewing) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
     if (claim->phase == DLOCK__HELD) {
         claim->mode = DLOCK_SHARED;
+        dlock__guard_note(claim);
         claim->downgrading = true;
         claim->renew_at_us = dlock__now_us();
         dlock__keeper_arm(client, claim->renew_at_us);

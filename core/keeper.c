@@ -114,6 +114,7 @@ static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, 
         return true;
     }
     memcpy(claim->state, arg->state, sizeof claim->state);
+    dlock__guard_note(claim);
     if (claim->downgrading) claim->ordinal++; /* a reader is another holder than the writer was */
     claim->downgrading = false;
     return dlock__claim_renewed(claim, sent_us, arg->kept_ms);
@@ -234,6 +235,7 @@ static void *run(void *arg) {
     dlock__enter(client);
     while (!client->keeper.stop) {
         int64_t end_us, renew_us, due_us;
+        dlock__guard_look(client);
         look_around(client, &end_us, &renew_us, &due_us);
         int64_t now = dlock__now_us();
         if (renew_us <= now) {

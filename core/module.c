@@ -15,19 +15,17 @@
 
 /* ---- folders ----------------------------------------------------------------------------------------------------- */
 
-/* The file that this code was loaded from: libdlock.so, or the program where it is linked in statically (what dladdr
- * says of that is argv[0], which is the caller's to choose). */
-static bool own_file(char real[PATH_MAX]) {
+bool dlock__own_file(char real[PATH_MAX]) {
     Dl_info info;
     void *extra = NULL;
     if (!dladdr1(dlock__builtin_backends, &info, &extra, RTLD_DL_LINKMAP)) return false;
-    const struct link_map *map = extra;
+    const struct link_map *map = extra; /* what dladdr says of a program is argv[0], the caller's to choose */
     return realpath(map->l_name && *map->l_name ? map->l_name : "/proc/self/exe", real) != NULL;
 }
 
 static bool own_folder(char folder[PATH_MAX]) {
     static const char name[] = "/dlock";
-    if (!own_file(folder)) return false;
+    if (!dlock__own_file(folder)) return false;
     char *slash = strrchr(folder, '/');
     if (!slash || (size_t)(slash - folder) + sizeof name > PATH_MAX) return false;
     memcpy(slash, name, sizeof name);

@@ -18,6 +18,9 @@ int dlock__backend_check(const struct dlock_backend *backend, const char *name, 
 /* Whether a checked backend has `scheme` among its schemes. */
 bool dlock__backend_serves(const struct dlock_backend *backend, const char *scheme);
 
+/* The file that this code was loaded from: libdlock.so, or the program where it is linked in statically. */
+bool dlock__own_file(char real[PATH_MAX]);
+
 /* The folders in which modules are looked for, best first, NULL-terminated; give them back with free(). NULL: no
  * memory. */
 char **dlock__module_folders(void);

@@ -229,6 +229,7 @@ static void complete(struct batch *batch, struct dlock__claim *claim, int rc, co
     }
     if (rc == 0) {
         memcpy(claim->state, op->arg.state, sizeof claim->state);
+        dlock__guard_note(claim);
         dlock__pair_learn(claim->name->client, batch->sent_us, op->arg.server_us);
     }
     if (op->err && result != 0) explain(claim, result, from, batch->n, op->err);

@@ -14,12 +14,12 @@ struct dlock__uri {
     int64_t linger_ms;      /* default 0: off */
     int64_t quarantine_ms;  /* -1: not given; 0: off */
     uint32_t connections;   /* default 4 */
+    int guardian;           /* -1: not given; 0: off; 1: on */
     const char *prefix;     /* default "" */
 };
 
 /* Parses `scheme:[//[[user][:password]@][hosts]][path][?key=value&…]` (DESIGN §7) into *uri; free it with
- * dlock__uri_free(). Never names a password or a query value in `err`. Errors: EINVAL (names the part), ENOTSUP
- * (guardian), ENOMEM.
+ * dlock__uri_free(). Never names a password or a query value in `err`. Errors: EINVAL (names the part), ENOMEM.
  *
  * What the grammar leaves open:
  *   - The authority ends at the first '/' or '?'; the last '@' in it ends the userinfo, so that an '@' in a password

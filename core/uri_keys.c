@@ -24,6 +24,7 @@ void dlock__uri_common_defaults(struct dlock__uri *uri) {
     uri->lease_ms = 10000;
     uri->timeout_ms = 3000;
     uri->quarantine_ms = -1;
+    uri->guardian = -1;
     uri->connections = 4;
     uri->prefix = "";
 }
@@ -76,11 +77,9 @@ static int set_linger(struct dlock__uri *uri, const char *value, struct dlock_er
 }
 
 static int set_guardian(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
-    (void)uri;
-    if (strcmp(value, "off") == 0) return DLOCK_OK;
-    if (strcmp(value, "on") != 0) return dlock_fail(err, DLOCK_EINVAL, "URI: \"guardian\" must be on or off");
-    return dlock_fail(err, DLOCK_ENOTSUP,
-                      "URI: this version does not have \"guardian\" yet: leave it out, or write off");
+    uri->guardian = strcmp(value, "on") == 0;
+    if (uri->guardian || strcmp(value, "off") == 0) return DLOCK_OK;
+    return dlock_fail(err, DLOCK_EINVAL, "URI: \"guardian\" must be on or off");
 }
 
 int dlock__uri_common_set(struct dlock__uri *uri, int which, const char *value, struct dlock_error *err) {

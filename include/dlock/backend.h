@@ -225,6 +225,11 @@ struct dlock_backend {
 
     /* What an administrator runs on the server before the first use, as text; NULL: nothing. */
     const char *schema;
+
+    /* LOCAL: stores the descriptors that grants of this connection live in, at most `max`, and returns how many there
+     * are. A process with copies of them keeps those grants alive, after the one that made them, until it closes them;
+     * `release` ends them whatever copies there are. Any thread. */
+    size_t (*descriptors)(void *conn, int *fds, size_t max);
 };
 
 /* Declares and begins the definition of a backend:  DLOCK_BACKEND(toy) = { DLOCK_ABI, sizeof(struct dlock_backend), …

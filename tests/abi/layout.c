@@ -28,7 +28,8 @@ AT(dlock_backend, list, 120);
 AT(dlock_backend, break_lock, 128);
 AT(dlock_backend, check, 136);  /* since ABI 2 */
 AT(dlock_backend, schema, 144); /* since ABI 2 */
-SIZE(dlock_backend, 152);
+AT(dlock_backend, descriptors, 152); /* since ABI 2 */
+SIZE(dlock_backend, 160);
 
 AT(dlock_host, host, 0);
 AT(dlock_host, address, 8);

@@ -110,5 +110,6 @@ DEFINE(PLUGIN_SYMBOL) = {
     NULL,
     NULL,
     NULL,
+    NULL,
 #endif
 };

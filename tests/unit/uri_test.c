@@ -94,18 +94,25 @@ static void common_keys_are_taken_out(void **state) {
     assert_int_equal(uri->timeout_ms, 3000);
     assert_int_equal(uri->quarantine_ms, -1);
     assert_int_equal(uri->connections, 4);
+    assert_int_equal(uri->guardian, -1);
     assert_string_equal(uri->prefix, "");
     dlock__uri_free(uri);
 
     uri = parse(
-        "redis://h?lease=1.5s&db=3&timeout=500ms&connections=7&prefix=a%3Ab/&quarantine=0&linger=0ms&guardian=off");
+        "redis://h?lease=1.5s&db=3&timeout=500ms&connections=7&prefix=a%3Ab/&quarantine=0&linger=50ms&guardian=off");
     assert_int_equal(uri->lease_ms, 1500);
     assert_int_equal(uri->timeout_ms, 500);
+    assert_int_equal(uri->linger_ms, 50);
     assert_int_equal(uri->quarantine_ms, 0);
     assert_int_equal(uri->connections, 7);
+    assert_int_equal(uri->guardian, 0);
     assert_string_equal(uri->prefix, "a:b/");
     assert_int_equal(uri->parts.n_params, 1);
     assert_string_equal(dlock_uri_get(&uri->parts, "db"), "3");
+    dlock__uri_free(uri);
+
+    uri = parse("redis://h?guardian=on");
+    assert_int_equal(uri->guardian, 1);
     dlock__uri_free(uri);
 }
 
@@ -137,9 +144,8 @@ static void common_keys_have_limits(void **state) {
         {"prefix=" SECRET "%0A", "\"prefix\"", DLOCK_EINVAL},
         {"prefix=%7f", "\"prefix\"", DLOCK_EINVAL},
         {"prefix=01234567890123456789012345678901234567890123456789012345", "\"prefix\"", DLOCK_EINVAL},
-        {"linger=50ms", "\"linger\"", DLOCK_ENOTSUP},
         {"linger=" SECRET, "\"linger\"", DLOCK_EINVAL},
-        {"guardian=on", "\"guardian\"", DLOCK_ENOTSUP},
+        {"guardian=On", "\"guardian\"", DLOCK_EINVAL},
         {"guardian=" SECRET, "\"guardian\"", DLOCK_EINVAL},
         {"guardian", "\"guardian\"", DLOCK_EINVAL},
         {"lease=1&a=b&lease=1", "\"lease\" stands twice", DLOCK_EINVAL},

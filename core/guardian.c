@@ -1,0 +1,343 @@
+/* The client's side of the guardian. The mutex is never held while the helper starts. */
+#include "guardian.h"
+
+#include "client.h"
+#include "guardian_start.h"
+#include "guardian_table.h"
+#include "module.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PROGRAM "dlock-guardian"
+
+enum {
+    OWN_FDS = 2,           /* the table and the process */
+    RESTART_US = 10000000, /* between two attempts to replace a dead helper */
+    LAST_WORDS_MS = 1000   /* what a helper that became our child gets to end */
+};
+
+struct dlock__guard {
+    struct dlock__guard_table *table;
+    pid_t helper;       /* 0: none was started */
+    bool local;         /* the kernel ends grants: a helper is there only while a group is guarded */
+    bool busy;          /* somebody starts a helper, without the mutex */
+    bool missing;       /* the last attempt to replace it failed */
+    int64_t restart_us; /* not before */
+    uint32_t free;      /* the first unused entry */
+};
+
+bool dlock__guard_off;
+
+/* ---- the helper program ------------------------------------------------------------------------------------------ */
+
+/* Beside the library as the installation has it; or as the build tree has it. */
+static bool find_program(char path[PATH_MAX]) {
+    static const char *const folders[] = {DLOCK__LIBEXEC, "../libexec/dlock"};
+    char own[PATH_MAX];
+    char *slash = dlock__own_file(own) ? strrchr(own, '/') : NULL;
+    if (!slash) return false;
+    *slash = '\0';
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
+        if (snprintf(path, PATH_MAX, "%s/%s/" PROGRAM, own, folders[i]) < PATH_MAX && access(path, X_OK) == 0)
+            return true;
+    return false;
+}
+
+/* Anybody who may see the process list sees a program's environment at its start: the helper gets there only what it
+ * cannot run without, and the rest through the table. */
+static bool needed_to_run(const char *entry) {
+    size_t length = strcspn(entry, "=");
+    static const char sanitizer[] = "SAN_OPTIONS";
+    size_t tail = sizeof sanitizer - 1;
+    return strncmp(entry, "LD_", 3) == 0 || (length > tail && strncmp(entry + length - tail, sanitizer, tail) == 0);
+}
+
+static pid_t exec_program(const char *path, const int *fds, size_t n) {
+    char guarded[32];
+    const char *const argv[] = {PROGRAM, guarded, NULL};
+    const char *envp[64];
+    size_t used = 0;
+    snprintf(guarded, sizeof guarded, "%ld", (long)getpid());
+    for (char *const *entry = environ; entry && *entry && used < sizeof envp / sizeof envp[0] - 1; entry++)
+        if (needed_to_run(*entry)) envp[used++] = *entry;
+    envp[used] = NULL;
+    return dlock__start(
+        &(struct dlock__start){path, (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)envp, fds, n});
+}
+
+static int cannot_start(const char *path, int why, struct dlock_error *err) {
+    return dlock_fail(
+        err, why == ENOMEM || why == EAGAIN || why == EMFILE || why == ENFILE ? DLOCK_ENOMEM : DLOCK_EUNAVAILABLE,
+        "cannot start the guardian %.240s: %s; without one, add guardian=off to the URI", path, strerror(why));
+}
+
+/* The descriptors that LOCAL grants live in, in fds[0 … *n). */
+static int local_descriptors(struct dlock_client *client, int *fds, size_t *n, struct dlock_error *err) {
+    struct dlock__conn *conn;
+    dlock__enter(client);
+    int rc = dlock__pool_take(client, DLOCK__NEVER, &conn, err);
+    dlock__leave(client);
+    if (rc != 0) return rc;
+    *n = client->backend->descriptors(conn->data, fds, DLOCK__START_FDS_MAX - OWN_FDS);
+    dlock__enter(client);
+    dlock__pool_give(conn, 0);
+    dlock__leave(client);
+    if (*n <= DLOCK__START_FDS_MAX - OWN_FDS) return 0;
+    return dlock_fail(err, DLOCK_ENOMEM, "the guardian can keep no more than %d locks", DLOCK__START_FDS_MAX - OWN_FDS);
+}
+
+/* Until it says that it runs. */
+static bool came_up(struct dlock_client *client, struct dlock__guard_table *table, pid_t helper) {
+    int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
+    while (atomic_load(&table->helper) == 0) {
+        if (dlock__now_us() >= deadline_us || (kill(helper, 0) != 0 && errno == ESRCH)) break;
+        dlock__guard_wait(&table->helper, 0, true);
+    }
+    return atomic_load(&table->helper) != 0;
+}
+
+/* Starts a helper for the table, which is the guard's; closes table_fd. Without the mutex, by one thread at a time. */
+static int start(struct dlock_client *client, int table_fd, struct dlock_error *err) {
+    struct dlock__guard *guard = client->guard;
+    char path[PATH_MAX] = PROGRAM;
+    int fds[DLOCK__START_FDS_MAX] = {table_fd};
+    size_t more = 0;
+    int rc = guard->local ? local_descriptors(client, fds + OWN_FDS, &more, err) : 0;
+    if (rc == 0 && !find_program(path)) rc = cannot_start(path, ENOENT, err);
+    int pid_fd = fds[1] = rc == 0 ? (int)syscall(SYS_pidfd_open, getpid(), 0) : -1;
+    if (rc == 0 && pid_fd < 0 && errno == ENOSYS)
+        rc = dlock_fail(err, DLOCK_ENOTSUP,
+                        "a guardian needs Linux 5.3 or newer; without one, add guardian=off to the URI");
+    else if (rc == 0 && pid_fd < 0)
+        rc = cannot_start(path, errno, err);
+    if (rc == 0) {
+        pid_t helper = exec_program(path, fds, OWN_FDS + more);
+        if (helper < 0)
+            rc = cannot_start(path, errno, err);
+        else if (!came_up(client, guard->table, helper))
+            rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "the guardian %.240s was started and does not run", path);
+        else
+            guard->helper = helper;
+    }
+    if (pid_fd >= 0) close(pid_fd);
+    close(table_fd);
+    return rc;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+static void call(struct dlock__guard_table *table) {
+    atomic_fetch_add(&table->calls, 1);
+    dlock__guard_wake(&table->calls);
+}
+
+/* Ends the helper, if there is one, and unmaps the table. */
+static void dismiss(struct dlock__guard_table *table) {
+    atomic_store(&table->closed, 1);
+    call(table);
+    dlock__guard_table_free(table);
+}
+
+static int no_table(struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_ENOMEM, "no memory to share with the guardian: %s", strerror(errno));
+}
+
+/* Puts a copy in the table's place, with a descriptor for the next helper. With the mutex. */
+static int renew_table(struct dlock__guard *guard, int *fd, struct dlock_error *err) {
+    struct dlock__guard_table *fresh = dlock__guard_table_copy(guard->table, fd);
+    if (!fresh) return no_table(err);
+    dismiss(guard->table);
+    guard->table = fresh;
+    return 0;
+}
+
+int dlock__guard_enter(struct dlock__claim *claim) {
+    struct dlock__guard *guard = claim->name->client->guard;
+    if (!guard || claim->guarded) return 0;
+    uint32_t number = guard->free ? guard->free : dlock__guard_table_grow(guard->table);
+    if (number == 0) return DLOCK_ENOMEM;
+    struct dlock__guard_entry *entry = dlock__guard_entry(guard->table, number);
+    if (number == guard->free) guard->free = entry->next_free;
+    entry->limit = claim->limit;
+    entry->lease_ms = claim->lease_ms;
+    atomic_store(&entry->valid_until_us, 0);
+    snprintf(entry->token, sizeof entry->token, "%s", claim->token);
+    snprintf(entry->name, sizeof entry->name, "%s", claim->name->text);
+    claim->guarded = number;
+    dlock__guard_note(claim);
+    atomic_store(&entry->used, 1);
+    return 0;
+}
+
+void dlock__guard_note(struct dlock__claim *claim) {
+    if (!claim->guarded) return;
+    struct dlock__guard_entry *entry = dlock__guard_entry(claim->name->client->guard->table, claim->guarded);
+    unsigned other = 1 - atomic_load_explicit(&entry->copy, memory_order_relaxed);
+    memcpy(entry->state[other], claim->state, sizeof claim->state);
+    atomic_store(&entry->copy, other);
+    atomic_store(&entry->mode, claim->mode);
+}
+
+void dlock__guard_valid_until(struct dlock__claim *claim) {
+    if (!claim->guarded) return;
+    struct dlock__guard_table *table = claim->name->client->guard->table;
+    atomic_store(&dlock__guard_entry(table, claim->guarded)->valid_until_us, claim->valid_until_us);
+    if (atomic_load(&table->group) != 0 && claim->valid_until_us < atomic_load(&table->looks_at_us)) call(table);
+}
+
+void dlock__guard_leave(struct dlock__claim *claim) {
+    if (!claim->guarded) return;
+    struct dlock__guard *guard = claim->name->client->guard;
+    struct dlock__guard_entry *entry = dlock__guard_entry(guard->table, claim->guarded);
+    atomic_store(&entry->used, 0);
+    entry->next_free = guard->free;
+    guard->free = claim->guarded;
+    claim->guarded = 0;
+}
+
+/* ---- the guard --------------------------------------------------------------------------------------------------- */
+
+static bool linked_into_the_application(const struct dlock__module *module) {
+    for (size_t i = 0; dlock__builtin_backends[i]; i++)
+        if (strcmp(dlock__builtin_backends[i]->name, module->info.name) == 0) return false;
+    return module->info.path == NULL;
+}
+
+int dlock__guard_open(struct dlock_client *client, const char *uri, bool wanted, struct dlock_error *err) {
+    int said = client->uri->guardian;
+    if (dlock__guard_off || said == 0 || (said < 0 && !wanted)) return 0;
+    if (linked_into_the_application(client->module))
+        return dlock_fail(err, DLOCK_ENOTSUP,
+                          "guardian=on: the backend %s is part of this program, and the guardian is another one: make "
+                          "it a module",
+                          client->backend->name);
+    struct dlock__guard *guard = calloc(1, sizeof *guard);
+    int fd = -1;
+    if (guard) guard->table = dlock__guard_table_new(uri, environ, &fd);
+    if (!guard || !guard->table) {
+        free(guard);
+        return no_table(err);
+    }
+    guard->local = dlock__can(client, DLOCK_CAP_LOCAL);
+    client->guard = guard;
+    if (!guard->local) return start(client, fd, err);
+    close(fd);
+    return 0;
+}
+
+/* A process that adopts orphans has adopted the helper: no zombie of it may stay. */
+static void reap(pid_t helper) {
+    const struct timespec moment = {0, 1000000};
+    for (int i = 0; i < LAST_WORDS_MS && !dlock__start_reaped(helper); i++) nanosleep(&moment, NULL);
+}
+
+void dlock__guard_close(struct dlock_client *client) {
+    struct dlock__guard *guard = client->guard;
+    if (!guard) return;
+    bool runs = guard->helper && !(atomic_load(&guard->table->helper) & FUTEX_OWNER_DIED);
+    dismiss(guard->table);
+    if (runs) reap(guard->helper);
+    client->guard = NULL;
+    free(guard);
+}
+
+/* Starts a helper, with the table as it is now, in place of the one that was. With the mutex, which it leaves. */
+static int replace(struct dlock_client *client, struct dlock_error *err) {
+    struct dlock__guard *guard = client->guard;
+    int fd, rc = renew_table(guard, &fd, err);
+    guard->busy = true;
+    guard->helper = 0;
+    if (rc == 0) {
+        dlock__leave(client);
+        rc = start(client, fd, err);
+        dlock__enter(client);
+    }
+    guard->busy = false;
+    guard->missing = rc != 0;
+    guard->restart_us = dlock__after(dlock__now_us(), RESTART_US);
+    pthread_cond_broadcast(&client->changed);
+    return rc;
+}
+
+void dlock__guard_look(struct dlock_client *client) {
+    struct dlock__guard *guard = client->guard;
+    if (!guard || guard->busy) return;
+    bool died = guard->helper && atomic_load(&guard->table->helper) & FUTEX_OWNER_DIED;
+    if ((!died && !guard->missing) || dlock__now_us() < guard->restart_us) return;
+    pid_t helper = guard->helper;
+    struct dlock_error err;
+    err.message[0] = '\0';
+    int rc = replace(client, &err);
+    dlock__leave(client);
+    if (died)
+        dlock__log(client, DLOCK_LOG_WARN, "the guardian (process %ld) has died; %s", (long)helper,
+                   rc == 0 ? "another one was started" : "nobody guards this client");
+    if (rc != 0) dlock__log(client, DLOCK_LOG_ERROR, "%s", err.message);
+    dlock__enter(client);
+}
+
+/* ---- the process group ------------------------------------------------------------------------------------------- */
+
+static void set_group(struct dlock__guard *guard, int group) {
+    int session = group ? (int)getsid(group) : 0;
+    atomic_store(&guard->table->session, session > 0 ? session : 0);
+    atomic_store(&guard->table->group, group);
+    call(guard->table);
+}
+
+/* LOCAL: ends the helper, and with it its copies of the descriptors. With the mutex, which it leaves. */
+static int let_go(struct dlock_client *client, struct dlock_error *err) {
+    struct dlock__guard *guard = client->guard;
+    pid_t helper = guard->helper;
+    int fd, rc = renew_table(guard, &fd, err);
+    if (rc != 0) return rc;
+    guard->helper = 0;
+    dlock__leave(client);
+    close(fd);
+    if (helper) reap(helper);
+    dlock__enter(client);
+    return 0;
+}
+
+/* With the mutex, which it leaves meanwhile. */
+static int guard_group(struct dlock_client *client, int group, struct dlock_error *err) {
+    struct dlock__guard *guard = client->guard;
+    while (guard->busy) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
+    set_group(guard, group);
+    if (!guard->local) return 0;
+    if (group == 0) return let_go(client, err);
+    int rc = replace(client, err);
+    guard->missing = false; /* the caller is told */
+    if (rc != 0) set_group(guard, 0);
+    return rc;
+}
+
+int dlock_client_guard(dlock_client *client, int group, struct dlock_error *err) {
+    if (!client) return dlock_fail(err, DLOCK_EINVAL, "the client is NULL");
+    if (dlock__forked(client)) return dlock__forked_error(err);
+    if (group < 0 || group == 1 || group == getpgrp())
+        return dlock_fail(err, DLOCK_EINVAL, "%d is no process group that a guardian could end", group);
+    dlock__enter(client);
+    int rc = 0;
+    if (client->closed)
+        rc = dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
+    else if (!client->guard)
+        rc = dlock_fail(err, DLOCK_ENOTSUP, "this client has no guardian");
+    else if (client->guard->local && !client->backend->descriptors)
+        rc = dlock_fail(err, DLOCK_ENOTSUP, "a guardian cannot keep the locks of %s", client->backend->name);
+    if (rc == 0) {
+        client->inside++;
+        rc = guard_group(client, group, err);
+        client->inside--;
+        if (client->closed) pthread_cond_broadcast(&client->changed);
+    }
+    dlock__leave(client);
+    return rc;
+}

@@ -1,0 +1,52 @@
+/* The guardian: a small helper process that releases a client's grants once the client's process is gone, so that
+ * nobody has to wait for their leases to end (DESIGN §4).
+ *
+ *   guardian.c          the client's side: what goes into the table, and when
+ *   guardian_table.c    the table that both share                  guardian_start.c  starting the helper program
+ *   guardian_main.c     the helper: waiting for the end            guardian_group.c  ending a process group
+ *   guardian_release.c  the helper: releasing what a dead process left
+ *
+ * All of it costs a client without a guardian one look at client->guard. "With the mutex" is the client's.
+ */
+#ifndef DLOCK_CORE_GUARDIAN_H
+#define DLOCK_CORE_GUARDIAN_H
+
+#include <dlock/dlock.h>
+
+struct dlock_client;
+struct dlock__claim;
+struct dlock__guard;
+
+/* No client of this process gets a guardian: it is one itself. Set before any is opened. */
+extern bool dlock__guard_off;
+
+/* Makes client->guard where the URI (or `wanted`, unless the URI says off) asks for one, and starts the helper, except
+ * where the kernel ends a dead process's grants anyway (LOCAL). For dlock_open, before anything is sent; without the
+ * mutex. The URI's text is kept for the helper. Errors: ENOTSUP (the kernel, or a backend that no other process can
+ * load), ENOMEM, EUNAVAILABLE (the helper program cannot be started; the message says why). */
+int dlock__guard_open(struct dlock_client *client, const char *uri, bool wanted, struct dlock_error *err);
+
+/* Ends the helper and frees client->guard. For dlock_close, when the last release was sent; without the mutex. */
+void dlock__guard_close(struct dlock_client *client);
+
+/* Notes a claim whose name, token, mode, limit and lease are set: before the first request that may grant it is sent.
+ * From here on the guardian releases it when this process dies. With the mutex. 0 or ENOMEM. */
+int dlock__guard_enter(struct dlock__claim *claim);
+
+/* Notes the claim's mode and state anew, at once and as a whole. With the mutex. */
+void dlock__guard_note(struct dlock__claim *claim);
+
+/* Notes the claim's valid-until: it was granted or renewed. With the mutex. */
+void dlock__guard_valid_until(struct dlock__claim *claim);
+
+/* Forgets the claim: its release was answered, or it is no longer this process's to release. With the mutex. */
+void dlock__guard_leave(struct dlock__claim *claim);
+
+/* Has the helper died, or is it to be tried again? Then starts a new one, and leaves the mutex meanwhile; otherwise
+ * costs nothing. For the keeper, each time it looks around; with the mutex. */
+void dlock__guard_look(struct dlock_client *client);
+
+/* The whole of the helper program; returns its exit status. Exported for it, and no part of the API. */
+DLOCK_EXPORT int dlock__guardian_main(void);
+
+#endif
