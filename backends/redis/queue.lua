@@ -40,7 +40,7 @@ local function channel(token)
     return 'dlock:' .. string.sub(token, 1, 24)
 end
 
--- Takes token out of the queue; 1 if it was there, else 0.
+-- Takes token out of the queue; 1: it was there.
 local function leave(token)
     redis.call('HDEL', waiters, token)
     return redis.call('ZREM', queue, token)

@@ -21,8 +21,8 @@ if held and joint(held) then
         had = ends > now_ms
     end
 end
-had = had or leave(token) == 1
-if had and may_grant and (not held or joint(held)) then
+local left = had or leave(token) == 1
+if left and may_grant and (not held or joint(held)) then
     sweep()
     admit()
 end

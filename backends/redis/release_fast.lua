@@ -1,7 +1,7 @@
 -- Ends token's grant and grants to those who are next, or takes token out of the queue.
 --   KEYS   the six of layout.lua
 --   ARGV   token, '0' while nothing may be granted (quarantine)
---   reply  1: it had one of the two; 0: it had neither
+--   reply  1: it had a grant; 0: it had none, and is not in the queue either
 --
 -- This part is an exclusive grant that nobody waits for.
 local token = ARGV[1]

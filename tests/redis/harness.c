@@ -82,6 +82,7 @@ void monitor_end(struct monitor *monitor, struct server *server) {
         script = strstr(line->str, " lua] ") != NULL;
         if (!over && !script) monitor->requests++;
         if (!over && !script && strstr(line->str, "] \"EVALSHA\"")) monitor->evalsha++;
+        if (script) monitor->commands++;
         if (script && strstr(line->str, "] \"PUBLISH\"")) monitor->published++;
         freeReplyObject(line);
     }

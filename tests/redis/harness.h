@@ -20,7 +20,8 @@ struct monitor {
     struct redisContext *link;
     int requests;  /* sent by clients; those that scripts run are not counted */
     int evalsha;   /* of these, calls of scripts */
-    int published; /* messages that scripts sent */
+    int commands;  /* run by scripts */
+    int published; /* of these, messages sent */
 };
 void monitor_begin(struct monitor *monitor, const struct server *server);
 void monitor_end(struct monitor *monitor, struct server *server);

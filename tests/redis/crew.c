@@ -1,0 +1,54 @@
+#include "crew.h"
+
+struct link asker[CREW], listener[CREW];
+
+int crew_setup(void **state) {
+    (void)state;
+    ask_text(&server, "FLUSHALL");
+    for (int i = 0; i < CREW; i++) {
+        link_to(&asker[i], server.port, (char)('a' + i));
+        link_to(&listener[i], server.port, (char)('a' + i));
+        link_listen(&listener[i]);
+    }
+    return 0;
+}
+
+int crew_teardown(void **state) {
+    (void)state;
+    ask_text(&server, "CONFIG SET maxmemory 0");
+    for (int i = 0; i < CREW; i++) {
+        link_end(&asker[i]);
+        link_end(&listener[i]);
+    }
+    return 0;
+}
+
+void crew_claim(struct held *held, int i, const char *name, enum dlock_mode mode, uint32_t limit) {
+    held_new(held, &asker[i], name);
+    held->claim.mode = mode;
+    held->claim.limit = limit;
+}
+
+void assert_granted(int i, struct held *waiter, uint64_t after_fence) {
+    struct dlock_wake wake;
+    assert_true(wake_within(&listener[i], &wake, 5000));
+    assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
+    assert_string_equal(wake.name, waiter->claim.name);
+    assert_string_equal(wake.token, waiter->token);
+    assert_true(wake.fence > after_fence && wake.fence < (uint64_t)1 << 55);
+    assert_true(wake.server_us > 0);
+    assert_int_equal(wake.kept_ms, waiter->claim.lease_ms < 3000 ? waiter->claim.lease_ms : 3000);
+    waiter->claim.fence = wake.fence;
+}
+
+void assert_quiet(int i) {
+    struct dlock_wake wake;
+    assert_false(wake_within(&listener[i], &wake, 100));
+}
+
+void crew_deaf(int i) {
+    char script[100];
+    snprintf(script, sizeof script, "return redis.call('PUBSUB', 'NUMSUB', 'dlock:%s')[2]", listener[i].client);
+    link_end(&listener[i]);
+    while (ask_number(&server, "EVAL %s 0", script)) sleep_ms(5);
+}

@@ -1,0 +1,113 @@
+/* A holder that lingers hears of everybody who waits; one that does not costs nothing. */
+#include "crew.h"
+
+static struct held holder, asks;
+
+static int setup(void **state) {
+    crew_setup(state);
+    crew_claim(&holder, 0, "door", DLOCK_EXCLUSIVE, 0);
+    crew_claim(&asks, 1, "door", DLOCK_EXCLUSIVE, 0);
+    return 0;
+}
+
+static int linger(int i, struct held *held, uint32_t flags) {
+    struct dlock_error err = {0};
+    flags |= DLOCK_CLAIM_LINGER;
+    if (held_run(backend->acquire, &asker[i], held, flags, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    return held->claim.result;
+}
+
+static void assert_wanted(int i) {
+    struct dlock_wake wake;
+    assert_true(wake_within(&listener[i], &wake, 5000));
+    assert_int_equal(wake.kind, DLOCK_WAKE_WANTED);
+    assert_string_equal(wake.name, "door");
+    assert_null(wake.token);
+}
+
+static void everybody_who_is_turned_away_is_heard(void **state) {
+    struct held reader, own;
+    (void)state;
+    crew_claim(&reader, 2, "door", DLOCK_SHARED, 0);
+    crew_claim(&own, 0, "door", DLOCK_EXCLUSIVE, 0);
+    assert_int_equal(linger(0, &holder, 0), 0);
+    assert_string_equal(ask_text(&server, "GET door"), holder.token);
+    assert_quiet(0);
+    assert_int_equal(acquire(&asker[1], &asks), DLOCK_EBUSY);
+    assert_wanted(0);
+    assert_int_equal(renew(&asker[0], &holder), 0);
+    assert_int_equal(acquire(&asker[2], &reader), DLOCK_EBUSY);
+    assert_wanted(0);
+    assert_int_equal(queue_up(&asker[1], &asks), DLOCK_EBUSY);
+    assert_wanted(0);
+    assert_int_equal(acquire(&asker[0], &own), DLOCK_EBUSY); /* knows itself */
+    assert_quiet(0);
+    assert_int_equal(release(&asker[0], &holder), 0);
+    assert_granted(1, &asks, holder.claim.fence);
+    assert_int_equal(acquire(&asker[2], &reader), DLOCK_EBUSY);
+    assert_quiet(1); /* did not ask for it */
+}
+
+static void a_handed_over_grant_lingers_too(void **state) {
+    struct held third;
+    (void)state;
+    crew_claim(&third, 2, "door", DLOCK_EXCLUSIVE, 0);
+    assert_int_equal(acquire(&asker[0], &holder), 0);
+    assert_int_equal(linger(1, &asks, DLOCK_CLAIM_QUEUE), DLOCK_EBUSY);
+    assert_quiet(0);
+    assert_int_equal(release(&asker[0], &holder), 0);
+    assert_granted(1, &asks, holder.claim.fence);
+    assert_quiet(1);
+    assert_int_equal(queue_up(&asker[2], &third), DLOCK_EBUSY);
+    assert_wanted(1);
+    /* Somebody waits already: it is told so with the grant. */
+    assert_int_equal(linger(0, &holder, DLOCK_CLAIM_QUEUE), DLOCK_EBUSY);
+    assert_wanted(1);
+    assert_int_equal(queue_up(&asker[1], &asks), 0);
+    ask_number(&server, "DEL door");
+    assert_int_equal(release(&asker[2], &third), DLOCK_ELOST);
+    assert_granted(0, &holder, asks.claim.fence);
+    assert_quiet(0);
+    assert_int_equal(linger(1, &asks, DLOCK_CLAIM_QUEUE), DLOCK_EBUSY);
+    assert_wanted(0);
+    assert_int_equal(queue_up(&asker[2], &third), DLOCK_EBUSY);
+    assert_wanted(0);
+    assert_int_equal(release(&asker[0], &holder), 0);
+    assert_granted(1, &asks, holder.claim.fence);
+    assert_wanted(1);
+}
+
+/* Asked for without, and again with it, since the answer was lost. */
+static void it_may_be_asked_for_later(void **state) {
+    uint64_t fence;
+    (void)state;
+    assert_int_equal(acquire(&asker[0], &holder), 0);
+    fence = holder.claim.fence;
+    assert_int_equal(linger(0, &holder, 0), 0);
+    assert_int_equal(holder.claim.fence, fence);
+    assert_int_equal(acquire(&asker[1], &asks), DLOCK_EBUSY);
+    assert_wanted(0);
+    assert_int_equal(release(&asker[0], &holder), 0);
+    assert_int_equal(acquire(&asker[1], &asks), 0);
+    assert_true(asks.claim.fence > fence);
+}
+
+static void a_shared_grant_does_not_linger(void **state) {
+    (void)state;
+    assert_int_equal(linger(0, &holder, 0), 0);
+    holder.claim.mode = DLOCK_SHARED;
+    assert_int_equal(renew(&asker[0], &holder), 0);
+    assert_int_equal(acquire(&asker[1], &asks), DLOCK_EBUSY);
+    assert_quiet(0);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, crew_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(everybody_who_is_turned_away_is_heard),
+        TEST(a_handed_over_grant_lingers_too),
+        TEST(it_may_be_asked_for_later),
+        TEST(a_shared_grant_does_not_linger),
+    };
+    return cmocka_run_group_tests(tests, group_begin, group_end);
+}

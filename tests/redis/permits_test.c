@@ -1,0 +1,219 @@
+/* Permits: as many holders as there are, each with a lease of its own; and names that are in use as something else. */
+#include "crew.h"
+
+enum { LIMIT = 3, MANY = 8 };
+static struct held permit[MANY];
+
+static struct link *asks(int i) {
+    return &asker[i % CREW];
+}
+
+static int setup(void **state) {
+    crew_setup(state);
+    for (int i = 0; i < MANY; i++) crew_claim(&permit[i], i % CREW, "seats", DLOCK_PERMIT, LIMIT);
+    return 0;
+}
+
+static void take_all(void) {
+    for (int i = 0; i < LIMIT; i++) {
+        assert_int_equal(acquire(asks(i), &permit[i]), 0);
+        assert_true(permit[i].claim.fence > (i ? permit[i - 1].claim.fence : 0));
+    }
+}
+
+static void as_many_hold_as_there_are(void **state) {
+    uint64_t fence;
+    (void)state;
+    take_all();
+    assert_int_equal(acquire(asks(3), &permit[3]), DLOCK_EBUSY);
+    assert_string_equal(ask_text(&server, "GET seats"), "dlock:permits:3");
+    assert_string_equal(ask_text(&server, "SET seats foreign NX PX 5000"), "");
+    fence = permit[1].claim.fence;
+    assert_int_equal(acquire(asks(1), &permit[1]), 0); /* again, and none more */
+    assert_int_equal(permit[1].claim.fence, fence);
+    assert_int_equal(renew(asks(1), &permit[1]), 0);
+    assert_int_equal(release(asks(1), &permit[1]), 0);
+    assert_int_equal(release(asks(1), &permit[1]), DLOCK_ELOST);
+    assert_int_equal(acquire(asks(3), &permit[3]), 0);
+    assert_int_equal(acquire(asks(1), &permit[1]), DLOCK_EBUSY);
+    assert_int_equal(release(asks(0), &permit[0]), 0);
+    assert_int_equal(release(asks(2), &permit[2]), 0);
+    assert_int_equal(release(asks(3), &permit[3]), 0);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 1); /* the fence */
+    permit[0].claim.limit = 0;
+    assert_int_equal(acquire(asks(0), &permit[0]), DLOCK_EINVAL);
+}
+
+static void each_that_is_given_back_goes_to_the_first_in_line(void **state) {
+    struct monitor monitor;
+    (void)state;
+    take_all();
+    for (int i = LIMIT; i < MANY; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
+    monitor_begin(&monitor, &server);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(release(asks(i), &permit[i]), 0);
+        if (i + LIMIT < MANY) assert_granted((i + LIMIT) % CREW, &permit[i + LIMIT], permit[i + LIMIT - 1].claim.fence);
+        assert_true(ask_number(&server, "ZCARD {seats}:holders") <= LIMIT);
+    }
+    monitor_end(&monitor, &server);
+    assert_int_equal(monitor.published, MANY - LIMIT);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 1);
+}
+
+/* One crash loses one permit, for one lease; who waits first asks again when that is over. */
+static void a_crashed_holder_loses_only_its_own(void **state) {
+    (void)state;
+    permit[1].claim.lease_ms = 400;
+    permit[2].claim.lease_ms = 2000;
+    take_all();
+    for (int i = LIMIT; i < LIMIT + 4; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
+    assert_in_range(permit[3].claim.retry_ms, 1, 401);
+    assert_in_range(permit[4].claim.retry_ms, 1000, 2001); /* the next to end is for the next in line */
+    assert_in_range(permit[5].claim.retry_ms, 2001, 3001); /* that might be one whose receiver is stopped */
+    assert_in_range(permit[6].claim.retry_ms, 3001, 4001);
+    sleep_ms((int)permit[3].claim.retry_ms + 50);
+    assert_int_equal(queue_up(asks(3), &permit[3]), 0);
+    assert_int_equal(renew(asks(1), &permit[1]), DLOCK_ELOST);
+    assert_int_equal(renew(asks(0), &permit[0]), 0);
+    assert_int_equal(renew(asks(2), &permit[2]), 0);
+    assert_int_equal(release(asks(1), &permit[1]), DLOCK_ELOST);
+    assert_int_equal(queue_up(asks(4), &permit[4]), DLOCK_EBUSY);
+}
+
+static void all_that_ended_go_on_at_once(void **state) {
+    (void)state;
+    permit[1].claim.lease_ms = permit[2].claim.lease_ms = 300;
+    take_all();
+    for (int i = LIMIT; i < LIMIT + 3; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
+    sleep_ms(400);
+    assert_int_equal(acquire(asks(6), &permit[6]), DLOCK_EBUSY); /* whoever asks */
+    assert_granted(3 % CREW, &permit[3], permit[2].claim.fence);
+    assert_granted(4 % CREW, &permit[4], permit[3].claim.fence);
+    assert_int_equal(queue_up(asks(5), &permit[5]), DLOCK_EBUSY);
+    assert_int_equal(ask_number(&server, "ZCARD {seats}:queue"), 1);
+}
+
+static void who_gives_up_waiting_blocks_nobody(void **state) {
+    (void)state;
+    take_all();
+    for (int i = LIMIT; i < LIMIT + 3; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
+    assert_int_equal(release(asks(3), &permit[3]), DLOCK_ELOST);
+    crew_deaf(4 % CREW); /* is dead */
+    assert_int_equal(release(asks(1), &permit[1]), 0);
+    assert_granted(5 % CREW, &permit[5], permit[2].claim.fence);
+}
+
+/* A rate limiter: nobody gives anything back. */
+static void leases_that_end_are_a_rate(void **state) {
+    int64_t begin = now_ms();
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        permit[i].claim.lease_ms = 500;
+        while (queue_up(asks(0), &permit[i]) == DLOCK_EBUSY) {
+            assert_in_range(permit[i].claim.retry_ms, 1, 501);
+            sleep_ms((int)permit[i].claim.retry_ms);
+        }
+        assert_int_equal(permit[i].claim.result, 0);
+        assert_true(now_ms() - begin >= i / LIMIT * 500 - 5);
+    }
+    assert_true(now_ms() - begin < 10000);
+}
+
+/* ---- in use as something else ------------------------------------------------------------------------------------ */
+
+static void assert_in_use(struct held *held, const char *as, const char *asked) {
+    static const uint32_t ways[] = {0, DLOCK_CLAIM_QUEUE};
+    char used[64], wanted[64];
+    snprintf(used, sizeof used, "\"seats\" is in use as %s;", as);
+    snprintf(wanted, sizeof wanted, "asked for as %s", asked);
+    for (int i = 0; i < 2; i++) {
+        struct dlock_error err = {0};
+        assert_int_equal(held_run(backend->acquire, asks(3), held, ways[i], TIMEOUT_MS, &err), 0);
+        assert_int_equal(held->claim.result, DLOCK_EINVAL);
+        assert_int_equal(err.code, DLOCK_EINVAL);
+        assert_non_null(strstr(err.message, used));
+        assert_non_null(strstr(err.message, wanted));
+    }
+}
+
+static void one_name_is_one_thing_at_a_time(void **state) {
+    struct held writer, reader, other;
+    (void)state;
+    crew_claim(&writer, 3, "seats", DLOCK_EXCLUSIVE, 0);
+    crew_claim(&reader, 3, "seats", DLOCK_SHARED, 0);
+    crew_claim(&other, 3, "seats", DLOCK_PERMIT, 5);
+    take_all();
+    assert_in_use(&writer, "3 permits", "a lock");
+    assert_in_use(&reader, "3 permits", "a lock");
+    assert_in_use(&other, "3 permits", "5 permits");
+    assert_int_equal(ask_number(&server, "EXISTS {seats}:queue"), 0);
+    for (int i = 0; i < LIMIT; i++) assert_int_equal(release(asks(i), &permit[i]), 0);
+    assert_int_equal(acquire(asks(3), &writer), 0);
+    assert_in_use(&permit[0], "a lock", "3 permits");
+    assert_int_equal(release(asks(3), &writer), 0);
+    assert_int_equal(acquire(asks(3), &reader), 0);
+    assert_in_use(&permit[0], "a lock", "3 permits");
+    assert_int_equal(release(asks(3), &reader), 0);
+    assert_int_equal(acquire(asks(3), &other), 0);
+    assert_in_use(&permit[0], "5 permits", "3 permits");
+    assert_int_equal(release(asks(3), &other), 0);
+    take_all();
+}
+
+/* Whoever lives and waits says what the name is used for; the dead do not. */
+static void waiters_count_as_users(void **state) {
+    struct held writer;
+    (void)state;
+    crew_claim(&writer, 3, "seats", DLOCK_EXCLUSIVE, 0);
+    for (int i = 0; i < LIMIT; i++) permit[i].claim.lease_ms = 200;
+    take_all();
+    assert_int_equal(queue_up(asks(4), &permit[4]), DLOCK_EBUSY);
+    sleep_ms(300);
+    assert_in_use(&writer, "3 permits", "a lock");
+    crew_deaf(4 % CREW);
+    assert_int_equal(acquire(asks(3), &writer), 0);
+    assert_int_equal(ask_number(&server, "EXISTS {seats}:queue"), 0);
+}
+
+/* Such a lock has no mode: it is waited for like any other, and what waits has to agree. */
+static void a_foreign_lock_is_waited_for(void **state) {
+    struct held writer;
+    (void)state;
+    crew_claim(&writer, 3, "seats", DLOCK_EXCLUSIVE, 0);
+    assert_string_equal(ask_text(&server, "SET seats foreign NX PX 5000"), "OK");
+    assert_int_equal(queue_up(asks(0), &permit[0]), DLOCK_EBUSY);
+    assert_int_equal(permit[0].claim.retry_ms, -1);
+    assert_int_equal(queue_up(asks(1), &permit[1]), DLOCK_EBUSY);
+    assert_in_use(&writer, "3 permits", "a lock");
+    ask_number(&server, "DEL seats");
+    assert_int_equal(queue_up(asks(1), &permit[1]), 0);
+    assert_granted(0, &permit[0], 0);
+}
+
+static void a_cycle_is_two_commands(void **state) {
+    struct monitor monitor;
+    (void)state;
+    monitor_begin(&monitor, &server);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(acquire(asks(0), &permit[0]), 0);
+        assert_int_equal(acquire(asks(1), &permit[1]), 0);
+        assert_int_equal(release(asks(0), &permit[0]), 0);
+        assert_int_equal(release(asks(1), &permit[1]), 0);
+    }
+    monitor_end(&monitor, &server);
+    assert_int_equal(monitor.requests, 40);
+    assert_int_equal(monitor.evalsha, 40);
+    assert_int_equal(monitor.published, 0);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, crew_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(as_many_hold_as_there_are),           TEST(each_that_is_given_back_goes_to_the_first_in_line),
+        TEST(a_crashed_holder_loses_only_its_own), TEST(all_that_ended_go_on_at_once),
+        TEST(who_gives_up_waiting_blocks_nobody),  TEST(leases_that_end_are_a_rate),
+        TEST(one_name_is_one_thing_at_a_time),     TEST(waiters_count_as_users),
+        TEST(a_foreign_lock_is_waited_for),        TEST(a_cycle_is_two_commands),
+    };
+    return cmocka_run_group_tests(tests, group_begin, group_end);
+}

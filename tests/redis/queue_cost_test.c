@@ -1,0 +1,95 @@
+/* A grant costs the server the same whatever the length of the queue: what scripts do is counted, with a dozen waiters
+ * and with a thousand. */
+#include "crew.h"
+
+#include <stdio.h>
+
+enum { FEW = 12, MANY = 1000, ROUNDS = 8 };
+static struct held waiter[MANY];
+
+/* n waiters, every `stride`-th of them exclusive if that is not 0. */
+static void line_up(int n, enum dlock_mode mode, uint32_t limit, int stride) {
+    struct held *first = &waiter[0];
+    for (int i = 0; i < n; i++) {
+        bool writer = stride && i % stride == 0;
+        crew_claim(&waiter[i], i % CREW, "counter", writer ? DLOCK_EXCLUSIVE : mode, writer ? 0 : limit);
+        waiter[i].claim.lease_ms = 600000;
+    }
+    assert_int_equal(queue_up(&asker[0], first), 0);
+    for (int i = 1; i < n; i++) {
+        int rc = queue_up(&asker[i % CREW], &waiter[i]);
+        assert_int_equal(rc, limit && (uint32_t)i < limit ? 0 : DLOCK_EBUSY);
+    }
+}
+
+/* What ROUNDS releases, each followed by somebody at the end who asks again and by one who tries, cost in commands. */
+static int cost(int n, enum dlock_mode mode, uint32_t limit, int stride) {
+    struct monitor monitor;
+    struct held late;
+    ask_text(&server, "FLUSHALL");
+    line_up(n, mode, limit, stride);
+    crew_claim(&late, 1, "counter", mode, limit);
+    monitor_begin(&monitor, &server);
+    for (int i = 0; i < ROUNDS; i++) {
+        assert_int_equal(release(&asker[i % CREW], &waiter[i]), 0);
+        assert_int_equal(queue_up(&asker[(n - 1) % CREW], &waiter[n - 1]), DLOCK_EBUSY);
+        assert_int_equal(acquire(&asker[1], &late), DLOCK_EBUSY);
+    }
+    monitor_end(&monitor, &server);
+    assert_int_equal(monitor.requests, 3 * ROUNDS);
+    return monitor.commands;
+}
+
+static void assert_constant(const char *what, enum dlock_mode mode, uint32_t limit, int stride) {
+    int few = cost(FEW, mode, limit, stride), many = cost(MANY, mode, limit, stride);
+    print_message("%s: %d commands in scripts with %d waiters, %d with %d\n", what, few, FEW, many, MANY);
+    assert_int_equal(few, many);
+    assert_true(few > ROUNDS);
+}
+
+static void of_exclusive_locks(void **state) {
+    (void)state;
+    assert_constant("exclusive", DLOCK_EXCLUSIVE, 0, 0);
+}
+
+static void of_readers_and_writers(void **state) {
+    (void)state;
+    assert_constant("writers and readers in turn", DLOCK_SHARED, 0, 2);
+}
+
+static void of_permits(void **state) {
+    (void)state;
+    assert_constant("permits", DLOCK_PERMIT, 2, 0);
+}
+
+/* A hand-over that nobody confirmed: its client's other waiters are dropped when their turn comes, not searched for. */
+static int cost_of_silence(int n) {
+    struct monitor monitor;
+    ask_text(&server, "FLUSHALL");
+    line_up(n, DLOCK_EXCLUSIVE, 0, 0);
+    assert_int_equal(release(&asker[0], &waiter[0]), 0);
+    ask_number(&server, "DEL counter"); /* waiter 1 had it */
+    monitor_begin(&monitor, &server);
+    assert_int_equal(queue_up(&asker[2], &waiter[2]), 0);
+    monitor_end(&monitor, &server);
+    return monitor.commands;
+}
+
+static void of_a_stopped_client(void **state) {
+    int few, many;
+    (void)state;
+    few = cost_of_silence(FEW);
+    many = cost_of_silence(MANY);
+    assert_int_equal(few, many);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, crew_setup, crew_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(of_exclusive_locks),
+        TEST(of_readers_and_writers),
+        TEST(of_permits),
+        TEST(of_a_stopped_client),
+    };
+    return cmocka_run_group_tests(tests, group_begin, group_end);
+}

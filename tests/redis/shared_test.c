@@ -1,0 +1,399 @@
+/* Shared locks: readers together, writers alone, one queue; and what is left of readers who are gone. */
+#include "crew.h"
+
+#define NAME "the{book}" /* braces are encoded in keys */
+#define KEY "the%%7Bbook%%7D"
+
+static struct held reader[CREW], writer;
+
+static int setup(void **state) {
+    crew_setup(state);
+    for (int i = 0; i < CREW; i++) crew_claim(&reader[i], i, NAME, DLOCK_SHARED, 0);
+    crew_claim(&writer, 3, NAME, DLOCK_EXCLUSIVE, 0);
+    return 0;
+}
+
+static int64_t in_queue(void) {
+    return ask_number(&server, "ZCARD {" KEY "}:queue");
+}
+
+static int64_t word_ends(void) {
+    return ask_number(&server, "PTTL " KEY);
+}
+
+static void readers_hold_together_and_writers_alone(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(acquire(&asker[i], &reader[i]), 0);
+        assert_int_equal(reader[i].claim.kept_ms, LEASE_MS);
+        assert_true(reader[i].claim.fence > (i ? reader[i - 1].claim.fence : 0));
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(acquire(&asker[3], &writer), DLOCK_EBUSY);
+        assert_string_equal(ask_text(&server, "GET " KEY), "dlock:shared");
+        assert_int_equal(release(&asker[i], &reader[i]), 0);
+        assert_int_equal(release(&asker[i], &reader[i]), DLOCK_ELOST);
+    }
+    assert_int_equal(ask_number(&server, "DBSIZE"), 1); /* the fence */
+    assert_int_equal(acquire(&asker[3], &writer), 0);
+    assert_true(writer.claim.fence > reader[2].claim.fence);
+    assert_int_equal(acquire(&asker[0], &reader[0]), DLOCK_EBUSY);
+    assert_int_equal(renew(&asker[0], &reader[0]), DLOCK_ELOST);
+    assert_int_equal(release(&asker[3], &writer), 0);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 1);
+}
+
+static void acquiring_again_gives_the_same_grant(void **state) {
+    uint64_t fence;
+    (void)state;
+    reader[0].claim.lease_ms = 2000;
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    assert_int_equal(acquire(&asker[1], &reader[1]), 0);
+    fence = reader[0].claim.fence;
+    reader[0].claim.lease_ms = 60000;
+    assert_int_equal(queue_up(&asker[2], &reader[0]), 0);
+    assert_int_equal(reader[0].claim.fence, fence);
+    assert_int_equal(reader[0].claim.kept_ms, 60000);
+    assert_true(word_ends() > 50000);
+    assert_int_equal(ask_number(&server, "ZCARD {" KEY "}:holders"), 2);
+    assert_int_equal(release(&asker[0], &reader[0]), 0);
+    assert_int_equal(release(&asker[1], &reader[1]), 0);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 1);
+}
+
+/* Other clients see the lock until the last of the readers is gone, and not longer. */
+static void the_word_lasts_as_long_as_the_last_reader(void **state) {
+    (void)state;
+    reader[1].claim.lease_ms = 3000;
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    assert_int_equal(acquire(&asker[1], &reader[1]), 0);
+    assert_in_range(word_ends(), LEASE_MS - 3000, LEASE_MS);
+    assert_int_equal(renew(&asker[1], &reader[1]), 0); /* extends only that one */
+    assert_in_range(word_ends(), LEASE_MS - 3000, LEASE_MS);
+    assert_int_equal(release(&asker[0], &reader[0]), 0);
+    assert_in_range(word_ends(), 1, 3000);
+    reader[1].claim.lease_ms = 60000;
+    assert_int_equal(renew(&asker[1], &reader[1]), 0);
+    assert_in_range(word_ends(), 50000, 60000);
+    assert_true(ask_number(&server, "PTTL {" KEY "}:fence") > 60000);
+    assert_int_equal(acquire(&asker[3], &writer), DLOCK_EBUSY);
+}
+
+static void each_reader_ends_by_itself(void **state) {
+    uint64_t fence;
+    (void)state;
+    reader[0].claim.lease_ms = 200;
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    assert_int_equal(acquire(&asker[1], &reader[1]), 0);
+    fence = reader[1].claim.fence;
+    sleep_ms(300);
+    assert_int_equal(renew(&asker[0], &reader[0]), DLOCK_ELOST);
+    assert_int_equal(release(&asker[0], &reader[0]), DLOCK_ELOST);
+    assert_int_equal(renew(&asker[1], &reader[1]), 0);
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    assert_true(reader[0].claim.fence > fence);
+    sleep_ms(300);
+    assert_int_equal(release(&asker[1], &reader[1]), 0);
+    assert_int_equal(ask_number(&server, "EXISTS " KEY), 0);
+    assert_int_equal(acquire(&asker[3], &writer), 0);
+}
+
+static void readers_behind_a_writer_wait_for_it(void **state) {
+    struct held late, second;
+    (void)state;
+    crew_claim(&late, 0, NAME, DLOCK_SHARED, 0);
+    crew_claim(&second, 2, NAME, DLOCK_EXCLUSIVE, 0);
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    assert_int_equal(queue_up(&asker[3], &writer), DLOCK_EBUSY);
+    assert_in_range(writer.claim.retry_ms, LEASE_MS - 3000, LEASE_MS + 1);
+    assert_int_equal(acquire(&asker[1], &reader[1]), DLOCK_EBUSY);
+    assert_int_equal(in_queue(), 1);
+    assert_int_equal(queue_up(&asker[1], &reader[1]), DLOCK_EBUSY);
+    assert_int_equal(reader[1].claim.retry_ms, 4001);
+    assert_int_equal(queue_up(&asker[0], &late), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[2], &second), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[2], &reader[2]), DLOCK_EBUSY);
+    assert_int_equal(release(&asker[0], &reader[0]), 0);
+    assert_granted(3, &writer, reader[0].claim.fence);
+    assert_quiet(1);
+    assert_int_equal(release(&asker[3], &writer), 0);
+    assert_granted(1, &reader[1], writer.claim.fence);
+    assert_granted(0, &late, reader[1].claim.fence);
+    assert_quiet(2);
+    assert_int_equal(release(&asker[1], &reader[1]), 0);
+    assert_int_equal(release(&asker[0], &late), 0);
+    assert_granted(2, &second, late.claim.fence);
+    assert_int_equal(release(&asker[2], &second), 0);
+    assert_granted(2, &reader[2], second.claim.fence);
+    assert_int_equal(release(&asker[2], &reader[2]), 0);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 1);
+}
+
+/* Within the one call that releases: a message for each, and those behind the next writer stay. */
+static void twenty_readers_enter_together(void **state) {
+    enum { READERS = 20 };
+    struct held readers[READERS], second;
+    struct monitor monitor;
+    uint64_t fence;
+    (void)state;
+    assert_int_equal(acquire(&asker[3], &writer), 0);
+    for (int i = 0; i < READERS; i++) {
+        crew_claim(&readers[i], i % CREW, NAME, DLOCK_SHARED, 0);
+        assert_int_equal(queue_up(&asker[i % CREW], &readers[i]), DLOCK_EBUSY);
+    }
+    crew_claim(&second, 3, NAME, DLOCK_EXCLUSIVE, 0);
+    assert_int_equal(queue_up(&asker[3], &second), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[0], &reader[0]), DLOCK_EBUSY);
+    monitor_begin(&monitor, &server);
+    assert_int_equal(release(&asker[3], &writer), 0);
+    monitor_end(&monitor, &server);
+    assert_int_equal(monitor.requests, 1);
+    assert_int_equal(monitor.published, READERS);
+    fence = writer.claim.fence;
+    for (int i = 0; i < READERS; i++) {
+        assert_granted(i % CREW, &readers[i], fence);
+        fence = readers[i].claim.fence;
+    }
+    assert_int_equal(in_queue(), 2);
+    for (int i = 0; i < READERS; i++) {
+        assert_int_equal(renew(&asker[i % CREW], &readers[i]), 0);
+        assert_int_equal(release(&asker[i % CREW], &readers[i]), 0);
+    }
+    assert_granted(3, &second, fence);
+}
+
+/* Whoever gives up in front of others makes room for them. */
+static void a_writer_that_gives_up_lets_the_readers_in(void **state) {
+    (void)state;
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    assert_int_equal(queue_up(&asker[3], &writer), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[1], &reader[1]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[2], &reader[2]), DLOCK_EBUSY);
+    assert_int_equal(release(&asker[3], &writer), DLOCK_ELOST);
+    assert_granted(1, &reader[1], reader[0].claim.fence);
+    assert_granted(2, &reader[2], reader[1].claim.fence);
+    assert_int_equal(renew(&asker[0], &reader[0]), 0);
+}
+
+static void a_dead_writer_keeps_nobody_out(void **state) {
+    (void)state;
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    assert_int_equal(queue_up(&asker[3], &writer), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[1], &reader[1]), DLOCK_EBUSY);
+    crew_deaf(3);
+    assert_int_equal(acquire(&asker[2], &reader[2]), 0);
+    assert_granted(1, &reader[1], reader[0].claim.fence);
+    assert_int_equal(in_queue(), 0);
+}
+
+static void an_ended_writer_makes_room_for_whoever_asks(void **state) {
+    (void)state;
+    writer.claim.lease_ms = 200;
+    assert_int_equal(acquire(&asker[3], &writer), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(queue_up(&asker[i], &reader[i]), DLOCK_EBUSY);
+    sleep_ms(300);
+    assert_int_equal(queue_up(&asker[1], &reader[1]), 0);
+    assert_int_equal(reader[1].claim.kept_ms, LEASE_MS);
+    assert_granted(0, &reader[0], writer.claim.fence);
+    assert_granted(2, &reader[2], reader[1].claim.fence);
+    assert_quiet(1);
+    assert_int_equal(ask_number(&server, "ZCARD {" KEY "}:holders"), 3);
+}
+
+/* A reader that does not confirm its hand-over loses it after 3 s, and its client its places in the queue. */
+static void a_stopped_reader_costs_three_seconds(void **state) {
+    struct held second, third;
+    int64_t begin;
+    (void)state;
+    crew_claim(&second, 0, NAME, DLOCK_EXCLUSIVE, 0);
+    crew_claim(&third, 0, NAME, DLOCK_EXCLUSIVE, 0);
+    assert_int_equal(acquire(&asker[3], &writer), 0);
+    assert_int_equal(queue_up(&asker[0], &reader[0]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[1], &reader[1]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[0], &second), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[0], &third), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[2], &reader[2]), DLOCK_EBUSY);
+    begin = now_ms();
+    assert_int_equal(release(&asker[3], &writer), 0);
+    assert_granted(0, &reader[0], writer.claim.fence);
+    assert_granted(1, &reader[1], reader[0].claim.fence);
+    assert_int_equal(renew(&asker[1], &reader[1]), 0);
+    while (queue_up(&asker[2], &reader[2]) == DLOCK_EBUSY) {
+        assert_true(now_ms() - begin < 6000);
+        sleep_ms(20);
+    }
+    assert_true(now_ms() - begin >= 2900);
+    assert_int_equal(reader[2].claim.result, 0);
+    assert_int_equal(renew(&asker[0], &reader[0]), DLOCK_ELOST);
+    assert_int_equal(renew(&asker[1], &reader[1]), 0);
+    assert_int_equal(in_queue(), 0);
+    /* It asks again, and so it lives. */
+    assert_int_equal(queue_up(&asker[0], &second), DLOCK_EBUSY);
+    assert_int_equal(release(&asker[1], &reader[1]), 0);
+    assert_int_equal(release(&asker[2], &reader[2]), 0);
+    assert_granted(0, &second, reader[2].claim.fence);
+}
+
+/* ---- keys that others touch -------------------------------------------------------------------------------------- */
+
+/* Who held before somebody else did, never holds again. */
+static void readers_of_before_never_come_back(void **state) {
+    (void)state;
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    ask_number(&server, "DEL " KEY);
+    assert_string_equal(ask_text(&server, "SET " KEY " foreign NX PX 5000"), "OK");
+    assert_int_equal(renew(&asker[0], &reader[0]), DLOCK_ELOST);
+    assert_int_equal(release(&asker[0], &reader[0]), DLOCK_ELOST);
+    assert_string_equal(ask_text(&server, "GET " KEY), "foreign");
+    ask_number(&server, "DEL " KEY);
+    assert_int_equal(acquire(&asker[1], &reader[1]), 0);
+    assert_int_equal(renew(&asker[0], &reader[0]), DLOCK_ELOST);
+    assert_int_equal(ask_number(&server, "ZCARD {" KEY "}:holders"), 1);
+    ask_number(&server, "DEL " KEY);
+    assert_int_equal(acquire(&asker[3], &writer), 0);
+    writer.claim.mode = DLOCK_SHARED;
+    assert_int_equal(renew(&asker[3], &writer), 0);
+    assert_int_equal(renew(&asker[1], &reader[1]), DLOCK_ELOST);
+    assert_int_equal(release(&asker[1], &reader[1]), DLOCK_ELOST);
+    assert_int_equal(renew(&asker[3], &writer), 0);
+}
+
+/* All readers crash: their word ends, and what else is left of them harms nobody. */
+static void what_crashed_readers_leave_is_swept_up(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        reader[i].claim.lease_ms = 200;
+        assert_int_equal(acquire(&asker[i], &reader[i]), 0);
+    }
+    sleep_ms(300);
+    assert_int_equal(ask_number(&server, "EXISTS " KEY), 0);
+    reader[0].claim.lease_ms = LEASE_MS;
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    assert_int_equal(ask_number(&server, "ZCARD {" KEY "}:holders"), 1);
+    assert_int_equal(ask_number(&server, "HLEN {" KEY "}:grants"), 1);
+    assert_int_equal(renew(&asker[1], &reader[1]), DLOCK_ELOST);
+}
+
+static void lost_records_end_grants_and_stop_nothing(void **state) {
+    uint64_t fence;
+    (void)state;
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    fence = reader[0].claim.fence;
+    ask_number(&server, "DEL {" KEY "}:grants");
+    assert_int_equal(renew(&asker[0], &reader[0]), 0);
+    ask_number(&server, "DEL {" KEY "}:grants");
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    assert_true(reader[0].claim.fence > fence);
+    ask_number(&server, "DEL {" KEY "}:holders");
+    assert_int_equal(renew(&asker[0], &reader[0]), DLOCK_ELOST);
+    assert_int_equal(acquire(&asker[1], &reader[1]), 0);
+    assert_int_equal(release(&asker[0], &reader[0]), DLOCK_ELOST);
+    assert_int_equal(release(&asker[1], &reader[1]), 0);
+    assert_int_equal(ask_number(&server, "EXISTS " KEY), 0);
+}
+
+static void readers_wait_for_foreign_holders(void **state) {
+    (void)state;
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    assert_string_equal(ask_text(&server, "SET " KEY " foreign NX PX 5000"), "");
+    assert_int_equal(release(&asker[0], &reader[0]), 0);
+    assert_string_equal(ask_text(&server, "SET " KEY " foreign NX PX 5000"), "OK");
+    assert_int_equal(queue_up(&asker[0], &reader[0]), DLOCK_EBUSY);
+    assert_int_equal(reader[0].claim.retry_ms, -1);
+    assert_int_equal(queue_up(&asker[1], &reader[1]), DLOCK_EBUSY);
+    ask_number(&server, "DEL " KEY);
+    assert_int_equal(queue_up(&asker[0], &reader[0]), 0);
+    assert_granted(1, &reader[1], reader[0].claim.fence);
+}
+
+/* ---- and the rest ------------------------------------------------------------------------------------------------ */
+
+static void breaking_takes_it_from_all(void **state) {
+    (void)state;
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    assert_int_equal(acquire(&asker[1], &reader[1]), 0);
+    assert_int_equal(queue_up(&asker[3], &writer), DLOCK_EBUSY);
+    assert_int_equal(backend->break_lock(asker[2].conn, NAME, TIMEOUT_MS, NULL), 0);
+    assert_granted(3, &writer, reader[1].claim.fence);
+    for (int i = 0; i < 2; i++) assert_int_equal(renew(&asker[i], &reader[i]), DLOCK_ELOST);
+    assert_int_equal(queue_up(&asker[0], &reader[0]), DLOCK_EBUSY);
+    assert_int_equal(backend->break_lock(asker[2].conn, NAME, TIMEOUT_MS, NULL), 0);
+    assert_granted(0, &reader[0], writer.claim.fence);
+    assert_int_equal(renew(&asker[3], &writer), DLOCK_ELOST);
+    assert_int_equal(renew(&asker[1], &reader[1]), DLOCK_ELOST);
+    assert_int_equal(renew(&asker[0], &reader[0]), 0);
+}
+
+static void a_batch_renews_one_name_for_many(void **state) {
+    struct dlock_claim *claims[CREW];
+    (void)state;
+    for (int i = 0; i < CREW; i++) {
+        if (i != 2) assert_int_equal(acquire(&asker[0], &reader[i]), 0);
+        claims[i] = &reader[i].claim;
+        claims[i]->lease_ms = 60000;
+    }
+    assert_int_equal(backend->renew(asker[0].conn, claims, CREW, TIMEOUT_MS, NULL), 0);
+    for (int i = 0; i < CREW; i++) assert_int_equal(claims[i]->result, i == 2 ? DLOCK_ELOST : 0);
+    assert_true(word_ends() > 50000);
+}
+
+/* A full server takes no new readers, and lets those whom it has go on and go. */
+static void without_memory_readers_go_on(void **state) {
+    struct dlock_claim *claim = &reader[1].claim;
+    struct dlock_error err = {0};
+    (void)state;
+    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+    assert_int_equal(acquire(&asker[2], &reader[2]), 0);
+    assert_int_equal(queue_up(&asker[3], &writer), DLOCK_EBUSY);
+    ask_text(&server, "CONFIG SET maxmemory 1");
+    assert_int_equal(acquire(&asker[1], &reader[1]), DLOCK_EBUSY);
+    assert_int_equal(renew(&asker[0], &reader[0]), 0);
+    assert_int_equal(release(&asker[3], &writer), DLOCK_ELOST);
+    assert_int_equal(backend->acquire(asker[1].conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "OOM"));
+    assert_int_equal(ask_number(&server, "ZCARD {" KEY "}:holders"), 2);
+    assert_int_equal(release(&asker[0], &reader[0]), 0);
+    assert_int_equal(release(&asker[2], &reader[2]), 0);
+    assert_int_equal(backend->acquire(asker[1].conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 1);
+}
+
+static void a_cycle_is_two_commands(void **state) {
+    struct monitor monitor;
+    (void)state;
+    assert_int_equal(acquire(&asker[1], &reader[1]), 0);
+    monitor_begin(&monitor, &server);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(acquire(&asker[0], &reader[0]), 0);
+        assert_int_equal(release(&asker[0], &reader[0]), 0);
+    }
+    monitor_end(&monitor, &server);
+    assert_int_equal(monitor.requests, 20);
+    assert_int_equal(monitor.evalsha, 20);
+    assert_int_equal(monitor.published, 0);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, crew_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(readers_hold_together_and_writers_alone),
+        TEST(acquiring_again_gives_the_same_grant),
+        TEST(the_word_lasts_as_long_as_the_last_reader),
+        TEST(each_reader_ends_by_itself),
+        TEST(readers_behind_a_writer_wait_for_it),
+        TEST(twenty_readers_enter_together),
+        TEST(a_writer_that_gives_up_lets_the_readers_in),
+        TEST(a_dead_writer_keeps_nobody_out),
+        TEST(an_ended_writer_makes_room_for_whoever_asks),
+        TEST(a_stopped_reader_costs_three_seconds),
+        TEST(readers_of_before_never_come_back),
+        TEST(what_crashed_readers_leave_is_swept_up),
+        TEST(lost_records_end_grants_and_stop_nothing),
+        TEST(readers_wait_for_foreign_holders),
+        TEST(breaking_takes_it_from_all),
+        TEST(a_batch_renews_one_name_for_many),
+        TEST(without_memory_readers_go_on),
+        TEST(a_cycle_is_two_commands),
+    };
+    return cmocka_run_group_tests(tests, group_begin, group_end);
+}
