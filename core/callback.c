@@ -45,6 +45,7 @@ static void push(struct dlock_client *client, struct dlock__event *event) {
         /* full: it is readable already */
     }
     pthread_cond_signal(&client->callback.cond);
+    if (lock_of(event)->freed) pthread_cond_broadcast(&client->changed); /* dlock_free waits for it */
 }
 
 /* Takes the first event out, of one handle or (NULL) of any. */
