@@ -5,8 +5,8 @@ function(dlock_target target)
   target_compile_features(${target} PRIVATE c_std_11)
   set_target_properties(${target} PROPERTIES C_EXTENSIONS OFF C_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
   target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes
-    -Wpointer-arith -Wwrite-strings -Wconversion -Wno-sign-conversion -Wformat=2 -Wundef -Wvla
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow
+    $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes> -Wpointer-arith -Wwrite-strings -Wconversion -Wno-sign-conversion -Wformat=2 -Wundef -Wvla
     $<$<BOOL:${DLOCK_WERROR}>:-Werror>)
   if(DLOCK_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${DLOCK_SANITIZE} -fno-omit-frame-pointer

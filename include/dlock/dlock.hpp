@@ -1,0 +1,164 @@
+/* dlock for C++11 and later: clients and locks that end themselves, and that std::unique_lock, std::lock_guard,
+ * std::scoped_lock and std::lock take like any mutex. Header-only, over <dlock/dlock.h>; link libdlock.
+ *
+ * SPDX-License-Identifier: MIT
+ *
+ *     dlock::client client("redis://localhost");
+ *     dlock::lock nightly(client, "nightly");
+ *     std::unique_lock<dlock::lock> guard(nightly, std::chrono::seconds(5));
+ *     if (guard) run_the_job(nightly.fence());
+ *
+ * What a call promises, and what may go wrong, stands in dlock.h; here every code but "busy" and "timed out" becomes a
+ * dlock::error. A grant may end before its release: ask held(), give an on_lost, hand fence() to what it protects.
+ */
+#ifndef DLOCK_DLOCK_HPP
+#define DLOCK_DLOCK_HPP
+
+#include <dlock/dlock.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace dlock {
+
+/* What a failed call throws; what() is the library's message. */
+class error : public std::runtime_error {
+  public:
+    explicit error(const dlock_error &from) : std::runtime_error(from.message), code_(from.code) {}
+    /* DLOCK_EUNAVAILABLE, DLOCK_ELOST, … */
+    int code() const noexcept { return code_; }
+
+  private:
+    int code_;
+};
+
+namespace detail {
+inline void check(int rc, const dlock_error &err) {
+    if (rc != DLOCK_OK) throw error(err);
+}
+/* Rounded up: a wait of 1 us is a wait. At most what the library takes; negative is 0. */
+template <class Rep, class Period> std::int64_t to_ms(const std::chrono::duration<Rep, Period> &time) {
+    if (time <= time.zero()) return 0;
+    if (time >= std::chrono::hours(24 * 365 * 100)) return std::int64_t(24) * 365 * 100 * 3600 * 1000;
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time);
+    return std::int64_t(ms.count()) + (ms < time ? 1 : 0);
+}
+} // namespace detail
+
+/* A client of one server. Movable; must outlive no lock: a lock keeps working, with DLOCK_ECANCELED, after its client.
+ * Thread-safe as dlock_client is. */
+class client {
+  public:
+    /* Connects; blocks up to the URI's `timeout`. Throws dlock::error. */
+    explicit client(const std::string &uri) {
+        dlock_error err;
+        dlock_client *opened = nullptr;
+        detail::check(dlock_open(uri.c_str(), nullptr, &opened, &err), err);
+        handle_.reset(opened);
+    }
+    dlock_client *get() const noexcept { return handle_.get(); }
+
+  private:
+    struct closer {
+        void operator()(dlock_client *client) const noexcept { dlock_close(client); }
+    };
+    std::unique_ptr<dlock_client, closer> handle_;
+};
+
+/* How to hold; see dlock_options. */
+struct options {
+    dlock_mode mode = DLOCK_EXCLUSIVE;
+    dlock_owner owner = DLOCK_OWNER_THREAD;
+    std::uint32_t limit = 0;
+    std::uint32_t flags = 0;
+    std::chrono::milliseconds lease{0};         /* 0: the URI's */
+    std::function<void(const error &)> on_lost; /* on the client's worker thread; must not throw */
+};
+
+/* A lock of a name: Lockable and TimedLockable, for one thread at a time that owns it (DLOCK_OWNER_THREAD) as a
+ * std::recursive_mutex is. Movable while nobody holds it or waits for it. It is called dlock::lock; a class cannot have
+ * a member of its own name, so that is an alias. */
+class mutex {
+  public:
+    /* Talks to no server. Throws dlock::error (DLOCK_EINVAL, DLOCK_ENOTSUP). */
+    mutex(const client &in, const std::string &name, options how = options())
+        : on_lost_(new callback(std::move(how.on_lost))) {
+        dlock_options raw = DLOCK_OPTIONS_INIT;
+        raw.mode = how.mode;
+        raw.owner = how.owner;
+        raw.limit = how.limit;
+        raw.flags = how.flags;
+        raw.lease_ms = how.lease.count();
+        if (*on_lost_) {
+            raw.on_lost = &mutex::lost;
+            raw.on_lost_arg = on_lost_.get();
+        }
+        dlock_error err;
+        dlock_lock *made = nullptr;
+        detail::check(dlock_new(in.get(), name.c_str(), &raw, &made, &err), err);
+        handle_.reset(made);
+    }
+
+    /* Waits for it, for ever. Throws dlock::error. */
+    void lock() { acquire(-1); }
+    /* One request. False: somebody else has it. Throws dlock::error. */
+    bool try_lock() { return acquire(0); }
+    /* False: somebody else had it until then. Throws dlock::error. */
+    template <class Rep, class Period> bool try_lock_for(const std::chrono::duration<Rep, Period> &time) {
+        return acquire(detail::to_ms(time));
+    }
+    template <class Clock, class Duration> bool try_lock_until(const std::chrono::time_point<Clock, Duration> &end) {
+        return try_lock_for(end - Clock::now());
+    }
+    /* Gives it back, and throws nothing, since destructors call it: whether the grant had ended before is what
+     * release() tells. */
+    void unlock() noexcept { (void)dlock_release(get(), nullptr); }
+    /* As unlock(). Throws dlock::error: with DLOCK_ELOST the work done may have overlapped with somebody else's. */
+    void release() {
+        dlock_error err;
+        detail::check(dlock_release(get(), &err), err);
+    }
+
+    /* From writer to reader; throws dlock::error. */
+    void downgrade() {
+        dlock_error err;
+        detail::check(dlock_downgrade(get(), &err), err);
+    }
+    bool held() const noexcept { return dlock_held(get()); }
+    std::uint64_t fence() const noexcept { return dlock_fence(get()); }
+    /* std::chrono::milliseconds::max() where the grant ends only with this process. */
+    std::chrono::milliseconds remaining() const noexcept {
+        const std::int64_t ms = dlock_remaining_ms(get());
+        return ms == DLOCK_FOREVER ? std::chrono::milliseconds::max() : std::chrono::milliseconds(ms);
+    }
+    void cancel() noexcept { (void)dlock_cancel(get()); }
+    dlock_lock *get() const noexcept { return handle_.get(); }
+
+  private:
+    using callback = std::function<void(const error &)>;
+    struct freer {
+        void operator()(dlock_lock *lock) const noexcept { dlock_free(lock); }
+    };
+
+    static void lost(dlock_lock *, const dlock_error *err, void *arg) { (*static_cast<callback *>(arg))(error(*err)); }
+
+    bool acquire(std::int64_t timeout_ms) {
+        dlock_error err;
+        const int rc = dlock_acquire(get(), timeout_ms, &err);
+        if (rc == DLOCK_EBUSY || rc == DLOCK_ETIMEDOUT) return false;
+        detail::check(rc, err);
+        return true;
+    }
+
+    std::unique_ptr<callback> on_lost_; /* the library has its address, until the handle is freed: declared before it */
+    std::unique_ptr<dlock_lock, freer> handle_;
+};
+using lock = mutex;
+
+} // namespace dlock
+#endif
