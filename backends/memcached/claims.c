@@ -10,7 +10,7 @@
 
 /* memcached takes times up to 2038-01-19. */
 #define MAX_EXPIRY_S INT32_MAX
-#define MAX_LEASE_MS (INT64_C(1000) * MAX_EXPIRY_S)
+#define MAX_LEASE_MS (INT64_C(10) * 366 * 24 * 3600 * 1000)
 
 /* Claims that share a flight: as many as the core sends at once. */
 #define FLIGHT_MAX 256
@@ -37,8 +37,9 @@ struct turn {
     struct dlock_claim *claim;
     enum step step;
     int adds;
-    uint64_t cas;     /* SWAP: the id of the item that is ours */
-    uint64_t granted; /* … and that of the grant */
+    uint64_t cas;     /* SWAP: the id of the item that is ours, or lapsed */
+    uint64_t granted; /* … and that of the grant, as for memcached_flags() */
+    bool too_far;     /* for the flags to tell `granted` */
 };
 
 struct batch {
@@ -91,13 +92,16 @@ static void write_turn(struct memcached *memcached, size_t i, void *arg) {
     if (turn->step == LOOK)
         memcached_request(memcached, 1, "gets %s\r\n", key);
     else if (turn->step == ADD)
-        memcached_request(memcached, 2, "add %s 0 %" PRId64 " %zu\r\n%s\r\ngets %s\r\n", key, expiry, strlen(value),
-                          value, key);
+        memcached_request(memcached, 2, "add %s %" PRIu32 " %" PRId64 " %zu\r\n%s\r\ngets %s\r\n", key,
+                          memcached_flags(turn->claim->lease_ms, MEMCACHED_THIS_STORE, 0), expiry, strlen(value), value,
+                          key);
     else if (batch->operation == RELEASE)
         memcached_end(memcached, key, turn->cas);
     else
         memcached_request(memcached, 2, "cas %s %" PRIu32 " %" PRId64 " %zu %" PRIu64 "\r\n%s\r\ngets %s\r\n", key,
-                          memcached_flags(turn->granted), expiry, strlen(value), turn->cas, value, key);
+                          memcached_flags(turn->claim->lease_ms, turn->too_far ? MEMCACHED_NOT_KNOWN : turn->granted,
+                                          turn->cas),
+                          expiry, strlen(value), turn->cas, value, key);
 }
 
 /* ---- replies ----------------------------------------------------------------------------------------------------- */
@@ -117,17 +121,15 @@ static void keep(struct batch *batch, struct turn *turn, const struct memcached_
     finish(turn, 0);
 }
 
-static void swap(struct turn *turn, const struct memcached_item *item) {
+static void swap(struct turn *turn, uint64_t cas, uint64_t granted) {
     turn->step = SWAP;
-    turn->cas = item->cas;
-    turn->granted = item->granted;
+    turn->cas = cas;
+    turn->granted = granted;
 }
 
 /* The item is as the claim remembers it. */
 static void swap_known(struct turn *turn) {
-    turn->step = SWAP;
-    turn->cas = turn->claim->state[STATE_CAS];
-    turn->granted = turn->claim->state[STATE_GRANTED];
+    swap(turn, turn->claim->state[STATE_CAS], turn->claim->state[STATE_GRANTED]);
 }
 
 /* There is no item (any more). */
@@ -140,17 +142,33 @@ static void gone(struct batch *batch, struct turn *turn) {
         finish(turn, DLOCK_EBUSY);
 }
 
-/* What a look has shown. */
-static void looked(struct batch *batch, struct turn *turn, const struct memcached_item *item, bool ours,
-                   bool lease_is_new) {
-    if (!item->found)
-        gone(batch, turn);
-    else if (!ours)
-        finish(turn, batch->operation == ACQUIRE ? DLOCK_EBUSY : DLOCK_ELOST);
-    else if (lease_is_new)
-        keep(batch, turn, item, turn->step == ADD ? item->cas : turn->granted);
+/* Somebody else's item. */
+static void taken(struct batch *batch, struct turn *turn, const char *key, const struct memcached_item *item) {
+    if (batch->operation != ACQUIRE)
+        finish(turn, DLOCK_ELOST);
+    else if (memcached_has_lapsed(batch->memcached, key, item->cas, item->lease_ms))
+        swap(turn, item->cas, MEMCACHED_THIS_STORE);
     else
-        swap(turn, item); /* a token that has the grant already: set its lease anew; or an id that we did not know */
+        finish(turn, DLOCK_EBUSY);
+}
+
+/* Our item, with its lease set by this turn. */
+static void stored(struct batch *batch, struct turn *turn, const struct memcached_item *item) {
+    if (turn->step == ADD || turn->granted == MEMCACHED_THIS_STORE)
+        keep(batch, turn, item, item->cas);
+    else if (turn->granted == item->granted || turn->too_far || item->granted == MEMCACHED_NOT_KNOWN)
+        keep(batch, turn, item, turn->granted);
+    else {
+        swap(turn, item->cas, turn->granted);
+        turn->too_far = true;
+    }
+}
+
+/* Our item: a token that has the grant already, or an id that we did not know. The lease is set anew. A grant whose id
+ * nobody knows any more was told to nobody either when it is asked for again, so it may count from now. */
+static void found(struct batch *batch, struct turn *turn, const struct memcached_item *item) {
+    const bool lost = batch->operation == ACQUIRE && item->granted == MEMCACHED_NOT_KNOWN;
+    swap(turn, item->cas, lost ? MEMCACHED_THIS_STORE : item->granted);
 }
 
 static int read_look(struct batch *batch, struct turn *turn, bool lease_is_new) {
@@ -160,8 +178,14 @@ static int read_look(struct batch *batch, struct turn *turn, bool lease_is_new) 
     write_value(value, turn->claim, memcached_key(key, turn->claim->name));
     rc = memcached_read_item(batch->memcached, key, batch->deadline_us, &item, batch->err);
     if (rc) return rc;
-    looked(batch, turn, &item, item.length == strlen(value) && memcmp(item.value, value, item.length) == 0,
-           lease_is_new);
+    if (!item.found)
+        gone(batch, turn);
+    else if (item.length != strlen(value) || memcmp(item.value, value, item.length) != 0)
+        taken(batch, turn, key, &item);
+    else if (lease_is_new)
+        stored(batch, turn, &item);
+    else
+        found(batch, turn, &item);
     return 0;
 }
 
@@ -239,7 +263,7 @@ static void explain(struct batch *batch, struct turn *turn, int result, const ch
 }
 
 static bool lease_fits(const struct memcached *memcached, int64_t lease_ms) {
-    return lease_ms > 0 && lease_ms < MAX_LEASE_MS &&
+    return lease_ms > 0 && lease_ms <= MAX_LEASE_MS &&
            memcached_expiry_s(&memcached->clock, dlock_now_us(), lease_ms) < MAX_EXPIRY_S;
 }
 
@@ -252,7 +276,8 @@ static bool acceptable(struct batch *batch, struct turn *turn) {
     else if (name == 0 || name > MEMCACHED_NAME_MAX || token == 0 || token > DLOCK_TOKEN_MAX)
         explain(batch, turn, DLOCK_EINVAL, "a name has 1 to 255 bytes and a token 1 to 127");
     else if (batch->operation != RELEASE && !lease_fits(batch->memcached, claim->lease_ms))
-        explain(batch, turn, DLOCK_EINVAL, "a lease on memcached is longer than 0 and ends before 2038-01-19");
+        explain(batch, turn, DLOCK_EINVAL,
+                "a lease on memcached is longer than 0, at most ten years, and ends before 2038-01-19");
     else
         return true;
     return false;

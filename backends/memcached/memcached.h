@@ -42,6 +42,15 @@ struct memcached_clock {
     bool ticked;      /* readings have differed */
 };
 
+/* Something that was seen in one version since then, see watch.c. */
+struct memcached_sighting {
+    uint64_t key, version;
+    int64_t since_us;
+};
+
+/* Names whose holders one connection watches at a time; more get in each other's way, and wait for the server. */
+#define MEMCACHED_SIGHTINGS 256
+
 struct memcached {
     const struct dlock_peer *peer;
     bool open;
@@ -57,6 +66,7 @@ struct memcached {
     int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
 
     struct memcached_clock clock;
+    struct memcached_sighting sightings[MEMCACHED_SIGHTINGS];
 
     struct memcached_requests *requests; /* still to be written, or NULL */
     char out[16384];
@@ -117,13 +127,12 @@ int memcached_read_stored(struct memcached *memcached, int64_t deadline_us, enum
 struct memcached_item {
     bool found;
     uint64_t cas;
-    uint64_t granted; /* the cas id of the grant: renewals change `cas`, and note the first one in the item's flags */
+    uint32_t flags;
+    uint64_t granted; /* the cas id of the grant: renewals change `cas`; or MEMCACHED_NOT_KNOWN */
+    int64_t lease_ms; /* 0: unknown */
     uint64_t length;  /* may be more than is kept */
     char value[MEMCACHED_VALUE_MAX + 1];
 };
-
-/* The flags for an item whose grant had this cas id. */
-uint32_t memcached_flags(uint64_t granted);
 
 /* The reply to gets. EUNAVAILABLE, EAUTH, EPROTO. */
 int memcached_read_item(struct memcached *memcached, const char *key, int64_t deadline_us, struct memcached_item *item,
@@ -142,6 +151,24 @@ bool memcached_number(const char **text, uint64_t *number);
 
 /* The code for a reply that is none of the expected ones, with the server's words in `err`. */
 int memcached_refused(struct memcached *memcached, const char *line, struct dlock_error *err);
+
+/* ---- flags.c: what an item's flags note -------------------------------------------------------------------------- */
+
+/* Instead of the cas id of a grant. */
+#define MEMCACHED_NOT_KNOWN UINT64_C(0)
+#define MEMCACHED_THIS_STORE UINT64_MAX
+
+/* The flags for an item whose grant had this cas id, and that has now got `cas`. */
+uint32_t memcached_flags(int64_t lease_ms, uint64_t granted, uint64_t cas);
+
+/* What the flags say, into lease_ms and granted. */
+void memcached_read_flags(struct memcached_item *item);
+
+/* ---- watch.c: leases that were not renewed ----------------------------------------------------------------------- */
+
+/* Whether `what` has been seen in this version, by this connection, for as long as its lease is. Remembers that it was
+ * seen. lease_ms 0: unknown. */
+bool memcached_has_lapsed(struct memcached *memcached, const char *what, uint64_t version, int64_t lease_ms);
 
 /* ---- clock.c: when leases end ------------------------------------------------------------------------------------ */
 

@@ -7,9 +7,6 @@
 /* memcached's default limit is 1 MB, its largest possible one 1 GB. */
 #define MAX_VALUE (UINT64_C(1) << 30)
 
-/* Marks flags that are ours. */
-#define FLAGS_MARK (UINT32_C(1) << 31)
-
 bool memcached_number(const char **text, uint64_t *number) {
     const char *p = *text;
     uint64_t sum = 0;
@@ -58,20 +55,6 @@ int memcached_read_stored(struct memcached *memcached, int64_t deadline_us, enum
 
 /* ---- items ------------------------------------------------------------------------------------------------------- */
 
-uint32_t memcached_flags(uint64_t granted) {
-    return FLAGS_MARK | (uint32_t)(granted & (FLAGS_MARK - 1));
-}
-
-/* The cas id of the grant: the newest id with these low bits that is no newer than the item's own. */
-static uint64_t granted_of(uint64_t cas, uint64_t flags) {
-    const uint64_t low = flags & (FLAGS_MARK - 1);
-    uint64_t granted;
-    if (!(flags & FLAGS_MARK)) return cas;
-    granted = (cas & ~(uint64_t)(FLAGS_MARK - 1)) | low;
-    if (granted > cas) granted = granted > FLAGS_MARK ? granted - FLAGS_MARK : 0;
-    return granted ? granted : cas;
-}
-
 uint64_t memcached_fence(const struct memcached *memcached, uint64_t granted) {
     if (granted == 0 || granted >= MEMCACHED_FENCE_END - memcached->started_us) return 0;
     return memcached->started_us + granted;
@@ -91,8 +74,8 @@ static int read_header(struct memcached *memcached, const char *line, const char
         return memcached_nonsense(memcached, "a value without length or cas id", err);
     if (item->cas == 0)
         return memcached_nonsense(memcached, "cas id 0; a server that runs with -C has no cas ids, and no locks", err);
-    item->granted = granted_of(item->cas, flags);
-    if (!memcached_fence(memcached, item->granted)) return memcached_nonsense(memcached, "a cas id beyond reason", err);
+    item->flags = (uint32_t)flags;
+    if (!memcached_fence(memcached, item->cas)) return memcached_nonsense(memcached, "a cas id beyond reason", err);
     return 0;
 }
 
@@ -107,6 +90,7 @@ int memcached_read_item(struct memcached *memcached, const char *key, int64_t de
         rc = memcached_block(memcached, item->length, item->value, sizeof item->value - 1, deadline_us, err);
         if (rc == 0) rc = memcached_line(memcached, deadline_us, &line, err);
         if (rc) return rc;
+        memcached_read_flags(item);
         item->found = true;
     }
     if (strcmp(line, "END") != 0) return memcached_refused(memcached, line, err);

@@ -71,6 +71,11 @@ void pg_item_int8(struct pg_arguments *arguments, int64_t value) {
     put_number(arguments, (uint64_t)value, 8);
 }
 
+void pg_item_int4(struct pg_arguments *arguments, int32_t value) {
+    put_number(arguments, 4, 4);
+    put_number(arguments, (uint32_t)value, 4);
+}
+
 void pg_item_bool(struct pg_arguments *arguments, bool value) {
     put_number(arguments, 1, 4);
     put_number(arguments, value, 1);

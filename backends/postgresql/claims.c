@@ -11,6 +11,9 @@
 
 enum operation { ACQUIRE, RENEW, RELEASE };
 
+/* Columns of acquire()'s rows. */
+enum { GRANTED = 1, SERVER_US, IN_USE, PLACE, LEFT_MS };
+
 /* The claims of one statement; those that the server need not see are answered beforehand and left out. */
 struct batch {
     struct dlock_claim *claims[CHUNK];
@@ -32,8 +35,8 @@ static bool refuse(struct batch *batch, struct dlock_claim *claim, int result, c
 
 static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum operation operation) {
     size_t name = strlen(claim->name), token = strlen(claim->token);
-    if (claim->mode != DLOCK_EXCLUSIVE && operation != RELEASE)
-        return refuse(batch, claim, DLOCK_ENOTSUP, "the postgresql backend has exclusive locks only");
+    if (operation == ACQUIRE && claim->mode == DLOCK_PERMIT && (claim->limit == 0 || claim->limit > INT32_MAX))
+        return refuse(batch, claim, DLOCK_EINVAL, "the limit of permits is 1 to 2147483647");
     if (name == 0 || name > PG_NAME_MAX || token == 0 || token > DLOCK_TOKEN_MAX)
         return refuse(batch, claim, DLOCK_EINVAL, "a name has 1 to 255 bytes and a token 1 to 127");
     if (claim->lease_ms <= 0 && operation != RELEASE)
@@ -61,7 +64,14 @@ static void write_batch(struct pg *pg, const struct batch *batch, enum operation
         pg_add_array(arguments, PG_INT8, batch->n);
         for (size_t i = 0; i < batch->n; i++) pg_item_int8(arguments, lease_of(batch->claims[i]));
     }
+    if (operation != RELEASE) {
+        pg_add_array(arguments, PG_INT4, batch->n);
+        for (size_t i = 0; i < batch->n; i++) pg_item_int4(arguments, batch->claims[i]->mode);
+    }
     if (operation == ACQUIRE) {
+        pg_add_array(arguments, PG_INT4, batch->n);
+        for (size_t i = 0; i < batch->n; i++)
+            pg_item_int4(arguments, batch->claims[i]->mode == DLOCK_PERMIT ? (int32_t)batch->claims[i]->limit : 0);
         pg_add_array(arguments, PG_BOOL, batch->n);
         for (size_t i = 0; i < batch->n; i++) pg_item_bool(arguments, wants_queue(pg, batch->claims[i]));
     }
@@ -79,10 +89,18 @@ static int64_t retry_ms(const struct dlock_claim *claim, int64_t place, int64_t 
     return wait_ms + 1 + place * 1000;
 }
 
-static bool read_acquire(const PGresult *rows, int row, struct dlock_claim *claim) {
+/* Locks and permits of one name exclude each other for good, as do different limits. */
+static void explain_use(struct batch *batch, struct dlock_claim *claim, int32_t limit) {
+    char use[32] = "a lock", why[DLOCK_NAME_MAX * 2];
+    if (limit > 0) snprintf(use, sizeof use, "%d permit%s", limit, limit == 1 ? "" : "s");
+    snprintf(why, sizeof why, "\"%.*s\" is in use as %s", PG_NAME_MAX, claim->name, use);
+    refuse(batch, claim, DLOCK_EINVAL, why);
+}
+
+static bool read_acquire(const PGresult *rows, int row, struct batch *batch, struct dlock_claim *claim) {
     int64_t fence, server_us, left_ms;
-    int32_t place = -1;
-    if (!pg_read_int8(rows, row, 1, &fence) || !pg_read_int8(rows, row, 2, &server_us) || fence < 0 ||
+    int32_t place = -1, limit;
+    if (!pg_read_int8(rows, row, GRANTED, &fence) || !pg_read_int8(rows, row, SERVER_US, &server_us) || fence < 0 ||
         fence >= PG_FENCE_END || server_us <= 0)
         return false;
     claim->server_us = server_us;
@@ -92,14 +110,20 @@ static bool read_acquire(const PGresult *rows, int row, struct dlock_claim *clai
         claim->result = 0;
         return true;
     }
-    if (!pg_read_int8(rows, row, 4, &left_ms)) return false;
-    if (!PQgetisnull(rows, row, 3) && (!pg_read_int4(rows, row, 3, &place) || place < 0)) return false;
+    if (!PQgetisnull(rows, row, IN_USE)) {
+        if (!pg_read_int4(rows, row, IN_USE, &limit) || limit < 0) return false;
+        explain_use(batch, claim, limit);
+        return true;
+    }
+    if (!pg_read_int8(rows, row, LEFT_MS, &left_ms)) return false;
+    if (!PQgetisnull(rows, row, PLACE) && (!pg_read_int4(rows, row, PLACE, &place) || place < 0)) return false;
     if (place >= 0) claim->retry_ms = retry_ms(claim, place, left_ms < 0 ? 0 : left_ms);
     claim->result = DLOCK_EBUSY;
     return true;
 }
 
-static bool read_renew(const PGresult *rows, int row, struct dlock_claim *claim) {
+static bool read_renew(const PGresult *rows, int row, struct batch *batch, struct dlock_claim *claim) {
+    (void)batch;
     int64_t server_us;
     claim->result = DLOCK_ELOST;
     if (PQgetisnull(rows, row, 1)) return true;
@@ -110,16 +134,17 @@ static bool read_renew(const PGresult *rows, int row, struct dlock_claim *claim)
     return true;
 }
 
-static bool read_release(const PGresult *rows, int row, struct dlock_claim *claim) {
+static bool read_release(const PGresult *rows, int row, struct batch *batch, struct dlock_claim *claim) {
+    (void)batch;
     bool ended;
     if (!pg_read_bool(rows, row, 1, &ended)) return false;
     claim->result = ended ? 0 : DLOCK_ELOST;
     return true;
 }
 
-static int read_batch(struct pg *pg, const PGresult *rows, const struct batch *batch, enum operation operation,
+static int read_batch(struct pg *pg, const PGresult *rows, struct batch *batch, enum operation operation,
                       struct dlock_error *err) {
-    static bool (*const read[])(const PGresult *, int, struct dlock_claim *) = {
+    static bool (*const read[])(const PGresult *, int, struct batch *, struct dlock_claim *) = {
         [ACQUIRE] = read_acquire, [RENEW] = read_renew, [RELEASE] = read_release};
     bool seen[CHUNK] = {false};
     bool fits = PQntuples(rows) == (int)batch->n;
@@ -128,14 +153,14 @@ static int read_batch(struct pg *pg, const PGresult *rows, const struct batch *b
         fits = pg_read_int4(rows, row, 0, &at) && at >= 1 && (size_t)at <= batch->n && !seen[at - 1];
         if (!fits) break;
         seen[at - 1] = true;
-        fits = read[operation](rows, row, batch->claims[at - 1]);
+        fits = read[operation](rows, row, batch, batch->claims[at - 1]);
     }
     return fits ? 0 : pg_nonsense(pg, "rows about claims", err);
 }
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
-static int run(struct pg *pg, const struct batch *batch, enum operation operation, int64_t deadline_us,
+static int run(struct pg *pg, struct batch *batch, enum operation operation, int64_t deadline_us,
                struct dlock_error *err) {
     static const enum pg_call calls[] = {[ACQUIRE] = PG_ACQUIRE, [RENEW] = PG_RENEW, [RELEASE] = PG_RELEASE};
     PGresult *rows;

@@ -4,16 +4,19 @@
 /* Holders in one page of a list. */
 #define PAGE 500
 
-enum { NAME, TOKEN, FENCE, LEFT_MS, WAITERS };
+enum { NAME, TOKEN, FENCE, LEFT_MS, WAITERS, MODE, PERMITS };
 
 /* Tells `each` about one row of holders(); false: it makes no sense. */
 static bool tell(const PGresult *rows, int row, const char *prefix, char name[PG_NAME_MAX + 1], dlock_each each,
                  void *arg, bool *ended) {
     char token[DLOCK_TOKEN_MAX + 1];
     int64_t fence, left_ms, waiters;
+    int32_t mode, permits;
     if (!pg_read_text(rows, row, NAME, name, PG_NAME_MAX + 1) || !pg_read_text(rows, row, TOKEN, token, sizeof token) ||
         !pg_read_int8(rows, row, FENCE, &fence) || !pg_read_int8(rows, row, LEFT_MS, &left_ms) ||
-        !pg_read_int8(rows, row, WAITERS, &waiters))
+        !pg_read_int8(rows, row, WAITERS, &waiters) || !pg_read_int4(rows, row, MODE, &mode) ||
+        !pg_read_int4(rows, row, PERMITS, &permits) || mode < DLOCK_EXCLUSIVE || mode > DLOCK_PERMIT ||
+        (permits > 0) != (mode == DLOCK_PERMIT))
         return false;
     if (fence <= 0 || fence >= PG_FENCE_END || left_ms < 0 || waiters < 0 || waiters > UINT32_MAX ||
         strncmp(name, prefix, strlen(prefix)) != 0)
@@ -21,9 +24,9 @@ static bool tell(const PGresult *rows, int row, const char *prefix, char name[PG
     const struct dlock_info info = {.size = sizeof info,
                                     .name = name,
                                     .token = token,
-                                    .mode = DLOCK_EXCLUSIVE,
+                                    .mode = (enum dlock_mode)mode,
                                     .waiters = (uint32_t)waiters,
-                                    .limit = 1,
+                                    .limit = mode == DLOCK_PERMIT ? (uint32_t)permits : 1,
                                     .fence = (uint64_t)fence,
                                     .remaining_ms = left_ms};
     *ended = each(&info, arg) != 0;
@@ -31,10 +34,11 @@ static bool tell(const PGresult *rows, int row, const char *prefix, char name[PG
 }
 
 /* Tells `each` about the holders of names from `low` (of low_length bytes) on that begin with `prefix`, or are it.
- * Returns how many there were, or an error; *ended: `each` has had enough. `name` gets the last one. */
+ * Returns how many names there were, or an error; *ended: `each` has had enough. `name` gets the last one. */
 static int walk(struct pg *pg, const char *low, size_t low_length, const char *high, size_t high_length, int most,
                 const char *prefix, char name[PG_NAME_MAX + 1], dlock_each each, void *arg, bool *ended,
                 int64_t deadline_us, struct dlock_error *err) {
+    char found[PG_NAME_MAX + 1];
     PGresult *rows;
     pg_begin(&pg->arguments);
     pg_add_bytes(&pg->arguments, low, low_length);
@@ -43,11 +47,15 @@ static int walk(struct pg *pg, const char *low, size_t low_length, const char *h
     int rc = pg_call(pg, PG_HOLDERS, deadline_us, &rows, err);
     *ended = false;
     if (rc != 0 || !rows) return rc;
-    int n = PQntuples(rows);
-    for (int row = 0; row < n && !*ended && rc == 0; row++)
-        if (!tell(rows, row, prefix, name, each, arg, ended)) rc = pg_nonsense(pg, "a row about a holder", err);
+    int names = 0;
+    for (int row = 0; row < PQntuples(rows) && !*ended && rc == 0; row++) {
+        if (!tell(rows, row, prefix, found, each, arg, ended)) rc = pg_nonsense(pg, "a row about a holder", err);
+        if (rc != 0 || (names && strcmp(found, name) == 0)) continue;
+        names++;
+        memcpy(name, found, strlen(found) + 1);
+    }
     PQclear(rows);
-    return rc != 0 ? rc : n;
+    return rc != 0 ? rc : names;
 }
 
 int pg_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {

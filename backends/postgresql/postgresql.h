@@ -23,7 +23,7 @@
 
 /* Functions of schema.sql; the statements are in wire.c. */
 enum pg_call { PG_ACQUIRE, PG_RENEW, PG_RELEASE, PG_BREAK, PG_HOLDERS, PG_LISTEN, PG_CALLS };
-#define PG_ARGUMENTS 5
+#define PG_ARGUMENTS 7
 
 /* The arguments of one request, in the server's binary format. The memory stays for the next request. */
 struct pg_arguments {
@@ -152,6 +152,7 @@ void pg_add_bytes(struct pg_arguments *arguments, const void *bytes, size_t leng
 void pg_add_array(struct pg_arguments *arguments, enum pg_type type, size_t n);      /* its n elements follow: */
 void pg_item_bytes(struct pg_arguments *arguments, const void *bytes, size_t length);
 void pg_item_int8(struct pg_arguments *arguments, int64_t value);
+void pg_item_int4(struct pg_arguments *arguments, int32_t value);
 void pg_item_bool(struct pg_arguments *arguments, bool value);
 
 /* Values of a row; false: it is NULL, or of another type. */

@@ -6,19 +6,22 @@
 -- say `schema=` in the URI.
 --
 -- How it works
---   locks    one row per name; it stays after the release, since it keeps the fence. slot 0 is the exclusive lock; the
---            other slots are left for modes with several holders.
---   queue    who waits, in the order in which they came. Unlogged: nobody's place outlives a crash of the server, just
---            as nobody's connection does.
---   listeners who listens for a client, and on which channel. Its name is a secret of the client's, since every role of a
---            database may send NOTIFY to any channel that it can name: no table that applications could read has it, and
---            no statement of ours shows it. That session holds an advisory lock for it: while it does, the client lives.
+--   locks      one row per name; it stays after the release, since it keeps the fence. Who holds the name alone stands in
+--              it.
+--   shares     one row per reader, or per permit that is taken. A name has none while somebody holds it alone.
+--   queue      who waits, whatever for, in the order in which they came. Unlogged: nobody's place outlives a crash of
+--              the server, just as nobody's connection does.
+--   listeners  who listens for a client, and on which channel. Its name is a secret of the client's, since every role of
+--              a database may send NOTIFY to any channel that it can name: no table that applications could read has
+--              it, and no statement of ours shows it. That session holds an advisory lock for it: while it does, the
+--              client lives.
 --   Every function first locks the row of the name, and only then reads or writes the queue, in statements of its own,
 --   each of which sees what was committed before it began. Hence plpgsql, VOLATILE, and READ COMMITTED. A single
 --   statement would read the queue as it was before it waited for the row, and lose wake-ups.
 --   Who merely asks, and is refused, locks nothing and writes nothing.
---   A lock that ends is given to the first waiter that lives, in the same transaction, and its client is notified. A
---   free lock that somebody waits for is given to that one by the next who asks: nobody barges in.
+--   What a grant that ends makes room for is given to the first waiter that lives, and to those behind it for whom there
+--   is room, too (readers together), in the same transaction, and their clients are notified. Room that somebody waits
+--   for is given to that one by the next who asks: nobody barges in, and no reader passes a writer.
 --   A client may listen and yet be stopped, or its host lost. So a hand-over lasts 3 s at most, until its receiver
 --   renews it or asks again. When it ends unconfirmed, every waiter of that client leaves the queue of that name.
 --   A fence is the greater of the last one + 1 and the server's clock in microseconds, so that the row of a name that
@@ -60,15 +63,28 @@ BEGIN
     END IF;
 END $$;
 
--- No index but the key: an update of any other column then stays in its page.
+-- Modes are those of dlock.h: 0 exclusive, 1 shared, 2 permit. The limit of permits is 0 for the other two. All grants
+-- that live and all who wait for one name have the same limit: a name is in use either as a lock or as permits.
+
+-- No index but the keys: an update of any other column then stays in its page.
 CREATE TABLE IF NOT EXISTS locks (
-    name bytea NOT NULL,
-    slot integer NOT NULL DEFAULT 0,
-    token text COLLATE "C",                 -- who has it; NULL: nobody
+    name bytea PRIMARY KEY,
+    token text COLLATE "C",                 -- who has it alone; NULL: nobody
     fence bigint NOT NULL DEFAULT 0,        -- of the last grant
-    expires_us bigint NOT NULL DEFAULT 0,   -- when the lease ends; without a token, when the last grant ended
-    handed boolean NOT NULL DEFAULT false,  -- given to a waiter that has not confirmed it
-    PRIMARY KEY (name, slot)
+    expires_us bigint NOT NULL DEFAULT 0,   -- when the last grant ends, or has ended
+    handed boolean NOT NULL DEFAULT false,  -- token is a waiter that has not confirmed it
+    mode integer NOT NULL DEFAULT 0,        -- of the last grant; if not 0, shares tell whose it is
+    permits integer NOT NULL DEFAULT 0      -- their limit
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
+    autovacuum_vacuum_cost_delay = 0);
+
+CREATE TABLE IF NOT EXISTS shares (
+    name bytea NOT NULL,
+    token text COLLATE "C" NOT NULL,
+    fence bigint NOT NULL,
+    expires_us bigint NOT NULL,
+    handed boolean NOT NULL,
+    PRIMARY KEY (name, token)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
     autovacuum_vacuum_cost_delay = 0);
 
@@ -77,6 +93,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS queue (
     ticket bigint NOT NULL,                 -- the order within a name
     token text COLLATE "C" NOT NULL,
     lease_ms bigint NOT NULL,
+    mode integer NOT NULL,
+    permits integer NOT NULL,
     PRIMARY KEY (name, ticket)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
@@ -139,15 +157,54 @@ BEGIN
         WHEN pg_try_advisory_lock_shared(key) THEN NOT pg_advisory_unlock_shared(key) ELSE true END;
 END $$;
 
--- Makes token the holder, under the next fence, which it returns. The row is locked.
-CREATE OR REPLACE FUNCTION give(lock bytea, receiver text, lease_ms bigint, now_us bigint, is_handed boolean)
-RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+-- Whether a grant of this mode may be given beside `held` shares. What is over has been taken out of `present`.
+CREATE OR REPLACE FUNCTION fits(present locks, held bigint, mode integer, permits integer) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF present.token IS NOT NULL THEN
+        RETURN false;
+    ELSIF held = 0 THEN
+        RETURN true;
+    END IF;
+    RETURN mode <> 0 AND present.mode = mode AND present.permits = permits AND (mode = 1 OR held < permits);
+END $$;
+
+-- How many shares live. The row is locked and settled, or the answer is a moment's.
+CREATE OR REPLACE FUNCTION shares_of(present locks, now_us bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF present.mode = 0 THEN
+        RETURN 0;
+    END IF;
+    RETURN (SELECT count(*) FROM shares s WHERE s.name = present.name AND s.expires_us > now_us);
+END $$;
+
+-- When the answer to those who are refused may change at the earliest, unless they are told: the first end of a lease.
+CREATE OR REPLACE FUNCTION left_of(present locks, now_us bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF present.mode = 0 THEN
+        RETURN (present.expires_us - now_us) / 1000;
+    END IF;
+    RETURN coalesce((SELECT min(s.expires_us) - now_us FROM shares s
+        WHERE s.name = present.name AND s.expires_us > now_us) / 1000, 0);
+END $$;
+
+-- Makes a waiter, or one who just asks and is not in the queue, a holder, under the next fence, which it returns. The
+-- row is locked.
+CREATE OR REPLACE FUNCTION give(waiter queue, lease_ms bigint, now_us bigint, is_handed boolean) RETURNS bigint
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     given bigint;
 BEGIN
-    UPDATE locks l SET token = receiver, fence = greatest(l.fence + 1, now_us), expires_us = now_us + lease_ms * 1000,
-            handed = is_handed
-        WHERE l.name = lock AND l.slot = 0 RETURNING l.fence INTO STRICT given;
+    IF waiter.ticket IS NOT NULL THEN
+        DELETE FROM queue q WHERE q.name = waiter.name AND q.ticket = waiter.ticket;
+    END IF;
+    UPDATE locks l SET token = CASE WHEN waiter.mode = 0 THEN waiter.token END,
+            fence = greatest(l.fence + 1, now_us), expires_us = now_us + give.lease_ms * 1000,
+            handed = is_handed AND waiter.mode = 0, mode = waiter.mode, permits = waiter.permits
+        WHERE l.name = waiter.name RETURNING l.fence INTO STRICT given;
+    IF waiter.mode <> 0 THEN
+        INSERT INTO shares VALUES (waiter.name, waiter.token, given, now_us + give.lease_ms * 1000, is_handed);
+    END IF;
     RETURN given;
 END $$;
 
@@ -165,41 +222,101 @@ BEGIN
     END LOOP;
 END $$;
 
--- Gives the lock to a waiter and tells its client:
+-- Gives a waiter what it waits for and tells its client:
 -- "granted <token> <fence> <server's clock in microseconds> <kept ms> <name in hex>".
-CREATE OR REPLACE FUNCTION hand_over(waiter queue) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION hand_over(waiter queue, now_us bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    now_us bigint := clock_us();
     kept_ms bigint := least(waiter.lease_ms, 3000);
-    fence bigint := give(waiter.name, waiter.token, kept_ms, now_us, true);
+    fence bigint := give(waiter, kept_ms, now_us, true);
 BEGIN
-    DELETE FROM queue q WHERE q.name = waiter.name AND q.ticket = waiter.ticket;
     PERFORM pg_notify(l.channel,
             format('granted %s %s %s %s %s', waiter.token, fence, now_us, kept_ms, encode(waiter.name, 'hex')))
         FROM listeners l WHERE l.client = left(waiter.token, 24);
     RETURN true;
 END $$;
 
--- A grant of `last` has ended. If it was a hand-over that nobody confirmed, its client does not answer: all of its
--- waiters leave the queue. The row is locked.
-CREATE OR REPLACE FUNCTION lapse(last locks) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- A hand-over has ended that nobody confirmed: its client does not answer, and all of its waiters leave the queue. The
+-- row is locked.
+CREATE OR REPLACE FUNCTION lapse(lock bytea, receiver text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF last.token IS NOT NULL AND last.handed THEN
-        DELETE FROM queue q WHERE q.name = last.name AND left(q.token, 24) = left(last.token, 24);
-    END IF;
+    DELETE FROM queue q WHERE q.name = lock AND left(q.token, 24) = left(receiver, 24);
     RETURN true;
 END $$;
 
--- Ends the present grant: true when a waiter got the lock. The row is locked.
-CREATE OR REPLACE FUNCTION pass_on(lock bytea) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- Takes out what is over. The row is locked.
+CREATE OR REPLACE FUNCTION settle(present locks, now_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    waiter queue := heir(lock, NULL);
+    ended shares;
+    done boolean;
 BEGIN
-    IF waiter.token IS NOT NULL THEN
-        RETURN hand_over(waiter);
+    IF present.expires_us <= now_us AND present.token IS NOT NULL THEN
+        IF present.handed THEN
+            done := lapse(present.name, present.token);
+            UPDATE locks l SET token = NULL, handed = false WHERE l.name = present.name;
+        END IF;
+        present.token := NULL;
     END IF;
-    UPDATE locks l SET token = NULL, expires_us = clock_us(), handed = false WHERE l.name = lock AND l.slot = 0;
-    RETURN false;
+    IF present.mode <> 0 THEN
+        -- In the order of renewals: neither stops the other.
+        FOR ended IN SELECT * FROM shares s WHERE s.name = present.name AND s.expires_us <= now_us ORDER BY s.token
+                FOR UPDATE LOOP
+            IF ended.handed THEN
+                done := lapse(ended.name, ended.token);
+            END IF;
+            DELETE FROM shares s WHERE s.name = ended.name AND s.token = ended.token;
+        END LOOP;
+    END IF;
+    RETURN present;
+END $$;
+
+-- Gives what there is room for to those who come first, and then to `me`, who just asks (NULL: nobody): `given` counts
+-- the grants, `granted` is my fence, or 0. The row is locked and settled.
+CREATE OR REPLACE FUNCTION serve(present locks, now_us bigint, me queue, OUT given integer, OUT granted bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    waiter queue;
+    held bigint := shares_of(present, now_us);
+    done boolean;
+BEGIN
+    given := 0;
+    granted := 0;
+    LOOP
+        waiter := heir(present.name, me.token);
+        IF waiter.token IS NULL AND granted = 0 THEN
+            waiter := me;
+        END IF;
+        EXIT WHEN waiter.token IS NULL OR NOT fits(present, held, waiter.mode, waiter.permits);
+        IF waiter.token = me.token THEN
+            granted := give(waiter, me.lease_ms, now_us, false);
+        ELSE
+            done := hand_over(waiter, now_us);
+        END IF;
+        given := given + 1;
+        held := held + 1;
+        present.mode := waiter.mode;
+        present.permits := waiter.permits;
+        EXIT WHEN waiter.mode = 0;
+    END LOOP;
+END $$;
+
+-- Whether one who asks has to wait, as far as a look tells that locks nothing.
+CREATE OR REPLACE FUNCTION refuses(present locks, now_us bigint, me queue) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    head queue;
+    held bigint;
+BEGIN
+    IF present.mode = 0 THEN
+        RETURN present.token <> me.token AND present.expires_us > now_us;
+    END IF;
+    held := shares_of(present, now_us);
+    IF held = 0 OR EXISTS (SELECT FROM shares s WHERE s.name = present.name AND s.token = me.token) THEN
+        RETURN false;
+    ELSIF NOT fits(present, held, me.mode, me.permits) THEN
+        RETURN true;
+    END IF;
+    SELECT * INTO head FROM queue q WHERE q.name = present.name ORDER BY q.ticket LIMIT 1;
+    RETURN head.token <> me.token AND NOT fits(present, held, head.mode, head.permits) AND lives(head.token);
 END $$;
 
 -- token's place in the queue, from 0; NULL: it is not in it.
@@ -214,15 +331,14 @@ BEGIN
     RETURN (SELECT count(*) FROM queue q WHERE q.name = lock AND q.ticket < mine);
 END $$;
 
--- Puts token at the end of the queue, unless it is in it. The row is locked.
-CREATE OR REPLACE FUNCTION enqueue(lock bytea, waiter text, lease_ms bigint) RETURNS integer
-LANGUAGE plpgsql VOLATILE AS $$
+-- Puts one who asks at the end of the queue, unless it is in it. The row is locked.
+CREATE OR REPLACE FUNCTION enqueue(me queue) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM queue q WHERE q.name = lock AND q.token = waiter) THEN
-        INSERT INTO queue (name, ticket, token, lease_ms)
-            SELECT lock, coalesce(max(q.ticket), 0) + 1, waiter, enqueue.lease_ms FROM queue q WHERE q.name = lock;
+    IF NOT EXISTS (SELECT FROM queue q WHERE q.name = me.name AND q.token = me.token) THEN
+        SELECT coalesce(max(q.ticket), 0) + 1 INTO me.ticket FROM queue q WHERE q.name = me.name;
+        INSERT INTO queue SELECT me.*;
     END IF;
-    RETURN place_of(lock, waiter);
+    RETURN place_of(me.name, me.token);
 END $$;
 
 -- The row of the name, locked; NULL if there is none. An advisory lock comes first: those who wait for it get it in the
@@ -235,7 +351,7 @@ DECLARE
 BEGIN
     done := pg_advisory_xact_lock(hashtextextended(encode(lock, 'hex'), 1)) IS NULL;
     done := be_patient(until_us);
-    SELECT * INTO found_row FROM locks l WHERE l.name = lock AND l.slot = 0 FOR UPDATE;
+    SELECT * INTO found_row FROM locks l WHERE l.name = lock FOR UPDATE;
     RETURN found_row;
 END $$;
 
@@ -262,7 +378,8 @@ BEGIN
     DELETE FROM locks l WHERE l.ctid IN (
         SELECT i.ctid FROM locks i
             WHERE i.ctid = ANY (ARRAY(SELECT format('(%s,%s)', page, n)::tid FROM generate_series(1, 256) n))
-                AND i.expires_us < idle_us AND NOT EXISTS (SELECT FROM queue q WHERE q.name = i.name)
+                AND greatest(i.expires_us, i.fence) < idle_us AND NOT EXISTS (SELECT FROM queue q WHERE q.name = i.name)
+                AND NOT EXISTS (SELECT FROM shares s WHERE s.name = i.name)
             FOR UPDATE SKIP LOCKED);
     RETURN FOUND;
 END $$;
@@ -274,20 +391,21 @@ END $$;
 
 CREATE OR REPLACE FUNCTION schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 2 $$;
 
--- Asks for locks. One row per claim:
+-- Asks for grants. One row per claim:
 --   claim      its index in the arrays, from 1
---   granted    > 0: the fence; token has the lock, for its whole lease from now. 0: somebody else has it, and then
+--   granted    > 0: the fence; token has its grant, for its whole lease from now. 0: it has none, and then
+--   in_use     otherwise than asked for: as permits with this limit, or as a lock (0). NULL: as asked for, and then
 --   place      in the queue, from 0; NULL: not queued
---   left_ms    of the holder's lease
-CREATE OR REPLACE FUNCTION acquire(names bytea[], tokens text[], leases_ms bigint[], queued boolean[], wait_ms integer)
-RETURNS TABLE (claim integer, granted bigint, server_us bigint, place integer, left_ms bigint)
+--   left_ms    until the answer may change
+CREATE OR REPLACE FUNCTION acquire(names bytea[], tokens text[], leases_ms bigint[], modes integer[], limits integer[],
+    queued boolean[], wait_ms integer)
+RETURNS TABLE (claim integer, granted bigint, server_us bigint, in_use integer, place integer, left_ms bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 #variable_conflict use_variable
 DECLARE
-    lock bytea;
-    me text;
+    me queue;
     present locks;
-    waiter queue;
+    served record;
     is_new boolean := false;
     wrote boolean := false;
     durable boolean := false;
@@ -295,53 +413,56 @@ DECLARE
     done boolean;
 BEGIN
     FOR claim IN SELECT n.at FROM unnest(names) WITH ORDINALITY n(name, at) ORDER BY n.name LOOP
-        lock := names[claim];
-        me := tokens[claim];
+        me := ROW(names[claim], NULL, tokens[claim], leases_ms[claim], modes[claim], limits[claim]);
         granted := 0;
+        in_use := NULL;
         place := NULL;
 
-        -- A look first, which locks nothing. The order of the two matters: whoever hands the lock to us takes us out of
+        -- A look first, which locks nothing. The order of the two matters: whoever grants us something takes us out of
         -- the queue in the same transaction, so that we are never both refused and out of the queue.
-        SELECT * INTO present FROM locks l WHERE l.name = lock AND l.slot = 0;
+        SELECT * INTO present FROM locks l WHERE l.name = me.name;
         is_new := is_new OR NOT FOUND;
         server_us := clock_us();
-        IF present.token <> me AND present.expires_us > server_us THEN
-            IF queued[claim] THEN
-                place := place_of(lock, me);
+        IF refuses(present, server_us, me) THEN
+            IF present.permits <> me.permits THEN
+                in_use := present.permits;
+            ELSIF queued[claim] THEN
+                place := place_of(me.name, me.token);
             END IF;
-            IF place IS NOT NULL OR NOT queued[claim] THEN
-                left_ms := (present.expires_us - server_us) / 1000;
+            IF in_use IS NOT NULL OR place IS NOT NULL OR NOT queued[claim] THEN
+                left_ms := left_of(present, server_us);
                 RETURN NEXT;
                 CONTINUE;
             END IF;
         END IF;
 
-        present := make_row(lock, until_us);
+        present := make_row(me.name, until_us);
         wrote := true;
         server_us := clock_us();
-        IF present.token IS NULL OR present.expires_us <= server_us THEN
-            done := lapse(present);
-            waiter := heir(lock, me);
-            durable := true;
-            IF waiter.token <> me THEN
-                done := hand_over(waiter);
-            ELSE
-                IF waiter.token = me THEN
-                    DELETE FROM queue q WHERE q.name = lock AND q.ticket = waiter.ticket;
-                END IF;
-                granted := give(lock, me, leases_ms[claim], server_us, false);
-            END IF;
-        ELSIF present.token = me THEN
-            UPDATE locks l SET expires_us = server_us + leases_ms[claim] * 1000, handed = false
-                WHERE l.name = lock AND l.slot = 0;
+        present := settle(present, server_us);
+        IF present.token = me.token THEN
+            UPDATE locks l SET expires_us = server_us + me.lease_ms * 1000, handed = false WHERE l.name = me.name;
             granted := present.fence;
-            durable := true;
+        ELSIF present.mode <> 0 THEN
+            UPDATE shares s SET expires_us = server_us + me.lease_ms * 1000, handed = false
+                WHERE s.name = me.name AND s.token = me.token RETURNING s.fence INTO granted;
+            granted := coalesce(granted, 0);
+        END IF;
+        durable := durable OR granted > 0;
+        IF granted = 0 THEN
+            served := serve(present, server_us, me);
+            granted := served.granted;
+            durable := durable OR served.given > 0;
         END IF;
         IF granted = 0 THEN
-            IF queued[claim] THEN
-                place := enqueue(lock, me, leases_ms[claim]);
+            -- Somebody else has it, who may have been given it just now.
+            SELECT * INTO present FROM locks l WHERE l.name = me.name;
+            IF present.permits <> me.permits THEN
+                in_use := present.permits;
+            ELSIF queued[claim] THEN
+                place := enqueue(me);
             END IF;
-            SELECT (l.expires_us - server_us) / 1000 INTO left_ms FROM locks l WHERE l.name = lock AND l.slot = 0;
+            left_ms := left_of(present, server_us);
         END IF;
         RETURN NEXT;
     END LOOP;
@@ -353,24 +474,49 @@ BEGIN
     END IF;
 END $$;
 
--- Sets the leases of grants anew. One row per claim; server_us NULL: token does not have the lock.
-CREATE OR REPLACE FUNCTION renew(names bytea[], tokens text[], leases_ms bigint[], wait_ms integer)
+-- Sets the leases of grants anew. A shared one may still be exclusive: then it becomes shared, under its fence, and the
+-- readers that wait first get theirs. One row per claim; server_us NULL: token has no such grant.
+CREATE OR REPLACE FUNCTION renew(names bytea[], tokens text[], leases_ms bigint[], modes integer[], wait_ms integer)
 RETURNS TABLE (claim integer, server_us bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 #variable_conflict use_variable
 DECLARE
     present locks;
+    ends_us bigint;
     until_us bigint := begin_call(wait_ms);
+    served record;
     done boolean;
 BEGIN
-    FOR claim IN SELECT n.at FROM unnest(names) WITH ORDINALITY n(name, at) ORDER BY n.name LOOP
+    FOR claim IN SELECT n.at FROM unnest(names, tokens) WITH ORDINALITY n(name, token, at)
+            ORDER BY n.name, n.token COLLATE "C" LOOP
         done := be_patient(until_us);
-        SELECT * INTO present FROM locks l WHERE l.name = names[claim] AND l.slot = 0 AND l.token = tokens[claim]
-            FOR UPDATE;
+        IF modes[claim] = 0 THEN
+            SELECT l.expires_us INTO ends_us FROM locks l WHERE l.name = names[claim] AND l.token = tokens[claim]
+                FOR UPDATE;
+        ELSE
+            SELECT s.expires_us INTO ends_us FROM shares s WHERE s.name = names[claim] AND s.token = tokens[claim]
+                FOR UPDATE;
+        END IF;
         server_us := clock_us(); -- after the wait for the row, which the lease need not have outlasted
-        IF present.expires_us > server_us THEN
+        IF ends_us > server_us AND modes[claim] = 0 THEN
             UPDATE locks l SET expires_us = server_us + leases_ms[claim] * 1000, handed = false
-                WHERE l.name = names[claim] AND l.slot = 0;
+                WHERE l.name = names[claim];
+        ELSIF ends_us > server_us THEN
+            UPDATE shares s SET expires_us = server_us + leases_ms[claim] * 1000, handed = false
+                WHERE s.name = names[claim] AND s.token = tokens[claim];
+        ELSIF ends_us IS NULL AND modes[claim] = 1 THEN
+            present := lock_row(names[claim], until_us);
+            server_us := clock_us();
+            IF present.token = tokens[claim] AND present.expires_us > server_us THEN
+                present.token := NULL;
+                present.mode := 1;
+                UPDATE locks l SET token = NULL, handed = false, mode = 1 WHERE l.name = present.name;
+                INSERT INTO shares VALUES (present.name, tokens[claim], present.fence,
+                    server_us + leases_ms[claim] * 1000, false);
+                served := serve(present, server_us, NULL);
+            ELSE
+                server_us := NULL;
+            END IF;
         ELSE
             server_us := NULL;
         END IF;
@@ -379,45 +525,70 @@ BEGIN
     done := end_call(true);
 END $$;
 
--- Ends grants and hands them over, or takes tokens out of the queue. One row per claim; ended: token had a grant. One
--- that merely waited had none, whatever its owner believes.
+-- Ends grants and hands over what they make room for, or takes tokens out of the queue, which may make room, too. One
+-- row per claim; ended: token had a grant. One that merely waited had none, whatever its owner believes.
 CREATE OR REPLACE FUNCTION release(names bytea[], tokens text[], wait_ms integer)
 RETURNS TABLE (claim integer, ended boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 #variable_conflict use_variable
 DECLARE
     present locks;
+    now_us bigint;
+    alone boolean;
     durable boolean := false;
     until_us bigint := begin_call(wait_ms);
+    served record;
     done boolean;
 BEGIN
     FOR claim IN SELECT n.at FROM unnest(names) WITH ORDINALITY n(name, at) ORDER BY n.name LOOP
         ended := false;
         present := lock_row(names[claim], until_us);
-        IF present.token = tokens[claim] THEN
-            ended := present.expires_us > clock_us();
-            IF NOT ended THEN
-                done := lapse(present);
+        IF present.name IS NOT NULL THEN
+            now_us := clock_us();
+            present := settle(present, now_us);
+            alone := coalesce(present.token = tokens[claim], false);
+            ended := alone;
+            IF alone THEN
+                present.token := NULL;
+            ELSE
+                IF present.mode <> 0 THEN
+                    DELETE FROM shares s WHERE s.name = present.name AND s.token = tokens[claim];
+                    ended := FOUND;
+                END IF;
+                IF NOT ended THEN
+                    DELETE FROM queue q WHERE q.name = present.name AND q.token = tokens[claim];
+                END IF;
             END IF;
-            durable := pass_on(names[claim]) OR durable;
-        ELSIF present.name IS NOT NULL THEN
-            DELETE FROM queue q WHERE q.name = names[claim] AND q.token = tokens[claim];
+            served := serve(present, now_us, NULL);
+            durable := durable OR served.given > 0;
+            IF alone AND served.given = 0 THEN
+                UPDATE locks l SET token = NULL, expires_us = now_us, handed = false WHERE l.name = present.name;
+            END IF;
         END IF;
         RETURN NEXT;
     END LOOP;
     done := end_call(durable);
 END $$;
 
--- Takes the lock from whoever has it, and hands it over: false when nobody had it.
+-- Takes all grants of a name from whoever has them, and hands them over: false when nobody had one.
 CREATE OR REPLACE FUNCTION break(lock bytea, wait_ms integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 DECLARE
     present locks := lock_row(lock, begin_call(wait_ms));
+    now_us bigint := clock_us();
+    served record;
 BEGIN
-    IF present.token IS NULL OR present.expires_us <= clock_us() THEN
+    present := settle(present, now_us);
+    IF present.token IS NULL AND shares_of(present, now_us) = 0 THEN
         RETURN false;
     END IF;
-    RETURN end_call(pass_on(lock));
+    DELETE FROM shares s WHERE s.name = lock;
+    present.token := NULL;
+    served := serve(present, now_us, NULL);
+    IF served.given = 0 THEN
+        UPDATE locks l SET token = NULL, expires_us = now_us, handed = false WHERE l.name = lock;
+    END IF;
+    RETURN end_call(served.given > 0);
 END $$;
 
 -- Makes this session the one that listens for a client, on a channel that nobody else can name. LISTEN stands in here
@@ -442,19 +613,26 @@ BEGIN
     RETURN true;
 END $$;
 
--- The holders of the names from `low` on and below `high` (NULL: all), in order, at most `most`. Changes nothing.
+-- The holders of the names from `low` on and below `high` (NULL: all), of at most `most` names, in order. Changes
+-- nothing.
 CREATE OR REPLACE FUNCTION holders(low bytea, high bytea, most integer)
-RETURNS TABLE (name bytea, token text, fence bigint, left_ms bigint, waiters bigint)
+RETURNS TABLE (name bytea, token text, fence bigint, left_ms bigint, waiters bigint, mode integer, permits integer)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
-    SELECT l.name, l.token, l.fence, (l.expires_us - t.now_us) / 1000,
-            (SELECT count(*) FROM queue q WHERE q.name = l.name)
-        FROM locks l, (SELECT clock_us() AS now_us OFFSET 0) t
-        WHERE l.slot = 0 AND l.name >= low AND (high IS NULL OR l.name < high) AND l.token IS NOT NULL
-            AND l.expires_us > t.now_us
-        ORDER BY l.name LIMIT most
+    SELECT n.name, h.token, h.fence, (h.expires_us - t.now_us) / 1000,
+            (SELECT count(*) FROM queue q WHERE q.name = n.name), n.mode, n.permits
+        FROM (SELECT clock_us() AS now_us OFFSET 0) t,
+            LATERAL (SELECT * FROM locks l
+                WHERE l.name >= low AND (high IS NULL OR l.name < high) AND CASE WHEN l.mode = 0
+                    THEN l.token IS NOT NULL AND l.expires_us > t.now_us
+                    ELSE EXISTS (SELECT FROM shares s WHERE s.name = l.name AND s.expires_us > t.now_us) END
+                ORDER BY l.name LIMIT most) n,
+            LATERAL (SELECT n.token, n.fence, n.expires_us WHERE n.mode = 0
+                UNION ALL SELECT s.token, s.fence, s.expires_us FROM shares s
+                    WHERE n.mode <> 0 AND s.name = n.name AND s.expires_us > t.now_us) h
+        ORDER BY n.name, h.fence
 $$;
 
-REVOKE ALL ON TABLE locks, queue, listeners FROM PUBLIC;
+REVOKE ALL ON TABLE locks, shares, queue, listeners FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "dlock" FROM PUBLIC;
 
 COMMIT;

@@ -12,11 +12,11 @@ static const struct {
     bool patient; /* its last argument is how long it may wait for others, in ms */
     bool creates; /* the objects, where they are missing; the others have nothing to do there */
 } calls[PG_CALLS] = {
-    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM ", "acquire($1, $2, $3, $4, $5)", 5, true, true},
-    [PG_RENEW] = {"dlock_renew", "SELECT * FROM ", "renew($1, $2, $3, $4)", 2, true, false},
+    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM ", "acquire($1, $2, $3, $4, $5, $6, $7)", 6, true, true},
+    [PG_RENEW] = {"dlock_renew", "SELECT * FROM ", "renew($1, $2, $3, $4, $5)", 2, true, false},
     [PG_RELEASE] = {"dlock_release", "SELECT * FROM ", "release($1, $2, $3)", 2, true, false},
     [PG_BREAK] = {"dlock_break", "SELECT ", "break($1, $2)", 1, true, false},
-    [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM ", "holders($1, $2, $3)", 5, false, false},
+    [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM ", "holders($1, $2, $3)", 7, false, false},
     [PG_LISTEN] = {"dlock_listen", "SELECT ", "listen($1, $2)", 1, false, true},
 };
 

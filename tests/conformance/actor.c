@@ -91,6 +91,7 @@ static int carry_out(dlock_lock *lock, const struct order *order, struct dlock_e
         if (dlock_acquire(lock, order->argument, err) == 0) raise(SIGKILL);
         return err->code;
     case ACTOR_RELEASE: return dlock_release(lock, err);
+    case ACTOR_DOWNGRADE: return dlock_downgrade(lock, err);
     case ACTOR_CANCEL_LATER: return acquire_and_cancel(lock, order->argument, err);
     case ACTOR_WATCH: report->last_held_us = watch_until_lost(lock, order->argument); return 0;
     case ACTOR_HOLD: return hold_for(lock, order->argument, err);
@@ -166,6 +167,12 @@ struct actor_report actor_finish(const char *file, int line, int wanted, struct 
     return report;
 }
 
+void expect_waiting(const char *file, int line, struct actor *actor, int64_t ms) {
+    struct actor_report report;
+    if (actor_poll(actor, ms, &report))
+        fail_at(file, line, "one that should wait reports \"%s\"", dlock_strerror(report.code));
+}
+
 static int take_waiters(const struct dlock_info *info, void *arg) {
     *(uint32_t *)arg = info->waiters;
     return 0;
@@ -182,6 +189,10 @@ void await_waiters(dlock_client *watcher, const char *name, uint32_t n) {
         EXPECT_CODE(0, dlock_inspect(watcher, name, take_waiters, &waiters, ERR));
         if (waiters != n) sleep_ms(2);
     }
+}
+
+int64_t notice_ms(void) {
+    return suite.caps & DLOCK_CAP_SESSION ? PATIENCE_MS : SLACK_MS;
 }
 
 void actor_end(struct actor *actor) {

@@ -10,6 +10,7 @@ enum actor_verb {
     ACTOR_ACQUIRE,         /* dlock_acquire(argument) */
     ACTOR_ACQUIRE_AND_DIE, /* the same; SIGKILLs itself as soon as it is granted */
     ACTOR_RELEASE,
+    ACTOR_DOWNGRADE,
     ACTOR_CANCEL_LATER, /* acquires, while another thread calls dlock_cancel after `argument` ms */
     ACTOR_LOOK,         /* only reports */
     ACTOR_WATCH,        /* reports when dlock_held turned false, or after `argument` ms */
@@ -49,6 +50,10 @@ bool actor_poll(struct actor *actor, int64_t ms, struct actor_report *report);
 #define ACTOR_FINISH(wanted, actor) actor_finish(__FILE__, __LINE__, wanted, actor)
 struct actor_report actor_finish(const char *file, int line, int wanted, struct actor *actor);
 
+/* Fails if it has something to report within `ms`. */
+#define EXPECT_WAITING(actor, ms) expect_waiting(__FILE__, __LINE__, actor, ms)
+void expect_waiting(const char *file, int line, struct actor *actor, int64_t ms);
+
 /* Order and report in one. */
 #define ACTOR_DO(wanted, actor, verb, argument) \
     (actor_begin(actor, verb, argument), actor_finish(__FILE__, __LINE__, wanted, actor))
@@ -56,6 +61,9 @@ struct actor_report actor_finish(const char *file, int line, int wanted, struct 
 /* Returns when `n` waiters are queued for `name`; where the server does not say, after a pause that is long enough for
  * one of them to have come. `watcher` inspects. */
 void await_waiters(dlock_client *watcher, const char *name, uint32_t n);
+
+/* How long a backend may take to see that a waiter's process is dead: a session has to end first. */
+int64_t notice_ms(void);
 
 /* Orders it to end and fails unless it does so cleanly. */
 void actor_end(struct actor *actor);

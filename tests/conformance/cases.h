@@ -124,3 +124,94 @@ CASE(exclusion_when_holders_die, 0)
 CASE(local_hand_over, 0)
 CASE(other_processes_get_their_turn, 0)
 CASE(fairness, DLOCK_CAP_QUEUE)
+
+/* shared.c */
+CASE(readers_together, DLOCK_CAP_SHARED)
+CASE(readers_of_one_client, DLOCK_CAP_SHARED)
+CASE(reader_waits_for_a_writer, DLOCK_CAP_SHARED)
+CASE(writer_waits_for_all_readers, DLOCK_CAP_SHARED)
+CASE(reader_reentry, DLOCK_CAP_SHARED)
+CASE(writer_reenters_as_reader, DLOCK_CAP_SHARED)
+CASE(upgrade_is_refused, DLOCK_CAP_SHARED)
+CASE(renewal_of_many_readers, DLOCK_CAP_SHARED)
+CASE(reader_killed, DLOCK_CAP_SHARED)
+CASE(fixed_leases_of_readers_end, DLOCK_CAP_SHARED)
+
+/* shared_queue.c */
+CASE(reader_behind_a_writer_waits, DLOCK_CAP_SHARED | DLOCK_CAP_QUEUE)
+CASE(readers_and_writers_take_turns, DLOCK_CAP_SHARED | DLOCK_CAP_QUEUE)
+CASE(writer_gives_up, DLOCK_CAP_SHARED)
+CASE(waiting_writer_killed, DLOCK_CAP_SHARED)
+CASE(crowd_of_readers_enters_at_once, DLOCK_CAP_SHARED)
+CASE(readers_and_writers_exclude, DLOCK_CAP_SHARED)
+CASE(impatient_readers_and_writers, DLOCK_CAP_SHARED)
+CASE(writers_do_not_starve, DLOCK_CAP_SHARED)
+
+/* downgrade.c */
+CASE(downgrade, DLOCK_CAP_SHARED)
+CASE(downgrade_lets_readers_in, DLOCK_CAP_SHARED)
+CASE(downgrade_in_front_of_a_writer, DLOCK_CAP_SHARED)
+CASE(downgrade_of_a_counted_lock, DLOCK_CAP_SHARED)
+CASE(downgrade_refused, DLOCK_CAP_SHARED)
+CASE(downgrade_after_a_break, DLOCK_CAP_SHARED | DLOCK_CAP_BREAK)
+CASE(renewal_after_a_downgrade, DLOCK_CAP_SHARED)
+CASE(downgrades_exclude_writers, DLOCK_CAP_SHARED)
+
+/* permit.c */
+CASE(permits_up_to_the_limit, DLOCK_CAP_PERMIT)
+CASE(permits_of_one_thread, DLOCK_CAP_PERMIT)
+CASE(permits_of_handles_and_threads, DLOCK_CAP_PERMIT)
+CASE(renewal_of_many_permits, DLOCK_CAP_PERMIT)
+CASE(permit_holder_killed, DLOCK_CAP_PERMIT)
+CASE(permits_limit_a_rate, DLOCK_CAP_PERMIT)
+CASE(permits_disagree_about_the_limit, DLOCK_CAP_PERMIT)
+CASE(permit_options_refused, DLOCK_CAP_PERMIT)
+
+/* permit_queue.c */
+CASE(permits_fifo, DLOCK_CAP_PERMIT | DLOCK_CAP_QUEUE)
+CASE(freed_permits_wake_waiters, DLOCK_CAP_PERMIT | DLOCK_CAP_WAKE)
+CASE(permit_waiter_gives_up, DLOCK_CAP_PERMIT)
+CASE(permits_never_exceed_the_limit, DLOCK_CAP_PERMIT)
+CASE(impatient_permit_waiters, DLOCK_CAP_PERMIT)
+
+/* admin_modes.c */
+CASE(inspect_shows_every_reader, DLOCK_CAP_SHARED | DLOCK_CAP_INSPECT)
+CASE(inspect_shows_every_permit, DLOCK_CAP_PERMIT | DLOCK_CAP_INSPECT)
+CASE(break_takes_all_readers, DLOCK_CAP_SHARED | DLOCK_CAP_BREAK)
+CASE(break_takes_all_permits, DLOCK_CAP_PERMIT | DLOCK_CAP_BREAK)
+
+/* all.c */
+CASE(all_of_several, 0)
+CASE(all_or_nothing, 0)
+CASE(all_wait_for_the_busy_one, 0)
+CASE(all_share_the_time, 0)
+CASE(all_refused, 0)
+CASE(all_reenter, 0)
+CASE(all_are_released, 0)
+CASE(all_of_two_clients, 0)
+CASE(all_cancelled, 0)
+CASE(all_of_mixed_modes, DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT)
+CASE(all_in_opposite_orders, 0)
+
+/* async.c */
+CASE(async_acquire_and_release, 0)
+CASE(async_ends_of_waits, 0)
+CASE(async_refused, 0)
+CASE(async_many_on_one_name, 0)
+CASE(async_many_names, 0)
+CASE(async_callbacks_go_on, 0)
+
+/* async_ends.c */
+CASE(async_cancel_races_with_the_grant, 0)
+CASE(async_cancel_in_line, 0)
+CASE(async_free_while_waiting, 0)
+CASE(async_free_while_releasing, 0)
+CASE(async_close_while_waiting, 0)
+CASE(async_callback_frees_its_handle, 0)
+
+/* manual.c */
+CASE(manual_dispatch, 0)
+CASE(manual_calls_that_wait, 0)
+CASE(manual_on_lost, 0)
+CASE(manual_loop, 0)
+CASE(manual_ends, 0)

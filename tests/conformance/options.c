@@ -78,11 +78,6 @@ void case_client_options_refused(void) {
     dlock_close(client);
 }
 
-static void never_called(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    (void)lock, (void)err, (void)arg;
-    FAIL("a callback of a refused call");
-}
-
 static int any_holder(const struct dlock_info *info, void *arg) {
     (void)info, (void)arg;
     return 0;
@@ -95,10 +90,9 @@ static void expect_operator_calls(dlock_client *client) {
     if (!(suite.caps & DLOCK_CAP_BREAK)) EXPECT_CODE(DLOCK_ENOTSUP, dlock_break(client, suite.name, ERR));
 }
 
-/* What the capability bits do not promise is refused. Async, all-or-none and MANUAL have no bit: they are not there in
- * any backend yet, and leave this case when they come. */
+/* What the capability bits do not promise is refused. */
 void case_features_absent(void) {
-    dlock_client *client = open_client(), *manual = NULL;
+    dlock_client *client = open_client();
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.mode = DLOCK_SHARED;
     if (!(suite.caps & DLOCK_CAP_SHARED)) expect_refused(client, DLOCK_ENOTSUP, &options);
@@ -107,12 +101,8 @@ void case_features_absent(void) {
     if (!(suite.caps & DLOCK_CAP_PERMIT)) expect_refused(client, DLOCK_ENOTSUP, &options);
     expect_operator_calls(client);
 
-    options = (struct dlock_options)DLOCK_OPTIONS_INIT;
-    options.owner = DLOCK_OWNER_HANDLE;
-    dlock_lock *lock = new_lock(client, suite.name, &options), *imported = NULL;
-    EXPECT_CODE(DLOCK_ENOTSUP, dlock_acquire_async(lock, 0, never_called, NULL));
+    dlock_lock *lock = new_lock(client, suite.name, NULL), *imported = NULL;
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    EXPECT_CODE(DLOCK_ENOTSUP, dlock_release_async(lock, never_called, NULL));
     char ticket[1024] = "";
     if (!(suite.caps & DLOCK_CAP_EXPORT)) {
         EXPECT_CODE(DLOCK_ENOTSUP, dlock_export(lock, ticket, sizeof ticket, ERR));
@@ -120,14 +110,7 @@ void case_features_absent(void) {
     }
     if (!(suite.caps & DLOCK_CAP_SHARED)) EXPECT_CODE(DLOCK_ENOTSUP, dlock_downgrade(lock, ERR));
     EXPECT(dlock_held(lock) && !imported && ticket[0] == '\0');
-    EXPECT_CODE(DLOCK_ENOTSUP, dlock_release_all(&lock, 1, ERR));
-    EXPECT(dlock_held(lock));
     EXPECT_CODE(0, dlock_release(lock, ERR));
-    EXPECT_CODE(DLOCK_ENOTSUP, dlock_acquire_all(&lock, 1, 0, ERR));
-    struct dlock_client_options by_hand = DLOCK_CLIENT_OPTIONS_INIT;
-    by_hand.flags = DLOCK_CLIENT_MANUAL;
-    EXPECT_CODE(DLOCK_ENOTSUP, dlock_open(suite.uri, &by_hand, &manual, ERR));
-    EXPECT(manual == NULL);
     dlock_free(lock);
     dlock_close(client);
 }

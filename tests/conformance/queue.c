@@ -128,11 +128,6 @@ void case_nobody_barges(void) {
     actor_end(&waiter);
 }
 
-/* How long a backend may take to see that a waiter's process is dead: a session has to end first. */
-static int64_t notice_ms(void) {
-    return suite.caps & DLOCK_CAP_SESSION ? PATIENCE_MS : SLACK_MS;
-}
-
 void case_dead_waiters_are_skipped(void) {
     enum { DEAD = 5 };
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);

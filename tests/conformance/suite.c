@@ -123,6 +123,17 @@ void expect_taken(const char *file, int line, const char *name, bool taken) {
     dlock_close(client);
 }
 
+void await_taken(const char *name) {
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, name, NULL);
+    for (int64_t until = now_ms() + PATIENCE_MS; dlock_acquire(lock, 0, NULL) == 0; sleep_ms(2)) {
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+        if (now_ms() > until) FAIL("nobody takes \"%s\"", name);
+    }
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 char *uri_with(const char *uri, const char *key, const char *value) {
     char *result = malloc(strlen(uri) + strlen(key) + strlen(value) + 3);
     if (!result) FAIL("out of memory");

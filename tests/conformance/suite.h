@@ -77,6 +77,9 @@ void tagged_name(char *name, const char *tag);
 #define EXPECT_FREE(name) expect_taken(__FILE__, __LINE__, name, false)
 void expect_taken(const char *file, int line, const char *name, bool taken);
 
+/* Returns when somebody has `name`. */
+void await_taken(const char *name);
+
 /* ---- URIs -------------------------------------------------------------------------------------------------------- */
 
 /* `uri` with its query key `key` set, or set anew. The caller frees it. */

@@ -1,4 +1,4 @@
-/* Leases on a server whose clock stands still for a while, jumps, or is odd. */
+/* Leases on a server whose clock stands still for a while, jumps, or is odd; and requests to the letter. */
 #include "harness.h"
 #include "support/fake.h"
 
@@ -90,7 +90,11 @@ static void connections_made_during_a_stop_are_no_worse(void **state) {
  */
 
 #define TOKEN "aaaaaaaaaaaaaaaaaaaaaaaa.1@test:1"
-#define OURS(cas) "VALUE clock 0 33 " #cas "\r\n" TOKEN "\r\nEND\r\n"
+/* Flags of an item of ours with a lease of 10 s: as the grant has left it, and after a grant with id 5. */
+#define FRESH 2565865471
+#define FIFTH 2565341189
+#define OURS(flags, cas) ITEM(flags, cas)
+#define ITEM(flags, cas) "VALUE clock " #flags " 33 " #cas "\r\n" TOKEN "\r\nEND\r\n"
 #define START 1700100000
 
 /* A conversation: what the client says in each request after the greeting, where # stands for a number, and what it is
@@ -124,32 +128,37 @@ static bool converse(struct fake *fake, int fd, int i, const char *request, size
     return false;
 }
 
-static int acquire_by(const struct line *lines) {
+static int converse_by(const struct line *lines, dlock_batch *operation, struct held *held) {
     struct fake fake = {.converse = converse};
     struct dlock_error err = {0};
-    struct held held;
     struct link link;
     int rc;
     script = lines;
     unexpected[0] = '\0';
     fake_link(&fake, &link);
-    claim_init(&held, "clock", 'a', 1);
-    rc = held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err);
+    claim_init(held, "clock", 'a', 1);
+    rc = held_run(operation, &link, held, 0, TIMEOUT_MS, &err);
     fake_unlink(&fake, &link);
     if (*unexpected) fail_msg("%s", unexpected);
     if (rc) fail_msg("%s", err.message);
-    if (held.claim.result == 0) assert_true(held.claim.fence == FAKE_STARTED_US + 5);
-    return held.claim.result;
+    return held->claim.result;
 }
 
-#define ADD "add clock 0 # 33\r\n" TOKEN "\r\ngets clock\r\n"
-#define CAS(id) "cas clock 2147483653 # 33 " #id "\r\n" TOKEN "\r\ngets clock\r\n"
+static int acquire_by(const struct line *lines) {
+    struct held held;
+    int result = converse_by(lines, backend->acquire, &held);
+    if (result == 0) assert_true(held.claim.fence == FAKE_STARTED_US + 5);
+    return result;
+}
+
+#define ADD "add clock # # 33\r\n" TOKEN "\r\ngets clock\r\n"
+#define CAS(id) "cas clock # # 33 " #id "\r\n" TOKEN "\r\ngets clock\r\n"
 #define TIME "stats\r\n"
 
 enum { LEASE_S = LEASE_MS / 1000 };
 
 static void an_expiry_is_an_absolute_time(void **state) {
-    static const struct line lines[] = {{ADD, "STORED\r\n" OURS(5)}, {TIME, FAKE_CLOCK(1700100000)}};
+    static const struct line lines[] = {{ADD, "STORED\r\n" OURS(FRESH, 5)}, {TIME, FAKE_CLOCK(1700100000)}};
     (void)state;
     assert_int_equal(acquire_by(lines), 0);
     assert_in_range(numbers[1], START + LEASE_S + 3, START + LEASE_S + 4); /* 2.25 s for the clock, rounded up */
@@ -157,9 +166,11 @@ static void an_expiry_is_an_absolute_time(void **state) {
 
 /* The first reading was made before the clock was set: what was based upon it is done again. */
 static void a_clock_that_jumps_is_not_believed(void **state) {
-    static const struct line lines[] = {
-        {ADD, "STORED\r\n" OURS(5)}, {TIME, FAKE_CLOCK(1700100060)}, {CAS(5), "STORED\r\n" OURS(6)}, {NULL, NULL}};
-    static const struct line lost[] = {{ADD, "STORED\r\n" OURS(5)},
+    static const struct line lines[] = {{ADD, "STORED\r\n" OURS(FRESH, 5)},
+                                        {TIME, FAKE_CLOCK(1700100060)},
+                                        {CAS(5), "STORED\r\n" OURS(FIFTH, 6)},
+                                        {NULL, NULL}};
+    static const struct line lost[] = {{ADD, "STORED\r\n" OURS(FRESH, 5)},
                                        {TIME, FAKE_CLOCK(1700100060)},
                                        {CAS(5), "EXISTS\r\nVALUE clock 0 4 6\r\nthem\r\nEND\r\n"},
                                        {NULL, NULL}};
@@ -172,7 +183,9 @@ static void a_clock_that_jumps_is_not_believed(void **state) {
 
 /* One second is what a clock goes on by. */
 static void a_clock_that_ticks_is_believed(void **state) {
-    static const struct line lines[] = {{ADD, "STORED\r\n" OURS(5)}, {TIME, FAKE_CLOCK(1700100001)}, {NULL, NULL}};
+    static const struct line lines[] = {{ADD, "STORED\r\n" OURS(FRESH, 5)},
+                                        {TIME, FAKE_CLOCK(1700100001)},
+                                        {NULL, NULL}};
     (void)state;
     assert_int_equal(acquire_by(lines), 0);
 }
@@ -191,6 +204,30 @@ static void a_server_without_a_clock_is_refused(void **state) {
     fake_unlink(&fake, &link);
 }
 
+/* The flags have 19 bits for the id of the grant. When more items were stored since, they say that they do not know. */
+static void a_grant_of_long_ago_is_noted_as_unknown(void **state) {
+    static const struct line renewal[] = {{"gets clock\r\n", OURS(FRESH, 5)},
+                                          {TIME, FAKE_CLOCK(1700100000)},
+                                          {CAS(5), "STORED\r\n" OURS(FIFTH, 1000000)},
+                                          {TIME, FAKE_CLOCK(1700100000)},
+                                          {"cas clock 2565865470 # 33 1000000\r\n" TOKEN "\r\ngets clock\r\n",
+                                           "STORED\r\n" OURS(2565865470, 1000001)},
+                                          {TIME, FAKE_CLOCK(1700100000)},
+                                          {NULL, NULL}};
+    /* Nobody was told of that grant, or it would not be asked for again: so it may count from now. */
+    static const struct line again[] = {{ADD, "NOT_STORED\r\n" OURS(2565865470, 1000001)},
+                                        {TIME, FAKE_CLOCK(1700100000)},
+                                        {"cas clock 2565865471 # 33 1000001\r\n" TOKEN "\r\ngets clock\r\n",
+                                         "STORED\r\n" OURS(FRESH, 1000002)},
+                                        {TIME, FAKE_CLOCK(1700100000)},
+                                        {NULL, NULL}};
+    struct held held;
+    (void)state;
+    assert_int_equal(converse_by(renewal, backend->renew, &held), 0);
+    assert_int_equal(converse_by(again, backend->acquire, &held), 0);
+    assert_true(held.claim.fence == FAKE_STARTED_US + 1000002);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grants_after_a_stop_last),
@@ -200,6 +237,7 @@ int main(void) {
         cmocka_unit_test(a_clock_that_jumps_is_not_believed),
         cmocka_unit_test(a_clock_that_ticks_is_believed),
         cmocka_unit_test(a_server_without_a_clock_is_refused),
+        cmocka_unit_test(a_grant_of_long_ago_is_noted_as_unknown),
     };
     return cmocka_run_group_tests_name("memcached clock", tests, backend_load, NULL);
 }

@@ -42,19 +42,25 @@ static int sent(const struct trace *trace, const char *kind) {
     return n;
 }
 
-static void a_cycle_is_two_statements(void **state) {
+/* A claim of one of the modes; permits are two. */
+static void held_of(struct held *held, struct link *link, const char *name, enum dlock_mode mode) {
+    held_new(held, link, name);
+    held->claim.mode = mode;
+    held->claim.limit = mode == DLOCK_PERMIT ? 2 : 0;
+}
+
+static void cycles_of(enum dlock_mode mode, const char *name) {
     struct link link;
     struct held held;
     struct trace trace;
-    (void)state;
     link_new(&link, 'a');
-    held_new(&held, &link, "cycle");
+    held_of(&held, &link, name, mode);
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
     int64_t acquires = statistics("calls", "acquire"), releases = statistics("calls", "release");
     trace_begin(&trace, &link);
     for (int i = 0; i < 10; i++) {
-        held_new(&held, &link, "cycle");
+        held_of(&held, &link, name, mode);
         assert_int_equal(acquire(&link, &held), 0);
         assert_int_equal(release(&link, &held), 0);
     }
@@ -67,6 +73,13 @@ static void a_cycle_is_two_statements(void **state) {
     assert_int_equal(statistics("calls", "acquire") - acquires, 10);
     assert_int_equal(statistics("calls", "release") - releases, 10);
     link_end(&link);
+}
+
+static void a_cycle_is_two_statements(void **state) {
+    (void)state;
+    cycles_of(DLOCK_EXCLUSIVE, "cycle");
+    cycles_of(DLOCK_SHARED, "cycle-shared");
+    cycles_of(DLOCK_PERMIT, "cycle-permit");
 }
 
 static void many_claims_are_one_statement(void **state) {
@@ -95,6 +108,12 @@ static void many_claims_are_one_statement(void **state) {
     link_end(&link);
 }
 
+/* Statements about our schema since the statistics were reset. */
+static int64_t ours(void) {
+    return sql_number("SELECT sum(calls) FROM pg_stat_statements WHERE toplevel AND query LIKE '%%{}%%' AND query NOT "
+                      "LIKE '%%pg_stat_statements%%'");
+}
+
 /* One statement releases and hands over; the waiter asks nothing until it confirms. */
 static void a_hand_over_is_one_statement(void **state) {
     struct link holder, waiter, ear;
@@ -113,13 +132,77 @@ static void a_hand_over_is_one_statement(void **state) {
     assert_int_equal(release(&holder, &held), 0);
     wake_get(&ear, &wake);
     assert_string_equal(wake.token, next.token);
-    assert_int_equal(sql_number(
-                         "SELECT sum(calls) FROM pg_stat_statements WHERE toplevel AND query LIKE '%%{}%%' AND query "
-                         "NOT LIKE '%%pg_stat_statements%%'"),
-                     1);
+    assert_int_equal(ours(), 1);
     link_end(&holder);
     link_end(&waiter);
     link_end(&ear);
+}
+
+/* However many are let in. */
+static void readers_enter_by_one_statement(void **state) {
+    enum { READERS = 20 };
+    static struct held reader[READERS];
+    struct link writer, link, ear;
+    struct held held;
+    struct dlock_wake wake;
+    (void)state;
+    link_new(&writer, 'a');
+    link_new(&link, 'b');
+    link_new(&ear, 'b');
+    link_listen(&ear);
+    held_new(&held, &writer, "enter");
+    assert_int_equal(acquire(&writer, &held), 0);
+    for (int i = 0; i < READERS; i++) {
+        held_of(&reader[i], &link, "enter", DLOCK_SHARED);
+        assert_int_equal(queue_up(&link, &reader[i]), DLOCK_EBUSY);
+    }
+    sql("SELECT pg_stat_statements_reset()");
+    assert_int_equal(release(&writer, &held), 0);
+    for (int i = 0; i < READERS; i++) {
+        wake_get(&ear, &wake);
+        assert_string_equal(wake.token, reader[i].token);
+    }
+    assert_int_equal(ours(), 1);
+    link_end(&writer);
+    link_end(&link);
+    link_end(&ear);
+}
+
+/* One who comes too late for a name that is held in this mode, in the queue or not. */
+static void losers_write_nothing(const char *name, enum dlock_mode mode, enum dlock_mode wish, enum dlock_mode first) {
+    struct link link, other, ear;
+    struct held held[2], before, loser;
+    link_new(&link, 'a');
+    link_new(&other, 'b');
+    link_new(&ear, 'b');
+    link_listen(&ear);
+    for (int i = 0; i < (mode == DLOCK_EXCLUSIVE ? 1 : 2); i++) {
+        held_of(&held[i], &link, name, mode);
+        assert_int_equal(acquire(&link, &held[i]), 0);
+    }
+    held_of(&before, &other, name, first);
+    assert_int_equal(queue_up(&other, &before), DLOCK_EBUSY);
+    held_of(&loser, &other, name, wish);
+    sql("SELECT pg_stat_statements_reset()");
+    for (int i = 0; i < 20; i++) assert_int_equal(acquire(&other, &loser), DLOCK_EBUSY);
+    assert_int_equal(statistics("calls", "acquire"), 20);
+    assert_int_equal(statistics("wal_records", "acquire"), 0);
+    assert_int_equal(queue_up(&other, &loser), DLOCK_EBUSY);
+    sql("SELECT pg_stat_statements_reset()");
+    for (int i = 0; i < 20; i++) assert_int_equal(queue_up(&other, &loser), DLOCK_EBUSY);
+    assert_int_equal(statistics("calls", "acquire"), 20);
+    assert_int_equal(statistics("wal_records", "acquire"), 0);
+    link_end(&link);
+    link_end(&other);
+    link_end(&ear);
+}
+
+static void a_loser_writes_nothing_in_any_mode(void **state) {
+    (void)state;
+    losers_write_nothing("loser-1", DLOCK_EXCLUSIVE, DLOCK_SHARED, DLOCK_SHARED);
+    losers_write_nothing("loser-2", DLOCK_SHARED, DLOCK_EXCLUSIVE, DLOCK_EXCLUSIVE);
+    losers_write_nothing("loser-3", DLOCK_SHARED, DLOCK_SHARED, DLOCK_EXCLUSIVE); /* behind a writer */
+    losers_write_nothing("loser-4", DLOCK_PERMIT, DLOCK_PERMIT, DLOCK_PERMIT);
 }
 
 static void a_loser_writes_nothing(void **state) {
@@ -167,7 +250,7 @@ static void end_and_report(struct link *link) {
 enum { LOCKS = 200 };
 
 /* Acquires and releases that many names one by one; the flushes of each half. */
-static void flushes_of(const struct params *params, int64_t *acquiring, int64_t *releasing) {
+static void flushes_of(const struct params *params, enum dlock_mode mode, int64_t *acquiring, int64_t *releasing) {
     static struct held held[LOCKS];
     static char names[LOCKS][16];
     struct link link;
@@ -176,7 +259,7 @@ static void flushes_of(const struct params *params, int64_t *acquiring, int64_t 
     int64_t before = flushes();
     for (int i = 0; i < LOCKS; i++) {
         snprintf(names[i], sizeof names[i], "flush-%03d", i);
-        held_new(&held[i], &link, names[i]);
+        held_of(&held[i], &link, names[i], mode);
         held[i].claim.lease_ms = 60000;
         assert_int_equal(acquire(&link, &held[i]), 0);
     }
@@ -194,9 +277,11 @@ static void only_grants_are_flushed(void **state) {
     const struct params params = {0};
     int64_t acquiring, releasing;
     (void)state;
-    flushes_of(&params, &acquiring, &releasing);
-    assert_true(acquiring >= LOCKS);
-    assert_true(releasing <= LOCKS / 10); /* the WAL writer's */
+    for (int mode = DLOCK_EXCLUSIVE; mode <= DLOCK_PERMIT; mode++) {
+        flushes_of(&params, (enum dlock_mode)mode, &acquiring, &releasing);
+        assert_true(acquiring >= LOCKS);
+        assert_true(releasing <= LOCKS / 10); /* the WAL writer's */
+    }
 }
 
 /* Even where somebody has turned that off. */
@@ -207,7 +292,7 @@ static void grants_are_flushed_always(void **state) {
     sql("DROP ROLE IF EXISTS dlock_unsafe");
     sql("CREATE ROLE dlock_unsafe SUPERUSER LOGIN");
     sql("ALTER ROLE dlock_unsafe SET synchronous_commit = off");
-    flushes_of(&params, &acquiring, &releasing);
+    flushes_of(&params, DLOCK_EXCLUSIVE, &acquiring, &releasing);
     sql("DROP ROLE dlock_unsafe");
     assert_true(acquiring >= LOCKS);
     assert_true(releasing <= LOCKS / 10);
@@ -270,10 +355,15 @@ static int counts_begin(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cycle_is_two_statements),    cmocka_unit_test(many_claims_are_one_statement),
-        cmocka_unit_test(a_hand_over_is_one_statement), cmocka_unit_test(a_loser_writes_nothing),
-        cmocka_unit_test(only_grants_are_flushed),      cmocka_unit_test(grants_are_flushed_always),
-        cmocka_unit_test(hand_overs_are_flushed),       cmocka_unit_test(updates_stay_in_their_page)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_cycle_is_two_statements),
+                                       cmocka_unit_test(many_claims_are_one_statement),
+                                       cmocka_unit_test(a_hand_over_is_one_statement),
+                                       cmocka_unit_test(readers_enter_by_one_statement),
+                                       cmocka_unit_test(a_loser_writes_nothing_in_any_mode),
+                                       cmocka_unit_test(a_loser_writes_nothing),
+                                       cmocka_unit_test(only_grants_are_flushed),
+                                       cmocka_unit_test(grants_are_flushed_always),
+                                       cmocka_unit_test(hand_overs_are_flushed),
+                                       cmocka_unit_test(updates_stay_in_their_page)};
     return cmocka_run_group_tests(tests, counts_begin, site_end);
 }

@@ -30,21 +30,24 @@ static int batch_of(dlock_batch *operation, size_t n) {
 }
 
 static void acquires(void **state) {
-    static const char *const columns = "claim integer, granted bigint, server_us bigint, place integer, left_ms bigint";
-    static const char *const arguments = "bytea[], text[], bigint[], boolean[], integer";
+    static const char *const columns =
+        "claim integer, granted bigint, server_us bigint, in_use integer, place integer, left_ms bigint";
+    static const char *const arguments = "bytea[], text[], bigint[], integer[], integer[], boolean[], integer";
     static const char *const rows[] = {
-        "SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint WHERE false",
-        "SELECT 2, 1::bigint, 1::bigint, 1, 1::bigint",
-        "SELECT 0, 1::bigint, 1::bigint, 1, 1::bigint",
-        "SELECT NULL::integer, 1::bigint, 1::bigint, 1, 1::bigint",
-        "SELECT 1, -1::bigint, 1::bigint, 1, 1::bigint",
-        "SELECT 1, 36028797018963968, 1::bigint, 1, 1::bigint",
-        "SELECT 1, NULL::bigint, 1::bigint, 1, 1::bigint",
-        "SELECT 1, 1::bigint, 0::bigint, 1, 1::bigint",
-        "SELECT 1, 1::bigint, NULL::bigint, 1, 1::bigint",
-        "SELECT 1, 0::bigint, 1::bigint, -1, 1::bigint",
-        "SELECT 1, 0::bigint, 1::bigint, 1, NULL::bigint",
-        "SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint UNION ALL SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint",
+        "SELECT 1, 1::bigint, 1::bigint, NULL::integer, 1, 1::bigint WHERE false",
+        "SELECT 2, 1::bigint, 1::bigint, NULL::integer, 1, 1::bigint",
+        "SELECT 0, 1::bigint, 1::bigint, NULL::integer, 1, 1::bigint",
+        "SELECT NULL::integer, 1::bigint, 1::bigint, NULL::integer, 1, 1::bigint",
+        "SELECT 1, -1::bigint, 1::bigint, NULL::integer, 1, 1::bigint",
+        "SELECT 1, 36028797018963968, 1::bigint, NULL::integer, 1, 1::bigint",
+        "SELECT 1, NULL::bigint, 1::bigint, NULL::integer, 1, 1::bigint",
+        "SELECT 1, 1::bigint, 0::bigint, NULL::integer, 1, 1::bigint",
+        "SELECT 1, 1::bigint, NULL::bigint, NULL::integer, 1, 1::bigint",
+        "SELECT 1, 0::bigint, 1::bigint, NULL::integer, -1, 1::bigint",
+        "SELECT 1, 0::bigint, 1::bigint, NULL::integer, 1, NULL::bigint",
+        "SELECT 1, 0::bigint, 1::bigint, -1, 1, 1::bigint",
+        "SELECT 1, 1::bigint, 1::bigint, NULL::integer, 1, 1::bigint UNION ALL SELECT 1, 1::bigint, 1::bigint, "
+        "NULL::integer, 1, 1::bigint",
     };
     (void)state;
     assert_int_equal(batch_of(backend->acquire, 1), 0);
@@ -53,23 +56,28 @@ static void acquires(void **state) {
         assert_int_equal(batch_of(backend->acquire, 1), DLOCK_EPROTO);
     }
     answer("acquire", arguments, columns,
-           "SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint UNION ALL SELECT 1, 1::bigint, 1::bigint, 1, 1::bigint");
+           "SELECT 1, 1::bigint, 1::bigint, NULL::integer, 1, 1::bigint UNION ALL SELECT 1, 1::bigint, 1::bigint, "
+           "NULL::integer, 1, 1::bigint");
     assert_int_equal(batch_of(backend->acquire, 2), DLOCK_EPROTO); /* one claim twice, the other never */
-    answer("acquire", arguments, "claim integer, granted integer, server_us bigint, place integer, left_ms bigint",
-           "SELECT 1, 1, 1::bigint, 1, 1::bigint");
+    answer("acquire", arguments,
+           "claim integer, granted integer, server_us bigint, in_use integer, place integer, left_ms bigint",
+           "SELECT 1, 1, 1::bigint, NULL::integer, 1, 1::bigint");
     assert_int_equal(batch_of(backend->acquire, 1), DLOCK_EPROTO);
     answer("acquire", arguments, "claim integer, granted bigint", "SELECT 1, 1::bigint");
     assert_int_equal(batch_of(backend->acquire, 1), DLOCK_EPROTO);
     /* Far away, but possible. */
-    answer("acquire", arguments, columns, "SELECT 1, 0::bigint, 1::bigint, 2147483647, 9223372036854775807");
+    answer("acquire", arguments, columns,
+           "SELECT 1, 0::bigint, 1::bigint, NULL::integer, 2147483647, 9223372036854775807");
     assert_int_equal(batch_of(backend->acquire, 1), 0);
 }
 
 static void renewals_and_releases(void **state) {
     (void)state;
-    answer("renew", "bytea[], text[], bigint[], integer", "claim integer, server_us bigint", "SELECT 1, -1::bigint");
+    answer("renew", "bytea[], text[], bigint[], integer[], integer", "claim integer, server_us bigint",
+           "SELECT 1, -1::bigint");
     assert_int_equal(batch_of(backend->renew, 1), DLOCK_EPROTO);
-    answer("renew", "bytea[], text[], bigint[], integer", "claim integer, server_us text", "SELECT 1, 'soon'");
+    answer("renew", "bytea[], text[], bigint[], integer[], integer", "claim integer, server_us text",
+           "SELECT 1, 'soon'");
     assert_int_equal(batch_of(backend->renew, 1), DLOCK_EPROTO);
     answer("release", "bytea[], text[], integer", "claim integer, ended boolean", "SELECT 1, NULL::boolean");
     assert_int_equal(batch_of(backend->release, 1), DLOCK_EPROTO);
@@ -78,18 +86,23 @@ static void renewals_and_releases(void **state) {
 }
 
 static void holders(void **state) {
-    static const char *const columns = "name bytea, token text, fence bigint, left_ms bigint, waiters bigint";
+    static const char *const columns =
+        "name bytea, token text, fence bigint, left_ms bigint, waiters bigint, mode integer, permits integer";
     static const char *const rows[] = {
-        "SELECT 'x'::bytea, NULL::text, 1::bigint, 1::bigint, 1::bigint",
-        "SELECT NULL::bytea, 't', 1::bigint, 1::bigint, 1::bigint",
-        "SELECT ''::bytea, 't', 1::bigint, 1::bigint, 1::bigint",
-        "SELECT 'other'::bytea, 't', 1::bigint, 1::bigint, 1::bigint",
-        "SELECT '\\x7800'::bytea, 't', 1::bigint, 1::bigint, 1::bigint",
-        "SELECT ('x' || repeat('y', 300))::bytea, 't', 1::bigint, 1::bigint, 1::bigint",
-        "SELECT 'x'::bytea, repeat('t', 200), 1::bigint, 1::bigint, 1::bigint",
-        "SELECT 'x'::bytea, 't', 0::bigint, 1::bigint, 1::bigint",
-        "SELECT 'x'::bytea, 't', 1::bigint, -1::bigint, 1::bigint",
-        "SELECT 'x'::bytea, 't', 1::bigint, 1::bigint, 5000000000",
+        "SELECT 'x'::bytea, NULL::text, 1::bigint, 1::bigint, 1::bigint, 0, 0",
+        "SELECT NULL::bytea, 't', 1::bigint, 1::bigint, 1::bigint, 0, 0",
+        "SELECT ''::bytea, 't', 1::bigint, 1::bigint, 1::bigint, 0, 0",
+        "SELECT 'other'::bytea, 't', 1::bigint, 1::bigint, 1::bigint, 0, 0",
+        "SELECT '\\x7800'::bytea, 't', 1::bigint, 1::bigint, 1::bigint, 0, 0",
+        "SELECT ('x' || repeat('y', 300))::bytea, 't', 1::bigint, 1::bigint, 1::bigint, 0, 0",
+        "SELECT 'x'::bytea, repeat('t', 200), 1::bigint, 1::bigint, 1::bigint, 0, 0",
+        "SELECT 'x'::bytea, 't', 0::bigint, 1::bigint, 1::bigint, 0, 0",
+        "SELECT 'x'::bytea, 't', 1::bigint, -1::bigint, 1::bigint, 0, 0",
+        "SELECT 'x'::bytea, 't', 1::bigint, 1::bigint, 5000000000, 0, 0",
+        "SELECT 'x'::bytea, 't', 1::bigint, 1::bigint, 1::bigint, 3, 0",
+        "SELECT 'x'::bytea, 't', 1::bigint, 1::bigint, 1::bigint, -1, 0",
+        "SELECT 'x'::bytea, 't', 1::bigint, 1::bigint, 1::bigint, 2, 0",
+        "SELECT 'x'::bytea, 't', 1::bigint, 1::bigint, 1::bigint, 1, 3",
     };
     struct link link;
     (void)state;

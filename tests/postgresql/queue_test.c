@@ -219,7 +219,7 @@ static void joining_during_a_release(void **state) {
     sql_wait("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE query "
              "LIKE '%%{}%%release%%')");
     char insert[512];
-    snprintf(insert, sizeof insert, "INSERT INTO {}.queue VALUES ('during', 1, '%s', 10000)", s.two.token);
+    snprintf(insert, sizeof insert, "INSERT INTO {}.queue VALUES ('during', 1, '%s', 10000, 0, 0)", s.two.token);
     plain_run(plain, insert);
     plain_run(plain, "COMMIT");
     pthread_join(thread, NULL);

@@ -129,11 +129,12 @@ static void patience_is_for_all_tries(void **state) {
     held_new(&held, &link, "tries");
     assert_int_equal(acquire(&link, &held), 0);
     sql("ALTER FUNCTION {}.renew RENAME TO true_renew");
-    sql("CREATE FUNCTION {}.renew(names bytea[], tokens text[], leases_ms bigint[], wait_ms integer) RETURNS TABLE "
+    sql("CREATE FUNCTION {}.renew(names bytea[], tokens text[], leases_ms bigint[], modes integer[], wait_ms integer) "
+        "RETURNS TABLE "
         "(claim integer, server_us bigint) LANGUAGE plpgsql AS $$ BEGIN IF wait_ms > 2000 THEN PERFORM pg_sleep(1); "
         "RAISE "
         "EXCEPTION 'again' USING ERRCODE = '40001'; END IF; RETURN QUERY SELECT * FROM {}.true_renew(names, tokens, "
-        "leases_ms, wait_ms); END $$");
+        "leases_ms, modes, wait_ms); END $$");
     assert_int_equal(held_run(backend->renew, &link, &held, 0, 3000, &err), 0);
     assert_int_equal(held.claim.result, 0);
     sql("DROP FUNCTION {}.renew");

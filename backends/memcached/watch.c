@@ -1,0 +1,24 @@
+/* Grants that nobody renews, as those see it who wait for them.
+ *
+ * memcached frees the item of a dead holder some seconds after the lease, as its clock has only whole ones. But every
+ * store gives the item a new cas id, and the item says how long its lease is. So whoever has seen one and the same id
+ * for as long as that, by his own clock, knows that the lease has ended: its holder counts from before the store, and
+ * the store was before the first look. A cas with that id then takes the item over, and fails if a renewal came first.
+ * No clock of the server's has a part in it. */
+#include "memcached.h"
+
+/* FNV-1a, never 0. */
+static uint64_t hash(const char *text) {
+    uint64_t sum = UINT64_C(14695981039346656037);
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) sum = (sum ^ *p) * UINT64_C(1099511628211);
+    return sum | 1;
+}
+
+bool memcached_has_lapsed(struct memcached *memcached, const char *what, uint64_t version, int64_t lease_ms) {
+    const uint64_t key = hash(what);
+    struct memcached_sighting *sighting = &memcached->sightings[(key >> 32) % MEMCACHED_SIGHTINGS];
+    const int64_t now_us = dlock_now_us();
+    if (sighting->key != key || sighting->version != version)
+        *sighting = (struct memcached_sighting){key, version, now_us};
+    return lease_ms > 0 && now_us - sighting->since_us >= lease_ms * 1000;
+}

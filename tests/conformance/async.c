@@ -1,0 +1,270 @@
+/* dlock_acquire_async and dlock_release_async, with callbacks on the worker thread. */
+#include "async.h"
+#include "actor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct dlock_options async_options(int64_t lease_ms) {
+    struct dlock_options options = options_with(lease_ms, 0);
+    options.owner = DLOCK_OWNER_HANDLE;
+    return options;
+}
+
+static _Thread_local bool calling; /* this thread is in the call that begins it */
+
+static void note_end(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct async *async = arg;
+    if (calling) FAIL("the callback ran inside of the call");
+    if (lock != async->lock) FAIL("the callback got another handle");
+    if (err && (err->code == 0 || !err->message[0] || strchr(err->message, '\n')))
+        FAIL("the callback got an error without a code, or without a message of one line");
+    async->thread = pthread_self();
+    async->at_turn = async->turn ? atomic_fetch_add(async->turn, 1) : 0;
+    atomic_store(&async->code, err ? err->code : 0);
+    atomic_fetch_add(&async->calls, 1);
+}
+
+int async_acquire(struct async *async, int64_t timeout_ms) {
+    calling = true;
+    int code = dlock_acquire_async(async->lock, timeout_ms, note_end, async);
+    calling = false;
+    return code;
+}
+
+int async_release(struct async *async) {
+    calling = true;
+    int code = dlock_release_async(async->lock, note_end, async);
+    calling = false;
+    return code;
+}
+
+void async_finish(const char *file, int line, int wanted, struct async *async, int calls) {
+    for (int64_t until = now_ms() + PATIENCE_MS; atomic_load(&async->calls) < calls; sleep_ms(1))
+        if (now_ms() > until) fail_at(file, line, "the callback does not come");
+    if (atomic_load(&async->calls) > calls) fail_at(file, line, "the callback came more than once");
+    int code = atomic_load(&async->code);
+    if (code != wanted)
+        fail_at(file, line, "the callback got \"%s\" instead of \"%s\"", dlock_strerror(code), dlock_strerror(wanted));
+}
+
+void case_async_acquire_and_release(void) {
+    struct dlock_options options = async_options(LEASE_MS);
+    dlock_client *client = open_client();
+    struct async async = {.lock = new_lock(client, suite.name, &options)};
+    uint64_t fence = 0;
+    for (int i = 0; i < 5; i++) {
+        EXPECT_CODE(0, async_acquire(&async, i % 2 ? 0 : DLOCK_FOREVER));
+        ASYNC_FINISH(0, &async, 2 * i + 1);
+        EXPECT(!pthread_equal(async.thread, pthread_self()));
+        EXPECT(dlock_held(async.lock) && dlock_fence(async.lock) > fence);
+        fence = dlock_fence(async.lock);
+        EXPECT_TAKEN(suite.name);
+        if (i == 0) sleep_ms(LEASE_MS * 3 / 2); /* it is renewed, too */
+        EXPECT(dlock_held(async.lock));
+        EXPECT_CODE(0, async_release(&async));
+        ASYNC_FINISH(0, &async, 2 * i + 2);
+        EXPECT(!dlock_held(async.lock));
+        EXPECT_FREE(suite.name);
+    }
+    /* One way to take it, the other to give it back. */
+    EXPECT_CODE(0, async_acquire(&async, PATIENCE_MS));
+    ASYNC_FINISH(0, &async, 11);
+    EXPECT_CODE(0, dlock_release(async.lock, ERR));
+    EXPECT_CODE(0, dlock_acquire(async.lock, 0, ERR));
+    EXPECT_CODE(0, async_release(&async));
+    ASYNC_FINISH(0, &async, 12);
+    dlock_free(async.lock);
+    dlock_close(client);
+    EXPECT(atomic_load(&async.calls) == 12);
+}
+
+void case_async_ends_of_waits(void) {
+    struct dlock_options options = async_options(LONG_LEASE_MS);
+    dlock_client *client = open_client(), *other = open_client();
+    struct async async = {.lock = new_lock(client, suite.name, &options)};
+    dlock_lock *held = new_lock(other, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
+    EXPECT_CODE(0, async_acquire(&async, 0));
+    ASYNC_FINISH(DLOCK_EBUSY, &async, 1);
+    int64_t begun = now_ms();
+    EXPECT_CODE(0, async_acquire(&async, 300));
+    EXPECT_BETWEEN(0, 250, now_ms() - begun); /* it does not wait itself */
+    ASYNC_FINISH(DLOCK_ETIMEDOUT, &async, 2);
+    EXPECT_BETWEEN(299, 300 + SLACK_MS, now_ms() - begun);
+    EXPECT_CODE(0, async_acquire(&async, DLOCK_FOREVER));
+    sleep_ms(200);
+    EXPECT_CODE(0, dlock_cancel(async.lock));
+    ASYNC_FINISH(DLOCK_ECANCELED, &async, 3);
+    EXPECT_CODE(0, dlock_cancel(async.lock)); /* is not remembered */
+    EXPECT_CODE(0, async_acquire(&async, PATIENCE_MS));
+    sleep_ms(200);
+    EXPECT(atomic_load(&async.calls) == 3 && !dlock_held(async.lock));
+    EXPECT_CODE(0, dlock_release(held, ERR));
+    ASYNC_FINISH(0, &async, 4);
+    EXPECT(dlock_held(async.lock));
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(held, 0, ERR));
+    dlock_free(async.lock);
+    EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
+    dlock_free(held);
+    dlock_close(client);
+    dlock_close(other);
+    EXPECT(atomic_load(&async.calls) == 4);
+}
+
+static void never_called(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock, (void)err, (void)arg;
+    FAIL("the callback of a refused call came");
+}
+
+void case_async_refused(void) {
+    struct dlock_options options = async_options(LONG_LEASE_MS), brief = async_options(LEASE_MS / 2);
+    brief.flags = DLOCK_FIXED_LEASE;
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *by_thread = new_lock(client, suite.name, NULL), *held = new_lock(other, suite.name, &options);
+    struct async async = {.lock = new_lock(client, suite.name, &options)};
+    EXPECT_CODE(DLOCK_ENOTSUP, dlock_acquire_async(by_thread, 0, never_called, NULL));
+    EXPECT_CODE(0, dlock_acquire(by_thread, 0, ERR));
+    EXPECT_CODE(DLOCK_ENOTSUP, dlock_release_async(by_thread, never_called, NULL));
+    EXPECT_CODE(0, dlock_release(by_thread, ERR));
+    EXPECT_CODE(DLOCK_EINVAL, dlock_acquire_async(async.lock, 0, NULL, NULL));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release_async(async.lock, never_called, NULL));
+    /* One at a time: neither while it is held nor while it is waited for. */
+    EXPECT_CODE(0, dlock_acquire(async.lock, 0, ERR));
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire_async(async.lock, DLOCK_FOREVER, never_called, NULL));
+    EXPECT_CODE(0, dlock_release(async.lock, ERR));
+    EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
+    EXPECT_CODE(0, async_acquire(&async, DLOCK_FOREVER));
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire_async(async.lock, DLOCK_FOREVER, never_called, NULL));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release_async(async.lock, never_called, NULL));
+    EXPECT_CODE(0, dlock_release(held, ERR));
+    ASYNC_FINISH(0, &async, 1);
+    EXPECT_CODE(0, async_release(&async));
+    ASYNC_FINISH(0, &async, 2);
+    /* A grant that has ended. */
+    struct async ends = {.lock = new_lock(client, suite.name, &brief)};
+    EXPECT_CODE(0, async_acquire(&ends, SLACK_MS));
+    ASYNC_FINISH(0, &ends, 1);
+    sleep_ms(LEASE_MS);
+    EXPECT_CODE(0, async_release(&ends));
+    ASYNC_FINISH(DLOCK_ELOST, &ends, 2);
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release_async(ends.lock, never_called, NULL));
+    dlock_close(client);
+    EXPECT_CODE(DLOCK_ECANCELED, dlock_acquire_async(async.lock, 0, never_called, NULL));
+    dlock_free(ends.lock);
+    dlock_free(async.lock);
+    dlock_free(by_thread);
+    dlock_free(held);
+    dlock_close(other);
+}
+
+/* ---- many -------------------------------------------------------------------------------------------------------- */
+
+enum { MANY = 200 };
+
+/* Waits on one name are served in the order in which they began. */
+void case_async_many_on_one_name(void) {
+    static struct async all[MANY];
+    atomic_int turn = 0;
+    struct dlock_options options = async_options(LONG_LEASE_MS);
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *held = new_lock(other, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
+    for (int i = 0; i < MANY; i++) {
+        all[i].lock = new_lock(client, suite.name, &options);
+        all[i].turn = &turn;
+        EXPECT_CODE(0, async_acquire(&all[i], DLOCK_FOREVER));
+    }
+    sleep_ms(200);
+    EXPECT(atomic_load(&turn) == 0);
+    EXPECT_CODE(0, dlock_release(held, ERR));
+    uint64_t fence = 0;
+    for (int i = 0; i < MANY; i++) {
+        ASYNC_FINISH(0, &all[i], 1);
+        EXPECT_BETWEEN(i, i, all[i].at_turn);
+        all[i].turn = NULL; /* counts grants alone */
+        EXPECT(dlock_held(all[i].lock) && dlock_fence(all[i].lock) > fence);
+        fence = dlock_fence(all[i].lock);
+        EXPECT(i + 1 == MANY || !dlock_held(all[i + 1].lock));
+        EXPECT_CODE(0, async_release(&all[i]));
+        ASYNC_FINISH(0, &all[i], 2);
+    }
+    EXPECT_FREE(suite.name);
+    for (int i = 0; i < MANY; i++) dlock_free(all[i].lock);
+    dlock_free(held);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+void case_async_many_names(void) {
+    static struct async all[MANY], held[MANY];
+    struct dlock_options options = async_options(LONG_LEASE_MS);
+    dlock_client *client = open_client(), *other = open_client();
+    for (int i = 0; i < MANY; i++) {
+        char name[DLOCK_NAME_MAX + 1], tag[16];
+        snprintf(tag, sizeof tag, "%d", i);
+        tagged_name(name, tag);
+        held[i].lock = new_lock(other, name, &options);
+        all[i].lock = new_lock(client, name, &options);
+        EXPECT_CODE(0, async_acquire(&held[i], PATIENCE_MS));
+    }
+    for (int i = 0; i < MANY; i++) ASYNC_FINISH(0, &held[i], 1);
+    for (int i = 0; i < MANY; i++) EXPECT_CODE(0, async_acquire(&all[i], PATIENCE_MS));
+    sleep_ms(200);
+    for (int i = 0; i < MANY; i++) EXPECT(atomic_load(&all[i].calls) == 0);
+    for (int i = 0; i < MANY; i++) EXPECT_CODE(0, async_release(&held[i]));
+    for (int i = 0; i < MANY; i++) ASYNC_FINISH(0, &all[i], 1);
+    for (int i = 0; i < MANY; i++) ASYNC_FINISH(0, &held[i], 2);
+    for (int i = 0; i < MANY; i++) EXPECT(dlock_held(all[i].lock));
+    for (int i = 0; i < MANY; i++) EXPECT_CODE(0, async_release(&all[i]));
+    for (int i = 0; i < MANY; i++) ASYNC_FINISH(0, &all[i], 2);
+    for (int i = 0; i < MANY; i++) dlock_free(all[i].lock);
+    for (int i = 0; i < MANY; i++) dlock_free(held[i].lock);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+/* A release that ends inside of its callback begins the next acquisition there. */
+struct chain {
+    atomic_int rounds;
+    int wanted;
+    _Atomic uint64_t fence;
+};
+
+static void chain_granted(dlock_lock *lock, const struct dlock_error *err, void *arg);
+
+static void chain_released(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct chain *chain = arg;
+    if (err) FAIL("a release in the chain failed: %s", err->message);
+    if (atomic_fetch_add(&chain->rounds, 1) + 1 < chain->wanted)
+        EXPECT_CODE(0, dlock_acquire_async(lock, PATIENCE_MS, chain_granted, chain));
+}
+
+static void chain_granted(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct chain *chain = arg;
+    if (err) FAIL("an acquisition in the chain failed: %s", err->message);
+    EXPECT(dlock_held(lock) && dlock_fence(lock) > atomic_load(&chain->fence));
+    atomic_store(&chain->fence, dlock_fence(lock));
+    EXPECT_CODE(0, dlock_release_async(lock, chain_released, chain));
+}
+
+void case_async_callbacks_go_on(void) {
+    enum { CHAINS = 3 };
+    struct chain chains[CHAINS] = {0};
+    struct dlock_options options = async_options(0);
+    dlock_client *client = open_client();
+    dlock_lock *locks[CHAINS];
+    for (int i = 0; i < CHAINS; i++) {
+        chains[i].wanted = 60;
+        locks[i] = new_lock(client, suite.name, &options);
+        EXPECT_CODE(0, dlock_acquire_async(locks[i], PATIENCE_MS, chain_granted, &chains[i]));
+    }
+    for (int64_t until = now_ms() + PATIENCE_MS;
+         atomic_load(&chains[0].rounds) < 60 || atomic_load(&chains[1].rounds) < 60 ||
+         atomic_load(&chains[2].rounds) < 60;
+         sleep_ms(2))
+        if (now_ms() > until) FAIL("the chains stand still");
+    EXPECT_FREE(suite.name);
+    for (int i = 0; i < CHAINS; i++) dlock_free(locks[i]);
+    dlock_close(client);
+}

@@ -1,0 +1,139 @@
+/* The census, and crowds of visitors. */
+#include "census.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+enum { MAX_PROCESSES = 8, MAX_KINDS = 8 };
+
+struct census *census_open(int64_t run_ms) {
+    struct census *census = shared_memory(sizeof *census);
+    atomic_store(&census->until_ms, now_ms() + run_ms);
+    return census;
+}
+
+static int all_entries(struct census *census) {
+    int sum = 0;
+    for (int mode = 0; mode < 3; mode++) sum += atomic_load(&census->entries[mode]);
+    return sum;
+}
+
+/* Also when there is no more room for fences: that many are enough. */
+bool census_is_over(struct census *census) {
+    return now_ms() >= atomic_load(&census->until_ms) || all_entries(census) > CENSUS_FENCES / 2;
+}
+
+uint64_t census_fence(struct census *census) {
+    return atomic_load(&census->last_fence);
+}
+
+static void note_fence(struct census *census, uint64_t before, uint64_t fence) {
+    if (fence <= before)
+        FAIL("fence %llx was granted after %llx", (unsigned long long)fence, (unsigned long long)before);
+    size_t at = (size_t)((fence * UINT64_C(0x9e3779b97f4a7c15)) >> 44) % CENSUS_FENCES;
+    for (;; at = (at + 1) % CENSUS_FENCES) {
+        uint64_t found = 0;
+        if (atomic_compare_exchange_strong(&census->fences[at], &found, fence)) break;
+        if (found == fence) FAIL("fence %llx was granted twice", (unsigned long long)fence);
+    }
+    uint64_t last = atomic_load(&census->last_fence);
+    while (last < fence && !atomic_compare_exchange_weak(&census->last_fence, &last, fence)) continue;
+}
+
+/* Counts one more in, and then looks who else is there: of two that must not meet, one sees the other. */
+static void count_in(struct census *census, enum dlock_mode mode) {
+    int now = atomic_fetch_add(&census->inside[mode], 1) + 1;
+    int most = atomic_load(&census->most[mode]);
+    while (most < now && !atomic_compare_exchange_weak(&census->most[mode], &most, now)) continue;
+    atomic_fetch_add(&census->entries[mode], 1);
+}
+
+void census_enter(struct census *census, enum dlock_mode mode, uint32_t limit, uint64_t before, uint64_t fence) {
+    note_fence(census, before, fence);
+    count_in(census, mode);
+    int writers = atomic_load(&census->inside[DLOCK_EXCLUSIVE]), readers = atomic_load(&census->inside[DLOCK_SHARED]);
+    int permits = atomic_load(&census->inside[DLOCK_PERMIT]);
+    bool fine = mode == DLOCK_EXCLUSIVE ? writers == 1 && readers + permits == 0
+                : mode == DLOCK_SHARED  ? writers + permits == 0
+                                        : writers + readers == 0 && permits <= (int)limit;
+    if (!fine)
+        FAIL("%d writers, %d readers and %d permits (of %u) are inside together", writers, readers, permits,
+             (unsigned)limit);
+}
+
+void census_enter_downgraded(struct census *census) {
+    count_in(census, DLOCK_SHARED);
+}
+
+void census_leave(struct census *census, enum dlock_mode mode) {
+    int inside = atomic_fetch_sub(&census->inside[mode], 1);
+    if (inside <= 0) FAIL("somebody leaves, but nobody is inside");
+}
+
+bool census_visit(struct census *census, dlock_lock *lock, const struct dlock_options *options, int64_t timeout_ms,
+                  int64_t hold_ms) {
+    uint64_t before = census_fence(census);
+    int code = dlock_acquire(lock, timeout_ms, NULL);
+    bool impatient = timeout_ms < PATIENCE_MS;
+    if (impatient && (code == DLOCK_EBUSY || code == DLOCK_ETIMEDOUT || code == DLOCK_EUNAVAILABLE)) return false;
+    EXPECT_CODE(0, code);
+    census_enter(census, options->mode, options->limit, before, dlock_fence(lock));
+    int64_t counter = atomic_load(&census->counter);
+    sched_yield();
+    if (hold_ms > 0) sleep_ms(hold_ms);
+    if (options->mode == DLOCK_EXCLUSIVE)
+        atomic_store(&census->counter, counter + 1);
+    else if (atomic_load(&census->counter) != counter)
+        FAIL("somebody wrote while a reader was inside");
+    census_leave(census, options->mode);
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    return true;
+}
+
+struct visitor {
+    const struct visitors *among;
+    int kind;
+    dlock_client *client;
+};
+
+static void *visit(void *arg) {
+    const struct visitor *visitor = arg;
+    const struct visitors *among = visitor->among;
+    const struct dlock_options *options = &among->kinds[visitor->kind];
+    dlock_lock *lock = new_lock(visitor->client, among->name, options);
+    for (unsigned turn = (unsigned)visitor->kind; !census_is_over(among->census); turn = turn * 5 + 3) {
+        int64_t timeout_ms = among->patient ? PATIENCE_MS : turn / 3 % 12;
+        census_visit(among->census, lock, options, timeout_ms, turn / 7 % 3);
+    }
+    dlock_free(lock);
+    return NULL;
+}
+
+static void visitors_process(void *arg) {
+    const struct visitors *visitors = arg;
+    struct visitor each[MAX_KINDS];
+    pthread_t threads[MAX_KINDS];
+    dlock_client *client = open_client();
+    for (int i = 0; i < visitors->n_kinds; i++) {
+        each[i] = (struct visitor){visitors, i, client};
+        threads[i] = start_thread(visit, &each[i]);
+    }
+    for (int i = 0; i < visitors->n_kinds; i++) pthread_join(threads[i], NULL);
+    dlock_close(client);
+}
+
+void census_run(const struct visitors *visitors, int processes) {
+    pid_t pids[MAX_PROCESSES];
+    struct visitors mine = *visitors;
+    for (int i = 0; i < processes; i++) pids[i] = start_process(visitors_process, &mine);
+    for (int i = 0; i < processes; i++) join_process(pids[i]);
+}
+
+void census_close(struct census *census) {
+    int writers = atomic_load(&census->entries[DLOCK_EXCLUSIVE]), readers = atomic_load(&census->entries[DLOCK_SHARED]);
+    printf("# %d writers, %d readers, %d permits; at most %d readers, %d permits at once\n", writers, readers,
+           atomic_load(&census->entries[DLOCK_PERMIT]), atomic_load(&census->most[DLOCK_SHARED]),
+           atomic_load(&census->most[DLOCK_PERMIT]));
+    EXPECT(writers == atomic_load(&census->counter));
+    for (int mode = 0; mode < 3; mode++) EXPECT(atomic_load(&census->inside[mode]) == 0);
+}

@@ -1,0 +1,228 @@
+/* DLOCK_PERMIT: at most so many, each with a lease of its own. */
+#include "actor.h"
+#include "census.h"
+#include "thread.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LIMIT = 3 };
+
+static struct dlock_options permits_of(uint32_t limit, int64_t lease_ms) {
+    return options_for(DLOCK_PERMIT, limit, lease_ms);
+}
+
+void case_permits_up_to_the_limit(void) {
+    struct dlock_options options = permits_of(LIMIT, LONG_LEASE_MS);
+    struct actor actors[LIMIT + 1];
+    for (int i = 0; i <= LIMIT; i++) actor_start(&actors[i], suite.name, &options);
+    uint64_t fence = 0;
+    for (int i = 0; i < LIMIT; i++) {
+        struct actor_report report = ACTOR_DO(0, &actors[i], ACTOR_ACQUIRE, i % 2 ? PATIENCE_MS : 0);
+        EXPECT(report.held && report.fence > fence);
+        fence = report.fence;
+    }
+    ACTOR_DO(DLOCK_EBUSY, &actors[LIMIT], ACTOR_ACQUIRE, 0);
+    ACTOR_DO(DLOCK_ETIMEDOUT, &actors[LIMIT], ACTOR_ACQUIRE, 200);
+    actor_begin(&actors[LIMIT], ACTOR_ACQUIRE, PATIENCE_MS);
+    EXPECT_WAITING(&actors[LIMIT], 300);
+    int64_t released_us = now_us();
+    ACTOR_DO(0, &actors[1], ACTOR_RELEASE, 0);
+    struct actor_report report = ACTOR_FINISH(0, &actors[LIMIT]);
+    EXPECT(report.held && report.fence > fence);
+    EXPECT_BETWEEN(0, SLACK_MS, (report.at_us - released_us) / 1000);
+    ACTOR_DO(DLOCK_EBUSY, &actors[1], ACTOR_ACQUIRE, 0);
+    ACTOR_DO(DLOCK_EOWNER, &actors[1], ACTOR_RELEASE, 0);
+    for (int i = 0; i <= LIMIT; i++) EXPECT(ACTOR_DO(0, &actors[i], ACTOR_LOOK, 0).held == (i != 1));
+    for (int i = 0; i <= LIMIT; i++) actor_end(&actors[i]);
+}
+
+/* One thread may take several: each acquisition is a permit more, and each release gives the youngest back. */
+void case_permits_of_one_thread(void) {
+    struct dlock_options options = permits_of(LIMIT, LONG_LEASE_MS);
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *one = new_lock(client, suite.name, &options), *two = new_lock(client, suite.name, &options);
+    dlock_lock *foreign = new_lock(other, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(one, 0, ERR)); /* 1 */
+    uint64_t first = dlock_fence(one);
+    EXPECT_CODE(0, dlock_acquire(one, DLOCK_FOREVER, ERR)); /* 2 */
+    EXPECT(dlock_fence(one) > first);
+    EXPECT_CODE(0, dlock_acquire(two, 0, ERR)); /* 3 */
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(two, 0, ERR));
+    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(one, 100, ERR));
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(foreign, 0, ERR));
+    EXPECT_CODE(0, dlock_release(one, ERR)); /* 2 */
+    EXPECT(dlock_held(one) && dlock_fence(one) == first && dlock_held(two));
+    EXPECT_CODE(0, dlock_acquire(foreign, PATIENCE_MS, ERR));
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(one, 0, ERR));
+    EXPECT_CODE(0, dlock_release(foreign, ERR));
+    EXPECT_CODE(0, dlock_release(two, ERR)); /* 1 */
+    EXPECT_CODE(0, dlock_release(one, ERR)); /* 0 */
+    EXPECT(!dlock_held(one) && !dlock_held(two));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(one, ERR));
+    for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_acquire(foreign, 0, ERR));
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(one, 0, ERR));
+    dlock_free(one);
+    dlock_free(two);
+    dlock_free(foreign); /* gives back all three */
+    dlock_close(other);
+    EXPECT_FREE(suite.name);
+    dlock_close(client);
+}
+
+void case_permits_of_handles_and_threads(void) {
+    struct dlock_options options = permits_of(LIMIT, LONG_LEASE_MS), by_handle = options, once = options;
+    by_handle.owner = DLOCK_OWNER_HANDLE;
+    once.flags = DLOCK_NO_REENTRY;
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *handle = new_lock(client, suite.name, &by_handle);
+    dlock_lock *strict = new_lock(client, suite.name, &once);
+    EXPECT_CODE(0, dlock_acquire(handle, 0, ERR));
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(handle, 0, ERR));
+    EXPECT_CODE(0, dlock_acquire(strict, 0, ERR));
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(strict, DLOCK_FOREVER, ERR));
+    EXPECT_CODE(0, in_thread(acquire_here, lock, 0).code);
+    EXPECT_CODE(0, in_thread(acquire_and_keep, lock, 0).code); /* nobody will release it but dlock_free */
+    EXPECT_CODE(DLOCK_EBUSY, in_thread(acquire_here, lock, 0).code);
+    EXPECT_CODE(0, in_thread(release_here, handle, 0).code);
+    EXPECT_CODE(DLOCK_EOWNER, in_thread(release_here, strict, 0).code);
+    EXPECT_CODE(0, in_thread(acquire_here, lock, PATIENCE_MS).code);
+    EXPECT_CODE(0, dlock_release(strict, ERR));
+    dlock_free(lock);
+    EXPECT_FREE(suite.name);
+    dlock_free(handle);
+    dlock_free(strict);
+    dlock_close(client);
+}
+
+void case_renewal_of_many_permits(void) {
+    enum { N = 30 };
+    struct dlock_options options = permits_of(N, LEASE_MS);
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *foreign = new_lock(other, suite.name, &options);
+    for (int i = 0; i < N; i++) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    for (int64_t until = now_ms() + LEASE_MS * 5 / 2; now_ms() < until; sleep_ms(50))
+        EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(foreign, 0, ERR));
+    EXPECT(dlock_held(lock));
+    for (int i = 0; i < N; i++) EXPECT_CODE(0, dlock_release(lock, ERR));
+    for (int i = 0; i < N; i++) EXPECT_CODE(0, dlock_acquire(foreign, SLACK_MS, ERR));
+    dlock_free(lock);
+    dlock_free(foreign);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+/* The dead one's permit comes back when its lease ends, and no other. */
+void case_permit_holder_killed(void) {
+    struct dlock_options options = permits_of(LIMIT, LEASE_MS);
+    struct actor holders[LIMIT], waiting[2];
+    for (int i = 0; i < LIMIT; i++) actor_start(&holders[i], suite.name, &options);
+    for (int i = 0; i < 2; i++) actor_start(&waiting[i], suite.name, &options);
+    dlock_client *watcher = open_client();
+    for (int i = 0; i < LIMIT; i++) ACTOR_DO(0, &holders[i], ACTOR_ACQUIRE, 0);
+    for (int i = 0; i < 2; i++) {
+        actor_begin(&waiting[i], ACTOR_ACQUIRE, PATIENCE_MS);
+        await_waiters(watcher, suite.name, (uint32_t)i + 1);
+    }
+    int64_t killed_us = now_us();
+    kill_process(holders[1].pid);
+    struct actor_report report;
+    int winner = 0;
+    for (int64_t until = now_ms() + PATIENCE_MS; !actor_poll(&waiting[winner], 20, &report); winner = !winner)
+        if (now_ms() > until) FAIL("nobody gets the dead holder's permit");
+    EXPECT(report.code == 0 && report.held);
+    if (suite.caps & DLOCK_CAP_QUEUE) EXPECT(winner == 0);
+    EXPECT_BETWEEN(0, LEASE_MS + SLACK_MS, (report.at_us - killed_us) / 1000);
+    EXPECT_WAITING(&waiting[!winner], LEASE_MS * 2);
+    for (int i = 0; i < LIMIT; i++) EXPECT(i == 1 || ACTOR_DO(0, &holders[i], ACTOR_LOOK, 0).held);
+    ACTOR_DO(0, &holders[0], ACTOR_RELEASE, 0);
+    EXPECT(ACTOR_FINISH(0, &waiting[!winner]).held);
+    dlock_close(watcher);
+    for (int i = 0; i < LIMIT; i++)
+        if (i != 1) actor_end(&holders[i]);
+    for (int i = 0; i < 2; i++) actor_end(&waiting[i]);
+}
+
+/* Permits with a fixed lease that nobody gives back: so many for each window of time. */
+void case_permits_limit_a_rate(void) {
+    enum { WINDOW_MS = 1000, WINDOWS = 3 };
+    struct dlock_options options = permits_of(LIMIT, WINDOW_MS);
+    options.flags = DLOCK_FIXED_LEASE;
+    options.owner = DLOCK_OWNER_HANDLE;
+    dlock_client *client = open_client();
+    dlock_lock *permits[WINDOWS * LIMIT];
+    int64_t taken_ms[WINDOWS * LIMIT];
+    for (int i = 0; i < WINDOWS * LIMIT; i++) {
+        permits[i] = new_lock(client, suite.name, &options);
+        EXPECT_CODE(0, dlock_acquire(permits[i], PATIENCE_MS, ERR));
+        taken_ms[i] = now_ms();
+    }
+    dlock_lock *more = new_lock(client, suite.name, &options);
+    if (now_ms() < taken_ms[(WINDOWS - 1) * LIMIT] + WINDOW_MS / 2)
+        EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(more, 0, ERR));
+    for (int i = LIMIT; i < WINDOWS * LIMIT; i++) {
+        EXPECT_BETWEEN(WINDOW_MS * 8 / 10, WINDOW_MS + SLACK_MS, taken_ms[i] - taken_ms[i - LIMIT]);
+        EXPECT(!dlock_held(permits[i - LIMIT]));
+        EXPECT_CODE(DLOCK_ELOST, dlock_release(permits[i - LIMIT], ERR));
+    }
+    for (int i = 0; i < WINDOWS * LIMIT; i++) dlock_free(permits[i]);
+    dlock_free(more);
+    dlock_close(client);
+}
+
+/* ---- what does not fit together ---------------------------------------------------------------------------------- */
+
+/* Fails unless asking in this way is refused, at once, with a message that mentions `mention`. */
+static void expect_misfit(dlock_lock *lock, const char *mention) {
+    int64_t begun = now_ms();
+    EXPECT_CODE(DLOCK_EINVAL, dlock_acquire(lock, 0, ERR));
+    if (!strstr(last_error.message, mention))
+        FAIL("the message does not mention \"%s\": %s", mention, last_error.message);
+    EXPECT_CODE(DLOCK_EINVAL, dlock_acquire(lock, PATIENCE_MS, ERR));
+    EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
+}
+
+void case_permits_disagree_about_the_limit(void) {
+    enum { ONE_LIMIT = 31337, OTHER_LIMIT = 31338 };
+    struct dlock_options options = permits_of(ONE_LIMIT, LONG_LEASE_MS),
+                         others = permits_of(OTHER_LIMIT, LONG_LEASE_MS);
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *foreign = new_lock(other, suite.name, &others);
+    dlock_lock *same_client = new_lock(client, suite.name, &others);
+    for (int i = 0; i < 2; i++) {
+        EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+        expect_misfit(foreign, "31337");
+        expect_misfit(same_client, "31337");
+        EXPECT(dlock_held(lock));
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+        EXPECT_CODE(0, dlock_acquire(foreign, 0, ERR));
+        expect_misfit(lock, "31338");
+        EXPECT_CODE(0, dlock_release(foreign, ERR));
+    }
+    dlock_free(lock);
+    dlock_free(same_client);
+    dlock_free(foreign);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+void case_permit_options_refused(void) {
+    dlock_client *client = open_client();
+    dlock_lock *lock = NULL;
+    struct dlock_options none = permits_of(0, 0);
+    EXPECT_CODE(DLOCK_EINVAL, dlock_new(client, suite.name, &none, &lock, ERR));
+    EXPECT(lock == NULL);
+    if (suite.caps & DLOCK_CAP_SHARED) {
+        struct dlock_options readers = options_for(DLOCK_SHARED, 5, 0); /* readers have no limit */
+        EXPECT_CODE(DLOCK_EINVAL, dlock_new(client, suite.name, &readers, &lock, ERR));
+        EXPECT(lock == NULL);
+        struct dlock_options one = permits_of(1, 0);
+        lock = new_lock(client, suite.name, &one);
+        EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+        EXPECT_CODE(DLOCK_EINVAL, dlock_downgrade(lock, ERR));
+        EXPECT(dlock_held(lock));
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+        dlock_free(lock);
+    }
+    dlock_close(client);
+}

@@ -1,0 +1,129 @@
+/* Waiting for permits: order, wake-ups, and many at once. */
+#include "actor.h"
+#include "census.h"
+
+#include <stdio.h>
+
+enum { LIMIT = 3, RUN_MS = 1500 };
+
+static struct dlock_options permits(void) {
+    return options_for(DLOCK_PERMIT, LIMIT, LONG_LEASE_MS);
+}
+
+void case_permits_fifo(void) {
+    enum { WAITERS = 8 };
+    struct dlock_options options = permits();
+    struct actor waiters[WAITERS];
+    for (int i = 0; i < WAITERS; i++) actor_start(&waiters[i], suite.name, &options);
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options);
+    for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    for (int i = 0; i < WAITERS; i++) {
+        actor_begin(&waiters[i], ACTOR_ACQUIRE, PATIENCE_MS);
+        await_waiters(client, suite.name, (uint32_t)i + 1);
+    }
+    uint64_t fence = dlock_fence(lock);
+    for (int i = 0; i < WAITERS; i++) {
+        if (i < LIMIT)
+            EXPECT_CODE(0, dlock_release(lock, ERR));
+        else
+            ACTOR_DO(0, &waiters[i - LIMIT], ACTOR_RELEASE, 0);
+        struct actor_report report = ACTOR_FINISH(0, &waiters[i]);
+        EXPECT(report.held && report.fence > fence);
+        fence = report.fence;
+        for (int later = i + 1; later < WAITERS; later++)
+            if (actor_poll(&waiters[later], 0, &report)) FAIL("waiter %d was served before its turn", later);
+        if (i + 1 < WAITERS) EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR)); /* nobody barges */
+    }
+    dlock_free(lock);
+    dlock_close(client);
+    for (int i = 0; i < WAITERS; i++) actor_end(&waiters[i]);
+}
+
+/* All that become free together go to those who wait, at once. The best of some rounds, since the machine may be busy.
+ */
+void case_freed_permits_wake_waiters(void) {
+    enum { ROUNDS = 5, AT_ONCE_MS = 400 };
+    struct dlock_options options = permits();
+    struct actor waiters[LIMIT];
+    for (int i = 0; i < LIMIT; i++) actor_start(&waiters[i], suite.name, &options);
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options);
+    int64_t best_ms = INT64_MAX;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+        for (int i = 0; i < LIMIT; i++) {
+            actor_begin(&waiters[i], ACTOR_ACQUIRE, PATIENCE_MS);
+            await_waiters(client, suite.name, (uint32_t)i + 1);
+        }
+        int64_t begun_us = now_us(), last_us = 0;
+        for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_release(lock, ERR));
+        for (int i = 0; i < LIMIT; i++) {
+            struct actor_report report = ACTOR_FINISH(0, &waiters[i]);
+            if (report.at_us > last_us) last_us = report.at_us;
+        }
+        if ((last_us - begun_us) / 1000 < best_ms) best_ms = (last_us - begun_us) / 1000;
+        EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR));
+        for (int i = 0; i < LIMIT; i++) ACTOR_DO(0, &waiters[i], ACTOR_RELEASE, 0);
+    }
+    printf("# %d freed permits reached %d waiters in %d ms\n", LIMIT, LIMIT, (int)best_ms);
+    EXPECT_BETWEEN(0, AT_ONCE_MS, best_ms);
+    dlock_free(lock);
+    dlock_close(client);
+    for (int i = 0; i < LIMIT; i++) actor_end(&waiters[i]);
+}
+
+/* A waiter that gives up takes no permit along, and holds up nobody. */
+void case_permit_waiter_gives_up(void) {
+    struct dlock_options options = permits();
+    struct actor impatient, patient;
+    actor_start(&impatient, suite.name, &options);
+    actor_start(&patient, suite.name, &options);
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options);
+    for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    for (int way = 0; way < 2; way++) {
+        actor_begin(&impatient, way == 0 ? ACTOR_ACQUIRE : ACTOR_CANCEL_LATER, 800);
+        await_waiters(client, suite.name, 1);
+        actor_begin(&patient, ACTOR_ACQUIRE, PATIENCE_MS);
+        ACTOR_FINISH(way == 0 ? DLOCK_ETIMEDOUT : DLOCK_ECANCELED, &impatient);
+        await_waiters(client, suite.name, 1);
+        int64_t begun = now_ms();
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+        EXPECT_BETWEEN(0, SLACK_MS, ACTOR_FINISH(0, &patient).at_us / 1000 - begun);
+        EXPECT(!ACTOR_DO(0, &impatient, ACTOR_LOOK, 0).held);
+        ACTOR_DO(0, &patient, ACTOR_RELEASE, 0);
+        EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR));
+    }
+    dlock_free(lock);
+    dlock_close(client);
+    actor_end(&impatient);
+    actor_end(&patient);
+}
+
+static void many_permits(bool patient) {
+    struct dlock_options kinds[5];
+    for (int i = 0; i < 5; i++) kinds[i] = permits();
+    kinds[2].owner = DLOCK_OWNER_HANDLE;
+    kinds[3].lease_ms = LONG_LEASE_MS / 2;
+    struct census *census = census_open(RUN_MS);
+    struct visitors visitors = {census, suite.name, kinds, 5, patient};
+    census_run(&visitors, 3);
+    census_close(census);
+    EXPECT(atomic_load(&census->most[DLOCK_PERMIT]) == LIMIT);
+    /* None was lost on the way. */
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &kinds[0]);
+    for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+void case_permits_never_exceed_the_limit(void) {
+    many_permits(true);
+}
+
+void case_impatient_permit_waiters(void) {
+    many_permits(false);
+}

@@ -1,0 +1,272 @@
+/* DLOCK_SHARED: readers together, writers alone, leases and owners of readers. */
+#include "actor.h"
+#include "thread.h"
+
+enum { READERS = 3 };
+
+static struct dlock_options reader(int64_t lease_ms) {
+    return options_for(DLOCK_SHARED, 0, lease_ms);
+}
+
+static struct dlock_options writer(int64_t lease_ms) {
+    return options_for(DLOCK_EXCLUSIVE, 0, lease_ms);
+}
+
+/* Fails unless a fresh client is refused as a writer. */
+static void expect_no_writer(int64_t timeout_ms) {
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(timeout_ms == 0 ? DLOCK_EBUSY : DLOCK_ETIMEDOUT, dlock_acquire(lock, timeout_ms, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+void case_readers_together(void) {
+    struct dlock_options shared = reader(LONG_LEASE_MS);
+    struct actor readers[READERS];
+    for (int i = 0; i < READERS; i++) actor_start(&readers[i], suite.name, &shared);
+    uint64_t fence = 0;
+    for (int i = 0; i < READERS; i++) {
+        struct actor_report report = ACTOR_DO(0, &readers[i], ACTOR_ACQUIRE, i % 2 ? PATIENCE_MS : 0);
+        EXPECT(report.held && report.fence > fence);
+        fence = report.fence;
+    }
+    for (int i = 0; i < READERS; i++) {
+        EXPECT(ACTOR_DO(0, &readers[i], ACTOR_LOOK, 0).held);
+        expect_no_writer(i == 0 ? 200 : 0);
+        ACTOR_DO(0, &readers[i], ACTOR_RELEASE, 0);
+    }
+    ACTOR_DO(DLOCK_EOWNER, &readers[0], ACTOR_RELEASE, 0);
+    EXPECT_FREE(suite.name);
+    EXPECT(ACTOR_DO(0, &readers[0], ACTOR_ACQUIRE, 0).fence > fence);
+    for (int i = 0; i < READERS; i++) actor_end(&readers[i]);
+}
+
+void case_readers_of_one_client(void) {
+    struct dlock_options shared = reader(LONG_LEASE_MS), by_handle = shared;
+    by_handle.owner = DLOCK_OWNER_HANDLE;
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &shared);
+    dlock_lock *one = new_lock(client, suite.name, &by_handle), *two = new_lock(client, suite.name, &by_handle);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(0, dlock_acquire(one, 0, ERR));
+    EXPECT_CODE(0, dlock_acquire(two, PATIENCE_MS, ERR));
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(two, 0, ERR));
+    EXPECT(dlock_fence(one) > dlock_fence(lock) && dlock_fence(two) > dlock_fence(one));
+    struct call call = in_thread(acquire_here, lock, 0);
+    EXPECT_CODE(0, call.code);
+    EXPECT(call.held && call.fence > dlock_fence(two));
+    expect_no_writer(0);
+    EXPECT_CODE(DLOCK_EOWNER, in_thread(release_here, lock, 0).code);
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_CODE(0, in_thread(release_here, one, 0).code);
+    EXPECT(!dlock_held(lock) && !dlock_held(one) && dlock_held(two));
+    expect_no_writer(0);
+    EXPECT_CODE(0, dlock_release(two, ERR));
+    EXPECT_FREE(suite.name);
+    dlock_free(lock);
+    dlock_free(one);
+    dlock_free(two);
+    dlock_close(client);
+}
+
+void case_reader_waits_for_a_writer(void) {
+    struct dlock_options shared = reader(LONG_LEASE_MS), exclusive = writer(LONG_LEASE_MS);
+    struct actor waiting;
+    actor_start(&waiting, suite.name, &shared);
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &exclusive), *same = new_lock(client, suite.name, &shared);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    ACTOR_DO(DLOCK_EBUSY, &waiting, ACTOR_ACQUIRE, 0);
+    ACTOR_DO(DLOCK_ETIMEDOUT, &waiting, ACTOR_ACQUIRE, 200);
+    EXPECT_CODE(DLOCK_EBUSY, in_thread(acquire_here, same, 0).code);
+    EXPECT_CODE(DLOCK_ETIMEDOUT, in_thread(acquire_here, same, 100).code);
+    actor_begin(&waiting, ACTOR_ACQUIRE, PATIENCE_MS);
+    await_waiters(client, suite.name, 1);
+    EXPECT_WAITING(&waiting, 200);
+    uint64_t fence = dlock_fence(lock);
+    int64_t released_us = now_us();
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    struct actor_report report = ACTOR_FINISH(0, &waiting);
+    EXPECT(report.held && report.fence > fence);
+    EXPECT_BETWEEN(0, SLACK_MS, (report.at_us - released_us) / 1000);
+    EXPECT_CODE(0, in_thread(acquire_here, same, PATIENCE_MS).code);
+    dlock_free(lock);
+    dlock_free(same);
+    dlock_close(client);
+    actor_end(&waiting);
+}
+
+void case_writer_waits_for_all_readers(void) {
+    struct dlock_options shared = reader(LONG_LEASE_MS), exclusive = writer(LONG_LEASE_MS);
+    struct actor readers[READERS], waiting;
+    for (int i = 0; i < READERS; i++) actor_start(&readers[i], suite.name, &shared);
+    actor_start(&waiting, suite.name, &exclusive);
+    dlock_client *watcher = open_client();
+    uint64_t fence = 0;
+    for (int i = 0; i < READERS; i++) fence = ACTOR_DO(0, &readers[i], ACTOR_ACQUIRE, PATIENCE_MS).fence;
+    actor_begin(&waiting, ACTOR_ACQUIRE, PATIENCE_MS);
+    await_waiters(watcher, suite.name, 1);
+    int64_t released_us = 0;
+    for (int i = 0; i < READERS; i++) {
+        EXPECT_WAITING(&waiting, 150);
+        released_us = now_us();
+        ACTOR_DO(0, &readers[(i + 1) % READERS], ACTOR_RELEASE, 0);
+    }
+    struct actor_report report = ACTOR_FINISH(0, &waiting);
+    EXPECT(report.held && report.fence > fence);
+    EXPECT_BETWEEN(0, SLACK_MS, (report.at_us - released_us) / 1000);
+    ACTOR_DO(DLOCK_EBUSY, &readers[0], ACTOR_ACQUIRE, 0);
+    ACTOR_DO(0, &waiting, ACTOR_RELEASE, 0);
+    dlock_close(watcher);
+    actor_end(&waiting);
+    for (int i = 0; i < READERS; i++) actor_end(&readers[i]);
+}
+
+void case_reader_reentry(void) {
+    struct dlock_options shared = reader(0), once = options_for(DLOCK_SHARED, 0, 0);
+    once.flags = DLOCK_NO_REENTRY;
+    dlock_client *client = open_client();
+    dlock_lock *one = new_lock(client, suite.name, &shared), *two = new_lock(client, suite.name, &shared);
+    dlock_lock *strict = new_lock(client, suite.name, &once);
+    EXPECT_CODE(0, dlock_acquire(one, 0, ERR));           /* 1 */
+    EXPECT_CODE(0, dlock_acquire(two, PATIENCE_MS, ERR)); /* 2 */
+    EXPECT_CODE(0, dlock_acquire(one, 0, ERR));           /* 3 */
+    EXPECT(dlock_fence(one) == dlock_fence(two));
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(strict, DLOCK_FOREVER, ERR));
+    EXPECT_CODE(0, dlock_release(two, ERR)); /* 2 */
+    EXPECT_CODE(0, dlock_release(one, ERR)); /* 1 */
+    EXPECT(dlock_held(one));
+    expect_no_writer(0);
+    EXPECT_CODE(0, dlock_release(one, ERR)); /* 0 */
+    EXPECT(!dlock_held(one) && !dlock_held(two));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(two, ERR));
+    EXPECT_FREE(suite.name);
+    dlock_free(one);
+    dlock_free(two);
+    dlock_free(strict);
+    dlock_close(client);
+}
+
+/* A writer may read as well: its grant stays exclusive to the end. */
+void case_writer_reenters_as_reader(void) {
+    struct dlock_options shared = reader(0);
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *write = new_lock(client, suite.name, NULL), *read = new_lock(client, suite.name, &shared);
+    dlock_lock *foreign = new_lock(other, suite.name, &shared);
+    EXPECT_CODE(0, dlock_acquire(write, 0, ERR));            /* 1 */
+    EXPECT_CODE(0, dlock_acquire(read, 0, ERR));             /* 2 */
+    EXPECT_CODE(0, dlock_acquire(read, DLOCK_FOREVER, ERR)); /* 3 */
+    EXPECT(dlock_fence(write) == dlock_fence(read));
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(foreign, 0, ERR));
+    EXPECT_CODE(0, dlock_release(write, ERR)); /* 2 */
+    EXPECT_CODE(0, dlock_release(read, ERR));  /* 1 */
+    EXPECT(dlock_held(read));
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(foreign, 0, ERR));
+    EXPECT_CODE(0, dlock_release(read, ERR)); /* 0 */
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(write, ERR));
+    EXPECT_CODE(0, dlock_acquire(foreign, 0, ERR));
+    dlock_free(write);
+    dlock_free(read);
+    dlock_free(foreign);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+/* Who waits for a writer's lock while it reads would wait for itself. */
+void case_upgrade_is_refused(void) {
+    struct dlock_options shared = reader(0), exclusive = writer(0);
+    dlock_client *client = open_client();
+    dlock_lock *read = new_lock(client, suite.name, &shared), *write = new_lock(client, suite.name, &exclusive);
+    EXPECT_CODE(0, dlock_acquire(read, 0, ERR));
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(write, 0, ERR));
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(write, 100, ERR));
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(write, DLOCK_FOREVER, ERR));
+    EXPECT(dlock_held(read));
+    /* Another thread is another owner: it waits. */
+    EXPECT_CODE(DLOCK_EBUSY, in_thread(acquire_here, write, 0).code);
+    EXPECT_CODE(DLOCK_ETIMEDOUT, in_thread(acquire_here, write, 100).code);
+    struct call call = {.lock = write, .timeout_ms = PATIENCE_MS};
+    pthread_t thread = start_thread(acquire_here, &call);
+    sleep_ms(100);
+    EXPECT_CODE(0, dlock_release(read, ERR));
+    pthread_join(thread, NULL);
+    EXPECT_CODE(0, call.code);
+    EXPECT_CODE(0, dlock_acquire(write, 0, ERR));
+    EXPECT_CODE(0, dlock_release(write, ERR));
+    dlock_free(read);
+    dlock_free(write);
+    dlock_close(client);
+}
+
+void case_renewal_of_many_readers(void) {
+    enum { N = 40 };
+    struct dlock_options shared = reader(LEASE_MS);
+    shared.owner = DLOCK_OWNER_HANDLE;
+    dlock_client *client = open_client();
+    dlock_lock *locks[N];
+    uint64_t fences[N];
+    for (int i = 0; i < N; i++) {
+        locks[i] = new_lock(client, suite.name, &shared);
+        EXPECT_CODE(0, dlock_acquire(locks[i], 0, ERR));
+        fences[i] = dlock_fence(locks[i]);
+        EXPECT(i == 0 || fences[i] > fences[i - 1]);
+    }
+    for (int64_t until = now_ms() + LEASE_MS * 5 / 2; now_ms() < until;) expect_no_writer(50);
+    for (int i = 0; i < N; i++) EXPECT(dlock_held(locks[i]) && dlock_fence(locks[i]) == fences[i]);
+    for (int i = 0; i < N - 1; i++) EXPECT_CODE(0, dlock_release(locks[i], ERR));
+    expect_no_writer(LEASE_MS * 3 / 2);
+    EXPECT_CODE(0, dlock_release(locks[N - 1], ERR));
+    EXPECT_FREE(suite.name);
+    for (int i = 0; i < N; i++) dlock_free(locks[i]);
+    dlock_close(client);
+}
+
+/* Every reader has a lease of its own: the dead one's ends, the living one's does not. */
+void case_reader_killed(void) {
+    struct dlock_options shared = reader(LEASE_MS), exclusive = writer(LEASE_MS);
+    struct actor dead, alive, waiting;
+    actor_start(&dead, suite.name, &shared);
+    actor_start(&alive, suite.name, &shared);
+    actor_start(&waiting, suite.name, &exclusive);
+    ACTOR_DO(0, &dead, ACTOR_ACQUIRE, 0);
+    uint64_t fence = ACTOR_DO(0, &alive, ACTOR_ACQUIRE, 0).fence;
+    actor_begin(&waiting, ACTOR_ACQUIRE, PATIENCE_MS);
+    sleep_ms(300);
+    kill_process(dead.pid);
+    EXPECT_WAITING(&waiting, LEASE_MS * 2);
+    EXPECT(ACTOR_DO(0, &alive, ACTOR_LOOK, 0).held);
+    int64_t killed_us = now_us();
+    kill_process(alive.pid);
+    struct actor_report report = ACTOR_FINISH(0, &waiting);
+    EXPECT(report.held && report.fence > fence);
+    EXPECT_BETWEEN(0, LEASE_MS + SLACK_MS, (report.at_us - killed_us) / 1000);
+    actor_end(&waiting);
+}
+
+void case_fixed_leases_of_readers_end(void) {
+    struct dlock_options brief = reader(LEASE_MS), longer = reader(LEASE_MS * 2);
+    brief.flags = longer.flags = DLOCK_FIXED_LEASE;
+    struct actor one, two;
+    actor_start(&one, suite.name, &brief);
+    actor_start(&two, suite.name, &longer);
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    int64_t begun = now_ms();
+    ACTOR_DO(0, &one, ACTOR_ACQUIRE, 0);
+    struct actor_report granted = ACTOR_DO(0, &two, ACTOR_ACQUIRE, 0);
+    EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+    EXPECT_BETWEEN(LEASE_MS * 3 / 2, LEASE_MS * 2 + SLACK_MS, now_ms() - begun);
+    EXPECT(dlock_fence(lock) > granted.fence);
+    struct actor *actors[] = {&one, &two};
+    for (int i = 0; i < 2; i++) {
+        struct actor_report report = ACTOR_DO(0, actors[i], ACTOR_LOOK, 0);
+        EXPECT(!report.held && report.remaining_ms == 0 && report.lost == 1);
+        ACTOR_DO(DLOCK_ELOST, actors[i], ACTOR_RELEASE, 0);
+    }
+    EXPECT_TAKEN(suite.name);
+    dlock_free(lock);
+    dlock_close(client);
+    actor_end(&one);
+    actor_end(&two);
+}

@@ -1,0 +1,140 @@
+/* Waiters who see that a grant is not renewed. */
+#include "harness.h"
+
+#include <stdio.h>
+
+static struct server server;
+static struct link ours, others; /* clients a and b */
+
+static int start(void **state) {
+    backend_load(state);
+    server_start(&server, NULL);
+    link_to(&ours, server.port, 'a');
+    link_to(&others, server.port, 'b');
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    link_end(&ours);
+    link_end(&others);
+    server_stop(&server);
+    return 0;
+}
+
+/* Asks again and again, as a waiter does; false: never granted within ms. */
+static bool poll_for(struct link *link, struct held *held, int ms) {
+    for (int64_t until = now_ms() + ms; now_ms() < until; sleep_ms(10))
+        if (acquire(link, held) == 0) return true;
+    return false;
+}
+
+static void a_lapsed_grant_is_taken_over(void **state) {
+    struct held mine, theirs, late;
+    struct counts counts;
+    struct link newcomer;
+    int64_t begin;
+    (void)state;
+    claim_init(&mine, "lapsed", 'a', 1);
+    claim_init(&theirs, "lapsed", 'b', 1);
+    claim_init(&late, "lapsed", 'c', 1);
+    mine.claim.lease_ms = 1500;
+    begin = now_ms();
+    assert_int_equal(acquire(&ours, &mine), 0);
+    count(&server, NULL);
+    assert_true(poll_for(&others, &theirs, 10000));
+    assert_in_range(now_ms() - begin, 1500, 6000);
+    count(&server, &counts);
+    assert_int_equal(counts.cas_hits, 1); /* and not the server's clock */
+    assert_true(theirs.claim.fence > mine.claim.fence);
+    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
+    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
+    /* Whoever sees it for the first time knows nothing. */
+    sleep_ms(200);
+    link_to(&newcomer, server.port, 'c');
+    assert_int_equal(acquire(&newcomer, &late), DLOCK_EBUSY);
+    link_end(&newcomer);
+    assert_int_equal(renew(&others, &theirs), 0);
+    assert_int_equal(release(&others, &theirs), 0);
+    assert_int_equal(acquire(&ours, &mine), 0);
+    assert_int_equal(release(&ours, &mine), 0);
+}
+
+static void a_renewed_grant_is_not(void **state) {
+    struct held mine, theirs;
+    (void)state;
+    claim_init(&mine, "renewed", 'a', 1);
+    claim_init(&theirs, "renewed", 'b', 1);
+    mine.claim.lease_ms = 1200;
+    assert_int_equal(acquire(&ours, &mine), 0);
+    for (int i = 0; i < 10; i++) {
+        assert_false(poll_for(&others, &theirs, 400));
+        assert_int_equal(renew(&ours, &mine), 0);
+    }
+    assert_int_equal(release(&ours, &mine), 0);
+    assert_true(poll_for(&others, &theirs, 5000));
+    assert_int_equal(release(&others, &theirs), 0);
+}
+
+/* Leases are up to a hundredth longer than they were asked for, never shorter, whatever they are. */
+static void leases_of_all_lengths(void **state) {
+    static const int leases_ms[] = {100, 127, 128, 255, 256, 257, 999};
+    (void)state;
+    for (size_t i = 0; i < sizeof leases_ms / sizeof leases_ms[0]; i++) {
+        struct held mine, theirs;
+        int64_t begin;
+        claim_init(&mine, "lengths", 'a', (int)i);
+        claim_init(&theirs, "lengths", 'b', (int)i);
+        mine.claim.lease_ms = leases_ms[i];
+        assert_int_equal(acquire(&ours, &mine), 0);
+        begin = now_ms();
+        assert_true(poll_for(&others, &theirs, 10000));
+        assert_in_range(now_ms() - begin, leases_ms[i] - 5, leases_ms[i] + 4000);
+        assert_int_equal(release(&others, &theirs), 0);
+    }
+}
+
+/* Nobody else's item is taken, whatever its flags are. */
+static void a_stranger_is_left_alone(void **state) {
+    static const char *const values[] = {"stranger", "0123456789abcdef01234567", "0123456789abcdef0123456X.1@host:1",
+                                         "0123456789abcdef01234567.1@host:1"};
+    (void)state;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        struct held theirs;
+        claim_init(&theirs, "strange", 'b', 1);
+        /* A lease of 128 ms, if the flags were ours; the last value is a token, but its flags are not marked. */
+        ask(&server, "set strange %u 100 %zu\r\n%s", i == 3 ? 0x7ffff : 0x8007ffff, strlen(values[i]), values[i]);
+        assert_false(poll_for(&others, &theirs, 500));
+    }
+}
+
+/* The names that one connection watches have a table of limited size; what does not fit waits for the server. */
+static void many_names_are_watched(void **state) {
+    enum { NAMES = 600 };
+    static struct held mine[NAMES], theirs[NAMES];
+    static char names[NAMES][16];
+    int granted = 0;
+    (void)state;
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(names[i], sizeof names[i], "many%d", i);
+        claim_init(&mine[i], names[i], 'a', i);
+        claim_init(&theirs[i], names[i], 'b', i);
+        mine[i].claim.lease_ms = 2000;
+        assert_int_equal(acquire(&ours, &mine[i]), 0);
+    }
+    for (int64_t until = now_ms() + 20000; granted < NAMES && now_ms() < until; sleep_ms(50)) {
+        granted = 0;
+        for (int i = 0; i < NAMES; i++)
+            if (theirs[i].claim.fence || acquire(&others, &theirs[i]) == 0) granted++;
+    }
+    assert_int_equal(granted, NAMES);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lapsed_grant_is_taken_over), cmocka_unit_test(a_renewed_grant_is_not),
+        cmocka_unit_test(leases_of_all_lengths),        cmocka_unit_test(a_stranger_is_left_alone),
+        cmocka_unit_test(many_names_are_watched),
+    };
+    return cmocka_run_group_tests_name("memcached watch", tests, start, stop);
+}
