@@ -74,6 +74,7 @@ static int fill(struct dlock_client *client, const char *uri, struct dlock_error
         rc = dlock_fail(err, DLOCK_ENOTSUP,
                         "URI: \"linger\" needs a server that tells holders who else asks, %s does not: leave it out",
                         client->backend->name);
+    if (rc == 0 && client->backend->accepts) rc = client->backend->accepts(&client->uri->parts, err);
     if (rc == 0) rc = dlock__resolver_new(&client->uri->parts, &client->resolver, err);
     if (rc == 0) rc = name_client(client, err);
     if (rc == 0 && client->backend->caps & DLOCK_CAP_VOLATILE)

@@ -230,6 +230,10 @@ struct dlock_backend {
      * are. A process with copies of them keeps those grants alive, after the one that made them, until it closes them;
      * `release` ends them whatever copies there are. Any thread. */
     size_t (*descriptors)(void *conn, int *fds, size_t max);
+
+    /* Whether the URI makes sense for this backend, asked once, before any name is looked up: hosts are as in the URI,
+     * addresses NULL. Does not block. Results: 0, EINVAL, ENOTSUP. */
+    int (*accepts)(const struct dlock_uri *uri, struct dlock_error *err);
 };
 
 /* Declares and begins the definition of a backend:  DLOCK_BACKEND(toy) = { DLOCK_ABI, sizeof(struct dlock_backend), …

@@ -26,10 +26,11 @@ AT(dlock_backend, wake, 104);
 AT(dlock_backend, inspect, 112);
 AT(dlock_backend, list, 120);
 AT(dlock_backend, break_lock, 128);
-AT(dlock_backend, check, 136);  /* since ABI 2 */
-AT(dlock_backend, schema, 144); /* since ABI 2 */
+AT(dlock_backend, check, 136);       /* since ABI 2 */
+AT(dlock_backend, schema, 144);      /* since ABI 2 */
 AT(dlock_backend, descriptors, 152); /* since ABI 2 */
-SIZE(dlock_backend, 160);
+AT(dlock_backend, accepts, 160);     /* since ABI 2 */
+SIZE(dlock_backend, 168);
 
 AT(dlock_host, host, 0);
 AT(dlock_host, address, 8);
