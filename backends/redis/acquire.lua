@@ -25,7 +25,8 @@ if held_jointly then
 end
 
 -- What others use it for. Other clients' locks are waited for, whatever for.
-if held and (held_jointly or ours(held)) then
+if held_jointly or not held or not ours(held) then sweep() end
+if held_jointly or held and ours(held) then
     if limit_of(held) ~= limit_of(kind) then return joint(held) and limit_of(held) and held or '' end
 else
     local first, _, wants = head(token)
@@ -33,7 +34,6 @@ else
 end
 
 if may_grant and (not held or held_jointly) then
-    sweep()
     local fence = admit(token, lease)
     if not fence and not head(token) and room(kind) then
         fence = grant(token, lease, kind)

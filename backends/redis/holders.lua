@@ -74,7 +74,7 @@ local function sweep()
             if fences[i] and string.sub(fences[i], 1, 1) == '-' then gone_quiet(token) end
         end
     end
-    if held then return end
+    if held and joint(held) then return end
     local token, fence = string.match(redis.call('HGET', waiters, HANDED) or '', '^(%S+) (%d+)$')
     if token then
         redis.call('HDEL', waiters, HANDED)

@@ -164,6 +164,24 @@ static void a_confirmed_waiter_keeps_its_places(void **state) {
     }
 }
 
+/* Whoever asks after a hand-over of his ended is not taken for stopped, however late that end is noticed. */
+static void who_asks_again_lives(void **state) {
+    struct held second;
+    (void)state;
+    claim_init(&second, "the lock", 'a', 2);
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
+    assert_int_equal(release(&holder, &held), 0);
+    assert_woken(0, held.claim.fence);
+    ask_number(&server, "DEL %s", "the lock");
+    assert_string_equal(ask_text(&server, "SET %s foreign NX PX 5000", "the lock"), "OK");
+    assert_int_equal(queue_up(&asker[0], &second), DLOCK_EBUSY);
+    ask_number(&server, "DEL %s", "the lock");
+    assert_int_equal(queue_up(&asker[1], &waiter[1]), 0);
+    assert_int_equal(release(&asker[1], &waiter[1]), 0);
+    assert_granted(0, &second, waiter[1].claim.fence);
+}
+
 static void a_waiter_leaves_the_queue(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
@@ -260,6 +278,7 @@ int main(void) {
         TEST(the_head_takes_a_free_lock_itself),
         TEST(a_stopped_waiter_costs_three_seconds),
         TEST(a_confirmed_waiter_keeps_its_places),
+        TEST(who_asks_again_lives),
         TEST(a_waiter_leaves_the_queue),
         TEST(breaking_hands_over),
         TEST(a_foreign_holder_is_polled),
