@@ -215,3 +215,23 @@ CASE(manual_calls_that_wait, 0)
 CASE(manual_on_lost, 0)
 CASE(manual_loop, 0)
 CASE(manual_ends, 0)
+
+/* export.c */
+CASE(export_to_another_process, DLOCK_CAP_EXPORT)
+CASE(export_from_hand_to_hand, DLOCK_CAP_EXPORT)
+CASE(export_in_front_of_waiters, DLOCK_CAP_EXPORT)
+CASE(ticket_ends_with_its_lease, DLOCK_CAP_EXPORT)
+CASE(export_of_a_fixed_lease, DLOCK_CAP_EXPORT)
+CASE(export_of_a_reader, DLOCK_CAP_EXPORT | DLOCK_CAP_SHARED)
+CASE(export_of_a_permit, DLOCK_CAP_EXPORT | DLOCK_CAP_PERMIT)
+CASE(export_refused, DLOCK_CAP_EXPORT)
+CASE(import_refused, DLOCK_CAP_EXPORT)
+
+/* linger.c */
+CASE(linger_costs_nothing, DLOCK_CAP_WANTED)
+CASE(linger_fences_grow, DLOCK_CAP_WANTED)
+CASE(linger_ends_when_wanted, DLOCK_CAP_WANTED)
+CASE(linger_not_while_others_wait, DLOCK_CAP_WANTED)
+CASE(linger_is_over_in_time, DLOCK_CAP_WANTED)
+CASE(linger_for_other_wishes, DLOCK_CAP_WANTED)
+CASE(linger_and_loss, DLOCK_CAP_WANTED | DLOCK_CAP_BREAK)

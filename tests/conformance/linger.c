@@ -1,0 +1,205 @@
+/* `linger=`: a released lock stays with its process for a while, until another client asks. */
+#include "actor.h"
+#include "thread.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LINGER_MS = 5000, SOON_MS = LINGER_MS / 2 };
+
+/* The URI of all clients of the case, this process's and its children's, has linger=5s from here on. */
+static void linger(void) {
+    suite.uri = uri_with(suite.uri, "linger", "5s");
+}
+
+static struct dlock_options long_lease(void) {
+    return options_with(LONG_LEASE_MS, 0);
+}
+
+/* What is taken again is taken without the server: its part of the fence stays the same. */
+void case_linger_costs_nothing(void) {
+    enum { TIMES = 200 };
+    linger();
+    struct dlock_options options = long_lease();
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    uint64_t fence = dlock_fence(lock), server_part = fence >> 8;
+    int64_t begun_us = now_us();
+    for (int i = 0; i < TIMES; i++) {
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+        EXPECT(!dlock_held(lock) && dlock_fence(lock) == 0);
+        EXPECT_CODE(0, dlock_acquire(lock, i % 2 ? 0 : DLOCK_FOREVER, ERR));
+        EXPECT(dlock_held(lock) && dlock_fence(lock) > fence);
+        fence = dlock_fence(lock);
+    }
+    printf("# released and taken again in %.1f us\n", (double)(now_us() - begun_us) / TIMES);
+    EXPECT(fence >> 8 == server_part);
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+    EXPECT_FREE(suite.name); /* nothing lingers behind a closed client */
+}
+
+/* Fences go on growing where the small part of them is used up. */
+void case_linger_fences_grow(void) {
+    linger();
+    struct dlock_options options = long_lease();
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *second = new_lock(client, suite.name, &options);
+    uint64_t fence = 0;
+    for (int i = 0; i < 700; i++) {
+        dlock_lock *through = i % 3 ? lock : second;
+        EXPECT_CODE(0, dlock_acquire(through, PATIENCE_MS, ERR));
+        if (dlock_fence(through) <= fence) FAIL("fence %d does not grow", i);
+        fence = dlock_fence(through);
+        EXPECT_CODE(0, dlock_release(through, ERR));
+    }
+    struct call call = in_thread(acquire_here, lock, PATIENCE_MS);
+    EXPECT_CODE(0, call.code);
+    EXPECT(call.fence > fence);
+    dlock_free(lock);
+    dlock_free(second);
+    dlock_close(client);
+}
+
+/* Another process asks, waiting or again and again: it has the lock long before the time of lingering is over. */
+void case_linger_ends_when_wanted(void) {
+    linger();
+    struct dlock_options options = long_lease();
+    struct actor other, holder;
+    actor_start(&other, suite.name, &options);
+    actor_start(&holder, suite.name, &options);
+    uint64_t fence = 0;
+    for (int round = 0; round < 6; round++) {
+        fence = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, PATIENCE_MS).fence;
+        ACTOR_DO(0, &holder, ACTOR_RELEASE, 0);
+        int64_t begun_us = now_us();
+        struct actor_report report;
+        if (round % 2) {
+            report = ACTOR_DO(0, &other, ACTOR_ACQUIRE, PATIENCE_MS);
+        } else { /* a try is busy, and is heard all the same */
+            for (;; sleep_ms(5)) {
+                actor_begin(&other, ACTOR_ACQUIRE, 0);
+                EXPECT(actor_poll(&other, PATIENCE_MS, &report));
+                if (report.code == 0) break;
+                EXPECT_CODE(DLOCK_EBUSY, report.code);
+                EXPECT_BETWEEN(0, SOON_MS, (now_us() - begun_us) / 1000);
+            }
+        }
+        EXPECT(report.held && report.fence > fence);
+        EXPECT_BETWEEN(0, SOON_MS, (report.at_us - begun_us) / 1000);
+        ACTOR_DO(0, &other, ACTOR_RELEASE, 0);
+    }
+    actor_end(&holder);
+    actor_end(&other);
+}
+
+/* The same between clients of one process, and for one that was waiting before the release: then nothing lingers. */
+void case_linger_not_while_others_wait(void) {
+    linger();
+    struct dlock_options options = long_lease();
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *wanted = new_lock(other, suite.name, &options);
+    for (int round = 0; round < 4; round++) {
+        EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+        uint64_t fence = dlock_fence(lock);
+        struct call call = {.lock = wanted, .timeout_ms = PATIENCE_MS, .code = 1};
+        pthread_t thread = 0;
+        if (round % 2) {
+            thread = start_thread(acquire_and_keep, &call);
+            await_waiters(client, suite.name, 1);
+        }
+        int64_t begun_us = now_us();
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+        if (round % 2) {
+            pthread_join(thread, NULL);
+        } else {
+            call = in_thread(acquire_here, wanted, PATIENCE_MS);
+        }
+        EXPECT_CODE(0, call.code);
+        EXPECT(call.fence > fence);
+        EXPECT_BETWEEN(0, SOON_MS, (call.at_us - begun_us) / 1000);
+        if (round % 2) { /* that thread has it still, and is gone: its handle's end gives it back */
+            dlock_free(wanted);
+            wanted = new_lock(other, suite.name, &options);
+        }
+    }
+    dlock_free(lock);
+    dlock_free(wanted);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+/* It ends by itself, and a client without linger has the lock as soon as it asks. */
+void case_linger_is_over_in_time(void) {
+    char *brief = uri_with(suite.uri, "linger", "100ms");
+    dlock_client *client = NULL, *other = open_client();
+    EXPECT_CODE(0, dlock_open(brief, NULL, &client, ERR));
+    struct dlock_options options = long_lease();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *wanted = new_lock(other, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    sleep_ms(1000);
+    EXPECT_CODE(0, dlock_acquire(wanted, 0, ERR));
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(0, dlock_release(wanted, ERR));
+    dlock_free(lock);
+    dlock_free(wanted);
+    dlock_close(client);
+    dlock_close(other);
+    free(brief);
+}
+
+/* Other wishes of the same process are other grants: a reader, a fixed lease, another lease. */
+void case_linger_for_other_wishes(void) {
+    linger();
+    struct dlock_options options = long_lease(), fixed = options_with(LONG_LEASE_MS, DLOCK_FIXED_LEASE);
+    struct dlock_options shorter = options_with(LONG_LEASE_MS / 2, 0);
+    struct dlock_options shared = options_for(DLOCK_SHARED, 0, LONG_LEASE_MS);
+    const struct dlock_options *wishes[] = {&fixed, &shorter, suite.caps & DLOCK_CAP_SHARED ? &shared : &fixed};
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options);
+    for (int i = 0; i < 3; i++) {
+        dlock_lock *other = new_lock(client, suite.name, wishes[i]);
+        EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+        uint64_t fence = dlock_fence(lock);
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+        int64_t begun = now_ms();
+        EXPECT_CODE(0, dlock_acquire(other, PATIENCE_MS, ERR));
+        EXPECT_BETWEEN(0, SOON_MS, now_ms() - begun);
+        EXPECT(dlock_fence(other) > fence);
+        EXPECT_CODE(0, dlock_release(other, ERR));
+        dlock_free(other);
+    }
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+/* A process that dies while a lock lingers with it is a holder that died; one that is taken away is taken away. */
+void case_linger_and_loss(void) {
+    linger();
+    struct dlock_options options = options_with(LEASE_MS, 0);
+    struct actor holder, other;
+    actor_start(&holder, suite.name, &options);
+    actor_start(&other, suite.name, &options);
+    uint64_t fence = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, 0).fence;
+    ACTOR_DO(0, &holder, ACTOR_RELEASE, 0);
+    dlock_client *operator_client = NULL;
+    EXPECT_CODE(0, dlock_open(suite.uri, NULL, &operator_client, ERR));
+    EXPECT_CODE(0, dlock_break(operator_client, suite.name, ERR));
+    struct actor_report report = ACTOR_DO(0, &other, ACTOR_ACQUIRE, PATIENCE_MS);
+    EXPECT(report.held && report.fence > fence);
+    sleep_ms(LEASE_MS); /* holders learn of it at their next renewal, and so does who lets it linger */
+    ACTOR_DO(DLOCK_ETIMEDOUT, &holder, ACTOR_ACQUIRE, 200);
+    EXPECT(ACTOR_DO(0, &holder, ACTOR_LOOK, 0).lost == 0); /* and was nobody's loss */
+    EXPECT(ACTOR_DO(0, &other, ACTOR_LOOK, 0).held);
+    ACTOR_DO(0, &other, ACTOR_RELEASE, 0);
+    int64_t killed_us = now_us();
+    kill_process(other.pid);
+    report = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, PATIENCE_MS);
+    EXPECT_BETWEEN(0, LEASE_MS + SLACK_MS, (report.at_us - killed_us) / 1000);
+    dlock_close(operator_client);
+    actor_end(&holder);
+}
