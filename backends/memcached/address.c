@@ -21,14 +21,28 @@ static int read_socket(const struct dlock_uri *uri, struct memcached_address *ad
     return 0;
 }
 
-/* A name with several addresses stands once for each. */
+static bool is_loopback(const struct dlock_host *host) {
+    return host->address && (strcmp(host->address, "127.0.0.1") == 0 || strcmp(host->address, "::1") == 0);
+}
+
+/* A name with several addresses stands once for each. Behind them may be several servers (a headless service,
+ * round-robin DNS), and nothing that they say would tell; but localhost is one. */
 static int check_hosts(const struct dlock_uri *uri, struct dlock_error *err) {
-    for (size_t i = 1; i < uri->n_hosts; i++)
-        if (strcmp(uri->hosts[i].host, uri->hosts[0].host) != 0 || uri->hosts[i].port != uri->hosts[0].port)
+    const struct dlock_host *first = uri->hosts;
+    for (size_t i = 1; i < uri->n_hosts; i++) {
+        const struct dlock_host *host = &uri->hosts[i];
+        if (strcmp(host->host, first->host) != 0 || host->port != first->port)
             return dlock_fail(
                 err, DLOCK_EINVAL,
                 "memcached locks need exactly one server: memcached servers know nothing of each other, so "
                 "whichever stands in for another one grants locks that are held there");
+        if (!is_loopback(first) || !is_loopback(host))
+            return dlock_fail(err, DLOCK_EINVAL,
+                              "\"%.100s\" has several addresses (%.50s, %.50s%s), which may be several servers, and "
+                              "memcached locks need exactly one: put one of the addresses into the URI, the same one "
+                              "in all of them",
+                              first->host, first->address, host->address, uri->n_hosts > 2 ? ", ..." : "");
+    }
     return 0;
 }
 

@@ -29,10 +29,15 @@ static void learn(const char *name, const char *value, void *arg) {
         facts->no_cas = strcmp(value, "no") == 0;
 }
 
+/* A server's start is told in whole seconds, and its fences count from there. So nothing is granted in its first
+ * second, whatever the quarantine: a server that was restarted within the same one would count from the same number. */
+#define START_US 1000000
+
 /* A connection ends with its server, so what the uptime says now holds for as long as the connection lives. */
 static void begin_quarantine(struct memcached *memcached, uint64_t uptime_s) {
     int64_t up_us = uptime_s > UPTIME_AHEAD_S ? (int64_t)(uptime_s - UPTIME_AHEAD_S) * 1000000 : 0;
     int64_t quarantine_us = memcached->peer->quarantine_ms * 1000;
+    if (quarantine_us < START_US) quarantine_us = START_US;
     if (up_us < quarantine_us) memcached->quarantine_until_us = dlock_now_us() + quarantine_us - up_us;
 }
 

@@ -3,6 +3,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/time.h>
+
+static int64_t time_of_day_ms(void) {
+    struct timeval now;
+    gettimeofday(&now, NULL);
+    return (int64_t)now.tv_sec * 1000 + now.tv_usec / 1000;
+}
 
 static void flush_all_is_a_loss(void **state) {
     struct server server;
@@ -25,15 +32,57 @@ static void flush_all_is_a_loss(void **state) {
     server_stop(&server);
 }
 
+/* One that was started just now, and what it says about when that was. */
+static int64_t start_young(struct server *young, struct link *link) {
+    struct uri uri;
+    server_start_unheard(young, NULL);
+    uri_init(&uri, young->port);
+    for (int64_t until = now_ms() + 10000; link_try(link, &uri.parts, 'a', 0, TIMEOUT_MS, NULL) != 0; sleep_ms(5)) {
+        assert_true(now_ms() < until);
+        link_end(link);
+    }
+    return stat_of(young, "time") - stat_of(young, "uptime");
+}
+
+/* A restart within the second in which the server was started: both count their fences from the same number. So the
+ * first life must not have granted anything, even without a quarantine. */
+static void fences_grow_across_a_quick_restart(void **state) {
+    struct server first, second;
+    struct held held;
+    struct link link;
+    (void)state;
+    claim_init(&held, "young", 'a', 1);
+    for (int tries = 0; tries < 20; tries++) {
+        uint64_t last = 0;
+        int64_t started;
+        while (time_of_day_ms() % 1000 > 50) sleep_ms(5);
+        started = start_young(&first, &link);
+        for (int i = 0; i < 20; i++) {
+            if (acquire(&link, &held) != 0) continue;
+            last = held.claim.fence;
+            assert_int_equal(release(&link, &held), 0);
+        }
+        link_end(&link);
+        server_stop(&first);
+        if (start_young(&second, &link) == started) tries = 20;
+        for (int64_t until = now_ms() + 10000; acquire(&link, &held) != 0; sleep_ms(10)) assert_true(now_ms() < until);
+        if (tries == 20) assert_true(held.claim.fence > last);
+        link_end(&link);
+        server_stop(&second);
+        if (tries == 20) return;
+    }
+    fail_msg("no two starts within one second");
+}
+
 /* Floods the server with items of the same size as ours, whose names have 11 bytes too, as fast as a pipe goes. */
 static void flood(const struct server *server) {
     char command[400];
-    snprintf(
-        command, sizeof command,
-        "awk 'BEGIN { for (i = 0; i < 60000; i++) printf \"set flood%%06d 0 0 33 noreply\\r\\n%%033d\\r\\n\", i, i; "
-        "printf \"version\\r\\nquit\\r\\n\" }' | "
-        "bash -c 'exec 3<>/dev/tcp/127.0.0.1/%d; cat <&3 >/dev/null & cat >&3; wait'",
-        server->port);
+    snprintf(command, sizeof command,
+             "awk 'BEGIN { for (i = 0; i < 60000; i++) printf \"set flood%%06d 4294967295 0 33 "
+             "noreply\\r\\n%%033d\\r\\n\", i, i; "
+             "printf \"version\\r\\nquit\\r\\n\" }' | "
+             "bash -c 'exec 3<>/dev/tcp/127.0.0.1/%d; cat <&3 >/dev/null & cat >&3; wait'",
+             server->port);
     assert_int_equal(system(command), 0);
 }
 
@@ -88,6 +137,7 @@ static void a_full_server_is_unavailable(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flush_all_is_a_loss),
+        cmocka_unit_test(fences_grow_across_a_quick_restart),
         cmocka_unit_test(an_evicted_lock_is_lost_and_said_to_be),
         cmocka_unit_test(a_full_server_is_unavailable),
     };

@@ -11,9 +11,18 @@ launch() {
     memcached "${user[@]}" -l 127.0.0.1 -p "$1" -U 0 -M -v >"$folder/memcached.log" 2>&1 </dev/null &
 }
 
+# It does, and is old enough to grant something (its uptime is ahead by up to three seconds).
 answers() {
     local line
-    (exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'version\r\n' >&3 && read -r -t 5 line <&3 && [ "${line% *}" = VERSION ]) 2>/dev/null
+    (
+        exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'stats\r\n' >&3 && while read -r -t 5 line <&3; do
+            case "${line%$'\r'}" in
+            'STAT uptime '[0-3]) exit 1 ;;
+            END) exit 0 ;;
+            esac
+        done
+        exit 1
+    ) 2>/dev/null
 }
 
 case "$1" in
