@@ -76,11 +76,6 @@ void pg_item_int4(struct pg_arguments *arguments, int32_t value) {
     put_number(arguments, (uint32_t)value, 4);
 }
 
-void pg_item_bool(struct pg_arguments *arguments, bool value) {
-    put_number(arguments, 1, 4);
-    put_number(arguments, value, 1);
-}
-
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
 static bool read_number(const PGresult *rows, int row, int column, enum pg_type type, int length, uint64_t *value) {

@@ -46,9 +46,10 @@ static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum oper
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
-/* Without LISTEN nobody could be woken. */
-static bool wants_queue(const struct pg *pg, const struct dlock_claim *claim) {
-    return (claim->flags & DLOCK_CLAIM_QUEUE) && pg->listen != PG_LISTEN_OFF;
+/* As acquire() in schema.sql takes them. Without LISTEN nobody could be told anything. */
+static int32_t flags_of(const struct pg *pg, const struct dlock_claim *claim) {
+    if (pg->listen == PG_LISTEN_OFF) return 0;
+    return (claim->flags & DLOCK_CLAIM_QUEUE ? 1 : 0) | (claim->flags & DLOCK_CLAIM_LINGER ? 2 : 0);
 }
 
 static void write_batch(struct pg *pg, const struct batch *batch, enum operation operation) {
@@ -72,8 +73,8 @@ static void write_batch(struct pg *pg, const struct batch *batch, enum operation
         pg_add_array(arguments, PG_INT4, batch->n);
         for (size_t i = 0; i < batch->n; i++)
             pg_item_int4(arguments, batch->claims[i]->mode == DLOCK_PERMIT ? (int32_t)batch->claims[i]->limit : 0);
-        pg_add_array(arguments, PG_BOOL, batch->n);
-        for (size_t i = 0; i < batch->n; i++) pg_item_bool(arguments, wants_queue(pg, batch->claims[i]));
+        pg_add_array(arguments, PG_INT4, batch->n);
+        for (size_t i = 0; i < batch->n; i++) pg_item_int4(arguments, flags_of(pg, batch->claims[i]));
     }
 }
 

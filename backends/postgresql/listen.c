@@ -72,14 +72,15 @@ static bool take_name(const char *hex, char out[PG_NAME_MAX + 1]) {
     return true;
 }
 
-/* "granted <token> <fence> <server µs> <kept ms> <name in hex>", as hand_over() in schema.sql writes it. What does not
- * fit is none of ours. */
-static bool read_grant(struct pg *pg, const PGnotify *notice, struct dlock_wake *out) {
-    static const char granted[] = "granted ";
-    const char *text = notice->extra;
+/* What stands behind a word and a space; NULL: the text begins otherwise. */
+static const char *after(const char *text, const char *word) {
+    size_t length = strlen(word);
+    return strncmp(text, word, length) == 0 && text[length] == ' ' ? text + length + 1 : NULL;
+}
+
+/* "granted <token> <fence> <server µs> <kept ms> <name in hex>", as hand_over() in schema.sql writes it. */
+static bool read_grant(struct pg *pg, const char *text, struct dlock_wake *out) {
     int64_t fence, server_us, kept_ms;
-    if (strncmp(text, granted, sizeof granted - 1) != 0) return false;
-    text += sizeof granted - 1;
     if (!take_word(&text, pg->token, sizeof pg->token) || !take_number(&text, &fence) ||
         !take_number(&text, &server_us) || !take_number(&text, &kept_ms) || !take_name(text, pg->name))
         return false;
@@ -88,12 +89,21 @@ static bool read_grant(struct pg *pg, const PGnotify *notice, struct dlock_wake 
     return true;
 }
 
+/* What does not fit is none of ours. */
+static bool read_wake(struct pg *pg, const PGnotify *notice, struct dlock_wake *out) {
+    const char *grant = after(notice->extra, "granted"), *name = after(notice->extra, "wanted");
+    if (grant) return read_grant(pg, grant, out);
+    if (!name || !take_name(name, pg->name)) return false;
+    *out = (struct dlock_wake){.kind = DLOCK_WAKE_WANTED, .name = pg->name};
+    return true;
+}
+
 int pg_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
     struct pg *pg = conn;
     for (int skipped = 0; skipped < MAX_SKIPPED; skipped++) {
         PGnotify *notice = PQnotifies(pg->link);
         if (notice) {
-            bool ours = read_grant(pg, notice, out);
+            bool ours = read_wake(pg, notice, out);
             PQfreemem(notice);
             if (ours) return 1;
             continue;

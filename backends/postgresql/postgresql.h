@@ -153,7 +153,6 @@ void pg_add_array(struct pg_arguments *arguments, enum pg_type type, size_t n); 
 void pg_item_bytes(struct pg_arguments *arguments, const void *bytes, size_t length);
 void pg_item_int8(struct pg_arguments *arguments, int64_t value);
 void pg_item_int4(struct pg_arguments *arguments, int32_t value);
-void pg_item_bool(struct pg_arguments *arguments, bool value);
 
 /* Values of a row; false: it is NULL, or of another type. */
 bool pg_read_int8(const PGresult *rows, int row, int column, int64_t *value);

@@ -74,7 +74,8 @@ CREATE TABLE IF NOT EXISTS locks (
     expires_us bigint NOT NULL DEFAULT 0,   -- when the last grant ends, or has ended
     handed boolean NOT NULL DEFAULT false,  -- token is a waiter that has not confirmed it
     mode integer NOT NULL DEFAULT 0,        -- of the last grant; if not 0, shares tell whose it is
-    permits integer NOT NULL DEFAULT 0      -- their limit
+    permits integer NOT NULL DEFAULT 0,     -- their limit
+    lingers boolean NOT NULL DEFAULT false  -- token's client is told of everybody who asks
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
     autovacuum_vacuum_cost_delay = 0);
 
@@ -95,6 +96,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS queue (
     lease_ms bigint NOT NULL,
     mode integer NOT NULL,
     permits integer NOT NULL,
+    lingers boolean NOT NULL,
     PRIMARY KEY (name, ticket)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
@@ -200,7 +202,8 @@ BEGIN
     END IF;
     UPDATE locks l SET token = CASE WHEN waiter.mode = 0 THEN waiter.token END,
             fence = greatest(l.fence + 1, now_us), expires_us = now_us + give.lease_ms * 1000,
-            handed = is_handed AND waiter.mode = 0, mode = waiter.mode, permits = waiter.permits
+            handed = is_handed AND waiter.mode = 0, mode = waiter.mode, permits = waiter.permits,
+            lingers = waiter.lingers
         WHERE l.name = waiter.name RETURNING l.fence INTO STRICT given;
     IF waiter.mode <> 0 THEN
         INSERT INTO shares VALUES (waiter.name, waiter.token, given, now_us + give.lease_ms * 1000, is_handed);
@@ -299,6 +302,17 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Tells who has the name alone, and asked for that, that somebody else asks: "wanted <name in hex>".
+CREATE OR REPLACE FUNCTION tell(present locks, caller text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT present.lingers OR present.token IS NULL OR left(present.token, 24) = left(caller, 24) THEN
+        RETURN false;
+    END IF;
+    PERFORM pg_notify(l.channel, 'wanted ' || encode(present.name, 'hex'))
+        FROM listeners l WHERE l.client = left(present.token, 24);
+    RETURN true;
+END $$;
+
 -- Whether one who asks has to wait, as far as a look tells that locks nothing.
 CREATE OR REPLACE FUNCTION refuses(present locks, now_us bigint, me queue) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
@@ -391,19 +405,20 @@ END $$;
 
 CREATE OR REPLACE FUNCTION schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 2 $$;
 
--- Asks for grants. One row per claim:
+-- Asks for grants. A claim's flags: 1, it wants to be queued; 2, it is to be told who else asks. One row per claim:
 --   claim      its index in the arrays, from 1
 --   granted    > 0: the fence; token has its grant, for its whole lease from now. 0: it has none, and then
 --   in_use     otherwise than asked for: as permits with this limit, or as a lock (0). NULL: as asked for, and then
 --   place      in the queue, from 0; NULL: not queued
 --   left_ms    until the answer may change
 CREATE OR REPLACE FUNCTION acquire(names bytea[], tokens text[], leases_ms bigint[], modes integer[], limits integer[],
-    queued boolean[], wait_ms integer)
+    flags integer[], wait_ms integer)
 RETURNS TABLE (claim integer, granted bigint, server_us bigint, in_use integer, place integer, left_ms bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 #variable_conflict use_variable
 DECLARE
     me queue;
+    queued boolean;
     present locks;
     served record;
     is_new boolean := false;
@@ -413,7 +428,9 @@ DECLARE
     done boolean;
 BEGIN
     FOR claim IN SELECT n.at FROM unnest(names) WITH ORDINALITY n(name, at) ORDER BY n.name LOOP
-        me := ROW(names[claim], NULL, tokens[claim], leases_ms[claim], modes[claim], limits[claim]);
+        me := ROW(names[claim], NULL, tokens[claim], leases_ms[claim], modes[claim], limits[claim],
+            flags[claim] & 2 <> 0);
+        queued := flags[claim] & 1 <> 0;
         granted := 0;
         in_use := NULL;
         place := NULL;
@@ -426,10 +443,11 @@ BEGIN
         IF refuses(present, server_us, me) THEN
             IF present.permits <> me.permits THEN
                 in_use := present.permits;
-            ELSIF queued[claim] THEN
+            ELSIF queued THEN
                 place := place_of(me.name, me.token);
             END IF;
-            IF in_use IS NOT NULL OR place IS NOT NULL OR NOT queued[claim] THEN
+            IF in_use IS NOT NULL OR place IS NOT NULL OR NOT queued THEN
+                wrote := tell(present, me.token) OR wrote;
                 left_ms := left_of(present, server_us);
                 RETURN NEXT;
                 CONTINUE;
@@ -441,7 +459,8 @@ BEGIN
         server_us := clock_us();
         present := settle(present, server_us);
         IF present.token = me.token THEN
-            UPDATE locks l SET expires_us = server_us + me.lease_ms * 1000, handed = false WHERE l.name = me.name;
+            UPDATE locks l SET expires_us = server_us + me.lease_ms * 1000, handed = false, lingers = me.lingers
+                WHERE l.name = me.name;
             granted := present.fence;
         ELSIF present.mode <> 0 THEN
             UPDATE shares s SET expires_us = server_us + me.lease_ms * 1000, handed = false
@@ -459,9 +478,10 @@ BEGIN
             SELECT * INTO present FROM locks l WHERE l.name = me.name;
             IF present.permits <> me.permits THEN
                 in_use := present.permits;
-            ELSIF queued[claim] THEN
+            ELSIF queued THEN
                 place := enqueue(me);
             END IF;
+            done := tell(present, me.token);
             left_ms := left_of(present, server_us);
         END IF;
         RETURN NEXT;
@@ -510,7 +530,7 @@ BEGIN
             IF present.token = tokens[claim] AND present.expires_us > server_us THEN
                 present.token := NULL;
                 present.mode := 1;
-                UPDATE locks l SET token = NULL, handed = false, mode = 1 WHERE l.name = present.name;
+                UPDATE locks l SET token = NULL, handed = false, lingers = false, mode = 1 WHERE l.name = present.name;
                 INSERT INTO shares VALUES (present.name, tokens[claim], present.fence,
                     server_us + leases_ms[claim] * 1000, false);
                 served := serve(present, server_us, NULL);

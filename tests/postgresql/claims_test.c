@@ -178,7 +178,7 @@ static void idle_rows_are_swept(void **state) {
     /* A day later, one of them is held and one waited for. */
     sql("UPDATE {}.locks SET expires_us = expires_us - 86500000000, fence = greatest(fence - 86500000000, 1)");
     sql("UPDATE {}.locks SET expires_us = {}.clock_us() + 1000000, token = 'somebody' WHERE name = 'idle-1'");
-    sql("INSERT INTO {}.queue VALUES ('idle-2', 1, 'somebody', 1000, 0, 0)");
+    sql("INSERT INTO {}.queue VALUES ('idle-2', 1, 'somebody', 1000, 0, 0, false)");
     for (int i = 0; i < 300; i++) sql("SELECT {}.sweep()");
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name IN ('idle-1', 'idle-2')"), 2);
     assert_true(sql_number("SELECT count(*) FROM {}.locks") < 100);

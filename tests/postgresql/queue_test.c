@@ -219,7 +219,7 @@ static void joining_during_a_release(void **state) {
     sql_wait("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE query "
              "LIKE '%%{}%%release%%')");
     char insert[512];
-    snprintf(insert, sizeof insert, "INSERT INTO {}.queue VALUES ('during', 1, '%s', 10000, 0, 0)", s.two.token);
+    snprintf(insert, sizeof insert, "INSERT INTO {}.queue VALUES ('during', 1, '%s', 10000, 0, 0, false)", s.two.token);
     plain_run(plain, insert);
     plain_run(plain, "COMMIT");
     pthread_join(thread, NULL);
@@ -247,7 +247,13 @@ static void nonsense_on_the_channel(void **state) {
                                            "granted bbbbbbbbbbbbbbbbbbbbbbbb.1 36028797018963968 1 1 61",
                                            "granted bbbbbbbbbbbbbbbbbbbbbbbb.1 1 1 1 00",
                                            "granted bbbbbbbbbbbbbbbbbbbbbbbb.1 1 1 1 zz",
-                                           "granted cccccccccccccccccccccccc.1 1 1 1 61"};
+                                           "granted cccccccccccccccccccccccc.1 1 1 1 61",
+                                           "granted",
+                                           "wanted",
+                                           "wanted ",
+                                           "wanted 6",
+                                           "wanted 6100",
+                                           "wantedx61"};
     struct scene s;
     struct dlock_wake wake;
     (void)state;
@@ -321,6 +327,64 @@ static void listeners_that_ended_are_forgotten(void **state) {
     link_end(&ear);
 }
 
+static int acquire_lingering(struct link *link, struct held *held, uint32_t flags) {
+    struct dlock_error err;
+    assert_int_equal(held_run(backend->acquire, link, held, flags | DLOCK_CLAIM_LINGER, TIMEOUT_MS, &err), 0);
+    return held->claim.result;
+}
+
+static void assert_wanted(struct link *ear, const char *name) {
+    struct dlock_wake wake;
+    wake_get(ear, &wake);
+    assert_int_equal(wake.kind, DLOCK_WAKE_WANTED);
+    assert_string_equal(wake.name, name);
+    assert_true(wake_none(ear));
+}
+
+/* A holder that may linger is told of everybody else who asks; no other one is. */
+static void who_lingers_is_told(void **state) {
+    struct link link, ear, other, other_ear;
+    struct held held, mine, theirs, shared;
+    struct dlock_wake wake;
+    (void)state;
+    link_new(&link, 'b');
+    link_new(&ear, 'b');
+    link_new(&other, 'c');
+    link_new(&other_ear, 'c');
+    link_listen(&ear);
+    link_listen(&other_ear);
+    held_new(&held, &link, "linger");
+    held_new(&mine, &link, "linger");
+    held_new(&theirs, &other, "linger");
+    held_new(&shared, &other, "linger");
+    shared.claim.mode = DLOCK_SHARED;
+    assert_int_equal(acquire_lingering(&link, &held, 0), 0);
+    assert_int_equal(acquire(&link, &mine), DLOCK_EBUSY);
+    assert_true(wake_none(&ear));
+    assert_int_equal(acquire(&other, &theirs), DLOCK_EBUSY);
+    assert_wanted(&ear, "linger");
+    assert_int_equal(acquire(&other, &shared), DLOCK_EBUSY);
+    assert_wanted(&ear, "linger");
+    assert_int_equal(acquire_lingering(&other, &theirs, DLOCK_CLAIM_QUEUE), DLOCK_EBUSY);
+    assert_wanted(&ear, "linger");
+    assert_int_equal(acquire_lingering(&other, &theirs, DLOCK_CLAIM_QUEUE), DLOCK_EBUSY);
+    assert_wanted(&ear, "linger");
+    /* The wish goes along with the place in the queue. */
+    assert_int_equal(release(&link, &held), 0);
+    wake_get(&other_ear, &wake);
+    assert_granted(&wake, &theirs, held.claim.fence);
+    assert_int_equal(acquire(&link, &mine), DLOCK_EBUSY);
+    assert_wanted(&other_ear, "linger");
+    /* Who has not asked for it is not told. */
+    assert_int_equal(acquire(&other, &theirs), 0);
+    assert_int_equal(acquire(&link, &mine), DLOCK_EBUSY);
+    assert_true(wake_none(&other_ear));
+    link_end(&link);
+    link_end(&ear);
+    link_end(&other);
+    link_end(&other_ear);
+}
+
 /* Several wake-ups are read one by one, until none is left. */
 static void many_wakes(void **state) {
     enum { N = 50 };
@@ -375,5 +439,6 @@ SITE_MAIN(cmocka_unit_test(first_come_first_served), cmocka_unit_test(asking_aga
           cmocka_unit_test(listeners_of_one_client), cmocka_unit_test(nobody_barges),
           cmocka_unit_test(a_hand_over_lapses), cmocka_unit_test(a_confirmed_hand_over_stays),
           cmocka_unit_test(joining_during_a_release), cmocka_unit_test(nonsense_on_the_channel),
-          cmocka_unit_test(nobody_can_forge_a_wake), cmocka_unit_test(listeners_that_ended_are_forgotten),
-          cmocka_unit_test(many_wakes), cmocka_unit_test(the_listeners_end_shows))
+          cmocka_unit_test(nobody_can_forge_a_wake), cmocka_unit_test(who_lingers_is_told),
+          cmocka_unit_test(listeners_that_ended_are_forgotten), cmocka_unit_test(many_wakes),
+          cmocka_unit_test(the_listeners_end_shows))
