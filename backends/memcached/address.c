@@ -22,7 +22,7 @@ static int read_socket(const struct dlock_uri *uri, struct memcached_address *ad
 }
 
 static bool is_loopback(const struct dlock_host *host) {
-    return host->address && (strcmp(host->address, "127.0.0.1") == 0 || strcmp(host->address, "::1") == 0);
+    return strcmp(host->address, "127.0.0.1") == 0 || strcmp(host->address, "::1") == 0;
 }
 
 /* A name with several addresses stands once for each. Behind them may be several servers (a headless service,
@@ -36,7 +36,7 @@ static int check_hosts(const struct dlock_uri *uri, struct dlock_error *err) {
                 err, DLOCK_EINVAL,
                 "memcached locks need exactly one server: memcached servers know nothing of each other, so "
                 "whichever stands in for another one grants locks that are held there");
-        if (!is_loopback(first) || !is_loopback(host))
+        if (host->address && (!is_loopback(first) || !is_loopback(host)))
             return dlock_fail(err, DLOCK_EINVAL,
                               "\"%.100s\" has several addresses (%.50s, %.50s%s), which may be several servers, and "
                               "memcached locks need exactly one: put one of the addresses into the URI, the same one "
@@ -74,4 +74,9 @@ int memcached_address(const struct dlock_uri *uri, struct memcached_address *add
         return dlock_fail(err, DLOCK_EINVAL,
                           "memcached has no databases or folders: leave \"%.60s\" out, or use prefix=", uri->path);
     return check_hosts(uri, err);
+}
+
+int memcached_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
+    struct memcached_address address;
+    return memcached_address(uri, &address, err);
 }

@@ -172,4 +172,5 @@ DLOCK_BACKEND(memcached) = {
     .inspect = memcached_inspect,
     .break_lock = memcached_break,
     .check = memcached_check,
+    .accepts = memcached_accepts,
 };

@@ -86,6 +86,7 @@ struct memcached_address {
 
 /* Reads what the URI asks for, all but the address; checks that its hosts are one server. EINVAL. */
 int memcached_address(const struct dlock_uri *uri, struct memcached_address *address, struct dlock_error *err);
+int memcached_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 
 /* ---- wire.c: the socket, deadlines, requests, lines -------------------------------------------------------------- */
 

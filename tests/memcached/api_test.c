@@ -15,6 +15,15 @@ static dlock_client *open_at(int port, const char *query) {
     return api_client("memcached://127.0.0.1:%d?%s", port, query);
 }
 
+/* The URI is wrong, whatever its names resolve to. */
+static void two_servers_are_refused_before_they_are_looked_up(void **state) {
+    struct dlock_error err = {0};
+    dlock_client *client = NULL;
+    (void)state;
+    assert_int_equal(dlock_open("memcached://one.invalid,two.invalid", NULL, &client, &err), DLOCK_EINVAL);
+    assert_non_null(strstr(err.message, "exactly one server"));
+}
+
 /* ---- what it costs --------------------------------------------------------------------------------------------------
  */
 
@@ -261,6 +270,7 @@ static void a_restart_with_quarantine(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_servers_are_refused_before_they_are_looked_up),
         cmocka_unit_test(an_uncontended_cycle_is_three_commands),
         cmocka_unit_test(waiting_is_polite),
         cmocka_unit_test(a_thousand_locks_are_renewed_in_a_few_round_trips),

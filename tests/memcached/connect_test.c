@@ -52,6 +52,25 @@ static void several_servers_are_an_error_that_says_why(void **state) {
     assert_refused(&uri, DLOCK_EINVAL, "exactly one server");
 }
 
+/* Before any name is looked up. */
+static void uris_are_judged_without_addresses(void **state) {
+    struct dlock_error err = {0};
+    struct uri uri;
+    (void)state;
+    uri_init(&uri, server.port);
+    for (int i = 0; i < 3; i++) uri.host[i].address = NULL;
+    assert_int_equal(backend->accepts(&uri.parts, &err), 0);
+    uri.parts.n_hosts = 2; /* the same name twice */
+    assert_int_equal(backend->accepts(&uri.parts, &err), 0);
+    uri.host[1].host = "other";
+    assert_int_equal(backend->accepts(&uri.parts, &err), DLOCK_EINVAL);
+    assert_non_null(strstr(err.message, "exactly one server"));
+    uri.parts.n_hosts = 1;
+    uri.parts.path = "/3";
+    assert_int_equal(backend->accepts(&uri.parts, &err), DLOCK_EINVAL);
+    assert_non_null(strstr(err.message, "prefix="));
+}
+
 /* Two servers behind one name are two servers. */
 static void several_addresses_are_an_error_that_says_what_to_do(void **state) {
     static const char *const pairs[][2] = {
@@ -434,6 +453,7 @@ static void nothing_is_harmless_before_connect(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_servers_are_an_error_that_says_why),
+        cmocka_unit_test(uris_are_judged_without_addresses),
         cmocka_unit_test(several_addresses_are_an_error_that_says_what_to_do),
         cmocka_unit_test(the_addresses_of_localhost_are_tried_in_turn),
         cmocka_unit_test(a_silent_address_leaves_time_for_the_next),
