@@ -2,7 +2,7 @@
  *
  * The holder keeps its lock on the old file, and learns at its next renewal that it is no longer the lock's. Waiters
  * are woken by the rename and turn to the new file. The fence goes over in two steps: once before the rename, in case
- * we die in between; and once after, when nobody can be granted the old file any more (see try_once() in claims.c),
+ * we die in between; and once after, when nobody can be granted the old file any more (see try_once() in acquire.c),
  * while we hold the lock of the new one.
  *
  * Breaks take turns, by the lock of a file of their own, from beginning to end: a second break could otherwise take the
@@ -26,13 +26,12 @@ static int take_turn(struct file_conn *conn, int timeout_ms) {
     const struct timespec pause = {0, 2000000};
     int64_t deadline = file_now_ms() + timeout_ms;
     do {
-        struct stat ours, named;
+        struct file_stat ours, named;
         int fd = openat(conn->dir, turn_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
         fd = file_fd_keep(&conn->fds, fd);
         if (fd < 0) return -1;
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &ours) == 0 &&
-            fstatat(conn->dir, turn_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-            file_identity(&ours) == file_identity(&named))
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && file_stat(fd, "", &ours) == 0 &&
+            file_stat(conn->dir, turn_name, &named) == 0 && ours.identity == named.identity)
             return fd;
         file_fd_close(&conn->fds, fd);
         nanosleep(&pause, NULL);

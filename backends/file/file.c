@@ -57,6 +57,11 @@ static void file_abandon(void *c) {
     file_fds_close(&conn->fds, false);
 }
 
+static size_t file_descriptors(void *c, int *fds, size_t max) {
+    struct file_conn *conn = c;
+    return file_fds_lent(&conn->fds, fds, max);
+}
+
 static const char *const schemes[] = {"file", NULL};
 
 DLOCK_BACKEND(file) = {
@@ -65,7 +70,8 @@ DLOCK_BACKEND(file) = {
     .name = "file",
     .schemes = schemes,
     .caps = DLOCK_CAP_LOCAL | DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_WAKE |
-            DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
+            DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT | DLOCK_CAP_WANTED | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST |
+            DLOCK_CAP_BREAK,
     .conn_size = sizeof(struct file_conn),
     .connect = file_connect,
     .disconnect = file_disconnect,
@@ -79,4 +85,5 @@ DLOCK_BACKEND(file) = {
     .list = file_list,
     .break_lock = file_break,
     .check = file_check,
+    .descriptors = file_descriptors,
 };

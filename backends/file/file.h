@@ -1,12 +1,17 @@
 /* Locks in files: what the parts of this backend share.
  *
  * One lock is one regular file in one directory, locked with flock(2), so that `flock DIR/NAME command` by hand
- * excludes us and we it. The file outlives its locks, because the fence lives in it (record.c). A lock belongs to a
- * descriptor, opened at the first try of a claim and kept until its release. Whoever locked a file that is no longer
- * the one under its name (it was unlinked, or broken, which is a rename over it) holds nothing.
+ * excludes us and we it; readers and holders of permits lock it shared. The file outlives its locks, because the fence
+ * lives in it (record.c). A lock belongs to a descriptor, opened at the first try of a claim and kept until its
+ * release, or longer (cache.c). Whoever locked a file that is no longer the one under its name (it was unlinked, or
+ * broken, which is a rename over it) holds nothing.
  *
- * The connection serves every thread (THREADSAFE). Nothing in it changes after connect, except what is atomic and what
- * only the one thread that calls `wake` uses; so there is no mutex, and a forked child finds everything in order.
+ * What flock(2) cannot say, who waits, who has which permit, is said by locks on single bytes far behind the end of the
+ * file (marks.c). They belong to the same descriptors, so that the kernel ends them together with the process.
+ *
+ * The connection serves every thread (THREADSAFE). Nothing in it changes after connect, except what is atomic, what
+ * belongs to the descriptor that a thread has taken, and what only the one thread that calls `wake` uses; so there is
+ * no mutex, and a forked child finds everything in order.
  */
 #ifndef DLOCK_FILE_H
 #define DLOCK_FILE_H
@@ -21,13 +26,40 @@
 enum {
     FILE_NAME_SIZE = 256, /* of a file name and of a lock name, with the NUL */
     FILE_FD_PAGES = 2048, /* times 512: the kernel's own default limit of descriptors */
-    FILE_FDS_PER_PAGE = 512
+    FILE_FDS_PER_PAGE = 512,
+    FILE_CACHE_SETS = 16,
+    FILE_CACHE_WAYS = 4
+};
+
+/* What a descriptor has marked besides its flock(2) lock: see marks.c. */
+enum file_marks {
+    FILE_WAITING = 1,
+    FILE_GATED = 2,
+    FILE_LINGERING = 4,
+    FILE_SEATED = 8,
+    FILE_ASKED = 16 /* marks nothing: the claim has asked before */
+};
+
+/* One descriptor. All but `owner` and `seat` belong to whoever has taken it. */
+struct file_fd {
+    atomic_uint_least64_t owner; /* 0: not ours; 1: taken; or the handle it is lent under */
+    atomic_uint seat;            /* 1 + its place in the file's list of readers or permits; 0: none */
+    unsigned marks;              /* enum file_marks */
+    int64_t version;             /* of the directory in which its file had its name for certain; 0: not known */
 };
 
 /* Every descriptor of a connection, in a table that other threads and forked children can read at any time. */
 struct file_descriptors {
-    _Atomic(_Atomic uint64_t *) pages[FILE_FD_PAGES]; /* per descriptor: 0, 1 (taken), or the handle it is lent under */
+    _Atomic(struct file_fd *) pages[FILE_FD_PAGES];
     atomic_uint_least64_t lent;
+};
+
+/* Descriptors of lock files that are not in use. */
+struct file_cached {
+    atomic_flag busy;
+    int fd; /* when `file` is not "" */
+    uint64_t identity;
+    char file[FILE_NAME_SIZE];
 };
 
 enum file_listening {
@@ -41,8 +73,11 @@ struct file_conn {
     int dir;               /* O_PATH */
     char *path;            /* of the directory, absolute */
     size_t file_name_size; /* what the file system takes, with the NUL; at most FILE_NAME_SIZE */
+    bool dir_dated;        /* whatever happens to a name in the directory leaves it with another time stamp */
     bool locks_listed;     /* /proc/locks shows every lock in this directory, under the numbers that stat(2) gives */
     struct file_descriptors fds;
+    struct file_cached cache[FILE_CACHE_SETS][FILE_CACHE_WAYS];
+    atomic_uint lingering; /* how many grants have FILE_LINGERING */
     /* watch.c */
     int wake_fd;
     atomic_int listening;         /* enum file_listening */
@@ -75,19 +110,71 @@ int file_connect(void *c, const struct dlock_uri *uri, const struct dlock_peer *
  * Hands a negative one back as it is. */
 int file_fd_keep(struct file_descriptors *fds, int fd);
 
+/* The entry of a taken descriptor. */
+struct file_fd *file_fd_at(struct file_descriptors *fds, int fd);
+
 /* Leaves a taken descriptor to whoever has the handle that this returns, never 0. */
 uint64_t file_fd_lend(struct file_descriptors *fds, int fd);
 
 /* The descriptor of a handle, now the caller's alone; -1 when it was taken or closed since. */
 int file_fd_take(struct file_descriptors *fds, uint64_t handle);
 
-/* Closes a taken descriptor. The lock on it ends even where a forked child has a copy. */
+/* The same for a moment, after which the handle is good again; whoever wants to take it waits meanwhile. */
+int file_fd_borrow(struct file_descriptors *fds, uint64_t handle);
+void file_fd_return(struct file_descriptors *fds, int fd, uint64_t handle);
+
+/* Whether the handle is good and its descriptor has a seat. */
+bool file_fd_seated(struct file_descriptors *fds, uint64_t handle);
+
+/* Ends what a taken descriptor has locked. */
+void file_fd_unlock(struct file_descriptors *fds, int fd);
+
+/* Closes a taken descriptor. The locks on it end even where a forked child has a copy. */
 void file_fd_close(struct file_descriptors *fds, int fd);
+
+/* Stores the descriptors that are lent, at most `max`, and returns how many there are. */
+size_t file_fds_lent(struct file_descriptors *fds, int *out, size_t max);
 
 /* Closes all, and ends their locks where `unlock` is set. Async-signal-safe. */
 void file_fds_close(struct file_descriptors *fds, bool unlock);
 
 void file_fds_free(struct file_descriptors *fds);
+
+/* ---- cache.c ----------------------------------------------------------------------------------------------------- */
+
+/* A taken descriptor of the lock file that was put there under this name, and its identity; -1: none. */
+int file_cache_take(struct file_conn *conn, const char *file, uint64_t *identity);
+
+/* Keeps a taken descriptor that has nothing locked, or closes it. */
+void file_cache_put(struct file_conn *conn, int fd, const char *file, uint64_t identity);
+
+/* Closes all; false when there were none. */
+bool file_cache_drop(struct file_conn *conn);
+
+/* ---- marks.c: locks on single bytes ------------------------------------------------------------------------------ */
+
+#define FILE_MARKS (INT64_C(1) << 60)
+#define FILE_TURN FILE_MARKS                     /* exclusive: held while a reader or a permit is written in */
+#define FILE_GATE (FILE_MARKS + 1)               /* exclusive: a writer waits for readers to leave, others stay out */
+#define FILE_WAITS (FILE_MARKS + 2)              /* shared: waits to be woken */
+#define FILE_LINGERS (FILE_MARKS + 3)            /* exclusive: the holder wants to know who waits */
+#define FILE_SEATS (INT64_C(1) << 32)            /* how many there are of each of these */
+#define FILE_READERS (FILE_MARKS + FILE_SEATS)   /* exclusive, one byte for each reader's seat */
+#define FILE_PERMITS (FILE_READERS + FILE_SEATS) /* the same for permits */
+
+/* Locks a byte, shared or exclusively; false (errno is set) when somebody else has it. */
+bool file_mark(int fd, bool exclusive, int64_t at);
+void file_unmark(int fd, int64_t at, int64_t n);
+
+/* A byte of the range that another descriptor has locked, in whatever way; -1: none. */
+int64_t file_marked(int fd, int64_t at, int64_t n);
+
+/* The first such byte. */
+int64_t file_marked_first(int fd, int64_t at, int64_t n);
+
+/* Takes one of the first `limit` seats in the range for the descriptor, and notes it: false when there is none, or none
+ * was found in a reasonable time among thousands. While the caller has the turn, or the file to itself. */
+bool file_seat(struct file_descriptors *fds, int fd, int64_t range, uint32_t limit);
 
 /* ---- names.c: lock names and file names -------------------------------------------------------------------------- */
 
@@ -117,22 +204,75 @@ enum file_content file_record_read(int fd, struct file_record *record);
 
 /* Overwrites the record in one go: 0, or -1 and errno. The length depends on the name alone. */
 int file_record_write(int fd, uint64_t fence, const char *token, const char *name);
-size_t file_record_length(const char *name);
 
-/* ---- claims.c ---------------------------------------------------------------------------------------------------- */
+/* Whether a file of this size can be one that ends in our record, or in the list of seats behind it. */
+bool file_record_fits(const char *name, uint64_t size);
+
+/* Who has a seat. */
+struct file_seat {
+    uint32_t limit; /* of the permits; 0: a reader */
+    uint64_t fence;
+    char token[DLOCK_TOKEN_MAX + 1];
+};
+
+/* As file_record_write. */
+int file_seat_write(int fd, const char *name, uint32_t seat, const struct file_seat *content);
+/* What makes no sense is 0 or "". */
+void file_seat_read(int fd, const char *name, uint32_t seat, struct file_seat *content);
+
+/* ---- acquire.c, claims.c ----------------------------------------------------------------------------------------- */
+
+/* What a claim's state holds. Everything else that belongs to it stands in its descriptor's entry. */
+enum file_state {
+    FILE_STATE_FD,    /* a handle; 0: none */
+    FILE_STATE_FENCE, /* 0: still waiting */
+    FILE_STATE_FILE,  /* the identity of the file */
+    FILE_STATE_SEEN   /* see file_retry_ms() */
+};
 
 dlock_batch file_acquire, file_renew, file_release;
 
-/* Tells a file from every other that exists at the same time. */
-uint64_t file_identity(const struct stat *st);
+/* What can be told of a file without opening it. */
+struct file_stat {
+    uint64_t identity; /* tells it from every other that exists at the same time */
+    uint64_t size;
+    bool regular;
+};
+
+/* Of the file under a name in the directory `dir`, or of the descriptor `dir` itself when `file` is "": 0, or -1 and
+ * errno. */
+int file_stat(int dir, const char *file, struct file_stat *st);
+
+/* Whether the claim's descriptor is the file under the name: 1 or 0, or -1 (errno is set) when that cannot be told. */
+int file_still_named(const struct file_conn *conn, const struct dlock_claim *claim, const char *file);
+
+/* The same, cheaper, for the descriptor, which the caller has taken. */
+int file_check_named(struct file_conn *conn, const struct dlock_claim *claim, int fd, const char *file);
+
+/* Closes the claim's descriptor, which the caller has taken: it holds nothing and waits for nothing any more. */
+void file_forget(struct file_conn *conn, struct dlock_claim *claim, int fd);
+
+/* Notes that a grant whose holder wants to know who waits has ended, before its descriptor is unlocked. */
+void file_linger_end(struct file_conn *conn, int fd);
 
 /* ---- watch.c ----------------------------------------------------------------------------------------------------- */
+
+enum { FILE_SOON_MS = 10 }; /* for one more look at what may change without an event */
 
 int file_listen(void *c, int *fd, int timeout_ms, struct dlock_error *err);
 int file_wake(void *c, struct dlock_wake *out, struct dlock_error *err);
 
+/* Whether inotify wakes this connection, so that its waiters should mark that they wait. */
+bool file_watches(const struct file_conn *conn);
+
 /* When a claim that found its file locked should ask again. `seen` is a word of the claim's state. */
 int64_t file_retry_ms(struct file_conn *conn, uint64_t *seen);
+
+/* Wakes the waiters of a file: every connection that watches the directory. False (errno is set) when it could not. */
+bool file_wake_others(const struct file_conn *conn, const char *file);
+
+/* Tells the holder who wants to know that somebody waits for the file. */
+void file_tell_wanted(int fd);
 
 /* ---- holder.c: who holds a file's lock --------------------------------------------------------------------------- */
 
@@ -142,6 +282,7 @@ struct file_locks {
         dev_t dev;
         ino_t ino;
         pid_t pid;
+        bool shared;
     } * list; /* sorted by ino */
     size_t n;
 };
@@ -149,15 +290,13 @@ struct file_locks {
 /* Empty when they cannot be read. Free the list with free(). ENOMEM, or 0. */
 int file_locks_read(struct file_locks *locks, struct dlock_error *err);
 
-struct file_holder {
-    struct file_record record;
-    char token[DLOCK_TOKEN_MAX + 1]; /* the record's, or flock:PID for a holder that is not ours */
-    uint64_t fence;                  /* 0 for a holder that is not ours */
-};
+/* Shows the holders of a lock file, if its lock's name begins with `prefix`. `name` is the lock's; NULL: it was cut.
+ * Returns what `each` returned last. */
+int file_show(const struct file_conn *conn, const char *file, const char *name, const char *prefix,
+              const struct file_locks *locks, dlock_each each, void *arg);
 
-/* Whether the file is locked; if so, fills `holder`. */
-bool file_held(const struct file_conn *conn, const char *file, const struct file_locks *locks,
-               struct file_holder *holder);
+/* Whether the file is locked exclusively by one of ours, and not by flock(1). */
+bool file_held_by_us(const struct file_conn *conn, const char *file);
 
 /* ---- look.c, break.c --------------------------------------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 /* Who holds the lock of a file, asked without getting into anybody's way where that is possible.
  *
- * /proc/locks answers that, but not in every PID namespace and not on every file system, and a list that is read in
- * pieces can miss one. What is left then is to take a shared lock for an instant, which a concurrent try would see as
- * busy.
+ * Readers and holders of permits have marked their seats. For the others /proc/locks answers that, but not in every PID
+ * namespace and not on every file system, and a list that is read in pieces can miss one. What is left then is to take
+ * a shared lock for an instant, which a concurrent try would see as busy.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -24,11 +24,12 @@ static int by_ino(const void *a, const void *b) {
 /* "1: FLOCK  ADVISORY  WRITE 4242 08:01:1234 0 EOF"; an arrow before FLOCK marks one that waits. */
 static bool parse_lock(const char *line, struct file_lock *lock) {
     unsigned major_number, minor_number;
+    char kind[8];
     uint64_t ino;
     int pid;
-    if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%" SCNu64, &pid, &major_number, &minor_number, &ino) != 4)
+    if (sscanf(line, "%*d: FLOCK %*s %7s %d %x:%x:%" SCNu64, kind, &pid, &major_number, &minor_number, &ino) != 5)
         return false;
-    *lock = (struct file_lock){makedev(major_number, minor_number), (ino_t)ino, pid};
+    *lock = (struct file_lock){makedev(major_number, minor_number), (ino_t)ino, pid, strcmp(kind, "READ") == 0};
     return true;
 }
 
@@ -61,18 +62,19 @@ int file_locks_read(struct file_locks *locks, struct dlock_error *err) {
 }
 
 static const struct file_lock *first_with(const struct file_locks *locks, ino_t ino) {
-    const struct file_lock key = {0, ino, 0}, *found = NULL;
+    const struct file_lock key = {0, ino, 0, false}, *found = NULL;
     if (locks->n > 0) found = bsearch(&key, locks->list, locks->n, sizeof key, by_ino);
     while (found && found > locks->list && found[-1].ino == ino) found--;
     return found;
 }
 
-/* The process that locked the file; 0 when it is not listed. */
-static pid_t listed_holder(const struct file_locks *locks, const struct stat *st) {
-    const struct file_lock *lock = first_with(locks, st->st_ino);
+/* The next listed lock of the file after `lock` (NULL: the first), or NULL. */
+static const struct file_lock *next_lock(const struct file_locks *locks, const struct stat *st,
+                                         const struct file_lock *lock) {
+    lock = lock ? lock + 1 : first_with(locks, st->st_ino);
     for (; lock && lock < locks->list + locks->n && lock->ino == st->st_ino; lock++)
-        if (lock->dev == st->st_dev) return lock->pid;
-    return 0;
+        if (lock->dev == st->st_dev) return lock;
+    return NULL;
 }
 
 static bool probe(int fd) {
@@ -81,38 +83,165 @@ static bool probe(int fd) {
     return false;
 }
 
-/* Our tokens end in the pid of their process. One that died without releasing left its token to a later flock(1). */
-static bool token_fits(const char *token, pid_t pid) {
+/* The pid that a token of ours ends in; 0: it does not. */
+static long pid_of(const char *token) {
     const char *colon = strrchr(token, ':');
     char *end = NULL;
-    if (!*token || pid <= 0 || !colon || !strchr(token, '@')) return *token != '\0';
-    long named = strtol(colon + 1, &end, 10);
-    return *end != '\0' || named == (long)pid;
+    if (!colon || !strchr(token, '@')) return 0;
+    long pid = strtol(colon + 1, &end, 10);
+    return *end == '\0' ? pid : 0;
 }
 
-static void describe(struct file_holder *holder, pid_t pid) {
-    if (token_fits(holder->record.token, pid)) {
-        memcpy(holder->token, holder->record.token, sizeof holder->token);
-        holder->fence = holder->record.fence;
-        return;
-    }
-    holder->token[0] = '\0';
-    holder->fence = 0;
-    if (pid > 0) snprintf(holder->token, sizeof holder->token, "flock:%ld", (long)pid);
+/* A process that died without releasing left its token to a later flock(1). */
+static bool token_fits(const char *token, pid_t pid) {
+    if (!*token || pid <= 0 || pid_of(token) == 0) return *token != '\0';
+    return pid_of(token) == (long)pid;
 }
 
-bool file_held(const struct file_conn *conn, const char *file, const struct file_locks *locks,
-               struct file_holder *holder) {
+/* What is being looked at. */
+struct view {
+    const char *name;
+    int fd; /* -1: not readable to us: that somebody has it is all we can say */
     struct stat st;
-    memset(holder, 0, sizeof *holder);
-    if (fstatat(conn->dir, file, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode)) return false;
-    pid_t pid = listed_holder(locks, &st);
-    int fd = openat(conn->dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) return pid != 0; /* not readable to us: that somebody has it is all we can say */
-    if (file_record_read(fd, &holder->record) != FILE_RECORD) memset(&holder->record, 0, sizeof holder->record);
-    bool held = pid != 0;
-    if (!held && !(conn->locks_listed && holder->record.token[0] == '\0')) held = probe(fd);
-    close(fd);
-    if (held) describe(holder, pid);
-    return held;
+    struct file_record record;
+    const struct file_locks *locks;
+    dlock_each each;
+    void *arg;
+};
+
+static bool open_view(struct view *view, const struct file_conn *conn, const char *file) {
+    memset(view, 0, sizeof *view);
+    view->fd = -1;
+    if (fstatat(conn->dir, file, &view->st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(view->st.st_mode)) return false;
+    view->fd = openat(conn->dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (view->fd < 0 || file_record_read(view->fd, &view->record) != FILE_RECORD)
+        memset(&view->record, 0, sizeof view->record);
+    return true;
+}
+
+static void close_view(const struct view *view) {
+    if (view->fd >= 0) close(view->fd);
+}
+
+static int show(const struct view *view, const char *token, uint64_t fence, enum dlock_mode mode, uint32_t limit) {
+    struct dlock_info info = {
+        .size = sizeof info,
+        .name = view->name,
+        .token = token,
+        .mode = mode,
+        .limit = limit,
+        .fence = fence,
+        .remaining_ms = DLOCK_FOREVER,
+    };
+    return view->each(&info, view->arg);
+}
+
+static int show_foreign(const struct view *view, const struct file_lock *lock) {
+    char token[32];
+    snprintf(token, sizeof token, "flock:%ld", (long)lock->pid);
+    return show(view, token, 0, lock->shared ? DLOCK_SHARED : DLOCK_EXCLUSIVE, 1);
+}
+
+/* ---- readers and permits ----------------------------------------------------------------------------------------- */
+
+struct seated {
+    size_t n, room;
+    long *pids;
+};
+
+static void remember(struct seated *seated, long pid) {
+    if (seated->n == seated->room) {
+        size_t room = seated->room ? 2 * seated->room : 16;
+        long *pids = reallocarray(seated->pids, room, sizeof *pids);
+        if (!pids) return;
+        seated->pids = pids;
+        seated->room = room;
+    }
+    seated->pids[seated->n++] = pid;
+}
+
+static bool remembered(const struct seated *seated, pid_t pid) {
+    for (size_t i = 0; i < seated->n; i++)
+        if (seated->pids[i] == (long)pid) return true;
+    return false;
+}
+
+static int show_seats(const struct view *view, int64_t range, struct seated *seated) {
+    struct file_seat seat;
+    int rc = 0;
+    int64_t at = file_marked_first(view->fd, range, FILE_SEATS);
+    for (; at >= 0 && rc == 0; at = file_marked_first(view->fd, at + 1, range + FILE_SEATS - at - 1)) {
+        bool reads = range == FILE_READERS;
+        file_seat_read(view->fd, view->name, (uint32_t)(at - range), &seat);
+        remember(seated, pid_of(seat.token));
+        rc = show(view, seat.token, seat.fence, reads ? DLOCK_SHARED : DLOCK_PERMIT, reads ? 1 : seat.limit);
+    }
+    return rc;
+}
+
+/* Users of flock(1) who share the lock with ours: where more processes are listed than have seats, those without. (The
+ * pid in a token from another PID namespace is not the one that is listed.) */
+static int show_sharing(const struct view *view, const struct seated *seated) {
+    const struct file_lock *lock = NULL;
+    size_t listed = 0;
+    int rc = 0;
+    while ((lock = next_lock(view->locks, &view->st, lock)) != NULL) listed++;
+    if (listed <= seated->n) return 0;
+    while (rc == 0 && (lock = next_lock(view->locks, &view->st, lock)) != NULL)
+        if (lock->shared && !remembered(seated, lock->pid)) rc = show_foreign(view, lock);
+    return rc;
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+/* Nobody has a seat: one who locked the file exclusively, flock(1) of either kind, or nobody. */
+static int show_locked(const struct view *view, bool locks_listed) {
+    const struct file_lock *lock = next_lock(view->locks, &view->st, NULL);
+    const char *token = view->record.token;
+    if (lock && !token_fits(lock->shared ? "" : token, lock->pid)) {
+        int rc = show_foreign(view, lock);
+        while (rc == 0 && (lock = next_lock(view->locks, &view->st, lock)) != NULL) rc = show_foreign(view, lock);
+        return rc;
+    }
+    if (!lock && (view->fd < 0 || (locks_listed && !*token) || !probe(view->fd))) return 0;
+    return show(view, token, *token ? view->record.fence : 0, DLOCK_EXCLUSIVE, 1);
+}
+
+int file_show(const struct file_conn *conn, const char *file, const char *name, const char *prefix,
+              const struct file_locks *locks, dlock_each each, void *arg) {
+    struct seated seated = {0, 0, NULL};
+    char again[FILE_NAME_SIZE];
+    struct view view;
+    int rc = 0;
+    if (!open_view(&view, conn, file)) return 0;
+    view.name = name;
+    view.locks = locks;
+    view.each = each;
+    view.arg = arg;
+    if (!name) { /* the whole name stands in the file; the file's name tells whether to believe it */
+        file_name_encode(conn, view.record.name, again);
+        view.name = strcmp(file, again) == 0 ? view.record.name : file;
+    }
+    if (strncmp(view.name, prefix, strlen(prefix)) == 0) {
+        if (view.fd >= 0) rc = show_seats(&view, FILE_READERS, &seated);
+        if (view.fd >= 0 && rc == 0) rc = show_seats(&view, FILE_PERMITS, &seated);
+        if (rc == 0) rc = seated.n > 0 ? show_sharing(&view, &seated) : show_locked(&view, conn->locks_listed);
+    }
+    close_view(&view);
+    free(seated.pids);
+    return rc;
+}
+
+bool file_held_by_us(const struct file_conn *conn, const char *file) {
+    struct file_locks locks;
+    struct view view;
+    if (file_locks_read(&locks, NULL) != 0) return false;
+    bool ours = open_view(&view, conn, file) && view.record.token[0];
+    if (ours) {
+        const struct file_lock *lock = next_lock(&locks, &view.st, NULL);
+        ours = lock ? !lock->shared && token_fits(view.record.token, lock->pid) : !conn->locks_listed;
+    }
+    close_view(&view);
+    free(locks.list);
+    return ours;
 }

@@ -9,6 +9,13 @@
  * one write. It may all the same be torn (the machine lost power), damaged, or written by somebody else: reading
  * believes nothing. A damaged fence is no danger, because fences also follow the clock.
  *
+ * Readers, or the holders of permits, follow in a list, each in its seat:
+ *
+ *     reader               fence 1795248000000001  token 5f0c…e1.18@host:4242
+ *     permit of 3          fence …
+ *
+ * Whether a seat is taken is not to be seen there: that is up to its mark (marks.c).
+ *
  * SPDX-License-Identifier: MIT
  */
 #include "file.h"
@@ -20,11 +27,17 @@
 #define FENCE "fence "
 #define TOKEN "token "
 #define NAME "name  "
+#define READER "reader"
+#define PERMIT "permit of "
+#define SEAT_FENCE " fence "
+#define SEAT_TOKEN " token "
 
 enum {
     FENCE_DIGITS = 17,   /* of 2^55 */
     TITLE_AT_LEAST = 12, /* of a torn record: enough to know it for ours */
-    FIXED_LENGTH = sizeof TITLE FENCE TOKEN NAME - 1 + FENCE_DIGITS + DLOCK_TOKEN_MAX + 3
+    FIXED_LENGTH = sizeof TITLE FENCE TOKEN NAME - 1 + FENCE_DIGITS + DLOCK_TOKEN_MAX + 3,
+    KIND_WIDTH = sizeof PERMIT - 1 + 10, /* digits of a limit */
+    SEAT_LENGTH = KIND_WIDTH + sizeof SEAT_FENCE SEAT_TOKEN - 1 + FENCE_DIGITS + DLOCK_TOKEN_MAX + 1
 };
 
 static const uint64_t fence_limit = UINT64_C(1) << 55;
@@ -45,14 +58,15 @@ static size_t without_padding(const char *text, size_t length) {
     return length;
 }
 
-static uint64_t parse_fence(const char *text, size_t length) {
-    uint64_t fence = 0;
+/* 0 for what is no number below `limit`: we never wrote a larger one. */
+static uint64_t parse_number(const char *text, size_t length, uint64_t limit) {
+    uint64_t number = 0;
     if (length == 0 || length > FENCE_DIGITS) return 0;
     for (size_t i = 0; i < length; i++) {
         if (text[i] < '0' || text[i] > '9') return 0;
-        fence = fence * 10 + (uint64_t)(text[i] - '0');
+        number = number * 10 + (uint64_t)(text[i] - '0');
     }
-    return fence < fence_limit ? fence : 0; /* we never wrote a larger one */
+    return number < limit ? number : 0;
 }
 
 /* Copies `text` when it fits and all its bytes are fit to be shown. */
@@ -86,7 +100,7 @@ enum file_content file_record_read(int fd, struct file_record *record) {
     if (used < title) return FILE_BLANK;
     at += title;
     size_t length = take_line(&at, text + used, FENCE, &value);
-    record->fence = parse_fence(value, without_padding(value, length));
+    record->fence = parse_number(value, without_padding(value, length), fence_limit);
     length = take_line(&at, text + used, TOKEN, &value);
     parse_text(record->token, sizeof record->token, value, without_padding(value, length), 0x21, 0x7e);
     length = take_line(&at, text + used, NAME, &value);
@@ -100,25 +114,86 @@ static char *put(char *at, const char *text, size_t length, size_t width) {
     return at + width;
 }
 
-size_t file_record_length(const char *name) {
+static char *put_number(char *at, uint64_t number, size_t width) {
+    char digits[FENCE_DIGITS];
+    size_t n = 0;
+    for (uint64_t rest = number; n == 0 || rest > 0; rest /= 10) digits[FENCE_DIGITS - ++n] = (char)('0' + rest % 10);
+    return put(at, digits + FENCE_DIGITS - n, n, width);
+}
+
+static char *put_label(char *at, const char *label) {
+    return put(at, label, strlen(label), strlen(label));
+}
+
+static char *put_token(char *at, const char *token) {
+    return put(at, token, strnlen(token, DLOCK_TOKEN_MAX), DLOCK_TOKEN_MAX);
+}
+
+static int write_all(int fd, const char *text, size_t size, off_t at) {
+    ssize_t done;
+    do done = pwrite(fd, text, size, at);
+    while (done < 0 && errno == EINTR);
+    if (done >= 0 && (size_t)done != size) return errno = ENOSPC, -1;
+    return done < 0 ? -1 : 0;
+}
+
+static size_t record_length(const char *name) {
     return FIXED_LENGTH + strlen(name);
 }
 
+bool file_record_fits(const char *name, uint64_t size) {
+    size_t length = record_length(name);
+    return size >= length && (size - length) % SEAT_LENGTH == 0;
+}
+
 int file_record_write(int fd, uint64_t fence, const char *token, const char *name) {
-    char text[FIXED_LENGTH + FILE_NAME_SIZE], digits[FENCE_DIGITS];
-    size_t n = 0, total = file_record_length(name);
-    if (total > sizeof text) return errno = ENAMETOOLONG, -1;
-    for (uint64_t rest = fence; n == 0 || rest > 0; rest /= 10) digits[FENCE_DIGITS - ++n] = (char)('0' + rest % 10);
-    char *at = put(text, TITLE FENCE, sizeof TITLE FENCE - 1, sizeof TITLE FENCE - 1);
-    at = put(at, digits + FENCE_DIGITS - n, n, FENCE_DIGITS);
-    at = put(at, "\n" TOKEN, sizeof TOKEN, sizeof TOKEN);
-    at = put(at, token, strnlen(token, DLOCK_TOKEN_MAX), DLOCK_TOKEN_MAX);
-    at = put(at, "\n" NAME, sizeof NAME, sizeof NAME);
-    at = put(at, name, strlen(name), strlen(name));
+    char text[FIXED_LENGTH + FILE_NAME_SIZE];
+    if (record_length(name) > sizeof text) return errno = ENAMETOOLONG, -1;
+    char *at = put_label(text, TITLE FENCE);
+    at = put_number(at, fence, FENCE_DIGITS);
+    at = put_label(at, "\n" TOKEN);
+    at = put_token(at, token);
+    at = put_label(at, "\n" NAME);
+    at = put_label(at, name);
+    *at++ = '\n';
+    return write_all(fd, text, (size_t)(at - text), 0);
+}
+
+/* ---- seats ------------------------------------------------------------------------------------------------------- */
+
+static off_t seat_offset(const char *name, uint32_t seat) {
+    return (off_t)record_length(name) + (off_t)seat * SEAT_LENGTH;
+}
+
+int file_seat_write(int fd, const char *name, uint32_t seat, const struct file_seat *content) {
+    char text[SEAT_LENGTH], *at = text;
+    if (content->limit == 0) {
+        at = put(at, READER, sizeof READER - 1, KIND_WIDTH);
+    } else {
+        at = put_label(at, PERMIT);
+        at = put_number(at, content->limit, KIND_WIDTH - (sizeof PERMIT - 1));
+    }
+    at = put_label(at, SEAT_FENCE);
+    at = put_number(at, content->fence, FENCE_DIGITS);
+    at = put_label(at, SEAT_TOKEN);
+    at = put_token(at, content->token);
     *at = '\n';
-    ssize_t put_bytes;
-    do put_bytes = pwrite(fd, text, total, 0);
-    while (put_bytes < 0 && errno == EINTR);
-    if (put_bytes >= 0 && (size_t)put_bytes != total) return errno = ENOSPC, -1;
-    return put_bytes < 0 ? -1 : 0;
+    return write_all(fd, text, sizeof text, seat_offset(name, seat));
+}
+
+void file_seat_read(int fd, const char *name, uint32_t seat, struct file_seat *content) {
+    char text[SEAT_LENGTH];
+    const char *fence = text + KIND_WIDTH + sizeof SEAT_FENCE - 1;
+    const char *token = fence + FENCE_DIGITS + sizeof SEAT_TOKEN - 1;
+    const size_t kind = sizeof PERMIT - 1, digits = KIND_WIDTH - kind;
+    ssize_t got;
+    memset(content, 0, sizeof *content);
+    do got = pread(fd, text, sizeof text, seat_offset(name, seat));
+    while (got < 0 && errno == EINTR);
+    if (got != sizeof text) return;
+    if (memcmp(text, PERMIT, kind) == 0)
+        content->limit =
+            (uint32_t)parse_number(text + kind, without_padding(text + kind, digits), (uint64_t)UINT32_MAX + 1);
+    content->fence = parse_number(fence, without_padding(fence, FENCE_DIGITS), fence_limit);
+    parse_text(content->token, sizeof content->token, token, without_padding(token, DLOCK_TOKEN_MAX), 0x21, 0x7e);
 }

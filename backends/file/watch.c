@@ -1,21 +1,22 @@
 /* Wake-ups: one inotify watch on the directory.
  *
- * Whoever lets go of a lock closes its descriptor: flock(1) one opened for reading, we one for writing, and for a
- * killed process the kernel does it. Unlinking and renaming matter too: the waiters then have the wrong file. No event
- * comes when a process unlocks without closing, hence the cap.
+ * Whoever lets go of a lock closes a descriptor of its file: flock(1) the one with the lock, we one that is there for
+ * nothing else, if somebody has marked that he waits, and for a killed process the kernel does it. Unlinking and
+ * renaming matter too: the waiters then have the wrong file. No event comes when another program unlocks without
+ * closing, hence the cap.
+ *
+ * A holder who wants to know that somebody waits is told by a new time stamp of the file.
  *
  * SPDX-License-Identifier: MIT
  */
 #include "file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum {
-    CAP_MS = 1000,
-    SOON_MS = 10 /* the kernel tells of a close an instant before it ends the lock: one more look after that */
-};
+enum { CAP_MS = 1000 };
 
 static int poll_instead(struct file_conn *conn, struct dlock_error *err) {
     char message[256];
@@ -34,7 +35,7 @@ int file_listen(void *c, int *fd, int timeout_ms, struct dlock_error *err) {
     (void)timeout_ms;
     if (atomic_load(&conn->listening) == FILE_DEAF) {
         int notify = file_fd_keep(&conn->fds, inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-        uint32_t mask = IN_CLOSE | IN_DELETE | IN_MOVE | IN_ONLYDIR;
+        uint32_t mask = IN_CLOSE | IN_DELETE | IN_MOVE | IN_ATTRIB | IN_ONLYDIR;
         if (notify >= 0 && inotify_add_watch(notify, conn->path, mask) >= 0) {
             conn->wake_fd = notify;
             atomic_store(&conn->listening, FILE_WATCHES);
@@ -49,12 +50,28 @@ int file_listen(void *c, int *fd, int timeout_ms, struct dlock_error *err) {
     return rc;
 }
 
+bool file_watches(const struct file_conn *conn) {
+    return atomic_load(&conn->listening) == FILE_WATCHES;
+}
+
+/* The kernel tells of a close an instant before it ends the lock: hence one more look after each. */
 int64_t file_retry_ms(struct file_conn *conn, uint64_t *seen) {
-    if (atomic_load(&conn->listening) != FILE_WATCHES) return -1;
+    if (!file_watches(conn)) return -1;
     uint64_t events = atomic_load(&conn->events);
     if (*seen == events) return CAP_MS;
     *seen = events;
-    return SOON_MS;
+    return FILE_SOON_MS;
+}
+
+/* By a descriptor of its own: of the one that had the lock another process may have a copy, and then nothing tells of
+ * its end. */
+bool file_wake_others(const struct file_conn *conn, const char *file) {
+    int fd = openat(conn->dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    return fd >= 0 && close(fd) == 0;
+}
+
+void file_tell_wanted(int fd) {
+    futimens(fd, NULL);
 }
 
 static bool read_events(struct file_conn *conn) {
@@ -66,31 +83,38 @@ static bool read_events(struct file_conn *conn) {
     return true;
 }
 
-/* Several closes of one file in a row are one wake. */
-static bool repeated(const struct file_conn *conn, const struct inotify_event *event, const char *file) {
+/* Several closes of one file in a row are one wake, and so are several of its time stamps. */
+static bool repeated(const struct file_conn *conn, const struct inotify_event *event) {
     if (conn->unread >= conn->end) return false;
     const struct inotify_event *next = (const void *)(conn->buffer + conn->unread);
-    return event->len > 0 && next->len > 0 && strcmp(next->name, file) == 0;
+    return event->len > 0 && next->len > 0 && (event->mask & IN_ATTRIB) == (next->mask & IN_ATTRIB) &&
+           strcmp(next->name, event->name) == 0;
+}
+
+/* Fills `out` from an event; false when it means nothing to anybody. */
+static bool translate(struct file_conn *conn, const struct inotify_event *event, struct dlock_wake *out) {
+    bool cut = false, named = event->len > 0, wanted = event->mask & IN_ATTRIB;
+    memset(out, 0, sizeof *out);
+    out->kind = wanted ? DLOCK_WAKE_WANTED : DLOCK_WAKE_LOOK;
+    if (event->mask & IN_IGNORED) { /* the directory or its file system is gone, and with it the watch */
+        atomic_store(&conn->listening, FILE_POLLS);
+        return true;
+    }
+    if (!named) return !wanted;
+    if (event->name[0] == '.' || repeated(conn, event)) return false;
+    if (wanted && atomic_load(&conn->lingering) == 0) return false;
+    if (file_name_decode(conn, event->name, conn->woken, &cut)) out->name = conn->woken;
+    return out->name || (cut && !wanted);
 }
 
 int file_wake(void *c, struct dlock_wake *out, struct dlock_error *err) {
     struct file_conn *conn = c;
     (void)err;
-    if (atomic_load(&conn->listening) != FILE_WATCHES) return 0;
-    for (;;) {
+    while (file_watches(conn)) {
         if (conn->unread >= conn->end && !read_events(conn)) return 0;
         const struct inotify_event *event = (const void *)(conn->buffer + conn->unread);
         conn->unread += sizeof *event + event->len;
-        bool cut = false, named = event->len > 0;
-        if (event->mask & IN_IGNORED) { /* the directory or its file system is gone, and with it the watch */
-            atomic_store(&conn->listening, FILE_POLLS);
-            named = false;
-        }
-        if (named && (event->name[0] == '.' || repeated(conn, event, event->name))) continue;
-        if (named && !file_name_decode(conn, event->name, conn->woken, &cut) && !cut) continue; /* nobody's lock */
-        memset(out, 0, sizeof *out);
-        out->kind = DLOCK_WAKE_LOOK;
-        out->name = named && !cut ? conn->woken : NULL;
-        return 1;
+        if (translate(conn, event, out)) return 1;
     }
+    return 0;
 }

@@ -73,6 +73,19 @@ struct dlock_claim claim_of(const char *name) {
     return (struct dlock_claim){.name = name, .token = token, .lease_ms = 10000};
 }
 
+struct dlock_claim reader_of(const char *name) {
+    struct dlock_claim claim = claim_of(name);
+    claim.mode = DLOCK_SHARED;
+    return claim;
+}
+
+struct dlock_claim permit_of(const char *name, uint32_t limit) {
+    struct dlock_claim claim = claim_of(name);
+    claim.mode = DLOCK_PERMIT;
+    claim.limit = limit;
+    return claim;
+}
+
 static int operate(dlock_batch *batch, void *conn, struct dlock_claim *claim) {
     struct dlock_error err = {0, ""};
     assert_int_equal(claim_run(batch, conn, claim, 3000, &err), 0);
@@ -89,17 +102,42 @@ int release(void *conn, struct dlock_claim *claim) {
     return operate(FILE_BACKEND->release, conn, claim);
 }
 
-int64_t acquire_waiting(void *conn, struct dlock_claim *claim) {
+void give_up(void *conn, struct dlock_claim *claim) {
+    assert_int_equal(release(conn, claim), DLOCK_ELOST);
+}
+
+int listen_on(void *conn) {
+    struct dlock_error err = {0, ""};
+    int fd = -1;
+    assert_int_equal(FILE_BACKEND->listen(conn, &fd, 3000, &err), 0);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+int drain(void *conn, enum dlock_wake_kind kind, char name[256]) {
     struct dlock_error err = {0, ""};
     struct dlock_wake wake;
+    int n = 0;
+    while (FILE_BACKEND->wake(conn, &wake, &err) == 1) {
+        assert_int_equal(wake.kind, kind);
+        if (name) snprintf(name, 256, "%s", wake.name ? wake.name : "");
+        assert_true(++n < 10000);
+    }
+    return n;
+}
+
+bool readable(int fd, int ms) {
+    struct pollfd polled = {fd, POLLIN, 0};
+    return poll(&polled, 1, ms) == 1;
+}
+
+int64_t acquire_waiting(void *conn, struct dlock_claim *claim) {
     int64_t start = now_ms();
-    int fd = -1, result;
-    assert_int_equal(FILE_BACKEND->listen(conn, &fd, 3000, &err), 0);
+    int fd = listen_on(conn), result;
     while (result = acquire(conn, claim), result == DLOCK_EBUSY) {
-        struct pollfd readable = {fd, POLLIN, 0};
         if (now_ms() - start > 5000) fail_msg("no lock after 5 s");
-        poll(&readable, 1, claim->retry_ms < 0 ? 5 : (int)claim->retry_ms);
-        while (FILE_BACKEND->wake(conn, &wake, &err) == 1) assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
+        readable(fd, claim->retry_ms < 0 ? 5 : (int)claim->retry_ms);
+        drain(conn, DLOCK_WAKE_LOOK, NULL);
     }
     assert_int_equal(result, 0);
     return now_ms() - start;
@@ -108,8 +146,8 @@ int64_t acquire_waiting(void *conn, struct dlock_claim *claim) {
 bool is_held(void *conn, const char *name) {
     struct dlock_claim claim = claim_of(name);
     int result = acquire(conn, &claim);
-    assert_int_equal(release(conn, &claim), 0);
     assert_true(result == 0 || result == DLOCK_EBUSY);
+    assert_int_equal(release(conn, &claim), result == 0 ? 0 : DLOCK_ELOST);
     return result != 0;
 }
 
@@ -124,28 +162,78 @@ pid_t child_start(int (*run)(const struct world *world, void *arg), const struct
 }
 
 struct holder {
-    const char *name;
+    struct dlock_claim claim;
     int report;
 };
 
 static int hold(const struct world *world, void *arg) {
     struct holder *holder = arg;
-    struct dlock_claim claim = claim_of(holder->name);
+    char token[DLOCK_TOKEN_MAX + 1];
+    snprintf(token, sizeof token, "0123456789abcdef01234567.1@test:%ld", (long)getpid());
+    holder->claim.token = token;
     void *conn = conn_open(world->dir);
-    if (acquire(conn, &claim) != 0) return 1;
-    if (write(holder->report, &claim.fence, sizeof claim.fence) != sizeof claim.fence) return 1;
+    if (acquire(conn, &holder->claim) != 0) return 1;
+    if (write(holder->report, &holder->claim.fence, sizeof holder->claim.fence) != sizeof holder->claim.fence) return 1;
     for (;;) pause();
 }
 
 pid_t holder_start(const struct world *world, const char *name, uint64_t *fence) {
+    return holder_start_as(world, claim_of(name), fence);
+}
+
+pid_t holder_start_as(const struct world *world, struct dlock_claim claim, uint64_t *fence) {
     int ends[2];
     uint64_t got = 0;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    struct holder holder = {name, ends[1]};
+    struct holder holder = {claim, ends[1]};
     pid_t pid = child_start(hold, world, &holder);
     close(ends[1]);
     assert_int_equal(read(ends[0], &got, sizeof got), sizeof got);
     close(ends[0]);
     if (fence) *fence = got;
     return pid;
+}
+
+/* ---- looking ---- */
+
+static int see(const struct dlock_info *info, void *arg) {
+    struct seen *seen = arg;
+    assert_int_equal(info->size, sizeof *info);
+    assert_int_equal(info->waiters, 0);
+    assert_true(info->remaining_ms == DLOCK_FOREVER);
+    if (seen->n < (int)(sizeof seen->holders / sizeof *seen->holders)) {
+        snprintf(seen->holders[seen->n].name, sizeof seen->holders[0].name, "%s", info->name);
+        snprintf(seen->holders[seen->n].token, sizeof seen->holders[0].token, "%s", info->token);
+        seen->holders[seen->n].mode = info->mode;
+        seen->holders[seen->n].limit = info->limit;
+        seen->holders[seen->n].fence = info->fence;
+    }
+    return ++seen->n == seen->stop_after;
+}
+
+struct seen inspect(void *conn, const char *name) {
+    struct dlock_error err = {0, ""};
+    struct seen seen = {0};
+    assert_int_equal(FILE_BACKEND->inspect(conn, name, see, &seen, 1000, &err), 0);
+    return seen;
+}
+
+int list(void *conn, const char *prefix, int stop_after, int timeout_ms) {
+    struct dlock_error err = {0, ""};
+    struct seen seen = {.stop_after = stop_after};
+    char cursor[256] = "";
+    int pages = 1, more;
+    while ((more = FILE_BACKEND->list(conn, prefix, cursor, see, &seen, timeout_ms, &err)) == 1)
+        assert_true(++pages < 10000);
+    assert_int_equal(more, 0);
+    return seen.n;
+}
+
+bool saw(const struct seen *seen, const struct dlock_claim *claim) {
+    for (int i = 0; i < seen->n; i++)
+        if (strcmp(seen->holders[i].token, claim->token) == 0)
+            return strcmp(seen->holders[i].name, claim->name) == 0 && seen->holders[i].mode == claim->mode &&
+                   seen->holders[i].fence == claim->fence &&
+                   seen->holders[i].limit == (claim->mode == DLOCK_PERMIT ? claim->limit : 1);
+    return false;
 }

@@ -37,15 +37,30 @@ extern char last_log[512];
 /* A claim for the name, under a token of its own. */
 struct dlock_claim claim_of(const char *name);
 
+/* The same, in a mode. */
+struct dlock_claim reader_of(const char *name);
+struct dlock_claim permit_of(const char *name, uint32_t limit);
+
 /* One operation on one claim: its result. The connection must be well. */
 int acquire(void *conn, struct dlock_claim *claim);
 int renew(void *conn, struct dlock_claim *claim);
 int release(void *conn, struct dlock_claim *claim);
 
+/* Ends the wait of a claim that was busy. */
+void give_up(void *conn, struct dlock_claim *claim);
+
+/* Makes the connection listen; the descriptor. */
+int listen_on(void *conn);
+
+/* How many wakes there are of a kind; any other fails the test. The name of the last, "" for any, into `name`, which
+ * may be NULL. */
+int drain(void *conn, enum dlock_wake_kind kind, char name[256]);
+bool readable(int fd, int ms);
+
 /* Acquires as the core does, with wake-ups: how long it took in ms. Fails the test after 5 s. */
 int64_t acquire_waiting(void *conn, struct dlock_claim *claim);
 
-/* Whether somebody holds the name, by trying. */
+/* Whether somebody holds the name, by trying to take it exclusively. */
 bool is_held(void *conn, const char *name);
 
 /* ---- other processes ---- */
@@ -53,7 +68,27 @@ bool is_held(void *conn, const char *name);
 /* Runs a function in a child, which exits with what it returns. */
 pid_t child_start(int (*run)(const struct world *world, void *arg), const struct world *world, void *arg);
 
-/* A child that holds the lock until it is killed. */
+/* A child that holds the lock until it is killed, exclusively or as the claim says. */
 pid_t holder_start(const struct world *world, const char *name, uint64_t *fence);
+pid_t holder_start_as(const struct world *world, struct dlock_claim claim, uint64_t *fence);
+
+/* ---- looking ---- */
+
+/* What was seen of a name's holders. */
+struct seen {
+    int n, stop_after; /* 0: never */
+    struct {
+        char name[256], token[DLOCK_TOKEN_MAX + 1];
+        enum dlock_mode mode;
+        uint32_t limit;
+        uint64_t fence;
+    } holders[32]; /* the first of them */
+};
+
+struct seen inspect(void *conn, const char *name);
+int list(void *conn, const char *prefix, int stop_after, int timeout_ms); /* how many */
+
+/* Whether the claim is among them, as it is. */
+bool saw(const struct seen *seen, const struct dlock_claim *claim);
 
 #endif

@@ -33,11 +33,13 @@ static int hold_with_child(const struct world *world, void *arg) {
     return release(conn, &claim);
 }
 
-static pid_t start_family(struct world *world, bool abandons, pid_t *child) {
+typedef int family_run(const struct world *world, void *arg);
+
+static pid_t start_family(struct world *world, family_run *run, bool abandons, pid_t *child) {
     int ends[2];
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     struct family family = {ends[1], abandons};
-    pid_t pid = child_start(hold_with_child, world, &family);
+    pid_t pid = child_start(run, world, &family);
     assert_int_equal(read(ends[0], child, sizeof *child), sizeof *child);
     close(ends[0]);
     close(ends[1]);
@@ -48,7 +50,7 @@ static pid_t start_family(struct world *world, bool abandons, pid_t *child) {
 static void child_outlives_a_killed_holder(void **state) {
     struct world *world = *state;
     struct dlock_claim claim = claim_of("job");
-    pid_t child, holder = start_family(world, true, &child);
+    pid_t child, holder = start_family(world, hold_with_child, true, &child);
     assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
     kill_child(holder);
     assert_true(acquire_waiting(world->conn, &claim) < 600);
@@ -59,7 +61,7 @@ static void child_outlives_a_killed_holder(void **state) {
 /* A release ends the lock even for a child that never let go of its copy. */
 static void release_with_a_copy_in_a_child(void **state) {
     struct world *world = *state;
-    pid_t child, holder = start_family(world, false, &child);
+    pid_t child, holder = start_family(world, hold_with_child, false, &child);
     assert_int_equal(child_end(holder), 0);
     assert_false(is_held(world->conn, "job"));
     assert_int_equal(kill(child, SIGKILL), 0);
@@ -121,6 +123,67 @@ static void exec_inherits_nothing(void **state) {
     assert_int_equal(command(look), 0);
 }
 
+/* ---- copies on purpose ---- */
+
+static int keep_copies(const struct world *world, void *arg) {
+    (void)world;
+    int report = *(int *)arg; /* the copies themselves are inherited */
+    if (write(report, "x", 1) != 1) return 1;
+    for (;;) pause();
+}
+
+/* A guardian's part: it has copies of what the holder names, and of nothing else, and outlives it. */
+static int hold_guarded(const struct world *world, void *arg) {
+    struct family *family = arg;
+    struct dlock_claim claims[2] = {claim_of("job"), reader_of("read")};
+    int fds[8], ready[2];
+    char byte;
+    void *conn = conn_open(world->dir);
+    for (int i = 0; i < 2; i++)
+        if (acquire(conn, &claims[i]) != 0) return 1;
+    if (FILE_BACKEND->descriptors(conn, fds, 1) != 2 || FILE_BACKEND->descriptors(conn, fds, 8) != 2) return 2;
+    if (fds[0] == fds[1] || pipe(ready) != 0) return 3;
+    pid_t child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 2; i++) fds[i] = dup(fds[i]);
+        FILE_BACKEND->abandon(conn);
+        _exit(keep_copies(world, &ready[1]));
+    }
+    if (read(ready[0], &byte, 1) != 1 || write(family->report, &child, sizeof child) != sizeof child) return 4;
+    if (family->abandons)
+        for (;;) pause();
+    usleep(100000);
+    for (int i = 0; i < 2; i++)
+        if (release(conn, &claims[i]) != 0) return 5;
+    return FILE_BACKEND->descriptors(conn, fds, 8) == 0 ? 0 : 6;
+}
+
+static void a_guardian_keeps_the_grants_of_the_dead(void **state) {
+    struct world *world = *state;
+    pid_t child, holder = start_family(world, hold_guarded, true, &child);
+    struct dlock_claim reader = reader_of("read"), waiter = claim_of("job");
+    kill_child(holder);
+    assert_true(is_held(world->conn, "job"));
+    assert_true(is_held(world->conn, "read"));
+    assert_int_equal(acquire(world->conn, &reader), 0);
+    assert_int_equal(inspect(world->conn, "read").n, 2);
+    assert_int_equal(kill(child, SIGKILL), 0); /* orphaned: nobody's to wait for */
+    assert_true(acquire_waiting(world->conn, &waiter) < 600);
+}
+
+/* A release is one, whatever copies there are, and wakes who waits. */
+static void a_release_under_a_guardian(void **state) {
+    struct world *world = *state;
+    struct dlock_claim waiter = claim_of("job");
+    listen_on(world->conn);
+    pid_t child, holder = start_family(world, hold_guarded, false, &child);
+    assert_true(acquire_waiting(world->conn, &waiter) < 600);
+    assert_int_equal(child_end(holder), 0);
+    assert_false(is_held(world->conn, "read"));
+    assert_int_equal(inspect(world->conn, "read").n, 0);
+    assert_int_equal(kill(child, SIGKILL), 0);
+}
+
 int fork_tests(void) {
     const struct CMUnitTest tests[] = {
         WORLD_TEST(child_outlives_a_killed_holder),
@@ -128,6 +191,8 @@ int fork_tests(void) {
         WORLD_TEST(abandoning_keeps_the_parents_locks),
         WORLD_TEST(abandon_closes_all),
         WORLD_TEST(exec_inherits_nothing),
+        WORLD_TEST(a_guardian_keeps_the_grants_of_the_dead),
+        WORLD_TEST(a_release_under_a_guardian),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,43 +8,6 @@
 
 int look_tests(void);
 
-struct seen {
-    int n, stop_after;
-    char name[256], token[DLOCK_TOKEN_MAX + 1];
-    uint64_t fence;
-};
-
-static int see(const struct dlock_info *info, void *arg) {
-    struct seen *seen = arg;
-    assert_int_equal(info->size, sizeof *info);
-    assert_int_equal(info->mode, DLOCK_EXCLUSIVE);
-    assert_int_equal(info->waiters, 0);
-    assert_int_equal(info->limit, 1);
-    assert_true(info->remaining_ms == DLOCK_FOREVER);
-    snprintf(seen->name, sizeof seen->name, "%s", info->name);
-    snprintf(seen->token, sizeof seen->token, "%s", info->token);
-    seen->fence = info->fence;
-    return ++seen->n == seen->stop_after;
-}
-
-static struct seen inspect(void *conn, const char *name) {
-    struct dlock_error err = {0, ""};
-    struct seen seen = {0};
-    assert_int_equal(FILE_BACKEND->inspect(conn, name, see, &seen, 1000, &err), 0);
-    return seen;
-}
-
-static int list(void *conn, const char *prefix, int stop_after, int timeout_ms) {
-    struct dlock_error err = {0, ""};
-    struct seen seen = {.stop_after = stop_after};
-    char cursor[256] = "";
-    int pages = 1, more;
-    while ((more = FILE_BACKEND->list(conn, prefix, cursor, see, &seen, timeout_ms, &err)) == 1)
-        assert_true(++pages < 10000);
-    assert_int_equal(more, 0);
-    return seen.n;
-}
-
 static void inspects(void **state) {
     struct world *world = *state;
     struct dlock_claim claim = claim_of("job");
@@ -53,9 +16,7 @@ static void inspects(void **state) {
     assert_int_equal(acquire(world->conn, &claim), 0);
     struct seen seen = inspect(world->conn, "job");
     assert_int_equal(seen.n, 1);
-    assert_string_equal(seen.name, "job");
-    assert_string_equal(seen.token, claim.token);
-    assert_true(seen.fence == claim.fence);
+    assert_true(saw(&seen, &claim));
     assert_int_equal(release(world->conn, &claim), 0);
     assert_int_equal(inspect(world->conn, "job").n, 0);
 }
@@ -81,8 +42,8 @@ static void holder_in_another_process(void **state) {
     struct seen seen = inspect(world->conn, "job");
     snprintf(tail, sizeof tail, ":%ld", (long)pid);
     assert_int_equal(seen.n, 1);
-    assert_non_null(strstr(seen.token, tail));
-    assert_true(seen.fence == fence);
+    assert_non_null(strstr(seen.holders[0].token, tail));
+    assert_true(seen.holders[0].fence == fence);
     kill_child(pid);
     assert_int_equal(inspect(world->conn, "job").n, 0); /* though its token still stands in the file */
 }
@@ -98,8 +59,8 @@ static void foreign_holder(void **state) {
     snprintf(expected, sizeof expected, "flock:%ld", (long)pid);
     struct seen seen = inspect(world->conn, "job");
     assert_int_equal(seen.n, 1);
-    assert_string_equal(seen.token, expected);
-    assert_true(seen.fence == 0);
+    assert_string_equal(seen.holders[0].token, expected);
+    assert_true(seen.holders[0].fence == 0);
     assert_int_equal(list(world->conn, "", 0, 1000), 1);
     kill_command(pid);
 }
@@ -150,7 +111,7 @@ static int in_pid_namespace(const struct world *world, void *arg) {
             _exit(NOT_ALLOWED);
         void *conn = conn_open(world->dir);
         struct seen seen = inspect(conn, "job");
-        if (seen.n != 1 || seen.fence == 0 || list(conn, "", 0, 1000) != 1) _exit(1);
+        if (seen.n != 1 || seen.holders[0].fence == 0 || list(conn, "", 0, 1000) != 1) _exit(1);
         if (inspect(conn, "free").n != 0) _exit(2);
         _exit(is_held(conn, "free") ? 3 : 0);
     }

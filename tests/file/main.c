@@ -1,7 +1,11 @@
 /* file-vtable GROUP: the tests of one group. */
 #include "fixture.h"
 
-#define GROUPS(X) X(locks) X(names) X(records) X(directory) X(look) X(wake) X(break) X(flock) X(fork) X(threads)
+#define GROUPS(X) \
+    X(locks)      \
+    X(shared)     \
+    X(permits)    \
+    X(linger) X(cache) X(calls) X(names) X(records) X(directory) X(look) X(wake) X(break) X(flock) X(fork) X(threads)
 
 #define DECLARE(group) int group##_tests(void);
 GROUPS(DECLARE)

@@ -15,33 +15,33 @@ static int count_entries(const char *path) {
     return n - 2;
 }
 
-struct seen {
+struct match {
     const char *name, *token;
     int n;
 };
 
-static int see(const struct dlock_info *info, void *arg) {
-    struct seen *seen = arg;
-    if (strcmp(info->name, seen->name) == 0 && strcmp(info->token, seen->token) == 0) seen->n++;
+static int match(const struct dlock_info *info, void *arg) {
+    struct match *found = arg;
+    if (strcmp(info->name, found->name) == 0 && strcmp(info->token, found->token) == 0) found->n++;
     return 0;
 }
 
-/* One lock and its file; seen by inspect and list under its own name. */
+/* One lock and its file; found by inspect and list under its own name. */
 static void check_name(struct world *world, const char *name, const char *file) {
     struct dlock_error err;
     struct dlock_claim claim = claim_of(name), second = claim_of(name);
-    struct seen seen = {name, claim.token, 0};
+    struct match found = {name, claim.token, 0};
     char cursor[256] = "";
     assert_int_equal(acquire(world->conn, &claim), 0);
     assert_int_equal(acquire(world->conn, &second), DLOCK_EBUSY);
     if (file) assert_int_equal(access(path_of(world, file), F_OK), 0);
     assert_int_equal(count_entries(world->dir), 1);
-    assert_int_equal(FILE_BACKEND->inspect(world->conn, name, see, &seen, 1000, &err), 0);
-    assert_int_equal(seen.n, 1);
-    assert_int_equal(FILE_BACKEND->list(world->conn, "", cursor, see, &seen, 1000, &err), 0);
-    assert_int_equal(seen.n, 2);
+    assert_int_equal(FILE_BACKEND->inspect(world->conn, name, match, &found, 1000, &err), 0);
+    assert_int_equal(found.n, 1);
+    assert_int_equal(FILE_BACKEND->list(world->conn, "", cursor, match, &found, 1000, &err), 0);
+    assert_int_equal(found.n, 2);
     assert_int_equal(renew(world->conn, &claim), 0);
-    assert_int_equal(release(world->conn, &second), 0);
+    give_up(world->conn, &second);
     assert_int_equal(release(world->conn, &claim), 0);
 }
 

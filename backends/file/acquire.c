@@ -1,0 +1,309 @@
+/* Acquire.
+ *
+ * Exclusive: flock(2) exclusively, and the record. Shared, and permits: flock(2) shared, and a seat (marks.c). Seats
+ * are taken in turn, so that each gets a fence of its own, and so that readers and holders of permits, or of permits
+ * with different limits, do not come together.
+ *
+ * Whoever finds the file locked marks that he waits, if inotify wakes him, and tries once more: a holder that unlocks
+ * it looks for that mark afterwards, so one of the two sees the other. A writer who asks again because of readers shuts
+ * the gate behind those, and so does not starve; one who tries once shuts out nobody.
+ *
+ * SPDX-License-Identifier: MIT
+ */
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    REPLACED = 1,          /* next to the result codes, which are negative: not the file under the name (any more) */
+    IN_USE = 2,            /* in a mode, or with a limit, that makes waiting senseless */
+    REPLACED_AT_MOST = 16, /* how often in a row a file may vanish under us before we call it busy */
+    TURN_MS = 20           /* so long we wait for our turn: nobody needs more than an instant, unless he is stopped */
+};
+
+static const uint64_t last_fence = (UINT64_C(1) << 55) - 1;
+
+struct attempt {
+    struct file_conn *conn;
+    struct dlock_claim *claim;
+    struct dlock_error *err;
+    int fd;          /* -1: none */
+    uint32_t in_use; /* IN_USE: the limit of the permits that are held; 0: as a lock */
+    bool soon;       /* EBUSY: what was in the way is over soon, or something is left to do */
+    char file[FILE_NAME_SIZE];
+};
+
+static struct file_fd *entry_of(struct attempt *a) {
+    return file_fd_at(&a->conn->fds, a->fd);
+}
+
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
+
+/* Without O_CREAT first: in a sticky directory (fs.protected_regular) it fails for files of other users. */
+static int open_or_create(struct attempt *a) {
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    struct file_conn *conn = a->conn;
+    int fd = -1;
+    for (int tries = 0; fd < 0 && tries < REPLACED_AT_MOST; tries++) {
+        fd = openat(conn->dir, a->file, flags);
+        if (fd < 0 && errno == ENOENT) fd = openat(conn->dir, a->file, flags | O_CREAT | O_EXCL, 0666);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && !file_cache_drop(conn)) break;
+        if (fd < 0 && errno != EEXIST && errno != EINTR && errno != EMFILE && errno != ENFILE) break;
+    }
+    return file_fd_keep(&conn->fds, fd);
+}
+
+static int open_lock_file(struct attempt *a) {
+    struct file_conn *conn = a->conn;
+    struct file_stat st;
+    a->fd = file_cache_take(conn, a->file, &a->claim->state[FILE_STATE_FILE]);
+    if (a->fd >= 0) return 0;
+    a->fd = open_or_create(a);
+    if (a->fd < 0) return file_fail(a->err, errno, "cannot open the lock file", conn->path, a->file);
+    if (file_stat(a->fd, "", &st) != 0 || !st.regular)
+        return dlock_fail(a->err, DLOCK_EINVAL, "%s/%s is not a regular file, so it cannot be a lock", conn->path,
+                          a->file);
+    a->claim->state[FILE_STATE_FILE] = st.identity;
+    return 0;
+}
+
+static int lock_file(struct attempt *a, int how) {
+    int rc;
+    do rc = flock(a->fd, how | LOCK_NB);
+    while (rc != 0 && errno == EINTR);
+    if (rc == 0) return 0;
+    if (errno == EWOULDBLOCK) return DLOCK_EBUSY;
+    return file_fail(a->err, errno, "cannot lock", a->conn->path, a->file);
+}
+
+/* ---- the grant --------------------------------------------------------------------------------------------------- */
+
+static uint64_t clock_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec < 0 ? 0 : (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* Writes the next fence, and the holder where there is only one: nobody else writes now. */
+static int write_grant(struct attempt *a, const char *token) {
+    struct file_record record;
+    enum file_content content = file_record_read(a->fd, &record);
+    if (content == FILE_UNREADABLE)
+        return file_fail(a->err, errno, "cannot read the lock file", a->conn->path, a->file);
+    if (content == FILE_FOREIGN)
+        return dlock_fail(a->err, DLOCK_EINVAL,
+                          "%s/%s has contents that dlock did not write, and is left as it is: use another name or "
+                          "directory",
+                          a->conn->path, a->file);
+    if (record.fence >= last_fence)
+        return dlock_fail(a->err, DLOCK_EINVAL, "%s/%s holds the last fence there is: delete it while nobody uses it",
+                          a->conn->path, a->file);
+    uint64_t fence = record.fence + 1, now = clock_us();
+    if (now > fence && now <= last_fence) fence = now;
+    if (file_record_write(a->fd, fence, token, a->claim->name) != 0)
+        return file_fail(a->err, errno, "cannot write the lock file", a->conn->path, a->file);
+    a->claim->state[FILE_STATE_FENCE] = fence;
+    return 0;
+}
+
+/* The holder wants to know who waits; who waits already has not seen its mark. */
+static void linger(struct attempt *a) {
+    if (!file_watches(a->conn) || !file_mark(a->fd, true, FILE_LINGERS)) return;
+    entry_of(a)->marks |= FILE_LINGERING;
+    atomic_fetch_add(&a->conn->lingering, 1);
+    if (file_marked(a->fd, FILE_WAITS, 1) >= 0) file_tell_wanted(a->fd);
+}
+
+void file_linger_end(struct file_conn *conn, int fd) {
+    if (file_fd_at(&conn->fds, fd)->marks & FILE_LINGERING) atomic_fetch_sub(&conn->lingering, 1);
+}
+
+static int try_exclusive(struct attempt *a) {
+    int rc = lock_file(a, LOCK_EX);
+    if (rc != 0) return rc;
+    rc = write_grant(a, a->claim->token);
+    if (rc == 0 && a->claim->flags & DLOCK_CLAIM_LINGER) linger(a);
+    return rc;
+}
+
+/* ---- readers and permits ----------------------------------------------------------------------------------------- */
+
+static bool take_turn(struct attempt *a, int timeout_ms) {
+    const struct timespec instant = {0, 50000};
+    if (file_mark(a->fd, true, FILE_TURN)) return true;
+    int64_t end = file_now_ms() + (timeout_ms < TURN_MS ? timeout_ms : TURN_MS);
+    while (file_now_ms() < end) {
+        nanosleep(&instant, NULL);
+        if (file_mark(a->fd, true, FILE_TURN)) return true;
+    }
+    return false;
+}
+
+/* Whether permits are held, and how many there are. */
+static bool permits_held(struct attempt *a, uint32_t *limit) {
+    struct file_seat holder;
+    int64_t at = file_marked(a->fd, FILE_PERMITS, FILE_SEATS);
+    if (at < 0) return false;
+    file_seat_read(a->fd, a->claim->name, (uint32_t)(at - FILE_PERMITS), &holder);
+    *limit = holder.limit;
+    return true;
+}
+
+/* With the turn, and the file locked against writers. */
+static int sit_down(struct attempt *a) {
+    const struct dlock_claim *claim = a->claim;
+    bool reads = claim->mode == DLOCK_SHARED, permits = permits_held(a, &a->in_use);
+    if (permits && (reads || a->in_use != claim->limit)) return IN_USE;
+    if (!reads && file_marked(a->fd, FILE_READERS, FILE_SEATS) >= 0) return a->in_use = 0, IN_USE;
+    if (!file_seat(&a->conn->fds, a->fd, reads ? FILE_READERS : FILE_PERMITS, reads ? UINT32_MAX : claim->limit))
+        return DLOCK_EBUSY;
+    int rc = write_grant(a, "");
+    if (rc != 0) return rc;
+    struct file_seat seat = {claim->limit, claim->state[FILE_STATE_FENCE], ""};
+    snprintf(seat.token, sizeof seat.token, "%s", claim->token);
+    if (file_seat_write(a->fd, claim->name, atomic_load(&entry_of(a)->seat) - 1, &seat) != 0)
+        return file_fail(a->err, errno, "cannot write the lock file", a->conn->path, a->file);
+    return 0;
+}
+
+static int try_shared(struct attempt *a, int timeout_ms) {
+    if (a->claim->mode == DLOCK_SHARED && file_marked(a->fd, FILE_GATE, 1) >= 0) return DLOCK_EBUSY;
+    int rc = lock_file(a, LOCK_SH);
+    if (rc != 0) return rc;
+    if (take_turn(a, timeout_ms)) {
+        rc = sit_down(a);
+        file_unmark(a->fd, FILE_TURN, 1);
+    } else {
+        rc = DLOCK_EBUSY;
+        a->soon = true;
+    }
+    if (rc == DLOCK_EBUSY) flock(a->fd, LOCK_UN);
+    return rc;
+}
+
+/* ---- busy -------------------------------------------------------------------------------------------------------- */
+
+static int in_use(struct attempt *a) {
+    const struct dlock_claim *claim = a->claim;
+    if (a->in_use == 0)
+        return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%s\" is in use as a lock, so there are no permits",
+                          claim->name);
+    if (claim->mode == DLOCK_PERMIT)
+        return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%s\" is in use as %u permits, and was asked for as %u",
+                          claim->name, (unsigned)a->in_use, (unsigned)claim->limit);
+    return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%s\" is in use as %u permits", claim->name, (unsigned)a->in_use);
+}
+
+/* The file is locked, or no permit is left: for how long, and what can be done about it? EBUSY or IN_USE. */
+static int busy(struct attempt *a) {
+    struct file_fd *entry = entry_of(a);
+    enum dlock_mode mode = a->claim->mode;
+    bool asked = entry->marks & FILE_ASKED;
+    entry->marks |= FILE_ASKED;
+    if (file_marked(a->fd, FILE_LINGERS, 1) >= 0) {
+        file_tell_wanted(a->fd);
+    } else if (mode == DLOCK_EXCLUSIVE) {
+        if (permits_held(a, &a->in_use)) return IN_USE;
+        if (entry->marks & FILE_GATED || file_marked(a->fd, FILE_READERS, FILE_SEATS) < 0) return DLOCK_EBUSY;
+        if (asked && file_mark(a->fd, true, FILE_GATE)) entry->marks |= FILE_GATED;
+        a->soon = !asked;
+    } else if (mode == DLOCK_PERMIT && file_marked(a->fd, FILE_PERMITS, FILE_SEATS) < 0) {
+        a->in_use = 0;
+        if (file_held_by_us(a->conn, a->file)) return IN_USE;
+    }
+    return DLOCK_EBUSY;
+}
+
+/* ---- a try ------------------------------------------------------------------------------------------------------- */
+
+static int try_to_lock(struct attempt *a, int timeout_ms) {
+    return a->claim->mode == DLOCK_EXCLUSIVE ? try_exclusive(a) : try_shared(a, timeout_ms);
+}
+
+/* One try: 0, EBUSY, an error, or REPLACED. Whether the file is still the one under the name is asked last, after the
+ * fence is written, so that a break, which is a rename and then a look at the old file's fence, sees the fence of
+ * everyone who was granted that file. */
+static int try_once(struct attempt *a, int timeout_ms) {
+    int rc = a->fd >= 0 ? 0 : open_lock_file(a);
+    if (rc != 0) return rc;
+    rc = try_to_lock(a, timeout_ms);
+    if (rc == DLOCK_EBUSY && !(entry_of(a)->marks & FILE_WAITING) && file_watches(a->conn) &&
+        file_mark(a->fd, false, FILE_WAITS)) {
+        entry_of(a)->marks |= FILE_WAITING;
+        rc = try_to_lock(a, timeout_ms);
+    }
+    if (rc != 0 && rc != DLOCK_EBUSY && rc != IN_USE) return rc;
+    int named = file_check_named(a->conn, a->claim, a->fd, a->file);
+    if (named < 0) return file_fail(a->err, errno, "cannot look at the lock file", a->conn->path, a->file);
+    if (!named) return REPLACED;
+    if (rc == DLOCK_EBUSY) rc = busy(a);
+    return rc == IN_USE ? in_use(a) : rc;
+}
+
+/* What was only for the wait. */
+static void end_wait(struct attempt *a) {
+    struct file_fd *entry = entry_of(a);
+    if (entry->marks & (FILE_WAITING | FILE_GATED)) file_unmark(a->fd, FILE_GATE, FILE_WAITS - FILE_GATE + 1);
+    entry->marks &= ~(unsigned)(FILE_WAITING | FILE_GATED | FILE_ASKED);
+}
+
+static int attempt(struct attempt *a, int timeout_ms) {
+    struct dlock_claim *claim = a->claim;
+    int rc = REPLACED;
+    if (a->fd >= 0 && claim->state[FILE_STATE_FENCE] != 0 && file_still_named(a->conn, claim, a->file) != 0)
+        return 0; /* granted before */
+    for (int tries = 0; rc == REPLACED && tries < REPLACED_AT_MOST; tries++) {
+        claim->state[FILE_STATE_FENCE] = 0;
+        rc = try_once(a, timeout_ms);
+        if (a->fd >= 0 && rc != 0 && rc != DLOCK_EBUSY) {
+            file_forget(a->conn, claim, a->fd);
+            a->fd = -1;
+        }
+    }
+    if (rc == 0) end_wait(a);
+    return rc == REPLACED ? DLOCK_EBUSY : rc;
+}
+
+static void acquire(struct file_conn *conn, struct dlock_claim *claim, int timeout_ms, struct dlock_error *err) {
+    struct attempt a;
+    a.conn = conn;
+    a.claim = claim;
+    a.err = err;
+    a.in_use = 0;
+    a.soon = false;
+    a.fd = file_fd_take(&conn->fds, claim->state[FILE_STATE_FD]);
+    file_name_encode(conn, claim->name, a.file);
+    claim->result = attempt(&a, timeout_ms);
+    claim->state[FILE_STATE_FD] = a.fd >= 0 ? file_fd_lend(&conn->fds, a.fd) : 0;
+    if (claim->result == 0) {
+        claim->fence = claim->state[FILE_STATE_FENCE];
+        claim->kept_ms = DLOCK_FOREVER;
+    } else if (claim->result == DLOCK_EBUSY) {
+        claim->retry_ms = file_retry_ms(conn, &claim->state[FILE_STATE_SEEN]);
+        if (a.soon && claim->retry_ms > FILE_SOON_MS) claim->retry_ms = FILE_SOON_MS;
+    }
+}
+
+/* The name has no file and none can be made: that is the end of every lock here. */
+static bool directory_deleted(const struct file_conn *conn) {
+    struct stat st;
+    return fstat(conn->dir, &st) == 0 && st.st_nlink == 0;
+}
+
+int file_acquire(void *c, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    struct file_conn *conn = c;
+    struct dlock_error *first = err;
+    bool gone = false;
+    for (size_t i = 0; i < n; i++) {
+        acquire(conn, claims[i], timeout_ms, first);
+        int result = claims[i]->result;
+        if (result != 0 && result != DLOCK_EBUSY) first = NULL; /* `err` describes the first that failed */
+        gone = gone || (result == DLOCK_EUNAVAILABLE && directory_deleted(conn));
+    }
+    if (gone) return dlock_fail(err, DLOCK_EUNAVAILABLE, "the lock directory %s was deleted", conn->path);
+    return 0;
+}

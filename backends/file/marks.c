@@ -1,0 +1,93 @@
+/* Marks: locks on single bytes far behind the end of the file (open file description locks, fcntl(2)). They have
+ * nothing to do with the flock(2) lock of the same file, and like it end with their descriptor.
+ *
+ * SPDX-License-Identifier: MIT
+ */
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <time.h>
+
+enum { GUESSES = 4, SEARCH_MS = 100 };
+
+static int operate(int fd, int command, short type, int64_t at, int64_t n, struct flock *lock) {
+    int rc;
+    *lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = n};
+    do rc = fcntl(fd, command, lock);
+    while (rc != 0 && errno == EINTR);
+    return rc;
+}
+
+bool file_mark(int fd, bool exclusive, int64_t at) {
+    struct flock lock;
+    return operate(fd, F_OFD_SETLK, exclusive ? F_WRLCK : F_RDLCK, at, 1, &lock) == 0;
+}
+
+void file_unmark(int fd, int64_t at, int64_t n) {
+    struct flock lock;
+    operate(fd, F_OFD_SETLK, F_UNLCK, at, n, &lock);
+}
+
+int64_t file_marked(int fd, int64_t at, int64_t n) {
+    struct flock lock;
+    if (n <= 0 || operate(fd, F_OFD_GETLK, F_WRLCK, at, n, &lock) != 0 || lock.l_type == F_UNLCK) return -1;
+    return lock.l_start > at ? lock.l_start : at;
+}
+
+/* The kernel names any; then the ones before that are asked for. */
+int64_t file_marked_first(int fd, int64_t at, int64_t n) {
+    int64_t first = -1, found = file_marked(fd, at, n);
+    while (found >= 0) {
+        first = found;
+        found = file_marked(fd, at, first - at);
+    }
+    return first;
+}
+
+/* ---- seats ------------------------------------------------------------------------------------------------------- */
+
+static bool take(struct file_descriptors *fds, int fd, int64_t range, uint32_t seat) {
+    struct file_fd *entry = file_fd_at(fds, fd);
+    if (!file_mark(fd, true, range + seat)) return false;
+    entry->marks |= FILE_SEATED;
+    atomic_store(&entry->seat, seat + 1);
+    return true;
+}
+
+/* How many seats there are up to the last that is taken: every later one is free. */
+static uint32_t used(int fd, int64_t range, uint32_t limit) {
+    uint32_t low = 0, high = 1;
+    while (high < limit && file_marked(fd, range + high, limit - high) >= 0) {
+        low = high;
+        high = high < limit / 2 ? 2 * high : limit;
+    }
+    while (high - low > 1) { /* one at `low` or after it is taken, none at `high` or after it */
+        uint32_t middle = low + (high - low) / 2;
+        if (file_marked(fd, range + middle, high - middle) >= 0)
+            low = middle;
+        else
+            high = middle;
+    }
+    return high;
+}
+
+/* The first, or one among those that are in use, so that the list does not grow when seats become free; the one after
+ * them; at last each in turn, from anywhere, because with thousands of holders it takes too long to ask for all. */
+bool file_seat(struct file_descriptors *fds, int fd, int64_t range, uint32_t limit) {
+    struct timespec now;
+    if (take(fds, fd, range, 0)) return true;
+    uint32_t end = used(fd, range, limit);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t chance = (uint64_t)now.tv_nsec * UINT64_C(0x9E3779B97F4A7C15);
+    for (int i = 0; i < GUESSES && end > 1; i++, chance *= UINT64_C(0x9E3779B97F4A7C15))
+        if (take(fds, fd, range, (uint32_t)((chance >> 32) % end))) return true;
+    if (end < limit) return take(fds, fd, range, end);
+    int64_t until = file_now_ms() + SEARCH_MS;
+    uint32_t seat = (uint32_t)((chance >> 32) % limit);
+    for (uint32_t i = 0; i < limit; i++, seat = seat + 1 == limit ? 0 : seat + 1) {
+        if (take(fds, fd, range, seat)) return true;
+        if (i % 256 == 255 && file_now_ms() > until) return false;
+    }
+    return false;
+}

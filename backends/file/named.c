@@ -1,0 +1,55 @@
+/* Is a descriptor's file still the one under its name?
+ *
+ * To look the name up is the dearest part of an uncontended cycle. Where the directory bears the same time stamp as
+ * when that was done last, nothing has happened to any name in it: file systems change the stamp before anybody can see
+ * the change. Two changes within one tick of the clock can have one stamp, so a young one proves nothing.
+ *
+ * SPDX-License-Identifier: MIT
+ */
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+
+static const int64_t old_enough_ns = 50000000; /* a tick has 10 ms at most */
+
+/* Without time stamps: some kernels make the next write dearer for whoever asks for them. */
+int file_stat(int dir, const char *file, struct file_stat *st) {
+    struct statx all;
+    int flags = *file ? AT_SYMLINK_NOFOLLOW : AT_EMPTY_PATH;
+    if (statx(dir, file, flags, STATX_TYPE | STATX_INO | STATX_SIZE, &all) != 0) return -1;
+    /* Both numbers in one word: a file keeps its own while we have it open, and nearly always all have one device. */
+    uint64_t dev = makedev(all.stx_dev_major, all.stx_dev_minor);
+    *st = (struct file_stat){all.stx_ino ^ dev << 40 ^ dev >> 24, all.stx_size, S_ISREG(all.stx_mode)};
+    return 0;
+}
+
+int file_still_named(const struct file_conn *conn, const struct dlock_claim *claim, const char *file) {
+    struct file_stat st;
+    if (file_stat(conn->dir, file, &st) != 0) return errno == ENOENT ? 0 : -1;
+    return st.identity == claim->state[FILE_STATE_FILE];
+}
+
+/* The directory's time of change; 0 when it cannot be told. */
+static int64_t version_of(const struct file_conn *conn) {
+    struct statx all;
+    if (!conn->dir_dated || statx(conn->dir, "", AT_EMPTY_PATH, STATX_CTIME, &all) != 0) return 0;
+    return all.stx_ctime.tv_sec * INT64_C(1000000000) + all.stx_ctime.tv_nsec;
+}
+
+static bool old_enough(int64_t version) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return version != 0 && now.tv_sec * INT64_C(1000000000) + now.tv_nsec - version > old_enough_ns;
+}
+
+int file_check_named(struct file_conn *conn, const struct dlock_claim *claim, int fd, const char *file) {
+    struct file_fd *entry = file_fd_at(&conn->fds, fd);
+    int64_t version = version_of(conn);
+    if (version != 0 && version == entry->version) return 1;
+    int named = file_still_named(conn, claim, file);
+    entry->version = named == 1 && old_enough(version) ? version : 0;
+    return named;
+}

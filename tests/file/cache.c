@@ -1,0 +1,181 @@
+/* Descriptors that are kept for the next acquire: what happened to their files meanwhile must show all the same. */
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int cache_tests(void);
+
+/* Uses the lock until the directory's time stamp is old enough to be relied on. */
+static void use_it_for_a_while(struct world *world) {
+    for (int i = 0; i < 4; i++) {
+        assert_false(is_held(world->conn, "job"));
+        usleep(40000);
+    }
+}
+
+/* What a process does that is not ours. */
+static bool free_for_others(const struct world *world) {
+    int fd = open(path_of(world, "job"), O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    bool got = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    close(fd);
+    return got;
+}
+
+static void unlink_it(const struct world *world) {
+    assert_int_equal(unlink(path_of(world, "job")), 0);
+}
+
+static void rename_it(const struct world *world) {
+    assert_int_equal(rename(path_of(world, "job"), path_of(world, "away")), 0);
+}
+
+static void replace_it(const struct world *world) {
+    file_put(path_of(world, ".new"), "", 0);
+    assert_int_equal(rename(path_of(world, ".new"), path_of(world, "job")), 0);
+}
+
+static void unlink_but_keep_it(const struct world *world) {
+    (void)unlink(path_of(world, "kept"));
+    assert_int_equal(link(path_of(world, "job"), path_of(world, "kept")), 0);
+    unlink_it(world);
+}
+
+static void (*const changes[])(const struct world *world) = {unlink_it, rename_it, replace_it, unlink_but_keep_it};
+enum { CHANGES = sizeof changes / sizeof *changes };
+
+/* The file under the name is what is locked, not one that was. */
+static void changed_while_idle(void **state) {
+    struct world *world = *state;
+    for (int i = 0; i < 2 * CHANGES; i++) {
+        struct dlock_claim claim = claim_of("job");
+        if (i % 2)
+            use_it_for_a_while(world);
+        else
+            assert_false(is_held(world->conn, "job"));
+        changes[i / 2](world);
+        assert_int_equal(acquire(world->conn, &claim), 0);
+        assert_false(free_for_others(world));
+        assert_int_equal(renew(world->conn, &claim), 0);
+        assert_int_equal(release(world->conn, &claim), 0);
+        assert_true(free_for_others(world));
+    }
+}
+
+/* And whoever held it learns at the release that others could take it. */
+static void changed_while_held(void **state) {
+    struct world *world = *state;
+    for (int i = 0; i < 2 * CHANGES; i++) {
+        struct dlock_claim claim = claim_of("job");
+        if (i % 2) use_it_for_a_while(world);
+        assert_int_equal(acquire(world->conn, &claim), 0);
+        changes[i / 2](world);
+        assert_int_equal(release(world->conn, &claim), DLOCK_ELOST);
+    }
+}
+
+static void changed_while_waiting(void **state) {
+    struct world *world = *state;
+    void *other = conn_open(world->dir);
+    for (int i = 0; i < CHANGES; i++) {
+        struct dlock_claim holder = claim_of("job"), waiter = claim_of("job");
+        use_it_for_a_while(world);
+        assert_int_equal(acquire(other, &holder), 0);
+        assert_int_equal(acquire(world->conn, &waiter), DLOCK_EBUSY);
+        changes[i](world);
+        assert_int_equal(acquire(world->conn, &waiter), 0);
+        assert_false(free_for_others(world));
+        assert_int_equal(release(world->conn, &waiter), 0);
+        assert_int_equal(release(other, &holder), DLOCK_ELOST);
+    }
+    conn_close(other);
+}
+
+/* Files of other names come and go. */
+static void in_a_busy_directory(void **state) {
+    struct world *world = *state;
+    use_it_for_a_while(world);
+    for (int i = 0; i < 100; i++) {
+        struct dlock_claim claim = claim_of("job");
+        file_put(path_of(world, "something"), "", 0);
+        assert_int_equal(acquire(world->conn, &claim), 0);
+        assert_int_equal(unlink(path_of(world, "something")), 0);
+        assert_false(free_for_others(world));
+        assert_int_equal(release(world->conn, &claim), 0);
+    }
+}
+
+/* Somebody else's grant is in the record, though our descriptor was there before. */
+static void fences_of_others_count(void **state) {
+    struct world *world = *state;
+    void *other = conn_open(world->dir);
+    uint64_t last = 0;
+    for (int i = 0; i < 200; i++) {
+        struct dlock_claim claim = claim_of("job");
+        void *conn = i % 3 ? world->conn : other;
+        assert_int_equal(acquire(conn, &claim), 0);
+        assert_true(claim.fence > last);
+        last = claim.fence;
+        if (i == 50) { /* far ahead of every clock */
+            char text[200];
+            last = UINT64_C(1) << 54;
+            snprintf(text, sizeof text, "dlock lock, format 1\nfence %llu\ntoken \nname  job\n",
+                     (unsigned long long)last);
+            file_put(path_of(world, "job"), text, strlen(text));
+        }
+        assert_int_equal(release(conn, &claim), 0);
+    }
+    conn_close(other);
+}
+
+enum { NAMES = 500, AT_MOST = 64 };
+
+static void a_few_only(void **state) {
+    struct world *world = *state;
+    int before = count_fds();
+    for (int i = 0; i < NAMES; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "job %d", i);
+        assert_false(is_held(world->conn, name));
+    }
+    int kept = count_fds() - before;
+    assert_in_range(kept, AT_MOST / 2, AT_MOST);
+    conn_close(world->conn);
+    int after = count_fds();
+    world->conn = conn_open(world->dir);
+    assert_int_equal(after, before - 1); /* the directory's */
+}
+
+/* Before descriptors run out, those are given up that nobody uses. */
+static void given_up_when_short(void **state) {
+    struct world *world = *state;
+    struct rlimit limit, few;
+    struct dlock_claim held[3] = {claim_of("one"), claim_of("two"), claim_of("three")};
+    for (int i = 0; i < 20; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "job %d", i);
+        assert_false(is_held(world->conn, name));
+    }
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* the lowest that is free */
+    close(fd);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    few = limit;
+    few.rlim_cur = (rlim_t)fd;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    for (int i = 0; i < 3; i++) acquire(world->conn, &held[i]);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(held[i].result, 0);
+}
+
+int cache_tests(void) {
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(changed_while_idle),  WORLD_TEST(changed_while_held),     WORLD_TEST(changed_while_waiting),
+        WORLD_TEST(in_a_busy_directory), WORLD_TEST(fences_of_others_count), WORLD_TEST(a_few_only),
+        WORLD_TEST(given_up_when_short),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,441 @@
+/* Readers: together, apart from writers, and each with a grant of its own. */
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int shared_tests(void);
+
+enum { READERS = 20, ROUNDS = 5 };
+
+static void together(void **state) {
+    struct world *world = *state;
+    struct dlock_claim readers[READERS], writer = claim_of("job");
+    uint64_t last = 0;
+    for (int i = 0; i < READERS; i++) {
+        readers[i] = reader_of("job");
+        assert_int_equal(acquire(world->conn, &readers[i]), 0);
+        assert_true(readers[i].fence > last);
+        assert_true(readers[i].kept_ms == DLOCK_FOREVER);
+        last = readers[i].fence;
+    }
+    struct seen seen = inspect(world->conn, "job");
+    assert_int_equal(seen.n, READERS);
+    for (int i = 0; i < READERS; i++) {
+        assert_true(saw(&seen, &readers[i]));
+        assert_int_equal(renew(world->conn, &readers[i]), 0);
+        uint64_t fence = readers[i].fence;
+        assert_int_equal(acquire(world->conn, &readers[i]), 0); /* again is the same */
+        assert_true(readers[i].fence == fence);
+    }
+    assert_int_equal(list(world->conn, "", 0, 1000), READERS);
+    assert_int_equal(list(world->conn, "", 3, 1000), 3);
+    for (int i = 0; i < READERS; i++) {
+        assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
+        give_up(world->conn, &writer);
+        assert_int_equal(release(world->conn, &readers[i]), 0);
+        assert_int_equal(release(world->conn, &readers[i]), DLOCK_ELOST);
+        assert_int_equal(inspect(world->conn, "job").n, READERS - 1 - i);
+    }
+    assert_int_equal(acquire(world->conn, &writer), 0);
+    assert_true(writer.fence > last);
+    assert_int_equal(acquire(world->conn, &readers[0]), DLOCK_EBUSY);
+    give_up(world->conn, &readers[0]);
+    assert_int_equal(release(world->conn, &writer), 0);
+}
+
+/* Readers that come and go do not make the file longer and longer. */
+static void seats_are_used_again(void **state) {
+    struct world *world = *state;
+    struct dlock_claim readers[2] = {reader_of("job"), reader_of("job")};
+    char text[10000];
+    assert_int_equal(acquire(world->conn, &readers[0]), 0);
+    for (int i = 1; i < 200; i++) { /* one overlaps the next */
+        assert_int_equal(acquire(world->conn, &readers[i % 2]), 0);
+        assert_int_equal(release(world->conn, &readers[(i + 1) % 2]), 0);
+    }
+    assert_true(file_get(path_of(world, "job"), text, sizeof text) < 5000);
+    assert_int_equal(inspect(world->conn, "job").n, 1);
+}
+
+static void dies_with_its_process(void **state) {
+    struct world *world = *state;
+    struct dlock_claim writer = claim_of("job");
+    uint64_t fence;
+    pid_t pid = holder_start_as(world, reader_of("job"), &fence);
+    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
+    struct seen seen = inspect(world->conn, "job");
+    assert_int_equal(seen.n, 1);
+    assert_true(seen.holders[0].fence == fence && seen.holders[0].mode == DLOCK_SHARED);
+    kill_child(pid);
+    assert_int_equal(inspect(world->conn, "job").n, 0);
+    assert_true(acquire_waiting(world->conn, &writer) < 600);
+    assert_true(writer.fence > fence);
+}
+
+/* ---- flock(1) ---- */
+
+static void with_flock(void **state) {
+    struct world *world = *state;
+    const char *path = path_of(world, "job");
+    const char *const reads[] = {"flock", "-n", "-s", path, "true", NULL}, *const writes[] = {"flock", "-n", path,
+                                                                                              "true", NULL};
+    const char *const keeps_reading[] = {"flock", "-s", path, "sh", "-c", "echo; exec sleep 60", NULL};
+    const char *const keeps_writing[] = {"flock", path, "sh", "-c", "echo; exec sleep 60", NULL};
+    struct dlock_claim reader = reader_of("job"), writer = claim_of("job");
+    assert_int_equal(acquire(world->conn, &reader), 0);
+    assert_int_equal(command(reads), 0);
+    assert_int_equal(command(writes), 1);
+    pid_t pid = command_start(keeps_reading);
+    struct seen seen = inspect(world->conn, "job");
+    assert_int_equal(seen.n, 2);
+    assert_true(saw(&seen, &reader));
+    assert_non_null(strstr(seen.holders[1].token, "flock:"));
+    assert_int_equal(seen.holders[1].mode, DLOCK_SHARED);
+    assert_int_equal(release(world->conn, &reader), 0);
+    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
+    assert_int_equal(acquire(world->conn, &reader), 0);
+    assert_int_equal(release(world->conn, &reader), 0);
+    seen = inspect(world->conn, "job");
+    assert_int_equal(seen.n, 1);
+    assert_int_equal(seen.holders[0].mode, DLOCK_SHARED);
+    kill_command(pid);
+    assert_true(acquire_waiting(world->conn, &writer) < 600);
+    assert_int_equal(release(world->conn, &writer), 0);
+    pid = command_start(keeps_writing);
+    assert_int_equal(acquire(world->conn, &reader), DLOCK_EBUSY);
+    kill_command(pid);
+    acquire_waiting(world->conn, &reader);
+}
+
+/* ---- the gate ---- */
+
+static void a_waiting_writer_keeps_readers_out(void **state) {
+    struct world *world = *state;
+    struct dlock_claim first = reader_of("job"), late = reader_of("job"), writer = claim_of("job"),
+                       other = claim_of("job");
+    assert_int_equal(acquire(world->conn, &first), 0);
+    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
+    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY); /* it asks again: it waits */
+    assert_int_equal(acquire(world->conn, &late), DLOCK_EBUSY);
+    assert_int_equal(acquire(world->conn, &other), DLOCK_EBUSY);
+    assert_int_equal(acquire(world->conn, &other), DLOCK_EBUSY);
+    assert_int_equal(renew(world->conn, &first), 0);
+    assert_int_equal(release(world->conn, &first), 0);
+    assert_int_equal(acquire(world->conn, &late), DLOCK_EBUSY); /* though nobody holds it */
+    assert_int_equal(acquire(world->conn, &writer), 0);
+    assert_int_equal(release(world->conn, &writer), 0);
+    assert_int_equal(acquire(world->conn, &late), 0);
+    assert_int_equal(acquire(world->conn, &other), DLOCK_EBUSY);
+    give_up(world->conn, &other); /* the gate opens when it gives up */
+    assert_int_equal(acquire(world->conn, &first), 0);
+}
+
+/* Asking once leaves nothing behind, and nobody waits at a gate for other writers. */
+static void a_try_keeps_nobody_out(void **state) {
+    struct world *world = *state;
+    struct dlock_claim first = reader_of("job"), second = reader_of("job"), writer = claim_of("job");
+    assert_int_equal(acquire(world->conn, &first), 0);
+    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
+    assert_int_equal(acquire(world->conn, &second), 0);
+    give_up(world->conn, &writer);
+    assert_int_equal(release(world->conn, &first), 0);
+    assert_int_equal(release(world->conn, &second), 0);
+    struct dlock_claim holder = claim_of("job");
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
+    assert_int_equal(release(world->conn, &holder), 0);
+    assert_int_equal(acquire(world->conn, &first), 0);
+}
+
+/* A writer that listens is told to ask again soon, and shuts the gate then. */
+static void the_gate_shuts_soon(void **state) {
+    struct world *world = *state;
+    struct dlock_claim reader = reader_of("job"), writer = claim_of("job");
+    listen_on(world->conn);
+    assert_int_equal(acquire(world->conn, &reader), 0);
+    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
+    assert_in_range(writer.retry_ms, 1, 20);
+    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
+    assert_int_equal(writer.retry_ms, 1000);
+}
+
+static int wait_as_writer(const struct world *world, void *arg) {
+    struct dlock_claim writer = claim_of("job");
+    void *conn = conn_open(world->dir);
+    if (acquire(conn, &writer) != DLOCK_EBUSY || acquire(conn, &writer) != DLOCK_EBUSY) return 1;
+    if (write(*(int *)arg, "x", 1) != 1) return 1;
+    for (;;) pause();
+}
+
+static void the_gate_opens_when_the_writer_dies(void **state) {
+    struct world *world = *state;
+    struct dlock_claim reader = reader_of("job"), late = reader_of("job");
+    int ends[2];
+    char byte;
+    assert_int_equal(acquire(world->conn, &reader), 0);
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = child_start(wait_as_writer, world, &ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    listen_on(world->conn);
+    assert_int_equal(acquire(world->conn, &late), DLOCK_EBUSY);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_true(acquire_waiting(world->conn, &late) < 600);
+    child_end(pid);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* ---- from writer to reader ---- */
+
+static int downgrade(void *conn, struct dlock_claim *claim) {
+    claim->mode = DLOCK_SHARED;
+    return renew(conn, claim);
+}
+
+static void downgrades(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job"), reader = reader_of("job"), writer = claim_of("job");
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    uint64_t fence = holder.fence;
+    assert_int_equal(acquire(world->conn, &reader), DLOCK_EBUSY);
+    assert_int_equal(downgrade(world->conn, &holder), 0);
+    assert_int_equal(downgrade(world->conn, &holder), 0); /* once more changes nothing */
+    assert_true(holder.fence == fence && holder.kept_ms == DLOCK_FOREVER);
+    assert_int_equal(acquire(world->conn, &reader), 0);
+    assert_true(reader.fence > fence);
+    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
+    struct seen seen = inspect(world->conn, "job");
+    assert_int_equal(seen.n, 2);
+    assert_true(saw(&seen, &holder) && saw(&seen, &reader));
+    assert_int_equal(release(world->conn, &holder), 0);
+    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
+    assert_int_equal(release(world->conn, &reader), 0);
+    assert_int_equal(acquire(world->conn, &writer), 0);
+    assert_true(writer.fence > reader.fence);
+}
+
+/* The answer to a downgrade was lost: the release says SHARED all the same. */
+static void released_as_a_reader(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job");
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    holder.mode = DLOCK_SHARED;
+    assert_int_equal(release(world->conn, &holder), 0);
+    assert_false(is_held(world->conn, "job"));
+}
+
+static void lost_before_its_downgrade(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job"), never = claim_of("other");
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    assert_int_equal(unlink(path_of(world, "job")), 0);
+    assert_int_equal(downgrade(world->conn, &holder), DLOCK_ELOST);
+    assert_int_equal(downgrade(world->conn, &never), DLOCK_ELOST);
+    assert_int_equal(access(path_of(world, "other"), F_OK), -1); /* a renewal makes nothing */
+}
+
+static void a_downgrade_wakes_readers(void **state) {
+    struct world *world = *state;
+    struct dlock_claim holder = claim_of("job"), reader = reader_of("job");
+    void *other = conn_open(world->dir);
+    char name[256] = "";
+    listen_on(world->conn);
+    assert_int_equal(acquire(other, &holder), 0);
+    assert_int_equal(acquire(world->conn, &reader), DLOCK_EBUSY);
+    assert_int_equal(drain(world->conn, DLOCK_WAKE_LOOK, NULL), 0);
+    assert_int_equal(downgrade(other, &holder), 0);
+    assert_int_equal(drain(world->conn, DLOCK_WAKE_LOOK, name), 1);
+    assert_string_equal(name, "job");
+    assert_int_equal(acquire(world->conn, &reader), 0);
+    conn_close(other);
+}
+
+static int grab_often(const struct world *world, void *arg) {
+    _Atomic int *stop = arg;
+    int taken = 0, fd = -1;
+    while (*stop == 0) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/job", world->dir);
+        if (fd < 0) fd = open(path, O_RDWR | O_CLOEXEC);
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            if (*stop == 0 && ((_Atomic int *)arg)[1] != 0) return 1; /* slipped in */
+            taken++;
+            flock(fd, LOCK_UN);
+        }
+    }
+    return taken > 0 ? 0 : 2;
+}
+
+/* Neither ours nor flock(1) gets in between, however often it tries. */
+static void nobody_slips_in(void **state) {
+    struct world *world = *state;
+    _Atomic int *words = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pids[2];
+    assert_ptr_not_equal(words, MAP_FAILED);
+    for (int i = 0; i < 2; i++) pids[i] = child_start(grab_often, world, (void *)(uintptr_t)words);
+    for (int i = 0; i < 3000; i++) {
+        struct dlock_claim holder = claim_of("job");
+        while (acquire(world->conn, &holder) == DLOCK_EBUSY) usleep(10);
+        assert_int_equal(holder.result, 0);
+        words[1] = 1; /* held from here on */
+        assert_int_equal(downgrade(world->conn, &holder), 0);
+        for (volatile int j = 0; j < 200;) j = j + 1;
+        words[1] = 0;
+        assert_int_equal(release(world->conn, &holder), 0);
+    }
+    words[0] = 1;
+    for (int i = 0; i < 2; i++) assert_int_equal(child_end(pids[i]), 0);
+    munmap((void *)(uintptr_t)words, 4096);
+}
+
+/* ---- all at once ---- */
+
+enum { CROWD = 4, TAKES = 250 };
+
+struct crowd {
+    _Atomic int readers, writers, overlaps; /* inside; readers that met others */
+    uint64_t fences[CROWD * TAKES];
+};
+
+struct member {
+    struct crowd *crowd;
+    int first;
+};
+
+static int visit(struct crowd *crowd, bool reads) {
+    if (reads) {
+        if (crowd->readers++ > 0) crowd->overlaps++;
+        if (crowd->writers != 0) return 1;
+        usleep(50);
+        if (crowd->writers != 0) return 2;
+        crowd->readers--;
+        return 0;
+    }
+    if (crowd->writers++ != 0 || crowd->readers != 0) return 3;
+    usleep(20);
+    if (crowd->writers-- != 1 || crowd->readers != 0) return 4;
+    return 0;
+}
+
+static int take_often(const struct world *world, void *arg) {
+    struct member *member = arg;
+    void *conn = conn_open(world->dir);
+    for (int i = 0; i < TAKES; i++) {
+        struct dlock_claim claim = i % 4 == member->first % 4 ? claim_of("job") : reader_of("job");
+        while (acquire(conn, &claim) == DLOCK_EBUSY) usleep(30);
+        if (claim.result != 0) return 5;
+        member->crowd->fences[member->first * TAKES + i] = claim.fence;
+        int wrong = visit(member->crowd, claim.mode == DLOCK_SHARED);
+        if (wrong) return wrong;
+        if (release(conn, &claim) != 0) return 6;
+    }
+    return 0;
+}
+
+static int by_value(const void *a, const void *b) {
+    const uint64_t *one = a, *two = b;
+    return (*one > *two) - (*one < *two);
+}
+
+static void storm(void **state) {
+    struct world *world = *state;
+    struct crowd *crowd = mmap(NULL, sizeof *crowd, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct member members[CROWD];
+    pid_t pids[CROWD];
+    assert_ptr_not_equal(crowd, MAP_FAILED);
+    for (int i = 0; i < CROWD; i++) {
+        members[i] = (struct member){crowd, i};
+        pids[i] = child_start(take_often, world, &members[i]);
+    }
+    for (int i = 0; i < CROWD; i++) assert_int_equal(child_end(pids[i]), 0);
+    assert_true(crowd->overlaps > 0);
+    for (int i = 0; i < CROWD * TAKES; i++)
+        if (i % TAKES > 0) assert_true(crowd->fences[i] > crowd->fences[i - 1]);
+    qsort(crowd->fences, CROWD * TAKES, sizeof *crowd->fences, by_value);
+    for (int i = 1; i < CROWD * TAKES; i++) assert_true(crowd->fences[i] > crowd->fences[i - 1]); /* none twice */
+    munmap(crowd, sizeof *crowd);
+}
+
+/* ---- a stream of readers ---- */
+
+static int read_often(const struct world *world, void *arg) {
+    _Atomic int *stop = arg;
+    void *conn = conn_open(world->dir);
+    while (*stop == 0) {
+        struct dlock_claim reader = reader_of("job");
+        while (acquire(conn, &reader) == DLOCK_EBUSY) usleep(200);
+        if (reader.result != 0) return 1;
+        usleep(20000);
+        if (release(conn, &reader) != 0) return 2;
+    }
+    return 0;
+}
+
+/* Three readers that overlap all the time; the writer gets through every time it waits. */
+static void writers_do_not_starve(void **state) {
+    struct world *world = *state;
+    _Atomic int *stop = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int64_t delays[ROUNDS];
+    pid_t pids[3];
+    assert_ptr_not_equal(stop, MAP_FAILED);
+    for (int i = 0; i < 3; i++) {
+        pids[i] = child_start(read_often, world, (void *)(uintptr_t)stop);
+        usleep(7000);
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        struct dlock_claim writer = claim_of("job");
+        delays[i] = acquire_waiting(world->conn, &writer);
+        assert_int_equal(release(world->conn, &writer), 0);
+        usleep(30000);
+    }
+    *stop = 1;
+    for (int i = 0; i < 3; i++) assert_int_equal(child_end(pids[i]), 0);
+    check_delays("a writer behind a stream of readers", delays, ROUNDS, 200);
+    munmap((void *)(uintptr_t)stop, 4096);
+}
+
+static int break_lock(void *conn, const char *name) {
+    struct dlock_error err = {0, ""};
+    return FILE_BACKEND->break_lock(conn, name, 3000, &err);
+}
+
+static void a_break_takes_them_all(void **state) {
+    struct world *world = *state;
+    struct dlock_claim one = reader_of("job"), two = reader_of("job"), writer = claim_of("job");
+    assert_int_equal(acquire(world->conn, &one), 0);
+    assert_int_equal(acquire(world->conn, &two), 0);
+    assert_int_equal(break_lock(world->conn, "job"), 0);
+    assert_int_equal(acquire(world->conn, &writer), 0);
+    assert_true(writer.fence > two.fence);
+    assert_int_equal(renew(world->conn, &one), DLOCK_ELOST);
+    assert_int_equal(release(world->conn, &two), DLOCK_ELOST);
+    struct seen seen = inspect(world->conn, "job");
+    assert_int_equal(seen.n, 1);
+    assert_true(saw(&seen, &writer));
+}
+
+int shared_tests(void) {
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(together),
+        WORLD_TEST(seats_are_used_again),
+        WORLD_TEST(dies_with_its_process),
+        WORLD_TEST(with_flock),
+        WORLD_TEST(a_waiting_writer_keeps_readers_out),
+        WORLD_TEST(a_try_keeps_nobody_out),
+        WORLD_TEST(the_gate_shuts_soon),
+        WORLD_TEST(the_gate_opens_when_the_writer_dies),
+        WORLD_TEST(downgrades),
+        WORLD_TEST(released_as_a_reader),
+        WORLD_TEST(lost_before_its_downgrade),
+        WORLD_TEST(a_downgrade_wakes_readers),
+        WORLD_TEST(nobody_slips_in),
+        WORLD_TEST(storm),
+        WORLD_TEST(writers_do_not_starve),
+        WORLD_TEST(a_break_takes_them_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
