@@ -128,8 +128,8 @@ static void add(struct requests *requests, struct dlock__claim *claim, struct dl
     struct dlock_error *err = &client->async.errors[requests->n];
     err->code = 0;
     claim->op.err = err;
+    claim->op.status = DLOCK__OP_RUNNING; /* as good as sent: whoever ends it now leaves its release to the janitor */
     claim->refs++;
-    claim->name->in_batch = true;
     async->asking = true;
     requests->kind = claim->op.kind;
     requests->asyncs[requests->n] = async;
@@ -150,15 +150,18 @@ static void acquire_turn(struct dlock__async *async, struct requests *requests) 
 static void release_turn(struct dlock__async *async, struct requests *requests) {
     dlock__op_prepare(async->releasing, DLOCK__RELEASE, 0, async->waiter.deadline_us, NULL);
     add(requests, async->releasing, async);
+    async->releasing->name->in_batch = true;
 }
 
-/* Turns for everybody who is ready, until a request is full or of another kind, or has the name already. */
+/* Turns for everybody who is ready, until a request is full or of another kind, or has the name already: permits of one
+ * name may be released together; who asks is alone in that. Leaves the mutex when a turn brings up the listener. */
 static void gather(struct dlock_client *client, struct requests *requests) {
     requests->n = 0;
     while (client->async.ready && requests->n < DLOCK__BATCH) {
         struct dlock__async *async = client->async.ready;
         enum dlock__op_kind kind = async->releasing ? DLOCK__RELEASE : DLOCK__ACQUIRE;
-        if (requests->n > 0 && (kind != requests->kind || async->waiter.lock->name->in_batch)) break;
+        if (requests->n > 0 && (kind != requests->kind || (async->releasing && async->releasing->name->in_batch)))
+            break;
         next_ready(client);
         (async->releasing ? release_turn : acquire_turn)(async, requests);
     }
@@ -203,9 +206,13 @@ static void release_answered(struct dlock__async *async, const struct dlock_erro
     over(async);
 }
 
+/* The mutex is about to be left for longer: somebody else has to look at the next deadline. */
+static void watch(struct dlock_client *client) {
+    if (client->async.n_heap > 0) dlock__callback_watch(client, client->async.heap[1]->until_us);
+}
+
 static void send(struct dlock_client *client, struct requests *requests) {
-    client->async.busy = true;
-    dlock__callback_watch(client);
+    watch(client);
     dlock__op_send(requests->claims, requests->n);
     for (size_t i = 0; i < requests->n; i++) {
         struct dlock__claim *claim = requests->claims[i];
@@ -215,7 +222,6 @@ static void send(struct dlock_client *client, struct requests *requests) {
             acquire_answered(claim, &client->async.errors[i]);
         dlock__claim_put(claim);
     }
-    client->async.busy = false;
 }
 
 static void *run(void *arg) {
@@ -223,11 +229,12 @@ static void *run(void *arg) {
     struct requests requests;
     dlock__enter(client);
     while (!client->async.stop || client->async.n > 0) {
+        client->async.busy = true;
+        watch(client);
         gather(client, &requests);
-        if (requests.n > 0) {
-            send(client, &requests);
-            continue;
-        }
+        if (requests.n > 0) send(client, &requests);
+        client->async.busy = false;
+        if (requests.n > 0) continue;
         int64_t until_us = dlock__async_expire(client);
         if (!client->async.ready && !(client->async.stop && client->async.n == 0))
             dlock__cond_wait(&client->async.cond, &client->mutex, until_us);

@@ -119,7 +119,9 @@ static void *run(void *arg) {
             continue;
         }
         if (client->callback.armed_us < until_us) until_us = client->callback.armed_us;
+        client->callback.asleep_us = until_us;
         dlock__cond_wait(&client->callback.cond, &client->mutex, until_us);
+        client->callback.asleep_us = 0;
     }
     dlock__leave(client);
     return NULL;
@@ -178,8 +180,8 @@ void dlock__callback_arm(struct dlock_client *client, int64_t at_us) {
     pthread_cond_signal(&client->callback.cond);
 }
 
-void dlock__callback_watch(struct dlock_client *client) {
-    pthread_cond_signal(&client->callback.cond);
+void dlock__callback_watch(struct dlock_client *client, int64_t at_us) {
+    if (at_us < client->callback.asleep_us) pthread_cond_signal(&client->callback.cond);
 }
 
 void dlock__callback_lost(struct dlock__claim *claim) {

@@ -294,6 +294,7 @@ struct dlock_client {
         struct dlock_lock *running; /* whose callback runs */
         uint64_t runner;            /* … in which thread */
         int64_t armed_us;           /* it looks for lost grants then at the latest */
+        int64_t asleep_us;          /* it sleeps until then; 0: it is awake */
     } callback;
 
     struct {
@@ -484,8 +485,8 @@ int dlock__callback_manual(struct dlock_client *client, struct dlock_error *err)
 void dlock__callback_lost(struct dlock__claim *claim);
 /* Queues the end of an asynchronous operation. */
 void dlock__callback_async(struct dlock__async *async);
-/* Looks at the deadlines of asynchronous waits as long as async.busy. */
-void dlock__callback_watch(struct dlock_client *client);
+/* Looks at the deadlines of asynchronous waits, at_us being the first, as long as async.busy. */
+void dlock__callback_watch(struct dlock_client *client, int64_t at_us);
 /* Forgets queued on_losts of the handle, calls the ends of its asynchronous operations, and waits for a running
  * callback, unless called from it. Leaves the mutex meanwhile. */
 void dlock__callback_forget(struct dlock_lock *lock);
