@@ -210,12 +210,48 @@ static void redis_py_and_we_exclude_each_other(void **state) {
     python_end();
 }
 
+/* Readers and permits are seen by such clients, and see them. */
+static void redis_py_and_joint_holders_exclude_each_other(void **state) {
+    static const struct dlock_options ways[] = {{.size = sizeof ways[0], .mode = DLOCK_SHARED},
+                                                {.size = sizeof ways[0], .mode = DLOCK_PERMIT, .limit = 2}};
+    dlock_client *other = api_open(&server, "quarantine=0");
+    (void)state;
+    python_begin();
+    for (int way = 0; way < 2; way++) {
+        dlock_lock *first = api_lock(client, NAME, &ways[way]), *second = api_lock(other, NAME, &ways[way]);
+        struct api_worker waiter = {.lock = second, .timeout_ms = 20000, .rounds = 1};
+        assert_int_equal(dlock_acquire(first, 0, NULL), 0);
+        assert_int_equal(dlock_acquire(second, 0, NULL), 0);
+        assert_string_equal(python_do("try"), "busy");
+        assert_int_equal(dlock_release(first, NULL), 0);
+        assert_string_equal(python_do("try"), "busy");
+        python_order("wait");
+        sleep_ms(100);
+        assert_int_equal(dlock_release(second, NULL), 0);
+        assert_string_equal(python_answer(), "held");
+        assert_int_equal(dlock_acquire(first, 0, NULL), DLOCK_EBUSY);
+        api_begin(&waiter);
+        sleep_ms(300);
+        assert_string_equal(python_do("release"), "done");
+        api_end(&waiter);
+        if (waiter.code) fail_msg("%s", waiter.err.message);
+        dlock_free(first);
+        dlock_free(second);
+    }
+    python_end();
+    dlock_close(other);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(redis_cli_and_we_exclude_each_other),      TEST(a_wait_for_a_foreign_holder_ends_soon),
-        TEST(a_late_release_spares_the_foreign_holder), TEST(a_foreign_holder_can_be_seen_and_broken),
-        TEST(data_that_never_ends_is_not_broken),       TEST(redis_py_and_we_exclude_each_other),
+        TEST(redis_cli_and_we_exclude_each_other),
+        TEST(a_wait_for_a_foreign_holder_ends_soon),
+        TEST(a_late_release_spares_the_foreign_holder),
+        TEST(a_foreign_holder_can_be_seen_and_broken),
+        TEST(data_that_never_ends_is_not_broken),
+        TEST(redis_py_and_we_exclude_each_other),
+        TEST(redis_py_and_joint_holders_exclude_each_other),
     };
     return cmocka_run_group_tests(tests, group_begin, group_end);
 }

@@ -172,6 +172,42 @@ static void after_a_restart_nothing_is_granted_for_a_while(void **state) {
     server_stop(&fresh);
 }
 
+/* Neither readers nor permits are granted, not even beside others; who waits is served when it is over. */
+static void a_quarantine_is_for_all_modes(void **state) {
+    enum { QUARANTINE_MS = 3000 };
+    static const enum dlock_mode modes[] = {DLOCK_SHARED, DLOCK_PERMIT};
+    struct server fresh;
+    struct link careful, careless;
+    struct uri uri;
+    struct dlock_error err = {0};
+    (void)state;
+    server_start(&fresh, NULL);
+    uri_init(&uri, fresh.port);
+    assert_int_equal(link_try(&careful, &uri.parts, 'a', QUARANTINE_MS, TIMEOUT_MS, &err), 0);
+    link_to(&careless, fresh.port, 'b');
+    for (int i = 0; i < 2; i++) {
+        struct held known, more;
+        claim_init(&known, i ? "seats" : "read", 'b', 1);
+        claim_init(&more, i ? "seats" : "read", 'a', 2);
+        known.claim.mode = more.claim.mode = modes[i];
+        known.claim.limit = more.claim.limit = i ? 5 : 0;
+        assert_int_equal(acquire(&careless, &known), 0);
+        assert_int_equal(acquire(&careful, &known), 0); /* was granted before */
+        assert_int_equal(held_run(backend->acquire, &careful, &more, 0, TIMEOUT_MS, &err), 0);
+        assert_int_equal(more.claim.result, DLOCK_EBUSY);
+        assert_non_null(strstr(err.message, "quarantine"));
+        assert_in_range(more.claim.retry_ms, 1, QUARANTINE_MS + 1001);
+        assert_int_equal(renew(&careful, &known), 0);
+        assert_int_equal(release(&careful, &known), 0);
+        for (int64_t until = now_ms() + 3 * QUARANTINE_MS; i && acquire(&careful, &more) == DLOCK_EBUSY; sleep_ms(20))
+            assert_true(now_ms() < until);
+        assert_int_equal(more.claim.result, i ? 0 : DLOCK_EBUSY);
+    }
+    link_end(&careful);
+    link_end(&careless);
+    server_stop(&fresh);
+}
+
 /* The quarantine is for servers that forget. Whether one does is asked; no answer means that it does. */
 static void who_writes_everything_down_needs_no_quarantine(void **state) {
     static const char *const always[] = {
@@ -213,6 +249,7 @@ int main(void) {
         TEST(a_release_hands_over_without_memory),
         TEST(a_passer_by_hands_over_without_memory),
         cmocka_unit_test(after_a_restart_nothing_is_granted_for_a_while),
+        cmocka_unit_test(a_quarantine_is_for_all_modes),
         cmocka_unit_test(who_writes_everything_down_needs_no_quarantine),
     };
     return cmocka_run_group_tests(tests, group_begin, group_end);

@@ -85,6 +85,47 @@ static void a_holder_is_shown_as_it_is(void **state) {
     assert_in_range(seen.last.remaining_ms, LEASE_MS - 3000, LEASE_MS);
 }
 
+/* Who holds it jointly is shown one by one, as long as his own lease lasts. */
+static void every_joint_holder_is_shown(void **state) {
+    enum { HOLDERS = 3 };
+    static const struct {
+        const char *name;
+        enum dlock_mode mode;
+        uint32_t limit;
+    } ways[] = {{"read", DLOCK_SHARED, 0}, {"seats", DLOCK_PERMIT, 7}};
+    struct held held, waiter;
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        uint64_t fence[HOLDERS];
+        for (int i = 0; i < HOLDERS; i++) {
+            claim_init(&held, ways[way].name, 'a', i);
+            held.claim.mode = ways[way].mode;
+            held.claim.limit = ways[way].limit;
+            if (i == 1) held.claim.lease_ms = 50;
+            assert_int_equal(acquire(&one, &held), 0);
+            fence[i] = held.claim.fence;
+        }
+        sleep_ms(100);
+        if (way == 0) {
+            claim_init(&waiter, "read", 'b', 1);
+            assert_int_equal(queue_up(&one, &waiter), DLOCK_EBUSY);
+        }
+        inspect(ways[way].name);
+        assert_int_equal(seen.n, HOLDERS - 1);
+        assert_string_not_equal(seen.token[0], seen.token[1]);
+        for (int i = 0; i < seen.n; i++) assert_null(strstr(seen.token[i], ".1@"));
+        assert_int_equal(seen.last.mode, ways[way].mode);
+        assert_int_equal(seen.last.limit, ways[way].limit ? ways[way].limit : 1);
+        assert_int_equal(seen.last.waiters, way == 0);
+        assert_int_equal(seen.last.fence, fence[strstr(seen.token[seen.n - 1], ".0@") ? 0 : 2]);
+        assert_in_range(seen.last.remaining_ms, LEASE_MS - 3000, LEASE_MS);
+    }
+    list("");
+    assert_int_equal(seen.n, 2 * (HOLDERS - 1));
+    assert_true(was_seen("read"));
+    assert_true(was_seen("seats"));
+}
+
 static void foreign_holders_are_shown_with_what_is_known(void **state) {
     (void)state;
     ask_text(&server, "SET foreign %b PX 5000", "a\nb\0c", (size_t)5);
@@ -161,6 +202,7 @@ static void a_list_goes_on_page_by_page(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_holder_is_shown_as_it_is, setup),
+        cmocka_unit_test_setup(every_joint_holder_is_shown, setup),
         cmocka_unit_test_setup(foreign_holders_are_shown_with_what_is_known, setup),
         cmocka_unit_test_setup(a_list_shows_locks_and_nothing_else, setup),
         cmocka_unit_test_setup(a_list_goes_on_page_by_page, setup),
