@@ -268,3 +268,33 @@ void case_async_callbacks_go_on(void) {
     for (int i = 0; i < CHAINS; i++) dlock_free(locks[i]);
     dlock_close(client);
 }
+
+/* Readers in line come in together. */
+void case_async_readers(void) {
+    enum { N = 60 };
+    static struct async all[N];
+    struct dlock_options exclusive = async_options(LONG_LEASE_MS), shared = exclusive;
+    shared.mode = DLOCK_SHARED;
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *held = new_lock(other, suite.name, &exclusive);
+    EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
+    for (int i = 0; i < N; i++) {
+        all[i].lock = new_lock(client, suite.name, &shared);
+        EXPECT_CODE(0, async_acquire(&all[i], PATIENCE_MS));
+    }
+    sleep_ms(200);
+    EXPECT(atomic_load(&all[0].calls) == 0);
+    int64_t begun = now_ms();
+    EXPECT_CODE(0, dlock_release(held, ERR));
+    for (int i = 0; i < N; i++) ASYNC_FINISH(0, &all[i], 1);
+    EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
+    for (int i = 0; i < N; i++) EXPECT(dlock_held(all[i].lock));
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(held, 0, ERR));
+    for (int i = 0; i < N; i++) EXPECT_CODE(0, async_release(&all[i]));
+    for (int i = 0; i < N; i++) ASYNC_FINISH(0, &all[i], 2);
+    EXPECT_FREE(suite.name);
+    for (int i = 0; i < N; i++) dlock_free(all[i].lock);
+    dlock_free(held);
+    dlock_close(client);
+    dlock_close(other);
+}

@@ -38,6 +38,8 @@ CASE(other_thread_after_loss, DLOCK_CAP_BREAK)
 CASE(holder_killed, 0)
 CASE(holder_stopped, 0)
 CASE(holder_stopped_release, 0)
+CASE(reader_stopped, DLOCK_CAP_SHARED)
+CASE(permit_holder_stopped, DLOCK_CAP_PERMIT)
 
 /* callback.c */
 CASE(on_lost_may_call_the_library, 0)
@@ -63,6 +65,7 @@ CASE(cancel_races_with_the_grant, 0)
 /* lifecycle.c */
 CASE(close_ends_waits, 0)
 CASE(close_releases, 0)
+CASE(close_refuses_every_call, 0)
 CASE(close_while_threads_work, 0)
 CASE(free_releases, 0)
 CASE(free_gives_back_its_share, 0)
@@ -80,6 +83,8 @@ CASE(fork_child_opens_its_own, 0)
 CASE(fork_child_opens_its_own_and_goes_on, 0)
 CASE(fork_child_outlives_the_holder, 0)
 CASE(exec_child_outlives_the_holder, 0)
+CASE(child_outlives_a_reader, DLOCK_CAP_SHARED)
+CASE(child_outlives_a_permit, DLOCK_CAP_PERMIT)
 
 /* names.c */
 CASE(names_of_every_kind, 0)
@@ -200,6 +205,7 @@ CASE(async_refused, 0)
 CASE(async_many_on_one_name, 0)
 CASE(async_many_names, 0)
 CASE(async_callbacks_go_on, 0)
+CASE(async_readers, DLOCK_CAP_SHARED)
 
 /* async_ends.c */
 CASE(async_cancel_races_with_the_grant, 0)

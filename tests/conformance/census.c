@@ -102,8 +102,8 @@ static void *visit(void *arg) {
     const struct dlock_options *options = &among->kinds[visitor->kind];
     dlock_lock *lock = new_lock(visitor->client, among->name, options);
     for (unsigned turn = (unsigned)visitor->kind; !census_is_over(among->census); turn = turn * 5 + 3) {
-        int64_t timeout_ms = among->patient ? PATIENCE_MS : turn / 3 % 12;
-        census_visit(among->census, lock, options, timeout_ms, turn / 7 % 3);
+        int64_t timeout_ms = among->patient ? PATIENCE_MS : impatience_ms(turn);
+        census_visit(among->census, lock, options, timeout_ms, turn / 7 % 4);
     }
     dlock_free(lock);
     return NULL;

@@ -43,7 +43,7 @@ bool census_visit(struct census *census, dlock_lock *lock, const struct dlock_op
                   int64_t hold_ms);
 
 /* Who visits: one process with one client and a handle and a thread for each of `n_kinds` options, over and over. Kinds
- * differ in how long they stay (0 to 2 ms) and, unless `patient`, in how long they wait (0 to 12 ms). */
+ * differ in how long they stay (0 to 3 ms) and, unless `patient`, in how long they wait (mostly 0 to 11 ms). */
 struct visitors {
     struct census *census;
     const char *name;

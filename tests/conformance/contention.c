@@ -191,7 +191,7 @@ static void *impatient_thread(void *arg) {
     const struct worker *worker = arg;
     dlock_lock *lock = new_lock(worker->client, suite.name, NULL);
     for (unsigned turn = (unsigned)worker->number; !time_is_up(); turn = turn * 5 + 3) {
-        int code = dlock_acquire(lock, turn / 3 % 12, NULL);
+        int code = dlock_acquire(lock, impatience_ms(turn), NULL);
         if (code == DLOCK_EBUSY || code == DLOCK_ETIMEDOUT || code == DLOCK_EUNAVAILABLE) continue;
         EXPECT_CODE(0, code);
         enter(&arena->guarded[0], worker->number, dlock_fence(lock));

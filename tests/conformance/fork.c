@@ -23,8 +23,13 @@ static int count_holder(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
+static void never_called(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock, (void)err, (void)arg;
+    FAIL("a callback in a forked child");
+}
+
 static void expect_refusals(dlock_client *client, dlock_lock *lock) {
-    char text[512] = "";
+    char text[DLOCK_TICKET_MAX + 1] = "";
     int holders = 0;
     dlock_lock *made = lock;
     EXPECT_CODE(DLOCK_EFORKED, dlock_acquire(lock, 0, ERR));
@@ -36,6 +41,15 @@ static void expect_refusals(dlock_client *client, dlock_lock *lock) {
     EXPECT_CODE(DLOCK_EFORKED, dlock_inspect(client, suite.name, count_holder, &holders, ERR));
     EXPECT_CODE(DLOCK_EFORKED, dlock_list(client, "", count_holder, &holders, ERR));
     EXPECT_CODE(DLOCK_EFORKED, dlock_break(client, suite.name, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_downgrade(lock, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_acquire_all(&lock, 1, DLOCK_FOREVER, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_release_all(&lock, 1, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_acquire_async(lock, DLOCK_FOREVER, never_called, NULL));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_release_async(lock, never_called, NULL));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_export(lock, text, sizeof text, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_import(client, "ticket", NULL, &made, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_client_fd(client));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_client_dispatch(client));
     EXPECT(made == lock && holders == 0 && text[0] == '\0');
     EXPECT(!dlock_held(lock));
     EXPECT(dlock_remaining_ms(lock) == 0);
@@ -225,6 +239,7 @@ void case_fork_child_opens_its_own_and_goes_on(void) {
 struct family {
     sem_t ready;
     bool exec;
+    struct dlock_options options;
 };
 
 static void live_on(bool exec) {
@@ -236,8 +251,7 @@ static void live_on(bool exec) {
 static void hold_with_child(void *arg) {
     struct family *family = arg;
     dlock_client *client = open_client();
-    struct dlock_options options = options_with(LEASE_MS, 0);
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    dlock_lock *lock = new_lock(client, suite.name, &family->options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     pid_t pid = fork();
     EXPECT(pid >= 0);
@@ -247,14 +261,15 @@ static void hold_with_child(void *arg) {
     sleep_ms(60000);
 }
 
-/* The lock ends with its holder, whatever a child has inherited. */
-static void child_outlives_the_holder(bool exec) {
+/* The lock ends with its holder, whatever a child has inherited; whoever asks with these options has it then. */
+static void child_outlives_the_holder(bool exec, struct dlock_options held, const struct dlock_options *asked) {
     struct family *family = shared_memory(sizeof *family);
     signal_init(&family->ready);
     family->exec = exec;
+    family->options = held;
     pid_t holder = start_process(hold_with_child, family);
     dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    dlock_lock *lock = new_lock(client, suite.name, asked);
     signal_wait(&family->ready);
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR));
     kill_process(holder);
@@ -264,9 +279,18 @@ static void child_outlives_the_holder(bool exec) {
 }
 
 void case_fork_child_outlives_the_holder(void) {
-    child_outlives_the_holder(false);
+    child_outlives_the_holder(false, options_with(LEASE_MS, 0), NULL);
 }
 
 void case_exec_child_outlives_the_holder(void) {
-    child_outlives_the_holder(true);
+    child_outlives_the_holder(true, options_with(LEASE_MS, 0), NULL);
+}
+
+void case_child_outlives_a_reader(void) {
+    for (int exec = 0; exec < 2; exec++) child_outlives_the_holder(exec, options_for(DLOCK_SHARED, 0, LEASE_MS), NULL);
+}
+
+void case_child_outlives_a_permit(void) {
+    struct dlock_options permit = options_for(DLOCK_PERMIT, 1, LEASE_MS);
+    for (int exec = 0; exec < 2; exec++) child_outlives_the_holder(exec, permit, &permit);
 }

@@ -50,6 +50,35 @@ void case_close_releases(void) {
     dlock_close(other);
 }
 
+static void never_called(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock, (void)err, (void)arg;
+    FAIL("a callback of a refused call");
+}
+
+void case_close_refuses_every_call(void) {
+    struct dlock_options by_handle = DLOCK_OPTIONS_INIT;
+    by_handle.owner = DLOCK_OWNER_HANDLE;
+    for (int held = 0; held < 2; held++) {
+        dlock_client *client = open_client();
+        dlock_lock *lock = new_lock(client, suite.name, &by_handle);
+        char text[DLOCK_TICKET_MAX + 1] = "";
+        if (held) EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR));
+        dlock_close(client);
+        EXPECT_CODE(DLOCK_ECANCELED, dlock_acquire(lock, DLOCK_FOREVER, ERR));
+        EXPECT_CODE(DLOCK_ECANCELED, dlock_release(lock, ERR));
+        EXPECT_CODE(DLOCK_ECANCELED, dlock_acquire_all(&lock, 1, DLOCK_FOREVER, ERR));
+        EXPECT_CODE(DLOCK_ECANCELED, dlock_release_all(&lock, 1, ERR));
+        EXPECT_CODE(DLOCK_ECANCELED, dlock_acquire_async(lock, DLOCK_FOREVER, never_called, NULL));
+        EXPECT_CODE(DLOCK_ECANCELED, dlock_release_async(lock, never_called, NULL));
+        if (suite.caps & DLOCK_CAP_SHARED) EXPECT_CODE(DLOCK_ECANCELED, dlock_downgrade(lock, ERR));
+        if (suite.caps & DLOCK_CAP_EXPORT) EXPECT_CODE(DLOCK_ECANCELED, dlock_export(lock, text, sizeof text, ERR));
+        EXPECT_CODE(0, dlock_cancel(lock));
+        EXPECT(!dlock_held(lock) && dlock_fence(lock) == 0 && dlock_remaining_ms(lock) == 0 && text[0] == '\0');
+        EXPECT_FREE(suite.name);
+        dlock_free(lock);
+    }
+}
+
 static void *work_until_closed(void *arg) {
     for (;;) {
         int code = dlock_acquire(arg, PATIENCE_MS, NULL);

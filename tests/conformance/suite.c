@@ -67,6 +67,11 @@ void expect_between(const char *file, int line, const char *what, int64_t low, i
         fail_at(file, line, "%s is %" PRId64 ", outside of %" PRId64 " to %" PRId64, what, value, low, high);
 }
 
+int64_t impatience_ms(unsigned turn) {
+    unsigned ms = turn / 3 % 12;
+    return ms == 11 ? 500 : ms; /* sometimes enough on any machine */
+}
+
 int64_t now_us(void) {
     struct timespec now;
     clock_gettime(CLOCK_BOOTTIME, &now);

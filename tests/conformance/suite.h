@@ -54,6 +54,9 @@ void expect_between(const char *file, int line, const char *what, int64_t low, i
 
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 
+/* Timeouts that are too short most of the time, so that grants, time-outs and departures meet in every way. */
+int64_t impatience_ms(unsigned turn);
+
 int64_t now_us(void); /* CLOCK_BOOTTIME, the same in every process */
 int64_t now_ms(void);
 void sleep_ms(int64_t ms);
