@@ -170,6 +170,7 @@ CASE(renewal_of_many_permits, DLOCK_CAP_PERMIT)
 CASE(permit_holder_killed, DLOCK_CAP_PERMIT)
 CASE(permits_limit_a_rate, DLOCK_CAP_PERMIT)
 CASE(permits_disagree_about_the_limit, DLOCK_CAP_PERMIT)
+CASE(permits_and_locks_do_not_mix, DLOCK_CAP_PERMIT)
 CASE(permit_options_refused, DLOCK_CAP_PERMIT)
 
 /* permit_queue.c */

@@ -206,6 +206,41 @@ void case_permits_disagree_about_the_limit(void) {
     dlock_close(other);
 }
 
+static void expect_modes_exclude(const struct dlock_options *one, const struct dlock_options *two) {
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, one), *foreign = new_lock(other, suite.name, two);
+    dlock_lock *same_client = new_lock(client, suite.name, two);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    uint64_t fence = dlock_fence(lock);
+    expect_misfit(foreign, "permit");
+    EXPECT(!dlock_held(foreign));
+    EXPECT_CODE(DLOCK_EINVAL, in_thread(acquire_here, same_client, 0).code);
+    expect_misfit(same_client, "permit");
+    EXPECT(dlock_held(lock));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_CODE(0, dlock_acquire(foreign, 0, ERR));
+    EXPECT(dlock_fence(foreign) > fence);
+    expect_misfit(lock, "permit");
+    EXPECT_CODE(0, dlock_release(foreign, ERR));
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    dlock_free(lock);
+    dlock_free(same_client);
+    dlock_free(foreign);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+/* A name is in use as a lock or as permits; once it is free, anything goes. */
+void case_permits_and_locks_do_not_mix(void) {
+    struct dlock_options permit = permits_of(LIMIT, LONG_LEASE_MS), exclusive = options_with(LONG_LEASE_MS, 0);
+    expect_modes_exclude(&permit, &exclusive);
+    if (suite.caps & DLOCK_CAP_SHARED) {
+        struct dlock_options shared = options_for(DLOCK_SHARED, 0, LONG_LEASE_MS);
+        expect_modes_exclude(&shared, &permit);
+    }
+    EXPECT_FREE(suite.name);
+}
+
 void case_permit_options_refused(void) {
     dlock_client *client = open_client();
     dlock_lock *lock = NULL;

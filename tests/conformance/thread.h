@@ -8,7 +8,7 @@ struct call {
     dlock_lock *lock;
     int64_t timeout_ms;
     int code;
-    bool held; /* after the call, as that thread sees it; release_here: before it */
+    bool held; /* as that thread sees it after a grant; release_here: before it */
     uint64_t fence;
     int64_t at_us; /* when the call returned */
 };
