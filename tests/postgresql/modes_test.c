@@ -229,6 +229,29 @@ static void a_readers_hand_over_lapses(void **state) {
     assert_int_equal(give(&next, 3), 0);
 }
 
+/* One that answered, and ended later, takes nobody along. */
+static void a_confirmed_reader_ends_alone(void **state) {
+    struct held writer, renewed, asked, next, last;
+    (void)state;
+    assert_int_equal(take(&writer, 0, "confirmed", DLOCK_EXCLUSIVE), 0);
+    assert_int_equal(wait_for(&renewed, 1, "confirmed", DLOCK_SHARED), DLOCK_EBUSY);
+    assert_int_equal(wait_for(&asked, 2, "confirmed", DLOCK_SHARED), DLOCK_EBUSY);
+    assert_int_equal(wait_for(&next, 1, "confirmed", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
+    assert_int_equal(wait_for(&last, 2, "confirmed", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
+    assert_int_equal(give(&writer, 0), 0);
+    assert_woken(1, &renewed);
+    assert_woken(2, &asked);
+    assert_int_equal(renew(&party[1].link, &renewed), 0);
+    assert_int_equal(queue_up(&party[2].link, &asked), 0);
+    end_lease(&renewed);
+    end_lease(&asked);
+    assert_int_equal(queue_up(&party[1].link, &next), 0);
+    assert_int_equal(waiting("confirmed"), 1);
+    assert_int_equal(give(&next, 1), 0);
+    assert_woken(2, &last);
+    assert_int_equal(give(&last, 2), 0);
+}
+
 /* ---- downgrade --------------------------------------------------------------------------------------------------- */
 
 static void downgrades(void **state) {
@@ -262,6 +285,26 @@ static void downgrades(void **state) {
     assert_int_equal(give(&next, 3), 0);
     assert_woken(4, &last);
     assert_int_equal(give(&last, 4), 0);
+}
+
+/* No writer slips in, not even one that waits first. */
+static void downgrades_before_a_writer(void **state) {
+    struct held writer, next, reader;
+    (void)state;
+    assert_int_equal(take(&writer, 0, "down-next", DLOCK_EXCLUSIVE), 0);
+    assert_int_equal(wait_for(&next, 1, "down-next", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
+    assert_int_equal(wait_for(&reader, 2, "down-next", DLOCK_SHARED), DLOCK_EBUSY);
+    writer.claim.mode = DLOCK_SHARED;
+    assert_int_equal(renew(&party[0].link, &writer), 0);
+    assert_not_woken(1);
+    assert_not_woken(2);
+    assert_int_equal(queue_up(&party[1].link, &next), DLOCK_EBUSY);
+    assert_int_equal(renew(&party[0].link, &writer), 0);
+    assert_int_equal(give(&writer, 0), 0);
+    assert_woken(1, &next);
+    assert_int_equal(give(&next, 1), 0);
+    assert_woken(2, &reader);
+    assert_int_equal(give(&reader, 2), 0);
 }
 
 /* What is lost is not brought back, and nobody downgrades another's. */
@@ -484,6 +527,11 @@ static void held_names_are_not_swept(void **state) {
     for (int i = 0; i < 50; i++) sql("SELECT {}.sweep()");
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'old'"), 1);
     assert_int_equal(give(&reader, 0), 0);
+    /* Nor is one with a fence of today's. */
+    sql("UPDATE {}.locks SET fence = fence + 90000000000");
+    for (int i = 0; i < 50; i++) sql("SELECT {}.sweep()");
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'old'"), 1);
+    sql("UPDATE {}.locks SET fence = fence - 90000000000");
     for (int i = 0; i < 50; i++) sql("SELECT {}.sweep()");
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'old'"), 0);
 }
@@ -529,7 +577,8 @@ static void nobody_is_let_in_wrongly(void **state) {
 SITE_MAIN(MODES_TEST(readers_hold_together), MODES_TEST(no_reader_passes_a_writer),
           MODES_TEST(leading_readers_enter_together), MODES_TEST(a_writer_gives_up),
           MODES_TEST(a_dead_writer_keeps_nobody_out), MODES_TEST(a_readers_lease_ends),
-          MODES_TEST(a_readers_hand_over_lapses), MODES_TEST(downgrades), MODES_TEST(downgrades_of_nothing),
+          MODES_TEST(a_readers_hand_over_lapses), MODES_TEST(a_confirmed_reader_ends_alone), MODES_TEST(downgrades),
+          MODES_TEST(downgrades_before_a_writer), MODES_TEST(downgrades_of_nothing),
           MODES_TEST(releases_what_was_not_downgraded), MODES_TEST(as_many_as_permitted),
           MODES_TEST(several_are_let_in_at_once), MODES_TEST(one_use_at_a_time), MODES_TEST(renewals_of_one_name),
           MODES_TEST(every_holder_is_seen), MODES_TEST(held_names_are_not_swept), MODES_TEST(nobody_is_let_in_wrongly))
