@@ -27,6 +27,11 @@ static void pg_abandon(void *conn) {
     if (fd >= 0) close(fd);
 }
 
+static int pg_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
+    struct pg pg;
+    return pg_address(&pg, uri, err);
+}
+
 static const char *const schemes[] = {"postgresql", "postgres", NULL};
 static const char *const keys[] = {"*", NULL};
 
@@ -52,4 +57,5 @@ DLOCK_BACKEND(postgresql) = {
     .break_lock = pg_break,
     .check = pg_check,
     .schema = schema_sql_text,
+    .accepts = pg_accepts,
 };

@@ -65,16 +65,25 @@ static void no_such_database(void **state) {
 /* ---- what the URI may say ---------------------------------------------------------------------------------------- */
 
 static void keys(void **state) {
-    static const struct dlock_param bad[] = {{"no_such_key", "hidden"}, {"sslmode", "hidden"},
-                                             {"port", "hidden"},        {"listen", "hidden"},
-                                             {"schema", "hid\"den"},    {"schema", ""},
-                                             {"schema", "1hidden"},     {"target_session_attrs", "hidden"},
+    static const struct dlock_param bad[] = {{"no_such_key", "hidden"},
+                                             {"listen", "hidden"},
+                                             {"schema", "hid\"den"},
+                                             {"schema", ""},
+                                             {"schema", "1hidden"},
+                                             /* What only libpq can judge: */
+                                             {"sslmode", "hidden"},
+                                             {"port", "hidden"},
+                                             {"target_session_attrs", "hidden"},
                                              {"hostaddr", "hidden"}};
+    enum { OURS = 5 };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const struct params params = {.more = {bad[i]}};
         int rc = try(&params);
         if (rc != DLOCK_EINVAL) fail_msg("%s=%s: %d %s", bad[i].key, bad[i].value, rc, err.message);
+        /* Told before any name is looked up. */
+        const struct dlock_uri uri = {.scheme = "postgresql", .params = &bad[i], .n_params = 1};
+        assert_int_equal(backend->accepts(&uri, &err), i < OURS ? DLOCK_EINVAL : 0);
         assert_null(strstr(err.message, "hidden"));
     }
     /* The values of a key stay unsaid even where they are all right in themselves. */
