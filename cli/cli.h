@@ -9,7 +9,7 @@ enum status {
     STATUS_OK = 0,
     STATUS_FREE = 1,     /* inspect, break: nobody holds it */
     STATUS_WEAK = 1,     /* doctor: something weakens the locks */
-    STATUS_CONFLICT = 1, /* run: busy or timed out, unless -E says otherwise */
+    STATUS_CONFLICT = 1, /* run, acquire: busy or timed out, unless -E says otherwise */
     STATUS_USAGE = 64,
     STATUS_UNAVAILABLE = 69,
     STATUS_SOFTWARE = 70,
@@ -29,6 +29,9 @@ struct command {
 };
 
 extern const struct command command_run;
+extern const struct command command_acquire;
+extern const struct command command_renew;
+extern const struct command command_release;
 extern const struct command command_inspect;
 extern const struct command command_list;
 extern const struct command command_break;

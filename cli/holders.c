@@ -93,11 +93,13 @@ int holders_table(const struct holders *holders) {
     table_add(&table, (const char *const[]){"NAME", "MODE", "FENCE", "REMAINING", "WAITERS", "TOKEN"});
     for (size_t i = 0; i < holders->n; i++) {
         const struct dlock_info *holder = &holders->items[i];
-        char fence[24] = "unknown", remaining[32], waiters[16];
+        char mode[32], fence[24] = "unknown", remaining[32], waiters[16];
+        snprintf(mode, sizeof mode, "%s", mode_word(holder->mode));
+        if (holder->mode == DLOCK_PERMIT) snprintf(mode, sizeof mode, "permit of %" PRIu32, holder->limit);
         if (holder->fence) snprintf(fence, sizeof fence, "%" PRIu64, holder->fence);
         remaining_text(holder->remaining_ms, remaining, sizeof remaining);
         snprintf(waiters, sizeof waiters, "%" PRIu32, holder->waiters);
-        table_add(&table, (const char *const[]){holder->name, mode_word(holder->mode), fence, remaining, waiters,
+        table_add(&table, (const char *const[]){holder->name, mode, fence, remaining, waiters,
                                                 holder->token[0] ? holder->token : "unknown"});
     }
     bool failed = table.failed;

@@ -4,11 +4,10 @@
 #include "front.h"
 #include "signals.h"
 #include "terminal.h"
-#include "wait.h"
 #include "watch.h"
+#include "wish.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <paths.h>
 #include <stdio.h>
@@ -17,14 +16,9 @@
 #include <unistd.h>
 
 struct request {
-    const char *uri;
-    const char *name;
+    struct wish wish;
     char **argv; /* the command */
     char *shell_argv[4];
-    int64_t wait_ms;
-    int64_t lease_ms; /* 0: the URI's */
-    int conflict_status;
-    bool verbose;
 };
 
 /* What a run has in hand, in the order in which it is got. */
@@ -40,40 +34,10 @@ struct run {
 
 /* ---- the command line -------------------------------------------------------------------------------------------- */
 
-enum parsed { GO_ON = -1 };
-
-static int bad_duration(const char *option, const struct dlock_error *err) {
-    return usage_error(&command_run, "%s: %s", option, err->message);
-}
-
-static int parse_conflict_status(const char *text, int *status) {
-    char *end;
-    errno = 0;
-    long number = strtol(text, &end, 10);
-    if (end == text || *end || errno || number < 0 || number > 255)
-        return usage_error(&command_run, "-E takes a number from 0 to 255");
-    *status = (int)number;
-    return GO_ON;
-}
-
-static int parse_option(struct request *request, int option) {
-    struct dlock_error err = {0, ""};
-    switch (option) {
-    case 'b': request->uri = optarg; return GO_ON;
-    case 'w': return dlock_parse_duration(optarg, &request->wait_ms, &err) == 0 ? GO_ON : bad_duration("-w", &err);
-    case 'l':
-        if (dlock_parse_duration(optarg, &request->lease_ms, &err) != 0) return bad_duration("-l", &err);
-        return request->lease_ms > 0 ? GO_ON : usage_error(&command_run, "-l: a lease is longer than nothing");
-    case 'E': return parse_conflict_status(optarg, &request->conflict_status);
-    case 'v': request->verbose = true; return GO_ON;
-    default: return GO_ON; /* -x, -e, -o: what flock(1) calls what is always so here */
-    }
-}
-
 /* What stands behind the options: NAME, then a command, or -c and a line for the shell. */
 static int parse_operands(struct request *request, int argc, char **argv) {
     if (argc == 0) return usage_error(&command_run, "which lock? NAME is missing");
-    request->name = argv[0];
+    request->wish.name = argv[0];
     bool shell = argc > 1 && (strcmp(argv[1], "-c") == 0 || strcmp(argv[1], "--command") == 0);
     if (shell) {
         if (argc != 3) return usage_error(&command_run, "-c takes exactly one argument, a line for the shell");
@@ -92,30 +56,20 @@ static int parse_operands(struct request *request, int argc, char **argv) {
 /* Returns GO_ON, or the status to exit with. */
 static int parse(int argc, char **argv, struct request *request) {
     static const struct option longs[] = {
-        {"backend", required_argument, NULL, 'b'},
-        {"wait", required_argument, NULL, 'w'},
-        {"timeout", required_argument, NULL, 'w'},
-        {"nonblock", no_argument, NULL, 'n'},
-        {"nb", no_argument, NULL, 'n'},
-        {"lease", required_argument, NULL, 'l'},
-        {"conflict-exit-code", required_argument, NULL, 'E'},
-        {"exclusive", no_argument, NULL, 'x'},
+        WISH_OPTIONS(WISH_LONG),
         {"close", no_argument, NULL, 'o'},
-        {"verbose", no_argument, NULL, 'v'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
-    bool nonblock = false;
-    *request = (struct request){.wait_ms = DLOCK_FOREVER, .conflict_status = STATUS_CONFLICT};
+    *request = (struct request){.wish = WISH_INIT};
     opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, "+:b:w:nl:E:xeovh", longs, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "+:" WISH_SHORTS "oh", longs, NULL)) != -1;) {
         if (c == 'h') return print_help(&command_run);
         if (c == '?' || c == ':') return option_error(&command_run, argv, c);
-        nonblock |= c == 'n';
-        int status = parse_option(request, c);
+        if (c == 'o') continue; /* what flock(1) calls what is always so here */
+        int status = wish_option(&request->wish, &command_run, c);
         if (status != GO_ON) return status;
     }
-    if (nonblock) request->wait_ms = 0;
     return parse_operands(request, argc - optind, argv + optind);
 }
 
@@ -141,7 +95,7 @@ static int make_environment(const struct run *run, struct environment *env) {
     env->entries = malloc((n + 4) * sizeof *env->entries);
     if (!env->entries) return DLOCK_ENOMEM;
     dlock_token(run->lock, token, sizeof token, NULL);
-    snprintf(env->name, sizeof env->name, "DLOCK_NAME=%s", run->request->name);
+    snprintf(env->name, sizeof env->name, "DLOCK_NAME=%s", run->request->wish.name);
     snprintf(env->fence, sizeof env->fence, "DLOCK_FENCE=%" PRIu64, dlock_fence(run->lock));
     snprintf(env->token, sizeof env->token, "DLOCK_TOKEN=%s", token);
     char **next = env->entries;
@@ -190,8 +144,9 @@ static int run_child(struct run *run, const struct child_plan *plan) {
         dlock_client_guard(run->client, 0, NULL);
         return cannot_exec(plan->argv[0], why);
     }
-    const struct watch_plan watch = {run->client,   run->lock,      run->request->name, &run->loss,
-                                     &run->signals, &run->terminal, run->front,         child};
+    const struct watch_plan watch = {run->client, run->lock,     run->request->wish.name,
+                                     &run->loss,  &run->signals, &run->terminal,
+                                     run->front,  child};
     status = watch_command(&watch, &lost);
     return lost ? STATUS_LOST : status;
 }
@@ -217,34 +172,20 @@ static int release(struct run *run, int status) {
     struct dlock_error err = {0, ""};
     int result = dlock_release(run->lock, &err);
     if (result == 0 || status == STATUS_LOST) return status;
-    note("\"%s\" was not released properly: %s", run->request->name, err.message);
+    note("\"%s\" was not released properly: %s", run->request->wish.name, err.message);
     return result == DLOCK_ELOST ? STATUS_LOST : status;
-}
-
-static int not_acquired(const struct run *run, const struct dlock_error *err) {
-    if (err->code != DLOCK_EBUSY && err->code != DLOCK_ETIMEDOUT) return report(err);
-    if (run->request->verbose) note("%s", err->message);
-    return run->request->conflict_status;
 }
 
 /* With the client open: acquire, run, release. *sig is set when a signal ended the wait. */
 static int run_locked(struct run *run, int *sig) {
-    struct dlock_error err = {0, ""};
+    const struct wish *wish = &run->request->wish;
     struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.owner = DLOCK_OWNER_HANDLE; /* acquired on one thread, released on another */
-    options.lease_ms = run->request->lease_ms;
     options.on_lost = loss_happened;
     options.on_lost_arg = &run->loss;
-    if (dlock_new(run->client, run->request->name, &options, &run->lock, &err) != 0) return report(&err);
-    const struct wait_plan wait = {run->client,           run->lock,    run->request->name, run->request->wait_ms,
-                                   run->request->verbose, &run->signals};
-    int status = STATUS_OK;
-    if (wait_for_lock(&wait, sig, &err) == 0) {
-        if (run->request->verbose) note("got \"%s\", fence %" PRIu64, run->request->name, dlock_fence(run->lock));
-        status = release(run, run_command(run));
-    } else if (*sig == 0) {
-        status = not_acquired(run, &err);
-    }
+    int status = wish_new(wish, run->client, options, &run->lock);
+    if (status != STATUS_OK) return status;
+    status = wish_wait(wish, run->client, run->lock, &run->signals, sig);
+    if (status == GO_ON) status = release(run, run_command(run));
     dlock_free(run->lock);
     return status;
 }
@@ -258,7 +199,7 @@ static int run_main(int argc, char **argv) {
     terminal_open(&run.terminal);
     if (run.terminal.fd >= 0) run.front = front_split(&run.signals);
     /* Until here and while it connects, a signal may end us: nothing is held and nobody waits. */
-    status = open_client_flags(request.uri, DLOCK_CLIENT_GUARDIAN, &run.client);
+    status = open_client_flags(request.wish.uri, DLOCK_CLIENT_GUARDIAN, &run.client);
     if (status != STATUS_OK) return status;
     int sig = 0;
     if (signals_open(&run.signals) != 0 || loss_open(&run.loss) != 0) {
@@ -277,16 +218,11 @@ const struct command command_run = {
     "run", "run a command while holding a lock",
     "Usage: dlock run [OPTION…] [--] NAME [--] COMMAND [ARGUMENT…]\n"
     "       dlock run [OPTION…] [--] NAME -c 'SHELL LINE'\n\n"
-    "Acquires the lock NAME, runs COMMAND, releases the lock, and exits as COMMAND did.\n\n"
-    "  -b, --backend URI              the lock server; default $DLOCK_URI, then file:\n"
-    "  -w, --wait, --timeout TIME     give up when the lock is not free in TIME; default: wait for ever\n"
-    "  -n, --nonblock, --nb           give up when the lock is not free now\n"
+    "Acquires the lock NAME, runs COMMAND, releases the lock, and exits as COMMAND did.\n\n" WISH_HELP
     "  -l, --lease TIME               how long the lock outlives us if we vanish; default, and on servers that forget\n"
     "                                 at a restart also the most: the URI's lease, then 10s\n"
-    "  -E, --conflict-exit-code CODE  exit status on giving up; default 1\n"
     "  -c, --command 'SHELL LINE'     (behind NAME) run this with $SHELL\n"
-    "  -v, --verbose                  say on standard error whom it waits for, and when it got the lock\n"
-    "  -x, -e, --exclusive, -o, --close  as in flock(1); always so\n"
+    "  -o, --close                    as in flock(1); always so\n"
     "  -h, --help                     show this\n\n"
     "TIME is a number of seconds, or has a unit: 500ms, 10s, 2m, 1h. COMMAND finds DLOCK_NAME, DLOCK_FENCE and\n"
     "DLOCK_TOKEN in its environment.\n\n"

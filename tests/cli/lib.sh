@@ -6,6 +6,7 @@
 #     equal WHAT ACTUAL EXPECTED        a check; so are the next two
 #     contains WHAT TEXT PART
 #     within SECONDS WHAT COMMAND…      COMMAND succeeds before SECONDS have passed
+#     use_redis                         from here on locks are on a Redis
 #     finish                            ends the test, with failure if a check failed
 
 # Without a controlling terminal, wherever the tests are started; terminal.py has its own terminals.
@@ -27,6 +28,7 @@ heading=
 export ASAN_OPTIONS="exitcode=99 ${ASAN_OPTIONS:-}" TSAN_OPTIONS="exitcode=99 ${TSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="exitcode=99 ${UBSAN_OPTIONS:-}"
 
+servers=$(dirname "$0")/../servers
 at_exit=() # functions
 clean_up() {
     local status=$? pid action
@@ -111,6 +113,23 @@ state_of() { sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev
 is_stopped() { [ "$(state_of "$1")" = T ]; }
 runs_again() { case "$(state_of "$1")" in R | S | D) ;; *) false ;; esac }
 json_of() { python3 -m json.tool >/dev/null; }
+
+# use_redis: a Redis of the test's own becomes the server; sets $server to its process and $address. Its standard keys
+# are in DLOCK_URI.
+use_redis() {
+    local settings
+    settings=$("$servers/redis.sh" start "$work") || exit 1
+    at_exit+=(stop_redis)
+    server=$(<"$work/redis.pid")
+    address=$(sed -n 's/^DLOCK_TEST_REDIS=//p' <<<"$settings")
+    export DLOCK_URI="redis://$address?quarantine=0"
+}
+stop_redis() {
+    kill -CONT "$server" 2>/dev/null
+    "$servers/redis.sh" stop "$work"
+}
+waiters() { "$DLOCK" inspect --json "$1" | grep -o '"waiters": [0-9]*' | sort -u | grep -o '[0-9]*'; }
+has_waiters() { [ "$(waiters "$1")" = "$2" ]; }
 
 finish() {
     if [ "$failures" -gt 0 ]; then

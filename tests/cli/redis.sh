@@ -2,20 +2,9 @@
 # `dlock run` on a server: leases, losses, outages. On a Redis of its own, since it is flushed and stopped here.
 . "$(dirname "$0")/lib.sh"
 
-servers=$(dirname "$0")/../servers
-settings=$("$servers/redis.sh" start "$work") || exit 1
-stop_server() {
-    kill -CONT "$server" 2>/dev/null
-    "$servers/redis.sh" stop "$work"
-}
-at_exit+=(stop_server)
-server=$(<"$work/redis.pid")
-address=$(sed -n 's/^DLOCK_TEST_REDIS=//p' <<<"$settings")
-export DLOCK_URI="redis://$address?quarantine=0"
+use_redis
 ask() { redis-cli -h "${address%:*}" -p "${address#*:}" "$@"; }
 now() { date +%s%3N; }
-waiters() { "$DLOCK" inspect --json "$1" | grep -o '"waiters": [0-9]*' | grep -o '[0-9]*'; }
-has_waiters() { [ "$(waiters "$1")" = "$2" ]; }
 
 # Writes the time into $work/beats until it is killed; SIGTERM is noted and survived.
 heart='trap "echo >$0.term" TERM; while :; do date +%s%3N >>$0; sleep 0.02; done'

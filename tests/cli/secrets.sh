@@ -9,7 +9,8 @@ uris=(
     "redis://:$secret@127.0.0.1:99999" "redis://:$secret@[::1" "redis://:$secret@h?%zz=$secret" "redis//:$secret@h"
     "nosuchserver://user:$secret@h" "file://user:$secret@h/x" "file:$work/locks?key=$secret" "://:$secret@h" ":$secret@h"
 )
-commands=("run s true" "run -v -n s true" "run -w 1 s true" "inspect s" "inspect --json s" "list --json" "break s" "doctor --json")
+commands=("run s true" "run -v -n s true" "run -w 1 s true" "inspect s" "inspect --json s" "list --json" "break s" "doctor --json"
+    "acquire s" "renew nonsense" "release nonsense")
 
 describe "from the environment, and from -b"
 for uri in "${uris[@]}"; do
@@ -27,7 +28,8 @@ done
 describe "in the wrong place"
 uri=redis://:$secret@h
 for arguments in "$uri" "help $uri" "run --bakend=$uri s true" "run --nonblock=$uri s true" "run -E $uri s true" \
-    "inspect a $uri" "inspect --bakend=$uri a" "list a $uri" "backends $uri" "schema $uri" "doctor -b $uri $uri" "run -w $uri s true" "run -l $uri s true"; do
+    "inspect a $uri" "inspect --bakend=$uri a" "list a $uri" "backends $uri" "schema $uri" "doctor -b $uri $uri" "run -w $uri s true" "run -l $uri s true" \
+    "acquire a $uri" "acquire -p $uri a" "renew -b $uri" "release a $uri" "renew $uri" "release $uri"; do
     # shellcheck disable=SC2086
     run "$DLOCK" $arguments
     equal "$arguments" "$status" 64

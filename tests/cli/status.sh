@@ -96,7 +96,7 @@ wrong() { # WHAT ARGUMENT…
 }
 wrong "no command"
 wrong "unknown command" bogus
-contains "names the known ones" "$err" "run, inspect, list, break, backends"
+contains "names the known ones" "$err" "run, acquire, renew, release, inspect, list, break, backends"
 wrong "no name" run
 wrong "no command to run" run s
 wrong "no command behind --" run s --
@@ -111,6 +111,7 @@ done
 wrong "-l 0" run -l 0 s true
 wrong "-l below what the library takes" run -l 1ms s true
 for bad in x "" -1 256 1x; do wrong "-E '$bad'" run -E "$bad" s true; done
+for bad in x "" 0 -1 1x; do wrong "-p '$bad'" run -p "$bad" s true; done
 wrong "a URI without a scheme" run -b nonsense s true
 wrong "a URI that names no folder" run -b file:/dev/null/locks s true
 wrong "a name with a newline" run $'a\nb' true
@@ -130,7 +131,8 @@ equal "no backend" "$status" 69
 contains "the scheme is named" "$err" nosuchserver
 
 describe "help and version"
-for arguments in --help -h help "help run" "run --help" "run -h" "inspect --help" "list --help" "break --help" \
+for arguments in --help -h help "help run" "run --help" "run -h" "acquire --help" "renew --help" \
+    "release --help" "inspect --help" "list --help" "break --help" \
     "backends --help"; do
     # shellcheck disable=SC2086
     run "$DLOCK" $arguments

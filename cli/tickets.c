@@ -1,0 +1,231 @@
+/* acquire, renew and release: locks for scripts that cannot wrap what they protect into one command. In between nobody
+ * holds the grant but its lease, and whoever has the ticket. */
+#include "text.h"
+#include "wish.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- acquire ----------------------------------------------------------------------------------------------------- */
+
+struct acquisition {
+    struct wish wish;
+    bool as_json;
+};
+
+/* What is known of a grant only before it is exported. */
+struct known {
+    char token[DLOCK_TOKEN_MAX + 1];
+    uint64_t fence;
+    int64_t remaining_ms;
+};
+
+static void print_ticket(const struct acquisition *what, const char *ticket, const struct known *known) {
+    if (!what->as_json) {
+        puts(ticket);
+        return;
+    }
+    char fence[24];
+    struct json json = {.out = stdout};
+    snprintf(fence, sizeof fence, "%" PRIu64, known->fence);
+    json_begin(&json, NULL, '{');
+    json_string(&json, "name", what->wish.name);
+    json_string(&json, "ticket", ticket);
+    json_string(&json, "fence", fence);
+    json_string(&json, "token", known->token);
+    json_number(&json, "remaining_ms", known->remaining_ms);
+    json_end(&json, '}');
+    json_newline(&json);
+}
+
+/* Nobody has read the ticket, so nobody could release the lock. */
+static void take_back(dlock_client *client, const char *ticket) {
+    dlock_lock *lock;
+    if (dlock_import(client, ticket, NULL, &lock, NULL) != 0) return;
+    dlock_release(lock, NULL);
+    dlock_free(lock);
+}
+
+/* The lock is held. */
+static int hand_out(const struct acquisition *what, dlock_client *client, dlock_lock *lock) {
+    struct dlock_error err = {0, ""};
+    char ticket[DLOCK_TICKET_MAX + 1];
+    struct known known = {.fence = dlock_fence(lock), .remaining_ms = dlock_remaining_ms(lock)};
+    dlock_token(lock, known.token, sizeof known.token, NULL);
+    if (dlock_export(lock, ticket, sizeof ticket, &err) != 0) return report(&err);
+    print_ticket(what, ticket, &known);
+    if (fflush(stdout) != 0) take_back(client, ticket); /* main() says so */
+    return STATUS_OK;
+}
+
+static int acquire(const struct acquisition *what, dlock_client *client, const struct signals *signals, int *sig) {
+    struct dlock_error err = {0, ""};
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.flags = DLOCK_FIXED_LEASE;
+    dlock_lock *lock;
+    int status = wish_new(&what->wish, client, options, &lock);
+    if (status != STATUS_OK) return status;
+    if (!(dlock_client_backend(client)->caps & DLOCK_CAP_EXPORT)) { /* now, not after a long wait */
+        char none[DLOCK_TICKET_MAX + 1];
+        dlock_export(lock, none, sizeof none, &err); /* says why */
+        status = report(&err);
+    } else {
+        status = wish_wait(&what->wish, client, lock, signals, sig);
+        if (status == GO_ON) status = hand_out(what, client, lock);
+    }
+    dlock_free(lock);
+    return status;
+}
+
+/* Returns GO_ON, or the status to exit with. */
+static int parse_acquire(int argc, char **argv, struct acquisition *what) {
+    static const struct option longs[] = {
+        WISH_OPTIONS(WISH_LONG),
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    opterr = 0;
+    for (int c; (c = getopt_long(argc, argv, ":" WISH_SHORTS "h", longs, NULL)) != -1;) {
+        if (c == 'h') return print_help(&command_acquire);
+        if (c == '?' || c == ':') return option_error(&command_acquire, argv, c);
+        int status = GO_ON;
+        if (c == 'j')
+            what->as_json = true;
+        else
+            status = wish_option(&what->wish, &command_acquire, c);
+        if (status != GO_ON) return status;
+    }
+    if (optind == argc) return usage_error(&command_acquire, "which lock? NAME is missing");
+    if (argc - optind > 1)
+        return usage_error(&command_acquire, "acquire takes one name, and no command: that is run's");
+    what->wish.name = argv[optind];
+    return GO_ON;
+}
+
+static int acquire_main(int argc, char **argv) {
+    struct acquisition what = {.wish = WISH_INIT};
+    struct signals signals;
+    dlock_client *client;
+    int sig = 0;
+    int status = parse_acquire(argc, argv, &what);
+    if (status != GO_ON) return status;
+    signals_begin(&signals);
+    status = open_client(what.wish.uri, &client);
+    if (status != STATUS_OK) return status;
+    if (signals_open(&signals) == 0) {
+        status = acquire(&what, client, &signals, &sig);
+    } else {
+        note("cannot open a descriptor: %s", strerror(errno));
+        status = STATUS_OS;
+    }
+    dlock_close(client);
+    if (sig) signals_die(sig);
+    return status;
+}
+
+/* ---- renew and release ------------------------------------------------------------------------------------------- */
+
+/* What becomes of the grant that a ticket stood for; the lock is held here. 0 or a code. */
+typedef int ticket_act(dlock_lock *lock, struct dlock_error *err);
+
+/* "-": the first line of standard input, in `line`. NULL: there is none that could be a ticket. */
+static const char *find_ticket(const char *operand, char *line, int size) {
+    if (strcmp(operand, "-") != 0) return operand;
+    if (!fgets(line, size, stdin)) return NULL;
+    size_t n = strcspn(line, "\r\n");
+    if (line[n] == '\0' && !feof(stdin)) return NULL;
+    line[n] = '\0';
+    return line;
+}
+
+/* The frame of the two: options, ticket, client, and the grant in hand. */
+static int with_ticket(const struct command *command, int argc, char **argv, ticket_act *act) {
+    static const struct option longs[] = {
+        {"backend", required_argument, NULL, 'b'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    const char *uri = NULL;
+    opterr = 0;
+    for (int c; (c = getopt_long(argc, argv, ":b:h", longs, NULL)) != -1;) {
+        switch (c) {
+        case 'b': uri = optarg; break;
+        case 'h': return print_help(command);
+        default: return option_error(command, argv, c);
+        }
+    }
+    if (argc - optind != 1) return usage_error(command, "%s takes one ticket, or - to read it", command->name);
+    char line[DLOCK_TICKET_MAX + 3];
+    const char *ticket = find_ticket(argv[optind], line, sizeof line);
+    if (!ticket) return usage_error(command, "there is no ticket on standard input");
+    struct dlock_error err = {0, ""};
+    dlock_client *client;
+    dlock_lock *lock;
+    int status = open_client(uri, &client);
+    if (status != STATUS_OK) return status;
+    if (dlock_import(client, ticket, NULL, &lock, &err) == 0) { /* this has set its lease anew */
+        status = act(lock, &err) == 0 ? STATUS_OK : report(&err);
+        dlock_free(lock);
+    } else {
+        status = report(&err);
+    }
+    dlock_close(client);
+    return status;
+}
+
+/* Out of our hands again, or our end would release it. The ticket is as good as it was: it names the same grant. */
+static int let_go(dlock_lock *lock, struct dlock_error *err) {
+    char same[DLOCK_TICKET_MAX + 1];
+    return dlock_export(lock, same, sizeof same, err);
+}
+
+static int renew_main(int argc, char **argv) {
+    return with_ticket(&command_renew, argc, argv, let_go);
+}
+
+static int release_main(int argc, char **argv) {
+    return with_ticket(&command_release, argc, argv, dlock_release);
+}
+
+/* ---- the table's entries ----------------------------------------------------------------------------------------- */
+
+const struct command command_acquire = {
+    "acquire", "take a lock and print a ticket for it",
+    "Usage: dlock acquire [OPTION…] NAME\n\n"
+    "Acquires the lock NAME, prints a ticket for it, and exits. The lock ends with its lease unless the ticket is\n"
+    "renewed, and is released with the ticket. Whoever has the ticket has the lock: keep it private. Where a lock "
+    "ends\n"
+    "with its process (file:, ZooKeeper) there are no tickets: use dlock run, and prefer that anyway.\n\n" WISH_HELP
+    "  -l, --lease TIME               when the lock ends unless the ticket is renewed; default, and on servers that\n"
+    "                                 forget at a restart also the most: the URI's lease, then 10s\n"
+    "      --json                     print JSON: the ticket, the fence and more\n"
+    "  -h, --help                     show this\n\n"
+    "TIME is a number of seconds, or has a unit: 500ms, 10s, 2m, 1h.\n\n"
+    "Exit status: 0; 1 (or -E's) the lock was not free; 64 wrong usage; 69 the server cannot be used, or has no\n"
+    "tickets; 74 the ticket could not be written, and the lock is free again; 75 the lock was lost at once.\n",
+    acquire_main};
+
+#define TICKET_OPTIONS                                                            \
+    "TICKET is what dlock acquire has printed; -: read it from standard input,\n" \
+    "where other users of this host cannot see it.\n\n"                           \
+    "  -b, --backend URI  the lock server; default $DLOCK_URI, then file:\n"      \
+    "  -h, --help         show this\n\n"
+
+const struct command command_renew = {
+    "renew", "set the lease of a ticket's lock anew",
+    "Usage: dlock renew [-b URI] TICKET|-\n\n"
+    "Sets the lease of the lock anew, to what it was when it was acquired.\n\n" TICKET_OPTIONS
+    "Exit status: 0; 64 wrong usage; 69 the server cannot be used; 75 the lock had "
+    "ended.\n",
+    renew_main};
+
+const struct command command_release = {"release", "release a ticket's lock",
+                                        "Usage: dlock release [-b URI] TICKET|-\n\n"
+                                        "Releases the lock.\n\n" TICKET_OPTIONS
+                                        "Exit status: 0; 64 wrong usage; 69 the server cannot be used; 75 the lock had "
+                                        "ended before: the\nwork done may have overlapped with somebody else's.\n",
+                                        release_main};

@@ -1,0 +1,56 @@
+/* What `run` and `acquire` have in common: which lock, held how, and how long to wait for it. */
+#ifndef DLOCK_CLI_WISH_H
+#define DLOCK_CLI_WISH_H
+
+#include "cli.h"
+#include "signals.h"
+
+#include <dlock/dlock.h>
+#include <getopt.h>
+
+struct wish {
+    const char *uri;
+    const char *name;
+    int64_t wait_ms;
+    int64_t lease_ms; /* 0: the URI's */
+    enum dlock_mode mode;
+    uint32_t limit; /* permits: how many there are */
+    int conflict_status;
+    bool nonblock; /* whatever wait_ms says */
+    bool verbose;
+};
+#define WISH_INIT \
+    { .wait_ms = DLOCK_FOREVER, .conflict_status = STATUS_CONFLICT }
+
+/* The options as getopt_long() takes them, and as the help shows them. */
+#define WISH_SHORTS "b:w:nl:E:xesp:v"
+#define WISH_OPTIONS(X)                                                                                            \
+    X("backend", required_argument, 'b'), X("wait", required_argument, 'w'), X("timeout", required_argument, 'w'), \
+        X("nonblock", no_argument, 'n'), X("nb", no_argument, 'n'), X("lease", required_argument, 'l'),            \
+        X("conflict-exit-code", required_argument, 'E'), X("exclusive", no_argument, 'x'),                         \
+        X("shared", no_argument, 's'), X("permits", required_argument, 'p'), X("verbose", no_argument, 'v')
+#define WISH_LONG(word, argument, letter) \
+    { word, argument, NULL, letter }
+#define WISH_HELP                                                                                            \
+    "  -b, --backend URI              the lock server; default $DLOCK_URI, then file:\n"                     \
+    "  -w, --wait, --timeout TIME     give up when the lock is not free in TIME; default: wait for ever\n"   \
+    "  -n, --nonblock, --nb           give up when the lock is not free now\n"                               \
+    "  -x, -e, --exclusive            one holder at a time; the default\n"                                   \
+    "  -s, --shared                   many readers at a time, or one exclusive holder\n"                     \
+    "  -p, --permits N                one of N permits: up to N holders at a time, who all say the same N\n" \
+    "  -E, --conflict-exit-code CODE  exit status on giving up; default 1\n"                                 \
+    "  -v, --verbose                  say on standard error whom it waits for, and when it got the lock\n"
+
+/* Takes the option that getopt_long() found; `command` is for complaints. GO_ON, or the status to exit with. */
+enum parsed { GO_ON = -1 };
+int wish_option(struct wish *wish, const struct command *command, int option);
+
+/* Makes the handle that is wished for, owned by itself; flags and on_lost come from `options`. STATUS_OK, or says what
+ * is wrong and returns the exit status. */
+int wish_new(const struct wish *wish, dlock_client *client, struct dlock_options options, dlock_lock **lock);
+
+/* Acquires it. GO_ON: it is held. Otherwise says why not and returns the exit status; *sig is the signal that ended the
+ * wait, or 0. */
+int wish_wait(const struct wish *wish, dlock_client *client, dlock_lock *lock, const struct signals *signals, int *sig);
+
+#endif
