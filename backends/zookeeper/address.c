@@ -54,6 +54,19 @@ static int read_acl_word(struct zookeeper *z, const struct dlock_uri *uri, struc
     return dlock_fail(err, DLOCK_EINVAL, "acl=%s needs credentials, such as auth=digest:user:password", word);
 }
 
+/* ---- curator= ---------------------------------------------------------------------------------------------------- */
+
+static int read_curator(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
+    const char *word = dlock_uri_get(uri, "curator");
+    if (!word || strcmp(word, "mutex") == 0)
+        z->writer = ZOOKEEPER_MUTEX;
+    else if (strcmp(word, "readwrite") == 0)
+        z->writer = ZOOKEEPER_WRITER;
+    else
+        return dlock_fail(err, DLOCK_EINVAL, "curator= in the URI is not one of mutex, readwrite");
+    return 0;
+}
+
 /* ---- auth= ------------------------------------------------------------------------------------------------------- */
 
 /* Between one server that refused to be connected to and the next one the library takes none. */
@@ -143,6 +156,7 @@ int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct z
                       struct dlock_error *err) {
     int rc = read_session(uri, &address->session_ms, err);
     if (rc == 0) rc = read_acl_word(z, uri, err);
+    if (rc == 0) rc = read_curator(z, uri, err);
     if (rc == 0) rc = read_base(z, uri, err);
     return rc == 0 ? write_hosts(z, uri, &address->hosts, err) : rc;
 }

@@ -165,8 +165,9 @@ static void on_line(int rc, const struct String_vector *nodes, const void *data)
     struct zookeeper_request *request = request_of(data);
     if (answer_begin(request) && rc == ZOK) {
         const int32_t *known = request->known;
+        enum zookeeper_kind kind;
         int32_t created;
-        if (request->create && request->create->rc == ZOK && zookeeper_sequence(request->create->node, &created))
+        if (request->create && request->create->rc == ZOK && zookeeper_place(request->create->node, &kind, &created))
             known = &created;
         request->sensible = nodes && zookeeper_line(nodes, request->uuid, known, &request->line);
     }
@@ -221,14 +222,16 @@ struct zookeeper_request *zookeeper_ask_create(struct zookeeper_call *call, cons
 
 struct zookeeper_request *zookeeper_ask_line(struct zookeeper_call *call, const char *dir,
                                              const struct zookeeper_uuid *uuid, const int32_t *known,
-                                             const struct zookeeper_request *create) {
+                                             const struct zookeeper_request *create, struct zookeeper_watch *watch) {
     struct zookeeper_request *request = request_new(call);
+    watcher_fn fired = watch ? zookeeper_watch_fired : NULL;
     pthread_mutex_lock(&call->z->mutex);
+    request->watch = watch;
     request->uuid = uuid;
     request->known = known;
     request->create = create;
     pthread_mutex_unlock(&call->z->mutex);
-    return sent(request, zoo_aget_children(call->z->handle, dir, 0, on_line, request));
+    return sent(request, zoo_awget_children(call->z->handle, dir, fired, watch, on_line, request));
 }
 
 struct zookeeper_request *zookeeper_ask_children(struct zookeeper_call *call, const char *dir) {
@@ -257,7 +260,17 @@ struct zookeeper_request *zookeeper_ask_write(struct zookeeper_call *call) {
     struct zookeeper_request *request = request_new(call);
     zoo_op_t any_version;
     zoo_check_op_init(&any_version, "/", -1);
-    return sent(request, zoo_amulti(call->z->handle, 1, &any_version, &request->result, on_void, request));
+    return sent(request, zoo_amulti(call->z->handle, 1, &any_version, request->results, on_void, request));
+}
+
+struct zookeeper_request *zookeeper_ask_downgrade(struct zookeeper_call *call, const char *reader, const char *data,
+                                                  const char *writer) {
+    struct zookeeper_request *request = request_new(call);
+    zoo_op_t parts[2];
+    zoo_create_op_init(&parts[0], reader, data, (int)strlen(data), call->z->acl, ZOO_EPHEMERAL, request->node,
+                       (int)sizeof request->node);
+    zoo_delete_op_init(&parts[1], writer, -1);
+    return sent(request, zoo_amulti(call->z->handle, 2, parts, request->results, on_void, request));
 }
 
 /* ---- what answers mean ------------------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* What operators ask for: inspect, list, break. The holder of a lock is the first in its line. */
+/* What operators ask for: inspect, list, break. */
 #include "zookeeper.h"
 
 #include <inttypes.h>
@@ -6,10 +6,18 @@
 
 enum { PAGE = 64 };
 
-/* The line of one name, and the data of its first node. */
+/* Who holds one name: the first nodes of a sorted listing. */
+struct holders {
+    struct zookeeper_call *lists; /* whose names these are; NULL: nobody holds it */
+    char dir[ZOOKEEPER_PATH_SIZE];
+    char **nodes;
+    size_t n;
+    enum dlock_mode mode;
+    uint32_t waiters, limit;
+};
+
+/* One of them. */
 struct seen {
-    char first[ZOOKEEPER_NODE_SIZE];
-    uint32_t members;
     uint64_t fence, session;
     char token[DLOCK_TOKEN_MAX + 1];
     char name[256];
@@ -25,94 +33,216 @@ static bool token_like(const char *text, size_t length) {
     return length > 0 && length <= DLOCK_TOKEN_MAX;
 }
 
-/* Ours is the token and perhaps the name; Curator's an address, kazoo's anything. */
+/* Ours is the token, and perhaps the name, and the fence of a downgraded one; Curator's an address, kazoo's anything.
+ */
 static void read_data(const struct zookeeper_request *get, struct seen *seen) {
+    const char *name = strchr(get->data, '\n'), *fence = name ? strchr(name + 1, '\n') : NULL;
     size_t length = strcspn(get->data, "\n");
+    memset(seen, 0, sizeof *seen);
     seen->fence = (uint64_t)get->stat.czxid;
     seen->session = (uint64_t)get->stat.ephemeralOwner;
     if (token_like(get->data, length) && strlen(get->data) == get->size)
         snprintf(seen->token, sizeof seen->token, "%.*s", (int)length, get->data);
     else
         snprintf(seen->token, sizeof seen->token, "session:0x%" PRIx64, seen->session);
-    if (get->data[length] == '\n') snprintf(seen->name, sizeof seen->name, "%.255s", get->data + length + 1);
+    if (name) snprintf(seen->name, sizeof seen->name, "%.*s", (int)strcspn(name + 1, "\n"), name + 1);
+    if (fence && strtoull(fence, NULL, 10)) seen->fence = strtoull(fence, NULL, 10);
 }
 
-static int show(const struct seen *seen, const char *name, dlock_each each, void *arg) {
+static int show(const struct holders *holders, const struct seen *seen, const char *name, dlock_each each, void *arg) {
     struct dlock_info info;
     memset(&info, 0, sizeof info);
     info.size = sizeof info;
     info.name = name;
     info.token = seen->token;
-    info.mode = DLOCK_EXCLUSIVE;
-    info.limit = 1;
-    info.waiters = seen->members - 1;
+    info.mode = holders->mode;
+    info.limit = holders->limit;
+    info.waiters = holders->waiters;
     info.fence = seen->fence;
     info.remaining_ms = DLOCK_FOREVER; /* as long as its session lives */
     return each(&info, arg);
 }
 
-/* ---- one name ---------------------------------------------------------------------------------------------------- */
+/* ---- who holds a name -------------------------------------------------------------------------------------------- */
 
-/* 1: seen is filled; 0: nobody holds it; else an error. */
-static int see(struct zookeeper *z, const char *dir, struct seen *seen, int64_t deadline_us, bool *dead,
-               struct dlock_error *err) {
-    char path[ZOOKEEPER_PATH_SIZE];
-    for (;;) {
-        int rc = zookeeper_ready(z, deadline_us, dead, err);
-        if (rc != 0) return rc;
-        memset(seen, 0, sizeof *seen);
-        struct zookeeper_call *call = zookeeper_call(z, 2);
-        if (!call) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a request");
-        struct zookeeper_request *list = zookeeper_ask_line(call, dir, NULL, NULL, NULL), *get = NULL;
-        zookeeper_call_wait(call, deadline_us);
-        int answer = list->rc;
-        if (answer == ZOK && !list->sensible) answer = ZMARSHALLINGERROR;
-        bool held = answer == ZOK && list->line.members > 0;
-        if (held) {
-            seen->members = list->line.members;
-            memcpy(seen->first, list->line.first, sizeof seen->first);
-            zookeeper_join(dir, seen->first, path);
-            get = zookeeper_ask_get(call, path, NULL);
-            zookeeper_call_wait(call, deadline_us);
-            answer = get->rc;
-            if (answer == ZOK) read_data(get, seen);
-        }
-        zookeeper_call_end(call);
-        if (answer == ZOK) return held;
-        if (answer == ZNONODE && !get) return 0;
-        if (answer != ZNONODE && !zookeeper_unknown(answer)) return zookeeper_refused(z, answer, "read", dir, err);
-        if (dlock_now_us() >= deadline_us) return zookeeper_silent(z, err);
-        if (answer != ZNONODE) zookeeper_pause(z); /* else it has just been released */
+struct looking {
+    struct zookeeper *z;
+    int64_t deadline_us;
+    bool dead;
+    bool cut; /* the container does not show the whole name: where a node does, that counts */
+    struct dlock_error *err;
+};
+
+static bool contains(const struct zookeeper_request *list, const char *node) {
+    for (size_t i = 0; i < list->n_names; i++)
+        if (strcmp(list->names[i], node) == 0) return true;
+    return false;
+}
+
+static void count_locks(struct holders *holders, struct zookeeper_request *list, size_t members) {
+    enum zookeeper_kind kind = ZOOKEEPER_MUTEX;
+    int32_t sequence;
+    zookeeper_place(list->names[0], &kind, &sequence);
+    holders->nodes = list->names;
+    holders->n = zookeeper_holders(list->names, members);
+    holders->mode = zookeeper_reads(kind) ? DLOCK_SHARED : DLOCK_EXCLUSIVE;
+    holders->limit = 1;
+    for (size_t i = holders->n; i < members; i++)
+        if (zookeeper_place(list->names[i], &kind, &sequence) && !(kind & ZOOKEEPER_TRY)) holders->waiters++;
+}
+
+/* Curator's leases do not tell how many there may be. */
+static void count_permits(struct holders *holders, struct zookeeper_request *leases, struct zookeeper_request *queue) {
+    size_t members = zookeeper_sort(leases->names, leases->n_names);
+    holders->limit = 0;
+    for (size_t i = 0; i < members && holders->limit == 0; i++) holders->limit = zookeeper_limit(leases->names[i]);
+    holders->nodes = leases->names;
+    holders->n = holders->limit && members > holders->limit ? holders->limit : members;
+    holders->mode = DLOCK_PERMIT;
+    holders->waiters = (uint32_t)zookeeper_sort(queue->names, queue->n_names);
+}
+
+/* AGAIN: the answer says nothing. Else 0, or an error. */
+enum { AGAIN = 1 };
+
+static int judge(struct looking *looking, int answer, const char *dir) {
+    if (answer == ZOK || answer == ZNONODE) return 0;
+    if (!zookeeper_unknown(answer)) return zookeeper_refused(looking->z, answer, "read", dir, looking->err);
+    if (dlock_now_us() >= looking->deadline_us) return zookeeper_silent(looking->z, looking->err);
+    zookeeper_pause(looking->z);
+    return AGAIN;
+}
+
+/* Lists one or two containers; the caller ends holders->lists. */
+static int list(struct looking *looking, struct holders *holders, const char *first, const char *second) {
+    holders->lists = zookeeper_call(looking->z, 2);
+    if (!holders->lists) return dlock_fail(looking->err, DLOCK_ENOMEM, "out of memory for a request");
+    struct zookeeper_request *requests[2] = {zookeeper_ask_children(holders->lists, first), NULL};
+    if (second) requests[1] = zookeeper_ask_children(holders->lists, second);
+    zookeeper_call_wait(holders->lists, looking->deadline_us);
+    int rc = judge(looking, requests[0]->rc, first);
+    if (rc == 0 && second) rc = judge(looking, requests[1]->rc, second);
+    if (rc == 0) return 0;
+    zookeeper_call_end(holders->lists);
+    holders->lists = NULL;
+    return rc;
+}
+
+/* The name's container is `dir`. */
+static int look_once(struct looking *looking, const char *dir, struct holders *holders) {
+    char queue[ZOOKEEPER_PATH_SIZE];
+    snprintf(holders->dir, sizeof holders->dir, "%s", dir);
+    int rc = list(looking, holders, dir, NULL);
+    if (rc != 0) return rc;
+    struct zookeeper_request *nodes = &holders->lists->requests[0];
+    bool permits = contains(nodes, "leases");
+    size_t members = zookeeper_sort(nodes->names, nodes->n_names);
+    if (members > 0) {
+        count_locks(holders, nodes, members);
+        return 0;
     }
+    zookeeper_call_end(holders->lists);
+    holders->lists = NULL;
+    if (!permits) return 0;
+    zookeeper_join(dir, "locks", queue);
+    zookeeper_join(dir, "leases", holders->dir);
+    if ((rc = list(looking, holders, holders->dir, queue)) != 0) return rc;
+    count_permits(holders, &holders->lists->requests[0], &holders->lists->requests[1]);
+    return 0;
+}
+
+static int find_holders(struct looking *looking, const char *dir, struct holders *holders) {
+    int rc;
+    do {
+        memset(holders, 0, sizeof *holders);
+        rc = zookeeper_ready(looking->z, looking->deadline_us, &looking->dead, looking->err);
+        if (rc == 0) rc = look_once(looking, dir, holders);
+    } while (rc == AGAIN);
+    return rc;
+}
+
+static void forget(struct holders *holders) {
+    if (holders->lists) zookeeper_call_end(holders->lists);
+    holders->lists = NULL;
+}
+
+/* Reads the holders' nodes and shows them. 0, AGAIN: all of them have gone, or an error; *ended tells whether `each`
+ * wants no more. */
+static int show_all(struct looking *looking, const struct holders *holders, const char *name, const char *prefix,
+                    dlock_each each, void *arg, bool *ended) {
+    struct zookeeper_call *call = zookeeper_call(looking->z, holders->n);
+    char path[ZOOKEEPER_PATH_SIZE];
+    struct seen seen;
+    size_t gone = 0;
+    int rc = 0;
+    if (!call) return dlock_fail(looking->err, DLOCK_ENOMEM, "out of memory for a request");
+    for (size_t i = 0; i < holders->n; i++) {
+        zookeeper_join(holders->dir, holders->nodes[i], path);
+        zookeeper_ask_get(call, path, NULL);
+    }
+    zookeeper_call_wait(call, looking->deadline_us);
+    for (size_t i = 0; i < holders->n && rc == 0 && !*ended; i++) {
+        const struct zookeeper_request *get = &call->requests[i];
+        rc = judge(looking, get->rc, holders->dir);
+        if (rc == 0 && get->rc == ZNONODE) gone++;
+        if (rc != 0 || get->rc != ZOK) continue;
+        read_data(get, &seen);
+        const char *shown = looking->cut && seen.name[0] ? seen.name : name;
+        if (strncmp(shown, prefix, strlen(prefix)) == 0) *ended = show(holders, &seen, shown, each, arg) != 0;
+    }
+    zookeeper_call_end(call);
+    return rc == 0 && gone == holders->n ? AGAIN : rc;
+}
+
+/* Shows who holds the name whose container is `dir`. */
+static int look(struct looking *looking, const char *dir, const char *name, const char *prefix, dlock_each each,
+                void *arg, bool *ended) {
+    struct holders holders;
+    int rc;
+    *ended = false;
+    do {
+        rc = find_holders(looking, dir, &holders);
+        if (rc == 0 && holders.n > 0) rc = show_all(looking, &holders, name, prefix, each, arg, ended);
+        forget(&holders);
+    } while (rc == AGAIN);
+    return rc;
 }
 
 int zookeeper_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
                       struct dlock_error *err) {
-    struct zookeeper *z = conn;
+    struct looking looking = {conn, dlock_deadline_us(timeout_ms), false, false, err};
     char dir[ZOOKEEPER_PATH_SIZE];
-    struct seen seen;
-    bool dead;
-    zookeeper_path(z, name, dir);
-    int rc = see(z, dir, &seen, dlock_deadline_us(timeout_ms), &dead, err);
-    if (rc == 1) show(&seen, name, each, arg);
-    return rc < 0 ? rc : 0;
+    bool ended;
+    zookeeper_path(conn, name, dir);
+    return look(&looking, dir, name, "", each, arg, &ended);
+}
+
+/* 0: so many have been broken; else an error. */
+static int break_all(struct looking *looking, const struct holders *holders, size_t *broken) {
+    char path[ZOOKEEPER_PATH_SIZE];
+    for (size_t i = 0; i < holders->n; i++) {
+        zookeeper_join(holders->dir, holders->nodes[i], path);
+        int rc = zookeeper_delete(looking->z, path, looking->deadline_us, &looking->dead, looking->err);
+        if (rc == 0) (*broken)++;
+        if (rc != 0 && rc != DLOCK_ELOST) return rc;
+    }
+    return 0;
 }
 
 int zookeeper_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
-    struct zookeeper *z = conn;
-    int64_t deadline_us = dlock_deadline_us(timeout_ms);
-    char dir[ZOOKEEPER_PATH_SIZE], path[ZOOKEEPER_PATH_SIZE];
-    struct seen seen;
-    bool dead;
-    zookeeper_path(z, name, dir);
-    for (;;) {
-        int rc = see(z, dir, &seen, deadline_us, &dead, err);
-        if (rc < 0) return rc;
-        if (rc == 0) return dlock_fail(err, DLOCK_ELOST, "nobody holds lock \"%s\"", name);
-        zookeeper_join(dir, seen.first, path);
-        rc = zookeeper_delete(z, path, deadline_us, &dead, err);
-        if (rc != DLOCK_ELOST) return rc;
-    }
+    struct looking looking = {conn, dlock_deadline_us(timeout_ms), false, false, err};
+    struct holders holders;
+    char dir[ZOOKEEPER_PATH_SIZE];
+    size_t broken = 0, n;
+    zookeeper_path(conn, name, dir);
+    do {
+        int rc = find_holders(&looking, dir, &holders);
+        n = holders.n;
+        if (rc == 0) rc = break_all(&looking, &holders, &broken);
+        forget(&holders);
+        if (rc != 0) return rc;
+    } while (n > 0 && broken == 0);
+    return broken > 0 ? 0 : dlock_fail(err, DLOCK_ELOST, "nobody holds lock \"%s\"", name);
 }
 
 /* ---- every name -------------------------------------------------------------------------------------------------- */
@@ -137,40 +267,35 @@ static int read_names(struct zookeeper *z, int64_t deadline_us, struct zookeeper
     return zookeeper_refused(z, rc, "list", z->base, err);
 }
 
-/* One node under the base: 0, or what ends the walk: 1, or an error. */
-static int show_node(struct zookeeper *z, const char *node, const char *prefix, int64_t deadline_us, dlock_each each,
-                     void *arg, struct dlock_error *err) {
+/* One node under the base. */
+static int show_node(struct looking *looking, const char *node, const char *prefix, dlock_each each, void *arg,
+                     bool *ended) {
     char name[256], dir[ZOOKEEPER_PATH_SIZE];
-    struct seen seen;
-    bool cut, dead, plain = zookeeper_name(z, node, name, &cut);
-    if (!plain && !cut) return 0;
-    if (plain && !cut && strncmp(name, prefix, strlen(prefix)) != 0) return 0;
-    if (!zookeeper_join(z->base, node, dir)) return 0;
-    int rc = see(z, dir, &seen, deadline_us, &dead, err);
-    if (rc != 1) return rc;
-    if (cut && seen.name[0]) snprintf(name, sizeof name, "%s", seen.name);
-    if (strncmp(name, prefix, strlen(prefix)) != 0) return 0;
-    return show(&seen, name, each, arg) != 0;
+    bool plain = zookeeper_name(looking->z, node, name, &looking->cut);
+    *ended = false;
+    if (!plain && !looking->cut) return 0;
+    if (!looking->cut && strncmp(name, prefix, strlen(prefix)) != 0) return 0;
+    if (!zookeeper_join(looking->z->base, node, dir)) return 0;
+    return look(looking, dir, name, prefix, each, arg, ended);
 }
 
 int zookeeper_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                    struct dlock_error *err) {
-    struct zookeeper *z = conn;
-    int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    struct looking looking = {conn, dlock_deadline_us(timeout_ms), false, false, err};
     struct zookeeper_call *call = NULL;
     struct zookeeper_request *names = NULL;
-    int rc = read_names(z, deadline_us, &call, &names, err), shown = 0, more = 0;
-    for (size_t i = 0; rc == 0 && i < names->n_names; i++) {
+    int rc = read_names(conn, looking.deadline_us, &call, &names, err), shown = 0, more = 0;
+    bool ended = false;
+    for (size_t i = 0; rc == 0 && !ended && i < names->n_names; i++) {
         const char *node = names->names[i];
         if (strlen(node) >= ZOOKEEPER_NAME_SIZE || strcmp(node, cursor) <= 0) continue;
         if (shown++ == PAGE) {
             more = 1;
             break;
         }
-        rc = show_node(z, node, prefix, deadline_us, each, arg, err);
+        rc = show_node(&looking, node, prefix, each, arg, &ended);
         snprintf(cursor, 256, "%s", node);
     }
     if (call) zookeeper_call_end(call);
-    if (rc != 0) return rc < 0 ? rc : 0;
-    return more;
+    return rc != 0 ? rc : more;
 }

@@ -71,29 +71,52 @@ void zookeeper_uuid(const char *token, struct zookeeper_uuid *uuid) {
              high >> 32, high >> 16 & 0xffff, high & 0xffff, low >> 48, low & UINT64_C(0xffffffffffff));
 }
 
-void zookeeper_node(const struct zookeeper_uuid *uuid, const int32_t *sequence, char node[ZOOKEEPER_NODE_SIZE]) {
-    int n = snprintf(node, ZOOKEEPER_NODE_SIZE, "_c_%s-lock-", uuid->text);
+/* What stands between a node's uuid and its sequence. */
+static const char *const marks[] = {[ZOOKEEPER_MUTEX] = "lock-",
+                                    [ZOOKEEPER_WRITER] = "__WRIT__",
+                                    [ZOOKEEPER_READER] = "__READ__",
+                                    [ZOOKEEPER_LEASE] = "lease-"};
+
+void zookeeper_node(const struct zookeeper_uuid *uuid, enum zookeeper_kind kind, uint32_t limit,
+                    const int32_t *sequence, char node[ZOOKEEPER_NODE_SIZE]) {
+    int n = snprintf(node, ZOOKEEPER_NODE_SIZE, "_c_%s-", uuid->text);
+    if (limit) n += snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "of-%" PRIu32 "-", limit);
+    if (kind & ZOOKEEPER_TRY) n += snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "try-");
+    n += snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "%s", marks[kind & ~ZOOKEEPER_TRY]);
     if (sequence) snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "%010" PRId32, *sequence);
 }
 
-/* Ten digits, or "-" and ten of them, after "lock-": Java's %010d of a counter that wraps at 2^31. */
-bool zookeeper_sequence(const char *node, int32_t *sequence) {
-    size_t length = strlen(node), digits = 0;
+/* Java's %010d of a counter that wraps at 2^31: ten characters, or eleven. Newer Curators' downgraded nodes have the
+ * sequence of their writer's first, and then their own. */
+static bool read_sequence(const char *text, bool downgraded, int32_t *sequence) {
+    size_t length = strlen(text), sign = text[0] == '-', first = length == 20 && downgraded ? 10 : length;
     long long value = 0;
-    while (digits < length && node[length - 1 - digits] >= '0' && node[length - 1 - digits] <= '9') digits++;
-    if (digits < 9 || digits > 10) return false;
-    for (size_t i = length - digits; i < length; i++) value = value * 10 + (node[i] - '0');
-    length -= digits;
-    if (length > 5 && node[length - 1] == '-' && strncmp(node + length - 6, "lock-", 5) == 0) {
-        value = -value;
-        length--;
-    } else if (digits < 10) {
-        return false; /* %010d counts the sign */
-    }
-    if (value < INT32_MIN || value > INT32_MAX || length < 5 || strncmp(node + length - 5, "lock-", 5) != 0)
-        return false;
+    if (first < 10 || first > 10 + sign || strspn(text + sign, "0123456789") != length - sign) return false;
+    for (size_t i = sign; i < first; i++) value = value * 10 + (text[i] - '0');
+    if (sign) value = -value;
+    if (value < INT32_MIN || value > INT32_MAX) return false;
     *sequence = (int32_t)value;
     return true;
+}
+
+bool zookeeper_place(const char *node, enum zookeeper_kind *kind, int32_t *sequence) {
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+        const char *mark = NULL;
+        for (const char *at = strstr(node, marks[i]); at; at = strstr(at + 1, marks[i])) mark = at;
+        if (!mark || !read_sequence(mark + strlen(marks[i]), i == ZOOKEEPER_READER, sequence)) continue;
+        *kind = (enum zookeeper_kind)(i | (strstr(node, "-try-") ? ZOOKEEPER_TRY : 0));
+        return true;
+    }
+    return false;
+}
+
+bool zookeeper_reads(enum zookeeper_kind kind) {
+    return (kind & ~ZOOKEEPER_TRY) == ZOOKEEPER_READER;
+}
+
+uint32_t zookeeper_limit(const char *node) {
+    const char *of = strstr(node, "-of-");
+    return of ? (uint32_t)strtoul(of + 4, NULL, 10) : 0;
 }
 
 /* ---- the line ---------------------------------------------------------------------------------------------------- */
@@ -104,10 +127,7 @@ static int32_t behind(int32_t a, int32_t b) {
 }
 
 static bool is_own(const char *node, const struct zookeeper_uuid *uuid) {
-    char prefix[ZOOKEEPER_NODE_SIZE];
-    if (!uuid) return false;
-    zookeeper_node(uuid, NULL, prefix);
-    return strncmp(node, prefix, strlen(prefix)) == 0;
+    return uuid && strncmp(node, "_c_", 3) == 0 && strncmp(node + 3, uuid->text, strlen(uuid->text)) == 0;
 }
 
 /* Which of the nodes with our uuid is ours: the one we know, else the last. */
@@ -115,10 +135,12 @@ static void find_own(const struct String_vector *nodes, const struct zookeeper_u
                      struct zookeeper_line *line) {
     for (int32_t i = 0; i < nodes->count; i++) {
         const char *node = nodes->data[i];
+        enum zookeeper_kind kind;
         int32_t sequence;
-        if (!node || !is_own(node, uuid) || !zookeeper_sequence(node, &sequence)) continue;
+        if (!node || !is_own(node, uuid) || !zookeeper_place(node, &kind, &sequence)) continue;
         if (known ? sequence == *known : !line->own || behind(sequence, line->own_sequence) > 0) {
             line->own = true;
+            line->own_kind = kind;
             line->own_sequence = sequence;
         }
     }
@@ -126,30 +148,73 @@ static void find_own(const struct String_vector *nodes, const struct zookeeper_u
 
 bool zookeeper_line(const struct String_vector *nodes, const struct zookeeper_uuid *uuid, const int32_t *known,
                     struct zookeeper_line *line) {
-    const char *first = NULL, *before = NULL, *twin = NULL;
-    int32_t before_sequence = 0;
+    const char *before = NULL, *twin = NULL;
+    int32_t before_sequence = 0, oldest = 0, first = 0;
+    bool try_first = false;
     memset(line, 0, sizeof *line);
     find_own(nodes, uuid, known, line);
     for (int32_t i = 0; i < nodes->count; i++) {
         const char *node = nodes->data[i];
+        enum zookeeper_kind kind;
         int32_t sequence;
-        if (!node || !zookeeper_sequence(node, &sequence)) continue;
+        if (!node) continue;
+        if (strcmp(node, "leases") == 0 || strcmp(node, "locks") == 0) line->permits = true;
+        if (!zookeeper_place(node, &kind, &sequence)) continue;
         if (strlen(node) >= ZOOKEEPER_NODE_SIZE) return false;
-        line->members++;
-        if (!first || behind(sequence, line->first_sequence) < 0) {
-            first = node;
-            line->first_sequence = sequence;
+        if (line->members++ == 0 || behind(sequence, first) < 0) {
+            first = sequence;
+            try_first = kind & ZOOKEEPER_TRY;
         }
         if (is_own(node, uuid) && !(line->own && sequence == line->own_sequence)) twin = node;
-        if (!line->own || behind(sequence, line->own_sequence) >= 0) continue;
+        if (line->own && behind(sequence, line->own_sequence) >= 0) continue;
+        line->older++;
+        if (zookeeper_limit(node) && (!line->limit || behind(sequence, oldest) < 0)) {
+            line->limit = zookeeper_limit(node);
+            oldest = sequence;
+        }
+        if (!line->own) continue;
+        if (zookeeper_reads(line->own_kind) && zookeeper_reads(kind)) continue;
         line->ahead++;
+        if (kind & ZOOKEEPER_TRY) line->fleeting++;
         if (!before || behind(sequence, before_sequence) > 0) {
             before = node;
             before_sequence = sequence;
         }
     }
-    snprintf(line->first, sizeof line->first, "%s", first ? first : "");
+    if (try_first && line->fleeting > 0) line->fleeting--; /* that one holds it */
     snprintf(line->before, sizeof line->before, "%s", before ? before : "");
     snprintf(line->twin, sizeof line->twin, "%s", twin ? twin : "");
     return true;
+}
+
+/* ---- holders ----------------------------------------------------------------------------------------------------- */
+
+static int by_place(const void *a, const void *b) {
+    enum zookeeper_kind kind;
+    int32_t left = 0, right = 0;
+    zookeeper_place(*(const char *const *)a, &kind, &left);
+    zookeeper_place(*(const char *const *)b, &kind, &right);
+    return behind(left, right) < 0 ? -1 : behind(left, right) > 0;
+}
+
+size_t zookeeper_sort(char **names, size_t n) {
+    size_t members = 0;
+    for (size_t i = 0; i < n; i++) {
+        enum zookeeper_kind kind;
+        int32_t sequence;
+        char *name = names[i];
+        if (!zookeeper_place(name, &kind, &sequence) || strlen(name) >= ZOOKEEPER_NODE_SIZE) continue;
+        names[i] = names[members];
+        names[members++] = name;
+    }
+    if (members > 1) qsort(names, members, sizeof *names, by_place);
+    return members;
+}
+
+size_t zookeeper_holders(char *const *names, size_t members) {
+    enum zookeeper_kind kind;
+    int32_t sequence;
+    size_t n = 0;
+    while (n < members && zookeeper_place(names[n], &kind, &sequence) && zookeeper_reads(kind)) n++;
+    return n > 0 || members == 0 ? n : 1;
 }

@@ -14,9 +14,10 @@ struct renewal {
     size_t n;
     int64_t begun_us, deadline_us;
     struct zookeeper_watch *fresh[CHUNK]; /* watches to set; NULL: set already, or the claim is lost */
-    struct zookeeper_request *gets[CHUNK];
+    bool down[CHUNK];                     /* to downgrade */
+    struct zookeeper_request *asked[CHUNK];
     struct zookeeper_request *write; /* NULL: one of late will do */
-    size_t n_fresh;
+    size_t n_asked;
 };
 
 static void fail_all(const struct renewal *r, int code) {
@@ -24,60 +25,94 @@ static void fail_all(const struct renewal *r, int code) {
         if (r->claims[i]->result != DLOCK_ELOST) r->claims[i]->result = code;
 }
 
-/* Which claims have no watch yet; those of another session are lost. */
-static void find_fresh(struct renewal *r) {
+static bool is_downgrade(const struct dlock_claim *claim) {
+    return claim->mode == DLOCK_SHARED && !zookeeper_reads(ZOOKEEPER_KIND(claim->state[ZOOKEEPER_PLACE]));
+}
+
+static void grant_path(const struct renewal *r, size_t i, char path[ZOOKEEPER_PATH_SIZE]) {
+    const struct dlock_claim *claim = r->claims[i];
+    zookeeper_claim_path(r->z, claim, ZOOKEEPER_KIND(claim->state[ZOOKEEPER_PLACE]), path);
+}
+
+/* Which claims have no watch yet, and which are to be downgraded; those of another session are lost. */
+static void sort_out(struct renewal *r) {
     uint64_t session = zookeeper_session(r->z);
-    r->n_fresh = 0;
+    r->n_asked = 0;
     for (size_t i = 0; i < r->n; i++) {
         struct dlock_claim *claim = r->claims[i];
         char path[ZOOKEEPER_PATH_SIZE];
         bool there;
         r->fresh[i] = NULL;
+        r->down[i] = false;
         claim->result = 0;
-        if (claim->mode != DLOCK_EXCLUSIVE) {
-            claim->result = DLOCK_ENOTSUP;
-        } else if (claim->state[ZOOKEEPER_SESSION] != session || !(claim->state[ZOOKEEPER_PLACE] & ZOOKEEPER_KNOWN)) {
+        if (claim->state[ZOOKEEPER_SESSION] != session || !(claim->state[ZOOKEEPER_PLACE] & ZOOKEEPER_KNOWN)) {
             claim->result = DLOCK_ELOST;
-        } else {
-            zookeeper_claim_path(r->z, claim, path);
-            r->fresh[i] = zookeeper_watch_new(r->z, path, claim->name, claim->token, &there);
-            if (r->fresh[i])
-                r->n_fresh++;
-            else if (!there)
-                claim->result = DLOCK_EUNAVAILABLE; /* out of memory */
+            continue;
         }
+        r->down[i] = is_downgrade(claim);
+        if (!r->down[i]) {
+            grant_path(r, i, path);
+            r->fresh[i] = zookeeper_watch_new(r->z, path, claim->name, claim->token, &there);
+            if (!r->fresh[i] && !there) claim->result = DLOCK_EUNAVAILABLE; /* out of memory */
+        }
+        if (r->down[i] || r->fresh[i]) r->n_asked++;
     }
 }
 
+/* From a writer's node to a reader's with the same sequence, so that nobody behind it can pass: newer Curators do the
+ * same. Who watches the writer's node looks again when it goes. */
+static struct zookeeper_request *ask_downgrade(const struct renewal *r, size_t i, struct zookeeper_call *call) {
+    const struct dlock_claim *claim = r->claims[i];
+    char reader[ZOOKEEPER_PATH_SIZE], writer[ZOOKEEPER_PATH_SIZE], data[ZOOKEEPER_DATA_SIZE];
+    zookeeper_claim_path(r->z, claim, ZOOKEEPER_READER, reader);
+    grant_path(r, i, writer);
+    zookeeper_write_data(r->z, claim, claim->state[ZOOKEEPER_FENCE], data);
+    zookeeper_watch_forget(r->z, writer);
+    return zookeeper_ask_downgrade(call, reader, data, writer);
+}
+
 static struct zookeeper_call *dispatch(struct renewal *r, bool write) {
-    struct zookeeper_call *call = zookeeper_call(r->z, r->n_fresh + 1);
+    struct zookeeper_call *call = zookeeper_call(r->z, r->n_asked + 1);
     char path[ZOOKEEPER_PATH_SIZE];
     r->write = NULL;
     for (size_t i = 0; i < r->n; i++) {
-        r->gets[i] = NULL;
-        if (!r->fresh[i]) continue;
-        zookeeper_claim_path(r->z, r->claims[i], path);
-        if (call)
-            r->gets[i] = zookeeper_ask_get(call, path, r->fresh[i]);
-        else
+        r->asked[i] = NULL;
+        if (r->down[i] && call) {
+            r->asked[i] = ask_downgrade(r, i, call);
+        } else if (r->fresh[i] && call) {
+            grant_path(r, i, path);
+            r->asked[i] = zookeeper_ask_get(call, path, r->fresh[i]);
+        } else if (r->fresh[i]) {
             zookeeper_watch_cancel(r->fresh[i]);
+        }
     }
     if (call && write) r->write = zookeeper_ask_write(call);
     return call;
 }
 
 static int judge(const struct dlock_claim *claim, const struct zookeeper_request *get) {
+    bool downgraded = claim->state[ZOOKEEPER_PLACE] & ZOOKEEPER_DOWNGRADED;
     if (get->rc == ZNONODE) return DLOCK_ELOST;
     if (get->rc != ZOK) return DLOCK_EUNAVAILABLE;
     bool ours = (uint64_t)get->stat.ephemeralOwner == claim->state[ZOOKEEPER_SESSION] &&
-                (uint64_t)get->stat.czxid == claim->state[ZOOKEEPER_FENCE];
+                (downgraded || (uint64_t)get->stat.czxid == claim->state[ZOOKEEPER_FENCE]);
     return ours ? 0 : DLOCK_ELOST;
+}
+
+static int judge_downgrade(struct dlock_claim *claim, const struct zookeeper_request *downgrade) {
+    uint64_t *place = &claim->state[ZOOKEEPER_PLACE];
+    if (downgrade->rc == ZNONODE) return DLOCK_ELOST;
+    if (downgrade->rc != ZOK && downgrade->rc != ZNODEEXISTS) return DLOCK_EUNAVAILABLE;
+    *place = (*place & ~ZOOKEEPER_OF_KIND(7)) | ZOOKEEPER_OF_KIND(ZOOKEEPER_READER) | ZOOKEEPER_DOWNGRADED;
+    return 0; /* where the node exists, an earlier try has made it, and nobody was told */
 }
 
 static void finish(struct renewal *r, struct zookeeper_call *call, struct dlock_error *err) {
     zookeeper_call_wait(call, r->deadline_us);
     for (size_t i = 0; i < r->n; i++)
-        if (r->gets[i]) r->claims[i]->result = judge(r->claims[i], r->gets[i]);
+        if (r->asked[i])
+            r->claims[i]->result =
+                r->down[i] ? judge_downgrade(r->claims[i], r->asked[i]) : judge(r->claims[i], r->asked[i]);
     if (r->write && zookeeper_written(r->write)) {
         zookeeper_wrote(r->z, call->sent_us);
     } else if (r->write) {
@@ -94,8 +129,8 @@ static int renew_chunk(struct renewal *r, struct dlock_error *err) {
         return dead ? DLOCK_EUNAVAILABLE : 0;
     }
     bool write = !zookeeper_wrote_lately(r->z);
-    find_fresh(r);
-    if (write || r->n_fresh > 0) {
+    sort_out(r);
+    if (write || r->n_asked > 0) {
         struct zookeeper_call *call = dispatch(r, write);
         if (call) {
             finish(r, call, err);

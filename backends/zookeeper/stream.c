@@ -12,6 +12,7 @@ enum {
     ANSWER_MAX = 64 << 20, /* far more than the server's own limit, jute.maxbuffer */
     HEADER = 16,           /* xid, zxid, code */
     STAT = 68,
+    TYPE_CREATE = 1,
     TYPE_DELETE = 2,
     TYPE_GET = 4,
     TYPE_CHILDREN = 8,
@@ -33,7 +34,7 @@ static uint32_t number(const unsigned char *at) {
 }
 
 void zookeeper_stream_begin(struct zookeeper_stream *stream) {
-    stream->greeted_them = stream->greeted_us = stream->whole = stream->timing = false;
+    stream->greeted_them = stream->greeted_us = stream->whole = stream->timing = stream->out_noted = false;
     stream->touched_us = 0;
     stream->pings = 0;
     stream->out_used = stream->out_left = stream->sent_first = stream->sent_end = stream->have = stream->given = 0;
@@ -48,7 +49,7 @@ void zookeeper_stream_end(struct zookeeper_stream *stream) {
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
-static bool note(struct zookeeper_stream *stream, uint32_t xid, uint32_t type) {
+static bool note(struct zookeeper_stream *stream, uint32_t xid, uint32_t type, bool two) {
     if (stream->sent_end == stream->sent_room) {
         size_t live = stream->sent_end - stream->sent_first;
         if (stream->sent_first > 0 && live < stream->sent_room / 2) {
@@ -66,7 +67,8 @@ static bool note(struct zookeeper_stream *stream, uint32_t xid, uint32_t type) {
         stream->sent_end = live;
     }
     stream->sent[stream->sent_end].xid = xid;
-    stream->sent[stream->sent_end++].type = type;
+    stream->sent[stream->sent_end].type = type;
+    stream->sent[stream->sent_end++].two = two;
     return true;
 }
 
@@ -88,23 +90,30 @@ static void end_timing(struct zookeeper_stream *stream, uint32_t xid) {
     stream->touched_us = stream->timed_us;
 }
 
-/* A request's first twelve bytes have passed. */
+/* So much of a request is looked at. */
+static size_t head_size(const struct zookeeper_stream *stream) {
+    bool transaction = stream->greeted_them && stream->out_used >= 12 && number(stream->out_head + 8) == TYPE_MULTI;
+    return transaction ? 16 : 12;
+}
+
+/* A request's head has passed. */
 static bool note_request(struct zookeeper_stream *stream, int64_t sent_us) {
     bool first = !stream->greeted_them;
     uint32_t xid = first ? XID_GREETING : number(stream->out_head + 4);
     if (xid != XID_AUTH && xid != XID_WATCHES) begin_timing(stream, xid, sent_us);
     stream->greeted_them = true;
     if (first || xid == XID_PING || xid == XID_AUTH || xid == XID_WATCHES) return true;
-    return note(stream, xid, number(stream->out_head + 8));
+    return note(stream, xid, number(stream->out_head + 8), number(stream->out_head + 12) == TYPE_CREATE);
 }
 
 bool zookeeper_stream_sent(struct zookeeper_stream *stream, const unsigned char *data, size_t size, int64_t sent_us) {
     while (size > 0) {
-        if (stream->out_used < sizeof stream->out_head) {
+        if (!stream->out_noted) {
             stream->out_head[stream->out_used++] = *data++;
             size--;
-            if (stream->out_used < sizeof stream->out_head) continue;
-            stream->out_left = number(stream->out_head) + 4 - sizeof stream->out_head;
+            if (stream->out_used < head_size(stream)) continue;
+            stream->out_noted = true;
+            stream->out_left = number(stream->out_head) + 4 - stream->out_used;
             if (!note_request(stream, sent_us)) return false;
         } else {
             size_t part = stream->out_left < size ? stream->out_left : size;
@@ -112,7 +121,9 @@ bool zookeeper_stream_sent(struct zookeeper_stream *stream, const unsigned char 
             data += part;
             size -= part;
         }
-        if (stream->out_left == 0) stream->out_used = 0;
+        if (!stream->out_noted || stream->out_left > 0) continue;
+        stream->out_noted = false;
+        stream->out_used = 0;
     }
     return true;
 }
@@ -149,20 +160,24 @@ static bool skip_texts(struct rest *rest) {
     return true;
 }
 
-/* Of a transaction with one part: how that went, and the end. */
-static bool transaction_sensible(struct rest rest) {
-    if (rest.left < PART || rest.at[4] != 0) return false;
-    bool refused = number(rest.at) == UINT32_MAX;
-    return skip(&rest, PART) && (!refused || skip(&rest, 4)) && rest.left >= PART && rest.at[4] == 1;
+/* Of a transaction: how each part went, with what it made, and the end. */
+static bool transaction_sensible(bool two, struct rest rest) {
+    for (int parts = two ? 2 : 1; parts > 0; parts--) {
+        if (rest.left < PART || rest.at[4] != 0) return false;
+        bool refused = number(rest.at) == UINT32_MAX, made = two && parts == 2;
+        skip(&rest, PART);
+        if (refused ? !skip(&rest, 4) : made && !skip_text(&rest, false)) return false;
+    }
+    return rest.left >= PART && rest.at[4] == 1;
 }
 
-static bool answer_sensible(uint32_t type, struct rest rest) {
-    switch (type) {
+static bool answer_sensible(const struct zookeeper_sent *sent, struct rest rest) {
+    switch (sent->type) {
     case TYPE_CREATE2: return skip_text(&rest, false) && skip(&rest, STAT);
     case TYPE_GET: return skip_text(&rest, true) && skip(&rest, STAT);
     case TYPE_CHILDREN: return skip_texts(&rest);
     case TYPE_CONTAINER: return skip_text(&rest, false);
-    case TYPE_MULTI: return transaction_sensible(rest);
+    case TYPE_MULTI: return transaction_sensible(sent->two, rest);
     case TYPE_DELETE: return true;
     default: return false; /* nothing else is ever asked but goodbye, and then nobody listens */
     }
@@ -189,9 +204,9 @@ static bool sensible(struct zookeeper_stream *stream) {
     if (xid == XID_EVENT) return skip(&rest, 8) && skip_text(&rest, false);
     if (xid == XID_PING || xid == XID_AUTH || xid == XID_WATCHES) return true;
     if (stream->sent_first == stream->sent_end || stream->sent[stream->sent_first].xid != xid) return false;
-    uint32_t type = stream->sent[stream->sent_first++].type;
+    struct zookeeper_sent sent = stream->sent[stream->sent_first++];
     if (stream->sent_first == stream->sent_end) stream->sent_first = stream->sent_end = 0;
-    return code != 0 || answer_sensible(type, rest);
+    return code != 0 || answer_sensible(&sent, rest);
 }
 
 /* Makes room for `size` bytes, little by little: a length alone is worth nothing. */

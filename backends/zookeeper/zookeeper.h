@@ -27,8 +27,8 @@ enum {
     ZOOKEEPER_NAME_SIZE = 241,  /* of a lock name as a node's, with the NUL: a list cursor must hold it */
     ZOOKEEPER_NODE_SIZE = 256,  /* of a claim's node name, with the NUL; ours have 56 or 57 characters */
     ZOOKEEPER_BASE_SIZE = 1024, /* of the path in the URI */
-    ZOOKEEPER_PATH_SIZE = ZOOKEEPER_BASE_SIZE + ZOOKEEPER_NAME_SIZE + ZOOKEEPER_NODE_SIZE,
-    ZOOKEEPER_DATA_SIZE = DLOCK_TOKEN_MAX + 1 + 256, /* token, newline, name */
+    ZOOKEEPER_PATH_SIZE = ZOOKEEPER_BASE_SIZE + ZOOKEEPER_NAME_SIZE + 8 + ZOOKEEPER_NODE_SIZE,
+    ZOOKEEPER_DATA_SIZE = DLOCK_TOKEN_MAX + 1 + 256 + 24, /* token, newline, name, newline, fence */
     ZOOKEEPER_BUCKETS = 1024
 };
 
@@ -37,11 +37,13 @@ enum {
 
 struct zookeeper_stream {
     bool greeted_them, greeted_us; /* the first message of each side has passed */
+    bool out_noted;                /* out_head is whole */
     size_t out_used, out_left;     /* of the message that is being sent: bytes in out_head; bytes to come */
-    unsigned char out_head[12];    /* length, xid, type */
+    unsigned char out_head[16];    /* length, xid, type; of transactions also the first part's type */
     struct zookeeper_sent {
         uint32_t xid, type;
-    } * sent; /* requests without an answer, oldest first, from sent_first on */
+        bool two; /* a transaction of two parts: create, delete */
+    } * sent;     /* requests without an answer, oldest first, from sent_first on */
     size_t sent_first, sent_end, sent_room;
     unsigned char *answer; /* length and message, as far as it has come */
     size_t room, have, given;
@@ -95,16 +97,22 @@ struct zookeeper_uuid {
     char text[37];
 };
 
-/* A claim's place in line, as a listing of the lock's container shows it. */
+/* What stands in line: `lock-`, `__WRIT__`, `__READ__`, `lease-`. A try is to leave at once where it is not first. */
+enum zookeeper_kind { ZOOKEEPER_MUTEX, ZOOKEEPER_WRITER, ZOOKEEPER_READER, ZOOKEEPER_LEASE, ZOOKEEPER_TRY = 4 };
+
+/* A claim's place in line, as a listing shows it. */
 struct zookeeper_line {
     uint32_t members; /* nodes in line */
-    int32_t first_sequence;
-    char first[ZOOKEEPER_NODE_SIZE]; /* the holder's node; "" when nobody is in line */
-    bool own;                        /* a node with our uuid is there */
+    bool permits;     /* there are the containers of permits */
+    bool own;         /* a node with our uuid is there */
+    uint32_t older;   /* nodes before ours; all, where that is not there */
+    uint32_t limit;   /* that the first of them names; 0: none does */
+    enum zookeeper_kind own_kind;
     int32_t own_sequence;
     char twin[ZOOKEEPER_NODE_SIZE];   /* another one with our uuid; "" usually */
-    uint32_t ahead;                   /* nodes before ours */
-    char before[ZOOKEEPER_NODE_SIZE]; /* the one right before ours */
+    uint32_t ahead;                   /* nodes before ours, for readers without readers */
+    uint32_t fleeting;                /* of these, tries that are about to leave */
+    char before[ZOOKEEPER_NODE_SIZE]; /* the last one of these */
 };
 
 /* The path of a lock's container. */
@@ -115,10 +123,18 @@ bool zookeeper_join(const char *dir, const char *node, char path[ZOOKEEPER_PATH_
  * lock's. */
 bool zookeeper_name(const struct zookeeper *z, const char *node, char name[256], bool *cut);
 void zookeeper_uuid(const char *token, struct zookeeper_uuid *uuid);
-/* The node of a claim; without its sequence where `sequence` is NULL. */
-void zookeeper_node(const struct zookeeper_uuid *uuid, const int32_t *sequence, char node[ZOOKEEPER_NODE_SIZE]);
-/* The sequence of a node in line, ours, Curator's or kazoo's; false: it is none. */
-bool zookeeper_sequence(const char *node, int32_t *sequence);
+/* A node of a claim; without its sequence where `sequence` is NULL. `limit`: of permits, else 0. */
+void zookeeper_node(const struct zookeeper_uuid *uuid, enum zookeeper_kind kind, uint32_t limit,
+                    const int32_t *sequence, char node[ZOOKEEPER_NODE_SIZE]);
+/* Reads a node's name, ours, Curator's or kazoo's; false: it does not stand in line. */
+bool zookeeper_place(const char *node, enum zookeeper_kind *kind, int32_t *sequence);
+bool zookeeper_reads(enum zookeeper_kind kind);
+/* The limit that a node of ours names; 0: it names none. */
+uint32_t zookeeper_limit(const char *node);
+/* Moves those that stand in line to the front, in order, and returns their number. */
+size_t zookeeper_sort(char **names, size_t n);
+/* How many of them, in order, hold the lock: one writer, or readers. */
+size_t zookeeper_holders(char *const *names, size_t members);
 /* Finds places. `uuid` may be NULL; `known` is our sequence where we know it, else NULL. False: EPROTO. */
 bool zookeeper_line(const struct String_vector *nodes, const struct zookeeper_uuid *uuid, const int32_t *known,
                     struct zookeeper_line *line);
@@ -131,7 +147,7 @@ struct zookeeper_request {
     struct zookeeper_call *call;
     int rc; /* ZOK or the library's error; ZOPERATIONTIMEOUT: not answered */
     struct zookeeper_watch *watch;
-    zoo_op_result_t result;                 /* write */
+    zoo_op_result_t results[2];             /* write, downgrade */
     struct Stat stat;                       /* create, get */
     char node[ZOOKEEPER_NODE_SIZE];         /* create: the name it got */
     size_t size;                            /* get: bytes in `data` */
@@ -170,12 +186,15 @@ struct zookeeper_request *zookeeper_ask_container(struct zookeeper_call *call, c
 struct zookeeper_request *zookeeper_ask_create(struct zookeeper_call *call, const char *path, const char *data);
 struct zookeeper_request *zookeeper_ask_line(struct zookeeper_call *call, const char *dir,
                                              const struct zookeeper_uuid *uuid, const int32_t *known,
-                                             const struct zookeeper_request *create);
+                                             const struct zookeeper_request *create, struct zookeeper_watch *watch);
 struct zookeeper_request *zookeeper_ask_children(struct zookeeper_call *call, const char *dir);
 struct zookeeper_request *zookeeper_ask_get(struct zookeeper_call *call, const char *path,
                                             struct zookeeper_watch *watch);
 struct zookeeper_request *zookeeper_ask_delete(struct zookeeper_call *call, const char *path);
 struct zookeeper_request *zookeeper_ask_write(struct zookeeper_call *call);
+/* In one transaction: makes the reader's node and deletes the writer's. */
+struct zookeeper_request *zookeeper_ask_downgrade(struct zookeeper_call *call, const char *reader, const char *data,
+                                                  const char *writer);
 /* Waits for all answers. False: not all came until deadline_us; the requests may then only be read for their rc being
  * ZOPERATIONTIMEOUT where no answer came. */
 bool zookeeper_call_wait(struct zookeeper_call *call, int64_t deadline_us);
@@ -255,16 +274,23 @@ void zookeeper_ask_containers(struct zookeeper_call *call, const char *dir, bool
  * zookeeper_ready. */
 int zookeeper_delete(struct zookeeper *z, const char *path, int64_t deadline_us, bool *dead, struct dlock_error *err);
 
-/* ---- claims.c, renew.c, look.c ----------------------------------------------------------------------------------- */
+/* ---- claims.c, asking.c, renew.c, look.c ------------------------------------------------------------------------- */
 
-/* dlock_claim.state */
-enum { ZOOKEEPER_SESSION, ZOOKEEPER_FENCE, ZOOKEEPER_PLACE };
-#define ZOOKEEPER_SENT (UINT64_C(1) << 32)   /* a create was sent in this session */
-#define ZOOKEEPER_KNOWN (UINT64_C(1) << 33)  /* it was answered: the low half is the node's sequence */
-#define ZOOKEEPER_QUEUED (UINT64_C(1) << 34) /* the node stays while the claim waits */
+/* dlock_claim.state. PLACE is of the node that is the grant, QUEUE of the one in which a claim waits for a permit. */
+enum { ZOOKEEPER_SESSION, ZOOKEEPER_FENCE, ZOOKEEPER_PLACE, ZOOKEEPER_QUEUE };
+#define ZOOKEEPER_SENT (UINT64_C(1) << 32)       /* a create was sent in this session */
+#define ZOOKEEPER_KNOWN (UINT64_C(1) << 33)      /* it was answered: the low half is the node's sequence */
+#define ZOOKEEPER_QUEUED (UINT64_C(1) << 34)     /* the node stays while the claim waits, or has been granted */
+#define ZOOKEEPER_DOWNGRADED (UINT64_C(1) << 35) /* the fence is that of another node */
+#define ZOOKEEPER_OF_KIND(kind) ((uint64_t)(kind) << 36)
+#define ZOOKEEPER_KIND(word) ((enum zookeeper_kind)((word) >> 36 & 7))
 
-/* The path of the node of a claim that has ZOOKEEPER_KNOWN. */
-void zookeeper_claim_path(const struct zookeeper *z, const struct dlock_claim *claim, char path[ZOOKEEPER_PATH_SIZE]);
+/* The path of the node of a grant that has ZOOKEEPER_KNOWN, as one of this kind. */
+void zookeeper_claim_path(const struct zookeeper *z, const struct dlock_claim *claim, enum zookeeper_kind kind,
+                          char path[ZOOKEEPER_PATH_SIZE]);
+/* What stands in the node of a claim. `fence`: that of a downgraded one, else 0. */
+void zookeeper_write_data(const struct zookeeper *z, const struct dlock_claim *claim, uint64_t fence,
+                          char data[ZOOKEEPER_DATA_SIZE]);
 uint64_t zookeeper_session(struct zookeeper *z);
 
 dlock_batch zookeeper_acquire, zookeeper_renew, zookeeper_release;
@@ -315,7 +341,8 @@ struct zookeeper {
     char base[ZOOKEEPER_BASE_SIZE]; /* "" or "/locks" */
     char where[64];                 /* for messages */
     const struct ACL_vector *acl;
-    bool made; /* mutex, condition, event_fd */
+    enum zookeeper_kind writer; /* what exclusive locks stand in line as */
+    bool made;                  /* mutex, condition, event_fd */
     int event_fd;
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* state */

@@ -22,6 +22,7 @@ static int teardown(void **state) {
 
 /* ---- the layout -------------------------------------------------------------------------------------------------- */
 
+/* A claim that may wait, or is granted after it has waited; a try says in its name that it is one. */
 static void node_is_curators(void **state) {
     char path[512], data[256];
     int size = sizeof data;
@@ -30,6 +31,11 @@ static void node_is_curators(void **state) {
     (void)state;
     claim_init(&held, "layout", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
+    plain_only(BASE "/layout", path, sizeof path);
+    assert_int_equal(strlen(path), strlen(BASE "/layout/_c_-try-lock-") + 36 + 10);
+    assert_non_null(strstr(path, "-try-lock-"));
+    assert_int_equal(release(&one, &held), 0);
+    assert_int_equal(queue_up(&one, &held), 0);
     plain_only(BASE "/layout", path, sizeof path);
     unsigned part[5];
     int sequence = -1, end = 0;
@@ -123,15 +129,6 @@ static void kept_from_a_sign_of_life_on(void **state) {
     assert_int_equal(renew(&one, &held), 0);
     assert_in_range(held.claim.kept_ms, 10000 - (begun - asked) - 100, 10000 - 1500);
     assert_int_equal(release(&one, &held), 0);
-}
-
-static void other_modes_are_refused(void **state) {
-    struct held held;
-    (void)state;
-    claim_init(&held, "modes", 'a', 1);
-    held.claim.mode = DLOCK_SHARED;
-    assert_int_equal(acquire(&one, &held), DLOCK_ENOTSUP);
-    assert_int_equal(plain_count(BASE "/modes"), 0);
 }
 
 /* ---- sessions ---------------------------------------------------------------------------------------------------- */
@@ -286,7 +283,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(two_claims_of_one_session_exclude_each_other, setup, teardown),
         cmocka_unit_test_setup_teardown(losing_try_leaves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(kept_from_a_sign_of_life_on, setup, teardown),
-        cmocka_unit_test_setup_teardown(other_modes_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(node_of_another_session_is_not_adopted, setup, teardown),
         cmocka_unit_test_setup_teardown(claim_of_another_session_is_released, setup, teardown),
         cmocka_unit_test_setup_teardown(ending_the_session_frees_at_once, setup, teardown),

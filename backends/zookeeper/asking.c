@@ -1,0 +1,373 @@
+/* Finding out where a claim stands. */
+#include "asking.h"
+
+#include <stdlib.h>
+
+enum { MOMENTS = 20 };
+
+bool zookeeper_stands(const struct zookeeper_stand *s, uint64_t flag) {
+    return *s->word & flag;
+}
+
+static int32_t sequence_of(const struct zookeeper_stand *s) {
+    return (int32_t)(uint32_t)*s->word;
+}
+
+static bool is_grant(const struct zookeeper_asking *a, const struct zookeeper_stand *s) {
+    return s == &a->stands[0];
+}
+
+uint64_t zookeeper_session(struct zookeeper *z) {
+    pthread_mutex_lock(&z->mutex);
+    uint64_t session = z->session;
+    pthread_mutex_unlock(&z->mutex);
+    return session;
+}
+
+static void stand(struct zookeeper_stand *s, const char *lock, const char *below, enum zookeeper_kind kind,
+                  uint64_t *word) {
+    snprintf(s->dir, sizeof s->dir, "%.*s%s", ZOOKEEPER_PATH_SIZE - 16, lock, below);
+    s->kind = kind;
+    s->word = word;
+    memset(&s->line, 0, sizeof s->line);
+}
+
+void zookeeper_asking_begin(struct zookeeper_asking *a, struct zookeeper *z, struct dlock_claim *claim,
+                            int64_t deadline_us, struct dlock_error *err) {
+    bool permit = claim->mode == DLOCK_PERMIT;
+    a->z = z;
+    a->claim = claim;
+    a->begun_us = dlock_now_us();
+    a->deadline_us = deadline_us;
+    a->dead = a->make = a->deep = a->fresh = false;
+    a->lock_members = 0;
+    a->moments = MOMENTS;
+    a->err = err;
+    zookeeper_uuid(claim->token, &a->uuid);
+    zookeeper_path(z, claim->name, a->lock);
+    a->n_stands = permit ? 2 : 1;
+    if (permit) {
+        stand(&a->stands[0], a->lock, "/leases", ZOOKEEPER_LEASE, &claim->state[ZOOKEEPER_PLACE]);
+        stand(&a->stands[1], a->lock, "/locks", ZOOKEEPER_MUTEX, &claim->state[ZOOKEEPER_QUEUE]);
+    } else {
+        unsigned kind = claim->mode == DLOCK_SHARED ? ZOOKEEPER_READER : z->writer;
+        if (!(claim->flags & DLOCK_CLAIM_QUEUE)) kind |= ZOOKEEPER_TRY;
+        stand(&a->stands[0], a->lock, "", (enum zookeeper_kind)kind, &claim->state[ZOOKEEPER_PLACE]);
+    }
+}
+
+int zookeeper_asking_ready(struct zookeeper_asking *a) {
+    if (zookeeper_ready(a->z, a->deadline_us, &a->dead, a->err) != 0) return DLOCK_EUNAVAILABLE;
+    if (a->claim->state[ZOOKEEPER_SESSION] != zookeeper_session(a->z))
+        memset(a->claim->state, 0, sizeof a->claim->state);
+    return 0;
+}
+
+int zookeeper_asking_unknown(struct zookeeper_asking *a) {
+    if (dlock_now_us() >= a->deadline_us) return zookeeper_silent(a->z, a->err);
+    zookeeper_pause(a->z);
+    return ZOOKEEPER_AGAIN;
+}
+
+int zookeeper_asking_no_memory(struct zookeeper_asking *a) {
+    return dlock_fail(a->err, DLOCK_EUNAVAILABLE, "out of memory for a request to ZooKeeper");
+}
+
+/* ---- nodes of the claim ------------------------------------------------------------------------------------------ */
+
+static void node_path(const struct zookeeper_asking *a, const struct zookeeper_stand *s, enum zookeeper_kind kind,
+                      int32_t sequence, char path[ZOOKEEPER_PATH_SIZE]) {
+    char node[ZOOKEEPER_NODE_SIZE];
+    zookeeper_node(&a->uuid, kind, a->claim->mode == DLOCK_PERMIT ? a->claim->limit : 0, &sequence, node);
+    zookeeper_join(s->dir, node, path);
+}
+
+void zookeeper_claim_path(const struct zookeeper *z, const struct dlock_claim *claim, enum zookeeper_kind kind,
+                          char path[ZOOKEEPER_PATH_SIZE]) {
+    char dir[ZOOKEEPER_PATH_SIZE], node[ZOOKEEPER_NODE_SIZE];
+    struct zookeeper_uuid uuid;
+    bool permit = claim->mode == DLOCK_PERMIT;
+    int32_t sequence = (int32_t)(uint32_t)claim->state[ZOOKEEPER_PLACE];
+    zookeeper_uuid(claim->token, &uuid);
+    zookeeper_path(z, claim->name, dir);
+    if (permit) strcat(dir, "/leases");
+    zookeeper_node(&uuid, kind, permit ? claim->limit : 0, &sequence, node);
+    zookeeper_join(dir, node, path);
+}
+
+void zookeeper_write_data(const struct zookeeper *z, const struct dlock_claim *claim, uint64_t fence,
+                          char data[ZOOKEEPER_DATA_SIZE]) {
+    char path[ZOOKEEPER_PATH_SIZE], name[256];
+    bool cut;
+    zookeeper_path(z, claim->name, path);
+    bool shown = zookeeper_name(z, strrchr(path, '/') + 1, name, &cut) && !cut;
+    int n = snprintf(data, ZOOKEEPER_DATA_SIZE, "%s", claim->token);
+    if (!shown || fence) n += snprintf(data + n, ZOOKEEPER_DATA_SIZE - (size_t)n, "\n%s", shown ? "" : claim->name);
+    if (fence) snprintf(data + n, ZOOKEEPER_DATA_SIZE - (size_t)n, "\n%llu", (unsigned long long)fence);
+}
+
+void zookeeper_stand_path(const struct zookeeper_asking *a, const struct zookeeper_stand *s,
+                          char path[ZOOKEEPER_PATH_SIZE]) {
+    node_path(a, s, ZOOKEEPER_KIND(*s->word), sequence_of(s), path);
+}
+
+static int delete_node(struct zookeeper_asking *a, const char *path) {
+    int rc = zookeeper_delete(a->z, path, a->deadline_us, &a->dead, a->err);
+    return rc == DLOCK_ELOST ? 0 : rc;
+}
+
+int zookeeper_leave(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+    char path[ZOOKEEPER_PATH_SIZE];
+    if (s->line.own) {
+        node_path(a, s, s->line.own_kind, s->line.own_sequence, path);
+        int rc = delete_node(a, path);
+        if (rc != 0) return rc;
+    }
+    *s->word = 0;
+    return 0;
+}
+
+/* ---- a round ----------------------------------------------------------------------------------------------------- */
+
+struct round {
+    struct zookeeper_call *call;
+    struct zookeeper_request *create, *write, *lists[3]; /* NULL: not asked */
+    size_t containers;
+    int32_t known[2];
+};
+
+/* A claim looks again with listings alone, where the session is sure to live for a while: the server may be behind, or
+ * cut off, but who was first in line once, and has not left it, still is. Otherwise a write goes out before them, and
+ * proves how long the session lives and that the server is not behind. */
+static bool must_write(const struct zookeeper_asking *a) {
+    pthread_mutex_lock(&a->z->mutex);
+    int64_t half_ms = a->z->session_ms / 2;
+    pthread_mutex_unlock(&a->z->mutex);
+    bool known = false;
+    for (size_t i = 0; i < a->n_stands; i++) {
+        const struct zookeeper_stand *s = &a->stands[i];
+        if (zookeeper_stands(s, ZOOKEEPER_SENT) && !zookeeper_stands(s, ZOOKEEPER_KNOWN)) return true;
+        known = known || zookeeper_stands(s, ZOOKEEPER_KNOWN);
+    }
+    if (!known) return true;
+    return zookeeper_kept_ms(a->z, a->begun_us) < half_ms;
+}
+
+/* False: the path is too long. */
+static bool ask_create(struct zookeeper_asking *a, struct zookeeper_stand *s, struct round *r) {
+    char path[ZOOKEEPER_PATH_SIZE], data[ZOOKEEPER_DATA_SIZE], node[ZOOKEEPER_NODE_SIZE];
+    zookeeper_node(&a->uuid, s->kind, a->claim->mode == DLOCK_PERMIT ? a->claim->limit : 0, NULL, node);
+    zookeeper_write_data(a->z, a->claim, 0, data);
+    if (!zookeeper_join(s->dir, node, path)) return false;
+    a->claim->state[ZOOKEEPER_SESSION] = zookeeper_session(a->z);
+    *s->word = ZOOKEEPER_SENT | ZOOKEEPER_OF_KIND(s->kind);
+    if (a->make) zookeeper_ask_containers(r->call, s->dir, a->deep);
+    r->containers = r->call->n;
+    r->create = zookeeper_ask_create(r->call, path, data);
+    return true;
+}
+
+static void ask_lists(struct zookeeper_asking *a, struct zookeeper_stand *create, struct round *r) {
+    for (size_t i = 0; i < a->n_stands; i++) {
+        struct zookeeper_stand *s = &a->stands[i];
+        r->known[i] = sequence_of(s);
+        r->lists[i] =
+            zookeeper_ask_line(r->call, s->dir, &a->uuid, zookeeper_stands(s, ZOOKEEPER_KNOWN) ? &r->known[i] : NULL,
+                               s == create ? r->create : NULL, NULL);
+    }
+    if (a->n_stands > 1) r->lists[2] = zookeeper_ask_line(r->call, a->lock, NULL, NULL, NULL, NULL);
+}
+
+/* No container: next time with it, and if that was not enough, with its parents. */
+static int missing(struct zookeeper_asking *a, struct zookeeper_stand *s, int made) {
+    *s->word = 0;
+    if (a->deep && made != ZOK && made != ZNODEEXISTS && made != ZNONODE)
+        return zookeeper_unknown(made) ? zookeeper_asking_unknown(a)
+                                       : zookeeper_refused(a->z, made, "create", s->dir, a->err);
+    if (dlock_now_us() >= a->deadline_us) return zookeeper_refused(a->z, ZNONODE, "create a node in", s->dir, a->err);
+    a->deep = a->make;
+    a->make = true;
+    return ZOOKEEPER_AGAIN;
+}
+
+static int read_create(struct zookeeper_asking *a, struct zookeeper_stand *s, const struct round *r) {
+    const struct zookeeper_request *create = r->create;
+    enum zookeeper_kind kind;
+    int32_t sequence;
+    if (create->rc == ZNONODE) return missing(a, s, r->containers ? r->call->requests[r->containers - 1].rc : -1);
+    if (zookeeper_unknown(create->rc)) return zookeeper_asking_unknown(a);
+    if (create->rc != ZOK) {
+        *s->word = 0;
+        return zookeeper_refused(a->z, create->rc, "create a node in", s->dir, a->err);
+    }
+    zookeeper_wrote(a->z, r->call->sent_us);
+    if (!zookeeper_place(create->node, &kind, &sequence) || kind != s->kind ||
+        (uint64_t)create->stat.ephemeralOwner != a->claim->state[ZOOKEEPER_SESSION] || create->stat.czxid <= 0)
+        return dlock_fail(a->err, DLOCK_EPROTO, "ZooKeeper at %s made a node that is not ours in %.200s", a->z->where,
+                          s->dir);
+    if (is_grant(a, s)) a->claim->state[ZOOKEEPER_FENCE] = (uint64_t)create->stat.czxid;
+    *s->word |= ZOOKEEPER_KNOWN | (uint32_t)sequence;
+    a->fresh = true;
+    return 0;
+}
+
+static int read_list(struct zookeeper_asking *a, const struct zookeeper_request *list, const char *dir,
+                     struct zookeeper_line *line) {
+    if (list->rc == ZNONODE) {
+        memset(line, 0, sizeof *line);
+        return 0;
+    }
+    if (zookeeper_unknown(list->rc)) return zookeeper_asking_unknown(a);
+    if (list->rc != ZOK) return zookeeper_refused(a->z, list->rc, "list", dir, a->err);
+    if (!list->sensible)
+        return dlock_fail(a->err, DLOCK_EPROTO,
+                          "ZooKeeper at %s has a node in %.200s whose name is too long for a lock's", a->z->where, dir);
+    *line = list->line;
+    return 0;
+}
+
+static int read_write(struct zookeeper_asking *a, const struct zookeeper_call *call,
+                      const struct zookeeper_request *write) {
+    if (zookeeper_unknown(write->rc)) return zookeeper_asking_unknown(a);
+    if (!zookeeper_written(write)) return zookeeper_refused(a->z, write->rc, "write to", "/", a->err);
+    zookeeper_wrote(a->z, call->sent_us);
+    return 0;
+}
+
+static int read_round(struct zookeeper_asking *a, struct zookeeper_stand *create, const struct round *r) {
+    struct zookeeper_line lock;
+    int rc = 0;
+    if (r->create) rc = read_create(a, create, r);
+    if (r->write) rc = read_write(a, r->call, r->write);
+    for (size_t i = 0; i < a->n_stands && rc == 0; i++)
+        rc = read_list(a, r->lists[i], a->stands[i].dir, &a->stands[i].line);
+    if (r->lists[2] && rc == 0 && (rc = read_list(a, r->lists[2], a->lock, &lock)) == 0) a->lock_members = lock.members;
+    return rc;
+}
+
+/* ---- what it shows ----------------------------------------------------------------------------------------------- */
+
+/* A node with our uuid whose create was never answered: ours if this session made it. */
+static int adopt(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+    char path[ZOOKEEPER_PATH_SIZE];
+    node_path(a, s, s->line.own_kind, s->line.own_sequence, path);
+    struct zookeeper_call *call = zookeeper_call(a->z, 1);
+    if (!call) return zookeeper_asking_no_memory(a);
+    struct zookeeper_request *get = zookeeper_ask_get(call, path, NULL);
+    zookeeper_call_wait(call, a->deadline_us);
+    int answer = get->rc;
+    uint64_t owner = (uint64_t)get->stat.ephemeralOwner, fence = (uint64_t)get->stat.czxid;
+    zookeeper_call_end(call);
+    if (answer == ZNONODE) return ZOOKEEPER_AGAIN;
+    if (zookeeper_unknown(answer)) return zookeeper_asking_unknown(a);
+    if (answer != ZOK) return zookeeper_refused(a->z, answer, "read", path, a->err);
+    if (owner != a->claim->state[ZOOKEEPER_SESSION]) {
+        int rc = delete_node(a, path);
+        return rc == 0 ? ZOOKEEPER_AGAIN : rc;
+    }
+    if (is_grant(a, s)) a->claim->state[ZOOKEEPER_FENCE] = fence;
+    *s->word |= ZOOKEEPER_KNOWN | (uint32_t)s->line.own_sequence;
+    a->fresh = true;
+    return 0;
+}
+
+/* 0: the line and what is known of the claim agree. */
+static int settle(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+    char path[ZOOKEEPER_PATH_SIZE];
+    bool sent = zookeeper_stands(s, ZOOKEEPER_SENT), stray = s->line.twin[0] || (s->line.own && !sent);
+    if (stray) { /* of an older session, or of a create that was executed although we had given it up */
+        if (s->line.twin[0] && !zookeeper_join(s->dir, s->line.twin, path)) return ZOOKEEPER_AGAIN;
+        if (!s->line.twin[0]) node_path(a, s, s->line.own_kind, s->line.own_sequence, path);
+        int rc = delete_node(a, path);
+        return rc == 0 ? ZOOKEEPER_AGAIN : rc;
+    }
+    if (sent && !s->line.own) { /* never made, or removed by somebody: anew */
+        *s->word = 0;
+        return dlock_now_us() < a->deadline_us ? ZOOKEEPER_AGAIN : zookeeper_silent(a->z, a->err);
+    }
+    return sent && !zookeeper_stands(s, ZOOKEEPER_KNOWN) ? adopt(a, s) : 0;
+}
+
+int zookeeper_round(struct zookeeper_asking *a, struct zookeeper_stand *create) {
+    struct round r;
+    bool write = !create && must_write(a);
+    memset(&r, 0, sizeof r);
+    r.call = zookeeper_call(a->z, 5 + (create && a->make ? zookeeper_depth(create->dir) : 0));
+    if (!r.call) return zookeeper_asking_no_memory(a);
+    if (create && !ask_create(a, create, &r)) {
+        zookeeper_call_end(r.call);
+        return dlock_fail(a->err, DLOCK_EINVAL, "the path of lock \"%.100s\" is too long", a->claim->name);
+    }
+    if (write) r.write = zookeeper_ask_write(r.call);
+    ask_lists(a, create, &r);
+    zookeeper_call_wait(r.call, a->deadline_us);
+    int rc = read_round(a, create, &r);
+    zookeeper_call_end(r.call);
+    for (size_t i = 0; i < a->n_stands && rc == 0; i++) rc = settle(a, &a->stands[i]);
+    return rc == 0 ? ZOOKEEPER_LOOKED : rc;
+}
+
+int zookeeper_find_own(struct zookeeper_asking *a, struct zookeeper_stand *s, char path[ZOOKEEPER_PATH_SIZE]) {
+    struct zookeeper_call *call = zookeeper_call(a->z, 2);
+    if (!call) return zookeeper_asking_no_memory(a);
+    struct zookeeper_request *write = zookeeper_ask_write(call);
+    struct zookeeper_request *list = zookeeper_ask_line(call, s->dir, &a->uuid, NULL, NULL, NULL);
+    zookeeper_call_wait(call, a->deadline_us);
+    int rc = read_write(a, call, write);
+    if (rc == 0) rc = read_list(a, list, s->dir, &s->line);
+    zookeeper_call_end(call);
+    if (rc != 0) return rc;
+    if (!s->line.own) return DLOCK_ELOST;
+    node_path(a, s, s->line.own_kind, s->line.own_sequence, path);
+    return 0;
+}
+
+/* ---- after it ---------------------------------------------------------------------------------------------------- */
+
+int zookeeper_granted(struct zookeeper_asking *a) {
+    struct dlock_claim *claim = a->claim;
+    claim->fence = claim->state[ZOOKEEPER_FENCE];
+    claim->kept_ms = zookeeper_kept_ms(a->z, a->begun_us);
+    *a->stands[0].word |= ZOOKEEPER_QUEUED;
+    return 0;
+}
+
+/* Whether nobody is in the way of the claim any more. */
+static bool is_free(const struct zookeeper_request *request, uint32_t limit) {
+    if (request->rc == ZNONODE) return true;
+    return request->rc == ZOK && limit > 0 && request->line.ahead < limit;
+}
+
+/* Sets a watch on the node at `path`, or, for permits, on the listing there. */
+static int watch(struct zookeeper_asking *a, const char *path, const struct zookeeper_stand *lease) {
+    int32_t known = lease ? sequence_of(lease) : 0;
+    bool there;
+    struct zookeeper_watch *watch = zookeeper_watch_new(a->z, path, a->claim->name, NULL, &there);
+    if (there) return DLOCK_EBUSY;
+    struct zookeeper_call *call = watch ? zookeeper_call(a->z, 1) : NULL;
+    if (!call) {
+        if (watch) zookeeper_watch_cancel(watch);
+        return zookeeper_asking_no_memory(a);
+    }
+    struct zookeeper_request *request =
+        lease ? zookeeper_ask_line(call, path, &a->uuid, &known, NULL, watch) : zookeeper_ask_get(call, path, watch);
+    zookeeper_call_wait(call, a->deadline_us);
+    int answer = request->rc;
+    bool free = is_free(request, lease ? a->claim->limit : 0);
+    zookeeper_call_end(call);
+    if (free) return ZOOKEEPER_AGAIN;
+    if (answer == ZOK) return DLOCK_EBUSY;
+    return zookeeper_unknown(answer) ? zookeeper_asking_unknown(a)
+                                     : zookeeper_refused(a->z, answer, "watch", path, a->err);
+}
+
+int zookeeper_stay(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+    char path[ZOOKEEPER_PATH_SIZE];
+    *s->word |= ZOOKEEPER_QUEUED;
+    zookeeper_join(s->dir, s->line.before, path);
+    return watch(a, path, NULL);
+}
+
+int zookeeper_stay_leased(struct zookeeper_asking *a, struct zookeeper_stand *lease) {
+    return watch(a, lease->dir, lease);
+}

@@ -1,0 +1,67 @@
+/* One claim that is being acquired or released: what locks.c and permits.c share.
+ *
+ * A claim stands with one node in the lock's container, or among the leases of a name's permits; who waits for a permit
+ * has one in the queue for leases instead. A round is one round trip: it may make a node or write, and lists every
+ * place where this claim may stand. */
+#ifndef DLOCK_ZOOKEEPER_ASKING_H
+#define DLOCK_ZOOKEEPER_ASKING_H
+
+#include "zookeeper.h"
+
+/* Where a claim may stand with a node. */
+struct zookeeper_stand {
+    char dir[ZOOKEEPER_PATH_SIZE];
+    enum zookeeper_kind kind;   /* of the node it makes there */
+    uint64_t *word;             /* in dlock_claim.state */
+    struct zookeeper_line line; /* after a round */
+};
+
+struct zookeeper_asking {
+    struct zookeeper *z;
+    struct dlock_claim *claim;
+    struct zookeeper_uuid uuid;
+    int64_t begun_us, deadline_us;
+    bool dead;        /* the session is over */
+    bool make, deep;  /* the container, and its parents, were missing */
+    bool fresh;       /* a node of this claim was made, or found, in this call */
+    unsigned moments; /* that are left to wait for others' tries to end */
+    size_t n_stands;
+    struct zookeeper_stand stands[2]; /* the grant's; permits: the queue's */
+    char lock[ZOOKEEPER_PATH_SIZE];   /* permits: the container of a lock of this name */
+    uint32_t lock_members;            /* and how many nodes stand in line there */
+    struct dlock_error *err;
+};
+
+/* What a step came to, besides 0 or an error code. */
+enum { ZOOKEEPER_AGAIN = 1, ZOOKEEPER_LOOKED = 2 };
+
+void zookeeper_asking_begin(struct zookeeper_asking *a, struct zookeeper *z, struct dlock_claim *claim,
+                            int64_t deadline_us, struct dlock_error *err);
+/* Waits for the session; forgets what the claim had in an older one. 0 or EUNAVAILABLE. */
+int zookeeper_asking_ready(struct zookeeper_asking *a);
+bool zookeeper_stands(const struct zookeeper_stand *s, uint64_t flag);
+/* LOOKED: the lines show where the claim stands, AGAIN, or an error. `create`: makes the node there; NULL: none. */
+int zookeeper_round(struct zookeeper_asking *a, struct zookeeper_stand *create);
+/* Takes the claim's node away from where it stands, if it is there: 0 or an error. */
+int zookeeper_leave(struct zookeeper_asking *a, struct zookeeper_stand *s);
+/* The path of a node of ours, of those that have been looked for with a write: 0, ELOST when there is none, AGAIN, or
+ * an error. */
+int zookeeper_find_own(struct zookeeper_asking *a, struct zookeeper_stand *s, char path[ZOOKEEPER_PATH_SIZE]);
+/* The path of the claim's node there, which has ZOOKEEPER_KNOWN. */
+void zookeeper_stand_path(const struct zookeeper_asking *a, const struct zookeeper_stand *s,
+                          char path[ZOOKEEPER_PATH_SIZE]);
+/* EBUSY: a watch on the node before ours is set. AGAIN: that node has gone. Or an error. */
+int zookeeper_stay(struct zookeeper_asking *a, struct zookeeper_stand *s);
+/* The same for a lease with too many before it: any of them may go. */
+int zookeeper_stay_leased(struct zookeeper_asking *a, struct zookeeper_stand *lease);
+/* The claim has its grant: fills it in, and returns 0. */
+int zookeeper_granted(struct zookeeper_asking *a);
+/* The answer says nothing: AGAIN after a pause, or EUNAVAILABLE when the time is over. */
+int zookeeper_asking_unknown(struct zookeeper_asking *a);
+int zookeeper_asking_no_memory(struct zookeeper_asking *a);
+
+/* One try each: AGAIN, or the claim's result. */
+int zookeeper_lock_step(struct zookeeper_asking *a);
+int zookeeper_permit_step(struct zookeeper_asking *a);
+
+#endif
