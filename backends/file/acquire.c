@@ -90,8 +90,8 @@ static uint64_t clock_us(void) {
 
 /* Writes the next fence, and the holder where there is only one: nobody else writes now. */
 static int write_grant(struct attempt *a, const char *token) {
-    struct file_record record;
-    enum file_content content = file_record_read(a->fd, &record);
+    uint64_t last, fence;
+    enum file_content content = file_fence_read(a->fd, &last);
     if (content == FILE_UNREADABLE)
         return file_fail(a->err, errno, "cannot read the lock file", a->conn->path, a->file);
     if (content == FILE_FOREIGN)
@@ -99,11 +99,11 @@ static int write_grant(struct attempt *a, const char *token) {
                           "%s/%s has contents that dlock did not write, and is left as it is: use another name or "
                           "directory",
                           a->conn->path, a->file);
-    if (record.fence >= last_fence)
+    if (last >= last_fence)
         return dlock_fail(a->err, DLOCK_EINVAL, "%s/%s holds the last fence there is: delete it while nobody uses it",
                           a->conn->path, a->file);
-    uint64_t fence = record.fence + 1, now = clock_us();
-    if (now > fence && now <= last_fence) fence = now;
+    fence = clock_us();
+    if (fence <= last || fence > last_fence) fence = last + 1;
     if (file_record_write(a->fd, fence, token, a->claim->name) != 0)
         return file_fail(a->err, errno, "cannot write the lock file", a->conn->path, a->file);
     a->claim->state[FILE_STATE_FENCE] = fence;

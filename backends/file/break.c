@@ -45,9 +45,8 @@ static void end_turn(struct file_conn *conn, int fd) {
     file_fd_close(&conn->fds, fd);
 }
 
-/* The lock's file, if somebody holds it: its descriptor in *old. */
-static int open_held(struct file_conn *conn, const char *file, int *old, struct file_record *record,
-                     struct dlock_error *err) {
+/* The lock's file, if somebody holds it: its descriptor in *old, its fence in *fence. */
+static int open_held(struct file_conn *conn, const char *file, int *old, uint64_t *fence, struct dlock_error *err) {
     int fd = openat(conn->dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT) return DLOCK_ELOST;
     fd = file_fd_keep(&conn->fds, fd);
@@ -58,7 +57,7 @@ static int open_held(struct file_conn *conn, const char *file, int *old, struct 
     } else if (errno != EWOULDBLOCK) {
         rc = file_fail(err, errno, "cannot look at the lock of", conn->path, file);
     } else {
-        enum file_content content = file_record_read(fd, record);
+        enum file_content content = file_fence_read(fd, fence);
         if (content == FILE_UNREADABLE) rc = file_fail(err, errno, "cannot read the lock file", conn->path, file);
         if (content == FILE_FOREIGN)
             rc = dlock_fail(err, DLOCK_EINVAL, "%s/%s has contents that dlock did not write, and is left as it is",
@@ -81,10 +80,10 @@ static int copy_rights(int old, int fresh) {
 
 /* The fence in a file that somebody may be writing to, who then is not granted it: what can be read twice. */
 static uint64_t settled_fence(int fd) {
-    struct file_record one, two;
+    uint64_t one, two = 0;
     for (int tries = 0; tries < 8; tries++)
-        if (file_record_read(fd, &one) == file_record_read(fd, &two) && one.fence == two.fence) break;
-    return two.fence;
+        if (file_fence_read(fd, &one) == file_fence_read(fd, &two) && one == two) break;
+    return two;
 }
 
 static int replace(struct file_conn *conn, const char *file, int old, int fresh, const char *name, uint64_t fence,
@@ -100,8 +99,8 @@ static int replace(struct file_conn *conn, const char *file, int old, int fresh,
 }
 
 static int break_in_turn(struct file_conn *conn, const char *file, const char *name, struct dlock_error *err) {
-    struct file_record record;
-    int old = -1, rc = open_held(conn, file, &old, &record, err);
+    uint64_t fence = 0;
+    int old = -1, rc = open_held(conn, file, &old, &fence, err);
     if (rc != 0) return rc;
     unlinkat(conn->dir, fresh_name, 0); /* left by a break that was killed */
     int fresh = openat(conn->dir, fresh_name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -109,7 +108,7 @@ static int break_in_turn(struct file_conn *conn, const char *file, const char *n
     if (fresh < 0) {
         rc = file_fail(err, errno, "cannot create the new lock file", conn->path, fresh_name);
     } else {
-        rc = replace(conn, file, old, fresh, name, record.fence, err);
+        rc = replace(conn, file, old, fresh, name, fence, err);
         if (rc != 0) unlinkat(conn->dir, fresh_name, 0);
         file_fd_close(&conn->fds, fresh);
     }

@@ -201,6 +201,8 @@ enum file_content {
 };
 
 enum file_content file_record_read(int fd, struct file_record *record);
+/* The same for its fence alone. */
+enum file_content file_fence_read(int fd, uint64_t *fence);
 
 /* Overwrites the record in one go: 0, or -1 and errno. The length depends on the name alone. */
 int file_record_write(int fd, uint64_t fence, const char *token, const char *name);

@@ -82,26 +82,48 @@ static void parse_text(char *out, size_t size, const char *text, size_t length, 
     out[length] = '\0';
 }
 
-enum file_content file_record_read(int fd, struct file_record *record) {
-    char text[FIXED_LENGTH + FILE_NAME_SIZE];
-    const char *value, *at = text;
+enum { LOOK = FIXED_LENGTH + FILE_NAME_SIZE }; /* no record is longer */
+
+/* The beginning of the file, and what it is; `used` is its length. */
+static enum file_content look_into(int fd, char text[LOOK], size_t *used) {
+    const size_t title = sizeof TITLE - 1;
     ssize_t got;
-    memset(record, 0, sizeof *record);
-    do got = pread(fd, text, sizeof text, 0);
+    do got = pread(fd, text, LOOK, 0);
     while (got < 0 && errno == EINTR);
     if (got < 0) return FILE_UNREADABLE;
+    *used = (size_t)got;
+    if (*used >= title && memcmp(text, TITLE, title) == 0) return FILE_RECORD;
+    if (*used >= TITLE_AT_LEAST && *used < title && memcmp(text, TITLE, *used) == 0) return FILE_BLANK;
+    for (size_t i = 0; i < *used; i++)
+        if (text[i] != '\0' && text[i] != ' ' && text[i] != '\n') return FILE_FOREIGN;
+    return *used < LOOK ? FILE_BLANK : FILE_FOREIGN; /* more may follow what we saw */
+}
 
-    size_t used = (size_t)got, title = sizeof TITLE - 1;
-    if (used < TITLE_AT_LEAST || memcmp(text, TITLE, used < title ? used : title) != 0) {
-        for (size_t i = 0; i < used; i++)
-            if (text[i] != '\0' && text[i] != ' ' && text[i] != '\n') return FILE_FOREIGN;
-        return used < sizeof text ? FILE_BLANK : FILE_FOREIGN; /* more may follow what we saw */
-    }
-    if (used < title) return FILE_BLANK;
-    at += title;
-    size_t length = take_line(&at, text + used, FENCE, &value);
-    record->fence = parse_number(value, without_padding(value, length), fence_limit);
-    length = take_line(&at, text + used, TOKEN, &value);
+/* Of the line at *at, which moves on. */
+static uint64_t take_fence(const char **at, const char *end) {
+    const char *value;
+    size_t length = take_line(at, end, FENCE, &value);
+    return parse_number(value, without_padding(value, length), fence_limit);
+}
+
+enum file_content file_fence_read(int fd, uint64_t *fence) {
+    char text[LOOK];
+    const char *at = text + sizeof TITLE - 1;
+    size_t used;
+    enum file_content content = look_into(fd, text, &used);
+    *fence = content == FILE_RECORD ? take_fence(&at, text + used) : 0;
+    return content;
+}
+
+enum file_content file_record_read(int fd, struct file_record *record) {
+    char text[LOOK];
+    const char *value, *at = text + sizeof TITLE - 1;
+    size_t used;
+    memset(record, 0, sizeof *record);
+    enum file_content content = look_into(fd, text, &used);
+    if (content != FILE_RECORD) return content;
+    record->fence = take_fence(&at, text + used);
+    size_t length = take_line(&at, text + used, TOKEN, &value);
     parse_text(record->token, sizeof record->token, value, without_padding(value, length), 0x21, 0x7e);
     length = take_line(&at, text + used, NAME, &value);
     parse_text(record->name, sizeof record->name, value, length, 0x20, 0xff);
@@ -147,7 +169,7 @@ bool file_record_fits(const char *name, uint64_t size) {
 }
 
 int file_record_write(int fd, uint64_t fence, const char *token, const char *name) {
-    char text[FIXED_LENGTH + FILE_NAME_SIZE];
+    char text[LOOK];
     if (record_length(name) > sizeof text) return errno = ENAMETOOLONG, -1;
     char *at = put_label(text, TITLE FENCE);
     at = put_number(at, fence, FENCE_DIGITS);
