@@ -145,10 +145,12 @@ void dlock__own(struct dlock__claim *claim, struct dlock_lock *lock) {
 }
 
 void dlock__waiter_wake(struct dlock__waiter *waiter) {
-    if (waiter->cond)
-        pthread_cond_signal(waiter->cond);
-    else
+    if (!waiter->cond) {
         dlock__async_wake(waiter);
+        return;
+    }
+    atomic_fetch_add_explicit(&waiter->woken, 1, memory_order_release);
+    pthread_cond_signal(waiter->cond);
 }
 
 void dlock__waiter_leave(struct dlock__waiter *waiter) {
@@ -424,6 +426,22 @@ void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, 
         dlock__name_append(name, waiter);
 }
 
+/* Next after another thread of this process, which may be done in a moment. */
+static bool next_in_turn(const struct dlock__waiter *waiter) {
+    const struct dlock__name *name = name_of(waiter);
+    return name->head == waiter && !name->asking && dlock__name_exclusive(name);
+}
+
+/* True: something has happened. Leaves the mutex. */
+static bool look_out(struct dlock__waiter *waiter) {
+    struct dlock_client *client = client_of(waiter);
+    unsigned seen = atomic_load_explicit(&waiter->woken, memory_order_relaxed);
+    dlock__leave(client);
+    dlock__spin(&waiter->woken, seen);
+    dlock__enter(client);
+    return atomic_load_explicit(&waiter->woken, memory_order_relaxed) != seen;
+}
+
 void dlock__waiter_drive(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     for (;;) {
@@ -431,6 +449,7 @@ void dlock__waiter_drive(struct dlock__waiter *waiter) {
         enum dlock__turn turn = dlock__waiter_turn(waiter, &until_us);
         if (turn == DLOCK__TURN_OVER) return;
         if (turn == DLOCK__TURN_SLEEP) {
+            if (next_in_turn(waiter) && look_out(waiter)) continue;
             dlock__cond_wait(waiter->cond, &client->mutex, until_us);
         } else {
             struct dlock__claim *claim = claim_of(waiter);

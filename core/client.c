@@ -106,7 +106,7 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
         client->log = options->log;
         client->log_arg = options->log_arg;
     }
-    pthread_mutex_init(&client->mutex, NULL);
+    dlock__mutex_init(&client->mutex);
     dlock__cond_init(&client->changed);
     dlock__cond_init(&client->callback.cond);
     dlock__cond_init(&client->async.cond);

@@ -198,7 +198,8 @@ struct dlock__waiter {
     struct dlock__claim *handed; /* among name->held when it was given; holds a reference; may be lost by now */
     int64_t pause_us;            /* the last decorrelated pause between its questions */
     struct dlock_error *why;     /* what the server said last, in the end the error; NULL: nobody needed it yet */
-    pthread_cond_t *cond;        /* of the thread that waits */
+    pthread_cond_t *cond;        /* of the thread that waits; NULL: async.c's */
+    atomic_uint woken;           /* counts wakes: that thread may look before it sleeps */
     int result;
     bool try_only;
     bool in_line;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/timerfd.h>
@@ -51,6 +52,46 @@ void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t unti
     int64_t at = left > INT64_MAX - now ? INT64_MAX : now + left;
     struct timespec t = {.tv_sec = (time_t)(at / 1000000), .tv_nsec = (long)(at % 1000000) * 1000};
     pthread_cond_timedwait(cond, mutex, &t);
+}
+
+/* On one processor whoever is waited for cannot run meanwhile. */
+static bool alone(void) {
+    static atomic_int answer; /* 0: not asked yet */
+    int known = atomic_load_explicit(&answer, memory_order_relaxed);
+    if (known == 0) {
+        cpu_set_t set;
+        known = sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 1 ? 1 : 2;
+        atomic_store_explicit(&answer, known, memory_order_relaxed);
+    }
+    return known == 2;
+}
+
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("isb");
+#endif
+}
+
+bool dlock__spin(const atomic_uint *word, unsigned seen) {
+    enum { ROUNDS = 400 }; /* some 10 us: what a sleep and a wake-up would cost */
+    if (alone()) return false;
+    for (int i = 0; i < ROUNDS; i++) {
+        if (atomic_load_explicit(word, memory_order_acquire) != seen) return true;
+        relax();
+    }
+    return false;
+}
+
+void dlock__mutex_init(pthread_mutex_t *mutex) {
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+#ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+#endif
+    pthread_mutex_init(mutex, &attr);
+    pthread_mutexattr_destroy(&attr);
 }
 
 static int start(pthread_t *thread, void *(*run)(void *), void *arg, int detach) {

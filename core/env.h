@@ -4,6 +4,8 @@
 #define DLOCK_CORE_ENV_H
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +23,12 @@ void dlock__cond_init(pthread_cond_t *cond);
 
 /* Waits for a signal or until `until_us`, whichever is first; spurious returns happen. */
 void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us);
+
+/* Looks at *word for some microseconds, without sleeping: true as soon as it is not `seen` any more. */
+bool dlock__spin(const atomic_uint *word, unsigned seen);
+
+/* A mutex that is never held for long: who finds it taken spins before it sleeps. */
+void dlock__mutex_init(pthread_mutex_t *mutex);
 
 /* Starts a thread with every signal blocked, so that the application's handlers never run on it. 0 or DLOCK_ENOMEM. */
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg);

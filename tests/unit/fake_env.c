@@ -86,6 +86,16 @@ int dlock__random(void *buf, size_t size) {
     return 0;
 }
 
+/* Nobody looks out: every wait of a test is one that it sees. */
+bool dlock__spin(const atomic_uint *word, unsigned seen) {
+    (void)word, (void)seen;
+    return false;
+}
+
+void dlock__mutex_init(pthread_mutex_t *mutex) {
+    pthread_mutex_init(mutex, NULL);
+}
+
 void dlock__cond_init(pthread_cond_t *cond) {
     pthread_cond_init(cond, NULL);
 }
