@@ -1,10 +1,6 @@
--- The rest of acquire_fast.lua.
-local may_wait, may_grant = ARGV[4] == '1', ARGV[5] == '1'
-
--- Whether the exclusive holder wants to know who asks.
-local function lingers()
-    return string.sub(redis.call('GET', fence_key) or '', -1) == ' '
-end
+-- The rest of acquire_fast.lua and acquire_held.lua.
+local may_grant = ARGV[5] == '1'
+local held_jointly = held and joint(held)
 
 -- What it had before, it has.
 if held == token then
@@ -18,48 +14,38 @@ if held == token then
     end
     return { now, fence, 0, lease, 1 }
 end
-local held_jointly = held and joint(held)
 if held_jointly then
     local fence = keep(token, lease)
     if fence then return { now, fence, 0, lease, 1 } end
 end
 
 -- What others use it for. Other clients' locks are waited for, whatever for.
-if held_jointly or not held or not ours(held) then sweep() end
-if held_jointly or held and ours(held) then
-    if limit_of(held) ~= limit_of(kind) then return joint(held) and limit_of(held) and held or '' end
-else
+sweep()
+local use = held
+if not held_jointly then
     local first, _, wants = head(token)
-    if first and limit_of(wants) ~= limit_of(kind) then return limit_of(wants) and wants or '' end
+    use = first and wants
 end
+if use and limit_of(use) ~= limit_of(kind) then return limit_of(use) and use or '' end
 
 if may_grant and (not held or held_jointly) then
     local fence = admit(token, lease)
     if not fence and not head(token) and room(kind) then
-        fence = grant(token, lease, kind)
-        if joint(kind) then settle() end
+        if joint(kind) then
+            fence = join(token, lease, kind)
+            settle()
+        else
+            fence = grant(token, lease, kind)
+        end
     end
     if fence then return { now, fence, 0, lease, 1 } end
 end
 
-local position = -1
-if may_wait then
-    if not redis.call('ZSCORE', queue, token) then
-        local behind = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-        redis.call('ZADD', queue, (behind or 0) + 1, token)
-    end
-    redis.call('HSET', waiters, token, string.format('%.0f', lease) .. kind)
-    redis.call('HDEL', waiters, channel(token))
-    redis.call('PEXPIRE', queue, DAY)
-    redis.call('PEXPIRE', waiters, DAY)
-    position = redis.call('ZRANK', queue, token)
-end
-
--- The permits that end first go to the first in the queue, one to each.
-local holder, remaining = held or '', redis.call('PTTL', lock)
+local position, remaining = line_up(), redis.call('PTTL', lock)
 if not may_grant and room(kind) then
     remaining = -2
-elseif limit_of(holder) then
+elseif held and limit_of(held) then
+    -- The permits that end first go to the first in the queue, one to each.
     local beside = math.min(math.max(position, 0), math.max(count() - 1, 0))
     local ends = redis.call('ZRANGEBYSCORE', holders, '(' .. now_ms, '+inf', 'WITHSCORES', 'LIMIT', beside, 1)[2]
     if ends then remaining = tonumber(ends) - now_ms end
@@ -68,5 +54,6 @@ elseif limit_of(holder) then
         position = position - beside
     end
 end
-if ours(holder) and channel(holder) ~= channel(token) and lingers() then want() end
-return { now, 0, position, remaining, (ours(holder) or joint(holder)) and 1 or 0 }
+local ours = held and string.find(held, OURS)
+if ours then knock() end
+return { now, 0, position, remaining, (ours or held and joint(held)) and 1 or 0 }

@@ -1,23 +1,28 @@
--- Holders of a lock: how they come, and how the next get in.
+-- Joint holders of a lock: how they come and go, and how the next get in.
+local now_ms = math.floor(now / 1000)
+local fenced -- `last` was given out now, to a joint holder
 
--- The last fence given out, and whether that was now.
-local last, fenced
-
-local function last_fence()
-    last = last or tonumber(redis.call('GET', fence_key)) or 0
-    return last
+-- Of a kind: how many permits there are; nil: it is a lock.
+local function limit_of(kind)
+    return tonumber(string.match(kind, '^dlock:permits:(%d+)$'))
 end
 
--- Makes token a holder, under the next fence, which it returns. There must be room. Joint holders are not finished
--- before settle().
-local function grant(token, lease, kind, handed)
+-- How many hold jointly.
+local function count()
+    return redis.call('ZCOUNT', holders, '(' .. now_ms, '+inf')
+end
+
+-- Whether one more of this kind may hold.
+local function room(kind)
+    if held ~= kind then return not held end
+    local limit = limit_of(kind)
+    return joint(kind) and (not limit or count() < limit)
+end
+
+-- Makes token a joint holder, under the next fence, which it returns. There must be room. To be finished by settle().
+local function join(token, lease, kind, handed)
     last = math.max(last_fence() + 1, now)
-    if not joint(kind) then
-        redis.call('SET', lock, token, 'PX', lease)
-        redis.call('SET', fence_key, string.format('%.0f', last) .. kind, 'PX', lease + DAY)
-        held = token
-        return last
-    end
+    fenced = true
     if not held then
         redis.call('SET', lock, kind)
         redis.call('DEL', holders, grants)
@@ -25,7 +30,6 @@ local function grant(token, lease, kind, handed)
     end
     redis.call('ZADD', holders, now_ms + lease, token)
     redis.call('HSET', grants, token, string.format('%.0f', handed and -last or last))
-    fenced = true
     return last
 end
 
@@ -63,6 +67,13 @@ local function keep(token, lease)
     return fence
 end
 
+-- This token's hand-over ended, and nobody had confirmed it.
+local function gone_quiet(token)
+    if redis.call('EXISTS', queue) == 0 then return end
+    redis.call('HSET', waiters, channel(token), 1)
+    redis.call('PEXPIRE', waiters, DAY)
+end
+
 -- Forgets who does not hold any more, a hundred at a time, and notices hand-overs that ended unconfirmed.
 local function sweep()
     local gone = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'LIMIT', 0, 100)
@@ -82,57 +93,29 @@ local function sweep()
     end
 end
 
--- How many hold jointly.
-local function count()
-    return redis.call('ZCOUNT', holders, '(' .. now_ms, '+inf')
-end
-
--- Whether one more of this kind may hold.
-local function room(kind)
-    if held ~= kind then return not held end
-    local limit = limit_of(kind)
-    return joint(kind) and (not limit or count() < limit)
-end
-
--- Tells a lingering holder that somebody waits: "wanted <K>".
-local told
-local function want()
-    if not told then redis.pcall('PUBLISH', channel(held), 'wanted ' .. lock) end
-    told = true
-end
-
 -- Grants to the first in the queue, and on behind it, as long as there is room. Each but the caller, who is answered,
--- is told "granted <token> <fence> <server us> <kept ms> <K>": after all writes, since no message may undo one.
--- Returns the caller's fence if it was among them.
+-- is told. Returns the caller's fence if it was among them.
 local function admit(caller, caller_lease)
-    local messages, mine, wanted = {}, nil, false
-    local token, lease, kind = head(caller)
+    local told_later, mine = {}, nil
+    local token, lease, kind, more = head(caller)
     while token and room(kind) do
-        leave(token)
         lease = token == caller and caller_lease or math.min(lease, HAND_OVER)
-        local fence = grant(token, lease, kind, token ~= caller)
+        if not joint(kind) then
+            local fence = hand_over(token, lease, kind, more, caller)
+            return token == caller and fence or nil
+        end
+        leave(token)
+        local fence = join(token, lease, kind, token ~= caller)
         if token == caller then
             mine = fence
         else
-            local text = string.format('granted %s %.0f %.0f %d %s', token, fence, now, lease, lock)
-            table.insert(messages, { channel(token), text })
-        end
-        if not joint(kind) then
-            wanted = kind == ' '
-            token = redis.call('EXISTS', queue) == 1
-            break
+            table.insert(told_later, { token, fence, lease })
         end
         token, lease, kind = head(caller)
     end
-    if not mine and #messages == 0 then return nil end
-    if joint(held) then
-        settle()
-    elseif token and held ~= caller then
-        redis.call('HSET', waiters, HANDED, string.format('%s %.0f', held, last))
-        redis.call('PEXPIRE', waiters, DAY)
-    end
+    if not mine and #told_later == 0 then return nil end
+    settle()
     if not token then redis.call('DEL', waiters) end
-    for _, message in ipairs(messages) do redis.pcall('PUBLISH', message[1], message[2]) end
-    if token and wanted then want() end
+    for _, grantee in ipairs(told_later) do tell(unpack(grantee)) end
     return mine
 end

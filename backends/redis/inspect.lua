@@ -6,6 +6,7 @@
 --          token      empty: the key never ends and was never ours, so it may be anybody's data
 --          fence      0: unknown, since the holder is no client of ours
 --          remaining  of the lease, in ms; -1: it never ends
+local now_ms = math.floor(now / 1000)
 local fence = redis.call('GET', fence_key)
 if not held or (ARGV[1] == '1' and not fence) then return nil end
 local reply = { '', redis.call('ZCARD', queue) }
@@ -13,7 +14,7 @@ if not joint(held) then
     local remaining = redis.call('PTTL', lock)
     if remaining == -1 and not fence then held = '' end
     table.insert(reply, string.sub(held, 1, 127))
-    table.insert(reply, ours(held) and tonumber(fence) or 0)
+    table.insert(reply, string.find(held, OURS) and tonumber(fence) or 0)
     table.insert(reply, remaining)
     return reply
 end

@@ -14,26 +14,16 @@
 --   Whatever is abandoned ends by itself: every key expires a day after its last use (waiters ask far more often).
 local HAND_OVER = 3000
 local SHARED = 'dlock:shared'
+-- A token of our form, and not some other client's: 24 hex characters that name our client, and a dot.
+local OURS = '^' .. string.rep('%x', 24) .. '%.'
 
--- The server's clock in microseconds, and in milliseconds.
+-- The server's clock in microseconds.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local now_ms = math.floor(now / 1000)
 
--- Whether what the lock's key holds is the word of joint holders.
+-- Whether a kind, or what the lock's key holds, is the word of joint holders.
 local function joint(word)
     return string.sub(word, 1, 6) == 'dlock:'
-end
-
--- Of a kind: how many permits there are; nil: it is a lock.
-local function limit_of(kind)
-    return tonumber(string.match(kind, '^dlock:permits:(%d+)$'))
-end
-
--- Whether a token is of our form, and not some other client's: 24 hex characters that name our client, and a dot.
-local function ours(token)
-    local _, dot = string.find(token, '^%x+%.')
-    return dot == 25
 end
 
 local function channel(token)
@@ -46,23 +36,64 @@ local function leave(token)
     return redis.call('ZREM', queue, token)
 end
 
--- The first waiter that lives, its lease and its kind; or nil. Drops the dead before it. `caller` lives: it is asking.
-local function head(caller)
+-- The first waiter that lives, its lease, its kind, and whether others are behind it; or nil. Drops the dead before
+-- it. `caller` lives: it is asking. `front`: the first two of the queue, if they are known.
+local function head(caller, front)
     while true do
-        local first = redis.call('ZRANGE', queue, 0, 0)[1]
+        front = front or redis.call('ZRANGE', queue, 0, 1)
+        local first = front[1]
         if not first then return nil end
         local known = redis.call('HMGET', waiters, first, channel(first))
         if first == caller or (not known[2] and redis.call('PUBSUB', 'NUMSUB', channel(first))[2] > 0) then
             local lease, kind = string.match(known[1] or '', '^(%d+)(.*)$')
-            return first, tonumber(lease) or HAND_OVER, kind or ''
+            return first, tonumber(lease) or HAND_OVER, kind or '', front[2] ~= nil
         end
         leave(first)
+        front = nil
     end
 end
 
--- This token's hand-over ended, and nobody had confirmed it.
-local function gone_quiet(token)
-    if redis.call('EXISTS', queue) == 0 then return end
-    redis.call('HSET', waiters, channel(token), 1)
-    redis.call('PEXPIRE', waiters, DAY)
+-- The last fence given out.
+local last
+local function last_fence()
+    last = last or tonumber(redis.call('GET', fence_key)) or 0
+    return last
+end
+
+-- Makes token the exclusive holder, under the next fence, which it returns.
+local function grant(token, lease, kind)
+    last = math.max(last_fence() + 1, now)
+    redis.call('SET', lock, token, 'PX', lease)
+    redis.call('SET', fence_key, string.format('%.0f', last) .. kind, 'PX', lease + DAY)
+    held = token
+    return last
+end
+
+-- What is sent to a waiter: "granted <token> <fence> <server us> <kept ms> <K>". Always after all writes, since no
+-- message may undo one.
+local function tell(token, fence, lease)
+    redis.pcall('PUBLISH', channel(token), string.format('granted %s %.0f %.0f %d %s', token, fence, now, lease, lock))
+end
+
+-- Tells a lingering holder that somebody waits: "wanted <K>".
+local told
+local function want()
+    if not told then redis.pcall('PUBLISH', channel(held), 'wanted ' .. lock) end
+    told = true
+end
+
+-- Grants the free lock to the first waiter, who asked for it exclusively and is told so unless it is the caller. `more`:
+-- others are behind it. Returns the fence.
+local function hand_over(token, lease, kind, more, caller)
+    leave(token)
+    local fence = grant(token, lease, kind)
+    if not more then
+        redis.call('DEL', waiters)
+    elseif token ~= caller then
+        redis.call('HSET', waiters, HANDED, string.format('%s %.0f', token, fence))
+        redis.call('PEXPIRE', waiters, DAY)
+    end
+    if token ~= caller then tell(token, fence, lease) end
+    if more and kind == ' ' then want() end
+    return fence
 end

@@ -1,4 +1,4 @@
--- The rest of release_fast.lua.
+-- The rest of release_fast.lua and release_held.lua.
 local may_grant = ARGV[2] == '1'
 
 if held == token then

@@ -5,7 +5,11 @@
 --
 -- This part is an exclusive grant that nobody waits for.
 local token = ARGV[1]
-if held == token and redis.call('EXISTS', queue) == 0 then
-    redis.call('DEL', lock)
-    return 1
+local front
+if held == token then
+    front = redis.call('ZRANGE', queue, 0, 1)
+    if not front[1] then
+        redis.call('DEL', lock)
+        return 1
+    end
 end

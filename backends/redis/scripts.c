@@ -3,6 +3,7 @@
 
 #include "acquire.lua.h"
 #include "acquire_fast.lua.h"
+#include "acquire_held.lua.h"
 #include "break.lua.h"
 #include "holders.lua.h"
 #include "inspect.lua.h"
@@ -10,6 +11,7 @@
 #include "queue.lua.h"
 #include "release.lua.h"
 #include "release_fast.lua.h"
+#include "release_held.lua.h"
 #include "renew.lua.h"
 #include "renew_fast.lua.h"
 
@@ -26,21 +28,22 @@ struct part {
 };
 #define PART(file) \
     { file##_lua_text, sizeof file##_lua_text - 1 }
-#define MAX_PARTS 5
+#define MAX_PARTS 6
 
 static const struct part scripts[REDIS_SCRIPTS][MAX_PARTS] = {
-    [REDIS_ACQUIRE] = {PART(layout), PART(acquire_fast), PART(queue), PART(holders), PART(acquire)},
+    [REDIS_ACQUIRE] = {PART(layout), PART(acquire_fast), PART(queue), PART(acquire_held), PART(holders), PART(acquire)},
     [REDIS_RENEW] = {PART(layout), PART(renew_fast), PART(queue), PART(holders), PART(renew)},
-    [REDIS_RELEASE] = {PART(layout), PART(release_fast), PART(queue), PART(holders), PART(release)},
+    [REDIS_RELEASE] = {PART(layout), PART(release_fast), PART(queue), PART(release_held), PART(holders), PART(release)},
     [REDIS_BREAK] = {PART(layout), PART(queue), PART(holders), PART(break)},
     [REDIS_INSPECT] = {PART(layout), PART(queue), PART(inspect)},
 };
 
 /* No script is longer than all of the files together. */
-#define MAX_SCRIPT                                                                                                 \
-    (sizeof layout_lua_text + sizeof queue_lua_text + sizeof holders_lua_text + sizeof acquire_fast_lua_text +     \
-     sizeof acquire_lua_text + sizeof renew_fast_lua_text + sizeof renew_lua_text + sizeof release_fast_lua_text + \
-     sizeof release_lua_text + sizeof break_lua_text + sizeof inspect_lua_text)
+#define MAX_SCRIPT                                                                                                   \
+    (sizeof layout_lua_text + sizeof queue_lua_text + sizeof holders_lua_text + sizeof acquire_fast_lua_text +       \
+     sizeof acquire_held_lua_text + sizeof acquire_lua_text + sizeof renew_fast_lua_text + sizeof renew_lua_text +   \
+     sizeof release_fast_lua_text + sizeof release_held_lua_text + sizeof release_lua_text + sizeof break_lua_text + \
+     sizeof inspect_lua_text)
 
 void redis_load(struct redis *redis, enum redis_script script) {
     char text[MAX_SCRIPT];

@@ -132,7 +132,10 @@ void case_export_in_front_of_waiters(void) {
 
 /* Nobody renews a ticket: the grant ends with its lease, and the ticket is worth nothing from then on. */
 void case_ticket_ends_with_its_lease(void) {
-    struct dlock_options options = options_with(LEASE_MS, 0);
+    struct dlock_options options = options_with(LEASE_MS, 0), longer = options_with(LONG_LEASE_MS, 0);
+    char name[DLOCK_NAME_MAX + 1];
+    tagged_name(name, "used");
+    struct hand_over *used = take_ticket(name, &longer);
     int64_t begun = now_ms();
     struct hand_over *hand_over = take_ticket(suite.name, &options);
     dlock_client *client = open_client();
@@ -145,14 +148,14 @@ void case_ticket_ends_with_its_lease(void) {
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(DLOCK_ELOST, dlock_import(client, hand_over->ticket, NULL, &imported, ERR));
     /* One that was imported and released. */
-    hand_over = take_ticket(suite.name, &options);
-    imported = import(client, hand_over->ticket, NULL);
+    imported = import(client, used->ticket, NULL);
     EXPECT_CODE(0, dlock_release(imported, ERR));
     dlock_free(imported);
     imported = NULL;
-    EXPECT_CODE(DLOCK_ELOST, dlock_import(client, hand_over->ticket, NULL, &imported, ERR));
+    EXPECT_CODE(DLOCK_ELOST, dlock_import(client, used->ticket, NULL, &imported, ERR));
     EXPECT(!imported);
     EXPECT_FREE(suite.name);
+    EXPECT_FREE(name);
     dlock_free(lock);
     dlock_close(client);
 }

@@ -48,6 +48,9 @@ static void wake_ups_that_make_no_sense(void **state) {
         "granted " TOKEN " 1 1 1 na%6De",
         "granted " TOKEN " 1 1 1 na%0Ame",
         "granted " TOKEN " 1 1 1 na%7",
+        "wanted ",
+        "wanted na{me",
+        "wanted na%7",
         "granted " TOKEN
         " 1 1 1 xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
         "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
