@@ -111,6 +111,7 @@ static int start(struct dlock_client *client, int table_fd, struct dlock_error *
     size_t more = 0;
     int rc = guard->local ? local_descriptors(client, fds + OWN_FDS, &more, err) : 0;
     if (rc == 0 && !find_program(path)) rc = cannot_start(path, ENOENT, err);
+    guard->table->n_kept = (uint32_t)more;
     int pid_fd = fds[1] = rc == 0 ? (int)syscall(SYS_pidfd_open, getpid(), 0) : -1;
     if (rc == 0 && pid_fd < 0 && errno == ENOSYS)
         rc = dlock_fail(err, DLOCK_ENOTSUP,
@@ -225,7 +226,7 @@ int dlock__guard_open(struct dlock_client *client, const char *uri, bool wanted,
         free(guard);
         return no_table(err);
     }
-    guard->local = dlock__can(client, DLOCK_CAP_LOCAL);
+    guard->local = guard->table->local = dlock__can(client, DLOCK_CAP_LOCAL);
     client->guard = guard;
     if (!guard->local) return start(client, fd, err);
     close(fd);

@@ -180,11 +180,11 @@ static bool look_at_client(struct guardian *guardian, int64_t *at_us) {
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-/* The descriptors of LOCAL grants, which are ours as well, end with us: after the group. */
 static void bury(const struct guardian *guardian) {
     int64_t died_us = dlock__now_us();
     end_group(guardian->table);
-    dlock__guard_release(guardian->table, died_us);
+    for (uint32_t i = 0; i < guardian->table->n_kept; i++) close(DLOCK__GUARD_MORE_FD + (int)i);
+    if (!guardian->table->local) dlock__guard_release(guardian->table, died_us);
 }
 
 /* Until the client is closed, or its process is gone. */

@@ -15,6 +15,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* ThreadSanitizer takes every call of clone() for a fork, and what it then does in the child it does to us; nor may it
+ * count the calls of functions that do not return. */
+#ifdef __GLIBC__
+int __clone(int (*run)(void *), void *stack, int flags, void *arg, ...);
+#define clone __clone
+#endif
+#define IN_CHILD __attribute__((no_sanitize("thread", "address", "undefined")))
+
 enum { STACK = 64 * 1024, STANDARD = 3 };
 
 struct attempt {
@@ -25,19 +33,19 @@ struct attempt {
     int why; /* errno */
 };
 
-static int fail(struct attempt *attempt) {
+IN_CHILD static int fail(struct attempt *attempt) {
     attempt->why = errno;
     return 1;
 }
 
 /* Linux 5.9 has a call for it. */
-static void close_from(unsigned first) {
+IN_CHILD static void close_from(unsigned first) {
     if (syscall(SYS_close_range, first, UINT_MAX, 0) == 0) return;
     for (unsigned fd = first; fd < 65536; fd++) syscall(SYS_close, fd);
 }
 
 /* All are copied out of the way first: one's source may be another one's target. */
-static int set_descriptors(const struct dlock__start *start, int *high) {
+IN_CHILD static int set_descriptors(const struct dlock__start *start, int *high) {
     int n = (int)start->n, null = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);
     if (null < 0) return -1;
     for (int i = 0; i <= n; i++) {
@@ -52,7 +60,7 @@ static int set_descriptors(const struct dlock__start *start, int *high) {
     return 0;
 }
 
-static int become_program(void *arg) {
+IN_CHILD static int become_program(void *arg) {
     struct attempt *attempt = arg;
     const struct dlock__start *start = attempt->start;
     syscall(SYS_setsid);
@@ -61,7 +69,7 @@ static int become_program(void *arg) {
     return fail(attempt);
 }
 
-static int leave_program_behind(void *arg) {
+IN_CHILD static int leave_program_behind(void *arg) {
     struct attempt *attempt = arg;
     attempt->pid = clone(become_program, attempt->second_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, attempt);
     return attempt->pid < 0 ? fail(attempt) : 0;

@@ -113,6 +113,7 @@ struct dlock__guard_table *dlock__guard_table_copy(const struct dlock__guard_tab
         errno = ENOMEM;
         return NULL;
     }
+    table->local = old->local;
     memcpy(table->texts, old->texts, old->texts_end);
     memcpy(dlock__guard_entry(table, 1), dlock__guard_entry(old, 1), (size_t)n * sizeof(struct dlock__guard_entry));
     atomic_store(&table->n_entries, n);

@@ -40,6 +40,8 @@ struct dlock__guard_table {
     size_t entries_at;     /* from the beginning of this struct */
     uint32_t capacity;     /* entries there is room for */
     atomic_uint n_entries; /* used so far, or free again; the rest was never touched */
+    bool local;            /* the kernel ends the grants of a dead process: there is nothing to release … */
+    uint32_t n_kept;       /* … but this many descriptors of them to keep until its group has ended */
     int64_t pid;           /* the client's */
     atomic_uint helper;    /* a robust futex: 0 until the helper runs, its thread id, FUTEX_OWNER_DIED once it died */
     atomic_uint calls;     /* a futex: counted up when the helper should look around */
@@ -49,7 +51,7 @@ struct dlock__guard_table {
     char texts[];
 };
 
-/* A new table, mapped, with room for `capacity` entries or fewer, where limits demand that; *fd (close-on-exec) is for
+/* A new table, mapped, with room for as many entries as limits allow; *fd (close-on-exec) is for
  * the helper. NULL: errno says why. */
 struct dlock__guard_table *dlock__guard_table_new(const char *uri, char *const *environment, int *fd);
 

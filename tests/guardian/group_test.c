@@ -1,0 +1,114 @@
+/* Whether anything of a process group still runs, as the guardian sees it. */
+#include "guardian_group.h"
+
+#include "support/clock.h"
+#include "support/test.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A child in a process group of its own that runs `body`. */
+static pid_t start(void (*body)(void)) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setpgid(0, 0);
+        alarm(60);
+        body();
+        _exit(0);
+    }
+    setpgid(child, child);
+    return child;
+}
+
+static void end(pid_t child) {
+    kill(-child, SIGKILL);
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) continue;
+}
+
+static void sleep_on(void) {
+    for (;;) pause();
+}
+
+static void *sleeper(void *arg) {
+    (void)arg;
+    sleep_on();
+    return NULL;
+}
+
+static void end_the_first_thread(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, sleeper, NULL);
+    pthread_exit(NULL);
+}
+
+static void leave_a_grandchild(void) {
+    if (fork() == 0) sleep_on();
+}
+
+static void nothing(void) {}
+
+static bool becomes_zombie(pid_t child) {
+    siginfo_t info;
+    return waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0;
+}
+
+static void a_process_runs_even_when_stopped(void **state) {
+    (void)state;
+    pid_t child = start(sleep_on);
+    assert_true(dlock__group_runs(child, 0));
+    assert_true(dlock__group_runs(child, getsid(0)));
+    kill(child, SIGSTOP);
+    assert_true(dlock__group_runs(child, 0));
+    end(child);
+    assert_false(dlock__group_runs(child, 0));
+}
+
+static void a_zombie_does_not(void **state) {
+    (void)state;
+    pid_t child = start(nothing);
+    assert_true(becomes_zombie(child));
+    assert_int_equal(kill(-child, 0), 0);
+    assert_false(dlock__group_runs(child, 0));
+    end(child);
+}
+
+static void a_process_without_its_first_thread_does(void **state) {
+    (void)state;
+    pid_t child = start(end_the_first_thread);
+    sleep_ms(200);
+    assert_true(dlock__group_runs(child, 0));
+    end(child);
+}
+
+static void a_grandchild_does_after_its_parent(void **state) {
+    (void)state;
+    pid_t child = start(leave_a_grandchild);
+    assert_true(becomes_zombie(child));
+    assert_true(dlock__group_runs(child, 0));
+    kill(-child, SIGKILL);
+    for (int i = 0; i < 1000 && dlock__group_runs(child, 0); i++) sleep_ms(2);
+    assert_false(dlock__group_runs(child, 0));
+    end(child);
+}
+
+static void a_number_that_another_session_has_is_not_meant(void **state) {
+    (void)state;
+    pid_t child = start(sleep_on);
+    assert_false(dlock__group_runs(child, getsid(0) + 1));
+    end(child);
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_process_runs_even_when_stopped),
+        cmocka_unit_test(a_zombie_does_not),
+        cmocka_unit_test(a_process_without_its_first_thread_does),
+        cmocka_unit_test(a_grandchild_does_after_its_parent),
+        cmocka_unit_test(a_number_that_another_session_has_is_not_meant),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,288 @@
+/* A client's guardian, from the death of its process to all the ways in which a guardian must not be fooled. The server
+ * is the one that GUARDIAN_URI names. */
+#include "holder.h"
+
+#include "support/api.h"
+#include "support/clock.h"
+#include "support/test.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    PROMPT_MS = 1000, /* 250 ms on a machine that has nothing else to do */
+    MANY = 2000,
+    ROUNDS = 20,
+    AT_ONCE = 8,
+    QUIET_MS = 700, /* for what must not happen */
+    RSS_KB = 16384
+};
+
+static char uri[256], name[64];
+static struct holder holder;
+
+/* ---- what is checked --------------------------------------------------------------------------------------------- */
+
+static dlock_client *client;
+
+static const char *nth_name(int i) {
+    static char text[96];
+    snprintf(text, sizeof text, "%s-%d", name, i);
+    return text;
+}
+
+/* Is the n-th lock to be had within timeout_ms? If so it is given back. */
+static bool free_within(int i, int timeout_ms) {
+    dlock_lock *lock = api_lock(client, nth_name(i), NULL);
+    struct dlock_error err = {0};
+    int rc = dlock_acquire(lock, timeout_ms, &err);
+    if (rc != 0 && rc != DLOCK_EBUSY && rc != DLOCK_ETIMEDOUT) fail_msg("%s: %s", nth_name(i), err.message);
+    dlock_free(lock);
+    return rc == 0;
+}
+
+/* The holder was killed at killed_ms: its lock is free in time. */
+static void expect_replaced(int64_t killed_ms) {
+    assert_true(free_within(0, 8000));
+    int took_ms = (int)(now_ms() - killed_ms);
+    printf("         free %d ms after the end of its holder\n", took_ms);
+    assert_true(took_ms < PROMPT_MS);
+}
+
+static int setup(void **state) {
+    static int count;
+    (void)state;
+    snprintf(name, sizeof name, "guardian-%d-%d", (int)getpid(), count++);
+    holder_start(&holder, uri, name, 1);
+    client = api_client("%s", uri);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    dlock_close(client);
+    holder_end(&holder);
+    return 0;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+static void a_killed_holder_is_replaced_at_once(void **state) {
+    (void)state;
+    assert_false(free_within(0, 0));
+    expect_replaced(holder_kill(&holder));
+    assert_true(guardian_gone(holder.pid));
+}
+
+/* What it was waiting for is given up for it as well: whoever is behind it gets its turn. */
+static void a_killed_waiter_is_in_nobodys_way(void **state) {
+    struct holder waiter;
+    (void)state;
+    holder_begin(&waiter, uri, name, 1);
+    guardian_awaited(waiter.pid);
+    sleep_ms(QUIET_MS);
+    holder_kill(&waiter);
+    assert_true(guardian_gone(waiter.pid));
+    holder_do(&holder, "release", "released");
+    assert_true(free_within(0, PROMPT_MS));
+    close(waiter.in);
+    close(waiter.out);
+}
+
+static void thousands_of_locks_are_released(void **state) {
+    struct holder many;
+    (void)state;
+    snprintf(name + strlen(name), sizeof name - strlen(name), "-many");
+    holder_start(&many, uri, name, MANY);
+    int64_t killed_ms = holder_kill(&many);
+    for (int i = 0; i < MANY; i += MANY / 5 - 1) assert_true(free_within(i, 5 * PROMPT_MS));
+    assert_true(free_within(MANY - 1, 5 * PROMPT_MS));
+    printf("         all free %d ms after the end of their holder\n", (int)(now_ms() - killed_ms));
+    close(many.in);
+    close(many.out);
+}
+
+/* Killed anywhere between the first thought of a lock and the last of its release. */
+static void a_death_at_any_moment_leaves_nothing(void **state) {
+    int longest_ms = 0;
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct holder busy;
+        snprintf(name, sizeof name, "guardian-%d-busy-%d", (int)getpid(), round);
+        holder_start(&busy, uri, name, AT_ONCE);
+        holder_do(&busy, "churn", "churning");
+        sleep_ms(10 + 7 * round % 40);
+        int64_t killed_ms = holder_kill(&busy);
+        for (int i = 0; i < AT_ONCE; i++) assert_true(free_within(i, 8000));
+        int took_ms = (int)(now_ms() - killed_ms);
+        if (took_ms > longest_ms) longest_ms = took_ms;
+        close(busy.in);
+        close(busy.out);
+    }
+    printf("         at most %d ms\n", longest_ms);
+    assert_true(longest_ms < 2 * PROMPT_MS);
+}
+
+static void a_forked_child_does_not_hide_the_death(void **state) {
+    (void)state;
+    holder_do(&holder, "fork", "forked");
+    expect_replaced(holder_kill(&holder));
+}
+
+static void closed_descriptors_are_no_death(void **state) {
+    (void)state;
+    holder_do(&holder, "closefrom", "closed");
+    sleep_ms(QUIET_MS);
+    assert_false(free_within(0, 0));
+    expect_replaced(holder_kill(&holder));
+}
+
+static void a_stopped_process_keeps_its_lease(void **state) {
+    (void)state;
+    assert_int_equal(kill(holder.pid, SIGSTOP), 0);
+    sleep_ms(QUIET_MS);
+    assert_false(free_within(0, 0));
+    assert_int_equal(kill(holder.pid, SIGCONT), 0);
+    holder_do(&holder, "release", "released");
+    assert_true(free_within(0, PROMPT_MS));
+}
+
+/* The process lives on as another program: what it held ends with it. */
+static void an_exec_is_no_death(void **state) {
+    (void)state;
+    holder_do(&holder, "exec", "idle");
+    sleep_ms(QUIET_MS);
+    assert_false(free_within(0, 0));
+    expect_replaced(holder_kill(&holder));
+}
+
+static void an_exec_with_nothing_held_ends_the_guardian(void **state) {
+    (void)state;
+    holder_do(&holder, "release", "released");
+    holder_do(&holder, "exec", "idle");
+    assert_true(guardian_gone(holder.pid));
+}
+
+/* ---- the guardian itself ----------------------------------------------------------------------------------------- */
+
+static void it_ends_with_its_client(void **state) {
+    (void)state;
+    assert_true(guardian_of(holder.pid) != 0);
+    holder_do(&holder, "close", "closed");
+    assert_true(guardian_gone(holder.pid));
+    assert_true(free_within(0, PROMPT_MS));
+}
+
+static void the_client_gets_no_child(void **state) {
+    (void)state;
+    holder_do(&holder, "children", "none");
+    holder_do(&holder, "close", "closed");
+    holder_do(&holder, "children", "none");
+}
+
+static void signals_do_not_end_it(void **state) {
+    static const int signals[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE, SIGQUIT, SIGUSR1, SIGALRM};
+    pid_t guardian = guardian_of(holder.pid);
+    (void)state;
+    assert_int_equal(getsid(guardian), guardian);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) kill(guardian, signals[i]);
+    sleep_ms(50);
+    assert_int_equal(guardian_of(holder.pid), guardian);
+    expect_replaced(holder_kill(&holder));
+}
+
+static void a_killed_one_is_replaced(void **state) {
+    pid_t guardian = guardian_of(holder.pid);
+    (void)state;
+    assert_int_equal(kill(guardian, SIGKILL), 0);
+    pid_t next = 0; /* a zombie is listed for a moment */
+    for (int i = 0; i < 2000 && (next == 0 || next == guardian); i++, sleep_ms(5)) next = guardian_of(holder.pid);
+    assert_true(next != 0 && next != guardian);
+    for (int i = 0; i < 100; i++) sleep_ms(2); /* it says so once the new one runs */
+    holder_do(&holder, "logged", "yes");
+    assert_false(free_within(0, 0));
+    expect_replaced(holder_kill(&holder));
+}
+
+static bool file_has(const char *path, const char *text) {
+    char buffer[65536];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, buffer, sizeof buffer);
+    if (fd >= 0) close(fd);
+    return n > 0 && memmem(buffer, (size_t)n, text, strlen(text)) != NULL;
+}
+
+static void it_shows_nothing_and_keeps_nothing(void **state) {
+    char path[64], target[256];
+    pid_t guardian = guardian_of(holder.pid);
+    (void)state;
+    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)guardian);
+    assert_true(file_has(path, "dlock-guardian"));
+    assert_false(file_has(path, "://"));
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)guardian);
+    assert_false(file_has(path, "://"));
+    assert_false(file_has(path, "PATH=/"));
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)guardian);
+    DIR *fds = opendir(path);
+    assert_non_null(fds);
+    for (const struct dirent *entry; (entry = readdir(fds));) {
+        ssize_t n = readlinkat(dirfd(fds), entry->d_name, target, sizeof target - 1);
+        if (n < 0) continue;
+        target[n] = '\0';
+        bool own = strcmp(target, "/dev/null") == 0 || strncmp(target, "anon_inode:", 11) == 0;
+        if (!own) fail_msg("the guardian has %s open", target);
+    }
+    closedir(fds);
+}
+
+static void it_takes_little_memory(void **state) {
+    char path[64], line[256];
+    long rss = 0, dirty = 0, kb;
+    (void)state;
+    snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)guardian_of(holder.pid));
+    FILE *smaps = fopen(path, "re");
+    assert_non_null(smaps);
+    while (fgets(line, sizeof line, smaps)) {
+        if (sscanf(line, "Rss: %ld", &kb) == 1) rss = kb;
+        if (sscanf(line, "Private_Dirty: %ld", &kb) == 1) dirty = kb;
+    }
+    fclose(smaps);
+    printf("         %ld kB, of which %ld kB are its own\n", rss, dirty);
+    const char *sanitized = getenv("GUARDIAN_SANITIZED");
+    if (!sanitized || !*sanitized) assert_true(rss > 0 && rss < RSS_KB && dirty < 1024);
+}
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+
+int main(int argc, char **argv) {
+    static const struct CMUnitTest tests[] = {
+        CASE(a_killed_holder_is_replaced_at_once),
+        CASE(a_killed_waiter_is_in_nobodys_way),
+        CASE(thousands_of_locks_are_released),
+        CASE(a_death_at_any_moment_leaves_nothing),
+        CASE(a_forked_child_does_not_hide_the_death),
+        CASE(closed_descriptors_are_no_death),
+        CASE(a_stopped_process_keeps_its_lease),
+        CASE(an_exec_is_no_death),
+        CASE(an_exec_with_nothing_held_ends_the_guardian),
+        CASE(it_ends_with_its_client),
+        CASE(the_client_gets_no_child),
+        CASE(signals_do_not_end_it),
+        CASE(a_killed_one_is_replaced),
+        CASE(it_shows_nothing_and_keeps_nothing),
+        CASE(it_takes_little_memory),
+    };
+    const char *wanted = getenv("GUARDIAN_URI");
+    if (argc > 1) return holder_main(argc, argv);
+    if (!wanted) {
+        fputs("GUARDIAN_URI is not set\n", stderr);
+        return 1;
+    }
+    snprintf(uri, sizeof uri, "%s", wanted);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,111 @@
+#!/bin/bash
+# run.sh BACKEND: the guardian of `dlock run`. Whatever becomes of dlock, what it started has ended before the next
+# holder begins: each writes time stamps.
+. "$(dirname "$0")/../cli/lib.sh"
+: "${STAMPS:?the program that writes time stamps}"
+backend=$1 server=DLOCK_TEST_URI_$1
+export DLOCK_URI=${!server:?"no server for $1: run the tests with tests/run.sh"}
+name=guardian-$$ took=0
+
+guardian_of() { pgrep -f "^dlock-guardian $1\$"; }
+has_guardian() { guardian_of "$1" >/dev/null; }
+gone_or_zombie() { case "$(state_of "$1")" in "" | Z) ;; *) false ;; esac }
+# How many processes write stamps with this word.
+stampers() { sed -n "s/^[0-9]* $1 //p" "$work/stamps" 2>/dev/null | sort -u | wc -l; }
+stamping() { [ "$(stampers "$1")" -gt 0 ]; }
+all_stamp() { [ "$(stampers old)" = 4 ]; }
+quiet() {
+    local before
+    before=$(wc -c <"$work/stamps")
+    sleep 0.1
+    [ "$(wc -c <"$work/stamps")" = "$before" ]
+}
+# A grandchild in the background, one that ignores signals, one whose first thread has ended, each in several places.
+tree='"$0" "$1" old last & ("$0" "$1" old & wait) & sh -c "\"$0\" \"$1\" old & wait" & exec "$0" "$1" old'
+
+# The last stamp of the old holder and the first of the new one, in nanoseconds.
+last_old() { sed -n 's/^\([0-9]*\) old .*/\1/p' "$work/stamps" | sort -n | tail -n 1; }
+first_new() { sed -n 's/^\([0-9]*\) new .*/\1/p' "$work/stamps" | sort -n | head -n 1; }
+
+# begin_both OPTIONS…: an old holder that works with all its tree, and a new one that waits; sets $old and $new.
+begin_both() {
+    rm -f "$work/stamps"
+    begin "$DLOCK" run "$@" "$name" -- sh -c "$tree" "$STAMPS" "$work/stamps"
+    old=$pid
+    within 20 "the old holder works" all_stamp
+    begin "$DLOCK" run "$name" -- "$STAMPS" "$work/stamps" new
+    new=$pid
+    sleep 0.5 # it waits by now
+    if stamping new; then fail "both work at once"; fi
+}
+
+# The new one got in: says how long after $since the last stamp of the old one and the first of the new one were.
+expect_order() {
+    local last first
+    if within 30 "the new holder works" stamping new; then
+        sleep 0.2 # for what must not come any more
+        last=$(last_old) first=$(first_new)
+        echo "   the old one's last stamp after $(((last - since) / 1000000)) ms, the new one's first after $(((first - since) / 1000000)) ms"
+        if [ "$last" -ge "$first" ]; then fail "both worked for $(((last - first) / 1000)) us"; fi
+        took=$(((first - since) / 1000000))
+    fi
+    kill -KILL "$new"
+    wait "$new" 2>/dev/null
+    within 20 "nothing is left" quiet
+}
+
+now_ns() { python3 -c 'import time; print(time.monotonic_ns())'; }
+
+describe "$backend: a killed dlock"
+begin_both
+within 10 "it has a guardian" has_guardian "$old"
+since=$(now_ns)
+kill -KILL "$old"
+wait "$old" 2>/dev/null
+expect_order
+if [ "$took" -ge 1000 ]; then fail "replaced after $took ms"; fi
+
+describe "$backend: dlock is killed together with its command"
+begin_both
+child=$(pgrep -P "$old")
+since=$(now_ns)
+kill -KILL "$old" "$child" # in this order: a command that dies first ends its lock
+wait "$old" 2>/dev/null
+expect_order
+if [ "$took" -ge 1000 ]; then fail "replaced after $took ms"; fi
+
+if [ "$backend" != file ]; then # its locks have no lease
+    describe "$backend: a stopped dlock cannot renew"
+    begin_both -l 2
+    since=$(now_ns)
+    kill -STOP "$old"
+    sleep 0.3
+    if quiet; then fail "its command goes on for now"; fi
+    expect_order
+    kill -CONT "$old"
+    ended "$old"
+    equal "it knows that it lost the lock" "$status" 75
+fi
+
+describe "$backend: a guardian comes and goes with its dlock"
+begin "$DLOCK" run "$name" -- sleep 1000
+within 20 "held" is_held "$name"
+within 20 "it has one" has_guardian "$pid"
+guardian=$(guardian_of "$pid")
+kill -TERM "$pid"
+ended "$pid"
+equal "status" "$status" 143
+within 10 "it ends" gone_or_zombie "$guardian"
+run "$DLOCK" run -n "$name" true
+equal "the lock is free" "$status" 0
+
+describe "$backend: guardian=off"
+case "$DLOCK_URI" in *\?*) sign='&' ;; *) sign='?' ;; esac
+begin "$DLOCK" run -b "$DLOCK_URI${sign}guardian=off" "$name" -- sleep 1000
+within 20 "held" is_held "$name"
+sleep 0.2
+if has_guardian "$pid"; then fail "it has one all the same"; fi
+kill -TERM "$pid"
+ended "$pid"
+
+finish
