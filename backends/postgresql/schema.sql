@@ -171,13 +171,15 @@ BEGIN
     RETURN mode <> 0 AND present.mode = mode AND present.permits = permits AND (mode = 1 OR held < permits);
 END $$;
 
--- How many shares live. The row is locked and settled, or the answer is a moment's.
+-- How many shares live, as far as that matters: of readers one is as good as many. The row is locked and settled, or the
+-- answer is a moment's.
 CREATE OR REPLACE FUNCTION shares_of(present locks, now_us bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF present.mode = 0 THEN
         RETURN 0;
     END IF;
-    RETURN (SELECT count(*) FROM shares s WHERE s.name = present.name AND s.expires_us > now_us);
+    RETURN (SELECT count(*) FROM (SELECT FROM shares s WHERE s.name = present.name AND s.expires_us > now_us
+        LIMIT greatest(present.permits, 1)) x);
 END $$;
 
 -- When the answer to those who are refused may change at the earliest, unless they are told: the first end of a lease.
