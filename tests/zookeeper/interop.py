@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""dlock, Curator's InterProcessMutex and kazoo's Lock on one path: interop.py PEER
+"""dlock, Curator's locks and kazoo's Lock on one path: interop.py PEER
 
 Nobody overlaps, the order is first come, first served, and whoever dies is succeeded.
 """
@@ -25,17 +25,19 @@ plain = KazooClient(hosts=ADDRESS)
 
 
 class Peer:
-    """A process that takes and frees the lock `name`."""
+    """A process that takes and frees the lock `name`. `who`: dlock or curator, then what as, like "curator read"."""
 
-    def __init__(self, kind, name):
+    def __init__(self, who, name):
         path = f"{BASE}/{name}"
+        who, _, kind = who.partition(" ")
         command = {
-            "dlock": [PEER, f"zookeeper://{ADDRESS}{BASE}?session=4s", name],
+            "dlock": [PEER, f"zookeeper://{ADDRESS}{BASE}?session=4s", name, kind or "write"],
+            "dlock-rw": [PEER, f"zookeeper://{ADDRESS}{BASE}?session=4s&curator=readwrite", name, kind or "write"],
             "curator": ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{classes.name}:{JARS}",
-                        "Peer", ADDRESS, path],
+                        "Peer", ADDRESS, path, kind or "mutex"],
             "kazoo": [sys.executable, f"{HERE}/peer.py", ADDRESS, path],
-        }[kind]
-        self.kind = kind
+        }[who]
+        self.kind = f"{who} {kind}"
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self.expect("ready")
 
@@ -64,10 +66,13 @@ class Peer:
 
 
 def in_line(name):
+    """How many hold it or wait for it."""
     try:
-        return len(plain.get_children(f"{BASE}/{name}"))
+        nodes = plain.get_children(f"{BASE}/{name}")
     except NoNodeError:
         return 0
+    return len([node for node in nodes if node not in ("leases", "locks")]) + sum(
+        in_line(f"{name}/{node}") for node in nodes if node in ("leases", "locks"))
 
 
 def await_line(name, count):
@@ -106,18 +111,15 @@ class Interop(unittest.TestCase):
             peer.end()
 
     def contend(self, kinds, rounds):
-        name = "-".join(kinds)
+        name = "-".join(kinds).replace(" ", "-").replace(":", "-")
         with tempfile.TemporaryDirectory() as folder:
-            with open(f"{folder}/count", "w", encoding="ascii") as file:
-                file.write("0\n")
             peers = self.peers(kinds, name)
             for peer in peers:
                 peer.send(f"loop {rounds} {folder}")
             for peer in peers:
                 peer.expect("done")
                 peer.end()
-            with open(f"{folder}/count", encoding="ascii") as file:
-                self.assertEqual(int(file.read()), rounds * len(kinds))
+            self.assertEqual(os.listdir(folder), [])
         await_line(name, 0)
 
     def test_with_curator(self):
@@ -128,6 +130,72 @@ class Interop(unittest.TestCase):
 
     def test_all_together(self):
         self.contend(["dlock", "curator", "kazoo", "dlock"], 60)
+
+    def test_readers_and_writers(self):
+        self.contend(["dlock-rw write", "dlock-rw read", "curator write", "curator read"], 60)
+
+    def test_either_kind_of_writer(self):
+        self.contend(["dlock write", "dlock read", "dlock-rw write"], 60)
+
+    def test_order_of_readers_and_writers(self):
+        first, second, third, fourth, fifth = self.peers(
+            ["curator write", "dlock read", "curator read", "dlock-rw write", "curator read"], "reading")
+        for place, peer in enumerate([first, second, third, fourth, fifth]):
+            peer.send("take")
+            await_line("reading", place + 1)
+        first.expect("held")
+        for peer in second, third, fourth, fifth:
+            self.assertFalse(peer.answered(0.05))
+        for freed, next_ones, later in ((first, [second, third], [fourth, fifth]), (second, [], [fourth, fifth]),
+                                        (third, [fourth], [fifth]), (fourth, [fifth], [])):
+            freed.send("free")
+            freed.expect("freed")
+            for peer in next_ones:
+                peer.expect("held")
+            for peer in later:
+                self.assertFalse(peer.answered(0.05), f"{peer.kind} came too early")
+        fifth.send("free")
+        fifth.expect("freed")
+
+    def test_curators_writer_does_not_slip_in(self):
+        holder, writer, reader = self.peers(["dlock-rw write", "curator write", "curator read"], "down")
+        holder.send("take")
+        holder.expect("held")
+        writer.send("take")
+        await_line("down", 2)
+        holder.send("downgrade")
+        holder.expect("downgraded")
+        self.assertFalse(writer.answered(0.3))
+        reader.send("take")
+        await_line("down", 3)
+        self.assertFalse(reader.answered(0.3))
+        holder.send("free")
+        holder.expect("freed")
+        writer.expect("held")
+        writer.send("free")
+        reader.expect("held")
+        reader.send("free")
+        reader.expect("freed")
+
+    def test_permits(self):
+        self.contend(["dlock permits:2", "curator permits:2", "dlock permits:2", "curator permits:2"], 60)
+
+    def test_one_permit(self):
+        self.contend(["dlock permits:1", "curator permits:1", "dlock permits:1"], 60)
+
+    def test_permits_hand_over(self):
+        for first, second in ("dlock permits:1", "curator permits:1"), ("curator permits:1", "dlock permits:1"):
+            holder, waiter = self.peers([first, second], "permits")
+            holder.send("take")
+            holder.expect("held")
+            waiter.send("take")
+            await_line("permits", 3)  # two leases, of which one is held, and a place in the queue
+            self.assertFalse(waiter.answered(0.3))
+            holder.send("free")
+            waiter.expect("held", 5)
+            waiter.send("free")
+            waiter.expect("freed")
+            await_line("permits", 0)
 
     def test_the_dead_are_succeeded(self):
         for first, second in ("dlock", "curator"), ("curator", "dlock"), ("kazoo", "dlock"), ("dlock", "kazoo"):

@@ -17,19 +17,19 @@ class CuratorsLock(Lock):
 
 
 def loop(lock, rounds, folder):
-    inside, count = os.path.join(folder, "inside"), os.path.join(folder, "count")
+    inside = f"w{os.getpid()}"
     for _ in range(rounds):
         lock.acquire(timeout=60)
         try:
-            os.close(os.open(inside, os.O_CREAT | os.O_EXCL))  # fails when somebody else is inside
-            with open(count, encoding="ascii") as file:
-                seen = int(file.read())
+            os.close(os.open(os.path.join(folder, inside), os.O_CREAT | os.O_EXCL))
+            seen = os.listdir(folder)
             time.sleep(0.002)
-            with open(count, "w", encoding="ascii") as file:
-                file.write(f"{seen + 1}\n")
-            os.unlink(inside)
+            seen += os.listdir(folder)
+            os.unlink(os.path.join(folder, inside))
         finally:
             lock.release()
+        if seen != [inside, inside]:
+            return str(seen)
     return "done"
 
 
