@@ -101,13 +101,17 @@ static void not_after_its_end(void **state) {
     conn_close(pair.other);
 }
 
-/* A reader does not linger. */
+/* A reader does not linger: its file gets no new time stamp either. */
 static void not_after_a_downgrade(void **state) {
     struct pair pair = begin(state, claim_of("job"));
     pair.holder.mode = DLOCK_SHARED;
+    struct dlock_claim permit = permit_of("job", 3);
     assert_int_equal(renew(pair.world->conn, &pair.holder), 0);
     assert_int_equal(acquire(pair.other, &pair.asker), DLOCK_EBUSY);
-    assert_int_equal(drain(pair.world->conn, DLOCK_WAKE_WANTED, NULL), 0);
+    assert_int_equal(acquire(pair.other, &permit), DLOCK_EINVAL); /* nothing that may be over in a moment */
+    drain(pair.world->conn, DLOCK_WAKE_LOOK, NULL);
+    assert_int_equal(acquire(pair.other, &pair.asker), DLOCK_EBUSY);
+    assert_false(readable(pair.fd, 20));
     conn_close(pair.other);
 }
 

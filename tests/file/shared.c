@@ -163,6 +163,23 @@ static void the_gate_shuts_soon(void **state) {
     assert_int_equal(writer.retry_ms, 1000);
 }
 
+static void the_gate_opens_when_the_writer_gives_up(void **state) {
+    struct world *world = *state;
+    struct dlock_claim reader = reader_of("job"), late = reader_of("job"), writer = claim_of("job");
+    void *other = conn_open(world->dir);
+    char name[256] = "";
+    listen_on(world->conn);
+    assert_int_equal(acquire(other, &reader), 0);
+    for (int i = 0; i < 2; i++) assert_int_equal(acquire(other, &writer), DLOCK_EBUSY);
+    assert_int_equal(acquire(world->conn, &late), DLOCK_EBUSY);
+    assert_int_equal(drain(world->conn, DLOCK_WAKE_LOOK, NULL), 0);
+    give_up(other, &writer);
+    assert_int_equal(drain(world->conn, DLOCK_WAKE_LOOK, name), 1);
+    assert_string_equal(name, "job");
+    assert_int_equal(acquire(world->conn, &late), 0);
+    conn_close(other);
+}
+
 static int wait_as_writer(const struct world *world, void *arg) {
     struct dlock_claim writer = claim_of("job");
     void *conn = conn_open(world->dir);
@@ -360,6 +377,35 @@ static void storm(void **state) {
     munmap(crowd, sizeof *crowd);
 }
 
+enum { MANY = 1500 };
+
+static int read_in_a_row(const struct world *world, void *arg) {
+    struct dlock_claim reader = reader_of("job");
+    uint64_t *fences = arg;
+    void *conn = conn_open(world->dir);
+    for (int i = 0; i < MANY; i++) {
+        while (acquire(conn, &reader) == DLOCK_EBUSY) usleep(30);
+        if (reader.result != 0 || (i > 0 && reader.fence <= fences[i - 1])) return 1;
+        fences[i] = reader.fence;
+        if (release(conn, &reader) != 0) return 2;
+    }
+    return 0;
+}
+
+/* Readers that come at the same moment have a fence each. */
+static void fences_of_a_crowd(void **state) {
+    struct world *world = *state;
+    size_t size = (size_t)CROWD * MANY * sizeof(uint64_t);
+    uint64_t *fences = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pids[CROWD];
+    assert_ptr_not_equal(fences, MAP_FAILED);
+    for (int i = 0; i < CROWD; i++) pids[i] = child_start(read_in_a_row, world, fences + i * MANY);
+    for (int i = 0; i < CROWD; i++) assert_int_equal(child_end(pids[i]), 0);
+    qsort(fences, CROWD * MANY, sizeof *fences, by_value);
+    for (int i = 1; i < CROWD * MANY; i++) assert_true(fences[i] > fences[i - 1]);
+    munmap(fences, size);
+}
+
 /* ---- a stream of readers ---- */
 
 static int read_often(const struct world *world, void *arg) {
@@ -427,6 +473,7 @@ int shared_tests(void) {
         WORLD_TEST(a_waiting_writer_keeps_readers_out),
         WORLD_TEST(a_try_keeps_nobody_out),
         WORLD_TEST(the_gate_shuts_soon),
+        WORLD_TEST(the_gate_opens_when_the_writer_gives_up),
         WORLD_TEST(the_gate_opens_when_the_writer_dies),
         WORLD_TEST(downgrades),
         WORLD_TEST(released_as_a_reader),
@@ -434,6 +481,7 @@ int shared_tests(void) {
         WORLD_TEST(a_downgrade_wakes_readers),
         WORLD_TEST(nobody_slips_in),
         WORLD_TEST(storm),
+        WORLD_TEST(fences_of_a_crowd),
         WORLD_TEST(writers_do_not_starve),
         WORLD_TEST(a_break_takes_them_all),
     };

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -65,6 +66,40 @@ static void after_release(void **state) {
         close(ends[1]);
     }
     check_delays("lock after its release", delays, ROUNDS, PROMISED_MS);
+}
+
+enum { HAND_OVERS = 1500 };
+
+static int take_and_give(const struct world *world, void *arg) {
+    _Atomic int *stop = arg;
+    void *conn = conn_open(world->dir);
+    for (unsigned i = 0; *stop == 0; i++) {
+        struct dlock_claim claim = claim_of("job");
+        if (acquire(conn, &claim) == DLOCK_EBUSY) continue; /* it came back to us at once */
+        if (claim.result != 0) return 1;
+        for (volatile unsigned j = 0; j < i * 7 % 3000;) j = j + 1;
+        if (release(conn, &claim) != 0) return 2;
+    }
+    return 0;
+}
+
+/* However a question and a release fall together, nobody is left waiting for the cap. */
+static void none_is_missed(void **state) {
+    struct world *world = *state;
+    _Atomic int *stop = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int64_t longest = 0;
+    assert_ptr_not_equal(stop, MAP_FAILED);
+    pid_t pid = child_start(take_and_give, world, (void *)(uintptr_t)stop);
+    for (int i = 0; i < HAND_OVERS; i++) {
+        struct dlock_claim claim = claim_of("job");
+        int64_t took = acquire_waiting(world->conn, &claim);
+        if (took > longest) longest = took;
+        assert_int_equal(release(world->conn, &claim), 0);
+    }
+    *stop = 1;
+    assert_int_equal(child_end(pid), 0);
+    check_delays("the longest wait of many", &longest, 1, 600);
+    munmap((void *)(uintptr_t)stop, 4096);
 }
 
 static void names_are_the_locks_own(void **state) {
@@ -218,10 +253,12 @@ static void polls_without_inotify(void **state) {
 
 int wake_tests(void) {
     const struct CMUnitTest tests[] = {
-        WORLD_TEST(after_sigkill), WORLD_TEST(after_release),         WORLD_TEST(names_are_the_locks_own),
-        WORLD_TEST(long_name),     WORLD_TEST(nothing_for_nothing),   WORLD_TEST(retries),
-        WORLD_TEST(unlink_wakes),  WORLD_TEST(rename_wakes),          WORLD_TEST(closes_in_a_row),
-        WORLD_TEST(overflow),      WORLD_TEST(polls_without_inotify),
+        WORLD_TEST(after_sigkill),  WORLD_TEST(after_release),
+        WORLD_TEST(none_is_missed), WORLD_TEST(names_are_the_locks_own),
+        WORLD_TEST(long_name),      WORLD_TEST(nothing_for_nothing),
+        WORLD_TEST(retries),        WORLD_TEST(unlink_wakes),
+        WORLD_TEST(rename_wakes),   WORLD_TEST(closes_in_a_row),
+        WORLD_TEST(overflow),       WORLD_TEST(polls_without_inotify),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
