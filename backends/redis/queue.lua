@@ -44,10 +44,14 @@ local function head(caller, front)
         local first = front[1]
         if not first then return nil end
         local known = redis.call('HMGET', waiters, first, channel(first))
-        if first == caller or (not known[2] and redis.call('PUBSUB', 'NUMSUB', channel(first))[2] > 0) then
-            local lease, kind = string.match(known[1] or '', '^(%d+)(.*)$')
-            return first, tonumber(lease) or HAND_OVER, kind or '', front[2] ~= nil
+        local lease, kind = string.match(known[1] or '', '^(%d+)(.*)$')
+        if not lease and redis.call('EXISTS', waiters) == 0 then
+            -- Somebody deleted what they asked for. They ask again.
+            redis.call('DEL', queue)
+            return nil
         end
+        local lives = first == caller or not known[2] and redis.call('PUBSUB', 'NUMSUB', channel(first))[2] > 0
+        if lease and lives then return first, tonumber(lease), kind, front[2] ~= nil end
         leave(first)
         front = nil
     end

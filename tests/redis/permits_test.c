@@ -176,6 +176,24 @@ static void waiters_count_as_users(void **state) {
 }
 
 /* Such a lock has no mode: it is waited for like any other, and what waits has to agree. */
+/* Somebody deleted what the waiters asked for: they ask again, for the same as before. */
+static void waiters_without_a_record_ask_again(void **state) {
+    (void)state;
+    take_all();
+    for (int i = LIMIT; i < LIMIT + 3; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
+    ask_number(&server, "DEL {seats}:waiters");
+    assert_int_equal(queue_up(asks(4), &permit[4]), DLOCK_EBUSY);
+    for (int i = 0; i < LIMIT; i++) assert_int_equal(release(asks(i), &permit[i]), 0);
+    assert_granted(4 % CREW, &permit[4], permit[2].claim.fence);
+    assert_int_equal(queue_up(asks(5), &permit[5]), 0);
+    assert_int_equal(queue_up(asks(3), &permit[3]), 0);
+    assert_int_equal(queue_up(asks(6), &permit[6]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(asks(7), &permit[7]), DLOCK_EBUSY);
+    ask_number(&server, "DEL {seats}:waiters seats");
+    assert_int_equal(queue_up(asks(7), &permit[7]), 0);
+    assert_int_equal(ask_number(&server, "EXISTS {seats}:queue"), 0);
+}
+
 static void a_foreign_lock_is_waited_for(void **state) {
     struct held writer;
     (void)state;
@@ -209,11 +227,17 @@ static void a_cycle_is_two_commands(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, crew_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(as_many_hold_as_there_are),           TEST(each_that_is_given_back_goes_to_the_first_in_line),
-        TEST(a_crashed_holder_loses_only_its_own), TEST(all_that_ended_go_on_at_once),
-        TEST(who_gives_up_waiting_blocks_nobody),  TEST(leases_that_end_are_a_rate),
-        TEST(one_name_is_one_thing_at_a_time),     TEST(waiters_count_as_users),
-        TEST(a_foreign_lock_is_waited_for),        TEST(a_cycle_is_two_commands),
+        TEST(as_many_hold_as_there_are),
+        TEST(each_that_is_given_back_goes_to_the_first_in_line),
+        TEST(a_crashed_holder_loses_only_its_own),
+        TEST(all_that_ended_go_on_at_once),
+        TEST(who_gives_up_waiting_blocks_nobody),
+        TEST(leases_that_end_are_a_rate),
+        TEST(one_name_is_one_thing_at_a_time),
+        TEST(waiters_count_as_users),
+        TEST(waiters_without_a_record_ask_again),
+        TEST(a_foreign_lock_is_waited_for),
+        TEST(a_cycle_is_two_commands),
     };
     return cmocka_run_group_tests(tests, group_begin, group_end);
 }
