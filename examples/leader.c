@@ -4,38 +4,39 @@
  */
 #include <dlock/dlock.h>
 
-#include <stdatomic.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-static atomic_bool deposed;
+static int wake[2]; /* a pipe */
 
-/* Runs on a thread of the library, before anybody else can be granted the lock: says so, and leaves. */
+/* Runs on a thread of the library, before anybody else can be granted the lock: says so, and wakes the leader. */
 static void lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     (void)lock, (void)arg;
     fprintf(stderr, "%s\n", err->message);
-    atomic_store(&deposed, true);
+    (void)!write(wake[1], "", 1);
 }
 
 /* What a leader does, in steps short enough to notice in time that it is none any more. Whatever it changes gets the
  * fence along, and refuses smaller ones: a step may still be under way when the lock is lost. */
-static void lead(uint64_t fence, time_t end) {
-    while (!atomic_load(&deposed) && time(NULL) < end) {
-        printf("%ld leads, fence %llu\n", (long)getpid(), (unsigned long long)fence);
+static void lead(dlock_lock *lock, time_t end) {
+    struct pollfd woken = {wake[0], POLLIN, 0};
+    char word;
+    while (dlock_held(lock) && time(NULL) < end) {
+        printf("%ld leads, fence %llu\n", (long)getpid(), (unsigned long long)dlock_fence(lock));
         fflush(stdout);
-        usleep(200000);
+        if (poll(&woken, 1, 200) > 0) (void)!read(wake[0], &word, 1);
     }
 }
 
 static int compete(dlock_lock *lock, time_t end, struct dlock_error *err) {
     while (time(NULL) < end) {
-        atomic_store(&deposed, false);
         int rc = dlock_acquire(lock, (end - time(NULL)) * 1000, err);
         if (rc == DLOCK_ETIMEDOUT) return 0;
         if (rc != 0) return rc;
-        lead(dlock_fence(lock), end);
+        lead(lock, end);
         rc = dlock_release(lock, err);
         if (rc != 0 && rc != DLOCK_ELOST) return rc; /* after a loss: a follower again */
     }
@@ -49,6 +50,7 @@ int main(int argc, char **argv) {
     struct dlock_error err;
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.on_lost = lost;
+    if (pipe(wake) != 0) return perror("pipe"), 1;
     int rc = dlock_open(argv[1], NULL, &client, &err);
     if (rc == 0) {
         rc = dlock_new(client, argv[2], &options, &lock, &err);
