@@ -19,8 +19,11 @@ static dlock_client *client_new(const char *lease) {
     return api_client("%s?lease=%s&timeout=2s", getenv("DLOCK_TEST_SERVER"), lease);
 }
 
-static dlock_lock *lock_new(dlock_client *client, const char *name, dlock_callback on_lost, void *arg) {
+static dlock_lock *lock_new(dlock_client *client, const char *name, enum dlock_mode mode, dlock_callback on_lost,
+                            void *arg) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.mode = mode;
+    options.limit = mode == DLOCK_PERMIT;
     options.owner = DLOCK_OWNER_HANDLE;
     options.on_lost = on_lost;
     options.on_lost_arg = arg;
@@ -41,9 +44,9 @@ static void *wait_in_thread(void *arg) {
     return NULL;
 }
 
-static void waiter_begin(struct waiter *waiter, const char *name) {
+static void waiter_begin(struct waiter *waiter, const char *name, enum dlock_mode mode) {
     waiter->client = client_new("20s");
-    waiter->lock = lock_new(waiter->client, name, NULL, NULL);
+    waiter->lock = lock_new(waiter->client, name, mode, NULL, NULL);
     assert_int_equal(pthread_create(&waiter->thread, NULL, wait_in_thread, waiter), 0);
     sleep_ms(300);
 }
@@ -53,13 +56,14 @@ static void waiter_end(struct waiter *waiter) {
     dlock_close(waiter->client);
 }
 
-static void held_and_waited_for(const char *name, const char *how) {
+/* Held in one mode, and waited for in one that it excludes. */
+static void held_and_waited_for(const char *name, enum dlock_mode mode, enum dlock_mode wish, const char *how) {
     dlock_client *holder = client_new("20s"), *third = client_new("20s");
-    dlock_lock *lock = lock_new(holder, name, NULL, NULL), *late = lock_new(third, name, NULL, NULL);
+    dlock_lock *lock = lock_new(holder, name, mode, NULL, NULL), *late = lock_new(third, name, wish, NULL, NULL);
     struct waiter waiter;
     if (dlock_acquire(lock, 0, &err) != 0) fail_msg("%s", err.message);
     uint64_t fence = dlock_fence(lock);
-    waiter_begin(&waiter, name);
+    waiter_begin(&waiter, name, wish);
     control(how);
     /* The grant is still there. */
     assert_int_equal(dlock_acquire(late, 500, &err), DLOCK_ETIMEDOUT);
@@ -79,12 +83,22 @@ static void held_and_waited_for(const char *name, const char *how) {
 
 static void a_restart(void **state) {
     (void)state;
-    held_and_waited_for("restart", "restart -m fast");
+    held_and_waited_for("restart", DLOCK_EXCLUSIVE, DLOCK_EXCLUSIVE, "restart -m fast");
 }
 
 static void a_crash(void **state) {
     (void)state;
-    held_and_waited_for("crash", "restart -m immediate");
+    held_and_waited_for("crash", DLOCK_EXCLUSIVE, DLOCK_EXCLUSIVE, "restart -m immediate");
+}
+
+static void a_crash_with_a_reader(void **state) {
+    (void)state;
+    held_and_waited_for("crash-reader", DLOCK_SHARED, DLOCK_EXCLUSIVE, "restart -m immediate");
+}
+
+static void a_crash_with_a_permit(void **state) {
+    (void)state;
+    held_and_waited_for("crash-permit", DLOCK_PERMIT, DLOCK_PERMIT, "restart -m immediate");
 }
 
 static void count_loss(dlock_lock *lock, const struct dlock_error *why, void *arg) {
@@ -96,12 +110,12 @@ static void count_loss(dlock_lock *lock, const struct dlock_error *why, void *ar
 static void an_outage(void **state) {
     int losses = 0;
     dlock_client *holder = client_new("1s");
-    dlock_lock *lock = lock_new(holder, "outage", count_loss, &losses);
+    dlock_lock *lock = lock_new(holder, "outage", DLOCK_EXCLUSIVE, count_loss, &losses);
     struct waiter waiter;
     (void)state;
     if (dlock_acquire(lock, 0, &err) != 0) fail_msg("%s", err.message);
     uint64_t fence = dlock_fence(lock);
-    waiter_begin(&waiter, "outage");
+    waiter_begin(&waiter, "outage", DLOCK_EXCLUSIVE);
     control("stop -m fast");
     sleep_ms(1500);
     assert_int_equal(__atomic_load_n(&losses, __ATOMIC_SEQ_CST), 1);
@@ -119,6 +133,7 @@ static void an_outage(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_restart), cmocka_unit_test(a_crash),
+                                       cmocka_unit_test(a_crash_with_a_reader), cmocka_unit_test(a_crash_with_a_permit),
                                        cmocka_unit_test(an_outage)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
