@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -193,18 +192,12 @@ static int break_often(const struct world *world, void *arg) {
     return broken > 0 ? 0 : 2;
 }
 
-static int by_value(const void *a, const void *b) {
-    const uint64_t *one = a, *two = b;
-    return (*one > *two) - (*one < *two);
-}
-
 /* No fence is ever given twice, however breaks and grants fall together. */
 static void storm(void **state) {
     struct world *world = *state;
-    struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct shared *shared = shared_new(sizeof *shared);
     struct taker takers[TAKERS];
     pid_t pids[TAKERS + BREAKERS];
-    assert_ptr_not_equal(shared, MAP_FAILED);
     put_fence(world, far_fence);
     shared->takers = TAKERS;
     for (int i = 0; i < TAKERS; i++) {
@@ -218,10 +211,9 @@ static void storm(void **state) {
         assert_int_equal(status, 0);
     }
     for (int i = 0; i < BREAKERS; i++) assert_int_equal(child_end(pids[TAKERS + i]), 0);
-    qsort(shared->fences, TAKERS * TAKES, sizeof *shared->fences, by_value);
-    for (int i = 1; i < TAKERS * TAKES; i++) assert_true(shared->fences[i] > shared->fences[i - 1]);
+    check_fences(shared->fences, TAKERS * TAKES);
     assert_true(shared->fences[0] > far_fence);
-    munmap(shared, sizeof *shared);
+    shared_end(shared, sizeof *shared);
 }
 
 int break_tests(void) {

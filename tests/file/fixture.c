@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 char last_log[512];
@@ -159,6 +160,34 @@ pid_t child_start(int (*run)(const struct world *world, void *arg), const struct
     if (pid > 0) return pid;
     FILE_BACKEND->abandon(world->conn);
     _exit(run(world, arg));
+}
+
+void children_run(int (*run)(const struct world *world, void *arg), const struct world *world, void *args, size_t size,
+                  int n) {
+    pid_t pids[16];
+    assert_in_range(n, 1, 16);
+    for (int i = 0; i < n; i++) pids[i] = child_start(run, world, (char *)args + (size_t)i * size);
+    for (int i = 0; i < n; i++) assert_int_equal(child_end(pids[i]), 0);
+}
+
+void *shared_new(size_t size) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    return memory;
+}
+
+void shared_end(void *memory, size_t size) {
+    munmap(memory, size);
+}
+
+static int by_value(const void *a, const void *b) {
+    const uint64_t *one = a, *two = b;
+    return (*one > *two) - (*one < *two);
+}
+
+void check_fences(uint64_t *fences, size_t n) {
+    qsort(fences, n, sizeof *fences, by_value);
+    for (size_t i = 1; i < n; i++) assert_true(fences[i] > fences[i - 1]);
 }
 
 struct holder {

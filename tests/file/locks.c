@@ -1,7 +1,6 @@
 /* Acquire, renew, release: what they promise to the core. */
 #include "fixture.h"
 
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -222,15 +221,11 @@ static int count_under_lock(const struct world *world, void *arg) {
 }
 
 static void processes_exclude_each_other(void **state) {
-    struct world *world = *state;
-    struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pid_t pids[PROCESSES];
-    assert_ptr_not_equal(shared, MAP_FAILED);
-    for (int i = 0; i < PROCESSES; i++) pids[i] = child_start(count_under_lock, world, shared);
-    for (int i = 0; i < PROCESSES; i++) assert_int_equal(child_end(pids[i]), 0);
+    struct shared *shared = shared_new(sizeof *shared);
+    children_run(count_under_lock, *state, shared, 0, PROCESSES);
     assert_int_equal(shared->n, PROCESSES * ROUNDS);
     for (int i = 1; i < shared->n; i++) assert_true(shared->fences[i] > shared->fences[i - 1]);
-    munmap(shared, sizeof *shared);
+    shared_end(shared, sizeof *shared);
 }
 
 int locks_tests(void) {

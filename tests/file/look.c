@@ -101,6 +101,20 @@ static void lists_in_pages(void **state) {
     assert_int_equal(list(world->conn, "lock ", 0, 3000), MANY);
 }
 
+/* Nobody can tell there whose the lock is, so the token goes with its grant; unless the file is not ours any more. */
+static int token_stays(const struct world *world, void *conn) {
+    struct dlock_claim claim = claim_of("erased");
+    char text[1024];
+    if (acquire(conn, &claim) != 0 || release(conn, &claim) != 0) return 4;
+    file_get(path_of(world, "erased"), text, sizeof text);
+    if (strstr(text, claim.token) || !strstr(text, "name  erased\n")) return 5;
+    if (acquire(conn, &claim) != 0) return 6;
+    file_put(path_of(world, "erased"), "mine now\n", 9);
+    if (release(conn, &claim) != 0) return 7;
+    file_get(path_of(world, "erased"), text, sizeof text);
+    return strcmp(text, "mine now\n") == 0 ? 0 : 8;
+}
+
 /* Where /proc/locks says nothing about processes outside, as in a container. */
 static int in_pid_namespace(const struct world *world, void *arg) {
     (void)arg;
@@ -113,7 +127,7 @@ static int in_pid_namespace(const struct world *world, void *arg) {
         struct seen seen = inspect(conn, "job");
         if (seen.n != 1 || seen.holders[0].fence == 0 || list(conn, "", 0, 1000) != 1) _exit(1);
         if (inspect(conn, "free").n != 0) _exit(2);
-        _exit(is_held(conn, "free") ? 3 : 0);
+        _exit(is_held(conn, "free") ? 3 : token_stays(world, conn));
     }
     return child_end(pid);
 }

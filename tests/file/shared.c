@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 int shared_tests(void);
@@ -50,15 +49,16 @@ static void together(void **state) {
 /* Readers that come and go do not make the file longer and longer. */
 static void seats_are_used_again(void **state) {
     struct world *world = *state;
-    struct dlock_claim readers[2] = {reader_of("job"), reader_of("job")};
+    struct dlock_claim stays = reader_of("job"), readers[2] = {reader_of("job"), reader_of("job")};
     char text[10000];
+    assert_int_equal(acquire(world->conn, &stays), 0);
     assert_int_equal(acquire(world->conn, &readers[0]), 0);
     for (int i = 1; i < 200; i++) { /* one overlaps the next */
         assert_int_equal(acquire(world->conn, &readers[i % 2]), 0);
         assert_int_equal(release(world->conn, &readers[(i + 1) % 2]), 0);
     }
     assert_true(file_get(path_of(world, "job"), text, sizeof text) < 5000);
-    assert_int_equal(inspect(world->conn, "job").n, 1);
+    assert_int_equal(inspect(world->conn, "job").n, 2);
 }
 
 static void dies_with_its_process(void **state) {
@@ -290,9 +290,8 @@ static int grab_often(const struct world *world, void *arg) {
 /* Neither ours nor flock(1) gets in between, however often it tries. */
 static void nobody_slips_in(void **state) {
     struct world *world = *state;
-    _Atomic int *words = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    _Atomic int *words = shared_new(2 * sizeof *words);
     pid_t pids[2];
-    assert_ptr_not_equal(words, MAP_FAILED);
     for (int i = 0; i < 2; i++) pids[i] = child_start(grab_often, world, (void *)(uintptr_t)words);
     for (int i = 0; i < 3000; i++) {
         struct dlock_claim holder = claim_of("job");
@@ -306,7 +305,7 @@ static void nobody_slips_in(void **state) {
     }
     words[0] = 1;
     for (int i = 0; i < 2; i++) assert_int_equal(child_end(pids[i]), 0);
-    munmap((void *)(uintptr_t)words, 4096);
+    shared_end((void *)(uintptr_t)words, 2 * sizeof *words);
 }
 
 /* ---- all at once ---- */
@@ -353,28 +352,16 @@ static int take_often(const struct world *world, void *arg) {
     return 0;
 }
 
-static int by_value(const void *a, const void *b) {
-    const uint64_t *one = a, *two = b;
-    return (*one > *two) - (*one < *two);
-}
-
 static void storm(void **state) {
-    struct world *world = *state;
-    struct crowd *crowd = mmap(NULL, sizeof *crowd, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct crowd *crowd = shared_new(sizeof *crowd);
     struct member members[CROWD];
-    pid_t pids[CROWD];
-    assert_ptr_not_equal(crowd, MAP_FAILED);
-    for (int i = 0; i < CROWD; i++) {
-        members[i] = (struct member){crowd, i};
-        pids[i] = child_start(take_often, world, &members[i]);
-    }
-    for (int i = 0; i < CROWD; i++) assert_int_equal(child_end(pids[i]), 0);
+    for (int i = 0; i < CROWD; i++) members[i] = (struct member){crowd, i};
+    children_run(take_often, *state, members, sizeof *members, CROWD);
     assert_true(crowd->overlaps > 0);
     for (int i = 0; i < CROWD * TAKES; i++)
         if (i % TAKES > 0) assert_true(crowd->fences[i] > crowd->fences[i - 1]);
-    qsort(crowd->fences, CROWD * TAKES, sizeof *crowd->fences, by_value);
-    for (int i = 1; i < CROWD * TAKES; i++) assert_true(crowd->fences[i] > crowd->fences[i - 1]); /* none twice */
-    munmap(crowd, sizeof *crowd);
+    check_fences(crowd->fences, CROWD * TAKES);
+    shared_end(crowd, sizeof *crowd);
 }
 
 enum { MANY = 1500 };
@@ -394,16 +381,11 @@ static int read_in_a_row(const struct world *world, void *arg) {
 
 /* Readers that come at the same moment have a fence each. */
 static void fences_of_a_crowd(void **state) {
-    struct world *world = *state;
-    size_t size = (size_t)CROWD * MANY * sizeof(uint64_t);
-    uint64_t *fences = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pid_t pids[CROWD];
-    assert_ptr_not_equal(fences, MAP_FAILED);
-    for (int i = 0; i < CROWD; i++) pids[i] = child_start(read_in_a_row, world, fences + i * MANY);
-    for (int i = 0; i < CROWD; i++) assert_int_equal(child_end(pids[i]), 0);
-    qsort(fences, CROWD * MANY, sizeof *fences, by_value);
-    for (int i = 1; i < CROWD * MANY; i++) assert_true(fences[i] > fences[i - 1]);
-    munmap(fences, size);
+    const size_t each = MANY * sizeof(uint64_t);
+    uint64_t *fences = shared_new(CROWD * each);
+    children_run(read_in_a_row, *state, fences, each, CROWD);
+    check_fences(fences, CROWD * MANY);
+    shared_end(fences, CROWD * each);
 }
 
 /* ---- a stream of readers ---- */
@@ -424,10 +406,9 @@ static int read_often(const struct world *world, void *arg) {
 /* Three readers that overlap all the time; the writer gets through every time it waits. */
 static void writers_do_not_starve(void **state) {
     struct world *world = *state;
-    _Atomic int *stop = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    _Atomic int *stop = shared_new(sizeof *stop);
     int64_t delays[ROUNDS];
     pid_t pids[3];
-    assert_ptr_not_equal(stop, MAP_FAILED);
     for (int i = 0; i < 3; i++) {
         pids[i] = child_start(read_often, world, (void *)(uintptr_t)stop);
         usleep(7000);
@@ -441,7 +422,7 @@ static void writers_do_not_starve(void **state) {
     *stop = 1;
     for (int i = 0; i < 3; i++) assert_int_equal(child_end(pids[i]), 0);
     check_delays("a writer behind a stream of readers", delays, ROUNDS, 200);
-    munmap((void *)(uintptr_t)stop, 4096);
+    shared_end((void *)(uintptr_t)stop, sizeof *stop);
 }
 
 static int break_lock(void *conn, const char *name) {

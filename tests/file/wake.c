@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -86,9 +85,8 @@ static int take_and_give(const struct world *world, void *arg) {
 /* However a question and a release fall together, nobody is left waiting for the cap. */
 static void none_is_missed(void **state) {
     struct world *world = *state;
-    _Atomic int *stop = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    _Atomic int *stop = shared_new(sizeof *stop);
     int64_t longest = 0;
-    assert_ptr_not_equal(stop, MAP_FAILED);
     pid_t pid = child_start(take_and_give, world, (void *)(uintptr_t)stop);
     for (int i = 0; i < HAND_OVERS; i++) {
         struct dlock_claim claim = claim_of("job");
@@ -99,7 +97,7 @@ static void none_is_missed(void **state) {
     *stop = 1;
     assert_int_equal(child_end(pid), 0);
     check_delays("the longest wait of many", &longest, 1, 600);
-    munmap((void *)(uintptr_t)stop, 4096);
+    shared_end((void *)(uintptr_t)stop, sizeof *stop);
 }
 
 static void names_are_the_locks_own(void **state) {
