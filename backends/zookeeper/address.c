@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { DEFAULT_PORT = 2181, SESSION_MS = 10000, SESSION_MIN_MS = 100, SESSION_MAX_MS = 3600000 };
+enum { DEFAULT_PORT = 2181, SESSION_MS = 10000, SESSION_MIN_MS = 100, SESSION_MAX_MS = 3600000, SCHEME_SIZE = 32 };
 
 /* ---- session= ---------------------------------------------------------------------------------------------------- */
 
@@ -69,6 +69,17 @@ static int read_curator(struct zookeeper *z, const struct dlock_uri *uri, struct
 
 /* ---- auth= ------------------------------------------------------------------------------------------------------- */
 
+static int check_auth(const struct dlock_uri *uri, struct dlock_error *err) {
+    for (size_t i = 0; i < uri->n_params; i++) {
+        const char *value = uri->params[i].value;
+        size_t length = strcspn(value, ":");
+        if (strcmp(uri->params[i].key, "auth") != 0) continue;
+        if (length == 0 || length >= SCHEME_SIZE || !value[length])
+            return dlock_fail(err, DLOCK_EINVAL, "auth= in the URI is not scheme:secret, as in digest:user:password");
+    }
+    return 0;
+}
+
 /* Between one server that refused to be connected to and the next one the library takes none. */
 static int add_auth(struct zookeeper *z, const char *scheme, const char *secret, int64_t deadline_us,
                     struct dlock_error *err) {
@@ -97,15 +108,11 @@ int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, int6
                           struct dlock_error *err) {
     int rc = uri->user && *uri->user ? add_user(z, uri, deadline_us, err) : 0;
     for (size_t i = 0; i < uri->n_params && rc == 0; i++) {
-        const char *value = uri->params[i].value, *colon;
-        char scheme[32];
+        const char *value = uri->params[i].value;
+        char scheme[SCHEME_SIZE];
         if (strcmp(uri->params[i].key, "auth") != 0) continue;
-        colon = strchr(value, ':');
-        if (!colon || colon == value || (size_t)(colon - value) >= sizeof scheme)
-            return dlock_fail(err, DLOCK_EINVAL, "auth= in the URI is not scheme:secret, as in digest:user:password");
-        memcpy(scheme, value, (size_t)(colon - value));
-        scheme[colon - value] = '\0';
-        rc = add_auth(z, scheme, colon + 1, deadline_us, err);
+        snprintf(scheme, sizeof scheme, "%.*s", (int)strcspn(value, ":"), value);
+        rc = add_auth(z, scheme, strchr(value, ':') + 1, deadline_us, err);
     }
     return rc;
 }
@@ -152,11 +159,23 @@ static int read_base(struct zookeeper *z, const struct dlock_uri *uri, struct dl
     return 0;
 }
 
-int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct zookeeper_address *address,
-                      struct dlock_error *err) {
-    int rc = read_session(uri, &address->session_ms, err);
+static int read_settings(struct zookeeper *z, const struct dlock_uri *uri, int *session_ms, struct dlock_error *err) {
+    int rc = read_session(uri, session_ms, err);
     if (rc == 0) rc = read_acl_word(z, uri, err);
     if (rc == 0) rc = read_curator(z, uri, err);
-    if (rc == 0) rc = read_base(z, uri, err);
+    if (rc == 0) rc = check_auth(uri, err);
+    return rc == 0 ? read_base(z, uri, err) : rc;
+}
+
+int zookeeper_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
+    struct zookeeper nobody;
+    int session_ms;
+    memset(&nobody, 0, sizeof nobody);
+    return read_settings(&nobody, uri, &session_ms, err);
+}
+
+int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct zookeeper_address *address,
+                      struct dlock_error *err) {
+    int rc = read_settings(z, uri, &address->session_ms, err);
     return rc == 0 ? write_hosts(z, uri, &address->hosts, err) : rc;
 }

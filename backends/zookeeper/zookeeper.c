@@ -72,8 +72,10 @@ static int open_handle(struct zookeeper *z, const struct zookeeper_address *addr
     return dlock_fail(err, code, "cannot begin a session with ZooKeeper at %s: %s", z->where, strerror(errno));
 }
 
-/* One write: the credentials are all right, and a majority is there. */
-static int check(struct zookeeper *z, int64_t deadline_us, struct dlock_error *err) {
+/* AGAIN: the connection broke, or the answer says nothing. */
+enum { AGAIN = 1 };
+
+static int try_write(struct zookeeper *z, int64_t deadline_us, struct dlock_error *err) {
     bool dead;
     int rc = zookeeper_ready(z, deadline_us, &dead, err);
     if (rc != 0) return rc;
@@ -81,15 +83,23 @@ static int check(struct zookeeper *z, int64_t deadline_us, struct dlock_error *e
     if (!call) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a request");
     struct zookeeper_request *write = zookeeper_ask_write(call);
     zookeeper_call_wait(call, deadline_us);
-    int answer = write->rc, state = zookeeper_ready(z, 0, &dead, err);
-    if (dead)
-        rc = state; /* and that has said why */
-    else if (zookeeper_written(write))
+    if (zookeeper_written(write))
         zookeeper_wrote(z, call->sent_us);
+    else if (zookeeper_unknown(write->rc) && dlock_now_us() < deadline_us)
+        rc = AGAIN;
     else
-        rc = zookeeper_refused(z, answer, "write to", "/", err);
+        rc = zookeeper_refused(z, write->rc, "write to", "/", err);
     zookeeper_call_end(call);
     return rc;
+}
+
+/* One write: the credentials are all right, and a majority is there. */
+static int check(struct zookeeper *z, int64_t deadline_us, struct dlock_error *err) {
+    bool dead;
+    int rc;
+    while ((rc = try_write(z, deadline_us, err)) == AGAIN) zookeeper_pause(z);
+    zookeeper_ready(z, 0, &dead, NULL);
+    return dead ? zookeeper_ready(z, 0, &dead, err) : rc; /* which knows best */
 }
 
 static int zookeeper_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
@@ -149,4 +159,5 @@ DLOCK_BACKEND(zookeeper) = {
     .list = zookeeper_list,
     .break_lock = zookeeper_break,
     .check = zookeeper_check,
+    .accepts = zookeeper_accepts,
 };

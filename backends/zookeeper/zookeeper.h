@@ -257,7 +257,9 @@ struct zookeeper_address {
     int session_ms;
 };
 
-/* Reads everything but auth=; fills z->base and z->acl too. EINVAL, ENOMEM. */
+/* Whether the URI makes sense, whatever its servers are. */
+int zookeeper_accepts(const struct dlock_uri *uri, struct dlock_error *err);
+/* Reads everything but credentials; fills z->base, z->acl and z->writer too. EINVAL, ENOMEM. */
 int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct zookeeper_address *address,
                       struct dlock_error *err);
 /* Hands user:password and every auth= to the handle. */

@@ -22,11 +22,11 @@ static void nonsense_is_refused(void **state) {
     static const struct {
         const char *key, *value, *path;
     } wrong[] = {
-        {"session", "soon", BASE},   {"session", "0", BASE},         {"session", "", BASE},
-        {"session", "10x", BASE},    {"session", "2h", BASE},        {"session", ".", BASE},
-        {"acl", "everybody", BASE},  {"acl", "creator", BASE},       {"auth", "hunter2", BASE},
-        {"auth", ":hunter2", BASE},  {"session", "1s", "/a//b"},     {"session", "1s", "/a/../b"},
-        {"session", "1s", "/a/./b"}, {"session", "1s", "/\xc3\xa9"},
+        {"session", "soon", BASE},      {"session", "0", BASE},      {"session", "", BASE},
+        {"session", "10x", BASE},       {"session", "2h", BASE},     {"session", ".", BASE},
+        {"curator", "semaphore", BASE}, {"acl", "everybody", BASE},  {"acl", "creator", BASE},
+        {"auth", "hunter2", BASE},      {"auth", ":hunter2", BASE},  {"session", "1s", "/a//b"},
+        {"session", "1s", "/a/../b"},   {"session", "1s", "/a/./b"}, {"session", "1s", "/\xc3\xa9"},
     };
     struct dlock_error err;
     struct uri uri;
@@ -38,6 +38,8 @@ static void nonsense_is_refused(void **state) {
         assert_int_equal(try_uri(&uri, &err), DLOCK_EINVAL);
         assert_int_equal(err.code, DLOCK_EINVAL);
         assert_null(strstr(err.message, "hunter2"));
+        uri.host[0].address = NULL; /* not looked up yet */
+        assert_int_equal(backend->accepts(&uri.parts, &err), DLOCK_EINVAL);
     }
 }
 
