@@ -168,8 +168,17 @@ static void readers_enter_by_one_statement(void **state) {
     link_end(&ear);
 }
 
-/* One who comes too late for a name that is held in this mode, in the queue or not. */
-static void losers_write_nothing(const char *name, enum dlock_mode mode, enum dlock_mode wish, enum dlock_mode first) {
+static void expect_no_writes(int (*ask)(struct link *, struct held *), struct link *link, struct held *loser) {
+    sql("SELECT pg_stat_statements_reset()");
+    for (int i = 0; i < 20; i++) assert_int_equal(ask(link, loser), DLOCK_EBUSY);
+    assert_int_equal(statistics("calls", "acquire"), 20);
+    assert_int_equal(statistics("wal_records", "acquire"), 0);
+}
+
+/* One who comes too late for a name that is held in this mode, before it is in the queue and then. Somebody may wait
+ * for `first` already. */
+static void losers_write_nothing(const char *name, enum dlock_mode mode, enum dlock_mode wish,
+                                 const enum dlock_mode *first) {
     struct link link, other, ear;
     struct held held[2], before, loser;
     link_new(&link, 'a');
@@ -180,56 +189,30 @@ static void losers_write_nothing(const char *name, enum dlock_mode mode, enum dl
         held_of(&held[i], &link, name, mode);
         assert_int_equal(acquire(&link, &held[i]), 0);
     }
-    held_of(&before, &other, name, first);
-    assert_int_equal(queue_up(&other, &before), DLOCK_EBUSY);
+    if (first) {
+        held_of(&before, &other, name, *first);
+        assert_int_equal(queue_up(&other, &before), DLOCK_EBUSY);
+    }
     held_of(&loser, &other, name, wish);
-    sql("SELECT pg_stat_statements_reset()");
-    for (int i = 0; i < 20; i++) assert_int_equal(acquire(&other, &loser), DLOCK_EBUSY);
-    assert_int_equal(statistics("calls", "acquire"), 20);
-    assert_int_equal(statistics("wal_records", "acquire"), 0);
+    expect_no_writes(acquire, &other, &loser);
     assert_int_equal(queue_up(&other, &loser), DLOCK_EBUSY);
-    sql("SELECT pg_stat_statements_reset()");
-    for (int i = 0; i < 20; i++) assert_int_equal(queue_up(&other, &loser), DLOCK_EBUSY);
-    assert_int_equal(statistics("calls", "acquire"), 20);
-    assert_int_equal(statistics("wal_records", "acquire"), 0);
+    expect_no_writes(queue_up, &other, &loser);
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.queue WHERE name = '%s'", name), first ? 2 : 1);
     link_end(&link);
     link_end(&other);
     link_end(&ear);
-}
-
-static void a_loser_writes_nothing_in_any_mode(void **state) {
-    (void)state;
-    losers_write_nothing("loser-1", DLOCK_EXCLUSIVE, DLOCK_SHARED, DLOCK_SHARED);
-    losers_write_nothing("loser-2", DLOCK_SHARED, DLOCK_EXCLUSIVE, DLOCK_EXCLUSIVE);
-    losers_write_nothing("loser-3", DLOCK_SHARED, DLOCK_SHARED, DLOCK_EXCLUSIVE); /* behind a writer */
-    losers_write_nothing("loser-4", DLOCK_PERMIT, DLOCK_PERMIT, DLOCK_PERMIT);
 }
 
 static void a_loser_writes_nothing(void **state) {
-    struct link link, other, ear;
-    struct held held, loser;
+    static const enum dlock_mode writer = DLOCK_EXCLUSIVE, reader = DLOCK_SHARED, permit = DLOCK_PERMIT;
     (void)state;
-    link_new(&link, 'a');
-    link_new(&other, 'b');
-    link_new(&ear, 'b');
-    link_listen(&ear);
-    held_new(&held, &link, "loser");
-    held_new(&loser, &other, "loser");
-    assert_int_equal(acquire(&link, &held), 0);
-    sql("SELECT pg_stat_statements_reset()");
-    for (int i = 0; i < 100; i++) assert_int_equal(acquire(&other, &loser), DLOCK_EBUSY);
-    assert_int_equal(statistics("calls", "acquire"), 100);
-    assert_int_equal(statistics("wal_records", "acquire"), 0);
-    /* In the queue: once. */
-    assert_int_equal(queue_up(&other, &loser), DLOCK_EBUSY);
-    sql("SELECT pg_stat_statements_reset()");
-    for (int i = 0; i < 100; i++) assert_int_equal(queue_up(&other, &loser), DLOCK_EBUSY);
-    assert_int_equal(statistics("calls", "acquire"), 100);
-    assert_int_equal(statistics("wal_records", "acquire"), 0);
-    assert_int_equal(sql_number("SELECT count(*) FROM {}.queue WHERE name = 'loser'"), 1);
-    link_end(&link);
-    link_end(&other);
-    link_end(&ear);
+    losers_write_nothing("loser-1", DLOCK_EXCLUSIVE, DLOCK_EXCLUSIVE, NULL);
+    losers_write_nothing("loser-2", DLOCK_EXCLUSIVE, DLOCK_SHARED, &reader);
+    losers_write_nothing("loser-3", DLOCK_SHARED, DLOCK_EXCLUSIVE, NULL);
+    losers_write_nothing("loser-4", DLOCK_SHARED, DLOCK_EXCLUSIVE, &writer);
+    losers_write_nothing("loser-5", DLOCK_SHARED, DLOCK_SHARED, &writer); /* behind a writer */
+    losers_write_nothing("loser-6", DLOCK_PERMIT, DLOCK_PERMIT, NULL);
+    losers_write_nothing("loser-7", DLOCK_PERMIT, DLOCK_PERMIT, &permit);
 }
 
 /* ---- flushes ----------------------------------------------------------------------------------------------------- */
@@ -355,15 +338,11 @@ static int counts_begin(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_cycle_is_two_statements),
-                                       cmocka_unit_test(many_claims_are_one_statement),
-                                       cmocka_unit_test(a_hand_over_is_one_statement),
-                                       cmocka_unit_test(readers_enter_by_one_statement),
-                                       cmocka_unit_test(a_loser_writes_nothing_in_any_mode),
-                                       cmocka_unit_test(a_loser_writes_nothing),
-                                       cmocka_unit_test(only_grants_are_flushed),
-                                       cmocka_unit_test(grants_are_flushed_always),
-                                       cmocka_unit_test(hand_overs_are_flushed),
-                                       cmocka_unit_test(updates_stay_in_their_page)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cycle_is_two_statements),    cmocka_unit_test(many_claims_are_one_statement),
+        cmocka_unit_test(a_hand_over_is_one_statement), cmocka_unit_test(readers_enter_by_one_statement),
+        cmocka_unit_test(a_loser_writes_nothing),       cmocka_unit_test(only_grants_are_flushed),
+        cmocka_unit_test(grants_are_flushed_always),    cmocka_unit_test(hand_overs_are_flushed),
+        cmocka_unit_test(updates_stay_in_their_page)};
     return cmocka_run_group_tests(tests, counts_begin, site_end);
 }

@@ -129,29 +129,48 @@ static void no_reader_passes_a_writer(void **state) {
     assert_int_equal(give(&second, 2), 0);
 }
 
-static void leading_readers_enter_together(void **state) {
-    struct held writer, one, two, next, last;
-    (void)state;
-    assert_int_equal(take(&writer, 0, "leading", DLOCK_EXCLUSIVE), 0);
-    assert_int_equal(wait_for(&one, 1, "leading", DLOCK_SHARED), DLOCK_EBUSY);
-    assert_int_equal(wait_for(&two, 2, "leading", DLOCK_SHARED), DLOCK_EBUSY);
-    assert_int_equal(wait_for(&next, 3, "leading", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
-    assert_int_equal(wait_for(&last, 4, "leading", DLOCK_SHARED), DLOCK_EBUSY);
-    assert_int_equal(give(&writer, 0), 0);
-    assert_woken(1, &one);
-    assert_woken(2, &two);
+/* A writer, and behind it two readers, a writer and a reader: each party has the grant of its number. */
+struct line {
+    struct held held[5];
+};
+
+static void line_begin(struct line *line, const char *name) {
+    static const enum dlock_mode modes[] = {DLOCK_EXCLUSIVE, DLOCK_SHARED, DLOCK_SHARED, DLOCK_EXCLUSIVE, DLOCK_SHARED};
+    assert_int_equal(take(&line->held[0], 0, name, modes[0]), 0);
+    for (int i = 1; i < 5; i++) assert_int_equal(wait_for(&line->held[i], i, name, modes[i]), DLOCK_EBUSY);
+}
+
+/* The first writer has let the two readers in, and nobody else. */
+static void line_expect_readers(struct line *line) {
+    struct held *held = line->held;
+    assert_woken(1, &held[1]);
+    assert_woken(2, &held[2]);
     assert_not_woken(3);
     assert_not_woken(4);
-    assert_int_equal(queue_up(&party[1].link, &one), 0);
-    assert_int_equal(renew(&party[2].link, &two), 0);
-    assert_true(one.claim.fence > writer.claim.fence);
-    assert_int_equal(give(&one, 1), 0);
+    assert_int_equal(queue_up(&party[1].link, &held[1]), 0);
+    assert_int_equal(renew(&party[2].link, &held[2]), 0);
+    assert_true(held[1].claim.fence > held[0].claim.fence);
+}
+
+/* They go, and so do the others, one after the other. */
+static void line_end(struct line *line) {
+    struct held *held = line->held;
+    assert_int_equal(give(&held[1], 1), 0);
     assert_not_woken(3);
-    assert_int_equal(give(&two, 2), 0);
-    assert_woken(3, &next);
-    assert_int_equal(give(&next, 3), 0);
-    assert_woken(4, &last);
-    assert_int_equal(give(&last, 4), 0);
+    assert_int_equal(give(&held[2], 2), 0);
+    assert_woken(3, &held[3]);
+    assert_int_equal(give(&held[3], 3), 0);
+    assert_woken(4, &held[4]);
+    assert_int_equal(give(&held[4], 4), 0);
+}
+
+static void leading_readers_enter_together(void **state) {
+    struct line line;
+    (void)state;
+    line_begin(&line, "leading");
+    assert_int_equal(give(&line.held[0], 0), 0);
+    line_expect_readers(&line);
+    line_end(&line);
 }
 
 /* Who leaves the queue may have been all that others waited for. */
@@ -255,36 +274,22 @@ static void a_confirmed_reader_ends_alone(void **state) {
 /* ---- downgrade --------------------------------------------------------------------------------------------------- */
 
 static void downgrades(void **state) {
-    struct held writer, one, two, next, last;
+    struct line line;
+    struct held *writer = &line.held[0];
     (void)state;
-    assert_int_equal(take(&writer, 0, "down", DLOCK_EXCLUSIVE), 0);
-    uint64_t fence = writer.claim.fence;
-    assert_int_equal(wait_for(&one, 1, "down", DLOCK_SHARED), DLOCK_EBUSY);
-    assert_int_equal(wait_for(&two, 2, "down", DLOCK_SHARED), DLOCK_EBUSY);
-    assert_int_equal(wait_for(&next, 3, "down", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
-    assert_int_equal(wait_for(&last, 4, "down", DLOCK_SHARED), DLOCK_EBUSY);
-    writer.claim.mode = DLOCK_SHARED;
+    line_begin(&line, "down");
+    uint64_t fence = writer->claim.fence;
+    writer->claim.mode = DLOCK_SHARED;
     for (int i = 0; i < 2; i++) { /* a second time it is a renewal */
-        assert_int_equal(renew(&party[0].link, &writer), 0);
-        assert_int_equal(writer.claim.kept_ms, LEASE_MS);
-        assert_true(writer.claim.server_us > 0);
+        assert_int_equal(renew(&party[0].link, writer), 0);
+        assert_int_equal(writer->claim.kept_ms, LEASE_MS);
+        assert_true(writer->claim.server_us > 0);
     }
-    assert_woken(1, &one);
-    assert_woken(2, &two);
-    assert_not_woken(3);
-    assert_not_woken(4);
-    assert_int_equal(acquire(&party[0].link, &writer), 0);
-    assert_true(writer.claim.fence == fence);
-    assert_int_equal(acquire(&party[1].link, &one), 0);
-    assert_true(one.claim.fence > fence);
-    assert_int_equal(give(&writer, 0), 0);
-    assert_int_equal(give(&one, 1), 0);
-    assert_not_woken(3);
-    assert_int_equal(give(&two, 2), 0);
-    assert_woken(3, &next);
-    assert_int_equal(give(&next, 3), 0);
-    assert_woken(4, &last);
-    assert_int_equal(give(&last, 4), 0);
+    assert_int_equal(acquire(&party[0].link, writer), 0);
+    assert_true(writer->claim.fence == fence);
+    line_expect_readers(&line);
+    assert_int_equal(give(writer, 0), 0);
+    line_end(&line);
 }
 
 /* No writer slips in, not even one that waits first. */
