@@ -2,6 +2,7 @@
 #include "fixture.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -67,37 +68,49 @@ static void after_release(void **state) {
     check_delays("lock after its release", delays, ROUNDS, PROMISED_MS);
 }
 
-enum { HAND_OVERS = 1500 };
+enum { HAND_OVERS = 1500, STEPS = 4000 };
 
-static int take_and_give(const struct world *world, void *arg) {
-    _Atomic int *stop = arg;
+struct meeting {
+    _Atomic int wanted, held; /* rounds */
+};
+
+static void dawdle(int steps) {
+    for (volatile int i = 0; i < steps;) i = i + 1;
+}
+
+/* Holds it once a round, and gives it back soon after it said so. */
+static int hold_in_rounds(const struct world *world, void *arg) {
+    struct meeting *meeting = arg;
+    struct dlock_claim claim = claim_of("job");
     void *conn = conn_open(world->dir);
-    for (unsigned i = 0; *stop == 0; i++) {
-        struct dlock_claim claim = claim_of("job");
-        if (acquire(conn, &claim) == DLOCK_EBUSY) continue; /* it came back to us at once */
-        if (claim.result != 0) return 1;
-        for (volatile unsigned j = 0; j < i * 7 % 3000;) j = j + 1;
+    for (int i = 1; i <= HAND_OVERS; i++) {
+        while (meeting->wanted < i) sched_yield();
+        if (acquire(conn, &claim) != 0) return 1;
+        meeting->held = i;
+        dawdle(i * 7 % STEPS);
         if (release(conn, &claim) != 0) return 2;
     }
     return 0;
 }
 
-/* However a question and a release fall together, nobody is left waiting for the cap. */
+/* However a question and the only release fall together, nobody is left waiting for the cap. */
 static void none_is_missed(void **state) {
     struct world *world = *state;
-    _Atomic int *stop = shared_new(sizeof *stop);
+    struct meeting *meeting = shared_new(sizeof *meeting);
+    pid_t pid = child_start(hold_in_rounds, world, meeting);
     int64_t longest = 0;
-    pid_t pid = child_start(take_and_give, world, (void *)(uintptr_t)stop);
-    for (int i = 0; i < HAND_OVERS; i++) {
+    for (int i = 1; i <= HAND_OVERS; i++) {
         struct dlock_claim claim = claim_of("job");
+        meeting->wanted = i;
+        for (int64_t start = now_ms(); meeting->held < i; sched_yield())
+            if (now_ms() - start > 10000) fail_msg("the holder is gone");
         int64_t took = acquire_waiting(world->conn, &claim);
         if (took > longest) longest = took;
         assert_int_equal(release(world->conn, &claim), 0);
     }
-    *stop = 1;
     assert_int_equal(child_end(pid), 0);
     check_delays("the longest wait of many", &longest, 1, 600);
-    shared_end((void *)(uintptr_t)stop, sizeof *stop);
+    shared_end(meeting, sizeof *meeting);
 }
 
 static void names_are_the_locks_own(void **state) {
