@@ -153,7 +153,8 @@ static int export(struct dlock__claim *claim, char *out, struct dlock_error *err
     write_ticket(claim, out);
     dlock__name_unhold(name, claim);
     dlock__claim_disown(claim);
-    claim->phase = DLOCK__RELEASING; /* nobody here renews or releases it any more */
+    claim->phase = DLOCK__RELEASING; /* nobody here renews or releases it any more, our guardian neither */
+    dlock__guard_leave(claim);
     dlock__name_signal(name);
     dlock__claim_put(claim);
     return 0;
@@ -224,6 +225,7 @@ static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struc
     memcpy(claim->state, ticket->number + STATE, sizeof claim->state);
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     rc = dlock__op_run(claim, DLOCK__RENEW, 0, deadline_us, &why);
+    if (rc == 0) rc = dlock__guard_enter(claim); /* until then it is not our end that ends it */
     if (rc == 0) rc = dlock__claim_imported(claim, ticket->number[FENCE], (unsigned)ordinal, &why);
     if (rc == 0) {
         dlock__name_hold(lock->name, claim);

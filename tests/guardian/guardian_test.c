@@ -41,6 +41,8 @@ static bool free_within(int i, int timeout_ms) {
     dlock_lock *lock = api_lock(client, nth_name(i), NULL);
     struct dlock_error err = {0};
     int rc = dlock_acquire(lock, timeout_ms, &err);
+    for (int i = 0; i < timeout_ms && rc == DLOCK_EINVAL; i++, sleep_ms(1)) /* in use as permits */
+        rc = dlock_acquire(lock, timeout_ms, &err);
     if (rc != 0 && rc != DLOCK_EBUSY && rc != DLOCK_ETIMEDOUT) fail_msg("%s: %s", nth_name(i), err.message);
     dlock_free(lock);
     return rc == 0;
@@ -168,6 +170,53 @@ static void an_exec_with_nothing_held_ends_the_guardian(void **state) {
     assert_true(guardian_gone(holder.pid));
 }
 
+static bool can(enum dlock_cap cap) {
+    return dlock_client_backend(client)->caps & cap;
+}
+
+static void readers_and_permits_are_released_as_such(void **state) {
+    char word[128];
+    (void)state;
+    if (!can(DLOCK_CAP_SHARED) || !can(DLOCK_CAP_PERMIT)) skip();
+    snprintf(word, sizeof word, "read %s", nth_name(1));
+    holder_do(&holder, word, "got it");
+    holder_do(&holder, word, "got it");
+    for (int i = 0; i < 2; i++) {
+        snprintf(word, sizeof word, "permit %s", nth_name(2));
+        holder_do(&holder, word, "got it");
+    }
+    assert_false(free_within(1, 0));
+    int64_t killed_ms = holder_kill(&holder);
+    for (int i = 0; i < 3; i++) assert_true(free_within(i, 8000));
+    assert_true(now_ms() - killed_ms < PROMPT_MS);
+}
+
+static void an_exported_grant_is_no_longer_the_exporters(void **state) {
+    (void)state;
+    if (!can(DLOCK_CAP_EXPORT)) skip();
+    holder_do(&holder, "export", "exported");
+    holder_kill(&holder);
+    assert_true(guardian_gone(holder.pid));
+    assert_false(free_within(0, 0));
+}
+
+static void an_imported_grant_ends_with_the_importer(void **state) {
+    char word[DLOCK_TICKET_MAX + 16] = "import ";
+    dlock_lock *lock = api_lock(client, nth_name(1), NULL);
+    (void)state;
+    if (!can(DLOCK_CAP_EXPORT)) {
+        dlock_free(lock);
+        skip();
+    }
+    assert_int_equal(dlock_acquire(lock, 5000, NULL), 0);
+    assert_int_equal(dlock_export(lock, word + 7, DLOCK_TICKET_MAX + 1, NULL), 0);
+    dlock_free(lock);
+    holder_do(&holder, word, "imported");
+    int64_t killed_ms = holder_kill(&holder);
+    assert_true(free_within(1, 8000));
+    assert_true(now_ms() - killed_ms < PROMPT_MS);
+}
+
 /* ---- the guardian itself ----------------------------------------------------------------------------------------- */
 
 static void it_ends_with_its_client(void **state) {
@@ -270,6 +319,9 @@ int main(int argc, char **argv) {
         CASE(a_stopped_process_keeps_its_lease),
         CASE(an_exec_is_no_death),
         CASE(an_exec_with_nothing_held_ends_the_guardian),
+        CASE(readers_and_permits_are_released_as_such),
+        CASE(an_exported_grant_is_no_longer_the_exporters),
+        CASE(an_imported_grant_ends_with_the_importer),
         CASE(it_ends_with_its_client),
         CASE(the_client_gets_no_child),
         CASE(signals_do_not_end_it),

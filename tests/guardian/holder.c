@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 60000, LINE = 128, FORKED_LIVES_S = 4 };
+enum { PATIENCE_MS = 60000, LINE = DLOCK_TICKET_MAX + 64, FORKED_LIVES_S = 4 };
 
 /* ---- the other process ------------------------------------------------------------------------------------------- */
 
@@ -89,6 +89,29 @@ static int churn(struct held *held) {
     return say("churning");
 }
 
+/* One more lock, of another mode. */
+static int acquire_also(struct held *held, const char *name, enum dlock_mode mode, uint32_t limit) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    struct dlock_error err = {0};
+    dlock_lock *lock;
+    options.mode = mode;
+    options.limit = limit;
+    if (dlock_new(held->client, name, &options, &lock, &err) != 0) return complain(&err);
+    return dlock_acquire(lock, 5000, &err) == 0 ? say("got it") : complain(&err);
+}
+
+static int export_first(struct held *held) {
+    char ticket[DLOCK_TICKET_MAX + 1];
+    struct dlock_error err = {0};
+    return dlock_export(held->locks[0], ticket, sizeof ticket, &err) == 0 ? say("exported") : complain(&err);
+}
+
+static int import(struct held *held, const char *ticket) {
+    struct dlock_error err = {0};
+    dlock_lock *lock;
+    return dlock_import(held->client, ticket, NULL, &lock, &err) == 0 ? say("imported") : complain(&err);
+}
+
 static int fork_a_child(void) {
     pid_t child = fork();
     if (child == 0) { /* it lives on with a copy of everything but the pipes */
@@ -111,6 +134,10 @@ static int obey(struct held *held, const char *word) {
         return say("closed");
     }
     if (strcmp(word, "closefrom") == 0) return close_range(3, ~0U, 0) == 0 ? say("closed") : 1;
+    if (strcmp(word, "export") == 0) return export_first(held);
+    if (strncmp(word, "import ", 7) == 0) return import(held, word + 7);
+    if (strncmp(word, "read ", 5) == 0) return acquire_also(held, word + 5, DLOCK_SHARED, 0);
+    if (strncmp(word, "permit ", 7) == 0) return acquire_also(held, word + 7, DLOCK_PERMIT, 2);
     if (strcmp(word, "churn") == 0) return churn(held);
     if (strcmp(word, "fork") == 0) return fork_a_child();
     if (strcmp(word, "children") == 0) {
