@@ -41,7 +41,7 @@ static bool free_within(int i, int timeout_ms) {
     dlock_lock *lock = api_lock(client, nth_name(i), NULL);
     struct dlock_error err = {0};
     int rc = dlock_acquire(lock, timeout_ms, &err);
-    for (int i = 0; i < timeout_ms && rc == DLOCK_EINVAL; i++, sleep_ms(1)) /* in use as permits */
+    for (int left = timeout_ms; left > 0 && rc == DLOCK_EINVAL; left--, sleep_ms(1)) /* in use as permits */
         rc = dlock_acquire(lock, timeout_ms, &err);
     if (rc != 0 && rc != DLOCK_EBUSY && rc != DLOCK_ETIMEDOUT) fail_msg("%s: %s", nth_name(i), err.message);
     dlock_free(lock);
