@@ -114,14 +114,15 @@ $$;
 
 -- The parts are called in assignments, which cost a fraction of PERFORM; those without a result return true.
 
--- What every call begins with: when the patience of its caller ends.
+-- What every call begins with: when the patience of its caller ends. It counts from the arrival of the request: a
+-- session's first call compiles its functions first.
 CREATE OR REPLACE FUNCTION begin_call(wait_ms integer) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'dlock needs the isolation level READ COMMITTED' USING ERRCODE = 'DL002',
             HINT = 'ALTER ROLE ... SET default_transaction_isolation = ''read committed''';
     END IF;
-    RETURN clock_us() + wait_ms * 1000::bigint;
+    RETURN (extract(epoch FROM statement_timestamp()) * 1000000)::bigint + wait_ms * 1000::bigint;
 END $$;
 
 -- Comes before everything that may wait for others: lock_timeout is for each wait, patience for all of them together.
@@ -489,6 +490,10 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     IF wrote THEN
+        -- Nothing comes to be for one who has given up: the release of its token may have been here already.
+        IF clock_us() > until_us THEN
+            RAISE EXCEPTION 'too late for who asked' USING ERRCODE = 'query_canceled';
+        END IF;
         done := end_call(durable);
     END IF;
     IF is_new AND random() < 0.125 THEN

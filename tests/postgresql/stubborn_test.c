@@ -119,6 +119,31 @@ static void patience_is_for_all_waits(void **state) {
     PQfinish(second);
 }
 
+/* The server is slow, and we have given up before it grants or queues anything: then it does neither. */
+static void nothing_comes_late(void **state) {
+    struct link link, slow;
+    struct held held;
+    struct dlock_error err;
+    (void)state;
+    link_new(&link, 'a');
+    held_new(&held, &link, "late");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+    sql("ALTER FUNCTION {}.heir(bytea, text) RENAME TO true_heir");
+    sql("CREATE FUNCTION {}.heir(lock bytea, caller text) RETURNS {}.queue LANGUAGE plpgsql AS $$ BEGIN PERFORM "
+        "pg_sleep(1); RETURN {}.true_heir(lock, caller); END $$");
+    link_new(&slow, 'b');
+    held_new(&held, &slow, "late");
+    int pid = PQbackendPID(pg_of(&slow)->link);
+    assert_int_equal(held_run(backend->acquire, &slow, &held, 0, 300, &err), DLOCK_EUNAVAILABLE);
+    link_end(&slow);
+    session_gone(pid);
+    sql("DROP FUNCTION {}.heir");
+    sql("ALTER FUNCTION {}.true_heir RENAME TO heir");
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE token = '%s'", held.token), 0);
+}
+
 /* A call that is repeated has less time left. */
 static void patience_is_for_all_tries(void **state) {
     struct link link;
@@ -379,7 +404,7 @@ static void an_old_snapshot(void **state) {
 
 SITE_MAIN(cmocka_unit_test(a_row_locked_by_others), cmocka_unit_test(a_lease_ends_while_it_is_renewed),
           cmocka_unit_test(patience_is_for_all_waits), cmocka_unit_test(patience_is_for_all_tries),
-          cmocka_unit_test(several_take_a_free_lock), cmocka_unit_test(opposite_orders),
-          cmocka_unit_test(a_deadlock_with_others), cmocka_unit_test(a_terminated_session),
-          cmocka_unit_test(a_stopped_server_process), cmocka_unit_test(a_forked_child_abandons),
-          cmocka_unit_test(an_old_snapshot))
+          cmocka_unit_test(nothing_comes_late), cmocka_unit_test(several_take_a_free_lock),
+          cmocka_unit_test(opposite_orders), cmocka_unit_test(a_deadlock_with_others),
+          cmocka_unit_test(a_terminated_session), cmocka_unit_test(a_stopped_server_process),
+          cmocka_unit_test(a_forked_child_abandons), cmocka_unit_test(an_old_snapshot))
