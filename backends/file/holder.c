@@ -179,16 +179,20 @@ static int show_seats(const struct view *view, int64_t range, struct seated *sea
     return rc;
 }
 
-/* Users of flock(1) who share the lock with ours: where more processes are listed than have seats, those without. (The
- * pid in a token from another PID namespace is not the one that is listed.) */
+/* Users of flock(1) who share the lock with ours: as many more as are listed than have seats, and of processes without
+ * one. (The pid in a token from another PID namespace is not the one that is listed, and a list that is read in pieces
+ * can show a lock twice.) */
 static int show_sharing(const struct view *view, const struct seated *seated) {
     const struct file_lock *lock = NULL;
-    size_t listed = 0;
+    size_t more = 0;
     int rc = 0;
-    while ((lock = next_lock(view->locks, &view->st, lock)) != NULL) listed++;
-    if (listed <= seated->n) return 0;
-    while (rc == 0 && (lock = next_lock(view->locks, &view->st, lock)) != NULL)
-        if (lock->shared && !remembered(seated, lock->pid)) rc = show_foreign(view, lock);
+    while ((lock = next_lock(view->locks, &view->st, lock)) != NULL) more++;
+    more = more > seated->n ? more - seated->n : 0;
+    while (rc == 0 && more > 0 && (lock = next_lock(view->locks, &view->st, lock)) != NULL) {
+        if (!lock->shared || remembered(seated, lock->pid)) continue;
+        rc = show_foreign(view, lock);
+        more--;
+    }
     return rc;
 }
 

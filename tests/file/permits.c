@@ -230,7 +230,7 @@ static void many(void **state) {
     struct dlock_claim late = permit_of("job", MANY);
     for (int i = 0; i < MANY; i++) {
         permits[i] = permit_of("job", MANY);
-        snprintf(tokens[i], sizeof tokens[i], "0123456789abcdef01234567.p%d@test:1", i);
+        snprintf(tokens[i], sizeof tokens[i], "0123456789abcdef01234567.p%d@test:%ld", i, (long)getpid());
         permits[i].token = tokens[i];
         assert_int_equal(acquire(world->conn, &permits[i]), 0);
     }
