@@ -5,8 +5,7 @@ local function line_up()
     if ARGV[4] ~= '1' then return -1 end
     local last_one = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
     if last_one[1] ~= token then redis.call('ZADD', queue, 'NX', (last_one[2] or 0) + 1, token) end
-    redis.call('HSET', waiters, token, ARGV[2] .. kind)
-    redis.call('HDEL', waiters, channel(token))
+    redis.call('HSET', waiters, token, string.format('%s@%.0f%s', ARGV[2], now_ms, kind))
     redis.call('PEXPIRE', queue, DAY)
     redis.call('PEXPIRE', waiters, DAY)
     return redis.call('ZRANK', queue, token)

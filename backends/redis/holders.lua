@@ -1,5 +1,4 @@
 -- Joint holders of a lock: how they come and go, and how the next get in.
-local now_ms = math.floor(now / 1000)
 local fenced -- `last` was given out now, to a joint holder
 
 -- Of a kind: how many permits there are; nil: it is a lock.
@@ -67,29 +66,31 @@ local function keep(token, lease)
     return fence
 end
 
--- This token's hand-over ended, and nobody had confirmed it.
-local function gone_quiet(token)
+-- This token's hand-over ended at that time, and nobody had confirmed it.
+local function gone_quiet(token, ended)
     if redis.call('EXISTS', queue) == 0 then return end
-    redis.call('HSET', waiters, channel(token), 1)
+    redis.call('HSET', waiters, channel(token), math.min(ended, now_ms))
     redis.call('PEXPIRE', waiters, DAY)
 end
 
 -- Forgets who does not hold any more, a hundred at a time, and notices hand-overs that ended unconfirmed.
 local function sweep()
-    local gone = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'LIMIT', 0, 100)
-    if #gone > 0 then
+    local ends = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, 100)
+    if #ends > 0 then
+        local gone = {}
+        for i = 1, #ends, 2 do table.insert(gone, ends[i]) end
         local fences = redis.call('HMGET', grants, unpack(gone))
         redis.call('HDEL', grants, unpack(gone))
         redis.call('ZREM', holders, unpack(gone))
         for i, token in ipairs(gone) do
-            if fences[i] and string.sub(fences[i], 1, 1) == '-' then gone_quiet(token) end
+            if string.sub(fences[i] or '', 1, 1) == '-' then gone_quiet(token, tonumber(ends[2 * i])) end
         end
     end
     if held and joint(held) then return end
-    local token, fence = string.match(redis.call('HGET', waiters, HANDED) or '', '^(%S+) (%d+)$')
+    local token, fence, ended = string.match(redis.call('HGET', waiters, HANDED) or '', '^(%S+) (%d+) (%d+)$')
     if token then
         redis.call('HDEL', waiters, HANDED)
-        if tonumber(fence) == last_fence() then gone_quiet(token) end
+        if tonumber(fence) == last_fence() then gone_quiet(token, tonumber(ended)) end
     end
 end
 

@@ -6,7 +6,6 @@
 --          token      empty: the key never ends and was never ours, so it may be anybody's data
 --          fence      0: unknown, since the holder is no client of ours
 --          remaining  of the lease, in ms; -1: it never ends
-local now_ms = math.floor(now / 1000)
 local fence = redis.call('GET', fence_key)
 if not held or (ARGV[1] == '1' and not fence) then return nil end
 local reply = { '', redis.call('ZCARD', queue) }

@@ -10,9 +10,10 @@
 --                                 server's wall clock was set back by more than that day. A space at its end: the
 --                                 exclusive holder lingers
 --   KEYS[3]  {K}:queue    zset    the waiters' tokens, in the order in which they came
---   KEYS[4]  {K}:waiters  hash    token -> lease in ms and kind, for each of them; HANDED -> the token and the fence of an
---                                 exclusive hand-over that its receiver has not confirmed; channel of a client -> 1
---                                 since such a hand-over ended
+--   KEYS[4]  {K}:waiters  hash    token -> lease in ms, `@`, when it last asked (the server's clock in ms) and kind, for
+--                                 each of them; HANDED -> the token, the fence and the end in ms of an exclusive
+--                                 hand-over that its receiver has not confirmed; channel of a client -> when such a
+--                                 hand-over to it ended
 --   KEYS[5]  {K}:holders  zset    the joint holders' tokens, by the server's clock in ms when their leases end
 --   KEYS[6]  {K}:grants   hash    token -> fence, for each of them; negative while a hand-over is not confirmed
 --

@@ -7,8 +7,8 @@
 --   of the token. The dead are dropped as they are met at the head: nothing ever walks the queue. PUBLISH's own count is
 --   no proof: it counts monitors (PSUBSCRIBE *).
 --   A client may be subscribed and yet stopped, or its host lost. Therefore a hand-over lasts 3 s at most, until its
---   receiver renews it or asks again. When it ends unconfirmed, that client has gone quiet: its waiters are dropped like
---   the dead until it asks again.
+--   receiver renews it or asks again. When it ends unconfirmed, that client has gone quiet: those of its waiters who have
+--   not asked since are dropped like the dead.
 --   All who wait and all of ours who hold use the lock for the same: as a lock (exclusive or shared), or as permits with
 --   one limit. Who asks for something else is refused, and so never gets into the queue.
 --   Whatever is abandoned ends by itself: every key expires a day after its last use (waiters ask far more often).
@@ -17,9 +17,10 @@ local SHARED = 'dlock:shared'
 -- A token of our form, and not some other client's: 24 hex characters that name our client, and a dot.
 local OURS = '^' .. string.rep('%x', 24) .. '%.'
 
--- The server's clock in microseconds.
+-- The server's clock in microseconds and in milliseconds.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local now_ms = math.floor(now / 1000)
 
 -- Whether a kind, or what the lock's key holds, is the word of joint holders.
 local function joint(word)
@@ -44,13 +45,14 @@ local function head(caller, front)
         local first = front[1]
         if not first then return nil end
         local known = redis.call('HMGET', waiters, first, channel(first))
-        local lease, kind = string.match(known[1] or '', '^(%d+)(.*)$')
+        local lease, asked, kind = string.match(known[1] or '', '^(%d+)@(%d+)(.*)$')
         if not lease and redis.call('EXISTS', waiters) == 0 then
             -- Somebody deleted what they asked for. They ask again.
             redis.call('DEL', queue)
             return nil
         end
-        local lives = first == caller or not known[2] and redis.call('PUBSUB', 'NUMSUB', channel(first))[2] > 0
+        local quiet = known[2] and asked and tonumber(asked) < tonumber(known[2])
+        local lives = first == caller or not quiet and redis.call('PUBSUB', 'NUMSUB', channel(first))[2] > 0
         if lease and lives then return first, tonumber(lease), kind, front[2] ~= nil end
         leave(first)
         front = nil
@@ -94,7 +96,7 @@ local function hand_over(token, lease, kind, more, caller)
     if not more then
         redis.call('DEL', waiters)
     elseif token ~= caller then
-        redis.call('HSET', waiters, HANDED, string.format('%s %.0f', token, fence))
+        redis.call('HSET', waiters, HANDED, string.format('%s %.0f %.0f', token, fence, now_ms + lease))
         redis.call('PEXPIRE', waiters, DAY)
     end
     if token ~= caller then tell(token, fence, lease) end
