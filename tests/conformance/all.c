@@ -81,7 +81,7 @@ void case_all_or_nothing(void) {
         expect_all(false, N, busy);
         EXPECT_CODE(0, dlock_release(foreign[busy], ERR));
     }
-    EXPECT_CODE(0, dlock_acquire_all(locks, N, 0, ERR));
+    EXPECT_CODE(0, dlock_acquire_all(locks, N, SLACK_MS, ERR));
     free_locks(locks, N);
     expect_all(false, N, -1);
     free_locks(foreign, N);

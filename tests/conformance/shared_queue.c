@@ -246,13 +246,23 @@ void case_impatient_readers_and_writers(void) {
     readers_and_writers(false);
 }
 
-/* Always reads: stays until after its neighbour has come. */
+/* Reads over and over, and never leaves before the next reader has come: as long as readers get in, there is one. */
 static void endless_reader(void *arg) {
+    enum { ALONE_MS = 300 };
     struct census *census = arg;
     struct dlock_options options = kind(DLOCK_SHARED);
     dlock_client *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, &options);
-    while (!census_is_over(census)) census_visit(census, lock, &options, PATIENCE_MS, 30);
+    while (!census_is_over(census)) {
+        uint64_t before = census_fence(census);
+        EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+        census_enter(census, DLOCK_SHARED, 0, before, dlock_fence(lock));
+        int entries = atomic_load(&census->entries[DLOCK_SHARED]);
+        int64_t until = now_ms() + ALONE_MS;
+        while (atomic_load(&census->entries[DLOCK_SHARED]) == entries && now_ms() < until) sleep_ms(1);
+        census_leave(census, DLOCK_SHARED);
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+    }
     dlock_free(lock);
     dlock_close(client);
 }
