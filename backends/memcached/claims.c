@@ -21,15 +21,14 @@
 #define MAX_ADDS 3
 
 /* dlock_claim.state */
-enum { STATE_CAS, STATE_SEEN_US, STATE_GRANTED };
-
-enum operation { ACQUIRE, RENEW, RELEASE };
+enum { STATE_CAS, STATE_SEEN_US, STATE_GRANTED, STATE_ALONE };
 
 enum step {
     DONE,
     ADD,  /* add, and look */
     LOOK, /* look whose it is, and at which id */
-    SWAP  /* cas; when the grant goes on, look for the new id */
+    SWAP, /* cas; when the grant goes on, look for the new id */
+    CROWD /* what needs memcached_crowd(), after all flights */
 };
 
 /* One claim's progress through a call. */
@@ -44,8 +43,9 @@ struct turn {
 
 struct batch {
     struct memcached *memcached;
-    enum operation operation;
-    struct turn turns[FLIGHT_MAX];
+    enum memcached_operation operation;
+    struct dlock_claim *const *claims;
+    struct turn turns[FLIGHT_MAX]; /* of each */
     size_t n;
     size_t flight[FLIGHT_MAX]; /* the turns that were not done when this flight began */
     size_t n_flight;
@@ -63,13 +63,31 @@ bool memcached_key(char key[MEMCACHED_KEY_MAX + 1], const char *name) {
     return strcmp(whole, key) != 0;
 }
 
-/* The token; behind a key that was cut, the whole name too, so that another name with the same hash is not taken for
- * this one. */
-static void write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct dlock_claim *claim, bool cut) {
+void memcached_value(char out[MEMCACHED_VALUE_MAX + 1], const struct dlock_claim *claim, bool cut) {
     if (cut)
         snprintf(out, MEMCACHED_VALUE_MAX + 1, "%s %s", claim->token, claim->name);
     else
         snprintf(out, MEMCACHED_VALUE_MAX + 1, "%s", claim->token);
+}
+
+static bool is_shared(const struct turn *turn) {
+    return turn->claim->mode != DLOCK_EXCLUSIVE;
+}
+
+/* The value with which a turn stores, and its flags. */
+static uint32_t write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct turn *turn, bool cut, int64_t expiry_s) {
+    const struct dlock_claim *claim = turn->claim;
+    const uint64_t granted = turn->step == ADD ? MEMCACHED_THIS_STORE : turn->granted;
+    struct memcached_holders alone = {.mode = claim->mode, .limit = claim->limit, .n = 1};
+    if (!is_shared(turn)) {
+        memcached_value(out, claim, cut);
+        return memcached_flags(claim->lease_ms, turn->too_far ? MEMCACHED_NOT_KNOWN : granted, turn->cas);
+    }
+    alone.holder[0] = (struct memcached_holder){
+        claim->token, strlen(claim->token), granted == MEMCACHED_NOT_KNOWN ? MEMCACHED_THIS_STORE : granted,
+        turn->cas,    claim->lease_ms,      (uint64_t)expiry_s};
+    memcached_write_holders(out, MEMCACHED_VALUE_MAX + 1, cut ? claim->name : NULL, &alone);
+    return 0;
 }
 
 /* Expiries beyond 30 days are absolute times: this one has passed. */
@@ -88,20 +106,23 @@ static void write_turn(struct memcached *memcached, size_t i, void *arg) {
     const struct turn *turn = &batch->turns[batch->flight[i]];
     const int64_t expiry = memcached_expiry_s(&memcached->clock, batch->sent_us, turn->claim->lease_ms);
     char key[MEMCACHED_KEY_MAX + 1], value[MEMCACHED_VALUE_MAX + 1];
-    write_value(value, turn->claim, memcached_key(key, turn->claim->name));
-    if (turn->step == LOOK)
+    const bool cut = memcached_key(key, turn->claim->name);
+    uint32_t flags;
+    if (turn->step == LOOK) {
         memcached_request(memcached, 1, "gets %s\r\n", key);
-    else if (turn->step == ADD)
-        memcached_request(memcached, 2, "add %s %" PRIu32 " %" PRId64 " %zu\r\n%s\r\ngets %s\r\n", key,
-                          memcached_flags(turn->claim->lease_ms, MEMCACHED_THIS_STORE, 0), expiry, strlen(value), value,
-                          key);
-    else if (batch->operation == RELEASE)
+        return;
+    }
+    if (turn->step == SWAP && batch->operation == MEMCACHED_RELEASE) {
         memcached_end(memcached, key, turn->cas);
+        return;
+    }
+    flags = write_value(value, turn, cut, expiry);
+    if (turn->step == ADD)
+        memcached_request(memcached, 2, "add %s %" PRIu32 " %" PRId64 " %zu\r\n%s\r\ngets %s\r\n", key, flags, expiry,
+                          strlen(value), value, key);
     else
         memcached_request(memcached, 2, "cas %s %" PRIu32 " %" PRId64 " %zu %" PRIu64 "\r\n%s\r\ngets %s\r\n", key,
-                          memcached_flags(turn->claim->lease_ms, turn->too_far ? MEMCACHED_NOT_KNOWN : turn->granted,
-                                          turn->cas),
-                          expiry, strlen(value), turn->cas, value, key);
+                          flags, expiry, strlen(value), turn->cas, value, key);
 }
 
 /* ---- replies ----------------------------------------------------------------------------------------------------- */
@@ -111,13 +132,34 @@ static void finish(struct turn *turn, int result) {
     turn->step = DONE;
 }
 
-/* The item is ours, with this claim's lease. */
-static void keep(struct batch *batch, struct turn *turn, const struct memcached_item *item, uint64_t granted) {
-    struct dlock_claim *claim = turn->claim;
-    claim->state[STATE_CAS] = item->cas;
-    claim->state[STATE_SEEN_US] = (uint64_t)batch->sent_us;
+/* A claim's result that wants an explanation: the first one of a batch gets it. */
+static void explain(struct batch *batch, struct turn *turn, int result, const char *why) {
+    finish(turn, result);
+    if (!batch->explained) dlock_fail(batch->err, result, "%s", why);
+    batch->explained = true;
+}
+
+/* A result with its explanation, or "". */
+static void conclude(struct batch *batch, struct turn *turn, int result, const char *why) {
+    if (*why)
+        explain(batch, turn, result, why);
+    else
+        finish(turn, result);
+}
+
+void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,
+                    uint64_t cas, uint64_t granted, bool alone, int64_t sent_us) {
+    claim->result = 0;
+    claim->state[STATE_CAS] = cas;
+    claim->state[STATE_SEEN_US] = (uint64_t)sent_us;
     claim->state[STATE_GRANTED] = granted;
-    if (batch->operation == ACQUIRE) claim->fence = memcached_fence(batch->memcached, granted);
+    claim->state[STATE_ALONE] = alone;
+    if (operation == MEMCACHED_ACQUIRE) claim->fence = memcached_fence(memcached, granted);
+}
+
+/* The item is ours, with this claim's lease. */
+static void keep(struct batch *batch, struct turn *turn, uint64_t cas, uint64_t granted, bool alone) {
+    memcached_keep(batch->memcached, batch->operation, turn->claim, cas, granted, alone, batch->sent_us);
     finish(turn, 0);
 }
 
@@ -134,7 +176,7 @@ static void swap_known(struct turn *turn) {
 
 /* There is no item (any more). */
 static void gone(struct batch *batch, struct turn *turn) {
-    if (batch->operation != ACQUIRE)
+    if (batch->operation != MEMCACHED_ACQUIRE)
         finish(turn, DLOCK_ELOST);
     else if (turn->adds < MAX_ADDS)
         turn->step = ADD;
@@ -142,22 +184,22 @@ static void gone(struct batch *batch, struct turn *turn) {
         finish(turn, DLOCK_EBUSY);
 }
 
-/* Somebody else's item. */
-static void taken(struct batch *batch, struct turn *turn, const char *key, const struct memcached_item *item) {
-    if (batch->operation != ACQUIRE)
-        finish(turn, DLOCK_ELOST);
-    else if (memcached_has_lapsed(batch->memcached, key, item->cas, item->lease_ms))
-        swap(turn, item->cas, MEMCACHED_THIS_STORE);
-    else
-        finish(turn, DLOCK_EBUSY);
+/* An acquire has met an item that is not its own. */
+static void met(struct batch *batch, struct turn *turn, const struct memcached_item *item) {
+    char why[MEMCACHED_WHY_MAX];
+    switch (memcached_meet(batch->memcached, turn->claim, item, why)) {
+    case MEMCACHED_OPEN: swap(turn, item->cas, MEMCACHED_THIS_STORE); break;
+    case MEMCACHED_CHANGE: turn->step = CROWD; break;
+    case MEMCACHED_CLOSED: conclude(batch, turn, turn->claim->result, why); break;
+    }
 }
 
 /* Our item, with its lease set by this turn. */
 static void stored(struct batch *batch, struct turn *turn, const struct memcached_item *item) {
     if (turn->step == ADD || turn->granted == MEMCACHED_THIS_STORE)
-        keep(batch, turn, item, item->cas);
+        keep(batch, turn, item->cas, item->cas, true);
     else if (turn->granted == item->granted || turn->too_far || item->granted == MEMCACHED_NOT_KNOWN)
-        keep(batch, turn, item, turn->granted);
+        keep(batch, turn, item->cas, turn->granted, true);
     else {
         swap(turn, item->cas, turn->granted);
         turn->too_far = true;
@@ -167,25 +209,54 @@ static void stored(struct batch *batch, struct turn *turn, const struct memcache
 /* Our item: a token that has the grant already, or an id that we did not know. The lease is set anew. A grant whose id
  * nobody knows any more was told to nobody either when it is asked for again, so it may count from now. */
 static void found(struct batch *batch, struct turn *turn, const struct memcached_item *item) {
-    const bool lost = batch->operation == ACQUIRE && item->granted == MEMCACHED_NOT_KNOWN;
+    const bool lost = batch->operation == MEMCACHED_ACQUIRE && item->granted == MEMCACHED_NOT_KNOWN;
     swap(turn, item->cas, lost ? MEMCACHED_THIS_STORE : item->granted);
 }
 
+/* What an exclusive claim has found, and whether its own store came first. */
+static void look_at_lock(struct batch *batch, struct turn *turn, const struct memcached_item *item, bool cut,
+                         bool lease_is_new) {
+    char value[MEMCACHED_VALUE_MAX + 1];
+    memcached_value(value, turn->claim, cut);
+    if (item->length == strlen(value) && memcmp(item->value, value, item->length) == 0) {
+        if (lease_is_new)
+            stored(batch, turn, item);
+        else
+            found(batch, turn, item);
+    } else if (batch->operation == MEMCACHED_ACQUIRE) {
+        met(batch, turn, item);
+    } else {
+        finish(turn, DLOCK_ELOST);
+    }
+}
+
+/* The same for a claim that others may share. */
+static void look_at_list(struct batch *batch, struct turn *turn, const struct memcached_item *item, bool cut,
+                         bool lease_is_new) {
+    struct memcached_holders holders;
+    const struct memcached_holder *holder = NULL;
+    if (lease_is_new && memcached_read_holders(item, cut ? turn->claim->name : NULL, &holders))
+        holder = memcached_find_holder(&holders, turn->claim->token);
+    if (holder)
+        keep(batch, turn, item->cas, holder->granted, holders.n == 1);
+    else if (batch->operation == MEMCACHED_ACQUIRE)
+        met(batch, turn, item);
+    else
+        turn->step = CROWD;
+}
+
 static int read_look(struct batch *batch, struct turn *turn, bool lease_is_new) {
-    char key[MEMCACHED_KEY_MAX + 1], value[MEMCACHED_VALUE_MAX + 1];
+    char key[MEMCACHED_KEY_MAX + 1];
+    const bool cut = memcached_key(key, turn->claim->name);
     struct memcached_item item;
-    int rc;
-    write_value(value, turn->claim, memcached_key(key, turn->claim->name));
-    rc = memcached_read_item(batch->memcached, key, batch->deadline_us, &item, batch->err);
+    int rc = memcached_read_item(batch->memcached, key, batch->deadline_us, &item, batch->err);
     if (rc) return rc;
     if (!item.found)
         gone(batch, turn);
-    else if (item.length != strlen(value) || memcmp(item.value, value, item.length) != 0)
-        taken(batch, turn, key, &item);
-    else if (lease_is_new)
-        stored(batch, turn, &item);
+    else if (is_shared(turn))
+        look_at_list(batch, turn, &item, cut, lease_is_new);
     else
-        found(batch, turn, &item);
+        look_at_lock(batch, turn, &item, cut, lease_is_new);
     return 0;
 }
 
@@ -202,9 +273,10 @@ static int read_turn(struct batch *batch, struct turn *turn) {
     if (rc) return rc;
     if (!fits(turn->step, stored)) return memcached_nonsense(batch->memcached, "add or cas", batch->err);
     if (turn->step == ADD) turn->adds++;
-    if (turn->step == ADD || batch->operation != RELEASE) return read_look(batch, turn, stored == MEMCACHED_STORED);
+    if (turn->step == ADD || batch->operation != MEMCACHED_RELEASE)
+        return read_look(batch, turn, stored == MEMCACHED_STORED);
     if (stored == MEMCACHED_EXISTS)
-        turn->step = LOOK; /* a renewal of ours came in between, or somebody else has it */
+        turn->step = is_shared(turn) ? CROWD : LOOK; /* our own renewal came in between, or it is not ours alone */
     else
         finish(turn, stored == MEMCACHED_STORED ? 0 : DLOCK_ELOST);
     return 0;
@@ -220,7 +292,9 @@ static int read_time(struct batch *batch) {
     if (rc || !memcached_clock_read(&memcached->clock, batch->sent_us, time_s)) return rc;
     for (size_t i = 0; i < batch->n_flight; i++) {
         struct turn *turn = &batch->turns[batch->flight[i]];
-        if (turn->step == DONE && turn->claim->result == 0) swap_known(turn);
+        if (turn->step != DONE || turn->claim->result != 0) continue;
+        swap_known(turn);
+        if (!turn->claim->state[STATE_ALONE]) turn->step = CROWD;
     }
     return 0;
 }
@@ -231,7 +305,8 @@ static int fly(struct batch *batch) {
     struct memcached_requests requests = {batch->n_flight, 0, write_turn, batch};
     int rc = 0;
     batch->sent_us = dlock_now_us();
-    const bool asks_time = batch->operation != RELEASE && memcached_clock_is_due(&memcached->clock, batch->sent_us);
+    const bool asks_time =
+        batch->operation != MEMCACHED_RELEASE && memcached_clock_is_due(&memcached->clock, batch->sent_us);
     if (asks_time) requests.count++;
     memcached_write(memcached, &requests);
     for (size_t i = 0; i < batch->n_flight && rc == 0; i++) rc = read_turn(batch, &batch->turns[batch->flight[i]]);
@@ -240,12 +315,12 @@ static int fly(struct batch *batch) {
     return rc;
 }
 
-static int run(struct batch *batch) {
+static int fly_all(struct batch *batch) {
     for (int flights = 0;; flights++) {
         int rc;
         batch->n_flight = 0;
         for (size_t i = 0; i < batch->n; i++)
-            if (batch->turns[i].step != DONE) batch->flight[batch->n_flight++] = i;
+            if (batch->turns[i].step != DONE && batch->turns[i].step != CROWD) batch->flight[batch->n_flight++] = i;
         if (batch->n_flight == 0) return 0;
         if (flights == MAX_FLIGHTS)
             return memcached_dead(batch->memcached, "an item changes each time it was looked at", batch->err);
@@ -253,14 +328,30 @@ static int run(struct batch *batch) {
     }
 }
 
-/* ---- claims ------------------------------------------------------------------------------------------------------ */
-
-/* A claim's result that wants an explanation: the first one of a batch gets it. */
-static void explain(struct batch *batch, struct turn *turn, int result, const char *why) {
-    finish(turn, result);
-    if (!batch->explained) dlock_fail(batch->err, result, "%s", why);
-    batch->explained = true;
+/* The turns from i on that are one change of one item; returns how many they are. */
+static size_t next_crowd(const struct batch *batch, size_t i) {
+    size_t n = 1;
+    while (batch->operation == MEMCACHED_RENEW && i + n < batch->n && batch->turns[i + n].step == CROWD &&
+           strcmp(batch->claims[i + n]->name, batch->claims[i]->name) == 0)
+        n++;
+    return n;
 }
+
+static int run(struct batch *batch) {
+    int rc = fly_all(batch);
+    for (size_t i = 0, n; i < batch->n && rc == 0; i += n) {
+        char why[MEMCACHED_WHY_MAX];
+        n = 1;
+        if (batch->turns[i].step != CROWD) continue;
+        n = next_crowd(batch, i);
+        rc = memcached_crowd(batch->memcached, batch->operation, &batch->claims[i], n, batch->deadline_us, why,
+                             batch->err);
+        if (rc == 0) conclude(batch, &batch->turns[i], batch->claims[i]->result, why);
+    }
+    return rc;
+}
+
+/* ---- claims ------------------------------------------------------------------------------------------------------ */
 
 static bool lease_fits(const struct memcached *memcached, int64_t lease_ms) {
     return lease_ms > 0 && lease_ms <= MAX_LEASE_MS &&
@@ -271,11 +362,13 @@ static bool lease_fits(const struct memcached *memcached, int64_t lease_ms) {
 static bool acceptable(struct batch *batch, struct turn *turn) {
     const struct dlock_claim *claim = turn->claim;
     size_t name = strlen(claim->name), token = strlen(claim->token);
-    if (claim->mode != DLOCK_EXCLUSIVE && batch->operation != RELEASE)
-        explain(batch, turn, DLOCK_ENOTSUP, "the memcached backend has exclusive locks only");
+    if (claim->mode != DLOCK_EXCLUSIVE && claim->mode != DLOCK_SHARED && claim->mode != DLOCK_PERMIT)
+        explain(batch, turn, DLOCK_ENOTSUP, "the memcached backend does not know this mode");
+    else if ((claim->mode == DLOCK_PERMIT) != (claim->limit > 0))
+        explain(batch, turn, DLOCK_EINVAL, "permits have a limit, and nothing else has");
     else if (name == 0 || name > MEMCACHED_NAME_MAX || token == 0 || token > DLOCK_TOKEN_MAX)
         explain(batch, turn, DLOCK_EINVAL, "a name has 1 to 255 bytes and a token 1 to 127");
-    else if (batch->operation != RELEASE && !lease_fits(batch->memcached, claim->lease_ms))
+    else if (batch->operation != MEMCACHED_RELEASE && !lease_fits(batch->memcached, claim->lease_ms))
         explain(batch, turn, DLOCK_EINVAL,
                 "a lease on memcached is longer than 0, at most ten years, and ends before 2038-01-19");
     else
@@ -303,16 +396,26 @@ static bool quarantined(struct batch *batch, struct turn *turn) {
 
 /* Whether the id in the claim's state is one of the server at the other end of this connection. */
 static bool id_is_known(const struct memcached *memcached, const struct dlock_claim *claim) {
-    return claim->state[STATE_CAS] != 0 && claim->state[STATE_SEEN_US] >= (uint64_t)memcached->connected_us &&
+    return claim->state[STATE_ALONE] && claim->state[STATE_SEEN_US] >= (uint64_t)memcached->connected_us &&
            strncmp(claim->token, memcached->peer->client, strlen(memcached->peer->client)) == 0;
 }
 
-static void begin(struct batch *batch, struct turn *turn, struct dlock_claim *claim) {
+/* Several grants of one name are renewed in one change. */
+static bool has_company(const struct batch *batch, size_t i) {
+    const char *name = batch->claims[i]->name;
+    return (i > 0 && strcmp(batch->claims[i - 1]->name, name) == 0) ||
+           (i + 1 < batch->n && strcmp(batch->claims[i + 1]->name, name) == 0);
+}
+
+static void begin(struct batch *batch, size_t i) {
+    struct turn *turn = &batch->turns[i];
+    struct dlock_claim *claim = batch->claims[i];
     memset(turn, 0, sizeof *turn);
     turn->claim = claim;
-    turn->step = batch->operation == ACQUIRE ? ADD : LOOK;
-    if (!acceptable(batch, turn) || (batch->operation == ACQUIRE && quarantined(batch, turn))) return;
-    if (batch->operation != ACQUIRE && id_is_known(batch->memcached, claim)) swap_known(turn);
+    turn->step = batch->operation == MEMCACHED_ACQUIRE ? ADD : is_shared(turn) ? CROWD : LOOK;
+    if (!acceptable(batch, turn) || (batch->operation == MEMCACHED_ACQUIRE && quarantined(batch, turn))) return;
+    if (batch->operation != MEMCACHED_ACQUIRE && id_is_known(batch->memcached, claim) && !has_company(batch, i))
+        swap_known(turn);
 }
 
 /* After a pause. */
@@ -326,12 +429,12 @@ static int ask_time(struct memcached *memcached, int64_t deadline_us, struct dlo
     return rc;
 }
 
-static int run_batch(struct memcached *memcached, enum operation operation, struct dlock_claim *const *claims, size_t n,
-                     int timeout_ms, struct dlock_error *err) {
+static int run_batch(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *const *claims,
+                     size_t n, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct batch batch;
     int rc = 0;
-    if (operation != RELEASE && memcached_clock_is_stale(&memcached->clock, dlock_now_us()))
+    if (operation != MEMCACHED_RELEASE && memcached_clock_is_stale(&memcached->clock, dlock_now_us()))
         rc = ask_time(memcached, deadline_us, err);
     batch.memcached = memcached;
     batch.operation = operation;
@@ -340,7 +443,8 @@ static int run_batch(struct memcached *memcached, enum operation operation, stru
     batch.err = err;
     for (size_t done = 0; done < n && rc == 0; done += batch.n) {
         batch.n = n - done < FLIGHT_MAX ? n - done : FLIGHT_MAX;
-        for (size_t i = 0; i < batch.n; i++) begin(&batch, &batch.turns[i], claims[done + i]);
+        batch.claims = claims + done;
+        for (size_t i = 0; i < batch.n; i++) begin(&batch, i);
         rc = run(&batch);
     }
     return rc;
@@ -348,14 +452,14 @@ static int run_batch(struct memcached *memcached, enum operation operation, stru
 
 int memcached_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                       struct dlock_error *err) {
-    return run_batch(conn, ACQUIRE, claims, n, timeout_ms, err);
+    return run_batch(conn, MEMCACHED_ACQUIRE, claims, n, timeout_ms, err);
 }
 
 int memcached_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    return run_batch(conn, RENEW, claims, n, timeout_ms, err);
+    return run_batch(conn, MEMCACHED_RENEW, claims, n, timeout_ms, err);
 }
 
 int memcached_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                       struct dlock_error *err) {
-    return run_batch(conn, RELEASE, claims, n, timeout_ms, err);
+    return run_batch(conn, MEMCACHED_RELEASE, claims, n, timeout_ms, err);
 }

@@ -13,7 +13,8 @@ static int look(struct memcached *memcached, const char *key, int64_t deadline_u
 /* The token is the value, up to the name that stands behind it where the key was cut. Any client may have written it.
  */
 static void copy_token(char *out, size_t size, const struct memcached_item *item) {
-    size_t kept = item->length < sizeof item->value ? (size_t)item->length : sizeof item->value - 1, n = 0;
+    const size_t kept = item->length < MEMCACHED_KEPT_MAX ? (size_t)item->length : MEMCACHED_KEPT_MAX;
+    size_t n = 0;
     while (n < kept && n + 1 < size && item->value[n] != ' ') {
         unsigned char byte = (unsigned char)item->value[n];
         out[n++] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
@@ -21,16 +22,37 @@ static void copy_token(char *out, size_t size, const struct memcached_item *item
     out[n] = '\0';
 }
 
+/* Those whose lease has ended are there until somebody changes the list. */
+static void show_holders(struct memcached *memcached, struct memcached_holders *holders, struct dlock_info *info,
+                         dlock_each each, void *arg) {
+    const struct memcached_holder *word = memcached_find_holder(holders, MEMCACHED_WRITER);
+    char token[DLOCK_TOKEN_MAX + 1];
+    info->token = token;
+    info->mode = holders->mode;
+    if (holders->mode == DLOCK_PERMIT) info->limit = holders->limit;
+    for (size_t i = 0; i < holders->n; i++) {
+        const struct memcached_holder *holder = &holders->holder[i];
+        if (holder->expiry_s <= memcached->clock.said_s || holder == word) continue;
+        snprintf(token, sizeof token, "%.*s", (int)holder->length, holder->token);
+        info->fence = memcached_fence(memcached, holder->granted);
+        if (each(info, arg)) return;
+    }
+}
+
 int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
                       struct dlock_error *err) {
     struct dlock_info info = {
         .size = sizeof info, .name = name, .mode = DLOCK_EXCLUSIVE, .limit = 1, .remaining_ms = -1};
     char key[MEMCACHED_KEY_MAX + 1], token[DLOCK_TOKEN_MAX + 1];
+    const bool cut = memcached_key(key, name);
+    struct memcached_holders holders;
     struct memcached_item item;
-    int rc;
-    memcached_key(key, name);
-    if ((rc = look(conn, key, dlock_deadline_us(timeout_ms), &item, err)) != 0) return rc;
-    if (!item.found) return 0;
+    int rc = look(conn, key, dlock_deadline_us(timeout_ms), &item, err);
+    if (rc || !item.found) return rc;
+    if (memcached_read_holders(&item, cut ? name : NULL, &holders)) {
+        show_holders(conn, &holders, &info, each, arg);
+        return 0;
+    }
     copy_token(token, sizeof token, &item);
     info.token = token;
     info.fence = memcached_fence(conn, item.granted);

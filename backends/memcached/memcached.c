@@ -161,7 +161,8 @@ DLOCK_BACKEND(memcached) = {
     .size = sizeof(struct dlock_backend),
     .name = "memcached",
     .schemes = schemes,
-    .caps = DLOCK_CAP_FENCE | DLOCK_CAP_INSPECT | DLOCK_CAP_BREAK | DLOCK_CAP_VOLATILE,
+    .caps = DLOCK_CAP_FENCE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT | DLOCK_CAP_INSPECT | DLOCK_CAP_BREAK |
+            DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE,
     .conn_size = sizeof(struct memcached),
     .connect = memcached_connect,
     .disconnect = memcached_disconnect,

@@ -14,7 +14,11 @@
 #define MEMCACHED_NAME_MAX 255
 /* memcached's own limit. Longer names are cut and end in a hash; then their values bear the whole name too. */
 #define MEMCACHED_KEY_MAX 250
-#define MEMCACHED_VALUE_MAX (DLOCK_TOKEN_MAX + 1 + MEMCACHED_NAME_MAX)
+/* A token, or a list of one; and the name. */
+#define MEMCACHED_VALUE_MAX (DLOCK_TOKEN_MAX + 1 + MEMCACHED_NAME_MAX + 100)
+/* How much of a value is kept when it is read, and the longest list. */
+#define MEMCACHED_KEPT_MAX 16383
+#define MEMCACHED_HOLDERS_MAX 128
 /* Longest request: cas or add, and a gets behind it. */
 #define MEMCACHED_REQUEST_MAX (2 * MEMCACHED_KEY_MAX + MEMCACHED_VALUE_MAX + 128)
 
@@ -45,11 +49,11 @@ struct memcached_clock {
 /* Something that was seen in one version since then, see watch.c. */
 struct memcached_sighting {
     uint64_t key, version;
-    int64_t since_us;
+    int64_t since_us, last_us;
 };
 
-/* Names whose holders one connection watches at a time; more get in each other's way, and wait for the server. */
-#define MEMCACHED_SIGHTINGS 256
+/* What one connection watches at a time; more get in each other's way, and wait for the server's clock. */
+#define MEMCACHED_SIGHTINGS 512
 
 struct memcached {
     const struct dlock_peer *peer;
@@ -69,7 +73,8 @@ struct memcached {
     struct memcached_sighting sightings[MEMCACHED_SIGHTINGS];
 
     struct memcached_requests *requests; /* still to be written, or NULL */
-    char out[16384];
+    char value[MEMCACHED_KEPT_MAX + 1];  /* of the last item that was read */
+    char out[MEMCACHED_KEPT_MAX + 1 + 4096];
     size_t out_at, out_end; /* what is still to be sent */
     char in[4096];
     size_t in_at, in_end; /* what is still to be read */
@@ -131,11 +136,11 @@ struct memcached_item {
     uint32_t flags;
     uint64_t granted; /* the cas id of the grant: renewals change `cas`; or MEMCACHED_NOT_KNOWN */
     int64_t lease_ms; /* 0: unknown */
-    uint64_t length;  /* may be more than is kept */
-    char value[MEMCACHED_VALUE_MAX + 1];
+    uint64_t length;  /* may be more than is kept of it */
+    const char *value;
 };
 
-/* The reply to gets. EUNAVAILABLE, EAUTH, EPROTO. */
+/* The reply to gets. `value` is valid until the next one. EUNAVAILABLE, EAUTH, EPROTO. */
 int memcached_read_item(struct memcached *memcached, const char *key, int64_t deadline_us, struct memcached_item *item,
                         struct dlock_error *err);
 
@@ -167,8 +172,10 @@ void memcached_read_flags(struct memcached_item *item);
 
 /* ---- watch.c: leases that were not renewed ----------------------------------------------------------------------- */
 
-/* Whether `what` has been seen in this version, by this connection, for as long as its lease is. Remembers that it was
- * seen. lease_ms 0: unknown. */
+/* For how long `what` has been seen in this version by this connection. Remembers that it was seen. */
+int64_t memcached_seen_us(struct memcached *memcached, const char *what, uint64_t version);
+
+/* Whether that is as long as its lease; lease_ms 0: unknown. */
 bool memcached_has_lapsed(struct memcached *memcached, const char *what, uint64_t version, int64_t lease_ms);
 
 /* ---- clock.c: when leases end ------------------------------------------------------------------------------------ */
@@ -193,9 +200,76 @@ int64_t memcached_expiry_s(const struct memcached_clock *clock, int64_t sent_us,
 /* The reply to MEMCACHED_ASK_TIME. EUNAVAILABLE, EAUTH, EPROTO. */
 int memcached_read_time(struct memcached *memcached, int64_t deadline_us, uint64_t *time_s, struct dlock_error *err);
 
-/* ---- claims.c, look.c, check.c: operations ----------------------------------------------------------------------- */
+/* ---- holders.c: those who hold a name together ------------------------------------------------------------------- */
+
+struct memcached_holder {
+    const char *token; /* not terminated; in an item's value, or a claim's */
+    size_t length;
+    uint64_t granted; /* the cas id of the grant, or MEMCACHED_THIS_STORE */
+    uint64_t set;     /* the item's id before the lease was set: another one each time */
+    int64_t lease_ms;
+    uint64_t expiry_s; /* as memcached_expiry_s() */
+};
+
+/* In the place of a token: a writer waits until the readers are gone, and no more of them come. */
+#define MEMCACHED_WRITER "?"
+
+struct memcached_holders {
+    enum dlock_mode mode; /* DLOCK_SHARED, DLOCK_PERMIT */
+    uint32_t limit;       /* of permits */
+    size_t n;
+    struct memcached_holder holder[MEMCACHED_HOLDERS_MAX];
+};
+
+/* Whether the item is such a list; `name` is the one it has to bear, if the key was cut, or NULL. */
+bool memcached_read_holders(const struct memcached_item *item, const char *name, struct memcached_holders *out);
+/* At most MEMCACHED_KEPT_MAX, or it does not fit: what the list may need as long as nobody joins it. */
+size_t memcached_holders_size(const struct memcached_holders *holders);
+void memcached_write_holders(char *out, size_t size, const char *name, const struct memcached_holders *holders);
+
+struct memcached_holder *memcached_find_holder(struct memcached_holders *holders, const char *token);
+/* There must be room. The lease is still to be set. */
+struct memcached_holder *memcached_add_holder(struct memcached_holders *holders, const char *token);
+void memcached_drop_holder(struct memcached_holders *holders, struct memcached_holder *holder);
+/* How many there are beside MEMCACHED_WRITER. */
+size_t memcached_live_holders(struct memcached_holders *holders);
+/* How long this connection has known its lease. */
+int64_t memcached_holder_seen_us(struct memcached *memcached, const char *key, const struct memcached_holder *holder);
+/* Drops those whose lease has ended, but for leases that were set at this id. */
+void memcached_drop_ended(struct memcached *memcached, const char *key, uint64_t but_set,
+                          struct memcached_holders *holders);
+
+/* ---- claims.c, crowd.c: operations on claims --------------------------------------------------------------------- */
+
+enum memcached_operation { MEMCACHED_ACQUIRE, MEMCACHED_RENEW, MEMCACHED_RELEASE };
 
 dlock_batch memcached_acquire, memcached_renew, memcached_release;
+
+/* Why a claim is refused; "": its result says all. */
+#define MEMCACHED_WHY_MAX 128
+
+/* An operation that cannot be done without looking at who else holds the name, on claims of one name; more than one
+ * only in a renewal. Sets their results. EUNAVAILABLE, EAUTH, EPROTO. */
+int memcached_crowd(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *const *claims,
+                    size_t n, int64_t deadline_us, char why[MEMCACHED_WHY_MAX], struct dlock_error *err);
+
+/* What an acquire is to do that has met this item. */
+enum memcached_way {
+    MEMCACHED_CLOSED, /* nothing: its result is set */
+    MEMCACHED_OPEN,   /* take the item over, alone */
+    MEMCACHED_CHANGE  /* memcached_crowd() */
+};
+enum memcached_way memcached_meet(struct memcached *memcached, struct dlock_claim *claim,
+                                  const struct memcached_item *item, char why[MEMCACHED_WHY_MAX]);
+
+/* The claim has its grant, and its lease was set by a request that was sent at sent_us: notes that in it. `alone`: the
+ * item is as it would be if nobody else had ever held the name. */
+void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,
+                    uint64_t cas, uint64_t granted, bool alone, int64_t sent_us);
+
+/* The value of an exclusive grant: the token; behind a key that was cut, the whole name too, so that another name with
+ * the same hash is not taken for this one. */
+void memcached_value(char out[MEMCACHED_VALUE_MAX + 1], const struct dlock_claim *claim, bool cut);
 
 /* The key of a lock; true: the name was cut. */
 bool memcached_key(char key[MEMCACHED_KEY_MAX + 1], const char *name);
@@ -204,11 +278,13 @@ bool memcached_key(char key[MEMCACHED_KEY_MAX + 1], const char *name);
  * cannot. */
 void memcached_end(struct memcached *memcached, const char *key, uint64_t cas);
 
-int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
-                      struct dlock_error *err);
 /* > 0 while the quarantine lasts. */
 int64_t memcached_quarantine_left_us(const struct memcached *memcached);
 
+/* ---- look.c, check.c: operations for operators ------------------------------------------------------------------- */
+
+int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
+                      struct dlock_error *err);
 int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 int memcached_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 

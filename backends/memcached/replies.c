@@ -85,11 +85,13 @@ int memcached_read_item(struct memcached *memcached, const char *key, int64_t de
     int rc = memcached_line(memcached, deadline_us, &line, err);
     if (rc) return rc;
     memset(item, 0, sizeof *item);
+    item->value = memcached->value;
     if (strncmp(line, "VALUE ", 6) == 0) {
         if ((rc = read_header(memcached, line, key, item, err)) != 0) return rc;
-        rc = memcached_block(memcached, item->length, item->value, sizeof item->value - 1, deadline_us, err);
+        rc = memcached_block(memcached, item->length, memcached->value, MEMCACHED_KEPT_MAX, deadline_us, err);
         if (rc == 0) rc = memcached_line(memcached, deadline_us, &line, err);
         if (rc) return rc;
+        memcached->value[item->length < MEMCACHED_KEPT_MAX ? item->length : MEMCACHED_KEPT_MAX] = '\0';
         memcached_read_flags(item);
         item->found = true;
     }

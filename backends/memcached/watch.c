@@ -7,6 +7,8 @@
  * No clock of the server's has a part in it. */
 #include "memcached.h"
 
+#define PLACES 4
+
 /* FNV-1a, never 0. */
 static uint64_t hash(const char *text) {
     uint64_t sum = UINT64_C(14695981039346656037);
@@ -14,11 +16,27 @@ static uint64_t hash(const char *text) {
     return sum | 1;
 }
 
-bool memcached_has_lapsed(struct memcached *memcached, const char *what, uint64_t version, int64_t lease_ms) {
+/* Where it is remembered, or what of the places for it was not seen for longest. */
+static struct memcached_sighting *find(struct memcached *memcached, uint64_t key) {
+    struct memcached_sighting *first = &memcached->sightings[(key >> 32) % MEMCACHED_SIGHTINGS / PLACES * PLACES];
+    struct memcached_sighting *found = first;
+    for (int i = 0; i < PLACES; i++) {
+        if (first[i].key == key) return &first[i];
+        if (first[i].last_us < found->last_us) found = &first[i];
+    }
+    return found;
+}
+
+int64_t memcached_seen_us(struct memcached *memcached, const char *what, uint64_t version) {
     const uint64_t key = hash(what);
-    struct memcached_sighting *sighting = &memcached->sightings[(key >> 32) % MEMCACHED_SIGHTINGS];
     const int64_t now_us = dlock_now_us();
+    struct memcached_sighting *sighting = find(memcached, key);
     if (sighting->key != key || sighting->version != version)
-        *sighting = (struct memcached_sighting){key, version, now_us};
-    return lease_ms > 0 && now_us - sighting->since_us >= lease_ms * 1000;
+        *sighting = (struct memcached_sighting){key, version, now_us, now_us};
+    sighting->last_us = now_us;
+    return now_us - sighting->since_us;
+}
+
+bool memcached_has_lapsed(struct memcached *memcached, const char *what, uint64_t version, int64_t lease_ms) {
+    return lease_ms > 0 && memcached_seen_us(memcached, what, version) >= lease_ms * 1000;
 }

@@ -287,12 +287,13 @@ static void each_claim_has_its_own_result(void **state) {
     assert_int_equal(acquire(&others, &theirs), 0);
     assert_int_equal(acquire(&ours, &held[2]), 0);
     held[1].claim.lease_ms = INT64_C(20) * 366 * 86400 * 1000;
-    held[3].claim.mode = DLOCK_SHARED;
+    held[3].claim.mode = DLOCK_PERMIT;
+    held[3].claim.limit = 0;
     assert_int_equal(backend->acquire(ours.conn, claims, 5, TIMEOUT_MS, &err), 0);
     assert_int_equal(held[0].claim.result, 0);
     assert_int_equal(held[1].claim.result, DLOCK_EINVAL);
     assert_int_equal(held[2].claim.result, 0);
-    assert_int_equal(held[3].claim.result, DLOCK_ENOTSUP);
+    assert_int_equal(held[3].claim.result, DLOCK_EINVAL);
     assert_int_equal(held[4].claim.result, DLOCK_EBUSY);
     assert_int_equal(err.code, DLOCK_EINVAL);
     assert_non_null(strstr(err.message, "before 2038"));
