@@ -31,9 +31,9 @@ struct attempt {
     struct file_conn *conn;
     struct dlock_claim *claim;
     struct dlock_error *err;
-    int fd;          /* -1: none */
-    uint32_t in_use; /* IN_USE: the limit of the permits that are held; 0: as a lock */
-    bool soon;       /* EBUSY: what was in the way is over soon, or something is left to do */
+    int fd;         /* -1: none */
+    int64_t in_use; /* IN_USE: the limit of the permits that are held, 0 where it was wiped out; -1: as a lock */
+    bool soon;      /* EBUSY: what was in the way is over soon, or something is left to do */
     char file[FILE_NAME_SIZE];
 };
 
@@ -143,22 +143,22 @@ static bool take_turn(struct attempt *a, int timeout_ms) {
     return false;
 }
 
-/* Whether permits are held, and how many there are. */
-static bool permits_held(struct attempt *a, uint32_t *limit) {
+/* Whether permits are held; how many there are stands in a->in_use then. */
+static bool permits_held(struct attempt *a) {
     struct file_seat holder;
     int64_t at = file_marked(a->fd, FILE_PERMITS, FILE_SEATS);
     if (at < 0) return false;
     file_seat_read(a->fd, a->claim->name, (uint32_t)(at - FILE_PERMITS), &holder);
-    *limit = holder.limit;
+    a->in_use = holder.limit;
     return true;
 }
 
 /* With the turn, and the file locked against writers. */
 static int sit_down(struct attempt *a) {
     const struct dlock_claim *claim = a->claim;
-    bool reads = claim->mode == DLOCK_SHARED, permits = permits_held(a, &a->in_use);
-    if (permits && (reads || a->in_use != claim->limit)) return IN_USE;
-    if (!reads && file_marked(a->fd, FILE_READERS, FILE_SEATS) >= 0) return a->in_use = 0, IN_USE;
+    bool reads = claim->mode == DLOCK_SHARED;
+    if (permits_held(a) && (reads || (a->in_use != 0 && a->in_use != claim->limit))) return IN_USE;
+    if (!reads && file_marked(a->fd, FILE_READERS, FILE_SEATS) >= 0) return a->in_use = -1, IN_USE;
     if (!file_seat(&a->conn->fds, a->fd, reads ? FILE_READERS : FILE_PERMITS, reads ? UINT32_MAX : claim->limit))
         return DLOCK_EBUSY;
     int rc = write_grant(a, "");
@@ -189,13 +189,13 @@ static int try_shared(struct attempt *a, int timeout_ms) {
 
 static int in_use(struct attempt *a) {
     const struct dlock_claim *claim = a->claim;
-    if (a->in_use == 0)
+    char limit[24] = "", asked[40] = "";
+    if (a->in_use < 0)
         return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%s\" is in use as a lock, so there are no permits",
                           claim->name);
-    if (claim->mode == DLOCK_PERMIT)
-        return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%s\" is in use as %u permits, and was asked for as %u",
-                          claim->name, (unsigned)a->in_use, (unsigned)claim->limit);
-    return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%s\" is in use as %u permits", claim->name, (unsigned)a->in_use);
+    if (a->in_use > 0) snprintf(limit, sizeof limit, "%u ", (unsigned)a->in_use);
+    if (claim->mode == DLOCK_PERMIT) snprintf(asked, sizeof asked, ", and was asked for as %u", (unsigned)claim->limit);
+    return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%s\" is in use as %spermits%s", claim->name, limit, asked);
 }
 
 /* The file is locked, or no permit is left: for how long, and what can be done about it? EBUSY or IN_USE. */
@@ -207,12 +207,12 @@ static int busy(struct attempt *a) {
     if (file_marked(a->fd, FILE_LINGERS, 1) >= 0) {
         file_tell_wanted(a->fd);
     } else if (mode == DLOCK_EXCLUSIVE) {
-        if (permits_held(a, &a->in_use)) return IN_USE;
+        if (permits_held(a)) return IN_USE;
         if (entry->marks & FILE_GATED || file_marked(a->fd, FILE_READERS, FILE_SEATS) < 0) return DLOCK_EBUSY;
         if (asked && file_mark(a->fd, true, FILE_GATE)) entry->marks |= FILE_GATED;
         a->soon = !asked;
     } else if (mode == DLOCK_PERMIT && file_marked(a->fd, FILE_PERMITS, FILE_SEATS) < 0) {
-        a->in_use = 0;
+        a->in_use = -1;
         if (file_held_by_us(a->conn, a->file)) return IN_USE;
     }
     return DLOCK_EBUSY;

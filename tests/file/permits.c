@@ -79,6 +79,27 @@ static void in_one_way_at_a_time(void **state) {
     assert_int_equal(inspect(world->conn, "job").holders[0].limit, 7);
 }
 
+/* A shell that says 9>job on its way to flock(1) empties the file. Who holds a permit still does, and others still get
+ * theirs; only how many there were is forgotten. */
+static void emptied_while_held(void **state) {
+    struct world *world = *state;
+    struct dlock_claim one = permit_of("job", 2), two = permit_of("job", 2), three = permit_of("job", 2);
+    assert_int_equal(acquire(world->conn, &one), 0);
+    file_put(path_of(world, "job"), "", 0);
+    refused(world->conn, reader_of("job"), "as permits");
+    refused(world->conn, claim_of("job"), "as permits");
+    assert_int_equal(renew(world->conn, &one), 0);
+    assert_int_equal(acquire(world->conn, &two), 0);
+    assert_true(two.fence > one.fence);
+    assert_int_equal(acquire(world->conn, &three), DLOCK_EBUSY);
+    struct seen seen = inspect(world->conn, "job");
+    assert_int_equal(seen.n, 2);
+    assert_true(saw(&seen, &two));
+    assert_int_equal(release(world->conn, &one), 0);
+    refused(world->conn, permit_of("job", 3), "2 permits");
+    assert_int_equal(release(world->conn, &two), 0);
+}
+
 /* Nobody knows what flock(1) locks it for: permits wait, as flock(1) does for them. */
 static void with_flock(void **state) {
     struct world *world = *state;
@@ -247,6 +268,7 @@ int permits_tests(void) {
         WORLD_TEST(as_many_as_there_are),
         WORLD_TEST(one_permit),
         WORLD_TEST(in_one_way_at_a_time),
+        WORLD_TEST(emptied_while_held),
         WORLD_TEST(with_flock),
         WORLD_TEST(any_limit),
         WORLD_TEST(crashes_lose_none),

@@ -111,6 +111,21 @@ static void with_flock(void **state) {
     acquire_waiting(world->conn, &reader);
 }
 
+/* In a token from a container stands a pid that nobody here has: its holder is not shown twice. */
+static void with_a_pid_from_elsewhere(void **state) {
+    struct world *world = *state;
+    const char *const keeps[] = {"flock", "-s", path_of(world, "job"), "sh", "-c", "echo; exec sleep 60", NULL};
+    struct dlock_claim reader = reader_of("job");
+    reader.token = "0123456789abcdef01234567.1@container:1";
+    assert_int_equal(acquire(world->conn, &reader), 0);
+    struct seen seen = inspect(world->conn, "job");
+    assert_int_equal(seen.n, 1);
+    assert_true(saw(&seen, &reader));
+    pid_t pid = command_start(keeps);
+    assert_int_equal(inspect(world->conn, "job").n, 2);
+    kill_command(pid);
+}
+
 /* ---- the gate ---- */
 
 static void a_waiting_writer_keeps_readers_out(void **state) {
@@ -451,6 +466,7 @@ int shared_tests(void) {
         WORLD_TEST(seats_are_used_again),
         WORLD_TEST(dies_with_its_process),
         WORLD_TEST(with_flock),
+        WORLD_TEST(with_a_pid_from_elsewhere),
         WORLD_TEST(a_waiting_writer_keeps_readers_out),
         WORLD_TEST(a_try_keeps_nobody_out),
         WORLD_TEST(the_gate_shuts_soon),
