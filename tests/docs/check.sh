@@ -92,6 +92,15 @@ for script in $(sed -n 's/^    \([a-z]*\/[a-z]*\.sh\) .*/\1/p' README.md); do
     [ -x "$script" ] || complain "README.md names $script, which cannot be run"
 done
 
+# ---- examples: short, shown to the reader, and tried
+examples=$(ls examples/*.c examples/*.cpp)
+at_least 10 examples "$examples"
+for file in $examples; do
+    [ "$(wc -l <"$file")" -lt 80 ] || complain "$file has 80 lines or more"
+    grep -qF "$file" "${text[@]}" || complain "nothing tells of $file"
+    grep -qF "\$examples/$(basename "${file%.*}")\"" tests/docs/examples.sh || complain "nothing tries $file"
+done
+
 # ---- links
 for file in "${text[@]}"; do
     for link in $(grep -oE '\]\([^)]*\)|^\[[^]]*\]: .*' "$file" | sed 's/^](\(.*\))$/\1/; s/^\[[^]]*\]: //; s/#.*//'); do

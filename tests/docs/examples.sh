@@ -60,8 +60,10 @@ end_hold() {
 # Somebody holds the lock: nothing to do. Nobody does: the job.
 hold "$uri" job
 [ "$("$examples/try" "$uri" job)" = "somebody else does it" ] || fail "try, while the lock is held"
+[ "$("$examples/cxx" "$uri" job)" = "somebody else has it" ] || fail "cxx, while the lock is held"
 end_hold
 [ "$("$examples/try" "$uri" job)" = "doing the job" ] || fail "try, while the lock is free"
+[[ "$("$examples/cxx" "$uri" job)" = "fence "[1-9]* ]] || fail "cxx, while the lock is free"
 
 for i in 1 2 3 4; do start "once$i" "$examples/once" "$uri" migration "$work/version"; done
 finish once
