@@ -36,16 +36,18 @@ static bool runs(const struct process *process) {
 }
 
 bool dlock__group_runs(pid_t group, pid_t session) {
-    bool found = false;
+    bool seen = false, running = false;
     struct process process;
-    if (kill(-group, 0) != 0) return errno != ESRCH; /* EPERM: there are some, and /proc may hide them */
+    int signalled = kill(-group, 0);
+    if (signalled != 0 && errno == ESRCH) return false;
     DIR *proc = opendir("/proc");
     if (!proc) return true;
-    errno = 0;
-    for (const struct dirent *entry; !found && (entry = readdir(proc));) {
+    for (const struct dirent *entry; !running && (entry = readdir(proc));) {
         if (!isdigit((unsigned char)*entry->d_name) || !read_process(dirfd(proc), entry->d_name, &process)) continue;
-        found = process.group == group && (session == 0 || process.session == session) && runs(&process);
+        bool member = process.group == group && (session == 0 || process.session == session);
+        seen = seen || member;
+        running = member && runs(&process);
     }
     closedir(proc);
-    return found;
+    return running || (signalled != 0 && !seen); /* others' processes, which /proc may hide (hidepid) */
 }

@@ -3,7 +3,7 @@
  * every signal blocked, so that nothing which ends its client ends it. */
 #include "guardian.h"
 
-#include "env.h"
+#include "client.h"
 #include "guardian_group.h"
 #include "guardian_release.h"
 #include "guardian_table.h"
@@ -87,12 +87,21 @@ static void pause_us(int64_t us) {
     nanosleep(&time, NULL);
 }
 
-/* Returns once no process of the guarded group runs, or it is not guarded any more. */
-static void end_group(const struct dlock__guard_table *table) {
-    int group = atomic_load(&table->group), session = atomic_load(&table->session);
-    int64_t wait_us = GROUP_FIRST_US;
-    while (group != 0 && group == atomic_load(&table->group) && dlock__group_runs(group, session)) {
-        kill(-group, SIGKILL);
+/* Kills what runs of the guarded group. False: nothing does, or it is not guarded any more. */
+static bool kill_group(const struct dlock__guard_table *table, int group) {
+    if (group == 0 || group != atomic_load(&table->group)) return false;
+    if (!dlock__group_runs(group, atomic_load(&table->session))) return false;
+    kill(-group, SIGKILL);
+    return true;
+}
+
+/* Returns once nothing of the group runs. What cannot be killed, because it has other rights or hangs in the kernel,
+ * works on under the grants: they are renewed meanwhile, if there is an estate to renew. */
+static void end_group(const struct dlock__guard_table *table, int group, struct dlock__estate *estate) {
+    int64_t wait_us = GROUP_FIRST_US, renew_us = DLOCK__NEVER;
+    if (estate) renew_us = dlock__after(dlock__now_us(), dlock__estate_patience_us(estate));
+    while (kill_group(table, group)) {
+        if (dlock__now_us() >= renew_us) renew_us = dlock__estate_renew(estate);
         pause_us(wait_us);
         wait_us = wait_us * 2 < GROUP_LAST_US ? wait_us * 2 : GROUP_LAST_US;
     }
@@ -132,7 +141,7 @@ static int64_t look_at_group(struct guardian *guardian) {
         atomic_store(&table->looks_at_us, at);
         return at;
     }
-    end_group(table);
+    end_group(table, group, NULL); /* the client lives, and its grants with it */
     guardian->ended_group = group;
     return DLOCK__NEVER;
 }
@@ -182,9 +191,14 @@ static bool look_at_client(struct guardian *guardian, int64_t *at_us) {
 
 static void bury(const struct guardian *guardian) {
     int64_t died_us = dlock__now_us();
-    end_group(guardian->table);
-    for (uint32_t i = 0; i < guardian->table->n_kept; i++) close(DLOCK__GUARD_MORE_FD + (int)i);
-    if (!guardian->table->local) dlock__guard_release(guardian->table, died_us);
+    const struct dlock__guard_table *table = guardian->table;
+    int group = atomic_load(&table->group);
+    kill_group(table, group); /* at once: the rest takes a moment */
+    struct dlock__estate *estate = table->local ? NULL : dlock__estate_open(table);
+    end_group(table, group, estate);
+    for (uint32_t i = 0; i < table->n_kept; i++) close(DLOCK__GUARD_MORE_FD + (int)i);
+    if (estate) dlock__estate_release(estate, died_us);
+    dlock__estate_free(estate);
 }
 
 /* Until the client is closed, or its process is gone. */

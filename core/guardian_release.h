@@ -1,12 +1,24 @@
-/* Releasing what a dead process left. */
+/* What a dead process left: its grants, as long as they are needed, and their end. */
 #ifndef DLOCK_CORE_GUARDIAN_RELEASE_H
 #define DLOCK_CORE_GUARDIAN_RELEASE_H
 
 #include "guardian_table.h"
 
-/* Releases every entry, through the backend that the table's URI names, again and again for one second after `died_us`:
- * the dead process's last requests may still be on their way. While the server cannot be reached it goes on until every
- * lease has ended. */
-void dlock__guard_release(const struct dlock__guard_table *table, int64_t died_us);
+struct dlock__estate;
+
+/* Everything that is in the table. NULL: nothing, or nothing that could be done about it. */
+struct dlock__estate *dlock__estate_open(const struct dlock__guard_table *table);
+
+/* How long after the death the first renewal is due. */
+int64_t dlock__estate_patience_us(const struct dlock__estate *estate);
+
+/* Renews what can be renewed, while something still works under it. Returns when to do so again, as dlock__now_us(). */
+int64_t dlock__estate_renew(struct dlock__estate *estate);
+
+/* Releases every entry, again and again for one second after `died_us`: the dead process's last requests may still be
+ * on their way. While the server cannot be reached it goes on until every lease has ended. */
+void dlock__estate_release(struct dlock__estate *estate, int64_t died_us);
+
+void dlock__estate_free(struct dlock__estate *estate); /* NULL is allowed */
 
 #endif

@@ -87,6 +87,31 @@ if [ "$backend" != file ]; then # its locks have no lease
     equal "it knows that it lost the lock" "$status" 75
 fi
 
+# With other rights than dlock's and the guardian's, which sudo would give it. Only root can arrange that.
+if [ "$(id -u)" = 0 ] && [ "$backend" != zookeeper ]; then # there only the dead session could renew
+    describe "$backend: a command that cannot be killed keeps the lock"
+    chmod a+rwx "$work"
+    cp "$STAMPS" "$work/privileged"
+    chmod u+s "$work/privileged"
+    rm -f "$work/stamps"
+    if [ "$backend" = file ]; then export DLOCK_URI=file:$work/shared; fi
+    begin setpriv --reuid=65534 --regid=65534 --clear-groups "$DLOCK" run -l 1 "$name" -- "$work/privileged" "$work/stamps" old
+    old=$pid
+    within 20 "the old holder works" stamping old
+    child=$(pgrep -P "$old")
+    begin "$DLOCK" run "$name" -- "$STAMPS" "$work/stamps" new
+    new=$pid
+    kill -KILL "$old"
+    wait "$old" 2>/dev/null
+    sleep 2.5
+    if quiet; then fail "it was to go on"; fi
+    if stamping new; then fail "both work at once"; fi
+    since=$(now_ns)
+    kill -KILL "$child"
+    expect_order
+    export DLOCK_URI=${!server}
+fi
+
 describe "$backend: a guardian comes and goes with its dlock"
 begin "$DLOCK" run "$name" -- sleep 1000
 within 20 "held" is_held "$name"
