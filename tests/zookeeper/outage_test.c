@@ -122,6 +122,81 @@ static void lost_write_proves_nothing(void **state) {
     assert_int_equal(release(&link, &held), 0);
 }
 
+/* ---- lost answers about permits ---------------------------------------------------------------------------------- */
+
+static void permit_init(struct held *held, const char *name, char letter, int serial) {
+    claim_init(held, name, letter, serial);
+    held->claim.mode = DLOCK_PERMIT;
+    held->claim.limit = 1;
+}
+
+static void expect_permits(const char *name, int leases, int queued) {
+    char dir[64];
+    snprintf(dir, sizeof dir, BASE "/%s/leases", name);
+    assert_int_equal(plain_count(dir), leases);
+    snprintf(dir, sizeof dir, BASE "/%s/locks", name);
+    assert_int_equal(plain_count(dir), queued);
+}
+
+/* A lease, or a place in the queue, whose create was not answered is found; what was not granted is given back. */
+static void lost_creates_of_permits_are_found(void **state) {
+    struct dlock_wake wake;
+    struct held holder, held;
+    (void)state;
+    for (int i = 0; i < 2; i++) { /* the first round makes the containers */
+        permit_init(&held, "lost lease", 'a', i);
+        proxy_lose_answer(proxy, OP_CREATE2);
+        assert_int_equal(persistently(acquire, &held), 0);
+        assert_int_equal(renew(&link, &held), 0);
+        expect_permits("lost lease", 1, 0);
+        assert_int_equal(release(&link, &held), 0);
+        expect_permits("lost lease", 0, 0);
+    }
+    permit_init(&holder, "lost lease", 'b', 1);
+    assert_int_equal(acquire(&other, &holder), 0);
+    permit_init(&held, "lost lease", 'a', 10);
+    proxy_lose_answer(proxy, OP_CREATE2);
+    assert_int_equal(persistently(acquire, &held), DLOCK_EBUSY);
+    expect_permits("lost lease", 1, 0);
+    proxy_lose_answer(proxy, OP_CREATE2);
+    assert_int_equal(persistently(queue_up, &held), DLOCK_EBUSY);
+    expect_permits("lost lease", 2, 1);
+    while (wake_within(&link, &wake, 50)) { /* the reconnections */
+    }
+    assert_int_equal(release(&other, &holder), 0);
+    assert_true(wake_kind_within(&link, &wake, DLOCK_WAKE_LOOK, 5000));
+    proxy_lose_answer(proxy, OP_DELETE); /* of its place, now that it has the permit */
+    assert_int_equal(persistently(queue_up, &held), 0);
+    expect_permits("lost lease", 1, 0);
+    proxy_lose_answer(proxy, OP_DELETE);
+    assert_int_equal(persistently(release, &held), 0);
+    expect_permits("lost lease", 0, 0);
+}
+
+/* Who gave up without an answer leaves neither a lease nor a place. */
+static void unanswered_permits_are_released(void **state) {
+    struct dlock_error err = {0};
+    struct held holder, held;
+    (void)state;
+    permit_init(&holder, "unanswered", 'b', 1);
+    assert_int_equal(acquire(&other, &holder), 0);
+    for (int i = 0; i < 2; i++) {
+        permit_init(&held, "unanswered", 'a', i);
+        proxy_hold(proxy, true);
+        assert_int_equal(held_run(backend->acquire, &link, &held, i ? DLOCK_CLAIM_QUEUE : 0, 300, &err), 0);
+        assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
+        proxy_hold(proxy, false);
+        assert_int_equal(persistently(release, &held), 0);
+        expect_permits("unanswered", 1, 0);
+    }
+    permit_init(&held, "unanswered", 'a', 9);
+    assert_int_equal(queue_up(&link, &held), DLOCK_EBUSY);
+    expect_permits("unanswered", 2, 1);
+    assert_int_equal(release(&link, &held), 0);
+    expect_permits("unanswered", 1, 0);
+    assert_int_equal(release(&other, &holder), 0);
+}
+
 /* ---- short outages ----------------------------------------------------------------------------------------------- */
 
 static void session_survives_a_short_outage(void **state) {
@@ -299,6 +374,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(lost_create_is_found, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_create_of_a_try_leaves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_create_of_a_waiter_keeps_one_place, setup, teardown),
+        cmocka_unit_test_setup_teardown(lost_creates_of_permits_are_found, setup, teardown),
+        cmocka_unit_test_setup_teardown(unanswered_permits_are_released, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_list_is_asked_again, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_delete_is_sent_again, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_write_proves_nothing, setup, teardown),
