@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 char last_log[512];
@@ -158,6 +160,7 @@ pid_t child_start(int (*run)(const struct world *world, void *arg), const struct
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid > 0) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
     FILE_BACKEND->abandon(world->conn);
     _exit(run(world, arg));
 }
