@@ -13,10 +13,6 @@ static int32_t sequence_of(const struct zookeeper_stand *s) {
     return (int32_t)(uint32_t)*s->word;
 }
 
-static bool is_grant(const struct zookeeper_asking *a, const struct zookeeper_stand *s) {
-    return s == &a->stands[0];
-}
-
 uint64_t zookeeper_session(struct zookeeper *z) {
     pthread_mutex_lock(&z->mutex);
     uint64_t session = z->session;
@@ -39,7 +35,7 @@ void zookeeper_asking_begin(struct zookeeper_asking *a, struct zookeeper *z, str
     a->claim = claim;
     a->begun_us = dlock_now_us();
     a->deadline_us = deadline_us;
-    a->dead = a->make = a->deep = a->fresh = false;
+    a->dead = a->make = a->deep = false;
     a->lock_members = 0;
     a->moments = MOMENTS;
     a->err = err;
@@ -205,9 +201,8 @@ static int read_create(struct zookeeper_asking *a, struct zookeeper_stand *s, co
         (uint64_t)create->stat.ephemeralOwner != a->claim->state[ZOOKEEPER_SESSION] || create->stat.czxid <= 0)
         return dlock_fail(a->err, DLOCK_EPROTO, "ZooKeeper at %s made a node that is not ours in %.200s", a->z->where,
                           s->dir);
-    if (is_grant(a, s)) a->claim->state[ZOOKEEPER_FENCE] = (uint64_t)create->stat.czxid;
+    a->claim->state[ZOOKEEPER_FENCE] = (uint64_t)create->stat.czxid;
     *s->word |= ZOOKEEPER_KNOWN | (uint32_t)sequence;
-    a->fresh = true;
     return 0;
 }
 
@@ -265,9 +260,8 @@ static int adopt(struct zookeeper_asking *a, struct zookeeper_stand *s) {
         int rc = delete_node(a, path);
         return rc == 0 ? ZOOKEEPER_AGAIN : rc;
     }
-    if (is_grant(a, s)) a->claim->state[ZOOKEEPER_FENCE] = fence;
+    if (s == a->stands || !zookeeper_stands(a->stands, ZOOKEEPER_KNOWN)) a->claim->state[ZOOKEEPER_FENCE] = fence;
     *s->word |= ZOOKEEPER_KNOWN | (uint32_t)s->line.own_sequence;
-    a->fresh = true;
     return 0;
 }
 
@@ -320,6 +314,48 @@ int zookeeper_find_own(struct zookeeper_asking *a, struct zookeeper_stand *s, ch
     if (!s->line.own) return DLOCK_ELOST;
     node_path(a, s, s->line.own_kind, s->line.own_sequence, path);
     return 0;
+}
+
+/* ---- other uses of the name -------------------------------------------------------------------------------------- */
+
+static int compare_age(struct zookeeper_asking *a, const char *dir, char **nodes, size_t n, bool *older) {
+    struct zookeeper_call *call = zookeeper_call(a->z, n);
+    char path[ZOOKEEPER_PATH_SIZE];
+    int rc = 0;
+    if (!call) return zookeeper_asking_no_memory(a);
+    for (size_t i = 0; i < n; i++) {
+        zookeeper_join(dir, nodes[i], path);
+        zookeeper_ask_get(call, path, NULL);
+    }
+    zookeeper_call_wait(call, a->deadline_us);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        const struct zookeeper_request *get = &call->requests[i];
+        if (get->rc == ZOK && (uint64_t)get->stat.czxid < a->claim->state[ZOOKEEPER_FENCE]) *older = true;
+        if (zookeeper_unknown(get->rc))
+            rc = zookeeper_asking_unknown(a);
+        else if (get->rc != ZOK && get->rc != ZNONODE)
+            rc = zookeeper_refused(a->z, get->rc, "read a node in", dir, a->err);
+    }
+    zookeeper_call_end(call);
+    return rc;
+}
+
+int zookeeper_find_older(struct zookeeper_asking *a, const char *dir, bool *older) {
+    struct zookeeper_call *call = zookeeper_call(a->z, 1);
+    int rc = 0;
+    if (!call) return zookeeper_asking_no_memory(a);
+    struct zookeeper_request *list = zookeeper_ask_children(call, dir);
+    zookeeper_call_wait(call, a->deadline_us);
+    if (zookeeper_unknown(list->rc)) {
+        rc = zookeeper_asking_unknown(a);
+    } else if (list->rc == ZOK) {
+        size_t n = zookeeper_sort(list->names, list->n_names);
+        if (n > 0) rc = compare_age(a, dir, list->names, n, older);
+    } else if (list->rc != ZNONODE) {
+        rc = zookeeper_refused(a->z, list->rc, "list", dir, a->err);
+    }
+    zookeeper_call_end(call);
+    return rc;
 }
 
 /* ---- after it ---------------------------------------------------------------------------------------------------- */

@@ -23,7 +23,6 @@ struct zookeeper_asking {
     int64_t begun_us, deadline_us;
     bool dead;        /* the session is over */
     bool make, deep;  /* the container, and its parents, were missing */
-    bool fresh;       /* a node of this claim was made, or found, in this call */
     unsigned moments; /* that are left to wait for others' tries to end */
     size_t n_stands;
     struct zookeeper_stand stands[2]; /* the grant's; permits: the queue's */
@@ -54,6 +53,8 @@ void zookeeper_stand_path(const struct zookeeper_asking *a, const struct zookeep
 int zookeeper_stay(struct zookeeper_asking *a, struct zookeeper_stand *s);
 /* The same for a lease with too many before it: any of them may go. */
 int zookeeper_stay_leased(struct zookeeper_asking *a, struct zookeeper_stand *lease);
+/* Sets *older if a node in line in `dir` is older than ours: 0, AGAIN, or an error. */
+int zookeeper_find_older(struct zookeeper_asking *a, const char *dir, bool *older);
 /* The claim has its grant: fills it in, and returns 0. */
 int zookeeper_granted(struct zookeeper_asking *a);
 /* The answer says nothing: AGAIN after a pause, or EUNAVAILABLE when the time is over. */

@@ -2,21 +2,24 @@
  * back. */
 #include "asking.h"
 
-/* A lock that nobody held before us, where the name once was used for permits: is it still? A claim of permits looks
- * for locks in the same way, after it has made its node, so at least one of the two sees the other. */
+/* Where the name was used for permits: is it still? The claim that came first is right, and the other one sees its
+ * node: each looks for the other's after it has made its own. */
 static int refuse_permits(struct zookeeper_asking *a) {
-    struct zookeeper_asking other;
-    struct dlock_claim permit = *a->claim;
-    permit.mode = DLOCK_PERMIT;
-    memset(permit.state, 0, sizeof permit.state);
-    zookeeper_asking_begin(&other, a->z, &permit, a->deadline_us, a->err);
-    int rc = zookeeper_round(&other, NULL);
-    a->dead = other.dead;
-    if (rc != ZOOKEEPER_LOOKED) return rc;
-    a->fresh = false;
-    if (other.stands[0].line.members == 0 && other.stands[1].line.members == 0) return 0;
-    uint32_t limit = other.stands[0].line.limit;
-    if ((rc = zookeeper_leave(a, &a->stands[0])) != 0) return rc;
+    struct zookeeper_asking permits;
+    struct dlock_claim claim = *a->claim;
+    bool older = false;
+    claim.mode = DLOCK_PERMIT;
+    memset(claim.state, 0, sizeof claim.state);
+    zookeeper_asking_begin(&permits, a->z, &claim, a->deadline_us, a->err);
+    for (size_t i = 0; i < permits.n_stands && !older; i++) {
+        int rc = zookeeper_find_older(a, permits.stands[i].dir, &older);
+        if (rc != 0) return rc;
+    }
+    if (!older) return 0;
+    int rc = zookeeper_round(&permits, NULL);
+    uint32_t limit = permits.stands[0].line.limit ? permits.stands[0].line.limit : permits.stands[1].line.limit;
+    if (rc == ZOOKEEPER_LOOKED) rc = zookeeper_leave(a, &a->stands[0]);
+    if (rc != 0) return rc;
     if (limit)
         return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%.100s\" is in use as %u permits", a->claim->name, limit);
     return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%.100s\" is in use as permits", a->claim->name);
@@ -35,7 +38,8 @@ int zookeeper_lock_step(struct zookeeper_asking *a) {
     struct zookeeper_stand *s = &a->stands[0];
     int rc = zookeeper_round(a, zookeeper_stands(s, ZOOKEEPER_SENT) ? NULL : s);
     if (rc != ZOOKEEPER_LOOKED) return rc;
-    if (s->line.permits && a->fresh && s->line.older == 0 && (rc = refuse_permits(a)) != 0) return rc;
+    if (s->line.permits && !zookeeper_stands(s, ZOOKEEPER_RIGHTFUL) && (rc = refuse_permits(a)) != 0) return rc;
+    *s->word |= ZOOKEEPER_RIGHTFUL;
     if (s->line.ahead == 0) return zookeeper_granted(a);
     if (wait_for_tries(a)) return ZOOKEEPER_AGAIN;
     if (a->claim->flags & DLOCK_CLAIM_QUEUE || zookeeper_stands(s, ZOOKEEPER_QUEUED)) return zookeeper_stay(a, s);

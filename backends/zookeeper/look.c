@@ -267,16 +267,11 @@ static int read_names(struct zookeeper *z, int64_t deadline_us, struct zookeeper
     return zookeeper_refused(z, rc, "list", z->base, err);
 }
 
-/* One node under the base. */
-static int show_node(struct looking *looking, const char *node, const char *prefix, dlock_each each, void *arg,
-                     bool *ended) {
-    char name[256], dir[ZOOKEEPER_PATH_SIZE];
+/* Whether a node under the base may be of a lock whose name begins with `prefix`, and that name, as far as it shows. */
+static bool may_be_meant(struct looking *looking, const char *node, const char *prefix, char name[256]) {
     bool plain = zookeeper_name(looking->z, node, name, &looking->cut);
-    *ended = false;
-    if (!plain && !looking->cut) return 0;
-    if (!looking->cut && strncmp(name, prefix, strlen(prefix)) != 0) return 0;
-    if (!zookeeper_join(looking->z->base, node, dir)) return 0;
-    return look(looking, dir, name, prefix, each, arg, ended);
+    if (!plain && !looking->cut) return false;
+    return looking->cut || strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
 int zookeeper_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
@@ -288,12 +283,14 @@ int zookeeper_list(void *conn, const char *prefix, char cursor[256], dlock_each 
     bool ended = false;
     for (size_t i = 0; rc == 0 && !ended && i < names->n_names; i++) {
         const char *node = names->names[i];
+        char name[256], dir[ZOOKEEPER_PATH_SIZE];
         if (strlen(node) >= ZOOKEEPER_NAME_SIZE || strcmp(node, cursor) <= 0) continue;
+        if (!may_be_meant(&looking, node, prefix, name) || !zookeeper_join(looking.z->base, node, dir)) continue;
         if (shown++ == PAGE) {
             more = 1;
             break;
         }
-        rc = show_node(&looking, node, prefix, each, arg, &ended);
+        rc = look(&looking, dir, name, prefix, each, arg, &ended);
         snprintf(cursor, 256, "%s", node);
     }
     if (call) zookeeper_call_end(call);

@@ -167,7 +167,6 @@ bool zookeeper_line(const struct String_vector *nodes, const struct zookeeper_uu
         }
         if (is_own(node, uuid) && !(line->own && sequence == line->own_sequence)) twin = node;
         if (line->own && behind(sequence, line->own_sequence) >= 0) continue;
-        line->older++;
         if (zookeeper_limit(node) && (!line->limit || behind(sequence, oldest) < 0)) {
             line->limit = zookeeper_limit(node);
             oldest = sequence;

@@ -2,25 +2,34 @@
  * waits stands in line in `locks`, as for a mutex. Only the first there may make a lease, a permit as soon as it is
  * among the first `limit` leases: so one waiter watches the leases, and the others one another.
  *
- * A permit that is free, with nobody waiting, is taken in one round trip, without standing in line before. That is safe
- * with Curator, who counts all leases, and gives none back that is not one too many: of two that come at once the later
- * one leaves again. The limit is in the names of nodes of ours. */
+ * A permit that is free, with nobody waiting, is taken in one round trip, without standing in line before: a lease that
+ * turns out to be behind the limit, or to have passed somebody in the queue, is given back. Curator, who makes its
+ * lease as the first in the queue, and has a permit as soon as there are no more leases than the limit, does not
+ * notice. The limit is in the names of nodes of ours. */
 #include "asking.h"
 
-/* A name has one use, and one limit, as long as it is held or waited for; the claim that came first is right. */
-static int refuse(struct zookeeper_asking *a) {
-    const struct zookeeper_stand *lease = &a->stands[0], *queue = &a->stands[1];
-    uint32_t limit = lease->line.limit ? lease->line.limit : queue->line.limit;
-    bool first = lease->line.older == 0 && queue->line.older == 0;
-    bool locked = first && a->lock_members > 0, differs = limit && limit != a->claim->limit;
-    if (!a->fresh || (!locked && !differs)) return 0;
+static int refuse(struct zookeeper_asking *a, const char *use, uint32_t limit) {
     for (size_t i = 0; i < a->n_stands; i++) {
         int rc = zookeeper_leave(a, &a->stands[i]);
         if (rc != 0) return rc;
     }
-    if (locked) return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%.100s\" is in use as a lock", a->claim->name);
+    if (use) return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%.100s\" is in use as %s", a->claim->name, use);
     return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%.100s\" is in use as %u permits, not %u", a->claim->name, limit,
                       a->claim->limit);
+}
+
+/* A name has one use, and one limit, as long as it is held or waited for; the claim that came first is right. */
+static int refuse_other_use(struct zookeeper_asking *a) {
+    struct zookeeper_stand *lease = &a->stands[0], *queue = &a->stands[1];
+    uint32_t limit = lease->line.limit ? lease->line.limit : queue->line.limit;
+    bool older = false;
+    if ((*lease->word | *queue->word) & ZOOKEEPER_RIGHTFUL) return 0;
+    if (limit && limit != a->claim->limit) return refuse(a, NULL, limit);
+    int rc = a->lock_members > 0 ? zookeeper_find_older(a, a->lock, &older) : 0;
+    if (rc != 0) return rc;
+    if (older) return refuse(a, "a lock", 0);
+    *(lease->line.own ? lease : queue)->word |= ZOOKEEPER_RIGHTFUL;
+    return 0;
 }
 
 /* With a lease: it is a permit if it is among the first ones, and nobody waited for it. */
@@ -29,7 +38,7 @@ static int take(struct zookeeper_asking *a) {
     bool in_turn = zookeeper_stands(lease, ZOOKEEPER_QUEUED) || queue->line.own || queue->line.members == 0;
     int rc;
     if (lease->line.ahead < a->claim->limit && in_turn) {
-        *lease->word |= ZOOKEEPER_QUEUED; /* whoever comes to wait from now on waits for us, too */
+        *lease->word |= ZOOKEEPER_QUEUED | ZOOKEEPER_RIGHTFUL; /* whoever comes from now on waits for us, too */
         return (rc = zookeeper_leave(a, queue)) == 0 ? zookeeper_granted(a) : rc;
     }
     if (queue->line.own) {
@@ -46,7 +55,7 @@ int zookeeper_permit_step(struct zookeeper_asking *a) {
     struct zookeeper_stand *lease = &a->stands[0], *queue = &a->stands[1];
     bool stands = zookeeper_stands(lease, ZOOKEEPER_SENT) || zookeeper_stands(queue, ZOOKEEPER_SENT);
     int rc = zookeeper_round(a, stands ? NULL : lease);
-    if (rc != ZOOKEEPER_LOOKED || (rc = refuse(a)) != 0) return rc;
+    if (rc != ZOOKEEPER_LOOKED || (rc = refuse_other_use(a)) != 0) return rc;
     if (lease->line.own) return take(a);
     if (!queue->line.own) return ZOOKEEPER_AGAIN;
     if (queue->line.ahead > 0) return zookeeper_stay(a, queue);

@@ -105,8 +105,7 @@ struct zookeeper_line {
     uint32_t members; /* nodes in line */
     bool permits;     /* there are the containers of permits */
     bool own;         /* a node with our uuid is there */
-    uint32_t older;   /* nodes before ours; all, where that is not there */
-    uint32_t limit;   /* that the first of them names; 0: none does */
+    uint32_t limit;   /* that the first one before ours names, or the first of all; 0: none does */
     enum zookeeper_kind own_kind;
     int32_t own_sequence;
     char twin[ZOOKEEPER_NODE_SIZE];   /* another one with our uuid; "" usually */
@@ -278,12 +277,14 @@ int zookeeper_delete(struct zookeeper *z, const char *path, int64_t deadline_us,
 
 /* ---- claims.c, asking.c, renew.c, look.c ------------------------------------------------------------------------- */
 
-/* dlock_claim.state. PLACE is of the node that is the grant, QUEUE of the one in which a claim waits for a permit. */
+/* dlock_claim.state. PLACE is of the node that is the grant, QUEUE of the one in which a claim waits for a permit;
+ * FENCE is the czxid of the grant's, or as long as there is none of the other. */
 enum { ZOOKEEPER_SESSION, ZOOKEEPER_FENCE, ZOOKEEPER_PLACE, ZOOKEEPER_QUEUE };
 #define ZOOKEEPER_SENT (UINT64_C(1) << 32)       /* a create was sent in this session */
 #define ZOOKEEPER_KNOWN (UINT64_C(1) << 33)      /* it was answered: the low half is the node's sequence */
 #define ZOOKEEPER_QUEUED (UINT64_C(1) << 34)     /* the node stays while the claim waits, or has been granted */
 #define ZOOKEEPER_DOWNGRADED (UINT64_C(1) << 35) /* the fence is that of another node */
+#define ZOOKEEPER_RIGHTFUL (UINT64_C(1) << 39)   /* the name was not in another use when the node was made */
 #define ZOOKEEPER_OF_KIND(kind) ((uint64_t)(kind) << 36)
 #define ZOOKEEPER_KIND(word) ((enum zookeeper_kind)((word) >> 36 & 7))
 

@@ -313,6 +313,35 @@ static void waiters_count(void **state) {
     assert_int_equal(release(&two, &waiter), 0);
 }
 
+/* The first use of a name is not disturbed by wrong ones that come later, in whatever order they go. */
+static void first_use_is_right(void **state) {
+    struct held holder, waiter, other;
+    char made[256];
+    (void)state;
+    claim_as(&holder, "rightful", 'a', 1, DLOCK_PERMIT, 2);
+    assert_int_equal(acquire(&one, &holder), 0);
+    plain_make(BASE "/rightful/x-lock-", "", ZOO_EPHEMERAL_SEQUENTIAL, made, sizeof made); /* some lock's node */
+    claim_as(&other, "rightful", 'b', 1, DLOCK_EXCLUSIVE, 0);
+    expect_einval(&two, &other, "in use as 2 permits"); /* although it is not the first in the lock's line */
+    assert_int_equal(acquire(&one, &holder), 0);
+    assert_int_equal(zoo_delete(plain(), made, -1), ZOK);
+    assert_int_equal(release(&one, &holder), 0);
+
+    claim_as(&holder, "rightful", 'a', 2, DLOCK_EXCLUSIVE, 0);
+    claim_as(&waiter, "rightful", 'b', 2, DLOCK_SHARED, 0);
+    assert_int_equal(acquire(&one, &holder), 0);
+    assert_int_equal(queue_up(&two, &waiter), DLOCK_EBUSY);
+    plain_make(BASE "/rightful/leases/x-lease-", "", ZOO_EPHEMERAL_SEQUENTIAL, made, sizeof made);
+    claim_as(&other, "rightful", 'c', 2, DLOCK_PERMIT, 1);
+    expect_einval(&three, &other, "in use as a lock");
+    assert_int_equal(release(&one, &holder), 0);
+    assert_int_equal(queue_up(&two, &waiter), 0); /* it was here before that lease */
+    claim_as(&holder, "rightful", 'a', 3, DLOCK_SHARED, 0);
+    expect_einval(&one, &holder, "in use as permits"); /* and this was not */
+    assert_int_equal(zoo_delete(plain(), made, -1), ZOK);
+    assert_int_equal(release(&two, &waiter), 0);
+}
+
 /* ---- inspect and break ------------------------------------------------------------------------------------------- */
 
 struct shown {
@@ -400,6 +429,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(dead_claims_are_freed_by_token, setup, teardown),
         cmocka_unit_test_setup_teardown(name_has_one_use, setup, teardown),
         cmocka_unit_test_setup_teardown(waiters_count, setup, teardown),
+        cmocka_unit_test_setup_teardown(first_use_is_right, setup, teardown),
         cmocka_unit_test_setup_teardown(all_holders_are_shown_and_broken, setup, teardown),
         cmocka_unit_test_setup_teardown(downgraded_holder_is_shown_with_its_fence, setup, teardown),
     };
