@@ -186,6 +186,10 @@ CASE(inspect_shows_every_permit, DLOCK_CAP_PERMIT | DLOCK_CAP_INSPECT)
 CASE(break_takes_all_readers, DLOCK_CAP_SHARED | DLOCK_CAP_BREAK)
 CASE(break_takes_all_permits, DLOCK_CAP_PERMIT | DLOCK_CAP_BREAK)
 
+/* deaths.c */
+CASE(readers_and_writers_die, DLOCK_CAP_SHARED)
+CASE(permit_holders_die, DLOCK_CAP_PERMIT)
+
 /* all.c */
 CASE(all_of_several, 0)
 CASE(all_or_nothing, 0)

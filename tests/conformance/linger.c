@@ -161,17 +161,25 @@ void case_linger_for_other_wishes(void) {
     const struct dlock_options *wishes[] = {&fixed, &shorter, suite.caps & DLOCK_CAP_SHARED ? &shared : &fixed};
     dlock_client *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, &options);
-    for (int i = 0; i < 3; i++) {
-        dlock_lock *other = new_lock(client, suite.name, wishes[i]);
+    for (int i = 0; i < 6; i++) { /* asked after the release, and before */
+        struct call call = {.lock = new_lock(client, suite.name, wishes[i / 2]), .timeout_ms = PATIENCE_MS, .code = 1};
+        pthread_t thread = 0;
         EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
         uint64_t fence = dlock_fence(lock);
+        if (i % 2) {
+            thread = start_thread(acquire_here, &call);
+            sleep_ms(100);
+        }
+        int64_t begun_us = now_us();
         EXPECT_CODE(0, dlock_release(lock, ERR));
-        int64_t begun = now_ms();
-        EXPECT_CODE(0, dlock_acquire(other, PATIENCE_MS, ERR));
-        EXPECT_BETWEEN(0, SOON_MS, now_ms() - begun);
-        EXPECT(dlock_fence(other) >> 8 > fence >> 8); /* asked for at the server */
-        EXPECT_CODE(0, dlock_release(other, ERR));
-        dlock_free(other);
+        if (i % 2)
+            pthread_join(thread, NULL);
+        else
+            acquire_here(&call);
+        EXPECT_CODE(0, call.code);
+        EXPECT_BETWEEN(0, SOON_MS, (call.at_us - begun_us) / 1000);
+        EXPECT(call.fence >> 8 > fence >> 8); /* asked for at the server */
+        dlock_free(call.lock);
     }
     dlock_free(lock);
     dlock_close(client);

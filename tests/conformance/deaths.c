@@ -1,0 +1,104 @@
+/* Readers, writers and permit holders that are killed all the time, many of them inside or waiting: those who live
+ * never meet whom they must not meet, and nothing stays taken. */
+#include "suite.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+enum { PLACES = 6, KILLS = 12, LIMIT = 2 };
+
+/* In shared memory. A worker is the place it works at; the next one there has the same number. */
+static struct ward {
+    _Atomic int64_t until_ms;
+    atomic_int inside[PLACES]; /* 1 + its mode, or 0 */
+    atomic_int doomed[PLACES]; /* is being killed, and counts no more */
+    atomic_int rounds;
+} * ward;
+
+struct mortal {
+    int place;
+    struct dlock_options options;
+};
+
+static void expect_peace(const struct mortal *me) {
+    int living[3] = {0};
+    for (int i = 0; i < PLACES; i++) {
+        int inside = atomic_load(&ward->inside[i]);
+        if (inside > 0 && !atomic_load(&ward->doomed[i])) living[inside - 1]++;
+    }
+    int writers = living[DLOCK_EXCLUSIVE], readers = living[DLOCK_SHARED], permits = living[DLOCK_PERMIT];
+    if (atomic_load(&ward->doomed[me->place])) return;
+    if (writers > 1 || (writers == 1 && readers > 0) || permits > LIMIT)
+        FAIL("%d writers, %d readers and %d permits are inside together", writers, readers, permits);
+}
+
+static void live(void *arg) {
+    const struct mortal *me = arg;
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &me->options);
+    uint64_t fence = 0;
+    while (now_ms() < atomic_load(&ward->until_ms)) {
+        EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+        atomic_store(&ward->inside[me->place], 1 + (int)me->options.mode);
+        expect_peace(me);
+        EXPECT(dlock_fence(lock) > fence);
+        fence = dlock_fence(lock);
+        atomic_fetch_add(&ward->rounds, 1);
+        sleep_ms(5);
+        expect_peace(me);
+        atomic_store(&ward->inside[me->place], 0);
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+    }
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+/* The first `n_first` places have one mode, the others another. */
+static void live_and_die(enum dlock_mode first, int n_first, enum dlock_mode others) {
+    ward = shared_memory(sizeof *ward);
+    atomic_store(&ward->until_ms, INT64_MAX);
+    struct mortal mortals[PLACES];
+    pid_t pids[PLACES];
+    for (int i = 0; i < PLACES; i++) {
+        enum dlock_mode mode = i < n_first ? first : others;
+        mortals[i] = (struct mortal){i, options_for(mode, mode == DLOCK_PERMIT ? LIMIT : 0, LEASE_MS)};
+        pids[i] = start_process(live, &mortals[i]);
+    }
+    for (int i = 0; i < KILLS; i++) {
+        int at = i * 5 % PLACES;
+        sleep_ms(150 + i * 7 % 50);
+        atomic_store(&ward->doomed[at], 1);
+        kill_process(pids[at]);
+        atomic_store(&ward->inside[at], 0);
+        atomic_store(&ward->doomed[at], 0);
+        pids[at] = start_process(live, &mortals[at]);
+    }
+    int before = atomic_load(&ward->rounds);
+    sleep_ms(LEASE_MS * 3 / 2);
+    atomic_store(&ward->until_ms, 0);
+    for (int i = 0; i < PLACES; i++) join_process(pids[i]);
+    printf("# %d rounds, %d of them after the last of %d deaths\n", atomic_load(&ward->rounds),
+           atomic_load(&ward->rounds) - before, KILLS);
+    if (atomic_load(&ward->rounds) <= before) FAIL("nobody got the lock after the last kill");
+}
+
+void case_readers_and_writers_die(void) {
+    live_and_die(DLOCK_EXCLUSIVE, 2, DLOCK_SHARED);
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, LEASE_MS + SLACK_MS, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+/* Afterwards every permit is there, and no more. */
+void case_permit_holders_die(void) {
+    live_and_die(DLOCK_PERMIT, PLACES, DLOCK_PERMIT);
+    struct dlock_options permits = options_for(DLOCK_PERMIT, LIMIT, LONG_LEASE_MS);
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &permits);
+    for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_acquire(lock, LEASE_MS + SLACK_MS, ERR));
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+}
