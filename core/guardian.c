@@ -255,6 +255,7 @@ static int replace(struct dlock_client *client, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
     int fd, rc = renew_table(guard, &fd, err);
     guard->busy = true;
+    if (guard->helper) dlock__start_reaped(guard->helper);
     guard->helper = 0;
     if (rc == 0) {
         dlock__leave(client);

@@ -178,9 +178,8 @@ static bool client_has_table(const struct guardian *guardian) {
 static bool look_at_client(struct guardian *guardian, int64_t *at_us) {
     int64_t now = dlock__now_us();
     if (now >= guardian->idle_at_us) {
-        bool idle = !anything_entered(guardian->table);
-        if (idle && !client_has_table(guardian)) return false;
-        guardian->idle_us = idle && guardian->idle_us < IDLE_LAST_US ? guardian->idle_us * 2 : guardian->idle_us;
+        if (!anything_entered(guardian->table) && !client_has_table(guardian)) return false;
+        if (guardian->idle_us < IDLE_LAST_US) guardian->idle_us *= 2;
         guardian->idle_at_us = now + guardian->idle_us;
     }
     if (guardian->idle_at_us < *at_us) *at_us = guardian->idle_at_us;

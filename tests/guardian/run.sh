@@ -133,4 +133,16 @@ if has_guardian "$pid"; then fail "it has one all the same"; fi
 kill -TERM "$pid"
 ended "$pid"
 
+describe "$backend: the program is not installed"
+library=$(ldd "$DLOCK" | sed -n 's/.*libdlock[^ ]* => \([^ ]*\) .*/\1/p')
+mkdir "$work/alone"
+cp -L "$library" "$work/alone/libdlock.so.0"
+ln -s "$(dirname "$library")/dlock" "$work/alone/dlock"
+run env LD_LIBRARY_PATH="$work/alone" "$DLOCK" run "$name" echo ran
+equal "status" "$status" 69
+equal "the command does not run" "$out" ""
+contains "what to do" "$err" "guardian=off"
+run env LD_LIBRARY_PATH="$work/alone" "$DLOCK" run -n -b "$DLOCK_URI${sign}guardian=off" "$name" echo ran
+equal "the lock was released, and it runs without one" "$status $out" "0 ran"
+
 finish
