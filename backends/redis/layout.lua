@@ -1,17 +1,18 @@
 -- What every script begins with: the layout of a lock.
 --
 -- The six keys of a lock, all in one hash slot (K is the name, with `{`, `}` and `%` percent-encoded):
---   KEYS[1]  K            string  exclusive: the holder's token, with the lease as its expiry: exactly what `SET K token
---                                 NX PX lease` writes, so every client of that convention and we exclude each other.
---                                 Joint (shared, or permits): the word `dlock:shared` or `dlock:permits:<limit>`, which
---                                 expires with the last of the holders and keeps such clients out as well
+--   KEYS[1]  K            string  exclusive: the holder's token, with the lease as its expiry: exactly what `SET K
+--                                 token NX PX lease` writes, so every client of that convention and we exclude each
+--                                 other. Joint (shared, or permits): the word `dlock:shared` or
+--                                 `dlock:permits:<limit>`, which expires with the last of the holders and keeps such
+--                                 clients out as well
 --   KEYS[2]  {K}:fence    string  the last fence; outlives the lease by a day. A name whose fence is gone starts at the
 --                                 server's clock in microseconds, which is past every fence given out, unless the
 --                                 server's wall clock was set back by more than that day. A space at its end: the
 --                                 exclusive holder lingers
 --   KEYS[3]  {K}:queue    zset    the waiters' tokens, in the order in which they came
---   KEYS[4]  {K}:waiters  hash    token -> lease in ms, `@`, when it last asked (the server's clock in ms) and kind, for
---                                 each of them; HANDED -> the token, the fence and the end in ms of an exclusive
+--   KEYS[4]  {K}:waiters  hash    token -> lease in ms, `@`, when it last asked (the server's clock in ms) and kind,
+--                                 for each of them; HANDED -> the token, the fence and the end in ms of an exclusive
 --                                 hand-over that its receiver has not confirmed; channel of a client -> when such a
 --                                 hand-over to it ended
 --   KEYS[5]  {K}:holders  zset    the joint holders' tokens, by the server's clock in ms when their leases end

@@ -2,15 +2,15 @@
 --   A busy acquire that wants to wait puts its token at the end, once; asking again keeps its place. Whoever ends a
 --   grant, or leaves the queue, grants what has become free to the first waiters that live, in the same step: it writes
 --   them in as holders and sends one message for each grant. Those ask nothing. A lock found free although somebody
---   waits (its holder's lease ended) is handed over by the next acquire that comes by, so nobody barges in.
---   A waiter lives while somebody is subscribed to the channel of its client, which is named by the first 24 characters
---   of the token. The dead are dropped as they are met at the head: nothing ever walks the queue. PUBLISH's own count is
---   no proof: it counts monitors (PSUBSCRIBE *).
+--   waits (its holder's lease ended) is handed over by the next acquire that comes by, so nobody barges in. A waiter
+--   lives while somebody is subscribed to the channel of its client, which is named by the first 24 characters of the
+--   token. The dead are dropped as they are met at the head: nothing ever walks the queue. PUBLISH's own count is no
+--   proof: it counts monitors (PSUBSCRIBE *).
 --   A client may be subscribed and yet stopped, or its host lost. Therefore a hand-over lasts 3 s at most, until its
---   receiver renews it or asks again. When it ends unconfirmed, that client has gone quiet: those of its waiters who have
---   not asked since are dropped like the dead.
---   All who wait and all of ours who hold use the lock for the same: as a lock (exclusive or shared), or as permits with
---   one limit. Who asks for something else is refused, and so never gets into the queue.
+--   receiver renews it or asks again. When it ends unconfirmed, that client has gone quiet: those of its waiters who
+--   have not asked since are dropped like the dead.
+--   All who wait and all of ours who hold use the lock for the same: as a lock (exclusive or shared), or as permits
+--   with one limit. Who asks for something else is refused, and so never gets into the queue.
 --   Whatever is abandoned ends by itself: every key expires a day after its last use (waiters ask far more often).
 local HAND_OVER = 3000
 local SHARED = 'dlock:shared'
@@ -88,8 +88,8 @@ local function want()
     told = true
 end
 
--- Grants the free lock to the first waiter, who asked for it exclusively and is told so unless it is the caller. `more`:
--- others are behind it. Returns the fence.
+-- Grants the free lock to the first waiter, who asked for it exclusively and is told so unless it is the caller.
+-- `more`: others are behind it. Returns the fence.
 local function hand_over(token, lease, kind, more, caller)
     leave(token)
     local fence = grant(token, lease, kind)

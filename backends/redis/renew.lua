@@ -1,5 +1,5 @@
--- The rest of renew_fast.lua: joint grants, and an exclusive one that becomes shared. Readers who are first in the queue
--- join it then; a writer among them has to wait for all of these, and so nobody gets in between.
+-- The rest of renew_fast.lua: joint grants, and an exclusive one that becomes shared. Readers who are first in the
+-- queue join it then; a writer among them has to wait for all of these, and so nobody gets in between.
 if held and joint(held) then return keep(token, lease) and now or 0 end
 if held ~= token or kind ~= SHARED then return 0 end
 redis.call('HDEL', waiters, HANDED)

@@ -1,4 +1,5 @@
--- Sets a holder's lease anew. Never creates anything. With kind `dlock:shared`, an exclusive grant becomes a shared one.
+-- Sets a holder's lease anew. Never creates anything. With kind `dlock:shared`, an exclusive grant becomes a shared
+-- one.
 --   KEYS   the six of layout.lua
 --   ARGV   token, lease in ms, kind, '0' while nothing may be granted (quarantine)
 --   reply  the server's clock in microseconds; 0: token does not hold the lock
