@@ -250,19 +250,13 @@ static bool confirm(struct crowd *crowd) {
     return true;
 }
 
-static int look(struct crowd *crowd) {
+/* As every flight that sets a lease may have to (clock.c). *again: it did not set it long enough. */
+static int read_time(struct crowd *crowd, bool *again) {
     struct memcached *memcached = crowd->memcached;
-    const int64_t sent_us = dlock_now_us();
-    const bool asks_time = crowd->operation != MEMCACHED_RELEASE && memcached_clock_is_due(&memcached->clock, sent_us);
     uint64_t time_s = 0;
-    int rc;
-    if (asks_time) memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
-    memcached_request(memcached, 1, "gets %s\r\n", crowd->key);
-    if (asks_time) {
-        if ((rc = memcached_read_time(memcached, crowd->deadline_us, &time_s, crowd->err)) != 0) return rc;
-        memcached_clock_read(&memcached->clock, sent_us, time_s);
-    }
-    return memcached_read_item(memcached, crowd->key, crowd->deadline_us, &crowd->item, crowd->err);
+    int rc = memcached_read_time(memcached, crowd->deadline_us, &time_s, crowd->err);
+    if (rc == 0 && memcached_clock_read(&memcached->clock, crowd->sent_us, time_s)) *again = true;
+    return rc;
 }
 
 /* One change; *done is set once it is answered. */
@@ -270,17 +264,22 @@ static int try(struct crowd *crowd, bool *done) {
     struct memcached *memcached = crowd->memcached;
     const bool adds = !crowd->item.found;
     enum memcached_stored stored;
+    bool asks_time, again = false;
     int rc;
     crowd->sent_us = dlock_now_us();
+    asks_time = crowd->operation != MEMCACHED_RELEASE && memcached_clock_is_due(&memcached->clock, crowd->sent_us);
     *done = decide(crowd) != CHANGE;
     if (*done) return 0;
     request_change(crowd);
+    if (asks_time) memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
     if ((rc = memcached_read_stored(memcached, crowd->deadline_us, &stored, crowd->err)) != 0) return rc;
     if (stored != MEMCACHED_STORED && (stored == MEMCACHED_NOT_STORED) != adds)
         return memcached_nonsense(memcached, "add or cas", crowd->err);
     if ((rc = memcached_read_item(memcached, crowd->key, crowd->deadline_us, &crowd->item, crowd->err)) != 0) return rc;
     *done = stored == MEMCACHED_STORED && confirm(crowd);
-    return 0;
+    if (asks_time) rc = read_time(crowd, &again);
+    if (again) *done = false;
+    return rc;
 }
 
 int memcached_crowd(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *const *claims,
@@ -291,7 +290,8 @@ int memcached_crowd(struct memcached *memcached, enum memcached_operation operat
     begin(&crowd, memcached, operation, claims, n, why);
     crowd.deadline_us = deadline_us;
     crowd.err = err;
-    rc = look(&crowd);
+    memcached_request(memcached, 1, "gets %s\r\n", crowd.key);
+    rc = memcached_read_item(memcached, crowd.key, deadline_us, &crowd.item, err);
     for (int tries = 0; rc == 0 && !done && tries < MAX_TRIES; tries++) rc = try(&crowd, &done);
     if (rc == 0 && !done) return memcached_dead(memcached, "an item changed each time it was looked at", err);
     return rc;

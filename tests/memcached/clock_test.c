@@ -128,7 +128,7 @@ static bool converse(struct fake *fake, int fd, int i, const char *request, size
     return false;
 }
 
-static int converse_by(const struct line *lines, dlock_batch *operation, struct held *held) {
+static int converse_by(const struct line *lines, dlock_batch *operation, enum dlock_mode mode, struct held *held) {
     struct fake fake = {.converse = converse};
     struct dlock_error err = {0};
     struct link link;
@@ -137,6 +137,7 @@ static int converse_by(const struct line *lines, dlock_batch *operation, struct 
     unexpected[0] = '\0';
     fake_link(&fake, &link);
     claim_init(held, "clock", 'a', 1);
+    held->claim.mode = mode;
     rc = held_run(operation, &link, held, 0, TIMEOUT_MS, &err);
     fake_unlink(&fake, &link);
     if (*unexpected) fail_msg("%s", unexpected);
@@ -146,7 +147,7 @@ static int converse_by(const struct line *lines, dlock_batch *operation, struct 
 
 static int acquire_by(const struct line *lines) {
     struct held held;
-    int result = converse_by(lines, backend->acquire, &held);
+    int result = converse_by(lines, backend->acquire, DLOCK_EXCLUSIVE, &held);
     if (result == 0) assert_true(held.claim.fence == FAKE_STARTED_US + 5);
     return result;
 }
@@ -179,6 +180,28 @@ static void a_clock_that_jumps_is_not_believed(void **state) {
     /* Readings that differ prove more: no quarter of a second for a late timer. */
     assert_in_range(numbers[3], START + 60 + LEASE_S + 1, START + 60 + LEASE_S + 3);
     assert_int_equal(acquire_by(lost), DLOCK_EBUSY);
+}
+
+/* The same for a reader who joins another one. */
+static void a_clock_that_jumps_is_not_believed_by_readers(void **state) {
+#define LIST "dlock shared 0\n"
+#define OTHER "other 5 0 100000 4000000000\n"
+    static const struct line lines[] = {
+        {"add clock 0 # 70\r\n" LIST TOKEN " 0 0 10000 #\n\r\ngets clock\r\n",
+         "NOT_STORED\r\nVALUE clock 0 43 5\r\n" LIST OTHER "\r\nEND\r\n"},
+        {TIME, FAKE_CLOCK(1700100000)},
+        {"gets clock\r\n", "VALUE clock 0 43 5\r\n" LIST OTHER "\r\nEND\r\n"},
+        {"cas clock 0 4000000000 98 5\r\n" LIST OTHER TOKEN " 0 5 10000 #\n\r\ngets clock\r\n",
+         "STORED\r\nVALUE clock 0 98 6\r\n" LIST OTHER TOKEN " 0 5 10000 1700100014\n\r\nEND\r\n"},
+        {TIME, FAKE_CLOCK(1700100060)},
+        {"cas clock 0 4000000000 98 6\r\n" LIST OTHER TOKEN " 6 6 10000 #\n\r\ngets clock\r\n",
+         "STORED\r\nVALUE clock 0 98 7\r\n" LIST OTHER TOKEN " 6 6 10000 1700100073\n\r\nEND\r\n"},
+        {NULL, NULL}};
+    struct held held;
+    (void)state;
+    assert_int_equal(converse_by(lines, backend->acquire, DLOCK_SHARED, &held), 0);
+    assert_true(held.claim.fence == FAKE_STARTED_US + 6);
+    assert_in_range(numbers[6], START + 60 + LEASE_S + 1, START + 60 + LEASE_S + 3);
 }
 
 /* One second is what a clock goes on by. */
@@ -223,8 +246,8 @@ static void a_grant_of_long_ago_is_noted_as_unknown(void **state) {
                                         {NULL, NULL}};
     struct held held;
     (void)state;
-    assert_int_equal(converse_by(renewal, backend->renew, &held), 0);
-    assert_int_equal(converse_by(again, backend->acquire, &held), 0);
+    assert_int_equal(converse_by(renewal, backend->renew, DLOCK_EXCLUSIVE, &held), 0);
+    assert_int_equal(converse_by(again, backend->acquire, DLOCK_EXCLUSIVE, &held), 0);
     assert_true(held.claim.fence == FAKE_STARTED_US + 1000002);
 }
 
@@ -235,6 +258,7 @@ int main(void) {
         cmocka_unit_test(connections_made_during_a_stop_are_no_worse),
         cmocka_unit_test(an_expiry_is_an_absolute_time),
         cmocka_unit_test(a_clock_that_jumps_is_not_believed),
+        cmocka_unit_test(a_clock_that_jumps_is_not_believed_by_readers),
         cmocka_unit_test(a_clock_that_ticks_is_believed),
         cmocka_unit_test(a_server_without_a_clock_is_refused),
         cmocka_unit_test(a_grant_of_long_ago_is_noted_as_unknown),
