@@ -108,7 +108,7 @@ static void give_up(struct dlock__waiter *waiter) {
     } else if (left) {
         claim->phase = DLOCK__RELEASING;
         bool uncertain = claim->may_be_held;
-        int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, dlock__now_us() + LEAVE_US, &ignored);
+        int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, dlock__now(client_of(waiter)) + LEAVE_US, &ignored);
         if ((rc != 0 && rc != DLOCK_ELOST) || uncertain) dlock__orphan(claim);
     }
     dlock__claim_put(claim);
@@ -200,7 +200,7 @@ static bool take(struct dlock__waiter *waiter) {
 /* Even a wait that is nearly over gives its question the time of a round trip: cut short, it would look like an outage.
  */
 static int64_t least_deadline(const struct dlock__waiter *waiter) {
-    int64_t now = dlock__now_us();
+    int64_t now = dlock__now(client_of(waiter));
     if (waiter->try_only) return dlock__after(now, dlock__us(client_of(waiter)->uri->timeout_ms));
     return waiter->deadline_us - HOPELESS_US > now ? waiter->deadline_us : now + HOPELESS_US;
 }
@@ -238,7 +238,7 @@ static enum dlock__turn ask_first(struct dlock__waiter *waiter) {
 /* When to ask again after a busy answer, if nothing else happens. */
 static int64_t ask_again_at(struct dlock__waiter *waiter, int64_t retry_ms) {
     struct dlock_client *client = client_of(waiter);
-    int64_t now = dlock__now_us();
+    int64_t now = dlock__now(client_of(waiter));
     bool deaf = dlock__can(client, DLOCK_CAP_WAKE) && client->listener.state != DLOCK__LISTENER_UP;
     bool for_good = client->listener.retry_at_us == DLOCK__NEVER;
     if (deaf || retry_ms < 0)
@@ -276,7 +276,7 @@ static void busy(struct dlock__waiter *waiter) {
             dlock__claim_woken(claim, claim->wake.fence, server_us > answered_us ? server_us : 0, claim->wake.kept_ms,
                                claim->wake.received_us);
     }
-    if (look) claim->due_us = dlock__now_us();
+    if (look) claim->due_us = dlock__now(client_of(waiter));
     if (waiter->in_line) turn_tries_away(name_of(waiter));
 }
 
@@ -284,8 +284,9 @@ static void busy(struct dlock__waiter *waiter) {
 static bool listen_first(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     if (!dlock__can(client, DLOCK_CAP_WAKE) || client->listener.state == DLOCK__LISTENER_UP) return false;
-    if (dlock__now_us() < client->listener.retry_at_us || hopeless(waiter, dlock__now_us())) return false;
-    return dlock__listener_ensure(client, waiter->deadline_us) && !hopeless(waiter, dlock__now_us());
+    if (dlock__now(client_of(waiter)) < client->listener.retry_at_us || hopeless(waiter, dlock__now(client_of(waiter))))
+        return false;
+    return dlock__listener_ensure(client, waiter->deadline_us) && !hopeless(waiter, dlock__now(client_of(waiter)));
 }
 
 void dlock__waiter_answered(struct dlock__waiter *waiter) {
@@ -296,7 +297,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         rc = dlock__claim_granted(claim, &err);
         if (rc != 0) { /* granted there, but of no use here */
             claim->may_be_held = true;
-            claim->last_unknown_us = dlock__now_us();
+            claim->last_unknown_us = dlock__now(client_of(waiter));
             explain(waiter, rc, "%s", err.message);
         }
     }
@@ -316,7 +317,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         finish(waiter, rc);
     } else if (rc == DLOCK_EUNAVAILABLE) {
         claim->phase = DLOCK__WAITING;
-        claim->due_us = dlock__now_us() + next_pause(waiter, OUTAGE_MIN_US, OUTAGE_MAX_US);
+        claim->due_us = dlock__now(client_of(waiter)) + next_pause(waiter, OUTAGE_MIN_US, OUTAGE_MAX_US);
     } else if (listen_first(waiter)) {
         claim->phase = DLOCK__WAITING;
         claim->due_us = 0;
@@ -330,7 +331,8 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
 /* Until granted by a wake, ended from outside, or it is time to ask again. */
 static enum dlock__turn asker_turn(struct dlock__waiter *waiter, int64_t *until_us) {
     const struct dlock__claim *claim = claim_of(waiter);
-    int64_t until = claim->phase == DLOCK__CONFIRMING ? DLOCK__NEVER : claim->due_us, now = dlock__now_us();
+    int64_t until = claim->phase == DLOCK__CONFIRMING ? DLOCK__NEVER : claim->due_us,
+            now = dlock__now(client_of(waiter));
     if (hopeless(waiter, until)) until = waiter->deadline_us;
     if (now < until) {
         *until_us = until;
@@ -356,7 +358,8 @@ static bool take_lingering(struct dlock__waiter *waiter) {
 static bool listen_to_linger(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     if (!dlock__linger_wanted(waiter->lock) || client->listener.state == DLOCK__LISTENER_UP) return false;
-    if (dlock__now_us() < client->listener.retry_at_us || hopeless(waiter, dlock__now_us())) return false;
+    if (dlock__now(client_of(waiter)) < client->listener.retry_at_us || hopeless(waiter, dlock__now(client_of(waiter))))
+        return false;
     dlock__listener_ensure(client, waiter->deadline_us);
     return true;
 }
@@ -364,7 +367,7 @@ static bool listen_to_linger(struct dlock__waiter *waiter) {
 /* Until at the head of the line with nobody in the way, who then asks. */
 static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_us) {
     struct dlock__name *name = name_of(waiter);
-    int64_t now = dlock__now_us(), until = waiter->deadline_us;
+    int64_t now = dlock__now(client_of(waiter)), until = waiter->deadline_us;
     if (name->head == waiter && take_lingering(waiter)) return DLOCK__TURN_OVER;
     bool blocked = dlock__name_exclusive(name) != NULL;
     if (name->head == waiter && !blocked) {
@@ -419,7 +422,7 @@ void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, 
     lock->waiting++;
     waiter->thread = dlock__thread_id();
     waiter->try_only = timeout_ms == 0;
-    waiter->deadline_us = dlock__after(dlock__now_us(), dlock__us(wait_ms));
+    waiter->deadline_us = dlock__after(dlock__now(client_of(waiter)), dlock__us(wait_ms));
     if (waiter->try_only && (dlock__name_exclusive(name) || !may_go_along(name, lock)))
         finish(waiter, refused(waiter));
     else
@@ -450,7 +453,7 @@ void dlock__waiter_drive(struct dlock__waiter *waiter) {
         if (turn == DLOCK__TURN_OVER) return;
         if (turn == DLOCK__TURN_SLEEP) {
             if (next_in_turn(waiter) && look_out(waiter)) continue;
-            dlock__cond_wait(waiter->cond, &client->mutex, until_us);
+            dlock__wait(client, waiter->cond, until_us);
         } else {
             struct dlock__claim *claim = claim_of(waiter);
             dlock__op_send(&claim, 1);

@@ -237,7 +237,7 @@ static void *run(void *arg) {
         if (requests.n > 0) continue;
         int64_t until_us = dlock__async_expire(client);
         if (!client->async.ready && !(client->async.stop && client->async.n == 0))
-            dlock__cond_wait(&client->async.cond, &client->mutex, until_us);
+            dlock__wait(client, &client->async.cond, until_us);
     }
     dlock__leave(client);
     return NULL;

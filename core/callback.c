@@ -120,7 +120,7 @@ static void *run(void *arg) {
         }
         if (client->callback.armed_us < until_us) until_us = client->callback.armed_us;
         client->callback.asleep_us = until_us;
-        dlock__cond_wait(&client->callback.cond, &client->mutex, until_us);
+        dlock__wait(client, &client->callback.cond, until_us);
         client->callback.asleep_us = 0;
     }
     dlock__leave(client);
@@ -214,7 +214,7 @@ void dlock__callback_forget(struct dlock_lock *lock) {
         else if (event)
             call_async(client, event);
         else if (lock->async > 0 || runs_elsewhere(lock))
-            dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
+            dlock__wait(client, &client->changed, DLOCK__NEVER);
         else
             return;
     }

@@ -174,7 +174,7 @@ static void hold(struct dlock__claim *claim, uint64_t fence) {
     claim->phase = DLOCK__HELD;
     claim->server_fence = fence;
     claim->ordinal = 0;
-    claim->granted_us = dlock__now_us();
+    claim->granted_us = dlock__now(claim->name->client);
     claim->may_be_held = false;
     dlock__guard_valid_until(claim);
     arm(claim);
@@ -207,7 +207,7 @@ int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err) {
     if (dlock__claim_outlived(claim))
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the connection that it lives in broke", shown);
     schedule(claim, claim->op.sent_us, kept_ms);
-    if (claim->valid_until_us <= dlock__now_us())
+    if (claim->valid_until_us <= dlock__now(claim->name->client))
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the answer took longer than the lease of %lld ms",
                           shown, (long long)kept_ms);
     hold(claim, claim->op.arg.fence);
@@ -227,10 +227,10 @@ bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t k
     dlock__guard_valid_until(claim);
     claim->may_be_held = false;
     if (claim->phase != DLOCK__CONFIRMING) return true;
-    if (claim->valid_until_us > dlock__now_us()) {
+    if (claim->valid_until_us > dlock__now(claim->name->client)) {
         hold_for_waiter(claim, claim->server_fence);
     } else {
-        claim->renew_at_us = dlock__now_us(); /* the answer was too slow: confirm again */
+        claim->renew_at_us = dlock__now(claim->name->client); /* the answer was too slow: confirm again */
     }
     return true;
 }
@@ -244,7 +244,7 @@ static bool wake_valid_until(struct dlock_client *client, int64_t server_us, int
     int64_t from = dlock__after(client->pair.sent_us, delta);
     if (from > received_us) from = received_us;
     *until_us = from + usable_us(kept_ms) - delta / 100;
-    return *until_us > dlock__now_us() + USEFUL_US;
+    return *until_us > dlock__now(client) + USEFUL_US;
 }
 
 void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t server_us, int64_t kept_ms,
@@ -259,7 +259,7 @@ void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t serv
     if (!known || (claim->options & DLOCK_FIXED_LEASE && kept_ms < claim->lease_ms)) {
         claim->phase = DLOCK__CONFIRMING;
         claim->valid_until_us = DLOCK__NEVER;
-        claim->renew_at_us = dlock__now_us();
+        claim->renew_at_us = dlock__now(claim->name->client);
         dlock__keeper_arm(client, claim->renew_at_us);
         return;
     }

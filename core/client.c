@@ -160,7 +160,7 @@ void dlock_close(dlock_client *client) {
     dlock__keeper_kick(client);
     cancel_waiters(client);
     pthread_cond_broadcast(&client->changed);
-    while (client->inside > 0) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
+    while (client->inside > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
     dlock__leave(client);
     dlock__async_stop(client);
     dlock__callback_stop(client);

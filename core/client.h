@@ -245,6 +245,7 @@ struct dlock_client {
     unsigned refs;             /* the opener, each handle */
     bool closed;
     unsigned inside; /* threads in a call on this client */
+    int64_t now_us;  /* the time since the mutex was taken last, read once; 0: not yet */
     uint64_t tokens; /* handed out so far */
     uint64_t jitter; /* state of a small generator: spreads retries, guards nothing */
 
@@ -320,6 +321,7 @@ struct dlock_client {
 
 static inline void dlock__enter(struct dlock_client *client) {
     pthread_mutex_lock(&client->mutex);
+    client->now_us = 0;
 }
 static inline void dlock__leave(struct dlock_client *client) {
     pthread_mutex_unlock(&client->mutex);
@@ -338,8 +340,20 @@ static inline int64_t dlock__after(int64_t now_us, int64_t us) {
     return us >= DLOCK__NEVER - now_us ? DLOCK__NEVER : now_us + us;
 }
 
-/* What is left until deadline_us as a backend's timeout_ms: rounded up, at least 1. */
-int dlock__timeout_ms(int64_t deadline_us);
+/* The time, read once for as long as the mutex is not left: for deadlines, and for what has passed by now. */
+static inline int64_t dlock__now(struct dlock_client *client) {
+    if (client->now_us == 0) client->now_us = dlock__now_us();
+    return client->now_us;
+}
+
+/* Waits as dlock__cond_wait. */
+static inline void dlock__wait(struct dlock_client *client, pthread_cond_t *cond, int64_t until_us) {
+    dlock__cond_wait(cond, &client->mutex, until_us);
+    client->now_us = 0;
+}
+
+/* What is left at now_us until deadline_us as a backend's timeout_ms: rounded up, at least 1. */
+int dlock__timeout_ms(int64_t now_us, int64_t deadline_us);
 
 /* A pseudo-random number in [low, high]. */
 int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high);

@@ -23,8 +23,8 @@ struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
     return conn;
 }
 
-int dlock__timeout_ms(int64_t deadline_us) {
-    int64_t left = deadline_us - dlock__now_us();
+int dlock__timeout_ms(int64_t now_us, int64_t deadline_us) {
+    int64_t left = deadline_us - now_us;
     if (left <= 1000) return 1;
     left = left / 1000 + (left % 1000 != 0);
     return left > INT_MAX ? INT_MAX : (int)left;
@@ -44,7 +44,7 @@ int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup,
     }
     memset(conn->data, 0, backend->conn_size);
     atomic_store(&conn->live, true);
-    rc = backend->connect(conn->data, &uri, &conn->peer, dlock__timeout_ms(deadline_us), err);
+    rc = backend->connect(conn->data, &uri, &conn->peer, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
     if (addresses) dlock__addresses_put(addresses);
     if (rc == 0) return 0;
     if (rc > 0) rc = dlock_fail(err, DLOCK_EPROTO, "backend %s: connect returned %d", backend->name, rc);

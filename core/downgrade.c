@@ -20,7 +20,7 @@ static int downgrade(struct dlock__claim *claim, struct dlock_error *err) {
     struct dlock_client *client = claim->name->client;
     const char *shown = dlock__name_shown(claim->name);
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
-    while (claim->renewing) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
+    while (claim->renewing) dlock__wait(client, &client->changed, DLOCK__NEVER);
     if (claim->phase == DLOCK__HELD) {
         claim->mode = DLOCK_SHARED;
         dlock__guard_note(claim);
@@ -29,7 +29,7 @@ static int downgrade(struct dlock__claim *claim, struct dlock_error *err) {
         dlock__keeper_arm(client, claim->renew_at_us);
     }
     while (claim->downgrading && claim->phase == DLOCK__HELD && dlock__now_us() < deadline_us)
-        dlock__cond_wait(&client->changed, &client->mutex, deadline_us);
+        dlock__wait(client, &client->changed, deadline_us);
     if (claim->phase == DLOCK__LOST)
         return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its downgrade", shown);
     if (claim->phase != DLOCK__HELD)

@@ -312,7 +312,7 @@ static int let_go(struct dlock_client *client, struct dlock_error *err) {
 /* With the mutex, which it leaves meanwhile. */
 static int guard_group(struct dlock_client *client, int group, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
-    while (guard->busy) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
+    while (guard->busy) dlock__wait(client, &client->changed, DLOCK__NEVER);
     set_group(guard, group);
     if (!guard->local) return 0;
     if (group == 0) return let_go(client, err);

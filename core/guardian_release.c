@@ -91,7 +91,7 @@ static bool put(struct dlock__estate *estate, dlock_batch *operation, uint32_t f
             batch[i]->retry_ms = -1;
         }
         struct dlock_error err;
-        rc = operation(conn->data, batch, n, dlock__timeout_ms(deadline_us), &err);
+        rc = operation(conn->data, batch, n, dlock__timeout_ms(dlock__now_us(), deadline_us), &err);
         for (size_t i = 0; i < n; i++) answered = answered && batch[i]->result != DLOCK_EUNAVAILABLE;
     }
     dlock__enter(client);

@@ -87,7 +87,7 @@ static void *run(void *arg) {
             release(batch, n, DLOCK__NEVER);
             for (size_t i = 0; i < n; i++) answered(batch[i]);
         } else {
-            dlock__cond_wait(&client->janitor.cond, &client->mutex, first_due(client));
+            dlock__wait(client, &client->janitor.cond, first_due(client));
         }
     }
     dlock__leave(client);

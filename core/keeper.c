@@ -73,7 +73,8 @@ static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int6
     }
     *sent = true;
     *sent_us = dlock__now_us();
-    int rc = client->backend->renew(conn->data, client->keeper.arg_pointers, n, dlock__timeout_ms(deadline_us), err);
+    int rc = client->backend->renew(conn->data, client->keeper.arg_pointers, n,
+                                    dlock__timeout_ms(dlock__now_us(), deadline_us), err);
     if (rc == 0) return 0;
     conn->connected = false;
     dlock__conn_close(conn);
@@ -91,7 +92,8 @@ static int send_shared(struct dlock_client *client, size_t n, int64_t deadline_u
     if (rc != 0) return rc;
     *sent = true;
     *sent_us = dlock__now_us();
-    rc = client->backend->renew(conn->data, client->keeper.arg_pointers, n, dlock__timeout_ms(deadline_us), err);
+    rc = client->backend->renew(conn->data, client->keeper.arg_pointers, n,
+                                dlock__timeout_ms(dlock__now_us(), deadline_us), err);
     dlock__enter(client);
     dlock__pool_give(conn, rc);
     dlock__leave(client);

@@ -16,7 +16,7 @@ bool dlock__linger_begin(struct dlock__claim *claim) {
     if (!claim->may_linger || name->head || client->closed || claim->release_sent) return false;
     if (claim->mode != DLOCK_EXCLUSIVE || claim->ordinal >= ORDINAL_MAX) return false;
     dlock__claim_disown(claim);
-    claim->linger_until_us = dlock__after(dlock__now_us(), dlock__us(client->uri->linger_ms));
+    claim->linger_until_us = dlock__after(dlock__now(client), dlock__us(client->uri->linger_ms));
     dlock__keeper_arm(client, claim->linger_until_us);
     return true;
 }

@@ -38,7 +38,7 @@ static int bring_up(struct dlock_client *client, int64_t deadline_us, struct dlo
     int fd = -1;
     struct dlock__conn *conn = client->listener.conn;
     dlock__leave(client);
-    rc = client->backend->listen(conn->data, &fd, dlock__timeout_ms(deadline_us), err);
+    rc = client->backend->listen(conn->data, &fd, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
     dlock__enter(client);
     if (rc == 0 && fd < 0) rc = dlock_fail(err, DLOCK_EPROTO, "listen gave no descriptor");
     if (rc != 0) {
@@ -54,7 +54,7 @@ bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
     int64_t most = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     if (deadline_us > most) deadline_us = most;
     while (client->listener.state == DLOCK__LISTENER_CONNECTING && dlock__now_us() < deadline_us)
-        dlock__cond_wait(&client->changed, &client->mutex, deadline_us);
+        dlock__wait(client, &client->changed, deadline_us);
     if (client->listener.state != DLOCK__LISTENER_DOWN) return client->listener.state == DLOCK__LISTENER_UP;
 
     struct dlock_error err;

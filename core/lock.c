@@ -141,7 +141,7 @@ void dlock_free(dlock_lock *lock) {
     lock->freed = true;
     client->inside++; /* a close meanwhile waits for us */
     cancel_waits(lock);
-    while (lock->inside > 0) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
+    while (lock->inside > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
     dlock__callback_forget(lock);
     if (!client->closed) release_everything(lock);
     client->inside--;
@@ -322,7 +322,8 @@ int64_t dlock_remaining_ms(dlock_lock *lock) {
     const struct dlock__claim *claim = dlock__owned(lock);
     int64_t left = 0;
     if (claim && claim->phase == DLOCK__HELD) {
-        left = claim->valid_until_us == DLOCK__NEVER ? DLOCK_FOREVER : (claim->valid_until_us - dlock__now_us()) / 1000;
+        left = claim->valid_until_us == DLOCK__NEVER ? DLOCK_FOREVER
+                                                     : (claim->valid_until_us - dlock__now(lock->client)) / 1000;
         if (left < 0) left = 0;
     }
     dlock__lock_end(lock, 0);

@@ -47,7 +47,7 @@ enum question { INSPECT, LIST, CHECK, BREAK };
 static int put(struct dlock__conn *conn, enum question question, const char *text, char *cursor, struct walk *walk,
                int64_t deadline_us, struct dlock_error *err) {
     const struct dlock_backend *backend = conn->client->backend;
-    int timeout_ms = dlock__timeout_ms(deadline_us);
+    int timeout_ms = dlock__timeout_ms(dlock__now_us(), deadline_us);
     switch (question) {
     case INSPECT: return backend->inspect(conn->data, text, pass_on, walk, timeout_ms, err);
     case LIST: return backend->list(conn->data, text, cursor, pass_on, walk, timeout_ms, err);

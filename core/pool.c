@@ -51,9 +51,9 @@ static int shared_take(struct dlock_client *client, int64_t deadline_us, struct 
     struct dlock__conn *conn = client->shared;
     if (!conn) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a connection");
     while (conn->busy || (!conn->connected && conn->users > 0)) {
-        if (dlock__now_us() >= deadline_us)
+        if (dlock__now(client) >= deadline_us)
             return dlock_fail(err, DLOCK_EUNAVAILABLE, "the connection was not ready in time");
-        dlock__cond_wait(&client->changed, &client->mutex, deadline_us);
+        dlock__wait(client, &client->changed, deadline_us);
     }
     if (!conn->connected) {
         conn->busy = true;
@@ -175,12 +175,12 @@ static int send(struct dlock__conn *conn, struct batch *batch, struct dlock_erro
         arg->retry_ms = -1;
         batch->args[i] = arg;
     }
-    dlock__leave(client);
     batch->resent = batch->sent;
     batch->sent = true;
-    batch->sent_us = dlock__now_us();
+    batch->sent_us = dlock__now(client); /* not later than it is sent */
+    dlock__leave(client);
     int rc = dlock__conn_batch(client, batch->kind)(conn->data, batch->args, batch->n,
-                                                    dlock__timeout_ms(batch->deadline_us), err);
+                                                    dlock__timeout_ms(batch->sent_us, batch->deadline_us), err);
     dlock__enter(client);
     if (rc > 0) rc = dlock_fail(err, DLOCK_EPROTO, "backend %s returned %d", client->backend->name, rc);
     return rc;
@@ -225,7 +225,7 @@ static void complete(struct batch *batch, struct dlock__claim *claim, int rc, co
         claim->release_sent = claim->release_sent || batch->sent;
     } else if (unknown) {
         claim->may_be_held = true;
-        claim->last_unknown_us = dlock__now_us();
+        claim->last_unknown_us = dlock__now(claim->name->client);
     }
     if (rc == 0) {
         memcpy(claim->state, op->arg.state, sizeof claim->state);
@@ -257,7 +257,7 @@ static int run(struct dlock__conn *conn, struct batch *batch, struct dlock_error
     int rc = ready(conn, batch->deadline_us, err);
     if (rc == 0) rc = send(conn, batch, err);
     if (rc != 0 && batch->sent) drop(conn);
-    if (rc != DLOCK_EUNAVAILABLE || !reused || dlock__now_us() >= batch->deadline_us) return rc;
+    if (rc != DLOCK_EUNAVAILABLE || !reused || dlock__now(conn->client) >= batch->deadline_us) return rc;
     err->code = 0;
     rc = ready(conn, batch->deadline_us, err);
     if (rc == 0 && (rc = send(conn, batch, err)) != 0) drop(conn);
@@ -321,8 +321,8 @@ static struct dlock__conn *wait_for_conn(struct dlock__claim *claim) {
     /* Once it is in somebody's batch its answer is near: only the caller's own deadline is a reason to leave then. */
     while (!op->conn && op->status != DLOCK__OP_DONE) {
         int64_t until = op->status == DLOCK__OP_RUNNING ? op->leave_us : op->deadline_us;
-        if (dlock__now_us() >= until) break;
-        dlock__cond_wait(&cond, &client->mutex, until);
+        if (dlock__now(client) >= until) break;
+        dlock__wait(client, &cond, until);
     }
 
     if (!op->conn && op->status != DLOCK__OP_DONE) {
@@ -341,7 +341,7 @@ static struct dlock__conn *wait_for_conn(struct dlock__claim *claim) {
 }
 
 static int64_t bounded(struct dlock_client *client, int64_t deadline_us) {
-    int64_t most = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
+    int64_t most = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms));
     return deadline_us < most ? deadline_us : most;
 }
 
@@ -393,7 +393,7 @@ void dlock__op_send(struct dlock__claim *const *claims, size_t n) {
         if (conn) {
             claims[0]->op.conn = NULL;
             claims[0]->op.err = err;
-            if (dlock__now_us() < claims[0]->op.deadline_us) {
+            if (dlock__now(client) < claims[0]->op.deadline_us) {
                 lead(conn, claims, n);
                 return;
             }
@@ -422,10 +422,10 @@ int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dl
     if (threadsafe(client)) return shared_take(client, deadline_us, out, err);
     struct dlock__conn *conn;
     while (!(conn = pooled_take(client))) {
-        if (dlock__now_us() >= deadline_us)
+        if (dlock__now(client) >= deadline_us)
             return dlock_fail(err, DLOCK_EUNAVAILABLE, "no free connection in time: all %u are busy",
                               client->uri->connections);
-        dlock__cond_wait(&client->changed, &client->mutex, deadline_us);
+        dlock__wait(client, &client->changed, deadline_us);
     }
     int rc = ready(conn, deadline_us, err);
     if (rc != 0) {

@@ -19,7 +19,7 @@ bool dlock__same_wish(const struct dlock__claim *claim, const struct dlock_lock 
 static bool hand_over(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     struct dlock__waiter *next = name->head;
-    int64_t now = dlock__now_us();
+    int64_t now = dlock__now(claim->name->client);
     if (!next || next->done || !dlock__same_wish(claim, next->lock) || claim->options & DLOCK_FIXED_LEASE) return false;
     if (claim->mode != DLOCK_EXCLUSIVE) return false; /* the server knows who is next among readers and permits */
     if (claim->ordinal >= HAND_OVERS_MAX || claim->release_sent || name->client->closed) return false;
@@ -31,15 +31,16 @@ static bool hand_over(struct dlock__claim *claim) {
 
 int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
     struct dlock_client *client = claim->name->client;
-    int64_t deadline = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms)), pause = RETRY_MIN_US;
+    int64_t deadline = dlock__after(dlock__now(claim->name->client), dlock__us(client->uri->timeout_ms)),
+            pause = RETRY_MIN_US;
     pthread_cond_t never;
     for (;;) {
         int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, deadline, err);
         if (rc == DLOCK_ELOST && claim->op.resent) return 0;
-        int64_t again = dlock__now_us() + pause;
+        int64_t again = dlock__now(claim->name->client) + pause;
         if (rc != DLOCK_EUNAVAILABLE || claim->op.status == DLOCK__OP_RUNNING || again >= deadline) return rc;
         dlock__cond_init(&never);
-        while (dlock__now_us() < again) dlock__cond_wait(&never, &client->mutex, again);
+        while (dlock__now(claim->name->client) < again) dlock__wait(client, &never, again);
         pthread_cond_destroy(&never);
         pause = pause * 2 < RETRY_MAX_US ? pause * 2 : RETRY_MAX_US;
     }
@@ -59,7 +60,7 @@ int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_
     dlock__name_unhold(name, claim);
     if (name->head && !dlock__can(client, DLOCK_CAP_QUEUE)) {
         int64_t most = dlock__can(client, DLOCK_CAP_WAKE) ? YIELD_WAKE_US : YIELD_POLL_US;
-        name->yield_until_us = dlock__now_us() + dlock__jitter(client, most / 2, most);
+        name->yield_until_us = dlock__now(claim->name->client) + dlock__jitter(client, most / 2, most);
     }
     if (rc == DLOCK_ELOST) {
         rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it", shown);
@@ -105,5 +106,5 @@ void dlock__lost_remove(struct dlock__claim *claim) {
 }
 
 void dlock__settle(struct dlock__claim *claim) {
-    if (claim->phase == DLOCK__HELD && dlock__now_us() >= claim->valid_until_us) dlock__lose(claim);
+    if (claim->phase == DLOCK__HELD && dlock__now(claim->name->client) >= claim->valid_until_us) dlock__lose(claim);
 }

@@ -147,7 +147,7 @@ static int set_lease(struct dlock__claim *claim, struct dlock_error *err) {
 static int export(struct dlock__claim *claim, char *out, struct dlock_error *err) {
     struct dlock__name *name = claim->name;
     struct dlock_client *client = name->client;
-    while (claim->renewing) dlock__cond_wait(&client->changed, &client->mutex, DLOCK__NEVER);
+    while (claim->renewing) dlock__wait(client, &client->changed, DLOCK__NEVER);
     int rc = set_lease(claim, err);
     if (rc != 0) return rc;
     write_ticket(claim, out);
