@@ -12,6 +12,7 @@
  *   listener.c  the connection that gets wake-ups                 keeper.c  timers, renewals, wake-ups
  *   callback.c  the worker thread that calls the application      janitor.c the thread that releases what nobody owns
  *   async.c     the thread that drives waits and releases without a thread of their own
+ *   guardian*.c the helper process that releases what we leave when we die: see guardian.h
  *   all.c       several locks at once                             ticket.c  grants that change hands between processes
  */
 #ifndef DLOCK_CORE_CLIENT_H

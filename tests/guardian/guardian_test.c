@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 enum {
-    PROMPT_MS = 1000, /* 250 ms on a machine that has nothing else to do */
     MANY = 2000,
     ROUNDS = 20,
     AT_ONCE = 8,
@@ -24,6 +23,8 @@ enum {
 };
 
 static char uri[256], name[64];
+static int prompt_ms = 1000; /* 250 on a machine that has nothing else to do */
+static bool sanitized;
 static struct holder holder;
 
 /* ---- what is checked --------------------------------------------------------------------------------------------- */
@@ -53,7 +54,7 @@ static void expect_replaced(int64_t killed_ms) {
     assert_true(free_within(0, 8000));
     int took_ms = (int)(now_ms() - killed_ms);
     printf("         free %d ms after the end of its holder\n", took_ms);
-    assert_true(took_ms < PROMPT_MS);
+    assert_true(took_ms < prompt_ms);
 }
 
 static int setup(void **state) {
@@ -91,7 +92,7 @@ static void a_killed_waiter_is_in_nobodys_way(void **state) {
     holder_kill(&waiter);
     assert_true(guardian_gone(waiter.pid));
     holder_do(&holder, "release", "released");
-    assert_true(free_within(0, PROMPT_MS));
+    assert_true(free_within(0, prompt_ms));
     close(waiter.in);
     close(waiter.out);
 }
@@ -102,8 +103,8 @@ static void thousands_of_locks_are_released(void **state) {
     snprintf(name + strlen(name), sizeof name - strlen(name), "-many");
     holder_start(&many, uri, name, MANY);
     int64_t killed_ms = holder_kill(&many);
-    for (int i = 0; i < MANY; i += MANY / 5 - 1) assert_true(free_within(i, 5 * PROMPT_MS));
-    assert_true(free_within(MANY - 1, 5 * PROMPT_MS));
+    for (int i = 0; i < MANY; i += MANY / 5 - 1) assert_true(free_within(i, 5 * prompt_ms));
+    assert_true(free_within(MANY - 1, 5 * prompt_ms));
     printf("         all free %d ms after the end of their holder\n", (int)(now_ms() - killed_ms));
     close(many.in);
     close(many.out);
@@ -127,7 +128,7 @@ static void a_death_at_any_moment_leaves_nothing(void **state) {
         close(busy.out);
     }
     printf("         at most %d ms\n", longest_ms);
-    assert_true(longest_ms < 2 * PROMPT_MS);
+    assert_true(longest_ms < 2 * prompt_ms);
 }
 
 static void a_forked_child_does_not_hide_the_death(void **state) {
@@ -151,7 +152,7 @@ static void a_stopped_process_keeps_its_lease(void **state) {
     assert_false(free_within(0, 0));
     assert_int_equal(kill(holder.pid, SIGCONT), 0);
     holder_do(&holder, "release", "released");
-    assert_true(free_within(0, PROMPT_MS));
+    assert_true(free_within(0, prompt_ms));
 }
 
 /* The process lives on as another program: what it held ends with it. */
@@ -188,7 +189,7 @@ static void readers_and_permits_are_released_as_such(void **state) {
     assert_false(free_within(1, 0));
     int64_t killed_ms = holder_kill(&holder);
     for (int i = 0; i < 3; i++) assert_true(free_within(i, 8000));
-    assert_true(now_ms() - killed_ms < PROMPT_MS);
+    assert_true(now_ms() - killed_ms < prompt_ms);
 }
 
 static void an_exported_grant_is_no_longer_the_exporters(void **state) {
@@ -214,7 +215,7 @@ static void an_imported_grant_ends_with_the_importer(void **state) {
     holder_do(&holder, word, "imported");
     int64_t killed_ms = holder_kill(&holder);
     assert_true(free_within(1, 8000));
-    assert_true(now_ms() - killed_ms < PROMPT_MS);
+    assert_true(now_ms() - killed_ms < prompt_ms);
 }
 
 /* ---- the guardian itself ----------------------------------------------------------------------------------------- */
@@ -224,7 +225,7 @@ static void it_ends_with_its_client(void **state) {
     assert_true(guardian_of(holder.pid) != 0);
     holder_do(&holder, "close", "closed");
     assert_true(guardian_gone(holder.pid));
-    assert_true(free_within(0, PROMPT_MS));
+    assert_true(free_within(0, prompt_ms));
 }
 
 static void the_client_gets_no_child(void **state) {
@@ -302,8 +303,7 @@ static void it_takes_little_memory(void **state) {
     }
     fclose(smaps);
     printf("         %ld kB, of which %ld kB are its own\n", rss, dirty);
-    const char *sanitized = getenv("GUARDIAN_SANITIZED");
-    if (!sanitized || !*sanitized) assert_true(rss > 0 && rss < RSS_KB && dirty < 1024);
+    if (!sanitized) assert_true(rss > 0 && rss < RSS_KB && dirty < 1024);
 }
 
 #define CASE(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
@@ -336,5 +336,8 @@ int main(int argc, char **argv) {
         return 1;
     }
     snprintf(uri, sizeof uri, "%s", wanted);
+    const char *with = getenv("GUARDIAN_SANITIZED");
+    sanitized = with && *with;
+    if (sanitized) prompt_ms *= 3;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,8 @@
 backend=$1 server=DLOCK_TEST_URI_$1
 export DLOCK_URI=${!server:?"no server for $1: run the tests with tests/run.sh"}
 name=guardian-$$ took=0
+prompt=1000 # 250 ms on a machine that has nothing else to do
+if [ -n "${GUARDIAN_SANITIZED:-}" ]; then prompt=3000; fi
 
 guardian_of() { pgrep -f "^dlock-guardian $1\$"; }
 has_guardian() { guardian_of "$1" >/dev/null; }
@@ -63,7 +65,7 @@ since=$(now_ns)
 kill -KILL "$old"
 wait "$old" 2>/dev/null
 expect_order
-if [ "$took" -ge 1000 ]; then fail "replaced after $took ms"; fi
+if [ "$took" -ge "$prompt" ]; then fail "replaced after $took ms"; fi
 
 describe "$backend: dlock is killed together with its command"
 begin_both
@@ -72,7 +74,7 @@ since=$(now_ns)
 kill -KILL "$old" "$child" # in this order: a command that dies first ends its lock
 wait "$old" 2>/dev/null
 expect_order
-if [ "$took" -ge 1000 ]; then fail "replaced after $took ms"; fi
+if [ "$took" -ge "$prompt" ]; then fail "replaced after $took ms"; fi
 
 if [ "$backend" != file ]; then # its locks have no lease
     describe "$backend: a stopped dlock cannot renew"
