@@ -407,3 +407,24 @@ int zookeeper_stay(struct zookeeper_asking *a, struct zookeeper_stand *s) {
 int zookeeper_stay_leased(struct zookeeper_asking *a, struct zookeeper_stand *lease) {
     return watch(a, lease->dir, lease);
 }
+
+int zookeeper_watch_others(struct zookeeper_asking *a) {
+    int32_t known = sequence_of(a->stands);
+    bool there;
+    struct zookeeper_watch *watch = zookeeper_watch_wanted(a->z, a->lock, a->claim->name, &there);
+    if (there) return 0;
+    struct zookeeper_call *call = watch ? zookeeper_call(a->z, 1) : NULL;
+    if (!call) {
+        if (watch) zookeeper_watch_cancel(watch);
+        return zookeeper_asking_no_memory(a);
+    }
+    struct zookeeper_request *list = zookeeper_ask_line(call, a->lock, &a->uuid, &known, NULL, watch);
+    zookeeper_call_wait(call, a->deadline_us);
+    if (list->rc == ZOK && list->line.members > 1) { /* who has come before the watch was set */
+        pthread_mutex_lock(&a->z->mutex);
+        zookeeper_wake_queue(a->z, DLOCK_WAKE_WANTED, a->claim->name, NULL);
+        pthread_mutex_unlock(&a->z->mutex);
+    }
+    zookeeper_call_end(call);
+    return 0;
+}

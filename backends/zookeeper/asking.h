@@ -55,6 +55,8 @@ int zookeeper_stay(struct zookeeper_asking *a, struct zookeeper_stand *s);
 int zookeeper_stay_leased(struct zookeeper_asking *a, struct zookeeper_stand *lease);
 /* Sets *older if a node in line in `dir` is older than ours: 0, AGAIN, or an error. */
 int zookeeper_find_older(struct zookeeper_asking *a, const char *dir, bool *older);
+/* From now on the client hears of everybody else who asks for the lock. 0 or EUNAVAILABLE: out of memory. */
+int zookeeper_watch_others(struct zookeeper_asking *a);
 /* The claim has its grant: fills it in, and returns 0. */
 int zookeeper_granted(struct zookeeper_asking *a);
 /* The answer says nothing: AGAIN after a pause, or EUNAVAILABLE when the time is over. */

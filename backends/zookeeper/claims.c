@@ -43,6 +43,7 @@ static int release_stand(struct zookeeper_asking *a, struct zookeeper_stand *s) 
         return search_and_delete(a, s);
     zookeeper_stand_path(a, s, path);
     zookeeper_watch_forget(a->z, path);
+    zookeeper_watch_forget(a->z, a->lock);
     int rc = zookeeper_delete(a->z, path, a->deadline_us, &a->dead, a->err);
     bool downgraded = a->claim->mode == DLOCK_SHARED && !zookeeper_reads(kind); /* and nobody told us */
     return rc == DLOCK_ELOST && downgraded ? search_and_delete(a, s) : rc;

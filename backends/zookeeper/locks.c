@@ -40,7 +40,10 @@ int zookeeper_lock_step(struct zookeeper_asking *a) {
     if (rc != ZOOKEEPER_LOOKED) return rc;
     if (s->line.permits && !zookeeper_stands(s, ZOOKEEPER_RIGHTFUL) && (rc = refuse_permits(a)) != 0) return rc;
     *s->word |= ZOOKEEPER_RIGHTFUL;
-    if (s->line.ahead == 0) return zookeeper_granted(a);
+    if (s->line.ahead == 0) {
+        bool lingers = a->claim->flags & DLOCK_CLAIM_LINGER && a->claim->mode == DLOCK_EXCLUSIVE;
+        return lingers && (rc = zookeeper_watch_others(a)) != 0 ? rc : zookeeper_granted(a);
+    }
     if (wait_for_tries(a)) return ZOOKEEPER_AGAIN;
     if (a->claim->flags & DLOCK_CLAIM_QUEUE || zookeeper_stands(s, ZOOKEEPER_QUEUED)) return zookeeper_stay(a, s);
     rc = zookeeper_leave(a, s);

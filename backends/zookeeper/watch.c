@@ -115,25 +115,41 @@ static struct zookeeper_watch *make(struct zookeeper *z, const char *path, const
     return watch;
 }
 
-struct zookeeper_watch *zookeeper_watch_new(struct zookeeper *z, const char *path, const char *name, const char *token,
-                                            bool *there) {
+/* With the mutex: enters a new one; NULL: out of memory. */
+static struct zookeeper_watch *enter(struct zookeeper *z, const char *path, const char *name) {
+    struct zookeeper_watch *watch = make(z, path, name);
+    if (!watch) return NULL;
+    watch->next = *bucket(z, path);
+    *bucket(z, path) = watch;
+    return watch;
+}
+
+/* Without the mutex. */
+static struct zookeeper_watch *expect(struct zookeeper *z, const char *path, const char *name, const char *token,
+                                      bool wanted, bool *there) {
     pthread_mutex_lock(&z->mutex);
-    struct zookeeper_watch *watch = find(z, path), *fresh = NULL;
-    *there = false;
-    if (!watch) watch = fresh = make(z, path, name);
+    struct zookeeper_watch *watch = find(z, path), *fresh = watch ? NULL : enter(z, path, name);
+    *there = watch != NULL;
+    if (!watch) watch = fresh;
     if (watch && token && !watch->token && !(watch->token = strdup(token))) {
-        if (fresh) watch_free(fresh);
+        if (fresh) drop(fresh);
         watch = fresh = NULL;
+        *there = false;
     }
-    if (watch && !token) watch->before = true;
-    if (fresh) {
-        fresh->next = *bucket(z, path);
-        *bucket(z, path) = fresh;
-    } else if (watch) {
-        *there = watch->shared = true;
-    }
+    if (watch && wanted) watch->wanted = true;
+    if (watch && !wanted && !token) watch->before = true;
+    if (watch && !fresh) watch->shared = true;
     pthread_mutex_unlock(&z->mutex);
     return fresh;
+}
+
+struct zookeeper_watch *zookeeper_watch_new(struct zookeeper *z, const char *path, const char *name, const char *token,
+                                            bool *there) {
+    return expect(z, path, name, token, false, there);
+}
+
+struct zookeeper_watch *zookeeper_watch_wanted(struct zookeeper *z, const char *path, const char *name, bool *there) {
+    return expect(z, path, name, NULL, true, there);
 }
 
 void zookeeper_watch_forget(struct zookeeper *z, const char *path) {
@@ -142,6 +158,7 @@ void zookeeper_watch_forget(struct zookeeper *z, const char *path) {
     if (watch) {
         free(watch->token);
         watch->token = NULL;
+        watch->wanted = false;
     }
     pthread_mutex_unlock(&z->mutex);
 }
@@ -163,6 +180,8 @@ void zookeeper_watches_free(struct zookeeper *z) {
 
 void zookeeper_watch_answered(struct zookeeper_watch *watch, int rc, bool left) {
     if (rc == ZOK) return;
+    if (watch->wanted)
+        zookeeper_wake_queue(watch->z, DLOCK_WAKE_WANTED, watch->name, NULL); /* to be on the safe side */
     if (watch->before && (left || watch->shared)) zookeeper_wake_queue(watch->z, DLOCK_WAKE_LOOK, watch->name, NULL);
     if (watch->token && rc == ZNONODE && (left || watch->shared))
         zookeeper_wake_queue(watch->z, DLOCK_WAKE_LOST, watch->name, watch->token);
@@ -186,6 +205,7 @@ void zookeeper_watch_fired(zhandle_t *handle, int type, int state, const char *p
     struct zookeeper *z = watch->z;
     pthread_mutex_lock(&z->mutex);
     if (watch->before) zookeeper_wake_queue(z, DLOCK_WAKE_LOOK, watch->name, NULL);
+    if (watch->wanted) zookeeper_wake_queue(z, DLOCK_WAKE_WANTED, watch->name, NULL);
     if (watch->token && type == ZOO_DELETED_EVENT) zookeeper_wake_queue(z, DLOCK_WAKE_LOST, watch->name, watch->token);
     drop(watch); /* one that fired for another reason is set anew by the next renewal */
     pthread_mutex_unlock(&z->mutex);

@@ -214,13 +214,14 @@ int zookeeper_ready(struct zookeeper *z, int64_t deadline_us, bool *dead, struct
 
 /* ---- watch.c: watches and wake-ups ------------------------------------------------------------------------------- */
 
-/* A data watch on one node. In z->watches from its request until it has fired. */
+/* A data watch on one node, or a watch on the children of one. In z->watches from its request until it has fired. */
 struct zookeeper_watch {
     struct zookeeper *z;
     struct zookeeper_watch *next;
     char *name;  /* the lock's */
     char *token; /* of the claim whose node it is; NULL: none of ours, or released */
     bool before; /* somebody of ours stands right behind it */
+    bool wanted; /* on the container of a lock that a client of ours may linger on: who comes wants it */
     bool shared; /* more than one operation counts on it */
     char path[];
 };
@@ -241,7 +242,9 @@ void zookeeper_watch_fired(zhandle_t *handle, int type, int state, const char *p
 void zookeeper_watch_answered(struct zookeeper_watch *watch, int rc, bool left);
 /* Without the mutex: the request that sets it cannot be sent. */
 void zookeeper_watch_cancel(struct zookeeper_watch *watch);
-/* Our node is about to be deleted by us: nobody needs to hear of it. */
+/* For the container at `path`: as above. */
+struct zookeeper_watch *zookeeper_watch_wanted(struct zookeeper *z, const char *path, const char *name, bool *there);
+/* Our node is about to be deleted by us, that at `path` or one in it: nobody needs to hear of it. */
 void zookeeper_watch_forget(struct zookeeper *z, const char *path);
 /* With the mutex: queues a wake-up. */
 void zookeeper_wake_queue(struct zookeeper *z, enum dlock_wake_kind kind, const char *name, const char *token);

@@ -268,6 +268,53 @@ static void dead_claims_are_freed_by_token(void **state) {
     }
 }
 
+/* ---- lingering --------------------------------------------------------------------------------------------------- */
+
+static int acquire_to_linger(struct link *link, struct held *held) {
+    int rc = held_run(backend->acquire, link, held, DLOCK_CLAIM_QUEUE | DLOCK_CLAIM_LINGER, TIMEOUT_MS, NULL);
+    assert_int_equal(rc, 0);
+    return held->claim.result;
+}
+
+static void expect_wanted(struct link *link, const char *name) {
+    struct dlock_wake wake;
+    assert_true(wake_within(link, &wake, 5000));
+    assert_int_equal(wake.kind, DLOCK_WAKE_WANTED);
+    assert_string_equal(wake.name, name);
+}
+
+/* Told of a try and of a waiter, before and after the grant, and of nothing that we do ourselves. */
+static void whoever_lingers_is_told(void **state) {
+    struct held holder, other;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        claim_as(&holder, "lingered on", 'a', i, DLOCK_EXCLUSIVE, 0);
+        claim_as(&other, "lingered on", 'b', i, i == 1 ? DLOCK_SHARED : DLOCK_EXCLUSIVE, 0);
+        assert_int_equal(acquire_to_linger(&one, &holder), 0);
+        expect_quiet(&one);
+        assert_int_equal(i == 0 ? acquire(&two, &other) : queue_up(&two, &other), DLOCK_EBUSY);
+        expect_wanted(&one, "lingered on");
+        assert_int_equal(release(&one, &holder), 0);
+        expect_quiet(&one);
+        if (i > 0) expect_look(&two, "lingered on");
+        if (i > 0) assert_int_equal(release(&two, &other), 0);
+    }
+    claim_as(&holder, "lingered on", 'c', 1, DLOCK_EXCLUSIVE, 0);
+    assert_int_equal(acquire(&three, &holder), 0);
+    claim_as(&other, "lingered on", 'b', 9, DLOCK_EXCLUSIVE, 0);
+    struct held ours;
+    claim_as(&ours, "lingered on", 'a', 9, DLOCK_EXCLUSIVE, 0);
+    assert_int_equal(acquire_to_linger(&one, &ours), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&two, &other), DLOCK_EBUSY); /* waits already when we are granted it */
+    assert_int_equal(release(&three, &holder), 0);
+    expect_look(&one, "lingered on");
+    assert_int_equal(acquire_to_linger(&one, &ours), 0);
+    expect_wanted(&one, "lingered on");
+    assert_int_equal(release(&one, &ours), 0);
+    assert_int_equal(release(&two, &other), 0);
+    expect_quiet(&one);
+}
+
 /* ---- what a name is used for ------------------------------------------------------------------------------------- */
 
 static void name_has_one_use(void **state) {
@@ -427,6 +474,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(permits_are_taken_in_turn, setup, teardown),
         cmocka_unit_test_setup_teardown(waiters_for_permits_leave, setup, teardown),
         cmocka_unit_test_setup_teardown(dead_claims_are_freed_by_token, setup, teardown),
+        cmocka_unit_test_setup_teardown(whoever_lingers_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(name_has_one_use, setup, teardown),
         cmocka_unit_test_setup_teardown(waiters_count, setup, teardown),
         cmocka_unit_test_setup_teardown(first_use_is_right, setup, teardown),
