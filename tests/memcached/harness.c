@@ -72,6 +72,12 @@ void count(const struct server *server, struct counts *since) {
     last = now;
 }
 
+bool poll_for(struct link *link, struct held *held, int ms) {
+    for (int64_t until = now_ms() + ms; now_ms() < until; sleep_ms(10))
+        if (acquire(link, held) == 0) return true;
+    return false;
+}
+
 /* ---- what an honest server says ---------------------------------------------------------------------------------- */
 
 static const char *const greeting[] = {FAKE_GREETING, NULL};

@@ -23,6 +23,9 @@ struct counts {
 };
 void count(const struct server *server, struct counts *since);
 
+/* Asks again and again, as a waiter does; false: never granted within ms. */
+bool poll_for(struct link *link, struct held *held, int ms);
+
 /* ---- a fake server (support/fake.h) ------------------------------------------------------------------------------ */
 
 /* What memcached says to the first requests of a connection: it was started at 1700000000. */

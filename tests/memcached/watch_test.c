@@ -22,13 +22,6 @@ static int stop(void **state) {
     return 0;
 }
 
-/* Asks again and again, as a waiter does; false: never granted within ms. */
-static bool poll_for(struct link *link, struct held *held, int ms) {
-    for (int64_t until = now_ms() + ms; now_ms() < until; sleep_ms(10))
-        if (acquire(link, held) == 0) return true;
-    return false;
-}
-
 static void a_lapsed_grant_is_taken_over(void **state) {
     struct held mine, theirs, late;
     struct counts counts;
