@@ -97,7 +97,7 @@ static int local_descriptors(struct dlock_client *client, int *fds, size_t *n, s
 static bool came_up(struct dlock_client *client, struct dlock__guard_table *table, pid_t helper) {
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     while (atomic_load(&table->helper) == 0) {
-        if (dlock__now_us() >= deadline_us || (kill(helper, 0) != 0 && errno == ESRCH)) break;
+        if (dlock__now_us() >= deadline_us || (helper > 0 && kill(helper, 0) != 0 && errno == ESRCH)) break;
         dlock__guard_wait(&table->helper, 0, true);
     }
     return atomic_load(&table->helper) != 0;
@@ -125,7 +125,7 @@ static int start(struct dlock_client *client, int table_fd, struct dlock_error *
         else if (!came_up(client, guard->table, helper))
             rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "the guardian %.240s was started and does not run", path);
         else
-            guard->helper = helper;
+            guard->helper = (pid_t)(atomic_load(&guard->table->helper) & FUTEX_TID_MASK);
     }
     if (pid_fd >= 0) close(pid_fd);
     close(table_fd);
