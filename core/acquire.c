@@ -357,7 +357,8 @@ static bool take_lingering(struct dlock__waiter *waiter) {
 /* Only who hears that others ask may linger. True: it took its time to find out. */
 static bool listen_to_linger(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
-    if (!dlock__linger_wanted(waiter->lock) || client->listener.state == DLOCK__LISTENER_UP) return false;
+    if (!waiter->cond || !dlock__linger_wanted(waiter->lock)) return false; /* async.c sees to its own */
+    if (client->listener.state == DLOCK__LISTENER_UP) return false;
     if (dlock__now(client_of(waiter)) < client->listener.retry_at_us || hopeless(waiter, dlock__now(client_of(waiter))))
         return false;
     dlock__listener_ensure(client, waiter->deadline_us);
@@ -415,14 +416,18 @@ static bool may_go_along(const struct dlock__name *name, const struct dlock_lock
            !(name->asking && name->asking->phase != DLOCK__ASKING);
 }
 
+int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms) {
+    int64_t wait_ms = timeout_ms < 0 ? DLOCK_FOREVER : timeout_ms == 0 ? client->uri->timeout_ms : timeout_ms;
+    return dlock__after(dlock__now(client), dlock__us(wait_ms));
+}
+
 void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, int64_t timeout_ms) {
     struct dlock__name *name = lock->name;
-    int64_t wait_ms = timeout_ms < 0 ? DLOCK_FOREVER : timeout_ms == 0 ? lock->client->uri->timeout_ms : timeout_ms;
     waiter->lock = lock;
     lock->waiting++;
     waiter->thread = dlock__thread_id();
     waiter->try_only = timeout_ms == 0;
-    waiter->deadline_us = dlock__after(dlock__now(client_of(waiter)), dlock__us(wait_ms));
+    waiter->deadline_us = dlock__deadline(lock->client, timeout_ms);
     if (waiter->try_only && (dlock__name_exclusive(name) || !may_go_along(name, lock)))
         finish(waiter, refused(waiter));
     else

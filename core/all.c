@@ -114,6 +114,8 @@ static int try_client(struct all *all, size_t from, struct dlock_client *client,
     int rc = dlock__client_begin(client, err);
     size_t n = 0, asking = 0;
     if (rc != 0) return rc;
+    for (size_t i = from; i < all->n; i++)
+        if (all->items[i].lock->client == client) dlock__linger_clear(all->items[i].lock, DLOCK__NEVER);
     for (size_t i = from; i < all->n; i++) {
         struct item *item = &all->items[i];
         if (item->lock->client != client) continue;

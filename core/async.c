@@ -154,7 +154,7 @@ static void release_turn(struct dlock__async *async, struct requests *requests) 
 }
 
 /* Turns for everybody who is ready, until a request is full or of another kind, or has the name already: permits of one
- * name may be released together; who asks is alone in that. Leaves the mutex when a turn brings up the listener. */
+ * name may be released together; who asks is alone in that. */
 static void gather(struct dlock_client *client, struct requests *requests) {
     requests->n = 0;
     while (client->async.ready && requests->n < DLOCK__BATCH) {
@@ -224,6 +224,12 @@ static void send(struct dlock_client *client, struct requests *requests) {
     }
 }
 
+/* Only who hears that others ask may linger: not in a turn, which must not leave the mutex. */
+static void listen_to_linger(struct dlock_client *client) {
+    if (client->uri->linger_ms == 0 || !client->async.ready || client->listener.state == DLOCK__LISTENER_UP) return;
+    if (dlock__now(client) >= client->listener.retry_at_us) dlock__listener_ensure(client, DLOCK__NEVER);
+}
+
 static void *run(void *arg) {
     struct dlock_client *client = arg;
     struct requests requests;
@@ -231,6 +237,7 @@ static void *run(void *arg) {
     while (!client->async.stop || client->async.n > 0) {
         client->async.busy = true;
         watch(client);
+        listen_to_linger(client);
         gather(client, &requests);
         if (requests.n > 0) send(client, &requests);
         client->async.busy = false;

@@ -554,6 +554,8 @@ enum dlock__turn {
     DLOCK__TURN_OVER   /* waiter->result, with words in waiter->why */
 };
 
+/* When an acquire with this timeout ends: a try has the URI's `timeout`. */
+int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms);
 /* Waits in line and asks the server, for an owner who holds nothing. 0: the grant is the waiter's. */
 int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
 /* All turns of a waiter with a thread: this one. Leaves the mutex meanwhile. */
@@ -591,6 +593,9 @@ bool dlock__linger_begin(struct dlock__claim *claim);
 void dlock__linger_end(struct dlock__claim *claim);
 /* The lingering claim of this name, for a new owner; NULL: there is none, or none that fits, and then it has ended. */
 struct dlock__claim *dlock__linger_take(struct dlock_lock *lock);
+/* Releases a lingering claim that does not fit, so that not even a try finds our own grant in its way. Leaves the mutex
+ * meanwhile. */
+void dlock__linger_clear(struct dlock_lock *lock, int64_t deadline_us);
 /* It must not linger, or no longer. */
 void dlock__linger_not(struct dlock__claim *claim);
 

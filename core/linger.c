@@ -45,6 +45,15 @@ struct dlock__claim *dlock__linger_take(struct dlock_lock *lock) {
     return claim;
 }
 
+void dlock__linger_clear(struct dlock_lock *lock, int64_t deadline_us) {
+    struct dlock__claim *claim = dlock__name_exclusive(lock->name);
+    if (!claim || !dlock__lingers(claim) || dlock__same_wish(claim, lock)) return;
+    claim->linger_until_us = DLOCK__NEVER;
+    claim->phase = DLOCK__RELEASING;
+    int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, deadline_us, NULL);
+    dlock__give_back_end(claim, rc == DLOCK_ELOST ? 0 : rc, NULL, NULL);
+}
+
 void dlock__linger_not(struct dlock__claim *claim) {
     claim->may_linger = false;
     if (dlock__lingers(claim)) dlock__linger_end(claim);

@@ -268,6 +268,7 @@ int dlock__enter_again(struct dlock_lock *lock, struct dlock_error *err) {
 int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err) {
     int rc = dlock__lock_begin(lock, err);
     if (rc != 0) return rc;
+    dlock__linger_clear(lock, dlock__deadline(lock->client, timeout_ms));
     rc = dlock__enter_again(lock, err);
     if (rc >= 0) rc = rc > 0 ? 0 : dlock__acquire(lock, timeout_ms, err);
     return dlock__lock_end(lock, rc);
