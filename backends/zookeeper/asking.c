@@ -364,7 +364,7 @@ int zookeeper_granted(struct zookeeper_asking *a) {
     struct dlock_claim *claim = a->claim;
     claim->fence = claim->state[ZOOKEEPER_FENCE];
     claim->kept_ms = zookeeper_kept_ms(a->z, a->begun_us);
-    *a->stands[0].word |= ZOOKEEPER_QUEUED;
+    *a->stands[0].word |= ZOOKEEPER_QUEUED | ZOOKEEPER_GRANTED;
     return 0;
 }
 

@@ -19,48 +19,48 @@ static int acquire_one(struct zookeeper_asking *a) {
 
 /* ---- releasing --------------------------------------------------------------------------------------------------- */
 
-/* Without knowing where our node is, or whether there is one. */
-static int search_and_delete(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+/* Without knowing where our node is, or whether there is one. Who is first has a grant, even if he was not told. */
+static int search_and_delete(struct zookeeper_asking *a, struct zookeeper_stand *s, bool *had) {
+    const uint32_t grants = s != a->stands ? 0 : a->claim->mode == DLOCK_PERMIT ? a->claim->limit : 1;
     char path[ZOOKEEPER_PATH_SIZE];
-    bool found = false;
     for (;;) {
         if (zookeeper_ready(a->z, a->deadline_us, &a->dead, a->err) != 0) return DLOCK_EUNAVAILABLE;
         int rc = zookeeper_find_own(a, s, path);
         if (rc == ZOOKEEPER_AGAIN) continue;
-        if (rc == DLOCK_ELOST && found) return 0;
-        if (rc != 0) return rc;
+        if (rc != 0) return rc == DLOCK_ELOST ? 0 : rc;
         zookeeper_watch_forget(a->z, path);
         rc = zookeeper_delete(a->z, path, a->deadline_us, &a->dead, a->err);
         if (rc != 0 && rc != DLOCK_ELOST) return rc;
-        found = found || rc == 0;
+        if (rc == 0 && s->line.ahead < grants) *had = true;
     }
 }
 
-static int release_stand(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+/* 0: nothing of the claim is there any more; *had becomes true if that was a grant. */
+static int release_stand(struct zookeeper_asking *a, struct zookeeper_stand *s, bool *had) {
     char path[ZOOKEEPER_PATH_SIZE];
     enum zookeeper_kind kind = ZOOKEEPER_KIND(*s->word);
     if (!zookeeper_stands(s, ZOOKEEPER_KNOWN) || a->claim->state[ZOOKEEPER_SESSION] != zookeeper_session(a->z))
-        return search_and_delete(a, s);
+        return search_and_delete(a, s, had);
     zookeeper_stand_path(a, s, path);
     zookeeper_watch_forget(a->z, path);
     zookeeper_watch_forget(a->z, a->lock);
     int rc = zookeeper_delete(a->z, path, a->deadline_us, &a->dead, a->err);
     bool downgraded = a->claim->mode == DLOCK_SHARED && !zookeeper_reads(kind); /* and nobody told us */
-    return rc == DLOCK_ELOST && downgraded ? search_and_delete(a, s) : rc;
+    if (rc == DLOCK_ELOST) return downgraded ? search_and_delete(a, s, had) : 0;
+    if (rc == 0 && zookeeper_stands(s, ZOOKEEPER_GRANTED)) *had = true;
+    return rc;
 }
 
 static int release_one(struct zookeeper_asking *a) {
-    bool known = false, dead = a->claim->flags & DLOCK_CLAIM_DEAD; /* what it knew last, nobody knows */
-    int result = DLOCK_ELOST;
+    bool known = false, had = false, dead = a->claim->flags & DLOCK_CLAIM_DEAD; /* what it knew last, nobody knows */
     for (size_t i = 0; i < a->n_stands && !dead; i++) known = known || zookeeper_stands(&a->stands[i], ZOOKEEPER_KNOWN);
     for (size_t i = 0; i < a->n_stands; i++) {
         if (known && !zookeeper_stands(&a->stands[i], ZOOKEEPER_SENT)) continue;
-        int rc = release_stand(a, &a->stands[i]);
-        if (rc != 0 && rc != DLOCK_ELOST) return rc;
-        if (rc == 0) result = 0;
+        int rc = release_stand(a, &a->stands[i], &had);
+        if (rc != 0) return rc;
     }
     memset(a->claim->state, 0, sizeof a->claim->state);
-    return result;
+    return had ? 0 : DLOCK_ELOST;
 }
 
 /* ---- the operations ---------------------------------------------------------------------------------------------- */

@@ -35,10 +35,10 @@ static int refuse_other_use(struct zookeeper_asking *a) {
 /* With a lease: it is a permit if it is among the first ones, and nobody waited for it. */
 static int take(struct zookeeper_asking *a) {
     struct zookeeper_stand *lease = &a->stands[0], *queue = &a->stands[1];
-    bool in_turn = zookeeper_stands(lease, ZOOKEEPER_QUEUED) || queue->line.own || queue->line.members == 0;
+    bool in_turn = zookeeper_stands(lease, ZOOKEEPER_GRANTED) || queue->line.own || queue->line.members == 0;
     int rc;
     if (lease->line.ahead < a->claim->limit && in_turn) {
-        *lease->word |= ZOOKEEPER_QUEUED | ZOOKEEPER_RIGHTFUL; /* whoever comes from now on waits for us, too */
+        *lease->word |= ZOOKEEPER_GRANTED | ZOOKEEPER_RIGHTFUL; /* whoever comes from now on waits for us, too */
         return (rc = zookeeper_leave(a, queue)) == 0 ? zookeeper_granted(a) : rc;
     }
     if (queue->line.own) {

@@ -285,9 +285,10 @@ int zookeeper_delete(struct zookeeper *z, const char *path, int64_t deadline_us,
 enum { ZOOKEEPER_SESSION, ZOOKEEPER_FENCE, ZOOKEEPER_PLACE, ZOOKEEPER_QUEUE };
 #define ZOOKEEPER_SENT (UINT64_C(1) << 32)       /* a create was sent in this session */
 #define ZOOKEEPER_KNOWN (UINT64_C(1) << 33)      /* it was answered: the low half is the node's sequence */
-#define ZOOKEEPER_QUEUED (UINT64_C(1) << 34)     /* the node stays while the claim waits, or has been granted */
+#define ZOOKEEPER_QUEUED (UINT64_C(1) << 34)     /* the node stays while the claim waits */
 #define ZOOKEEPER_DOWNGRADED (UINT64_C(1) << 35) /* the fence is that of another node */
 #define ZOOKEEPER_RIGHTFUL (UINT64_C(1) << 39)   /* the name was not in another use when the node was made */
+#define ZOOKEEPER_GRANTED (UINT64_C(1) << 40)
 #define ZOOKEEPER_OF_KIND(kind) ((uint64_t)(kind) << 36)
 #define ZOOKEEPER_KIND(word) ((enum zookeeper_kind)((word) >> 36 & 7))
 
