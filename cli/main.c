@@ -73,14 +73,17 @@ static int dispatch(int argc, char **argv) {
     return command ? command->run(argc - 1, argv + 1) : unknown_command(word);
 }
 
-/* A connection must not become somebody's standard error: fill the gaps. Close-on-exec, so that a command we run finds
- * them as our caller left them. */
+/* A connection must not become somebody's standard error: fill the gaps. Nothing can be written to a standard output
+ * that was closed, so that nobody takes a lost ticket for a delivered one. Close-on-exec, so that a command we run
+ * finds them as our caller left them. */
 static void fill_standard_fds(void) {
-    int fd;
-    do {
-        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    } while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0) close(fd);
+    int mode = fcntl(STDIN_FILENO, F_GETFD) < 0 ? O_RDWR : O_RDONLY; /* the lowest gap comes first */
+    for (;;) {
+        int fd = open("/dev/null", mode | O_CLOEXEC);
+        if (fd > STDERR_FILENO) close(fd);
+        if (fd < 0 || fd > STDERR_FILENO) return;
+        mode = fd == STDIN_FILENO ? O_RDONLY : O_RDWR;
+    }
 }
 
 int main(int argc, char **argv) {
@@ -88,7 +91,7 @@ int main(int argc, char **argv) {
     int status = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         note("cannot write to standard output");
-        if (status == STATUS_OK) status = STATUS_IO;
+        if (status < STATUS_USAGE) status = STATUS_IO; /* an answer that nobody got is none */
     }
     return status;
 }

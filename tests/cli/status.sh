@@ -145,5 +145,9 @@ equal "--version" "$status" 0
 contains "--version" "$out" "dlock "
 "$DLOCK" --version >/dev/full 2>/dev/null
 equal "a full disk is noticed" "$?" 74
+"$DLOCK" inspect nobody >/dev/full 2>/dev/null
+equal "an answer that nobody got is none" "$?" 74
+"$DLOCK" --version 2>/dev/null >&-
+equal "a closed standard output is noticed" "$?" 74
 
 finish

@@ -153,6 +153,9 @@ describe "a ticket that nobody can read gives the lock back"
 "$DLOCK" acquire full >/dev/full 2>"$work/err"
 equal "a full disk" "$?" 74
 is_free full || fail "still held"
+"$DLOCK" acquire closed 2>"$work/err" >&-
+equal "a closed standard output" "$?" 74
+is_free closed || fail "still held"
 {
     sleep 0.5
     "$DLOCK" acquire pipe 2>"$work/err"

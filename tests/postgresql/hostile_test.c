@@ -33,6 +33,9 @@ static void acquires(void **state) {
     static const char *const columns =
         "claim integer, granted bigint, server_us bigint, in_use integer, place integer, left_ms bigint";
     static const char *const arguments = "bytea[], text[], bigint[], integer[], integer[], integer[], integer";
+    static const char two_rows[] =
+        "SELECT 1, 1::bigint, 1::bigint, NULL::integer, 1, 1::bigint UNION ALL SELECT 1, 1::bigint, 1::bigint, "
+        "NULL::integer, 1, 1::bigint";
     static const char *const rows[] = {
         "SELECT 1, 1::bigint, 1::bigint, NULL::integer, 1, 1::bigint WHERE false",
         "SELECT 2, 1::bigint, 1::bigint, NULL::integer, 1, 1::bigint",
@@ -46,8 +49,7 @@ static void acquires(void **state) {
         "SELECT 1, 0::bigint, 1::bigint, NULL::integer, -1, 1::bigint",
         "SELECT 1, 0::bigint, 1::bigint, NULL::integer, 1, NULL::bigint",
         "SELECT 1, 0::bigint, 1::bigint, -1, 1, 1::bigint",
-        "SELECT 1, 1::bigint, 1::bigint, NULL::integer, 1, 1::bigint UNION ALL SELECT 1, 1::bigint, 1::bigint, "
-        "NULL::integer, 1, 1::bigint",
+        two_rows,
     };
     (void)state;
     assert_int_equal(batch_of(backend->acquire, 1), 0);
@@ -55,9 +57,7 @@ static void acquires(void **state) {
         answer("acquire", arguments, columns, rows[i]);
         assert_int_equal(batch_of(backend->acquire, 1), DLOCK_EPROTO);
     }
-    answer("acquire", arguments, columns,
-           "SELECT 1, 1::bigint, 1::bigint, NULL::integer, 1, 1::bigint UNION ALL SELECT 1, 1::bigint, 1::bigint, "
-           "NULL::integer, 1, 1::bigint");
+    answer("acquire", arguments, columns, two_rows);
     assert_int_equal(batch_of(backend->acquire, 2), DLOCK_EPROTO); /* one claim twice, the other never */
     answer("acquire", arguments,
            "claim integer, granted integer, server_us bigint, in_use integer, place integer, left_ms bigint",
