@@ -102,7 +102,8 @@ static void give_up(struct dlock__waiter *waiter) {
     if (!claim) return;
     struct dlock_error ignored;
     name_of(waiter)->asking = NULL;
-    bool left = dlock__claim_may_remain(claim) || (claim->server_fence && !dlock__claim_outlived(claim));
+    bool unseen = claim->phase == DLOCK__ASKING && claim->op.status == DLOCK__OP_DONE && claim->op.result == 0;
+    bool left = dlock__claim_may_remain(claim) || ((unseen || claim->server_fence) && !dlock__claim_outlived(claim));
     if (claim->op.status == DLOCK__OP_RUNNING || claim->op.status == DLOCK__OP_PENDING || (left && !waiter->cond)) {
         dlock__orphan(claim);
     } else if (left) {
@@ -201,7 +202,6 @@ static bool take(struct dlock__waiter *waiter) {
  */
 static int64_t least_deadline(const struct dlock__waiter *waiter) {
     int64_t now = dlock__now(client_of(waiter));
-    if (waiter->try_only) return dlock__after(now, dlock__us(client_of(waiter)->uri->timeout_ms));
     return waiter->deadline_us - HOPELESS_US > now ? waiter->deadline_us : now + HOPELESS_US;
 }
 
@@ -213,7 +213,6 @@ static enum dlock__turn ask(struct dlock__waiter *waiter) {
     bool linger = dlock__linger_wanted(waiter->lock) && client->listener.state == DLOCK__LISTENER_UP;
     uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (linger ? DLOCK_CLAIM_LINGER : 0);
     claim->phase = DLOCK__ASKING;
-    claim->wanted = false;
     if (waiter->why) waiter->why->code = 0;
     dlock__op_prepare(claim, DLOCK__ACQUIRE, flags, least_deadline(waiter), waiter->why);
     return DLOCK__TURN_ASK;
@@ -301,7 +300,10 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
             explain(waiter, rc, "%s", err.message);
         }
     }
-    if (waiter->done) return; /* cancelled meanwhile: its next turn gives up */
+    if (waiter->done) { /* cancelled meanwhile: its next turn gives up, grant and all */
+        if (rc == 0) claim->phase = DLOCK__WAITING;
+        return;
+    }
     if (rc == 0) {
         claim->may_linger = claim->op.arg.flags & DLOCK_CLAIM_LINGER && !claim->wanted;
         own(claim, waiter);
@@ -410,10 +412,11 @@ enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until
 
 /* Whether a try may stand behind others: readers and permits may be granted together. */
 static bool may_go_along(const struct dlock__name *name, const struct dlock_lock *lock) {
-    const struct dlock__waiter *last = name->tail;
-    if (!last) return true;
-    return lock->mode != DLOCK_EXCLUSIVE && last->lock->mode == lock->mode &&
-           !(name->asking && name->asking->phase != DLOCK__ASKING);
+    const struct dlock__waiter *waiter = name->head;
+    if (!waiter) return true;
+    if (lock->mode == DLOCK_EXCLUSIVE || (name->asking && name->asking->phase != DLOCK__ASKING)) return false;
+    while (waiter && waiter->lock->mode == lock->mode) waiter = waiter->next;
+    return !waiter;
 }
 
 int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms) {

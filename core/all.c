@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LEAVE_US = 50000 }; /* for giving back what is held when the deadline has passed */
+
 struct item {
     struct dlock_lock *lock;
     bool held;
@@ -22,6 +24,7 @@ struct all {
     struct item **members;
     struct dlock_error *errors;
     pthread_cond_t cond; /* only this thread ever waits */
+    int64_t deadline_us; /* of an acquisition with one; else DLOCK__NEVER */
 };
 
 /* ---- the order ---- */
@@ -62,6 +65,7 @@ static void all_free(struct all *all) {
 
 static int all_new(struct all *all, dlock_lock *const *locks, size_t n, struct dlock_error *err) {
     all->n = n;
+    all->deadline_us = DLOCK__NEVER;
     all->items = calloc(n, sizeof *all->items);
     all->claims = calloc(n, sizeof *all->claims);
     all->members = calloc(n, sizeof *all->members);
@@ -98,6 +102,7 @@ static void begin_try(struct all *all, struct item *item, struct dlock_error *er
     waiter->why = err;
     waiter->cond = &all->cond;
     dlock__waiter_enter(waiter, item->lock, 0);
+    if (all->deadline_us < waiter->deadline_us) waiter->deadline_us = all->deadline_us;
     item->asking = dlock__waiter_turn(waiter, &until_us) == DLOCK__TURN_ASK;
 }
 
@@ -146,7 +151,9 @@ static int try_all(struct all *all, size_t from, struct dlock_error *err) {
 
 /* Takes the acquisitions back; those that are the last become requests, no name twice. Returns how many. */
 static size_t begin_release(struct all *all, size_t from, struct dlock_client *client, struct dlock_error *first) {
-    int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
+    int64_t now = dlock__now(client), deadline_us = dlock__after(now, dlock__us(client->uri->timeout_ms));
+    int64_t most = all->deadline_us > now ? all->deadline_us : now;
+    if (dlock__after(most, LEAVE_US) < deadline_us) deadline_us = most + LEAVE_US;
     size_t n = 0;
     for (size_t i = from; i < all->n; i++) {
         struct item *item = &all->items[i];
@@ -165,10 +172,13 @@ static size_t begin_release(struct all *all, size_t from, struct dlock_client *c
     return n;
 }
 
-static void end_release(struct dlock__claim *claim, struct dlock_error *why, struct dlock_error *first) {
+static void end_release(const struct all *all, struct dlock__claim *claim, struct dlock_error *why,
+                        struct dlock_error *first) {
     struct dlock_error own;
     int rc = claim->op.result == DLOCK_ELOST && claim->op.resent ? 0 : claim->op.result;
-    if (rc == DLOCK_EUNAVAILABLE && claim->op.status != DLOCK__OP_RUNNING && dlock__now_us() < claim->op.deadline_us)
+    bool again = all->deadline_us == DLOCK__NEVER; /* else there is no time: the janitor goes on */
+    if (again && rc == DLOCK_EUNAVAILABLE && claim->op.status != DLOCK__OP_RUNNING &&
+        dlock__now(claim->name->client) < claim->op.deadline_us)
         rc = dlock__give_back_send(claim, why);
     rc = dlock__give_back_end(claim, rc, why, &own);
     if (rc != 0 && first->code == 0) *first = own;
@@ -189,7 +199,7 @@ static void release_client(struct all *all, size_t from, struct dlock_client *cl
     while (holds(all, from, client)) { /* several rounds if a name stands several times */
         size_t n = begin_release(all, from, client, first);
         send(all, n);
-        for (size_t i = 0; i < n; i++) end_release(all->claims[i], &all->errors[i], first);
+        for (size_t i = 0; i < n; i++) end_release(all, all->claims[i], &all->errors[i], first);
     }
     dlock__client_end(client, 0);
 }
@@ -213,7 +223,7 @@ static int64_t left_ms(int64_t deadline_us) {
 
 /* Everything from `from` on is tried; the first that is busy is waited for, with nothing held behind it. Stores from
  * where on to go on. */
-static int advance(struct all *all, size_t *from, bool try_only, int64_t deadline_us, struct dlock_error *err) {
+static int advance(struct all *all, size_t *from, bool try_only, struct dlock_error *err) {
     int rc = try_all(all, *from, err);
     if (rc != 0) return rc;
     size_t busy = *from;
@@ -227,8 +237,13 @@ static int advance(struct all *all, size_t *from, bool try_only, int64_t deadlin
         if (err) *err = all->errors[i];
         return result;
     }
+    struct dlock_error why = all->errors[busy];
     release_from(all, busy, NULL);
-    int64_t left = left_ms(deadline_us);
+    int64_t left = left_ms(all->deadline_us);
+    if (left == 0 && why.code == DLOCK_EUNAVAILABLE) {
+        if (err) *err = why;
+        return why.code;
+    }
     if (left == 0)
         return dlock_fail(err, DLOCK_ETIMEDOUT, "lock \"%s\", one of %zu, was held by somebody else until the deadline",
                           dlock__name_shown(all->items[busy].lock->name), all->n);
@@ -242,15 +257,15 @@ static int advance(struct all *all, size_t *from, bool try_only, int64_t deadlin
 int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err) {
     int rc = check(locks, n, err);
     if (rc != 0 || n == 0) return rc;
-    int64_t deadline_us = timeout_ms < 0 ? DLOCK__NEVER : dlock__after(dlock__now_us(), dlock__us(timeout_ms));
     struct all all;
     if ((rc = all_new(&all, locks, n, err)) != 0) return rc;
+    if (timeout_ms > 0) all.deadline_us = dlock__after(dlock__now_us(), dlock__us(timeout_ms));
     qsort(all.items, n, sizeof *all.items, in_order);
     for (size_t i = 1; i < n && rc == 0; i++)
         if (all.items[i - 1].lock->name == all.items[i].lock->name)
             rc = dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\" stands twice in the list",
                             dlock__name_shown(all.items[i].lock->name));
-    for (size_t from = 0; rc == 0 && from < n;) rc = advance(&all, &from, timeout_ms == 0, deadline_us, err);
+    for (size_t from = 0; rc == 0 && from < n;) rc = advance(&all, &from, timeout_ms == 0, err);
     if (rc != 0) release_from(&all, 0, NULL);
     all_free(&all);
     return rc;

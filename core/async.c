@@ -6,7 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RETRY_MIN_US = 10000, RETRY_MAX_US = 300000 }; /* between tries of a release */
+enum {
+    RETRY_MIN_US = 10000, /* between tries of a release */
+    RETRY_MAX_US = 300000,
+    LATE_US = 50000 /* who has had no turn for so long after his deadline ends without one */
+};
 
 static struct dlock__async *async_of(struct dlock__waiter *waiter) {
     return (struct dlock__async *)waiter;
@@ -73,19 +77,23 @@ static bool make_room(struct dlock_client *client) {
 static void ready(struct dlock__async *async) {
     struct dlock_client *client = client_of(async);
     if (async->ready || async->asking) return;
-    wake_up(async);
+    int64_t now = dlock__now(client), deadline_us = async->waiter.deadline_us;
+    sleep_until(async, dlock__after(deadline_us > now ? deadline_us : now, LATE_US));
     async->ready = true;
     async->next = NULL;
-    *(client->async.ready ? &client->async.last->next : &client->async.ready) = async;
+    async->prev = client->async.last;
+    *(async->prev ? &async->prev->next : &client->async.ready) = async;
     client->async.last = async;
     pthread_cond_signal(&client->async.cond);
+    if (client->async.busy) dlock__callback_watch(client, async->until_us);
 }
 
-static struct dlock__async *next_ready(struct dlock_client *client) {
-    struct dlock__async *async = client->async.ready;
-    client->async.ready = async->next;
+static void not_ready(struct dlock__async *async) {
+    struct dlock_client *client = client_of(async);
+    if (!async->ready) return;
+    *(async->prev ? &async->prev->next : &client->async.ready) = async->next;
+    *(async->next ? &async->next->prev : &client->async.last) = async->prev;
     async->ready = false;
-    return async;
 }
 
 static void over(struct dlock__async *async) {
@@ -99,17 +107,31 @@ void dlock__async_wake(struct dlock__waiter *waiter) {
     ready(async_of(waiter));
 }
 
+/* Nobody was there to give it its turn by its deadline. */
+static void end_late(struct dlock__async *async) {
+    struct dlock__waiter *waiter = &async->waiter;
+    const struct dlock__name *name = waiter->lock->name;
+    not_ready(async);
+    if (async->releasing) {
+        waiter->why = malloc(sizeof *waiter->why);
+        waiter->result = dlock__give_back_end(async->releasing, DLOCK_EUNAVAILABLE, NULL, waiter->why);
+    } else {
+        int64_t until_us;
+        bool unasked = !waiter->done && name->head == waiter && !name->asking && !dlock__name_exclusive(name);
+        if (async->asking || unasked || dlock__waiter_turn(waiter, &until_us) != DLOCK__TURN_OVER)
+            dlock__waiter_leave(waiter);
+    }
+    over(async);
+}
+
 int64_t dlock__async_expire(struct dlock_client *client) {
     while (client->async.n_heap > 0) {
         struct dlock__async *first = client->async.heap[1];
-        if (first->until_us > dlock__now_us()) return first->until_us;
-        if (!first->asking) {
+        if (first->until_us > dlock__now(client)) return first->until_us;
+        if (first->asking || first->ready)
+            end_late(first);
+        else
             ready(first);
-        } else {
-            wake_up(first);
-            dlock__waiter_leave(&first->waiter);
-            over(first);
-        }
     }
     return DLOCK__NEVER;
 }
@@ -162,7 +184,8 @@ static void gather(struct dlock_client *client, struct requests *requests) {
         enum dlock__op_kind kind = async->releasing ? DLOCK__RELEASE : DLOCK__ACQUIRE;
         if (requests->n > 0 && (kind != requests->kind || (async->releasing && async->releasing->name->in_batch)))
             break;
-        next_ready(client);
+        not_ready(async);
+        wake_up(async);
         (async->releasing ? release_turn : acquire_turn)(async, requests);
     }
     for (size_t i = 0; i < requests->n; i++) requests->claims[i]->name->in_batch = false;
@@ -298,15 +321,16 @@ int dlock_acquire_async(dlock_lock *lock, int64_t timeout_ms, dlock_callback don
     if (rc != 0) return rc;
     struct dlock__async *async = NULL;
     if (lock->owner != DLOCK_OWNER_HANDLE) rc = DLOCK_ENOTSUP;
-    if (rc == 0) rc = dlock__enter_again(lock, NULL);
     if (rc == 0) rc = make(lock, done, arg, &async);
-    if (rc == 0) {
+    if (rc == 0 && (rc = dlock__enter_again(lock, NULL)) < 0) free(async);
+    if (rc >= 0) {
         begun(async);
-        dlock__waiter_enter(&async->waiter, lock, timeout_ms);
-        if (async->waiter.over)
+        if (rc == 0) dlock__waiter_enter(&async->waiter, lock, timeout_ms);
+        if (rc == 1 || async->waiter.over) /* it lingered here, or is a try without a chance */
             over(async);
         else
             ready(async);
+        rc = 0;
     }
     return dlock__lock_end(lock, rc);
 }

@@ -147,6 +147,10 @@ int dlock_client_dispatch(dlock_client *client) {
     int rc = dlock__client_begin(client, NULL);
     if (rc != 0) return rc;
     if (!client->callback.manual) return dlock__client_end(client, DLOCK_ENOTSUP);
+    /* One callback at a time: whoever dispatches inside of one goes on with it first. */
+    while (client->callback.running && client->callback.runner != dlock__thread_id() && !client->closed)
+        dlock__wait(client, &client->changed, DLOCK__NEVER);
+    if (client->callback.running) return dlock__client_end(client, 0);
     int calls = 0;
     uint64_t count;
     if (read(client->callback.fd, &count, sizeof count) < 0) {

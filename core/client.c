@@ -169,6 +169,7 @@ void dlock_close(dlock_client *client) {
     dlock__leave(client);
     dlock__janitor_stop(client, deadline_us);
     dlock__keeper_stop(client);
+    dlock__janitor_stop(client, deadline_us); /* what the keeper's last renewal came too late for */
     dlock__guard_close(client);
     for (struct dlock__conn *conn = client->conns; conn; conn = conn->all) dlock__conn_close(conn);
     dlock__fork_unwatch(client);

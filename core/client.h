@@ -29,6 +29,8 @@
 
 #define DLOCK__LEASE_MIN_MS INT64_C(100)
 #define DLOCK__LEASE_MAX_MS (INT64_C(366) * 24 * 3600 * 1000)
+/* The fence's low byte. */
+#define DLOCK__ORDINAL_MAX 255
 /* An operation takes at most this many claims. */
 #define DLOCK__BATCH 256
 /* Names as a backend sees them, prefix included. */
@@ -119,7 +121,7 @@ struct dlock__claim {
     bool renewing;           /* the keeper has it in a request */
     bool downgrading;        /* `mode` is SHARED, and the server has not said yes to that */
     bool may_linger;         /* its holder may keep it after the release: nobody else has asked so far */
-    bool wanted;             /* a WANTED came while ASKING */
+    bool wanted;             /* a WANTED came, or may have been missed, before the grant */
     bool queued;             /* a QUEUE acquire was sent since the last release */
     bool may_be_held;        /* an acquire or renewal without answer: the server may hold more than we know */
     bool release_sent;       /* no local hand-over any more, and not-found is then no surprise */
@@ -215,9 +217,9 @@ struct dlock__async {
     struct dlock__claim *releasing; /* with the name's reference; NULL: this is an acquire */
     dlock_callback call;
     void *arg;
-    struct dlock__async *next; /* in client->async.ready */
-    int64_t until_us;          /* asleep: the key of the heap */
-    size_t heap_at;            /* its place there, from 1 on; 0: not in it */
+    struct dlock__async *next, *prev; /* in client->async.ready */
+    int64_t until_us;                 /* the key of the heap: a turn is due; asking or ready: it ends without one */
+    size_t heap_at;                   /* its place there, from 1 on; 0: not in it */
     bool ready, asking;
 };
 
@@ -307,7 +309,7 @@ struct dlock_client {
         bool busy;                         /* in a request: somebody else has to watch the deadlines */
         size_t n;                          /* records that are not over */
         struct dlock__async *ready, *last; /* they have a turn */
-        struct dlock__async **heap;        /* asleep; room for `heap_size` */
+        struct dlock__async **heap;        /* by time; room for `heap_size` */
         size_t n_heap, heap_size;
         struct dlock_error *errors; /* DLOCK__BATCH: what the server said */
     } async;

@@ -28,19 +28,19 @@ static int downgrade(struct dlock__claim *claim, struct dlock_error *err) {
         claim->renew_at_us = dlock__now_us();
         dlock__keeper_arm(client, claim->renew_at_us);
     }
-    while (claim->downgrading && claim->phase == DLOCK__HELD && dlock__now_us() < deadline_us)
+    while (claim->downgrading && claim->phase == DLOCK__HELD && !client->closed && dlock__now(client) < deadline_us)
         dlock__wait(client, &client->changed, deadline_us);
     if (claim->phase == DLOCK__LOST)
         return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its downgrade", shown);
     if (claim->phase != DLOCK__HELD)
         return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its downgrade", shown);
+    if (claim->downgrading && client->closed) return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
     if (claim->downgrading)
         return dlock_fail(
             err, DLOCK_EUNAVAILABLE,
             "the downgrade of lock \"%s\" was not confirmed in time: it is held shared or exclusively, and "
             "is still being tried",
             shown);
-    dlock__name_signal(claim->name);
     return 0;
 }
 

@@ -120,6 +120,7 @@ void dlock__janitor_stop(struct dlock_client *client, int64_t deadline_us) {
     dlock__leave(client);
     if (client->janitor.started) pthread_join(client->janitor.thread, NULL);
     dlock__enter(client);
+    client->janitor.started = false;
     bool reachable = true;
     while (client->janitor.orphans) {
         struct dlock__claim *batch[DLOCK__BATCH];

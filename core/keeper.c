@@ -117,8 +117,11 @@ static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, 
     }
     memcpy(claim->state, arg->state, sizeof claim->state);
     dlock__guard_note(claim);
-    if (claim->downgrading) claim->ordinal++; /* a reader is another holder than the writer was */
-    claim->downgrading = false;
+    if (claim->downgrading) {
+        claim->downgrading = false;
+        if (claim->ordinal < DLOCK__ORDINAL_MAX) claim->ordinal++; /* a reader is another holder than the writer was */
+        dlock__name_signal(claim->name);                           /* readers may go along */
+    }
     return dlock__claim_renewed(claim, sent_us, arg->kept_ms);
 }
 
@@ -189,7 +192,6 @@ static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *r
         if (!renewable(claim)) continue;
         if (claim->linger_until_us < *end_us) *end_us = claim->linger_until_us;
         if (claim->valid_until_us < *end_us) *end_us = claim->valid_until_us;
-        if (claim->renewing) continue; /* by dlock_export */
         if (claim->renew_at_us < *renew_us) *renew_us = claim->renew_at_us;
         if (claim->renew_at_us != DLOCK__NEVER && claim->valid_until_us < *due_us) *due_us = claim->valid_until_us;
     }

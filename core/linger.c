@@ -3,8 +3,8 @@
  * another client asks (WANTED). */
 #include "client.h"
 
-/* The fence's low byte. */
-enum { ORDINAL_MAX = 255 };
+/* Leaves some for a downgrade and for tickets. */
+enum { ORDINAL_MAX = DLOCK__ORDINAL_MAX - 55 };
 
 bool dlock__linger_wanted(const struct dlock_lock *lock) {
     return lock->client->uri->linger_ms > 0 && lock->mode == DLOCK_EXCLUSIVE && !(lock->options & DLOCK_FIXED_LEASE);

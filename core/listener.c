@@ -90,6 +90,7 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     /* Nobody would tell us who asks for them. */
     for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
         next = claim->all_next;
+        claim->wanted = true;
         if (claim->phase == DLOCK__HELD) dlock__linger_not(claim);
     }
     /* Nobody would wake them any more: all ask again, and bring the listener back on the way. */

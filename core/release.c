@@ -20,7 +20,9 @@ static bool hand_over(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     struct dlock__waiter *next = name->head;
     int64_t now = dlock__now(claim->name->client);
-    if (!next || next->done || !dlock__same_wish(claim, next->lock) || claim->options & DLOCK_FIXED_LEASE) return false;
+    if (!next || next->done || name->asking || !dlock__same_wish(claim, next->lock) ||
+        claim->options & DLOCK_FIXED_LEASE)
+        return false;
     if (claim->mode != DLOCK_EXCLUSIVE) return false; /* the server knows who is next among readers and permits */
     if (claim->ordinal >= HAND_OVERS_MAX || claim->release_sent || name->client->closed) return false;
     if (now >= dlock__after(claim->granted_us, dlock__us(claim->lease_ms)) || now >= next->deadline_us) return false;
@@ -49,6 +51,7 @@ int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
 bool dlock__give_back_begin(struct dlock__claim *claim) {
     if (hand_over(claim) || dlock__linger_begin(claim)) return true;
     claim->phase = DLOCK__RELEASING; /* from here on it is not renewed */
+    if (claim->downgrading) pthread_cond_broadcast(&claim->name->client->changed);
     dlock__claim_disown(claim);
     return false;
 }
@@ -85,6 +88,7 @@ int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err) {
 void dlock__lose(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     claim->phase = DLOCK__LOST;
+    if (claim->downgrading) pthread_cond_broadcast(&name->client->changed);
     dlock__name_unhold(name, claim);
     if (dlock__lingers(claim)) { /* nobody here held it any more */
         dlock__orphan(claim);

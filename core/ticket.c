@@ -77,8 +77,8 @@ static bool sensible(const struct ticket *ticket) {
     return number[MODE] <= DLOCK_PERMIT && number[LIMIT] <= UINT32_MAX &&
            (number[MODE] == DLOCK_PERMIT) == (number[LIMIT] > 0) &&
            number[FLAGS] <= (DLOCK_FIXED_LEASE | DLOCK_NO_REENTRY) && number[LEASE] <= DLOCK__LEASE_MAX_MS &&
-           number[FENCE] > 0 && number[FENCE] < UINT64_C(1) << 55 && number[ORDINAL] <= 255 && token > 0 &&
-           token <= DLOCK_TOKEN_MAX &&
+           number[FENCE] > 0 && number[FENCE] < UINT64_C(1) << 55 && number[ORDINAL] <= DLOCK__ORDINAL_MAX &&
+           token > 0 && token <= DLOCK_TOKEN_MAX &&
            strspn(ticket->token, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@-") == token;
 }
 
@@ -118,22 +118,32 @@ static int check_export(struct dlock_lock *lock, const struct dlock__claim *clai
     return 0;
 }
 
-/* Whoever imports it gets a whole lease to do so. */
-static int set_lease(struct dlock__claim *claim, struct dlock_error *err) {
+/* It stays ours, unless its end came meanwhile; the keeper renews it again. */
+static void keep(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
+    dlock__settle(claim);
+    if (claim->phase != DLOCK__HELD) return;
+    dlock__keeper_arm(client, claim->renew_at_us < claim->valid_until_us ? claim->renew_at_us : claim->valid_until_us);
+    for (const struct dlock__hold *hold = &claim->hold; hold; hold = hold->next)
+        if (hold->handle && hold->handle->on_lost) dlock__callback_arm(client, claim->valid_until_us);
+}
+
+/* Whoever imports it gets a whole lease to do so. Meanwhile nobody else here finds the claim, to release it, say: it is
+ * in a request. Its end is looked at afterwards; the answer is always waited for. */
+static int set_lease(struct dlock__claim *claim, struct dlock_error *err) {
     const char *shown = dlock__name_shown(claim->name);
     struct dlock_error why;
     why.code = 0;
     int rc = 0;
-    if (!(claim->options & DLOCK_FIXED_LEASE)) {
-        claim->renewing = true;
-        rc = dlock__op_run(claim, DLOCK__RENEW, 0, dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms)),
-                           &why);
-        claim->renewing = false;
-        pthread_cond_broadcast(&client->changed);
+    if (claim->phase == DLOCK__HELD && !(claim->options & DLOCK_FIXED_LEASE)) {
+        claim->phase = DLOCK__RELEASING;
+        rc = dlock__op_run(claim, DLOCK__RENEW, 0, DLOCK__NEVER, &why);
+        claim->phase = DLOCK__HELD;
+        if (rc == DLOCK_ELOST)
+            dlock__lose(claim);
+        else if (rc != 0)
+            keep(claim);
     }
-    if (rc == 0 && claim->phase == DLOCK__LOST) dlock__orphan(claim); /* kept there, too late for us */
-    if (rc == DLOCK_ELOST && claim->phase == DLOCK__HELD) dlock__lose(claim);
     if (claim->phase == DLOCK__LOST)
         return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
     if (claim->phase != DLOCK__HELD)
@@ -215,7 +225,7 @@ static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struc
     if (rc != 0) return rc;
     struct dlock__claim *claim = dlock__claim_for_token(lock->name, ticket->token);
     if (!claim) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a claim");
-    uint64_t ordinal = ticket->number[ORDINAL] < 255 ? ticket->number[ORDINAL] + 1 : 255;
+    uint64_t ordinal = ticket->number[ORDINAL] + (ticket->number[ORDINAL] < DLOCK__ORDINAL_MAX);
     struct dlock_error why;
     why.code = 0;
     claim->mode = lock->mode;

@@ -71,7 +71,7 @@ static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
 /* Another client asks for what we have. */
 static void wanted(struct dlock__name *name) {
     if (!name) return;
-    if (name->asking && name->asking->phase == DLOCK__ASKING) name->asking->wanted = true;
+    if (name->asking) name->asking->wanted = true; /* it may have the grant, and not know */
     struct dlock__claim *claim = dlock__name_exclusive(name);
     if (claim && claim->phase == DLOCK__HELD) dlock__linger_not(claim);
 }

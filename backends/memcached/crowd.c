@@ -137,7 +137,6 @@ static enum decision decide_writer(struct crowd *crowd) {
     if (word && memcached_holder_seen_us(memcached, crowd->key, word) < PATIENCE_US) return ANSWER;
     if (!word && holders->n == MEMCACHED_HOLDERS_MAX) return ANSWER;
     if (!word) word = memcached_add_holder(holders, MEMCACHED_WRITER);
-    word->granted = crowd->item.cas;
     set_lease(crowd, word, WORD_MS);
     return CHANGE;
 }

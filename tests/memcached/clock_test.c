@@ -213,6 +213,33 @@ static void a_clock_that_ticks_is_believed(void **state) {
     assert_int_equal(acquire_by(lines), 0);
 }
 
+/* The clock stands still: the server was stopped, and has served these before it went on. What was known is not given
+ * up for that. */
+static void a_clock_that_stands_still_is_not_believed(void **state) {
+    static const struct line lines[] = {{ADD, "STORED\r\n" OURS(FRESH, 5)},
+                                        {TIME, FAKE_CLOCK(1700100000)},
+                                        {ADD, "STORED\r\n" OURS(FRESH, 5)},
+                                        {TIME, FAKE_CLOCK(1700100000)},
+                                        {ADD, "STORED\r\n" OURS(FRESH, 5)},
+                                        {TIME, FAKE_CLOCK(1700100000)},
+                                        {NULL, NULL}};
+    struct fake fake = {.converse = converse};
+    struct held held;
+    struct link link;
+    (void)state;
+    script = lines;
+    unexpected[0] = '\0';
+    fake_link(&fake, &link);
+    claim_init(&held, "clock", 'a', 1);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(acquire(&link, &held), 0);
+        if (i == 0) sleep_ms(2500);
+    }
+    fake_unlink(&fake, &link);
+    assert_string_equal(unexpected, "");
+    for (int i = 3; i <= 5; i += 2) assert_in_range(numbers[i], START + LEASE_S + 4, START + LEASE_S + 30);
+}
+
 /* Its items would be given relative times. */
 static void a_server_without_a_clock_is_refused(void **state) {
     struct fake fake = {.greeting = {"STAT uptime 100\r\nSTAT time 2592000\r\nEND\r\nSTAT cas_enabled yes\r\nEND\r\n"}};
@@ -260,6 +287,7 @@ int main(void) {
         cmocka_unit_test(a_clock_that_jumps_is_not_believed),
         cmocka_unit_test(a_clock_that_jumps_is_not_believed_by_readers),
         cmocka_unit_test(a_clock_that_ticks_is_believed),
+        cmocka_unit_test(a_clock_that_stands_still_is_not_believed),
         cmocka_unit_test(a_server_without_a_clock_is_refused),
         cmocka_unit_test(a_grant_of_long_ago_is_noted_as_unknown),
     };

@@ -426,24 +426,27 @@ static void a_word_is_no_holder(void **state) {
 
 /* What is no list of ours is somebody's lock. */
 static void odd_lists_are_left_alone(void **state) {
-    static const char *const values[] = {"dlock",
-                                         "dlock shared 0\n",
-                                         "dlock shared 0\n\n",
-                                         "dlock shared 1\na 1 1 1 1\n",
-                                         "dlock permit 0\na 1 1 1 1\n",
-                                         "dlock permit 4294967296\na 1 1 1 1\n",
-                                         "dlock other 0\na 1 1 1 1\n",
-                                         "dlock shared 0\na 1 1 1\n",
-                                         "dlock shared 0\na 1 1 1 1",
-                                         "dlock shared 0\na 1 1 1 1\n ",
-                                         "dlock shared 0\na 1 1 1 -1\n",
-                                         "dlock shared 0\n 1 1 1 1\n",
-                                         "dlock shared 0\na\tb 1 1 1 1\n",
-                                         "dlock shared 0\na 99999999999 1 1 1\n",
-                                         "dlock shared 0\na 1 99999999999 1 1\n",
-                                         "dlock shared 0\na 1 1 9223372036854775807 1\n",
-                                         "dlock shared 0\na 1 1 1 18446744073709551616\n",
-                                         "dlock shared 0 odd\na 1 1 1 1\n"};
+#define SIXTEEN "0123456789abcdef"
+    static const char *const values[] = {
+        "dlock",
+        "dlock shared 0\n",
+        "dlock shared 0\n\n",
+        "dlock shared 1\na 1 1 1 1\n",
+        "dlock permit 0\na 1 1 1 1\n",
+        "dlock permit 4294967296\na 1 1 1 1\n",
+        "dlock other 0\na 1 1 1 1\n",
+        "dlock shared 0\na 1 1 1\n",
+        "dlock shared 0\na 1 1 1 1",
+        "dlock shared 0\na 1 1 1 1\n ",
+        "dlock shared 0\na 1 1 1 -1\n",
+        "dlock shared 0\n 1 1 1 1\n",
+        "dlock shared 0\na\tb 1 1 1 1\n",
+        "dlock shared 0\na 99999999999 1 1 1\n",
+        "dlock shared 0\na 1 99999999999 1 1\n",
+        "dlock shared 0\na 1 1 9223372036854775807 1\n",
+        "dlock shared 0\na 1 1 1 18446744073709551616\n",
+        "dlock shared 0 odd\na 1 1 1 1\n",
+        "dlock shared 0\n" SIXTEEN SIXTEEN SIXTEEN SIXTEEN SIXTEEN SIXTEEN SIXTEEN SIXTEEN " 1 1 1 1\n"};
     (void)state;
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         READER(reader, 0, "odd");

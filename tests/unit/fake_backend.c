@@ -30,9 +30,14 @@ static const struct server_rules queue_rules = {.queue = true};
 static const struct server_rules poll_rules = {.queue = false};
 static const struct server_rules forever_rules = {.look = true, .forever = true};
 
-enum { WAKING = DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE, SESSION = DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE };
+enum {
+    WAKING = DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE,
+    SESSION = DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE,
+    MODES = DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT
+};
 static const struct fake_kind kinds[] = {
     {"fake", DLOCK_CAP_FENCE | WAKING, &queue_rules, false},
+    {"fakefull", DLOCK_CAP_FENCE | WAKING | MODES | DLOCK_CAP_EXPORT | DLOCK_CAP_WANTED, &queue_rules, false},
     {"fakepoll", DLOCK_CAP_FENCE, &poll_rules, true},
     {"fakevolatile", DLOCK_CAP_FENCE | DLOCK_CAP_VOLATILE, &poll_rules, true},
     {"fakesession", DLOCK_CAP_FENCE | WAKING | SESSION, &queue_rules, true},
@@ -113,6 +118,12 @@ static void client_tell(const struct server_entry *entry, const char *name, int6
         wake = (struct dlock_wake){DLOCK_WAKE_GRANTED, name, entry->token, entry->fence, server_now_us(), kept_ms};
     for (size_t i = 0; i < MAX_CONNS; i++)
         if (hears(conns[i]) && (!entry || of_client(conns[i], entry->token))) wake_put(conns[i], &wake);
+}
+
+static void client_want(const struct server_entry *entry) {
+    struct dlock_wake wake = {.kind = DLOCK_WAKE_WANTED, .name = entry->name};
+    for (size_t i = 0; i < MAX_CONNS; i++)
+        if (hears(conns[i]) && of_client(conns[i], entry->token)) wake_put(conns[i], &wake);
 }
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
@@ -332,7 +343,7 @@ void fake_backend_reset(void) {
     if (!registered) dlock__cond_init(&slow_cond);
     registered = true;
     pthread_mutex_lock(&fake_guard);
-    server_reset(client_tell, client_listens);
+    server_reset(client_tell, client_want, client_listens);
     memset(scripts, 0, sizeof scripts);
     server_is_down = wakes_held = false;
     pthread_mutex_unlock(&fake_guard);

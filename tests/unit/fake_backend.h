@@ -2,6 +2,7 @@
  *
  * Schemes (each a backend of its own, since capabilities are a backend's):
  *   fake         QUEUE and WAKE: what Redis is
+ *   fakefull     the same with SHARED, PERMIT, EXPORT and WANTED
  *   fakepoll     neither: what memcached is
  *   fakevolatile the same, and forgets at restart: quarantine applies
  *   fakesession  SESSION, THREADSAFE, QUEUE and WAKE: what ZooKeeper is
@@ -79,6 +80,7 @@ void fake_wake_push(const struct dlock_wake *wake); /* to every listener, whatev
 
 /* Clients that are none of ours. They queue and are handed the lock like everybody. */
 void fake_other_acquire(const char *name, int64_t lease_ms); /* must be free, or else it queues */
+void fake_other_acquire_as(const char *name, enum dlock_mode mode, uint32_t limit, int64_t lease_ms);
 
 struct fake_grant {
     char token[DLOCK_TOKEN_MAX + 1]; /* "" when free */
@@ -89,8 +91,9 @@ struct fake_grant {
 struct fake_grant fake_holder(const char *name);
 void fake_other_release(const struct fake_grant *grant, const char *name); /* releases, or leaves the queue */
 unsigned fake_waiters(const char *name);
-unsigned fake_grants(const char *name); /* how often it was granted, to anybody */
-unsigned fake_entries(void);            /* holders and waiters of all names, those of others not counted */
+unsigned fake_holders(const char *name); /* now */
+unsigned fake_grants(const char *name);  /* how often it was granted, to anybody */
+unsigned fake_entries(void);             /* holders and waiters of all names, those of others not counted */
 void fake_replay(const struct fake_command *command); /* a late duplicate of an acquire or release arrives */
 
 /* ---- what happened ---- */

@@ -49,9 +49,29 @@ void contract_connect(const struct fake_conn *conn, const struct dlock_uri *uri,
     check_time("connect", timeout_ms);
 }
 
+static void check_modes(const struct fake_conn *conn, enum fake_op op, const struct dlock_claim *claim) {
+    if ((claim->mode == DLOCK_SHARED && !(conn->kind->caps & DLOCK_CAP_SHARED)) ||
+        (claim->mode == DLOCK_PERMIT && !(conn->kind->caps & DLOCK_CAP_PERMIT)))
+        violated("mode %d is not offered", (int)claim->mode);
+    if ((claim->mode == DLOCK_PERMIT) != (claim->limit > 0)) violated("limit %u", (unsigned)claim->limit);
+    const struct server_entry *entry = server_find(claim->name, claim->token);
+    bool downgrade = entry && op != FAKE_ACQUIRE && entry->mode == DLOCK_EXCLUSIVE && claim->mode == DLOCK_SHARED;
+    if (entry && entry->mode != claim->mode && !downgrade)
+        violated("mode %d of a grant in mode %d", (int)claim->mode, (int)entry->mode);
+}
+
+/* Sorted by name; one name may stand several times in renewals of readers and permits. */
+static void check_order(enum fake_op op, const struct dlock_claim *before, const struct dlock_claim *claim) {
+    int order = strcmp(before->name, claim->name);
+    bool together = op == FAKE_RENEW && before->mode != DLOCK_EXCLUSIVE && claim->mode != DLOCK_EXCLUSIVE;
+    if (order > 0 || (order == 0 && !together)) violated("batch not sorted, or a name twice");
+    if (order == 0 && strcmp(before->token, claim->token) == 0) violated("a token twice in a batch");
+}
+
 static void check_claim(const struct fake_conn *conn, enum fake_op op, const struct dlock_claim *claim, bool heard) {
     size_t length = strlen(conn->client);
-    if (strncmp(claim->token, conn->client, length) != 0 || claim->token[length] != '.')
+    bool imported = op != FAKE_ACQUIRE && conn->kind->caps & DLOCK_CAP_EXPORT; /* perhaps: another client's */
+    if (!imported && (strncmp(claim->token, conn->client, length) != 0 || claim->token[length] != '.'))
         violated("token \"%s\" does not begin with its client", claim->token);
     if (strlen(claim->token) > DLOCK_TOKEN_MAX) violated("token too long");
     for (const char *c = claim->token; *c; c++)
@@ -60,7 +80,11 @@ static void check_claim(const struct fake_conn *conn, enum fake_op op, const str
         violated("results not preset: %d, kept %lld, retry %lld", claim->result, (long long)claim->kept_ms,
                  (long long)claim->retry_ms);
     if (claim->lease_ms <= 0) violated("lease_ms %lld", (long long)claim->lease_ms);
-    if (claim->flags & ~(uint32_t)DLOCK_CLAIM_QUEUE) violated("unknown flags 0x%x", claim->flags);
+    if (claim->flags & ~(uint32_t)(DLOCK_CLAIM_QUEUE | DLOCK_CLAIM_LINGER))
+        violated("unknown flags 0x%x", claim->flags);
+    check_modes(conn, op, claim);
+    if (claim->flags & DLOCK_CLAIM_LINGER && (op != FAKE_ACQUIRE || !(conn->kind->caps & DLOCK_CAP_WANTED) || !heard))
+        violated("LINGER asked where nobody tells, or nobody listens");
     if (op == FAKE_ACQUIRE && (claim->flags & DLOCK_CLAIM_QUEUE)) {
         if (!(conn->kind->caps & DLOCK_CAP_QUEUE)) violated("QUEUE asked of a backend without a queue");
         if (!heard) violated("QUEUE asked while no connection listens");
@@ -85,7 +109,7 @@ void contract_begin(struct fake_conn *conn, enum fake_op op, struct dlock_claim 
     if (op == FAKE_LISTEN) return;
     if (n == 0 || n > MAX_BATCH) violated("batch of %zu", n);
     for (size_t i = 0; i < n; i++) {
-        if (i && strcmp(claims[i - 1]->name, claims[i]->name) >= 0) violated("batch not sorted, or a name twice");
+        if (i) check_order(op, claims[i - 1], claims[i]);
         check_claim(conn, op, claims[i], heard);
     }
 }

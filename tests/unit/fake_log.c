@@ -144,6 +144,13 @@ unsigned fake_waiters(const char *name) {
     return waiters;
 }
 
+unsigned fake_holders(const char *name) {
+    pthread_mutex_lock(&fake_guard);
+    unsigned holders = server_holders(name);
+    pthread_mutex_unlock(&fake_guard);
+    return holders;
+}
+
 unsigned fake_grants(const char *name) {
     pthread_mutex_lock(&fake_guard);
     unsigned grants = server_grants(name);
@@ -176,11 +183,17 @@ static struct dlock_claim other_claim(const char *name, const char *token, int64
 }
 
 void fake_other_acquire(const char *name, int64_t lease_ms) {
+    fake_other_acquire_as(name, DLOCK_EXCLUSIVE, 0, lease_ms);
+}
+
+void fake_other_acquire_as(const char *name, enum dlock_mode mode, uint32_t limit, int64_t lease_ms) {
     static unsigned others;
     char token[32];
     pthread_mutex_lock(&fake_guard);
     snprintf(token, sizeof token, "other.%u", ++others);
     struct dlock_claim claim = other_claim(name, token, lease_ms);
+    claim.mode = mode;
+    claim.limit = limit;
     server_acquire(&other_rules, 0, &claim);
     pthread_mutex_unlock(&fake_guard);
 }

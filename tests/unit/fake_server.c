@@ -19,17 +19,19 @@ static size_t names_count;
 static uint64_t order;
 static int64_t offset_us, handover_ms;
 static server_tell *tell;
+static server_want *want;
 static server_listens *listens;
 
 static void server_promote(const struct server_rules *rules, const char *name, const char *asking);
 
-void server_reset(server_tell *tell_now, server_listens *listens_now) {
+void server_reset(server_tell *tell_now, server_want *want_now, server_listens *listens_now) {
     memset(entries, 0, sizeof entries);
     entries_end = names_count = 0;
     order = 0;
     offset_us = INT64_C(77000000000); /* nobody may mistake the server's clock for the local one */
     handover_ms = 3000;
     tell = tell_now;
+    want = want_now;
     listens = listens_now;
 }
 
@@ -50,13 +52,28 @@ struct server_entry *server_find(const char *name, const char *token) {
     return NULL;
 }
 
+static bool holds(const struct server_entry *entry, const char *name) {
+    return entry->used && entry->held && strcmp(entry->name, name) == 0 && entry->until_us > server_now_us();
+}
+
 struct server_entry *server_holder(const char *name) {
-    for (size_t i = 0; i < entries_end; i++) {
-        struct server_entry *entry = &entries[i];
-        if (!entry->used || !entry->held || strcmp(entry->name, name) != 0) continue;
-        if (entry->until_us > server_now_us()) return entry;
-    }
+    for (size_t i = 0; i < entries_end; i++)
+        if (holds(&entries[i], name)) return &entries[i];
     return NULL;
+}
+
+unsigned server_holders(const char *name) {
+    unsigned count = 0;
+    for (size_t i = 0; i < entries_end; i++) count += holds(&entries[i], name);
+    return count;
+}
+
+/* Is there room for one more? */
+static bool fits(const char *name, enum dlock_mode mode, uint32_t limit) {
+    if (mode == DLOCK_PERMIT) return server_holders(name) < limit;
+    for (size_t i = 0; i < entries_end; i++)
+        if (holds(&entries[i], name) && (mode == DLOCK_EXCLUSIVE || entries[i].mode == DLOCK_EXCLUSIVE)) return false;
+    return true;
 }
 
 struct server_entry *server_at(size_t index) {
@@ -84,15 +101,19 @@ unsigned server_waiters(const char *name) {
     return count;
 }
 
-static struct server_entry *entry_add(const char *name, const char *token, unsigned conn) {
+static struct server_entry *entry_add(const struct dlock_claim *claim, unsigned conn) {
     size_t at = 0;
     while (at < SERVER_ENTRIES && entries[at].used) at++;
     if (at == SERVER_ENTRIES) abort();
     if (at == entries_end) entries_end++;
     struct server_entry *entry = &entries[at];
     *entry = (struct server_entry){.used = true, .conn = conn, .order = ++order};
-    snprintf(entry->name, sizeof entry->name, "%s", name);
-    snprintf(entry->token, sizeof entry->token, "%s", token);
+    snprintf(entry->name, sizeof entry->name, "%s", claim->name);
+    snprintf(entry->token, sizeof entry->token, "%s", claim->token);
+    entry->mode = claim->mode;
+    entry->limit = claim->limit;
+    entry->lease_ms = claim->lease_ms;
+    entry->linger = claim->flags & DLOCK_CLAIM_LINGER;
     return entry;
 }
 
@@ -120,16 +141,21 @@ static void expire(const struct server_rules *rules, const char *name, const cha
     }
 }
 
-/* Hands a free name to the first waiter that is there. `asking` (may be NULL) needs no telling: it gets an answer. */
+static struct server_entry *first_waiter(const char *name) {
+    struct server_entry *first = NULL;
+    for (size_t i = 0; i < entries_end; i++) {
+        struct server_entry *entry = &entries[i];
+        if (!entry->used || entry->held || strcmp(entry->name, name) != 0) continue;
+        if (!first || entry->order < first->order) first = entry;
+    }
+    return first;
+}
+
+/* Hands the room that there is to the first waiters that are there. `asking` (may be NULL) needs no telling: it gets an
+ * answer. */
 static void server_promote(const struct server_rules *rules, const char *name, const char *asking) {
-    while (rules->queue) {
-        struct server_entry *first = NULL;
-        for (size_t i = 0; i < entries_end; i++) {
-            struct server_entry *entry = &entries[i];
-            if (!entry->used || entry->held || strcmp(entry->name, name) != 0) continue;
-            if (!first || entry->order < first->order) first = entry;
-        }
-        if (!first) return;
+    struct server_entry *first;
+    while (rules->queue && (first = first_waiter(name)) && fits(name, first->mode, first->limit)) {
         bool is_asking = asking && strcmp(first->token, asking) == 0;
         if (!is_asking && !listens(first)) {
             first->used = false;
@@ -139,15 +165,14 @@ static void server_promote(const struct server_rules *rules, const char *name, c
         entry_grant(first);
         entry_keep(rules, first, kept_ms);
         if (!is_asking) tell(first, name, kept_ms);
-        return;
     }
-    if (rules->look) tell(NULL, name, 0);
+    if (!rules->queue && rules->look) tell(NULL, name, 0);
 }
 
 static int64_t retry_ms(const struct server_rules *rules, const struct server_entry *holder,
                         const struct server_entry *waiter, int64_t lease_ms) {
     if (!rules->queue) return rules->look ? 1000 : -1;
-    if (!waiter) return -1;
+    if (!waiter || !holder) return -1;
     int64_t position = 0, left_ms = (holder->until_us - server_now_us()) / 1000;
     for (size_t i = 0; i < entries_end; i++) {
         const struct server_entry *entry = &entries[i];
@@ -163,33 +188,46 @@ static void answer_grant(const struct server_rules *rules, struct dlock_claim *c
     claim->kept_ms = rules->forever ? DLOCK_FOREVER : claim->lease_ms;
 }
 
+/* A name is either a lock, or permits, and then so many. */
+static bool used_otherwise(const struct dlock_claim *claim) {
+    for (size_t i = 0; i < entries_end; i++) {
+        const struct server_entry *entry = &entries[i];
+        if (!entry->used || strcmp(entry->name, claim->name) != 0) continue;
+        if ((entry->mode == DLOCK_PERMIT) != (claim->mode == DLOCK_PERMIT) || entry->limit != claim->limit) return true;
+    }
+    return false;
+}
+
+/* Busy: who keeps it, and wants to know, hears of it. */
+static void tell_holders(const struct dlock_claim *claim) {
+    for (size_t i = 0; i < entries_end; i++)
+        if (holds(&entries[i], claim->name) && entries[i].linger && strcmp(entries[i].token, claim->token) != 0)
+            want(&entries[i]);
+}
+
 void server_acquire(const struct server_rules *rules, unsigned conn, struct dlock_claim *claim) {
     claim->server_us = server_now_us();
     expire(rules, claim->name, claim->token);
-    struct server_entry *mine = server_find(claim->name, claim->token), *holder = server_holder(claim->name);
-    if (!holder) {
-        /* Nobody barges: a free name with waiters goes to the first of them. */
-        server_promote(rules, claim->name, claim->token);
-        holder = server_holder(claim->name);
-        mine = server_find(claim->name, claim->token);
+    if (used_otherwise(claim)) {
+        claim->result = DLOCK_EINVAL;
+        return;
     }
-    if (!holder) {
-        if (!mine) mine = entry_add(claim->name, claim->token, conn);
-        mine->lease_ms = claim->lease_ms;
+    /* Nobody barges: room goes to the first who waits. */
+    if (rules->queue || !server_holder(claim->name)) server_promote(rules, claim->name, claim->token);
+    struct server_entry *mine = server_find(claim->name, claim->token);
+    if (!mine && !first_waiter(claim->name) && fits(claim->name, claim->mode, claim->limit)) {
+        mine = entry_add(claim, conn);
         entry_grant(mine);
-        holder = mine;
     }
-    if (holder == mine) {
+    if (mine && mine->held) {
         entry_keep(rules, mine, claim->lease_ms);
         answer_grant(rules, claim, mine);
         return;
     }
-    if (!mine && rules->queue && (claim->flags & DLOCK_CLAIM_QUEUE)) {
-        mine = entry_add(claim->name, claim->token, conn);
-        mine->lease_ms = claim->lease_ms;
-    }
+    if (!mine && rules->queue && (claim->flags & DLOCK_CLAIM_QUEUE)) mine = entry_add(claim, conn);
+    tell_holders(claim);
     claim->result = DLOCK_EBUSY;
-    claim->retry_ms = retry_ms(rules, holder, mine, claim->lease_ms);
+    claim->retry_ms = retry_ms(rules, server_holder(claim->name), mine, claim->lease_ms);
 }
 
 void server_renew(const struct server_rules *rules, unsigned conn, struct dlock_claim *claim) {
@@ -202,6 +240,9 @@ void server_renew(const struct server_rules *rules, unsigned conn, struct dlock_
     entry_keep(rules, mine, claim->lease_ms);
     claim->result = 0;
     claim->kept_ms = rules->forever ? DLOCK_FOREVER : claim->lease_ms;
+    if (mine->mode != DLOCK_EXCLUSIVE || claim->mode != DLOCK_SHARED) return;
+    mine->mode = DLOCK_SHARED;
+    server_promote(rules, claim->name, NULL);
 }
 
 void server_release(const struct server_rules *rules, unsigned conn, struct dlock_claim *claim) {
@@ -213,13 +254,13 @@ void server_release(const struct server_rules *rules, unsigned conn, struct dloc
     if (!mine) return;
     bool held = mine->held;
     mine->used = false;
-    if (held) server_promote(rules, claim->name, NULL);
+    if (held || rules->queue) server_promote(rules, claim->name, NULL);
 }
 
 int server_break(const struct server_rules *rules, const char *name) {
     struct server_entry *holder = server_holder(name);
     if (!holder) return DLOCK_ELOST;
-    holder->used = false;
+    for (; holder; holder = server_holder(name)) holder->used = false;
     server_promote(rules, name, NULL);
     return 0;
 }
@@ -233,6 +274,6 @@ void server_drop_conn(const struct server_rules *rules, unsigned conn) {
         struct server_entry *entry = &entries[i];
         if (!entry->used || entry->conn != conn) continue;
         entry->used = false;
-        if (entry->held) server_promote(rules, entry->name, NULL);
+        if (entry->held || rules->queue) server_promote(rules, entry->name, NULL);
     }
 }

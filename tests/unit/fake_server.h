@@ -11,6 +11,9 @@ enum { SERVER_ENTRIES = 2048, SERVER_NAMES = 1024 };
 /* A holder or a waiter. */
 struct server_entry {
     bool used, held, told; /* told: its client knows the backend state of the claim */
+    bool linger;           /* its client wants to hear who else asks */
+    enum dlock_mode mode;
+    uint32_t limit;
     char name[DLOCK_NAME_MAX + 56];
     char token[DLOCK_TOKEN_MAX + 1];
     unsigned conn; /* the connection that asked; 0: none of ours */
@@ -21,6 +24,8 @@ struct server_entry {
 /* What the server tells somebody who did not ask: `entry` was granted (kept_ms), or `entry` is NULL and `name` is free
  * (DLOCK_WAKE_LOOK). */
 typedef void server_tell(const struct server_entry *entry, const char *name, int64_t kept_ms);
+/* The holder `entry`, which asked for it, hears that another client wants its name. */
+typedef void server_want(const struct server_entry *entry);
 /* Is the client of a queued entry there to be told? */
 typedef bool server_listens(const struct server_entry *entry);
 
@@ -30,7 +35,7 @@ struct server_rules {
     bool forever; /* grants have no lease: they end with their connection */
 };
 
-void server_reset(server_tell *tell, server_listens *listens);
+void server_reset(server_tell *tell, server_want *want, server_listens *listens);
 int64_t server_now_us(void);
 void server_step_us(int64_t us);     /* the server's clock alone; either way */
 void server_handover_ms(int64_t ms); /* the longest lease of a hand-over until its first renewal; default 3,000 */
@@ -45,7 +50,8 @@ void server_forget(void); /* all entries are gone; fences go on by the clock */
 void server_drop_conn(const struct server_rules *rules, unsigned conn); /* a session ends: its entries go */
 
 struct server_entry *server_find(const char *name, const char *token);
-struct server_entry *server_holder(const char *name);
+struct server_entry *server_holder(const char *name); /* the first of them */
+unsigned server_holders(const char *name);
 struct server_entry *server_at(size_t index); /* NULL from SERVER_ENTRIES on */
 unsigned server_waiters(const char *name);
 unsigned server_grants(const char *name); /* so far; a repeated answer to one token is one grant */

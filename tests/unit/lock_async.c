@@ -1,0 +1,343 @@
+/* Waits and releases without a thread of their own. */
+#include "fixture.h"
+
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { CROWD = 10000 };
+
+struct done {
+    _Atomic int calls, code;
+    _Atomic int64_t at_us;
+};
+
+static void note(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct done *done = arg;
+    (void)lock;
+    atomic_store(&done->code, err ? err->code : 0);
+    atomic_store(&done->at_us, dlock__now_us());
+    atomic_fetch_add(&done->calls, 1);
+}
+
+static const struct dlock_options by_handle = {.size = sizeof by_handle, .owner = DLOCK_OWNER_HANDLE};
+
+static void begin_async(dlock_lock *lock, int64_t timeout_ms, struct done *done) {
+    assert_int_equal(dlock_acquire_async(lock, timeout_ms, note, done), 0);
+    fake_settle();
+}
+
+static void assert_done(const struct done *done, int code) {
+    assert_int_equal(done->calls, 1);
+    assert_int_equal(done->code, code);
+}
+
+static void a_wait_and_a_release_end_once(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &by_handle);
+    struct done got = {0}, gave = {0};
+    begin_async(lock, 1000, &got);
+    assert_done(&got, 0);
+    assert_true(dlock_held(lock));
+    assert_int_equal(dlock_release_async(lock, note, &gave), 0);
+    assert_false(dlock_held(lock));
+    fake_settle();
+    assert_done(&gave, 0);
+    assert_string_equal(fake_holder("n").token, "");
+    assert_int_equal(dlock_release_async(lock, note, &gave), DLOCK_EOWNER);
+    assert_int_equal(gave.calls, 1);
+}
+
+static void handles_of_threads_have_none(void **state) {
+    (void)state;
+    struct done done = {0};
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    assert_int_equal(dlock_acquire_async(lock, 0, note, &done), DLOCK_ENOTSUP);
+    assert_int_equal(dlock_release_async(lock, note, &done), DLOCK_ENOTSUP);
+    fake_settle();
+    assert_int_equal(done.calls, 0);
+}
+
+static void many_waits_are_one_request(void **state) {
+    (void)state;
+    enum { N = 200 };
+    static struct done done[N];
+    memset(done, 0, sizeof done);
+    dlock_client *client = client_new("fake:");
+    dlock_lock *locks[N], *first = lock_new_with(client, "first", &by_handle);
+    struct done slow = {0};
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    begin_async(first, 5000, &slow);
+    for (int i = 0; i < N; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%d", i);
+        locks[i] = lock_new_with(client, name, &by_handle);
+        assert_int_equal(dlock_acquire_async(locks[i], 5000, note, &done[i]), 0);
+    }
+    fake_slow_go();
+    fake_settle();
+    assert_done(&slow, 0);
+    for (int i = 0; i < N; i++) assert_done(&done[i], 0);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 2);
+    for (int i = 0; i < N; i++) assert_int_equal(dlock_release_async(locks[i], note, &done[i]), 0);
+    fake_settle();
+    assert_true(fake_calls(FAKE_RELEASE) < 20);
+}
+
+/* The threads of a client are as many as ever, and a wait in line is a record of a few hundred bytes. */
+static void ten_thousand_waits_need_no_thread_and_little_memory(void **state) {
+    (void)state;
+    static dlock_lock *locks[CROWD];
+    static struct done done[CROWD];
+    memset(done, 0, sizeof done);
+    dlock_client *client = client_new("fake:");
+    struct fake_grant other = taken("n");
+    dlock_lock *before = lock_new_with(client, "n", &by_handle);
+    struct done first = {0};
+    begin_async(before, -1, &first);
+    unsigned threads = fake_threads_started();
+    for (int i = 0; i < CROWD; i++) assert_int_equal(dlock_new(client, "n", &by_handle, &locks[i], NULL), 0);
+    size_t used = mallinfo2().uordblks;
+    for (int i = 0; i < CROWD; i++) assert_int_equal(dlock_acquire_async(locks[i], -1, note, &done[i]), 0);
+    fake_settle();
+    size_t each = (mallinfo2().uordblks - used) / CROWD;
+    assert_int_equal(fake_threads_started(), threads);
+    assert_true(each < 512); /* under a sanitizer: 0 */
+    assert_int_equal(fake_waiters("n"), 1);
+    fake_other_release(&other, "n");
+    fake_settle();
+    assert_done(&first, 0);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(dlock_release_async(i ? locks[i - 1] : before, note, &first), 0);
+        fake_settle();
+        assert_done(&done[i], 0);
+    }
+    client_end(client);
+    for (int i = 100; i < CROWD; i++) assert_done(&done[i], DLOCK_ECANCELED);
+    for (int i = 0; i < CROWD; i++) dlock_free(locks[i]);
+}
+
+static void a_wait_ends_by_its_deadline(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &by_handle);
+    taken("n");
+    struct done done = {0};
+    int64_t began_us = dlock__now_us();
+    begin_async(lock, 700, &done);
+    fake_advance_ms(900);
+    assert_done(&done, DLOCK_ETIMEDOUT);
+    assert_true(done.at_us - began_us <= 800000);
+    assert_int_equal(fake_waiters("n"), 0);
+}
+
+/* Whatever the thread that sends requests is doing. */
+static void a_wait_that_begins_during_a_hanging_request_ends_by_its_deadline(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *hangs = lock_new_with(client, "hangs", &by_handle), *lock = lock_new_with(client, "n", &by_handle);
+    struct done late = {0}, done = {0};
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    begin_async(hangs, 4000, &late);
+    assert_int_equal(fake_slow_waiting(), 1);
+    int64_t began_us = dlock__now_us();
+    begin_async(lock, 300, &done);
+    fake_advance_ms(400);
+    assert_done(&done, DLOCK_EUNAVAILABLE);
+    assert_true(done.at_us - began_us <= 400000);
+    assert_int_equal(late.calls, 0);
+    fake_slow_go();
+    fake_settle();
+    assert_done(&late, 0);
+    begin_async(lock, 300, &done);
+    assert_int_equal(done.calls, 2);
+    assert_int_equal(done.code, 0);
+}
+
+/* The answer is a grant, and its waiter was cancelled while it was on the way; the thread that would give it back is
+ * kept busy by another request until the server takes everything away. */
+static void a_grant_for_a_cancelled_wait_can_be_lost(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new_with(client, "n", &by_handle), *other = lock_new_with(client, "o", &by_handle);
+    struct done done = {0}, gave = {0};
+    begin_async(other, 0, &gave);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
+    fake_fault(FAKE_RELEASE, FAKE_SLOW_AFTER, 1);
+    begin_async(lock, 5000, &done);
+    assert_int_equal(dlock_release_async(other, note, &gave), 0);
+    assert_int_equal(dlock_cancel(lock), 0);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(fake_slow_waiting(), 1);
+    fake_server_break("n");
+    fake_advance_ms(4000); /* the renewal of what is held would tell of it */
+    assert_int_equal(fake_claims(FAKE_RENEW, "n"), 0);
+    fake_slow_go();
+    fake_advance_ms(LEASE_MS);
+    assert_done(&done, DLOCK_ECANCELED);
+    assert_int_equal(fake_entries(), 0);
+    begin_async(lock, 1000, &done);
+    assert_int_equal(done.calls, 2);
+    assert_int_equal(done.code, 0);
+}
+
+static void freeing_ends_waits_at_every_step(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    dlock_client *client = client_new("fake:");
+    struct done done = {0};
+    dlock_lock *lock = lock_new_with(client, "n", &by_handle);
+    assert_int_equal(dlock_acquire_async(lock, -1, note, &done), 0);
+    begin_free(actor, lock); /* before, within or after its request */
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(done.calls, 1);
+    assert_int_equal(fake_entries(), 0);
+
+    struct done asking = {0};
+    lock = lock_new_with(client, "n", &by_handle);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
+    begin_async(lock, -1, &asking);
+    begin_free(actor, lock);
+    assert_false(over(actor));
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    assert_done(&asking, DLOCK_ECANCELED);
+    assert_int_equal(fake_entries(), 0);
+
+    struct done queued = {0};
+    struct fake_grant other = taken("n");
+    lock = lock_new_with(client, "n", &by_handle);
+    begin_async(lock, -1, &queued);
+    begin_free(actor, lock);
+    assert_int_equal(result(actor), 0);
+    assert_done(&queued, DLOCK_ECANCELED);
+    assert_int_equal(fake_waiters("n"), 0);
+    fake_other_release(&other, "n");
+}
+
+static void free_in_callback(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    note(lock, err, arg);
+    dlock_free(lock);
+}
+
+static void a_callback_may_free_its_handle(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    for (int i = 0; i < 2; i++) {
+        dlock_lock *lock;
+        struct done done = {0};
+        assert_int_equal(dlock_new(client, "n", &by_handle, &lock, NULL), 0);
+        assert_int_equal(dlock_acquire_async(lock, 0, free_in_callback, &done), 0);
+        fake_settle();
+        assert_done(&done, 0);
+        assert_int_equal(fake_entries(), 0);
+    }
+}
+
+static int dispatch(void *arg) {
+    return dlock_client_dispatch(arg);
+}
+
+struct nested {
+    dlock_client *client;
+    struct actor *second;
+    int inner;
+};
+
+static void dispatch_again(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)err;
+    struct nested *nested = arg;
+    nested->inner = dlock_client_dispatch(nested->client);
+    dlock_free(lock);
+}
+
+/* A callback that dispatches is still the one that runs: its handle is destroyed after it. */
+static void a_callback_may_dispatch(void **state) {
+    (void)state;
+    dlock_client *client;
+    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+    options.flags = DLOCK_CLIENT_MANUAL;
+    assert_int_equal(dlock_open("fake:", &options, &client, NULL), 0);
+    dlock_lock *lock, *other = lock_new_with(client, "o", &by_handle);
+    struct nested nested = {client, NULL, -1};
+    struct done done = {0};
+    assert_int_equal(dlock_new(client, "n", &by_handle, &lock, NULL), 0);
+    assert_int_equal(dlock_acquire_async(lock, 0, dispatch_again, &nested), 0);
+    fake_settle();
+    assert_int_equal(dlock_acquire_async(other, 0, note, &done), 0);
+    fake_settle();
+    struct actor *actor = actor_new();
+    begin_call(actor, dispatch, client);
+    assert_true(result(actor) >= 1);
+    assert_true(nested.inner >= 0);
+    begin_call(actor, dispatch, client);
+    assert_done(&done, 0);
+    assert_string_equal(fake_holder("n").token, "");
+    lock_end(other);
+    dlock_close(client);
+}
+
+/* One that lingers is taken at once, and told of like any other. */
+static void a_lingering_lock_is_taken(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new_with(client_new("fakefull:?linger=5s"), "n", &by_handle);
+    struct done done = {0}, gave = {0};
+    begin_async(lock, 1000, &done);
+    assert_done(&done, 0);
+    assert_int_equal(dlock_release_async(lock, note, &gave), 0);
+    fake_settle();
+    assert_done(&gave, 0);
+    fake_log_clear();
+    begin_async(lock, 1000, &done);
+    assert_int_equal(done.calls, 2);
+    assert_int_equal(done.code, 0);
+    assert_true(dlock_held(lock));
+    assert_int_equal(fake_log_size(), 0);
+}
+
+/* Two requests in one batch: while the first, busy, brings up the listener, the other's deadline passes. It was
+ * granted, and must not stay. */
+static void a_grant_whose_wait_ended_before_its_answer_was_seen_is_given_back(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *hold = lock_new_with(client, "hold", &by_handle), *busy = lock_new_with(client, "a", &by_handle);
+    dlock_lock *granted = lock_new_with(client, "b", &by_handle);
+    struct done held = {0}, late = {0}, done = {0};
+    struct fake_grant other = taken("a");
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    begin_async(hold, 5000, &held);
+    assert_int_equal(dlock_acquire_async(busy, 5000, note, &late), 0);
+    assert_int_equal(dlock_acquire_async(granted, 500, note, &done), 0);
+    fake_fault(FAKE_LISTEN, FAKE_SLOW, 1);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(fake_slow_waiting(), 1);
+    fake_advance_ms(600);
+    assert_int_equal(done.calls, 1);
+    fake_slow_go();
+    fake_settle();
+    if (done.code != 0) assert_string_equal(fake_holder("b").token, "");
+    fake_other_release(&other, "a");
+    fake_settle();
+    assert_done(&late, 0);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_wait_and_a_release_end_once),
+        LOCK_TEST(handles_of_threads_have_none),
+        LOCK_TEST(many_waits_are_one_request),
+        LOCK_TEST(ten_thousand_waits_need_no_thread_and_little_memory),
+        LOCK_TEST(a_wait_ends_by_its_deadline),
+        LOCK_TEST(a_wait_that_begins_during_a_hanging_request_ends_by_its_deadline),
+        LOCK_TEST(a_grant_for_a_cancelled_wait_can_be_lost),
+        LOCK_TEST(freeing_ends_waits_at_every_step),
+        LOCK_TEST(a_callback_may_free_its_handle),
+        LOCK_TEST(a_callback_may_dispatch),
+        LOCK_TEST(a_lingering_lock_is_taken),
+        LOCK_TEST(a_grant_whose_wait_ended_before_its_answer_was_seen_is_given_back),
+    };
+    return cmocka_run_group_tests_name("async", tests, NULL, NULL);
+}
