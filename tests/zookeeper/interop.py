@@ -66,12 +66,13 @@ class Peer:
 
 
 def in_line(name):
-    """How many hold it or wait for it."""
+    """How many hold it or wait for it. A try of dlock's that is not first is about to leave."""
     try:
         nodes = plain.get_children(f"{BASE}/{name}")
     except NoNodeError:
         return 0
-    return len([node for node in nodes if node not in ("leases", "locks")]) + sum(
+    line = sorted((node for node in nodes if node not in ("leases", "locks")), key=lambda node: node[-10:])
+    return len(line[:1] + [node for node in line[1:] if "-try-" not in node]) + sum(
         in_line(f"{name}/{node}") for node in nodes if node in ("leases", "locks"))
 
 
