@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAVE_US = 50000 }; /* for giving back what is held when the deadline has passed */
+enum {
+    LEAVE_US = 90000, /* for giving back what is held, after the deadline; */
+    LEAST_US = 20000  /* and this much in any case */
+};
 
 struct item {
     struct dlock_lock *lock;
@@ -152,8 +155,9 @@ static int try_all(struct all *all, size_t from, struct dlock_error *err) {
 /* Takes the acquisitions back; those that are the last become requests, no name twice. Returns how many. */
 static size_t begin_release(struct all *all, size_t from, struct dlock_client *client, struct dlock_error *first) {
     int64_t now = dlock__now(client), deadline_us = dlock__after(now, dlock__us(client->uri->timeout_ms));
-    int64_t most = all->deadline_us > now ? all->deadline_us : now;
-    if (dlock__after(most, LEAVE_US) < deadline_us) deadline_us = most + LEAVE_US;
+    int64_t most = dlock__after(all->deadline_us, LEAVE_US); /* a wait that has just ended had its own */
+    if (most < now + LEAST_US) most = now + LEAST_US;
+    if (most < deadline_us) deadline_us = most;
     size_t n = 0;
     for (size_t i = from; i < all->n; i++) {
         struct item *item = &all->items[i];

@@ -404,6 +404,16 @@ void fake_server_cut(void) {
     pthread_mutex_unlock(&fake_guard);
 }
 
+void fake_server_cut_listeners(void) {
+    pthread_mutex_lock(&fake_guard);
+    for (size_t i = 0; i < MAX_CONNS; i++) {
+        if (!hears(conns[i])) continue;
+        conns[i]->dead = true;
+        eventfd_write(conns[i]->fd, 1);
+    }
+    pthread_mutex_unlock(&fake_guard);
+}
+
 void fake_server_cut_holder(const char *name) {
     char client[25] = "";
     pthread_mutex_lock(&fake_guard);

@@ -69,6 +69,7 @@ void fake_slow_go(void);          /* lets these go on */
 /* ---- the server ---- */
 void fake_server_down(bool down);              /* refuses every connection and kills those there are */
 void fake_server_cut(void);                    /* kills every connection; locks and queues stay */
+void fake_server_cut_listeners(void);          /* those that bring wakes */
 void fake_server_cut_holder(const char *name); /* those of one client: whoever holds `name` */
 void fake_server_forget(void);                 /* flushed: locks and queues are gone, connections stay */
 void fake_server_restart(void);                /* both */

@@ -157,7 +157,7 @@ static void a_wait_that_begins_during_a_hanging_request_ends_by_its_deadline(voi
  * kept busy by another request until the server takes everything away. */
 static void a_grant_for_a_cancelled_wait_can_be_lost(void **state) {
     (void)state;
-    dlock_client *client = client_new("fake:");
+    dlock_client *client = client_new("fake:?timeout=20s");
     dlock_lock *lock = lock_new_with(client, "n", &by_handle), *other = lock_new_with(client, "o", &by_handle);
     struct done done = {0}, gave = {0};
     begin_async(other, 0, &gave);

@@ -1,0 +1,159 @@
+/* Several locks at once. */
+#include "fixture.h"
+
+enum { MOST = 6, ROUNDS = 15 };
+
+struct all {
+    dlock_lock *locks[MOST];
+    size_t n;
+    int64_t timeout_ms;
+    struct dlock_error err;
+};
+
+static int acquire_all(void *arg) {
+    struct all *all = arg;
+    return dlock_acquire_all(all->locks, all->n, all->timeout_ms, &all->err);
+}
+
+static int release_all(void *arg) {
+    struct all *all = arg;
+    return dlock_release_all(all->locks, all->n, &all->err);
+}
+
+static void nobody_in_the_way_is_one_request_for_each_server(void **state) {
+    (void)state;
+    dlock_client *one = client_new("fake:"), *two = client_new("fake:");
+    struct all all = {{lock_new(one, "c"), lock_new(two, "b"), lock_new(one, "a"), lock_new(two, "d")}, 4, 1000, {0}};
+    assert_int_equal(acquire_all(&all), 0);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 2);
+    for (size_t i = 0; i < all.n; i++) assert_true(dlock_held(all.locks[i]));
+    assert_int_equal(release_all(&all), 0);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 2);
+    assert_int_equal(fake_entries(), 0);
+}
+
+static int many_rounds(void *arg) {
+    struct all *all = arg;
+    int rc = 0;
+    for (int i = 0; i < ROUNDS && rc == 0; i++) {
+        rc = acquire_all(all);
+        for (size_t k = 0; k < all->n && rc == 0; k++)
+            if (!dlock_held(all->locks[k])) rc = DLOCK_EPROTO;
+        if (rc == 0) rc = release_all(all);
+    }
+    return rc;
+}
+
+/* Four threads of two processes, each in an order of its own. */
+static void opposite_orders_never_deadlock(void **state) {
+    (void)state;
+    static const char *const names[MOST] = {"a", "b", "c", "d", "e", "f"};
+    dlock_client *clients[2] = {client_new("fake:"), client_new("fake:")};
+    struct all all[4] = {{{NULL}, MOST, -1, {0}}};
+    struct actor *actors[4];
+    for (size_t i = 0; i < 4; i++) {
+        all[i].n = MOST;
+        all[i].timeout_ms = -1;
+        for (size_t k = 0; k < MOST; k++)
+            all[i].locks[k] = lock_new(clients[i % 2], names[i < 2 ? k : (MOST - 1 - k + i) % MOST]);
+        actors[i] = actor_new();
+    }
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    for (size_t i = 0; i < 4; i++) begin_call(actors[i], many_rounds, &all[i]);
+    fake_slow_go();
+    for (size_t i = 0; i < 4; i++) {
+        wait_for(actors[i], 600000);
+        assert_int_equal(result(actors[i]), 0);
+    }
+    assert_int_equal(fake_entries(), 0);
+}
+
+static void a_try_holds_all_or_nothing(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    struct all all = {{lock_new(client, "a"), lock_new(client, "b"), lock_new(client, "c")}, 3, 0, {0}};
+    struct fake_grant other = taken("b");
+    assert_int_equal(acquire_all(&all), DLOCK_EBUSY);
+    assert_non_null(strstr(all.err.message, "\"b\""));
+    assert_int_equal(fake_entries(), 0);
+    fake_other_release(&other, "b");
+    assert_int_equal(acquire_all(&all), 0);
+    assert_int_equal(release_all(&all), 0);
+}
+
+static void one_that_stands_twice_is_refused(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    struct all all = {{lock_new(client, "a"), lock_new(client, "b"), lock_new(client, "a")}, 3, 0, {0}};
+    assert_int_equal(acquire_all(&all), DLOCK_EDEADLK);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 0);
+}
+
+/* Nothing behind the one that is waited for is kept meanwhile. */
+static void what_stands_behind_a_busy_one_is_given_back(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    struct all all = {{lock_new(client, "c"), lock_new(client, "b"), lock_new(client, "a")}, 3, -1, {0}};
+    struct fake_grant other = taken("b");
+    struct actor *actor = actor_new();
+    begin_call(actor, acquire_all, &all);
+    assert_false(over(actor));
+    assert_string_not_equal(fake_holder("a").token, "");
+    assert_string_equal(fake_holder("c").token, "");
+    fake_other_release(&other, "b");
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    begin_call(actor, release_all, &all);
+    assert_int_equal(result(actor), 0);
+}
+
+/* Whatever hangs: the tries, or giving back what is held already. */
+static void the_deadline_is_kept(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:?timeout=20s");
+    struct all all = {{lock_new(client, "a"), lock_new(client, "b")}, 2, 400, {0}};
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 5);
+    begin_call(actor, acquire_all, &all);
+    assert_true(wait_for(actor, 30000) <= 500000);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    fake_faults_clear();
+    fake_advance_ms(2 * LEASE_MS); /* the janitor's part */
+    assert_int_equal(fake_entries(), 0);
+
+    struct fake_grant other = taken("b");
+    fake_fault(FAKE_RELEASE, FAKE_SLOW, 2);
+    begin_call(actor, acquire_all, &all);
+    assert_true(wait_for(actor, 30000) <= 500000);
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    fake_faults_clear();
+    fake_slow_go();
+    fake_advance_ms(2 * LEASE_MS);
+    fake_other_release(&other, "b");
+    assert_int_equal(fake_entries(), 0);
+}
+
+static void a_release_of_all_goes_on_after_an_error(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    struct all all = {{lock_new(client, "a"), lock_new(client, "b"), lock_new(client, "c")}, 3, 0, {0}};
+    assert_int_equal(dlock_acquire(all.locks[0], 0, NULL), 0);
+    assert_int_equal(dlock_acquire(all.locks[2], 0, NULL), 0);
+    assert_int_equal(release_all(&all), DLOCK_EOWNER);
+    assert_non_null(strstr(all.err.message, "\"b\""));
+    assert_int_equal(fake_entries(), 0);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(nobody_in_the_way_is_one_request_for_each_server),
+        LOCK_TEST(opposite_orders_never_deadlock),
+        LOCK_TEST(a_try_holds_all_or_nothing),
+        LOCK_TEST(one_that_stands_twice_is_refused),
+        LOCK_TEST(what_stands_behind_a_busy_one_is_given_back),
+        LOCK_TEST(the_deadline_is_kept),
+        LOCK_TEST(a_release_of_all_goes_on_after_an_error),
+    };
+    return cmocka_run_group_tests_name("all", tests, NULL, NULL);
+}

@@ -1,0 +1,169 @@
+/* Released locks that stay with their process for a while. */
+#include "fixture.h"
+
+static void cycle(dlock_lock *lock) {
+    assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
+static void taking_it_again_is_for_nothing_and_fences_grow(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakefull:?linger=5s");
+    dlock_lock *lock = lock_new(client, "n"), *same = lock_new(client, "n");
+    cycle(lock);
+    fake_settle();
+    fake_log_clear();
+    uint64_t last = 0;
+    for (int i = 0; i < 100; i++) {
+        dlock_lock *now = i % 2 ? lock : same;
+        assert_int_equal(dlock_acquire(now, i % 3 ? 1000 : 0, NULL), 0);
+        assert_true(dlock_held(now));
+        assert_true(dlock_fence(now) > last);
+        last = dlock_fence(now);
+        assert_int_equal(dlock_release(now, NULL), 0);
+        assert_false(dlock_held(now));
+        assert_int_equal(dlock_release(now, NULL), DLOCK_EOWNER);
+    }
+    assert_int_equal(fake_log_size(), 0);
+}
+
+/* Over every turn of the fence's low byte, and when a reader makes the last of it. */
+static void fences_grow_however_often_it_is_taken(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakefull:?linger=5s");
+    dlock_lock *lock = lock_new(client, "n");
+    uint64_t last = 0;
+    for (int i = 0; i < 700; i++) {
+        assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+        assert_true(dlock_fence(lock) > last);
+        last = dlock_fence(lock);
+        if (i % 256 >= 190 && i % 256 <= 210) {
+            uint64_t server = last >> 8;
+            assert_int_equal(dlock_downgrade(lock, NULL), 0);
+            assert_true(dlock_fence(lock) > last);
+            last = dlock_fence(lock);
+            assert_int_equal(last >> 8, server);
+        }
+        assert_int_equal(dlock_release(lock, NULL), 0);
+    }
+}
+
+static void it_ends_by_itself(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakefull:?linger=500ms"), "n");
+    cycle(lock);
+    assert_int_equal(fake_holders("n"), 1);
+    fake_advance_ms(600);
+    assert_int_equal(fake_holders("n"), 0);
+    cycle(lock);
+    assert_int_equal(fake_grants("n"), 2);
+    fake_advance_ms(600);
+}
+
+static void it_ends_when_another_client_asks(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakefull:?linger=60s"), "n");
+    cycle(lock);
+    fake_other_acquire("n", 1000);
+    fake_settle();
+    assert_true(fake_holder("n").other);
+    fake_advance_ms(2000);
+    /* One that asked while it was held: the release is one. */
+    assert_int_equal(dlock_acquire(lock, 5000, NULL), 0);
+    fake_other_acquire("n", 1000);
+    fake_settle();
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    assert_true(fake_holder("n").other);
+    fake_advance_ms(2000);
+}
+
+/* Nobody would tell us who asks. */
+static void it_ends_with_the_connection_that_would_tell(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakefull:?linger=60s"), "n");
+    cycle(lock);
+    fake_server_cut();
+    fake_settle();
+    fake_advance_ms(100);
+    assert_int_equal(fake_holders("n"), 0);
+}
+
+/* The connection breaks while the answer is on its way: what was said on it is lost. */
+static void a_grant_from_before_the_connection_broke_does_not_linger(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    dlock_lock *lock = lock_new(client_new("fakefull:?linger=60s"), "n");
+    cycle(lock);
+    fake_other_acquire("n", 100);
+    fake_settle();
+    fake_advance_ms(200);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
+    begin_acquire(actor, lock, 5000);
+    fake_server_cut_listeners();
+    fake_settle();
+    fake_slow_go();
+    fake_settle();
+    wait_for(actor, 6000);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(release_by(actor, lock), 0);
+    fake_settle();
+    assert_int_equal(fake_holders("n"), 0);
+}
+
+static void other_wishes_do_not_find_it_in_the_way(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakefull:?linger=60s");
+    struct dlock_options longer = {.size = sizeof longer, .lease_ms = 2 * LEASE_MS};
+    struct dlock_options reader = {.size = sizeof reader, .mode = DLOCK_SHARED};
+    dlock_lock *lock = lock_new(client, "n"), *other = lock_new_with(client, "n", &longer);
+    dlock_lock *shared = lock_new_with(client, "n", &reader);
+    for (int i = 0; i < 20; i++) {
+        cycle(lock);
+        dlock_lock *next = i % 2 ? other : shared;
+        assert_int_equal(dlock_acquire(next, 0, NULL), 0);
+        assert_int_equal(dlock_release(next, NULL), 0);
+    }
+}
+
+static void it_is_renewed_and_can_be_lost(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakefull:?linger=60s"), "n");
+    cycle(lock);
+    fake_advance_ms(2 * LEASE_MS);
+    assert_int_equal(fake_grants("n"), 1);
+    assert_int_equal(fake_holders("n"), 1);
+    fake_server_break("n");
+    fake_advance_ms(LEASE_MS);
+    cycle(lock);
+    assert_int_equal(fake_grants("n"), 2);
+}
+
+static void it_outlives_its_handle_but_not_its_client(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakefull:?linger=60s");
+    dlock_lock *lock = lock_new(client, "n");
+    cycle(lock);
+    lock_end(lock);
+    assert_int_equal(fake_holders("n"), 1);
+    lock = lock_new(client, "n");
+    cycle(lock);
+    assert_int_equal(fake_grants("n"), 1);
+    client_end(client);
+    assert_int_equal(fake_holders("n"), 0);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(taking_it_again_is_for_nothing_and_fences_grow),
+        LOCK_TEST(fences_grow_however_often_it_is_taken),
+        LOCK_TEST(it_ends_by_itself),
+        LOCK_TEST(it_ends_when_another_client_asks),
+        LOCK_TEST(it_ends_with_the_connection_that_would_tell),
+        LOCK_TEST(a_grant_from_before_the_connection_broke_does_not_linger),
+        LOCK_TEST(other_wishes_do_not_find_it_in_the_way),
+        LOCK_TEST(it_is_renewed_and_can_be_lost),
+        LOCK_TEST(it_outlives_its_handle_but_not_its_client),
+    };
+    return cmocka_run_group_tests_name("linger", tests, NULL, NULL);
+}

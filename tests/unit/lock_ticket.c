@@ -1,0 +1,180 @@
+/* Grants that change hands between processes. */
+#include "fixture.h"
+
+struct export {
+    dlock_lock *lock;
+    char ticket[DLOCK_TICKET_MAX + 1];
+    struct dlock_error err;
+};
+
+static int export_it(void *arg) {
+    struct export *export = arg;
+    return dlock_export(export->lock, export->ticket, sizeof export->ticket, &export->err);
+}
+
+struct import {
+    dlock_client *client;
+    const char *ticket;
+    dlock_lock *lock;
+};
+
+static int import_it(void *arg) {
+    struct import *import = arg;
+    return dlock_import(import->client, import->ticket, NULL, &import->lock, NULL);
+}
+
+static int free_it(void *arg) {
+    dlock_free(arg);
+    return 0;
+}
+
+static void a_grant_changes_hands(void **state) {
+    (void)state;
+    struct actor *from = actor_new(), *to = actor_new();
+    struct export export = {.lock = lock_new(client_new("fakefull:"), "n")};
+    struct import import = {.client = client_new("fakefull:"), .ticket = export.ticket};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    uint64_t fence = fence_by(from, export.lock);
+    begin_call(from, export_it, &export);
+    assert_int_equal(result(from), 0);
+    assert_false(held_by(from, export.lock));
+    assert_int_equal(release_by(from, export.lock), DLOCK_EOWNER);
+    unsigned renewals = fake_claims(FAKE_RENEW, "n");
+    fake_advance_ms(LEASE_MS / 2);
+    assert_int_equal(fake_claims(FAKE_RENEW, "n"), renewals); /* nobody has it here */
+    begin_call(to, import_it, &import);
+    assert_int_equal(result(to), 0);
+    assert_true(held_by(to, import.lock));
+    assert_true(fence_by(to, import.lock) > fence);
+    assert_int_equal(fence_by(to, import.lock) >> 8, fence >> 8);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(held_by(to, import.lock));
+    assert_int_equal(release_by(to, import.lock), 0);
+    begin_call(to, free_it, import.lock);
+    assert_int_equal(fake_entries(), 0);
+}
+
+/* The importing client's own waiters stand in the server's queue, with a claim of theirs: the grant goes there. */
+static void a_release_after_an_import_goes_to_the_queue(void **state) {
+    (void)state;
+    struct actor *from = actor_new(), *to = actor_new(), *first = actor_new(), *second = actor_new();
+    dlock_client *client = client_new("fakefull:");
+    dlock_lock *lock = lock_new(client, "n");
+    struct export export = {.lock = lock_new(client_new("fakefull:"), "n")};
+    struct import import = {.client = client, .ticket = export.ticket};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    begin_acquire(first, lock, -1);
+    begin_call(from, export_it, &export);
+    begin_call(to, import_it, &import);
+    assert_int_equal(result(to), 0);
+    assert_int_equal(fake_waiters("n"), 1);
+    assert_int_equal(release_by(to, import.lock), 0);
+    fake_settle();
+    assert_int_equal(result(first), 0);
+    assert_true(fence_by(first, lock) >> 8 > 0);
+    assert_int_equal(fake_holders("n"), 1);
+    assert_int_equal(fake_waiters("n"), 0);
+    begin_acquire(second, lock, -1);
+    assert_int_equal(release_by(first, lock), 0);
+    fake_settle();
+    assert_int_equal(result(second), 0);
+    assert_int_equal(release_by(second, lock), 0);
+    begin_call(to, free_it, import.lock);
+    assert_int_equal(fake_entries(), 0);
+}
+
+/* A handle may be released by any thread, but not while its claim is in a request. */
+static void nobody_releases_what_is_being_exported(void **state) {
+    (void)state;
+    struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE};
+    struct actor *from = actor_new(), *other = actor_new();
+    struct export export = {.lock = lock_new_with(client_new("fakefull:"), "n", &options)};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    begin_call(from, export_it, &export);
+    assert_false(over(from));
+    assert_int_equal(release_by(other, export.lock), DLOCK_EOWNER);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(from), 0);
+    assert_int_equal(fake_claims(FAKE_RELEASE, "n"), 0);
+    fake_advance_ms(LEASE_MS + 1000);
+    assert_int_equal(fake_entries(), 0);
+}
+
+static void a_failed_export_leaves_it_held(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    struct dlock_options options = {.size = sizeof options, .on_lost = count_lost, .on_lost_arg = &lost};
+    struct actor *from = actor_new();
+    struct export export = {.lock = lock_new_with(client_new("fakefull:"), "n", &options)};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 2);
+    begin_call(from, export_it, &export);
+    assert_int_equal(result(from), DLOCK_EUNAVAILABLE);
+    assert_true(held_by(from, export.lock));
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(held_by(from, export.lock));
+    assert_int_equal(lost.calls, 0);
+    fake_server_break("n");
+    begin_call(from, export_it, &export);
+    assert_int_equal(result(from), DLOCK_ELOST);
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(release_by(from, export.lock), DLOCK_ELOST);
+}
+
+static void an_export_waits_for_a_renewal(void **state) {
+    (void)state;
+    struct actor *from = actor_new();
+    struct export export = {.lock = lock_new(client_new("fakefull:"), "n")};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_slow_waiting(), 1);
+    begin_call(from, export_it, &export);
+    assert_false(over(from));
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(from), 0);
+    assert_int_equal(fake_claims(FAKE_RENEW, "n"), 2);
+    fake_advance_ms(LEASE_MS + 1000);
+    assert_int_equal(fake_claims(FAKE_RENEW, "n"), 2);
+}
+
+static void a_damaged_ticket_is_no_ticket(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    struct export export = {.lock = lock_new(client_new("fakefull:"), "some name, with + and %")};
+    struct import import = {.client = client_new("fakefull:")};
+    assert_int_equal(acquire_by(actor, export.lock, 0), 0);
+    begin_call(actor, export_it, &export);
+    char bad[sizeof export.ticket];
+    size_t n = strlen(export.ticket);
+    assert_true(strspn(export.ticket, "!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`"
+                                      "abcdefghijklmnopqrstuvwxyz{|}~") == n);
+    import.ticket = bad;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(bad, export.ticket, sizeof bad);
+        bad[i] = bad[i] == '1' ? '2' : '1';
+        assert_int_equal(import_it(&import), DLOCK_EINVAL);
+        bad[i] = '\0';
+        assert_int_equal(import_it(&import), DLOCK_EINVAL);
+    }
+    assert_int_equal(fake_calls(FAKE_RENEW), 1);
+    fake_advance_ms(LEASE_MS + 1000);
+    import.ticket = export.ticket;
+    assert_int_equal(import_it(&import), DLOCK_ELOST);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_grant_changes_hands),
+        LOCK_TEST(a_release_after_an_import_goes_to_the_queue),
+        LOCK_TEST(nobody_releases_what_is_being_exported),
+        LOCK_TEST(a_failed_export_leaves_it_held),
+        LOCK_TEST(an_export_waits_for_a_renewal),
+        LOCK_TEST(a_damaged_ticket_is_no_ticket),
+    };
+    return cmocka_run_group_tests_name("ticket", tests, NULL, NULL);
+}
