@@ -86,8 +86,9 @@ struct dlock_peer {
 /* dlock_claim.flags */
 enum dlock_claim_flag {
     DLOCK_CLAIM_QUEUE = 1,  /* acquire: if busy, keep this token in the server's queue (once) and wake us. Only sent
-                             * where  QUEUE or PENDING is offered, and once a connection of this client listens. Without
-                             * it a  losing acquire changes nothing on the server */
+                             * where QUEUE or PENDING is offered, and once a connection of this client listens. Without
+                             * it a losing acquire leaves nothing on the server but marks that soon end by themselves,
+                             * and a single one leaves none */
     DLOCK_CLAIM_LINGER = 2, /* acquire: this client may keep the grant for a while after its owner is done with it. Send
                              * it WANTED for every acquire of another client that this grant makes EBUSY. Only sent
                              * where WANTED is offered, and once a connection of this client listens */
