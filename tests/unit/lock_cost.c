@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -130,6 +131,7 @@ static void a_handle_without_a_callback_needs_no_thread_for_them(void **state) {
 struct strict {
     dlock_lock *lock;
     bool also_call;
+    bool lingers;      /* released before, instead of held */
     int go[2];         /* a pipe: the keeper, which the first acquire starts, must be at rest before */
     _Atomic int state; /* 1: in the mode, 2: came to its end, 3: came to its end, but something failed */
 };
@@ -137,13 +139,16 @@ struct strict {
 static void *strict_run(void *arg) {
     struct strict *strict = arg;
     bool failed = dlock_acquire(strict->lock, 0, NULL) != 0;
+    if (strict->lingers) failed = dlock_release(strict->lock, NULL) != 0 || failed;
+    uint64_t last = 0;
     char byte;
     if (read(strict->go[0], &byte, 1) != 1) return NULL;
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0) return NULL;
     atomic_store(&strict->state, 1);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < (strict->lingers ? 150 : 1000); i++) { /* what lingers goes back to the server at times */
         failed = failed || dlock_acquire(strict->lock, 1000, NULL) != 0;
-        failed = failed || !dlock_held(strict->lock) || dlock_fence(strict->lock) == 0;
+        failed = failed || !dlock_held(strict->lock) || dlock_fence(strict->lock) < (strict->lingers ? last + 1 : 1);
+        last = dlock_fence(strict->lock);
         failed = failed || dlock_remaining_ms(strict->lock) == 0;
         failed = failed || dlock_release(strict->lock, NULL) != 0;
     }
@@ -153,25 +158,128 @@ static void *strict_run(void *arg) {
     return NULL;
 }
 
-static int state_of_strict(bool also_call) {
-    struct strict strict = {lock_new(client_new("fake:"), also_call ? "control" : "n"), also_call, {-1, -1}, 0};
+static int state_of_strict(const char *uri, bool also_call, bool lingers) {
+    struct strict strict = {lock_new(client_new(uri), also_call ? "control" : "n"), also_call, lingers, {-1, -1}, 0};
     pthread_t thread;
     assert_int_equal(pipe(strict.go), 0);
     assert_int_equal(fake_thread_start(&thread, strict_run, &strict), 0);
     fake_settle();
+    fake_log_clear();
     assert_int_equal(write(strict.go[1], "", 1), 1);
     fake_thread_join(thread);
     close(strict.go[0]);
     close(strict.go[1]);
     assert_int_not_equal(strict.state, 0);
+    assert_int_equal(fake_log_size(), 0);
     return strict.state;
 }
 
 static void taking_again_makes_no_system_call(void **state) {
     (void)state;
     if (instrumented()) skip(); /* makes system calls of its own */
-    assert_int_equal(state_of_strict(true), 1);
-    assert_int_equal(state_of_strict(false), 2);
+    assert_int_equal(state_of_strict("fake:", true, false), 1);
+    assert_int_equal(state_of_strict("fake:", false, false), 2);
+}
+
+static void nor_does_taking_what_lingers(void **state) {
+    (void)state;
+    if (instrumented()) skip();
+    assert_int_equal(state_of_strict("fakefull:?linger=60s", true, true), 1);
+    assert_int_equal(state_of_strict("fakefull:?linger=60s", false, true), 2);
+}
+
+/* ---- hand-over between threads ---- */
+
+enum { CROWD = 4, TURNS = 1000, ROUND_TRIP_US = 400 };
+
+struct turns {
+    dlock_lock *lock;
+    int turns;
+    int failures;
+};
+
+static void *take_turns(void *arg) {
+    struct turns *turns = arg;
+    for (int i = 0; i < turns->turns; i++) {
+        turns->failures += dlock_acquire(turns->lock, -1, NULL) != 0;
+        turns->failures += dlock_release(turns->lock, NULL) != 0;
+    }
+    return NULL;
+}
+
+static int64_t real_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* How long the threads take for so many turns each: enough of them that there is always one in line, however busy the
+ * machine is. */
+static int64_t all_take_turns(dlock_lock *const locks[CROWD], int n) {
+    struct turns turns[CROWD];
+    pthread_t threads[CROWD];
+    int64_t began = real_us();
+    for (int i = 0; i < CROWD; i++) {
+        turns[i] = (struct turns){locks[i], n, 0};
+        assert_int_equal(fake_thread_start(&threads[i], take_turns, &turns[i]), 0);
+    }
+    for (int i = 0; i < CROWD; i++) {
+        fake_thread_join(threads[i]);
+        assert_int_equal(turns[i].failures, 0);
+    }
+    return real_us() - began;
+}
+
+/* The clock stands still, so that both threads stay within one lease: 32 in a row, then others get their turn. */
+static void two_threads_hand_over_without_a_command(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *holder = actor_new(), *next = actor_new(), *swap;
+    assert_int_equal(acquire_by(holder, lock, 0), 0);
+    fake_log_clear();
+    for (int i = 0; i < 32; i++) {
+        begin_acquire(next, lock, -1);
+        uint64_t fence = fence_by(holder, lock);
+        assert_int_equal(release_by(holder, lock), 0);
+        fake_settle();
+        assert_int_equal(result(next), 0);
+        assert_true(fence_by(next, lock) > fence);
+        swap = holder, holder = next, next = swap;
+    }
+    assert_int_equal(fake_log_size(), 0);
+    begin_acquire(next, lock, -1);
+    assert_int_equal(release_by(holder, lock), 0);
+    fake_settle();
+    assert_int_equal(result(next), 0);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 1);
+    assert_int_equal(release_by(next, lock), 0);
+}
+
+static void on_the_way(struct dlock_claim *claim) {
+    (void)claim;
+    nanosleep(&(struct timespec){0, ROUND_TRIP_US * 1000}, NULL);
+}
+
+/* Against a server that is a real round trip away, beside the same threads when their leases differ. */
+static void a_hand_over_saves_the_way_to_the_server(void **state) {
+    (void)state;
+    if (instrumented()) skip();
+    dlock_client *client = client_new("fake:");
+    dlock_lock *alike[CROWD], *unlike[CROWD];
+    for (int i = 0; i < CROWD; i++) {
+        struct dlock_options options = {.size = sizeof options, .lease_ms = LEASE_MS + i};
+        alike[i] = lock_new(client, "n");
+        unlike[i] = lock_new_with(client, "n", &options);
+    }
+    fake_edit(FAKE_ACQUIRE, on_the_way, 1000000);
+    fake_edit(FAKE_RELEASE, on_the_way, 1000000);
+    int64_t handed_us = all_take_turns(alike, TURNS) * 1000 / TURNS / CROWD;
+    fake_log_clear();
+    int64_t sent_us = all_take_turns(unlike, TURNS / 10) * 10000 / TURNS / CROWD;
+    print_message("a turn: %lld ns handed over, %lld ns through the server\n", (long long)handed_us,
+                  (long long)sent_us);
+    assert_true(sent_us > 5 * handed_us); /* some 20 on a machine that has nothing else to do */
 }
 
 int main(int argc, char **argv) {
@@ -183,6 +291,9 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_cycle_is_two_requests_and_wakes_no_thread),
         LOCK_TEST(a_handle_without_a_callback_needs_no_thread_for_them),
         LOCK_TEST(taking_again_makes_no_system_call),
+        LOCK_TEST(nor_does_taking_what_lingers),
+        LOCK_TEST(two_threads_hand_over_without_a_command),
+        LOCK_TEST(a_hand_over_saves_the_way_to_the_server),
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
 }
