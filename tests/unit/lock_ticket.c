@@ -65,6 +65,7 @@ static void a_release_after_an_import_goes_to_the_queue(void **state) {
     assert_int_equal(acquire_by(from, export.lock, 0), 0);
     begin_acquire(first, lock, -1);
     begin_call(from, export_it, &export);
+    assert_int_equal(result(from), 0);
     begin_call(to, import_it, &import);
     assert_int_equal(result(to), 0);
     assert_int_equal(fake_waiters("n"), 1);
@@ -148,6 +149,7 @@ static void a_damaged_ticket_is_no_ticket(void **state) {
     struct import import = {.client = client_new("fakefull:")};
     assert_int_equal(acquire_by(actor, export.lock, 0), 0);
     begin_call(actor, export_it, &export);
+    assert_int_equal(result(actor), 0);
     char bad[sizeof export.ticket];
     size_t n = strlen(export.ticket);
     assert_true(strspn(export.ticket, "!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`"
