@@ -98,7 +98,7 @@ done
 export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
-arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout 120 -j 6) # they wait more than they work
+arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout 120 -j 8) # they wait more than they work
 if [ -n "$selection" ]; then
     if ctest --test-dir "$build" --print-labels | sed 's/^ *//' | grep -qxF -- "$selection"; then
         arguments+=(-L "^$selection\$")
