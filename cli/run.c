@@ -111,7 +111,8 @@ static int make_environment(const struct run *run, struct environment *env) {
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 static void cannot_run(const char *command, int why) {
-    note("cannot run \"%s\": %s", command, strerror(why));
+    bool limit = why == EMFILE || why == ENFILE || why == EAGAIN;
+    note("cannot run \"%s\": %s%s", command, strerror(why), limit ? "; raise the limit (ulimit -n, ulimit -u)" : "");
 }
 
 static int cannot_exec(const char *command, int why) {

@@ -73,9 +73,10 @@ static pid_t exec_program(const char *path, const int *fds, size_t n) {
 }
 
 static int cannot_start(const char *path, int why, struct dlock_error *err) {
-    return dlock_fail(
-        err, why == ENOMEM || why == EAGAIN || why == EMFILE || why == ENFILE ? DLOCK_ENOMEM : DLOCK_EUNAVAILABLE,
-        "cannot start the guardian %.240s: %s; without one, add guardian=off to the URI", path, strerror(why));
+    bool limit = why == EMFILE || why == ENFILE || why == EAGAIN;
+    return dlock_fail(err, limit || why == ENOMEM ? DLOCK_ENOMEM : DLOCK_EUNAVAILABLE,
+                      "cannot start the guardian %.240s: %s; %s", path, strerror(why),
+                      limit ? "raise the limit (ulimit -n, ulimit -u)" : "without one, add guardian=off to the URI");
 }
 
 /* The descriptors that LOCAL grants live in, in fds[0 … *n). */

@@ -220,7 +220,8 @@ struct dlock_options {
     uint32_t limit;         /* permits: how many may hold at once; 0 otherwise */
     uint32_t flags;         /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     int64_t lease_ms;       /* 0: the URI's `lease` (default 10 s); else at least 100 */
-    dlock_callback on_lost; /* once per lost grant, before anyone else can be granted it; err->code is DLOCK_ELOST */
+    dlock_callback on_lost; /* once per lost grant, before anyone else can be granted it, except after dlock_break: then
+                             * at the next renewal; err->code is DLOCK_ELOST */
     void *on_lost_arg;
 };
 #define DLOCK_OPTIONS_INIT \
