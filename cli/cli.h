@@ -9,6 +9,7 @@ enum status {
     STATUS_OK = 0,
     STATUS_FREE = 1,     /* inspect, break: nobody holds it */
     STATUS_WEAK = 1,     /* doctor: something weakens the locks */
+    STATUS_BROKEN = 1,   /* bench: two held one lock */
     STATUS_CONFLICT = 1, /* run, acquire: busy or timed out, unless -E says otherwise */
     STATUS_USAGE = 64,
     STATUS_UNAVAILABLE = 69,
@@ -38,6 +39,7 @@ extern const struct command command_break;
 extern const struct command command_backends;
 extern const struct command command_doctor;
 extern const struct command command_schema;
+extern const struct command command_bench;
 
 /* Writes "dlock: …" and a newline to stderr, at once, so that lines of several processes do not mix. */
 DLOCK_PRINTF(1, 2) void note(const char *format, ...);
@@ -62,5 +64,11 @@ int report(const struct dlock_error *err);
  * exit status. */
 int open_client(const char *uri, dlock_client **client);
 int open_client_flags(const char *uri, uint32_t flags, dlock_client **client);
+
+/* The same for who opens it itself: `uri`, or $DLOCK_URI, or "file:". */
+const char *uri_or_default(const char *uri);
+
+/* Reads a whole number from `least` to `max`. */
+bool read_number(const char *text, long least, long max, long *number);
 
 #endif

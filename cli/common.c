@@ -1,6 +1,7 @@
 /* Messages, exit statuses and the client that every command begins with. */
 #include "cli.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -90,7 +91,17 @@ int open_client_flags(const char *uri, uint32_t flags, dlock_client **client) {
     struct dlock_error err = {0, ""};
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
     options.flags = flags;
+    return dlock_open(uri_or_default(uri), &options, client, &err) == 0 ? STATUS_OK : report(&err);
+}
+
+const char *uri_or_default(const char *uri) {
     if (!uri) uri = getenv("DLOCK_URI");
-    if (!uri || !*uri) uri = "file:";
-    return dlock_open(uri, &options, client, &err) == 0 ? STATUS_OK : report(&err);
+    return uri && *uri ? uri : "file:";
+}
+
+bool read_number(const char *text, long least, long max, long *number) {
+    char *end;
+    errno = 0;
+    *number = strtol(text, &end, 10);
+    return end != text && !*end && !errno && *number >= least && *number <= max;
 }

@@ -84,6 +84,11 @@ void json_number(struct json *json, const char *key, int64_t number) {
     fprintf(json->out, "%" PRId64, number);
 }
 
+void json_decimal(struct json *json, const char *key, double number) {
+    json_place(json, key);
+    fprintf(json->out, "%.3f", number);
+}
+
 void json_bool(struct json *json, const char *key, bool value) {
     json_place(json, key);
     fputs(value ? "true" : "false", json->out);

@@ -21,13 +21,14 @@ void json_end(struct json *json, char bracket);
  * `text` NULL: null. */
 void json_string(struct json *json, const char *key, const char *text);
 void json_number(struct json *json, const char *key, int64_t number);
+void json_decimal(struct json *json, const char *key, double number); /* finite; three digits after the point */
 void json_bool(struct json *json, const char *key, bool value);
 void json_null(struct json *json, const char *key);
 void json_newline(struct json *json); /* ends the document */
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
-enum { TABLE_COLUMNS = 6 };
+enum { TABLE_COLUMNS = 8 };
 
 struct table {
     size_t columns; /* at most TABLE_COLUMNS */

@@ -2,17 +2,7 @@
 
 #include "wait.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
-
-/* A whole number of at most `max`; `least` is 0 or 1. */
-static bool read_number(const char *text, long least, long max, long *number) {
-    char *end;
-    errno = 0;
-    *number = strtol(text, &end, 10);
-    return end != text && !*end && !errno && *number >= least && *number <= max;
-}
 
 static int take_duration(const struct command *command, char option, int64_t *ms) {
     struct dlock_error err = {0, ""};

@@ -1,0 +1,165 @@
+/* bench: the same work on several servers, measured in turns. */
+#include "bench.h"
+#include "cli.h"
+
+#include <getopt.h>
+#include <unistd.h>
+
+enum { NAMES = 32 };
+
+struct request {
+    struct bench bench;
+    const char *names[NAMES]; /* of workloads; none: all */
+    size_t n_names;
+    bool as_json, as_csv;
+};
+
+/* How long one run lasts, so that all of a server's runs, and those of its floor, take bench->time_ms. */
+static int64_t slice(const struct bench *bench, const struct bench_target *target) {
+    int64_t runs = 0;
+    for (size_t k = 0; k < bench->n_cases; k++)
+        runs += bench->rounds * (bench_has_floor(bench, target, &bench->cases[k]) ? 2 : 1);
+    int64_t ms = bench->time_ms / runs;
+    return ms > 0 ? ms : 1;
+}
+
+/* Whatever else the machine does, it does to all of them: in each round every server has its turn at each case, and
+ * another one begins. */
+static void measure(struct bench *bench) {
+    int done = 0, all = bench->rounds * (int)(bench->n_cases * bench->n_targets);
+    for (int round = 0; round < bench->rounds; round++) {
+        for (size_t k = 0; k < bench->n_cases; k++) {
+            const struct bench_case *c = &bench->cases[k];
+            for (size_t i = 0; i < bench->n_targets; i++, done++) {
+                struct bench_target *target = &bench->targets[(i + (size_t)round) % bench->n_targets];
+                if (target->cells[k].error_code) continue;
+                bench_progress(bench, done, all, target->server, c->label);
+                int64_t ms = slice(bench, target);
+                if (bench_has_floor(bench, target, c)) bench_floor(bench, target, k, c, ms);
+                if (c->workload->crowd == BENCH_CRASH)
+                    bench_crash(target, k, c, ms);
+                else
+                    bench_run(target, k, c, ms);
+            }
+        }
+    }
+    bench_progress_end(bench);
+}
+
+static int first_error(const struct bench *bench) {
+    for (size_t i = 0; i < bench->n_targets; i++)
+        for (size_t k = 0; k < bench->n_cases; k++)
+            if (bench->targets[i].cells[k].error_code) return bench->targets[i].cells[k].error_code;
+    return 0;
+}
+
+static int tell(const struct request *request) {
+    const struct bench *bench = &request->bench;
+    uint64_t violations = bench_violations(bench);
+    int status = STATUS_OK;
+    if (request->as_json)
+        bench_json(bench, stdout);
+    else if (request->as_csv)
+        bench_csv(bench, stdout);
+    else if (!bench_table(bench, stdout)) {
+        note("%s", dlock_strerror(DLOCK_ENOMEM));
+        status = STATUS_OS;
+    }
+    if (first_error(bench)) {
+        note("not all workloads could be run to their end");
+        /* Here a wait that ran out of time is no conflict. */
+        status = error_status(first_error(bench));
+        if (status == STATUS_CONFLICT) status = STATUS_UNAVAILABLE;
+    }
+    if (violations) {
+        note("exclusion was violated %llu times", (unsigned long long)violations);
+        status = STATUS_BROKEN;
+    }
+    return status;
+}
+
+static int take_number(int *number, const char *option, int max) {
+    long value;
+    if (!read_number(optarg, 1, max, &value))
+        return usage_error(&command_bench, "%s takes a number from 1 to %d", option, max);
+    *number = (int)value;
+    return STATUS_OK;
+}
+
+static int take_time(struct bench *bench) {
+    struct dlock_error err = {0, ""};
+    if (dlock_parse_duration(optarg, &bench->time_ms, &err) != 0)
+        return usage_error(&command_bench, "--time: %s", err.message);
+    if (bench->time_ms > 0 && bench->time_ms <= 86400000) return STATUS_OK;
+    return usage_error(&command_bench, "--time is longer than nothing, and at most a day");
+}
+
+static int take_name(struct request *request) {
+    if (request->n_names == NAMES) return usage_error(&command_bench, "too many workloads");
+    request->names[request->n_names++] = optarg;
+    return STATUS_OK;
+}
+
+static int take_option(struct request *request, int option) {
+    struct bench *bench = &request->bench;
+    switch (option) {
+    case 't': return take_time(bench);
+    case 'w': return take_name(request);
+    case 'r': return take_number(&bench->rounds, "--rounds", 1000);
+    case 'P': return take_number(&bench->processes, "--processes", BENCH_WORKERS);
+    case 'T': return take_number(&bench->threads, "--threads", BENCH_WORKERS);
+    case 'F': bench->floors = optarg; return STATUS_OK;
+    case 'j': request->as_json = true; return STATUS_OK;
+    default: request->as_csv = true; return STATUS_OK;
+    }
+}
+
+static int bench_main(int argc, char **argv) {
+    static const struct option longs[] = {
+        {"time", required_argument, NULL, 't'},    {"workload", required_argument, NULL, 'w'},
+        {"rounds", required_argument, NULL, 'r'},  {"processes", required_argument, NULL, 'P'},
+        {"threads", required_argument, NULL, 'T'}, {"floors", required_argument, NULL, 'F'},
+        {"json", no_argument, NULL, 'j'},          {"csv", no_argument, NULL, 'c'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+    };
+    struct request request = {.bench = {.rounds = 3, .time_ms = 5000, .processes = 4, .threads = 16}};
+    struct bench *bench = &request.bench;
+    opterr = 0;
+    for (int c; (c = getopt_long(argc, argv, ":h", longs, NULL)) != -1;) {
+        if (c == 'h') return print_help(&command_bench);
+        if (c == '?' || c == ':') return option_error(&command_bench, argv, c);
+        int status = take_option(&request, c);
+        if (status != STATUS_OK) return status;
+    }
+    if (request.as_json && request.as_csv) return usage_error(&command_bench, "--json or --csv, not both");
+    bench->progress = isatty(STDERR_FILENO);
+    int status = bench_add_cases(bench, request.names, request.n_names);
+    if (status == STATUS_OK) status = bench_add_targets(bench, argv + optind, (size_t)(argc - optind));
+    if (status == STATUS_OK) {
+        measure(bench);
+        status = tell(&request);
+    }
+    bench_free(bench);
+    return status;
+}
+
+const struct command command_bench = {
+    "bench", "compare the speed of lock servers",
+    "Usage: dlock bench [OPTION…] [URI…]\n\n"
+    "Runs the same workloads on every server, in turns, and prints for each how long a step takes (median and 99th\n"
+    "percentile), how many there are in a second, how fairly the lock went around (the fewest grants of a worker as a\n"
+    "share of the most), and how often exclusion was violated. It locks names that begin with \"dlock-bench:\".\n\n"
+    "Workloads: cycle, re-entry, hand-over, hand-over-10ms, distinct, one-lock, crash; see dlock(1).\n\n"
+    "      --time TIME      how long all workloads take on one server; default 5s; a crash takes what it takes\n"
+    "      --workload NAME  only this one; may be given several times\n"
+    "      --rounds N       turns of each server at each workload; default 3\n"
+    "      --processes N    how many wait for one lock in hand-over; default 4, at most 64\n"
+    "      --threads N      most threads in distinct and one-lock; default 16, at most 64\n"
+    "      --floors FOLDER  compare with the barest clients, floor-BACKEND, that this folder has\n"
+    "      --json           print JSON\n"
+    "      --csv            print CSV\n"
+    "  -h, --help           show this\n\n"
+    "Without a URI the server is $DLOCK_URI, else \"file:\".\n\n"
+    "Exit status: 0, 1 exclusion was violated, 64 wrong usage, 69 a server cannot be used, or a workload did not "
+    "end.\n",
+    bench_main};

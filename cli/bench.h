@@ -1,0 +1,106 @@
+/* What the parts of `dlock bench` share. Who measures is a process of its own, forked while this one has no client:
+ * workers can be killed, and what they count lies in memory that all of them share (bench_arena.h). */
+#ifndef DLOCK_CLI_BENCH_H
+#define DLOCK_CLI_BENCH_H
+
+#include "bench_histogram.h"
+
+#include <dlock/dlock.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { BENCH_WORKERS = 64, BENCH_ERROR = 600, BENCH_SERVER = 24 };
+
+struct bench_worker; /* bench_arena.h */
+struct bench_word;
+
+/* One kind of work. */
+struct bench_workload {
+    const char *name;
+    const char *floor; /* the operation of the floor programs that it is compared with; NULL: none */
+    void (*work)(struct bench_worker *worker, dlock_lock *lock,
+                 struct bench_word *word); /* until the end of the run; NULL: crash */
+    int64_t hold_ms, pause_ms;
+    enum { BENCH_ALONE, BENCH_PROCESSES, BENCH_THREADS, BENCH_THREAD_STEPS, BENCH_CRASH } crowd;
+    bool own_locks; /* each worker has a lock of its own */
+};
+
+extern const struct bench_workload bench_workloads[];
+extern const size_t bench_n_workloads;
+
+/* A workload with its crowd: what a row of the table is about. */
+struct bench_case {
+    const struct bench_workload *workload;
+    int processes, threads; /* threads: of each process */
+    char label[32];
+};
+
+/* What all runs of one case on one server came to. */
+struct bench_cell {
+    struct histogram samples, floor;
+    uint64_t grants, overlaps, stale_fences, lost;
+    int64_t elapsed_ns, held_ns;
+    uint64_t of_worker[BENCH_WORKERS]; /* grants */
+    char error[BENCH_ERROR];           /* why it ended early; "": it did not */
+    int error_code;
+};
+
+/* A server under test. */
+struct bench_target {
+    const char *uri;
+    char server[BENCH_SERVER]; /* its scheme, and a number where that stands twice: URIs may have passwords */
+    char backend[BENCH_SERVER];
+    bool no_floor;            /* there is none, or it cannot be run */
+    struct bench_cell *cells; /* one per case */
+};
+
+struct bench {
+    struct bench_target *targets;
+    size_t n_targets;
+    struct bench_case *cases;
+    size_t n_cases;
+    int rounds;
+    int64_t time_ms;    /* of all of a target's runs together */
+    const char *floors; /* folder of the floor programs, or NULL */
+    int processes, threads;
+    bool progress;
+};
+
+/* bench_plan.c: which cases there are, and which servers. Adding says 0, or a status after saying what is wrong. */
+int bench_add_cases(struct bench *bench, const char *const *names, size_t n_names);
+int bench_add_targets(struct bench *bench, char **uris, size_t n_uris);
+void bench_free(struct bench *bench);
+
+/* bench_run.c: one run of a case on a target, about `ms` long; adds to its cell. */
+void bench_run(struct bench_target *target, size_t n_case, const struct bench_case *c, int64_t ms);
+
+/* bench_crash.c: the same for the take-over from a killed holder: at least once. */
+void bench_crash(struct bench_target *target, size_t n_case, const struct bench_case *c, int64_t ms);
+
+/* bench_floor.c: what the barest client of the same server needs. */
+bool bench_has_floor(const struct bench *bench, const struct bench_target *target, const struct bench_case *c);
+void bench_floor(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
+                 int64_t ms);
+
+/* bench_progress.c: a line on standard error that is written over, where that is a terminal. */
+void bench_progress(const struct bench *bench, int done, int all, const char *server, const char *label);
+void bench_progress_end(const struct bench *bench);
+
+/* bench_figures.c: what is reported of a cell. Negative: there is no such figure. */
+struct bench_figures {
+    int64_t median_ns, p90_ns, p99_ns, longest_ns, floor_median_ns;
+    double per_second, ratio, fairness, in_use, handed_over;
+    uint64_t violations;
+};
+void bench_figures(const struct bench_case *c, const struct bench_cell *cell, struct bench_figures *figures);
+uint64_t bench_violations(const struct bench *bench);
+
+/* bench_table.c, bench_export.c. False: out of memory. */
+bool bench_table(const struct bench *bench, FILE *out);
+void bench_json(const struct bench *bench, FILE *out);
+void bench_csv(const struct bench *bench, FILE *out);
+
+#endif

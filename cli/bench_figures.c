@@ -1,0 +1,45 @@
+/* What is reported of the counts. */
+#include "bench.h"
+
+static double share(uint64_t part, uint64_t whole) {
+    return whole ? (double)part / (double)whole : -1;
+}
+
+/* The fewest grants that a worker got, as a share of the most. */
+static double fairness(const struct bench_case *c, const struct bench_cell *cell) {
+    int workers = c->processes * c->threads;
+    uint64_t fewest = cell->of_worker[0], most = fewest;
+    for (int i = 1; i < workers; i++) {
+        if (cell->of_worker[i] < fewest) fewest = cell->of_worker[i];
+        if (cell->of_worker[i] > most) most = cell->of_worker[i];
+    }
+    return workers > 1 ? share(fewest, most) : -1;
+}
+
+void bench_figures(const struct bench_case *c, const struct bench_cell *cell, struct bench_figures *figures) {
+    bool timed = cell->elapsed_ns > 0 && cell->grants > 0;
+    bool one_lock = timed && c->processes * c->threads > 1 && !c->workload->own_locks;
+    *figures = (struct bench_figures){
+        .median_ns = histogram_at(&cell->samples, 0.5),
+        .p90_ns = histogram_at(&cell->samples, 0.9),
+        .p99_ns = histogram_at(&cell->samples, 0.99),
+        .longest_ns = cell->samples.n ? cell->samples.longest_ns : -1,
+        .floor_median_ns = histogram_at(&cell->floor, 0.5),
+        .per_second = timed ? (double)cell->grants * 1e9 / (double)cell->elapsed_ns : -1,
+        .ratio = -1,
+        .fairness = timed ? fairness(c, cell) : -1,
+        .in_use = one_lock ? (double)cell->held_ns / (double)cell->elapsed_ns : -1,
+        .handed_over = one_lock ? share(cell->samples.n, cell->grants) : -1,
+        .violations = cell->overlaps + cell->stale_fences,
+    };
+    if (figures->median_ns >= 0 && figures->floor_median_ns > 0)
+        figures->ratio = (double)figures->median_ns / (double)figures->floor_median_ns;
+}
+
+uint64_t bench_violations(const struct bench *bench) {
+    uint64_t all = 0;
+    for (size_t i = 0; i < bench->n_targets; i++)
+        for (size_t k = 0; k < bench->n_cases; k++)
+            all += bench->targets[i].cells[k].overlaps + bench->targets[i].cells[k].stale_fences;
+    return all;
+}

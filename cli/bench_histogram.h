@@ -1,0 +1,37 @@
+/* Counts of durations, in buckets no wider than 1/128 of what they count: constant memory, no sorting, and merging is
+ * adding. Sees nothing but libc: the floor programs of the tests count with it, too. */
+#ifndef DLOCK_CLI_BENCH_HISTOGRAM_H
+#define DLOCK_CLI_BENCH_HISTOGRAM_H
+
+#include <stdint.h>
+#include <time.h>
+
+enum {
+    HISTOGRAM_FINE = 128,   /* buckets in each power of two */
+    HISTOGRAM_OCTAVES = 34, /* up to 2^41 ns, half an hour; what is longer counts as that */
+    HISTOGRAM_BUCKETS = HISTOGRAM_FINE * (HISTOGRAM_OCTAVES + 1)
+};
+
+struct histogram {
+    uint64_t n;
+    int64_t longest_ns;
+    uint32_t buckets[HISTOGRAM_BUCKETS];
+};
+
+/* Counts `n` durations of `ns`; negative ones as 0. */
+void histogram_add(struct histogram *histogram, int64_t ns, uint32_t n);
+void histogram_merge(struct histogram *into, const struct histogram *from);
+
+/* The duration that `share` (0 to 1) of all do not exceed; -1 when there are none. */
+int64_t histogram_at(const struct histogram *histogram, double share);
+
+/* The shortest duration that bucket `index` counts. */
+int64_t histogram_lowest(int index);
+
+static inline int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+#endif

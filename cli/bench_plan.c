@@ -1,0 +1,122 @@
+/* What is to be run, on what. */
+#include "bench.h"
+#include "bench_process.h"
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int out_of_memory(void) {
+    note("%s", dlock_strerror(DLOCK_ENOMEM));
+    return STATUS_OS;
+}
+
+/* ---- cases ------------------------------------------------------------------------------------------------------- */
+
+static bool is_wanted(const struct bench_workload *workload, const char *const *names, size_t n_names) {
+    for (size_t i = 0; i < n_names; i++)
+        if (strcmp(names[i], workload->name) == 0) return true;
+    return n_names == 0;
+}
+
+static bool add_case(struct bench *bench, const struct bench_workload *workload, int processes, int threads) {
+    struct bench_case *more = realloc(bench->cases, (bench->n_cases + 1) * sizeof *more);
+    if (!more) return false;
+    bench->cases = more;
+    struct bench_case *c = &more[bench->n_cases++];
+    *c = (struct bench_case){.workload = workload, .processes = processes, .threads = threads};
+    if (workload->crowd == BENCH_ALONE || workload->crowd == BENCH_CRASH)
+        snprintf(c->label, sizeof c->label, "%s", workload->name);
+    else
+        snprintf(c->label, sizeof c->label, "%s/%d", workload->name, processes * threads);
+    return true;
+}
+
+static bool add_workload(struct bench *bench, const struct bench_workload *workload) {
+    switch (workload->crowd) {
+    case BENCH_PROCESSES: return add_case(bench, workload, bench->processes, 1);
+    case BENCH_THREADS: return add_case(bench, workload, 1, bench->threads);
+    case BENCH_THREAD_STEPS:
+        for (int threads = 1; threads < bench->threads; threads *= 4)
+            if (!add_case(bench, workload, 1, threads)) return false;
+        return add_case(bench, workload, 1, bench->threads);
+    default: return add_case(bench, workload, 1, 1);
+    }
+}
+
+static const struct bench_workload *find_workload(const char *name) {
+    for (size_t i = 0; i < bench_n_workloads; i++)
+        if (strcmp(bench_workloads[i].name, name) == 0) return &bench_workloads[i];
+    return NULL;
+}
+
+int bench_add_cases(struct bench *bench, const char *const *names, size_t n_names) {
+    for (size_t i = 0; i < n_names; i++)
+        if (!find_workload(names[i])) return usage_error(&command_bench, "there is no workload of that name");
+    for (size_t i = 0; i < bench_n_workloads; i++)
+        if (is_wanted(&bench_workloads[i], names, n_names) && !add_workload(bench, &bench_workloads[i]))
+            return out_of_memory();
+    return STATUS_OK;
+}
+
+/* ---- servers ----------------------------------------------------------------------------------------------------- */
+
+/* Nothing but the scheme may be shown, and a number where it is not the first with it. */
+static void name_server(const struct bench *bench, struct bench_target *target) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789+.-";
+    int length = (int)strspn(target->uri, plain), before = 0;
+    if (length > BENCH_SERVER - 6) length = BENCH_SERVER - 6;
+    for (const struct bench_target *other = bench->targets; other < target; other++) {
+        size_t common = strspn(other->uri, plain);
+        if (common == strspn(target->uri, plain) && strncmp(other->uri, target->uri, common) == 0) before++;
+    }
+    if (before)
+        snprintf(target->server, sizeof target->server, "%.*s#%d", length, target->uri, before + 1);
+    else
+        snprintf(target->server, sizeof target->server, "%.*s", length, target->uri);
+}
+
+struct probe {
+    struct bench_arena *arena;
+    const char *uri;
+};
+
+static void open_once(void *arg) {
+    const struct probe *probe = arg;
+    dlock_close(bench_open(probe->arena, probe->uri));
+}
+
+/* A wrong URI and a server that is away are told at once. In a process of its own: this one must not have a client. */
+static int try_target(struct bench_target *target) {
+    struct bench_cell cell = {0};
+    struct probe probe = {bench_arena_new(NULL), target->uri};
+    if (!probe.arena) return out_of_memory();
+    pid_t pid = bench_fork(probe.arena, open_once, &probe);
+    if (pid > 0) bench_reap(probe.arena, &pid, 1, true);
+    bench_arena_end(probe.arena, 0, target, &cell);
+    if (cell.error_code == 0) return STATUS_OK;
+    note("%s: %s", target->server, cell.error);
+    return error_status(cell.error_code);
+}
+
+int bench_add_targets(struct bench *bench, char **uris, size_t n_uris) {
+    size_t n = n_uris ? n_uris : 1;
+    bench->targets = calloc(n, sizeof *bench->targets);
+    if (!bench->targets) return out_of_memory();
+    for (; bench->n_targets < n; bench->n_targets++) {
+        struct bench_target *target = &bench->targets[bench->n_targets];
+        target->uri = uri_or_default(n_uris ? uris[bench->n_targets] : NULL);
+        name_server(bench, target);
+        target->cells = calloc(bench->n_cases, sizeof *target->cells);
+        if (!target->cells) return out_of_memory();
+        int status = try_target(target);
+        if (status != STATUS_OK) return bench->n_targets++, status;
+    }
+    return STATUS_OK;
+}
+
+void bench_free(struct bench *bench) {
+    for (size_t i = 0; i < bench->n_targets; i++) free(bench->targets[i].cells);
+    free(bench->targets);
+    free(bench->cases);
+}

@@ -1,0 +1,26 @@
+/* The processes of a run. */
+#ifndef DLOCK_CLI_BENCH_PROCESS_H
+#define DLOCK_CLI_BENCH_PROCESS_H
+
+#include "bench_arena.h"
+
+#include <sys/types.h>
+
+/* How long workers may take to get ready, and to end. It includes the quarantine of a server that has just been started
+ * and the lease of an earlier run that was killed. */
+enum { BENCH_READY_MS = 30000, BENCH_END_MS = 30000 };
+
+/* Forks a process that does `body(arg)` and ends; it is killed when this one ends. Its number, or -1, which is noted.
+ */
+pid_t bench_fork(struct bench_arena *arena, void (*body)(void *arg), void *arg);
+
+/* Waits until `workers` of them are ready; false when one has failed or died, or when it takes too long. */
+bool bench_all_ready(struct bench_arena *arena, uint32_t workers);
+
+/* Waits for processes that are to end by themselves, or kills them at once; notes those that have died, or do not end.
+ */
+void bench_reap(struct bench_arena *arena, const pid_t *pids, int n, bool by_themselves);
+
+void bench_sleep_ms(int64_t ms);
+
+#endif

@@ -1,0 +1,107 @@
+/* One run: processes and threads that begin together and end on time. */
+#include "bench_arena.h"
+#include "bench_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+struct job {
+    struct bench_arena *arena;
+    const struct bench_case *c;
+    const char *uri;
+    int first;   /* worker of this process */
+    int gate[2]; /* a pipe; its end of file is the beginning */
+};
+
+struct thread {
+    const struct job *job;
+    dlock_client *client;
+    int worker;
+};
+
+/* The first grant opens connections and loads scripts: not part of what is measured. */
+static bool warm_up(struct bench_arena *arena, struct bench_worker *worker, dlock_lock *lock) {
+    struct dlock_error err = {0, ""};
+    if (dlock_acquire(lock, BENCH_READY_MS, &err) == 0) return bench_release(worker, lock);
+    bench_failed(arena, &err);
+    return false;
+}
+
+static void *work(void *arg) {
+    const struct thread *thread = arg;
+    const struct job *job = thread->job;
+    struct bench_arena *arena = job->arena;
+    struct bench_worker *worker = &arena->workers[thread->worker];
+    struct bench_word *word = &arena->words[job->c->workload->own_locks ? thread->worker : 0];
+    dlock_lock *lock = bench_lock(arena, thread->client, job->c, thread->worker, 0);
+    if (!lock) return NULL;
+    if (warm_up(arena, worker, lock)) {
+        char none;
+        atomic_fetch_add(&arena->ready, 1);
+        while (read(job->gate[0], &none, 1) < 0 && errno == EINTR) continue;
+        job->c->workload->work(worker, lock, word);
+    }
+    dlock_free(lock);
+    return NULL;
+}
+
+static void no_thread(struct bench_arena *arena) {
+    bench_failed(arena, &(struct dlock_error){DLOCK_ENOMEM, "cannot start a thread"});
+}
+
+static void process(void *arg) {
+    const struct job *job = arg;
+    struct thread threads[BENCH_WORKERS];
+    pthread_t ids[BENCH_WORKERS];
+    close(job->gate[1]);
+    dlock_client *client = bench_open(job->arena, job->uri);
+    if (!client) return;
+    int begun = 0;
+    for (int i = 0; i < job->c->threads; i++) {
+        threads[i] = (struct thread){job, client, job->first + i};
+        if (i + 1 == job->c->threads) break; /* the last is this one */
+        if (pthread_create(&ids[i], NULL, work, &threads[i]) != 0) {
+            no_thread(job->arena);
+            break;
+        }
+        begun++;
+    }
+    if (begun + 1 == job->c->threads) work(&threads[begun]);
+    for (int i = 0; i < begun; i++) pthread_join(ids[i], NULL);
+    dlock_close(client);
+}
+
+static int start(struct job *job, int processes, pid_t *pids) {
+    int n = 0;
+    for (; n < processes; n++) {
+        job->first = n * job->c->threads;
+        pids[n] = bench_fork(job->arena, process, job);
+        if (pids[n] < 0) break;
+    }
+    return n;
+}
+
+void bench_run(struct bench_target *target, size_t n_case, const struct bench_case *c, int64_t ms) {
+    struct bench_cell *cell = &target->cells[n_case];
+    int workers = c->processes * c->threads;
+    struct job job = {.arena = bench_arena_new(c), .c = c, .uri = target->uri};
+    if (!job.arena || pipe2(job.gate, O_CLOEXEC) != 0) {
+        if (job.arena) bench_arena_end(job.arena, 0, target, cell);
+        bench_out_of_memory(cell);
+        return;
+    }
+    pid_t pids[BENCH_WORKERS];
+    int processes = start(&job, c->processes, pids);
+    bool begins = processes == c->processes && bench_all_ready(job.arena, (uint32_t)workers);
+    if (begins) {
+        atomic_store(&job.arena->stop_ns, now_ns() + ms * 1000000);
+        cell->elapsed_ns += ms * 1000000;
+    }
+    close(job.gate[1]);
+    close(job.gate[0]);
+    if (begins) bench_sleep_ms(ms);
+    bench_reap(job.arena, pids, processes, begins);
+    bench_arena_end(job.arena, workers, target, cell);
+}

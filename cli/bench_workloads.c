@@ -1,0 +1,83 @@
+/* What the workers of a run do until its end. */
+#include "bench_arena.h"
+#include "bench_process.h"
+
+/* Longer than a queue of workers, and a server that hesitates, can take. */
+enum { PATIENCE_MS = 10000, REENTRIES = 64 };
+
+static bool acquire(struct bench_worker *worker, dlock_lock *lock) {
+    struct dlock_error err = {0, ""};
+    if (dlock_acquire(lock, PATIENCE_MS, &err) == 0) return true;
+    bench_failed(worker->arena, &err);
+    return false;
+}
+
+static bool goes_on(const struct bench_worker *worker, int64_t now) {
+    return now < atomic_load_explicit(&worker->arena->stop_ns, memory_order_relaxed) &&
+           atomic_load_explicit(&worker->arena->error_code, memory_order_relaxed) == 0;
+}
+
+/* A sample is an acquire and its release; what stands between them is not counted. */
+static void cycle(struct bench_worker *worker, dlock_lock *lock, struct bench_word *word) {
+    for (int64_t asked = now_ns(), done; goes_on(worker, asked); asked = done) {
+        if (!acquire(worker, lock)) return;
+        int64_t got = now_ns();
+        bench_enter(worker, word, lock);
+        int64_t left = bench_leave(worker, word);
+        if (!bench_release(worker, lock)) return;
+        done = now_ns();
+        histogram_add(&worker->samples, got - asked + done - left, 1);
+        worker->grants++;
+        worker->held_ns += left - got;
+    }
+}
+
+/* Many at a time: reading the clock takes about as long as one of them. */
+static void reenter(struct bench_worker *worker, dlock_lock *lock, struct bench_word *word) {
+    if (!acquire(worker, lock)) return;
+    bench_enter(worker, word, lock);
+    int64_t first = now_ns();
+    for (int64_t begun = first, done; goes_on(worker, begun); begun = done) {
+        for (int i = 0; i < REENTRIES; i++)
+            if (!acquire(worker, lock) || !bench_release(worker, lock)) return;
+        done = now_ns();
+        histogram_add(&worker->samples, (done - begun) / REENTRIES, REENTRIES);
+        worker->grants += REENTRIES;
+        if (atomic_load(&word->owner) != worker->id) worker->overlaps++;
+    }
+    worker->held_ns += bench_leave(worker, word) - first;
+    bench_release(worker, lock);
+}
+
+/* A sample is the time from the beginning of a release to the grant of somebody who had been waiting by then. */
+static void contend(struct bench_worker *worker, dlock_lock *lock, struct bench_word *word) {
+    const struct bench_workload *workload = worker->c->workload;
+    for (int64_t asked = now_ns(); goes_on(worker, asked); asked = now_ns()) {
+        if (!acquire(worker, lock)) return;
+        int64_t got = now_ns();
+        int64_t was_left = atomic_load(&word->left_ns);
+        uint32_t left_by = atomic_load(&word->left_by);
+        bench_enter(worker, word, lock);
+        if (workload->hold_ms) bench_sleep_ms(workload->hold_ms);
+        int64_t left = bench_leave(worker, word);
+        if (!bench_release(worker, lock)) return;
+        int64_t stop = atomic_load(&worker->arena->stop_ns);
+        if (got < stop) worker->held_ns += (left < stop ? left : stop) - got;
+        if (left < stop) {
+            worker->grants++;
+            if (left_by != worker->id && asked < was_left) histogram_add(&worker->samples, got - was_left, 1);
+        }
+        if (workload->pause_ms) bench_sleep_ms(workload->pause_ms);
+    }
+}
+
+const struct bench_workload bench_workloads[] = {
+    {"cycle", "cycle", cycle, 0, 0, BENCH_ALONE, false},
+    {"re-entry", NULL, reenter, 0, 0, BENCH_ALONE, false},
+    {"hand-over", "round-trip", contend, 0, 0, BENCH_PROCESSES, false},
+    {"hand-over-10ms", "round-trip", contend, 10, 10, BENCH_PROCESSES, false},
+    {"distinct", NULL, cycle, 0, 0, BENCH_THREAD_STEPS, true},
+    {"one-lock", NULL, contend, 0, 0, BENCH_THREADS, false},
+    {"crash", NULL, NULL, 0, 0, BENCH_CRASH, false},
+};
+const size_t bench_n_workloads = sizeof bench_workloads / sizeof bench_workloads[0];

@@ -1,0 +1,125 @@
+#!/bin/bash
+# `dlock bench`, in runs too short to measure anything: its shape, its exit statuses, and that it finds a backend out that
+# does not exclude. No figure is judged.
+. "$(dirname "$0")/../cli/lib.sh"
+
+# run_json ARGUMENT…: the bench; $status, $err, and $rows, a line "WORKLOAD NAME VALUE" for each figure
+run_json() {
+    run "${bench[@]}" --json "$@"
+    rows=$(python3 -c '
+import json, sys
+for row in json.load(sys.stdin)["results"]:
+    for name, value in row.items():
+        print(row["workload"], name, json.dumps(value))' <<<"$out") || fail "not JSON: $out"
+}
+# field WORKLOAD NAME: that of the first such row
+field() { sed -n "/^$1 $2 /{s///p;q}" <<<"$rows"; }
+positive() { # WHAT NUMBER
+    case "$2" in
+    0 | 0.0 | -* | null | "") fail "$1" "got:      $2" "expected more than 0" ;;
+    esac
+}
+
+workloads="cycle re-entry hand-over hand-over-10ms distinct one-lock crash"
+bench=("$DLOCK" bench --time 1500ms --rounds 1 --threads 4 --processes 3)
+export DLOCK_PLUGIN_PATH=$DLOCK_TEST_BROKEN
+
+describe "the table"
+run "${bench[@]}"
+equal "status" "$status" 0
+equal "nothing on standard error, which is no terminal" "$err" ""
+for workload in $workloads; do contains "$workload" "$out" $'\n'"$workload"; done
+contains "threads in steps" "$out" "distinct/1 "
+contains "threads in steps" "$out" "distinct/4 "
+contains "the server is its scheme" "$out" " file "
+equal "lines longer than 100 columns" "$(LC_ALL=C.UTF-8 grep -E '^.{101}' <<<"$out")" ""
+
+describe "JSON and CSV"
+run_json "$DLOCK_URI" "file:$work/others"
+equal "status" "$status" 0
+for workload in $workloads; do
+    positive "$workload has samples" "$(field "$workload" samples)"
+    positive "$workload has a median" "$(field "$workload" median_ns)"
+    equal "$workload excludes" "$(field "$workload" overlaps)" 0
+    equal "$workload has growing fences" "$(field "$workload" stale_fences)" 0
+    equal "$workload has no error" "$(field "$workload" error)" null
+done
+equal "the hand-over's processes" "$(field hand-over processes)" 3
+positive "somebody was handed the lock" "$(field hand-over handed_over)"
+contains "the second of a kind has a number" "$out" '"server": "file#2"'
+run "${bench[@]}" --csv --workload cycle --workload re-entry "$DLOCK_URI"
+equal "status" "$status" 0
+equal "a heading and two rows" "$(wc -l <<<"$out")" 3
+equal "rows have as many fields as the heading" "$(awk -F, '{ print NF }' <<<"$out" | sort -u | wc -l)" 1
+contains "one of them" "$out" $'\n"re-entry","file","file",1,1,'
+
+describe "floors"
+run_json --floors "$DLOCK_TEST_FLOORS" --workload cycle --workload re-entry "$DLOCK_URI"
+equal "status" "$status" 0
+positive "the cycle has a floor" "$(field cycle floor_median_ns)"
+positive "and is compared with it" "$(field cycle ratio)"
+equal "re-entry has none" "$(field re-entry ratio)" null
+mkdir "$work/floors"
+printf '#!/bin/sh\ncat >%s\necho 1000 5\n' "$work/uri" >"$work/floors/floor-file"
+chmod +x "$work/floors/floor-file"
+run_json --floors "$work/floors" --workload cycle "$DLOCK_URI"
+equal "a floor that ends early is left out" "$status $(field cycle ratio)" "0 null"
+contains "and it is said" "$err" "has no floor"
+equal "it gets the URI" "$(<"$work/uri")" "$DLOCK_URI"
+echo 'echo end' >>"$work/floors/floor-file"
+run_json --floors "$work/floors" --workload cycle "$DLOCK_URI"
+equal "a floor that says all" "$status $err$(field cycle floor_median_ns)" "0 1000"
+
+describe "a backend that grants everybody"
+run_json everybody: "$DLOCK_URI"
+equal "status" "$status" 1
+contains "it is said" "$err" "exclusion was violated"
+positive "two held one lock" "$(field hand-over-10ms overlaps)"
+positive "and in the crash" "$(field crash overlaps)"
+equal "and nothing else is wrong with it" "$(field crash error)" null
+positive "a fence did not grow" "$(field cycle stale_fences)"
+equal "threads of one client are kept apart by the library" "$(field one-lock overlaps)" 0
+run "${bench[@]}" --workload hand-over-10ms everybody:
+equal "with a table" "$status" 1
+
+describe "wrong usage, and servers that are away"
+for arguments in "--time 0" "--time x" "--workload nonsense" "--rounds 0" "--processes 65" "--threads x" \
+    "--json --csv" "--no-such-option" "nonsense" "file:/dev/null/locks"; do
+    # shellcheck disable=SC2086
+    run "${bench[@]}" $arguments
+    equal "$arguments" "$status" 64
+    if [ -z "$err" ]; then fail "$arguments says nothing"; fi
+    equal "$arguments writes nothing to stdout" "$out" ""
+done
+run "${bench[@]}" nosuchserver://user:secret@h
+equal "no backend" "$status" 69
+lacks "a password is not repeated" "$err" secret
+
+describe "a terminal"
+run script -qefc "${bench[*]} --workload cycle $DLOCK_URI" /dev/null
+equal "status" "$status" 0
+contains "shows how far it is" "$out" "%  cycle, file"
+
+if "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then
+    use_redis
+    describe "Redis"
+    run_json --floors "$DLOCK_TEST_FLOORS"
+    equal "status" "$status" 0
+    for workload in $workloads; do
+        positive "$workload has samples" "$(field "$workload" samples)"
+        equal "$workload has no error" "$(field "$workload" error)" null
+    done
+    positive "the cycle is compared with its floor" "$(field cycle ratio)"
+    positive "the hand-over is compared with a PING" "$(field hand-over ratio)"
+
+    describe "a server that stops answering"
+    begin "${bench[@]}" --time 6s --workload cycle "$DLOCK_URI&timeout=500ms"
+    sleep 1
+    kill -STOP "$server"
+    ended "$pid"
+    kill -CONT "$server"
+    equal "status" "$status" 69
+    contains "says which" "$(<"$work/bg.out")" "* cycle, redis: "
+fi
+
+finish
