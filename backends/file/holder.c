@@ -179,10 +179,15 @@ static int show_seats(const struct view *view, int64_t range, struct seated *sea
     return rc;
 }
 
+/* A list that is read in pieces can have a lock twice. */
+static int show_once(const struct view *view, const struct file_lock *lock, struct seated *seen) {
+    remember(seen, lock->pid);
+    return show_foreign(view, lock);
+}
+
 /* Users of flock(1) who share the lock with ours: as many more as are listed than have seats, and of processes without
- * one. (The pid in a token from another PID namespace is not the one that is listed, and a list that is read in pieces
- * can show a lock twice.) */
-static int show_sharing(const struct view *view, const struct seated *seated) {
+ * one. (The pid in a token from another PID namespace is not the one that is listed.) */
+static int show_sharing(const struct view *view, struct seated *seated) {
     const struct file_lock *lock = NULL;
     size_t more = 0;
     int rc = 0;
@@ -190,7 +195,7 @@ static int show_sharing(const struct view *view, const struct seated *seated) {
     more = more > seated->n ? more - seated->n : 0;
     while (rc == 0 && more > 0 && (lock = next_lock(view->locks, &view->st, lock)) != NULL) {
         if (!lock->shared || remembered(seated, lock->pid)) continue;
-        rc = show_foreign(view, lock);
+        rc = show_once(view, lock, seated);
         more--;
     }
     return rc;
@@ -199,12 +204,13 @@ static int show_sharing(const struct view *view, const struct seated *seated) {
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
 /* Nobody has a seat: one who locked the file exclusively, flock(1) of either kind, or nobody. */
-static int show_locked(const struct view *view, bool locks_listed) {
+static int show_locked(const struct view *view, bool locks_listed, struct seated *seen) {
     const struct file_lock *lock = next_lock(view->locks, &view->st, NULL);
     const char *token = view->record.token;
     if (lock && !token_fits(lock->shared ? "" : token, lock->pid)) {
-        int rc = show_foreign(view, lock);
-        while (rc == 0 && (lock = next_lock(view->locks, &view->st, lock)) != NULL) rc = show_foreign(view, lock);
+        int rc = show_once(view, lock, seen);
+        while (rc == 0 && (lock = next_lock(view->locks, &view->st, lock)) != NULL)
+            if (!remembered(seen, lock->pid)) rc = show_once(view, lock, seen);
         return rc;
     }
     if (!lock && (view->fd < 0 || (locks_listed && !*token) || !probe(view->fd))) return 0;
@@ -229,7 +235,7 @@ int file_show(const struct file_conn *conn, const char *file, const char *name, 
     if (strncmp(view.name, prefix, strlen(prefix)) == 0) {
         if (view.fd >= 0) rc = show_seats(&view, FILE_READERS, &seated);
         if (view.fd >= 0 && rc == 0) rc = show_seats(&view, FILE_PERMITS, &seated);
-        if (rc == 0) rc = seated.n > 0 ? show_sharing(&view, &seated) : show_locked(&view, conn->locks_listed);
+        if (rc == 0) rc = seated.n > 0 ? show_sharing(&view, &seated) : show_locked(&view, conn->locks_listed, &seated);
     }
     close_view(&view);
     free(seated.pids);
