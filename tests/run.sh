@@ -96,9 +96,12 @@ for server in $backends; do
     while IFS= read -r setting; do export "${setting?}"; done <<<"$settings"
 done
 export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
+export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
-arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout 120 -j 8) # they wait more than they work
+at_once=8 # they wait more than they work
+if [ -n "$(cache DLOCK_SANITIZE)" ]; then at_once=6; fi
+arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout 120 -j "$at_once")
 if [ -n "$selection" ]; then
     if ctest --test-dir "$build" --print-labels | sed 's/^ *//' | grep -qxF -- "$selection"; then
         arguments+=(-L "^$selection\$")

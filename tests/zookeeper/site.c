@@ -111,12 +111,3 @@ void plain_only(const char *dir, char *path, size_t size) {
     snprintf(path, size, "%s/%s", dir, nodes.data[0]);
     deallocate_String_vector(&nodes);
 }
-
-/* ---- sanitizers -------------------------------------------------------------------------------------------------- */
-
-const char *__lsan_default_suppressions(void);
-
-/* An event of the session that the client library queues while it is being closed is lost with its memory. */
-const char *__lsan_default_suppressions(void) {
-    return "leak:queue_session_event";
-}
