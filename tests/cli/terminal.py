@@ -230,7 +230,7 @@ def kill_while_stopped(case):
     case.shell.expect(r"Stopped +\$D run")
     case.shell.line("kill %1")
     case.until(lambda: not case.is_busy("x"), "the lock is still held")
-    case.shell.line("")
+    case.shell.line("wait %1")  # the lock is free a moment before the job has ended
     case.shell.expect(r"(Terminated|Exit 143) +\$D run")
 
 
