@@ -365,7 +365,10 @@ int zookeeper_granted(struct zookeeper_asking *a) {
     claim->fence = claim->state[ZOOKEEPER_FENCE];
     claim->kept_ms = zookeeper_kept_ms(a->z, a->begun_us);
     *a->stands[0].word |= ZOOKEEPER_QUEUED | ZOOKEEPER_GRANTED;
-    return 0;
+    if (claim->kept_ms > 0) return 0;
+    claim->kept_ms = claim->lease_ms; /* a machine that stood still: the next question proves the session anew */
+    return dlock_fail(a->err, DLOCK_EUNAVAILABLE, "the session with ZooKeeper at %s is older than what proves it",
+                      a->z->where);
 }
 
 /* Whether nobody is in the way of the claim any more. */
