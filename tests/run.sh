@@ -100,7 +100,7 @@ export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp print_suppressions=0 ${LS
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
 at_once=8 # they wait more than they work
-if [ -n "$(cache DLOCK_SANITIZE)" ]; then at_once=6; fi
+if [ -n "$(cache DLOCK_SANITIZE)" ]; then at_once=4; fi
 arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout 120 -j "$at_once")
 if [ -n "$selection" ]; then
     if ctest --test-dir "$build" --print-labels | sed 's/^ *//' | grep -qxF -- "$selection"; then
