@@ -179,7 +179,7 @@ static size_t begin_release(struct all *all, size_t from, struct dlock_client *c
 static void end_release(const struct all *all, struct dlock__claim *claim, struct dlock_error *why,
                         struct dlock_error *first) {
     struct dlock_error own;
-    int rc = claim->op.result == DLOCK_ELOST && claim->op.resent ? 0 : claim->op.result;
+    int rc = dlock__release_result(claim);
     bool again = all->deadline_us == DLOCK__NEVER; /* else there is no time: the janitor goes on */
     if (again && rc == DLOCK_EUNAVAILABLE && claim->op.status != DLOCK__OP_RUNNING &&
         dlock__now(claim->name->client) < claim->op.deadline_us)

@@ -215,7 +215,7 @@ static void acquire_answered(struct dlock__claim *claim, const struct dlock_erro
 static void release_answered(struct dlock__async *async, const struct dlock_error *err) {
     struct dlock__claim *claim = async->releasing;
     struct dlock__waiter *waiter = &async->waiter;
-    int rc = claim->op.result == DLOCK_ELOST && claim->op.resent ? 0 : claim->op.result;
+    int rc = dlock__release_result(claim);
     int64_t pause = waiter->pause_us * 2, again;
     waiter->pause_us = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
     again = dlock__now_us() + waiter->pause_us;

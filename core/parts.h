@@ -241,6 +241,8 @@ bool dlock__same_wish(const struct dlock__claim *claim, const struct dlock_lock 
 
 /* The owner's last release: hands over locally, or releases at the server. */
 int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err);
+/* What the answer to a release means: of one that was sent before, "not found" is what success left behind. */
+int dlock__release_result(const struct dlock__claim *claim);
 /* Sends the release until it is answered, for one `timeout`. */
 int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *why);
 /* The same in parts: the first decides, true = it was handed over locally, and that was all. Then its release is sent.

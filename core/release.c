@@ -31,14 +31,18 @@ static bool hand_over(struct dlock__claim *claim) {
     return true;
 }
 
+int dlock__release_result(const struct dlock__claim *claim) {
+    return claim->op.result == DLOCK_ELOST && claim->op.resent ? 0 : claim->op.result;
+}
+
 int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
     struct dlock_client *client = claim->name->client;
     int64_t deadline = dlock__after(dlock__now(claim->name->client), dlock__us(client->uri->timeout_ms)),
             pause = RETRY_MIN_US;
     pthread_cond_t never;
     for (;;) {
-        int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, deadline, err);
-        if (rc == DLOCK_ELOST && claim->op.resent) return 0;
+        dlock__op_run(claim, DLOCK__RELEASE, 0, deadline, err);
+        int rc = dlock__release_result(claim);
         int64_t again = dlock__now(claim->name->client) + pause;
         if (rc != DLOCK_EUNAVAILABLE || claim->op.status == DLOCK__OP_RUNNING || again >= deadline) return rc;
         dlock__cond_init(&never);
