@@ -313,15 +313,13 @@ static inline void dlock_encode_name(char *out, size_t size, const char *name, c
     static const char hex[] = "0123456789ABCDEF";
     uint64_t hash = UINT64_C(14695981039346656037);
     size_t used = 0, cut = 0;
-    bool whole = true;
-    for (const unsigned char *p = (const unsigned char *)name; *p; p++) {
-        bool plain = *p >= 0x20 && *p != 0x7f && *p != '%' && (*p < 0x80 || !ascii) && !strchr(special, *p);
+    const unsigned char *p = (const unsigned char *)name;
+    for (; *p; p++) {
+        const char *kept = special;
+        while (*kept && (unsigned char)*kept != *p) kept++;
+        bool plain = *p >= 0x20 && *p != 0x7f && *p != '%' && (*p < 0x80 || !ascii) && !*kept;
         size_t need = plain ? 1 : 3;
-        hash = (hash ^ *p) * UINT64_C(1099511628211);
-        if (!whole || used + need >= size) {
-            whole = false;
-            continue;
-        }
+        if (used + need >= size) break;
         if (plain) {
             out[used] = (char)*p;
         } else {
@@ -332,7 +330,8 @@ static inline void dlock_encode_name(char *out, size_t size, const char *name, c
         used += need;
         if (used + 18 <= size) cut = used;
     }
-    if (!whole) {
+    if (*p) { /* it does not fit */
+        for (p = (const unsigned char *)name; *p; p++) hash = (hash ^ *p) * UINT64_C(1099511628211);
         out[cut] = '~';
         for (int i = 0; i < 16; i++) out[cut + 1 + (size_t)i] = hex[(hash >> (60 - 4 * i)) & 15];
         used = cut + 17;
