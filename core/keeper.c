@@ -26,8 +26,8 @@ static bool renewable(const struct dlock__claim *claim) {
 static size_t gather(struct dlock_client *client, int64_t now) {
     size_t n = 0;
     for (struct dlock__claim *claim = client->claims; claim && n < DLOCK__BATCH; claim = claim->all_next) {
-        int64_t early = claim->renew_pause_us ? 0 : dlock__us(claim->lease_ms) / 6;
-        if (!renewable(claim) || claim->renewing || claim->renew_at_us - early > now) continue;
+        int64_t early = claim->pause_us ? 0 : dlock__us(claim->lease_ms) / 6;
+        if (!renewable(claim) || claim->renewing || claim->due_us - early > now) continue;
         claim->refs++;
         claim->renewing = true;
         client->keeper.batch[n++] = claim;
@@ -131,8 +131,8 @@ static void failed(struct dlock__claim *claim, bool sent, int64_t pause_us) {
         claim->may_be_held = true;
         claim->last_unknown_us = dlock__now_us();
     }
-    claim->renew_pause_us = pause_us;
-    claim->renew_at_us = dlock__now_us() + pause_us;
+    claim->pause_us = pause_us;
+    claim->due_us = dlock__now_us() + pause_us;
 }
 
 /* Lost by the local clock while its renewal was on the way: the server may have kept it. */
@@ -146,7 +146,7 @@ static void too_late(struct dlock__claim *claim, int result) {
 
 /* One pause for the whole batch, so that it stays one batch. */
 static int64_t next_pause(struct dlock_client *client) {
-    int64_t pause = client->keeper.batch[0]->renew_pause_us * 2;
+    int64_t pause = client->keeper.batch[0]->pause_us * 2;
     pause = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
     return dlock__jitter(client, pause / 2, pause);
 }
@@ -192,8 +192,8 @@ static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *r
         if (!renewable(claim)) continue;
         if (claim->linger_until_us < *end_us) *end_us = claim->linger_until_us;
         if (claim->valid_until_us < *end_us) *end_us = claim->valid_until_us;
-        if (claim->renew_at_us < *renew_us) *renew_us = claim->renew_at_us;
-        if (claim->renew_at_us != DLOCK__NEVER && claim->valid_until_us < *due_us) *due_us = claim->valid_until_us;
+        if (claim->due_us < *renew_us) *renew_us = claim->due_us;
+        if (claim->due_us != DLOCK__NEVER && claim->valid_until_us < *due_us) *due_us = claim->valid_until_us;
     }
 }
 

@@ -32,7 +32,7 @@ static bool hand_over(struct dlock__claim *claim) {
 }
 
 int dlock__release_result(const struct dlock__claim *claim) {
-    return claim->op.result == DLOCK_ELOST && claim->op.resent ? 0 : claim->op.result;
+    return claim->op->result == DLOCK_ELOST && claim->op->resent ? 0 : claim->op->result;
 }
 
 int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
@@ -44,7 +44,7 @@ int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
         dlock__op_run(claim, DLOCK__RELEASE, 0, deadline, err);
         int rc = dlock__release_result(claim);
         int64_t again = dlock__now(claim->name->client) + pause;
-        if (rc != DLOCK_EUNAVAILABLE || claim->op.status == DLOCK__OP_RUNNING || again >= deadline) return rc;
+        if (rc != DLOCK_EUNAVAILABLE || claim->op->status == DLOCK__OP_RUNNING || again >= deadline) return rc;
         dlock__cond_init(&never);
         while (dlock__now(claim->name->client) < again) dlock__wait(client, &never, again);
         pthread_cond_destroy(&never);
@@ -100,7 +100,7 @@ void dlock__lose(struct dlock__claim *claim) {
         dlock__name_signal(name);
         return;
     }
-    claim->lost_next = name->lost; /* takes over the reference */
+    claim->next = name->lost; /* takes over the reference */
     name->lost = claim;
     dlock__callback_lost(claim);
     if (dlock__claim_may_remain(claim)) dlock__orphan(claim);
@@ -109,8 +109,8 @@ void dlock__lose(struct dlock__claim *claim) {
 
 void dlock__lost_remove(struct dlock__claim *claim) {
     struct dlock__claim **at = &claim->name->lost;
-    while (*at != claim) at = &(*at)->lost_next;
-    *at = claim->lost_next;
+    while (*at != claim) at = &(*at)->next;
+    *at = claim->next;
 }
 
 void dlock__settle(struct dlock__claim *claim) {
