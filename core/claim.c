@@ -47,7 +47,7 @@ static struct dlock__claim *make(struct dlock__name *name, size_t token_room) {
 bool dlock__claim_equip(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     struct dlock__gear *gear = client->spare_gear;
-    if (claim->gear) return true;
+    if (claim->op) return true;
     if (gear) {
         client->spare_gear = gear->spare;
         client->n_spare_gear--;
@@ -56,7 +56,6 @@ bool dlock__claim_equip(struct dlock__claim *claim) {
         return false;
     }
     gear->hold.claim = claim;
-    claim->gear = gear;
     claim->op = &gear->op;
     claim->hold = &gear->hold;
     return true;
@@ -64,10 +63,9 @@ bool dlock__claim_equip(struct dlock__claim *claim) {
 
 void dlock__claim_strip(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
-    struct dlock__gear *gear = claim->gear;
+    struct dlock__gear *gear = (struct dlock__gear *)claim->op;
     if (!gear) return;
     dlock__claim_disown(claim);
-    claim->gear = NULL;
     claim->op = NULL;
     claim->hold = NULL;
     if (client->n_spare_gear >= SPARE_MAX) {
@@ -122,6 +120,7 @@ void dlock__claim_put(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim->all_next;
     if (claim->all_next) claim->all_next->all_prev = claim->all_prev;
+    if (claim->home) claim->home->claim = NULL; /* the client ends, and its connections with it */
     dlock__claim_strip(claim);
     dlock__guard_leave(claim);
     dlock__name_put(claim->name);
@@ -180,7 +179,8 @@ uint64_t dlock__claim_fence(const struct dlock__claim *claim) {
 }
 
 bool dlock__claim_outlived(const struct dlock__claim *claim) {
-    return claim->session != claim->name->client->session;
+    struct dlock_client *client = claim->name->client;
+    return dlock__one_each(client) ? !claim->home : claim->session != client->session;
 }
 
 bool dlock__claim_may_remain(const struct dlock__claim *claim) {
