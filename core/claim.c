@@ -11,6 +11,20 @@ enum { SPARE_MAX = 64 };
 /* A grant of less than this is as good as none. */
 enum { USEFUL_US = 5000 };
 
+void dlock__claim_unlink(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim->all_next;
+    *(claim->all_next ? &claim->all_next->all_prev : &client->claims_last) = claim->all_prev;
+}
+
+void dlock__claim_append(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    claim->all_next = NULL;
+    claim->all_prev = client->claims_last;
+    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim;
+    client->claims_last = claim;
+}
+
 static struct dlock__claim *make(struct dlock__name *name) {
     struct dlock_client *client = name->client;
     struct dlock__claim *claim = client->spare;
@@ -29,7 +43,7 @@ static struct dlock__claim *make(struct dlock__name *name) {
     claim->session = client->session;
     claim->valid_until_us = claim->renew_at_us = claim->due_us = claim->linger_until_us = DLOCK__NEVER;
     claim->all_next = client->claims;
-    if (client->claims) client->claims->all_prev = claim;
+    *(client->claims ? &client->claims->all_prev : &client->claims_last) = claim;
     client->claims = claim;
     return claim;
 }
@@ -70,8 +84,7 @@ struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char
 void dlock__claim_put(struct dlock__claim *claim) {
     if (--claim->refs > 0) return;
     struct dlock_client *client = claim->name->client;
-    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim->all_next;
-    if (claim->all_next) claim->all_next->all_prev = claim->all_prev;
+    dlock__claim_unlink(claim);
     dlock__claim_disown(claim);
     dlock__guard_leave(claim);
     dlock__name_put(claim->name);

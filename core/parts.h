@@ -42,6 +42,10 @@ struct dlock__claim *dlock__claim_new(struct dlock_lock *lock);
 /* The same for a token that somebody else made up (a wake for nobody). */
 struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token);
 void dlock__claim_put(struct dlock__claim *claim);
+
+/* Takes a claim out of its client's list; puts it to the end of that. */
+void dlock__claim_unlink(struct dlock__claim *claim);
+void dlock__claim_append(struct dlock__claim *claim);
 /* The claim's hold through this handle, made if `make` is set; NULL: none, or out of memory. */
 struct dlock__hold *dlock__claim_hold(struct dlock__claim *claim, struct dlock_lock *handle, bool make);
 /* Forgets who holds it. */
