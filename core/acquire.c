@@ -208,8 +208,8 @@ static int64_t least_deadline(const struct dlock__waiter *waiter) {
 static enum dlock__turn ask(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     struct dlock__claim *claim = claim_of(waiter);
-    bool queue =
-        !waiter->try_only && dlock__can(client, DLOCK_CAP_QUEUE) && client->listener.state == DLOCK__LISTENER_UP;
+    bool heard = client->listener.state == DLOCK__LISTENER_UP || dlock__can(client, DLOCK_CAP_PENDING);
+    bool queue = !waiter->try_only && dlock__can(client, DLOCK_CAP_QUEUE) && heard;
     bool linger = dlock__linger_wanted(waiter->lock) && client->listener.state == DLOCK__LISTENER_UP;
     uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (linger ? DLOCK_CLAIM_LINGER : 0);
     claim->phase = DLOCK__ASKING;
@@ -238,6 +238,7 @@ static enum dlock__turn ask_first(struct dlock__waiter *waiter) {
 static int64_t ask_again_at(struct dlock__waiter *waiter, int64_t retry_ms) {
     struct dlock_client *client = client_of(waiter);
     int64_t now = dlock__now(client_of(waiter));
+    if (claim_of(waiter)->home) return DLOCK__NEVER; /* its connection will tell */
     bool deaf = dlock__can(client, DLOCK_CAP_WAKE) && client->listener.state != DLOCK__LISTENER_UP;
     bool for_good = client->listener.retry_at_us == DLOCK__NEVER;
     if (deaf || retry_ms < 0)

@@ -85,6 +85,7 @@ void dlock__claim_put(struct dlock__claim *claim) {
     if (--claim->refs > 0) return;
     struct dlock_client *client = claim->name->client;
     dlock__claim_unlink(claim);
+    if (claim->home) claim->home->claim = NULL; /* the client ends, and its connections with it */
     dlock__claim_disown(claim);
     dlock__guard_leave(claim);
     dlock__name_put(claim->name);
@@ -142,7 +143,8 @@ uint64_t dlock__claim_fence(const struct dlock__claim *claim) {
 }
 
 bool dlock__claim_outlived(const struct dlock__claim *claim) {
-    return claim->session != claim->name->client->session;
+    struct dlock_client *client = claim->name->client;
+    return dlock__one_each(client) ? !claim->home : claim->session != client->session;
 }
 
 bool dlock__claim_may_remain(const struct dlock__claim *claim) {

@@ -9,6 +9,7 @@
  *   downgrade.c from writer to reader                            linger.c  released locks that stay for a while
  *   claim.c     one acquisition: token, validity, life cycle      name.c    the name table
  *   pool.c      connections and the operations that wait for one  conn.c    one connection's life
+ *   session.c   connections that carry one claim each             watch.c   what those say unasked
  *   listener.c  the connection that gets wake-ups                 keeper.c  timers, renewals, wake-ups
  *   callback.c  the worker thread that calls the application      janitor.c the thread that releases what nobody owns
  *   async.c     the thread that drives waits and releases without a thread of their own
@@ -46,11 +47,14 @@ struct dlock__conn {
     struct dlock__conn *idle; /* next in client->idle */
     struct dlock_client *client;
     struct dlock_peer peer;
-    atomic_bool live;   /* `data` may own descriptors: read by the fork handler */
-    bool connected;     /* the last operation left it usable */
-    bool busy;          /* THREADSAFE: somebody connects or disconnects it right now */
-    unsigned users;     /* THREADSAFE: calls in progress, the listener counts as one */
-    max_align_t data[]; /* the backend's, conn_size bytes */
+    atomic_bool live; /* `data` may own descriptors: read by the fork handler */
+    bool connected;   /* the last operation left it usable */
+    bool busy;        /* THREADSAFE: somebody connects or disconnects it right now; carrying a claim: a call on it */
+    unsigned users;   /* THREADSAFE: calls in progress, the listener counts as one */
+    struct dlock__claim *claim; /* SESSION, not THREADSAFE: the one it carries; claim->home is this one then */
+    bool waiting;               /* PENDING: its request is not answered yet; all that can be done is to close it */
+    int fd;                     /* PENDING: what `listen` gave, in client->watch; -1: none */
+    max_align_t data[];         /* the backend's, conn_size bytes */
 };
 
 /* ---- claims ---- */
@@ -116,16 +120,17 @@ struct dlock__claim {
     uint32_t options; /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     int64_t lease_ms;
     uint64_t state[4];
-    uint32_t guarded;        /* its entry in the guardian's table; 0: none */
-    unsigned session;        /* client->session when it was last sent: what it left in an older one died with that */
-    bool renewing;           /* the keeper has it in a request */
-    bool downgrading;        /* `mode` is SHARED, and the server has not said yes to that */
-    bool may_linger;         /* its holder may keep it after the release: nobody else has asked so far */
-    bool wanted;             /* a WANTED came, or may have been missed, before the grant */
-    bool queued;             /* a QUEUE acquire was sent since the last release */
-    bool may_be_held;        /* an acquire or renewal without answer: the server may hold more than we know */
-    bool release_sent;       /* no local hand-over any more, and not-found is then no surprise */
-    int64_t last_unknown_us; /* when that was */
+    uint32_t guarded;         /* its entry in the guardian's table; 0: none */
+    struct dlock__conn *home; /* SESSION, not THREADSAFE: the connection that it lives in; NULL: it is nowhere */
+    unsigned session;         /* client->session when it was last sent: what it left in an older one died with that */
+    bool renewing;            /* the keeper has it in a request */
+    bool downgrading;         /* `mode` is SHARED, and the server has not said yes to that */
+    bool may_linger;          /* its holder may keep it after the release: nobody else has asked so far */
+    bool wanted;              /* a WANTED came, or may have been missed, before the grant */
+    bool queued;              /* a QUEUE acquire was sent since the last release */
+    bool may_be_held;         /* an acquire or renewal without answer: the server may hold more than we know */
+    bool release_sent;        /* no local hand-over any more, and not-found is then no surprise */
+    int64_t last_unknown_us;  /* when that was */
 
     /* the grant */
     uint64_t server_fence;
@@ -260,6 +265,8 @@ struct dlock_client {
 
     struct dlock__conn *conns, *idle;
     unsigned n_pool;                             /* opened for the pool, at most uri->connections */
+    unsigned n_idle;                             /* connected ones in `idle`, where connections carry one claim each */
+    int watch;                                   /* PENDING: an epoll descriptor; else -1 */
     struct dlock__claim *pending, *pending_tail; /* operations that wait for a connection */
     struct dlock__conn *shared;                  /* THREADSAFE: the only one */
     unsigned session;                            /* SESSION|THREADSAFE: counts the connections that broke */
@@ -331,6 +338,11 @@ static inline void dlock__leave(struct dlock_client *client) {
 }
 static inline bool dlock__can(const struct dlock_client *client, uint32_t caps) {
     return (client->backend->caps & caps) == caps;
+}
+
+/* Whether a connection carries one claim, from acquire to release. */
+static inline bool dlock__one_each(const struct dlock_client *client) {
+    return dlock__can(client, DLOCK_CAP_SESSION) && !dlock__can(client, DLOCK_CAP_THREADSAFE);
 }
 
 /* Milliseconds to microseconds without overflow. */

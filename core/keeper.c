@@ -112,6 +112,20 @@ static int send_shared(struct dlock_client *client, size_t n, int64_t deadline_u
     return rc <= 0 ? rc : DLOCK_EPROTO;
 }
 
+/* Each on the connection that it lives in. What is not answered in time is tried again: only a connection that breaks
+ * takes its grant along. */
+static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
+                     struct dlock_error *err) {
+    *sent = true;
+    *sent_us = dlock__now_us();
+    dlock__enter(client);
+    for (size_t i = 0; i < n; i++)
+        client->keeper.args[i].result =
+            dlock__session_renew(client->keeper.batch[i], client->keeper.arg_pointers + i, deadline_us, err);
+    dlock__leave(client);
+    return 0;
+}
+
 /* False: the answer makes no sense. */
 static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, int64_t sent_us) {
     dlock__pair_learn(claim->name->client, sent_us, arg->server_us);
@@ -170,8 +184,9 @@ static void renew(struct dlock_client *client, size_t n, int64_t deadline_us) {
     err.message[0] = '\0';
     fill(client, n);
     dlock__leave(client);
-    int rc = client->keeper.conn ? send(client, n, deadline_us, &sent_us, &sent, &err)
-                                 : send_shared(client, n, deadline_us, &sent_us, &sent, &err);
+    int rc = client->keeper.conn       ? send(client, n, deadline_us, &sent_us, &sent, &err)
+             : dlock__one_each(client) ? send_each(client, n, deadline_us, &sent_us, &sent, &err)
+                                       : send_shared(client, n, deadline_us, &sent_us, &sent, &err);
     if (rc != 0) dlock__log(client, DLOCK_LOG_WARN, "renewal of %zu lock(s) failed: %s", n, err.message);
     dlock__enter(client);
     if (rc != 0) client->pair.known = false;
@@ -219,7 +234,7 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     if (at_us != DLOCK__NEVER) dlock__keeper_arm(client, at_us);
     struct pollfd fds[3] = {{.fd = client->keeper.control, .events = POLLIN},
                             {.fd = client->keeper.timer, .events = POLLIN},
-                            {.fd = -1, .events = POLLIN}};
+                            {.fd = client->watch, .events = POLLIN}};
     if (client->listener.state == DLOCK__LISTENER_UP) fds[2].fd = client->listener.fd;
     dlock__leave(client);
     poll(fds, 3, -1);
@@ -227,6 +242,7 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     if (fds[1].revents) drain(client->keeper.timer);
     dlock__enter(client);
     if (fds[1].revents) client->keeper.armed_us = DLOCK__NEVER;
+    if (client->watch >= 0 && fds[2].revents) dlock__watch_read(client);
     bool gone = client->shared && !client->shared->connected;
     if (client->listener.state != DLOCK__LISTENER_UP || (!fds[2].revents && !gone)) return;
     struct dlock_error err;
@@ -277,7 +293,7 @@ int dlock__keeper_start(struct dlock_client *client, struct dlock_error *err) {
     if (!client->keeper.args) client->keeper.args = calloc(DLOCK__BATCH, sizeof *client->keeper.args);
     if (!client->keeper.arg_pointers)
         client->keeper.arg_pointers = calloc(DLOCK__BATCH, sizeof *client->keeper.arg_pointers);
-    if (!dlock__can(client, DLOCK_CAP_THREADSAFE) && !client->keeper.conn) {
+    if (!dlock__can(client, DLOCK_CAP_THREADSAFE) && !dlock__one_each(client) && !client->keeper.conn) {
         client->keeper.conn = dlock__conn_new(client);
         if (!client->keeper.conn) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the keeper");
     }

@@ -43,12 +43,8 @@ static void give_back(struct dlock_client *client, const struct dlock_wake *wake
     dlock__name_put(name);
 }
 
-static void granted(struct dlock_client *client, const struct dlock_wake *wake, int64_t received_us) {
-    struct dlock__name *name = dlock__name_find(client, wake->name);
-    struct dlock__claim *claim = name ? name->asking : NULL;
-    if (!has_token(claim, wake->token)) {
-        give_back(client, wake);
-    } else if (claim->phase == DLOCK__WAITING) {
+void dlock__wake_granted(struct dlock__claim *claim, const struct dlock_wake *wake, int64_t received_us) {
+    if (claim->phase == DLOCK__WAITING) {
         dlock__claim_woken(claim, wake->fence, wake->server_us, wake->kept_ms, received_us);
     } else if (claim->phase == DLOCK__ASKING) {
         claim->wake.here = true;
@@ -56,6 +52,16 @@ static void granted(struct dlock_client *client, const struct dlock_wake *wake, 
         claim->wake.server_us = wake->server_us;
         claim->wake.kept_ms = wake->kept_ms;
         claim->wake.received_us = received_us;
+    }
+}
+
+static void granted(struct dlock_client *client, const struct dlock_wake *wake, int64_t received_us) {
+    struct dlock__name *name = dlock__name_find(client, wake->name);
+    struct dlock__claim *claim = name ? name->asking : NULL;
+    if (!has_token(claim, wake->token)) {
+        give_back(client, wake);
+    } else {
+        dlock__wake_granted(claim, wake, received_us);
     }
 }
 
