@@ -11,6 +11,20 @@ enum { SPARE_MAX = 64 };
 /* A grant of less than this is as good as none. */
 enum { USEFUL_US = 5000 };
 
+void dlock__claim_unlink(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim->all_next;
+    *(claim->all_next ? &claim->all_next->all_prev : &client->claims_last) = claim->all_prev;
+}
+
+void dlock__claim_append(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    claim->all_next = NULL;
+    claim->all_prev = client->claims_last;
+    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim;
+    client->claims_last = claim;
+}
+
 /* What our own tokens need at most: see write_token. */
 static size_t own_token_room(const struct dlock_client *client) {
     return 24 + 1 + 16 + strlen(client->token_tail) + 1;
@@ -39,7 +53,7 @@ static struct dlock__claim *make(struct dlock__name *name, size_t token_room) {
     claim->session = client->session;
     claim->valid_until_us = claim->due_us = claim->linger_until_us = DLOCK__NEVER;
     claim->all_next = client->claims;
-    if (client->claims) client->claims->all_prev = claim;
+    *(client->claims ? &client->claims->all_prev : &client->claims_last) = claim;
     client->claims = claim;
     return claim;
 }
@@ -118,8 +132,7 @@ struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char
 void dlock__claim_put(struct dlock__claim *claim) {
     if (--claim->refs > 0) return;
     struct dlock_client *client = claim->name->client;
-    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim->all_next;
-    if (claim->all_next) claim->all_next->all_prev = claim->all_prev;
+    dlock__claim_unlink(claim);
     if (claim->home) claim->home->claim = NULL; /* the client ends, and its connections with it */
     dlock__claim_strip(claim);
     dlock__guard_leave(claim);

@@ -267,8 +267,8 @@ struct dlock_client {
 
     struct dlock__name **names;
     size_t n_names, n_buckets;
-    struct dlock__claim *claims;
-    struct dlock__claim *spare; /* freed claims, kept so that a steady state allocates nothing */
+    struct dlock__claim *claims, *claims_last; /* those that were renewed last are at the end */
+    struct dlock__claim *spare;                /* freed claims, kept so that a steady state allocates nothing */
     struct dlock__gear *spare_gear;
     size_t n_spare, n_spare_gear;
 

@@ -42,6 +42,9 @@ struct dlock__claim *dlock__claim_new(struct dlock_lock *lock);
 /* The same for a token that somebody else made up (a wake for nobody). */
 struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token);
 void dlock__claim_put(struct dlock__claim *claim);
+/* Takes a claim out of its client's list; puts it to the end of that. */
+void dlock__claim_unlink(struct dlock__claim *claim);
+void dlock__claim_append(struct dlock__claim *claim);
 /* Gives a claim that merely waited what it needs for a request, or to be held. False: out of memory. */
 bool dlock__claim_equip(struct dlock__claim *claim);
 /* It merely waits from here on: lets others have that. */

@@ -117,7 +117,8 @@ struct dlock_claim {
                       * connection lives */
     int64_t retry_ms; /* EBUSY: the core asks again after this time, and not before unless a wake comes; -1 (preset): it
                        * polls, 1 to 50 ms apart; DLOCK_FOREVER: a wake will come. Without WAKE leave -1 unless nothing
-                       * can change earlier: nobody would notice a release */
+                       * can change earlier: nobody would notice a release. A release with WAKE and without QUEUE: 0
+                       * when it had nobody to wake; then this client's own waiters need not stand back for others */
     /* in and out: the backend's plain data. Zeroed before the first acquire, kept until the release, given to every
      * operation on the claim, carried to another process by export. Never a pointer. */
     uint64_t state[4];
