@@ -33,7 +33,7 @@ static bool hand_over(struct dlock__claim *claim) {
 }
 
 int dlock__release_result(const struct dlock__claim *claim) {
-    return claim->op.result == DLOCK_ELOST && claim->op.resent ? 0 : claim->op.result;
+    return claim->op->result == DLOCK_ELOST && claim->op->resent ? 0 : claim->op->result;
 }
 
 int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
@@ -45,7 +45,7 @@ int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
         dlock__op_run(claim, DLOCK__RELEASE, 0, deadline, err);
         int rc = dlock__release_result(claim);
         int64_t again = dlock__now(claim->name->client) + pause;
-        if (rc != DLOCK_EUNAVAILABLE || claim->op.status == DLOCK__OP_RUNNING || again >= deadline) return rc;
+        if (rc != DLOCK_EUNAVAILABLE || claim->op->status == DLOCK__OP_RUNNING || again >= deadline) return rc;
         dlock__cond_init(&never);
         while (dlock__now(claim->name->client) < again) dlock__wait(client, &never, again);
         pthread_cond_destroy(&never);
@@ -65,7 +65,7 @@ static void stand_back(const struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     int64_t now = dlock__now(name->client), most = now - claim->granted_us;
     if (most > YIELD_POLL_US) most = YIELD_POLL_US;
-    if (dlock__can(name->client, DLOCK_CAP_WAKE) && claim->op.arg.retry_ms != 0) most = YIELD_WAKE_US;
+    if (dlock__can(name->client, DLOCK_CAP_WAKE) && claim->op->arg.retry_ms != 0) most = YIELD_WAKE_US;
     name->yield_until_us = now + dlock__jitter(name->client, most / 2, most);
 }
 
@@ -106,7 +106,7 @@ void dlock__lose(struct dlock__claim *claim) {
         dlock__name_signal(name);
         return;
     }
-    claim->lost_next = name->lost; /* takes over the reference */
+    claim->next = name->lost; /* takes over the reference */
     name->lost = claim;
     dlock__callback_lost(claim);
     if (dlock__claim_may_remain(claim)) dlock__orphan(claim);
@@ -115,8 +115,8 @@ void dlock__lose(struct dlock__claim *claim) {
 
 void dlock__lost_remove(struct dlock__claim *claim) {
     struct dlock__claim **at = &claim->name->lost;
-    while (*at != claim) at = &(*at)->lost_next;
-    *at = claim->lost_next;
+    while (*at != claim) at = &(*at)->next;
+    *at = claim->next;
 }
 
 void dlock__settle(struct dlock__claim *claim) {
