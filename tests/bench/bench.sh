@@ -22,7 +22,7 @@ positive() { # WHAT NUMBER
 
 timed="cycle re-entry hand-over hand-over-10ms distinct one-lock crash crowd"
 workloads="$timed renewal"
-bench=("$DLOCK" bench --time 1500ms --rounds 1 --threads 4 --processes 3 --waiters 5 --locks 300 --lease 600ms)
+bench=("$DLOCK" bench --time 900ms --rounds 1 --threads 4 --processes 3 --waiters 5 --locks 300 --lease 600ms)
 export DLOCK_PLUGIN_PATH=$DLOCK_TEST_BROKEN
 
 describe "the table"
