@@ -1,5 +1,6 @@
 /* bench: the same work on several servers, measured in turns. */
 #include "bench.h"
+#include "bench_html.h"
 #include "cli.h"
 
 #include <getopt.h>
@@ -12,6 +13,7 @@ struct request {
     const char *names[NAMES]; /* of workloads; none: all */
     size_t n_names;
     bool as_json, as_csv;
+    const char *page; /* of --html, or NULL */
 };
 
 /* How long one run lasts, so that all of a server's runs, and those of its floor, take bench->time_ms. */
@@ -109,6 +111,7 @@ static int take_option(struct request *request, int option) {
     case 'P': return take_number(&bench->processes, "--processes", BENCH_WORKERS);
     case 'T': return take_number(&bench->threads, "--threads", BENCH_WORKERS);
     case 'F': bench->floors = optarg; return STATUS_OK;
+    case 'H': request->page = optarg; return STATUS_OK;
     case 'j': request->as_json = true; return STATUS_OK;
     default: request->as_csv = true; return STATUS_OK;
     }
@@ -116,11 +119,17 @@ static int take_option(struct request *request, int option) {
 
 static int bench_main(int argc, char **argv) {
     static const struct option longs[] = {
-        {"time", required_argument, NULL, 't'},    {"workload", required_argument, NULL, 'w'},
-        {"rounds", required_argument, NULL, 'r'},  {"processes", required_argument, NULL, 'P'},
-        {"threads", required_argument, NULL, 'T'}, {"floors", required_argument, NULL, 'F'},
-        {"json", no_argument, NULL, 'j'},          {"csv", no_argument, NULL, 'c'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+        {"time", required_argument, NULL, 't'},
+        {"workload", required_argument, NULL, 'w'},
+        {"rounds", required_argument, NULL, 'r'},
+        {"processes", required_argument, NULL, 'P'},
+        {"threads", required_argument, NULL, 'T'},
+        {"floors", required_argument, NULL, 'F'},
+        {"json", no_argument, NULL, 'j'},
+        {"csv", no_argument, NULL, 'c'},
+        {"html", required_argument, NULL, 'H'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     struct request request = {.bench = {.rounds = 3, .time_ms = 5000, .processes = 4, .threads = 16}};
     struct bench *bench = &request.bench;
@@ -135,9 +144,14 @@ static int bench_main(int argc, char **argv) {
     bench->progress = isatty(STDERR_FILENO);
     int status = bench_add_cases(bench, request.names, request.n_names);
     if (status == STATUS_OK) status = bench_add_targets(bench, argv + optind, (size_t)(argc - optind));
+    if (status == STATUS_OK && request.page) status = bench_html_check(request.page);
     if (status == STATUS_OK) {
         measure(bench);
         status = tell(&request);
+        if (request.page) {
+            int written = bench_html_write(request.page, bench, argv + 1, (size_t)optind - 1);
+            if (status == STATUS_OK) status = written;
+        }
     }
     bench_free(bench);
     return status;
@@ -158,8 +172,9 @@ const struct command command_bench = {
     "      --floors FOLDER  compare with the barest clients, floor-BACKEND, that this folder has\n"
     "      --json           print JSON\n"
     "      --csv            print CSV\n"
+    "      --html FILE      write a page with charts into FILE, too\n"
     "  -h, --help           show this\n\n"
     "Without a URI the server is $DLOCK_URI, else \"file:\".\n\n"
     "Exit status: 0, 1 exclusion was violated, 64 wrong usage, 69 a server cannot be used, or a workload did not "
-    "end.\n",
+    "end,\n74 FILE cannot be written.\n",
     bench_main};
