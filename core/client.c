@@ -67,6 +67,7 @@ static int check_options(const struct dlock_client_options *options, struct dloc
 static int fill(struct dlock_client *client, const char *uri, struct dlock_error *err) {
     int rc = dlock__uri_parse(uri, &client->uri, err);
     if (rc == 0) rc = dlock__registry_find(client->uri->parts.scheme, &client->module, err);
+    if (rc == 0) rc = dlock__registry_variant(&client->module, &client->uri->parts, err);
     if (rc != 0) return rc;
     client->backend = &client->module->ops;
     rc = dlock__uri_check_keys(client->uri, client->backend, err);
@@ -75,6 +76,7 @@ static int fill(struct dlock_client *client, const char *uri, struct dlock_error
                         "URI: \"linger\" needs a server that tells holders who else asks, %s does not: leave it out",
                         client->backend->name);
     if (rc == 0 && client->backend->accepts) rc = client->backend->accepts(&client->uri->parts, err);
+    if (rc == 0) rc = dlock__watch_open(client, err);
     if (rc == 0) rc = dlock__resolver_new(&client->uri->parts, &client->resolver, err);
     if (rc == 0) rc = name_client(client, err);
     if (rc == 0 && client->backend->caps & DLOCK_CAP_VOLATILE)
@@ -101,7 +103,7 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
     if (!client) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a client");
     client->refs = 1;
     client->shortest_lease_ms = DLOCK__LEASE_MAX_MS;
-    client->listener.fd = client->keeper.control = client->keeper.timer = client->callback.fd = -1;
+    client->listener.fd = client->keeper.control = client->keeper.timer = client->callback.fd = client->watch = -1;
     if (options) {
         client->log = options->log;
         client->log_arg = options->log_arg;
@@ -186,11 +188,17 @@ void dlock__client_put(struct dlock_client *client) {
         client->spare = claim->all_next;
         free(claim);
     }
+    while (client->spare_gear) {
+        struct dlock__gear *gear = client->spare_gear;
+        client->spare_gear = gear->spare;
+        free(gear);
+    }
     while (client->conns) {
         struct dlock__conn *conn = client->conns;
         client->conns = conn->all;
         free(conn);
     }
+    if (client->watch >= 0) close(client->watch);
     free(client->names);
     dlock__resolver_free(client->resolver);
     dlock__uri_free(client->uri);

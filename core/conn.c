@@ -14,6 +14,7 @@ struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
     struct dlock__conn *conn = calloc(1, sizeof *conn + client->backend->conn_size);
     if (!conn) return NULL;
     conn->client = client;
+    conn->fd = -1;
     conn->peer.abi = DLOCK_ABI;
     conn->peer.client = client->id;
     conn->peer.quarantine_ms = client->quarantine_ms;
@@ -55,6 +56,7 @@ int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup,
 
 void dlock__conn_close(struct dlock__conn *conn) {
     if (!atomic_load(&conn->live)) return;
+    dlock__watch_end(conn);
     conn->client->backend->disconnect(conn->data);
     atomic_store(&conn->live, false);
 }

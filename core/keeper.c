@@ -21,13 +21,25 @@ static bool renewable(const struct dlock__claim *claim) {
 
 /* ---- renewing ---- */
 
-/* Everything that is due within lease/6, so that all locks of a client end up in one request. What failed waits its
- * pause. */
+/* How much too early a claim may be renewed, so that all locks of a client end up in one request: half of the time
+ * between two renewals of what the server keeps, which can be less than the lease. What failed waits its pause. */
+static int64_t earliness(const struct dlock__claim *claim) {
+    if (claim->pause_us || claim->valid_until_us < claim->due_us) return 0;
+    int64_t most = dlock__us(claim->lease_ms) / 6, left = (claim->valid_until_us - claim->due_us) / 4;
+    return left < most ? left : most;
+}
+
+/* What is due. Whatever is taken goes to the end of the list: should the renewals of all take longer than the time
+ * between two of them, then all come too late by the same, instead of the last ones never. */
 static size_t gather(struct dlock_client *client, int64_t now) {
     size_t n = 0;
-    for (struct dlock__claim *claim = client->claims; claim && n < DLOCK__BATCH; claim = claim->all_next) {
-        int64_t early = claim->renew_pause_us ? 0 : dlock__us(claim->lease_ms) / 6;
-        if (!renewable(claim) || claim->renewing || claim->renew_at_us - early > now) continue;
+    struct dlock__claim *claim = client->claims, *last = client->claims_last, *next;
+    for (bool over = !claim; !over && n < DLOCK__BATCH; claim = next) {
+        next = claim->all_next;
+        over = claim == last;
+        if (!renewable(claim) || claim->renewing || claim->due_us - earliness(claim) > now) continue;
+        dlock__claim_unlink(claim);
+        dlock__claim_append(claim);
         claim->refs++;
         claim->renewing = true;
         client->keeper.batch[n++] = claim;
@@ -100,6 +112,20 @@ static int send_shared(struct dlock_client *client, size_t n, int64_t deadline_u
     return rc <= 0 ? rc : DLOCK_EPROTO;
 }
 
+/* Each on the connection that it lives in. What is not answered in time is tried again: only a connection that breaks
+ * takes its grant along. */
+static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
+                     struct dlock_error *err) {
+    *sent = true;
+    *sent_us = dlock__now_us();
+    dlock__enter(client);
+    for (size_t i = 0; i < n; i++)
+        client->keeper.args[i].result =
+            dlock__session_renew(client->keeper.batch[i], client->keeper.arg_pointers + i, deadline_us, err);
+    dlock__leave(client);
+    return 0;
+}
+
 /* False: the answer makes no sense. */
 static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, int64_t sent_us) {
     dlock__pair_learn(claim->name->client, sent_us, arg->server_us);
@@ -131,8 +157,8 @@ static void failed(struct dlock__claim *claim, bool sent, int64_t pause_us) {
         claim->may_be_held = true;
         claim->last_unknown_us = dlock__now_us();
     }
-    claim->renew_pause_us = pause_us;
-    claim->renew_at_us = dlock__now_us() + pause_us;
+    claim->pause_us = pause_us;
+    claim->due_us = dlock__now_us() + pause_us;
 }
 
 /* Lost by the local clock while its renewal was on the way: the server may have kept it. */
@@ -146,7 +172,7 @@ static void too_late(struct dlock__claim *claim, int result) {
 
 /* One pause for the whole batch, so that it stays one batch. */
 static int64_t next_pause(struct dlock_client *client) {
-    int64_t pause = client->keeper.batch[0]->renew_pause_us * 2;
+    int64_t pause = client->keeper.batch[0]->pause_us * 2;
     pause = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
     return dlock__jitter(client, pause / 2, pause);
 }
@@ -158,8 +184,9 @@ static void renew(struct dlock_client *client, size_t n, int64_t deadline_us) {
     err.message[0] = '\0';
     fill(client, n);
     dlock__leave(client);
-    int rc = client->keeper.conn ? send(client, n, deadline_us, &sent_us, &sent, &err)
-                                 : send_shared(client, n, deadline_us, &sent_us, &sent, &err);
+    int rc = client->keeper.conn       ? send(client, n, deadline_us, &sent_us, &sent, &err)
+             : dlock__one_each(client) ? send_each(client, n, deadline_us, &sent_us, &sent, &err)
+                                       : send_shared(client, n, deadline_us, &sent_us, &sent, &err);
     if (rc != 0) dlock__log(client, DLOCK_LOG_WARN, "renewal of %zu lock(s) failed: %s", n, err.message);
     dlock__enter(client);
     if (rc != 0) client->pair.known = false;
@@ -192,8 +219,8 @@ static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *r
         if (!renewable(claim)) continue;
         if (claim->linger_until_us < *end_us) *end_us = claim->linger_until_us;
         if (claim->valid_until_us < *end_us) *end_us = claim->valid_until_us;
-        if (claim->renew_at_us < *renew_us) *renew_us = claim->renew_at_us;
-        if (claim->renew_at_us != DLOCK__NEVER && claim->valid_until_us < *due_us) *due_us = claim->valid_until_us;
+        if (claim->due_us < *renew_us) *renew_us = claim->due_us;
+        if (claim->due_us != DLOCK__NEVER && claim->valid_until_us < *due_us) *due_us = claim->valid_until_us;
     }
 }
 
@@ -207,7 +234,7 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     if (at_us != DLOCK__NEVER) dlock__keeper_arm(client, at_us);
     struct pollfd fds[3] = {{.fd = client->keeper.control, .events = POLLIN},
                             {.fd = client->keeper.timer, .events = POLLIN},
-                            {.fd = -1, .events = POLLIN}};
+                            {.fd = client->watch, .events = POLLIN}};
     if (client->listener.state == DLOCK__LISTENER_UP) fds[2].fd = client->listener.fd;
     dlock__leave(client);
     poll(fds, 3, -1);
@@ -215,6 +242,7 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     if (fds[1].revents) drain(client->keeper.timer);
     dlock__enter(client);
     if (fds[1].revents) client->keeper.armed_us = DLOCK__NEVER;
+    if (client->watch >= 0 && fds[2].revents) dlock__watch_read(client);
     bool gone = client->shared && !client->shared->connected;
     if (client->listener.state != DLOCK__LISTENER_UP || (!fds[2].revents && !gone)) return;
     struct dlock_error err;
@@ -265,7 +293,7 @@ int dlock__keeper_start(struct dlock_client *client, struct dlock_error *err) {
     if (!client->keeper.args) client->keeper.args = calloc(DLOCK__BATCH, sizeof *client->keeper.args);
     if (!client->keeper.arg_pointers)
         client->keeper.arg_pointers = calloc(DLOCK__BATCH, sizeof *client->keeper.arg_pointers);
-    if (!dlock__can(client, DLOCK_CAP_THREADSAFE) && !client->keeper.conn) {
+    if (!dlock__can(client, DLOCK_CAP_THREADSAFE) && !dlock__one_each(client) && !client->keeper.conn) {
         client->keeper.conn = dlock__conn_new(client);
         if (!client->keeper.conn) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the keeper");
     }

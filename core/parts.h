@@ -42,6 +42,15 @@ struct dlock__claim *dlock__claim_new(struct dlock_lock *lock);
 /* The same for a token that somebody else made up (a wake for nobody). */
 struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token);
 void dlock__claim_put(struct dlock__claim *claim);
+/* Takes a claim out of its client's list; puts it to the end of that. */
+void dlock__claim_unlink(struct dlock__claim *claim);
+void dlock__claim_append(struct dlock__claim *claim);
+/* Gives a claim that merely waited what it needs for a request, or to be held. False: out of memory. */
+bool dlock__claim_equip(struct dlock__claim *claim);
+/* It merely waits from here on: lets others have that. */
+void dlock__claim_strip(struct dlock__claim *claim);
+/* Its request is on the way, or waits for a connection: the claim belongs to the pool until that is over. */
+bool dlock__claim_in_request(const struct dlock__claim *claim);
 /* The claim's hold through this handle, made if `make` is set; NULL: none, or out of memory. */
 struct dlock__hold *dlock__claim_hold(struct dlock__claim *claim, struct dlock_lock *handle, bool make);
 /* Forgets who holds it. */
@@ -78,10 +87,40 @@ void dlock__conn_close(struct dlock__conn *conn);
 /* The backend's batch operation of this kind. */
 dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind kind);
 
+/* ---- session.c: connections that carry one claim each ---- */
+
+/* The claim lives in this connection from now on; and no longer. */
+void dlock__session_begin(struct dlock__conn *conn, struct dlock__claim *claim);
+void dlock__session_end(struct dlock__conn *conn);
+/* Its connection is closed by us, or has broken: what it took along is lost, who waited asks again. Leaves the mutex
+ * meanwhile. */
+void dlock__session_close(struct dlock__conn *conn);
+void dlock__session_broke(struct dlock__conn *conn);
+/* Sends one renewal, by the keeper; returns its result. Leaves the mutex meanwhile. */
+int dlock__session_renew(struct dlock__claim *claim, struct dlock_claim **arg, int64_t deadline_us,
+                         struct dlock_error *err);
+
+/* ---- watch.c: PENDING ---- */
+
+int dlock__watch_open(struct dlock_client *client, struct dlock_error *err);
+/* A connection that was just opened: `listen`. Without the mutex, by the thread that has the connection. */
+int dlock__watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err);
+/* It is about to be closed. No mutex needed. */
+void dlock__watch_end(struct dlock__conn *conn);
+/* Whether the keeper is to read what comes. */
+void dlock__watch(struct dlock__conn *conn, bool on);
+/* Reads, once each, and acts on it. With the mutex, which it leaves meanwhile. */
+void dlock__watch_read(struct dlock_client *client);
+
 /* ---- pool.c ---- */
 
-/* Describes a request about the claim, to be answered until deadline_us at the latest (the URI's `timeout` bounds it
- * too). `err` is the sender's, and may be NULL. */
+/* A connection broke: what is known of the server's clock, and of grants that lived in it, died with it. */
+void dlock__pool_broke(struct dlock_client *client);
+/* A connection that carried a claim is free. Leaves the mutex meanwhile. */
+void dlock__pool_take_back(struct dlock__conn *conn);
+
+/* Describes a request about the claim, which is equipped for it, to be answered until deadline_us at the latest (the
+ * URI's `timeout` bounds it too). `err` is the sender's, and may be NULL. */
 void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
                        struct dlock_error *err);
 /* Sends what was prepared for n claims (at most DLOCK__BATCH) of one client, of one kind, no name twice, as one request
@@ -122,6 +161,9 @@ void dlock__keeper_stop(struct dlock_client *client);
 /* Reads and acts on every wake-up that is there; with the mutex, which it leaves meanwhile. 0, or the listener is dead.
  */
 int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err);
+
+/* A GRANTED for a claim that was asking or waiting when it was sent. */
+void dlock__wake_granted(struct dlock__claim *claim, const struct dlock_wake *wake, int64_t received_us);
 
 /* ---- callback.c ---- */
 

@@ -1,7 +1,8 @@
 /* The connection pool. A thread that finds a free connection runs its own operation on it at once. When all are busy
  * the operation waits in client->pending; whoever gives a connection back hands it to the first waiting thread, which
  * takes all waiting operations of its kind along as one batch ("flat combining": Hendler et al., SPAA 2010, with the
- * combiner's role passed on). THREADSAFE backends have one connection for everybody and no batches. */
+ * combiner's role passed on). THREADSAFE backends have one connection for everybody and no batches; of other SESSION
+ * backends each claim has a connection to itself, as many as there are claims. */
 #include "client.h"
 
 #include <stdlib.h>
@@ -23,8 +24,7 @@ static bool threadsafe(const struct dlock_client *client) {
     return dlock__can(client, DLOCK_CAP_THREADSAFE);
 }
 
-/* A connection broke: what is known of the server's clock, and of grants that lived in it, died with it. */
-static void broke(struct dlock_client *client) {
+void dlock__pool_broke(struct dlock_client *client) {
     client->pair.known = false;
     if (!dlock__can(client, DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE)) return;
     client->session++;
@@ -74,7 +74,7 @@ static void shared_give(struct dlock__conn *conn, int rc) {
     struct dlock_client *client = conn->client;
     if (rc != 0 && conn->connected) {
         conn->connected = false;
-        broke(client);
+        dlock__pool_broke(client);
         dlock__keeper_kick(client); /* it lets go of the listener */
     }
     conn->users--;
@@ -84,12 +84,15 @@ static void shared_give(struct dlock__conn *conn, int rc) {
 
 /* A pooled connection that nobody uses, connected or not; NULL: all are busy. */
 static struct dlock__conn *pooled_take(struct dlock_client *client) {
-    struct dlock__conn *conn = client->idle;
-    if (conn) {
-        client->idle = conn->idle;
+    struct dlock__conn **at = &client->idle, *conn;
+    if (client->n_idle > 0)
+        while (!(*at)->connected) at = &(*at)->idle;
+    if ((conn = *at)) {
+        *at = conn->idle;
+        if (conn->connected && dlock__one_each(client)) client->n_idle--;
         return conn;
     }
-    if (client->n_pool >= client->uri->connections) return NULL;
+    if (client->n_pool >= client->uri->connections && !dlock__one_each(client)) return NULL;
     conn = dlock__conn_new(client);
     if (conn) client->n_pool++;
     return conn;
@@ -104,19 +107,19 @@ static void pooled_give(struct dlock__conn *conn) {
         pthread_cond_broadcast(&client->changed);
         return;
     }
-    client->pending = first->op.next;
+    client->pending = first->op->next;
     if (!client->pending) client->pending_tail = NULL;
-    first->op.conn = conn;
-    pthread_cond_signal(first->op.cond);
+    first->op->conn = conn;
+    pthread_cond_signal(first->op->cond);
 }
 
 static void pending_remove(struct dlock_client *client, struct dlock__claim *claim) {
     struct dlock__claim **at = &client->pending, *before = NULL;
     while (*at != claim) {
         before = *at;
-        at = &(*at)->op.next;
+        at = &(*at)->op->next;
     }
-    *at = claim->op.next;
+    *at = claim->op->next;
     if (client->pending_tail == claim) client->pending_tail = before;
 }
 
@@ -126,7 +129,19 @@ static void drop(struct dlock__conn *conn) {
     dlock__leave(client);
     dlock__conn_close(conn);
     dlock__enter(client);
-    broke(client);
+    dlock__pool_broke(client);
+}
+
+void dlock__pool_take_back(struct dlock__conn *conn) {
+    struct dlock_client *client = conn->client;
+    if (conn->connected && dlock__one_each(client) && client->n_idle++ >= client->uri->connections) {
+        client->n_idle--;
+        conn->connected = false;
+        dlock__leave(client);
+        dlock__conn_close(conn);
+        dlock__enter(client);
+    }
+    pooled_give(conn);
 }
 
 static int ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
@@ -134,6 +149,7 @@ static int ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_err
     if (conn->connected) return 0;
     dlock__leave(client);
     int rc = dlock__conn_open(conn, deadline_us, true, err);
+    if (rc == 0 && client->watch >= 0) rc = dlock__watch_begin(conn, deadline_us, err);
     dlock__enter(client);
     conn->connected = rc == 0;
     return rc;
@@ -148,15 +164,15 @@ static void gather(struct dlock_client *client, struct batch *batch) {
     for (size_t i = 0; i < batch->n; i++) batch->claims[i]->name->in_batch = true;
     while (*at && batch->n < DLOCK__BATCH) {
         struct dlock__claim *claim = *at;
-        if (claim->op.kind != batch->kind || claim->name->in_batch) {
+        if (claim->op->kind != batch->kind || claim->name->in_batch) {
             last = claim;
-            at = &claim->op.next;
+            at = &claim->op->next;
             continue;
         }
-        *at = claim->op.next;
+        *at = claim->op->next;
         if (client->pending_tail == claim) client->pending_tail = last;
         claim->name->in_batch = true;
-        claim->op.status = DLOCK__OP_RUNNING;
+        claim->op->status = DLOCK__OP_RUNNING;
         claim->refs++; /* its thread may leave */
         batch->claims[batch->n++] = claim;
     }
@@ -167,7 +183,7 @@ static int send(struct dlock__conn *conn, struct batch *batch, struct dlock_erro
     struct dlock_client *client = conn->client;
     if (batch->n > 1) qsort(batch->claims, batch->n, sizeof *batch->claims, dlock__claim_by_name);
     for (size_t i = 0; i < batch->n; i++) {
-        struct dlock_claim *arg = &batch->claims[i]->op.arg;
+        struct dlock_claim *arg = &batch->claims[i]->op->arg;
         arg->result = DLOCK_EPROTO;
         arg->fence = 0;
         arg->server_us = 0;
@@ -213,7 +229,7 @@ static void explain(const struct dlock__claim *claim, int result, const struct d
 }
 
 static void complete(struct batch *batch, struct dlock__claim *claim, int rc, const struct dlock_error *from) {
-    struct dlock__op *op = &claim->op;
+    struct dlock__op *op = claim->op;
     int result = rc != 0 ? rc : op->arg.result;
     if (!sensible(op->kind, result)) result = DLOCK_EPROTO;
     op->result = result;
@@ -240,13 +256,13 @@ static void complete(struct batch *batch, struct dlock__claim *claim, int rc, co
 static void begin(struct batch *batch, struct dlock__claim *const *claims, size_t n) {
     memcpy(batch->claims, claims, n * sizeof *claims);
     batch->n = n;
-    batch->kind = claims[0]->op.kind;
-    batch->deadline_us = claims[0]->op.deadline_us;
+    batch->kind = claims[0]->op->kind;
+    batch->deadline_us = claims[0]->op->deadline_us;
     batch->sent_us = 0;
     batch->sent = batch->resent = false;
     for (size_t i = 0; i < n; i++) {
-        claims[i]->op.status = DLOCK__OP_RUNNING;
-        if (claims[i]->op.deadline_us > batch->deadline_us) batch->deadline_us = claims[i]->op.deadline_us;
+        claims[i]->op->status = DLOCK__OP_RUNNING;
+        if (claims[i]->op->deadline_us > batch->deadline_us) batch->deadline_us = claims[i]->op->deadline_us;
     }
 }
 
@@ -279,8 +295,8 @@ static void lead(struct dlock__conn *conn, struct dlock__claim *const *claims, s
     bool orphaned = false;
     for (size_t i = 0; i < batch.n; i++) complete(&batch, batch.claims[i], rc, &err);
     for (size_t i = 0; i < n_others; i++) {
-        if (others[i]->op.cond)
-            pthread_cond_signal(others[i]->op.cond);
+        if (others[i]->op->cond)
+            pthread_cond_signal(others[i]->op->cond);
         else
             orphaned = true;
         dlock__claim_put(others[i]);
@@ -302,18 +318,78 @@ static void run_shared(struct dlock_client *client, struct dlock__claim *const *
     if (conn) shared_give(conn, rc);
 }
 
+/* Whether a connection goes on to carry the claim after this answer. */
+static bool stays(const struct dlock__op *op) {
+    if (op->kind != DLOCK__ACQUIRE) return false;
+    return op->arg.result == 0 || (op->arg.result == DLOCK_EBUSY && op->arg.flags & DLOCK_CLAIM_QUEUE &&
+                                   dlock__can(op->conn->client, DLOCK_CAP_PENDING));
+}
+
+/* Runs an operation on the connection that the claim lives in, or an acquire on one that it begins to live in. */
+static int run_at_home(struct dlock__conn *conn, struct batch *batch, struct dlock_error *err) {
+    struct dlock__claim *claim = batch->claims[0];
+    struct dlock_client *client = conn->client;
+    bool begins = !claim->home;
+    if (begins) dlock__session_begin(conn, claim);
+    conn->busy = true;
+    if (!begins) dlock__watch(conn, false);
+    int rc = begins ? run(conn, batch, err) : send(conn, batch, err);
+    int result = claim->op->arg.result;
+    bool unknown = rc != 0 || !sensible(batch->kind, result) || result == DLOCK_EUNAVAILABLE || result == DLOCK_EPROTO;
+    if (unknown && conn->connected) drop(conn);
+    conn->busy = false;
+    claim->op->conn = conn;
+    if (!unknown && stays(claim->op)) {
+        conn->waiting = result == DLOCK_EBUSY;
+        dlock__watch(conn, true);
+    } else {
+        dlock__session_end(conn);
+    }
+    claim->op->conn = NULL;
+    pthread_cond_broadcast(&client->changed);
+    return rc;
+}
+
+/* An operation on a claim that has a connection to itself. */
+static void run_alone(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    struct batch batch;
+    struct dlock_error err;
+    int rc = 0;
+    err.code = 0;
+    begin(&batch, &claim, 1);
+    while (claim->home && claim->home->busy && dlock__now(client) < batch.deadline_us)
+        dlock__wait(client, &client->changed, batch.deadline_us);
+    struct dlock__conn *conn = claim->home;
+    if (conn && conn->waiting && !conn->busy) {
+        dlock__session_close(conn);
+        conn = NULL;
+    }
+    if (conn && conn->busy) {
+        rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection that the lock lives in was not ready in time");
+    } else if (!conn && batch.kind != DLOCK__ACQUIRE) {
+        claim->op->arg.result = DLOCK_ELOST;
+        claim->op->arg.server_us = 0;
+    } else {
+        if (!conn) conn = pooled_take(client);
+        rc = conn ? run_at_home(conn, &batch, &err) : dlock_fail(&err, DLOCK_ENOMEM, "out of memory for a connection");
+    }
+    complete(&batch, claim, rc, &err);
+    if (!claim->home) claim->may_be_held = false;
+}
+
 /* Waits until a connection is handed over (returned), or until another thread has run the operation, or until the
  * deadline (NULL, op.result set). */
 static struct dlock__conn *wait_for_conn(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
-    struct dlock__op *op = &claim->op;
+    struct dlock__op *op = claim->op;
     pthread_cond_t cond;
     dlock__cond_init(&cond);
     op->cond = &cond;
     op->next = NULL;
     op->status = DLOCK__OP_PENDING;
     if (client->pending_tail)
-        client->pending_tail->op.next = claim;
+        client->pending_tail->op->next = claim;
     else
         client->pending = claim;
     client->pending_tail = claim;
@@ -348,7 +424,7 @@ static int64_t bounded(struct dlock_client *client, int64_t deadline_us) {
 void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
                        struct dlock_error *err) {
     struct dlock_client *client = claim->name->client;
-    struct dlock__op *op = &claim->op;
+    struct dlock__op *op = claim->op;
     op->kind = kind;
     op->resent = kind == DLOCK__RELEASE && claim->release_sent;
     op->unsent = false;
@@ -374,9 +450,9 @@ void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uin
 
 /* It never reached a connection. */
 static void not_sent(struct dlock__claim *claim, int code, const char *why) {
-    claim->op.unsent = true;
-    claim->op.status = DLOCK__OP_DONE;
-    claim->op.result = dlock_fail(claim->op.err, code, "%s", why);
+    claim->op->unsent = true;
+    claim->op->status = DLOCK__OP_DONE;
+    claim->op->result = dlock_fail(claim->op->err, code, "%s", why);
 }
 
 void dlock__op_send(struct dlock__claim *const *claims, size_t n) {
@@ -385,15 +461,20 @@ void dlock__op_send(struct dlock__claim *const *claims, size_t n) {
         run_shared(client, claims, n);
         return;
     }
-    for (size_t i = 1; i < n; i++) claims[i]->op.status = DLOCK__OP_RUNNING; /* nobody else may send them meanwhile */
+    if (dlock__one_each(client)) {
+        for (size_t i = 1; i < n; i++) claims[i]->op->status = DLOCK__OP_RUNNING;
+        for (size_t i = 0; i < n; i++) run_alone(claims[i]);
+        return;
+    }
+    for (size_t i = 1; i < n; i++) claims[i]->op->status = DLOCK__OP_RUNNING; /* nobody else may send them meanwhile */
     while (n > 0) {
-        struct dlock_error *err = claims[0]->op.err;
+        struct dlock_error *err = claims[0]->op->err;
         struct dlock__conn *conn = pooled_take(client);
         if (!conn && client->n_pool > 0) conn = wait_for_conn(claims[0]);
         if (conn) {
-            claims[0]->op.conn = NULL;
-            claims[0]->op.err = err;
-            if (dlock__now(client) < claims[0]->op.deadline_us) {
+            claims[0]->op->conn = NULL;
+            claims[0]->op->err = err;
+            if (dlock__now(client) < claims[0]->op->deadline_us) {
                 lead(conn, claims, n);
                 return;
             }
@@ -411,7 +492,7 @@ int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t
                   struct dlock_error *err) {
     dlock__op_prepare(claim, kind, flags, deadline_us, err);
     dlock__op_send(&claim, 1);
-    return claim->op.result;
+    return claim->op->result;
 }
 
 /* ---- for everything that is not a claim ---- */
@@ -429,7 +510,7 @@ int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dl
     }
     int rc = ready(conn, deadline_us, err);
     if (rc != 0) {
-        pooled_give(conn);
+        dlock__pool_take_back(conn);
         return rc;
     }
     *out = conn;
@@ -442,5 +523,5 @@ void dlock__pool_give(struct dlock__conn *conn, int rc) {
         return;
     }
     if (rc != 0) drop(conn);
-    pooled_give(conn);
+    dlock__pool_take_back(conn);
 }

@@ -13,15 +13,16 @@ enum origin {
     BUILTIN,
     REGISTERED,
     LOADED,
-    BROKEN, /* a module that could not be loaded, kept because what dlock_backends() shows stays valid */
-    BOUND   /* not a backend: `scheme` was found to be served by `module` */
+    BROKEN,  /* a module that could not be loaded, kept because what dlock_backends() shows stays valid */
+    VARIANT, /* what a backend answers for some URIs */
+    BOUND    /* not a backend: `scheme` was found to be served by `module` */
 };
 
 struct entry {
     enum origin origin;
     struct dlock__module own;
     const struct dlock__module *module; /* &own, except where BOUND */
-    const struct dlock_backend *source; /* BUILTIN, LOADED: what `own` is a copy of */
+    const struct dlock_backend *source; /* BUILTIN, LOADED, VARIANT: what `own` is a copy of */
     const char *scheme;                 /* BOUND */
     struct entry *_Atomic next;
     char text[]; /* strings of its own */
@@ -91,24 +92,24 @@ static int no_memory(struct dlock_error *err) {
     return dlock_fail(err, DLOCK_ENOMEM, "no memory for a backend");
 }
 
-/* Checks `source` and takes it into the list. */
-static int adopt(enum origin origin, const struct dlock_backend *source, const struct dlock__module_file *file,
+/* Checks `source` and takes it into the list. `name` is what it must be called, `path` its file; NULL: any, none. */
+static int adopt(enum origin origin, const struct dlock_backend *source, const char *name, const char *path,
                  const struct entry **out, bool *added, struct dlock_error *err) {
-    struct entry *entry = entry_new(origin, file ? strlen(file->path) + 1 : 0);
+    struct entry *entry = entry_new(origin, path ? strlen(path) + 1 : 0);
     if (!entry) return no_memory(err);
     struct dlock_backend *ops = &entry->own.ops;
-    const char *where = file ? file->path : origin == BUILTIN ? "a built-in backend" : "the registered backend";
-    int rc = dlock__backend_check(source, file ? file->name : NULL, where, ops, err);
+    const char *where = path ? path : origin == REGISTERED ? "the registered backend" : "a built-in backend";
+    int rc = dlock__backend_check(source, name, where, ops, err);
     if (rc != DLOCK_OK) {
         free(entry);
         return rc;
     }
-    if (file) memcpy(entry->text, file->path, strlen(file->path) + 1);
+    if (path) memcpy(entry->text, path, strlen(path) + 1);
     entry->source = source;
     entry->own.info = (struct dlock_backend_info){.name = ops->name,
                                                   .schemes = ops->schemes,
                                                   .caps = ops->caps,
-                                                  .path = file ? entry->text : NULL,
+                                                  .path = path ? entry->text : NULL,
                                                   .schema = ops->schema};
     *out = append(entry, added);
     return DLOCK_OK;
@@ -119,7 +120,7 @@ static int adopt_builtin(struct dlock_error *err) {
     bool added;
     int rc = DLOCK_OK;
     for (size_t i = 0; rc == DLOCK_OK && dlock__builtin_backends[i]; i++)
-        rc = adopt(BUILTIN, dlock__builtin_backends[i], NULL, &entry, &added, err);
+        rc = adopt(BUILTIN, dlock__builtin_backends[i], NULL, NULL, &entry, &added, err);
     return rc;
 }
 
@@ -127,7 +128,7 @@ static int load(const struct dlock__module_file *file, const struct entry **out,
     const struct dlock_backend *source = NULL;
     bool added;
     int rc = dlock__module_open(file, &source, err);
-    return rc == DLOCK_OK ? adopt(LOADED, source, file, out, &added, err) : rc;
+    return rc == DLOCK_OK ? adopt(LOADED, source, file->name, file->path, out, &added, err) : rc;
 }
 
 /* ---- finding one ------------------------------------------------------------------------------------------------- */
@@ -208,6 +209,18 @@ int dlock__registry_find(const char *scheme, const struct dlock__module **module
     return DLOCK_OK;
 }
 
+int dlock__registry_variant(const struct dlock__module **module, const struct dlock_uri *uri, struct dlock_error *err) {
+    const struct dlock__module *base = *module;
+    const struct dlock_backend *source = base->ops.variant ? base->ops.variant(uri) : NULL;
+    const struct entry *entry = NULL;
+    bool added;
+    if (!source) return DLOCK_OK;
+    while ((entry = next_of(VARIANT, entry)) && entry->source != source) continue;
+    int rc = entry ? DLOCK_OK : adopt(VARIANT, source, base->info.name, base->info.path, &entry, &added, err);
+    if (rc == DLOCK_OK) *module = entry->module;
+    return rc;
+}
+
 /* ---- adding one -------------------------------------------------------------------------------------------------- */
 
 static int taken(const struct dlock_backend *own, const struct dlock_backend *other, struct dlock_error *err) {
@@ -225,7 +238,7 @@ int dlock_register(const struct dlock_backend *backend, struct dlock_error *err)
     if (rc != DLOCK_OK) return rc;
     while ((entry = next_of(BUILTIN, entry)))
         if (clash(&entry->own.ops, &checked)) return taken(&checked, &entry->own.ops, err);
-    rc = adopt(REGISTERED, backend, NULL, &entry, &added, err);
+    rc = adopt(REGISTERED, backend, NULL, NULL, &entry, &added, err);
     if (rc == DLOCK_OK && !added) rc = taken(&checked, &entry->own.ops, err);
     return rc;
 }

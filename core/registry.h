@@ -16,6 +16,10 @@ struct dlock__module {
  * served), ENOMEM. */
 int dlock__registry_find(const char *scheme, const struct dlock__module **module, struct dlock_error *err);
 
+/* Puts the backend's variant for this URI into *module, where it has one; checked like any other. Errors: EABI, EINVAL,
+ * ENOMEM. */
+int dlock__registry_variant(const struct dlock__module **module, const struct dlock_uri *uri, struct dlock_error *err);
+
 /* The table that CMake generates from DLOCK_STATIC_BACKENDS; NULL-terminated, empty by default. */
 extern const struct dlock_backend *const dlock__builtin_backends[];
 

@@ -42,10 +42,12 @@ int file_fd_keep(struct file_descriptors *fds, int fd) {
         return -1;
     }
     struct file_fd *entry = file_fd_at(fds, fd);
+    /* Reads what file_fd_close wrote, so all that the number's last user did there has happened before: the kernel
+     * orders close and open too, but not for the compiler. */
+    (void)atomic_exchange(&entry->owner, TAKEN);
     atomic_store(&entry->seat, 0);
     entry->marks = 0;
     entry->version = 0;
-    atomic_store(&entry->owner, TAKEN);
     return fd;
 }
 

@@ -38,6 +38,8 @@ void zookeeper_asking_begin(struct zookeeper_asking *a, struct zookeeper *z, str
     a->dead = a->make = a->deep = false;
     a->lock_members = 0;
     a->moments = MOMENTS;
+    a->spared = false;
+    a->round.call = a->deletion = NULL;
     a->err = err;
     zookeeper_uuid(claim->token, &a->uuid);
     zookeeper_path(z, claim->name, a->lock);
@@ -50,6 +52,11 @@ void zookeeper_asking_begin(struct zookeeper_asking *a, struct zookeeper *z, str
         if (!(claim->flags & DLOCK_CLAIM_QUEUE)) kind |= ZOOKEEPER_TRY;
         stand(&a->stands[0], a->lock, "", (enum zookeeper_kind)kind, &claim->state[ZOOKEEPER_PLACE]);
     }
+}
+
+void zookeeper_asking_end(struct zookeeper_asking *a) {
+    if (a->round.call) zookeeper_call_end(a->round.call);
+    if (a->deletion) zookeeper_call_end(a->deletion);
 }
 
 int zookeeper_asking_ready(struct zookeeper_asking *a) {
@@ -125,13 +132,6 @@ int zookeeper_leave(struct zookeeper_asking *a, struct zookeeper_stand *s) {
 
 /* ---- a round ----------------------------------------------------------------------------------------------------- */
 
-struct round {
-    struct zookeeper_call *call;
-    struct zookeeper_request *create, *write, *lists[3]; /* NULL: not asked */
-    size_t containers;
-    int32_t known[2];
-};
-
 /* A claim looks again with listings alone, where the session is sure to live for a while: the server may be behind, or
  * cut off, but who was first in line once, and has not left it, still is. Otherwise a write goes out before them, and
  * proves how long the session lives and that the server is not behind. */
@@ -146,11 +146,11 @@ static bool must_write(const struct zookeeper_asking *a) {
         known = known || zookeeper_stands(s, ZOOKEEPER_KNOWN);
     }
     if (!known) return true;
-    return zookeeper_kept_ms(a->z, a->begun_us) < half_ms;
+    return !a->spared && zookeeper_kept_ms(a->z, a->begun_us) < half_ms;
 }
 
 /* False: the path is too long. */
-static bool ask_create(struct zookeeper_asking *a, struct zookeeper_stand *s, struct round *r) {
+static bool ask_create(struct zookeeper_asking *a, struct zookeeper_stand *s, struct zookeeper_round *r) {
     char path[ZOOKEEPER_PATH_SIZE], data[ZOOKEEPER_DATA_SIZE], node[ZOOKEEPER_NODE_SIZE];
     zookeeper_node(&a->uuid, s->kind, a->claim->mode == DLOCK_PERMIT ? a->claim->limit : 0, NULL, node);
     zookeeper_write_data(a->z, a->claim, 0, data);
@@ -163,7 +163,7 @@ static bool ask_create(struct zookeeper_asking *a, struct zookeeper_stand *s, st
     return true;
 }
 
-static void ask_lists(struct zookeeper_asking *a, struct zookeeper_stand *create, struct round *r) {
+static void ask_lists(struct zookeeper_asking *a, struct zookeeper_stand *create, struct zookeeper_round *r) {
     for (size_t i = 0; i < a->n_stands; i++) {
         struct zookeeper_stand *s = &a->stands[i];
         r->known[i] = sequence_of(s);
@@ -186,7 +186,7 @@ static int missing(struct zookeeper_asking *a, struct zookeeper_stand *s, int ma
     return ZOOKEEPER_AGAIN;
 }
 
-static int read_create(struct zookeeper_asking *a, struct zookeeper_stand *s, const struct round *r) {
+static int read_create(struct zookeeper_asking *a, struct zookeeper_stand *s, const struct zookeeper_round *r) {
     const struct zookeeper_request *create = r->create;
     enum zookeeper_kind kind;
     int32_t sequence;
@@ -229,7 +229,7 @@ static int read_write(struct zookeeper_asking *a, const struct zookeeper_call *c
     return 0;
 }
 
-static int read_round(struct zookeeper_asking *a, struct zookeeper_stand *create, const struct round *r) {
+static int read_round(struct zookeeper_asking *a, struct zookeeper_stand *create, const struct zookeeper_round *r) {
     struct zookeeper_line lock;
     int rc = 0;
     if (r->create) rc = read_create(a, create, r);
@@ -282,21 +282,38 @@ static int settle(struct zookeeper_asking *a, struct zookeeper_stand *s) {
     return sent && !zookeeper_stands(s, ZOOKEEPER_KNOWN) ? adopt(a, s) : 0;
 }
 
-int zookeeper_round(struct zookeeper_asking *a, struct zookeeper_stand *create) {
-    struct round r;
+/* 0, or an error. */
+static int send_round(struct zookeeper_asking *a, struct zookeeper_stand *create) {
+    struct zookeeper_round *r = &a->round;
     bool write = !create && must_write(a);
-    memset(&r, 0, sizeof r);
-    r.call = zookeeper_call(a->z, 5 + (create && a->make ? zookeeper_depth(create->dir) : 0));
-    if (!r.call) return zookeeper_asking_no_memory(a);
-    if (create && !ask_create(a, create, &r)) {
-        zookeeper_call_end(r.call);
+    memset(r, 0, sizeof *r);
+    r->call = zookeeper_call(a->z, 5 + (create && a->make ? zookeeper_depth(create->dir) : 0));
+    if (!r->call) return zookeeper_asking_no_memory(a);
+    r->made = create;
+    if (create && !ask_create(a, create, r)) {
+        zookeeper_call_end(r->call);
+        r->call = NULL;
         return dlock_fail(a->err, DLOCK_EINVAL, "the path of lock \"%.100s\" is too long", a->claim->name);
     }
-    if (write) r.write = zookeeper_ask_write(r.call);
-    ask_lists(a, create, &r);
-    zookeeper_call_wait(r.call, a->deadline_us);
-    int rc = read_round(a, create, &r);
-    zookeeper_call_end(r.call);
+    if (write) r->write = zookeeper_ask_write(r->call);
+    ask_lists(a, create, r);
+    return 0;
+}
+
+bool zookeeper_round_ahead(struct zookeeper_asking *a) {
+    bool stands = false;
+    for (size_t i = 0; i < a->n_stands; i++) stands = stands || zookeeper_stands(&a->stands[i], ZOOKEEPER_SENT);
+    return send_round(a, stands ? NULL : &a->stands[0]) == 0 && (a->round.create || a->round.write);
+}
+
+int zookeeper_round(struct zookeeper_asking *a, struct zookeeper_stand *create) {
+    int rc = a->round.call ? 0 : send_round(a, create);
+    if (rc != 0) return rc;
+    zookeeper_call_wait(a->round.call, a->deadline_us);
+    rc = read_round(a, a->round.made, &a->round);
+    zookeeper_call_end(a->round.call);
+    a->round.call = NULL;
+    a->spared = false;
     for (size_t i = 0; i < a->n_stands && rc == 0; i++) rc = settle(a, &a->stands[i]);
     return rc == 0 ? ZOOKEEPER_LOOKED : rc;
 }

@@ -2,7 +2,8 @@
  *
  * A claim stands with one node in the lock's container, or among the leases of a name's permits; who waits for a permit
  * has one in the queue for leases instead. A round is one round trip: it may make a node or write, and lists every
- * place where this claim may stand. */
+ * place where this claim may stand. What all claims of a batch ask next goes out before any answer is waited for.
+ */
 #ifndef DLOCK_ZOOKEEPER_ASKING_H
 #define DLOCK_ZOOKEEPER_ASKING_H
 
@@ -14,6 +15,14 @@ struct zookeeper_stand {
     enum zookeeper_kind kind;   /* of the node it makes there */
     uint64_t *word;             /* in dlock_claim.state */
     struct zookeeper_line line; /* after a round */
+};
+
+struct zookeeper_round {
+    struct zookeeper_call *call; /* NULL: nothing is on its way */
+    struct zookeeper_stand *made;
+    struct zookeeper_request *create, *write, *lists[3]; /* NULL: not asked */
+    size_t containers;
+    int32_t known[2];
 };
 
 struct zookeeper_asking {
@@ -28,6 +37,9 @@ struct zookeeper_asking {
     struct zookeeper_stand stands[2]; /* the grant's; permits: the queue's */
     char lock[ZOOKEEPER_PATH_SIZE];   /* permits: the container of a lock of this name */
     uint32_t lock_members;            /* and how many nodes stand in line there */
+    bool spared;                      /* an earlier claim of the batch writes */
+    struct zookeeper_round round;     /* sent ahead, to be read by the next zookeeper_round() */
+    struct zookeeper_call *deletion;  /* the same, of the grant's node */
     struct dlock_error *err;
 };
 
@@ -41,6 +53,10 @@ int zookeeper_asking_ready(struct zookeeper_asking *a);
 bool zookeeper_stands(const struct zookeeper_stand *s, uint64_t flag);
 /* LOOKED: the lines show where the claim stands, AGAIN, or an error. `create`: makes the node there; NULL: none. */
 int zookeeper_round(struct zookeeper_asking *a, struct zookeeper_stand *create);
+/* Sends what the next step begins with. True: it writes. */
+bool zookeeper_round_ahead(struct zookeeper_asking *a);
+/* Drops what was sent ahead, and not read. */
+void zookeeper_asking_end(struct zookeeper_asking *a);
 /* Takes the claim's node away from where it stands, if it is there: 0 or an error. */
 int zookeeper_leave(struct zookeeper_asking *a, struct zookeeper_stand *s);
 /* The path of a node of ours, of those that have been looked for with a write: 0, ELOST when there is none, AGAIN, or

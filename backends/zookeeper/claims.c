@@ -1,15 +1,18 @@
 /* Acquiring and releasing, step by step: locks.c, permits.c, asking.c. */
 #include "asking.h"
 
-enum { RETRY_MIN_MS = 10000 }; /* a waiter looks again after so long, or one session, even if nobody wakes it */
+#include <stdlib.h>
 
-static int acquire_one(struct zookeeper_asking *a) {
+enum {
+    RETRY_MIN_MS = 10000, /* a waiter looks again after so long, or one session, even if nobody wakes it */
+    FLIGHT = 64           /* claims whose requests are on their way at a time */
+};
+
+static int acquire_step(struct zookeeper_asking *a) {
     struct dlock_claim *claim = a->claim;
-    int rc;
-    do {
-        if (zookeeper_asking_ready(a) != 0) return DLOCK_EUNAVAILABLE;
-        rc = claim->mode == DLOCK_PERMIT ? zookeeper_permit_step(a) : zookeeper_lock_step(a);
-    } while (rc == ZOOKEEPER_AGAIN);
+    if (zookeeper_asking_ready(a) != 0) return DLOCK_EUNAVAILABLE;
+    int rc = claim->mode == DLOCK_PERMIT ? zookeeper_permit_step(a) : zookeeper_lock_step(a);
+    if (rc == ZOOKEEPER_AGAIN) return rc;
     uint64_t stands = claim->state[ZOOKEEPER_PLACE] | claim->state[ZOOKEEPER_QUEUE];
     if (stands == 0) memset(claim->state, 0, sizeof claim->state);
     if (rc == DLOCK_EBUSY && stands & ZOOKEEPER_QUEUED && claim->retry_ms < RETRY_MIN_MS)
@@ -35,16 +38,27 @@ static int search_and_delete(struct zookeeper_asking *a, struct zookeeper_stand 
     }
 }
 
+static bool is_found(const struct zookeeper_asking *a, const struct zookeeper_stand *s) {
+    return zookeeper_stands(s, ZOOKEEPER_KNOWN) && a->claim->state[ZOOKEEPER_SESSION] == zookeeper_session(a->z);
+}
+
+/* Where the node is; nobody needs to hear of its end. */
+static void before_deletion(struct zookeeper_asking *a, const struct zookeeper_stand *s,
+                            char path[ZOOKEEPER_PATH_SIZE]) {
+    zookeeper_stand_path(a, s, path);
+    zookeeper_watch_forget(a->z, path);
+    zookeeper_watch_forget(a->z, a->lock);
+}
+
 /* 0: nothing of the claim is there any more; *had becomes true if that was a grant. */
 static int release_stand(struct zookeeper_asking *a, struct zookeeper_stand *s, bool *had) {
     char path[ZOOKEEPER_PATH_SIZE];
     enum zookeeper_kind kind = ZOOKEEPER_KIND(*s->word);
-    if (!zookeeper_stands(s, ZOOKEEPER_KNOWN) || a->claim->state[ZOOKEEPER_SESSION] != zookeeper_session(a->z))
-        return search_and_delete(a, s, had);
-    zookeeper_stand_path(a, s, path);
-    zookeeper_watch_forget(a->z, path);
-    zookeeper_watch_forget(a->z, a->lock);
-    int rc = zookeeper_delete(a->z, path, a->deadline_us, &a->dead, a->err);
+    struct zookeeper_call *sent = s == a->stands ? a->deletion : NULL;
+    if (!is_found(a, s)) return search_and_delete(a, s, had);
+    before_deletion(a, s, path);
+    if (sent) a->deletion = NULL;
+    int rc = zookeeper_delete_end(a->z, sent, path, a->deadline_us, &a->dead, a->err);
     bool downgraded = a->claim->mode == DLOCK_SHARED && !zookeeper_reads(kind); /* and nobody told us */
     if (rc == DLOCK_ELOST) return downgraded ? search_and_delete(a, s, had) : 0;
     if (rc == 0 && zookeeper_stands(s, ZOOKEEPER_GRANTED)) *had = true;
@@ -65,24 +79,72 @@ static int release_one(struct zookeeper_asking *a) {
 
 /* ---- the operations ---------------------------------------------------------------------------------------------- */
 
-static int one_by_one(struct zookeeper *z, struct dlock_claim *const *claims, size_t n, int timeout_ms,
-                      int (*operation)(struct zookeeper_asking *), struct dlock_error *err) {
-    int64_t deadline_us = dlock_deadline_us(timeout_ms);
-    struct zookeeper_asking a;
-    for (size_t i = 0; i < n; i++) {
-        zookeeper_asking_begin(&a, z, claims[i], deadline_us, err);
-        claims[i]->result = operation(&a);
-        if (a.dead) return DLOCK_EUNAVAILABLE;
+struct operation {
+    int (*step)(struct zookeeper_asking *);   /* the claim's result, or AGAIN */
+    bool (*ahead)(struct zookeeper_asking *); /* sends what the step sends first; true: it writes */
+};
+
+static bool acquire_ahead(struct zookeeper_asking *a) {
+    return zookeeper_asking_ready(a) == 0 && zookeeper_round_ahead(a);
+}
+
+static bool delete_ahead(struct zookeeper_asking *a) {
+    char path[ZOOKEEPER_PATH_SIZE];
+    bool found = zookeeper_stands(a->stands, ZOOKEEPER_SENT) && is_found(a, a->stands);
+    if (!found || a->claim->flags & DLOCK_CLAIM_DEAD) return false;
+    if (zookeeper_ready(a->z, a->deadline_us, &a->dead, a->err) != 0) return false;
+    before_deletion(a, a->stands, path);
+    a->deletion = zookeeper_delete_begin(a->z, path);
+    return a->deletion;
+}
+
+/* Step by step: all that are not over ask, then each gets its answer. */
+static int fly(struct zookeeper_asking *a, size_t n, const struct operation *operation) {
+    bool over[FLIGHT] = {false};
+    int rc = 0;
+    for (size_t left = n; left > 0 && rc == 0;) {
+        bool written = false;
+        for (size_t i = 0; i < n && left > 1; i++) {
+            a[i].spared = written;
+            if (!over[i]) written = operation->ahead(&a[i]) || written;
+        }
+        for (size_t i = 0; i < n && rc == 0; i++) {
+            int result = over[i] ? ZOOKEEPER_AGAIN : operation->step(&a[i]);
+            if (a[i].dead) rc = DLOCK_EUNAVAILABLE;
+            if (result == ZOOKEEPER_AGAIN) continue;
+            a[i].claim->result = result;
+            over[i] = true;
+            left--;
+        }
     }
-    return 0;
+    for (size_t i = 0; i < n; i++) zookeeper_asking_end(&a[i]);
+    return rc;
+}
+
+static int run_batch(struct zookeeper *z, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                     const struct operation *operation, struct dlock_error *err) {
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    size_t room = n < FLIGHT ? n : FLIGHT;
+    struct zookeeper_asking one, *all = room > 1 ? malloc(room * sizeof *all) : &one;
+    int rc = 0;
+    if (!all) all = &one, room = 1; /* no memory: one after the other */
+    for (size_t done = 0, some; done < n && rc == 0; done += some) {
+        some = n - done < room ? n - done : room;
+        for (size_t i = 0; i < some; i++) zookeeper_asking_begin(&all[i], z, claims[done + i], deadline_us, err);
+        rc = fly(all, some, operation);
+    }
+    if (all != &one) free(all);
+    return rc;
 }
 
 int zookeeper_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                       struct dlock_error *err) {
-    return one_by_one(conn, claims, n, timeout_ms, acquire_one, err);
+    static const struct operation acquire = {acquire_step, acquire_ahead};
+    return run_batch(conn, claims, n, timeout_ms, &acquire, err);
 }
 
 int zookeeper_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                       struct dlock_error *err) {
-    return one_by_one(conn, claims, n, timeout_ms, release_one, err);
+    static const struct operation release = {release_one, delete_ahead};
+    return run_batch(conn, claims, n, timeout_ms, &release, err);
 }

@@ -19,16 +19,21 @@ void zookeeper_ask_containers(struct zookeeper_call *call, const char *dir, bool
     zookeeper_ask_container(call, dir);
 }
 
-int zookeeper_delete(struct zookeeper *z, const char *path, int64_t deadline_us, bool *dead, struct dlock_error *err) {
+struct zookeeper_call *zookeeper_delete_begin(struct zookeeper *z, const char *path) {
+    struct zookeeper_call *call = zookeeper_call(z, 1);
+    if (call) zookeeper_ask_delete(call, path);
+    return call;
+}
+
+int zookeeper_delete_end(struct zookeeper *z, struct zookeeper_call *call, const char *path, int64_t deadline_us,
+                         bool *dead, struct dlock_error *err) {
     bool uncertain = false; /* an earlier try may have deleted it */
-    for (;;) {
-        int rc = zookeeper_ready(z, deadline_us, dead, err);
-        if (rc != 0) return DLOCK_EUNAVAILABLE;
-        struct zookeeper_call *call = zookeeper_call(z, 1);
+    for (;; call = NULL) {
+        if (!call && zookeeper_ready(z, deadline_us, dead, err) != 0) return DLOCK_EUNAVAILABLE;
+        if (!call) call = zookeeper_delete_begin(z, path);
         if (!call) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request");
-        struct zookeeper_request *request = zookeeper_ask_delete(call, path);
         zookeeper_call_wait(call, deadline_us);
-        int answer = request->rc;
+        int answer = call->requests[0].rc;
         if (answer == ZOK) zookeeper_wrote(z, call->sent_us);
         zookeeper_call_end(call);
         if (answer == ZOK || (answer == ZNONODE && uncertain)) return 0;
@@ -38,4 +43,8 @@ int zookeeper_delete(struct zookeeper *z, const char *path, int64_t deadline_us,
         uncertain = true;
         zookeeper_pause(z);
     }
+}
+
+int zookeeper_delete(struct zookeeper *z, const char *path, int64_t deadline_us, bool *dead, struct dlock_error *err) {
+    return zookeeper_delete_end(z, NULL, path, deadline_us, dead, err);
 }

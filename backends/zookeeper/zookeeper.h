@@ -277,6 +277,10 @@ void zookeeper_ask_containers(struct zookeeper_call *call, const char *dir, bool
 /* Deletes a node until that is answered: 0, ELOST (it was not there), EUNAVAILABLE, EAUTH, EPROTO. *dead as in
  * zookeeper_ready. */
 int zookeeper_delete(struct zookeeper *z, const char *path, int64_t deadline_us, bool *dead, struct dlock_error *err);
+/* The same in two steps: sends the request (NULL: out of memory), and takes its call over (NULL: sends it first). */
+struct zookeeper_call *zookeeper_delete_begin(struct zookeeper *z, const char *path);
+int zookeeper_delete_end(struct zookeeper *z, struct zookeeper_call *call, const char *path, int64_t deadline_us,
+                         bool *dead, struct dlock_error *err);
 
 /* ---- claims.c, asking.c, renew.c, look.c ------------------------------------------------------------------------- */
 

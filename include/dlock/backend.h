@@ -21,6 +21,9 @@
  *   - Fill `err` whenever you return non-zero; for a batch also when you return 0, for the first claim whose result is
  * an error other than EBUSY and ELOST, or an EBUSY that wants an explanation. Never put a password into it.
  *   - Every operation is idempotent by token, and may arrive more than once.
+ *   - SESSION: only the connection that a grant was made on renews and releases it. Unless THREADSAFE too, a connection
+ * carries one claim from acquire to release, with as many connections as there are claims, and a batch has one claim; a
+ * renewal that was not answered in time may keep its connection by EUNAVAILABLE as the claim's result.
  *   - No SIGPIPE (MSG_NOSIGNAL), every descriptor close-on-exec, no output, no signal handlers, no state outside the
  * connection (where a client library has some: safe for threads and for fork, and say how).
  *   - Connections are opened again at any time: fix a relative path the first time you see it, the process may chdir().
@@ -114,7 +117,8 @@ struct dlock_claim {
                       * connection lives */
     int64_t retry_ms; /* EBUSY: the core asks again after this time, and not before unless a wake comes; -1 (preset): it
                        * polls, 1 to 50 ms apart; DLOCK_FOREVER: a wake will come. Without WAKE leave -1 unless nothing
-                       * can change earlier: nobody would notice a release */
+                       * can change earlier: nobody would notice a release. A release with WAKE and without QUEUE: 0
+                       * when it had nobody to wake; then this client's own waiters need not stand back for others */
     /* in and out: the backend's plain data. Zeroed before the first acquire, kept until the release, given to every
      * operation on the claim, carried to another process by export. Never a pointer. */
     uint64_t state[4];
@@ -195,11 +199,16 @@ struct dlock_backend {
 
     /* Makes this connection the one that gets this client's wake-ups, and stores a descriptor that polls readable when
      * one may be there. Returns once the server has confirmed. The core then calls only `wake` and `disconnect` on it
-     * (THREADSAFE: everything). With WAKE. Results: as connect. */
+     * (THREADSAFE: everything). With WAKE or PENDING. Results: as connect.
+     * PENDING: called once after every connect, and only to get the descriptor. An acquire with QUEUE that finds the
+     * name taken leaves a blocking request with the server and answers EBUSY; until `wake` brings its answer the core
+     * calls only `wake` and `disconnect`, which gives the request up. On a connection whose claim is granted, or is
+     * waiting, the core calls `wake` when the descriptor polls readable. */
     int (*listen)(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 
     /* Reads one wake-up without blocking: 1 = `out` is filled, 0 = none left; EUNAVAILABLE, EPROTO: the connection is
-     * dead. */
+     * dead. PENDING: it speaks of this connection's claim, name and token may be NULL; to a blocking request anything
+     * but GRANTED means that it has ended without a grant, and that the claim has no place any more. */
     int (*wake)(void *conn, struct dlock_wake *out, struct dlock_error *err);
 
     /* After these, and check, the core drops the connection for EUNAVAILABLE and EPROTO only; any other code is just
@@ -235,6 +244,11 @@ struct dlock_backend {
     /* Whether the URI makes sense for this backend, asked once, before any name is looked up: hosts are as in the URI,
      * addresses NULL. Does not block. Results: 0, EINVAL, ENOTSUP. */
     int (*accepts)(const struct dlock_uri *uri, struct dlock_error *err);
+
+    /* Another backend, constant too and of the same name, that serves this URI in place of this one: with other
+     * operations and capabilities. NULL: this one serves it. Asked before anything else about the URI, whose keys may
+     * still be wrong; the other one's `accepts` judges them, and its own `variant` is not asked. Does not block. */
+    const struct dlock_backend *(*variant)(const struct dlock_uri *uri);
 };
 
 /* Declares and begins the definition of a backend:  DLOCK_BACKEND(toy) = { DLOCK_ABI, sizeof(struct dlock_backend), …
@@ -299,15 +313,13 @@ static inline void dlock_encode_name(char *out, size_t size, const char *name, c
     static const char hex[] = "0123456789ABCDEF";
     uint64_t hash = UINT64_C(14695981039346656037);
     size_t used = 0, cut = 0;
-    bool whole = true;
-    for (const unsigned char *p = (const unsigned char *)name; *p; p++) {
-        bool plain = *p >= 0x20 && *p != 0x7f && *p != '%' && (*p < 0x80 || !ascii) && !strchr(special, *p);
+    const unsigned char *p = (const unsigned char *)name;
+    for (; *p; p++) {
+        const char *kept = special;
+        while (*kept && (unsigned char)*kept != *p) kept++;
+        bool plain = *p >= 0x20 && *p != 0x7f && *p != '%' && (*p < 0x80 || !ascii) && !*kept;
         size_t need = plain ? 1 : 3;
-        hash = (hash ^ *p) * UINT64_C(1099511628211);
-        if (!whole || used + need >= size) {
-            whole = false;
-            continue;
-        }
+        if (used + need >= size) break;
         if (plain) {
             out[used] = (char)*p;
         } else {
@@ -318,7 +330,8 @@ static inline void dlock_encode_name(char *out, size_t size, const char *name, c
         used += need;
         if (used + 18 <= size) cut = used;
     }
-    if (!whole) {
+    if (*p) { /* it does not fit */
+        for (p = (const unsigned char *)name; *p; p++) hash = (hash ^ *p) * UINT64_C(1099511628211);
         out[cut] = '~';
         for (int i = 0; i < 16; i++) out[cut + 1 + (size_t)i] = hex[(hash >> (60 - 4 * i)) & 15];
         used = cut + 17;

@@ -30,7 +30,8 @@ AT(dlock_backend, check, 136);       /* since ABI 2 */
 AT(dlock_backend, schema, 144);      /* since ABI 2 */
 AT(dlock_backend, descriptors, 152); /* since ABI 2 */
 AT(dlock_backend, accepts, 160);     /* since ABI 2 */
-SIZE(dlock_backend, 168);
+AT(dlock_backend, variant, 168);     /* since ABI 2 */
+SIZE(dlock_backend, 176);
 
 AT(dlock_host, host, 0);
 AT(dlock_host, address, 8);

@@ -112,5 +112,6 @@ DEFINE(PLUGIN_SYMBOL) = {
     NULL,
     NULL,
     NULL,
+    NULL,
 #endif
 };

@@ -171,9 +171,9 @@ def interrupt_ends_a_script(case):
 
 def handled_interrupt(case):
     """A command that lives on after Ctrl-C does not take the script with it."""
-    case.shell.line("""bash -c '$D run x -- bash -c "trap : INT; sleep 1000; exit 6"; echo "went"" on $?"'""")
-    case.shell.foreground_is("bash")
-    time.sleep(0.5)
+    case.shell.line("""bash -c '$D run x -- bash -c "trap told=1 INT; echo ar""med; until [ \\$told ]; do sleep 0.1; done; """
+                    """exit 6"; echo "went"" on $?"'""")
+    case.shell.expect("armed")
     case.shell.send("\x03")
     case.shell.expect(r"went on 6")
 

@@ -1,7 +1,7 @@
 /* dlock-conformance: runs the suite against any backend.
  *
- *     dlock-conformance URI [PATTERN]     PATTERN is a case's name, with * and ? as the shell has them
- *     dlock-conformance --list
+ *     dlock-conformance [-j JOBS] URI [PATTERN]     PATTERN is a case's name, with * and ? as the shell has them; JOBS
+ * is how many cases run at a time (1): most of them wait most of the time dlock-conformance --list
  *
  * Each case runs in a process group of its own with a time limit, so that one that crashes or hangs is one failure. */
 #include "suite.h"
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CASE_LIMIT_S = 90 };
+enum { CASE_LIMIT_S = 90, MAX_JOBS = 64 };
 
 static const struct test_case {
     const char *name;
@@ -30,10 +30,17 @@ static const struct test_case {
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
-static volatile sig_atomic_t running; /* the process group of the case in progress */
+/* The cases in progress. */
+static struct job {
+    volatile pid_t pid; /* and process group; 0: idle */
+    const struct test_case *test;
+    int64_t begun_ms;
+} jobs[MAX_JOBS];
+static int n_jobs = 1;
 
 static void end_early(int signal_number) {
-    if (running > 0) kill(-running, SIGKILL);
+    for (int i = 0; i < n_jobs; i++)
+        if (jobs[i].pid > 0) kill(-jobs[i].pid, SIGKILL);
     _exit(128 + signal_number);
 }
 
@@ -87,48 +94,64 @@ static void run_in_child(const struct test_case *test) {
     exit(0);
 }
 
-/* Waits for the case; returns its status, or -1 when its time is over. SIGCHLD is blocked. */
-static int await_case(pid_t pid, int64_t until_ms) {
+static void start(struct job *job, const struct test_case *test) {
+    fflush(stdout);
+    job->test = test;
+    job->begun_ms = now_ms();
+    pid_t pid = fork();
+    if (pid < 0) FAIL("fork: %s", strerror(errno));
+    if (pid == 0) run_in_child(test);
+    setpgid(pid, pid);
+    job->pid = pid;
+}
+
+/* Ends what is left of a case and says what came of it; `status` is -1 when its time was over. */
+static bool finish(struct job *job, int status) {
+    kill(-job->pid, SIGKILL);
+    if (status == -1) waitpid(job->pid, NULL, 0);
+    job->pid = 0;
+    const char *backend = suite.backend, *name = job->test->name;
+    if (status == 0)
+        printf("ok %s/%s (%d ms)\n", backend, name, (int)(now_ms() - job->begun_ms));
+    else if (status == -1)
+        printf("not ok %s/%s: still running after %d s\n", backend, name, CASE_LIMIT_S);
+    else if (WIFSIGNALED(status))
+        printf("not ok %s/%s: killed by signal %d\n", backend, name, WTERMSIG(status));
+    else
+        printf("not ok %s/%s: status %d\n", backend, name, WEXITSTATUS(status));
+    fflush(stdout);
+    return status == 0;
+}
+
+/* Waits until a case ends or its time is over, for as long as there is one. SIGCHLD is blocked. */
+static struct job *await_one(int *status) {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
-    for (int status;;) {
-        if (waitpid(pid, &status, WNOHANG) == pid) return status;
-        int64_t left = until_ms - now_ms();
-        if (left <= 0) return -1;
+    for (;;) {
+        int64_t left = INT64_MAX;
+        for (struct job *job = jobs; job < jobs + n_jobs; job++) {
+            if (job->pid == 0) continue;
+            if (waitpid(job->pid, status, WNOHANG) == job->pid) return job;
+            int64_t until_ms = job->begun_ms + CASE_LIMIT_S * 1000, now = now_ms();
+            if (until_ms <= now) return *status = -1, job;
+            if (until_ms - now < left) left = until_ms - now;
+        }
+        if (left == INT64_MAX) return NULL;
         struct timespec wait = {left / 1000, left % 1000 * 1000000};
         sigtimedwait(&child, NULL, &wait);
     }
 }
 
-static bool run_case(const struct test_case *test) {
-    fflush(stdout);
-    int64_t begun = now_ms();
-    pid_t pid = fork();
-    if (pid < 0) FAIL("fork: %s", strerror(errno));
-    if (pid == 0) run_in_child(test);
-    setpgid(pid, pid);
-    running = pid;
-    int status = await_case(pid, begun + CASE_LIMIT_S * 1000);
-    kill(-pid, SIGKILL);
-    if (status == -1) waitpid(pid, NULL, 0);
-    running = 0;
-    const char *backend = suite.backend;
-    if (status == 0) {
-        printf("ok %s/%s (%d ms)\n", backend, test->name, (int)(now_ms() - begun));
-        return true;
-    }
-    if (status == -1)
-        printf("not ok %s/%s: still running after %d s\n", backend, test->name, CASE_LIMIT_S);
-    else if (WIFSIGNALED(status))
-        printf("not ok %s/%s: killed by signal %d\n", backend, test->name, WTERMSIG(status));
-    else
-        printf("not ok %s/%s: status %d\n", backend, test->name, WEXITSTATUS(status));
-    return false;
+static struct job *idle_job(void) {
+    for (struct job *job = jobs; job < jobs + n_jobs; job++)
+        if (job->pid == 0) return job;
+    return NULL;
 }
 
 static int run_suite(const char *pattern) {
-    int passed = 0, failed = 0, skipped = 0;
+    int count[2] = {0, 0}, skipped = 0, status; /* failed, passed */
+    struct job *job;
     for (size_t i = 0; i < N_CASES; i++) {
         const struct test_case *test = &cases[i];
         if (pattern && fnmatch(pattern, test->name, 0) != 0) continue;
@@ -136,18 +159,24 @@ static int run_suite(const char *pattern) {
         if (missing) {
             printf("skip %s/%s: needs %s\n", suite.backend, test->name, missing_word(missing));
             skipped++;
-        } else if (run_case(test)) {
-            passed++;
-        } else {
-            failed++;
+            continue;
         }
+        while (!(job = idle_job()))
+            if ((job = await_one(&status))) count[finish(job, status)]++;
+        start(job, test);
     }
-    if (passed + failed + skipped == 0) {
+    while ((job = await_one(&status))) count[finish(job, status)]++;
+    if (count[0] + count[1] + skipped == 0) {
         fprintf(stderr, "dlock-conformance: no case is called \"%s\"; --list shows them\n", pattern);
         return 2;
     }
-    printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
-    return failed > 0;
+    printf("%d passed, %d failed, %d skipped\n", count[1], count[0], skipped);
+    return count[0] > 0;
+}
+
+static int usage(const char *program) {
+    fprintf(stderr, "usage: %s [-j JOBS] URI [PATTERN]\n       %s --list\n", program, program);
+    return 2;
 }
 
 int main(int argc, char **argv) {
@@ -155,19 +184,25 @@ int main(int argc, char **argv) {
         for (size_t i = 0; i < N_CASES; i++) puts(cases[i].name);
         return 0;
     }
-    if (argc < 2 || argc > 3 || argv[1][0] == '-') {
-        fprintf(stderr, "usage: %s URI [PATTERN]\n       %s --list\n", argv[0], argv[0]);
-        return 2;
+    for (int option; (option = getopt(argc, argv, "+j:")) != -1;) {
+        if (option != 'j') return usage(argv[0]);
+        n_jobs = atoi(optarg);
+        if (n_jobs < 1 || n_jobs > MAX_JOBS) {
+            fprintf(stderr, "dlock-conformance: -j %s: give a number from 1 to %d\n", optarg, MAX_JOBS);
+            return 2;
+        }
     }
+    int left = argc - optind;
+    if (left < 1 || left > 2) return usage(argv[0]);
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, NULL);
     signal(SIGINT, end_early);
     signal(SIGTERM, end_early);
-    suite.uri = argv[1];
+    suite.uri = argv[optind];
     suite.case_name = "start";
     snprintf(suite.backend, sizeof suite.backend, "%s", "conformance");
     probe();
-    return run_suite(argc > 2 ? argv[2] : NULL);
+    return run_suite(left > 1 ? argv[optind + 1] : NULL);
 }

@@ -28,6 +28,7 @@ static int64_t quarantine_ms;
 
 static const struct server_rules queue_rules = {.queue = true};
 static const struct server_rules poll_rules = {.queue = false};
+static const struct server_rules session_rules = {.queue = true, .session = true};
 static const struct server_rules forever_rules = {.look = true, .forever = true};
 
 enum {
@@ -41,6 +42,8 @@ static const struct fake_kind kinds[] = {
     {"fakepoll", DLOCK_CAP_FENCE, &poll_rules, true},
     {"fakevolatile", DLOCK_CAP_FENCE | DLOCK_CAP_VOLATILE, &poll_rules, true},
     {"fakesession", DLOCK_CAP_FENCE | WAKING | SESSION, &queue_rules, true},
+    {"fakepending", DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_SESSION | DLOCK_CAP_PENDING | DLOCK_CAP_SHARED,
+     &session_rules, true},
     {"fakeforever", DLOCK_CAP_FENCE | DLOCK_CAP_WAKE | SESSION, &forever_rules, true},
 };
 
@@ -98,10 +101,16 @@ static bool of_client(const struct fake_conn *conn, const char *token) {
     return strncmp(token, conn->client, length) == 0 && token[length] == '.';
 }
 
+/* Whether this connection is told of the entry's grant. */
+static bool is_told(const struct fake_conn *conn, const struct server_entry *entry) {
+    if (!hears(conn)) return false;
+    return conn->kind->caps & DLOCK_CAP_PENDING ? conn->id == entry->conn : of_client(conn, entry->token);
+}
+
 static bool client_listens(const struct server_entry *entry) {
     if (entry->conn == 0) return true;
     for (size_t i = 0; i < MAX_CONNS; i++)
-        if (hears(conns[i]) && of_client(conns[i], entry->token)) return true;
+        if (is_told(conns[i], entry)) return true;
     return false;
 }
 
@@ -117,7 +126,7 @@ static void client_tell(const struct server_entry *entry, const char *name, int6
     if (entry)
         wake = (struct dlock_wake){DLOCK_WAKE_GRANTED, name, entry->token, entry->fence, server_now_us(), kept_ms};
     for (size_t i = 0; i < MAX_CONNS; i++)
-        if (hears(conns[i]) && (!entry || of_client(conns[i], entry->token))) wake_put(conns[i], &wake);
+        if (entry ? is_told(conns[i], entry) : hears(conns[i])) wake_put(conns[i], &wake);
 }
 
 static void client_want(const struct server_entry *entry) {
@@ -330,7 +339,7 @@ void fake_backend_reset(void) {
                                         .renew = fake_renew,
                                         .release = fake_release,
                                         .abandon = fake_abandon};
-        if (kinds[i].caps & DLOCK_CAP_WAKE) {
+        if (kinds[i].caps & (DLOCK_CAP_WAKE | DLOCK_CAP_PENDING)) {
             backend.listen = fake_listen;
             backend.wake = fake_wake;
         }

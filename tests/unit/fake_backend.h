@@ -6,6 +6,7 @@
  *   fakepoll     neither: what memcached is
  *   fakevolatile the same, and forgets at restart: quarantine applies
  *   fakesession  SESSION, THREADSAFE, QUEUE and WAKE: what ZooKeeper is
+ *   fakepending  SESSION and PENDING: what PostgreSQL's session mode is
  *   fakeforever  SESSION, THREADSAFE, grants without a lease, wakes that only say "look": what file: is
  *
  * The backend checks what the core owes it (see fake_violations()).

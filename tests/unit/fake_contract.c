@@ -87,7 +87,7 @@ static void check_claim(const struct fake_conn *conn, enum fake_op op, const str
         violated("LINGER asked where nobody tells, or nobody listens");
     if (op == FAKE_ACQUIRE && (claim->flags & DLOCK_CLAIM_QUEUE)) {
         if (!(conn->kind->caps & DLOCK_CAP_QUEUE)) violated("QUEUE asked of a backend without a queue");
-        if (!heard) violated("QUEUE asked while no connection listens");
+        if (!heard && !(conn->kind->caps & DLOCK_CAP_PENDING)) violated("QUEUE asked while no connection listens");
     }
     const struct server_entry *entry = server_find(claim->name, claim->token);
     bool told = entry && entry->told;
@@ -95,6 +95,16 @@ static void check_claim(const struct fake_conn *conn, enum fake_op op, const str
         violated("state of \"%s\" was not kept", claim->token);
     if (entry && entry->conn != conn->id && (conn->kind->caps & DLOCK_CAP_SESSION))
         violated("a claim of connection %u is used on connection %u", entry->conn, conn->id);
+}
+
+/* SESSION: one claim for each connection, and nothing is sent after a request that is still unanswered. */
+static void check_one_each(const struct fake_conn *conn, const struct dlock_claim *claim) {
+    const struct server_entry *entry;
+    for (size_t i = 0; (entry = server_at(i)); i++) {
+        if (!entry->used || entry->conn != conn->id) continue;
+        if (strcmp(entry->token, claim->token) != 0) violated("a connection carries two claims");
+        if (!entry->held) violated("a request while another one is unanswered");
+    }
 }
 
 void contract_begin(struct fake_conn *conn, enum fake_op op, struct dlock_claim *const *claims, size_t n,
@@ -105,9 +115,12 @@ void contract_begin(struct fake_conn *conn, enum fake_op op, struct dlock_claim 
     /* One that serves several threads may be begun on by one before another has told of its end. */
     if (conn->failed && !threadsafe) violated("operation on a connection that has failed");
     if (conn->users++ && !threadsafe) violated("two threads use one connection");
-    if (op != FAKE_LISTEN && conn->listening && !threadsafe) violated("request on the listening connection");
+    bool pending = conn->kind->caps & DLOCK_CAP_PENDING;
+    if (op != FAKE_LISTEN && conn->listening && !threadsafe && !pending)
+        violated("request on the listening connection");
     if (op == FAKE_LISTEN) return;
-    if (n == 0 || n > MAX_BATCH) violated("batch of %zu", n);
+    if (n == 0 || n > MAX_BATCH || (pending && n > 1)) violated("batch of %zu", n);
+    if (pending) check_one_each(conn, claims[0]);
     for (size_t i = 0; i < n; i++) {
         if (i) check_order(op, claims[i - 1], claims[i]);
         check_claim(conn, op, claims[i], heard);

@@ -33,6 +33,7 @@ struct server_rules {
     bool queue;   /* FIFO with direct hand-over; else whoever asks first */
     bool look;    /* tells everybody when a name becomes free */
     bool forever; /* grants have no lease: they end with their connection */
+    bool session; /* they do, but their holders must see to it that it lives */
 };
 
 void server_reset(server_tell *tell, server_want *want, server_listens *listens);

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct proxy *proxy;
 static struct link link, other;
@@ -63,6 +64,82 @@ static void new_name_is_two_round_trips(void **state) {
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(proxy_seen(proxy, -1), all + 5); /* create, list; container, create, list */
     assert_int_equal(release(&link, &held), 0);
+}
+
+enum { BATCH = 100 };
+
+static struct held batch[BATCH];
+static char batch_names[BATCH][24];
+
+/* Names that no test before has used. */
+static void batch_new(struct dlock_claim *claims[BATCH]) {
+    for (size_t i = 0; i < BATCH; i++) {
+        snprintf(batch_names[i], sizeof batch_names[i], "%lld-%03zu", (long long)now_ms(), i);
+        claim_init(&batch[i], batch_names[i], 'a', (int)i);
+        claims[i] = &batch[i].claim;
+    }
+}
+
+static void *acquire_batch(void *arg) {
+    struct dlock_claim **claims = arg;
+    assert_int_equal(backend->acquire(link.conn, claims, BATCH, TIMEOUT_MS, NULL), 0);
+    return NULL;
+}
+
+static void all_are_granted(struct dlock_claim *const claims[BATCH]) {
+    for (size_t i = 0; i < BATCH; i++) assert_int_equal(claims[i]->result, 0);
+}
+
+static void release_batch(struct dlock_claim *const claims[BATCH]) {
+    assert_int_equal(backend->release(link.conn, claims, BATCH, TIMEOUT_MS, NULL), 0);
+    all_are_granted(claims);
+    for (size_t i = 0; i < BATCH; i++) memset(claims[i]->state, 0, sizeof claims[i]->state);
+}
+
+/* Most of it goes out before any answer: a hundred locks do not cost a hundred round trips. */
+static void batch_goes_out_together(void **state) {
+    enum { TOGETHER = 50 };
+    struct dlock_claim *claims[BATCH];
+    pthread_t thread;
+    (void)state;
+    warm("parents");
+    batch_new(claims);
+    assert_null(acquire_batch(claims)); /* makes the containers */
+    all_are_granted(claims);
+    int all = proxy_seen(proxy, -1);
+    release_batch(claims);
+    assert_int_equal(proxy_seen(proxy, -1), all + BATCH);
+    int creates = proxy_seen(proxy, OP_CREATE2);
+    proxy_hold(proxy, true);
+    assert_int_equal(pthread_create(&thread, NULL, acquire_batch, claims), 0);
+    assert_true(proxy_await(proxy, OP_CREATE2, creates + TOGETHER));
+    proxy_hold(proxy, false);
+    pthread_join(thread, NULL);
+    all_are_granted(claims);
+    assert_int_equal(proxy_seen(proxy, -1), all + 3 * BATCH);
+    int deletes = proxy_seen(proxy, OP_DELETE);
+    release_batch(claims);
+    assert_int_equal(proxy_seen(proxy, OP_DELETE), deletes + BATCH);
+}
+
+/* An answer that is lost on the way is asked for again, and nothing stays behind. */
+static void batch_survives_its_connection(void **state) {
+    struct dlock_claim *claims[BATCH];
+    const int lost[] = {OP_CREATE2, OP_CHILDREN, OP_DELETE};
+    (void)state;
+    for (size_t k = 0; k < sizeof lost / sizeof *lost; k++) {
+        batch_new(claims);
+        proxy_lose_answer(proxy, lost[k]);
+        assert_null(acquire_batch(claims));
+        all_are_granted(claims);
+        for (size_t i = 1; i < BATCH; i++) assert_true(claims[i]->fence != claims[i - 1]->fence);
+        release_batch(claims);
+        for (size_t i = 0; i < BATCH; i++) {
+            char path[sizeof BASE + sizeof batch_names[i] + 1];
+            snprintf(path, sizeof path, BASE "/%.23s", batch_names[i]);
+            assert_int_equal(plain_count(path), 0);
+        }
+    }
 }
 
 /* A waiter asks three times for its place, and then for nothing until it is woken; taking the lock over is one round
@@ -186,6 +263,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(acquire_is_one_round_trip, setup, teardown),
         cmocka_unit_test_setup_teardown(new_name_is_two_round_trips, setup, teardown),
+        cmocka_unit_test_setup_teardown(batch_goes_out_together, setup, teardown),
+        cmocka_unit_test_setup_teardown(batch_survives_its_connection, setup, teardown),
         cmocka_unit_test_setup_teardown(hand_over_is_one_round_trip, setup, teardown),
         cmocka_unit_test_setup_teardown(long_wait_ends_with_a_write, setup, teardown),
         cmocka_unit_test_setup_teardown(renewing_a_thousand_is_one_write, setup, teardown),

@@ -1,0 +1,337 @@
+/* Backends whose connections carry one claim each, and whose waits are blocking requests (DESIGN §5: PENDING). */
+#include "fixture.h"
+
+#include <stdio.h>
+
+enum { N = 12 };
+
+static dlock_lock *watched_lock(dlock_client *client, const char *name, struct lost_count *lost) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.on_lost = count_lost;
+    options.on_lost_arg = lost;
+    return lock_new_with(client, name, &options);
+}
+
+static void a_cycle_is_two_requests_on_one_connection(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+    }
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 3);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 3);
+    assert_int_equal(fake_calls(FAKE_CONNECT), 1);
+    assert_int_equal(fake_calls(FAKE_LISTEN), 1);
+    assert_int_equal(fake_calls(FAKE_RENEW), 0);
+}
+
+/* However many `connections` there may be; afterwards no more than these stay. */
+static void every_claim_has_a_connection(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakepending:?connections=2");
+    dlock_lock *locks[N];
+    for (int i = 0; i < N; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "n%d", i);
+        assert_int_equal(dlock_acquire(locks[i] = lock_new(client, name), 0, NULL), 0);
+    }
+    assert_int_equal(fake_connections(), N);
+    fake_advance_ms(3 * LEASE_MS);
+    for (int i = 0; i < N; i++) assert_true(dlock_held(locks[i]));
+    for (int i = 0; i < N; i++) assert_int_equal(dlock_release(locks[i], NULL), 0);
+    assert_int_equal(fake_connections(), 2);
+    assert_int_equal(dlock_acquire(locks[0], 0, NULL), 0);
+    assert_int_equal(fake_calls(FAKE_CONNECT), N);
+}
+
+static void a_try_leaves_its_connection_free(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
+    struct fake_grant other = taken("n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EBUSY);
+    assert_int_equal(fake_waiters("n"), 0);
+    fake_other_release(&other, "n");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(fake_calls(FAKE_CONNECT), 1);
+}
+
+/* One request, whatever the time it takes; the answer comes by the connection's descriptor. */
+static void a_wait_is_one_request(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    begin_acquire(actor, lock, 3600000);
+    fake_advance_ms(600000);
+    assert_false(over(actor));
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 1);
+    fake_other_release(&other, "n");
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    assert_true(held_by(actor, lock));
+    assert_int_equal(fence_by(actor, lock) >> 8, fake_holder("n").fence);
+    assert_int_equal(release_by(actor, lock), 0);
+    assert_int_equal(fake_calls(FAKE_CONNECT), 1);
+    assert_int_equal(fake_grants("n"), 2);
+}
+
+static void clients_are_served_in_order(void **state) {
+    (void)state;
+    dlock_lock *locks[N];
+    struct actor *actors[N];
+    struct fake_grant other = taken("n");
+    for (int i = 0; i < N; i++) {
+        locks[i] = lock_new(client_new("fakepending:"), "n");
+        begin_acquire(actors[i] = actor_new(), locks[i], 60000);
+    }
+    fake_other_release(&other, "n");
+    for (int i = 0; i < N; i++) {
+        fake_settle();
+        assert_int_equal(result(actors[i]), 0);
+        if (i + 1 < N) assert_false(over(actors[i + 1]));
+        assert_int_equal(release_by(actors[i], locks[i]), 0);
+    }
+}
+
+static void a_wait_given_up_closes_its_connection(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakepending:");
+    dlock_lock *lock = lock_new(client, "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    begin_acquire(actor, lock, 1000);
+    assert_int_equal(fake_waiters("n"), 1);
+    assert_in_range(wait_for(actor, 2000), 900000, 1100000);
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    assert_int_equal(fake_waiters("n"), 0);
+    assert_int_equal(fake_connections(), 0);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 0);
+    begin_acquire(actor, lock, 60000);
+    assert_int_equal(dlock_cancel(lock), 0);
+    fake_settle();
+    assert_int_equal(result(actor), DLOCK_ECANCELED);
+    assert_int_equal(fake_waiters("n"), 0);
+    fake_other_release(&other, "n");
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
+/* The answer lies in the socket when the wait ends: the grant goes with the connection, or by a release. */
+static void a_grant_in_a_cancelled_wait_is_given_back(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    begin_acquire(actor, lock, 60000);
+    fake_wakes_hold(true);
+    fake_other_release(&other, "n");
+    assert_int_equal(fake_holders("n"), 1);
+    assert_int_equal(dlock_cancel(lock), 0);
+    fake_settle();
+    assert_int_equal(result(actor), DLOCK_ECANCELED);
+    assert_int_equal(fake_holders("n"), 0);
+    fake_wakes_hold(false);
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
+static void close_ends_waits_and_grants(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakepending:");
+    dlock_lock *held = lock_new(client, "m"), *waited = lock_new(client, "n");
+    struct actor *actor = actor_new();
+    taken("n");
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    begin_acquire(actor, waited, 60000);
+    assert_int_equal(fake_waiters("n"), 1);
+    client_end(client);
+    assert_int_equal(result(actor), DLOCK_ECANCELED);
+    assert_int_equal(fake_waiters("n"), 0);
+    assert_int_equal(fake_holders("m"), 0);
+    assert_int_equal(fake_connections(), 0);
+}
+
+/* The descriptor shows the end of a connection: its holder hears of it at once, and nobody else. */
+static void a_connection_that_breaks_takes_its_grant_along(void **state) {
+    (void)state;
+    struct lost_count lost[2] = {{0}, {0}};
+    dlock_lock *first = watched_lock(client_new("fakepending:"), "n", &lost[0]);
+    dlock_lock *other = watched_lock(client_new("fakepending:"), "m", &lost[1]);
+    assert_int_equal(dlock_acquire(first, 0, NULL), 0);
+    assert_int_equal(dlock_acquire(other, 0, NULL), 0);
+    uint64_t fence = dlock_fence(first);
+    fake_server_cut_holder("n");
+    fake_settle();
+    assert_int_equal(lost[0].calls, 1);
+    assert_int_equal(lost[1].calls, 0);
+    assert_false(dlock_held(first));
+    assert_true(dlock_held(other));
+    assert_int_equal(dlock_release(first, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_acquire(first, 0, NULL), 0);
+    assert_true(dlock_fence(first) > fence);
+    assert_int_equal(dlock_release(first, NULL), 0);
+}
+
+static void a_waiter_survives_its_connection(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    begin_acquire(actor, lock, 60000);
+    fake_server_cut();
+    fake_advance_ms(500);
+    assert_false(over(actor));
+    assert_int_equal(fake_waiters("n"), 1);
+    fake_other_release(&other, "n");
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
+static void a_request_that_ends_without_grant_is_sent_again(void **state) {
+    (void)state;
+    const struct dlock_wake look = {.kind = DLOCK_WAKE_LOOK};
+    dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
+    struct actor *actor = actor_new();
+    taken("n");
+    begin_acquire(actor, lock, 60000);
+    fake_server_forget(); /* the request, and the other one's grant */
+    fake_wake_push(&look);
+    fake_advance_ms(100);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 2);
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
+/* The connection is closed, and with it whatever the server made of the request. */
+static void an_acquire_without_answer_leaves_nothing(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 2); /* the first one on a connection that may have been dead already */
+    assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
+    assert_int_equal(fake_holders("n"), 0);
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 1);
+    struct actor *actor = actor_new();
+    begin_acquire(actor, lock, 5000);
+    wait_for(actor, 2000);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fence_by(actor, lock) >> 8, fake_holder("n").fence);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 0);
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
+static void a_release_without_answer_has_released(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
+    for (int i = 0; i < 2; i++) {
+        struct actor *actor = actor_new();
+        assert_int_equal(acquire_by(actor, lock, 0), 0);
+        fake_fault(FAKE_RELEASE, i ? FAKE_LOST_BEFORE : FAKE_LOST_AFTER, 1);
+        begin_release(actor, lock);
+        wait_for(actor, 3200);
+        assert_int_equal(result(actor), 0);
+        assert_int_equal(fake_holders("n"), 0);
+    }
+    assert_int_equal(fake_calls(FAKE_RELEASE), 2);
+}
+
+/* Renewals prove that the server is there. One that is not answered costs the lock only at its end, unless the
+ * connection breaks. */
+static void busy_renewal(struct dlock_claim *claim) {
+    claim->result = DLOCK_EUNAVAILABLE;
+}
+
+static void renewals_without_answer_keep_the_lock_for_its_lease(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_lock *lock = watched_lock(client_new("fakepending:"), "n", &lost);
+    int64_t sent_us = dlock__now_us();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_edit(FAKE_RENEW, busy_renewal, 3);
+    fake_advance_ms(LEASE_MS);
+    assert_true(dlock_held(lock));
+    fake_faults_clear();
+    fake_edit(FAKE_RENEW, busy_renewal, 1000);
+    fake_advance_ms(2 * LEASE_MS);
+    assert_int_equal(lost.calls, 1);
+    assert_true(lost.at_us > sent_us + valid_us(LEASE_MS));
+    fake_settle();
+    assert_int_equal(fake_holders("n"), 0);
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
+static void a_renewal_whose_connection_breaks_is_a_loss(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_client *client = client_new("fakepending:");
+    dlock_lock *lock = watched_lock(client, "n", &lost), *other = lock_new(client, "m");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(fake_holders("n"), 0);
+    assert_int_equal(dlock_acquire(other, 0, NULL), 0);
+    fake_advance_ms(2 * LEASE_MS);
+    assert_true(dlock_held(other));
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
+/* A release that comes while its lock is being renewed waits for the connection. */
+static void a_release_waits_for_the_renewal(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
+    struct actor *actor = actor_new();
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_slow_waiting(), 1);
+    begin_release(actor, lock);
+    assert_false(over(actor));
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_holders("n"), 0);
+}
+
+static void readers_share_and_writers_become_readers(void **state) {
+    (void)state;
+    struct dlock_options shared = DLOCK_OPTIONS_INIT;
+    shared.mode = DLOCK_SHARED;
+    dlock_lock *writer = lock_new(client_new("fakepending:"), "n");
+    dlock_lock *reader = lock_new_with(client_new("fakepending:"), "n", &shared);
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_acquire(writer, 0, NULL), 0);
+    begin_acquire(actor, reader, 60000);
+    assert_int_equal(fake_waiters("n"), 1);
+    assert_int_equal(dlock_downgrade(writer, NULL), 0);
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_holders("n"), 2);
+    assert_int_equal(release_by(actor, reader), 0);
+    assert_int_equal(dlock_release(writer, NULL), 0);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_cycle_is_two_requests_on_one_connection),
+        LOCK_TEST(every_claim_has_a_connection),
+        LOCK_TEST(a_try_leaves_its_connection_free),
+        LOCK_TEST(a_wait_is_one_request),
+        LOCK_TEST(clients_are_served_in_order),
+        LOCK_TEST(a_wait_given_up_closes_its_connection),
+        LOCK_TEST(a_grant_in_a_cancelled_wait_is_given_back),
+        LOCK_TEST(close_ends_waits_and_grants),
+        LOCK_TEST(a_connection_that_breaks_takes_its_grant_along),
+        LOCK_TEST(a_waiter_survives_its_connection),
+        LOCK_TEST(a_request_that_ends_without_grant_is_sent_again),
+        LOCK_TEST(an_acquire_without_answer_leaves_nothing),
+        LOCK_TEST(a_release_without_answer_has_released),
+        LOCK_TEST(renewals_without_answer_keep_the_lock_for_its_lease),
+        LOCK_TEST(a_renewal_whose_connection_breaks_is_a_loss),
+        LOCK_TEST(a_release_waits_for_the_renewal),
+        LOCK_TEST(readers_share_and_writers_become_readers),
+    };
+    return cmocka_run_group_tests_name("pending", tests, NULL, NULL);
+}
