@@ -1,5 +1,6 @@
 /* bench: the same work on several servers, measured in turns. */
 #include "bench.h"
+#include "bench_html.h"
 #include "bench_process.h"
 #include "cli.h"
 
@@ -13,6 +14,7 @@ struct request {
     const char *names[NAMES]; /* of workloads; none: all */
     size_t n_names;
     bool as_json, as_csv;
+    const char *page; /* of --html, or NULL */
 };
 
 /* How long one run lasts, so that all of a server's runs, and those of its floor, take bench->time_ms. */
@@ -111,6 +113,7 @@ static int take_option(struct request *request, int option) {
     case 'W': return take_number(&bench->waiters, "--waiters", BENCH_WORKERS);
     case 'L': return take_number(&bench->locks, "--locks", 100000);
     case 'F': bench->floors = optarg; return STATUS_OK;
+    case 'H': request->page = optarg; return STATUS_OK;
     case 'j': request->as_json = true; return STATUS_OK;
     default: request->as_csv = true; return STATUS_OK;
     }
@@ -118,19 +121,13 @@ static int take_option(struct request *request, int option) {
 
 static int bench_main(int argc, char **argv) {
     static const struct option longs[] = {
-        {"time", required_argument, NULL, 't'},
-        {"workload", required_argument, NULL, 'w'},
-        {"rounds", required_argument, NULL, 'r'},
-        {"processes", required_argument, NULL, 'P'},
-        {"threads", required_argument, NULL, 'T'},
-        {"floors", required_argument, NULL, 'F'},
-        {"waiters", required_argument, NULL, 'W'},
-        {"locks", required_argument, NULL, 'L'},
-        {"lease", required_argument, NULL, 'l'},
-        {"json", no_argument, NULL, 'j'},
-        {"csv", no_argument, NULL, 'c'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"time", required_argument, NULL, 't'},    {"workload", required_argument, NULL, 'w'},
+        {"rounds", required_argument, NULL, 'r'},  {"processes", required_argument, NULL, 'P'},
+        {"threads", required_argument, NULL, 'T'}, {"floors", required_argument, NULL, 'F'},
+        {"waiters", required_argument, NULL, 'W'}, {"locks", required_argument, NULL, 'L'},
+        {"lease", required_argument, NULL, 'l'},   {"json", no_argument, NULL, 'j'},
+        {"csv", no_argument, NULL, 'c'},           {"html", required_argument, NULL, 'H'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
     };
     struct request request = {.bench = {.rounds = 3,
                                         .time_ms = 5000,
@@ -151,10 +148,15 @@ static int bench_main(int argc, char **argv) {
     bench->progress = isatty(STDERR_FILENO);
     int status = bench_add_cases(bench, request.names, request.n_names);
     if (status == STATUS_OK) status = bench_add_targets(bench, argv + optind, (size_t)(argc - optind));
+    if (status == STATUS_OK && request.page) status = bench_html_check(request.page);
     if (status == STATUS_OK) {
         bench_hear_signals();
         measure(bench);
         status = tell(&request);
+        if (request.page) {
+            int written = bench_html_write(request.page, bench, argv + 1, (size_t)optind - 1);
+            if (status == STATUS_OK) status = written;
+        }
     }
     bench_free(bench);
     return status;
@@ -181,8 +183,9 @@ const struct command command_bench = {
     "                       let them read how much a server is sent in crowd and renewal\n"
     "      --json           print JSON\n"
     "      --csv            print CSV\n"
+    "      --html FILE      write a page with charts into FILE, too\n"
     "  -h, --help           show this\n\n"
     "Without a URI the server is $DLOCK_URI, else \"file:\".\n\n"
     "Exit status: 0, 1 exclusion was violated, 64 wrong usage, 69 a server cannot be used, or a workload did not "
-    "end,\n130 interrupted: the table has what was measured until then.\n",
+    "end,\n74 FILE cannot be written, 130 interrupted: what was measured until then is told.\n",
     bench_main};

@@ -131,4 +131,8 @@ bool bench_table(const struct bench *bench, FILE *out);
 void bench_json(const struct bench *bench, FILE *out);
 void bench_csv(const struct bench *bench, FILE *out);
 
+/* A duration with its unit, or a dash, eight characters wide. */
+enum { BENCH_DURATION = 16 };
+void bench_duration(char cell[BENCH_DURATION], int64_t ns);
+
 #endif

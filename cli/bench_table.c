@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-enum { CELL = 16 };
+enum { CELL = BENCH_DURATION };
 
-static void duration(char *cell, int64_t ns) {
+void bench_duration(char cell[BENCH_DURATION], int64_t ns) {
     if (ns < 0)
         snprintf(cell, CELL, "%8s", "-");
     else if (ns < 1000)
@@ -32,8 +32,8 @@ static void row(struct table *table, const struct bench_case *c, const struct be
     struct bench_figures figures;
     char median[CELL], p99[CELL], rate[CELL], floor[CELL], fair[CELL], broken[24];
     bench_figures(c, cell, &figures);
-    duration(median, figures.median_ns);
-    duration(p99, figures.p99_ns);
+    bench_duration(median, figures.median_ns);
+    bench_duration(p99, figures.p99_ns);
     number(rate, 10, figures.per_second < 100 ? 1 : 0, figures.per_second, "");
     number(floor, 7, 2, figures.ratio, "x");
     number(fair, 5, 2, figures.fairness, "");
