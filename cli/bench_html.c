@@ -73,7 +73,7 @@ static void remarks(FILE *out, const struct bench *bench) {
         for (size_t i = 0; i < bench->n_targets; i++) {
             const struct bench_cell *cell = &bench->targets[i].cells[k];
             if (!cell->error_code && !cell->lost) continue;
-            if (!begun) fputs("<div class=\"verdict weak\"><p>⚠ Not all went well.</p>\n<ul>", out);
+            if (!begun) fputs("<div class=\"verdict weak\"><p>⚠ Not all workloads went well.</p>\n<ul>", out);
             begun = true;
             fputs("<li>", out);
             html_text(out, bench->targets[i].server);
@@ -173,9 +173,9 @@ static void server(FILE *out, const struct bench_target *target) {
 }
 
 static void servers(FILE *out, const struct bench *bench) {
-    fputs("<section id=\"servers\">\n<h2>The servers</h2>\n<p>What is set up differently is fast for different "
-          "reasons. A "
-          "server that says nothing is stronger, or weaker, than it looks here.</p>\n<div class=\"servers\">\n",
+    fputs("<section id=\"servers\">\n<h2>The servers</h2>\n<p>As they are set up, which says why they are fast or "
+          "slow, too; "
+          "<code>dlock doctor</code> prints the same.</p>\n<div class=\"servers\">\n",
           out);
     for (size_t i = 0; i < bench->n_targets; i++) {
         fputs("<div>", out);

@@ -169,12 +169,14 @@ static void dots(FILE *out, const struct histogram *histogram, const struct html
     }
 }
 
-/* "median 61 µs, 99 % 120 µs" */
+/* "median 61 µs, 99 % 120 µs"; few samples say nothing about one in a hundred */
 static void latency_label(char label[LABEL], const struct bench_cell *cell, const struct bench_figures *figures) {
     char median[BENCH_DURATION], p99[BENCH_DURATION];
     bench_duration(median, figures->median_ns);
     bench_duration(p99, figures->p99_ns);
-    if (cell->samples.n)
+    if (cell->samples.n && cell->samples.n < FEW)
+        snprintf(label, LABEL, "median %s of %d", trimmed(median), (int)cell->samples.n);
+    else if (cell->samples.n)
         snprintf(label, LABEL, "median %s, 99 %% %s", trimmed(median), trimmed(p99));
     else
         snprintf(label, LABEL, "%s", cell->error_code ? "failed" : "no samples");

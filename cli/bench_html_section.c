@@ -31,6 +31,10 @@ static const struct words *words_of(const struct bench_workload *workload) {
     return NULL;
 }
 
+static bool has_crowd(const struct bench_case *c) {
+    return c->workload->crowd != BENCH_ALONE && c->workload->crowd != BENCH_CRASH;
+}
+
 /* "4 processes", "1 thread" */
 static void crowd(FILE *out, const struct bench_case *c) {
     bool is_threads = c->workload->crowd == BENCH_THREADS || c->workload->crowd == BENCH_THREAD_STEPS;
@@ -70,7 +74,7 @@ static const struct html_measure fairness = {
 static void begin_figure(FILE *out, const struct bench_case *c, const char *title) {
     fputs("<figure><figcaption><h3>", out);
     html_text(out, title);
-    if (c) fputs(", ", out), crowd(out, c);
+    if (c && has_crowd(c)) fputs(", ", out), crowd(out, c);
     fputs("</h3></figcaption>\n", out);
 }
 
