@@ -42,13 +42,18 @@ static uint64_t all_grants(const struct bench *bench) {
 
 static void violations_of(FILE *out, const struct bench *bench, size_t server, size_t k) {
     const struct bench_cell *cell = &bench->targets[server].cells[k];
-    if (cell->overlaps + cell->stale_fences == 0) return;
+    struct bench_figures figures;
+    bench_figures(&bench->cases[k], cell, &figures);
+    if (!figures.violations) return;
     fputs("<li>", out);
     html_text(out, bench->targets[server].server);
-    fprintf(out,
-            ", %s: two held the lock at the same time %" PRIu64 " times; %" PRIu64 " fences were not greater than the "
-            "one before</li>\n",
-            bench->cases[k].label, cell->overlaps, cell->stale_fences);
+    fprintf(out, ", %s:", bench->cases[k].label);
+    if (figures.violations > cell->stale_fences)
+        fprintf(out, " two held the lock at the same time, %" PRIu64 " times", figures.violations - cell->stale_fences);
+    if (cell->stale_fences)
+        fprintf(out, "%s %" PRIu64 " times a fence was not greater than the one before",
+                figures.violations > cell->stale_fences ? ";" : "", cell->stale_fences);
+    fputs("</li>\n", out);
 }
 
 static void verdict(FILE *out, const struct bench *bench) {
@@ -68,12 +73,14 @@ static void verdict(FILE *out, const struct bench *bench) {
 
 /* What did not go as it should. */
 static void remarks(FILE *out, const struct bench *bench) {
+    if (bench->interrupted)
+        fputs("<p class=\"verdict weak\">⚠ The run was interrupted: this is what was measured until then.</p>\n", out);
     bool begun = false;
     for (size_t k = 0; k < bench->n_cases; k++) {
         for (size_t i = 0; i < bench->n_targets; i++) {
             const struct bench_cell *cell = &bench->targets[i].cells[k];
             if (!cell->error_code && !cell->lost) continue;
-            if (!begun) fputs("<div class=\"verdict weak\"><p>⚠ Not all went well.</p>\n<ul>", out);
+            if (!begun) fputs("<div class=\"verdict weak\"><p>⚠ Not all workloads went well.</p>\n<ul>", out);
             begun = true;
             fputs("<li>", out);
             html_text(out, bench->targets[i].server);
@@ -92,7 +99,10 @@ static void overview_cell(FILE *out, const struct bench *bench, size_t server, s
     char median[BENCH_DURATION];
     bench_figures(&bench->cases[k], cell, &figures);
     bench_duration(median, figures.median_ns);
-    fprintf(out, "<td>%s", figures.median_ns < 0 ? "–" : median);
+    if (figures.median_ns < 0 && bench->cases[k].workload->crowd == BENCH_LOCKS && figures.cpu >= 0)
+        fprintf(out, "<td>%.2f %% CPU", 100 * figures.cpu);
+    else
+        fprintf(out, "<td>%s", figures.median_ns < 0 ? "–" : median);
     if (figures.ratio >= 0) fprintf(out, " <small>%.2f×</small>", figures.ratio);
     if (figures.violations) fputs(" <strong class=\"bad\">⚠ violated</strong>", out);
     if (cell->error_code) fputs(" <strong class=\"bad\">⚠ failed</strong>", out);
@@ -173,9 +183,9 @@ static void server(FILE *out, const struct bench_target *target) {
 }
 
 static void servers(FILE *out, const struct bench *bench) {
-    fputs("<section id=\"servers\">\n<h2>The servers</h2>\n<p>What is set up differently is fast for different "
-          "reasons. A "
-          "server that says nothing is stronger, or weaker, than it looks here.</p>\n<div class=\"servers\">\n",
+    fputs("<section id=\"servers\">\n<h2>The servers</h2>\n<p>As they are set up, which says why they are fast or "
+          "slow, too; "
+          "<code>dlock doctor</code> prints the same.</p>\n<div class=\"servers\">\n",
           out);
     for (size_t i = 0; i < bench->n_targets; i++) {
         fputs("<div>", out);

@@ -47,7 +47,7 @@ struct html_measure {
     int digits;
     const char *unit;
 };
-bool html_has_measure(const struct html_group *group, size_t k, const struct html_measure *measure);
+double html_measured(const struct html_group *group, size_t k, size_t server, const struct html_measure *measure);
 void html_measure_chart(FILE *out, const struct html_group *group, size_t k, const struct html_measure *measure,
                         const struct html_scale *scale);
 

@@ -86,8 +86,10 @@ static size_t log_ticks(const struct html_scale *scale, double most, double tick
 
 static size_t ticks_of(const struct html_scale *scale, double most, double ticks[TICKS]) {
     if (scale->is_log) return log_ticks(scale, most, ticks);
-    for (int i = 0; i <= 4; i++) ticks[i] = scale->low + (scale->high - scale->low) * i / 4;
-    return 5;
+    /* The end is 1, 2 or 5, or ten times that, …: parts of it have few digits. */
+    int parts = fmod(log10(scale->high) + 9 + 1e-9, 1) > 0.5 ? 5 : 4;
+    for (int i = 0; i <= parts; i++) ticks[i] = scale->low + (scale->high - scale->low) * i / parts;
+    return (size_t)parts + 1;
 }
 
 static void time_label(char label[LABEL], double ns) {
@@ -169,15 +171,18 @@ static void dots(FILE *out, const struct histogram *histogram, const struct html
     }
 }
 
-/* "median 61 µs, 99 % 120 µs" */
+/* "median 61 µs, 99 % 120 µs"; few samples say nothing about one in a hundred */
 static void latency_label(char label[LABEL], const struct bench_cell *cell, const struct bench_figures *figures) {
     char median[BENCH_DURATION], p99[BENCH_DURATION];
+    const char *broken = figures->violations ? "⚠ violated, " : "";
     bench_duration(median, figures->median_ns);
     bench_duration(p99, figures->p99_ns);
-    if (cell->samples.n)
-        snprintf(label, LABEL, "median %s, 99 %% %s", trimmed(median), trimmed(p99));
+    if (cell->samples.n && cell->samples.n < FEW)
+        snprintf(label, LABEL, "%smedian %s of %d", broken, trimmed(median), (int)cell->samples.n);
+    else if (cell->samples.n)
+        snprintf(label, LABEL, "%smedian %s, 99 %% %s", broken, trimmed(median), trimmed(p99));
     else
-        snprintf(label, LABEL, "%s", cell->error_code ? "failed" : "no samples");
+        snprintf(label, LABEL, "%s%s", broken, cell->error_code ? "failed" : "no samples");
 }
 
 static void latency_row(FILE *out, const struct html_group *group, size_t k, size_t server, double top,
@@ -235,16 +240,10 @@ static void measure_label(char label[LABEL], const struct html_measure *measure,
         snprintf(label, LABEL, "%.*f%s", value >= 1000 ? 0 : measure->digits, value, measure->unit);
 }
 
-static double measured(const struct html_group *group, size_t k, size_t server, const struct html_measure *measure) {
+double html_measured(const struct html_group *group, size_t k, size_t server, const struct html_measure *measure) {
     struct bench_figures figures;
     bench_figures(&group->bench->cases[k], &group->bench->targets[server].cells[k], &figures);
     return measure->of(&figures);
-}
-
-bool html_has_measure(const struct html_group *group, size_t k, const struct html_measure *measure) {
-    for (size_t i = 0; i < group->bench->n_targets; i++)
-        if (measured(group, k, i, measure) >= 0) return true;
-    return false;
 }
 
 /* How much the names of all servers need. */
@@ -277,7 +276,7 @@ void html_measure_chart(FILE *out, const struct html_group *group, size_t k, con
     double origin = x0 + place(scale, measure->origin) * (x1 - x0);
     begin(out, measure->id, k, measure->what, (int)height + AXIS);
     for (size_t i = 0; i < bench->n_targets; i++) {
-        measure_label(label, measure, measured(group, k, i, measure));
+        measure_label(label, measure, html_measured(group, k, i, measure));
         html_text(out, bench->targets[i].server);
         fprintf(out, ": %s. ", label);
     }
@@ -285,7 +284,7 @@ void html_measure_chart(FILE *out, const struct html_group *group, size_t k, con
     axis(out, scale, x0, x1, height, count_label);
     line(out, "origin", origin, 0, origin, height);
     for (size_t i = 0; i < bench->n_targets; i++) {
-        double value = measured(group, k, i, measure);
+        double value = html_measured(group, k, i, measure);
         measure_label(label, measure, value);
         fprintf(out, "<g class=\"s%d\">", colour(i));
         measure_row(out, bench->targets[i].server, value, (double)i * MEASURE_ROW + 2, origin,

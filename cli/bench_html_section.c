@@ -22,6 +22,12 @@ static const struct words {
      "An acquire and its release. All threads share one client, and each has a lock of its own."},
     {"one-lock", "Threads on one lock",
      "From the beginning of a release to the grant of another thread of the same client that was waiting by then."},
+    {"crowd", "A crowd that waits",
+     "As in a hand-over; each holds the lock for 1 ms. A server that wakes all who wait for every grant is asked more, "
+     "the "
+     "more there are."},
+    {"renewal", "Locks that are kept",
+     "One process holds the locks, and its client renews them: what does that cost the server, and the client?"},
     {"crash", "Take-over from the dead", "From the death of the holder to the grant of a process that waits."},
 };
 
@@ -31,14 +37,16 @@ static const struct words *words_of(const struct bench_workload *workload) {
     return NULL;
 }
 
-/* "4 processes", "1 thread" */
+/* ", 4 processes"; nothing where there is but one worker. */
 static void crowd(FILE *out, const struct bench_case *c) {
-    bool is_threads = c->workload->crowd == BENCH_THREADS || c->workload->crowd == BENCH_THREAD_STEPS;
-    int n = c->processes * c->threads;
-    if (is_threads)
-        fprintf(out, "%d thread%s", n, n == 1 ? "" : "s");
-    else
-        fprintf(out, "%d process%s", n, n == 1 ? "" : "es");
+    int workers = c->processes * c->threads;
+    switch (c->workload->crowd) {
+    case BENCH_ALONE: return;
+    case BENCH_LOCKS: fprintf(out, ", %d locks", c->locks); return;
+    case BENCH_PROCESSES:
+    case BENCH_WAITERS: fprintf(out, ", %d process%s", workers, workers == 1 ? "" : "es"); return;
+    default: fprintf(out, ", %d thread%s", workers, workers == 1 ? "" : "s"); return;
+    }
 }
 
 /* ---- charts ------------------------------------------------------------------------------------------------------ */
@@ -67,10 +75,29 @@ static const struct html_measure fairness = {
     2,
     ""};
 
+static double commands_per_grant_of(const struct bench_figures *figures) {
+    return figures->commands_per_grant;
+}
+
+static double commands_per_second_of(const struct bench_figures *figures) {
+    return figures->commands_per_second;
+}
+
+static double cpu_of(const struct bench_figures *figures) {
+    return figures->cpu < 0 ? -1 : 100 * figures->cpu;
+}
+
+static const struct html_measure commands_per_grant = {
+    "pergrant", "Commands for each grant", "What the server is sent.", commands_per_grant_of, 0, 1, ""};
+static const struct html_measure commands_per_second = {
+    "persecond", "Commands in a second", "What the server is sent.", commands_per_second_of, 0, 1, ""};
+static const struct html_measure cpu = {
+    "cpu", "Processor time of the client", "All its processes, in percent of one core.", cpu_of, 0, 2, " %"};
+
 static void begin_figure(FILE *out, const struct bench_case *c, const char *title) {
     fputs("<figure><figcaption><h3>", out);
     html_text(out, title);
-    if (c) fputs(", ", out), crowd(out, c);
+    if (c) crowd(out, c);
     fputs("</h3></figcaption>\n", out);
 }
 
@@ -102,12 +129,30 @@ static bool latency_scale(const struct html_group *group, struct html_scale *sca
     return true;
 }
 
+static bool has_measure(const struct html_group *group, size_t k, const struct html_measure *measure) {
+    for (size_t i = 0; i < group->bench->n_targets; i++)
+        if (html_measured(group, k, i, measure) >= 0) return true;
+    return false;
+}
+
+/* From 0 to what the greatest of a workload needs. */
+static struct html_scale measure_scale(const struct html_group *group, const struct html_measure *measure) {
+    double most = 0;
+    for (size_t k = group->first; k < group->first + group->n; k++)
+        for (size_t i = 0; i < group->bench->n_targets; i++) {
+            double value = html_measured(group, k, i, measure);
+            if (value > most) most = value;
+        }
+    if (most <= 0) most = 1;
+    return (struct html_scale){0, html_log_scale(most, most).high, false};
+}
+
 static void measures(FILE *out, const struct html_group *group, const struct html_measure *measure,
                      const struct html_scale *scale) {
     const struct bench *bench = group->bench;
     const char *about = measure->about;
     for (size_t k = group->first; k < group->first + group->n; k++) {
-        if (!html_has_measure(group, k, measure)) continue;
+        if (!has_measure(group, k, measure)) continue;
         begin_figure(out, group->n > 1 ? &bench->cases[k] : NULL, measure->what);
         html_measure_chart(out, group, k, measure, scale);
         end_figure(out, about);
@@ -115,11 +160,19 @@ static void measures(FILE *out, const struct html_group *group, const struct htm
     }
 }
 
+static void counted(FILE *out, const struct html_group *group) {
+    bool has_grants = group->bench->cases[group->first].workload->crowd != BENCH_LOCKS;
+    const struct html_measure *commands = has_grants ? &commands_per_grant : &commands_per_second;
+    struct html_scale scale = measure_scale(group, commands), cpu_scale = measure_scale(group, &cpu);
+    measures(out, group, commands, &scale);
+    measures(out, group, &cpu, &cpu_scale);
+}
+
 static void charts(FILE *out, const struct html_group *group) {
     const struct bench_case *cases = group->bench->cases;
     struct html_scale times, shares = {0, 1, false};
     fputs("<div class=\"charts\">\n", out);
-    if (group->n > 1) {
+    if (cases[group->first].workload->crowd == BENCH_THREAD_STEPS && group->n > 1) {
         begin_figure(out, NULL, "Grants in a second");
         html_thread_chart(out, group);
         end_figure(out,
@@ -134,6 +187,7 @@ static void charts(FILE *out, const struct html_group *group) {
     struct html_scale ratios = html_log_scale(group->lowest_ratio, group->highest_ratio);
     measures(out, group, &ratio, &ratios);
     measures(out, group, &fairness, &shares);
+    if (cases[group->first].workload->counted) counted(out, group);
     fputs("</div>\n", out);
 }
 
@@ -174,20 +228,25 @@ void html_count(char text[HTML_COUNT], uint64_t n) {
 }
 
 /* X(heading, what puts it into `text`); a column without a figure is left out. */
-#define COLUMNS(X)                                          \
-    X("Median", duration(text, f->median_ns))               \
-    X("90 %", duration(text, f->p90_ns))                    \
-    X("99 %", duration(text, f->p99_ns))                    \
-    X("Longest", duration(text, f->longest_ns))             \
-    X("Per second", rate(text, f->per_second))              \
-    X("Floor", duration(text, f->floor_median_ns))          \
-    X("× floor", fraction(text, f->ratio, "×"))             \
-    X("Fairness", fraction(text, f->fairness, ""))          \
-    X("Lock in use", share(text, f->in_use))                \
-    X("Handed over", share(text, f->handed_over))           \
-    X("Samples", html_count(text, cell->samples.n))         \
-    X("Grants", html_count(text, cell->grants))             \
-    X("Lost", if (cell->lost) html_count(text, cell->lost)) \
+#define COLUMNS(X)                                                       \
+    X("Median", duration(text, f->median_ns))                            \
+    X("90 %", duration(text, f->p90_ns))                                 \
+    X("99 %", duration(text, f->p99_ns))                                 \
+    X("Longest", duration(text, f->longest_ns))                          \
+    X("Per second", rate(text, f->per_second))                           \
+    X("Floor: median", duration(text, f->floor_median_ns))               \
+    X("99 %", duration(text, f->floor_p99_ns))                           \
+    X("Per second", rate(text, f->floor_per_second))                     \
+    X("× floor", fraction(text, f->ratio, "×"))                          \
+    X("Fairness", fraction(text, f->fairness, ""))                       \
+    X("Lock in use", share(text, f->in_use))                             \
+    X("Handed over", share(text, f->handed_over))                        \
+    X("Commands per grant", rate(text, f->commands_per_grant))           \
+    X("Commands per second", rate(text, f->commands_per_second))         \
+    X("Client CPU", if (c->workload->counted) share(text, f->cpu))       \
+    X("Samples", if (cell->samples.n) html_count(text, cell->samples.n)) \
+    X("Grants", if (cell->grants) html_count(text, cell->grants))        \
+    X("Lost", if (cell->lost) html_count(text, cell->lost))              \
     X("Violations", html_count(text, f->violations))
 
 enum {
@@ -203,10 +262,11 @@ static const char *const headings[N_COLUMNS] = {
 };
 
 static void texts_of(const struct bench *bench, size_t server, size_t k, char texts[N_COLUMNS][CELL]) {
+    const struct bench_case *c = &bench->cases[k];
     const struct bench_cell *cell = &bench->targets[server].cells[k];
     struct bench_figures figures, *f = &figures;
     char *text = texts[0];
-    bench_figures(&bench->cases[k], cell, f);
+    bench_figures(c, cell, f);
     memset(texts, 0, N_COLUMNS * sizeof texts[0]);
 #define X(heading, put) \
     put;                \
@@ -220,7 +280,7 @@ static void table_row(FILE *out, const struct html_group *group, size_t server, 
     char texts[N_COLUMNS][CELL];
     fputs("<tr><th scope=\"row\">", out);
     html_text(out, bench->targets[server].server);
-    if (group->n > 1) fputs(", ", out), crowd(out, &bench->cases[k]);
+    if (group->n > 1) crowd(out, &bench->cases[k]);
     fputs("</th>", out);
     texts_of(bench, server, k, texts);
     for (size_t i = 0; i < N_COLUMNS; i++) {

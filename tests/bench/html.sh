@@ -5,7 +5,7 @@
 
 export DLOCK_PLUGIN_PATH=$DLOCK_TEST_BROKEN
 page=$work/page.html
-bench=("$DLOCK" bench --time 100ms --rounds 1 --threads 4 --html "$page")
+bench=("$DLOCK" bench --time 100ms --rounds 1 --threads 4 --waiters 3 --locks 5 --lease 100ms --html "$page")
 
 # check_page [JSON]: sets $text to what stands in it
 check_page() {
@@ -20,7 +20,7 @@ contains "the verdict" "$text" "Exclusion held"
 contains "the version" "$text" "dlock $("$DLOCK" --version | grep -o '[0-9.]*$')"
 contains "the kernel" "$text" "$(uname -r)"
 contains "what the server is" "$text" "inotify wakes waiters"
-contains "the command" "$text" "--time 100ms --rounds 1 --threads 4 --html $page --json"
+contains "the command" "$text" "${bench[*]:2} --json"
 contains "the floor" "$text" "Median against the floor"
 equal "nothing is left beside it" "$(ls "$work"/page.html*)" "$page"
 equal "its mode" "$(stat -c %a "$page")" "$(printf %o $((0666 & ~$(umask))))"
