@@ -88,7 +88,7 @@ void case_async_ends_of_waits(void) {
     EXPECT_CODE(0, async_acquire(&async, 0));
     ASYNC_FINISH(DLOCK_EBUSY, &async, 1);
     int64_t begun = now_ms();
-    EXPECT_CODE(0, async_acquire(&async, 300));
+    EXPECT_CODE(0, async_acquire(&async, MOMENT_MS));
     EXPECT_BETWEEN(0, 250, now_ms() - begun); /* it does not wait itself */
     ASYNC_FINISH(DLOCK_ETIMEDOUT, &async, 2);
     EXPECT_BETWEEN(299, 300 + SLACK_MS, now_ms() - begun);
