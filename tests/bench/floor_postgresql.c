@@ -11,8 +11,7 @@
 enum { ADDRESS = 4096, KEY = 0x646c6f63 };
 
 static char conninfo[ADDRESS];
-static PGconn *owner; /* of the table, or of the extension that counts */
-static bool made_extension;
+static PGconn *owner; /* of the table */
 
 static void check(PGresult *result, const char *rows, const char *what) {
     ExecStatusType status = PQresultStatus(result);
@@ -135,25 +134,14 @@ static void unlock(void *server, int number) {
 
 /* ---- what the server has been asked ------------------------------------------------------------------------------ */
 
-static void drop_extension(void) {
-    if (made_extension) PQclear(PQexec(owner, "drop extension pg_stat_statements"));
-    PQfinish(owner);
-}
-
 /* pg_stat_statements counts at once; the statistics of databases may be seconds late. */
 static int64_t statements(void) {
     static const char counted[] = "select coalesce(sum(calls), 0) from pg_stat_statements s join pg_database d on "
                                   "d.oid = s.dbid where datname = current_database() and query not like '%pg_stat%'";
-    if (!owner) {
-        owner = dial();
-        atexit(drop_extension);
-        PGresult *found = PQexec(owner, "select from pg_extension where extname = 'pg_stat_statements'");
-        made_extension = PQntuples(found) == 0;
-        PQclear(found);
-        if (made_extension) PQclear(PQexec(owner, "create extension pg_stat_statements"));
-    }
-    PGresult *result = PQexec(owner, counted);
-    floor_need(PQresultStatus(result) == PGRES_TUPLES_OK); /* it must be among the server's preloaded libraries */
+    static PGconn *server;
+    if (!server) server = dial();
+    PGresult *result = PQexec(server, counted);
+    floor_need(PQresultStatus(result) == PGRES_TUPLES_OK); /* somebody has to have created that extension */
     int64_t sum = atoll(PQgetvalue(result, 0, 0));
     PQclear(result);
     return sum;
