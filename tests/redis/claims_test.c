@@ -269,6 +269,8 @@ static void a_cycle_is_two_commands(void **state) {
     assert_int_equal(monitor.requests, 20);
     assert_int_equal(monitor.evalsha, 20);
     assert_int_equal(monitor.published, 0);
+    /* The scripts': EXISTS, GET, SET, TIME, INCRBY (once a day SET), and GET, EXISTS, DEL. */
+    assert_int_equal(monitor.commands, 80);
 }
 
 int main(void) {
