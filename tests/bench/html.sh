@@ -62,7 +62,7 @@ lacks "the password" "$(<"$page")" secret
 lacks "anything of the URI but its scheme" "$(<"$page")" rapunzel
 
 describe "interrupted"
-begin "${bench[@]}" --time 60s --workload cycle
+begin "${bench[@]}" --time 60s --rounds 1000 --workload cycle
 sleep 0.4
 kill -INT "$pid"
 ended "$pid"
