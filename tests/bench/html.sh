@@ -61,6 +61,15 @@ contains "which" "$text" "everybody, hand-over-10ms/4: two held"
 lacks "the password" "$(<"$page")" secret
 lacks "anything of the URI but its scheme" "$(<"$page")" rapunzel
 
+describe "interrupted"
+begin "${bench[@]}" --time 60s --rounds 1000 --workload cycle
+sleep 0.4
+kill -INT "$pid"
+ended "$pid"
+equal "status" "$status" 130
+check_page
+contains "it is said" "$text" "The run was interrupted"
+
 describe "a page that cannot be written"
 for place in "$work/no/page.html" "$work"; do
     run "$DLOCK" bench --time 1h --html "$place"
