@@ -187,9 +187,10 @@ const struct command command_bench = {
     "bench", "compare the speed of lock servers",
     "Usage: dlock bench [OPTION…] [URI…]\n\n"
     "Runs the same workloads on every server, in turns, and prints for each how long a step takes (median and 99th\n"
-    "percentile), how many there are in a second, that median as a multiple of the barest client's (FLOOR; needs\n"
-    "--floors), how fairly the lock went around (the fewest grants of a worker as a share of the most), and how often\n"
-    "exclusion was violated. A second table says what crowds and renewals cost. The number behind a workload's slash\n"
+    "percentile), how many there are in a second, how many times as long that is as with the barest client (FLOOR;\n"
+    "needs --floors), how fairly the lock went around (the fewest grants of a worker as a share of the most), and how\n"
+    "often exclusion was violated. A second table says what crowds and renewals cost. The number behind a workload's "
+    "slash\n"
     "is how many took part. It locks names that begin with \"dlock-bench:\".\n\n"
     "Workloads: cycle, re-entry, hand-over, hand-over-10ms, distinct, one-lock, crash, crowd, renewal; see "
     "dlock(1).\n\n"

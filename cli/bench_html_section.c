@@ -59,13 +59,15 @@ static double fairness_of(const struct bench_figures *figures) {
     return figures->fairness;
 }
 
-static const struct html_measure ratio = {"ratio",
-                                          "Median against the floor",
-                                          "How many times as long as what the barest client of the same server needs.",
-                                          ratio_of,
-                                          1,
-                                          2,
-                                          "×"};
+static const struct html_measure ratio = {
+    "ratio",
+    "Against the floor",
+    "How many times as long as with the barest client of the same server. With several threads: how many times as many "
+    "grants in a second that client makes.",
+    ratio_of,
+    1,
+    2,
+    "×"};
 static const struct html_measure fairness = {
     "fairness",
     "Fairness",

@@ -21,7 +21,7 @@ contains "the version" "$text" "dlock $("$DLOCK" --version | grep -o '[0-9.]*$')
 contains "the kernel" "$text" "$(uname -r)"
 contains "what the server is" "$text" "inotify wakes waiters"
 contains "the command" "$text" "${bench[*]:2} --json"
-contains "the floor" "$text" "Median against the floor"
+contains "the floor" "$text" "Against the floor"
 equal "nothing is left beside it" "$(ls "$work"/page.html*)" "$page"
 equal "its mode" "$(stat -c %a "$page")" "$(printf %o $((0666 & ~$(umask))))"
 
