@@ -30,6 +30,7 @@ start)
     start_on_free_port postgresql
     echo "DLOCK_TEST_POSTGRESQL=127.0.0.1:$port:$data:$programs"
     echo "DLOCK_TEST_URI_postgresql=postgresql://dlock@127.0.0.1:$port/postgres"
+    echo "DLOCK_TEST_URI_postgresql_session=postgresql://dlock@127.0.0.1:$port/postgres?mode=session&schema=sessions"
     ;;
 stop)
     # At TERM it would wait for its clients.
