@@ -102,9 +102,10 @@ static void give_up(struct dlock__waiter *waiter) {
     if (!claim) return;
     struct dlock_error ignored;
     name_of(waiter)->asking = NULL;
-    bool unseen = claim->phase == DLOCK__ASKING && claim->op.status == DLOCK__OP_DONE && claim->op.result == 0;
+    bool unseen = claim->phase == DLOCK__ASKING && claim->op->status == DLOCK__OP_DONE && claim->op->result == 0;
     bool left = dlock__claim_may_remain(claim) || ((unseen || claim->server_fence) && !dlock__claim_outlived(claim));
-    if (claim->op.status == DLOCK__OP_RUNNING || claim->op.status == DLOCK__OP_PENDING || (left && !waiter->cond)) {
+    bool later = !waiter->cond || !dlock__claim_equip(claim);
+    if (dlock__claim_in_request(claim) || (left && later)) {
         dlock__orphan(claim);
     } else if (left) {
         claim->phase = DLOCK__RELEASING;
@@ -133,8 +134,8 @@ static void own(struct dlock__claim *claim, struct dlock__waiter *waiter) {
 
 /* The owner is about to be told. */
 static void hold_through(struct dlock__claim *claim, struct dlock_lock *lock) {
-    claim->hold.handle = lock;
-    claim->hold.count = 1;
+    claim->hold->handle = lock;
+    claim->hold->count = 1;
     if (lock->on_lost) dlock__callback_arm(lock->client, claim->valid_until_us);
 }
 
@@ -205,6 +206,12 @@ static int64_t least_deadline(const struct dlock__waiter *waiter) {
     return waiter->deadline_us - HOPELESS_US > now ? waiter->deadline_us : now + HOPELESS_US;
 }
 
+static enum dlock__turn out_of_memory(struct dlock__waiter *waiter) {
+    give_up(waiter);
+    finish(waiter, explain(waiter, DLOCK_ENOMEM, "out of memory for a claim"));
+    return DLOCK__TURN_OVER;
+}
+
 static enum dlock__turn ask(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     struct dlock__claim *claim = claim_of(waiter);
@@ -212,6 +219,7 @@ static enum dlock__turn ask(struct dlock__waiter *waiter) {
     bool queue = !waiter->try_only && dlock__can(client, DLOCK_CAP_QUEUE) && heard;
     bool linger = dlock__linger_wanted(waiter->lock) && client->listener.state == DLOCK__LISTENER_UP;
     uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (linger ? DLOCK_CLAIM_LINGER : 0);
+    if (!dlock__claim_equip(claim)) return out_of_memory(waiter);
     claim->phase = DLOCK__ASKING;
     if (waiter->why) waiter->why->code = 0;
     dlock__op_prepare(claim, DLOCK__ACQUIRE, flags, least_deadline(waiter), waiter->why);
@@ -226,10 +234,7 @@ static enum dlock__turn ask_first(struct dlock__waiter *waiter) {
         return DLOCK__TURN_OVER;
     }
     struct dlock__claim *claim = dlock__claim_new(waiter->lock);
-    if (!claim) {
-        finish(waiter, explain(waiter, DLOCK_ENOMEM, "out of memory for a claim"));
-        return DLOCK__TURN_OVER;
-    }
+    if (!claim) return out_of_memory(waiter);
     name_of(waiter)->asking = claim;
     return ask(waiter);
 }
@@ -263,20 +268,19 @@ static void turn_tries_away(struct dlock__name *name) {
 /* A busy answer: sets the claim waiting, unless what came while we asked says otherwise. */
 static void busy(struct dlock__waiter *waiter) {
     struct dlock__claim *claim = claim_of(waiter);
-    bool look = claim->look;
+    struct dlock__op *op = claim->op;
     claim->phase = DLOCK__WAITING;
-    claim->due_us = ask_again_at(waiter, claim->op.arg.retry_ms);
-    claim->look = false;
-    if (claim->wake.here) {
-        claim->wake.here = false;
+    claim->due_us = op->look ? dlock__now(client_of(waiter)) : ask_again_at(waiter, op->arg.retry_ms);
+    if (op->wake.here) {
         /* A grant from before this answer is over; one from after it counts; one of the same microsecond is confirmed.
          */
-        int64_t answered_us = claim->op.arg.server_us, server_us = claim->wake.server_us;
+        int64_t answered_us = op->arg.server_us, server_us = op->wake.server_us;
         if (server_us >= answered_us)
-            dlock__claim_woken(claim, claim->wake.fence, server_us > answered_us ? server_us : 0, claim->wake.kept_ms,
-                               claim->wake.received_us);
+            dlock__claim_woken(claim, op->wake.fence, server_us > answered_us ? server_us : 0, op->wake.kept_ms,
+                               op->wake.received_us);
     }
-    if (look) claim->due_us = dlock__now(client_of(waiter));
+    op->look = op->wake.here = false;
+    if (claim->phase == DLOCK__WAITING) dlock__claim_strip(claim);
     if (waiter->in_line) turn_tries_away(name_of(waiter));
 }
 
@@ -292,7 +296,7 @@ static bool listen_first(struct dlock__waiter *waiter) {
 void dlock__waiter_answered(struct dlock__waiter *waiter) {
     struct dlock__claim *claim = claim_of(waiter);
     struct dlock_error err;
-    int rc = claim->op.result;
+    int rc = claim->op->result;
     if (rc == 0) {
         rc = dlock__claim_granted(claim, &err);
         if (rc != 0) { /* granted there, but of no use here */
@@ -306,14 +310,14 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         return;
     }
     if (rc == 0) {
-        claim->may_linger = claim->op.arg.flags & DLOCK_CLAIM_LINGER && !claim->wanted;
+        claim->may_linger = claim->op->arg.flags & DLOCK_CLAIM_LINGER && !claim->wanted;
         own(claim, waiter);
         hold_through(claim, waiter->lock);
         finish(waiter, 0);
         return;
     }
     bool again = rc == DLOCK_EBUSY || rc == DLOCK_EUNAVAILABLE;
-    if (waiter->try_only || !again || claim->op.status == DLOCK__OP_RUNNING) {
+    if (waiter->try_only || !again || claim->op->status == DLOCK__OP_RUNNING) {
         give_up(waiter);
         if (rc == DLOCK_EBUSY && why_code(waiter) != rc)
             explain(waiter, rc, "lock \"%s\" is held by somebody else", dlock__name_shown(name_of(waiter)));
@@ -321,6 +325,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
     } else if (rc == DLOCK_EUNAVAILABLE) {
         claim->phase = DLOCK__WAITING;
         claim->due_us = dlock__now(client_of(waiter)) + next_pause(waiter, OUTAGE_MIN_US, OUTAGE_MAX_US);
+        dlock__claim_strip(claim);
     } else if (listen_first(waiter)) {
         claim->phase = DLOCK__WAITING;
         claim->due_us = 0;

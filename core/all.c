@@ -181,8 +181,8 @@ static void end_release(const struct all *all, struct dlock__claim *claim, struc
     struct dlock_error own;
     int rc = dlock__release_result(claim);
     bool again = all->deadline_us == DLOCK__NEVER; /* else there is no time: the janitor goes on */
-    if (again && rc == DLOCK_EUNAVAILABLE && claim->op.status != DLOCK__OP_RUNNING &&
-        dlock__now(claim->name->client) < claim->op.deadline_us)
+    if (again && rc == DLOCK_EUNAVAILABLE && claim->op->status != DLOCK__OP_RUNNING &&
+        dlock__now(claim->name->client) < claim->op->deadline_us)
         rc = dlock__give_back_send(claim, why);
     rc = dlock__give_back_end(claim, rc, why, &own);
     if (rc != 0 && first->code == 0) *first = own;

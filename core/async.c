@@ -149,11 +149,11 @@ static void add(struct requests *requests, struct dlock__claim *claim, struct dl
     struct dlock_client *client = client_of(async);
     struct dlock_error *err = &client->async.errors[requests->n];
     err->code = 0;
-    claim->op.err = err;
-    claim->op.status = DLOCK__OP_RUNNING; /* as good as sent: whoever ends it now leaves its release to the janitor */
+    claim->op->err = err;
+    claim->op->status = DLOCK__OP_RUNNING; /* as good as sent: whoever ends it now leaves its release to the janitor */
     claim->refs++;
     async->asking = true;
-    requests->kind = claim->op.kind;
+    requests->kind = claim->op->kind;
     requests->asyncs[requests->n] = async;
     requests->claims[requests->n++] = claim;
 }
@@ -220,7 +220,7 @@ static void release_answered(struct dlock__async *async, const struct dlock_erro
     waiter->pause_us = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
     again = dlock__now_us() + waiter->pause_us;
     async->asking = false;
-    if (rc == DLOCK_EUNAVAILABLE && claim->op.status != DLOCK__OP_RUNNING && again < waiter->deadline_us) {
+    if (rc == DLOCK_EUNAVAILABLE && claim->op->status != DLOCK__OP_RUNNING && again < waiter->deadline_us) {
         sleep_until(async, again);
         return;
     }

@@ -18,7 +18,7 @@ static int64_t look_around(struct dlock_client *client) {
         next = claim->all_next;
         dlock__settle(claim);
         if (claim->phase != DLOCK__HELD || claim->valid_until_us >= end_us) continue;
-        for (const struct dlock__hold *hold = &claim->hold; hold; hold = hold->next)
+        for (const struct dlock__hold *hold = claim->hold; hold; hold = hold->next)
             if (wants_word(hold)) end_us = claim->valid_until_us;
     }
     return end_us;
@@ -191,7 +191,7 @@ void dlock__callback_watch(struct dlock_client *client, int64_t at_us) {
 void dlock__callback_lost(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     if (client->callback.stop) return;
-    for (struct dlock__hold *hold = &claim->hold; hold; hold = hold->next) {
+    for (struct dlock__hold *hold = claim->hold; hold; hold = hold->next) {
         if (!wants_word(hold)) continue;
         hold->event.kind = DLOCK__EVENT_LOST;
         claim->refs++;

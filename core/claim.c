@@ -11,27 +11,88 @@ enum { SPARE_MAX = 64 };
 /* A grant of less than this is as good as none. */
 enum { USEFUL_US = 5000 };
 
-static struct dlock__claim *make(struct dlock__name *name) {
+void dlock__claim_unlink(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim->all_next;
+    *(claim->all_next ? &claim->all_next->all_prev : &client->claims_last) = claim->all_prev;
+}
+
+void dlock__claim_append(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    claim->all_next = NULL;
+    claim->all_prev = client->claims_last;
+    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim;
+    client->claims_last = claim;
+}
+
+/* What our own tokens need at most: see write_token. */
+static size_t own_token_room(const struct dlock_client *client) {
+    return 24 + 1 + 16 + strlen(client->token_tail) + 1;
+}
+
+static struct dlock__claim *make(struct dlock__name *name, size_t token_room) {
     struct dlock_client *client = name->client;
     struct dlock__claim *claim = client->spare;
-    if (claim) {
+    if (claim && claim->token_room >= token_room) {
         client->spare = claim->all_next;
         client->n_spare--;
+        token_room = claim->token_room;
         memset(claim, 0, sizeof *claim);
-    } else if (!(claim = calloc(1, sizeof *claim))) {
+    } else if (!(claim = calloc(1, sizeof *claim + token_room))) {
+        return NULL;
+    }
+    claim->token_room = (uint8_t)token_room;
+    claim->name = name;
+    if (!dlock__claim_equip(claim)) {
+        free(claim);
         return NULL;
     }
     claim->refs = 1;
-    claim->name = name;
     name->refs++;
-    claim->hold.claim = claim;
     claim->phase = DLOCK__ASKING;
     claim->session = client->session;
-    claim->valid_until_us = claim->renew_at_us = claim->due_us = claim->linger_until_us = DLOCK__NEVER;
+    claim->valid_until_us = claim->due_us = claim->linger_until_us = DLOCK__NEVER;
     claim->all_next = client->claims;
-    if (client->claims) client->claims->all_prev = claim;
+    *(client->claims ? &client->claims->all_prev : &client->claims_last) = claim;
     client->claims = claim;
     return claim;
+}
+
+bool dlock__claim_equip(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    struct dlock__gear *gear = client->spare_gear;
+    if (claim->op) return true;
+    if (gear) {
+        client->spare_gear = gear->spare;
+        client->n_spare_gear--;
+        memset(gear, 0, sizeof *gear);
+    } else if (!(gear = calloc(1, sizeof *gear))) {
+        return false;
+    }
+    gear->hold.claim = claim;
+    claim->op = &gear->op;
+    claim->hold = &gear->hold;
+    return true;
+}
+
+void dlock__claim_strip(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    struct dlock__gear *gear = (struct dlock__gear *)claim->op;
+    if (!gear) return;
+    dlock__claim_disown(claim);
+    claim->op = NULL;
+    claim->hold = NULL;
+    if (client->n_spare_gear >= SPARE_MAX) {
+        free(gear);
+        return;
+    }
+    gear->spare = client->spare_gear;
+    client->spare_gear = gear;
+    client->n_spare_gear++;
+}
+
+bool dlock__claim_in_request(const struct dlock__claim *claim) {
+    return claim->op && (claim->op->status == DLOCK__OP_RUNNING || claim->op->status == DLOCK__OP_PENDING);
 }
 
 /* "<client>.<counter in hex>@host:pid", without snprintf: this is on the hot path. */
@@ -47,7 +108,7 @@ static void write_token(struct dlock_client *client, char *out) {
 }
 
 struct dlock__claim *dlock__claim_new(struct dlock_lock *lock) {
-    struct dlock__claim *claim = make(lock->name);
+    struct dlock__claim *claim = make(lock->name, own_token_room(lock->client));
     if (!claim) return NULL;
     write_token(lock->client, claim->token);
     claim->mode = lock->mode;
@@ -60,9 +121,10 @@ struct dlock__claim *dlock__claim_new(struct dlock_lock *lock) {
 }
 
 struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token) {
-    struct dlock__claim *claim = make(name);
+    size_t size = strlen(token) + 1;
+    struct dlock__claim *claim = size <= DLOCK_TOKEN_MAX + 1 ? make(name, size) : NULL;
     if (!claim) return NULL;
-    snprintf(claim->token, sizeof claim->token, "%s", token);
+    memcpy(claim->token, token, size);
     claim->lease_ms = name->client->uri->lease_ms;
     return claim;
 }
@@ -70,13 +132,12 @@ struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char
 void dlock__claim_put(struct dlock__claim *claim) {
     if (--claim->refs > 0) return;
     struct dlock_client *client = claim->name->client;
-    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim->all_next;
-    if (claim->all_next) claim->all_next->all_prev = claim->all_prev;
+    dlock__claim_unlink(claim);
     if (claim->home) claim->home->claim = NULL; /* the client ends, and its connections with it */
-    dlock__claim_disown(claim);
+    dlock__claim_strip(claim);
     dlock__guard_leave(claim);
     dlock__name_put(claim->name);
-    if (client->n_spare >= SPARE_MAX) {
+    if (client->n_spare >= SPARE_MAX || claim->token_room < own_token_room(client)) {
         free(claim);
         return;
     }
@@ -86,7 +147,7 @@ void dlock__claim_put(struct dlock__claim *claim) {
 }
 
 struct dlock__hold *dlock__claim_hold(struct dlock__claim *claim, struct dlock_lock *handle, bool make) {
-    struct dlock__hold *hold = &claim->hold, *unused = NULL;
+    struct dlock__hold *hold = claim->hold, *unused = NULL;
     for (; hold; hold = hold->next) {
         if (hold->handle == handle) return hold;
         if (!hold->handle && hold->count == 0) unused = hold;
@@ -96,22 +157,23 @@ struct dlock__hold *dlock__claim_hold(struct dlock__claim *claim, struct dlock_l
         unused = calloc(1, sizeof *unused);
         if (!unused) return NULL;
         unused->claim = claim;
-        unused->next = claim->hold.next;
-        claim->hold.next = unused;
+        unused->next = claim->hold->next;
+        claim->hold->next = unused;
     }
     unused->handle = handle;
     return unused;
 }
 
 void dlock__claim_disown(struct dlock__claim *claim) {
-    while (claim->hold.next) {
-        struct dlock__hold *hold = claim->hold.next;
-        claim->hold.next = hold->next;
+    claim->count = 0;
+    if (!claim->hold) return;
+    while (claim->hold->next) {
+        struct dlock__hold *hold = claim->hold->next;
+        claim->hold->next = hold->next;
         free(hold);
     }
-    claim->hold.handle = NULL;
-    claim->hold.count = 0;
-    claim->count = 0;
+    claim->hold->handle = NULL;
+    claim->hold->count = 0;
 }
 
 struct dlock__claim *dlock__claim_find(struct dlock_client *client, const char *token) {
@@ -163,12 +225,12 @@ static void schedule(struct dlock__claim *claim, int64_t from_us, int64_t kept_m
         claim->valid_until_us = DLOCK__NEVER;
     else
         claim->valid_until_us = dlock__after(from_us, usable_us(lease_ms));
-    claim->renew_at_us = fixed ? DLOCK__NEVER : dlock__after(from_us, dlock__us(lease_ms) / 3);
-    claim->renew_pause_us = 0;
+    claim->due_us = fixed ? DLOCK__NEVER : dlock__after(from_us, dlock__us(lease_ms) / 3);
+    claim->pause_us = 0;
 }
 
 static void arm(struct dlock__claim *claim) {
-    int64_t at = claim->valid_until_us < claim->renew_at_us ? claim->valid_until_us : claim->renew_at_us;
+    int64_t at = claim->valid_until_us < claim->due_us ? claim->valid_until_us : claim->due_us;
     if (at != DLOCK__NEVER) dlock__keeper_arm(claim->name->client, at);
 }
 
@@ -198,26 +260,26 @@ static bool fence_sensible(uint64_t fence) {
 }
 
 int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err) {
-    int64_t kept_ms = claim->op.arg.kept_ms;
+    int64_t kept_ms = claim->op->arg.kept_ms;
     const char *shown = dlock__name_shown(claim->name);
-    if (!fence_sensible(claim->op.arg.fence))
+    if (!fence_sensible(claim->op->arg.fence))
         return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it with the impossible fence %llu", shown,
-                          (unsigned long long)claim->op.arg.fence);
+                          (unsigned long long)claim->op->arg.fence);
     if (!kept_sensible(claim, &kept_ms))
         return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it for the impossible time of %lld ms",
                           shown, (long long)kept_ms);
     if (dlock__claim_outlived(claim))
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the connection that it lives in broke", shown);
-    schedule(claim, claim->op.sent_us, kept_ms);
+    schedule(claim, claim->op->sent_us, kept_ms);
     if (claim->valid_until_us <= dlock__now(claim->name->client))
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the answer took longer than the lease of %lld ms",
                           shown, (long long)kept_ms);
-    hold(claim, claim->op.arg.fence);
+    hold(claim, claim->op->arg.fence);
     return 0;
 }
 
 int dlock__claim_imported(struct dlock__claim *claim, uint64_t fence, unsigned ordinal, struct dlock_error *err) {
-    claim->op.arg.fence = fence;
+    claim->op->arg.fence = fence;
     int rc = dlock__claim_granted(claim, err);
     claim->ordinal = ordinal;
     return rc;
@@ -232,7 +294,7 @@ bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t k
     if (claim->valid_until_us > dlock__now(claim->name->client)) {
         hold_for_waiter(claim, claim->server_fence);
     } else {
-        claim->renew_at_us = dlock__now(claim->name->client); /* the answer was too slow: confirm again */
+        claim->due_us = dlock__now(claim->name->client); /* the answer was too slow: confirm again */
     }
     return true;
 }
@@ -253,21 +315,26 @@ void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t serv
                         int64_t received_us) {
     struct dlock_client *client = claim->name->client;
     if (!fence_sensible(fence) || !kept_sensible(claim, &kept_ms)) return;
+    if (!dlock__claim_equip(claim)) { /* as if it had not come: the answer to the next question says the same */
+        claim->due_us = dlock__now(client);
+        dlock__name_signal(claim->name);
+        return;
+    }
     claim->server_fence = fence;
-    claim->renew_pause_us = 0;
+    claim->pause_us = 0;
     int64_t until_us = DLOCK__NEVER;
     bool known = kept_ms == DLOCK_FOREVER || wake_valid_until(client, server_us, kept_ms, received_us, &until_us);
     /* A fixed lease is never renewed later, so the short hand-over grant is made whole before it counts. */
     if (!known || (claim->options & DLOCK_FIXED_LEASE && kept_ms < claim->lease_ms)) {
         claim->phase = DLOCK__CONFIRMING;
         claim->valid_until_us = DLOCK__NEVER;
-        claim->renew_at_us = dlock__now(claim->name->client);
-        dlock__keeper_arm(client, claim->renew_at_us);
+        claim->due_us = dlock__now(claim->name->client);
+        dlock__keeper_arm(client, claim->due_us);
         return;
     }
     schedule(claim, received_us, kept_ms);
     if (until_us < claim->valid_until_us) {
-        claim->renew_at_us -= claim->valid_until_us - until_us;
+        claim->due_us -= claim->valid_until_us - until_us;
         claim->valid_until_us = until_us;
     }
     hold_for_waiter(claim, fence);

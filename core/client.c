@@ -188,6 +188,11 @@ void dlock__client_put(struct dlock_client *client) {
         client->spare = claim->all_next;
         free(claim);
     }
+    while (client->spare_gear) {
+        struct dlock__gear *gear = client->spare_gear;
+        client->spare_gear = gear->spare;
+        free(gear);
+    }
     while (client->conns) {
         struct dlock__conn *conn = client->conns;
         client->conns = conn->all;

@@ -87,6 +87,12 @@ struct dlock__op {
     struct dlock_error *err;   /* that thread's */
     struct dlock__conn *conn;  /* handed over to lead the next batch */
     struct dlock__claim *next; /* in client->pending */
+    bool look;                 /* a LOOK came while ASKING */
+    struct {
+        bool here; /* a GRANTED came while ASKING */
+        uint64_t fence;
+        int64_t server_us, kept_ms, received_us;
+    } wake;
 };
 
 /* Something to tell the application, in client->callback. */
@@ -104,24 +110,35 @@ struct dlock__hold {
     struct dlock_lock *handle; /* NULL: freed, or nobody yet */
 };
 
+/* What a claim needs only while it is more than a wait: thousands of waits are small. */
+struct dlock__gear {
+    struct dlock__op op; /* the first member: the gear is found by it */
+    struct dlock__hold hold;
+    struct dlock__gear *spare; /* next in client->spare_gear */
+};
+
 /* One acquisition as the server knows it. Reference counted: the name (current, asking), the lost list, the janitor, a
  * renewal in progress and an operation in progress each hold one. */
 struct dlock__claim {
     struct dlock__claim *all_next, *all_prev; /* client->claims: every live claim, the keeper's work list */
     struct dlock__name *name;                 /* holds a reference */
+    struct dlock__claim *next;                /* in name->held, or name->lost */
+    struct dlock__claim *orphan_next;         /* in client->orphans */
+    struct dlock__op *op;                     /* its gear's; NULL: it has none, being WAITING, or an orphan that was */
+    struct dlock__hold *hold;                 /* its gear's, the first of a list; the others are malloc'ed */
     unsigned refs;
-    enum dlock__phase phase;
-    struct dlock__op op;
+    enum dlock__phase phase : 8;
+    enum dlock_owner owner : 8; /* of the grant */
+    uint8_t token_room;         /* bytes of `token` */
 
-    /* what was asked */
-    char token[DLOCK_TOKEN_MAX + 1];
-    enum dlock_mode mode;
+    /* what was asked; and the token, at the end */
+    enum dlock_mode mode : 8;
     uint32_t limit;
     uint32_t options; /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     int64_t lease_ms;
     uint64_t state[4];
-    uint32_t guarded;         /* its entry in the guardian's table; 0: none */
     struct dlock__conn *home; /* SESSION, not THREADSAFE: the connection that it lives in; NULL: it is nowhere */
+    uint32_t guarded;         /* its entry in the guardian's table; 0: none */
     unsigned session;         /* client->session when it was last sent: what it left in an older one died with that */
     bool renewing;            /* the keeper has it in a request */
     bool downgrading;         /* `mode` is SHARED, and the server has not said yes to that */
@@ -130,37 +147,28 @@ struct dlock__claim {
     bool queued;              /* a QUEUE acquire was sent since the last release */
     bool may_be_held;         /* an acquire or renewal without answer: the server may hold more than we know */
     bool release_sent;        /* no local hand-over any more, and not-found is then no surprise */
-    int64_t last_unknown_us;  /* when that was */
+    bool orphaned;
+    int64_t last_unknown_us; /* when that was: may_be_held */
+
+    /* what is next */
+    int64_t due_us;   /* WAITING: ask again; HELD, CONFIRMING: renew; orphaned: release again */
+    int64_t pause_us; /* back-off after a failed renewal, or release; 0: the last one worked */
+    union {
+        int64_t valid_until_us;  /* HELD; DLOCK__NEVER: as long as its connection lives */
+        int64_t orphan_until_us; /* orphaned: its lease ends it */
+    };
 
     /* the grant */
     uint64_t server_fence;
-    unsigned ordinal;       /* hand-overs inside this process, the fence's low byte */
-    int64_t granted_us;     /* when the server granted it to this process */
-    int64_t valid_until_us; /* DLOCK__NEVER: as long as its connection lives */
-    int64_t renew_at_us;
+    int64_t granted_us;      /* when the server granted it to this process */
     int64_t linger_until_us; /* HELD by nobody; DLOCK__NEVER: not lingering */
-    int64_t renew_pause_us;  /* back-off after a failed renewal; 0: the last one worked */
+    unsigned ordinal;        /* hand-overs inside this process, the fence's low byte */
 
-    /* who has it: a thread, through one handle or several; or a handle, which is then hold.handle */
-    enum dlock_owner owner;
+    /* who has it: a thread, through one handle or several; or a handle, which is then hold->handle */
+    uint32_t count; /* of all holds; 1 and no hold while its waiter has not been told */
     uint64_t thread;
-    uint32_t count;          /* of all holds; 1 and no hold while its waiter has not been told */
-    struct dlock__hold hold; /* the first of a list; the others are malloc'ed */
 
-    /* waiting */
-    int64_t due_us; /* WAITING: ask again then */
-    bool look;      /* a LOOK came while ASKING */
-    struct {
-        bool here; /* a GRANTED came while ASKING */
-        uint64_t fence;
-        int64_t server_us, kept_ms, received_us;
-    } wake;
-
-    struct dlock__claim *held_next;   /* name->held */
-    struct dlock__claim *lost_next;   /* name->lost */
-    struct dlock__claim *orphan_next; /* client->orphans */
-    bool orphaned;
-    int64_t orphan_due_us, orphan_until_us, orphan_pause_us;
+    char token[];
 };
 
 /* ---- names, handles, waiters ---- */
@@ -259,9 +267,10 @@ struct dlock_client {
 
     struct dlock__name **names;
     size_t n_names, n_buckets;
-    struct dlock__claim *claims;
-    struct dlock__claim *spare; /* freed claims, kept so that a steady state allocates nothing */
-    size_t n_spare;
+    struct dlock__claim *claims, *claims_last; /* those that were renewed last are at the end */
+    struct dlock__claim *spare;                /* freed claims, kept so that a steady state allocates nothing */
+    struct dlock__gear *spare_gear;
+    size_t n_spare, n_spare_gear;
 
     struct dlock__conn *conns, *idle;
     unsigned n_pool;                             /* opened for the pool, at most uri->connections */

@@ -14,15 +14,15 @@ static void drop(struct dlock__claim *claim) {
     dlock__claim_put(claim);
 }
 
-static bool in_a_request(const struct dlock__claim *claim) {
-    return claim->op.status == DLOCK__OP_RUNNING || claim->op.status == DLOCK__OP_PENDING;
-}
-
 /* Orphans that are due by then, for one request: no name twice. */
 static size_t gather(struct dlock_client *client, struct dlock__claim **batch, int64_t due_us) {
     size_t n = 0;
     for (struct dlock__claim *claim = client->janitor.orphans; claim && n < DLOCK__BATCH; claim = claim->orphan_next) {
-        if (claim->orphan_due_us > due_us || in_a_request(claim) || claim->name->in_batch) continue;
+        if (claim->due_us > due_us || dlock__claim_in_request(claim) || claim->name->in_batch) continue;
+        if (!dlock__claim_equip(claim)) { /* some other time */
+            claim->due_us = dlock__now_us() + RETRY_MAX_US;
+            continue;
+        }
         claim->name->in_batch = true;
         batch[n++] = claim;
     }
@@ -33,13 +33,13 @@ static size_t gather(struct dlock_client *client, struct dlock__claim **batch, i
 static int64_t first_due(struct dlock_client *client) {
     int64_t due_us = DLOCK__NEVER;
     for (struct dlock__claim *claim = client->janitor.orphans; claim; claim = claim->orphan_next)
-        if (!in_a_request(claim) && claim->orphan_due_us < due_us) due_us = claim->orphan_due_us;
+        if (!dlock__claim_in_request(claim) && claim->due_us < due_us) due_us = claim->due_us;
     return due_us;
 }
 
 static void answered(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
-    int rc = claim->op.result;
+    int rc = claim->op->result;
     int64_t now = dlock__now_us(), lease = dlock__us(claim->lease_ms);
     if (rc == 0 || rc == DLOCK_ELOST || rc == DLOCK_EINVAL || rc == DLOCK_ENOTSUP) {
         claim->queued = false;
@@ -47,17 +47,17 @@ static void answered(struct dlock__claim *claim) {
             drop(claim);
             return;
         }
-        claim->orphan_due_us = now + (lease / 4 > REPEAT_MIN_US ? lease / 4 : REPEAT_MIN_US);
+        claim->due_us = now + (lease / 4 > REPEAT_MIN_US ? lease / 4 : REPEAT_MIN_US);
         return;
     }
     bool lives_on = claim->queued || dlock__can(client, DLOCK_CAP_SESSION); /* whatever its lease says */
-    if (now >= claim->orphan_until_us && !lives_on && !in_a_request(claim)) {
+    if (now >= claim->orphan_until_us && !lives_on && !dlock__claim_in_request(claim)) {
         drop(claim); /* its lease has ended it */
         return;
     }
-    int64_t pause = claim->orphan_pause_us * 2;
-    claim->orphan_pause_us = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
-    claim->orphan_due_us = now + dlock__jitter(client, claim->orphan_pause_us / 2, claim->orphan_pause_us);
+    int64_t pause = claim->pause_us * 2;
+    claim->pause_us = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
+    claim->due_us = now + dlock__jitter(client, claim->pause_us / 2, claim->pause_us);
 }
 
 /* Those that died with their connection are gone already. */
@@ -106,8 +106,8 @@ void dlock__orphan(struct dlock__claim *claim) {
     if (claim->phase != DLOCK__LOST) claim->phase = DLOCK__ORPHAN;
     int64_t from = claim->may_be_held ? claim->last_unknown_us : now;
     claim->orphan_until_us = dlock__after(from, dlock__us(claim->lease_ms));
-    claim->orphan_due_us = now;
-    claim->orphan_pause_us = 0;
+    claim->due_us = now;
+    claim->pause_us = 0;
     if (!client->janitor.started && !client->janitor.stop)
         client->janitor.started = dlock__thread_start(&client->janitor.thread, run, client) == 0;
     pthread_cond_signal(&client->janitor.cond);
@@ -124,10 +124,14 @@ void dlock__janitor_stop(struct dlock_client *client, int64_t deadline_us) {
     bool reachable = true;
     while (client->janitor.orphans) {
         struct dlock__claim *batch[DLOCK__BATCH];
-        size_t n = gather(client, batch, DLOCK__NEVER); /* at least one: nobody else has requests any more */
+        size_t n = gather(client, batch, DLOCK__NEVER);
+        if (n == 0) { /* nobody else has requests any more: there is no memory for them */
+            drop(client->janitor.orphans);
+            continue;
+        }
         if (reachable && dlock__now_us() < deadline_us) {
             release(batch, n, deadline_us);
-            reachable = batch[0]->op.result != DLOCK_EUNAVAILABLE;
+            reachable = batch[0]->op->result != DLOCK_EUNAVAILABLE;
         }
         for (size_t i = 0; i < n; i++) drop(batch[i]);
     }

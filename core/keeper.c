@@ -21,13 +21,25 @@ static bool renewable(const struct dlock__claim *claim) {
 
 /* ---- renewing ---- */
 
-/* Everything that is due within lease/6, so that all locks of a client end up in one request. What failed waits its
- * pause. */
+/* How much too early a claim may be renewed, so that all locks of a client end up in one request: half of the time
+ * between two renewals of what the server keeps, which can be less than the lease. What failed waits its pause. */
+static int64_t earliness(const struct dlock__claim *claim) {
+    if (claim->pause_us || claim->valid_until_us < claim->due_us) return 0;
+    int64_t most = dlock__us(claim->lease_ms) / 6, left = (claim->valid_until_us - claim->due_us) / 4;
+    return left < most ? left : most;
+}
+
+/* What is due. Whatever is taken goes to the end of the list: should the renewals of all take longer than the time
+ * between two of them, then all come too late by the same, instead of the last ones never. */
 static size_t gather(struct dlock_client *client, int64_t now) {
     size_t n = 0;
-    for (struct dlock__claim *claim = client->claims; claim && n < DLOCK__BATCH; claim = claim->all_next) {
-        int64_t early = claim->renew_pause_us ? 0 : dlock__us(claim->lease_ms) / 6;
-        if (!renewable(claim) || claim->renewing || claim->renew_at_us - early > now) continue;
+    struct dlock__claim *claim = client->claims, *last = client->claims_last, *next;
+    for (bool over = !claim; !over && n < DLOCK__BATCH; claim = next) {
+        next = claim->all_next;
+        over = claim == last;
+        if (!renewable(claim) || claim->renewing || claim->due_us - earliness(claim) > now) continue;
+        dlock__claim_unlink(claim);
+        dlock__claim_append(claim);
         claim->refs++;
         claim->renewing = true;
         client->keeper.batch[n++] = claim;
@@ -145,8 +157,8 @@ static void failed(struct dlock__claim *claim, bool sent, int64_t pause_us) {
         claim->may_be_held = true;
         claim->last_unknown_us = dlock__now_us();
     }
-    claim->renew_pause_us = pause_us;
-    claim->renew_at_us = dlock__now_us() + pause_us;
+    claim->pause_us = pause_us;
+    claim->due_us = dlock__now_us() + pause_us;
 }
 
 /* Lost by the local clock while its renewal was on the way: the server may have kept it. */
@@ -160,7 +172,7 @@ static void too_late(struct dlock__claim *claim, int result) {
 
 /* One pause for the whole batch, so that it stays one batch. */
 static int64_t next_pause(struct dlock_client *client) {
-    int64_t pause = client->keeper.batch[0]->renew_pause_us * 2;
+    int64_t pause = client->keeper.batch[0]->pause_us * 2;
     pause = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
     return dlock__jitter(client, pause / 2, pause);
 }
@@ -207,8 +219,8 @@ static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *r
         if (!renewable(claim)) continue;
         if (claim->linger_until_us < *end_us) *end_us = claim->linger_until_us;
         if (claim->valid_until_us < *end_us) *end_us = claim->valid_until_us;
-        if (claim->renew_at_us < *renew_us) *renew_us = claim->renew_at_us;
-        if (claim->renew_at_us != DLOCK__NEVER && claim->valid_until_us < *due_us) *due_us = claim->valid_until_us;
+        if (claim->due_us < *renew_us) *renew_us = claim->due_us;
+        if (claim->due_us != DLOCK__NEVER && claim->valid_until_us < *due_us) *due_us = claim->valid_until_us;
     }
 }
 

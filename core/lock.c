@@ -119,7 +119,7 @@ static bool let_go(struct dlock__claim *claim, struct dlock_lock *lock) {
 static void release_everything(struct dlock_lock *lock) {
     struct dlock__name *name = lock->name;
     for (struct dlock__claim *claim = name->lost, *next; claim; claim = next) {
-        next = claim->lost_next;
+        next = claim->next;
         if (!let_go(claim, lock)) continue;
         dlock__lost_remove(claim);
         dlock__claim_put(claim);
@@ -129,7 +129,7 @@ static void release_everything(struct dlock_lock *lock) {
             dlock__give_back(claim, NULL);
             claim = name->held; /* the mutex was left */
         } else {
-            claim = claim->held_next;
+            claim = claim->next;
         }
     }
 }
@@ -188,12 +188,12 @@ int dlock__lock_end(struct dlock_lock *lock, int rc) {
 
 static bool owns(const struct dlock__claim *claim, const struct dlock_lock *lock) {
     if (claim->owner != lock->owner || claim->count == 0) return false;
-    return lock->owner == DLOCK_OWNER_HANDLE ? claim->hold.handle == lock : claim->thread == dlock__thread_id();
+    return lock->owner == DLOCK_OWNER_HANDLE ? claim->hold->handle == lock : claim->thread == dlock__thread_id();
 }
 
 struct dlock__claim *dlock__owned(struct dlock_lock *lock) {
     struct dlock__claim *mine = NULL;
-    for (struct dlock__claim *claim = lock->name->held; claim; claim = claim->held_next) {
+    for (struct dlock__claim *claim = lock->name->held; claim; claim = claim->next) {
         if (claim->phase != DLOCK__HELD || !owns(claim, lock)) continue;
         if (!mine) mine = claim;
         if (!dlock__claim_hold(claim, lock, false)) continue;
@@ -205,7 +205,7 @@ struct dlock__claim *dlock__owned(struct dlock_lock *lock) {
         return mine;
     }
     struct dlock__claim *claim = lock->name->lost;
-    while (claim && !owns(claim, lock)) claim = claim->lost_next;
+    while (claim && !owns(claim, lock)) claim = claim->next;
     return claim;
 }
 
@@ -279,7 +279,7 @@ int dlock__release_one(struct dlock_lock *lock, struct dlock__claim **out, struc
     if (!claim) return dlock__not_owned(lock, err);
     struct dlock__hold *hold = dlock__claim_hold(claim, lock, false);
     if (!hold || hold->count == 0) /* acquired through another handle of this thread */
-        for (hold = &claim->hold; hold->count == 0;) hold = hold->next;
+        for (hold = claim->hold; hold->count == 0;) hold = hold->next;
     hold->count--;
     claim->count--;
     if (claim->phase == DLOCK__LOST) {

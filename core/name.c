@@ -117,15 +117,15 @@ void dlock__name_signal(struct dlock__name *name) {
 }
 
 void dlock__name_hold(struct dlock__name *name, struct dlock__claim *claim) {
-    claim->held_next = name->held;
+    claim->next = name->held;
     name->held = claim;
 }
 
 bool dlock__name_unhold(struct dlock__name *name, struct dlock__claim *claim) {
     struct dlock__claim **at = &name->held;
-    while (*at && *at != claim) at = &(*at)->held_next;
+    while (*at && *at != claim) at = &(*at)->next;
     if (!*at) return false;
-    *at = claim->held_next;
+    *at = claim->next;
     return true;
 }
 

@@ -42,6 +42,15 @@ struct dlock__claim *dlock__claim_new(struct dlock_lock *lock);
 /* The same for a token that somebody else made up (a wake for nobody). */
 struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token);
 void dlock__claim_put(struct dlock__claim *claim);
+/* Takes a claim out of its client's list; puts it to the end of that. */
+void dlock__claim_unlink(struct dlock__claim *claim);
+void dlock__claim_append(struct dlock__claim *claim);
+/* Gives a claim that merely waited what it needs for a request, or to be held. False: out of memory. */
+bool dlock__claim_equip(struct dlock__claim *claim);
+/* It merely waits from here on: lets others have that. */
+void dlock__claim_strip(struct dlock__claim *claim);
+/* Its request is on the way, or waits for a connection: the claim belongs to the pool until that is over. */
+bool dlock__claim_in_request(const struct dlock__claim *claim);
 /* The claim's hold through this handle, made if `make` is set; NULL: none, or out of memory. */
 struct dlock__hold *dlock__claim_hold(struct dlock__claim *claim, struct dlock_lock *handle, bool make);
 /* Forgets who holds it. */
@@ -108,8 +117,8 @@ void dlock__pool_broke(struct dlock_client *client);
 /* A connection that carried a claim is free. Leaves the mutex meanwhile. */
 void dlock__pool_take_back(struct dlock__conn *conn);
 
-/* Describes a request about the claim, to be answered until deadline_us at the latest (the URI's `timeout` bounds it
- * too). `err` is the sender's, and may be NULL. */
+/* Describes a request about the claim, which is equipped for it, to be answered until deadline_us at the latest (the
+ * URI's `timeout` bounds it too). `err` is the sender's, and may be NULL. */
 void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
                        struct dlock_error *err);
 /* Sends what was prepared for n claims (at most DLOCK__BATCH) of one client, of one kind, no name twice, as one request

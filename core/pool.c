@@ -107,19 +107,19 @@ static void pooled_give(struct dlock__conn *conn) {
         pthread_cond_broadcast(&client->changed);
         return;
     }
-    client->pending = first->op.next;
+    client->pending = first->op->next;
     if (!client->pending) client->pending_tail = NULL;
-    first->op.conn = conn;
-    pthread_cond_signal(first->op.cond);
+    first->op->conn = conn;
+    pthread_cond_signal(first->op->cond);
 }
 
 static void pending_remove(struct dlock_client *client, struct dlock__claim *claim) {
     struct dlock__claim **at = &client->pending, *before = NULL;
     while (*at != claim) {
         before = *at;
-        at = &(*at)->op.next;
+        at = &(*at)->op->next;
     }
-    *at = claim->op.next;
+    *at = claim->op->next;
     if (client->pending_tail == claim) client->pending_tail = before;
 }
 
@@ -164,15 +164,15 @@ static void gather(struct dlock_client *client, struct batch *batch) {
     for (size_t i = 0; i < batch->n; i++) batch->claims[i]->name->in_batch = true;
     while (*at && batch->n < DLOCK__BATCH) {
         struct dlock__claim *claim = *at;
-        if (claim->op.kind != batch->kind || claim->name->in_batch) {
+        if (claim->op->kind != batch->kind || claim->name->in_batch) {
             last = claim;
-            at = &claim->op.next;
+            at = &claim->op->next;
             continue;
         }
-        *at = claim->op.next;
+        *at = claim->op->next;
         if (client->pending_tail == claim) client->pending_tail = last;
         claim->name->in_batch = true;
-        claim->op.status = DLOCK__OP_RUNNING;
+        claim->op->status = DLOCK__OP_RUNNING;
         claim->refs++; /* its thread may leave */
         batch->claims[batch->n++] = claim;
     }
@@ -183,7 +183,7 @@ static int send(struct dlock__conn *conn, struct batch *batch, struct dlock_erro
     struct dlock_client *client = conn->client;
     if (batch->n > 1) qsort(batch->claims, batch->n, sizeof *batch->claims, dlock__claim_by_name);
     for (size_t i = 0; i < batch->n; i++) {
-        struct dlock_claim *arg = &batch->claims[i]->op.arg;
+        struct dlock_claim *arg = &batch->claims[i]->op->arg;
         arg->result = DLOCK_EPROTO;
         arg->fence = 0;
         arg->server_us = 0;
@@ -229,7 +229,7 @@ static void explain(const struct dlock__claim *claim, int result, const struct d
 }
 
 static void complete(struct batch *batch, struct dlock__claim *claim, int rc, const struct dlock_error *from) {
-    struct dlock__op *op = &claim->op;
+    struct dlock__op *op = claim->op;
     int result = rc != 0 ? rc : op->arg.result;
     if (!sensible(op->kind, result)) result = DLOCK_EPROTO;
     op->result = result;
@@ -256,13 +256,13 @@ static void complete(struct batch *batch, struct dlock__claim *claim, int rc, co
 static void begin(struct batch *batch, struct dlock__claim *const *claims, size_t n) {
     memcpy(batch->claims, claims, n * sizeof *claims);
     batch->n = n;
-    batch->kind = claims[0]->op.kind;
-    batch->deadline_us = claims[0]->op.deadline_us;
+    batch->kind = claims[0]->op->kind;
+    batch->deadline_us = claims[0]->op->deadline_us;
     batch->sent_us = 0;
     batch->sent = batch->resent = false;
     for (size_t i = 0; i < n; i++) {
-        claims[i]->op.status = DLOCK__OP_RUNNING;
-        if (claims[i]->op.deadline_us > batch->deadline_us) batch->deadline_us = claims[i]->op.deadline_us;
+        claims[i]->op->status = DLOCK__OP_RUNNING;
+        if (claims[i]->op->deadline_us > batch->deadline_us) batch->deadline_us = claims[i]->op->deadline_us;
     }
 }
 
@@ -295,8 +295,8 @@ static void lead(struct dlock__conn *conn, struct dlock__claim *const *claims, s
     bool orphaned = false;
     for (size_t i = 0; i < batch.n; i++) complete(&batch, batch.claims[i], rc, &err);
     for (size_t i = 0; i < n_others; i++) {
-        if (others[i]->op.cond)
-            pthread_cond_signal(others[i]->op.cond);
+        if (others[i]->op->cond)
+            pthread_cond_signal(others[i]->op->cond);
         else
             orphaned = true;
         dlock__claim_put(others[i]);
@@ -334,18 +334,18 @@ static int run_at_home(struct dlock__conn *conn, struct batch *batch, struct dlo
     conn->busy = true;
     if (!begins) dlock__watch(conn, false);
     int rc = begins ? run(conn, batch, err) : send(conn, batch, err);
-    int result = claim->op.arg.result;
+    int result = claim->op->arg.result;
     bool unknown = rc != 0 || !sensible(batch->kind, result) || result == DLOCK_EUNAVAILABLE || result == DLOCK_EPROTO;
     if (unknown && conn->connected) drop(conn);
     conn->busy = false;
-    claim->op.conn = conn;
-    if (!unknown && stays(&claim->op)) {
+    claim->op->conn = conn;
+    if (!unknown && stays(claim->op)) {
         conn->waiting = result == DLOCK_EBUSY;
         dlock__watch(conn, true);
     } else {
         dlock__session_end(conn);
     }
-    claim->op.conn = NULL;
+    claim->op->conn = NULL;
     pthread_cond_broadcast(&client->changed);
     return rc;
 }
@@ -364,8 +364,8 @@ static void run_alone(struct dlock__claim *claim) {
     if (conn && conn->busy) {
         rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection that the lock lives in was not ready in time");
     } else if (!conn && batch.kind != DLOCK__ACQUIRE) {
-        claim->op.arg.result = DLOCK_ELOST;
-        claim->op.arg.server_us = 0;
+        claim->op->arg.result = DLOCK_ELOST;
+        claim->op->arg.server_us = 0;
     } else {
         if (!conn) conn = pooled_take(client);
         rc = conn ? run_at_home(conn, &batch, &err) : dlock_fail(&err, DLOCK_ENOMEM, "out of memory for a connection");
@@ -378,14 +378,14 @@ static void run_alone(struct dlock__claim *claim) {
  * deadline (NULL, op.result set). */
 static struct dlock__conn *wait_for_conn(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
-    struct dlock__op *op = &claim->op;
+    struct dlock__op *op = claim->op;
     pthread_cond_t cond;
     dlock__cond_init(&cond);
     op->cond = &cond;
     op->next = NULL;
     op->status = DLOCK__OP_PENDING;
     if (client->pending_tail)
-        client->pending_tail->op.next = claim;
+        client->pending_tail->op->next = claim;
     else
         client->pending = claim;
     client->pending_tail = claim;
@@ -420,7 +420,7 @@ static int64_t bounded(struct dlock_client *client, int64_t deadline_us) {
 void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
                        struct dlock_error *err) {
     struct dlock_client *client = claim->name->client;
-    struct dlock__op *op = &claim->op;
+    struct dlock__op *op = claim->op;
     op->kind = kind;
     op->resent = kind == DLOCK__RELEASE && claim->release_sent;
     op->unsent = false;
@@ -446,9 +446,9 @@ void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uin
 
 /* It never reached a connection. */
 static void not_sent(struct dlock__claim *claim, int code, const char *why) {
-    claim->op.unsent = true;
-    claim->op.status = DLOCK__OP_DONE;
-    claim->op.result = dlock_fail(claim->op.err, code, "%s", why);
+    claim->op->unsent = true;
+    claim->op->status = DLOCK__OP_DONE;
+    claim->op->result = dlock_fail(claim->op->err, code, "%s", why);
 }
 
 void dlock__op_send(struct dlock__claim *const *claims, size_t n) {
@@ -458,19 +458,19 @@ void dlock__op_send(struct dlock__claim *const *claims, size_t n) {
         return;
     }
     if (dlock__one_each(client)) {
-        for (size_t i = 1; i < n; i++) claims[i]->op.status = DLOCK__OP_RUNNING;
+        for (size_t i = 1; i < n; i++) claims[i]->op->status = DLOCK__OP_RUNNING;
         for (size_t i = 0; i < n; i++) run_alone(claims[i]);
         return;
     }
-    for (size_t i = 1; i < n; i++) claims[i]->op.status = DLOCK__OP_RUNNING; /* nobody else may send them meanwhile */
+    for (size_t i = 1; i < n; i++) claims[i]->op->status = DLOCK__OP_RUNNING; /* nobody else may send them meanwhile */
     while (n > 0) {
-        struct dlock_error *err = claims[0]->op.err;
+        struct dlock_error *err = claims[0]->op->err;
         struct dlock__conn *conn = pooled_take(client);
         if (!conn && client->n_pool > 0) conn = wait_for_conn(claims[0]);
         if (conn) {
-            claims[0]->op.conn = NULL;
-            claims[0]->op.err = err;
-            if (dlock__now(client) < claims[0]->op.deadline_us) {
+            claims[0]->op->conn = NULL;
+            claims[0]->op->err = err;
+            if (dlock__now(client) < claims[0]->op->deadline_us) {
                 lead(conn, claims, n);
                 return;
             }
@@ -488,7 +488,7 @@ int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t
                   struct dlock_error *err) {
     dlock__op_prepare(claim, kind, flags, deadline_us, err);
     dlock__op_send(&claim, 1);
-    return claim->op.result;
+    return claim->op->result;
 }
 
 /* ---- for everything that is not a claim ---- */

@@ -4,8 +4,9 @@
 /* After so many local hand-overs in a row other processes get their turn; the fence's low byte would hold 255. */
 enum { HAND_OVERS_MAX = 32 };
 
-/* Where no queue knows who is next, our own waiters stand back for so long after that: long enough for a wake-up, or a
- * poll. */
+/* Where no queue knows who is next, our own waiters stand back after that: for as long as a wake-up may take, or, where
+ * others poll or nobody needs to be woken, for about as long as this process has had the lock. Then any question finds
+ * it free with a chance of at least one in three, and no more than half of the time is lost when nobody asks. */
 enum { YIELD_WAKE_US = 5000, YIELD_POLL_US = 50000 };
 
 enum { RETRY_MIN_US = 10000, RETRY_MAX_US = 300000 };
@@ -32,7 +33,7 @@ static bool hand_over(struct dlock__claim *claim) {
 }
 
 int dlock__release_result(const struct dlock__claim *claim) {
-    return claim->op.result == DLOCK_ELOST && claim->op.resent ? 0 : claim->op.result;
+    return claim->op->result == DLOCK_ELOST && claim->op->resent ? 0 : claim->op->result;
 }
 
 int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
@@ -44,7 +45,7 @@ int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
         dlock__op_run(claim, DLOCK__RELEASE, 0, deadline, err);
         int rc = dlock__release_result(claim);
         int64_t again = dlock__now(claim->name->client) + pause;
-        if (rc != DLOCK_EUNAVAILABLE || claim->op.status == DLOCK__OP_RUNNING || again >= deadline) return rc;
+        if (rc != DLOCK_EUNAVAILABLE || claim->op->status == DLOCK__OP_RUNNING || again >= deadline) return rc;
         dlock__cond_init(&never);
         while (dlock__now(claim->name->client) < again) dlock__wait(client, &never, again);
         pthread_cond_destroy(&never);
@@ -60,15 +61,20 @@ bool dlock__give_back_begin(struct dlock__claim *claim) {
     return false;
 }
 
+static void stand_back(const struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    int64_t now = dlock__now(name->client), most = now - claim->granted_us;
+    if (most > YIELD_POLL_US) most = YIELD_POLL_US;
+    if (dlock__can(name->client, DLOCK_CAP_WAKE) && claim->op->arg.retry_ms != 0) most = YIELD_WAKE_US;
+    name->yield_until_us = now + dlock__jitter(name->client, most / 2, most);
+}
+
 int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_error *why, struct dlock_error *err) {
     struct dlock__name *name = claim->name;
     struct dlock_client *client = name->client;
     const char *shown = dlock__name_shown(name);
     dlock__name_unhold(name, claim);
-    if (name->head && !dlock__can(client, DLOCK_CAP_QUEUE)) {
-        int64_t most = dlock__can(client, DLOCK_CAP_WAKE) ? YIELD_WAKE_US : YIELD_POLL_US;
-        name->yield_until_us = dlock__now(claim->name->client) + dlock__jitter(client, most / 2, most);
-    }
+    if (name->head && !dlock__can(client, DLOCK_CAP_QUEUE)) stand_back(claim);
     if (rc == DLOCK_ELOST) {
         rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it", shown);
     } else if (rc != 0) {
@@ -100,7 +106,7 @@ void dlock__lose(struct dlock__claim *claim) {
         dlock__name_signal(name);
         return;
     }
-    claim->lost_next = name->lost; /* takes over the reference */
+    claim->next = name->lost; /* takes over the reference */
     name->lost = claim;
     dlock__callback_lost(claim);
     if (dlock__claim_may_remain(claim)) dlock__orphan(claim);
@@ -109,8 +115,8 @@ void dlock__lose(struct dlock__claim *claim) {
 
 void dlock__lost_remove(struct dlock__claim *claim) {
     struct dlock__claim **at = &claim->name->lost;
-    while (*at != claim) at = &(*at)->lost_next;
-    *at = claim->lost_next;
+    while (*at != claim) at = &(*at)->next;
+    *at = claim->next;
 }
 
 void dlock__settle(struct dlock__claim *claim) {

@@ -40,7 +40,7 @@ void dlock__session_broke(struct dlock__conn *conn) {
         claim->due_us = dlock__now_us();
         dlock__name_signal(claim->name);
     } else if (claim->phase == DLOCK__ASKING) {
-        claim->look = true;
+        claim->op->look = true;
     }
 }
 

@@ -11,7 +11,7 @@ static bool has_token(const struct dlock__claim *claim, const char *token) {
 static void look(struct dlock__name *name) {
     struct dlock__claim *claim = name->asking;
     if (!claim) return;
-    if (claim->phase == DLOCK__ASKING) claim->look = true;
+    if (claim->phase == DLOCK__ASKING) claim->op->look = true;
     if (claim->phase != DLOCK__WAITING) return;
     claim->due_us = dlock__now_us();
     dlock__name_signal(name);
@@ -47,11 +47,11 @@ void dlock__wake_granted(struct dlock__claim *claim, const struct dlock_wake *wa
     if (claim->phase == DLOCK__WAITING) {
         dlock__claim_woken(claim, wake->fence, wake->server_us, wake->kept_ms, received_us);
     } else if (claim->phase == DLOCK__ASKING) {
-        claim->wake.here = true;
-        claim->wake.fence = wake->fence;
-        claim->wake.server_us = wake->server_us;
-        claim->wake.kept_ms = wake->kept_ms;
-        claim->wake.received_us = received_us;
+        claim->op->wake.here = true;
+        claim->op->wake.fence = wake->fence;
+        claim->op->wake.server_us = wake->server_us;
+        claim->op->wake.kept_ms = wake->kept_ms;
+        claim->op->wake.received_us = received_us;
     }
 }
 

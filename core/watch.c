@@ -45,7 +45,7 @@ void dlock__watch(struct dlock__conn *conn, bool on) {
 /* The blocking request has ended without a grant: another one after a moment. */
 static void ask_again(struct dlock__conn *conn, struct dlock__claim *claim) {
     dlock__session_end(conn);
-    if (claim->phase == DLOCK__ASKING) claim->look = true;
+    if (claim->phase == DLOCK__ASKING) claim->op->look = true;
     if (claim->phase != DLOCK__WAITING) return;
     claim->due_us = dlock__now_us() + RETRY_US;
     dlock__name_signal(claim->name);

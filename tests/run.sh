@@ -6,6 +6,7 @@
 #
 # LABEL is one of CTest's (`unit`, `conformance`, `redis`, …), PATTERN a regular expression for names of tests, as in
 # `tests/run.sh conformance.redis/fifo`. Without one, everything runs. --build tests a folder that is configured already.
+# With the label `bench` the servers are also compared with each other; see docs/benchmarks.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/packages.sh
@@ -111,4 +112,8 @@ if [ -n "$selection" ]; then
 fi
 echo "== test${selection:+ ($selection)}"
 ctest "${arguments[@]}"
+if [ "$selection" = bench ]; then
+    echo "== compare"
+    tests/bench/compare.sh "$build"
+fi
 echo "== all passed"

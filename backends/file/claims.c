@@ -95,7 +95,9 @@ static int release(struct file_conn *conn, struct dlock_claim *claim) {
     if (held && atomic_load(&entry->seat) == 0) erase_token(conn, claim, fd);
     file_linger_end(conn, fd);
     file_fd_unlock(&conn->fds, fd);
-    if (wake && file_marked(fd, FILE_WAITS, 1) >= 0 && !file_wake_others(conn, file))
+    wake = wake && file_marked(fd, FILE_WAITS, 1) >= 0;
+    if (!wake) claim->retry_ms = 0;
+    if (wake && !file_wake_others(conn, file))
         file_fd_close(&conn->fds, fd); /* which may wake them as well */
     else
         file_cache_put(conn, fd, file, claim->state[FILE_STATE_FILE]);

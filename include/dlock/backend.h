@@ -117,7 +117,8 @@ struct dlock_claim {
                       * connection lives */
     int64_t retry_ms; /* EBUSY: the core asks again after this time, and not before unless a wake comes; -1 (preset): it
                        * polls, 1 to 50 ms apart; DLOCK_FOREVER: a wake will come. Without WAKE leave -1 unless nothing
-                       * can change earlier: nobody would notice a release */
+                       * can change earlier: nobody would notice a release. A release with WAKE and without QUEUE: 0
+                       * when it had nobody to wake; then this client's own waiters need not stand back for others */
     /* in and out: the backend's plain data. Zeroed before the first acquire, kept until the release, given to every
      * operation on the claim, carried to another process by export. Never a pointer. */
     uint64_t state[4];
@@ -312,15 +313,13 @@ static inline void dlock_encode_name(char *out, size_t size, const char *name, c
     static const char hex[] = "0123456789ABCDEF";
     uint64_t hash = UINT64_C(14695981039346656037);
     size_t used = 0, cut = 0;
-    bool whole = true;
-    for (const unsigned char *p = (const unsigned char *)name; *p; p++) {
-        bool plain = *p >= 0x20 && *p != 0x7f && *p != '%' && (*p < 0x80 || !ascii) && !strchr(special, *p);
+    const unsigned char *p = (const unsigned char *)name;
+    for (; *p; p++) {
+        const char *kept = special;
+        while (*kept && (unsigned char)*kept != *p) kept++;
+        bool plain = *p >= 0x20 && *p != 0x7f && *p != '%' && (*p < 0x80 || !ascii) && !*kept;
         size_t need = plain ? 1 : 3;
-        hash = (hash ^ *p) * UINT64_C(1099511628211);
-        if (!whole || used + need >= size) {
-            whole = false;
-            continue;
-        }
+        if (used + need >= size) break;
         if (plain) {
             out[used] = (char)*p;
         } else {
@@ -331,7 +330,8 @@ static inline void dlock_encode_name(char *out, size_t size, const char *name, c
         used += need;
         if (used + 18 <= size) cut = used;
     }
-    if (!whole) {
+    if (*p) { /* it does not fit */
+        for (p = (const unsigned char *)name; *p; p++) hash = (hash ^ *p) * UINT64_C(1099511628211);
         out[cut] = '~';
         for (int i = 0; i < 16; i++) out[cut + 1 + (size_t)i] = hex[(hash >> (60 - 4 * i)) & 15];
         used = cut + 17;

@@ -174,6 +174,23 @@ static void nothing_for_nothing(void **state) {
     conn_close(other);
 }
 
+/* A release says whether it had anybody to wake. */
+static void releases_say_whom_they_wake(void **state) {
+    struct world *world = *state;
+    void *other = conn_open(world->dir);
+    listen_on(world->conn);
+    for (int waits = 0; waits < 2; waits++) {
+        struct dlock_claim holder = claim_of("job"), waiter = claim_of("job");
+        assert_int_equal(acquire(other, &holder), 0);
+        if (waits) assert_int_equal(acquire(world->conn, &waiter), DLOCK_EBUSY);
+        holder.retry_ms = -1;
+        assert_int_equal(release(other, &holder), 0);
+        assert_int_equal(holder.retry_ms, waits ? -1 : 0);
+        give_up(world->conn, &waiter);
+    }
+    conn_close(other);
+}
+
 /* One more look soon after each wake, because the kernel tells of a close before it unlocks; then only the cap. */
 static void retries(void **state) {
     struct world *world = *state;
@@ -264,12 +281,19 @@ static void polls_without_inotify(void **state) {
 
 int wake_tests(void) {
     const struct CMUnitTest tests[] = {
-        WORLD_TEST(after_sigkill),  WORLD_TEST(after_release),
-        WORLD_TEST(none_is_missed), WORLD_TEST(names_are_the_locks_own),
-        WORLD_TEST(long_name),      WORLD_TEST(nothing_for_nothing),
-        WORLD_TEST(retries),        WORLD_TEST(unlink_wakes),
-        WORLD_TEST(rename_wakes),   WORLD_TEST(closes_in_a_row),
-        WORLD_TEST(overflow),       WORLD_TEST(polls_without_inotify),
+        WORLD_TEST(after_sigkill),
+        WORLD_TEST(after_release),
+        WORLD_TEST(none_is_missed),
+        WORLD_TEST(names_are_the_locks_own),
+        WORLD_TEST(long_name),
+        WORLD_TEST(nothing_for_nothing),
+        WORLD_TEST(releases_say_whom_they_wake),
+        WORLD_TEST(retries),
+        WORLD_TEST(unlink_wakes),
+        WORLD_TEST(rename_wakes),
+        WORLD_TEST(closes_in_a_row),
+        WORLD_TEST(overflow),
+        WORLD_TEST(polls_without_inotify),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

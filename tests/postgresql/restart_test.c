@@ -66,7 +66,7 @@ static void held_and_waited_for(const char *name, enum dlock_mode mode, enum dlo
     waiter_begin(&waiter, name, wish);
     control(how);
     /* The grant is still there. */
-    assert_int_equal(dlock_acquire(late, 500, &err), DLOCK_ETIMEDOUT);
+    assert_int_equal(dlock_acquire(late, 1500, &err), DLOCK_ETIMEDOUT);
     assert_true(dlock_held(lock));
     assert_false(dlock_held(waiter.lock));
     if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);

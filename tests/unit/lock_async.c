@@ -117,6 +117,76 @@ static void ten_thousand_waits_need_no_thread_and_little_memory(void **state) {
     for (int i = 0; i < CROWD; i++) dlock_free(locks[i]);
 }
 
+/* ---- a server on which everything is busy, for ever ---- */
+
+static int busy_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                        struct dlock_error *err) {
+    (void)conn, (void)uri, (void)peer, (void)timeout_ms, (void)err;
+    return 0;
+}
+
+static void busy_disconnect(void *conn) {
+    (void)conn;
+}
+
+static int busy_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                        struct dlock_error *err) {
+    (void)conn, (void)timeout_ms, (void)err;
+    for (size_t i = 0; i < n; i++) {
+        claims[i]->result = DLOCK_EBUSY;
+        claims[i]->retry_ms = DLOCK_FOREVER;
+    }
+    return 0;
+}
+
+static int busy_lost(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    (void)conn, (void)timeout_ms, (void)err;
+    for (size_t i = 0; i < n; i++) claims[i]->result = DLOCK_ELOST;
+    return 0;
+}
+
+static const struct dlock_backend busy_backend = {
+    .abi = DLOCK_ABI,
+    .size = sizeof busy_backend,
+    .name = "busy",
+    .schemes = (const char *const[]){"busy", NULL},
+    .conn_size = 1,
+    .connect = busy_connect,
+    .disconnect = busy_disconnect,
+    .acquire = busy_acquire,
+    .renew = busy_lost,
+    .release = busy_lost,
+};
+
+/* Each at the head of a line of its own, and so with a claim of its own at the server. */
+static void nor_do_ten_thousand_waits_for_as_many_names(void **state) {
+    (void)state;
+    static dlock_lock *locks[CROWD];
+    static struct done done[CROWD];
+    memset(done, 0, sizeof done);
+    assert_int_equal(dlock_register(&busy_backend, NULL), 0);
+    dlock_client *client = client_new("busy:");
+    for (int i = 0; i < CROWD; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%d", i);
+        assert_int_equal(dlock_new(client, name, &by_handle, &locks[i], NULL), 0);
+    }
+    struct done first = {0};
+    begin_async(lock_new_with(client, "first", &by_handle), -1, &first); /* the threads, and what they need once */
+    unsigned threads = fake_threads_started();
+    size_t used = mallinfo2().uordblks;
+    for (int i = 0; i < CROWD; i++) assert_int_equal(dlock_acquire_async(locks[i], -1, note, &done[i]), 0);
+    fake_settle();
+    size_t each = (mallinfo2().uordblks - used) / CROWD;
+    print_message("a wait for a name of its own: %zu bytes\n", each);
+    assert_true(each < 512); /* under a sanitizer: 0 */
+    assert_int_equal(fake_threads_started(), threads);
+    client_end(client);
+    assert_done(&first, DLOCK_ECANCELED);
+    for (int i = 0; i < CROWD; i++) assert_done(&done[i], DLOCK_ECANCELED);
+    for (int i = 0; i < CROWD; i++) dlock_free(locks[i]);
+}
+
 static void a_wait_ends_by_its_deadline(void **state) {
     (void)state;
     dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &by_handle);
@@ -330,6 +400,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(handles_of_threads_have_none),
         LOCK_TEST(many_waits_are_one_request),
         LOCK_TEST(ten_thousand_waits_need_no_thread_and_little_memory),
+        LOCK_TEST(nor_do_ten_thousand_waits_for_as_many_names),
         LOCK_TEST(a_wait_ends_by_its_deadline),
         LOCK_TEST(a_wait_that_begins_during_a_hanging_request_ends_by_its_deadline),
         LOCK_TEST(a_grant_for_a_cancelled_wait_can_be_lost),

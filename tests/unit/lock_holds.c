@@ -143,6 +143,57 @@ static void without_memory_for_a_second_hold_nothing_more_is_held(void **state) 
     assert_int_equal(dlock_release(p.a, NULL), DLOCK_EOWNER);
 }
 
+/* A claim that merely waits has given away what it needs for its next request, or to be held: another one holds with
+ * that, and there is no more. */
+static struct actor *wait_without_memory(struct pair *p, dlock_lock **other) {
+    pair_new(p);
+    struct actor *waiter = actor_new();
+    begin_acquire(waiter, p->a, -1);
+    *other = lock_new(p->client, "o");
+    fake_fault(FAKE_RELEASE, FAKE_AUTH, 1); /* the janitor, who is to give back what is left, runs */
+    assert_int_equal(dlock_acquire(*other, 0, NULL), 0);
+    assert_int_equal(dlock_release(*other, NULL), DLOCK_EAUTH);
+    fake_settle();
+    assert_int_equal(dlock_acquire(*other, 0, NULL), 0);
+    fake_settle();
+    out_of_memory = true;
+    return waiter;
+}
+
+static void assert_nothing_stays(struct actor *waiter, dlock_lock *other) {
+    out_of_memory = false;
+    assert_int_equal(result(waiter), DLOCK_ENOMEM);
+    assert_int_equal(error_of(waiter)->code, DLOCK_ENOMEM);
+    fake_advance_ms(2000);
+    assert_int_equal(fake_waiters("n"), 0);
+    assert_string_equal(fake_holder("n").token, "");
+    assert_int_equal(dlock_release(other, NULL), 0);
+}
+
+static void without_memory_for_its_next_question_a_wait_ends(void **state) {
+    (void)state;
+    struct pair p;
+    dlock_lock *other;
+    struct fake_grant holder = taken("n");
+    struct actor *waiter = wait_without_memory(&p, &other);
+    fake_server_cut_listeners(); /* all ask again */
+    fake_settle();
+    fake_other_release(&holder, "n");
+    assert_nothing_stays(waiter, other);
+}
+
+static void without_memory_for_a_grant_by_wake_it_is_given_back(void **state) {
+    (void)state;
+    struct pair p;
+    dlock_lock *other;
+    struct fake_grant holder = taken("n");
+    struct actor *waiter = wait_without_memory(&p, &other);
+    fake_other_release(&holder, "n");
+    fake_settle();
+    assert_string_not_equal(fake_holder("n").token, "");
+    assert_nothing_stays(waiter, other);
+}
+
 /* ---- a loss while the client is closing -------------------------------------------------------------------------- */
 
 struct gate {
@@ -216,6 +267,8 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_loss_is_told_through_every_handle_that_holds),
         LOCK_TEST(freeing_a_handle_after_the_loss_leaves_it_a_loss),
         LOCK_TEST(without_memory_for_a_second_hold_nothing_more_is_held),
+        LOCK_TEST(without_memory_for_its_next_question_a_wait_ends),
+        LOCK_TEST(without_memory_for_a_grant_by_wake_it_is_given_back),
         LOCK_TEST(a_loss_found_while_closing_is_told_to_nobody_and_leaves_nothing),
     };
     return cmocka_run_group_tests_name("holds", tests, NULL, NULL);

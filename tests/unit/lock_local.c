@@ -2,6 +2,8 @@
  * §4). */
 #include "fixture.h"
 
+#include <limits.h>
+
 /* Two threads that take turns: whenever one has the lock, the other waits for it. */
 struct turns {
     dlock_client *client;
@@ -277,24 +279,64 @@ static void a_loss_is_told_to_whoever_holds_it_now(void **state) {
 }
 
 /* On a server without a queue the process that asks first would win for ever: it stands back after its turns. */
+/* It comes in soon, whenever it looks, and though nobody tells it when that is worth while. */
 static void without_a_queue_other_processes_get_their_turn(void **state) {
     (void)state;
     struct turns t;
     turns_begin(&t, "fakepoll:");
     dlock_lock *far = lock_new(client_new("fakepoll:"), "n");
     struct actor *stranger = actor_new();
-    begin_acquire(stranger, far, -1);
-    for (int i = 0; i < 32; i++) turn(&t);
-    assert_false(over(stranger));
+    for (int times = 0; times < 3; times++) {
+        begin_acquire(stranger, far, -1);
+        for (int turns = 0; !over(stranger); turns++) {
+            assert_true(turns < 2000);
+            fake_advance_ms(1);
+            int next = !t.holder;
+            begin_acquire(t.actors[next], t.locks[next], -1);
+            begin_release(t.actors[t.holder], t.locks[t.holder]);
+            while (!over(t.actors[next]) && !over(stranger)) fake_advance_us(500);
+            t.holder = next;
+        }
+        assert_int_equal(result(stranger), 0);
+        assert_false(over(t.actors[t.holder]));
+        assert_int_equal(release_by(stranger, far), 0);
+        wait_for(t.actors[t.holder], 200);
+        assert_int_equal(result(t.actors[t.holder]), 0);
+    }
+}
+
+/* How long its own waiters stand back, after 33 turns of half a millisecond. */
+static int64_t pause_after_turns(const char *uri) {
+    struct turns t;
+    turns_begin(&t, uri);
+    for (int i = 0; i < 32; i++) {
+        fake_advance_us(500);
+        turn(&t);
+    }
+    fake_advance_us(500);
     int next = !t.holder;
     begin_acquire(t.actors[next], t.locks[next], -1);
     begin_release(t.actors[t.holder], t.locks[t.holder]);
-    wait_for(stranger, 200);
-    assert_int_equal(result(stranger), 0);
-    assert_false(over(t.actors[next]));
-    assert_int_equal(release_by(stranger, far), 0);
-    wait_for(t.actors[next], 200);
-    assert_int_equal(result(t.actors[next]), 0);
+    int64_t pause_us = wait_for(t.actors[next], 1000);
+    assert_int_equal(release_by(t.actors[next], t.locks[next]), 0);
+    return pause_us;
+}
+
+static void without_a_queue_the_pause_is_no_longer_than_the_grant(void **state) {
+    (void)state;
+    assert_in_range(pause_after_turns("fakepoll:"), 33 * 500 / 2, 33 * 500);
+}
+
+static void nobody_to_wake(struct dlock_claim *claim) {
+    claim->retry_ms = 0;
+}
+
+/* Whoever was woken needs time; where nobody was, others may poll. */
+static void without_a_queue_the_pause_is_for_who_was_woken(void **state) {
+    (void)state;
+    assert_in_range(pause_after_turns("fakeforever:"), 2500, 5000);
+    fake_edit(FAKE_RELEASE, nobody_to_wake, UINT_MAX);
+    assert_in_range(pause_after_turns("fakeforever:"), 33 * 500 / 2, 33 * 500);
 }
 
 static void without_a_queue_fences_grow_all_the_same(void **state) {
@@ -328,6 +370,8 @@ int main(int argc, char **argv) {
         LOCK_TEST(the_next_waiter_takes_over),
         LOCK_TEST(a_loss_is_told_to_whoever_holds_it_now),
         LOCK_TEST(without_a_queue_other_processes_get_their_turn),
+        LOCK_TEST(without_a_queue_the_pause_is_no_longer_than_the_grant),
+        LOCK_TEST(without_a_queue_the_pause_is_for_who_was_woken),
         LOCK_TEST(without_a_queue_fences_grow_all_the_same),
     };
     return cmocka_run_group_tests_name("local", tests, NULL, NULL);

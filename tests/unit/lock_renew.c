@@ -350,6 +350,23 @@ static void a_renewal_granted_for_less_is_repeated_sooner(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
+static void many_renewals_granted_for_less_leave_nobody_out(void **state) {
+    (void)state;
+    enum { N = 600 };
+    dlock_client *client = client_new("fake:");
+    dlock_lock *locks[N];
+    for (int i = 0; i < N; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%d", i);
+        locks[i] = lock_new(client, name);
+        assert_int_equal(dlock_acquire(locks[i], 0, NULL), 0);
+    }
+    fake_edit(FAKE_RENEW, keep_2_s, 1000000);
+    fake_advance_ms(2 * LEASE_MS);
+    for (int i = 0; i < N; i++) assert_true(dlock_held(locks[i]));
+    assert_in_range(fake_calls(FAKE_RENEW), 3, 3 * 2 * LEASE_MS * 3 / 2000 + 6);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -374,6 +391,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_renewal_answered_after_the_release_holds_nothing),
         LOCK_TEST(renewal_needs_no_connection_of_the_pool),
         LOCK_TEST(a_renewal_granted_for_less_is_repeated_sooner),
+        LOCK_TEST(many_renewals_granted_for_less_leave_nobody_out),
     };
     return cmocka_run_group_tests_name("renew", tests, NULL, NULL);
 }
