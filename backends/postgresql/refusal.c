@@ -78,6 +78,8 @@ int pg_refused(const struct pg *pg, const PGresult *result, struct dlock_error *
     const char *state = pg_state(result), *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), *advice;
     char reason[REASON_MAX];
     int code = code_of(state, &advice);
+    if (pg->sessions && strstr(advice, "dlock schema"))
+        advice = "; its DBA has to run dlock's postgresql-session.sql, and the GRANTs at its end";
     one_line(reason, text ? text : PQresultErrorMessage(result));
     /* Of a call, EINVAL would speak of the connection, which no call may. */
     if (code == DLOCK_EINVAL) code = DLOCK_EPROTO;

@@ -35,9 +35,9 @@ int pg_create_schema(struct pg *pg, int64_t deadline_us, struct dlock_error *err
     /* A newer version of the objects has what we call. */
     if (pg_state_is(pg_state(result), "42501"))
         rc = dlock_fail(err, DLOCK_EAUTH,
-                        "postgresql at %s has no schema %s, and this role may not create it: its DBA has to run what "
-                        "`dlock schema postgresql` prints",
-                        pg->where, pg->schema);
+                        "postgresql at %s has no schema %s, and this role may not create it: its DBA has to run %s",
+                        pg->where, pg->schema,
+                        pg->sessions ? "dlock's postgresql-session.sql" : "what `dlock schema postgresql` prints");
     else if (PQresultStatus(result) != PGRES_COMMAND_OK && !pg_state_is(pg_state(result), "DL001"))
         rc = pg_refused(pg, result, err);
     PQclear(result);

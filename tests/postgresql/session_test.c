@@ -215,7 +215,7 @@ static void the_lease_ends_at_the_server(void **state) {
 static void the_server_is_patient(void **state) {
     static const char *const settings[] = {"SHOW tcp_keepalives_idle", "SHOW tcp_user_timeout",
                                            "SHOW idle_session_timeout", "SHOW client_connection_check_interval"};
-    static const char *const held_values[] = {"61", "64s", "61s", "1s"};
+    static const char *const held_values[] = {"61", "64000", "61s", "1s"};
     struct link link;
     struct held held;
     (void)state;
