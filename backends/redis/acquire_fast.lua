@@ -21,7 +21,7 @@ if not ARGV[4] and call('EXISTS', '{' .. lock .. '}:queue') == 0 then
     if taken and taken.ok then
         local time = call('TIME')
         local now = time[1] * 1000000 + time[2]
-        local fence = count_up(last, now, kind, lease)
+        local fence = count_up(fence_key, last, now, kind, lease)
         return fence == now and now or { now, fence, 0, lease, 1 }
     end
 end

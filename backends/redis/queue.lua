@@ -70,7 +70,7 @@ end
 local function grant(token, lease, kind)
     local before = call('GET', fence_key)
     call('SET', lock, token, 'PX', lease)
-    last = count_up(before, now, kind, lease)
+    last = count_up(fence_key, before, now, kind, lease)
     held = token
     return last
 end
