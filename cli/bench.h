@@ -16,16 +16,30 @@ enum { BENCH_WORKERS = 64, BENCH_ERROR = 600, BENCH_SERVER = 24 };
 
 struct bench_worker; /* bench_arena.h */
 struct bench_word;
+struct bench_target;
+struct bench_case;
+struct bench;
 
 /* One kind of work. */
 struct bench_workload {
     const char *name;
     const char *floor; /* the operation of the floor programs that it is compared with; NULL: none */
+    /* One run of a case on a target, about `ms` long; adds to its cell. */
+    void (*run)(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
+                int64_t ms);
     void (*work)(struct bench_worker *worker, dlock_lock *lock,
-                 struct bench_word *word); /* until the end of the run; NULL: crash */
+                 struct bench_word *word); /* bench_run(): until the end of the run */
     int64_t hold_ms, pause_ms;
-    enum { BENCH_ALONE, BENCH_PROCESSES, BENCH_THREADS, BENCH_THREAD_STEPS, BENCH_CRASH } crowd;
+    enum {
+        BENCH_ALONE,
+        BENCH_PROCESSES,
+        BENCH_WAITERS, /* more processes */
+        BENCH_THREADS,
+        BENCH_THREAD_STEPS,
+        BENCH_LOCKS /* one process with many locks */
+    } crowd;
     bool own_locks; /* each worker has a lock of its own */
+    bool counted;   /* what the server is sent is counted */
 };
 
 extern const struct bench_workload bench_workloads[];
@@ -35,14 +49,18 @@ extern const size_t bench_n_workloads;
 struct bench_case {
     const struct bench_workload *workload;
     int processes, threads; /* threads: of each process */
+    int locks;              /* that are held at the same time; 1: not what this is about */
     char label[32];
 };
 
 /* What all runs of one case on one server came to. */
 struct bench_cell {
     struct histogram samples, floor;
-    uint64_t grants, overlaps, stale_fences, lost;
-    int64_t elapsed_ns, held_ns;
+    uint64_t grants, lost;
+    uint64_t overlaps, time_overlaps; /* two held one lock: by its owner word, and by their time stamps */
+    uint64_t stale_fences;
+    int64_t elapsed_ns, floor_elapsed_ns, held_ns, cpu_ns;
+    int64_t commands, counted_ns;      /* that the server was sent, and in how long; 0 ns: it was not counted */
     uint64_t of_worker[BENCH_WORKERS]; /* grants */
     char error[BENCH_ERROR];           /* why it ended early; "": it did not */
     int error_code;
@@ -65,7 +83,9 @@ struct bench {
     int rounds;
     int64_t time_ms;    /* of all of a target's runs together */
     const char *floors; /* folder of the floor programs, or NULL */
-    int processes, threads;
+    int processes, waiters, threads, locks;
+    int64_t lease_ms; /* of renewal */
+    int interrupted;  /* by which signal; 0: it ran to its end */
     bool progress;
 };
 
@@ -74,11 +94,17 @@ int bench_add_cases(struct bench *bench, const char *const *names, size_t n_name
 int bench_add_targets(struct bench *bench, char **uris, size_t n_uris);
 void bench_free(struct bench *bench);
 
-/* bench_run.c: one run of a case on a target, about `ms` long; adds to its cell. */
-void bench_run(struct bench_target *target, size_t n_case, const struct bench_case *c, int64_t ms);
+/* bench_run.c: workers that begin together. */
+void bench_run(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
+               int64_t ms);
 
-/* bench_crash.c: the same for the take-over from a killed holder: at least once. */
-void bench_crash(struct bench_target *target, size_t n_case, const struct bench_case *c, int64_t ms);
+/* bench_crash.c: the take-over from a killed holder, at least once. */
+void bench_crash(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
+                 int64_t ms);
+
+/* bench_renewal.c: locks that are held for some renewals, at least two. */
+void bench_renewal(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
+                   int64_t ms);
 
 /* bench_floor.c: what the barest client of the same server needs. */
 bool bench_has_floor(const struct bench *bench, const struct bench_target *target, const struct bench_case *c);
@@ -91,8 +117,10 @@ void bench_progress_end(const struct bench *bench);
 
 /* bench_figures.c: what is reported of a cell. Negative: there is no such figure. */
 struct bench_figures {
-    int64_t median_ns, p90_ns, p99_ns, longest_ns, floor_median_ns;
-    double per_second, ratio, fairness, in_use, handed_over;
+    int64_t median_ns, p90_ns, p99_ns, longest_ns, floor_median_ns, floor_p99_ns;
+    double per_second, floor_per_second, ratio, fairness, in_use, handed_over;
+    double commands_per_grant, commands_per_second;
+    double cpu; /* of the client, all its processes together, as a share of one core */
     uint64_t violations;
 };
 void bench_figures(const struct bench_case *c, const struct bench_cell *cell, struct bench_figures *figures);
@@ -102,5 +130,9 @@ uint64_t bench_violations(const struct bench *bench);
 bool bench_table(const struct bench *bench, FILE *out);
 void bench_json(const struct bench *bench, FILE *out);
 void bench_csv(const struct bench *bench, FILE *out);
+
+/* A duration with its unit, or a dash, eight characters wide. */
+enum { BENCH_DURATION = 16 };
+void bench_duration(char cell[BENCH_DURATION], int64_t ns);
 
 #endif

@@ -1,10 +1,13 @@
 #include "bench_arena.h"
+#include "bench_process.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 struct bench_arena *bench_arena_new(const struct bench_case *c) {
-    struct bench_arena *arena = mmap(NULL, sizeof *arena, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct bench_arena *arena =
+        mmap(NULL, sizeof *arena, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (arena == MAP_FAILED) return NULL;
     for (uint32_t i = 0; i < BENCH_WORKERS; i++) {
         arena->workers[i].arena = arena;
@@ -19,7 +22,27 @@ void bench_out_of_memory(struct bench_cell *cell) {
     snprintf(cell->error, sizeof cell->error, "%s", dlock_strerror(DLOCK_ENOMEM));
 }
 
-void bench_arena_end(struct bench_arena *arena, int workers, struct bench_target *target, struct bench_cell *cell) {
+static int by_time(const void *a, const void *b) {
+    const struct bench_span *first = a, *second = b;
+    return (first->got_ns > second->got_ns) - (first->got_ns < second->got_ns);
+}
+
+/* How many grants began before an earlier one had ended. */
+static uint64_t time_overlaps(struct bench_arena *arena) {
+    uint64_t n = atomic_load(&arena->n_spans), found = 0;
+    int64_t left_ns = INT64_MIN;
+    if (n > BENCH_SPANS) n = BENCH_SPANS;
+    if (n > 1) qsort(arena->spans, n, sizeof arena->spans[0], by_time);
+    for (uint64_t i = 0; i < n; i++) {
+        if (arena->spans[i].got_ns < left_ns) found++;
+        if (arena->spans[i].left_ns > left_ns) left_ns = arena->spans[i].left_ns;
+    }
+    return found;
+}
+
+static void add(struct bench_arena *arena, int workers, struct bench_cell *cell) {
+    cell->elapsed_ns += arena->elapsed_ns;
+    cell->time_overlaps += time_overlaps(arena);
     for (int i = 0; i < workers; i++) {
         const struct bench_worker *worker = &arena->workers[i];
         histogram_merge(&cell->samples, &worker->samples);
@@ -28,12 +51,17 @@ void bench_arena_end(struct bench_arena *arena, int workers, struct bench_target
         cell->stale_fences += worker->stale_fences;
         cell->lost += worker->lost;
         cell->held_ns += worker->held_ns;
+        cell->cpu_ns += worker->cpu_ns;
         cell->of_worker[i] += worker->grants;
     }
     if (arena->error_code != 0 && cell->error_code == 0) {
         cell->error_code = arena->error_code;
         snprintf(cell->error, sizeof cell->error, "%s", arena->error);
     }
+}
+
+void bench_arena_end(struct bench_arena *arena, int workers, struct bench_target *target, struct bench_cell *cell) {
+    if (!bench_interrupted()) add(arena, workers, cell);
     if (arena->backend[0]) memcpy(target->backend, arena->backend, sizeof target->backend);
     munmap(arena, sizeof *arena);
 }
@@ -58,6 +86,11 @@ int64_t bench_leave(struct bench_worker *worker, struct bench_word *word) {
     atomic_store(&word->left_by, me);
     if (!atomic_compare_exchange_strong(&word->owner, &me, 0)) worker->overlaps++;
     return now;
+}
+
+void bench_span(struct bench_arena *arena, int64_t got_ns, int64_t left_ns) {
+    uint64_t place = atomic_fetch_add_explicit(&arena->n_spans, 1, memory_order_relaxed);
+    if (place < BENCH_SPANS) arena->spans[place] = (struct bench_span){got_ns, left_ns};
 }
 
 bool bench_release(struct bench_worker *worker, dlock_lock *lock) {

@@ -24,6 +24,8 @@ static bool take(const struct trial *trial, int number, dlock_lock *lock) {
         bench_failed(trial->arena, &err);
         return false;
     }
+    int64_t got = now_ns();
+    if (number == HOLDER) atomic_store(&trial->arena->taken_ns, got);
     bench_enter(&trial->arena->workers[number], &trial->arena->words[0], lock);
     return true;
 }
@@ -49,7 +51,7 @@ static void wait_for_it(void *arg) {
         worker->grants++;
         /* Else it was granted while the holder lived; bench_enter() has counted that. */
         if (atomic_load(&trial->arena->killed)) histogram_add(&worker->samples, got - trial->arena->killed_ns, 1);
-        bench_leave(worker, &trial->arena->words[0]);
+        bench_span(trial->arena, got, bench_leave(worker, &trial->arena->words[0]));
         bench_release(worker, lock);
     }
     dlock_free(lock);
@@ -65,11 +67,14 @@ static void try_once(struct bench_arena *arena, struct trial *trial) {
     atomic_store(&arena->killed_ns, now_ns());
     atomic_store(&arena->killed, HOLDER + 1);
     bench_reap(arena, &holder, 1, false);
+    if (begins) bench_span(arena, atomic_load(&arena->taken_ns), atomic_load(&arena->killed_ns));
     if (waiter > 0) bench_reap(arena, &waiter, 1, begins);
 }
 
-void bench_crash(struct bench_target *target, size_t n_case, const struct bench_case *c, int64_t ms) {
+void bench_crash(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
+                 int64_t ms) {
     struct bench_cell *cell = &target->cells[n_case];
+    (void)bench;
     int64_t end = now_ns() + ms * 1000000;
     do {
         struct trial trial = {bench_arena_new(c), c, target->uri};
@@ -79,5 +84,5 @@ void bench_crash(struct bench_target *target, size_t n_case, const struct bench_
         }
         try_once(trial.arena, &trial);
         bench_arena_end(trial.arena, WAITER + 1, target, cell);
-    } while (cell->error_code == 0 && now_ns() < end);
+    } while (cell->error_code == 0 && !bench_interrupted() && now_ns() < end);
 }

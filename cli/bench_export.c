@@ -9,27 +9,34 @@
 #include <unistd.h>
 
 /* One value of a row: X(name, kind, value). A negative figure is none: null, or an empty field. */
-#define COLUMNS(X)                                        \
-    X("workload", TEXT, c->workload->name)                \
-    X("server", TEXT, target->server)                     \
-    X("backend", TEXT, target->backend)                   \
-    X("processes", COUNT, c->processes)                   \
-    X("threads", COUNT, c->threads)                       \
-    X("samples", COUNT, (int64_t)cell->samples.n)         \
-    X("median_ns", COUNT, f->median_ns)                   \
-    X("p90_ns", COUNT, f->p90_ns)                         \
-    X("p99_ns", COUNT, f->p99_ns)                         \
-    X("longest_ns", COUNT, f->longest_ns)                 \
-    X("per_second", FRACTION, f->per_second)              \
-    X("floor_median_ns", COUNT, f->floor_median_ns)       \
-    X("ratio", FRACTION, f->ratio)                        \
-    X("fairness", FRACTION, f->fairness)                  \
-    X("in_use", FRACTION, f->in_use)                      \
-    X("handed_over", FRACTION, f->handed_over)            \
-    X("grants", COUNT, (int64_t)cell->grants)             \
-    X("overlaps", COUNT, (int64_t)cell->overlaps)         \
-    X("stale_fences", COUNT, (int64_t)cell->stale_fences) \
-    X("lost", COUNT, (int64_t)cell->lost)                 \
+#define COLUMNS(X)                                             \
+    X("workload", TEXT, c->workload->name)                     \
+    X("server", TEXT, target->server)                          \
+    X("backend", TEXT, target->backend)                        \
+    X("processes", COUNT, c->processes)                        \
+    X("threads", COUNT, c->threads)                            \
+    X("locks", COUNT, c->locks)                                \
+    X("samples", COUNT, (int64_t)cell->samples.n)              \
+    X("median_ns", COUNT, f->median_ns)                        \
+    X("p90_ns", COUNT, f->p90_ns)                              \
+    X("p99_ns", COUNT, f->p99_ns)                              \
+    X("longest_ns", COUNT, f->longest_ns)                      \
+    X("per_second", FRACTION, f->per_second)                   \
+    X("floor_median_ns", COUNT, f->floor_median_ns)            \
+    X("floor_p99_ns", COUNT, f->floor_p99_ns)                  \
+    X("floor_per_second", FRACTION, f->floor_per_second)       \
+    X("ratio", FRACTION, f->ratio)                             \
+    X("fairness", FRACTION, f->fairness)                       \
+    X("in_use", FRACTION, f->in_use)                           \
+    X("handed_over", FRACTION, f->handed_over)                 \
+    X("commands_per_grant", FRACTION, f->commands_per_grant)   \
+    X("commands_per_second", FRACTION, f->commands_per_second) \
+    X("cpu", FRACTION, f->cpu)                                 \
+    X("grants", COUNT, (int64_t)cell->grants)                  \
+    X("overlaps", COUNT, (int64_t)cell->overlaps)              \
+    X("time_overlaps", COUNT, (int64_t)cell->time_overlaps)    \
+    X("stale_fences", COUNT, (int64_t)cell->stale_fences)      \
+    X("lost", COUNT, (int64_t)cell->lost)                      \
     X("error", TEXT, cell->error_code ? cell->error : NULL)
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
@@ -84,6 +91,7 @@ void bench_json(const struct bench *bench, FILE *out) {
     json_machine(&json);
     json_number(&json, "rounds", bench->rounds);
     json_number(&json, "time_ms", bench->time_ms);
+    json_bool(&json, "interrupted", bench->interrupted != 0);
     json_number(&json, "violations", (int64_t)bench_violations(bench));
     json_begin(&json, "results", '[');
     for (size_t k = 0; k < bench->n_cases; k++)

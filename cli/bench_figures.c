@@ -5,6 +5,15 @@ static double share(uint64_t part, uint64_t whole) {
     return whole ? (double)part / (double)whole : -1;
 }
 
+static double per_second(uint64_t count, int64_t ns) {
+    return ns > 0 && count > 0 ? (double)count * 1e9 / (double)ns : -1;
+}
+
+/* Both kinds of overlaps tell of the same grants. */
+static uint64_t violations(const struct bench_cell *cell) {
+    return (cell->overlaps > cell->time_overlaps ? cell->overlaps : cell->time_overlaps) + cell->stale_fences;
+}
+
 /* The fewest grants that a worker got, as a share of the most. */
 static double fairness(const struct bench_case *c, const struct bench_cell *cell) {
     int workers = c->processes * c->threads;
@@ -25,21 +34,28 @@ void bench_figures(const struct bench_case *c, const struct bench_cell *cell, st
         .p99_ns = histogram_at(&cell->samples, 0.99),
         .longest_ns = cell->samples.n ? cell->samples.longest_ns : -1,
         .floor_median_ns = histogram_at(&cell->floor, 0.5),
-        .per_second = timed ? (double)cell->grants * 1e9 / (double)cell->elapsed_ns : -1,
+        .floor_p99_ns = histogram_at(&cell->floor, 0.99),
+        .per_second = timed ? per_second(cell->grants, cell->elapsed_ns) : -1,
+        .floor_per_second = per_second(cell->floor.n, cell->floor_elapsed_ns),
         .ratio = -1,
         .fairness = timed ? fairness(c, cell) : -1,
         .in_use = one_lock ? (double)cell->held_ns / (double)cell->elapsed_ns : -1,
         .handed_over = one_lock ? share(cell->samples.n, cell->grants) : -1,
-        .violations = cell->overlaps + cell->stale_fences,
+        .commands_per_second = per_second((uint64_t)cell->commands, cell->counted_ns),
+        .commands_per_grant = cell->counted_ns > 0 ? share((uint64_t)cell->commands, cell->grants) : -1,
+        .cpu = cell->elapsed_ns > 0 ? (double)cell->cpu_ns / (double)cell->elapsed_ns : -1,
+        .violations = violations(cell),
     };
-    if (figures->median_ns >= 0 && figures->floor_median_ns > 0)
+    /* Threads that take connections from each other have very different turns: what counts is how many there are. */
+    if (c->threads > 1 && figures->per_second > 0)
+        figures->ratio = figures->floor_per_second > 0 ? figures->floor_per_second / figures->per_second : -1;
+    else if (figures->median_ns >= 0 && figures->floor_median_ns > 0)
         figures->ratio = (double)figures->median_ns / (double)figures->floor_median_ns;
 }
 
 uint64_t bench_violations(const struct bench *bench) {
     uint64_t all = 0;
     for (size_t i = 0; i < bench->n_targets; i++)
-        for (size_t k = 0; k < bench->n_cases; k++)
-            all += bench->targets[i].cells[k].overlaps + bench->targets[i].cells[k].stale_fences;
+        for (size_t k = 0; k < bench->n_cases; k++) all += violations(&bench->targets[i].cells[k]);
     return all;
 }

@@ -19,28 +19,31 @@ static bool is_wanted(const struct bench_workload *workload, const char *const *
     return n_names == 0;
 }
 
-static bool add_case(struct bench *bench, const struct bench_workload *workload, int processes, int threads) {
+static bool add_case(struct bench *bench, const struct bench_workload *workload, int processes, int threads,
+                     int locks) {
     struct bench_case *more = realloc(bench->cases, (bench->n_cases + 1) * sizeof *more);
     if (!more) return false;
     bench->cases = more;
     struct bench_case *c = &more[bench->n_cases++];
-    *c = (struct bench_case){.workload = workload, .processes = processes, .threads = threads};
-    if (workload->crowd == BENCH_ALONE || workload->crowd == BENCH_CRASH)
+    *c = (struct bench_case){.workload = workload, .processes = processes, .threads = threads, .locks = locks};
+    if (workload->crowd == BENCH_ALONE)
         snprintf(c->label, sizeof c->label, "%s", workload->name);
     else
-        snprintf(c->label, sizeof c->label, "%s/%d", workload->name, processes * threads);
+        snprintf(c->label, sizeof c->label, "%s/%d", workload->name, processes * threads * locks);
     return true;
 }
 
 static bool add_workload(struct bench *bench, const struct bench_workload *workload) {
     switch (workload->crowd) {
-    case BENCH_PROCESSES: return add_case(bench, workload, bench->processes, 1);
-    case BENCH_THREADS: return add_case(bench, workload, 1, bench->threads);
+    case BENCH_PROCESSES: return add_case(bench, workload, bench->processes, 1, 1);
+    case BENCH_WAITERS: return add_case(bench, workload, bench->waiters, 1, 1);
+    case BENCH_THREADS: return add_case(bench, workload, 1, bench->threads, 1);
     case BENCH_THREAD_STEPS:
         for (int threads = 1; threads < bench->threads; threads *= 4)
-            if (!add_case(bench, workload, 1, threads)) return false;
-        return add_case(bench, workload, 1, bench->threads);
-    default: return add_case(bench, workload, 1, 1);
+            if (!add_case(bench, workload, 1, threads, 1)) return false;
+        return add_case(bench, workload, 1, bench->threads, 1);
+    case BENCH_LOCKS: return add_case(bench, workload, 1, 1, bench->locks);
+    default: return add_case(bench, workload, 1, 1, 1);
     }
 }
 

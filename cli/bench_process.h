@@ -14,13 +14,22 @@ enum { BENCH_READY_MS = 30000, BENCH_END_MS = 30000 };
  */
 pid_t bench_fork(struct bench_arena *arena, void (*body)(void *arg), void *arg);
 
-/* Waits until `workers` of them are ready; false when one has failed or died, or when it takes too long. */
+/* Waits until `workers` of them are ready; false when one has failed or died, when it takes too long, or when the bench
+ * is interrupted. */
 bool bench_all_ready(struct bench_arena *arena, uint32_t workers);
 
-/* Waits for processes that are to end by themselves, or kills them at once; notes those that have died, or do not end.
- */
+/* Waits for processes that are to end by themselves, or kills them at once, as when the bench is interrupted; notes
+ * those that have died, or do not end. */
 void bench_reap(struct bench_arena *arena, const pid_t *pids, int n, bool by_themselves);
 
+/* A signal that interrupts the bench ends it, with what has been measured until then. 0: none came. */
+void bench_hear_signals(void);
+int bench_interrupted(void);
+
+/* Ends early when the bench is interrupted. */
 void bench_sleep_ms(int64_t ms);
+
+/* What this process has used. */
+int64_t bench_cpu_ns(void);
 
 #endif

@@ -1,5 +1,6 @@
 /* One run: processes and threads that begin together and end on time. */
 #include "bench_arena.h"
+#include "bench_counter.h"
 #include "bench_process.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@ struct thread {
     const struct job *job;
     dlock_client *client;
     int worker;
+    int64_t cpu_ns; /* of the process, when it begins */
 };
 
 /* The first grant opens connections and loads scripts: not part of what is measured. */
@@ -30,7 +32,7 @@ static bool warm_up(struct bench_arena *arena, struct bench_worker *worker, dloc
 }
 
 static void *work(void *arg) {
-    const struct thread *thread = arg;
+    struct thread *thread = arg;
     const struct job *job = thread->job;
     struct bench_arena *arena = job->arena;
     struct bench_worker *worker = &arena->workers[thread->worker];
@@ -41,6 +43,7 @@ static void *work(void *arg) {
         char none;
         atomic_fetch_add(&arena->ready, 1);
         while (read(job->gate[0], &none, 1) < 0 && errno == EINTR) continue;
+        thread->cpu_ns = bench_cpu_ns();
         job->c->workload->work(worker, lock, word);
     }
     dlock_free(lock);
@@ -60,7 +63,7 @@ static void process(void *arg) {
     if (!client) return;
     int begun = 0;
     for (int i = 0; i < job->c->threads; i++) {
-        threads[i] = (struct thread){job, client, job->first + i};
+        threads[i] = (struct thread){job, client, job->first + i, 0};
         if (i + 1 == job->c->threads) break; /* the last is this one */
         if (pthread_create(&ids[i], NULL, work, &threads[i]) != 0) {
             no_thread(job->arena);
@@ -70,6 +73,7 @@ static void process(void *arg) {
     }
     if (begun + 1 == job->c->threads) work(&threads[begun]);
     for (int i = 0; i < begun; i++) pthread_join(ids[i], NULL);
+    if (threads[begun].cpu_ns) job->arena->workers[job->first].cpu_ns = bench_cpu_ns() - threads[begun].cpu_ns;
     dlock_close(client);
 }
 
@@ -83,7 +87,18 @@ static int start(struct job *job, int processes, pid_t *pids) {
     return n;
 }
 
-void bench_run(struct bench_target *target, size_t n_case, const struct bench_case *c, int64_t ms) {
+/* The time, and what the server is sent in it. */
+static void run_for(struct job *job, int64_t ms, struct bench_counter *counter, struct bench_cell *cell) {
+    bench_counter_begin(counter);
+    atomic_store(&job->arena->stop_ns, now_ns() + ms * 1000000);
+    job->arena->elapsed_ns = ms * 1000000;
+    close(job->gate[1]);
+    bench_sleep_ms(ms);
+    bench_counter_end(counter, cell);
+}
+
+void bench_run(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
+               int64_t ms) {
     struct bench_cell *cell = &target->cells[n_case];
     int workers = c->processes * c->threads;
     struct job job = {.arena = bench_arena_new(c), .c = c, .uri = target->uri};
@@ -95,13 +110,13 @@ void bench_run(struct bench_target *target, size_t n_case, const struct bench_ca
     pid_t pids[BENCH_WORKERS];
     int processes = start(&job, c->processes, pids);
     bool begins = processes == c->processes && bench_all_ready(job.arena, (uint32_t)workers);
-    if (begins) {
-        atomic_store(&job.arena->stop_ns, now_ns() + ms * 1000000);
-        cell->elapsed_ns += ms * 1000000;
-    }
-    close(job.gate[1]);
+    struct bench_counter counter = bench_counter_open(bench, target, c);
+    if (begins)
+        run_for(&job, ms, &counter, cell);
+    else
+        close(job.gate[1]);
     close(job.gate[0]);
-    if (begins) bench_sleep_ms(ms);
+    bench_counter_close(&counter);
     bench_reap(job.arena, pids, processes, begins);
     bench_arena_end(job.arena, workers, target, cell);
 }

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-enum { CELL = 16 };
+enum { CELL = BENCH_DURATION };
 
-static void duration(char *cell, int64_t ns) {
+void bench_duration(char cell[BENCH_DURATION], int64_t ns) {
     if (ns < 0)
         snprintf(cell, CELL, "%8s", "-");
     else if (ns < 1000)
@@ -32,14 +32,27 @@ static void row(struct table *table, const struct bench_case *c, const struct be
     struct bench_figures figures;
     char median[CELL], p99[CELL], rate[CELL], floor[CELL], fair[CELL], broken[24];
     bench_figures(c, cell, &figures);
-    duration(median, figures.median_ns);
-    duration(p99, figures.p99_ns);
+    bench_duration(median, figures.median_ns);
+    bench_duration(p99, figures.p99_ns);
     number(rate, 10, figures.per_second < 100 ? 1 : 0, figures.per_second, "");
     number(floor, 7, 2, figures.ratio, "x");
     number(fair, 5, 2, figures.fairness, "");
     snprintf(broken, sizeof broken, "%8llu%s", (unsigned long long)figures.violations,
              cell->error_code || cell->lost ? " *" : "");
     table_add(table, (const char *const[]){c->label, target->server, median, p99, rate, floor, fair, broken});
+}
+
+/* What it takes to keep locks, and to wait for them. */
+static void load(struct table *table, const struct bench_case *c, const struct bench_target *target,
+                 const struct bench_cell *cell) {
+    struct bench_figures figures;
+    char commands[CELL], each[CELL], cpu[CELL + 2];
+    bench_figures(c, cell, &figures);
+    number(commands, 10, 1, figures.commands_per_second, "");
+    number(each, 9, 2, figures.commands_per_grant, "");
+    number(cpu, 10, 2, figures.cpu < 0 ? -1 : figures.cpu * 100, " %");
+    if (cell->error_code || cell->lost) strcat(cpu, " *");
+    table_add(table, (const char *const[]){c->label, target->server, commands, each, cpu});
 }
 
 /* What the asterisks stand for. */
@@ -56,15 +69,49 @@ static void remarks(const struct bench *bench, FILE *out) {
     }
 }
 
-bool bench_table(const struct bench *bench, FILE *out) {
-    struct table table = {.columns = 8};
-    table_add(&table, (const char *const[]){"WORKLOAD", "SERVER", "  MEDIAN", "     P99", "PER SECOND", "  FLOOR",
-                                            " FAIR", "VIOLATED"});
-    for (size_t k = 0; k < bench->n_cases; k++)
+/* One kind of table: which cases it is about, and a row of it. */
+struct kind {
+    size_t columns;
+    const char *heading[TABLE_COLUMNS];
+    bool (*has)(const struct bench_workload *workload);
+    void (*row)(struct table *table, const struct bench_case *c, const struct bench_target *target,
+                const struct bench_cell *cell);
+};
+
+static bool has_samples(const struct bench_workload *workload) {
+    return workload->crowd != BENCH_LOCKS;
+}
+
+static bool is_counted(const struct bench_workload *workload) {
+    return workload->counted;
+}
+
+static const struct kind kinds[] = {
+    {8, {"WORKLOAD", "SERVER", "  MEDIAN", "     P99", "PER SECOND", "  FLOOR", " FAIR", "VIOLATED"}, has_samples, row},
+    {5, {"WORKLOAD", "SERVER", "COMMANDS/S", "PER GRANT", "CLIENT CPU"}, is_counted, load},
+};
+
+/* Nothing when there is no such case. */
+static bool print(const struct bench *bench, const struct kind *kind, bool *another, FILE *out) {
+    struct table table = {.columns = kind->columns};
+    for (size_t k = 0; k < bench->n_cases; k++) {
+        const struct bench_case *c = &bench->cases[k];
+        if (!kind->has(c->workload)) continue;
+        if (table.rows == 0) table_add(&table, kind->heading);
         for (size_t i = 0; i < bench->n_targets; i++)
-            row(&table, &bench->cases[k], &bench->targets[i], &bench->targets[i].cells[k]);
-    bool printed = !table.failed;
+            kind->row(&table, c, &bench->targets[i], &bench->targets[i].cells[k]);
+    }
+    if (table.rows == 0) return !table.failed;
+    if (*another) fputc('\n', out);
+    *another = true;
     table_print(&table, out);
+    return !table.failed;
+}
+
+bool bench_table(const struct bench *bench, FILE *out) {
+    bool printed = true, another = false;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (!print(bench, &kinds[i], &another, out)) printed = false;
     remarks(bench, out);
     return printed;
 }

@@ -61,6 +61,7 @@ static void contend(struct bench_worker *worker, dlock_lock *lock, struct bench_
         if (workload->hold_ms) bench_sleep_ms(workload->hold_ms);
         int64_t left = bench_leave(worker, word);
         if (!bench_release(worker, lock)) return;
+        bench_span(worker->arena, got, left);
         int64_t stop = atomic_load(&worker->arena->stop_ns);
         if (got < stop) worker->held_ns += (left < stop ? left : stop) - got;
         if (left < stop) {
@@ -72,12 +73,14 @@ static void contend(struct bench_worker *worker, dlock_lock *lock, struct bench_
 }
 
 const struct bench_workload bench_workloads[] = {
-    {"cycle", "cycle", cycle, 0, 0, BENCH_ALONE, false},
-    {"re-entry", NULL, reenter, 0, 0, BENCH_ALONE, false},
-    {"hand-over", "round-trip", contend, 0, 0, BENCH_PROCESSES, false},
-    {"hand-over-10ms", "round-trip", contend, 10, 10, BENCH_PROCESSES, false},
-    {"distinct", NULL, cycle, 0, 0, BENCH_THREAD_STEPS, true},
-    {"one-lock", NULL, contend, 0, 0, BENCH_THREADS, false},
-    {"crash", NULL, NULL, 0, 0, BENCH_CRASH, false},
+    {"cycle", "cycle", bench_run, cycle, 0, 0, BENCH_ALONE, false, false},
+    {"re-entry", NULL, bench_run, reenter, 0, 0, BENCH_ALONE, false, false},
+    {"hand-over", "hand-over", bench_run, contend, 0, 0, BENCH_PROCESSES, false, false},
+    {"hand-over-10ms", "hand-over", bench_run, contend, 10, 10, BENCH_PROCESSES, false, false},
+    {"distinct", "threads", bench_run, cycle, 0, 0, BENCH_THREAD_STEPS, true, false},
+    {"one-lock", NULL, bench_run, contend, 0, 0, BENCH_THREADS, false, false},
+    {"crash", NULL, bench_crash, NULL, 0, 0, BENCH_ALONE, false, false},
+    {"crowd", NULL, bench_run, contend, 1, 0, BENCH_WAITERS, false, true},
+    {"renewal", NULL, bench_renewal, NULL, 0, 0, BENCH_LOCKS, true, true},
 };
 const size_t bench_n_workloads = sizeof bench_workloads / sizeof bench_workloads[0];

@@ -103,6 +103,22 @@ void json_newline(struct json *json) {
     fputc('\n', json->out);
 }
 
+/* ---- HTML and XML ------------------------------------------------------------------------------------------------ */
+
+void html_text(FILE *out, const char *text) {
+    while (*text) {
+        int32_t rune;
+        size_t length = next_rune(text, &rune);
+        if (rune == -1 || is_control(rune) || (rune & 0xfffe) == 0xfffe)
+            fputs("\xef\xbf\xbd", out);
+        else if (rune < 0x80 && strchr("<>&\"'", rune))
+            fprintf(out, "&#%d;", (int)rune);
+        else
+            fwrite(text, 1, length, out);
+        text += length;
+    }
+}
+
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 void table_add(struct table *table, const char *const *cells) {

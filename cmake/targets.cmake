@@ -17,7 +17,7 @@ endfunction()
 
 # dlock_backend(<name> SOURCES … [ALIASES scheme-alias …] [LIBRARIES …] [SCRIPTS file …])
 # A module dlock-<name>.so beside the library, or an object library when listed in DLOCK_STATIC_BACKENDS. It sees the public
-# headers and its own client library, nothing else. Each script becomes a header `<file>.h` with a string `<file>_text`.
+# headers and its own client library, nothing else. Scripts are embedded (dlock_embed).
 function(dlock_backend name)
   cmake_parse_arguments(arg "" "" "SOURCES;ALIASES;LIBRARIES;SCRIPTS" ${ARGN})
   set(target dlock-${name})
@@ -40,13 +40,19 @@ function(dlock_backend name)
   endif()
   dlock_target(${target})
   target_link_libraries(${target} PRIVATE dlock-headers ${arg_LIBRARIES})
-  foreach(script IN LISTS arg_SCRIPTS)
-    string(MAKE_C_IDENTIFIER ${script} symbol)
-    set(header ${CMAKE_CURRENT_BINARY_DIR}/${script}.h)
+  dlock_embed(${target} ${arg_SCRIPTS})
+endfunction()
+
+# dlock_embed(<target> file …): the target's sources may include a header `<file>.h`, with the file as a string
+# `<file>_text`.
+function(dlock_embed target)
+  foreach(file IN LISTS ARGN)
+    string(MAKE_C_IDENTIFIER ${file} symbol)
+    set(header ${CMAKE_CURRENT_BINARY_DIR}/${file}.h)
     add_custom_command(OUTPUT ${header}
-      COMMAND ${CMAKE_COMMAND} -DINPUT=${CMAKE_CURRENT_SOURCE_DIR}/${script} -DOUTPUT=${header} -DSYMBOL=${symbol}_text
+      COMMAND ${CMAKE_COMMAND} -DINPUT=${CMAKE_CURRENT_SOURCE_DIR}/${file} -DOUTPUT=${header} -DSYMBOL=${symbol}_text
         -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
-      DEPENDS ${script} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+      DEPENDS ${file} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
     target_sources(${target} PRIVATE ${header})
     target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
   endforeach()

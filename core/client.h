@@ -52,7 +52,7 @@ struct dlock__conn {
     bool busy;        /* THREADSAFE: somebody connects or disconnects it right now; carrying a claim: a call on it */
     unsigned users;   /* THREADSAFE: calls in progress, the listener counts as one */
     struct dlock__claim *claim; /* SESSION, not THREADSAFE: the one it carries; claim->home is this one then */
-    bool waiting;               /* PENDING: its request is not answered yet; all that can be done is to close it */
+    bool waiting;               /* PENDING: its blocking request is not answered yet */
     int fd;                     /* PENDING: what `listen` gave, in client->watch; -1: none */
     max_align_t data[];         /* the backend's, conn_size bytes */
 };

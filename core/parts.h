@@ -92,9 +92,7 @@ dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind 
 /* The claim lives in this connection from now on; and no longer. */
 void dlock__session_begin(struct dlock__conn *conn, struct dlock__claim *claim);
 void dlock__session_end(struct dlock__conn *conn);
-/* Its connection is closed by us, or has broken: what it took along is lost, who waited asks again. Leaves the mutex
- * meanwhile. */
-void dlock__session_close(struct dlock__conn *conn);
+/* Its connection has broken: what it took along is lost, who waited asks again. Leaves the mutex meanwhile. */
 void dlock__session_broke(struct dlock__conn *conn);
 /* Sends one renewal, by the keeper; returns its result. Leaves the mutex meanwhile. */
 int dlock__session_renew(struct dlock__claim *claim, struct dlock_claim **arg, int64_t deadline_us,

@@ -6,6 +6,7 @@
 #
 # LABEL is one of CTest's (`unit`, `conformance`, `redis`, …), PATTERN a regular expression for names of tests, as in
 # `tests/run.sh conformance.redis/fifo`. Without one, everything runs. --build tests a folder that is configured already.
+# With the label `bench` the servers are also compared with each other; see docs/benchmarks.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/packages.sh
@@ -95,7 +96,7 @@ for server in $backends; do
     settings=$(tests/servers/"$server".sh start "$folder")
     while IFS= read -r setting; do export "${setting?}"; done <<<"$settings"
 done
-export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
+export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
 export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
@@ -111,4 +112,8 @@ if [ -n "$selection" ]; then
 fi
 echo "== test${selection:+ ($selection)}"
 ctest "${arguments[@]}"
+if [ "$selection" = bench ]; then
+    echo "== compare"
+    tests/bench/compare.sh "$build"
+fi
 echo "== all passed"

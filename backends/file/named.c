@@ -34,9 +34,9 @@ int file_still_named(const struct file_conn *conn, const struct dlock_claim *cla
 
 /* The directory's time of change; 0 when it cannot be told. */
 static int64_t version_of(const struct file_conn *conn) {
-    struct statx all;
-    if (!conn->dir_dated || statx(conn->dir, "", AT_EMPTY_PATH, STATX_CTIME, &all) != 0) return 0;
-    return all.stx_ctime.tv_sec * INT64_C(1000000000) + all.stx_ctime.tv_nsec;
+    struct stat all;
+    if (!conn->dir_dated || fstat(conn->dir, &all) != 0) return 0;
+    return all.st_ctim.tv_sec * INT64_C(1000000000) + all.st_ctim.tv_nsec;
 }
 
 static bool old_enough(int64_t version) {

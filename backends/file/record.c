@@ -82,13 +82,16 @@ static void parse_text(char *out, size_t size, const char *text, size_t length, 
     out[length] = '\0';
 }
 
-enum { LOOK = FIXED_LENGTH + FILE_NAME_SIZE }; /* no record is longer */
+enum {
+    LOOK = FIXED_LENGTH + FILE_NAME_SIZE, /* no record is longer */
+    GLANCE = 64                           /* title and fence are shorter */
+};
 
-/* The beginning of the file, and what it is; `used` is its length. */
-static enum file_content look_into(int fd, char text[LOOK], size_t *used) {
+/* The first `size` bytes of the file, and what it is; `used` is how many there are. */
+static enum file_content look_into(int fd, char *text, size_t size, size_t *used) {
     const size_t title = sizeof TITLE - 1;
     ssize_t got;
-    do got = pread(fd, text, LOOK, 0);
+    do got = pread(fd, text, size, 0);
     while (got < 0 && errno == EINTR);
     if (got < 0) return FILE_UNREADABLE;
     *used = (size_t)got;
@@ -96,7 +99,7 @@ static enum file_content look_into(int fd, char text[LOOK], size_t *used) {
     if (*used >= TITLE_AT_LEAST && *used < title && memcmp(text, TITLE, *used) == 0) return FILE_BLANK;
     for (size_t i = 0; i < *used; i++)
         if (text[i] != '\0' && text[i] != ' ' && text[i] != '\n') return FILE_FOREIGN;
-    return *used < LOOK ? FILE_BLANK : FILE_FOREIGN; /* more may follow what we saw */
+    return *used < size ? FILE_BLANK : FILE_FOREIGN; /* more may follow what we saw */
 }
 
 /* Of the line at *at, which moves on. */
@@ -110,7 +113,9 @@ enum file_content file_fence_read(int fd, uint64_t *fence) {
     char text[LOOK];
     const char *at = text + sizeof TITLE - 1;
     size_t used;
-    enum file_content content = look_into(fd, text, &used);
+    enum file_content content = look_into(fd, text, GLANCE, &used);
+    if (content != FILE_RECORD && content != FILE_UNREADABLE && used == GLANCE)
+        content = look_into(fd, text, LOOK, &used);
     *fence = content == FILE_RECORD ? take_fence(&at, text + used) : 0;
     return content;
 }
@@ -120,7 +125,7 @@ enum file_content file_record_read(int fd, struct file_record *record) {
     const char *value, *at = text + sizeof TITLE - 1;
     size_t used;
     memset(record, 0, sizeof *record);
-    enum file_content content = look_into(fd, text, &used);
+    enum file_content content = look_into(fd, text, LOOK, &used);
     if (content != FILE_RECORD) return content;
     record->fence = take_fence(&at, text + used);
     size_t length = take_line(&at, text + used, TOKEN, &value);

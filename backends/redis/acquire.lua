@@ -1,16 +1,16 @@
 -- The rest of acquire_fast.lua and acquire_held.lua.
-local may_grant = ARGV[5] == '1'
+local may_grant = ARGV[5] ~= '0'
 local held_jointly = held and joint(held)
 
 -- What it had before, it has.
 if held == token then
-    redis.call('PEXPIRE', lock, lease)
-    redis.call('PEXPIRE', fence_key, lease + DAY)
-    redis.call('HDEL', waiters, HANDED)
+    call('PEXPIRE', lock, lease)
+    call('PEXPIRE', fence_key, lease + FENCE_LIFE)
+    call('HDEL', waiters, HANDED)
     local fence = last_fence()
     if fence == 0 then fence = grant(token, lease, kind) end
     if kind == ' ' and not lingers() then
-        redis.call('SET', fence_key, string.format('%.0f', fence) .. kind, 'PX', lease + DAY)
+        call('SET', fence_key, string.format('%.0f', fence) .. kind, 'PX', lease + FENCE_LIFE)
     end
     return { now, fence, 0, lease, 1 }
 end
@@ -41,13 +41,13 @@ if may_grant and (not held or held_jointly) then
     if fence then return { now, fence, 0, lease, 1 } end
 end
 
-local position, remaining = line_up(), redis.call('PTTL', lock)
+local position, remaining = line_up(), call('PTTL', lock)
 if not may_grant and room(kind) then
     remaining = -2
 elseif held and limit_of(held) then
     -- The permits that end first go to the first in the queue, one to each.
     local beside = math.min(math.max(position, 0), math.max(count() - 1, 0))
-    local ends = redis.call('ZRANGEBYSCORE', holders, '(' .. now_ms, '+inf', 'WITHSCORES', 'LIMIT', beside, 1)[2]
+    local ends = call('ZRANGEBYSCORE', holders, '(' .. now_ms, '+inf', 'WITHSCORES', 'LIMIT', beside, 1)[2]
     if ends then remaining = tonumber(ends) - now_ms end
     if position > 0 then
         remaining = math.min(remaining, HAND_OVER)

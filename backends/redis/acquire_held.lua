@@ -2,18 +2,22 @@
 
 -- Puts the caller into the queue if it wants to wait; its position.
 local function line_up()
-    if ARGV[4] ~= '1' then return -1 end
-    local last_one = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-    if last_one[1] ~= token then redis.call('ZADD', queue, 'NX', (last_one[2] or 0) + 1, token) end
-    redis.call('HSET', waiters, token, string.format('%s@%.0f%s', ARGV[2], now_ms, kind))
-    redis.call('PEXPIRE', queue, DAY)
-    redis.call('PEXPIRE', waiters, DAY)
-    return redis.call('ZRANK', queue, token)
+    if ARGV[3] ~= '1' then return -1 end
+    local last_one = call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')
+    local place = (last_one[2] or 0) + 1
+    local new = last_one[1] ~= token and call('ZADD', queue, 'NX', place, token) == 1
+    call('HSET', waiters, token, ARGV[2] .. '@' .. now_ms .. kind)
+    -- The first, one in a hundred after it, and whoever asks again, as all do who wait for long: makes them live on.
+    if place % 100 == 1 or not new then
+        call('PEXPIRE', queue, '86400000')
+        call('PEXPIRE', waiters, '86400000')
+    end
+    return call('ZRANK', queue, token)
 end
 
 -- Whether the exclusive holder lingers, and so wants to know who asks.
 local function lingers()
-    return string.sub(redis.call('GET', fence_key) or '', -1) == ' '
+    return string.sub(call('GET', fence_key) or '', -1) == ' '
 end
 
 -- Lets an exclusive holder of another client know that the caller was turned away.
@@ -25,5 +29,5 @@ if held and held ~= token and string.find(held, OURS) then
     if joint(kind) and kind ~= SHARED then return '' end
     local position = line_up()
     knock()
-    return { now, 0, position, redis.call('PTTL', lock), 1 }
+    return { now, 0, position, call('PTTL', lock), 1 }
 end

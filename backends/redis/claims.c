@@ -28,9 +28,13 @@ static int64_t lease_of(const struct dlock_claim *claim) {
     return claim->lease_ms > MAX_LEASE_MS ? MAX_LEASE_MS : claim->lease_ms;
 }
 
+/* Of a number that is not negative. */
 static const char *decimal(char out[24], int64_t number) {
-    snprintf(out, 24, "%" PRId64, number);
-    return out;
+    char *at = out + 23;
+    *at = '\0';
+    do *--at = (char)('0' + number % 10);
+    while (number /= 10);
+    return at;
 }
 
 /* The kind of grant that a claim is about, as layout.lua says. */
@@ -70,18 +74,21 @@ static int64_t quarantine_left_ms(const struct redis *redis) {
     return left_us > 0 ? left_us / 1000 + 1 : 0;
 }
 
-const char *redis_may_grant(const struct redis *redis) {
-    return quarantine_left_ms(redis) ? "0" : "1";
+bool redis_may_grant(const struct redis *redis) {
+    return quarantine_left_ms(redis) == 0;
 }
 
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
 static void write_acquire(struct redis *redis, size_t i, void *arg) {
     const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
+    const bool may_grant = redis_may_grant(redis), may_wait = claim->flags & DLOCK_CLAIM_QUEUE;
     char lease[24], kind[40];
-    const char *args[] = {claim->token, decimal(lease, lease_of(claim)), kind_of(kind, claim),
-                          claim->flags & DLOCK_CLAIM_QUEUE ? "1" : "0", redis_may_grant(redis)};
-    redis_call(redis, REDIS_ACQUIRE, claim->name, 5, args);
+    const char *args[] = {claim->token, decimal(lease, lease_of(claim)), may_wait ? "1" : "0", kind_of(kind, claim),
+                          may_grant ? "1" : "0"};
+    /* What is as most calls have it is left out: each argument is work for the server. */
+    size_t n = !may_grant ? 5 : *args[3] ? 4 : may_wait ? 3 : 2;
+    redis_call(redis, REDIS_ACQUIRE, claim->name, n, args);
 }
 
 /* When a busy claim should ask again. Only the head of the queue is sure to be told of anything, and only when the
@@ -119,6 +126,13 @@ static bool in_use(struct batch *batch, struct dlock_claim *claim, const char *a
     return true;
 }
 
+static void granted(struct dlock_claim *claim, int64_t server_us, int64_t fence) {
+    claim->server_us = server_us;
+    claim->fence = (uint64_t)fence;
+    claim->kept_ms = lease_of(claim);
+    claim->result = 0;
+}
+
 static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
     struct batch *batch = arg;
     struct dlock_claim *claim = batch->claims[i];
@@ -130,15 +144,17 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
         return 0;
     }
     if (reply->type == REDIS_REPLY_STRING && in_use(batch, claim, reply->str)) return 0;
+    if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0 && reply->integer < REDIS_FENCE_END) {
+        granted(claim, reply->integer, reply->integer);
+        return 0;
+    }
     if (!read_integers(reply, answer, N) || answer[SERVER_US] <= 0 || answer[FENCE] < 0 ||
         answer[FENCE] >= REDIS_FENCE_END || answer[POSITION] < -1 || answer[POSITION] > INT32_MAX ||
         answer[REMAINING] < -2)
         return redis_nonsense(redis, "acquire", err);
     claim->server_us = answer[SERVER_US];
     if (answer[FENCE]) {
-        claim->fence = (uint64_t)answer[FENCE];
-        claim->kept_ms = lease_of(claim);
-        claim->result = 0;
+        granted(claim, answer[SERVER_US], answer[FENCE]);
     } else if (redis->quarantine_until_us && answer[REMAINING] == -2) {
         quarantined(redis, batch, claim, answer[POSITION]);
     } else {
@@ -156,8 +172,9 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
 static void write_renew(struct redis *redis, size_t i, void *arg) {
     const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
     char lease[24], kind[40];
-    const char *args[] = {claim->token, decimal(lease, lease_of(claim)), kind_of(kind, claim), redis_may_grant(redis)};
-    redis_call(redis, REDIS_RENEW, claim->name, 4, args);
+    const char *args[] = {claim->token, decimal(lease, lease_of(claim)), kind_of(kind, claim),
+                          redis_may_grant(redis) ? "1" : "0"};
+    redis_call(redis, REDIS_RENEW, claim->name, claim->mode == DLOCK_EXCLUSIVE ? 2 : 4, args);
 }
 
 static int read_renew(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
@@ -181,8 +198,8 @@ static int read_renew(struct redis *redis, size_t i, const redisReply *reply, vo
 
 static void write_release(struct redis *redis, size_t i, void *arg) {
     const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
-    const char *args[] = {claim->token, redis_may_grant(redis)};
-    redis_call(redis, REDIS_RELEASE, claim->name, 2, args);
+    const char *args[] = {claim->token, "0"};
+    redis_call(redis, REDIS_RELEASE, claim->name, redis_may_grant(redis) ? 1 : 2, args);
 }
 
 static int read_release(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {

@@ -1,4 +1,5 @@
 -- Joint holders of a lock: how they come and go, and how the next get in.
+local holders, grants = '{' .. lock .. '}:holders', '{' .. lock .. '}:grants'
 local fenced -- `last` was given out now, to a joint holder
 
 -- Of a kind: how many permits there are; nil: it is a lock.
@@ -8,7 +9,7 @@ end
 
 -- How many hold jointly.
 local function count()
-    return redis.call('ZCOUNT', holders, '(' .. now_ms, '+inf')
+    return call('ZCOUNT', holders, '(' .. now_ms, '+inf')
 end
 
 -- Whether one more of this kind may hold.
@@ -23,36 +24,36 @@ local function join(token, lease, kind, handed)
     last = math.max(last_fence() + 1, now)
     fenced = true
     if not held then
-        redis.call('SET', lock, kind)
-        redis.call('DEL', holders, grants)
+        call('SET', lock, kind)
+        call('DEL', holders, grants)
         held = kind
     end
-    redis.call('ZADD', holders, now_ms + lease, token)
-    redis.call('HSET', grants, token, string.format('%.0f', handed and -last or last))
+    call('ZADD', holders, now_ms + lease, token)
+    call('HSET', grants, token, string.format('%.0f', handed and -last or last))
     return last
 end
 
 -- Joint holders have come, renewed or gone: their word lasts as long as the last of them.
 local function settle()
-    local latest = tonumber(redis.call('ZREVRANGE', holders, 0, 0, 'WITHSCORES')[2])
+    local latest = tonumber(call('ZREVRANGE', holders, 0, 0, 'WITHSCORES')[2])
     if not latest or latest <= now_ms then
-        redis.call('DEL', lock, holders, grants)
+        call('DEL', lock, holders, grants)
         held = false
         return
     end
-    redis.call('PEXPIREAT', lock, latest)
-    redis.call('PEXPIREAT', holders, latest + DAY)
-    redis.call('PEXPIREAT', grants, latest + DAY)
-    if fenced then redis.call('SET', fence_key, string.format('%.0f', last)) end
-    redis.call('PEXPIREAT', fence_key, latest + DAY)
+    call('PEXPIREAT', lock, latest)
+    call('PEXPIREAT', holders, latest + DAY)
+    call('PEXPIREAT', grants, latest + DAY)
+    if fenced then call('SET', fence_key, string.format('%.0f', last)) end
+    call('PEXPIREAT', fence_key, latest + FENCE_LIFE)
 end
 
 -- Sets a joint holder's lease anew and returns its fence; nil: token is none.
 local function keep(token, lease)
-    if (tonumber(redis.call('ZSCORE', holders, token)) or 0) <= now_ms then return nil end
-    redis.call('PEXPIRE', fence_key, DAY)
-    redis.call('ZADD', holders, now_ms + lease, token)
-    local fence = tonumber(redis.call('HGET', grants, token))
+    if (tonumber(call('ZSCORE', holders, token)) or 0) <= now_ms then return nil end
+    call('PEXPIRE', fence_key, FENCE_LIFE)
+    call('ZADD', holders, now_ms + lease, token)
+    local fence = tonumber(call('HGET', grants, token))
     if not fence or fence < 0 then
         -- A hand-over is confirmed by this; or somebody deleted the fences.
         if not fence then
@@ -60,7 +61,7 @@ local function keep(token, lease)
             fenced = true
         end
         fence = fence and -fence or last
-        redis.call('HSET', grants, token, string.format('%.0f', fence))
+        call('HSET', grants, token, string.format('%.0f', fence))
     end
     settle()
     return fence
@@ -68,28 +69,28 @@ end
 
 -- This token's hand-over ended at that time, and nobody had confirmed it.
 local function gone_quiet(token, ended)
-    if redis.call('EXISTS', queue) == 0 then return end
-    redis.call('HSET', waiters, channel(token), math.min(ended, now_ms))
-    redis.call('PEXPIRE', waiters, DAY)
+    if call('EXISTS', queue) == 0 then return end
+    call('HSET', waiters, channel(token), math.min(ended, now_ms))
+    call('PEXPIRE', waiters, DAY)
 end
 
 -- Forgets who does not hold any more, a hundred at a time, and notices hand-overs that ended unconfirmed.
 local function sweep()
-    local ends = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, 100)
+    local ends = call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, 100)
     if #ends > 0 then
         local gone = {}
         for i = 1, #ends, 2 do table.insert(gone, ends[i]) end
-        local fences = redis.call('HMGET', grants, unpack(gone))
-        redis.call('HDEL', grants, unpack(gone))
-        redis.call('ZREM', holders, unpack(gone))
+        local fences = call('HMGET', grants, unpack(gone))
+        call('HDEL', grants, unpack(gone))
+        call('ZREM', holders, unpack(gone))
         for i, token in ipairs(gone) do
             if string.sub(fences[i] or '', 1, 1) == '-' then gone_quiet(token, tonumber(ends[2 * i])) end
         end
     end
     if held and joint(held) then return end
-    local token, fence, ended = string.match(redis.call('HGET', waiters, HANDED) or '', '^(%S+) (%d+) (%d+)$')
+    local token, fence, ended = string.match(call('HGET', waiters, HANDED) or '', '^(%S+) (%d+) (%d+)$')
     if token then
-        redis.call('HDEL', waiters, HANDED)
+        call('HDEL', waiters, HANDED)
         if tonumber(fence) == last_fence() then gone_quiet(token, tonumber(ended)) end
     end
 end
@@ -116,7 +117,7 @@ local function admit(caller, caller_lease)
     end
     if not mine and #told_later == 0 then return nil end
     settle()
-    if not token then redis.call('DEL', waiters) end
+    if not token then call('DEL', waiters) end
     for _, grantee in ipairs(told_later) do tell(unpack(grantee)) end
     return mine
 end

@@ -1,22 +1,23 @@
 -- What every script begins with: the layout of a lock.
 --
--- The six keys of a lock, all in one hash slot (K is the name, with `{`, `}` and `%` percent-encoded):
---   KEYS[1]  K            string  exclusive: the holder's token, with the lease as its expiry: exactly what `SET K
+-- The six keys of a lock, all in one hash slot (K is the name, with `{`, `}` and `%` percent-encoded). Scripts are given
+-- the first, and make the others of it when they need them:
+--            K            string  exclusive: the holder's token, with the lease as its expiry: exactly what `SET K
 --                                 token NX PX lease` writes, so every client of that convention and we exclude each
 --                                 other. Joint (shared, or permits): the word `dlock:shared` or
 --                                 `dlock:permits:<limit>`, which expires with the last of the holders and keeps such
 --                                 clients out as well
---   KEYS[2]  {K}:fence    string  the last fence; outlives the lease by a day. A name whose fence is gone starts at the
---                                 server's clock in microseconds, which is past every fence given out, unless the
---                                 server's wall clock was set back by more than that day. A space at its end: the
+--            {K}:fence    string  the last fence; outlives the lease by a day at least. A name whose fence is gone starts
+--                                 at the server's clock in microseconds, which is past every fence given out, unless
+--                                 the server's wall clock was set back by more than that day. A space at its end: the
 --                                 exclusive holder lingers
---   KEYS[3]  {K}:queue    zset    the waiters' tokens, in the order in which they came
---   KEYS[4]  {K}:waiters  hash    token -> lease in ms, `@`, when it last asked (the server's clock in ms) and kind,
+--            {K}:queue    zset    the waiters' tokens, in the order in which they came
+--            {K}:waiters  hash    token -> lease in ms, `@`, when it last asked (the server's clock in ms) and kind,
 --                                 for each of them; HANDED -> the token, the fence and the end in ms of an exclusive
 --                                 hand-over that its receiver has not confirmed; channel of a client -> when such a
 --                                 hand-over to it ended
---   KEYS[5]  {K}:holders  zset    the joint holders' tokens, by the server's clock in ms when their leases end
---   KEYS[6]  {K}:grants   hash    token -> fence, for each of them; negative while a hand-over is not confirmed
+--            {K}:holders  zset    the joint holders' tokens, by the server's clock in ms when their leases end
+--            {K}:grants   hash    token -> fence, for each of them; negative while a hand-over is not confirmed
 --
 -- The kind of a grant: the word in K if it is joint; if it is exclusive: empty, or one space if its holder lingers.
 --
@@ -26,7 +27,9 @@
 --
 -- At maxmemory Redis refuses what needs memory only as the first write of a script. So an acquire is refused as a
 -- whole, while a renewal or a release, which writes something else first, is always carried through.
-local lock, fence_key, queue, waiters, holders, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+--
+-- Numbers that are arguments of commands are written as strings where that is easy: it is less work for the server.
+local call, lock = redis.call, KEYS[1]
 local DAY = 86400000
+local FENCE_LIFE = 3 * DAY
 local HANDED = 'handed to'
-local held = redis.call('GET', lock)

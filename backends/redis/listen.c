@@ -1,6 +1,7 @@
 /* Wake-ups: one connection per client, subscribed to the one channel that is named after it. */
 #include "redis.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 
 /* Messages of unknown kinds that one call skips. */
@@ -28,7 +29,9 @@ int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     else if (!is_about(redis, reply, "subscribe"))
         rc = redis_nonsense(redis, "subscribe", err);
     freeReplyObject(reply);
-    if (rc == 0) *fd = redis->link->fd;
+    /* Others may do with it what they like. */
+    if (fcntl(redis->fd, F_SETFL, fcntl(redis->fd, F_GETFL) | O_NONBLOCK) == 0) redis->impatient = true;
+    if (rc == 0) *fd = redis->fd;
     return rc;
 }
 

@@ -161,7 +161,7 @@ struct breaking {
 
 static void write_break(struct redis *redis, size_t i, void *arg) {
     const struct breaking *breaking = arg;
-    const char *may_grant = redis_may_grant(redis);
+    const char *may_grant = redis_may_grant(redis) ? "1" : "0";
     (void)i;
     redis_call(redis, REDIS_BREAK, breaking->name, 1, &may_grant);
 }

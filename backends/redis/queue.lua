@@ -12,13 +12,14 @@
 --   All who wait and all of ours who hold use the lock for the same: as a lock (exclusive or shared), or as permits
 --   with one limit. Who asks for something else is refused, and so never gets into the queue.
 --   Whatever is abandoned ends by itself: every key expires a day after its last use (waiters ask far more often).
+local queue, waiters = '{' .. lock .. '}:queue', '{' .. lock .. '}:waiters'
 local HAND_OVER = 3000
 local SHARED = 'dlock:shared'
 -- A token of our form, and not some other client's: 24 hex characters that name our client, and a dot.
-local OURS = '^' .. string.rep('%x', 24) .. '%.'
+local OURS = '^%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%.'
 
 -- The server's clock in microseconds and in milliseconds.
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local now_ms = math.floor(now / 1000)
 
@@ -33,44 +34,43 @@ end
 
 -- Takes token out of the queue; 1: it was there.
 local function leave(token)
-    redis.call('HDEL', waiters, token)
-    return redis.call('ZREM', queue, token)
+    call('HDEL', waiters, token)
+    return call('ZREM', queue, token)
 end
 
 -- The first waiter that lives, its lease, its kind, and whether others are behind it; or nil. Drops the dead before
--- it. `caller` lives: it is asking. `front`: the first two of the queue, if they are known.
-local function head(caller, front)
+-- it. `caller` lives: it is asking.
+local function head(caller)
     while true do
-        front = front or redis.call('ZRANGE', queue, 0, 1)
+        local front = call('ZRANGE', queue, '0', '1')
         local first = front[1]
         if not first then return nil end
-        local known = redis.call('HMGET', waiters, first, channel(first))
+        local known = call('HMGET', waiters, first, channel(first))
         local lease, asked, kind = string.match(known[1] or '', '^(%d+)@(%d+)(.*)$')
-        if not lease and redis.call('EXISTS', waiters) == 0 then
+        if not lease and call('EXISTS', waiters) == 0 then
             -- Somebody deleted what they asked for. They ask again.
-            redis.call('DEL', queue)
+            call('DEL', queue)
             return nil
         end
         local quiet = known[2] and asked and tonumber(asked) < tonumber(known[2])
-        local lives = first == caller or not quiet and redis.call('PUBSUB', 'NUMSUB', channel(first))[2] > 0
+        local lives = first == caller or not quiet and call('PUBSUB', 'NUMSUB', channel(first))[2] > 0
         if lease and lives then return first, tonumber(lease), kind, front[2] ~= nil end
         leave(first)
-        front = nil
     end
 end
 
 -- The last fence given out.
 local last
 local function last_fence()
-    last = last or tonumber(redis.call('GET', fence_key)) or 0
+    last = last or tonumber(call('GET', fence_key)) or 0
     return last
 end
 
 -- Makes token the exclusive holder, under the next fence, which it returns.
 local function grant(token, lease, kind)
-    last = math.max(last_fence() + 1, now)
-    redis.call('SET', lock, token, 'PX', lease)
-    redis.call('SET', fence_key, string.format('%.0f', last) .. kind, 'PX', lease + DAY)
+    local before = call('GET', fence_key)
+    call('SET', lock, token, 'PX', lease)
+    last = count_up(fence_key, before, now, kind, lease)
     held = token
     return last
 end
@@ -78,7 +78,10 @@ end
 -- What is sent to a waiter: "granted <token> <fence> <server us> <kept ms> <K>". Always after all writes, since no
 -- message may undo one.
 local function tell(token, fence, lease)
-    redis.pcall('PUBLISH', channel(token), string.format('granted %s %.0f %.0f %d %s', token, fence, now, lease, lock))
+    local clock = string.format('%.0f', now)
+    local number = fence == now and clock or string.format('%.0f', fence)
+    local text = 'granted ' .. token .. ' ' .. number .. ' ' .. clock .. ' ' .. lease .. ' ' .. lock
+    redis.pcall('PUBLISH', channel(token), text)
 end
 
 -- Tells a lingering holder that somebody waits: "wanted <K>".
@@ -91,13 +94,16 @@ end
 -- Grants the free lock to the first waiter, who asked for it exclusively and is told so unless it is the caller.
 -- `more`: others are behind it. Returns the fence.
 local function hand_over(token, lease, kind, more, caller)
-    leave(token)
+    call('ZREM', queue, token)
     local fence = grant(token, lease, kind)
-    if not more then
-        redis.call('DEL', waiters)
-    elseif token ~= caller then
-        redis.call('HSET', waiters, HANDED, string.format('%s %.0f %.0f', token, fence, now_ms + lease))
-        redis.call('PEXPIRE', waiters, DAY)
+    if more and token ~= caller then
+        -- First what comes, then what goes: an empty key would vanish, and come back without an end.
+        call('HSET', waiters, HANDED, token .. string.format(' %.0f ', fence) .. now_ms + lease)
+    end
+    if more then
+        call('HDEL', waiters, token)
+    else
+        call('DEL', waiters)
     end
     if token ~= caller then tell(token, fence, lease) end
     if more and kind == ' ' then want() end

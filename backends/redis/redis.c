@@ -231,7 +231,7 @@ static void redis_disconnect(void *conn) {
 
 static void redis_abandon(void *conn) {
     struct redis *redis = conn;
-    if (redis->link) close(redis->link->fd);
+    if (redis->reader) close(redis->fd);
     if (redis->dialing) close(redis->dialing - 1);
 }
 

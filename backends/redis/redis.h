@@ -10,6 +10,8 @@
 /* Longest key of a lock: a name of 255 bytes, every one of them encoded as three. */
 #define REDIS_NAME_MAX 255
 #define REDIS_KEY_MAX (3 * REDIS_NAME_MAX)
+/* Most arguments of a script. */
+#define REDIS_MAX_ARGS 5
 
 /* What is encoded in keys besides '%': Redis Cluster takes what stands in braces for the hash slot. */
 #define REDIS_SPECIAL "{}"
@@ -19,24 +21,18 @@
 
 enum redis_script { REDIS_ACQUIRE, REDIS_RENEW, REDIS_RELEASE, REDIS_BREAK, REDIS_INSPECT, REDIS_SCRIPTS };
 
-/* The six keys of a lock (layout.lua). */
-struct redis_keys {
-    char lock[REDIS_KEY_MAX + 1];
-    char fence[REDIS_KEY_MAX + 16];
-    char queue[REDIS_KEY_MAX + 16];
-    char waiters[REDIS_KEY_MAX + 16];
-    char holders[REDIS_KEY_MAX + 16];
-    char grants[REDIS_KEY_MAX + 16];
-};
-
 struct redis {
     const struct dlock_peer *peer;
-    redisContext *link; /* NULL: not connected */
-    int dialing;        /* a socket that is not yet link's, plus 1: a child forked meanwhile must close it, too */
-    size_t sent;        /* how much of link->obuf the socket has taken */
-    size_t unanswered;  /* requests whose replies were not read yet */
-    bool broken;        /* an answer is missing or makes no sense: nothing that comes can be trusted any more */
-    size_t elements;    /* array elements in the reply that is being read */
+    redisReader *reader; /* NULL: not connected */
+    int fd;              /* blocks for a moment at most; means something only when there is a reader */
+    int dialing;         /* a socket that is not yet `fd`, plus 1: a child forked meanwhile must close it, too */
+    bool impatient;      /* `fd` might block for long: never let it */
+    bool drained;        /* nothing was left behind what was received last; the descriptor says when there is more */
+    bool broken;         /* an answer is missing or makes no sense: nothing that comes can be trusted any more */
+    char *out;           /* requests: out_size bytes, of which `written` are used and `sent` has the socket taken */
+    size_t out_size, written, sent;
+    size_t unanswered;                       /* requests whose replies were not read yet */
+    size_t elements;                         /* array elements in the reply that is being read */
     const redisReplyObjectFunctions *parser; /* hiredis' own */
     redisReplyObjectFunctions bounded;       /* the same with a limit on arrays */
     char where[160];                         /* the server, for error messages */
@@ -45,7 +41,6 @@ struct redis {
     int64_t started_us; /* when the server started, at the latest, by the local clock; with a quarantine only */
     int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
 
-    struct redis_keys keys;        /* of the request that is being written */
     char channel[40];              /* what we are subscribed to */
     char name[REDIS_NAME_MAX + 1]; /* of the last wake-up, as is the token */
     char token[DLOCK_TOKEN_MAX + 1];
@@ -73,7 +68,7 @@ int redis_dial(struct redis *redis, const struct redis_address *address, int64_t
 void redis_hang_up(struct redis *redis);
 
 /* Appends a request to what the next redis_reply() sends. ENOMEM breaks the connection. */
-void redis_request(struct redis *redis, int argc, const char *const *argv, const size_t *lengths);
+void redis_request(struct redis *redis, size_t n, const char *const *words, const size_t *lengths);
 
 /* The same with NUL-terminated words; the last argument is NULL. */
 void redis_command(struct redis *redis, ...);
@@ -100,7 +95,7 @@ int redis_refused(const struct redis *redis, const redisReply *reply, struct dlo
 void redis_load(struct redis *redis, enum redis_script script);
 int redis_loaded(struct redis *redis, enum redis_script script, const redisReply *reply, struct dlock_error *err);
 
-/* Appends a call of a script for the lock `name`, with n arguments. */
+/* Appends a call of a script for the lock `name`, with n arguments, at most REDIS_MAX_ARGS. */
 void redis_call(struct redis *redis, enum redis_script script, const char *name, size_t n, const char *const *args);
 
 /* Calls a script for `count` locks in one round trip, whether the server has it or has to be given it (again).
@@ -141,8 +136,8 @@ bool redis_never_forgets(const redisReply *persistence, const redisReply *append
 
 dlock_batch redis_acquire, redis_renew, redis_release;
 
-/* '1', or '0' while the quarantine lasts. */
-const char *redis_may_grant(const struct redis *redis);
+/* Not while the quarantine lasts. */
+bool redis_may_grant(const struct redis *redis);
 
 int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int redis_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);

@@ -1,22 +1,22 @@
 -- The rest of release_fast.lua and release_held.lua.
-local may_grant = ARGV[2] == '1'
+local may_grant = ARGV[2] ~= '0'
 
 if held == token then
     held = false
     if may_grant then admit() end
     if not held then
-        redis.call('DEL', lock)
-        redis.call('HDEL', waiters, HANDED)
+        call('DEL', lock)
+        call('HDEL', waiters, HANDED)
     end
     return 1
 end
 
 local had
 if held and joint(held) then
-    local ends = tonumber(redis.call('ZSCORE', holders, token))
+    local ends = tonumber(call('ZSCORE', holders, token))
     if ends then
-        redis.call('ZREM', holders, token)
-        redis.call('HDEL', grants, token)
+        call('ZREM', holders, token)
+        call('HDEL', grants, token)
         settle()
         had = ends > now_ms
     end

@@ -1,6 +1,6 @@
 -- An exclusive grant that goes to the next, who asked for it exclusively.
-if held == token and ARGV[2] == '1' then
-    local heir, lease, kind, more = head(nil, front)
+if held == token and ARGV[2] ~= '0' then
+    local heir, lease, kind, more = head()
     if heir and not joint(kind) then
         hand_over(heir, math.min(lease, HAND_OVER), kind, more)
         return 1

@@ -2,13 +2,13 @@
 -- queue join it then; a writer among them has to wait for all of these, and so nobody gets in between.
 if held and joint(held) then return keep(token, lease) and now or 0 end
 if held ~= token or kind ~= SHARED then return 0 end
-redis.call('HDEL', waiters, HANDED)
-redis.call('SET', lock, kind)
-redis.call('DEL', holders, grants)
-redis.call('ZADD', holders, now_ms + lease, token)
+call('HDEL', waiters, HANDED)
+call('SET', lock, kind)
+call('DEL', holders, grants)
+call('ZADD', holders, now_ms + lease, token)
 if last_fence() == 0 then last = now end
-redis.call('HSET', grants, token, string.format('%.0f', last))
+call('HSET', grants, token, string.format('%.0f', last))
 held, fenced = kind, true
 settle()
-if ARGV[4] == '1' then admit() end
+if ARGV[4] ~= '0' then admit() end
 return now

@@ -5,6 +5,8 @@
 #include "acquire_fast.lua.h"
 #include "acquire_held.lua.h"
 #include "break.lua.h"
+#include "fence.lua.h"
+#include "held.lua.h"
 #include "holders.lua.h"
 #include "inspect.lua.h"
 #include "layout.lua.h"
@@ -17,8 +19,8 @@
 
 /* How many calls are written before their replies are read. */
 #define CHUNK 256
-#define MAX_ARGS 5
-#define KEYS 6
+/* Words of a call before its arguments: EVALSHA, the SHA-1, 1, the key. */
+#define HEAD 4
 
 /* A script is made of these files, one after the other. What most calls need stands before what the others need: Lua
  * makes each function anew whenever it comes to its definition. */
@@ -28,22 +30,24 @@ struct part {
 };
 #define PART(file) \
     { file##_lua_text, sizeof file##_lua_text - 1 }
-#define MAX_PARTS 6
+#define MAX_PARTS 8
 
 static const struct part scripts[REDIS_SCRIPTS][MAX_PARTS] = {
-    [REDIS_ACQUIRE] = {PART(layout), PART(acquire_fast), PART(queue), PART(acquire_held), PART(holders), PART(acquire)},
-    [REDIS_RENEW] = {PART(layout), PART(renew_fast), PART(queue), PART(holders), PART(renew)},
-    [REDIS_RELEASE] = {PART(layout), PART(release_fast), PART(queue), PART(release_held), PART(holders), PART(release)},
-    [REDIS_BREAK] = {PART(layout), PART(queue), PART(holders), PART(break)},
-    [REDIS_INSPECT] = {PART(layout), PART(queue), PART(inspect)},
+    [REDIS_ACQUIRE] = {PART(layout), PART(fence), PART(acquire_fast), PART(held), PART(queue), PART(acquire_held),
+                       PART(holders), PART(acquire)},
+    [REDIS_RENEW] = {PART(layout), PART(fence), PART(held), PART(renew_fast), PART(queue), PART(holders), PART(renew)},
+    [REDIS_RELEASE] = {PART(layout), PART(held), PART(release_fast), PART(fence), PART(queue), PART(release_held),
+                       PART(holders), PART(release)},
+    [REDIS_BREAK] = {PART(layout), PART(held), PART(fence), PART(queue), PART(holders), PART(break)},
+    [REDIS_INSPECT] = {PART(layout), PART(held), PART(fence), PART(queue), PART(holders), PART(inspect)},
 };
 
 /* No script is longer than all of the files together. */
-#define MAX_SCRIPT                                                                                                   \
-    (sizeof layout_lua_text + sizeof queue_lua_text + sizeof holders_lua_text + sizeof acquire_fast_lua_text +       \
-     sizeof acquire_held_lua_text + sizeof acquire_lua_text + sizeof renew_fast_lua_text + sizeof renew_lua_text +   \
-     sizeof release_fast_lua_text + sizeof release_held_lua_text + sizeof release_lua_text + sizeof break_lua_text + \
-     sizeof inspect_lua_text)
+#define MAX_SCRIPT                                                                                                     \
+    (sizeof layout_lua_text + sizeof fence_lua_text + sizeof held_lua_text + sizeof queue_lua_text +                   \
+     sizeof holders_lua_text + sizeof acquire_fast_lua_text + sizeof acquire_held_lua_text + sizeof acquire_lua_text + \
+     sizeof renew_fast_lua_text + sizeof renew_lua_text + sizeof release_fast_lua_text +                               \
+     sizeof release_held_lua_text + sizeof release_lua_text + sizeof break_lua_text + sizeof inspect_lua_text)
 
 void redis_load(struct redis *redis, enum redis_script script) {
     char text[MAX_SCRIPT];
@@ -64,13 +68,11 @@ int redis_loaded(struct redis *redis, enum redis_script script, const redisReply
     return 0;
 }
 
-static void encode_keys(struct redis_keys *keys, const char *name) {
-    dlock_encode_name(keys->lock, sizeof keys->lock, name, REDIS_SPECIAL, false);
-    snprintf(keys->fence, sizeof keys->fence, "{%s}:fence", keys->lock);
-    snprintf(keys->queue, sizeof keys->queue, "{%s}:queue", keys->lock);
-    snprintf(keys->waiters, sizeof keys->waiters, "{%s}:waiters", keys->lock);
-    snprintf(keys->holders, sizeof keys->holders, "{%s}:holders", keys->lock);
-    snprintf(keys->grants, sizeof keys->grants, "{%s}:grants", keys->lock);
+/* Whether a name is surely its own key, as most are. */
+static bool is_plain(const char *name) {
+    for (const unsigned char *p = (const unsigned char *)name; *p; p++)
+        if (*p < 0x20 || *p == '%' || *p == '{' || *p >= '}') return false;
+    return true;
 }
 
 static int hex_digit(char c) {
@@ -100,14 +102,16 @@ bool redis_decode_key(const char *key, size_t length, char *name) {
 }
 
 void redis_call(struct redis *redis, enum redis_script script, const char *name, size_t n, const char *const *args) {
-    struct redis_keys *keys = &redis->keys;
-    const char *words[3 + KEYS + MAX_ARGS] = {"EVALSHA",   redis->sha[script], "6",           keys->lock,  keys->fence,
-                                              keys->queue, keys->waiters,      keys->holders, keys->grants};
-    size_t lengths[3 + KEYS + MAX_ARGS], count = 3 + KEYS;
-    encode_keys(keys, name);
-    for (size_t i = 0; i < n && i < MAX_ARGS; i++) words[count++] = args[i];
-    for (size_t i = 0; i < count; i++) lengths[i] = strlen(words[i]);
-    redis_request(redis, (int)count, words, lengths);
+    char key[REDIS_KEY_MAX + 1];
+    const char *words[HEAD + REDIS_MAX_ARGS] = {"EVALSHA", redis->sha[script], "1", name};
+    size_t lengths[HEAD + REDIS_MAX_ARGS] = {7, 40, 1};
+    if (!is_plain(name)) {
+        dlock_encode_name(key, sizeof key, name, REDIS_SPECIAL, false);
+        words[HEAD - 1] = key;
+    }
+    for (size_t i = 0; i < n; i++) words[HEAD + i] = args[i];
+    for (size_t i = HEAD - 1; i < HEAD + n; i++) lengths[i] = strlen(words[i]);
+    redis_request(redis, HEAD + n, words, lengths);
 }
 
 /* Reads the reply to the i-th call. `missing` is set, instead of answering, when the server does not have the script;

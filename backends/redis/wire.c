@@ -1,14 +1,19 @@
-/* The socket: hiredis writes and parses the protocol, while every wait is a poll() of ours against the caller's
- * deadline. hiredis itself never blocks, never meets a timeout and never raises SIGPIPE. */
+/* The socket: requests are written, sent and received by us, against the caller's deadline; hiredis parses the replies.
+ */
 #include "redis.h"
 
-#include <sds.h>
+#include <fcntl.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 /* No honest reply comes near these. */
 #define MAX_REPLY_BYTES (4u << 20)
 #define MAX_REPLY_ELEMENTS (1u << 17)
 #define MAX_WORDS 16
+
+/* A recv() of its own accord waits no longer than this: it saves the poll() before it where the deadline is not near.
+ */
+#define PATIENCE_MS 100
 
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
 
@@ -25,19 +30,23 @@ static void *create_array(const redisReadTask *task, int n) {
 }
 
 static int adopt(struct redis *redis, int fd, struct dlock_error *err) {
-    redis->link = redisConnectFd(fd);
-    if (!redis->link) {
+    const struct timeval patience = {.tv_usec = PATIENCE_MS * 1000};
+    redisReader *reader = redisReaderCreate();
+    if (!reader) {
         close(fd);
         return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
     }
-    redis->link->flags &= ~REDIS_BLOCK;
-    redis->parser = redis->link->reader->fn;
+    redis->impatient = setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
+                       fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) != 0;
+    redis->parser = reader->fn;
     redis->bounded = *redis->parser;
     redis->bounded.createArray = create_array;
-    redis->link->reader->fn = &redis->bounded;
-    redis->link->reader->privdata = redis;
-    redis->sent = redis->unanswered = redis->elements = 0;
-    redis->broken = false;
+    reader->fn = &redis->bounded;
+    reader->privdata = redis;
+    redis->written = redis->sent = redis->unanswered = redis->elements = 0;
+    redis->broken = redis->drained = false;
+    redis->fd = fd;
+    redis->reader = reader;
     return 0;
 }
 
@@ -58,26 +67,72 @@ int redis_dial(struct redis *redis, const struct redis_address *address, int64_t
 }
 
 void redis_hang_up(struct redis *redis) {
-    redisContext *link = redis->link;
-    if (!link) return;
-    dlock_hang_up(link->fd, redis->unanswered || redis->broken);
-    redis->link = NULL; /* first: a child forked meanwhile looks here */
+    redisReader *reader = redis->reader;
+    if (!reader) return;
+    dlock_hang_up(redis->fd, redis->unanswered || redis->broken);
+    redis->reader = NULL; /* first: a child forked meanwhile looks here */
     atomic_signal_fence(memory_order_seq_cst);
-    redisFree(link);
+    close(redis->fd);
+    redisReaderFree(reader);
+    free(redis->out);
+    redis->out = NULL;
+    redis->out_size = 0;
 }
 
 /* ---- requests and replies ---------------------------------------------------------------------------------------- */
 
-void redis_request(struct redis *redis, int argc, const char *const *argv, const size_t *lengths) {
+/* Room for `more` bytes behind what is written. The buffer stays for as long as the connection: renewals must not run
+ * out of memory. */
+static bool make_room(struct redis *redis, size_t more) {
+    size_t need = redis->written + more, size = redis->out_size ? redis->out_size : 1024;
+    char *out;
+    if (need <= redis->out_size) return true;
+    while (size < need) size *= 2;
+    out = realloc(redis->out, size);
+    if (!out) return false;
+    redis->out = out;
+    redis->out_size = size;
+    return true;
+}
+
+/* "*3\r\n" or "$3\r\n". */
+static char *put_number(char *at, char kind, size_t number) {
+    char digits[24];
+    size_t n = 0;
+    do digits[n++] = (char)('0' + number % 10);
+    while (number /= 10);
+    *at++ = kind;
+    while (n) *at++ = digits[--n];
+    *at++ = '\r';
+    *at++ = '\n';
+    return at;
+}
+
+void redis_request(struct redis *redis, size_t n, const char *const *words, const size_t *lengths) {
+    const size_t number = 24;
+    size_t need = number;
+    char *at;
+    for (size_t i = 0; i < n; i++) need += number + lengths[i];
     redis->unanswered++;
-    /* hiredis 0.14 takes its words as not const, and leaves them alone. */
-    if (redisAppendCommandArgv(redis->link, argc, (const char **)argv, lengths) != REDIS_OK) redis->broken = true;
+    if (!make_room(redis, need)) {
+        redis->broken = true;
+        return;
+    }
+    at = put_number(redis->out + redis->written, '*', n);
+    for (size_t i = 0; i < n; i++) {
+        at = put_number(at, '$', lengths[i]);
+        memcpy(at, words[i], lengths[i]);
+        at += lengths[i];
+        *at++ = '\r';
+        *at++ = '\n';
+    }
+    redis->written = (size_t)(at - redis->out);
 }
 
 void redis_command(struct redis *redis, ...) {
     const char *words[MAX_WORDS];
     size_t lengths[MAX_WORDS];
-    int n = 0;
+    size_t n = 0;
     va_list args;
     va_start(args, redis);
     while (n < MAX_WORDS && (words[n] = va_arg(args, const char *))) {
@@ -100,9 +155,9 @@ int redis_nonsense(struct redis *redis, const char *what, struct dlock_error *er
 
 /* Gives the socket what it takes without blocking. */
 static int send_some(struct redis *redis, struct dlock_error *err) {
-    while (redis->sent < sdslen(redis->link->obuf)) {
-        ssize_t n = send(redis->link->fd, redis->link->obuf + redis->sent, sdslen(redis->link->obuf) - redis->sent,
-                         MSG_NOSIGNAL);
+    while (redis->sent < redis->written) {
+        ssize_t n =
+            send(redis->fd, redis->out + redis->sent, redis->written - redis->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
         /* The server may have said why it hung up: let that be read. */
@@ -113,40 +168,62 @@ static int send_some(struct redis *redis, struct dlock_error *err) {
         }
         redis->sent += (size_t)n;
     }
-    sdsclear(redis->link->obuf);
-    redis->sent = 0;
+    redis->sent = redis->written = 0;
     return 0;
 }
 
-static int receive_some(struct redis *redis, struct dlock_error *err) {
-    redisContext *link = redis->link;
-    if (redisBufferRead(link) != REDIS_OK) {
-        if (link->err == REDIS_ERR_PROTOCOL) return redis_nonsense(redis, link->errstr, err);
-        return dead(redis, link->err == REDIS_ERR_EOF ? "the server closed the connection" : link->errstr, err);
+/* 0 also when nothing came. */
+static int receive_some(struct redis *redis, int flags, struct dlock_error *err) {
+    char buffer[16384];
+    ssize_t n = recv(redis->fd, buffer, sizeof buffer, flags);
+    if (n == 0) return dead(redis, "the server closed the connection", err);
+    if (n < 0) {
+        char reason[128];
+        if (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+        return dead(redis, strerror_r(errno, reason, sizeof reason), err);
     }
-    if (link->reader->len > MAX_REPLY_BYTES) return redis_nonsense(redis, "a reply of more than 4 MB", err);
+    redis->drained = (size_t)n < sizeof buffer;
+    if (redisReaderFeed(redis->reader, buffer, (size_t)n) != REDIS_OK)
+        return redis_nonsense(redis, redis->reader->errstr, err);
+    if (redis->reader->len > MAX_REPLY_BYTES) return redis_nonsense(redis, "a reply of more than 4 MB", err);
     return 0;
+}
+
+/* Waits for more of a reply, and sends what is left to be sent; *late: the deadline has passed. */
+static int exchange(struct redis *redis, int64_t deadline_us, bool *late, struct dlock_error *err) {
+    int ready, rc = send_some(redis, err);
+    if (rc) return rc;
+    if (deadline_us == 0) {
+        *late = true;
+        return redis->drained ? 0 : receive_some(redis, MSG_DONTWAIT, err);
+    }
+    if (!redis->written && !redis->impatient && deadline_us - dlock_now_us() > 2 * PATIENCE_MS * 1000)
+        return receive_some(redis, 0, err);
+    ready = dlock_wait_fd(redis->fd, redis->written ? POLLIN | POLLOUT : POLLIN, deadline_us);
+    *late = !ready;
+    return ready & ~POLLOUT ? receive_some(redis, MSG_DONTWAIT, err) : 0;
 }
 
 /* 1 with a reply; 0 when none came until the deadline (0: now); else an error. */
 static int next_reply(struct redis *redis, int64_t deadline_us, redisReply **reply, struct dlock_error *err) {
-    int rc, ready;
     void *parsed = NULL;
-    if (!redis->link || redis->broken)
+    bool late = false;
+    if (!redis->reader || redis->broken)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "the connection to redis at %s is broken", redis->where);
     for (;;) {
-        if (redisGetReplyFromReader(redis->link, &parsed) != REDIS_OK)
-            return redis_nonsense(redis, redis->link->errstr, err);
+        int rc;
+        if (redisReaderGetReply(redis->reader, &parsed) != REDIS_OK)
+            return redis_nonsense(redis, redis->reader->errstr, err);
         if (parsed) {
             redis->elements = 0;
             *reply = parsed;
             return 1;
         }
-        if ((rc = send_some(redis, err)) != 0) return rc;
-        ready = dlock_wait_fd(redis->link->fd, redis->sent || sdslen(redis->link->obuf) ? POLLIN | POLLOUT : POLLIN,
-                              deadline_us);
-        if (!ready) return 0;
-        if ((ready & ~POLLOUT) && (rc = receive_some(redis, err)) != 0) return rc;
+        if (late) {
+            redis->drained = false;
+            return 0;
+        }
+        if ((rc = exchange(redis, deadline_us, &late, err)) != 0) return rc;
     }
 }
 

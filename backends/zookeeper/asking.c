@@ -163,6 +163,12 @@ static bool ask_create(struct zookeeper_asking *a, struct zookeeper_stand *s, st
     return true;
 }
 
+/* Nobody else may be there: then there is no need to list. */
+static bool hopes(const struct zookeeper_asking *a, const struct zookeeper_stand *create) {
+    return create && a->n_stands == 1 && !a->make && !(a->claim->flags & DLOCK_CLAIM_LINGER) &&
+           zookeeper_alone_hopes(a->z, a->claim->name);
+}
+
 static void ask_lists(struct zookeeper_asking *a, struct zookeeper_stand *create, struct zookeeper_round *r) {
     for (size_t i = 0; i < a->n_stands; i++) {
         struct zookeeper_stand *s = &a->stands[i];
@@ -229,11 +235,24 @@ static int read_write(struct zookeeper_asking *a, const struct zookeeper_call *c
     return 0;
 }
 
+/* What a listing would show. AGAIN: that is uncertain. */
+static int imagine(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+    if (!zookeeper_alone_still(a->z, a->claim->name, sequence_of(s), a->claim->state[ZOOKEEPER_FENCE]))
+        return ZOOKEEPER_AGAIN;
+    memset(&s->line, 0, sizeof s->line);
+    s->line.members = 1;
+    s->line.own = true;
+    s->line.own_kind = s->kind;
+    s->line.own_sequence = sequence_of(s);
+    return 0;
+}
+
 static int read_round(struct zookeeper_asking *a, struct zookeeper_stand *create, const struct zookeeper_round *r) {
     struct zookeeper_line lock;
     int rc = 0;
     if (r->create) rc = read_create(a, create, r);
     if (r->write) rc = read_write(a, r->call, r->write);
+    if (!r->lists[0]) return rc == 0 ? imagine(a, create) : rc;
     for (size_t i = 0; i < a->n_stands && rc == 0; i++)
         rc = read_list(a, r->lists[i], a->stands[i].dir, &a->stands[i].line);
     if (r->lists[2] && rc == 0 && (rc = read_list(a, r->lists[2], a->lock, &lock)) == 0) a->lock_members = lock.members;
@@ -296,7 +315,7 @@ static int send_round(struct zookeeper_asking *a, struct zookeeper_stand *create
         return dlock_fail(a->err, DLOCK_EINVAL, "the path of lock \"%.100s\" is too long", a->claim->name);
     }
     if (write) r->write = zookeeper_ask_write(r->call);
-    ask_lists(a, create, r);
+    if (!hopes(a, create)) ask_lists(a, create, r);
     return 0;
 }
 

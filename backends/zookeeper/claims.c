@@ -61,8 +61,11 @@ static int release_stand(struct zookeeper_asking *a, struct zookeeper_stand *s, 
     int rc = zookeeper_delete_end(a->z, sent, path, a->deadline_us, &a->dead, a->err);
     bool downgraded = a->claim->mode == DLOCK_SHARED && !zookeeper_reads(kind); /* and nobody told us */
     if (rc == DLOCK_ELOST) return downgraded ? search_and_delete(a, s, had) : 0;
-    if (rc == 0 && zookeeper_stands(s, ZOOKEEPER_GRANTED)) *had = true;
-    return rc;
+    if (rc != 0) return rc;
+    if (zookeeper_stands(s, ZOOKEEPER_GRANTED)) *had = true;
+    if (zookeeper_stands(s, ZOOKEEPER_LONELY) && !zookeeper_stands(s, ZOOKEEPER_DOWNGRADED))
+        zookeeper_alone_went(a->z, a->claim->name, (int32_t)(uint32_t)*s->word, a->claim->state[ZOOKEEPER_FENCE]);
+    return 0;
 }
 
 static int release_one(struct zookeeper_asking *a) {

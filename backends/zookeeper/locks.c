@@ -1,5 +1,5 @@
 /* Locks, exclusive and shared. A new claim costs one round trip: the create of its node and the listing go out back to
- * back. */
+ * back, or the create is enough (alone.c). */
 #include "asking.h"
 
 /* Where the name was used for permits: is it still? The claim that came first is right, and the other one sees its
@@ -40,6 +40,7 @@ int zookeeper_lock_step(struct zookeeper_asking *a) {
     if (rc != ZOOKEEPER_LOOKED) return rc;
     if (s->line.permits && !zookeeper_stands(s, ZOOKEEPER_RIGHTFUL) && (rc = refuse_permits(a)) != 0) return rc;
     *s->word |= ZOOKEEPER_RIGHTFUL;
+    if (s->line.members == 1 && !s->line.permits) *s->word |= ZOOKEEPER_LONELY;
     if (s->line.ahead == 0) {
         bool lingers = a->claim->flags & DLOCK_CLAIM_LINGER && a->claim->mode == DLOCK_EXCLUSIVE;
         return lingers && (rc = zookeeper_watch_others(a)) != 0 ? rc : zookeeper_granted(a);

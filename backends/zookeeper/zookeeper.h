@@ -293,6 +293,7 @@ enum { ZOOKEEPER_SESSION, ZOOKEEPER_FENCE, ZOOKEEPER_PLACE, ZOOKEEPER_QUEUE };
 #define ZOOKEEPER_DOWNGRADED (UINT64_C(1) << 35) /* the fence is that of another node */
 #define ZOOKEEPER_RIGHTFUL (UINT64_C(1) << 39)   /* the name was not in another use when the node was made */
 #define ZOOKEEPER_GRANTED (UINT64_C(1) << 40)
+#define ZOOKEEPER_LONELY (UINT64_C(1) << 41) /* nobody else stood in line */
 #define ZOOKEEPER_OF_KIND(kind) ((uint64_t)(kind) << 36)
 #define ZOOKEEPER_KIND(word) ((enum zookeeper_kind)((word) >> 36 & 7))
 
@@ -311,6 +312,24 @@ int zookeeper_list(void *conn, const char *prefix, char cursor[256], dlock_each 
                    struct dlock_error *err);
 int zookeeper_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 int zookeeper_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
+
+/* ---- alone.c: locks that nobody else wants ----------------------------------------------------------------------- */
+
+enum { ZOOKEEPER_ALONE = 64 };
+
+/* A node of ours that had the line for itself, and has gone. */
+struct zookeeper_alone {
+    char name[256]; /* the lock's */
+    int32_t sequence;
+    uint64_t czxid;
+    bool good;
+    unsigned doubts; /* so many more are not believed */
+};
+
+void zookeeper_alone_went(struct zookeeper *z, const char *name, int32_t sequence, uint64_t czxid);
+/* Whether the next node may turn out to be alone without a listing; and whether it has. */
+bool zookeeper_alone_hopes(struct zookeeper *z, const char *name);
+bool zookeeper_alone_still(struct zookeeper *z, const char *name, int32_t sequence, uint64_t czxid);
 
 /* ---- proof.c: how long the session is sure to live ----------------------------------------------------------------
  */
@@ -363,6 +382,7 @@ struct zookeeper {
     uint64_t session;
     int session_ms; /* as negotiated */
     struct zookeeper_proof proof;
+    struct zookeeper_alone alone[ZOOKEEPER_ALONE];
     struct zookeeper_call *calls;
     struct zookeeper_watch *watches[ZOOKEEPER_BUCKETS];
     struct zookeeper_wake *wakes, **wakes_end;

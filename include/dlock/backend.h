@@ -202,8 +202,8 @@ struct dlock_backend {
      * (THREADSAFE: everything). With WAKE or PENDING. Results: as connect.
      * PENDING: called once after every connect, and only to get the descriptor. An acquire with QUEUE that finds the
      * name taken leaves a blocking request with the server and answers EBUSY; until `wake` brings its answer the core
-     * calls only `wake` and `disconnect`, which gives the request up. On a connection whose claim is granted, or is
-     * waiting, the core calls `wake` when the descriptor polls readable. */
+     * calls only `wake`, `disconnect`, and `release`, which gives the request up and sees to it that nothing is held.
+     * While its claim is granted, or waits, the core calls `wake` when the descriptor polls readable. */
     int (*listen)(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 
     /* Reads one wake-up without blocking: 1 = `out` is filled, 0 = none left; EUNAVAILABLE, EPROTO: the connection is
@@ -236,9 +236,9 @@ struct dlock_backend {
     /* What an administrator runs on the server before the first use, as text; NULL: nothing. */
     const char *schema;
 
-    /* LOCAL: stores the descriptors that grants of this connection live in, at most `max`, and returns how many there
-     * are. A process with copies of them keeps those grants alive, after the one that made them, until it closes them;
-     * `release` ends them whatever copies there are. Any thread. */
+    /* LOCAL, and SESSION without THREADSAFE: stores the descriptors that grants of this connection live in, at most
+     * `max`, and returns how many there are. A process with copies of them keeps those grants alive, after the one that
+     * made them, until it closes them; `release` ends them whatever copies there are. Any thread. */
     size_t (*descriptors)(void *conn, int *fds, size_t max);
 
     /* Whether the URI makes sense for this backend, asked once, before any name is looked up: hosts are as in the URI,
@@ -313,15 +313,13 @@ static inline void dlock_encode_name(char *out, size_t size, const char *name, c
     static const char hex[] = "0123456789ABCDEF";
     uint64_t hash = UINT64_C(14695981039346656037);
     size_t used = 0, cut = 0;
-    bool whole = true;
-    for (const unsigned char *p = (const unsigned char *)name; *p; p++) {
-        bool plain = *p >= 0x20 && *p != 0x7f && *p != '%' && (*p < 0x80 || !ascii) && !strchr(special, *p);
+    const unsigned char *p = (const unsigned char *)name;
+    for (; *p; p++) {
+        const char *kept = special;
+        while (*kept && (unsigned char)*kept != *p) kept++;
+        bool plain = *p >= 0x20 && *p != 0x7f && *p != '%' && (*p < 0x80 || !ascii) && !*kept;
         size_t need = plain ? 1 : 3;
-        hash = (hash ^ *p) * UINT64_C(1099511628211);
-        if (!whole || used + need >= size) {
-            whole = false;
-            continue;
-        }
+        if (used + need >= size) break;
         if (plain) {
             out[used] = (char)*p;
         } else {
@@ -332,7 +330,8 @@ static inline void dlock_encode_name(char *out, size_t size, const char *name, c
         used += need;
         if (used + 18 <= size) cut = used;
     }
-    if (!whole) {
+    if (*p) { /* it does not fit */
+        for (p = (const unsigned char *)name; *p; p++) hash = (hash ^ *p) * UINT64_C(1099511628211);
         out[cut] = '~';
         for (int i = 0; i < 16; i++) out[cut + 1 + (size_t)i] = hex[(hash >> (60 - 4 * i)) & 15];
         used = cut + 17;

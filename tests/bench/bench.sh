@@ -20,8 +20,9 @@ positive() { # WHAT NUMBER
     esac
 }
 
-workloads="cycle re-entry hand-over hand-over-10ms distinct one-lock crash"
-bench=("$DLOCK" bench --time 1500ms --rounds 1 --threads 4 --processes 3)
+timed="cycle re-entry hand-over hand-over-10ms distinct one-lock crash crowd"
+workloads="$timed renewal"
+bench=("$DLOCK" bench --time 900ms --rounds 1 --threads 4 --processes 3 --waiters 5 --locks 300 --lease 600ms)
 export DLOCK_PLUGIN_PATH=$DLOCK_TEST_BROKEN
 
 describe "the table"
@@ -37,14 +38,21 @@ equal "lines longer than 100 columns" "$(LC_ALL=C.UTF-8 grep -E '^.{101}' <<<"$o
 describe "JSON and CSV"
 run_json "$DLOCK_URI" "file:$work/others"
 equal "status" "$status" 0
-for workload in $workloads; do
+for workload in $timed; do
     positive "$workload has samples" "$(field "$workload" samples)"
     positive "$workload has a median" "$(field "$workload" median_ns)"
-    equal "$workload excludes" "$(field "$workload" overlaps)" 0
+done
+for workload in $workloads; do
+    equal "$workload excludes" "$(field "$workload" overlaps) $(field "$workload" time_overlaps)" "0 0"
+    equal "$workload loses nothing" "$(field "$workload" lost)" 0
     equal "$workload has growing fences" "$(field "$workload" stale_fences)" 0
     equal "$workload has no error" "$(field "$workload" error)" null
 done
 equal "the hand-over's processes" "$(field hand-over processes)" 3
+equal "the crowd's" "$(field crowd processes)" 5
+equal "locks that are held" "$(field renewal locks)" 300
+positive "what the crowd uses of the processors" "$(field crowd cpu)"
+equal "nobody counts commands" "$(field crowd commands_per_grant)" null
 positive "somebody was handed the lock" "$(field hand-over handed_over)"
 contains "the second of a kind has a number" "$out" '"server": "file#2"'
 run "${bench[@]}" --csv --workload cycle --workload re-entry "$DLOCK_URI"
@@ -59,6 +67,10 @@ equal "status" "$status" 0
 positive "the cycle has a floor" "$(field cycle floor_median_ns)"
 positive "and is compared with it" "$(field cycle ratio)"
 equal "re-entry has none" "$(field re-entry ratio)" null
+for workload in hand-over-10ms distinct; do
+    run_json --time 1s --floors "$DLOCK_TEST_FLOORS" --workload "$workload" "$DLOCK_URI"
+    positive "the floor of $workload" "$(field "$workload" floor_per_second)"
+done
 mkdir "$work/floors"
 printf '#!/bin/sh\ncat >%s\necho 1000 5\n' "$work/uri" >"$work/floors/floor-file"
 chmod +x "$work/floors/floor-file"
@@ -71,11 +83,13 @@ run_json --floors "$work/floors" --workload cycle "$DLOCK_URI"
 equal "a floor that says all" "$status $err$(field cycle floor_median_ns)" "0 1000"
 
 describe "a backend that grants everybody"
-run_json everybody: "$DLOCK_URI"
+run_json --time 1500ms --workload cycle --workload hand-over-10ms --workload one-lock --workload crash everybody:
 equal "status" "$status" 1
 contains "it is said" "$err" "exclusion was violated"
 positive "two held one lock" "$(field hand-over-10ms overlaps)"
+positive "by their time stamps, too" "$(field hand-over-10ms time_overlaps)"
 positive "and in the crash" "$(field crash overlaps)"
+positive "by their time stamps" "$(field crash time_overlaps)"
 equal "and nothing else is wrong with it" "$(field crash error)" null
 positive "a fence did not grow" "$(field cycle stale_fences)"
 equal "threads of one client are kept apart by the library" "$(field one-lock overlaps)" 0
@@ -83,7 +97,8 @@ run "${bench[@]}" --workload hand-over-10ms everybody:
 equal "with a table" "$status" 1
 
 describe "wrong usage, and servers that are away"
-for arguments in "--time 0" "--time x" "--workload nonsense" "--rounds 0" "--processes 65" "--threads x" \
+for arguments in "--time 0" "--time x" "--workload nonsense" "--rounds 0" "--processes 65" "--threads x" "--waiters 0" "--locks x" \
+    "--lease 0" \
     "--json --csv" "--no-such-option" "nonsense" "file:/dev/null/locks"; do
     # shellcheck disable=SC2086
     run "${bench[@]}" $arguments
@@ -100,15 +115,44 @@ run script -qefc "${bench[*]} --workload cycle $DLOCK_URI" /dev/null
 equal "status" "$status" 0
 contains "shows how far it is" "$out" "%  cycle, file"
 
+describe "an interruption"
+begin "${bench[@]}" --time 100s --rounds 1000 --workload cycle --workload hand-over "$DLOCK_URI"
+sleep 1
+kill -INT "$pid"
+ended "$pid"
+equal "status" "$status" 130
+contains "the table has what was measured until then" "$(<"$work/bg.out")" $'\n'"cycle        file"
+equal "and no error" "$(<"$work/bg.err")" "dlock: interrupted: this is what had been measured"
+if pgrep -P "$pid" >/dev/null; then fail "workers are left behind"; fi
+python3 - "$DLOCK" "$DLOCK_URI" <<'END' || fail "Ctrl-C on a terminal"
+import os, pty, sys, time
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], ["dlock", "bench", "--time", "60s", "--workload", "hand-over", sys.argv[2]])
+out = b""
+while b"hand-over" not in out:
+    out += os.read(terminal, 4096)
+time.sleep(0.3)
+os.write(terminal, b"\x03")
+try:
+    while data := os.read(terminal, 4096):
+        out += data
+except OSError:
+    pass
+status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+end = out[out.rindex(b"^C"):]
+sys.exit(not (status == 130 and b"\r\x1b[KWORKLOAD" in end and b"died" not in end) and repr((status, end)))
+END
+
 if "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then
     use_redis
     describe "Redis"
     run_json --floors "$DLOCK_TEST_FLOORS"
     equal "status" "$status" 0
-    for workload in $workloads; do
-        positive "$workload has samples" "$(field "$workload" samples)"
-        equal "$workload has no error" "$(field "$workload" error)" null
-    done
+    for workload in $workloads; do equal "$workload has no error" "$(field "$workload" error)" null; done
+    for workload in $timed; do positive "$workload has samples" "$(field "$workload" samples)"; done
+    positive "the server counts what a grant takes" "$(field crowd commands_per_grant)"
+    positive "and what renewals take" "$(field renewal commands_per_second)"
     positive "the cycle is compared with its floor" "$(field cycle ratio)"
     positive "the hand-over is compared with a PING" "$(field hand-over ratio)"
 

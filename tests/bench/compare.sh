@@ -1,6 +1,7 @@
 #!/bin/bash
-# compare.sh BUILD [OPTION…]: starts a private server of every kind that the build folder has a backend for, runs
-# `dlock bench` on all of them, with their floors, and stops them again. OPTIONs are those of `dlock bench`.
+# compare.sh BUILD [OPTION…]: runs `dlock bench` on a server of every kind that the build folder has a backend for, with
+# their floors. Servers that DLOCK_TEST_URI_… name are used as they are; of the others private ones are started, and
+# stopped again. OPTIONs are those of `dlock bench`.
 set -euo pipefail
 if [ $# -lt 1 ] || [ ! -x "$1/bin/dlock" ]; then
     sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2
@@ -29,8 +30,13 @@ trap 'exit 143' TERM
 uris=()
 for server in file redis memcached zookeeper postgresql; do
     if ! "$build/bin/dlock" backends --json | grep -q "\"name\": \"$server\""; then continue; fi
-    started+=("$server")
-    settings=$("$servers/$server.sh" start "$folder")
-    uris+=("$(sed -n "s/^DLOCK_TEST_URI_$server=//p" <<<"$settings")")
+    uri=DLOCK_TEST_URI_$server
+    if [ -z "${!uri:-}" ]; then
+        started+=("$server")
+        settings=$("$servers/$server.sh" start "$folder")
+        uris+=("$(sed -n "s/^$uri=//p" <<<"$settings")")
+    else
+        uris+=("${!uri}")
+    fi
 done
 "$build/bin/dlock" bench --floors "$build/bin/floors" "$@" "${uris[@]}"

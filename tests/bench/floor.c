@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { CONNECTIONS = 4 };
 
 void floor_check(bool ok, const char *what) {
     if (ok) return;
@@ -17,46 +20,94 @@ void floor_need(bool plain) {
     if (!plain) exit(FLOOR_SKIPPED);
 }
 
-struct floor_address floor_address(const char *uri, int default_port) {
-    struct floor_address address = {.port = default_port};
-    const char *host = strstr(uri, "://");
-    floor_need(host != NULL);
-    host += 3;
-    size_t length = strcspn(host, "/?"), name = strcspn(host, ":/?");
-    floor_need(strcspn(host, "@,[%") >= length && name > 0 && name < sizeof address.host);
-    memcpy(address.host, host, name);
-    if (host[name] == ':') address.port = atoi(host + name + 1);
-    address.has_path = host[length] == '/' && host[length + 1] && host[length + 1] != '?';
-    return address;
+void *floor_connect(const struct floor *floor) {
+    static void *connections[FLOOR_WORKERS]; /* until the end: who looks for leaks finds them here */
+    static int n;
+    floor_check(n < FLOOR_WORKERS, "so many connections");
+    if (floor->connect) connections[n] = floor->connect();
+    return connections[n++];
 }
 
-static void measure(void (*operation)(void), int64_t ms) {
-    static struct histogram histogram;
-    operation(); /* the first one is not like the others */
+static void cycles(const struct floor *floor, int64_t ms, struct histogram *histogram) {
+    void *server = floor_connect(floor);
+    floor->acquire(server, 0); /* the first is not like the others */
+    floor->release(server, 0);
     int64_t begun = now_ns(), end = begun + ms * 1000000;
     while (begun < end) {
-        operation();
+        floor->acquire(server, 0);
+        floor->release(server, 0);
         int64_t done = now_ns();
-        histogram_add(&histogram, done - begun, 1);
+        histogram_add(histogram, done - begun, 1);
         begun = done;
     }
-    for (int i = 0; i < HISTOGRAM_BUCKETS; i++)
-        if (histogram.buckets[i]) printf("%" PRId64 " %" PRIu32 "\n", histogram_lowest(i), histogram.buckets[i]);
 }
 
-int floor_main(int argc, char **argv, const struct floor *floor) {
+static void round_trips(const struct floor *floor, int64_t ms, int pause_ms, struct histogram *histogram) {
+    void *server = floor_connect(floor);
+    floor->round_trip(server);
+    for (int64_t begun = now_ns(), end = begun + ms * 1000000; begun < end; begun = now_ns()) {
+        floor->round_trip(server);
+        histogram_add(histogram, now_ns() - begun, 1);
+        if (pause_ms) usleep((useconds_t)pause_ms * 1000);
+    }
+}
+
+static void count(const struct floor *floor) {
+    char line[8];
+    floor->commands(); /* connects */
+    while (fgets(line, sizeof line, stdin)) {
+        printf("%" PRId64 "\n", floor->commands());
+        fflush(stdout);
+    }
+}
+
+static int number(int argc, char **argv, int index, int least, int most) {
+    int value = argc > index ? atoi(argv[index]) : least;
+    floor_need(value >= least && value <= most);
+    return value;
+}
+
+static int connections_of(const struct floor *floor, const char *uri, int workers) {
+    char told[FLOOR_TEXT];
+    if (floor->shared) return 1;
+    if (floor->bound) return workers;
+    return floor_key(uri, "connections", told) ? atoi(told) : CONNECTIONS;
+}
+
+/* False: there is no such operation. */
+static bool measure(const struct floor *floor, int argc, char **argv, const char *uri, struct histogram *histogram) {
+    const char *operation = argv[1];
+    int64_t ms = atoll(argv[2]);
+    int workers = number(argc, argv, 3, 1, FLOOR_WORKERS), hold_ms = number(argc, argv, 4, 0, 10000);
+    if (strcmp(operation, "cycle") == 0) {
+        cycles(floor, ms, histogram);
+    } else if (strcmp(operation, "threads") == 0) {
+        floor_threads(floor, ms, workers, connections_of(floor, uri, workers), histogram);
+    } else if (strcmp(operation, "hand-over") == 0 && floor->waits && workers > 1) {
+        floor_processes(floor, ms, workers, hold_ms, histogram);
+    } else if (strcmp(operation, "hand-over") == 0 && floor->round_trip) {
+        round_trips(floor, ms, hold_ms, histogram);
+    } else if (strcmp(operation, "commands") == 0 && floor->commands) {
+        count(floor);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+int floor_main(int argc, char **argv, struct floor *floor) {
+    static struct histogram histogram;
     char uri[4096];
-    if (argc != 3 || !fgets(uri, sizeof uri, stdin)) {
-        fprintf(stderr, "Usage: %s cycle|round-trip MILLISECONDS <<< URI\n", argv[0]);
+    if (argc < 3 || argc > 5 || !fgets(uri, sizeof uri, stdin)) {
+        fprintf(stderr, "Usage: %s cycle|threads|hand-over|commands MILLISECONDS [WORKERS [HOLD_MS]] <<< URI\n",
+                argv[0]);
         return 64;
     }
     uri[strcspn(uri, "\n")] = '\0';
-    void (*operation)(void) = strcmp(argv[1], "cycle") == 0        ? floor->cycle
-                              : strcmp(argv[1], "round-trip") == 0 ? floor->round_trip
-                                                                   : NULL;
-    if (!operation) return FLOOR_SKIPPED;
-    floor->open(uri);
-    measure(operation, atoll(argv[2]));
+    floor->prepare(floor, uri);
+    if (!measure(floor, argc, argv, uri, &histogram)) return FLOOR_SKIPPED;
+    for (int i = 0; i < HISTOGRAM_BUCKETS; i++)
+        if (histogram.buckets[i]) printf("%" PRId64 " %" PRIu32 "\n", histogram_lowest(i), histogram.buckets[i]);
     puts("end");
     return fflush(stdout) == 0 ? 0 : FLOOR_FAILED;
 }

@@ -7,24 +7,33 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-static char path[4096];
+static char folder[3840];
+static int held[FLOOR_WORKERS];
 
-static void folder(const char *uri) {
+static void prepare(struct floor *floor, const char *uri) {
     const char *begin = strchr(uri, ':');
+    (void)floor;
     floor_need(begin != NULL);
     begin += strncmp(begin + 1, "//", 2) == 0 ? 3 : 1;
-    int length = (int)strcspn(begin, "?");
-    floor_need(length > 0 && !memchr(begin, '%', (size_t)length));
-    snprintf(path, sizeof path, "%.*s/dlock-bench:floor", length, begin);
+    floor_decode(begin, begin + strcspn(begin, "?"), folder, sizeof folder);
+    floor_need(*folder != '\0');
 }
 
-static void cycle(void) {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    floor_check(fd >= 0, "open");
-    floor_check(flock(fd, LOCK_EX) == 0, "flock");
-    close(fd);
+static void acquire(void *server, int number) {
+    char path[4096];
+    (void)server;
+    snprintf(path, sizeof path, "%s/dlock-bench:floor-%d", folder, number);
+    held[number] = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    floor_check(held[number] >= 0, "open");
+    floor_check(flock(held[number], LOCK_EX) == 0, "flock");
+}
+
+static void release(void *server, int number) {
+    (void)server;
+    close(held[number]);
 }
 
 int main(int argc, char **argv) {
-    return floor_main(argc, argv, &(struct floor){folder, cycle, NULL});
+    struct floor floor = {.prepare = prepare, .acquire = acquire, .release = release, .waits = true, .shared = true};
+    return floor_main(argc, argv, &floor);
 }

@@ -2,29 +2,45 @@
 #include "floor.h"
 
 #include <libmemcached/memcached.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { LEASE_S = 10, ALREADY_PAST = 2592001 };
+enum { LEASE_S = 10, ALREADY_PAST = 2592001, KEY = 32 };
 
-static const char key[] = "dlock-bench:floor";
-enum { KEY = sizeof key - 1 };
-static memcached_st *server;
+static struct floor_address address;
 
-static void connect_to(const char *uri) {
-    struct floor_address address = floor_address(uri, 11211);
-    floor_need(!address.has_path);
-    server = memcached_create(NULL);
+static void prepare(struct floor *floor, const char *uri) {
+    (void)floor;
+    floor_address(uri, 11211, &address);
+}
+
+static void *connect_to(void) {
+    memcached_st *server = memcached_create(NULL);
     floor_check(server && memcached_server_add(server, address.host, (in_port_t)address.port) == MEMCACHED_SUCCESS,
                 "memcached_server_add");
     memcached_behavior_set(server, MEMCACHED_BEHAVIOR_SUPPORT_CAS, 1);
     memcached_behavior_set(server, MEMCACHED_BEHAVIOR_TCP_NODELAY, 1);
+    if (*address.user) { /* memcached -Y: the first `set` logs in */
+        char line[2 * FLOOR_TEXT + 2];
+        snprintf(line, sizeof line, "%s %s", address.user, address.password);
+        floor_check(memcached_set(server, "auth", 4, line, strlen(line), 0, 0) == MEMCACHED_SUCCESS, "logging in");
+    }
+    return server;
 }
 
-static uint64_t gets(void) {
-    const char *keys[] = {key};
-    size_t lengths[] = {KEY};
+static size_t name(char key[KEY], int number) {
+    return (size_t)snprintf(key, KEY, "dlock-bench:floor-%d", number);
+}
+
+static void acquire(void *server, int number) {
+    char key[KEY];
+    floor_check(memcached_add(server, key, name(key, number), "token", 5, LEASE_S, 0) == MEMCACHED_SUCCESS, "add");
+}
+
+static uint64_t gets(memcached_st *server, const char *key, size_t length) {
     memcached_return_t rc;
-    floor_check(memcached_mget(server, keys, lengths, 1) == MEMCACHED_SUCCESS, "gets");
+    floor_check(memcached_mget(server, &key, &length, 1) == MEMCACHED_SUCCESS, "gets");
     memcached_result_st *result = memcached_fetch_result(server, NULL, &rc);
     floor_check(result && memcached_result_length(result) == 5, "reading what gets answers");
     uint64_t cas = memcached_result_cas(result);
@@ -33,14 +49,15 @@ static uint64_t gets(void) {
     return cas;
 }
 
-static void cycle(void) {
-    floor_check(memcached_add(server, key, KEY, "token", 5, LEASE_S, 0) == MEMCACHED_SUCCESS, "add");
-    uint64_t cas = gets();
-    floor_check(memcached_cas(server, key, KEY, "token", 5, ALREADY_PAST, 0, cas) == MEMCACHED_SUCCESS, "cas");
+static void release(void *server, int number) {
+    char key[KEY];
+    size_t length = name(key, number);
+    uint64_t cas = gets(server, key, length);
+    floor_check(memcached_cas(server, key, length, "token", 5, ALREADY_PAST, 0, cas) == MEMCACHED_SUCCESS, "cas");
 }
 
 /* A get of what is not there. */
-static void round_trip(void) {
+static void round_trip(void *server) {
     size_t length;
     uint32_t flags;
     memcached_return_t rc;
@@ -48,6 +65,33 @@ static void round_trip(void) {
                 "get of nothing");
 }
 
+static memcached_return_t add_up(const memcached_instance_st *server, const char *key, size_t key_length,
+                                 const char *value, size_t value_length, void *sum) {
+    static const char *const counters[] = {"cmd_get",     "cmd_set",       "cmd_touch",  "cmd_meta",
+                                           "delete_hits", "delete_misses", "incr_hits",  "incr_misses",
+                                           "decr_hits",   "decr_misses",   "touch_hits", "auth_cmds"};
+    (void)server, (void)value_length;
+    for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++)
+        if (strlen(counters[i]) == key_length && strncmp(counters[i], key, key_length) == 0)
+            *(int64_t *)sum += atoll(value);
+    return MEMCACHED_SUCCESS;
+}
+
+/* Of a request for several keys each key counts. */
+static int64_t commands(void) {
+    static memcached_st *server;
+    int64_t sum = 0;
+    if (!server) server = connect_to();
+    floor_check(memcached_stat_execute(server, NULL, add_up, &sum) == MEMCACHED_SUCCESS, "stats");
+    return sum;
+}
+
 int main(int argc, char **argv) {
-    return floor_main(argc, argv, &(struct floor){connect_to, cycle, round_trip});
+    struct floor floor = {.prepare = prepare,
+                          .connect = connect_to,
+                          .acquire = acquire,
+                          .release = release,
+                          .round_trip = round_trip,
+                          .commands = commands};
+    return floor_main(argc, argv, &floor);
 }

@@ -3,40 +3,94 @@
 
 #include <hiredis/hiredis.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 
-static redisContext *server;
-static char script[64]; /* its SHA-1 */
+static struct floor_address address;
+static const char *database; /* NULL: the first */
+static char script[64];      /* its SHA-1 */
 
-static void connect_to(const char *uri) {
-    struct floor_address address = floor_address(uri, 6379);
-    floor_need(!address.has_path);
-    server = redisConnectWithTimeout(address.host, address.port, (struct timeval){3, 0});
+static void prepare(struct floor *floor, const char *uri) {
+    static char key[FLOOR_TEXT];
+    (void)floor;
+    floor_address(uri, 6379, &address);
+    if (*address.path)
+        database = address.path;
+    else if (floor_key(uri, "db", key))
+        database = key;
+}
+
+static void expect(redisReply *reply, int type, const char *what) {
+    floor_check(reply && reply->type == type, what);
+    freeReplyObject(reply);
+}
+
+static void *connect_to(void) {
+    redisContext *server = redisConnectWithTimeout(address.host, address.port, (struct timeval){3, 0});
     floor_check(server && !server->err, "connecting");
+    if (*address.user)
+        expect(redisCommand(server, "AUTH %s %s", address.user, address.password), REDIS_REPLY_STATUS, "AUTH");
+    else if (*address.password)
+        expect(redisCommand(server, "AUTH %s", address.password), REDIS_REPLY_STATUS, "AUTH");
+    if (database) expect(redisCommand(server, "SELECT %s", database), REDIS_REPLY_STATUS, "SELECT");
     redisReply *reply =
         redisCommand(server, "SCRIPT LOAD %s",
                      "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0");
     floor_check(reply && reply->type == REDIS_REPLY_STRING && reply->len < sizeof script, "SCRIPT LOAD");
     snprintf(script, sizeof script, "%s", reply->str);
     freeReplyObject(reply);
+    return server;
 }
 
-static void cycle(void) {
-    redisReply *reply = redisCommand(server, "SET dlock-bench:floor token NX PX 10000");
-    floor_check(reply && reply->type == REDIS_REPLY_STATUS, "SET NX");
-    freeReplyObject(reply);
-    reply = redisCommand(server, "EVALSHA %s 1 dlock-bench:floor token", script);
+static void acquire(void *server, int number) {
+    expect(redisCommand(server, "SET dlock-bench:floor-%d token NX PX 10000", number), REDIS_REPLY_STATUS, "SET NX");
+}
+
+static void release(void *server, int number) {
+    redisReply *reply = redisCommand(server, "EVALSHA %s 1 dlock-bench:floor-%d token", script, number);
     floor_check(reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1, "EVALSHA");
     freeReplyObject(reply);
 }
 
-static void ping(void) {
-    redisReply *reply = redisCommand(server, "PING");
-    floor_check(reply && reply->type == REDIS_REPLY_STATUS, "PING");
+static void ping(void *server) {
+    expect(redisCommand(server, "PING"), REDIS_REPLY_STATUS, "PING");
+}
+
+/* Requests, not what the scripts do: Redis counts both alike. These are what a script never runs, and what dlock and
+ * most other clients that lock with scripts send. */
+static bool is_request(const char *name, size_t length) {
+    static const char *const names[] = {"eval",      "evalsha",     "eval_ro", "evalsha_ro", "fcall",  "fcall_ro",
+                                        "subscribe", "unsubscribe", "ping",    "auth",       "select", "hello"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strlen(names[i]) == length && strncmp(names[i], name, length) == 0) return true;
+    return strncmp(name, "script", 6) == 0 || strncmp(name, "client", 6) == 0;
+}
+
+/* "cmdstat_evalsha:calls=12,usec=…" */
+static int64_t commands(void) {
+    static const char prefix[] = "cmdstat_", calls[] = ":calls=";
+    static redisContext *server;
+    if (!server) server = connect_to();
+    redisReply *reply = redisCommand(server, "INFO commandstats");
+    int64_t sum = 0;
+    floor_check(reply && reply->str, "INFO");
+    for (const char *line = reply->str; (line = strstr(line, prefix));) {
+        line += sizeof prefix - 1;
+        const char *number = strstr(line, calls);
+        floor_check(number != NULL, "reading INFO");
+        if (is_request(line, (size_t)(number - line))) sum += atoll(number + sizeof calls - 1);
+    }
     freeReplyObject(reply);
+    return sum;
 }
 
 int main(int argc, char **argv) {
-    return floor_main(argc, argv, &(struct floor){connect_to, cycle, ping});
+    struct floor floor = {.prepare = prepare,
+                          .connect = connect_to,
+                          .acquire = acquire,
+                          .release = release,
+                          .round_trip = ping,
+                          .commands = commands};
+    return floor_main(argc, argv, &floor);
 }

@@ -2,7 +2,10 @@
 #include "harness.h"
 #include "support/group.h"
 
+#include <stdlib.h>
 #include <time.h>
+
+enum { DAY_MS = 86400000 };
 
 static struct link one, two;
 
@@ -42,7 +45,7 @@ static void a_grant_is_the_plain_key(void **state) {
     assert_int_equal(release(&one, &held), 0);
     assert_int_equal(ask_number(&server, "EXISTS jobs/nightly"), 0);
     assert_int_equal(ask_number(&server, "DBSIZE"), 1); /* the fence */
-    assert_in_range(ask_number(&server, "PTTL {jobs/nightly}:fence"), 1, 2 * 86400000);
+    assert_in_range(ask_number(&server, "PTTL {jobs/nightly}:fence"), DAY_MS, 3 * DAY_MS + LEASE_MS);
     assert_int_equal(release(&one, &held), DLOCK_ELOST);
 }
 
@@ -143,6 +146,34 @@ static void fences_grow(void **state) {
     assert_true(held.claim.fence > last);
 }
 
+/* Whatever the last fence is, and however long it had to live: the next is greater, and lives for a day at least. */
+static void fences_are_made_to_last(void **state) {
+    const int64_t now = wall_us(), day_us = INT64_C(1000) * DAY_MS;
+    const int64_t last[] = {now - 30 * day_us, now - day_us, now - 1000, now + day_us / 2, 1};
+    struct held held;
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        ask_text(&server, "SET {lasting}:fence %lld PX %d", (long long)last[i],
+                 last[i] / day_us == now / day_us ? DAY_MS + 10000 : 5);
+        claim_init(&held, "lasting", 'a', i);
+        assert_int_equal(acquire(&one, &held), 0);
+        assert_true(held.claim.fence > (uint64_t)last[i] && held.claim.fence >= (uint64_t)now);
+        assert_int_equal(strtoll(ask_text(&server, "GET {lasting}:fence"), NULL, 10), held.claim.fence);
+        assert_in_range(ask_number(&server, "PTTL {lasting}:fence"), DAY_MS, 3 * DAY_MS + LEASE_MS);
+        assert_int_equal(release(&one, &held), 0);
+    }
+}
+
+/* What cannot be the last fence is nobody's grant. */
+static void a_fence_of_another_type_is_an_error(void **state) {
+    struct held held;
+    (void)state;
+    ask_number(&server, "LPUSH {typed}:fence x");
+    claim_init(&held, "typed", 'a', 1);
+    assert_int_equal(acquire(&one, &held), DLOCK_EINVAL);
+    assert_int_equal(ask_number(&server, "EXISTS typed"), 0);
+}
+
 static void names_become_keys(void **state) {
     static const struct {
         const char *name, *key;
@@ -238,6 +269,8 @@ static void a_cycle_is_two_commands(void **state) {
     assert_int_equal(monitor.requests, 20);
     assert_int_equal(monitor.evalsha, 20);
     assert_int_equal(monitor.published, 0);
+    /* The scripts': EXISTS, GET, SET, TIME, INCRBY (once a day SET), and GET, EXISTS, DEL. */
+    assert_int_equal(monitor.commands, 80);
 }
 
 int main(void) {
@@ -249,6 +282,8 @@ int main(void) {
         TEST(renewal_sets_the_lease_and_creates_nothing),
         TEST(a_lease_may_be_absurdly_long),
         TEST(fences_grow),
+        TEST(fences_are_made_to_last),
+        TEST(a_fence_of_another_type_is_an_error),
         TEST(names_become_keys),
         TEST(other_data_is_left_alone),
         TEST(batches_are_answered_claim_by_claim),

@@ -57,7 +57,9 @@ static void answers_that_make_no_sense(void **state) {
         const char *answer;
     } nonsense[] = {
         {ACQUIRE, "+OK\r\n"},
-        {ACQUIRE, ":1\r\n"},
+        {ACQUIRE, ":0\r\n"},
+        {ACQUIRE, ":-1\r\n"},
+        {ACQUIRE, ":36028797018963968\r\n"}, /* a fence of 2^55 */
         {ACQUIRE, "$-1\r\n"},
         {ACQUIRE, "$12\r\ndlock:shared\r\n"}, /* in use as what it might be asked for */
         {ACQUIRE, "$15\r\ndlock:permits:0\r\n"},

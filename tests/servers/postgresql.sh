@@ -28,8 +28,10 @@ start)
     # One role needs its password.
     sed -i '1i host all dlock_password 127.0.0.1/32 scram-sha-256' "$data/pg_hba.conf"
     start_on_free_port postgresql
+    "$programs/psql" -q -h 127.0.0.1 -p "$port" -U dlock -c 'CREATE EXTENSION pg_stat_statements' postgres
     echo "DLOCK_TEST_POSTGRESQL=127.0.0.1:$port:$data:$programs"
     echo "DLOCK_TEST_URI_postgresql=postgresql://dlock@127.0.0.1:$port/postgres"
+    echo "DLOCK_TEST_URI_postgresql_session=postgresql://dlock@127.0.0.1:$port/postgres?mode=session&schema=sessions"
     ;;
 stop)
     # At TERM it would wait for its clients.

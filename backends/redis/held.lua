@@ -1,0 +1,2 @@
+-- What the lock's key holds; false: nothing.
+local held = call('GET', lock)

@@ -1,0 +1,63 @@
+/* Taking a lock that nobody else has wanted since we gave it back, without listing its line.
+ *
+ * A node's sequence is how many nodes were ever made in its container before it
+ * (PrepRequestProcessor.pRequest2TxnCreate: the parent's cversion, which deletions leave alone). A node of ours that
+ * was alone in line, number K, has gone. If the next one we make is number K + 1, nobody has made one in between: it is
+ * alone, too.
+ *
+ * Unless the container was removed in between, and made anew, so that it counts from 0 again. Every change of anything
+ * on the server has a zxid of its own, one after the other. From the creation of K until that of K + 1 in a new
+ * container there would be at least the end of K, the end of the container, the new one, and K + 1 other nodes: the two
+ * zxids would be K + 5 or more apart. A new leader's are further away than any K. (One transaction may make several
+ * nodes; no recipe for locks does so.)
+ *
+ * Who hopes in vain lists afterwards, which is one round trip more than at once; so he hopes less often then. */
+#include "zookeeper.h"
+
+enum { DOUBTS = 16 };
+
+static struct zookeeper_alone *entry_of(struct zookeeper *z, const char *name) {
+    uint32_t hash = 2166136261u;
+    for (const char *p = name; *p; p++) hash = (hash ^ (unsigned char)*p) * 16777619u;
+    return &z->alone[(hash ^ hash >> 16) % ZOOKEEPER_ALONE];
+}
+
+static bool is_of(const struct zookeeper_alone *entry, const char *name) {
+    return strcmp(entry->name, name) == 0;
+}
+
+void zookeeper_alone_went(struct zookeeper *z, const char *name, int32_t sequence, uint64_t czxid) {
+    struct zookeeper_alone *entry = entry_of(z, name);
+    pthread_mutex_lock(&z->mutex);
+    if (!is_of(entry, name)) {
+        snprintf(entry->name, sizeof entry->name, "%s", name);
+        entry->doubts = 0;
+    }
+    entry->czxid = czxid;
+    entry->sequence = sequence;
+    entry->good = entry->doubts == 0 && sequence >= 0 && sequence < INT32_MAX;
+    if (entry->doubts > 0) entry->doubts--;
+    pthread_mutex_unlock(&z->mutex);
+}
+
+bool zookeeper_alone_hopes(struct zookeeper *z, const char *name) {
+    const struct zookeeper_alone *entry = entry_of(z, name);
+    pthread_mutex_lock(&z->mutex);
+    bool hopes = entry->good && is_of(entry, name);
+    pthread_mutex_unlock(&z->mutex);
+    return hopes;
+}
+
+bool zookeeper_alone_still(struct zookeeper *z, const char *name, int32_t sequence, uint64_t czxid) {
+    struct zookeeper_alone *entry = entry_of(z, name);
+    pthread_mutex_lock(&z->mutex);
+    bool ours = is_of(entry, name);
+    bool still = ours && entry->good && sequence == entry->sequence + 1 && czxid > entry->czxid &&
+                 czxid - entry->czxid < (uint64_t)entry->sequence + 5;
+    if (ours) {
+        entry->good = false;
+        if (!still) entry->doubts = DOUBTS;
+    }
+    pthread_mutex_unlock(&z->mutex);
+    return still;
+}

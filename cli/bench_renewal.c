@@ -1,0 +1,96 @@
+/* One process holds many locks: what does it cost to keep them? */
+#include "bench_arena.h"
+#include "bench_counter.h"
+#include "bench_process.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+
+enum { RENEWALS_IN_A_LEASE = 3, RENEWALS = 2 };
+
+struct keeper {
+    struct bench_arena *arena;
+    const struct bench_case *c;
+    const char *uri;
+    int64_t lease_ms;
+};
+
+/* Some backends have a descriptor for each lock. */
+static void allow_descriptors(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* Until the server's count has been read. What is used up meanwhile is not counted. */
+static void hold(struct bench_arena *arena) {
+    while (atomic_load(&arena->stop_ns) == 0) bench_sleep_ms(1);
+    int64_t before = bench_cpu_ns();
+    bench_sleep_ms((atomic_load(&arena->stop_ns) - now_ns()) / 1000000);
+    arena->workers[0].cpu_ns = bench_cpu_ns() - before;
+    while (!atomic_load(&arena->counted)) bench_sleep_ms(1);
+}
+
+static void keep_all(const struct keeper *keeper, dlock_lock **locks, size_t n) {
+    struct bench_arena *arena = keeper->arena;
+    struct bench_worker *worker = &arena->workers[0];
+    struct dlock_error err = {0, ""};
+    if (dlock_acquire_all(locks, n, BENCH_READY_MS, &err) != 0) {
+        bench_failed(arena, &err);
+        return;
+    }
+    atomic_fetch_add(&arena->ready, 1);
+    hold(arena);
+    for (size_t i = 0; i < n; i++)
+        if (!dlock_held(locks[i])) worker->lost++;
+    int rc = dlock_release_all(locks, n, &err);
+    if (rc != 0 && rc != DLOCK_ELOST) bench_failed(arena, &err);
+}
+
+static void process(void *arg) {
+    const struct keeper *keeper = arg;
+    size_t n = 0, wanted = (size_t)keeper->c->locks;
+    allow_descriptors();
+    dlock_client *client = bench_open(keeper->arena, keeper->uri);
+    if (!client) return;
+    dlock_lock **locks = calloc(wanted, sizeof(dlock_lock *));
+    if (!locks) bench_failed(keeper->arena, &(struct dlock_error){DLOCK_ENOMEM, ""});
+    while (locks && n < wanted && (locks[n] = bench_lock(keeper->arena, client, keeper->c, (int)n, keeper->lease_ms)))
+        n++;
+    if (locks && n == wanted) keep_all(keeper, locks, n);
+    while (n > 0) dlock_free(locks[--n]);
+    free(locks);
+    dlock_close(client);
+}
+
+/* Whole renewals, since half of one is none, or all. */
+static int64_t length(int64_t ms, int64_t lease_ms) {
+    int64_t renewals = ms * RENEWALS_IN_A_LEASE / lease_ms;
+    return (renewals > RENEWALS ? renewals : RENEWALS) * lease_ms / RENEWALS_IN_A_LEASE;
+}
+
+void bench_renewal(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
+                   int64_t ms) {
+    struct bench_cell *cell = &target->cells[n_case];
+    struct keeper keeper = {bench_arena_new(c), c, target->uri, bench->lease_ms};
+    if (!keeper.arena) {
+        bench_out_of_memory(cell);
+        return;
+    }
+    struct bench_counter counter = bench_counter_open(bench, target, c);
+    pid_t pid = bench_fork(keeper.arena, process, &keeper);
+    bool begins = pid > 0 && bench_all_ready(keeper.arena, 1);
+    if (begins) {
+        ms = length(ms, bench->lease_ms);
+        keeper.arena->elapsed_ns = ms * 1000000;
+        bench_counter_begin(&counter);
+        atomic_store(&keeper.arena->stop_ns, now_ns() + ms * 1000000);
+        bench_sleep_ms(ms);
+        bench_counter_end(&counter, cell);
+        atomic_store(&keeper.arena->counted, true);
+    }
+    if (pid > 0) bench_reap(keeper.arena, &pid, 1, begins);
+    bench_counter_close(&counter);
+    bench_arena_end(keeper.arena, 1, target, cell);
+}

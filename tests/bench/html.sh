@@ -1,0 +1,85 @@
+#!/bin/bash
+# `dlock bench --html`: the page is whole, says what --json says, and nothing that a server or a URI says gets out of its
+# place. What it looks like is for eyes.
+. "$(dirname "$0")/../cli/lib.sh"
+
+export DLOCK_PLUGIN_PATH=$DLOCK_TEST_BROKEN
+page=$work/page.html
+bench=("$DLOCK" bench --time 100ms --rounds 1 --threads 4 --waiters 3 --locks 5 --lease 100ms --html "$page")
+
+# check_page [JSON]: sets $text to what stands in it
+check_page() {
+    text=$(python3 "$(dirname "$0")/page.py" "$page" "$@" 2>&1) || fail "the page" "$text"
+}
+
+describe "all workloads"
+run "${bench[@]}" --json --floors "$DLOCK_TEST_FLOORS" "$DLOCK_URI" "file:$work/others"
+equal "status" "$status" 0
+check_page "$work/out"
+contains "the verdict" "$text" "Exclusion held"
+contains "the version" "$text" "dlock $("$DLOCK" --version | grep -o '[0-9.]*$')"
+contains "the kernel" "$text" "$(uname -r)"
+contains "what the server is" "$text" "inotify wakes waiters"
+contains "the command" "$text" "${bench[*]:2} --json"
+contains "the floor" "$text" "Against the floor"
+equal "nothing is left beside it" "$(ls "$work"/page.html*)" "$page"
+equal "its mode" "$(stat -c %a "$page")" "$(printf %o $((0666 & ~$(umask))))"
+
+describe "with the table, on a link, over an older page"
+chmod 640 "$page"
+ln -s page.html "$work/link"
+run "${bench[@]}" --workload cycle --html "$work/link"
+equal "status" "$status" 0
+contains "the table" "$out" WORKLOAD
+check_page
+lacks "the older page" "$text" hand-over
+equal "the link and the mode stay" "$(readlink "$work/link") $(stat -c %a "$page")" "page.html 640"
+
+describe "hostile words"
+evil="<script>alert(1)</script><!--&quot;\"'&amp;]]>"
+strange=$'\xff\x01'
+# As a file's name it can have no slash.
+run "${bench[@]}" --workload cycle --floors "$evil$strange" "file:$work/${evil//\//|}"
+equal "status" "$status" 0
+check_page
+contains "the command" "$text" "--floors '<script>alert(1)</script><!--&quot;\"'\\''&amp;]]>��'"
+contains "the folder" "$text" "directory $work/<script>alert(1)<|script><!--"
+
+describe "a hostile server"
+run "${bench[@]}" --json --workload cycle hostile: "$DLOCK_URI"
+equal "status" "$status" 69
+check_page "$work/out"
+contains "the error" "$text" "hostile, cycle: </script>"
+contains "the server" "$text" "weak: </script></title><!--<img src=x onerror=alert(1)>&\"'�"
+
+describe "a backend that grants everybody"
+run "${bench[@]}" --workload hand-over-10ms "everybody://rapunzel:secret@127.0.0.1/?lease=7s"
+equal "status" "$status" 1
+check_page
+contains "the verdict" "$text" "Exclusion was violated"
+contains "which" "$text" "everybody, hand-over-10ms/4: two held"
+lacks "the password" "$(<"$page")" secret
+lacks "anything of the URI but its scheme" "$(<"$page")" rapunzel
+
+describe "interrupted"
+begin "${bench[@]}" --time 60s --rounds 1000 --workload cycle
+sleep 0.4
+kill -INT "$pid"
+ended "$pid"
+equal "status" "$status" 130
+check_page
+contains "it is said" "$text" "The run was interrupted"
+
+describe "a page that cannot be written"
+for place in "$work/no/page.html" "$work" ""; do
+    run timeout 20 "$DLOCK" bench --time 1h --html "$place"
+    equal "$place" "$status" 74
+    contains "$place is named" "$err" "dlock: $place: "
+    equal "$place: nothing was run" "$out" ""
+done
+run "${bench[@]}" --workload cycle --html /dev/full
+equal "a full disk" "$status" 74
+contains "is said" "$err" "dlock: /dev/full: No space left on device"
+contains "after the table" "$out" "cycle "
+
+finish
