@@ -113,7 +113,7 @@ static void axis(FILE *out, const struct html_scale *scale, double x0, double x1
                  void (*name)(char label[LABEL], double value)) {
     double ticks[TICKS];
     char label[LABEL];
-    size_t n = ticks_of(scale, (x1 - x0) / (name == time_label ? 50 : 24), ticks);
+    size_t n = ticks_of(scale, (x1 - x0) / (name == time_label ? 60 : 24), ticks);
     for (size_t i = 0; i < n; i++) {
         double x = x0 + place(scale, ticks[i]) * (x1 - x0);
         line(out, "grid", x, 0, x, height);

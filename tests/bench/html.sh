@@ -71,8 +71,8 @@ check_page
 contains "it is said" "$text" "The run was interrupted"
 
 describe "a page that cannot be written"
-for place in "$work/no/page.html" "$work"; do
-    run "$DLOCK" bench --time 1h --html "$place"
+for place in "$work/no/page.html" "$work" ""; do
+    run timeout 20 "$DLOCK" bench --time 1h --html "$place"
     equal "$place" "$status" 74
     contains "$place is named" "$err" "dlock: $place: "
     equal "$place: nothing was run" "$out" ""
