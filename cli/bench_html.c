@@ -110,9 +110,9 @@ static void overview_cell(FILE *out, const struct bench *bench, size_t server, s
 }
 
 static void overview(FILE *out, const struct bench *bench) {
-    fputs("<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"Medians\"><table>\n<caption>Medians; small: "
-          "as "
-          "a multiple of the floor</caption>\n<thead><tr><th scope=\"col\">Workload</th>",
+    fputs("<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"Medians\"><table>\n"
+          "<caption>Medians; small: how many times what the floor takes</caption>\n"
+          "<thead><tr><th scope=\"col\">Workload</th>",
           out);
     for (size_t i = 0; i < bench->n_targets; i++) {
         fputs("<th scope=\"col\">", out);

@@ -105,7 +105,7 @@ static void count_label(char label[LABEL], double count) {
         count /= 1e6, unit = " M";
     else if (count > 9999)
         count /= 1000, unit = " k";
-    snprintf(label, LABEL, "%.*f%s", count >= 100 || count == floor(count) ? 0 : count < 1 ? 2 : 1, count, unit);
+    snprintf(label, LABEL, count < 100 ? "%.3g%s" : "%.0f%s", count, unit);
 }
 
 /* A horizontal axis between x0 and x1, at the foot of a chart that is `height` high without it. */
@@ -113,7 +113,7 @@ static void axis(FILE *out, const struct html_scale *scale, double x0, double x1
                  void (*name)(char label[LABEL], double value)) {
     double ticks[TICKS];
     char label[LABEL];
-    size_t n = ticks_of(scale, (x1 - x0) / 50, ticks);
+    size_t n = ticks_of(scale, (x1 - x0) / (name == time_label ? 60 : 24), ticks);
     for (size_t i = 0; i < n; i++) {
         double x = x0 + place(scale, ticks[i]) * (x1 - x0);
         line(out, "grid", x, 0, x, height);

@@ -23,6 +23,7 @@ static int cannot_write(const char *path, int error) {
 /* False, with errno: no page can go there. place_free() follows in any case. */
 static bool place_take(struct place *place, const char *path) {
     struct stat there;
+    if (!*path) return errno = ENOENT, false; /* else it would be a temporary file's name */
     place->path = realpath(path, NULL);
     if (!place->path && errno == ENOENT) {
         mode_t mask = umask(0);

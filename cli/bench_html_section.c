@@ -59,13 +59,15 @@ static double fairness_of(const struct bench_figures *figures) {
     return figures->fairness;
 }
 
-static const struct html_measure ratio = {"ratio",
-                                          "Median against the floor",
-                                          "How many times as long as what the barest client of the same server needs.",
-                                          ratio_of,
-                                          1,
-                                          2,
-                                          "×"};
+static const struct html_measure ratio = {
+    "ratio",
+    "Against the floor",
+    "How many times as long as with the barest client of the same server. With several threads: how many times as many "
+    "grants in a second that client makes.",
+    ratio_of,
+    1,
+    2,
+    "×"};
 static const struct html_measure fairness = {
     "fairness",
     "Fairness",
@@ -228,26 +230,26 @@ void html_count(char text[HTML_COUNT], uint64_t n) {
 }
 
 /* X(heading, what puts it into `text`); a column without a figure is left out. */
-#define COLUMNS(X)                                                       \
-    X("Median", duration(text, f->median_ns))                            \
-    X("90 %", duration(text, f->p90_ns))                                 \
-    X("99 %", duration(text, f->p99_ns))                                 \
-    X("Longest", duration(text, f->longest_ns))                          \
-    X("Per second", rate(text, f->per_second))                           \
-    X("Floor: median", duration(text, f->floor_median_ns))               \
-    X("99 %", duration(text, f->floor_p99_ns))                           \
-    X("Per second", rate(text, f->floor_per_second))                     \
-    X("× floor", fraction(text, f->ratio, "×"))                          \
-    X("Fairness", fraction(text, f->fairness, ""))                       \
-    X("Lock in use", share(text, f->in_use))                             \
-    X("Handed over", share(text, f->handed_over))                        \
-    X("Commands per grant", rate(text, f->commands_per_grant))           \
-    X("Commands per second", rate(text, f->commands_per_second))         \
-    X("Client CPU", if (c->workload->counted) share(text, f->cpu))       \
-    X("Samples", if (cell->samples.n) html_count(text, cell->samples.n)) \
-    X("Grants", if (cell->grants) html_count(text, cell->grants))        \
-    X("Lost", if (cell->lost) html_count(text, cell->lost))              \
-    X("Violations", html_count(text, f->violations))
+#define COLUMNS(X)                                                             \
+    X("Violations", html_count(text, f->violations))                           \
+    X("Median", duration(text, f->median_ns))                                  \
+    X("90 %", duration(text, f->p90_ns))                                       \
+    X("99 %", duration(text, f->p99_ns))                                       \
+    X("Longest", duration(text, f->longest_ns))                                \
+    X("Per second", rate(text, f->per_second))                                 \
+    X("Floor’s median", duration(text, f->floor_median_ns))                    \
+    X("Floor’s 99 %", duration(text, f->floor_p99_ns))                         \
+    X("Floor per second", rate(text, f->floor_per_second))                     \
+    X("× floor", fraction(text, f->ratio, "×"))                                \
+    X("Fairness", fraction(text, f->fairness, ""))                             \
+    X("Lock in use", share(text, f->in_use))                                   \
+    X("Handed over", share(text, f->handed_over))                              \
+    X("Commands per grant", rate(text, f->commands_per_grant))                 \
+    X("Commands per second", rate(text, f->commands_per_second))               \
+    X("Client CPU", if (c->workload->counted) fraction(text, cpu_of(f), " %")) \
+    X("Samples", if (cell->samples.n) html_count(text, cell->samples.n))       \
+    X("Grants", if (cell->grants) html_count(text, cell->grants))              \
+    X("Lost", if (cell->lost) html_count(text, cell->lost))
 
 enum {
 #define X(heading, put) +1
@@ -285,7 +287,7 @@ static void table_row(FILE *out, const struct html_group *group, size_t server, 
     texts_of(bench, server, k, texts);
     for (size_t i = 0; i < N_COLUMNS; i++) {
         if (!wanted[i]) continue;
-        bool is_bad = i + 1 == N_COLUMNS && strcmp(texts[i], "0") != 0;
+        bool is_bad = i == 0 && strcmp(texts[i], "0") != 0; /* violations */
         fprintf(out, is_bad ? "<td class=\"bad\">⚠ %s</td>" : "<td>%s</td>", texts[i][0] ? texts[i] : "–");
     }
     fputs("</tr>\n", out);

@@ -25,9 +25,10 @@ enum {
 
 struct dlock__guard {
     struct dlock__guard_table *table;
-    pid_t helper;       /* 0: none was started */
-    bool local;         /* the kernel ends grants: a helper is there only while a group is guarded */
-    bool busy;          /* somebody starts a helper, without the mutex */
+    pid_t helper; /* 0: none was started */
+    bool local; /* the kernel ends grants, or the connections that they live in: a helper is there only while a group is
+                   guarded */
+    bool busy;  /* somebody starts a helper, without the mutex */
     bool missing;       /* the last attempt to replace it failed */
     int64_t restart_us; /* not before */
     uint32_t free;      /* the first unused entry */
@@ -79,19 +80,34 @@ static int cannot_start(const char *path, int why, struct dlock_error *err) {
                       limit ? "raise the limit (ulimit -n, ulimit -u)" : "without one, add guardian=off to the URI");
 }
 
-/* The descriptors that LOCAL grants live in, in fds[0 … *n). */
+/* What the connections that carry a claim live in; room for `max`. With as much as one more there are too many. */
+static size_t descriptors_of_claims(struct dlock_client *client, int *fds, size_t max) {
+    size_t n = 0;
+    dlock__enter(client);
+    for (struct dlock__conn *conn = client->conns; conn && n <= max; conn = conn->all)
+        if (conn->claim && conn->connected) n += client->backend->descriptors(conn->data, fds + n, max - n);
+    dlock__leave(client);
+    return n;
+}
+
+/* The descriptors that grants live in which the kernel ends, in fds[0 … *n). */
 static int local_descriptors(struct dlock_client *client, int *fds, size_t *n, struct dlock_error *err) {
+    const size_t max = DLOCK__START_FDS_MAX - OWN_FDS;
     struct dlock__conn *conn;
-    dlock__enter(client);
-    int rc = dlock__pool_take(client, DLOCK__NEVER, &conn, err);
-    dlock__leave(client);
-    if (rc != 0) return rc;
-    *n = client->backend->descriptors(conn->data, fds, DLOCK__START_FDS_MAX - OWN_FDS);
-    dlock__enter(client);
-    dlock__pool_give(conn, 0);
-    dlock__leave(client);
-    if (*n <= DLOCK__START_FDS_MAX - OWN_FDS) return 0;
-    return dlock_fail(err, DLOCK_ENOMEM, "the guardian can keep no more than %d locks", DLOCK__START_FDS_MAX - OWN_FDS);
+    if (dlock__one_each(client)) {
+        *n = descriptors_of_claims(client, fds, max);
+    } else {
+        dlock__enter(client);
+        int rc = dlock__pool_take(client, DLOCK__NEVER, &conn, err);
+        dlock__leave(client);
+        if (rc != 0) return rc;
+        *n = client->backend->descriptors(conn->data, fds, max);
+        dlock__enter(client);
+        dlock__pool_give(conn, 0);
+        dlock__leave(client);
+    }
+    if (*n <= max) return 0;
+    return dlock_fail(err, DLOCK_ENOMEM, "the guardian can keep no more than %zu locks", max);
 }
 
 /* Until it says that it runs. */
@@ -228,7 +244,7 @@ int dlock__guard_open(struct dlock_client *client, const char *uri, bool wanted,
         free(guard);
         return no_table(err);
     }
-    guard->local = guard->table->local = dlock__can(client, DLOCK_CAP_LOCAL);
+    guard->local = guard->table->local = dlock__can(client, DLOCK_CAP_LOCAL) || dlock__one_each(client);
     client->guard = guard;
     if (!guard->local) return start(client, fd, err);
     close(fd);

@@ -361,10 +361,6 @@ static void run_alone(struct dlock__claim *claim) {
     while (claim->home && claim->home->busy && dlock__now(client) < batch.deadline_us)
         dlock__wait(client, &client->changed, batch.deadline_us);
     struct dlock__conn *conn = claim->home;
-    if (conn && conn->waiting && !conn->busy) {
-        dlock__session_close(conn);
-        conn = NULL;
-    }
     if (conn && conn->busy) {
         rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection that the lock lives in was not ready in time");
     } else if (!conn && batch.kind != DLOCK__ACQUIRE) {

@@ -25,12 +25,6 @@ static void close_conn(struct dlock__conn *conn) {
     conn->busy = false;
 }
 
-void dlock__session_close(struct dlock__conn *conn) {
-    close_conn(conn);
-    dlock__session_end(conn);
-    pthread_cond_broadcast(&conn->client->changed);
-}
-
 void dlock__session_broke(struct dlock__conn *conn) {
     struct dlock__claim *claim = conn->claim;
     close_conn(conn);

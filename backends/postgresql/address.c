@@ -20,7 +20,7 @@ static const struct {
 };
 
 static bool is_ours(const char *key) {
-    return strcmp(key, "listen") == 0 || strcmp(key, "schema") == 0;
+    return strcmp(key, "listen") == 0 || strcmp(key, "schema") == 0 || strcmp(key, "mode") == 0;
 }
 
 static int read_listen(struct pg *pg, const char *value, struct dlock_error *err) {
@@ -32,6 +32,22 @@ static int read_listen(struct pg *pg, const char *value, struct dlock_error *err
         pg->listen = PG_LISTEN_OFF;
     else
         return dlock_fail(err, DLOCK_EINVAL, "URI: \"listen\" must be on or off");
+    return 0;
+}
+
+bool pg_says_session(const struct dlock_uri *uri) {
+    const char *mode = dlock_uri_get(uri, "mode");
+    return mode && strcmp(mode, "session") == 0;
+}
+
+static int read_mode(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err) {
+    const char *mode = dlock_uri_get(uri, "mode");
+    pg->sessions = pg_says_session(uri);
+    if (mode && !pg->sessions && strcmp(mode, "rows") != 0)
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"mode\" must be rows or session");
+    if (pg->sessions && pg->listen == PG_LISTEN_OFF)
+        return dlock_fail(err, DLOCK_ENOTSUP,
+                          "URI: mode=session needs sessions of its own, which a pooler that needs listen=off has not");
     return 0;
 }
 
@@ -65,6 +81,7 @@ static int check_keys(const struct dlock_uri *uri, struct dlock_error *err) {
 
 int pg_address(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err) {
     int rc = read_listen(pg, dlock_uri_get(uri, "listen"), err);
+    if (rc == 0) rc = read_mode(pg, uri, err);
     if (rc == 0) rc = read_schema(pg, dlock_uri_get(uri, "schema"), err);
     return rc == 0 ? check_keys(uri, err) : rc;
 }

@@ -43,6 +43,11 @@ void pg_add_int4(struct pg_arguments *arguments, int32_t value) {
     put_number(arguments, (uint32_t)value, 4);
 }
 
+void pg_add_bool(struct pg_arguments *arguments, bool value) {
+    begin_one(arguments, false);
+    put_number(arguments, value, 1);
+}
+
 void pg_drop_last(struct pg_arguments *arguments) {
     arguments->used = arguments->at[--arguments->n];
 }

@@ -41,9 +41,11 @@ static const char question[] =
     "coalesce(has_schema_privilege(n.oid, 'CREATE'), has_database_privilege(current_database(), 'CREATE')), "
     "has_schema_privilege(n.oid, 'USAGE'), "
     "(SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM pg_proc p WHERE p.pronamespace = n.oid AND "
-    "p.proname IN ('acquire', 'renew', 'release', 'listen')), "
+    "p.proname IN ('acquire', 'renew', 'release', 'listen', 'end_sessions')) AND coalesce((SELECT "
+    "has_sequence_privilege(c.oid, 'USAGE') FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'fences'), "
+    "true), "
     "(SELECT substring(p.prosrc FROM '[0-9]+') FROM pg_proc p WHERE p.pronamespace = n.oid AND "
-    "p.proname = 'schema_version') "
+    "p.proname = '%s') "
     "FROM (SELECT) one LEFT JOIN pg_namespace n ON n.nspname = '%.*s'";
 
 static const char *fact(const PGresult *facts, int which) {
@@ -100,7 +102,15 @@ static void check_session(struct dlock_report *report, const struct pg *pg, cons
         dlock_find(report, "right only where the pooler pools whole sessions: connect past it, or write listen=off",
                    "listen=on behind a connection pooler");
     else
-        dlock_find(report, NULL, "waiters are woken by NOTIFY, no connection pooler in between");
+        dlock_find(report, NULL, "waiters are woken by %s, no connection pooler in between",
+                   pg->sessions ? "the lock itself" : "NOTIFY");
+    if (pg->sessions)
+        dlock_find(report,
+                   PQserverVersion(pg->link) < 140000
+                       ? "a stopped holder keeps its lock, and who gives up waiting may stay in line: PostgreSQL 14 "
+                         "ends such sessions"
+                       : NULL,
+                   "mode=session: leases are the server's idle_session_timeout");
     dlock_find(report,
                is(facts, ISOLATION, "read committed")
                    ? NULL
@@ -113,36 +123,44 @@ static void check_session(struct dlock_report *report, const struct pg *pg, cons
                "statement_timeout %lld ms, idle_session_timeout %lld s", statement_ms, number(facts, IDLE_MS) / 1000);
 }
 
-static void check_room(struct dlock_report *report, const PGresult *facts) {
+static void check_room(struct dlock_report *report, const struct pg *pg, const PGresult *facts) {
     long long used = number(facts, USED), most = number(facts, MOST);
-    dlock_find(report, used > most / 10 * 9 ? "without a connection no lock is renewed: raise max_connections" : NULL,
+    dlock_find(report,
+               used <= most / 10 * 9 ? NULL
+               : pg->sessions        ? "every lock that is held or waited for needs one: raise max_connections"
+                                     : "without a connection no lock is renewed: raise max_connections",
                "connections: %lld of %lld", used, most);
 }
 
 static void check_rights(struct dlock_report *report, const struct pg *pg, const PGresult *facts) {
-    if (*fact(facts, OBJECTS) && number(facts, OBJECTS) < PG_SCHEMA_VERSION)
+    if (*fact(facts, OBJECTS) && number(facts, OBJECTS) < PG_SCHEMA_VERSION && !pg->sessions)
         dlock_find(report, "when nobody locks its DBA has to DROP it, and run what `dlock schema postgresql` prints",
                    "schema %s has the objects of an older dlock", pg->schema);
     else if (is(facts, MAY_USE, "t") && is(facts, MAY_CALL, "t"))
         dlock_find(report, NULL, "schema %s is there, and may be used", pg->schema);
     else if (*fact(facts, OBJECTS))
-        dlock_find(report, "nothing is granted to this role: run the GRANTs at the end of `dlock schema postgresql`",
+        dlock_find(report,
+                   pg->sessions
+                       ? "nothing is granted to this role: run the GRANTs at the end of dlock's postgresql-session.sql"
+                       : "nothing is granted to this role: run the GRANTs at the end of `dlock schema postgresql`",
                    "schema %s is there, and may not be used", pg->schema);
     else if (is(facts, MAY_CREATE, "t"))
         dlock_find(report, NULL, "schema %s is not there yet: it is made at the first use", pg->schema);
     else
-        dlock_find(report, "its DBA has to run what `dlock schema postgresql` prints",
+        dlock_find(report,
+                   pg->sessions ? "its DBA has to run dlock's postgresql-session.sql"
+                                : "its DBA has to run what `dlock schema postgresql` prints",
                    "schema %s is not there, and may not be made", pg->schema);
 }
 
 int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
     struct pg *pg = conn;
     struct dlock_report report = {each, arg, false};
-    char sql[sizeof question + PG_SCHEMA_MAX];
+    char sql[sizeof question + PG_SCHEMA_MAX + 20];
     const char *schema = pg->schema + 1; /* it is quoted, and has no quotes inside */
     int length = (int)strlen(schema) - 1;
     PGresult *facts;
-    snprintf(sql, sizeof sql, question, length, schema);
+    snprintf(sql, sizeof sql, question, pg->sessions ? "session_version" : "schema_version", length, schema);
     int rc = pg_query(pg, sql, dlock_deadline_us(timeout_ms), &facts, err);
     if (rc != 0) return rc;
     if (PQresultStatus(facts) != PGRES_TUPLES_OK) {
@@ -155,7 +173,7 @@ int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, str
         check_disk(&report, facts);
         check_standbys(&report, facts);
         check_session(&report, pg, facts, timeout_ms);
-        check_room(&report, facts);
+        check_room(&report, pg, facts);
     }
     PQclear(facts);
     return rc;

@@ -21,10 +21,11 @@ static void speak_as_before(locale_t english, locale_t before) {
     freelocale(english);
 }
 
-/* Notices would go to stderr. */
-static void ignore_notice(void *arg, const PGresult *result) {
-    (void)arg;
-    (void)result;
+/* Notices would go to stderr. Unasked, errors come as notices: the server's farewell. */
+static void hear_notice(void *arg, const PGresult *result) {
+    struct pg *pg = arg;
+    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+    if (severity && (strcmp(severity, "FATAL") == 0 || strcmp(severity, "PANIC") == 0)) pg->session.ended = true;
 }
 
 static int shake_hands(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
@@ -63,7 +64,7 @@ static int dial_one(struct pg *pg, const struct dlock_uri *uri, const struct dlo
         if (!pg->link) {
             rc = dlock_fail(err, DLOCK_ENOMEM, "out of memory");
         } else {
-            PQsetNoticeReceiver(pg->link, ignore_notice, NULL);
+            PQsetNoticeReceiver(pg->link, hear_notice, pg);
             PQsetErrorVerbosity(pg->link, PQERRORS_VERBOSE); /* with SQLSTATE, which nothing else tells here */
             rc = shake_hands(pg, uri, deadline_us, err);
             PQsetErrorVerbosity(pg->link, PQERRORS_DEFAULT);
@@ -80,15 +81,20 @@ static int dial_one(struct pg *pg, const struct dlock_uri *uri, const struct dlo
 /* What has to hold in a session of ours. Poolers invent the process number that they tell their clients; nothing may be
  * set behind one. */
 static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
+    /* A fence must outlive a crash. A wait has no end of its own, but ends when its client is gone. */
+    static const char waits[] =
+        ", ('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' "
+        "ELSE current_setting('synchronous_commit') END), ('lock_timeout', '0'), "
+        "('client_connection_check_interval', '1000')";
     char sql[1024];
     PGresult *result;
     snprintf(sql, sizeof sql,
              "SELECT direct, (SELECT count(set_config(name, value, false)) "
              "FROM (VALUES ('default_transaction_isolation', 'read committed'), ('statement_timeout', '0'), "
-             "('idle_session_timeout', '0'), ('client_min_messages', 'error')) s(name, value) "
+             "('idle_session_timeout', '0'), ('client_min_messages', 'error')%s) s(name, value) "
              "WHERE current_setting(name, true) IS NOT NULL AND direct) "
              "FROM (SELECT pg_backend_pid() = %d OR %s OFFSET 0) p(direct)",
-             PQbackendPID(pg->link), pg->listen == PG_LISTEN_ON ? "true" : "false");
+             pg->sessions ? waits : "", PQbackendPID(pg->link), pg->listen == PG_LISTEN_ON ? "true" : "false");
     int rc = pg_query(pg, sql, deadline_us, &result, err);
     if (rc != 0) return rc;
     if (PQresultStatus(result) != PGRES_TUPLES_OK)
@@ -98,9 +104,11 @@ static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *e
     else if (*PQgetvalue(result, 0, 0) != 't')
         rc =
             dlock_fail(err, DLOCK_ENOTSUP,
-                       "a connection pooler stands before postgresql at %s, and LISTEN needs a session of its own: "
-                       "connect past it, or write listen=off (waiters poll), or, if it pools whole sessions, listen=on",
-                       pg->where);
+                       "a connection pooler stands before postgresql at %s, and %s: connect past it%s, or, if it pools "
+                       "whole sessions, write listen=on",
+                       pg->where,
+                       pg->sessions ? "mode=session needs sessions of its own" : "LISTEN needs a session of its own",
+                       pg->sessions ? "" : ", or write listen=off (waiters poll)");
     PQclear(result);
     return rc;
 }

@@ -47,8 +47,7 @@ static void *look(void *arg) {
     return NULL;
 }
 
-/* A detached thread that gets no signals of the application's. */
-static bool start(struct lookup *lookup) {
+bool pg_detach(void *(*run)(void *), void *arg) {
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
@@ -56,7 +55,7 @@ static bool start(struct lookup *lookup) {
     sigfillset(&all);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&thread, &attributes, look, lookup);
+    int failed = pthread_create(&thread, &attributes, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return failed == 0;
@@ -73,7 +72,7 @@ static struct lookup *lookup_new(const char *host) {
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&lookup->done, &attributes);
     pthread_condattr_destroy(&attributes);
-    if (start(lookup)) return lookup;
+    if (pg_detach(look, lookup)) return lookup;
     pthread_mutex_lock(&lookup->mutex);
     lookup->users = 1;
     let_go(lookup);

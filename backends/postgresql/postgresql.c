@@ -2,6 +2,7 @@
 #include "postgresql.h"
 
 #include "schema.sql.h"
+#include "session.sql.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -16,6 +17,8 @@ static int pg_connect(void *conn, const struct dlock_uri *uri, const struct dloc
 
 static void pg_disconnect(void *conn) {
     struct pg *pg = conn;
+    PQclear(pg->session.answer);
+    pg->session.answer = NULL;
     pg_hang_up(pg);
     free(pg->arguments.bytes);
     pg->arguments.bytes = NULL;
@@ -32,8 +35,47 @@ static int pg_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
     return pg_address(&pg, uri, err);
 }
 
+/* Of a connection: what a grant lives in. */
+static size_t pg_descriptors(void *conn, int *fds, size_t max) {
+    const struct pg *pg = conn;
+    if (max > 0) fds[0] = PQsocket(pg->link);
+    return 1;
+}
+
+const char *pg_script(const struct pg *pg) {
+    return pg->sessions ? session_sql_text : schema_sql_text;
+}
+
 static const char *const schemes[] = {"postgresql", "postgres", NULL};
 static const char *const keys[] = {"*", NULL};
+
+static const struct dlock_backend by_sessions = {
+    .abi = DLOCK_ABI,
+    .size = sizeof(struct dlock_backend),
+    .name = "postgresql",
+    .schemes = schemes,
+    .keys = keys,
+    .caps =
+        DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_SHARED | DLOCK_CAP_BREAK | DLOCK_CAP_SESSION | DLOCK_CAP_PENDING,
+    .conn_size = sizeof(struct pg),
+    .connect = pg_connect,
+    .disconnect = pg_disconnect,
+    .acquire = pg_session_acquire,
+    .renew = pg_session_renew,
+    .release = pg_session_release,
+    .abandon = pg_abandon,
+    .listen = pg_session_listen,
+    .wake = pg_session_wake,
+    .break_lock = pg_session_break,
+    .check = pg_check,
+    .schema = session_sql_text,
+    .descriptors = pg_descriptors,
+    .accepts = pg_accepts,
+};
+
+static const struct dlock_backend *pg_variant(const struct dlock_uri *uri) {
+    return pg_says_session(uri) ? &by_sessions : NULL;
+}
 
 DLOCK_BACKEND(postgresql) = {
     .abi = DLOCK_ABI,
@@ -58,4 +100,5 @@ DLOCK_BACKEND(postgresql) = {
     .check = pg_check,
     .schema = schema_sql_text,
     .accepts = pg_accepts,
+    .variant = pg_variant,
 };

@@ -5,6 +5,7 @@
  *   wire.c       requests and answers within deadlines       refusal.c  the server's errors, in dlock's words
  *   schema.c     creating the objects on first use           arguments.c  arrays and numbers as the server reads them
  *   claims.c     acquire, renew, release                     listen.c   wake-ups           look.c  inspect, list, break
+ *   session.c    all of these for mode=session, on the objects of session.sql
  */
 #ifndef DLOCK_POSTGRESQL_H
 #define DLOCK_POSTGRESQL_H
@@ -22,7 +23,21 @@
 #define PG_SCHEMA_VERSION 2 /* schema.sql's */
 
 /* Functions of schema.sql; the statements are in wire.c. */
-enum pg_call { PG_ACQUIRE, PG_RENEW, PG_RELEASE, PG_BREAK, PG_HOLDERS, PG_LISTEN, PG_CALLS };
+enum pg_call {
+    PG_ACQUIRE,
+    PG_RENEW,
+    PG_RELEASE,
+    PG_BREAK,
+    PG_HOLDERS,
+    PG_LISTEN,
+    PG_TRY, /* from here on: mode=session */
+    PG_WAIT,
+    PG_PROVE,
+    PG_DOWNGRADE,
+    PG_GIVE_BACK,
+    PG_END_SESSIONS,
+    PG_CALLS
+};
 #define PG_ARGUMENTS 7
 
 /* The arguments of one request, in the server's binary format. The memory stays for the next request. */
@@ -50,6 +65,18 @@ struct pg {
     char where[160];                    /* the server, for error messages */
     bool unanswered;                    /* a request was sent whose answer was not read */
     bool prepared[PG_CALLS];
+    bool sessions; /* mode=session */
+    struct {
+        uint64_t fence;    /* of the lock that this session holds; 0: it holds none */
+        bool shared;       /* it holds it as a reader */
+        bool ended;        /* the server has said so */
+        bool waits;        /* a request waits for it */
+        bool waits_shared; /* … as a reader */
+        bool owed;         /* the answer to a proof was late, and is still to be read */
+        int64_t kept_ms;   /* of the request that waits */
+        int64_t idle_s;    /* how long the server lets this client be silent; 0: nobody has told it */
+        PGresult *answer;  /* what has come so far of the answer to pg_post() */
+    } session;
     struct pg_arguments arguments;
     char name[PG_NAME_MAX + 1]; /* of the last wake-up, as is the token */
     char token[DLOCK_TOKEN_MAX + 1];
@@ -90,6 +117,9 @@ struct pg_hosts {
     struct pg_host list[PG_HOSTS_MAX]; /* what does not fit is left out */
 };
 
+/* Starts a detached thread that gets no signals of the application's. */
+bool pg_detach(void *(*run)(void *), void *arg);
+
 /* Whether the URI's keys say where to connect; no value of a key is to be shown. */
 bool pg_hosts_in_keys(const struct dlock_uri *uri);
 
@@ -115,6 +145,13 @@ int pg_query(struct pg *pg, const char *sql, int64_t deadline_us, PGresult **res
  * schema, and so no lock. Calls again after a serialization failure or a deadlock. What the server refuses is told as
  * by pg_refused(). */
 int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err);
+
+/* Sends one of the calls, which must exist, and leaves its answer to pg_posted(): 0 and NULL, it is not there yet. */
+int pg_post(struct pg *pg, enum pg_call call, int64_t deadline_us, struct dlock_error *err);
+int pg_posted(struct pg *pg, PGresult **result, struct dlock_error *err);
+
+/* Reads, and forgets, what is left of an answer that came too late. */
+int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- refusal.c --------------------------------------------------------------------------------------------------- */
 
@@ -147,6 +184,7 @@ enum pg_type { PG_BOOL = 16, PG_BYTEA = 17, PG_INT8 = 20, PG_INT4 = 23, PG_TEXT 
 /* An empty list of arguments; the following add to it. Running out of memory shows in pg_call(). */
 void pg_begin(struct pg_arguments *arguments);
 void pg_add_int4(struct pg_arguments *arguments, int32_t value);
+void pg_add_bool(struct pg_arguments *arguments, bool value);
 void pg_drop_last(struct pg_arguments *arguments);
 void pg_add_bytes(struct pg_arguments *arguments, const void *bytes, size_t length); /* NULL: null */
 void pg_add_array(struct pg_arguments *arguments, enum pg_type type, size_t n);      /* its n elements follow: */
@@ -163,7 +201,7 @@ bool pg_read_text(const PGresult *rows, int row, int column, char *out, size_t s
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
-dlock_batch pg_acquire, pg_renew, pg_release;
+dlock_batch pg_acquire, pg_renew, pg_release, pg_session_acquire, pg_session_renew, pg_session_release;
 
 int pg_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int pg_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
@@ -172,5 +210,13 @@ int pg_list(void *conn, const char *prefix, char cursor[256], dlock_each each, v
             struct dlock_error *err);
 int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 int pg_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
+int pg_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
+int pg_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
+int pg_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
+
+/* Whether the URI says mode=session. */
+bool pg_says_session(const struct dlock_uri *uri);
+/* The script that makes the objects of this connection's mode. */
+const char *pg_script(const struct pg *pg);
 
 #endif

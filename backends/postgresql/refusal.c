@@ -60,6 +60,7 @@ static const struct {
     {"42P05", DLOCK_EPROTO, "; does a pooler that pools transactions stand in between? Then write listen=off"},
     {"42883", DLOCK_EPROTO, "; its DBA has to run what `dlock schema postgresql` prints"}, /* no such function */
     {"DL003", DLOCK_EPROTO, "; its DBA has to DROP that SCHEMA when nobody locks, and run `dlock schema postgresql`"},
+    {"DL004", DLOCK_EPROTO, "; the clients of one schema all say the same `mode`, or use another `schema`"},
     {"DL002", DLOCK_EPROTO, "; set default_transaction_isolation to 'read committed' for this role"},
 };
 
@@ -77,6 +78,8 @@ int pg_refused(const struct pg *pg, const PGresult *result, struct dlock_error *
     const char *state = pg_state(result), *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), *advice;
     char reason[REASON_MAX];
     int code = code_of(state, &advice);
+    if (pg->sessions && strstr(advice, "dlock schema"))
+        advice = "; its DBA has to run dlock's postgresql-session.sql, and the GRANTs at its end";
     one_line(reason, text ? text : PQresultErrorMessage(result));
     /* Of a call, EINVAL would speak of the connection, which no call may. */
     if (code == DLOCK_EINVAL) code = DLOCK_EPROTO;

@@ -3,13 +3,11 @@
 
 #include <stdlib.h>
 
-extern const struct dlock_backend dlock_backend_postgresql; /* it has the script */
-
 #define OURS "\"dlock\""
 
-/* schema.sql with the URI's schema in place of "dlock"; free() it. */
-static char *script(const char *schema) {
-    const char *text = dlock_backend_postgresql.schema, *from = text, *at;
+/* The script with the URI's schema in place of "dlock"; free() it. */
+static char *script(const char *text, const char *schema) {
+    const char *from = text, *at;
     size_t places = 0, used = 0;
     while ((at = strstr(from, OURS))) {
         places++;
@@ -29,7 +27,7 @@ static char *script(const char *schema) {
 
 int pg_create_schema(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     PGresult *result, *undone;
-    char *sql = script(pg->schema);
+    char *sql = script(pg_script(pg), pg->schema);
     if (!sql) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory");
     int rc = pg_query(pg, sql, deadline_us, &result, err);
     free(sql);
@@ -37,9 +35,9 @@ int pg_create_schema(struct pg *pg, int64_t deadline_us, struct dlock_error *err
     /* A newer version of the objects has what we call. */
     if (pg_state_is(pg_state(result), "42501"))
         rc = dlock_fail(err, DLOCK_EAUTH,
-                        "postgresql at %s has no schema %s, and this role may not create it: its DBA has to run what "
-                        "`dlock schema postgresql` prints",
-                        pg->where, pg->schema);
+                        "postgresql at %s has no schema %s, and this role may not create it: its DBA has to run %s",
+                        pg->where, pg->schema,
+                        pg->sessions ? "dlock's postgresql-session.sql" : "what `dlock schema postgresql` prints");
     else if (PQresultStatus(result) != PGRES_COMMAND_OK && !pg_state_is(pg_state(result), "DL001"))
         rc = pg_refused(pg, result, err);
     PQclear(result);

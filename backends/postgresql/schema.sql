@@ -41,6 +41,9 @@ BEGIN
     IF to_regnamespace('"dlock"') IS NULL THEN
         CREATE SCHEMA "dlock";
     END IF;
+    IF to_regprocedure('"dlock".session_version()') IS NOT NULL THEN
+        RAISE EXCEPTION 'the locks of schema "dlock" are sessions, not rows' USING ERRCODE = 'DL004';
+    END IF;
 END $$;
 
 SET LOCAL search_path = "dlock", pg_temp;

@@ -4,10 +4,20 @@
 
 /* In a row; each of them lets another session win. */
 #define MOST_RETRIES 100
+#define SQL_MAX 600
+
+/* mode=session. Each part needs what the one inside gives, so that the fence is drawn after the lock is there. */
+#define CLOCK "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+#define KEY(name) "hashtextextended(encode(" name "::bytea, 'hex'), 2)"
+#define TAKE(shared, exclusive)                                                                        \
+    "SELECT CASE WHEN got THEN nextval('",                                                             \
+        "fences') END, " CLOCK ", CASE WHEN got THEN set_config($3, $4, false) END FROM (SELECT CASE " \
+        "WHEN $2 THEN " shared " ELSE " exclusive " END AS got FROM (SELECT " KEY("$1") " AS key "     \
+                                                                                        "OFFSET 0) k OFFSET 0) l"
 
 static const struct {
-    const char *name;            /* of the prepared statement */
-    const char *verb, *function; /* the schema stands between them */
+    const char *name;            /* of the prepared statement; NULL: what is rare is not prepared */
+    const char *verb, *function; /* the schema stands between them; NULL: it needs none */
     int columns;
     bool patient; /* its last argument is how long it may wait for others, in ms */
     bool creates; /* the objects, where they are missing; the others have nothing to do there */
@@ -17,6 +27,20 @@ static const struct {
     [PG_RELEASE] = {"dlock_release", "SELECT * FROM ", "release($1, $2, $3)", 2, true, false},
     [PG_BREAK] = {"dlock_break", "SELECT ", "break($1, $2)", 1, true, false},
     [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM ", "holders($1, $2, $3)", 7, false, false},
+    [PG_TRY] = {"dlock_try", TAKE("pg_try_advisory_lock_shared(key)", "pg_try_advisory_lock(key)"), 3, false, true},
+    [PG_WAIT] = {"dlock_wait", TAKE("pg_advisory_lock_shared(key) IS NOT NULL", "pg_advisory_lock(key) IS NOT NULL"), 3,
+                 false, true},
+    [PG_PROVE] = {NULL, "SELECT " CLOCK ", set_config($1, $2, false)", NULL, 2, false, false},
+    [PG_DOWNGRADE] =
+        {NULL,
+         "SELECT " CLOCK ", set_config($1, $2, false) FROM (SELECT pg_advisory_unlock(key) AS ended FROM "
+         "(SELECT key FROM (SELECT " KEY(
+             "$3") " AS key OFFSET 0) k "
+                   "WHERE pg_advisory_lock_shared(key) IS NOT NULL OFFSET 0) s OFFSET 0) e WHERE ended IS NOT NULL",
+         NULL, 2, false, false},
+    [PG_GIVE_BACK] = {"dlock_give_back", "SELECT pg_advisory_unlock_all(), set_config($1, '0', false)", NULL, 2, false,
+                      false},
+    [PG_END_SESSIONS] = {"dlock_end_sessions", "SELECT ", "end_sessions($1, $2)", 1, true, false},
     [PG_LISTEN] = {"dlock_listen", "SELECT ", "listen($1, $2)", 1, false, true},
 };
 
@@ -102,31 +126,78 @@ static void point(const struct pg_arguments *arguments, struct values *out) {
     }
 }
 
-/* Without LISTEN nothing may outlive a statement, so nothing is prepared by name. */
-static int send_once(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **result,
-                     struct dlock_error *err) {
+/* Sends the call, which it prepares first; *refused, when the server would not have that. Without LISTEN nothing may
+ * outlive a statement, so nothing is prepared by name. */
+static int put(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **refused, struct dlock_error *err) {
     const struct pg_arguments *arguments = &pg->arguments;
     struct values v;
-    char sql[64 + PG_IDENTIFIER_MAX];
+    char sql[SQL_MAX];
+    *refused = NULL;
     if (!pg->link || pg->unanswered) return pg_dead(pg, "the connection is broken", err);
     point(arguments, &v);
-    snprintf(sql, sizeof sql, "%s%s.%s", calls[call].verb, pg->schema, calls[call].function);
+    bool whole = !calls[call].function;
+    snprintf(sql, sizeof sql, "%s%s%s%s", calls[call].verb, whole ? "" : pg->schema, whole ? "" : ".",
+             whole ? "" : calls[call].function);
     pg->unanswered = true;
-    if (pg->listen == PG_LISTEN_OFF) {
-        if (!PQsendQueryParams(pg->link, sql, arguments->n, NULL, v.values, v.lengths, v.formats, 1))
-            return send_failed(pg, err);
-        return read_answer(pg, deadline_us, result, err);
-    }
+    if (pg->listen == PG_LISTEN_OFF || !calls[call].name)
+        return PQsendQueryParams(pg->link, sql, arguments->n, NULL, v.values, v.lengths, v.formats, 1)
+                   ? 0
+                   : send_failed(pg, err);
     if (!pg->prepared[call]) {
+        PGresult *result;
         if (!PQsendPrepare(pg->link, calls[call].name, sql, 0, NULL)) return send_failed(pg, err);
-        int rc = read_answer(pg, deadline_us, result, err);
-        if (rc != 0 || is_error(*result)) return rc;
-        PQclear(*result);
+        int rc = read_answer(pg, deadline_us, &result, err);
+        if (rc != 0) return rc;
+        if (is_error(result)) {
+            *refused = result;
+            return 0;
+        }
+        PQclear(result);
         pg->prepared[call] = pg->unanswered = true;
     }
-    if (!PQsendQueryPrepared(pg->link, calls[call].name, arguments->n, v.values, v.lengths, v.formats, 1))
-        return send_failed(pg, err);
-    return read_answer(pg, deadline_us, result, err);
+    return PQsendQueryPrepared(pg->link, calls[call].name, arguments->n, v.values, v.lengths, v.formats, 1)
+               ? 0
+               : send_failed(pg, err);
+}
+
+static int flush(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
+    int unsent;
+    while ((unsent = PQflush(pg->link)) > 0)
+        if (!dlock_wait_fd(PQsocket(pg->link), POLLOUT, deadline_us)) return pg_dead(pg, "no answer in time", err);
+    return unsent == 0 ? 0 : send_failed(pg, err);
+}
+
+int pg_posted(struct pg *pg, PGresult **result, struct dlock_error *err) {
+    *result = NULL;
+    if (!PQconsumeInput(pg->link)) return pg_dead(pg, PQerrorMessage(pg->link), err);
+    while (!PQisBusy(pg->link)) {
+        PGresult *one = PQgetResult(pg->link);
+        if (one) {
+            PQclear(pg->session.answer);
+            pg->session.answer = one;
+            continue;
+        }
+        if (!pg->session.answer) return pg_nonsense(pg, "nothing", err);
+        *result = pg->session.answer;
+        pg->session.answer = NULL;
+        pg->unanswered = false;
+        return 0;
+    }
+    return 0;
+}
+
+int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
+    for (;;) {
+        int rc = wait_for_result(pg, deadline_us, err);
+        if (rc != 0) return rc;
+        PGresult *one = PQgetResult(pg->link);
+        if (!one) break;
+        bool copies = PQresultStatus(one) == PGRES_COPY_IN || PQresultStatus(one) == PGRES_COPY_OUT;
+        PQclear(one);
+        if (copies || PQstatus(pg->link) != CONNECTION_OK) return pg_dead(pg, "the connection has ended", err);
+    }
+    pg->unanswered = false;
+    return 0;
 }
 
 /* Serialization failure, deadlock: another session won. */
@@ -149,16 +220,21 @@ static int32_t patience_ms(int64_t deadline_us) {
     return ms < 1 ? 1 : ms > INT32_MAX ? INT32_MAX : (int32_t)ms;
 }
 
-int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err) {
+/* Sends the call until it is not refused for a reason that can be mended. `rows` NULL: and leaves its answer. */
+static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err) {
     bool created = false;
     for (int retries = 0;; retries++) {
         PGresult *result;
         if (calls[call].patient) pg_add_int4(&pg->arguments, patience_ms(deadline_us));
         if (pg->arguments.failed) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request");
-        int rc = send_once(pg, call, deadline_us, &result, err);
+        int rc = put(pg, call, deadline_us, &result, err);
+        if (rc == 0 && !result) {
+            if (!rows) return flush(pg, deadline_us, err);
+            rc = read_answer(pg, deadline_us, &result, err);
+        }
         if (rc != 0) return rc;
         if (calls[call].patient) pg_drop_last(&pg->arguments);
-        if (PQresultStatus(result) == PGRES_TUPLES_OK && PQnfields(result) == calls[call].columns) {
+        if (rows && PQresultStatus(result) == PGRES_TUPLES_OK && PQnfields(result) == calls[call].columns) {
             *rows = result;
             return 0;
         }
@@ -166,7 +242,7 @@ int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **ro
             rc = pg_nonsense(pg, "rows of an unknown form", err);
         } else if (worth_repeating(pg_state(result)) && retries < MOST_RETRIES) {
             rc = 0;
-        } else if (schema_missing(pg_state(result)) && !calls[call].creates) {
+        } else if (rows && schema_missing(pg_state(result)) && !calls[call].creates) {
             PQclear(result);
             *rows = NULL;
             return 0;
@@ -179,4 +255,12 @@ int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **ro
         PQclear(result);
         if (rc != 0) return rc;
     }
+}
+
+int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err) {
+    return exchange(pg, call, deadline_us, rows, err);
+}
+
+int pg_post(struct pg *pg, enum pg_call call, int64_t deadline_us, struct dlock_error *err) {
+    return exchange(pg, call, deadline_us, NULL, err);
 }

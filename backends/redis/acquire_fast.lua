@@ -13,20 +13,15 @@
 --          ours       1: the holders are clients of ours, which hand over; 0: the holder is not, so nobody will
 --          or a string: the lock is in use as something else: a word `dlock:permits:<limit>`, or empty for a lock
 --
--- This part is what most calls need: an exclusive lock that is free, and nobody waits for it. If the last fence is of
--- the same day it lives long enough (FENCE_LIFE), so it is only counted up to the clock.
-local token, fence_key, queue = ARGV[1], '{' .. lock .. '}:fence', '{' .. lock .. '}:queue'
-if not ARGV[4] and call('EXISTS', queue) == 0 then
+-- This part is what most calls need: an exclusive lock that is free, and nobody waits for it.
+local token, lease, kind = ARGV[1], tonumber(ARGV[2]), ARGV[4] or ''
+if not ARGV[4] and call('EXISTS', '{' .. lock .. '}:queue') == 0 then
     local last = call('GET', fence_key)
     local taken = redis.pcall('SET', lock, token, 'NX', 'PX', ARGV[2])
     if taken and taken.ok then
         local time = call('TIME')
         local now = time[1] * 1000000 + time[2]
-        local since = last and #last == 16 and now - (tonumber(last) or now) or 0
-        if since > 0 and since < now % (1000 * DAY) and redis.pcall('INCRBY', fence_key, since) == now then return now end
-        local fence = math.max((tonumber(last) or 0) + 1, now)
-        call('SET', fence_key, string.format('%.0f', fence), 'PX', ARGV[2] + FENCE_LIFE)
-        return { now, fence, 0, tonumber(ARGV[2]), 1 }
+        local fence = count_up(fence_key, last, now, kind, lease)
+        return fence == now and now or { now, fence, 0, lease, 1 }
     end
 end
-local lease, kind = tonumber(ARGV[2]), ARGV[4] or ''

@@ -3,11 +3,15 @@
 -- Puts the caller into the queue if it wants to wait; its position.
 local function line_up()
     if ARGV[3] ~= '1' then return -1 end
-    local last_one = call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-    if last_one[1] ~= token then call('ZADD', queue, 'NX', (last_one[2] or 0) + 1, token) end
-    call('HSET', waiters, token, string.format('%s@%.0f%s', ARGV[2], now_ms, kind))
-    call('PEXPIRE', queue, DAY)
-    call('PEXPIRE', waiters, DAY)
+    local last_one = call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')
+    local place = (last_one[2] or 0) + 1
+    local new = last_one[1] ~= token and call('ZADD', queue, 'NX', place, token) == 1
+    call('HSET', waiters, token, ARGV[2] .. '@' .. now_ms .. kind)
+    -- The first, one in a hundred after it, and whoever asks again, as all do who wait for long: makes them live on.
+    if place % 100 == 1 or not new then
+        call('PEXPIRE', queue, '86400000')
+        call('PEXPIRE', waiters, '86400000')
+    end
     return call('ZRANK', queue, token)
 end
 

@@ -8,8 +8,6 @@
 #define MAX_LEASE_MS INT64_C(3155760000000)
 /* How long a hand-over lasts unconfirmed (queue.lua). */
 #define HAND_OVER_MS 3000
-/* Longest lease that acquire_fast.lua is fit for. */
-#define SHORT_LEASE_MS 86400000
 #define MAX_RETRY_MS 3600000
 
 /* A batch on its way. Claims that the server need not see are answered beforehand and skipped. */
@@ -89,7 +87,7 @@ static void write_acquire(struct redis *redis, size_t i, void *arg) {
     const char *args[] = {claim->token, decimal(lease, lease_of(claim)), may_wait ? "1" : "0", kind_of(kind, claim),
                           may_grant ? "1" : "0"};
     /* What is as most calls have it is left out: each argument is work for the server. */
-    size_t n = !may_grant ? 5 : *args[3] || claim->lease_ms > SHORT_LEASE_MS ? 4 : may_wait ? 3 : 2;
+    size_t n = !may_grant ? 5 : *args[3] ? 4 : may_wait ? 3 : 2;
     redis_call(redis, REDIS_ACQUIRE, claim->name, n, args);
 }
 

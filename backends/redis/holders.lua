@@ -1,4 +1,5 @@
 -- Joint holders of a lock: how they come and go, and how the next get in.
+local holders, grants = '{' .. lock .. '}:holders', '{' .. lock .. '}:grants'
 local fenced -- `last` was given out now, to a joint holder
 
 -- Of a kind: how many permits there are; nil: it is a lock.

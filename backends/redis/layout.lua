@@ -27,7 +27,9 @@
 --
 -- At maxmemory Redis refuses what needs memory only as the first write of a script. So an acquire is refused as a
 -- whole, while a renewal or a release, which writes something else first, is always carried through.
+--
+-- Numbers that are arguments of commands are written as strings where that is easy: it is less work for the server.
 local call, lock = redis.call, KEYS[1]
 local DAY = 86400000
-local FENCE_LIFE = 2 * DAY
+local FENCE_LIFE = 3 * DAY
 local HANDED = 'handed to'

@@ -12,12 +12,11 @@
 --   All who wait and all of ours who hold use the lock for the same: as a lock (exclusive or shared), or as permits
 --   with one limit. Who asks for something else is refused, and so never gets into the queue.
 --   Whatever is abandoned ends by itself: every key expires a day after its last use (waiters ask far more often).
-local fence_key, queue, waiters = '{' .. lock .. '}:fence', '{' .. lock .. '}:queue', '{' .. lock .. '}:waiters'
-local holders, grants = '{' .. lock .. '}:holders', '{' .. lock .. '}:grants'
+local queue, waiters = '{' .. lock .. '}:queue', '{' .. lock .. '}:waiters'
 local HAND_OVER = 3000
 local SHARED = 'dlock:shared'
 -- A token of our form, and not some other client's: 24 hex characters that name our client, and a dot.
-local OURS = '^' .. string.rep('%x', 24) .. '%.'
+local OURS = '^%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%.'
 
 -- The server's clock in microseconds and in milliseconds.
 local time = call('TIME')
@@ -40,10 +39,10 @@ local function leave(token)
 end
 
 -- The first waiter that lives, its lease, its kind, and whether others are behind it; or nil. Drops the dead before
--- it. `caller` lives: it is asking. `front`: the first two of the queue, if they are known.
-local function head(caller, front)
+-- it. `caller` lives: it is asking.
+local function head(caller)
     while true do
-        front = front or call('ZRANGE', queue, 0, 1)
+        local front = call('ZRANGE', queue, '0', '1')
         local first = front[1]
         if not first then return nil end
         local known = call('HMGET', waiters, first, channel(first))
@@ -57,7 +56,6 @@ local function head(caller, front)
         local lives = first == caller or not quiet and call('PUBSUB', 'NUMSUB', channel(first))[2] > 0
         if lease and lives then return first, tonumber(lease), kind, front[2] ~= nil end
         leave(first)
-        front = nil
     end
 end
 
@@ -70,9 +68,9 @@ end
 
 -- Makes token the exclusive holder, under the next fence, which it returns.
 local function grant(token, lease, kind)
-    last = math.max(last_fence() + 1, now)
+    local before = call('GET', fence_key)
     call('SET', lock, token, 'PX', lease)
-    call('SET', fence_key, string.format('%.0f', last) .. kind, 'PX', lease + FENCE_LIFE)
+    last = count_up(fence_key, before, now, kind, lease)
     held = token
     return last
 end
@@ -80,7 +78,10 @@ end
 -- What is sent to a waiter: "granted <token> <fence> <server us> <kept ms> <K>". Always after all writes, since no
 -- message may undo one.
 local function tell(token, fence, lease)
-    redis.pcall('PUBLISH', channel(token), string.format('granted %s %.0f %.0f %d %s', token, fence, now, lease, lock))
+    local clock = string.format('%.0f', now)
+    local number = fence == now and clock or string.format('%.0f', fence)
+    local text = 'granted ' .. token .. ' ' .. number .. ' ' .. clock .. ' ' .. lease .. ' ' .. lock
+    redis.pcall('PUBLISH', channel(token), text)
 end
 
 -- Tells a lingering holder that somebody waits: "wanted <K>".
@@ -93,13 +94,16 @@ end
 -- Grants the free lock to the first waiter, who asked for it exclusively and is told so unless it is the caller.
 -- `more`: others are behind it. Returns the fence.
 local function hand_over(token, lease, kind, more, caller)
-    leave(token)
+    call('ZREM', queue, token)
     local fence = grant(token, lease, kind)
-    if not more then
+    if more and token ~= caller then
+        -- First what comes, then what goes: an empty key would vanish, and come back without an end.
+        call('HSET', waiters, HANDED, token .. string.format(' %.0f ', fence) .. now_ms + lease)
+    end
+    if more then
+        call('HDEL', waiters, token)
+    else
         call('DEL', waiters)
-    elseif token ~= caller then
-        call('HSET', waiters, HANDED, string.format('%s %.0f %.0f', token, fence, now_ms + lease))
-        call('PEXPIRE', waiters, DAY)
     end
     if token ~= caller then tell(token, fence, lease) end
     if more and kind == ' ' then want() end

@@ -27,6 +27,7 @@ struct redis {
     int fd;              /* blocks for a moment at most; means something only when there is a reader */
     int dialing;         /* a socket that is not yet `fd`, plus 1: a child forked meanwhile must close it, too */
     bool impatient;      /* `fd` might block for long: never let it */
+    bool drained;        /* nothing was left behind what was received last; the descriptor says when there is more */
     bool broken;         /* an answer is missing or makes no sense: nothing that comes can be trusted any more */
     char *out;           /* requests: out_size bytes, of which `written` are used and `sent` has the socket taken */
     size_t out_size, written, sent;

@@ -11,7 +11,7 @@ local lease, kind = tonumber(ARGV[2]), ARGV[3] or ''
 if #kind < 2 then
     if held ~= token then return 0 end
     call('PEXPIRE', lock, ARGV[2])
-    call('PEXPIRE', '{' .. lock .. '}:fence', lease + FENCE_LIFE)
+    call('PEXPIRE', fence_key, lease + FENCE_LIFE)
     call('HDEL', '{' .. lock .. '}:waiters', HANDED)
     local time = call('TIME')
     return time[1] * 1000000 + time[2]

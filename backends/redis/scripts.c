@@ -5,6 +5,7 @@
 #include "acquire_fast.lua.h"
 #include "acquire_held.lua.h"
 #include "break.lua.h"
+#include "fence.lua.h"
 #include "held.lua.h"
 #include "holders.lua.h"
 #include "inspect.lua.h"
@@ -29,23 +30,23 @@ struct part {
 };
 #define PART(file) \
     { file##_lua_text, sizeof file##_lua_text - 1 }
-#define MAX_PARTS 7
+#define MAX_PARTS 8
 
 static const struct part scripts[REDIS_SCRIPTS][MAX_PARTS] = {
-    [REDIS_ACQUIRE] = {PART(layout), PART(acquire_fast), PART(held), PART(queue), PART(acquire_held), PART(holders),
-                       PART(acquire)},
-    [REDIS_RENEW] = {PART(layout), PART(held), PART(renew_fast), PART(queue), PART(holders), PART(renew)},
-    [REDIS_RELEASE] = {PART(layout), PART(held), PART(release_fast), PART(queue), PART(release_held), PART(holders),
-                       PART(release)},
-    [REDIS_BREAK] = {PART(layout), PART(held), PART(queue), PART(holders), PART(break)},
-    [REDIS_INSPECT] = {PART(layout), PART(held), PART(queue), PART(inspect)},
+    [REDIS_ACQUIRE] = {PART(layout), PART(fence), PART(acquire_fast), PART(held), PART(queue), PART(acquire_held),
+                       PART(holders), PART(acquire)},
+    [REDIS_RENEW] = {PART(layout), PART(fence), PART(held), PART(renew_fast), PART(queue), PART(holders), PART(renew)},
+    [REDIS_RELEASE] = {PART(layout), PART(held), PART(release_fast), PART(fence), PART(queue), PART(release_held),
+                       PART(holders), PART(release)},
+    [REDIS_BREAK] = {PART(layout), PART(held), PART(fence), PART(queue), PART(holders), PART(break)},
+    [REDIS_INSPECT] = {PART(layout), PART(held), PART(fence), PART(queue), PART(holders), PART(inspect)},
 };
 
 /* No script is longer than all of the files together. */
-#define MAX_SCRIPT                                                                                     \
-    (sizeof layout_lua_text + sizeof held_lua_text + sizeof queue_lua_text + sizeof holders_lua_text + \
-     sizeof acquire_fast_lua_text + sizeof acquire_held_lua_text + sizeof acquire_lua_text +           \
-     sizeof renew_fast_lua_text + sizeof renew_lua_text + sizeof release_fast_lua_text +               \
+#define MAX_SCRIPT                                                                                                     \
+    (sizeof layout_lua_text + sizeof fence_lua_text + sizeof held_lua_text + sizeof queue_lua_text +                   \
+     sizeof holders_lua_text + sizeof acquire_fast_lua_text + sizeof acquire_held_lua_text + sizeof acquire_lua_text + \
+     sizeof renew_fast_lua_text + sizeof renew_lua_text + sizeof release_fast_lua_text +                               \
      sizeof release_held_lua_text + sizeof release_lua_text + sizeof break_lua_text + sizeof inspect_lua_text)
 
 void redis_load(struct redis *redis, enum redis_script script) {

@@ -44,7 +44,7 @@ static int adopt(struct redis *redis, int fd, struct dlock_error *err) {
     reader->fn = &redis->bounded;
     reader->privdata = redis;
     redis->written = redis->sent = redis->unanswered = redis->elements = 0;
-    redis->broken = false;
+    redis->broken = redis->drained = false;
     redis->fd = fd;
     redis->reader = reader;
     return 0;
@@ -182,6 +182,7 @@ static int receive_some(struct redis *redis, int flags, struct dlock_error *err)
         if (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK) return 0;
         return dead(redis, strerror_r(errno, reason, sizeof reason), err);
     }
+    redis->drained = (size_t)n < sizeof buffer;
     if (redisReaderFeed(redis->reader, buffer, (size_t)n) != REDIS_OK)
         return redis_nonsense(redis, redis->reader->errstr, err);
     if (redis->reader->len > MAX_REPLY_BYTES) return redis_nonsense(redis, "a reply of more than 4 MB", err);
@@ -194,7 +195,7 @@ static int exchange(struct redis *redis, int64_t deadline_us, bool *late, struct
     if (rc) return rc;
     if (deadline_us == 0) {
         *late = true;
-        return receive_some(redis, MSG_DONTWAIT, err);
+        return redis->drained ? 0 : receive_some(redis, MSG_DONTWAIT, err);
     }
     if (!redis->written && !redis->impatient && deadline_us - dlock_now_us() > 2 * PATIENCE_MS * 1000)
         return receive_some(redis, 0, err);
@@ -218,7 +219,10 @@ static int next_reply(struct redis *redis, int64_t deadline_us, redisReply **rep
             *reply = parsed;
             return 1;
         }
-        if (late) return 0;
+        if (late) {
+            redis->drained = false;
+            return 0;
+        }
         if ((rc = exchange(redis, deadline_us, &late, err)) != 0) return rc;
     }
 }

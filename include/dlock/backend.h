@@ -202,8 +202,8 @@ struct dlock_backend {
      * (THREADSAFE: everything). With WAKE or PENDING. Results: as connect.
      * PENDING: called once after every connect, and only to get the descriptor. An acquire with QUEUE that finds the
      * name taken leaves a blocking request with the server and answers EBUSY; until `wake` brings its answer the core
-     * calls only `wake` and `disconnect`, which gives the request up. On a connection whose claim is granted, or is
-     * waiting, the core calls `wake` when the descriptor polls readable. */
+     * calls only `wake`, `disconnect`, and `release`, which gives the request up and sees to it that nothing is held.
+     * While its claim is granted, or waits, the core calls `wake` when the descriptor polls readable. */
     int (*listen)(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 
     /* Reads one wake-up without blocking: 1 = `out` is filled, 0 = none left; EUNAVAILABLE, EPROTO: the connection is
@@ -236,9 +236,9 @@ struct dlock_backend {
     /* What an administrator runs on the server before the first use, as text; NULL: nothing. */
     const char *schema;
 
-    /* LOCAL: stores the descriptors that grants of this connection live in, at most `max`, and returns how many there
-     * are. A process with copies of them keeps those grants alive, after the one that made them, until it closes them;
-     * `release` ends them whatever copies there are. Any thread. */
+    /* LOCAL, and SESSION without THREADSAFE: stores the descriptors that grants of this connection live in, at most
+     * `max`, and returns how many there are. A process with copies of them keeps those grants alive, after the one that
+     * made them, until it closes them; `release` ends them whatever copies there are. Any thread. */
     size_t (*descriptors)(void *conn, int *fds, size_t max);
 
     /* Whether the URI makes sense for this backend, asked once, before any name is looked up: hosts are as in the URI,

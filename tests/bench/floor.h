@@ -46,6 +46,8 @@ int floor_main(int argc, char **argv, struct floor *floor);
 void floor_check(bool ok, const char *what);
 void floor_need(bool plain);
 
+void *floor_connect(const struct floor *floor);
+
 /* floor_crowd.c: `hand-over` where acquire() waits, and `threads`. */
 void floor_processes(const struct floor *floor, int64_t ms, int workers, int hold_ms, struct histogram *histogram);
 void floor_threads(const struct floor *floor, int64_t ms, int workers, int connections, struct histogram *histogram);

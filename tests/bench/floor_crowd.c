@@ -24,7 +24,7 @@ static void rest(int ms) {
 }
 
 static void contend(const struct floor *floor, struct board *board, uint32_t me, int hold_ms) {
-    void *server = floor->connect ? floor->connect() : NULL;
+    void *server = floor_connect(floor);
     floor->acquire(server, 0);
     floor->release(server, 0);
     atomic_fetch_add(&board->ready, 1);
@@ -126,7 +126,7 @@ void floor_threads(const struct floor *floor, int64_t ms, int workers, int conne
     pthread_mutex_init(&pool.mutex, NULL);
     pthread_cond_init(&pool.freed, NULL);
     pthread_barrier_init(&pool.barrier, NULL, (unsigned)workers + 1);
-    for (; pool.n_idle < connections; pool.n_idle++) pool.idle[pool.n_idle] = floor->connect ? floor->connect() : NULL;
+    for (; pool.n_idle < connections; pool.n_idle++) pool.idle[pool.n_idle] = floor_connect(floor);
     for (int i = 0; i < workers; i++) {
         threads[i].pool = &pool;
         threads[i].number = i;

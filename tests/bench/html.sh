@@ -21,7 +21,7 @@ contains "the version" "$text" "dlock $("$DLOCK" --version | grep -o '[0-9.]*$')
 contains "the kernel" "$text" "$(uname -r)"
 contains "what the server is" "$text" "inotify wakes waiters"
 contains "the command" "$text" "${bench[*]:2} --json"
-contains "the floor" "$text" "Median against the floor"
+contains "the floor" "$text" "Against the floor"
 equal "nothing is left beside it" "$(ls "$work"/page.html*)" "$page"
 equal "its mode" "$(stat -c %a "$page")" "$(printf %o $((0666 & ~$(umask))))"
 
@@ -61,9 +61,18 @@ contains "which" "$text" "everybody, hand-over-10ms/4: two held"
 lacks "the password" "$(<"$page")" secret
 lacks "anything of the URI but its scheme" "$(<"$page")" rapunzel
 
+describe "interrupted"
+begin "${bench[@]}" --time 60s --rounds 1000 --workload cycle
+sleep 0.4
+kill -INT "$pid"
+ended "$pid"
+equal "status" "$status" 130
+check_page
+contains "it is said" "$text" "The run was interrupted"
+
 describe "a page that cannot be written"
-for place in "$work/no/page.html" "$work"; do
-    run "$DLOCK" bench --time 1h --html "$place"
+for place in "$work/no/page.html" "$work" ""; do
+    run timeout 20 "$DLOCK" bench --time 1h --html "$place"
     equal "$place" "$status" 74
     contains "$place is named" "$err" "dlock: $place: "
     equal "$place: nothing was run" "$out" ""

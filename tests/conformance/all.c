@@ -75,8 +75,8 @@ void case_all_or_nothing(void) {
         expect_held(locks, N, false);
         expect_all(false, N, busy);
         int64_t begun = now_ms();
-        EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire_all(locks, N, 300, ERR));
-        EXPECT_BETWEEN(299, 300 + SLACK_MS, now_ms() - begun);
+        EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire_all(locks, N, MOMENT_MS, ERR));
+        EXPECT_BETWEEN(MOMENT_MS - 1, MOMENT_MS + SLACK_MS, now_ms() - begun);
         expect_held(locks, N, false);
         expect_all(false, N, busy);
         EXPECT_CODE(0, dlock_release(foreign[busy], ERR));
@@ -253,7 +253,7 @@ void case_all_of_two_clients(void) {
     EXPECT_CODE(0, dlock_release_all(mixed, N, ERR));
     expect_all(false, N, -1);
     EXPECT_CODE(0, dlock_acquire(others[3], 0, ERR)); /* of the other client: busy for this one */
-    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire_all(mixed, N, 200, ERR));
+    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire_all(mixed, N, MOMENT_MS, ERR));
     expect_all(false, N, 3);
     EXPECT_CODE(0, dlock_release(others[3], ERR));
     EXPECT_CODE(0, dlock_acquire_all(mixed, N, 0, ERR));

@@ -78,7 +78,7 @@ void case_timed_acquire_times_out(void) {
     dlock_client *holder = open_client(), *other = open_client();
     dlock_lock *held = new_lock(holder, suite.name, NULL), *wanted = new_lock(other, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
-    const int64_t timeouts[] = {300, 1500}; /* a good deal longer than a round trip, which decides about the code */
+    const int64_t timeouts[] = {MOMENT_MS, MOMENT_MS * 2};
     for (size_t i = 0; i < sizeof timeouts / sizeof timeouts[0]; i++) {
         int64_t begun = now_ms();
         EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(wanted, timeouts[i], ERR));
@@ -163,7 +163,7 @@ void case_errors_and_outputs(void) {
     dlock_client *other = open_client();
     dlock_lock *wanted = new_lock(other, suite.name, NULL);
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(wanted, 0, NULL));
-    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(wanted, 300, NULL));
+    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(wanted, MOMENT_MS, NULL));
     EXPECT_CODE(0, dlock_release(lock, NULL));
     dlock_free(wanted);
     dlock_close(other);

@@ -200,7 +200,7 @@ void case_linger_and_loss(void) {
     struct actor_report report = ACTOR_DO(0, &other, ACTOR_ACQUIRE, PATIENCE_MS);
     EXPECT(report.held && report.fence > fence);
     sleep_ms(LEASE_MS); /* holders learn of it at their next renewal, and so does who lets it linger */
-    ACTOR_DO(DLOCK_ETIMEDOUT, &holder, ACTOR_ACQUIRE, 200);
+    ACTOR_DO(DLOCK_ETIMEDOUT, &holder, ACTOR_ACQUIRE, MOMENT_MS);
     EXPECT(ACTOR_DO(0, &holder, ACTOR_LOOK, 0).lost == 0); /* and was nobody's loss */
     EXPECT(ACTOR_DO(0, &other, ACTOR_LOOK, 0).held);
     ACTOR_DO(0, &other, ACTOR_RELEASE, 0);

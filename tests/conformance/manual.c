@@ -68,7 +68,7 @@ void case_manual_calls_that_wait(void) {
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR));
-    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(lock, 200, ERR));
+    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(lock, MOMENT_MS, ERR));
     EXPECT_CODE(0, dlock_release(held, ERR));
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
     EXPECT(dlock_client_dispatch(client) == 0 && !is_readable(client, 0));

@@ -90,7 +90,7 @@ void case_handle_owner_second_acquire(void) {
     /* Another handle is another owner: in the same thread, too. */
     EXPECT(!dlock_held(other));
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(other, 0, ERR));
-    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(other, 50, ERR));
+    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(other, MOMENT_MS, ERR));
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(other, ERR));
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(0, dlock_acquire(other, PATIENCE_MS, ERR));
@@ -108,8 +108,8 @@ void case_thread_owner_excludes_threads(void) {
     EXPECT_CODE(DLOCK_EBUSY, call.code);
     EXPECT(!call.held);
     int64_t begun = now_ms();
-    EXPECT_CODE(DLOCK_ETIMEDOUT, in_thread(acquire_here, lock, 200).code);
-    EXPECT_BETWEEN(199, 200 + SLACK_MS, now_ms() - begun);
+    EXPECT_CODE(DLOCK_ETIMEDOUT, in_thread(acquire_here, lock, MOMENT_MS).code);
+    EXPECT_BETWEEN(MOMENT_MS - 1, MOMENT_MS + SLACK_MS, now_ms() - begun);
     EXPECT(dlock_held(lock));
     EXPECT_CODE(0, dlock_release(lock, ERR));
     call = in_thread(acquire_here, lock, PATIENCE_MS);

@@ -23,7 +23,7 @@ void case_permits_up_to_the_limit(void) {
         fence = report.fence;
     }
     ACTOR_DO(DLOCK_EBUSY, &actors[LIMIT], ACTOR_ACQUIRE, 0);
-    ACTOR_DO(DLOCK_ETIMEDOUT, &actors[LIMIT], ACTOR_ACQUIRE, 200);
+    ACTOR_DO(DLOCK_ETIMEDOUT, &actors[LIMIT], ACTOR_ACQUIRE, MOMENT_MS);
     actor_begin(&actors[LIMIT], ACTOR_ACQUIRE, PATIENCE_MS);
     EXPECT_WAITING(&actors[LIMIT], 300);
     int64_t released_us = now_us();
@@ -49,7 +49,7 @@ void case_permits_of_one_thread(void) {
     EXPECT(dlock_fence(one) > first);
     EXPECT_CODE(0, dlock_acquire(two, 0, ERR)); /* 3 */
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(two, 0, ERR));
-    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(one, 100, ERR));
+    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(one, MOMENT_MS, ERR));
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(foreign, 0, ERR));
     EXPECT_CODE(0, dlock_release(one, ERR)); /* 2 */
     EXPECT(dlock_held(one) && dlock_fence(one) == first && dlock_held(two));

@@ -33,7 +33,7 @@ void case_readers_together(void) {
     }
     for (int i = 0; i < READERS; i++) {
         EXPECT(ACTOR_DO(0, &readers[i], ACTOR_LOOK, 0).held);
-        expect_no_writer(i == 0 ? 200 : 0);
+        expect_no_writer(i == 0 ? MOMENT_MS : 0);
         ACTOR_DO(0, &readers[i], ACTOR_RELEASE, 0);
     }
     ACTOR_DO(DLOCK_EOWNER, &readers[0], ACTOR_RELEASE, 0);
@@ -78,9 +78,9 @@ void case_reader_waits_for_a_writer(void) {
     dlock_lock *lock = new_lock(client, suite.name, &exclusive), *same = new_lock(client, suite.name, &shared);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     ACTOR_DO(DLOCK_EBUSY, &waiting, ACTOR_ACQUIRE, 0);
-    ACTOR_DO(DLOCK_ETIMEDOUT, &waiting, ACTOR_ACQUIRE, 200);
+    ACTOR_DO(DLOCK_ETIMEDOUT, &waiting, ACTOR_ACQUIRE, MOMENT_MS);
     EXPECT_CODE(DLOCK_EBUSY, in_thread(acquire_here, same, 0).code);
-    EXPECT_CODE(DLOCK_ETIMEDOUT, in_thread(acquire_here, same, 100).code);
+    EXPECT_CODE(DLOCK_ETIMEDOUT, in_thread(acquire_here, same, MOMENT_MS).code);
     actor_begin(&waiting, ACTOR_ACQUIRE, PATIENCE_MS);
     await_waiters(client, suite.name, 1);
     EXPECT_WAITING(&waiting, 200);
@@ -185,7 +185,7 @@ void case_upgrade_is_refused(void) {
     EXPECT(dlock_held(read));
     /* Another thread is another owner: it waits. */
     EXPECT_CODE(DLOCK_EBUSY, in_thread(acquire_here, write, 0).code);
-    EXPECT_CODE(DLOCK_ETIMEDOUT, in_thread(acquire_here, write, 100).code);
+    EXPECT_CODE(DLOCK_ETIMEDOUT, in_thread(acquire_here, write, MOMENT_MS).code);
     struct call call = {.lock = write, .timeout_ms = PATIENCE_MS};
     pthread_t thread = start_thread(acquire_here, &call);
     sleep_ms(100);
@@ -212,7 +212,7 @@ void case_renewal_of_many_readers(void) {
         fences[i] = dlock_fence(locks[i]);
         EXPECT(i == 0 || fences[i] > fences[i - 1]);
     }
-    for (int64_t until = now_ms() + LEASE_MS * 5 / 2; now_ms() < until;) expect_no_writer(1000);
+    for (int64_t until = now_ms() + LEASE_MS * 5 / 2; now_ms() < until;) expect_no_writer(MOMENT_MS);
     for (int i = 0; i < N; i++) EXPECT(dlock_held(locks[i]) && dlock_fence(locks[i]) == fences[i]);
     for (int i = 0; i < N - 1; i++) EXPECT_CODE(0, dlock_release(locks[i], ERR));
     expect_no_writer(LEASE_MS * 3 / 2);

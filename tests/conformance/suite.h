@@ -16,6 +16,9 @@
 #define LEASE_MS 1000
 #define LONG_LEASE_MS 30000
 
+/* A wait that ends in vain (ETIMEDOUT): longer than the server of a slow machine takes to say so. */
+#define MOMENT_MS 800
+
 /* How much later than promised something may happen here, since the machine may be busy; and a wait that only ends a
  * case that has failed already. */
 #define SLACK_MS 2000

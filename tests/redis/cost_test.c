@@ -108,8 +108,11 @@ static void assert_counts(const int expected[KINDS]) {
 }
 
 static void a_cycle(void **state) {
-    /* hiredis makes an object of each reply, and that is all. */
-    const int expected[KINDS] = {[SENDS] = 2 * cycles, [RECEIVES] = 2 * cycles, [ALLOCATIONS] = 2 * cycles};
+    /* The keeper may wake once in a while, and a reply on a busy machine be late. hiredis makes an object of each
+     * reply, and that is all. */
+    const int some = cycles / 10, two = 2 * cycles;
+    const int expected[KINDS] = {[SENDS] = two,  [RECEIVES] = two + some, [POLLS] = some,
+                                 [READS] = some, [WRITES] = some,         [ALLOCATIONS] = two + some};
     dlock_client *client = api_open(&server, "quarantine=0");
     dlock_lock *lock = api_lock(client, "counted", NULL);
     (void)state;
@@ -126,8 +129,10 @@ static void a_cycle(void **state) {
 /* Many locks in one call are one request and one answer, which may come in pieces. */
 static void many_at_once(void **state) {
     enum { MANY = 50, PIECES = 4 };
+    const int some = cycles / 10;
     const int expected[KINDS] = {
-        [SENDS] = 2 * cycles, [RECEIVES] = 2 * cycles * PIECES, [ALLOCATIONS] = (2 * MANY + 10) * cycles};
+        [SENDS] = 2 * cycles, [RECEIVES] = 2 * cycles * PIECES,        [POLLS] = some, [READS] = some,
+        [WRITES] = some,      [ALLOCATIONS] = (2 * MANY + 10) * cycles};
     dlock_client *client = api_open(&server, "quarantine=0");
     dlock_lock *locks[MANY];
     (void)state;

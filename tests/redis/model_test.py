@@ -18,10 +18,10 @@ import redis
 NAME = "model"
 KEYS = [NAME] + ["{%s}:%s" % (NAME, word) for word in ("fence", "queue", "waiters", "holders", "grants")]
 SCRIPTS = {
-    "acquire": "layout acquire_fast held queue acquire_held holders acquire",
-    "renew": "layout held renew_fast queue holders renew",
-    "release": "layout held release_fast queue release_held holders release",
-    "break": "layout held queue holders break",
+    "acquire": "layout fence acquire_fast held queue acquire_held holders acquire",
+    "renew": "layout fence held renew_fast queue holders renew",
+    "release": "layout held release_fast fence queue release_held holders release",
+    "break": "layout held fence queue holders break",
 }
 USUAL = {"acquire": (None, None, "0", "", "1"), "renew": (None, None, "", "1"), "release": (None, "1")}
 SHARED = "dlock:shared"

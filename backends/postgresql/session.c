@@ -1,0 +1,316 @@
+/* mode=session: a lock is a session-level advisory lock. session.sql tells the rest; here is what calls it. A
+ * connection carries one claim, and whoever waits leaves a request with the server that is answered when the lock is
+ * there. */
+#include "postgresql.h"
+
+/* A request that waits is answered within this time when nobody has the lock: only later it is left to wait. */
+#define AT_ONCE_US 1000
+
+/* A request that waits is cancelled up to so many times, after pauses that begin with this one and double. */
+#define CANCELS 4
+#define CANCEL_US INT64_C(8000)
+
+/* What TCP can be told to wait for (tcp_keepalives_idle), in seconds, and what it then takes to give up. */
+#define IDLE_MAX_S 32000
+#define GIVING_UP_S 3
+
+enum { FENCE, SERVER_US, COLUMNS = 3 };
+
+static bool acceptable(const struct dlock_claim *claim, struct dlock_error *err) {
+    size_t name = strlen(claim->name);
+    if (claim->mode == DLOCK_PERMIT) return dlock_fail(err, DLOCK_ENOTSUP, "mode=session has no permits") == 0;
+    return name > 0 && name <= PG_NAME_MAX ? true : dlock_fail(err, DLOCK_EINVAL, "a name has 1 to 255 bytes") == 0;
+}
+
+static int64_t kept_ms(const struct dlock_claim *claim) {
+    return claim->lease_ms < IDLE_MAX_S * INT64_C(1000) ? claim->lease_ms : IDLE_MAX_S * INT64_C(1000);
+}
+
+/* The server must not take a silent client for dead, and end its session, before the lease is over. */
+static int be_patient(struct pg *pg, const struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
+    int64_t idle_s = (kept_ms(claim) + 999) / 1000;
+    char sql[300];
+    PGresult *result;
+    if (idle_s <= pg->session.idle_s) return 0;
+    snprintf(sql, sizeof sql,
+             "SELECT count(set_config(name, value, false)) FROM (VALUES ('tcp_keepalives_idle', '%lld'), "
+             "('tcp_keepalives_interval', '1'), ('tcp_keepalives_count', '%d'), ('tcp_user_timeout', '%lld')) "
+             "s(name, value) WHERE current_setting(name, true) IS NOT NULL",
+             (long long)idle_s, GIVING_UP_S, (long long)(idle_s + GIVING_UP_S) * 1000);
+    int rc = pg_query(pg, sql, deadline_us, &result, err);
+    if (rc != 0) return rc;
+    if (PQresultStatus(result) == PGRES_TUPLES_OK)
+        pg->session.idle_s = idle_s;
+    else
+        rc = pg_refused(pg, result, err);
+    PQclear(result);
+    return rc;
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
+
+/* The setting that is the lease, and its value. Servers older than 14 take it as a word of ours that means nothing to
+ * them: there a session lasts as long as its connection. */
+static void add_lease(struct pg *pg, int64_t ms) {
+    const char *setting = PQserverVersion(pg->link) >= 140000 ? "idle_session_timeout" : "dlock.lease";
+    char value[24];
+    int length = snprintf(value, sizeof value, "%lld", (long long)ms);
+    pg_add_bytes(&pg->arguments, setting, strlen(setting));
+    if (ms > 0) pg_add_bytes(&pg->arguments, value, (size_t)length);
+}
+
+/* Names of different schemas are different locks. */
+static void add_key(struct pg *pg, const char *name) {
+    char key[PG_IDENTIFIER_MAX + PG_NAME_MAX + 2];
+    int length = snprintf(key, sizeof key, "%s %s", pg->schema, name);
+    pg_add_bytes(&pg->arguments, key, (size_t)length);
+}
+
+static void ask_for(struct pg *pg, const struct dlock_claim *claim, int64_t ms) {
+    pg_begin(&pg->arguments);
+    add_key(pg, claim->name);
+    pg_add_bool(&pg->arguments, claim->mode == DLOCK_SHARED);
+    add_lease(pg, ms);
+}
+
+/* Reads the answer to PG_TRY and PG_WAIT; *fence stays 0 when the lock is taken. */
+static int read_take(struct pg *pg, const PGresult *rows, int64_t *fence, int64_t *server_us, struct dlock_error *err) {
+    *fence = 0;
+    bool fits = PQntuples(rows) == 1 && PQnfields(rows) == COLUMNS && pg_read_int8(rows, 0, SERVER_US, server_us) &&
+                *server_us > 0 && (PQgetisnull(rows, 0, FENCE) || pg_read_int8(rows, 0, FENCE, fence)) && *fence >= 0 &&
+                *fence < PG_FENCE_END;
+    return fits ? 0 : pg_nonsense(pg, "a row about a lock", err);
+}
+
+static void granted(struct pg *pg, int64_t fence, bool shared) {
+    pg->session.fence = (uint64_t)fence;
+    pg->session.shared = shared;
+}
+
+/* Reads what there is of the answer to PG_WAIT: 1, the lock is there, 0, it is not. */
+static int read_wait(struct pg *pg, int64_t *fence, int64_t *server_us, struct dlock_error *err) {
+    PGresult *rows;
+    int rc = pg_posted(pg, &rows, err);
+    if (rc != 0 || !rows) return rc;
+    pg->session.waits = false;
+    if (PQresultStatus(rows) == PGRES_TUPLES_OK) {
+        rc = read_take(pg, rows, fence, server_us, err);
+    } else { /* it may have come after the lock: only without the session is it certain that nothing is held */
+        pg_refused(pg, rows, err);
+        rc = DLOCK_EUNAVAILABLE;
+    }
+    PQclear(rows);
+    if (rc == 0 && *fence == 0) rc = pg_nonsense(pg, "no fence", err);
+    if (rc != 0) return rc;
+    granted(pg, *fence, pg->session.waits_shared);
+    return 1;
+}
+
+/* One request that is answered once the lock is there, which may be at once. */
+static int take_or_wait(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, int64_t *fence,
+                        struct dlock_error *err) {
+    int64_t until_us = dlock_now_us() + AT_ONCE_US;
+    pg->session.kept_ms = claim->kept_ms = kept_ms(claim);
+    ask_for(pg, claim, pg->session.kept_ms);
+    int rc = pg_post(pg, PG_WAIT, deadline_us, err);
+    if (rc != 0) return rc;
+    pg->session.waits = true;
+    pg->session.waits_shared = claim->mode == DLOCK_SHARED;
+    claim->retry_ms = DLOCK_FOREVER;
+    *fence = 0;
+    while (dlock_now_us() < until_us)
+        if (dlock_wait_fd(PQsocket(pg->link), POLLIN, until_us) &&
+            (rc = read_wait(pg, fence, &claim->server_us, err)) != 0)
+            break;
+    return rc < 0 ? rc : 0;
+}
+
+static int take(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, int64_t *fence,
+                struct dlock_error *err) {
+    PGresult *rows;
+    ask_for(pg, claim, kept_ms(claim));
+    int rc = pg_call(pg, PG_TRY, deadline_us, &rows, err);
+    if (rc != 0) return rc;
+    rc = read_take(pg, rows, fence, &claim->server_us, err);
+    PQclear(rows);
+    claim->kept_ms = kept_ms(claim);
+    if (rc == 0 && *fence) granted(pg, *fence, claim->mode == DLOCK_SHARED);
+    return rc;
+}
+
+/* The answer to an earlier request may still be on its way: it comes first. */
+static int catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
+    int rc = pg->session.owed ? pg_catch_up(pg, deadline_us, err) : 0;
+    if (rc == 0) pg->session.owed = false;
+    return rc;
+}
+
+/* Whether the session still lives; begins the lease anew, and makes a reader of a writer if the claim says so. */
+static int prove(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
+    bool downgrade = claim->mode == DLOCK_SHARED && !pg->session.shared;
+    PGresult *rows;
+    int rc = catch_up(pg, deadline_us, err);
+    if (rc == 0) {
+        pg_begin(&pg->arguments);
+        add_lease(pg, kept_ms(claim));
+        if (downgrade) add_key(pg, claim->name);
+        rc = pg_call(pg, downgrade ? PG_DOWNGRADE : PG_PROVE, deadline_us, &rows, err);
+    }
+    if (rc == DLOCK_EUNAVAILABLE && PQstatus(pg->link) == CONNECTION_OK && dlock_now_us() >= deadline_us) {
+        pg->session.owed = true; /* late is not lost: the connection, and the lock in it, may live */
+        claim->result = DLOCK_EUNAVAILABLE;
+        return 0;
+    }
+    if (rc != 0) return rc;
+    if (!rows || PQntuples(rows) != 1 || !pg_read_int8(rows, 0, 0, &claim->server_us) || claim->server_us <= 0)
+        rc = pg_nonsense(pg, "no time of its clock", err);
+    PQclear(rows);
+    if (rc != 0) return rc;
+    pg->session.shared = pg->session.shared || downgrade;
+    claim->kept_ms = kept_ms(claim);
+    claim->result = 0;
+    return 0;
+}
+
+/* ---- giving back ------------------------------------------------------------------------------------------------- */
+
+/* It connects, without a deadline of ours. */
+static void *cancel(void *request) {
+    char why[256];
+    PQcancel(request, why, sizeof why);
+    PQfreeCancel(request);
+    return NULL;
+}
+
+static int send_cancel(struct pg *pg, struct dlock_error *err) {
+    PGcancel *request = PQgetCancel(pg->link);
+    if (request && pg_detach(cancel, request)) return 0;
+    PQfreeCancel(request);
+    return pg_dead(pg, "no memory or thread to cancel a request", err);
+}
+
+/* Ends the request that waits: 1, that came in time, 0, no other request may meet what was sent to cancel this one.
+ * Either way the lock may be held by now. A server that has not begun with a request forgets that it is cancelled. */
+static int stop_waiting(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
+    PGresult *rows = NULL;
+    int tries = 0, rc = 0;
+    while (rc == 0 && !rows) {
+        int64_t until_us = dlock_now_us() + (CANCEL_US << tries);
+        if (tries++ == CANCELS || dlock_now_us() >= deadline_us) return pg_dead(pg, "no answer in time", err);
+        rc = send_cancel(pg, err);
+        while (rc == 0 && !rows && dlock_wait_fd(PQsocket(pg->link), POLLIN, until_us)) rc = pg_posted(pg, &rows, err);
+    }
+    if (rc != 0) return rc;
+    pg->session.waits = false;
+    bool cancelled = pg_state_is(pg_state(rows), "57014");
+    PQclear(rows);
+    return cancelled && tries == 1 ? 1 : 0;
+}
+
+static int give_back(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
+    PGresult *rows;
+    pg_begin(&pg->arguments);
+    add_lease(pg, 0);
+    int rc = pg_call(pg, PG_GIVE_BACK, deadline_us, &rows, err);
+    if (rc != 0) return rc;
+    PQclear(rows);
+    pg->session.fence = 0;
+    return 0;
+}
+
+/* What the server has to say unasked is its farewell. */
+static bool has_ended(struct pg *pg) {
+    while (!pg->session.ended && dlock_wait_fd(PQsocket(pg->link), POLLIN, 0)) {
+        if (!PQconsumeInput(pg->link)) return true;
+        PQfreemem(PQnotifies(pg->link)); /* reads what has come */
+    }
+    return pg->session.ended;
+}
+
+/* ---- operations: one claim for each connection ------------------------------------------------------------------- */
+
+int pg_session_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                       struct dlock_error *err) {
+    struct pg *pg = conn;
+    struct dlock_claim *claim = claims[0];
+    int64_t deadline_us = dlock_deadline_us(timeout_ms), fence = 0;
+    (void)n;
+    if (!acceptable(claim, err)) {
+        claim->result = claim->mode == DLOCK_PERMIT ? DLOCK_ENOTSUP : DLOCK_EINVAL;
+        return 0;
+    }
+    int rc = be_patient(pg, claim, deadline_us, err);
+    if (rc != 0) return rc;
+    if (pg->session.fence) { /* it has it already */
+        claim->fence = pg->session.fence;
+        return prove(pg, claim, deadline_us, err);
+    }
+    rc = claim->flags & DLOCK_CLAIM_QUEUE ? take_or_wait(pg, claim, deadline_us, &fence, err)
+                                          : take(pg, claim, deadline_us, &fence, err);
+    claim->result = fence ? 0 : DLOCK_EBUSY;
+    claim->fence = (uint64_t)fence;
+    return rc;
+}
+
+int pg_session_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    struct pg *pg = conn;
+    (void)n;
+    claims[0]->result = DLOCK_ELOST;
+    return pg->session.fence ? prove(pg, claims[0], dlock_deadline_us(timeout_ms), err) : 0;
+}
+
+int pg_session_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                       struct dlock_error *err) {
+    struct pg *pg = conn;
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    (void)n;
+    claims[0]->result = DLOCK_ELOST;
+    if (pg->session.waits) {
+        int stopped = stop_waiting(pg, deadline_us, err);
+        int rc = stopped < 0 ? stopped : give_back(pg, deadline_us, err);
+        if (rc == 0 && stopped == 0) rc = pg_dead(pg, "a cancelled request may cancel another one", err);
+        return rc;
+    }
+    if (!pg->session.fence || has_ended(pg)) return 0;
+    int rc = catch_up(pg, deadline_us, err);
+    if (rc == 0) rc = give_back(pg, deadline_us, err);
+    if (rc == 0) claims[0]->result = 0;
+    return rc;
+}
+
+int pg_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
+    struct pg *pg = conn;
+    (void)timeout_ms;
+    (void)err;
+    *fd = PQsocket(pg->link);
+    return 0;
+}
+
+int pg_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
+    struct pg *pg = conn;
+    int64_t fence, server_us;
+    if (!pg->session.waits) { /* nobody has asked anything: it is the end, or a notice */
+        return has_ended(pg) ? pg_dead(pg, "the server has ended this session", err) : 0;
+    }
+    int rc = read_wait(pg, &fence, &server_us, err);
+    if (rc == 1)
+        *out = (struct dlock_wake){DLOCK_WAKE_GRANTED, NULL, NULL, (uint64_t)fence, server_us, pg->session.kept_ms};
+    return rc;
+}
+
+int pg_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
+    struct pg *pg = conn;
+    PGresult *rows;
+    int64_t ended = 0;
+    pg_begin(&pg->arguments);
+    add_key(pg, name);
+    int rc = pg_call(pg, PG_END_SESSIONS, dlock_deadline_us(timeout_ms), &rows, err);
+    if (rc != 0) return rc;
+    if (rows && PQntuples(rows) == 1 && PQgetisnull(rows, 0, 0))
+        rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "the holder's session was told to end, and has not ended in time");
+    else if (rows && (PQntuples(rows) != 1 || !pg_read_int8(rows, 0, 0, &ended)))
+        rc = pg_nonsense(pg, "end_sessions", err);
+    PQclear(rows);
+    if (rc == 0 && ended == 0) rc = dlock_fail(err, DLOCK_ELOST, "nobody holds this lock");
+    return rc;
+}

@@ -1,0 +1,347 @@
+/* mode=session: locks as session-level advisory locks. */
+#include "site.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+static struct dlock_error err;
+
+static int session_with(struct link *link, char letter, const char *key, const char *value) {
+    const struct params params = {.more = {{"mode", "session"}, {key, value}}};
+    return link_with(link, &params, letter, TIMEOUT_MS, &err);
+}
+
+static void session_new(struct link *link, char letter) {
+    if (session_with(link, letter, NULL, NULL) != 0) fail_msg("%s", err.message);
+}
+
+static int pid_of(const struct link *link) {
+    return PQbackendPID(pg_of(link)->link);
+}
+
+static int64_t sessions_in_line(const struct link *link, bool granted) {
+    return sql_number("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted = %s AND pid = %d",
+                      granted ? "true" : "false", pid_of(link));
+}
+
+/* Leaves a request that waits. */
+static void wait_in_line(struct link *link, struct held *held) {
+    assert_int_equal(queue_up(link, held), DLOCK_EBUSY);
+    assert_true(held->claim.retry_ms == DLOCK_FOREVER);
+    link->fd = PQsocket(pg_of(link)->link);
+    sql_wait("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = %d", pid_of(link));
+}
+
+static void expect_turn(struct link *link, uint64_t *fence) {
+    struct dlock_wake wake;
+    wake_get(link, &wake);
+    assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
+    assert_true(wake.fence > *fence);
+    assert_int_equal(wake.kept_ms, LEASE_MS);
+    *fence = wake.fence;
+}
+
+static void grants_and_releases(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    session_new(&link, 'a');
+    uint64_t fence = 0;
+    for (int i = 0; i < 3; i++) {
+        held_new(&held, &link, "job");
+        assert_int_equal(i ? queue_up(&link, &held) : acquire(&link, &held), 0);
+        assert_true(held.claim.fence > fence && held.claim.fence < UINT64_C(1) << 55);
+        assert_int_equal(held.claim.kept_ms, LEASE_MS);
+        assert_true(held.claim.server_us > 0);
+        fence = held.claim.fence;
+        assert_int_equal(acquire(&link, &held), 0); /* asking again gives the same grant */
+        assert_true(held.claim.fence == fence);
+        assert_int_equal(renew(&link, &held), 0);
+        assert_int_equal(sessions_in_line(&link, true), 1);
+        assert_int_equal(release(&link, &held), 0);
+        assert_int_equal(sessions_in_line(&link, true), 0);
+        assert_int_equal(release(&link, &held), DLOCK_ELOST);
+        assert_int_equal(renew(&link, &held), DLOCK_ELOST);
+    }
+    link_end(&link);
+}
+
+/* As many as wait; the server keeps the order. */
+static void first_come_first_served(void **state) {
+    enum { N = 6 };
+    struct link links[N];
+    struct held held[N];
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        session_new(&links[i], 'a');
+        held_new(&held[i], &links[i], "line");
+    }
+    assert_int_equal(acquire(&links[0], &held[0]), 0);
+    uint64_t fence = held[0].claim.fence;
+    for (int i = 1; i < N; i++) wait_in_line(&links[i], &held[i]);
+    for (int i = 0; i < N; i++) {
+        if (i) expect_turn(&links[i], &fence);
+        if (i + 1 < N) assert_int_equal(sessions_in_line(&links[i + 1], true), 0);
+        assert_int_equal(release(&links[i], &held[i]), 0);
+    }
+    for (int i = 0; i < N; i++) link_end(&links[i]);
+}
+
+static void readers_stand_in_one_line_with_writers(void **state) {
+    struct link links[3];
+    struct held held[3];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        session_new(&links[i], 'a');
+        held_new(&held[i], &links[i], "read");
+        held[i].claim.mode = i == 1 ? DLOCK_EXCLUSIVE : DLOCK_SHARED;
+    }
+    uint64_t fence = 0;
+    assert_int_equal(acquire(&links[0], &held[0]), 0);
+    wait_in_line(&links[1], &held[1]);
+    wait_in_line(&links[2], &held[2]);
+    assert_int_equal(release(&links[0], &held[0]), 0);
+    expect_turn(&links[1], &fence);
+    held[1].claim.mode = DLOCK_SHARED; /* becomes a reader, and lets the other one in */
+    assert_int_equal(renew(&links[1], &held[1]), 0);
+    expect_turn(&links[2], &fence);
+    assert_int_equal(sessions_in_line(&links[1], true), 1);
+    assert_int_equal(release(&links[1], &held[1]), 0);
+    assert_int_equal(release(&links[2], &held[2]), 0);
+    for (int i = 0; i < 3; i++) link_end(&links[i]);
+}
+
+/* Nothing is left of it when the release returns, and the connection goes on, or says that it does not. */
+static void a_wait_is_given_up(void **state) {
+    struct link holder, waiter;
+    struct held held, waits;
+    (void)state;
+    session_new(&holder, 'a');
+    session_new(&waiter, 'b');
+    held_new(&held, &holder, "given up");
+    assert_int_equal(acquire(&holder, &held), 0);
+    held_new(&waits, &waiter, "given up");
+    wait_in_line(&waiter, &waits);
+    /* On a busy machine a second cancellation may have been sent: then this connection serves no more. */
+    int rc = held_run(backend->release, &waiter, &waits, 0, TIMEOUT_MS, &err);
+    assert_true(rc == DLOCK_EUNAVAILABLE || (rc == 0 && waits.claim.result == DLOCK_ELOST));
+    assert_int_equal(sessions_in_line(&waiter, false), 0);
+    assert_int_equal(release(&holder, &held), 0);
+    if (rc != 0) {
+        link_end(&waiter);
+        session_new(&waiter, 'b');
+    }
+    held_new(&waits, &waiter, "given up");
+    assert_int_equal(acquire(&waiter, &waits), 0);
+    assert_int_equal(release(&waiter, &waits), 0);
+    link_end(&holder);
+    link_end(&waiter);
+}
+
+/* It came before the cancellation, unread: it does not stay. The connection has to go, and says so. */
+static void a_grant_nobody_waits_for_is_given_back(void **state) {
+    struct link holder, waiter;
+    struct held held, waits;
+    (void)state;
+    session_new(&holder, 'a');
+    session_new(&waiter, 'b');
+    held_new(&held, &holder, "late");
+    assert_int_equal(acquire(&holder, &held), 0);
+    held_new(&waits, &waiter, "late");
+    wait_in_line(&waiter, &waits);
+    assert_int_equal(release(&holder, &held), 0);
+    sql_wait("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = %d", pid_of(&waiter));
+    assert_int_equal(held_run(backend->release, &waiter, &waits, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    link_end(&waiter);
+    assert_int_equal(acquire(&holder, &held), 0);
+    assert_int_equal(release(&holder, &held), 0);
+    link_end(&holder);
+}
+
+/* Who ends it knows best: the holder hears of it at once, or by its release. */
+static void a_session_that_is_ended_has_lost_its_lock(void **state) {
+    struct link link, other;
+    struct held held;
+    struct dlock_wake wake;
+    (void)state;
+    for (int heard = 0; heard < 2; heard++) {
+        session_new(&link, 'a');
+        session_new(&other, 'b');
+        held_new(&held, &link, "ended");
+        assert_int_equal(acquire(&link, &held), 0);
+        int pid = pid_of(&link), fd = PQsocket(pg_of(&link)->link), rc = 0;
+        assert_int_equal(backend->break_lock(other.conn, "ended", TIMEOUT_MS, &err), 0);
+        session_gone(pid);
+        if (heard) {
+            while (rc == 0 && dlock_wait_fd(fd, POLLIN, dlock_deadline_us(TIMEOUT_MS)))
+                rc = backend->wake(link.conn, &wake, &err);
+            assert_int_equal(rc, DLOCK_EUNAVAILABLE);
+        }
+        assert_int_equal(release(&link, &held), DLOCK_ELOST);
+        assert_int_equal(backend->break_lock(other.conn, "ended", TIMEOUT_MS, &err), DLOCK_ELOST);
+        link_end(&link);
+        link_end(&other);
+    }
+}
+
+/* A holder that does not renew is ended by the server, but not before its lease is over; one that renews is not. */
+static void the_lease_ends_at_the_server(void **state) {
+    enum { SHORT_MS = 700 };
+    struct link link, other;
+    struct held held, next;
+    (void)state;
+    session_new(&link, 'a');
+    session_new(&other, 'b');
+    held_new(&held, &link, "leased");
+    held_new(&next, &other, "leased");
+    held.claim.lease_ms = SHORT_MS;
+    assert_int_equal(acquire(&link, &held), 0);
+    for (int i = 0; i < 3; i++) {
+        sleep_ms(SHORT_MS / 2);
+        assert_int_equal(renew(&link, &held), 0);
+    }
+    int64_t renewed_us = dlock_now_us();
+    wait_in_line(&other, &next);
+    uint64_t fence = held.claim.fence;
+    expect_turn(&other, &fence);
+    assert_in_range(dlock_now_us() - renewed_us, SHORT_MS * 990, SHORT_MS * 1000 + 3000000);
+    assert_int_equal(release(&link, &held), DLOCK_ELOST);
+    assert_int_equal(release(&other, &next), 0);
+    link_end(&link);
+    link_end(&other);
+}
+
+/* What the server is told of its patience with silent clients: no less than the lease. */
+static void the_server_is_patient(void **state) {
+    static const char *const settings[] = {"SHOW tcp_keepalives_idle", "SHOW tcp_user_timeout",
+                                           "SHOW idle_session_timeout", "SHOW client_connection_check_interval"};
+    static const char *const held_values[] = {"61", "64000", "61s", "1s"};
+    struct link link;
+    struct held held;
+    (void)state;
+    session_new(&link, 'a');
+    held_new(&held, &link, "patient");
+    held.claim.lease_ms = 61000;
+    assert_int_equal(acquire(&link, &held), 0);
+    for (int i = 0; i < 4; i++) {
+        PGresult *result = PQexec(pg_of(&link)->link, settings[i]);
+        assert_string_equal(PQgetvalue(result, 0, 0), held_values[i]);
+        PQclear(result);
+    }
+    assert_int_equal(release(&link, &held), 0);
+    PGresult *result = PQexec(pg_of(&link)->link, settings[2]); /* an idle connection stays */
+    assert_string_equal(PQgetvalue(result, 0, 0), "0");
+    PQclear(result);
+    link_end(&link);
+}
+
+/* A server that is slow costs no lock: the answer to a renewal may come during the next one. */
+static void a_late_answer_keeps_the_session(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    session_new(&link, 'a');
+    held_new(&held, &link, "slow");
+    assert_int_equal(acquire(&link, &held), 0);
+    int pid = pid_of(&link);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(held_run(backend->renew, &link, &held, 0, 100, &err), 0);
+        assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
+    }
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_int_equal(renew(&link, &held), 0);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(held_run(backend->renew, &link, &held, 0, 100, &err), 0);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
+/* Who makes the objects anew does not make old fences. */
+static void fences_outlive_their_schema(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    session_new(&link, 'a');
+    held_new(&held, &link, "fence");
+    assert_int_equal(acquire(&link, &held), 0);
+    uint64_t fence = held.claim.fence;
+    assert_int_equal(release(&link, &held), 0);
+    sql("DROP SCHEMA {} CASCADE");
+    held_new(&held, &link, "fence");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_true(held.claim.fence > fence);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
+/* They would not exclude each other. */
+static void modes_refuse_each_other(void **state) {
+    const struct dlock_backend *sessions = backend, *rows;
+    struct link link, other;
+    struct held held;
+    assert_int_equal(backend_load(state), 0);
+    rows = backend;
+    for (int first = 0; first < 2; first++) {
+        sql("DROP SCHEMA IF EXISTS {} CASCADE");
+        for (int i = 0; i < 2; i++) {
+            backend = i == first ? sessions : rows;
+            struct link *one = i == 0 ? &link : &other;
+            if (backend == sessions)
+                session_new(one, 'a');
+            else
+                link_new(one, 'a');
+            held_new(&held, one, "mode");
+            if (i == 0) {
+                assert_int_equal(acquire(one, &held), 0);
+                assert_int_equal(release(one, &held), 0);
+            } else {
+                assert_int_equal(held_run(backend->acquire, one, &held, 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
+                assert_non_null(strstr(err.message, "not rows") ? strstr(err.message, "not rows")
+                                                                : strstr(err.message, "not sessions"));
+                assert_non_null(strstr(err.message, "`mode`"));
+            }
+            link_end(one);
+        }
+    }
+    sql("DROP SCHEMA {} CASCADE");
+    backend = sessions;
+}
+
+static void what_a_uri_may_say(void **state) {
+    struct link link;
+    (void)state;
+    assert_int_equal(session_with(&link, 'a', "listen", "off"), DLOCK_ENOTSUP);
+    link_end(&link);
+    const struct params unknown = {.more = {{"mode", "table"}}};
+    assert_int_equal(link_with(&link, &unknown, 'a', TIMEOUT_MS, &err), DLOCK_EINVAL);
+    assert_non_null(strstr(err.message, "mode"));
+    link_end(&link);
+}
+
+static int sessions_begin(void **state) {
+    const struct dlock_param mode = {"mode", "session"};
+    const struct dlock_uri uri = {.params = &mode, .n_params = 1};
+    if (site_begin(state) != 0) return 1;
+    backend = backend->variant(&uri);
+    return backend == NULL;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(grants_and_releases),
+        cmocka_unit_test(first_come_first_served),
+        cmocka_unit_test(readers_stand_in_one_line_with_writers),
+        cmocka_unit_test(a_wait_is_given_up),
+        cmocka_unit_test(a_grant_nobody_waits_for_is_given_back),
+        cmocka_unit_test(a_session_that_is_ended_has_lost_its_lock),
+        cmocka_unit_test(the_lease_ends_at_the_server),
+        cmocka_unit_test(the_server_is_patient),
+        cmocka_unit_test(a_late_answer_keeps_the_session),
+        cmocka_unit_test(fences_outlive_their_schema),
+        cmocka_unit_test(modes_refuse_each_other),
+        cmocka_unit_test(what_a_uri_may_say),
+    };
+    return cmocka_run_group_tests(tests, sessions_begin, site_end);
+}
