@@ -6,6 +6,7 @@
  * no thread. */
 #include "client.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,6 +137,7 @@ static void own(struct dlock__claim *claim, struct dlock__waiter *waiter) {
 static void hold_through(struct dlock__claim *claim, struct dlock_lock *lock) {
     claim->hold->handle = lock;
     claim->hold->count = 1;
+    claim->name->turn_us = dlock__now(lock->client);
     if (lock->on_lost) dlock__callback_arm(lock->client, claim->valid_until_us);
 }
 
@@ -151,8 +153,12 @@ void dlock__waiter_wake(struct dlock__waiter *waiter) {
         dlock__async_wake(waiter);
         return;
     }
+    struct dlock_client *client = client_of(waiter);
     atomic_fetch_add_explicit(&waiter->woken, 1, memory_order_release);
-    pthread_cond_signal(waiter->cond);
+    if (!waiter->asleep || atomic_load_explicit(&waiter->signalling, memory_order_acquire)) return;
+    if (client->to_signal) dlock__signal(client->to_signal);
+    client->to_signal = waiter;
+    atomic_store_explicit(&waiter->signalling, true, memory_order_relaxed);
 }
 
 void dlock__waiter_leave(struct dlock__waiter *waiter) {
@@ -270,6 +276,7 @@ static void busy(struct dlock__waiter *waiter) {
     struct dlock__claim *claim = claim_of(waiter);
     struct dlock__op *op = claim->op;
     claim->phase = DLOCK__WAITING;
+    claim->contended = true;
     claim->due_us = op->look ? dlock__now(client_of(waiter)) : ask_again_at(waiter, op->arg.retry_ms);
     if (op->wake.here) {
         /* A grant from before this answer is over; one from after it counts; one of the same microsecond is confirmed.
@@ -453,21 +460,29 @@ static bool next_in_turn(const struct dlock__waiter *waiter) {
 static bool look_out(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     unsigned seen = atomic_load_explicit(&waiter->woken, memory_order_relaxed);
+    bool brisk = name_of(waiter)->brisk;
     dlock__leave(client);
-    dlock__spin(&waiter->woken, seen);
+    (brisk ? dlock__look_out : dlock__spin)(&waiter->woken, seen);
     dlock__enter(client);
     return atomic_load_explicit(&waiter->woken, memory_order_relaxed) != seen;
 }
 
+/* Woken by the clock it may be here before whoever signals it has done so. */
+static void sleep_until(struct dlock__waiter *waiter, int64_t until_us) {
+    waiter->asleep = true;
+    dlock__wait(client_of(waiter), waiter->cond, until_us);
+    waiter->asleep = false;
+    while (atomic_load_explicit(&waiter->signalling, memory_order_acquire)) sched_yield();
+}
+
 void dlock__waiter_drive(struct dlock__waiter *waiter) {
-    struct dlock_client *client = client_of(waiter);
     for (;;) {
         int64_t until_us = DLOCK__NEVER;
         enum dlock__turn turn = dlock__waiter_turn(waiter, &until_us);
         if (turn == DLOCK__TURN_OVER) return;
         if (turn == DLOCK__TURN_SLEEP) {
             if (next_in_turn(waiter) && look_out(waiter)) continue;
-            dlock__wait(client, waiter->cond, until_us);
+            sleep_until(waiter, until_us);
         } else {
             struct dlock__claim *claim = claim_of(waiter);
             dlock__op_send(&claim, 1);

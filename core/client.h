@@ -148,6 +148,7 @@ struct dlock__claim {
     bool may_be_held;         /* an acquire or renewal without answer: the server may hold more than we know */
     bool release_sent;        /* no local hand-over any more, and not-found is then no surprise */
     bool orphaned;
+    bool contended;          /* the server said that others are there, before it granted this */
     int64_t last_unknown_us; /* when that was: may_be_held */
 
     /* what is next */
@@ -180,6 +181,10 @@ struct dlock__name {
     unsigned refs;
     uint32_t hash;
     bool in_batch;               /* only while the pool gathers one */
+    bool brisk;                  /* threads of this process take turns, each for a moment: it pays to look out */
+    atomic_uint taken;           /* counts takes of what lingers */
+    int cpu;                     /* where the last release of a turn ran */
+    int64_t turn_us;             /* when the present holder was told */
     struct dlock__claim *held;   /* HELD or RELEASING, the youngest first; an exclusive one is alone */
     struct dlock__claim *asking; /* the head waiter's: ASKING, WAITING or CONFIRMING */
     struct dlock__claim *lost;   /* lost and not yet released as often as acquired */
@@ -216,6 +221,8 @@ struct dlock__waiter {
     struct dlock_error *why;     /* what the server said last, in the end the error; NULL: nobody needed it yet */
     pthread_cond_t *cond;        /* of the thread that waits; NULL: async.c's */
     atomic_uint woken;           /* counts wakes: that thread may look before it sleeps */
+    atomic_bool signalling;      /* somebody is about to signal it: its `cond` may not go yet */
+    bool asleep;                 /* that thread waits for `cond` */
     int result;
     bool try_only;
     bool in_line;
@@ -260,10 +267,11 @@ struct dlock_client {
     int64_t shortest_lease_ms; /* of all renewed handles so far: no renewal may hang for much of it */
     unsigned refs;             /* the opener, each handle */
     bool closed;
-    unsigned inside; /* threads in a call on this client */
-    int64_t now_us;  /* the time since the mutex was taken last, read once; 0: not yet */
-    uint64_t tokens; /* handed out so far */
-    uint64_t jitter; /* state of a small generator: spreads retries, guards nothing */
+    unsigned inside;                 /* threads in a call on this client */
+    struct dlock__waiter *to_signal; /* as soon as the mutex is free: its thread would only run into that */
+    int64_t now_us;                  /* the time since the mutex was taken last, read once; 0: not yet */
+    uint64_t tokens;                 /* handed out so far */
+    uint64_t jitter;                 /* state of a small generator: spreads retries, guards nothing */
 
     struct dlock__name **names;
     size_t n_names, n_buckets;
@@ -338,12 +346,19 @@ struct dlock_client {
     } janitor;
 };
 
+static inline void dlock__signal(struct dlock__waiter *waiter) {
+    pthread_cond_signal(waiter->cond);
+    atomic_store_explicit(&waiter->signalling, false, memory_order_release);
+}
 static inline void dlock__enter(struct dlock_client *client) {
     pthread_mutex_lock(&client->mutex);
     client->now_us = 0;
 }
 static inline void dlock__leave(struct dlock_client *client) {
+    struct dlock__waiter *waiter = client->to_signal;
+    client->to_signal = NULL;
     pthread_mutex_unlock(&client->mutex);
+    if (waiter) dlock__signal(waiter);
 }
 static inline bool dlock__can(const struct dlock_client *client, uint32_t caps) {
     return (client->backend->caps & caps) == caps;
@@ -372,6 +387,8 @@ static inline int64_t dlock__now(struct dlock_client *client) {
 
 /* Waits as dlock__cond_wait. */
 static inline void dlock__wait(struct dlock_client *client, pthread_cond_t *cond, int64_t until_us) {
+    if (client->to_signal) dlock__signal(client->to_signal);
+    client->to_signal = NULL;
     dlock__cond_wait(cond, &client->mutex, until_us);
     client->now_us = 0;
 }

@@ -74,13 +74,34 @@ static void relax(void) {
 #endif
 }
 
-bool dlock__spin(const atomic_uint *word, unsigned seen) {
-    enum { ROUNDS = 400 }; /* some 10 us: what a sleep and a wake-up would cost */
-    if (alone()) return false;
-    for (int i = 0; i < ROUNDS; i++) {
+static bool changed(const atomic_uint *word, unsigned seen, int looks) {
+    for (int i = 0; i < looks; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != seen) return true;
         relax();
     }
+    return false;
+}
+
+bool dlock__spin(const atomic_uint *word, unsigned seen) {
+    return !alone() && changed(word, seen, 400); /* some 10 us: what a sleep and a wake-up would cost */
+}
+
+static bool gave_way(const atomic_uint *word, unsigned seen) {
+    sched_yield();
+    return changed(word, seen, 1);
+}
+
+bool dlock__give_way(const atomic_uint *word, unsigned seen) {
+    return gave_way(word, seen) || gave_way(word, seen); /* the one that took it also gives way */
+}
+
+int dlock__cpu(void) {
+    return sched_getcpu();
+}
+
+bool dlock__look_out(const atomic_uint *word, unsigned seen) {
+    for (int i = 0; i < 100; i++) /* some 100 us */
+        if ((!alone() && changed(word, seen, 20)) || gave_way(word, seen)) return true;
     return false;
 }
 

@@ -24,8 +24,18 @@ void dlock__cond_init(pthread_cond_t *cond);
 /* Waits for a signal or until `until_us`, whichever is first; spurious returns happen. */
 void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us);
 
-/* Looks at *word for some microseconds, without sleeping: true as soon as it is not `seen` any more. */
+/* Looks at *word for some microseconds, without a system call: true as soon as it is not `seen` any more. */
 bool dlock__spin(const atomic_uint *word, unsigned seen);
+
+/* The same, for who is looked out for runs on this processor: lets it, and whoever else is ready there. */
+bool dlock__give_way(const atomic_uint *word, unsigned seen);
+
+/* Where the calling thread runs. */
+int dlock__cpu(void);
+
+/* As dlock__spin for ten times as long, letting others run meanwhile: whoever is looked out for may be anywhere.
+ */
+bool dlock__look_out(const atomic_uint *word, unsigned seen);
 
 /* A mutex that is never held for long: who finds it taken spins before it sleeps. */
 void dlock__mutex_init(pthread_mutex_t *mutex);

@@ -6,6 +6,9 @@
 /* Leaves some for a downgrade and for tickets. */
 enum { ORDINAL_MAX = DLOCK__ORDINAL_MAX - 55 };
 
+/* Who lingers briefly sees to the end of that himself; if he is stopped meanwhile, the keeper does. */
+enum { BRIEFLY_US = 1000 };
+
 bool dlock__linger_wanted(const struct dlock_lock *lock) {
     return lock->client->uri->linger_ms > 0 && lock->mode == DLOCK_EXCLUSIVE && !(lock->options & DLOCK_FIXED_LEASE);
 }
@@ -19,6 +22,29 @@ bool dlock__linger_begin(struct dlock__claim *claim) {
     claim->linger_until_us = dlock__after(dlock__now(client), dlock__us(client->uri->linger_ms));
     dlock__keeper_arm(client, claim->linger_until_us);
     return true;
+}
+
+bool dlock__linger_briefly(struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    struct dlock_client *client = name->client;
+    if (!name->brisk || name->head || claim->contended || !dlock__may_stay(claim)) return false;
+    unsigned ordinal = claim->ordinal, seen = atomic_load_explicit(&name->taken, memory_order_relaxed);
+    int cpu = dlock__cpu(), next_cpu = name->cpu;
+    name->cpu = cpu;
+    claim->phase = DLOCK__HELD;
+    claim->linger_until_us = dlock__now(client) + BRIEFLY_US;
+    claim->refs++;
+    dlock__leave(client);
+    (cpu == next_cpu ? dlock__give_way : dlock__spin)(&name->taken, seen); /* it cannot run while this thread does */
+    dlock__enter(client);
+    bool still = claim->phase == DLOCK__HELD && dlock__lingers(claim) && claim->ordinal == ordinal;
+    if (still) { /* and not another thread's, who has given it back meanwhile */
+        claim->linger_until_us = DLOCK__NEVER;
+        claim->phase = DLOCK__RELEASING;
+        name->brisk = false;
+    }
+    dlock__claim_put(claim);
+    return !still;
 }
 
 void dlock__linger_end(struct dlock__claim *claim) {
@@ -41,7 +67,8 @@ struct dlock__claim *dlock__linger_take(struct dlock_lock *lock) {
         return NULL;
     }
     claim->linger_until_us = DLOCK__NEVER;
-    claim->ordinal++;
+    dlock__next_turn(claim);
+    atomic_fetch_add_explicit(&claim->name->taken, 1, memory_order_release);
     return claim;
 }
 

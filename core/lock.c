@@ -298,6 +298,7 @@ static int release(struct dlock_lock *lock, struct dlock_error *err) {
     struct dlock__claim *claim;
     int rc = dlock__release_one(lock, &claim, err);
     if (rc <= 0) return rc;
+    if (dlock__linger_briefly(claim)) return 0;
     struct dlock_error why;
     why.code = 0;
     rc = dlock__give_back_send(claim, &why);

@@ -264,6 +264,10 @@ static inline bool dlock__lingers(const struct dlock__claim *claim) {
 bool dlock__linger_wanted(const struct dlock_lock *lock);
 /* Instead of the release of a HELD claim; false: it has to be released. */
 bool dlock__linger_begin(struct dlock__claim *claim);
+/* Instead of a release that is about to be sent, while threads of this process take turns: the next one is likely to be
+ * back for the lock before that could have reached the server. True: it was, or the grant has ended otherwise. Leaves
+ * the mutex meanwhile. */
+bool dlock__linger_briefly(struct dlock__claim *claim);
 /* Lets the server have it. */
 void dlock__linger_end(struct dlock__claim *claim);
 /* The lingering claim of this name, for a new owner; NULL: there is none, or none that fits, and then it has ended. */
@@ -276,6 +280,10 @@ void dlock__linger_not(struct dlock__claim *claim);
 
 /* ---- release.c ---- */
 
+/* Whether the grant may go on in this process after its release: other processes have not had to wait for too long. */
+bool dlock__may_stay(const struct dlock__claim *claim);
+/* Another thread of this process has it from now on. */
+void dlock__next_turn(struct dlock__claim *claim);
 /* Whether the claim is what this handle would ask for. */
 bool dlock__same_wish(const struct dlock__claim *claim, const struct dlock_lock *lock);
 

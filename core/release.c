@@ -4,6 +4,9 @@
 /* After so many local hand-overs in a row other processes get their turn; the fence's low byte would hold 255. */
 enum { HAND_OVERS_MAX = 32 };
 
+/* Whoever has it for no longer is worth waiting for without sleeping. */
+enum { BRISK_US = 100 };
+
 /* Where no queue knows who is next, our own waiters stand back after that: for as long as a wake-up may take, or, where
  * others poll or nobody needs to be woken, for about as long as this process has had the lock. Then any question finds
  * it free with a chance of at least one in three, and no more than half of the time is lost when nobody asks. */
@@ -16,18 +19,28 @@ bool dlock__same_wish(const struct dlock__claim *claim, const struct dlock_lock 
            claim->options == lock->options;
 }
 
+bool dlock__may_stay(const struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    if (claim->mode != DLOCK_EXCLUSIVE) return false; /* the server knows who is next among readers and permits */
+    if (claim->options & DLOCK_FIXED_LEASE || claim->ordinal >= HAND_OVERS_MAX || claim->release_sent) return false;
+    return !client->closed && dlock__now(client) < dlock__after(claim->granted_us, dlock__us(claim->lease_ms));
+}
+
+void dlock__next_turn(struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    name->brisk = dlock__now(name->client) - name->turn_us < BRISK_US;
+    claim->ordinal++;
+}
+
 /* Without a word to the server: the next waiter of this process owns the same grant, with a greater fence. */
 static bool hand_over(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     struct dlock__waiter *next = name->head;
-    int64_t now = dlock__now(claim->name->client);
-    if (!next || next->done || name->asking || !dlock__same_wish(claim, next->lock) ||
-        claim->options & DLOCK_FIXED_LEASE)
+    if (!next || next->done || name->asking || !dlock__same_wish(claim, next->lock) || !dlock__may_stay(claim))
         return false;
-    if (claim->mode != DLOCK_EXCLUSIVE) return false; /* the server knows who is next among readers and permits */
-    if (claim->ordinal >= HAND_OVERS_MAX || claim->release_sent || name->client->closed) return false;
-    if (now >= dlock__after(claim->granted_us, dlock__us(claim->lease_ms)) || now >= next->deadline_us) return false;
-    claim->ordinal++;
+    if (dlock__now(name->client) >= next->deadline_us) return false;
+    name->cpu = dlock__cpu();
+    dlock__next_turn(claim);
     dlock__deliver(claim);
     return true;
 }
@@ -74,7 +87,8 @@ int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_
     struct dlock_client *client = name->client;
     const char *shown = dlock__name_shown(name);
     dlock__name_unhold(name, claim);
-    if (name->head && !dlock__can(client, DLOCK_CAP_QUEUE)) stand_back(claim);
+    bool more = name->head || claim->ordinal >= HAND_OVERS_MAX; /* of this process: now or in a moment */
+    if (more && !dlock__can(client, DLOCK_CAP_QUEUE)) stand_back(claim);
     if (rc == DLOCK_ELOST) {
         rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it", shown);
     } else if (rc != 0) {

@@ -62,6 +62,15 @@ static struct task tasks[MAX_THREADS];
 static unsigned threads_started;
 static uint64_t random_state = 1;
 
+static _Atomic int64_t spin_us;
+static atomic_uint spinning;
+
+static int64_t real_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
 static void fail(const char *what) {
     fprintf(stderr, "fake_env: %s\n", what);
     abort();
@@ -86,10 +95,30 @@ int dlock__random(void *buf, size_t size) {
     return 0;
 }
 
-/* Nobody looks out: every wait of a test is one that it sees. */
+/* Usually nobody looks out: every wait of a test is one that it sees. */
 bool dlock__spin(const atomic_uint *word, unsigned seen) {
-    (void)word, (void)seen;
-    return false;
+    if (spin_us == 0) return false;
+    int64_t until_us = real_us() + spin_us;
+    bool changed = false;
+    atomic_fetch_add(&spinning, 1);
+    while (!changed && real_us() < until_us) {
+        sched_yield();
+        changed = atomic_load(word) != seen;
+    }
+    atomic_fetch_sub(&spinning, 1);
+    return changed;
+}
+
+bool dlock__give_way(const atomic_uint *word, unsigned seen) {
+    return dlock__spin(word, seen);
+}
+
+int dlock__cpu(void) {
+    return 0;
+}
+
+bool dlock__look_out(const atomic_uint *word, unsigned seen) {
+    return dlock__spin(word, seen);
 }
 
 void dlock__mutex_init(pthread_mutex_t *mutex) {
@@ -244,6 +273,7 @@ void fake_env_reset(uint64_t seed) {
         timers[i].own = -1;
     }
     threads_started = 0;
+    spin_us = 0;
     random_state = seed * 2 + 1;
     atomic_store(&clock_us, epoch_us);
     pthread_mutex_unlock(&guard);
@@ -317,20 +347,14 @@ static void complain(void) {
     abort();
 }
 
-static time_t real_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec;
-}
-
 void fake_settle(void) {
-    time_t give_up = real_seconds() + PATIENCE_S;
+    int64_t give_up_us = real_us() + PATIENCE_S * INT64_C(1000000);
     for (int quiet = 0; quiet < 2;) {
         pthread_mutex_lock(&guard);
         bool busy = serve_due();
         quiet = tasks_unchanged() && !busy ? quiet + 1 : 0;
         pthread_mutex_unlock(&guard);
-        if (real_seconds() > give_up) complain();
+        if (real_us() > give_up_us) complain();
         if (quiet < 2) nanosleep(&(struct timespec){0, 50000}, NULL);
     }
 }
@@ -408,6 +432,14 @@ void fake_thread_continue(void) {
     close(stop_pipe[1]);
     fake_settle();
     close(stop_pipe[0]);
+}
+
+void fake_spin_us(int64_t us) {
+    atomic_store(&spin_us, us);
+}
+
+unsigned fake_spinning(void) {
+    return atomic_load(&spinning);
 }
 
 unsigned fake_threads_started(void) {

@@ -40,6 +40,11 @@ void fake_thread_join(pthread_t thread);
 void fake_thread_stop(pthread_t thread);
 void fake_thread_continue(void);
 
+/* Whoever looks out for a moment before it sleeps does so for that long, really: 0, as after a reset, not at all. And
+ * how many do now. */
+void fake_spin_us(int64_t us);
+unsigned fake_spinning(void);
+
 /* How many threads were started through env.h since fake_env_reset(), the test's own not counted. */
 unsigned fake_threads_started(void);
 

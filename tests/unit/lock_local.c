@@ -3,6 +3,8 @@
 #include "fixture.h"
 
 #include <limits.h>
+#include <sched.h>
+#include <time.h>
 
 /* Two threads that take turns: whenever one has the lock, the other waits for it. */
 struct turns {
@@ -352,6 +354,107 @@ static void without_a_queue_fences_grow_all_the_same(void **state) {
     assert_true(fake_grants("n") >= 2);
 }
 
+/* ---- a release with nobody in line, while threads take turns ---- */
+
+struct call {
+    int (*call)(dlock_lock *lock);
+    dlock_lock *lock;
+    int rc;
+};
+
+static void *do_call(void *arg) {
+    struct call *call = arg;
+    call->rc = call->call(call->lock);
+    return NULL;
+}
+
+static int wait_for_lock(dlock_lock *lock) {
+    return dlock_acquire(lock, -1, NULL);
+}
+
+static int release(dlock_lock *lock) {
+    return dlock_release(lock, NULL);
+}
+
+/* Two handles of one name; the second one has the lock now, from the first, who had it from the server: at once, or
+ * after it had been busy. */
+static void hand_over(dlock_client *client, dlock_lock *locks[2], bool busy) {
+    const struct dlock_options by_handle = {.size = sizeof by_handle, .owner = DLOCK_OWNER_HANDLE};
+    struct fake_grant other;
+    if (busy) other = taken("n");
+    for (int i = 0; i < 2; i++) {
+        locks[i] = lock_new_with(client, "n", &by_handle);
+        struct call wait = {wait_for_lock, locks[i], -1};
+        pthread_t thread;
+        assert_int_equal(fake_thread_start(&thread, do_call, &wait), 0);
+        fake_settle();
+        if (i > 0)
+            assert_int_equal(dlock_release(locks[0], NULL), 0);
+        else if (busy)
+            fake_other_release(&other, "n");
+        fake_thread_join(thread);
+        assert_int_equal(wait.rc, 0);
+    }
+    fake_log_clear();
+}
+
+static void a_release_waits_a_moment_for_who_takes_turns(void **state) {
+    (void)state;
+    dlock_lock *locks[2];
+    hand_over(client_new("fake:"), locks, false);
+    struct call call = {release, locks[1], -1};
+    uint64_t fence = dlock_fence(locks[1]);
+    pthread_t thread;
+    fake_spin_us(10000000);
+    assert_int_equal(fake_thread_start(&thread, do_call, &call), 0);
+    while (fake_spinning() == 0) sched_yield();
+    assert_int_equal(dlock_acquire(locks[0], 0, NULL), 0);
+    fake_thread_join(thread);
+    assert_int_equal(call.rc, 0);
+    assert_true(dlock_fence(locks[0]) > fence);
+    assert_int_equal(fake_log_size(), 0);
+    fake_spin_us(1); /* in vain */
+    assert_int_equal(dlock_release(locks[0], NULL), 0);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
+/* One of this process that would have it otherwise does not wait for the end of that moment. */
+static void a_release_that_waits_gives_way_to_another_wish(void **state) {
+    (void)state;
+    dlock_lock *locks[2];
+    dlock_client *client = client_new("fake:");
+    hand_over(client, locks, false);
+    const struct dlock_options other = {.size = sizeof other, .lease_ms = LEASE_MS / 2};
+    struct call call = {release, locks[1], -1};
+    pthread_t thread;
+    fake_spin_us(1000000);
+    assert_int_equal(fake_thread_start(&thread, do_call, &call), 0);
+    while (fake_spinning() == 0) sched_yield();
+    dlock_lock *unlike = lock_new_with(client, "n", &other);
+    assert_int_equal(dlock_acquire(unlike, 0, NULL), 0);
+    assert_int_equal(fake_spinning(), 1);
+    fake_thread_join(thread);
+    assert_int_equal(call.rc, 0);
+    assert_true(dlock_held(unlike));
+    assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+    assert_int_equal(dlock_release(unlike, NULL), 0);
+}
+
+/* The server had said that others are there: they do not wait for that moment. */
+static void a_release_does_not_wait_where_others_may(void **state) {
+    (void)state;
+    dlock_lock *locks[2];
+    struct timespec began, ended;
+    hand_over(client_new("fake:"), locks, true);
+    fake_spin_us(4000000);
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    assert_int_equal(dlock_release(locks[1], NULL), 0);
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    assert_true(ended.tv_sec - began.tv_sec < 3);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -373,6 +476,9 @@ int main(int argc, char **argv) {
         LOCK_TEST(without_a_queue_the_pause_is_no_longer_than_the_grant),
         LOCK_TEST(without_a_queue_the_pause_is_for_who_was_woken),
         LOCK_TEST(without_a_queue_fences_grow_all_the_same),
+        LOCK_TEST(a_release_waits_a_moment_for_who_takes_turns),
+        LOCK_TEST(a_release_that_waits_gives_way_to_another_wish),
+        LOCK_TEST(a_release_does_not_wait_where_others_may),
     };
     return cmocka_run_group_tests_name("local", tests, NULL, NULL);
 }
