@@ -13,7 +13,7 @@ if [ "$(id -u)" = 0 ]; then as_server=(setpriv --reuid postgres --regid postgres
 # fsync stays on: the tests count what is flushed.
 launch() {
     (cd "$data" && exec "${as_server[@]}" "$programs/postgres" -D "$data" -p "$1" -c listen_addresses=127.0.0.1 \
-        -c unix_socket_directories="$data" -c max_connections=300 -c log_line_prefix='%m [%p] ' \
+        -c unix_socket_directories="$data" -c max_connections=600 -c log_line_prefix='%m [%p] ' \
         -c shared_preload_libraries=pg_stat_statements) >"$folder/postgresql.log" 2>&1 </dev/null &
 }
 
