@@ -6,14 +6,20 @@
 #define MOST_RETRIES 100
 #define SQL_MAX 600
 
-/* mode=session. Each part needs what the one inside gives, so that the fence is drawn after the lock is there. */
-#define CLOCK "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+/* mode=session. The fence is drawn after the lock is there: a CASE says so. */
+#define CLOCK "(date_part('epoch', clock_timestamp()) * 1000000)::bigint"
 #define KEY(name) "hashtextextended(encode(" name "::bytea, 'hex'), 2)"
-#define TAKE(shared, exclusive)                                                                        \
+/* Evaluated in this order. */
+#define WAIT                                                                    \
+    "SELECT CASE WHEN CASE WHEN $2 THEN pg_advisory_lock_shared(" KEY(          \
+        "$1") ") IS NOT NULL ELSE "                                             \
+              "pg_advisory_lock(" KEY("$1") ") IS NOT NULL END THEN nextval('", \
+        "fences') END, " CLOCK ", set_config($3, $4, false)"
+#define TRY                                                                                            \
     "SELECT CASE WHEN got THEN nextval('",                                                             \
         "fences') END, " CLOCK ", CASE WHEN got THEN set_config($3, $4, false) END FROM (SELECT CASE " \
-        "WHEN $2 THEN " shared " ELSE " exclusive " END AS got FROM (SELECT " KEY("$1") " AS key "     \
-                                                                                        "OFFSET 0) k OFFSET 0) l"
+        "WHEN $2 THEN pg_try_advisory_lock_shared(" KEY("$1") ") ELSE pg_try_advisory_lock(" KEY(      \
+            "$1") ") END AS got OFFSET 0) l"
 
 static const struct {
     const char *name;            /* of the prepared statement; NULL: what is rare is not prepared */
@@ -27,9 +33,8 @@ static const struct {
     [PG_RELEASE] = {"dlock_release", "SELECT * FROM ", "release($1, $2, $3)", 2, true, false},
     [PG_BREAK] = {"dlock_break", "SELECT ", "break($1, $2)", 1, true, false},
     [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM ", "holders($1, $2, $3)", 7, false, false},
-    [PG_TRY] = {"dlock_try", TAKE("pg_try_advisory_lock_shared(key)", "pg_try_advisory_lock(key)"), 3, false, true},
-    [PG_WAIT] = {"dlock_wait", TAKE("pg_advisory_lock_shared(key) IS NOT NULL", "pg_advisory_lock(key) IS NOT NULL"), 3,
-                 false, true},
+    [PG_TRY] = {"dlock_try", TRY, 3, false, true},
+    [PG_WAIT] = {"dlock_wait", WAIT, 3, false, true},
     [PG_PROVE] = {NULL, "SELECT " CLOCK ", set_config($1, $2, false)", NULL, 2, false, false},
     [PG_DOWNGRADE] =
         {NULL,
@@ -126,20 +131,25 @@ static void point(const struct pg_arguments *arguments, struct values *out) {
     }
 }
 
+static void write_sql(const struct pg *pg, enum pg_call call, char sql[SQL_MAX]) {
+    bool whole = !calls[call].function;
+    snprintf(sql, SQL_MAX, "%s%s%s%s", calls[call].verb, whole ? "" : pg->schema, whole ? "" : ".",
+             whole ? "" : calls[call].function);
+}
+
 /* Sends the call, which it prepares first; *refused, when the server would not have that. Without LISTEN nothing may
  * outlive a statement, so nothing is prepared by name. */
 static int put(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **refused, struct dlock_error *err) {
     const struct pg_arguments *arguments = &pg->arguments;
+    bool once = pg->listen == PG_LISTEN_OFF || !calls[call].name;
     struct values v;
     char sql[SQL_MAX];
     *refused = NULL;
     if (!pg->link || pg->unanswered) return pg_dead(pg, "the connection is broken", err);
     point(arguments, &v);
-    bool whole = !calls[call].function;
-    snprintf(sql, sizeof sql, "%s%s%s%s", calls[call].verb, whole ? "" : pg->schema, whole ? "" : ".",
-             whole ? "" : calls[call].function);
     pg->unanswered = true;
-    if (pg->listen == PG_LISTEN_OFF || !calls[call].name)
+    if (once || !pg->prepared[call]) write_sql(pg, call, sql);
+    if (once)
         return PQsendQueryParams(pg->link, sql, arguments->n, NULL, v.values, v.lengths, v.formats, 1)
                    ? 0
                    : send_failed(pg, err);
