@@ -68,6 +68,7 @@ static int check_caps(const struct dlock_backend *b, const char *where, struct d
         {DLOCK_CAP_WAKE, b->listen && b->wake, "WAKE without listen and wake"},
         {DLOCK_CAP_PENDING, b->listen && b->wake, "PENDING without listen and wake"},
         {DLOCK_CAP_PENDING, !(b->caps & DLOCK_CAP_THREADSAFE), "PENDING together with THREADSAFE"},
+        {DLOCK_CAP_PENDING, (b->caps & DLOCK_CAP_SESSION) != 0, "PENDING without SESSION"},
         {DLOCK_CAP_QUEUE, (b->caps & (DLOCK_CAP_WAKE | DLOCK_CAP_PENDING)) != 0, "QUEUE without WAKE or PENDING"},
         {DLOCK_CAP_INSPECT, b->inspect != NULL, "INSPECT without inspect"},
         {DLOCK_CAP_LIST, b->list != NULL, "LIST without list"},

@@ -49,26 +49,14 @@ struct batch {
     size_t n;
     size_t flight[FLIGHT_MAX]; /* the turns that were not done when this flight began */
     size_t n_flight;
+    const struct turn *timed; /* whose item tells the server's time at the end of this flight; NULL: `stats` do */
+    int64_t timed_end_s;      /* … from the end that it was given */
     int64_t sent_us, deadline_us;
     bool explained; /* `err` speaks of a claim */
     struct dlock_error *err;
 };
 
-/* ---- names and values -------------------------------------------------------------------------------------------- */
-
-bool memcached_key(char key[MEMCACHED_KEY_MAX + 1], const char *name) {
-    char whole[3 * MEMCACHED_NAME_MAX + 1];
-    dlock_encode_name(whole, sizeof whole, name, " ", false);
-    dlock_encode_name(key, MEMCACHED_KEY_MAX + 1, name, " ", false);
-    return strcmp(whole, key) != 0;
-}
-
-void memcached_value(char out[MEMCACHED_VALUE_MAX + 1], const struct dlock_claim *claim, bool cut) {
-    if (cut)
-        snprintf(out, MEMCACHED_VALUE_MAX + 1, "%s %s", claim->token, claim->name);
-    else
-        snprintf(out, MEMCACHED_VALUE_MAX + 1, "%s", claim->token);
-}
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static bool is_shared(const struct turn *turn) {
     return turn->claim->mode != DLOCK_EXCLUSIVE;
@@ -97,17 +85,25 @@ void memcached_end(struct memcached *memcached, const char *key, uint64_t cas) {
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
+static int64_t expiry_of(const struct batch *batch, const struct turn *turn) {
+    return memcached_expiry_s(&batch->memcached->clock, batch->sent_us, turn->claim->lease_ms);
+}
+
 static void write_turn(struct memcached *memcached, size_t i, void *arg) {
     const struct batch *batch = arg;
-    if (i == batch->n_flight) {
+    if (i == batch->n_flight && !batch->timed) {
         memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
         return;
     }
-    const struct turn *turn = &batch->turns[batch->flight[i]];
-    const int64_t expiry = memcached_expiry_s(&memcached->clock, batch->sent_us, turn->claim->lease_ms);
+    const struct turn *turn = i == batch->n_flight ? batch->timed : &batch->turns[batch->flight[i]];
+    const int64_t expiry = expiry_of(batch, turn);
     char key[MEMCACHED_KEY_MAX + 1], value[MEMCACHED_VALUE_MAX + 1];
     const bool cut = memcached_key(key, turn->claim->name);
     uint32_t flags;
+    if (i == batch->n_flight) {
+        memcached_request(memcached, 1, MEMCACHED_ASK_TTL, key);
+        return;
+    }
     if (turn->step == LOOK) {
         memcached_request(memcached, 1, "gets %s\r\n", key);
         return;
@@ -284,15 +280,53 @@ static int read_turn(struct batch *batch, struct turn *turn) {
 
 /* ---- flights ----------------------------------------------------------------------------------------------------- */
 
+static bool has_new_lease(const struct turn *turn) {
+    return turn->step == DONE && turn->claim->result == 0;
+}
+
+/* One that stores, so that the end of its item is known. */
+static const struct turn *find_timed(const struct batch *batch) {
+    for (size_t i = 0; i < batch->n_flight && batch->memcached->tells_ttl; i++) {
+        const struct turn *turn = &batch->turns[batch->flight[i]];
+        if (turn->step != LOOK) return turn;
+    }
+    return NULL;
+}
+
+static bool has_new_leases(const struct batch *batch) {
+    for (size_t i = 0; i < batch->n_flight; i++)
+        if (has_new_lease(&batch->turns[batch->flight[i]])) return true;
+    return false;
+}
+
+/* What time it is: from the item that was to tell, if that is what this flight has stored, or else from `stats`; 0: no
+ * lease depends on it. */
+static int read_clock(struct batch *batch, uint64_t *time_s) {
+    struct memcached *memcached = batch->memcached;
+    const struct turn *timed = batch->timed;
+    if (timed) {
+        int64_t left_s = -1;
+        const uint64_t cas = has_new_lease(timed) ? timed->claim->state[STATE_CAS] : 0;
+        int rc = memcached_read_ttl(memcached, cas, batch->deadline_us, &left_s, batch->err);
+        if (rc || !has_new_leases(batch)) return rc;
+        *time_s = (uint64_t)(batch->timed_end_s - left_s);
+        if (left_s >= 0 && memcached_time_makes_sense(*time_s)) return 0;
+        memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
+    }
+    int rc = memcached_read_time(memcached, batch->deadline_us, time_s, batch->err);
+    memcached->tells_ttl = memcached->knows_mg;
+    return rc;
+}
+
 /* A reading of the clock at the end of a flight, which may show that its leases were set too early an end. */
 static int read_time(struct batch *batch) {
     struct memcached *memcached = batch->memcached;
     uint64_t time_s = 0;
-    int rc = memcached_read_time(memcached, batch->deadline_us, &time_s, batch->err);
-    if (rc || !memcached_clock_read(&memcached->clock, batch->sent_us, time_s)) return rc;
+    int rc = read_clock(batch, &time_s);
+    if (rc || time_s == 0 || !memcached_clock_read(&memcached->clock, batch->sent_us, time_s)) return rc;
     for (size_t i = 0; i < batch->n_flight; i++) {
         struct turn *turn = &batch->turns[batch->flight[i]];
-        if (turn->step != DONE || turn->claim->result != 0) continue;
+        if (!has_new_lease(turn)) continue;
         swap_known(turn);
         if (!turn->claim->state[STATE_ALONE]) turn->step = CROWD;
     }
@@ -307,7 +341,11 @@ static int fly(struct batch *batch) {
     batch->sent_us = dlock_now_us();
     const bool asks_time =
         batch->operation != MEMCACHED_RELEASE && memcached_clock_is_due(&memcached->clock, batch->sent_us);
-    if (asks_time) requests.count++;
+    if (asks_time) {
+        requests.count++;
+        batch->timed = find_timed(batch);
+        if (batch->timed) batch->timed_end_s = expiry_of(batch, batch->timed);
+    }
     memcached_write(memcached, &requests);
     for (size_t i = 0; i < batch->n_flight && rc == 0; i++) rc = read_turn(batch, &batch->turns[batch->flight[i]]);
     if (asks_time && rc == 0) rc = read_time(batch);

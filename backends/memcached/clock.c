@@ -25,7 +25,11 @@
  * connection is not trusted alone: until two have differed every flight ends with one more, and if that shows that T is
  * further on than was thought, the flight's leases are set anew (claims.c). So a lease may end early only if all
  * readings since the connection was made were served between the server's going on and its timer's first run. The
- * thread that runs the timer also accepts connections, and turns to the timer next. */
+ * thread that runs the timer also accepts connections, and turns to the timer next.
+ *
+ * `stats` cost more than all the rest of a flight. Where the server knows how long an item has to live (`mg`), its end
+ * less that is the variable as well. A connection's first flight has `stats` all the same: they take their time, in
+ * which the timer may run. */
 #include "memcached.h"
 
 #define SECOND_US INT64_C(1000000)

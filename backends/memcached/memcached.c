@@ -11,12 +11,19 @@
 /* ---- what the server says about itself --------------------------------------------------------------------------- */
 
 struct facts {
-    bool has_time, has_uptime, no_cas;
+    bool has_time, has_uptime, no_cas, has_meta;
     uint64_t time_s, uptime_s;
 };
 
 static bool whole_number(const char *text, uint64_t *number) {
     return memcached_number(&text, number) && !*text;
+}
+
+/* Meta commands came with 1.6. */
+static bool knows_meta(const char *version) {
+    uint64_t major = 0, minor = 0;
+    return memcached_number(&version, &major) && *version++ == '.' && memcached_number(&version, &minor) &&
+           (major > 1 || (major == 1 && minor >= 6));
 }
 
 static void learn(const char *name, const char *value, void *arg) {
@@ -25,6 +32,8 @@ static void learn(const char *name, const char *value, void *arg) {
         facts->has_time = whole_number(value, &facts->time_s);
     else if (strcmp(name, "uptime") == 0)
         facts->has_uptime = whole_number(value, &facts->uptime_s);
+    else if (strcmp(name, "version") == 0)
+        facts->has_meta = knows_meta(value);
     else if (strcmp(name, "cas_enabled") == 0)
         facts->no_cas = strcmp(value, "no") == 0;
 }
@@ -44,8 +53,12 @@ static void begin_quarantine(struct memcached *memcached, uint64_t uptime_s) {
 /* Expiries up to this are relative, so a server whose clock says so can be given no absolute ones. */
 #define MONTH_S 2592000
 
+bool memcached_time_makes_sense(uint64_t time_s) {
+    return time_s > MONTH_S && time_s < MEMCACHED_FENCE_END / 1000000 / 2;
+}
+
 static bool time_makes_sense(const struct facts *facts) {
-    return facts->has_time && facts->time_s > MONTH_S && facts->time_s < MEMCACHED_FENCE_END / 1000000 / 2;
+    return facts->has_time && memcached_time_makes_sense(facts->time_s);
 }
 
 int memcached_read_time(struct memcached *memcached, int64_t deadline_us, uint64_t *time_s, struct dlock_error *err) {
@@ -77,6 +90,8 @@ static int ask_facts(struct memcached *memcached, int64_t deadline_us, struct dl
     memcached->connected_us = dlock_now_us();
     memset(&memcached->clock, 0, sizeof memcached->clock);
     memcached_clock_read(&memcached->clock, sent_us, facts.time_s);
+    memcached->knows_mg = facts.has_meta;
+    memcached->tells_ttl = false;
     memcached->quarantine_until_us = 0;
     begin_quarantine(memcached, facts.uptime_s);
     return 0;

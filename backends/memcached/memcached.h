@@ -70,6 +70,8 @@ struct memcached {
     int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
 
     struct memcached_clock clock;
+    bool knows_mg;  /* as far as its version says */
+    bool tells_ttl; /* `mg` tells how long an item has to live, which costs less than `stats` */
     struct memcached_sighting sightings[MEMCACHED_SIGHTINGS];
 
     struct memcached_requests *requests; /* still to be written, or NULL */
@@ -144,6 +146,13 @@ struct memcached_item {
 int memcached_read_item(struct memcached *memcached, const char *key, int64_t deadline_us, struct memcached_item *item,
                         struct dlock_error *err);
 
+/* The reply to MEMCACHED_ASK_TTL: how many seconds the item with this id has to live, by the server's clock; -1: it is
+ * not there (any more), or the server does not know the command, and is not to be asked again. EUNAVAILABLE, EAUTH,
+ * EPROTO. */
+#define MEMCACHED_ASK_TTL "mg %s c t\r\n"
+int memcached_read_ttl(struct memcached *memcached, uint64_t cas, int64_t deadline_us, int64_t *left_s,
+                       struct dlock_error *err);
+
 /* The fence of a grant; 0: it makes no sense. */
 uint64_t memcached_fence(const struct memcached *memcached, uint64_t granted);
 
@@ -157,6 +166,15 @@ bool memcached_number(const char **text, uint64_t *number);
 
 /* The code for a reply that is none of the expected ones, with the server's words in `err`. */
 int memcached_refused(struct memcached *memcached, const char *line, struct dlock_error *err);
+
+/* ---- names.c: what items are called, and contain ----------------------------------------------------------------- */
+
+/* The value of an exclusive grant: the token; behind a key that was cut, the whole name too, so that another name with
+ * the same hash is not taken for this one. */
+void memcached_value(char out[MEMCACHED_VALUE_MAX + 1], const struct dlock_claim *claim, bool cut);
+
+/* The key of a lock; true: the name was cut. */
+bool memcached_key(char key[MEMCACHED_KEY_MAX + 1], const char *name);
 
 /* ---- flags.c: what an item's flags note -------------------------------------------------------------------------- */
 
@@ -196,6 +214,9 @@ int64_t memcached_expiry_s(const struct memcached_clock *clock, int64_t sent_us,
 /* ---- memcached.c: what the server says about itself -------------------------------------------------------------- */
 
 #define MEMCACHED_ASK_TIME "stats\r\n"
+
+/* Whether a server's clock may say so. */
+bool memcached_time_makes_sense(uint64_t time_s);
 
 /* The reply to MEMCACHED_ASK_TIME. EUNAVAILABLE, EAUTH, EPROTO. */
 int memcached_read_time(struct memcached *memcached, int64_t deadline_us, uint64_t *time_s, struct dlock_error *err);
@@ -266,13 +287,6 @@ enum memcached_way memcached_meet(struct memcached *memcached, struct dlock_clai
  * item is as it would be if nobody else had ever held the name. */
 void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,
                     uint64_t cas, uint64_t granted, bool alone, int64_t sent_us);
-
-/* The value of an exclusive grant: the token; behind a key that was cut, the whole name too, so that another name with
- * the same hash is not taken for this one. */
-void memcached_value(char out[MEMCACHED_VALUE_MAX + 1], const struct dlock_claim *claim, bool cut);
-
-/* The key of a lock; true: the name was cut. */
-bool memcached_key(char key[MEMCACHED_KEY_MAX + 1], const char *name);
 
 /* Appends a request that lets the item with this id end at once: the comparison and the end in one step, which `delete`
  * cannot. */

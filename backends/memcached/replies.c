@@ -100,6 +100,29 @@ int memcached_read_item(struct memcached *memcached, const char *key, int64_t de
     return 0;
 }
 
+/* "HD c<cas> t<seconds>", with -1 for an item without an end, or "EN". */
+int memcached_read_ttl(struct memcached *memcached, uint64_t cas, int64_t deadline_us, int64_t *left_s,
+                       struct dlock_error *err) {
+    char *line;
+    uint64_t its_cas, ttl_s;
+    int rc = memcached_line(memcached, deadline_us, &line, err);
+    if (rc) return rc;
+    const char *p = line + 4;
+    const bool found = strncmp(line, "HD c", 4) == 0;
+    if (strcmp(line, "ERROR") == 0)
+        memcached->knows_mg = memcached->tells_ttl = false;
+    else if (!found && strcmp(line, "EN") != 0)
+        return memcached_refused(memcached, line, err);
+    memcached->unanswered--;
+    *left_s = -1;
+    if (!found) return 0;
+    if (!memcached_number(&p, &its_cas) || strncmp(p, " t", 2) != 0)
+        return memcached_nonsense(memcached, "an item without id or end", err);
+    p += 2;
+    if (its_cas == cas && memcached_number(&p, &ttl_s) && !*p && ttl_s <= INT32_MAX) *left_s = (int64_t)ttl_s;
+    return 0;
+}
+
 /* ---- stats ------------------------------------------------------------------------------------------------------- */
 
 int memcached_read_stats(struct memcached *memcached, int64_t deadline_us,

@@ -10,6 +10,9 @@ prompt=1000 # 250 ms on a machine that has nothing else to do
 lease=1     # seconds; long enough to be renewed in time, whatever the machine does besides
 if [ -n "${GUARDIAN_SANITIZED:-}" ]; then prompt=3000 lease=4; fi
 
+if [ "$backend" = postgresql_session ]; then # nobody can be asked who holds it
+    is_held() { ! "$DLOCK" run -n "$1" true 2>/dev/null; }
+fi
 guardian_of() { pgrep -f "^dlock-guardian $1\$"; }
 has_guardian() { guardian_of "$1" >/dev/null; }
 gone_or_zombie() { case "$(state_of "$1")" in "" | Z) ;; *) false ;; esac }
@@ -91,7 +94,8 @@ if [ "$backend" != file ]; then # its locks have no lease
 fi
 
 # With other rights than dlock's and the guardian's, which sudo would give it. Only root can arrange that.
-if [ "$(id -u)" = 0 ] && [ "$backend" != zookeeper ]; then # there only the dead session could renew
+case $backend in zookeeper | postgresql_session) sessions=yes ;; *) sessions= ;; esac
+if [ "$(id -u)" = 0 ] && [ -z "$sessions" ]; then # there only the dead session could renew
     describe "$backend: a command that cannot be killed keeps the lock"
     chmod a+rwx "$work"
     cp "$STAMPS" "$work/privileged"

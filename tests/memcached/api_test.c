@@ -27,12 +27,9 @@ static void two_servers_are_refused_before_they_are_looked_up(void **state) {
 /* ---- what it costs --------------------------------------------------------------------------------------------------
  */
 
-static void an_uncontended_cycle_is_three_commands(void **state) {
-    enum { ROUNDS = 100 };
-    dlock_client *client = open_at(server.port, "quarantine=0&lease=60s");
-    dlock_lock *lock = api_lock(client, "alone", NULL);
-    struct counts counts;
-    (void)state;
+enum { ROUNDS = 100 };
+
+static void count_cycles(dlock_lock *lock, struct counts *counts) {
     count(&server, NULL);
     for (int i = 0; i < ROUNDS; i++) {
         assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
@@ -40,11 +37,26 @@ static void an_uncontended_cycle_is_three_commands(void **state) {
         assert_int_equal(dlock_release(lock, NULL), 0);
         assert_int_equal(dlock_release(lock, NULL), 0);
     }
-    count(&server, &counts);
-    assert_int_equal(counts.stores, 2 * ROUNDS); /* add and cas */
-    assert_int_equal(counts.gets, ROUNDS);
-    assert_int_equal(counts.cas_hits, ROUNDS);
-    assert_int_equal(counts.cas_misses, 0);
+    count(&server, counts);
+    assert_int_equal(counts->stores, 2 * ROUNDS); /* add and cas */
+    assert_int_equal(counts->cas_hits, ROUNDS);
+    assert_int_equal(counts->cas_misses, 0);
+}
+
+/* Until the connection has seen the server's clock tick it asks for that, too; but not by `stats`, which have 2 kB. */
+static void an_uncontended_cycle_is_three_commands(void **state) {
+    dlock_client *client = open_at(server.port, "quarantine=0&lease=60s");
+    dlock_lock *lock = api_lock(client, "alone", NULL);
+    struct counts counts;
+    (void)state;
+    int64_t written = stat_of(&server, "bytes_written");
+    count_cycles(lock, &counts);
+    assert_in_range(counts.gets, ROUNDS, 2 * ROUNDS);
+    assert_in_range(stat_of(&server, "bytes_written") - written, 0, ROUNDS * 1000);
+    for (int64_t until = now_ms() + 10000; counts.gets != ROUNDS; sleep_ms(100)) {
+        assert_true(now_ms() < until);
+        count_cycles(lock, &counts);
+    }
     dlock_free(lock);
     dlock_close(client);
 }

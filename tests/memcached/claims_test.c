@@ -204,6 +204,7 @@ static void an_id_of_another_client_is_not_used(void **state) {
     (void)state;
     claim_init(&mine, "moved", 'a', 1);
     assert_int_equal(acquire(&ours, &mine), 0);
+    await_tick(&server, &others);
     count(&server, NULL);
     assert_int_equal(renew(&others, &mine), 0);
     count(&server, &counts);
@@ -260,6 +261,7 @@ static void many_at_once(void **state) {
         snprintf(names[i], sizeof names[i], "n%04d", i);
         claim_init(&held[i], names[i], 'a', i);
     }
+    await_tick(&server, &ours);
     count(&server, NULL);
     assert_int_equal(batch(backend->acquire, &ours, held, MANY), 0);
     assert_int_equal(batch(backend->renew, &ours, held, MANY), 0);

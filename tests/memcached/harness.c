@@ -72,6 +72,22 @@ void count(const struct server *server, struct counts *since) {
     last = now;
 }
 
+void await_tick(const struct server *server, struct link *link) {
+    struct counts counts = {0};
+    for (int64_t until = now_ms() + 10000; counts.gets != 1; sleep_ms(50)) {
+        struct held held;
+        assert_true(now_ms() < until);
+        held_new(&held, link, "tick");
+        assert_int_equal(acquire(link, &held), 0);
+        assert_int_equal(release(link, &held), 0);
+        count(server, NULL);
+        held_new(&held, link, "tick");
+        assert_int_equal(acquire(link, &held), 0);
+        count(server, &counts);
+        assert_int_equal(release(link, &held), 0);
+    }
+}
+
 bool poll_for(struct link *link, struct held *held, int ms) {
     for (int64_t until = now_ms() + ms; now_ms() < until; sleep_ms(10))
         if (acquire(link, held) == 0) return true;

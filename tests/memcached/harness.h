@@ -22,6 +22,8 @@ struct counts {
     int64_t stores, gets, cas_hits, cas_misses;
 };
 void count(const struct server *server, struct counts *since);
+/* Until a connection has seen the server's clock tick, it asks for it along with every lease: one get more. */
+void await_tick(const struct server *server, struct link *link);
 
 /* Asks again and again, as a waiter does; false: never granted within ms. */
 bool poll_for(struct link *link, struct held *held, int ms);

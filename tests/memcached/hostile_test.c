@@ -110,6 +110,38 @@ static void nonsense_to_the_other_operations(void **state) {
     }
 }
 
+/* An acquire from a server that knows `mg`, and says `answer` to it. */
+static int acquire_with_ttl(const char *answer, int *result, struct dlock_error *err) {
+    struct fake fake = {.greeting = {"STAT version 1.6.18\r\n" FAKE_GREETING}};
+    struct link link;
+    char *whole = long_text("STORED\r\n" OURS, ' ', 0, answer);
+    int rc;
+    fake.answers = FAKE_SAYS("STORED\r\n" OURS, whole);
+    fake_link(&fake, &link);
+    assert_int_equal(operate(&link, ACQUIRE, result, err), 0); /* asks for `stats` */
+    rc = operate(&link, ACQUIRE, result, err);
+    fake_unlink(&fake, &link);
+    free(whole);
+    return rc;
+}
+
+static void answers_about_the_end_of_an_item(void **state) {
+    static const char *const useless[] = {
+        "ERROR\r\n",       "EN\r\n",        "HD c5 t-1\r\n",          "HD c5 tx\r\n",
+        "HD c5 t9 t9\r\n", "HD c6 t10\r\n", "HD c5 t99999999999\r\n", "HD c5 t10\r\n"};
+    static const char *const senseless[] = {"HD\r\n",        "HD c5\r\n", "HD cx t10\r\n",
+                                            "HD t10 c5\r\n", "OK\r\n",    "END\r\n"};
+    struct dlock_error err = {0};
+    int result;
+    (void)state;
+    for (size_t i = 0; i < sizeof useless / sizeof *useless; i++) {
+        assert_int_equal(acquire_with_ttl(useless[i], &result, &err), 0);
+        assert_int_equal(result, 0);
+    }
+    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++)
+        assert_int_equal(acquire_with_ttl(senseless[i], &result, &err), DLOCK_EPROTO);
+}
+
 static void lines_and_values_without_end(void **state) {
     char *answers[] = {long_text("", 'x', 100000, "\r\n"),
                        long_text("STORED\r\nVALUE ", 'k', 340, " 0 1 1\r\nx\r\nEND\r\n"),
@@ -407,6 +439,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nonsense_is_said_to_be_so),
         cmocka_unit_test(nonsense_to_the_other_operations),
+        cmocka_unit_test(answers_about_the_end_of_an_item),
         cmocka_unit_test(lines_and_values_without_end),
         cmocka_unit_test(a_big_value_is_read_and_not_kept),
         cmocka_unit_test(trouble_of_the_server_is_an_unknown_outcome),

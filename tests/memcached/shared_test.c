@@ -309,6 +309,7 @@ static void a_reader_alone_costs_what_a_writer_does(void **state) {
     enum { ROUNDS = 50 };
     struct counts counts;
     (void)state;
+    await_tick(&server, &links[0]);
     count(&server, NULL);
     for (int i = 0; i < ROUNDS; i++) {
         READER(reader, 0, "cheap");

@@ -190,6 +190,7 @@ static void capabilities_need_their_operations(void **state) {
     backend.caps |= DLOCK_CAP_THREADSAFE;
     refuse(&backend, NULL, DLOCK_EINVAL, "PENDING together with THREADSAFE");
     backend.caps = DLOCK_CAP_PENDING;
+    refuse(&backend, NULL, DLOCK_EINVAL, "PENDING without SESSION");
     backend.listen = NULL;
     refuse(&backend, NULL, DLOCK_EINVAL, "PENDING without listen and wake");
     backend.caps = DLOCK_CAP_SESSION | DLOCK_CAP_EXPORT;
@@ -357,6 +358,45 @@ static int collect(const struct dlock_backend_info *info, void *arg) {
     return strcmp(info->name, "other") == 0;
 }
 
+static struct dlock_backend varied_by_session;
+
+static const struct dlock_backend *varied_variant(const struct dlock_uri *uri) {
+    const char *mode = dlock_uri_get(uri, "mode");
+    return mode && strcmp(mode, "session") == 0 ? &varied_by_session : NULL;
+}
+
+/* Of one name, and each with capabilities of its own; a variant is checked as any other. */
+static void a_uri_may_choose_a_variant(void **state) {
+    static const char *const schemes[] = {"varied", NULL};
+    const struct dlock_param param = {"mode", "session"};
+    const struct dlock_uri plain = {.scheme = "varied"}, chosen = {.params = &param, .n_params = 1};
+    const struct dlock__module *base, *module, *again;
+    struct dlock_error err;
+    (void)state;
+    struct dlock_backend varied = toy();
+    varied.name = "varied";
+    varied.schemes = schemes;
+    varied.variant = varied_variant;
+    varied_by_session = varied;
+    varied_by_session.caps = DLOCK_CAP_SESSION;
+    varied_by_session.name = "other";
+    assert_int_equal(dlock_register(&varied, NULL), DLOCK_OK);
+    assert_int_equal(dlock__registry_find("varied", &base, NULL), DLOCK_OK);
+    module = base;
+    assert_int_equal(dlock__registry_variant(&module, &plain, NULL), DLOCK_OK);
+    assert_ptr_equal(module, base);
+    assert_int_equal(dlock__registry_variant(&module, &chosen, &err), DLOCK_EABI);
+    assert_non_null(strstr(err.message, "other"));
+    assert_ptr_equal(module, base);
+    varied_by_session.name = "varied";
+    assert_int_equal(dlock__registry_variant(&module, &chosen, NULL), DLOCK_OK);
+    assert_int_equal(module->info.caps, DLOCK_CAP_SESSION);
+    assert_int_equal(base->info.caps, varied.caps);
+    again = base;
+    assert_int_equal(dlock__registry_variant(&again, &chosen, NULL), DLOCK_OK);
+    assert_ptr_equal(again, module);
+}
+
 static void the_walk_shows_registered_backends_and_can_end(void **state) {
     (void)state;
     char names[256] = "";
@@ -380,6 +420,7 @@ int main(void) {
         cmocka_unit_test(a_missing_backend_says_where_it_was_looked_for),
         cmocka_unit_test(a_scheme_is_never_a_path),
         cmocka_unit_test(the_walk_shows_registered_backends_and_can_end),
+        cmocka_unit_test(a_uri_may_choose_a_variant),
     };
     return cmocka_run_group_tests_name("registry", tests, NULL, NULL);
 }
