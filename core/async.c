@@ -216,9 +216,8 @@ static void release_answered(struct dlock__async *async, const struct dlock_erro
     struct dlock__claim *claim = async->releasing;
     struct dlock__waiter *waiter = &async->waiter;
     int rc = dlock__release_result(claim);
-    int64_t pause = waiter->pause_us * 2, again;
-    waiter->pause_us = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
-    again = dlock__now_us() + waiter->pause_us;
+    waiter->pause_us = dlock__longer_pause(waiter->pause_us, RETRY_MIN_US, RETRY_MAX_US);
+    int64_t again = dlock__now_us() + waiter->pause_us;
     async->asking = false;
     if (rc == DLOCK_EUNAVAILABLE && claim->op->status != DLOCK__OP_RUNNING && again < waiter->deadline_us) {
         sleep_until(async, again);

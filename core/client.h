@@ -393,6 +393,12 @@ static inline void dlock__wait(struct dlock_client *client, pthread_cond_t *cond
     client->now_us = 0;
 }
 
+/* The pause after one that was in vain: twice as long, within bounds; after none the shortest. */
+static inline int64_t dlock__longer_pause(int64_t pause_us, int64_t least_us, int64_t most_us) {
+    if (pause_us > most_us / 2) return most_us;
+    return pause_us * 2 < least_us ? least_us : pause_us * 2;
+}
+
 /* What is left at now_us until deadline_us as a backend's timeout_ms: rounded up, at least 1. */
 int dlock__timeout_ms(int64_t now_us, int64_t deadline_us);
 

@@ -55,8 +55,7 @@ static void answered(struct dlock__claim *claim) {
         drop(claim); /* its lease has ended it */
         return;
     }
-    int64_t pause = claim->pause_us * 2;
-    claim->pause_us = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
+    claim->pause_us = dlock__longer_pause(claim->pause_us, RETRY_MIN_US, RETRY_MAX_US);
     claim->due_us = now + dlock__jitter(client, claim->pause_us / 2, claim->pause_us);
 }
 

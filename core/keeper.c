@@ -172,8 +172,7 @@ static void too_late(struct dlock__claim *claim, int result) {
 
 /* One pause for the whole batch, so that it stays one batch. */
 static int64_t next_pause(struct dlock_client *client) {
-    int64_t pause = client->keeper.batch[0]->pause_us * 2;
-    pause = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
+    int64_t pause = dlock__longer_pause(client->keeper.batch[0]->pause_us, RETRY_MIN_US, RETRY_MAX_US);
     return dlock__jitter(client, pause / 2, pause);
 }
 

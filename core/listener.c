@@ -66,8 +66,7 @@ bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
         client->listener.pause_us = 0;
         dlock__keeper_kick(client);
     } else {
-        int64_t pause = client->listener.pause_us * 2;
-        pause = pause < RETRY_MIN_US ? RETRY_MIN_US : pause > RETRY_MAX_US ? RETRY_MAX_US : pause;
+        int64_t pause = dlock__longer_pause(client->listener.pause_us, RETRY_MIN_US, RETRY_MAX_US);
         client->listener.state = DLOCK__LISTENER_DOWN;
         client->listener.pause_us = pause;
         client->listener.retry_at_us = rc == DLOCK_ENOTSUP ? DLOCK__NEVER : dlock__now_us() + pause;

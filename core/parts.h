@@ -39,7 +39,7 @@ struct dlock__claim *dlock__name_exclusive(const struct dlock__name *name);
 
 /* A claim with a new token for what `lock` wants, in phase ASKING; NULL: out of memory. */
 struct dlock__claim *dlock__claim_new(struct dlock_lock *lock);
-/* The same for a token that somebody else made up (a wake for nobody). */
+/* The same for a token that was made before (a wake for nobody, a ticket), with the mode that it tells. */
 struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token);
 void dlock__claim_put(struct dlock__claim *claim);
 /* Takes a claim out of its client's list; puts it to the end of that. */

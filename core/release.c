@@ -62,7 +62,7 @@ int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
         dlock__cond_init(&never);
         while (dlock__now(claim->name->client) < again) dlock__wait(client, &never, again);
         pthread_cond_destroy(&never);
-        pause = pause * 2 < RETRY_MAX_US ? pause * 2 : RETRY_MAX_US;
+        pause = dlock__longer_pause(pause, RETRY_MIN_US, RETRY_MAX_US);
     }
 }
 

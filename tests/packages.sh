@@ -54,7 +54,7 @@ need_packages() {
 
 need_test_packages() {
     local backend packages=(cmake ninja-build gcc g++ libc6-dev pkg-config libcmocka-dev libevent-dev libsqlite3-dev
-        python3 util-linux procps)
+        python3 util-linux procps valgrind)
     for backend; do
         # shellcheck disable=SC2207
         packages+=($(tests/servers/"$backend".sh packages))

@@ -38,6 +38,7 @@ struct fake_command {
     char token[DLOCK_TOKEN_MAX + 1];
     uint32_t flags;
     enum dlock_mode mode;
+    uint32_t limit;
     int64_t lease_ms;
     int result;     /* what the caller was told: the claim's result, or the call's error; WAKE: the kind */
     uint64_t fence; /* as answered */

@@ -37,6 +37,7 @@ struct log_place log_begin(enum fake_op op, const struct fake_conn *conn, struct
         snprintf(line->token, sizeof line->token, "%s", claims[i]->token);
         line->flags = claims[i]->flags;
         line->mode = claims[i]->mode;
+        line->limit = claims[i]->limit;
         line->lease_ms = claims[i]->lease_ms;
     }
     return place;
@@ -208,6 +209,8 @@ void fake_other_release(const struct fake_grant *grant, const char *name) {
 void fake_replay(const struct fake_command *command) {
     struct dlock_claim claim = other_claim(command->name, command->token, command->lease_ms);
     claim.flags = command->flags;
+    claim.mode = command->mode;
+    claim.limit = command->limit;
     pthread_mutex_lock(&fake_guard);
     if (command->op == FAKE_ACQUIRE) server_acquire(&other_rules, command->conn, &claim);
     if (command->op == FAKE_RELEASE) server_release(&other_rules, command->conn, &claim);

@@ -3,6 +3,7 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -82,6 +83,23 @@ static void a_steady_state_allocates_nothing(void **state) {
 static void nor_does_it_on_one_shared_connection(void **state) {
     (void)state;
     cycles_do_not_allocate("fakesession:");
+}
+
+static void a_lock_object_is_small(void **state) {
+    (void)state;
+    enum { N = 100000 };
+    static dlock_lock *locks[N];
+    dlock_client *client = client_new("fake:");
+    size_t used = mallinfo2().uordblks;
+    for (int i = 0; i < N; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "lock-%d", i);
+        assert_int_equal(dlock_new(client, name, NULL, &locks[i], NULL), 0);
+    }
+    size_t each = (mallinfo2().uordblks - used) / N;
+    for (int i = 0; i < N; i++) dlock_free(locks[i]);
+    print_message("a lock object: %zu bytes\n", each);
+    assert_true(each < 300); /* under a sanitizer: 0 */
 }
 
 static void renewal_allocates_nothing(void **state) {
@@ -377,6 +395,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         LOCK_TEST(a_steady_state_allocates_nothing),
         LOCK_TEST(nor_does_it_on_one_shared_connection),
+        LOCK_TEST(a_lock_object_is_small),
         LOCK_TEST(renewal_allocates_nothing),
         LOCK_TEST(a_cycle_is_two_requests_and_wakes_no_thread),
         LOCK_TEST(a_handle_without_a_callback_needs_no_thread_for_them),

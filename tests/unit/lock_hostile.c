@@ -345,13 +345,14 @@ static void a_grant_repeated_changes_nothing(void **state) {
     scene_end(&s);
 }
 
-/* The wake of a wait that is over: whoever still has that token at the server must let go of it. */
-static void a_grant_for_nobody_is_released(void **state) {
-    (void)state;
-    dlock_client *client = client_new("fake:");
-    dlock_lock *lock = lock_new(client, "n");
+/* The wake of a wait that is over: whoever still has that token at the server must let go of it, in its mode. */
+static void grant_for_nobody(enum dlock_mode mode, uint32_t limit) {
+    const struct dlock_options options = {.size = sizeof options, .mode = mode, .limit = limit};
+    dlock_client *client = client_new("fakefull:");
+    dlock_lock *lock = lock_new_with(client, "n", &options);
     struct actor *actor = actor_new();
-    struct fake_grant other = taken("n");
+    fake_other_acquire_as("n", limit ? mode : DLOCK_EXCLUSIVE, limit, 3600000);
+    struct fake_grant other = fake_holder("n");
     begin_acquire(actor, lock, 1000);
     struct fake_command ask;
     assert_true(fake_last(FAKE_ACQUIRE, "n", &ask));
@@ -370,7 +371,16 @@ static void a_grant_for_nobody_is_released(void **state) {
     assert_string_equal(command.token, ask.token);
     assert_true(fake_last(FAKE_RELEASE, "n", &command));
     assert_string_equal(command.token, ask.token);
+    assert_int_equal(command.mode, mode);
     assert_string_equal(fake_holder("n").token, "");
+    client_end(client);
+}
+
+static void a_grant_for_nobody_is_released(void **state) {
+    (void)state;
+    grant_for_nobody(DLOCK_EXCLUSIVE, 0);
+    grant_for_nobody(DLOCK_SHARED, 0);
+    grant_for_nobody(DLOCK_PERMIT, 1);
 }
 
 static void a_grant_for_a_token_of_somebody_else_is_none_of_ours(void **state) {

@@ -54,22 +54,28 @@ static void all_locks_of_a_client_are_renewed_in_one_request(void **state) {
     for (int i = 0; i < N; i++) assert_true(dlock_held(locks[i]));
 }
 
-static void more_locks_than_a_batch_takes_are_renewed_all_the_same(void **state) {
-    (void)state;
-    enum { N = 600 };
+/* More than fit into one request. */
+enum { MANY = 600 };
+
+static void hold_many(dlock_lock **locks) {
     dlock_client *client = client_new("fake:");
-    dlock_lock *locks[N];
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < MANY; i++) {
         char name[16];
         snprintf(name, sizeof name, "n%d", i);
         locks[i] = lock_new(client, name);
         assert_int_equal(dlock_acquire(locks[i], 0, NULL), 0);
     }
+}
+
+static void more_locks_than_a_batch_takes_are_renewed_all_the_same(void **state) {
+    (void)state;
+    dlock_lock *locks[MANY];
+    hold_many(locks);
     fake_advance_ms(THIRD_MS);
     assert_int_equal(fake_calls(FAKE_RENEW), 3);
-    assert_int_equal(fake_claims(FAKE_RENEW, NULL), N);
+    assert_int_equal(fake_claims(FAKE_RENEW, NULL), MANY);
     fake_advance_ms(2 * LEASE_MS);
-    for (int i = 0; i < N; i++) assert_true(dlock_held(locks[i]));
+    for (int i = 0; i < MANY; i++) assert_true(dlock_held(locks[i]));
 }
 
 static void short_leases_are_kept_alive_too(void **state) {
@@ -352,18 +358,11 @@ static void a_renewal_granted_for_less_is_repeated_sooner(void **state) {
 
 static void many_renewals_granted_for_less_leave_nobody_out(void **state) {
     (void)state;
-    enum { N = 600 };
-    dlock_client *client = client_new("fake:");
-    dlock_lock *locks[N];
-    for (int i = 0; i < N; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "n%d", i);
-        locks[i] = lock_new(client, name);
-        assert_int_equal(dlock_acquire(locks[i], 0, NULL), 0);
-    }
+    dlock_lock *locks[MANY];
+    hold_many(locks);
     fake_edit(FAKE_RENEW, keep_2_s, 1000000);
     fake_advance_ms(2 * LEASE_MS);
-    for (int i = 0; i < N; i++) assert_true(dlock_held(locks[i]));
+    for (int i = 0; i < MANY; i++) assert_true(dlock_held(locks[i]));
     assert_in_range(fake_calls(FAKE_RENEW), 3, 3 * 2 * LEASE_MS * 3 / 2000 + 6);
 }
 

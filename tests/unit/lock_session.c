@@ -85,6 +85,25 @@ static void an_unknown_outcome_given_up_is_released(void **state) {
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
 }
 
+static void proves_nothing(struct dlock_claim *claim) {
+    claim->result = DLOCK_EUNAVAILABLE;
+}
+
+/* A grant that nothing proves any more, after a standstill longer than the session, say: the backend does not know. */
+static void a_grant_without_proof_is_asked_for_again(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    dlock_lock *lock = lock_new(client_new("fakesession:"), "n");
+    fake_edit(FAKE_ACQUIRE, proves_nothing, 1);
+    begin_acquire(actor, lock, 5000);
+    wait_for(actor, 1000);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_grants("n"), 1);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 2);
+    assert_true(held_by(actor, lock));
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
 /* The session is gone, and every grant with it. */
 static void a_dead_connection_loses_what_it_held(const char *uri) {
     struct lost_count lost[2] = {{0}, {0}};
@@ -270,6 +289,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(threads_do_not_wait_for_each_other),
         LOCK_TEST(an_unknown_outcome_keeps_the_connection),
         LOCK_TEST(an_unknown_outcome_given_up_is_released),
+        LOCK_TEST(a_grant_without_proof_is_asked_for_again),
         LOCK_TEST(a_dead_session_is_a_loss),
         LOCK_TEST(a_dead_connection_of_locks_without_lease_is_a_loss),
         LOCK_TEST(any_request_that_finds_it_dead_tells_all),

@@ -17,7 +17,7 @@ public class Curator {
     }
 
     public static void main(String[] args) throws Exception {
-        if (args.length != 2 || !args[0].equals("cycle")) System.exit(77);
+        if (args.length < 2 || !args[0].equals("cycle")) System.exit(77);
         String host = URI.create(new BufferedReader(new InputStreamReader(System.in)).readLine()).getAuthority();
         CuratorFramework client = CuratorFrameworkFactory.newClient(host, 10000, 10000, new RetryOneTime(100));
         client.start();
