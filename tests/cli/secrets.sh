@@ -18,7 +18,7 @@ for uri in "${uris[@]}"; do
         # shellcheck disable=SC2086
         run env DLOCK_URI="$uri" "$DLOCK" $command
         lacks "$command, DLOCK_URI=$uri" "$out$err" "$secret"
-        if [ "$status" != 64 ] && [ "$status" != 69 ]; then fail "$command, DLOCK_URI=$uri: status $status"; fi
+        if [ "$status" != 64 ] && [ "$status" != 69 ]; then fail "$command, DLOCK_URI=$uri: status $status: $err"; fi
         # shellcheck disable=SC2086
         run "$DLOCK" ${command%% *} -b "$uri" ${command#* }
         lacks "$command -b $uri" "$out$err" "$secret"

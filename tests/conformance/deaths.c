@@ -4,14 +4,16 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { PLACES = 6, KILLS = 12, LIMIT = 2 };
 
 /* In shared memory. A worker is the place it works at; the next one there has the same number. */
 static struct ward {
     _Atomic int64_t until_ms;
-    atomic_int inside[PLACES]; /* 1 + its mode, or 0 */
-    atomic_int doomed[PLACES]; /* is being killed, and counts no more */
+    _Atomic int64_t inside[PLACES];      /* 0, or 4 x a number that no other visit has, + its mode */
+    _Atomic int64_t valid_until[PLACES]; /* microseconds: a worker that stood still for a lease counts no more */
+    atomic_int doomed[PLACES];           /* is being killed, and counts no more */
     atomic_int rounds;
 } * ward;
 
@@ -20,12 +22,23 @@ struct mortal {
     struct dlock_options options;
 };
 
+static void look(int64_t *inside) {
+    for (int i = 0; i < PLACES; i++) inside[i] = atomic_load(&ward->inside[i]);
+}
+
+/* Who is inside at one moment: all that was so at the first look and at the second. */
 static void expect_peace(const struct mortal *me) {
+    int64_t inside[PLACES], again[PLACES];
     int living[3] = {0};
-    for (int i = 0; i < PLACES; i++) {
-        int inside = atomic_load(&ward->inside[i]);
-        if (inside > 0 && !atomic_load(&ward->doomed[i])) living[inside - 1]++;
-    }
+    look(again);
+    do {
+        memcpy(inside, again, sizeof inside);
+        look(again);
+    } while (memcmp(inside, again, sizeof inside) != 0);
+    int64_t now = now_us();
+    for (int i = 0; i < PLACES; i++)
+        if (inside[i] && !atomic_load(&ward->doomed[i]) && atomic_load(&ward->valid_until[i]) > now)
+            living[inside[i] % 4]++;
     int writers = living[DLOCK_EXCLUSIVE], readers = living[DLOCK_SHARED], permits = living[DLOCK_PERMIT];
     if (atomic_load(&ward->doomed[me->place])) return;
     if (writers > 1 || (writers == 1 && readers > 0) || permits > LIMIT)
@@ -39,11 +52,14 @@ static void live(void *arg) {
     uint64_t fence = 0;
     while (now_ms() < atomic_load(&ward->until_ms)) {
         EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
-        atomic_store(&ward->inside[me->place], 1 + (int)me->options.mode);
+        int64_t left_ms = dlock_remaining_ms(lock);
+        if (left_ms > LEASE_MS) left_ms = LEASE_MS; /* DLOCK_FOREVER */
+        atomic_store(&ward->valid_until[me->place], now_us() + left_ms * 1000);
+        atomic_store(&ward->inside[me->place],
+                     (1 + atomic_fetch_add(&ward->rounds, 1)) * INT64_C(4) + me->options.mode);
         expect_peace(me);
         EXPECT(dlock_fence(lock) > fence);
         fence = dlock_fence(lock);
-        atomic_fetch_add(&ward->rounds, 1);
         sleep_ms(5);
         expect_peace(me);
         atomic_store(&ward->inside[me->place], 0);
