@@ -273,7 +273,7 @@ void case_async_callbacks_go_on(void) {
 
 /* Readers in line come in together. */
 void case_async_readers(void) {
-    enum { N = 60 };
+    enum { N = 30 };
     static struct async all[N];
     struct dlock_options exclusive = async_options(LONG_LEASE_MS), shared = exclusive;
     shared.mode = DLOCK_SHARED;
