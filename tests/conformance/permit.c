@@ -161,7 +161,7 @@ void case_permits_limit_a_rate(void) {
     if (now_ms() < taken_ms[(WINDOWS - 1) * LIMIT] + WINDOW_MS / 2)
         EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(more, 0, ERR));
     for (int i = LIMIT; i < WINDOWS * LIMIT; i++) {
-        EXPECT(taken_ms[i] - begun_ms >= i / LIMIT * WINDOW_MS * 99 / 100);
+        EXPECT(taken_ms[i] - begun_ms >= i / LIMIT * WINDOW_MS * 98 / 100); /* leases end 1 % and 2 ms early */
         EXPECT_BETWEEN(0, WINDOW_MS + SLACK_MS, taken_ms[i] - taken_ms[i - LIMIT]);
         EXPECT(!dlock_held(permits[i - LIMIT]));
         EXPECT_CODE(DLOCK_ELOST, dlock_release(permits[i - LIMIT], ERR));
