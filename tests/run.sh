@@ -100,9 +100,9 @@ export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_de
 export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
-# Twelve at once: they wait more than they work. Those that do work count as several (PROCESSORS), and those that take
+# Sixteen at once: they wait more than they work. Those that do work count as several (PROCESSORS), and those that take
 # longest begin first (COST).
-arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout 120 -j 12)
+arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout 120 -j 16)
 if [ -n "$selection" ]; then
     if ctest --test-dir "$build" --print-labels | sed 's/^ *//' | grep -qxF -- "$selection"; then
         arguments+=(-L "^$selection\$")

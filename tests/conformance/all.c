@@ -373,7 +373,7 @@ static void taking_process(void *arg) {
 }
 
 void case_all_in_opposite_orders(void) {
-    enum { RUN_MS = 2000 };
+    enum { RUN_MS = 1200 };
     arena = shared_memory(sizeof *arena);
     atomic_store(&arena->until_ms, now_ms() + RUN_MS);
     pid_t pids[PROCESSES];

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-enum { MAX_WORKERS = 256, NAMES = 8, RUN_MS = 1500 };
+enum { MAX_WORKERS = 256, NAMES = 8, RUN_MS = 1000 };
 
 /* What one lock protects. */
 struct protected {

@@ -224,7 +224,7 @@ void case_crowd_of_readers_enters_at_once(void) {
 
 /* ---- many at once ------------------------------------------------------------------------------------------------ */
 
-enum { RUN_MS = 1500 };
+enum { RUN_MS = 1000 };
 
 static void readers_and_writers(bool patient) {
     struct dlock_options kinds[5];
