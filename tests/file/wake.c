@@ -38,11 +38,13 @@ static void after_sigkill(void **state) {
     check_delays("lock after SIGKILL of its holder", delays, ROUNDS, PROMISED_MS);
 }
 
+/* Holds the lock until 100 ms after it was told that somebody waits. */
 static int hold_a_moment(const struct world *world, void *arg) {
-    int report = *(int *)arg;
+    const int *ends = arg;
+    char byte;
     struct dlock_claim claim = claim_of("job");
     void *conn = conn_open(world->dir);
-    if (acquire(conn, &claim) != 0 || write(report, "x", 1) != 1) return 1;
+    if (acquire(conn, &claim) != 0 || write(ends[1], "x", 1) != 1 || read(ends[2], &byte, 1) != 1) return 1;
     usleep(100000);
     return release(conn, &claim);
 }
@@ -53,17 +55,18 @@ static void after_release(void **state) {
     listen_on(world->conn);
     for (int i = 0; i < ROUNDS; i++) {
         struct dlock_claim claim = claim_of("job");
-        int ends[2];
+        int ends[4];
         char byte;
         assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-        pid_t pid = child_start(hold_a_moment, world, &ends[1]);
+        assert_int_equal(pipe2(ends + 2, O_CLOEXEC), 0);
+        pid_t pid = child_start(hold_a_moment, world, ends);
         assert_int_equal(read(ends[0], &byte, 1), 1);
         assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
+        assert_int_equal(write(ends[3], "x", 1), 1);
         delays[i] = acquire_waiting(world->conn, &claim) - 100;
         assert_int_equal(release(world->conn, &claim), 0);
         assert_int_equal(child_end(pid), 0);
-        close(ends[0]);
-        close(ends[1]);
+        for (int end = 0; end < 4; end++) close(ends[end]);
     }
     check_delays("lock after its release", delays, ROUNDS, PROMISED_MS);
 }
