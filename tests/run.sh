@@ -100,9 +100,11 @@ export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_de
 export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
-# Sixteen at once: they wait more than they work. Those that do work count as several (PROCESSORS), and those that take
-# longest begin first (COST).
-arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout 120 -j 16)
+# So many at once, since they wait more than they work. Those that do work count as several (PROCESSORS), and those that
+# take longest begin first (COST). With a sanitizer all of them work.
+at_once=16
+if [ -n "$(cache DLOCK_SANITIZE)" ]; then at_once=12; fi
+arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout 120 -j "$at_once")
 if [ -n "$selection" ]; then
     if ctest --test-dir "$build" --print-labels | sed 's/^ *//' | grep -qxF -- "$selection"; then
         arguments+=(-L "^$selection\$")

@@ -109,12 +109,14 @@ static void *cycles(void *arg) {
     request(pool, pool->floor->acquire, thread->number);
     request(pool, pool->floor->release, thread->number);
     pthread_barrier_wait(&pool->barrier);
-    for (int64_t begun = now_ns(), done; begun < atomic_load(&pool->stop_ns); begun = done) {
+    int64_t begun = now_ns();
+    do { /* once at least: a floor without a sample says nothing */
         request(pool, pool->floor->acquire, thread->number);
         request(pool, pool->floor->release, thread->number);
-        done = now_ns();
+        int64_t done = now_ns();
         histogram_add(&thread->histogram, done - begun, 1);
-    }
+        begun = done;
+    } while (begun < atomic_load(&pool->stop_ns));
     return NULL;
 }
 
