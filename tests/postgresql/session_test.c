@@ -49,7 +49,14 @@ static void grants_and_releases(void **state) {
     uint64_t fence = 0;
     for (int i = 0; i < 3; i++) {
         held_new(&held, &link, "job");
-        assert_int_equal(i ? queue_up(&link, &held) : acquire(&link, &held), 0);
+        int rc = i ? queue_up(&link, &held) : acquire(&link, &held);
+        if (i && rc == DLOCK_EBUSY) { /* a busy machine: the answer was late, and comes as a wake */
+            uint64_t before = fence;
+            link.fd = PQsocket(pg_of(&link)->link);
+            expect_turn(&link, &before);
+            rc = acquire(&link, &held);
+        }
+        assert_int_equal(rc, 0);
         assert_true(held.claim.fence > fence && held.claim.fence < UINT64_C(1) << 55);
         assert_int_equal(held.claim.kept_ms, LEASE_MS);
         assert_true(held.claim.server_us > 0);
