@@ -94,6 +94,13 @@ void dlock__claim_strip(struct dlock__claim *claim) {
     client->n_spare_gear++;
 }
 
+void dlock__claim_ask_again(struct dlock__claim *claim, int64_t at_us) {
+    if (claim->phase == DLOCK__ASKING) claim->op->look = true;
+    if (claim->phase != DLOCK__WAITING) return;
+    claim->due_us = at_us;
+    dlock__name_signal(claim->name);
+}
+
 bool dlock__claim_in_request(const struct dlock__claim *claim) {
     return claim->op && (claim->op->status == DLOCK__OP_RUNNING || claim->op->status == DLOCK__OP_PENDING);
 }

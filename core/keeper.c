@@ -135,9 +135,8 @@ static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, 
             dlock__lose(claim);
         } else { /* a hand-over that had lapsed: back in the queue */
             claim->phase = DLOCK__WAITING;
-            claim->due_us = dlock__now_us();
             claim->server_fence = 0;
-            dlock__name_signal(claim->name);
+            dlock__claim_ask_again(claim, dlock__now_us());
         }
         return true;
     }

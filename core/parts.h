@@ -42,6 +42,9 @@ struct dlock__claim *dlock__claim_new(struct dlock_lock *lock);
 /* The same for a token that was made before (a wake for nobody, a ticket), with the mode that it tells. */
 struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token);
 void dlock__claim_put(struct dlock__claim *claim);
+/* Lets a waiting claim ask then, and one that is asking once more after the answer. */
+void dlock__claim_ask_again(struct dlock__claim *claim, int64_t at_us);
+
 /* Takes a claim out of its client's list; puts it to the end of that. */
 void dlock__claim_unlink(struct dlock__claim *claim);
 void dlock__claim_append(struct dlock__claim *claim);

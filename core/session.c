@@ -34,14 +34,11 @@ void dlock__session_broke(struct dlock__conn *conn) {
     if (!claim) return;
     if (claim->phase == DLOCK__HELD) {
         dlock__lose(claim);
-    } else if (claim->phase == DLOCK__WAITING || claim->phase == DLOCK__CONFIRMING) {
-        claim->phase = DLOCK__WAITING;
-        claim->server_fence = 0;
-        claim->due_us = dlock__now_us();
-        dlock__name_signal(claim->name);
-    } else if (claim->phase == DLOCK__ASKING) {
-        claim->op->look = true;
+        return;
     }
+    if (claim->phase == DLOCK__CONFIRMING) claim->phase = DLOCK__WAITING;
+    if (claim->phase == DLOCK__WAITING) claim->server_fence = 0;
+    dlock__claim_ask_again(claim, dlock__now_us());
 }
 
 int dlock__session_renew(struct dlock__claim *claim, struct dlock_claim **arg, int64_t deadline_us,

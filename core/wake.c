@@ -9,12 +9,7 @@ static bool has_token(const struct dlock__claim *claim, const char *token) {
 
 /* Everybody who waits for the name asks again now. */
 static void look(struct dlock__name *name) {
-    struct dlock__claim *claim = name->asking;
-    if (!claim) return;
-    if (claim->phase == DLOCK__ASKING) claim->op->look = true;
-    if (claim->phase != DLOCK__WAITING) return;
-    claim->due_us = dlock__now_us();
-    dlock__name_signal(name);
+    if (name->asking) dlock__claim_ask_again(name->asking, dlock__now_us());
 }
 
 static void look_everywhere(struct dlock_client *client) {

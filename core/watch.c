@@ -45,10 +45,7 @@ void dlock__watch(struct dlock__conn *conn, bool on) {
 /* The blocking request has ended without a grant: another one after a moment. */
 static void ask_again(struct dlock__conn *conn, struct dlock__claim *claim) {
     dlock__session_end(conn);
-    if (claim->phase == DLOCK__ASKING) claim->op->look = true;
-    if (claim->phase != DLOCK__WAITING) return;
-    claim->due_us = dlock__now_us() + RETRY_US;
-    dlock__name_signal(claim->name);
+    dlock__claim_ask_again(claim, dlock__now_us() + RETRY_US);
 }
 
 static void act(struct dlock__conn *conn, struct dlock__claim *claim, const struct dlock_wake *wake,
