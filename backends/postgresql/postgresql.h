@@ -20,7 +20,7 @@
 /* What stands before a table or a function. */
 #define PG_IDENTIFIER_MAX (PG_SCHEMA_MAX + 2)
 
-#define PG_SCHEMA_VERSION 2 /* schema.sql's */
+#define PG_SCHEMA_VERSION 3 /* schema.sql's */
 
 /* Functions of schema.sql; the statements are in wire.c. */
 enum pg_call {

@@ -1,4 +1,4 @@
--- dlock's objects in PostgreSQL, version 2.
+-- dlock's objects in PostgreSQL, version 3.
 --
 -- dlock creates them by itself on first use, where its role may. Otherwise a DBA runs this once in the locks' database
 -- (`dlock schema postgresql | psql DATABASE`), and gives each role of an application what stands at the end. Running it
@@ -17,7 +17,10 @@
 --              client lives.
 --   Every function first locks the row of the name, and only then reads or writes the queue, in statements of its own,
 --   each of which sees what was committed before it began. Hence plpgsql, VOLATILE, and READ COMMITTED. A single
---   statement would read the queue as it was before it waited for the row, and lose wake-ups.
+--   statement would read the queue as it was before it waited for the row, and lose wake-ups. What a statement looks for
+--   in the row itself it sees as it is once it has been waited for. So the row says whether somebody may be in the
+--   queue (`awaited`), and the common case is one statement: an UPDATE that takes a name which is free and not awaited,
+--   and one that gives it back. Everything else goes the long way.
 --   Who merely asks, and is refused, locks nothing and writes nothing.
 --   What a grant that ends makes room for is given to the first waiter that lives, and to those behind it for whom there
 --   is room, too (readers together), in the same transaction, and their clients are notified. Room that somebody waits
@@ -52,16 +55,16 @@ SET LOCAL search_path = "dlock", pg_temp;
 -- locks right now.
 DO $$
 DECLARE
-    present integer := 2;
+    present integer := 3;
 BEGIN
     IF to_regprocedure('"dlock".schema_version()') IS NOT NULL THEN
         present := schema_version();
     END IF;
-    IF present > 2 THEN
-        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, this is version 2', present
+    IF present > 3 THEN
+        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, this is version 3', present
             USING ERRCODE = 'DL001';
-    ELSIF present < 2 THEN
-        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, and this is version 2', present
+    ELSIF present < 3 THEN
+        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, and this is version 3', present
             USING ERRCODE = 'DL003';
     END IF;
 END $$;
@@ -78,7 +81,8 @@ CREATE TABLE IF NOT EXISTS locks (
     handed boolean NOT NULL DEFAULT false,  -- token is a waiter that has not confirmed it
     mode integer NOT NULL DEFAULT 0,        -- of the last grant; if not 0, shares tell whose it is
     permits integer NOT NULL DEFAULT 0,     -- their limit
-    lingers boolean NOT NULL DEFAULT false  -- token's client is told of everybody who asks
+    lingers boolean NOT NULL DEFAULT false, -- token's client is told of everybody who asks
+    awaited boolean NOT NULL DEFAULT false  -- false: nobody is in the queue; true: somebody may be
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
     autovacuum_vacuum_cost_delay = 0);
 
@@ -112,39 +116,48 @@ CREATE UNLOGGED TABLE IF NOT EXISTS listeners (
 -- ---- parts ----------------------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION clock_us() RETURNS bigint LANGUAGE sql VOLATILE AS $$
-    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 $$;
 
--- The parts are called in assignments, which cost a fraction of PERFORM; those without a result return true.
+-- The parts are called in assignments, which cost a fraction of PERFORM; those without a result return true. Those that
+-- are a mere expression are in SQL: then they become part of their caller's, and cost no call.
+
+CREATE OR REPLACE FUNCTION refuse_isolation() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RAISE EXCEPTION 'dlock needs the isolation level READ COMMITTED' USING ERRCODE = 'DL002',
+        HINT = 'ALTER ROLE ... SET default_transaction_isolation = ''read committed''';
+END $$;
 
 -- What every call begins with: when the patience of its caller ends. It counts from the arrival of the request: a
 -- session's first call compiles its functions first.
-CREATE OR REPLACE FUNCTION begin_call(wait_ms integer) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'dlock needs the isolation level READ COMMITTED' USING ERRCODE = 'DL002',
-            HINT = 'ALTER ROLE ... SET default_transaction_isolation = ''read committed''';
-    END IF;
-    RETURN (extract(epoch FROM statement_timestamp()) * 1000000)::bigint + wait_ms * 1000::bigint;
-END $$;
+CREATE OR REPLACE FUNCTION begin_call(wait_ms integer) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN current_setting('transaction_isolation') <> 'read committed' THEN refuse_isolation()
+        ELSE (date_part('epoch', statement_timestamp()) * 1000000)::bigint + wait_ms * 1000::bigint END
+$$;
 
 -- Comes before everything that may wait for others: lock_timeout is for each wait, patience for all of them together.
-CREATE OR REPLACE FUNCTION be_patient(until_us bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    RETURN set_config('lock_timeout', greatest((until_us - clock_us()) / 1000, 1)::text, true) IS NOT NULL;
-END $$;
+CREATE OR REPLACE FUNCTION be_patient(until_us bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT set_config('lock_timeout', greatest((until_us - clock_us()) / 1000, 1)::text, true) IS NOT NULL
+$$;
 
 -- What every call that writes ends with. A grant or a renewal must outlive a crash of the server, even where somebody
 -- has turned synchronous_commit off. Nothing else need: losing it costs only time.
-CREATE OR REPLACE FUNCTION end_call(durable boolean) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    IF NOT durable THEN
-        RETURN set_config('synchronous_commit', 'off', true) IS NOT NULL;
-    ELSIF current_setting('synchronous_commit') = 'off' THEN
-        RETURN set_config('synchronous_commit', 'on', true) IS NOT NULL;
-    END IF;
-    RETURN true;
-END $$;
+CREATE OR REPLACE FUNCTION end_call(durable boolean) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN NOT durable THEN set_config('synchronous_commit', 'off', true) IS NOT NULL
+        WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) IS NOT NULL
+        ELSE true END
+$$;
+
+-- The indexes of a call's claims, in the order of their names: two calls that lock the same rows in different orders
+-- would stop each other.
+CREATE OR REPLACE FUNCTION sorted(names bytea[], tokens text[]) RETURNS integer[] LANGUAGE sql VOLATILE AS $$
+    SELECT ARRAY(SELECT n.at::integer FROM unnest(names, tokens) WITH ORDINALITY n(name, token, at)
+        ORDER BY n.name, n.token COLLATE "C")
+$$;
+
+CREATE OR REPLACE FUNCTION in_order(names bytea[], tokens text[]) RETURNS integer[] LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN cardinality(names) = 1 THEN '{1}'::integer[] ELSE sorted(names, tokens) END
+$$;
 
 -- The advisory lock of whoever listens on a channel. Anybody can see it in pg_locks, and take it: the next listener has
 -- another one.
@@ -165,15 +178,11 @@ END $$;
 
 -- Whether a grant of this mode may be given beside `held` shares. What is over has been taken out of `present`.
 CREATE OR REPLACE FUNCTION fits(present locks, held bigint, mode integer, permits integer) RETURNS boolean
-LANGUAGE plpgsql IMMUTABLE AS $$
-BEGIN
-    IF present.token IS NOT NULL THEN
-        RETURN false;
-    ELSIF held = 0 THEN
-        RETURN true;
-    END IF;
-    RETURN mode <> 0 AND present.mode = mode AND present.permits = permits AND (mode = 1 OR held < permits);
-END $$;
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN present.token IS NOT NULL THEN false WHEN held = 0 THEN true
+        ELSE fits.mode <> 0 AND present.mode = fits.mode AND present.permits = fits.permits
+            AND (fits.mode = 1 OR held < fits.permits) END
+$$;
 
 -- How many shares live, as far as that matters: of readers one is as good as many. The row is locked and settled, or the
 -- answer is a moment's.
@@ -278,6 +287,14 @@ BEGIN
     RETURN present;
 END $$;
 
+-- Ends a grant of one who has the name alone. The row is locked.
+CREATE OR REPLACE FUNCTION vacate(present locks, now_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE locks l SET token = NULL, expires_us = now_us, handed = false WHERE l.name = present.name;
+    present.token := NULL;
+    RETURN present;
+END $$;
+
 -- Gives what there is room for to those who come first, and then to `me`, who just asks (NULL: nobody): `given` counts
 -- the grants, `granted` is my fence, or 0. The row is locked and settled.
 CREATE OR REPLACE FUNCTION serve(present locks, now_us bigint, me queue, OUT given integer, OUT granted bigint)
@@ -290,7 +307,14 @@ BEGIN
     given := 0;
     granted := 0;
     LOOP
-        waiter := heir(present.name, me.token);
+        waiter := NULL;
+        IF present.awaited THEN
+            waiter := heir(present.name, me.token);
+            IF waiter.token IS NULL THEN
+                UPDATE locks l SET awaited = false WHERE l.name = present.name;
+                present.awaited := false;
+            END IF;
+        END IF;
         IF waiter.token IS NULL AND granted = 0 THEN
             waiter := me;
         END IF;
@@ -357,19 +381,25 @@ BEGIN
     IF NOT EXISTS (SELECT FROM queue q WHERE q.name = me.name AND q.token = me.token) THEN
         SELECT coalesce(max(q.ticket), 0) + 1 INTO me.ticket FROM queue q WHERE q.name = me.name;
         INSERT INTO queue SELECT me.*;
+        UPDATE locks l SET awaited = true WHERE l.name = me.name AND NOT l.awaited;
     END IF;
     RETURN place_of(me.name, me.token);
 END $$;
 
--- The row of the name, locked; NULL if there is none. An advisory lock comes first: those who wait for it get it in the
+-- The advisory lock that comes before the row of a name wherever somebody may wait for it: those who wait get it in the
 -- order in which they came, while a row goes to whoever is there when it becomes free, so that one who wants to join
 -- the queue could be passed by others' turns again and again. What excludes is the row.
+CREATE OR REPLACE FUNCTION turn_key(lock bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT hashtextextended(encode(lock, 'hex'), 1)
+$$;
+
+-- The row of the name, locked; NULL if there is none.
 CREATE OR REPLACE FUNCTION lock_row(lock bytea, until_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     found_row locks;
     done boolean := be_patient(until_us);
 BEGIN
-    done := pg_advisory_xact_lock(hashtextextended(encode(lock, 'hex'), 1)) IS NULL;
+    done := pg_advisory_xact_lock(turn_key(lock)) IS NULL;
     done := be_patient(until_us);
     SELECT * INTO found_row FROM locks l WHERE l.name = lock FOR UPDATE;
     RETURN found_row;
@@ -406,10 +436,10 @@ END $$;
 
 -- ---- calls ----------------------------------------------------------------------------------------------------------
 -- Claims come as arrays, so that many are one statement. They are worked on in the order of their names, whatever their
--- order in the arrays: two calls that lock the same rows in different orders would stop each other.
+-- order in the arrays.
 -- Sessions keep their plans for long: one made while a table was small must not read the whole of it when it has grown.
 
-CREATE OR REPLACE FUNCTION schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 2 $$;
+CREATE OR REPLACE FUNCTION schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 3 $$;
 
 -- Asks for grants. A claim's flags: 1, it wants to be queued; 2, it is to be told who else asks. One row per claim:
 --   claim      its index in the arrays, from 1
@@ -423,74 +453,94 @@ RETURNS TABLE (claim integer, granted bigint, server_us bigint, in_use integer, 
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 #variable_conflict use_variable
 DECLARE
-    me queue;
-    queued boolean;
-    present locks;
-    served record;
     is_new boolean := false;
     wrote boolean := false;
     durable boolean := false;
     until_us bigint := begin_call(wait_ms);
     done boolean;
 BEGIN
-    FOR claim IN SELECT n.at FROM unnest(names) WITH ORDINALITY n(name, at) ORDER BY n.name LOOP
-        me := ROW(names[claim], NULL, tokens[claim], leases_ms[claim], modes[claim], limits[claim],
-            flags[claim] & 2 <> 0);
-        queued := flags[claim] & 1 <> 0;
+    FOREACH claim IN ARRAY in_order(names, tokens) LOOP
         granted := 0;
         in_use := NULL;
         place := NULL;
 
-        -- A look first, which locks nothing. The order of the two matters: whoever grants us something takes us out of
-        -- the queue in the same transaction, so that we are never both refused and out of the queue.
-        SELECT * INTO present FROM locks l WHERE l.name = me.name;
-        is_new := is_new OR NOT FOUND;
-        server_us := clock_us();
-        IF refuses(present, server_us, me) THEN
-            IF present.permits <> me.permits THEN
-                in_use := present.permits;
-            ELSIF queued THEN
-                place := place_of(me.name, me.token);
-            END IF;
-            IF in_use IS NOT NULL OR place IS NOT NULL OR NOT queued THEN
-                wrote := tell(present, me.token) OR wrote;
-                left_ms := left_of(present, server_us);
+        -- The short way: nobody has it, and nobody waits, neither in the queue nor for a turn at it. If the row changes
+        -- while this waits for it, all of that is looked at again.
+        IF modes[claim] = 0 THEN
+            done := be_patient(until_us);
+            server_us := clock_us();
+            UPDATE locks l SET token = tokens[claim], fence = greatest(l.fence + 1, server_us),
+                    expires_us = server_us + leases_ms[claim] * 1000, lingers = flags[claim] & 2 <> 0
+                WHERE l.name = names[claim] AND CASE WHEN l.token IS NULL AND l.mode = 0 AND NOT l.awaited
+                    THEN pg_try_advisory_xact_lock(turn_key(l.name)) ELSE false END
+                RETURNING l.fence INTO granted;
+            IF granted > 0 THEN
+                wrote := true;
+                durable := true;
                 RETURN NEXT;
                 CONTINUE;
             END IF;
+            granted := 0;
         END IF;
 
-        present := make_row(me.name, until_us);
-        wrote := true;
-        server_us := clock_us();
-        present := settle(present, server_us);
-        IF present.token = me.token THEN
-            UPDATE locks l SET expires_us = server_us + me.lease_ms * 1000, handed = false, lingers = me.lingers
-                WHERE l.name = me.name;
-            granted := present.fence;
-        ELSIF present.mode <> 0 THEN
-            UPDATE shares s SET expires_us = server_us + me.lease_ms * 1000, handed = false
-                WHERE s.name = me.name AND s.token = me.token RETURNING s.fence INTO granted;
-            granted := coalesce(granted, 0);
-        END IF;
-        durable := durable OR granted > 0;
-        IF granted = 0 THEN
-            served := serve(present, server_us, me);
-            granted := served.granted;
-            durable := durable OR served.given > 0;
-        END IF;
-        IF granted = 0 THEN
-            -- Somebody else has it, who may have been given it just now.
+        DECLARE
+            me queue := ROW(names[claim], NULL, tokens[claim], leases_ms[claim], modes[claim], limits[claim],
+                flags[claim] & 2 <> 0);
+            queued boolean := flags[claim] & 1 <> 0;
+            present locks;
+            served record;
+        BEGIN
+            -- A look first, which locks nothing. The order of the two matters: whoever grants us something takes us out
+            -- of the queue in the same transaction, so that we are never both refused and out of the queue.
             SELECT * INTO present FROM locks l WHERE l.name = me.name;
-            IF present.permits <> me.permits THEN
-                in_use := present.permits;
-            ELSIF queued THEN
-                place := enqueue(me);
+            is_new := is_new OR NOT FOUND;
+            server_us := clock_us();
+            IF refuses(present, server_us, me) THEN
+                IF present.permits <> me.permits THEN
+                    in_use := present.permits;
+                ELSIF queued THEN
+                    place := place_of(me.name, me.token);
+                END IF;
+                IF in_use IS NOT NULL OR place IS NOT NULL OR NOT queued THEN
+                    wrote := tell(present, me.token) OR wrote;
+                    left_ms := left_of(present, server_us);
+                    RETURN NEXT;
+                    CONTINUE;
+                END IF;
             END IF;
-            done := tell(present, me.token);
-            left_ms := left_of(present, server_us);
-        END IF;
-        RETURN NEXT;
+
+            present := make_row(me.name, until_us);
+            wrote := true;
+            server_us := clock_us();
+            present := settle(present, server_us);
+            IF present.token = me.token THEN
+                UPDATE locks l SET expires_us = server_us + me.lease_ms * 1000, handed = false, lingers = me.lingers
+                    WHERE l.name = me.name;
+                granted := present.fence;
+            ELSIF present.mode <> 0 THEN
+                UPDATE shares s SET expires_us = server_us + me.lease_ms * 1000, handed = false
+                    WHERE s.name = me.name AND s.token = me.token RETURNING s.fence INTO granted;
+                granted := coalesce(granted, 0);
+            END IF;
+            durable := durable OR granted > 0;
+            IF granted = 0 THEN
+                served := serve(present, server_us, me);
+                granted := served.granted;
+                durable := durable OR served.given > 0;
+            END IF;
+            IF granted = 0 THEN
+                -- Somebody else has it, who may have been given it just now.
+                SELECT * INTO present FROM locks l WHERE l.name = me.name;
+                IF present.permits <> me.permits THEN
+                    in_use := present.permits;
+                ELSIF queued THEN
+                    place := enqueue(me);
+                END IF;
+                done := tell(present, me.token);
+                left_ms := left_of(present, server_us);
+            END IF;
+            RETURN NEXT;
+        END;
     END LOOP;
     IF wrote THEN
         -- Nothing comes to be for one who has given up: the release of its token may have been here already.
@@ -517,8 +567,7 @@ DECLARE
     served record;
     done boolean;
 BEGIN
-    FOR claim IN SELECT n.at FROM unnest(names, tokens) WITH ORDINALITY n(name, token, at)
-            ORDER BY n.name, n.token COLLATE "C" LOOP
+    FOREACH claim IN ARRAY in_order(names, tokens) LOOP
         done := be_patient(until_us);
         IF modes[claim] = 0 THEN
             SELECT l.expires_us INTO ends_us FROM locks l WHERE l.name = names[claim] AND l.token = tokens[claim]
@@ -564,36 +613,35 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enab
 DECLARE
     present locks;
     now_us bigint;
-    alone boolean;
     durable boolean := false;
     until_us bigint := begin_call(wait_ms);
     served record;
     done boolean;
 BEGIN
-    FOR claim IN SELECT n.at FROM unnest(names) WITH ORDINALITY n(name, at) ORDER BY n.name LOOP
-        ended := false;
-        present := lock_row(names[claim], until_us);
-        IF present.name IS NOT NULL THEN
+    FOREACH claim IN ARRAY in_order(names, tokens) LOOP
+        done := be_patient(until_us);
+        now_us := clock_us();
+        UPDATE locks l SET token = NULL, expires_us = now_us, handed = false
+            WHERE l.name = names[claim] AND l.token = tokens[claim] AND l.expires_us > now_us RETURNING l.* INTO present;
+        ended := FOUND;
+        IF NOT ended THEN
+            present := lock_row(names[claim], until_us);
             now_us := clock_us();
             present := settle(present, now_us);
-            alone := coalesce(present.token = tokens[claim], false);
-            ended := alone;
-            IF alone THEN
-                present.token := NULL;
-            ELSE
-                IF present.mode <> 0 THEN
-                    DELETE FROM shares s WHERE s.name = present.name AND s.token = tokens[claim];
-                    ended := FOUND;
-                END IF;
-                IF NOT ended THEN
-                    DELETE FROM queue q WHERE q.name = present.name AND q.token = tokens[claim];
-                END IF;
+            IF present.token = tokens[claim] THEN
+                present := vacate(present, now_us); -- it was given this just now
+                ended := true;
+            ELSIF present.mode <> 0 THEN
+                DELETE FROM shares s WHERE s.name = present.name AND s.token = tokens[claim];
+                ended := FOUND;
             END IF;
+            IF NOT ended THEN
+                DELETE FROM queue q WHERE q.name = present.name AND q.token = tokens[claim];
+            END IF;
+        END IF;
+        IF present.awaited THEN
             served := serve(present, now_us, NULL);
             durable := durable OR served.given > 0;
-            IF alone AND served.given = 0 THEN
-                UPDATE locks l SET token = NULL, expires_us = now_us, handed = false WHERE l.name = present.name;
-            END IF;
         END IF;
         RETURN NEXT;
     END LOOP;
@@ -613,11 +661,8 @@ BEGIN
         RETURN false;
     END IF;
     DELETE FROM shares s WHERE s.name = lock;
-    present.token := NULL;
+    present := vacate(present, now_us);
     served := serve(present, now_us, NULL);
-    IF served.given = 0 THEN
-        UPDATE locks l SET token = NULL, expires_us = now_us, handed = false WHERE l.name = lock;
-    END IF;
     RETURN end_call(served.given > 0);
 END $$;
 

@@ -82,6 +82,61 @@ static void a_cycle_is_two_statements(void **state) {
     cycles_of(DLOCK_PERMIT, "cycle-permit");
 }
 
+/* Statements that our functions run on the tables while this session's are counted. */
+static int64_t inner(void) {
+    return sql_number("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE NOT toplevel");
+}
+
+static void count_inner(struct link *link) {
+    PQclear(PQexec(pg_of(link)->link, "SET pg_stat_statements.track = 'all'"));
+}
+
+/* The way that is taken most is short: one UPDATE takes a name, and one gives it back. */
+static void a_cycle_is_two_updates(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    link_new(&link, 'a');
+    for (int i = 0; i < 10; i++) {
+        held_new(&held, &link, "short");
+        assert_int_equal(acquire(&link, &held), 0);
+        assert_int_equal(release(&link, &held), 0);
+        if (i > 0) continue; /* the first makes the row */
+        sql("SELECT pg_stat_statements_reset()");
+        count_inner(&link);
+    }
+    assert_int_equal(inner(), 18);
+    link_end(&link);
+}
+
+/* … also when others have waited and are gone. */
+static void the_short_way_comes_back(void **state) {
+    struct link link, waiter, ear;
+    struct held held, next;
+    struct dlock_wake wake;
+    (void)state;
+    link_new(&link, 'a');
+    link_new(&waiter, 'b');
+    link_new(&ear, 'b');
+    link_listen(&ear);
+    held_new(&held, &link, "again");
+    held_new(&next, &waiter, "again");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(queue_up(&waiter, &next), DLOCK_EBUSY);
+    assert_int_equal(release(&link, &held), 0);
+    wake_get(&ear, &wake);
+    assert_int_equal(release(&waiter, &next), 0);
+    sql("SELECT pg_stat_statements_reset()");
+    count_inner(&link);
+    held_new(&held, &link, "again");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(inner(), 2);
+    link_end(&link);
+    link_end(&waiter);
+    link_end(&ear);
+}
+
 static void many_claims_are_one_statement(void **state) {
     enum { N = 256 };
     static struct held held[N];
@@ -339,7 +394,8 @@ static int counts_begin(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cycle_is_two_statements),    cmocka_unit_test(many_claims_are_one_statement),
+        cmocka_unit_test(a_cycle_is_two_statements),    cmocka_unit_test(a_cycle_is_two_updates),
+        cmocka_unit_test(the_short_way_comes_back),     cmocka_unit_test(many_claims_are_one_statement),
         cmocka_unit_test(a_hand_over_is_one_statement), cmocka_unit_test(readers_enter_by_one_statement),
         cmocka_unit_test(a_loser_writes_nothing),       cmocka_unit_test(only_grants_are_flushed),
         cmocka_unit_test(grants_are_flushed_always),    cmocka_unit_test(hand_overs_are_flushed),

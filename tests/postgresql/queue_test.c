@@ -203,29 +203,79 @@ static void *release_in_thread(void *arg) {
     return NULL;
 }
 
-/* Somebody joins the queue while the release waits for the row: a release that read the queue as it was before it
- * waited would wake nobody. */
+static void *acquire_in_thread(void *arg) {
+    struct scene *s = arg;
+    s->held.claim.result = acquire(&s->holder, &s->held);
+    return NULL;
+}
+
+/* While `call` waits for the row, of which it has seen that nobody waits for it, the second waiter joins the queue. */
+static void join_during(struct scene *s, void *(*call)(void *), const char *function) {
+    const char *name = s->held.claim.name;
+    char text[512];
+    pthread_t thread;
+    PGconn *plain = plain_open();
+    sql("DELETE FROM {}.queue WHERE name = '%s'", name);
+    sql("UPDATE {}.locks SET awaited = false WHERE name = '%s'", name);
+    plain_run(plain, "SET search_path = {}, pg_temp");
+    plain_run(plain, "BEGIN");
+    snprintf(text, sizeof text, "SELECT FROM locks WHERE name = '%s' FOR UPDATE", name);
+    plain_run(plain, text);
+    assert_int_equal(pthread_create(&thread, NULL, call, s), 0);
+    sql_wait("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE query "
+             "LIKE '%%{}%%%s%%')",
+             function);
+    snprintf(text, sizeof text, "SELECT enqueue(ROW('%s', NULL, '%s', 10000, 0, 0, false)::queue)", name, s->two.token);
+    plain_run(plain, text);
+    plain_run(plain, "COMMIT");
+    pthread_join(thread, NULL);
+    PQfinish(plain);
+}
+
+/* A release that knew only how the queue was before it waited would wake nobody. */
 static void joining_during_a_release(void **state) {
     struct scene s;
     struct dlock_wake wake;
-    pthread_t thread;
-    PGconn *plain = plain_open();
     (void)state;
     scene_begin(&s, "during");
-    sql("DELETE FROM {}.queue WHERE name = 'during'");
-    plain_run(plain, "BEGIN");
-    plain_run(plain, "SELECT FROM {}.locks WHERE name = 'during' FOR UPDATE");
-    assert_int_equal(pthread_create(&thread, NULL, release_in_thread, &s), 0);
-    sql_wait("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE query "
-             "LIKE '%%{}%%release%%')");
-    char insert[512];
-    snprintf(insert, sizeof insert, "INSERT INTO {}.queue VALUES ('during', 1, '%s', 10000, 0, 0, false)", s.two.token);
-    plain_run(plain, insert);
-    plain_run(plain, "COMMIT");
-    pthread_join(thread, NULL);
+    join_during(&s, release_in_thread, "release");
     assert_int_equal(s.held.claim.result, 0);
     wake_get(&s.second_ear, &wake);
     assert_granted(&wake, &s.two, s.held.claim.fence);
+    scene_end(&s);
+}
+
+/* One who asks, and finds it free, would pass who joined first. */
+static void joining_during_an_acquire(void **state) {
+    struct scene s;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "meanwhile");
+    assert_int_equal(release(&s.first, &s.one), DLOCK_ELOST);
+    assert_int_equal(release(&s.second, &s.two), DLOCK_ELOST);
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    join_during(&s, acquire_in_thread, "acquire");
+    assert_int_equal(s.held.claim.result, DLOCK_EBUSY);
+    wake_get(&s.second_ear, &wake);
+    assert_granted(&wake, &s.two, 0);
+    scene_end(&s);
+}
+
+/* Who waits for the row in order to join the queue is not passed either: a free lock is not taken before its turn. */
+static void turns_come_in_order(void **state) {
+    struct scene s;
+    PGconn *plain = plain_open();
+    struct dlock_error err;
+    (void)state;
+    scene_begin(&s, "turn");
+    assert_int_equal(release(&s.first, &s.one), DLOCK_ELOST);
+    assert_int_equal(release(&s.second, &s.two), DLOCK_ELOST);
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    plain_run(plain, "BEGIN");
+    plain_run(plain, "SELECT pg_advisory_xact_lock({}.turn_key('turn'))");
+    assert_int_equal(held_run(backend->acquire, &s.first, &s.one, 0, 300, &err), DLOCK_EUNAVAILABLE);
+    plain_run(plain, "COMMIT");
+    assert_int_equal(acquire(&s.first, &s.one), 0);
     PQfinish(plain);
     scene_end(&s);
 }
@@ -438,7 +488,8 @@ SITE_MAIN(cmocka_unit_test(first_come_first_served), cmocka_unit_test(asking_aga
           cmocka_unit_test(leaving_the_queue), cmocka_unit_test(dead_waiters_are_skipped),
           cmocka_unit_test(listeners_of_one_client), cmocka_unit_test(nobody_barges),
           cmocka_unit_test(a_hand_over_lapses), cmocka_unit_test(a_confirmed_hand_over_stays),
-          cmocka_unit_test(joining_during_a_release), cmocka_unit_test(nonsense_on_the_channel),
+          cmocka_unit_test(joining_during_a_release), cmocka_unit_test(joining_during_an_acquire),
+          cmocka_unit_test(turns_come_in_order), cmocka_unit_test(nonsense_on_the_channel),
           cmocka_unit_test(nobody_can_forge_a_wake), cmocka_unit_test(who_lingers_is_told),
           cmocka_unit_test(listeners_that_ended_are_forgotten), cmocka_unit_test(many_wakes),
           cmocka_unit_test(the_listeners_end_shows))

@@ -121,27 +121,31 @@ static void patience_is_for_all_waits(void **state) {
 
 /* The server is slow, and we have given up before it grants or queues anything: then it does neither. */
 static void nothing_comes_late(void **state) {
-    struct link link, slow;
-    struct held held;
-    struct dlock_error err;
+    static const bool ways[] = {false, true}; /* the short one, the long one */
     (void)state;
-    link_new(&link, 'a');
-    held_new(&held, &link, "late");
-    assert_int_equal(acquire(&link, &held), 0);
-    assert_int_equal(release(&link, &held), 0);
-    link_end(&link);
-    sql("ALTER FUNCTION {}.heir(bytea, text) RENAME TO true_heir");
-    sql("CREATE FUNCTION {}.heir(lock bytea, caller text) RETURNS {}.queue LANGUAGE plpgsql AS $$ BEGIN PERFORM "
-        "pg_sleep(1); RETURN {}.true_heir(lock, caller); END $$");
-    link_new(&slow, 'b');
-    held_new(&held, &slow, "late");
-    int pid = PQbackendPID(pg_of(&slow)->link);
-    assert_int_equal(held_run(backend->acquire, &slow, &held, 0, 300, &err), DLOCK_EUNAVAILABLE);
-    link_end(&slow);
-    session_gone(pid);
-    sql("DROP FUNCTION {}.heir");
-    sql("ALTER FUNCTION {}.true_heir RENAME TO heir");
-    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE token = '%s'", held.token), 0);
+    for (size_t i = 0; i < 2; i++) {
+        struct link link, slow;
+        struct held held;
+        struct dlock_error err;
+        link_new(&link, 'a');
+        held_new(&held, &link, "late");
+        assert_int_equal(acquire(&link, &held), 0);
+        assert_int_equal(release(&link, &held), 0);
+        link_end(&link);
+        sql("UPDATE {}.locks SET awaited = %s WHERE name = 'late'", ways[i] ? "true" : "false");
+        sql("CREATE FUNCTION {}.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.6); RETURN "
+            "NEW; "
+            "END $$");
+        sql("CREATE TRIGGER dawdle BEFORE UPDATE ON {}.locks FOR EACH ROW EXECUTE FUNCTION {}.dawdle()");
+        link_new(&slow, 'b');
+        held_new(&held, &slow, "late");
+        int pid = PQbackendPID(pg_of(&slow)->link);
+        assert_int_equal(held_run(backend->acquire, &slow, &held, 0, 300, &err), DLOCK_EUNAVAILABLE);
+        link_end(&slow);
+        session_gone(pid);
+        sql("DROP FUNCTION {}.dawdle CASCADE");
+        assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE token = '%s'", held.token), 0);
+    }
 }
 
 /* A call that is repeated has less time left. */
