@@ -9,6 +9,7 @@
  *   downgrade.c from writer to reader                            linger.c  released locks that stay for a while
  *   claim.c     one acquisition: token, validity, life cycle      name.c    the name table
  *   pool.c      connections and the operations that wait for one  conn.c    one connection's life
+ *   batch.c     one request and its answer: see batch.h
  *   session.c   connections that carry one claim each             watch.c   what those say unasked
  *   listener.c  the connection that gets wake-ups                 keeper.c  timers, renewals, wake-ups
  *   callback.c  the worker thread that calls the application      janitor.c the thread that releases what nobody owns

@@ -69,3 +69,23 @@ dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind 
     }
     return client->backend->release;
 }
+
+int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
+    struct dlock_client *client = conn->client;
+    if (conn->connected) return 0;
+    dlock__leave(client);
+    int rc = dlock__conn_open(conn, deadline_us, true, err);
+    if (rc == 0 && client->watch >= 0) rc = dlock__watch_begin(conn, deadline_us, err);
+    dlock__enter(client);
+    conn->connected = rc == 0;
+    return rc;
+}
+
+void dlock__conn_drop(struct dlock__conn *conn) {
+    struct dlock_client *client = conn->client;
+    conn->connected = false;
+    dlock__leave(client);
+    dlock__conn_close(conn);
+    dlock__enter(client);
+    dlock__pool_broke(client);
+}
