@@ -55,6 +55,7 @@ struct dlock__conn {
     struct dlock__claim *claim; /* SESSION, not THREADSAFE: the one it carries; claim->home is this one then */
     bool waiting;               /* PENDING: its blocking request is not answered yet */
     int fd;                     /* PENDING: what `listen` gave, in client->watch; -1: none */
+    int64_t rest_us;            /* when it is to be told to rest, if it is idle then */
     max_align_t data[];         /* the backend's, conn_size bytes */
 };
 

@@ -15,6 +15,7 @@ struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
     if (!conn) return NULL;
     conn->client = client;
     conn->fd = -1;
+    conn->rest_us = DLOCK__NEVER;
     conn->peer.abi = DLOCK_ABI;
     conn->peer.client = client->id;
     conn->peer.quarantine_ms = client->quarantine_ms;

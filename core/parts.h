@@ -107,6 +107,10 @@ void dlock__session_broke(struct dlock__conn *conn);
 int dlock__session_renew(struct dlock__claim *claim, struct dlock_claim **arg, int64_t deadline_us,
                          struct dlock_error *err);
 
+/* When the first of the idle connections is to be told to rest; then one of those that are due is. */
+int64_t dlock__session_rest_at(const struct dlock_client *client);
+void dlock__session_rest(struct dlock_client *client, int64_t now, int64_t deadline_us);
+
 /* ---- watch.c: PENDING ---- */
 
 int dlock__watch_open(struct dlock_client *client, struct dlock_error *err);

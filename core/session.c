@@ -2,13 +2,27 @@
  * connection, so an answer that never came leaves nothing behind once that is closed. */
 #include "batch.h"
 
+/* ---- carrying a claim ---- */
+
 void dlock__session_begin(struct dlock__conn *conn, struct dlock__claim *claim) {
     conn->claim = claim;
+    conn->rest_us = DLOCK__NEVER;
     claim->home = conn;
 }
 
+/* The next claim may be here before it is worth while: usually the keeper's timer is set to an earlier time already. */
+static void rest_later(struct dlock__conn *conn, const struct dlock__claim *claim) {
+    struct dlock_client *client = conn->client;
+    if (!client->backend->rest || !client->keeper.started || !conn->connected) return;
+    conn->rest_us = dlock__after(dlock__now(client), dlock__us(claim->lease_ms) / 3);
+    dlock__keeper_arm(client, conn->rest_us);
+}
+
 void dlock__session_end(struct dlock__conn *conn) {
-    if (conn->claim) conn->claim->home = NULL;
+    if (conn->claim) {
+        conn->claim->home = NULL;
+        rest_later(conn, conn->claim);
+    }
     conn->claim = NULL;
     conn->waiting = false;
     dlock__pool_take_back(conn);
@@ -68,6 +82,8 @@ void dlock__session_run(struct dlock__claim *claim) {
     if (!claim->home) claim->may_be_held = false;
 }
 
+/* ---- being broken, renewed, idle ---- */
+
 /* Nobody else uses it meanwhile. */
 static void close_conn(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
@@ -115,4 +131,27 @@ int dlock__session_renew(struct dlock__claim *claim, struct dlock_claim **arg, i
     }
     dlock__session_broke(conn);
     return rc;
+}
+
+int64_t dlock__session_rest_at(const struct dlock_client *client) {
+    int64_t at_us = DLOCK__NEVER;
+    if (!client->backend->rest || !dlock__one_each(client)) return at_us;
+    for (const struct dlock__conn *conn = client->idle; conn; conn = conn->idle)
+        if (conn->connected && conn->rest_us < at_us) at_us = conn->rest_us;
+    return at_us;
+}
+
+void dlock__session_rest(struct dlock_client *client, int64_t now, int64_t deadline_us) {
+    struct dlock__conn **at = &client->idle, *conn;
+    while (*at && (!(*at)->connected || (*at)->rest_us > now)) at = &(*at)->idle;
+    if (!(conn = *at)) return;
+    struct dlock_error err;
+    *at = conn->idle; /* nobody else uses it meanwhile */
+    client->n_idle--;
+    conn->rest_us = DLOCK__NEVER;
+    dlock__leave(client);
+    int rc = client->backend->rest(conn->data, dlock__timeout_ms(now, deadline_us), &err);
+    dlock__enter(client);
+    if (rc != 0) close_conn(conn);
+    dlock__pool_take_back(conn);
 }
