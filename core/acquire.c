@@ -485,6 +485,8 @@ void dlock__waiter_drive(struct dlock__waiter *waiter) {
             sleep_until(waiter, until_us);
         } else {
             struct dlock__claim *claim = claim_of(waiter);
+            if (claim->op->arg.flags & DLOCK_CLAIM_QUEUE && dlock__can(client_of(waiter), DLOCK_CAP_PENDING))
+                claim->op->arg.flags |= DLOCK_CLAIM_AWAITED;
             dlock__op_send(&claim, 1);
             dlock__waiter_answered(waiter);
         }

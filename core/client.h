@@ -9,6 +9,7 @@
  *   downgrade.c from writer to reader                            linger.c  released locks that stay for a while
  *   claim.c     one acquisition: token, validity, life cycle      name.c    the name table
  *   pool.c      connections and the operations that wait for one  conn.c    one connection's life
+ *   batch.c     one request and its answer: see batch.h
  *   session.c   connections that carry one claim each             watch.c   what those say unasked
  *   listener.c  the connection that gets wake-ups                 keeper.c  timers, renewals, wake-ups
  *   callback.c  the worker thread that calls the application      janitor.c the thread that releases what nobody owns
@@ -54,6 +55,7 @@ struct dlock__conn {
     struct dlock__claim *claim; /* SESSION, not THREADSAFE: the one it carries; claim->home is this one then */
     bool waiting;               /* PENDING: its blocking request is not answered yet */
     int fd;                     /* PENDING: what `listen` gave, in client->watch; -1: none */
+    int64_t rest_us;            /* when it is to be told to rest, if it is idle then */
     max_align_t data[];         /* the backend's, conn_size bytes */
 };
 

@@ -15,6 +15,7 @@ struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
     if (!conn) return NULL;
     conn->client = client;
     conn->fd = -1;
+    conn->rest_us = DLOCK__NEVER;
     conn->peer.abi = DLOCK_ABI;
     conn->peer.client = client->id;
     conn->peer.quarantine_ms = client->quarantine_ms;
@@ -68,4 +69,24 @@ dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind 
     case DLOCK__RELEASE: break;
     }
     return client->backend->release;
+}
+
+int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
+    struct dlock_client *client = conn->client;
+    if (conn->connected) return 0;
+    dlock__leave(client);
+    int rc = dlock__conn_open(conn, deadline_us, true, err);
+    if (rc == 0 && client->watch >= 0) rc = dlock__watch_begin(conn, deadline_us, err);
+    dlock__enter(client);
+    conn->connected = rc == 0;
+    return rc;
+}
+
+void dlock__conn_drop(struct dlock__conn *conn) {
+    struct dlock_client *client = conn->client;
+    conn->connected = false;
+    dlock__leave(client);
+    dlock__conn_close(conn);
+    dlock__enter(client);
+    dlock__pool_broke(client);
 }

@@ -115,26 +115,13 @@ void dlock__mutex_init(pthread_mutex_t *mutex) {
     pthread_mutexattr_destroy(&attr);
 }
 
-static int start(pthread_t *thread, void *(*run)(void *), void *arg, int detach) {
+int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
     sigset_t all, before;
-    pthread_attr_t attr;
-    if (pthread_attr_init(&attr) != 0) return DLOCK_ENOMEM;
-    pthread_attr_setdetachstate(&attr, detach);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(thread, &attr, run, arg);
+    int rc = pthread_create(thread, NULL, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
     return rc == 0 ? 0 : DLOCK_ENOMEM;
-}
-
-int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
-    return start(thread, run, arg, PTHREAD_CREATE_JOINABLE);
-}
-
-int dlock__thread_start_detached(void *(*run)(void *), void *arg) {
-    pthread_t thread;
-    return start(&thread, run, arg, PTHREAD_CREATE_DETACHED);
 }
 
 int dlock__timer_open(void) {

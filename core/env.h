@@ -43,9 +43,6 @@ void dlock__mutex_init(pthread_mutex_t *mutex);
 /* Starts a thread with every signal blocked, so that the application's handlers never run on it. 0 or DLOCK_ENOMEM. */
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
-/* The same, detached: nobody ever waits for it. */
-int dlock__thread_start_detached(void *(*run)(void *), void *arg);
-
 /* A descriptor that polls readable from `at_us` on, until dlock__timer_clear or a later dlock__timer_set. -1: none
  * left. */
 int dlock__timer_open(void);

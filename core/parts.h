@@ -89,17 +89,27 @@ int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup,
 void dlock__conn_close(struct dlock__conn *conn);
 /* The backend's batch operation of this kind. */
 dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind kind);
+/* Opens it unless it is connected; closes it, and forgets what died with it. With the mutex, which they leave
+ * meanwhile. */
+int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err);
+void dlock__conn_drop(struct dlock__conn *conn);
 
 /* ---- session.c: connections that carry one claim each ---- */
 
 /* The claim lives in this connection from now on; and no longer. */
 void dlock__session_begin(struct dlock__conn *conn, struct dlock__claim *claim);
 void dlock__session_end(struct dlock__conn *conn);
+/* Runs the claim's operation, on its own connection. Leaves the mutex meanwhile. */
+void dlock__session_run(struct dlock__claim *claim);
 /* Its connection has broken: what it took along is lost, who waited asks again. Leaves the mutex meanwhile. */
 void dlock__session_broke(struct dlock__conn *conn);
 /* Sends one renewal, by the keeper; returns its result. Leaves the mutex meanwhile. */
 int dlock__session_renew(struct dlock__claim *claim, struct dlock_claim **arg, int64_t deadline_us,
                          struct dlock_error *err);
+
+/* When the first of the idle connections is to be told to rest; then one of those that are due is. */
+int64_t dlock__session_rest_at(const struct dlock_client *client);
+void dlock__session_rest(struct dlock_client *client, int64_t now, int64_t deadline_us);
 
 /* ---- watch.c: PENDING ---- */
 
@@ -117,6 +127,8 @@ void dlock__watch_read(struct dlock_client *client);
 
 /* A connection broke: what is known of the server's clock, and of grants that lived in it, died with it. */
 void dlock__pool_broke(struct dlock_client *client);
+/* A connection that nobody uses, connected or not; NULL: all are busy, or out of memory. */
+struct dlock__conn *dlock__pool_pick(struct dlock_client *client);
 /* A connection that carried a claim is free. Leaves the mutex meanwhile. */
 void dlock__pool_take_back(struct dlock__conn *conn);
 

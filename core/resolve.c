@@ -1,5 +1,6 @@
-/* One detached thread per name that is being looked up: getaddrinfo() cannot be cancelled, and hangs for as long as the
- * name server does. */
+/* One thread per name that is being looked up: getaddrinfo() cannot be cancelled, and hangs for as long as the name
+ * server does. One that got its answer is joined: what it keeps for itself is gone before the process ends. One that
+ * hangs when the resolver is freed is left alone. */
 #include "resolve.h"
 #include "env.h"
 
@@ -23,7 +24,9 @@ struct target {
     const char *host; /* this and the next two never change */
     int port;
     bool numeric;
-    bool looking;         /* a thread is at it, and holds a reference */
+    bool looking; /* the thread is at it, and holds a reference */
+    bool ended;   /* the thread waits to be joined */
+    pthread_t thread;
     int failure;          /* EAI_… of the last look-up, 0 if it worked */
     struct answer *known; /* the last one that worked */
 };
@@ -161,17 +164,31 @@ static void *look_up(void *arg) {
     pthread_mutex_lock(&resolver->mutex);
     learn(target, code, answer);
     target->looking = false;
+    target->ended = true;
     if (--resolver->looking == 0) resolver->stale = false;
     pthread_cond_broadcast(&resolver->changed);
     leave(resolver);
     return NULL;
 }
 
+/* The mutex is held, but not meanwhile: an end may take a moment. */
+static void join_ended(struct dlock__resolver *resolver) {
+    for (size_t i = 0; i < resolver->n; i++) {
+        struct target *target = &resolver->targets[i];
+        if (!target->ended) continue;
+        target->ended = false;
+        pthread_t thread = target->thread;
+        pthread_mutex_unlock(&resolver->mutex);
+        pthread_join(thread, NULL);
+        pthread_mutex_lock(&resolver->mutex);
+    }
+}
+
 static void start_missing(struct dlock__resolver *resolver) {
     for (size_t i = 0; i < resolver->n; i++) {
         struct target *target = &resolver->targets[i];
-        if (target->numeric || target->looking) continue;
-        if (dlock__thread_start_detached(look_up, target) != DLOCK_OK) {
+        if (target->numeric || target->looking || target->ended) continue;
+        if (dlock__thread_start(&target->thread, look_up, target) != DLOCK_OK) {
             target->failure = EAI_MEMORY;
             continue;
         }
@@ -246,8 +263,10 @@ int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool l
     int rc = DLOCK_OK;
     pthread_mutex_lock(&resolver->mutex);
     if (lookup && (resolver->stale || resolver->current->n == 0)) {
+        join_ended(resolver);
         start_missing(resolver);
         wait_for_answers(resolver, deadline_us);
+        join_ended(resolver);
     }
     if (resolver->current->n > 0 || resolver->n == 0) {
         atomic_fetch_add(&resolver->current->references, 1);
@@ -268,5 +287,8 @@ void dlock__resolver_stale(struct dlock__resolver *resolver) {
 void dlock__resolver_free(struct dlock__resolver *resolver) {
     if (!resolver) return;
     pthread_mutex_lock(&resolver->mutex);
+    join_ended(resolver);
+    for (size_t i = 0; i < resolver->n; i++)
+        if (resolver->targets[i].looking) pthread_detach(resolver->targets[i].thread);
     leave(resolver);
 }

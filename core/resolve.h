@@ -1,4 +1,4 @@
-/* Host names to numeric addresses, never past a deadline: getaddrinfo() runs on detached threads. */
+/* Host names to numeric addresses, never past a deadline: getaddrinfo() runs on threads of its own. */
 #ifndef DLOCK_CORE_RESOLVE_H
 #define DLOCK_CORE_RESOLVE_H
 

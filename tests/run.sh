@@ -80,8 +80,11 @@ stop_servers() {
             tail -n 40 "$folder/$server.log"
         fi
     done
+    if [ "$status" != 0 ]; then
+        echo "== FAILED"
+        if [ -e "$folder/ctest.log" ]; then tests/failed.sh names "$folder/ctest.log"; fi
+    fi
     rm -rf "$folder"
-    if [ "$status" != 0 ]; then echo "== FAILED"; fi
     exit "$status"
 }
 trap stop_servers EXIT
@@ -113,7 +116,7 @@ if [ -n "$selection" ]; then
     fi
 fi
 echo "== test${selection:+ ($selection)}"
-ctest "${arguments[@]}"
+ctest "${arguments[@]}" 2>&1 | tee "$folder/ctest.log"
 if [ "$selection" = bench ]; then
     echo "== compare"
     tests/bench/compare.sh "$build"

@@ -33,7 +33,7 @@ struct attempt {
     struct dlock_error *err;
     int fd;         /* -1: none */
     int64_t in_use; /* IN_USE: the limit of the permits that are held, 0 where it was wiped out; -1: as a lock */
-    bool soon;      /* EBUSY: what was in the way is over soon, or something is left to do */
+    bool soon;      /* EBUSY: what was in the way is over soon */
     char file[FILE_NAME_SIZE];
 };
 
@@ -210,7 +210,6 @@ static int busy(struct attempt *a) {
         if (permits_held(a)) return IN_USE;
         if (entry->marks & FILE_GATED || file_marked(a->fd, FILE_READERS, FILE_SEATS) < 0) return DLOCK_EBUSY;
         if (asked && file_mark(a->fd, true, FILE_GATE)) entry->marks |= FILE_GATED;
-        a->soon = !asked;
     } else if (mode == DLOCK_PERMIT && file_marked(a->fd, FILE_PERMITS, FILE_SEATS) < 0) {
         a->in_use = -1;
         if (file_held_by_us(a->conn, a->file)) return IN_USE;

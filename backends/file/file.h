@@ -81,7 +81,7 @@ struct file_conn {
     /* watch.c */
     int wake_fd;
     atomic_int listening;         /* enum file_listening */
-    atomic_uint_least64_t events; /* how often something was read from wake_fd */
+    atomic_uint_least64_t events; /* 1 + how often something was read from wake_fd; 0: it was not there yet */
     size_t unread, end;           /* in `buffer` */
     _Alignas(struct inotify_event) char buffer[4096];
     char woken[FILE_NAME_SIZE]; /* the name of the last wake */
@@ -267,7 +267,7 @@ int file_wake(void *c, struct dlock_wake *out, struct dlock_error *err);
 /* Whether inotify wakes this connection, so that its waiters should mark that they wait. */
 bool file_watches(const struct file_conn *conn);
 
-/* When a claim that found its file locked should ask again. `seen` is a word of the claim's state. */
+/* When a claim that found its file locked should ask again. `seen` is a word of the claim's state, at first 0. */
 int64_t file_retry_ms(struct file_conn *conn, uint64_t *seen);
 
 /* Wakes the waiters of a file: every connection that watches the directory. False (errno is set) when it could not. */

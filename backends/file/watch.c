@@ -16,7 +16,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { CAP_MS = 1000 };
+enum { CAP_MS = 1000, LOOKS_BITS = 4 };
 
 static int poll_instead(struct file_conn *conn, struct dlock_error *err) {
     char message[256];
@@ -38,6 +38,7 @@ int file_listen(void *c, int *fd, int timeout_ms, struct dlock_error *err) {
         uint32_t mask = IN_CLOSE | IN_DELETE | IN_MOVE | IN_ATTRIB | IN_ONLYDIR;
         if (notify >= 0 && inotify_add_watch(notify, conn->path, mask) >= 0) {
             conn->wake_fd = notify;
+            atomic_fetch_add(&conn->events, 1); /* there may have been some that nobody read */
             atomic_store(&conn->listening, FILE_WATCHES);
         } else {
             int errnum = errno;
@@ -54,13 +55,17 @@ bool file_watches(const struct file_conn *conn) {
     return atomic_load(&conn->listening) == FILE_WATCHES;
 }
 
-/* The kernel tells of a close an instant before it ends the lock: hence one more look after each. */
+/* The kernel tells of a close before it ends the lock: an instant, or longer where who closes has to wait for a
+ * processor in between. Hence more looks when a wait begins and after each event, each twice as late as the one
+ * before. */
 int64_t file_retry_ms(struct file_conn *conn, uint64_t *seen) {
     if (!file_watches(conn)) return -1;
-    uint64_t events = atomic_load(&conn->events);
-    if (*seen == events) return CAP_MS;
-    *seen = events;
-    return FILE_SOON_MS;
+    uint64_t events = atomic_load(&conn->events) << LOOKS_BITS, looks = *seen - events;
+    if (looks >> LOOKS_BITS != 0) looks = 0; /* seen before the last event */
+    int64_t pause = FILE_SOON_MS << looks;
+    if (pause >= CAP_MS) return CAP_MS;
+    *seen = events + looks + 1;
+    return pause;
 }
 
 /* By a descriptor of its own: of the one that had the lock another process may have a copy, and then nothing tells of

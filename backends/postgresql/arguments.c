@@ -43,9 +43,9 @@ void pg_add_int4(struct pg_arguments *arguments, int32_t value) {
     put_number(arguments, (uint32_t)value, 4);
 }
 
-void pg_add_bool(struct pg_arguments *arguments, bool value) {
+void pg_add_int8(struct pg_arguments *arguments, int64_t value) {
     begin_one(arguments, false);
-    put_number(arguments, value, 1);
+    put_number(arguments, (uint64_t)value, 8);
 }
 
 void pg_drop_last(struct pg_arguments *arguments) {
@@ -97,6 +97,14 @@ bool pg_read_int8(const PGresult *rows, int row, int column, int64_t *value) {
     uint64_t number;
     if (!read_number(rows, row, column, PG_INT8, 8, &number)) return false;
     *value = (int64_t)number;
+    return true;
+}
+
+/* As numbers, times begin with 2000. */
+bool pg_read_time(const PGresult *rows, int row, int column, int64_t *unix_us) {
+    uint64_t number;
+    if (!read_number(rows, row, column, PG_TIME, 8, &number) || number >> 62) return false;
+    *unix_us = (int64_t)number + INT64_C(946684800000000);
     return true;
 }
 

@@ -71,6 +71,7 @@ static const struct dlock_backend by_sessions = {
     .schema = session_sql_text,
     .descriptors = pg_descriptors,
     .accepts = pg_accepts,
+    .rest = pg_session_rest,
 };
 
 static const struct dlock_backend *pg_variant(const struct dlock_uri *uri) {

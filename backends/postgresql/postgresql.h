@@ -5,7 +5,8 @@
  *   wire.c       requests and answers within deadlines       refusal.c  the server's errors, in dlock's words
  *   schema.c     creating the objects on first use           arguments.c  arrays and numbers as the server reads them
  *   claims.c     acquire, renew, release                     listen.c   wake-ups           look.c  inspect, list, break
- *   session.c    all of these for mode=session, on the objects of session.sql
+ *   session.c    all of these for mode=session, on the objects of session.sql                  key.c  a lock's key
+ * there
  */
 #ifndef DLOCK_POSTGRESQL_H
 #define DLOCK_POSTGRESQL_H
@@ -31,7 +32,13 @@ enum pg_call {
     PG_HOLDERS,
     PG_LISTEN,
     PG_TRY, /* from here on: mode=session */
+    PG_TRY_SHARED,
     PG_WAIT,
+    PG_WAIT_SHARED,
+    PG_TRY_LEASE, /* and from here those that set the lease, too */
+    PG_TRY_SHARED_LEASE,
+    PG_WAIT_LEASE,
+    PG_WAIT_SHARED_LEASE,
     PG_PROVE,
     PG_DOWNGRADE,
     PG_GIVE_BACK,
@@ -73,6 +80,7 @@ struct pg {
         bool waits;        /* a request waits for it */
         bool waits_shared; /* … as a reader */
         bool owed;         /* the answer to a proof was late, and is still to be read */
+        int64_t lease_ms;  /* what its idle_session_timeout is set to; 0: it has none */
         int64_t kept_ms;   /* of the request that waits */
         int64_t idle_s;    /* how long the server lets this client be silent; 0: nobody has told it */
         PGresult *answer;  /* what has come so far of the answer to pg_post() */
@@ -179,12 +187,12 @@ int pg_create_schema(struct pg *pg, int64_t deadline_us, struct dlock_error *err
 /* ---- arguments.c ------------------------------------------------------------------------------------------------- */
 
 /* Object identifiers of the types that arrays consist of; fixed in PostgreSQL's catalogue. */
-enum pg_type { PG_BOOL = 16, PG_BYTEA = 17, PG_INT8 = 20, PG_INT4 = 23, PG_TEXT = 25 };
+enum pg_type { PG_BOOL = 16, PG_BYTEA = 17, PG_INT8 = 20, PG_INT4 = 23, PG_TEXT = 25, PG_TIME = 1184 };
 
 /* An empty list of arguments; the following add to it. Running out of memory shows in pg_call(). */
 void pg_begin(struct pg_arguments *arguments);
 void pg_add_int4(struct pg_arguments *arguments, int32_t value);
-void pg_add_bool(struct pg_arguments *arguments, bool value);
+void pg_add_int8(struct pg_arguments *arguments, int64_t value);
 void pg_drop_last(struct pg_arguments *arguments);
 void pg_add_bytes(struct pg_arguments *arguments, const void *bytes, size_t length); /* NULL: null */
 void pg_add_array(struct pg_arguments *arguments, enum pg_type type, size_t n);      /* its n elements follow: */
@@ -194,10 +202,17 @@ void pg_item_int4(struct pg_arguments *arguments, int32_t value);
 
 /* Values of a row; false: it is NULL, or of another type. */
 bool pg_read_int8(const PGresult *rows, int row, int column, int64_t *value);
+bool pg_read_time(const PGresult *rows, int row, int column, int64_t *unix_us);
 bool pg_read_int4(const PGresult *rows, int row, int column, int32_t *value);
 bool pg_read_bool(const PGresult *rows, int row, int column, bool *value);
 /* Text or bytes of at least 1 and less than `size` bytes, without NUL, into out. */
 bool pg_read_text(const PGresult *rows, int row, int column, char *out, size_t size);
+
+/* ---- key.c ------------------------------------------------------------------------------------------------------- */
+
+/* Of the lock in mode=session that a name stands for; names of different schemas, which are quoted, are different
+ * locks. All clients work it out alike: see session.sql. */
+int64_t pg_key(const char *schema, const char *name);
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
@@ -210,6 +225,7 @@ int pg_list(void *conn, const char *prefix, char cursor[256], dlock_each each, v
             struct dlock_error *err);
 int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 int pg_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
+int pg_session_rest(void *conn, int timeout_ms, struct dlock_error *err);
 int pg_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int pg_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 int pg_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);

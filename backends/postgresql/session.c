@@ -3,8 +3,11 @@
  * there. */
 #include "postgresql.h"
 
-/* A request that waits is answered within this time when nobody has the lock: only later it is left to wait. */
+/* A request that waits is answered within this time when nobody has the lock: only later it is left to wait. Where a
+ * thread waits for nothing else it may be longer, as it should: many machines take tens of microseconds to begin and
+ * end a poll() that could be over before their next tick. */
 #define AT_ONCE_US 1000
+#define AWAITED_US 10000
 
 /* A request that waits is cancelled up to so many times, after pauses that begin with this one and double. */
 #define CANCELS 4
@@ -14,7 +17,7 @@
 #define IDLE_MAX_S 32000
 #define GIVING_UP_S 3
 
-enum { FENCE, SERVER_US, COLUMNS = 3 };
+enum { FENCE, SERVER_US };
 
 static bool acceptable(const struct dlock_claim *claim, struct dlock_error *err) {
     size_t name = strlen(claim->name);
@@ -56,27 +59,28 @@ static void add_lease(struct pg *pg, int64_t ms) {
     char value[24];
     int length = snprintf(value, sizeof value, "%lld", (long long)ms);
     pg_add_bytes(&pg->arguments, setting, strlen(setting));
-    if (ms > 0) pg_add_bytes(&pg->arguments, value, (size_t)length);
+    pg_add_bytes(&pg->arguments, value, (size_t)length);
 }
 
-/* Names of different schemas are different locks. */
 static void add_key(struct pg *pg, const char *name) {
-    char key[PG_IDENTIFIER_MAX + PG_NAME_MAX + 2];
-    int length = snprintf(key, sizeof key, "%s %s", pg->schema, name);
-    pg_add_bytes(&pg->arguments, key, (size_t)length);
+    pg_add_int8(&pg->arguments, pg_key(pg->schema, name));
 }
 
-static void ask_for(struct pg *pg, const struct dlock_claim *claim, int64_t ms) {
+/* Writes the request for a lock, which sets the lease where that is another one than the session has. */
+static enum pg_call ask_for(struct pg *pg, const struct dlock_claim *claim, enum pg_call call) {
+    int64_t ms = kept_ms(claim);
+    if (claim->mode == DLOCK_SHARED) call += PG_WAIT_SHARED - PG_WAIT;
     pg_begin(&pg->arguments);
     add_key(pg, claim->name);
-    pg_add_bool(&pg->arguments, claim->mode == DLOCK_SHARED);
+    if (pg->session.lease_ms == ms) return call;
     add_lease(pg, ms);
+    return call + (PG_WAIT_LEASE - PG_WAIT);
 }
 
 /* Reads the answer to PG_TRY and PG_WAIT; *fence stays 0 when the lock is taken. */
 static int read_take(struct pg *pg, const PGresult *rows, int64_t *fence, int64_t *server_us, struct dlock_error *err) {
     *fence = 0;
-    bool fits = PQntuples(rows) == 1 && PQnfields(rows) == COLUMNS && pg_read_int8(rows, 0, SERVER_US, server_us) &&
+    bool fits = PQntuples(rows) == 1 && PQnfields(rows) > SERVER_US && pg_read_time(rows, 0, SERVER_US, server_us) &&
                 *server_us > 0 && (PQgetisnull(rows, 0, FENCE) || pg_read_int8(rows, 0, FENCE, fence)) && *fence >= 0 &&
                 *fence < PG_FENCE_END;
     return fits ? 0 : pg_nonsense(pg, "a row about a lock", err);
@@ -102,6 +106,7 @@ static int read_wait(struct pg *pg, int64_t *fence, int64_t *server_us, struct d
     PQclear(rows);
     if (rc == 0 && *fence == 0) rc = pg_nonsense(pg, "no fence", err);
     if (rc != 0) return rc;
+    pg->session.lease_ms = pg->session.kept_ms;
     granted(pg, *fence, pg->session.waits_shared);
     return 1;
 }
@@ -109,10 +114,9 @@ static int read_wait(struct pg *pg, int64_t *fence, int64_t *server_us, struct d
 /* One request that is answered once the lock is there, which may be at once. */
 static int take_or_wait(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, int64_t *fence,
                         struct dlock_error *err) {
-    int64_t until_us = dlock_now_us() + AT_ONCE_US;
+    int64_t until_us = dlock_now_us() + (claim->flags & DLOCK_CLAIM_AWAITED ? AWAITED_US : AT_ONCE_US);
     pg->session.kept_ms = claim->kept_ms = kept_ms(claim);
-    ask_for(pg, claim, pg->session.kept_ms);
-    int rc = pg_post(pg, PG_WAIT, deadline_us, err);
+    int rc = pg_post(pg, ask_for(pg, claim, PG_WAIT), deadline_us, err);
     if (rc != 0) return rc;
     pg->session.waits = true;
     pg->session.waits_shared = claim->mode == DLOCK_SHARED;
@@ -128,12 +132,12 @@ static int take_or_wait(struct pg *pg, struct dlock_claim *claim, int64_t deadli
 static int take(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, int64_t *fence,
                 struct dlock_error *err) {
     PGresult *rows;
-    ask_for(pg, claim, kept_ms(claim));
-    int rc = pg_call(pg, PG_TRY, deadline_us, &rows, err);
+    int rc = pg_call(pg, ask_for(pg, claim, PG_TRY), deadline_us, &rows, err);
     if (rc != 0) return rc;
     rc = read_take(pg, rows, fence, &claim->server_us, err);
     PQclear(rows);
     claim->kept_ms = kept_ms(claim);
+    if (rc == 0) pg->session.lease_ms = claim->kept_ms;
     if (rc == 0 && *fence) granted(pg, *fence, claim->mode == DLOCK_SHARED);
     return rc;
 }
@@ -162,10 +166,11 @@ static int prove(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, 
         return 0;
     }
     if (rc != 0) return rc;
-    if (!rows || PQntuples(rows) != 1 || !pg_read_int8(rows, 0, 0, &claim->server_us) || claim->server_us <= 0)
+    if (!rows || PQntuples(rows) != 1 || !pg_read_time(rows, 0, 0, &claim->server_us) || claim->server_us <= 0)
         rc = pg_nonsense(pg, "no time of its clock", err);
     PQclear(rows);
     if (rc != 0) return rc;
+    pg->session.lease_ms = kept_ms(claim);
     pg->session.shared = pg->session.shared || downgrade;
     claim->kept_ms = kept_ms(claim);
     claim->result = 0;
@@ -210,7 +215,6 @@ static int stop_waiting(struct pg *pg, int64_t deadline_us, struct dlock_error *
 static int give_back(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     PGresult *rows;
     pg_begin(&pg->arguments);
-    add_lease(pg, 0);
     int rc = pg_call(pg, PG_GIVE_BACK, deadline_us, &rows, err);
     if (rc != 0) return rc;
     PQclear(rows);
@@ -276,6 +280,20 @@ int pg_session_release(void *conn, struct dlock_claim *const *claims, size_t n, 
     if (rc == 0) rc = give_back(pg, deadline_us, err);
     if (rc == 0) claims[0]->result = 0;
     return rc;
+}
+
+/* The lease of its last lock would end it, too, when it is idle for so long. */
+int pg_session_rest(void *conn, int timeout_ms, struct dlock_error *err) {
+    struct pg *pg = conn;
+    PGresult *rows;
+    if (pg->session.lease_ms == 0) return 0;
+    pg_begin(&pg->arguments);
+    add_lease(pg, 0);
+    int rc = pg_call(pg, PG_PROVE, dlock_deadline_us(timeout_ms), &rows, err);
+    if (rc != 0) return rc;
+    PQclear(rows);
+    pg->session.lease_ms = 0;
+    return 0;
 }
 
 int pg_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {

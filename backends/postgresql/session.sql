@@ -6,7 +6,8 @@
 -- either these objects or those of the default mode (schema.sql), never both: their locks would not exclude each other.
 --
 -- A lock is a session-level advisory lock, held by the one connection that acquired it; who waits for it waits in the
--- server's own queue. Its key is the hash of the schema and the name in 64 bits: names that collide exclude each other.
+-- server's own queue. Its key is the begin of a hash of the quoted schema, a space and the name, as clients work it out:
+-- ('x' || encode(substr(sha256('"dlock" name'), 1, 8), 'hex'))::bit(64)::bigint. Names that collide exclude each other.
 -- Fences are numbers of one sequence, which is read only once the lock is there. It is flushed to disk ahead of what it
 -- gives out, and begins at the clock in microseconds, so that fences go on growing when somebody makes it anew. While it
 -- holds a lock, the lease is the session's idle_session_timeout (PostgreSQL 14), and a renewal a sign of life.
@@ -29,12 +30,11 @@ BEGIN
     END IF;
 END $$;
 
--- Ends the sessions that hold the lock; `name` has the quoted schema and a space in front. How many there were; NULL:
--- one of them is still there after wait_ms. With the rights of whoever calls it.
-CREATE OR REPLACE FUNCTION "dlock".end_sessions(name bytea, wait_ms integer) RETURNS bigint
+-- Ends the sessions that hold the lock with this key. How many there were; NULL: one of them is still there after
+-- wait_ms. With the rights of whoever calls it.
+CREATE OR REPLACE FUNCTION "dlock".end_sessions(key bigint, wait_ms integer) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    key bigint := hashtextextended(encode(name, 'hex'), 2);
     until timestamptz := clock_timestamp() + wait_ms * interval '1 ms';
     holders integer[] := ARRAY(SELECT l.pid FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted
         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) AND l.objsubid = 1

@@ -7,19 +7,10 @@
 #define SQL_MAX 600
 
 /* mode=session. The fence is drawn after the lock is there: a CASE says so. */
-#define CLOCK "(date_part('epoch', clock_timestamp()) * 1000000)::bigint"
-#define KEY(name) "hashtextextended(encode(" name "::bytea, 'hex'), 2)"
-/* Evaluated in this order. */
-#define WAIT                                                                    \
-    "SELECT CASE WHEN CASE WHEN $2 THEN pg_advisory_lock_shared(" KEY(          \
-        "$1") ") IS NOT NULL ELSE "                                             \
-              "pg_advisory_lock(" KEY("$1") ") IS NOT NULL END THEN nextval('", \
-        "fences') END, " CLOCK ", set_config($3, $4, false)"
-#define TRY                                                                                            \
-    "SELECT CASE WHEN got THEN nextval('",                                                             \
-        "fences') END, " CLOCK ", CASE WHEN got THEN set_config($3, $4, false) END FROM (SELECT CASE " \
-        "WHEN $2 THEN pg_try_advisory_lock_shared(" KEY("$1") ") ELSE pg_try_advisory_lock(" KEY(      \
-            "$1") ") END AS got OFFSET 0) l"
+#define TAKE(got) "SELECT CASE WHEN " got " THEN nextval('", "fences') END, clock_timestamp()"
+#define TRY(shared) TAKE("pg_try_advisory_lock" shared "($1)")
+#define WAIT(shared) TAKE("pg_advisory_lock" shared "($1) IS NOT NULL")
+#define LEASE(name, value) ", set_config(" name ", " value ", false)"
 
 static const struct {
     const char *name;            /* of the prepared statement; NULL: what is rare is not prepared */
@@ -33,18 +24,23 @@ static const struct {
     [PG_RELEASE] = {"dlock_release", "SELECT * FROM ", "release($1, $2, $3)", 2, true, false},
     [PG_BREAK] = {"dlock_break", "SELECT ", "break($1, $2)", 1, true, false},
     [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM ", "holders($1, $2, $3)", 7, false, false},
-    [PG_TRY] = {"dlock_try", TRY, 3, false, true},
-    [PG_WAIT] = {"dlock_wait", WAIT, 3, false, true},
-    [PG_PROVE] = {NULL, "SELECT " CLOCK ", set_config($1, $2, false)", NULL, 2, false, false},
+    [PG_TRY] = {"dlock_try", TRY(""), 2, false, true},
+    [PG_TRY_SHARED] = {"dlock_try_shared", TRY("_shared"), 2, false, true},
+    [PG_WAIT] = {"dlock_wait", WAIT(""), 2, false, true},
+    [PG_WAIT_SHARED] = {"dlock_wait_shared", WAIT("_shared"), 2, false, true},
+    [PG_TRY_LEASE] = {"dlock_try_lease", TRY("") LEASE("$2", "$3"), 3, false, true},
+    [PG_TRY_SHARED_LEASE] = {"dlock_try_shared_lease", TRY("_shared") LEASE("$2", "$3"), 3, false, true},
+    [PG_WAIT_LEASE] = {"dlock_wait_lease", WAIT("") LEASE("$2", "$3"), 3, false, true},
+    [PG_WAIT_SHARED_LEASE] = {"dlock_wait_shared_lease", WAIT("_shared") LEASE("$2", "$3"), 3, false, true},
+    [PG_PROVE] = {NULL, "SELECT clock_timestamp()" LEASE("$1", "$2"), NULL, 2, false, false},
     [PG_DOWNGRADE] =
         {NULL,
-         "SELECT " CLOCK ", set_config($1, $2, false) FROM (SELECT pg_advisory_unlock(key) AS ended FROM "
-         "(SELECT key FROM (SELECT " KEY(
-             "$3") " AS key OFFSET 0) k "
-                   "WHERE pg_advisory_lock_shared(key) IS NOT NULL OFFSET 0) s OFFSET 0) e WHERE ended IS NOT NULL",
+         "SELECT clock_timestamp()" LEASE(
+             "$1",
+             "$2") " FROM (SELECT pg_advisory_unlock($3) AS ended FROM (SELECT pg_advisory_lock_shared($3) IS NOT "
+                   "NULL AS got OFFSET 0) s WHERE got OFFSET 0) e WHERE ended IS NOT NULL",
          NULL, 2, false, false},
-    [PG_GIVE_BACK] = {"dlock_give_back", "SELECT pg_advisory_unlock_all(), set_config($1, '0', false)", NULL, 2, false,
-                      false},
+    [PG_GIVE_BACK] = {"dlock_give_back", "SELECT pg_advisory_unlock_all()", NULL, 1, false, false},
     [PG_END_SESSIONS] = {"dlock_end_sessions", "SELECT ", "end_sessions($1, $2)", 1, true, false},
     [PG_LISTEN] = {"dlock_listen", "SELECT ", "listen($1, $2)", 1, false, true},
 };

@@ -80,6 +80,30 @@ bool redis_may_grant(const struct redis *redis) {
 
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
+/* How long after a fence from the clock the next ones may be counted up from it (acquire_next.lua). */
+#define COUNT_US 1000000
+/* What is counted up is no smaller. */
+#define COUNT_FROM INT64_C(1000000000000000)
+
+/* FNV-1a. Two names that share it share their time, and that would matter only to a server that went back to what it
+ * was before, and kept its connections. */
+static uint64_t hash(const char *name) {
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (const unsigned char *p = (const unsigned char *)name; *p; p++) hash = (hash ^ *p) * UINT64_C(1099511628211);
+    return hash;
+}
+
+static bool may_count(const struct redis *redis, const char *name) {
+    uint64_t key = hash(name);
+    return redis->counts[key % REDIS_COUNTS].name == key && redis->counts[key % REDIS_COUNTS].until_us > dlock_now_us();
+}
+
+static void note_clock(struct redis *redis, const char *name) {
+    uint64_t key = hash(name);
+    redis->counts[key % REDIS_COUNTS].name = key;
+    redis->counts[key % REDIS_COUNTS].until_us = dlock_now_us() + COUNT_US;
+}
+
 static void write_acquire(struct redis *redis, size_t i, void *arg) {
     const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
     const bool may_grant = redis_may_grant(redis), may_wait = claim->flags & DLOCK_CLAIM_QUEUE;
@@ -88,7 +112,8 @@ static void write_acquire(struct redis *redis, size_t i, void *arg) {
                           may_grant ? "1" : "0"};
     /* What is as most calls have it is left out: each argument is work for the server. */
     size_t n = !may_grant ? 5 : *args[3] ? 4 : may_wait ? 3 : 2;
-    redis_call(redis, REDIS_ACQUIRE, claim->name, n, args);
+    bool next = n < 4 && may_count(redis, claim->name);
+    redis_call(redis, next ? REDIS_ACQUIRE_NEXT : REDIS_ACQUIRE, claim->name, n, args);
 }
 
 /* When a busy claim should ask again. Only the head of the queue is sure to be told of anything, and only when the
@@ -146,6 +171,11 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
     if (reply->type == REDIS_REPLY_STRING && in_use(batch, claim, reply->str)) return 0;
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0 && reply->integer < REDIS_FENCE_END) {
         granted(claim, reply->integer, reply->integer);
+        note_clock(redis, claim->name);
+        return 0;
+    }
+    if (reply->type == REDIS_REPLY_INTEGER && reply->integer < -COUNT_FROM && reply->integer > -REDIS_FENCE_END) {
+        granted(claim, 0, -reply->integer);
         return 0;
     }
     if (!read_integers(reply, answer, N) || answer[SERVER_US] <= 0 || answer[FENCE] < 0 ||
@@ -230,21 +260,21 @@ static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum redi
     return false;
 }
 
-static int run_batch(struct redis *redis, struct redis_calls calls, struct dlock_claim *const *claims, size_t n,
-                     int timeout_ms, struct dlock_error *err) {
+static int run_batch(struct redis *redis, enum redis_script script, struct redis_calls calls,
+                     struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct batch batch = {NULL, false, err};
     size_t i = 0;
     calls.arg = &batch;
     while (i < n) {
         int rc;
-        if (!acceptable(&batch, claims[i], calls.script)) {
+        if (!acceptable(&batch, claims[i], script)) {
             i++;
             continue;
         }
         batch.claims = claims + i;
         for (calls.count = 1; i + calls.count < n; calls.count++)
-            if (!acceptable(&batch, claims[i + calls.count], calls.script)) break;
+            if (!acceptable(&batch, claims[i + calls.count], script)) break;
         if ((rc = redis_run(redis, &calls, deadline_us, err)) != 0) return rc;
         i += calls.count;
     }
@@ -252,16 +282,16 @@ static int run_batch(struct redis *redis, struct redis_calls calls, struct dlock
 }
 
 int redis_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    const struct redis_calls calls = {.script = REDIS_ACQUIRE, .write = write_acquire, .read = read_acquire};
-    return run_batch(conn, calls, claims, n, timeout_ms, err);
+    const struct redis_calls calls = {.write = write_acquire, .read = read_acquire};
+    return run_batch(conn, REDIS_ACQUIRE, calls, claims, n, timeout_ms, err);
 }
 
 int redis_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    const struct redis_calls calls = {.script = REDIS_RENEW, .write = write_renew, .read = read_renew};
-    return run_batch(conn, calls, claims, n, timeout_ms, err);
+    const struct redis_calls calls = {.write = write_renew, .read = read_renew};
+    return run_batch(conn, REDIS_RENEW, calls, claims, n, timeout_ms, err);
 }
 
 int redis_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    const struct redis_calls calls = {.script = REDIS_RELEASE, .write = write_release, .read = read_release};
-    return run_batch(conn, calls, claims, n, timeout_ms, err);
+    const struct redis_calls calls = {.write = write_release, .read = read_release};
+    return run_batch(conn, REDIS_RELEASE, calls, claims, n, timeout_ms, err);
 }

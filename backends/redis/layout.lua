@@ -9,8 +9,9 @@
 --                                 clients out as well
 --            {K}:fence    string  the last fence; outlives the lease by a day at least. A name whose fence is gone starts
 --                                 at the server's clock in microseconds, which is past every fence given out, unless
---                                 the server's wall clock was set back by more than that day. A space at its end: the
---                                 exclusive holder lingers
+--                                 the server's wall clock was set back by more than that day. A client's first fence in
+--                                 a second is the clock, too, unless that is behind; the others may be counted up from
+--                                 it. A space at its end: the exclusive holder lingers
 --            {K}:queue    zset    the waiters' tokens, in the order in which they came
 --            {K}:waiters  hash    token -> lease in ms, `@`, when it last asked (the server's clock in ms) and kind,
 --                                 for each of them; HANDED -> the token, the fence and the end in ms of an exclusive

@@ -76,7 +76,7 @@ static int read_inspect(struct redis *redis, size_t i, const redisReply *reply, 
 }
 
 static int run_walk(struct redis *redis, struct walk *walk, size_t n, int64_t deadline_us, struct dlock_error *err) {
-    const struct redis_calls calls = {REDIS_INSPECT, n, write_inspect, read_inspect, walk};
+    const struct redis_calls calls = {n, write_inspect, read_inspect, walk};
     return redis_run(redis, &calls, deadline_us, err);
 }
 
@@ -178,7 +178,7 @@ static int read_break(struct redis *redis, size_t i, const redisReply *reply, vo
 
 int redis_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     struct breaking breaking = {name, 0};
-    const struct redis_calls calls = {REDIS_BREAK, 1, write_break, read_break, &breaking};
+    const struct redis_calls calls = {1, write_break, read_break, &breaking};
     int rc = redis_run(conn, &calls, dlock_deadline_us(timeout_ms), err);
     if (rc != 0 || breaking.was == 1) return rc;
     if (breaking.was == 0) return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");

@@ -95,7 +95,7 @@ static void write_greeting(struct redis *redis, const struct redis_address *addr
         redis_command(redis, "INFO", "persistence", (char *)NULL);
         redis_command(redis, "CONFIG", "GET", "appendfsync", (char *)NULL);
     }
-    for (int i = 0; i < REDIS_SCRIPTS; i++) redis_load(redis, (enum redis_script)i);
+    redis_load(redis);
 }
 
 /* The reply to AUTH. What the server says is not repeated, but for its first word: it might contain the password. */
@@ -181,13 +181,8 @@ static int read_greeting(struct redis *redis, const struct redis_address *addres
     if (reply->type == REDIS_REPLY_ERROR) rc = redis_refused(redis, reply, err);
     freeReplyObject(reply);
     if (rc == DLOCK_EUNAVAILABLE) return rc;
-    if ((rc = read_info(redis, deadline_us, err)) != 0) return rc;
-    for (int i = 0; i < REDIS_SCRIPTS && rc == 0; i++) {
-        if ((rc = redis_reply(redis, deadline_us, &reply, err)) != 0) return rc;
-        rc = redis_loaded(redis, (enum redis_script)i, reply, err);
-        freeReplyObject(reply);
-    }
-    return rc;
+    rc = read_info(redis, deadline_us, err);
+    return rc ? rc : redis_loaded(redis, deadline_us, err);
 }
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */

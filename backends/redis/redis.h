@@ -16,10 +16,21 @@
 /* What is encoded in keys besides '%': Redis Cluster takes what stands in braces for the hash slot. */
 #define REDIS_SPECIAL "{}"
 
+/* How many names a connection remembers for a moment. */
+#define REDIS_COUNTS 64
+
 /* Fences are below this (<dlock/backend.h>). */
 #define REDIS_FENCE_END (INT64_C(1) << 55)
 
-enum redis_script { REDIS_ACQUIRE, REDIS_RENEW, REDIS_RELEASE, REDIS_BREAK, REDIS_INSPECT, REDIS_SCRIPTS };
+enum redis_script {
+    REDIS_ACQUIRE,
+    REDIS_ACQUIRE_NEXT,
+    REDIS_RENEW,
+    REDIS_RELEASE,
+    REDIS_BREAK,
+    REDIS_INSPECT,
+    REDIS_SCRIPTS
+};
 
 struct redis {
     const struct dlock_peer *peer;
@@ -38,7 +49,11 @@ struct redis {
     char where[160];                         /* the server, for error messages */
 
     char sha[REDIS_SCRIPTS][41];
-    int64_t started_us; /* when the server started, at the latest, by the local clock; with a quarantine only */
+    struct {
+        uint64_t name; /* its hash */
+        int64_t until_us;
+    } counts[REDIS_COUNTS]; /* whose fences may be counted up (acquire_next.lua), by that hash */
+    int64_t started_us;     /* when the server started, at the latest, by the local clock; with a quarantine only */
     int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
 
     char channel[40];              /* what we are subscribed to */
@@ -91,18 +106,17 @@ int redis_refused(const struct redis *redis, const redisReply *reply, struct dlo
 
 /* ---- scripts.c: the .lua files ----------------------------------------------------------------------------------- */
 
-/* Appends a request that loads a script; its reply goes to redis_loaded(). */
-void redis_load(struct redis *redis, enum redis_script script);
-int redis_loaded(struct redis *redis, enum redis_script script, const redisReply *reply, struct dlock_error *err);
+/* Appends requests that load all of them, and reads the replies to these. */
+void redis_load(struct redis *redis);
+int redis_loaded(struct redis *redis, int64_t deadline_us, struct dlock_error *err);
 
 /* Appends a call of a script for the lock `name`, with n arguments, at most REDIS_MAX_ARGS. */
 void redis_call(struct redis *redis, enum redis_script script, const char *name, size_t n, const char *const *args);
 
-/* Calls a script for `count` locks in one round trip, whether the server has it or has to be given it (again).
+/* Calls scripts for `count` locks in one round trip, whether the server has them or has to be given them (again).
  * `write` appends the i-th request. `read` takes its reply, which is no error reply of the server's state, and returns
  * 0 or what ends the connection. Every reply is read even when one is an error; the first error is returned. */
 struct redis_calls {
-    enum redis_script script;
     size_t count;
     void (*write)(struct redis *redis, size_t i, void *arg);
     int (*read)(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err);

@@ -4,6 +4,7 @@
 #include "acquire.lua.h"
 #include "acquire_fast.lua.h"
 #include "acquire_held.lua.h"
+#include "acquire_next.lua.h"
 #include "break.lua.h"
 #include "fence.lua.h"
 #include "held.lua.h"
@@ -30,11 +31,13 @@ struct part {
 };
 #define PART(file) \
     { file##_lua_text, sizeof file##_lua_text - 1 }
-#define MAX_PARTS 8
+#define MAX_PARTS 9
 
 static const struct part scripts[REDIS_SCRIPTS][MAX_PARTS] = {
     [REDIS_ACQUIRE] = {PART(layout), PART(fence), PART(acquire_fast), PART(held), PART(queue), PART(acquire_held),
                        PART(holders), PART(acquire)},
+    [REDIS_ACQUIRE_NEXT] = {PART(layout), PART(acquire_next), PART(fence), PART(acquire_fast), PART(held), PART(queue),
+                            PART(acquire_held), PART(holders), PART(acquire)},
     [REDIS_RENEW] = {PART(layout), PART(fence), PART(held), PART(renew_fast), PART(queue), PART(holders), PART(renew)},
     [REDIS_RELEASE] = {PART(layout), PART(held), PART(release_fast), PART(fence), PART(queue), PART(release_held),
                        PART(holders), PART(release)},
@@ -43,29 +46,47 @@ static const struct part scripts[REDIS_SCRIPTS][MAX_PARTS] = {
 };
 
 /* No script is longer than all of the files together. */
-#define MAX_SCRIPT                                                                                                     \
-    (sizeof layout_lua_text + sizeof fence_lua_text + sizeof held_lua_text + sizeof queue_lua_text +                   \
-     sizeof holders_lua_text + sizeof acquire_fast_lua_text + sizeof acquire_held_lua_text + sizeof acquire_lua_text + \
-     sizeof renew_fast_lua_text + sizeof renew_lua_text + sizeof release_fast_lua_text +                               \
-     sizeof release_held_lua_text + sizeof release_lua_text + sizeof break_lua_text + sizeof inspect_lua_text)
+#define MAX_SCRIPT                                                                                                   \
+    (sizeof layout_lua_text + sizeof fence_lua_text + sizeof held_lua_text + sizeof queue_lua_text +                 \
+     sizeof holders_lua_text + sizeof acquire_fast_lua_text + sizeof acquire_held_lua_text +                         \
+     sizeof acquire_next_lua_text + sizeof acquire_lua_text + sizeof renew_fast_lua_text + sizeof renew_lua_text +   \
+     sizeof release_fast_lua_text + sizeof release_held_lua_text + sizeof release_lua_text + sizeof break_lua_text + \
+     sizeof inspect_lua_text)
 
-void redis_load(struct redis *redis, enum redis_script script) {
+static void load(struct redis *redis, const struct part *part) {
     char text[MAX_SCRIPT];
     const char *words[] = {"SCRIPT", "LOAD", text};
     size_t lengths[] = {6, 4, 0};
-    for (const struct part *part = scripts[script]; part < scripts[script] + MAX_PARTS && part->text; part++) {
+    for (const struct part *end = part + MAX_PARTS; part < end && part->text; part++) {
         memcpy(text + lengths[2], part->text, part->length);
         lengths[2] += part->length;
     }
     redis_request(redis, 3, words, lengths);
 }
 
-int redis_loaded(struct redis *redis, enum redis_script script, const redisReply *reply, struct dlock_error *err) {
+void redis_load(struct redis *redis) {
+    for (size_t i = 0; i < REDIS_SCRIPTS; i++) load(redis, scripts[i]);
+}
+
+static int loaded(struct redis *redis, const redisReply *reply, char sha[41], struct dlock_error *err) {
     if (reply->type == REDIS_REPLY_ERROR) return redis_refused(redis, reply, err);
     if (reply->type != REDIS_REPLY_STRING || reply->len != 40 || strspn(reply->str, "0123456789abcdef") != 40)
         return redis_nonsense(redis, "no SHA1 for SCRIPT LOAD", err);
-    memcpy(redis->sha[script], reply->str, 41);
+    memcpy(sha, reply->str, 41);
     return 0;
+}
+
+int redis_loaded(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
+    int first = 0;
+    for (size_t i = 0; i < REDIS_SCRIPTS; i++) {
+        redisReply *reply;
+        int rc = redis_reply(redis, deadline_us, &reply, first ? NULL : err);
+        if (rc) return first ? first : rc;
+        rc = loaded(redis, reply, redis->sha[i], first ? NULL : err);
+        freeReplyObject(reply);
+        if (!first) first = rc;
+    }
+    return first;
 }
 
 /* Whether a name is surely its own key, as most are. */
@@ -131,17 +152,14 @@ static int take_answer(struct redis *redis, const struct redis_calls *calls, siz
     return rc;
 }
 
-/* Gives the server the script that it lost (a restart, SCRIPT FLUSH), and calls again what is missing. */
+/* Gives the server the scripts that it lost (SCRIPT FLUSH), and calls again what is missing. */
 static int call_again(struct redis *redis, const struct redis_calls *calls, size_t from, size_t to, const bool *missing,
                       int64_t deadline_us, struct dlock_error *err) {
-    redisReply *reply;
-    int first;
-    redis_load(redis, calls->script);
+    redis_load(redis);
     for (size_t i = from; i < to; i++)
         if (missing[i - from]) calls->write(redis, i, calls->arg);
-    if ((first = redis_reply(redis, deadline_us, &reply, err)) != 0) return first;
-    first = redis_loaded(redis, calls->script, reply, err);
-    freeReplyObject(reply);
+    int first = redis_loaded(redis, deadline_us, err);
+    if (redis->broken) return first;
     for (size_t i = from; i < to; i++) {
         int rc = missing[i - from] ? take_answer(redis, calls, i, NULL, deadline_us, first ? NULL : err) : 0;
         if (!first) first = rc;

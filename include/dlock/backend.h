@@ -95,9 +95,12 @@ enum dlock_claim_flag {
     DLOCK_CLAIM_LINGER = 2, /* acquire: this client may keep the grant for a while after its owner is done with it. Send
                              * it WANTED for every acquire of another client that this grant makes EBUSY. Only sent
                              * where WANTED is offered, and once a connection of this client listens */
-    DLOCK_CLAIM_DEAD = 4    /* release: the process that made this claim is dead. SESSION: free it by name and token,
+    DLOCK_CLAIM_DEAD = 4,   /* release: the process that made this claim is dead. SESSION: free it by name and token,
                              * whatever connection it lives in; ENOTSUP where that is not possible, 0 where the death
                              * of its process has freed it anyway */
+    DLOCK_CLAIM_AWAITED = 8 /* acquire, PENDING, with QUEUE: a thread waits for this claim and nobody waits for that
+                             * thread. A request that is not answered at once may be awaited for about 10 ms before it
+                             * is left pending, since who sent it hears the answer sooner than who is told of it */
 };
 
 /* One acquisition. Owned by the core, valid during the call only. */
@@ -249,6 +252,11 @@ struct dlock_backend {
      * operations and capabilities. NULL: this one serves it. Asked before anything else about the URI, whose keys may
      * still be wrong; the other one's `accepts` judges them, and its own `variant` is not asked. Does not block. */
     const struct dlock_backend *(*variant)(const struct dlock_uri *uri);
+
+    /* SESSION without THREADSAFE: this connection has carried no claim for a third of its last one's lease, and may go
+     * on like that. What a release need not undo at once, since the next claim would do it again, is undone here.
+     * Results: 0, or as connect, and the connection is closed. */
+    int (*rest)(void *conn, int timeout_ms, struct dlock_error *err);
 };
 
 /* Declares and begins the definition of a backend:  DLOCK_BACKEND(toy) = { DLOCK_ABI, sizeof(struct dlock_backend), …

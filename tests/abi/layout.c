@@ -31,7 +31,8 @@ AT(dlock_backend, schema, 144);      /* since ABI 2 */
 AT(dlock_backend, descriptors, 152); /* since ABI 2 */
 AT(dlock_backend, accepts, 160);     /* since ABI 2 */
 AT(dlock_backend, variant, 168);     /* since ABI 2 */
-SIZE(dlock_backend, 176);
+AT(dlock_backend, rest, 176);        /* since ABI 2 */
+SIZE(dlock_backend, 184);
 
 AT(dlock_host, host, 0);
 AT(dlock_host, address, 8);
@@ -129,7 +130,8 @@ _Static_assert(DLOCK_EXCLUSIVE == 0 && DLOCK_SHARED == 1 && DLOCK_PERMIT == 2, "
 _Static_assert(DLOCK_OWNER_THREAD == 0 && DLOCK_OWNER_HANDLE == 1, "owners");
 _Static_assert(DLOCK_FIXED_LEASE == 1 && DLOCK_NO_REENTRY == 2, "flags");
 _Static_assert(DLOCK_CLIENT_LAZY == 1 && DLOCK_CLIENT_MANUAL == 2, "client flags");
-_Static_assert(DLOCK_CLAIM_QUEUE == 1 && DLOCK_CLAIM_LINGER == 2 && DLOCK_CLAIM_DEAD == 4, "claim flags");
+_Static_assert(DLOCK_CLAIM_QUEUE == 1 && DLOCK_CLAIM_LINGER == 2 && DLOCK_CLAIM_DEAD == 4 && DLOCK_CLAIM_AWAITED == 8,
+               "claim flags");
 _Static_assert(DLOCK_WAKE_LOOK == 1 && DLOCK_WAKE_GRANTED == 2 && DLOCK_WAKE_LOST == 3 && DLOCK_WAKE_WANTED == 4,
                "kinds of wakes");
 _Static_assert(DLOCK_CAP_FENCE == 1 && DLOCK_CAP_QUEUE == 2 && DLOCK_CAP_WAKE == 4 && DLOCK_CAP_SHARED == 8 &&

@@ -1,5 +1,6 @@
 /* Actors: the orders' side and the process that carries them out. */
 #include "actor.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -45,24 +46,13 @@ static void write_all(int fd, const void *data, size_t size) {
 
 /* ---- the child --------------------------------------------------------------------------------------------------- */
 
-struct cancel_plan {
-    dlock_lock *lock;
-    int64_t after_ms;
-};
-
-static void *cancel_later(void *arg) {
-    struct cancel_plan *plan = arg;
-    sleep_ms(plan->after_ms);
-    EXPECT_CODE(0, dlock_cancel(plan->lock));
-    return NULL;
-}
-
-static int acquire_and_cancel(dlock_lock *lock, int64_t after_ms, struct dlock_error *err) {
-    struct cancel_plan plan = {lock, after_ms};
-    pthread_t thread = start_thread(cancel_later, &plan);
-    int code = dlock_acquire(lock, DLOCK_FOREVER, err);
-    pthread_join(thread, NULL);
-    return code;
+static int acquire_and_cancel(dlock_lock *lock, int64_t after_ms) {
+    struct call wait = {.lock = lock, .timeout_ms = DLOCK_FOREVER};
+    pthread_t thread = start_thread(acquire_and_keep, &wait);
+    sleep_ms(after_ms);
+    EXPECT_CODE(0, dlock_cancel(lock));
+    join_cancelled(lock, thread);
+    return wait.code;
 }
 
 static int64_t watch_until_lost(dlock_lock *lock, int64_t for_ms) {
@@ -92,7 +82,7 @@ static int carry_out(dlock_lock *lock, const struct order *order, struct dlock_e
         return err->code;
     case ACTOR_RELEASE: return dlock_release(lock, err);
     case ACTOR_DOWNGRADE: return dlock_downgrade(lock, err);
-    case ACTOR_CANCEL_LATER: return acquire_and_cancel(lock, order->argument, err);
+    case ACTOR_CANCEL_LATER: return acquire_and_cancel(lock, order->argument);
     case ACTOR_WATCH: report->last_held_us = watch_until_lost(lock, order->argument); return 0;
     case ACTOR_HOLD: return hold_for(lock, order->argument, err);
     case ACTOR_LOOK:

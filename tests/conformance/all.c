@@ -274,7 +274,7 @@ void case_all_cancelled(void) {
     sleep_ms(300);
     int64_t begun_us = now_us();
     EXPECT_CODE(0, dlock_cancel(locks[BUSY]));
-    pthread_join(thread, NULL);
+    join_cancelled(locks[BUSY], thread);
     EXPECT_CODE(DLOCK_ECANCELED, call.code);
     EXPECT_BETWEEN(0, SLACK_MS, (call.at_us - begun_us) / 1000);
     expect_all(false, N, BUSY);

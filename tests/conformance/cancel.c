@@ -18,7 +18,7 @@ void case_cancel_ends_waits(void) {
     int64_t begun = now_ms();
     EXPECT_CODE(0, dlock_cancel(lock));
     for (int i = 0; i < N; i++) {
-        pthread_join(threads[i], NULL);
+        join_cancelled(lock, threads[i]);
         EXPECT_CODE(DLOCK_ECANCELED, waits[i].code);
     }
     EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);

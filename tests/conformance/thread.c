@@ -1,6 +1,8 @@
 /* Calls in other threads. */
 #include "thread.h"
 
+#include <time.h>
+
 void *acquire_and_keep(void *arg) {
     struct call *call = arg;
     call->code = dlock_acquire(call->lock, call->timeout_ms, NULL);
@@ -25,6 +27,16 @@ void *release_here(void *arg) {
     call->code = dlock_release(call->lock, NULL);
     call->at_us = now_us();
     return NULL;
+}
+
+void join_cancelled(dlock_lock *lock, pthread_t thread) {
+    struct timespec until;
+    for (;;) {
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+        if (pthread_timedjoin_np(thread, NULL, &until) == 0) return;
+        EXPECT_CODE(0, dlock_cancel(lock));
+    }
 }
 
 struct call in_thread(void *(*run)(void *), dlock_lock *lock, int64_t timeout_ms) {

@@ -18,6 +18,10 @@ void *acquire_here(void *call);
 void *acquire_and_keep(void *call);
 void *release_here(void *call);
 
+/* Waits for the end of a thread whose wait on this lock has been cancelled. One that was too late to wait by then, on a
+ * busy machine, is cancelled again. */
+void join_cancelled(dlock_lock *lock, pthread_t thread);
+
 /* One of these, from beginning to end. */
 struct call in_thread(void *(*run)(void *), dlock_lock *lock, int64_t timeout_ms);
 

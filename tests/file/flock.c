@@ -1,7 +1,9 @@
 /* flock(1) of util-linux on the same file: it excludes us, and we it. */
 #include "fixture.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 int flock_tests(void);
@@ -36,6 +38,38 @@ static void follows_flock_soon(void **state) {
     check_delays("lock after the end of flock(1)", delays, ROUNDS, 100);
 }
 
+/* Lets go of the lock 40 ms after something told of a close, and then nothing tells of it: a kernel that closes a file
+ * tells first and unlocks afterwards, and may not get a processor in between. */
+static int unlock_late(const struct world *world, void *arg) {
+    const int *ends = arg;
+    char byte;
+    int fd = open(path_of(world, "job"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (flock(fd, LOCK_EX) != 0 || write(ends[1], "x", 1) != 1 || read(ends[2], &byte, 1) != 1) return 1;
+    close(open(path_of(world, "job"), O_RDONLY | O_CLOEXEC));
+    usleep(40000);
+    if (flock(fd, LOCK_UN) != 0) return 2;
+    return read(ends[2], &byte, 1) == 1 ? 0 : 3;
+}
+
+static void told_before_its_end(void **state) {
+    struct world *world = *state;
+    struct dlock_claim claim = claim_of("job");
+    int ends[4];
+    char byte;
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(ends + 2, O_CLOEXEC), 0);
+    pid_t pid = child_start(unlock_late, world, ends);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    int fd = listen_on(world->conn);
+    assert_int_equal(write(ends[3], "x", 1), 1);
+    assert_true(readable(fd, 10000));
+    acquire_waiting(world->conn, &claim);
+    assert_int_equal(write(ends[3], "x", 1), 1);
+    assert_int_equal(child_end(pid), 0);
+    assert_int_equal(release(world->conn, &claim), 0);
+    for (int end = 0; end < 4; end++) close(ends[end]);
+}
+
 static void excludes_flock(void **state) {
     struct world *world = *state;
     const char *path = path_of(world, "job");
@@ -68,10 +102,8 @@ static void flock_waits_for_us(void **state) {
 
 int flock_tests(void) {
     const struct CMUnitTest tests[] = {
-        WORLD_TEST(excluded_by_flock),
-        WORLD_TEST(follows_flock_soon),
-        WORLD_TEST(excludes_flock),
-        WORLD_TEST(flock_waits_for_us),
+        WORLD_TEST(excluded_by_flock), WORLD_TEST(follows_flock_soon), WORLD_TEST(told_before_its_end),
+        WORLD_TEST(excludes_flock),    WORLD_TEST(flock_waits_for_us),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,4 +122,5 @@ DLOCK_BACKEND(nil) = {DLOCK_ABI,
                       NULL,
                       NULL,
                       NULL,
+                      NULL,
                       NULL};

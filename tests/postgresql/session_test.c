@@ -1,6 +1,7 @@
 /* mode=session: locks as session-level advisory locks. */
 #include "site.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -157,7 +158,7 @@ static void a_grant_nobody_waits_for_is_given_back(void **state) {
     held_new(&waits, &waiter, "late");
     wait_in_line(&waiter, &waits);
     assert_int_equal(release(&holder, &held), 0);
-    sql_wait("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = %d", pid_of(&waiter));
+    assert_true(dlock_wait_fd(waiter.fd, POLLIN, dlock_deadline_us(TIMEOUT_MS))); /* pg_locks has it earlier */
     assert_int_equal(held_run(backend->release, &waiter, &waits, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     link_end(&waiter);
     assert_int_equal(acquire(&holder, &held), 0);
@@ -236,9 +237,43 @@ static void the_server_is_patient(void **state) {
         PQclear(result);
     }
     assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(backend->rest(link.conn, TIMEOUT_MS, &err), 0);
     PGresult *result = PQexec(pg_of(&link)->link, settings[2]); /* an idle connection stays */
     assert_string_equal(PQgetvalue(result, 0, 0), "0");
     PQclear(result);
+    link_end(&link);
+}
+
+/* The lock that a client in another language would take. */
+static void keys_can_be_worked_out_anywhere(void **state) {
+    static const char sql[] = "SELECT ('x' || encode(substr(sha256('\"a schema\" %s'), 1, 8), 'hex'))::bit(64)::bigint";
+    char name[PG_NAME_MAX + 1];
+    (void)state;
+    for (int length = 1; length <= PG_NAME_MAX; length++) {
+        memset(name, 'a' + length % 26, sizeof name);
+        name[length] = '\0';
+        assert_true(sql_number(sql, name) == pg_key("\"a schema\"", name));
+    }
+}
+
+/* It is set where it is another one than the connection has. */
+static void leases_may_differ(void **state) {
+    static const int leases_ms[] = {20000, 20000, 30000};
+    static const char *const expected[] = {"20s", "20s", "30s"};
+    struct link link;
+    struct held held;
+    (void)state;
+    session_new(&link, 'a');
+    for (int i = 0; i < 6; i++) {
+        held_new(&held, &link, "lease");
+        held.claim.lease_ms = leases_ms[i / 2];
+        held.claim.mode = i % 2 ? DLOCK_SHARED : DLOCK_EXCLUSIVE;
+        assert_int_equal(acquire(&link, &held), 0);
+        PGresult *result = PQexec(pg_of(&link)->link, "SHOW idle_session_timeout");
+        assert_string_equal(PQgetvalue(result, 0, 0), expected[i / 2]);
+        PQclear(result);
+        assert_int_equal(release(&link, &held), 0);
+    }
     link_end(&link);
 }
 
@@ -345,6 +380,8 @@ int main(void) {
         cmocka_unit_test(a_session_that_is_ended_has_lost_its_lock),
         cmocka_unit_test(the_lease_ends_at_the_server),
         cmocka_unit_test(the_server_is_patient),
+        cmocka_unit_test(keys_can_be_worked_out_anywhere),
+        cmocka_unit_test(leases_may_differ),
         cmocka_unit_test(a_late_answer_keeps_the_session),
         cmocka_unit_test(fences_outlive_their_schema),
         cmocka_unit_test(modes_refuse_each_other),

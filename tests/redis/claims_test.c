@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { DAY_MS = 86400000 };
 
@@ -153,14 +154,59 @@ static void fences_are_made_to_last(void **state) {
     struct held held;
     (void)state;
     for (int i = 0; i < 5; i++) {
-        ask_text(&server, "SET {lasting}:fence %lld PX %d", (long long)last[i],
+        char name[16];
+        snprintf(name, sizeof name, "lasting-%d", i);
+        ask_text(&server, "SET {%s}:fence %lld PX %d", name, (long long)last[i],
                  last[i] / day_us == now / day_us ? DAY_MS + 10000 : 5);
-        claim_init(&held, "lasting", 'a', i);
+        claim_init(&held, name, 'a', i);
         assert_int_equal(acquire(&one, &held), 0);
         assert_true(held.claim.fence > (uint64_t)last[i] && held.claim.fence >= (uint64_t)now);
-        assert_int_equal(strtoll(ask_text(&server, "GET {lasting}:fence"), NULL, 10), held.claim.fence);
-        assert_in_range(ask_number(&server, "PTTL {lasting}:fence"), DAY_MS, 3 * DAY_MS + LEASE_MS);
+        assert_int_equal(strtoll(ask_text(&server, "GET {%s}:fence", name), NULL, 10), held.claim.fence);
+        assert_in_range(ask_number(&server, "PTTL {%s}:fence", name), DAY_MS, 3 * DAY_MS + LEASE_MS);
         assert_int_equal(release(&one, &held), 0);
+    }
+}
+
+static uint64_t fence_by(struct link *by, const char *name, int number) {
+    struct held held;
+    claim_init(&held, name, 'a', number);
+    assert_int_equal(acquire(by, &held), 0);
+    assert_int_equal(release(by, &held), 0);
+    return held.claim.fence;
+}
+
+/* One connection asks the server's clock for a fence once a second at most, and counts on. */
+static void fences_are_counted_for_a_moment(void **state) {
+    (void)state;
+    uint64_t first = fence_by(&one, "counted", 1), now;
+    assert_int_equal(fence_by(&one, "counted", 2), first + 1);
+    assert_int_equal(fence_by(&one, "counted", 3), first + 2);
+    usleep(1100000);
+    now = (uint64_t)wall_us();
+    assert_true(fence_by(&one, "counted", 4) >= now);
+}
+
+/* A server that comes back without its latest fences comes back without its connections: those who find it so ask its
+ * clock first. */
+static void fences_survive_a_server_that_forgets_some(void **state) {
+    (void)state;
+    uint64_t before = fence_by(&one, "forgotten", 1), last = fence_by(&one, "forgotten", 2);
+    assert_int_equal(last, before + 1);
+    ask_text(&server, "SET {forgotten}:fence %llu PX %d", (unsigned long long)before, DAY_MS);
+    assert_true(fence_by(&two, "forgotten", 3) > last);
+}
+
+/* Whatever became of the fence in that moment. */
+static void counted_fences_are_fences(void **state) {
+    static const char *const commands[] = {"redis.call('DEL', '{whatever}:fence')",
+                                           "redis.call('SET', '{whatever}:fence', 5)",
+                                           "redis.call('SET', '{whatever}:fence', 'x')", "redis.call('FLUSHALL')"};
+    (void)state;
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        uint64_t last = fence_by(&one, "whatever", 1);
+        ask_text(&server, "EVAL %s 0", commands[i]);
+        assert_true(fence_by(&one, "whatever", 2) > last);
+        assert_in_range(ask_number(&server, "PTTL {whatever}:fence"), DAY_MS, 3 * DAY_MS + LEASE_MS);
     }
 }
 
@@ -168,10 +214,15 @@ static void fences_are_made_to_last(void **state) {
 static void a_fence_of_another_type_is_an_error(void **state) {
     struct held held;
     (void)state;
-    ask_number(&server, "LPUSH {typed}:fence x");
-    claim_init(&held, "typed", 'a', 1);
-    assert_int_equal(acquire(&one, &held), DLOCK_EINVAL);
-    assert_int_equal(ask_number(&server, "EXISTS typed"), 0);
+    for (int i = 0; i < 2; i++) { /* it becomes one after a grant, too */
+        ask_number(&server, "LPUSH {typed}:fence x");
+        claim_init(&held, "typed", 'a', 1);
+        assert_int_equal(acquire(&one, &held), DLOCK_EINVAL);
+        assert_int_equal(ask_number(&server, "EXISTS typed"), 0);
+        ask_number(&server, "DEL {typed}:fence");
+        fence_by(&one, "typed", 2);
+        ask_number(&server, "DEL {typed}:fence");
+    }
 }
 
 static void names_become_keys(void **state) {
@@ -269,8 +320,8 @@ static void a_cycle_is_two_commands(void **state) {
     assert_int_equal(monitor.requests, 20);
     assert_int_equal(monitor.evalsha, 20);
     assert_int_equal(monitor.published, 0);
-    /* The scripts': EXISTS, GET, SET, TIME, INCRBY (once a day SET), and GET, EXISTS, DEL. */
-    assert_int_equal(monitor.commands, 80);
+    /* The scripts': EXISTS, GET, SET, TIME, INCRBY (once a day SET), later EXISTS, SET, INCR; and GET, EXISTS, DEL. */
+    assert_int_equal(monitor.commands, 8 + 9 * 6);
 }
 
 int main(void) {
@@ -283,6 +334,9 @@ int main(void) {
         TEST(a_lease_may_be_absurdly_long),
         TEST(fences_grow),
         TEST(fences_are_made_to_last),
+        TEST(fences_are_counted_for_a_moment),
+        TEST(fences_survive_a_server_that_forgets_some),
+        TEST(counted_fences_are_fences),
         TEST(a_fence_of_another_type_is_an_error),
         TEST(names_become_keys),
         TEST(other_data_is_left_alone),

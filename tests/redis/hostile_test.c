@@ -8,7 +8,12 @@ enum { SHORT_MS = 300, SLACK_MS = 3000 };
 #define BUSY "*5\r\n:1790000000000000\r\n:0\r\n:-1\r\n:500\r\n:1\r\n"
 #define GRANTED "*5\r\n:1790000000000000\r\n:1790000000000000\r\n:0\r\n:10000\r\n:1\r\n"
 
-/* What the requests of the greeting are for, in their order; the five scripts are the last ones. */
+/* Answers to the requests that give the server all scripts. */
+#define SHA "$40\r\n0123456789012345678901234567890123456789\r\n"
+#define SCRIPTS SHA, SHA, SHA, SHA, SHA, SHA
+enum { N_SCRIPTS = 6 };
+
+/* What the requests of the greeting are for, in their order; the scripts are the last ones. */
 enum { FAKE_SETNAME, FAKE_SERVER, FAKE_REPLICATION, FAKE_LOAD };
 
 enum operation { ACQUIRE, RENEW, RELEASE, BREAK, INSPECT, LIST, LISTEN };
@@ -59,7 +64,8 @@ static void answers_that_make_no_sense(void **state) {
         {ACQUIRE, "+OK\r\n"},
         {ACQUIRE, ":0\r\n"},
         {ACQUIRE, ":-1\r\n"},
-        {ACQUIRE, ":36028797018963968\r\n"}, /* a fence of 2^55 */
+        {ACQUIRE, ":-36028797018963968\r\n"}, /* no fence, counted up or not */
+        {ACQUIRE, ":36028797018963968\r\n"},  /* a fence of 2^55 */
         {ACQUIRE, "$-1\r\n"},
         {ACQUIRE, "$12\r\ndlock:shared\r\n"}, /* in use as what it might be asked for */
         {ACQUIRE, "$15\r\ndlock:permits:0\r\n"},
@@ -211,8 +217,7 @@ static void a_batch_is_one_round_trip(void **state) {
 
 /* One error amid a batch, whatever it is about, leaves every other answer with its claim. */
 static void an_error_does_not_shift_the_answers(void **state) {
-    static const char sha[] = "$40\r\n0123456789012345678901234567890123456789\r\n";
-    struct fake fake = {.answers = FAKE_SAYS(GRANTED, "-NOSCRIPT No matching script.\r\n", BUSY, sha, GRANTED)};
+    struct fake fake = {.answers = FAKE_SAYS(GRANTED, "-NOSCRIPT No matching script.\r\n", BUSY, SCRIPTS, GRANTED)};
     struct fake other = {.answers = FAKE_SAYS(BUSY, "-OOM command not allowed\r\n", BUSY, GRANTED)};
     struct held held[3];
     struct dlock_claim *claims[3];
@@ -228,7 +233,7 @@ static void an_error_does_not_shift_the_answers(void **state) {
     assert_int_equal(claims[0]->result, 0);
     assert_int_equal(claims[1]->result, 0);
     assert_int_equal(claims[2]->result, DLOCK_EBUSY);
-    assert_int_equal(atomic_load(&fake.requests), 5);
+    assert_int_equal(atomic_load(&fake.requests), 3 + N_SCRIPTS + 1);
     fake_unlink(&fake, &link);
 
     fake_link(&other, &link);
@@ -240,8 +245,7 @@ static void an_error_does_not_shift_the_answers(void **state) {
 
 /* A server that says that it has no script even after it was given it. */
 static void a_script_that_never_arrives(void **state) {
-    static const char sha[] = "$40\r\n0123456789012345678901234567890123456789\r\n";
-    struct fake fake = {.answers = FAKE_SAYS("-NOSCRIPT x\r\n", sha, "-NOSCRIPT x\r\n")};
+    struct fake fake = {.answers = FAKE_SAYS("-NOSCRIPT x\r\n", SCRIPTS, "-NOSCRIPT x\r\n")};
     struct dlock_error err = {0};
     struct link link;
     (void)state;

@@ -19,11 +19,12 @@ NAME = "model"
 KEYS = [NAME] + ["{%s}:%s" % (NAME, word) for word in ("fence", "queue", "waiters", "holders", "grants")]
 SCRIPTS = {
     "acquire": "layout fence acquire_fast held queue acquire_held holders acquire",
+    "next": "layout acquire_next fence acquire_fast held queue acquire_held holders acquire",
     "renew": "layout fence held renew_fast queue holders renew",
     "release": "layout held release_fast fence queue release_held holders release",
     "break": "layout held fence queue holders break",
 }
-USUAL = {"acquire": (None, None, "0", "", "1"), "renew": (None, None, "", "1"), "release": (None, "1")}
+USUAL = {"acquire": (None, None, "0", "", "1"), "next": (None, None, "0", "", "1"), "renew": (None, None, "", "1"), "release": (None, "1")}
 SHARED = "dlock:shared"
 USES = (("", " ", SHARED), ("dlock:permits:3",), ("dlock:permits:2",))
 CLIENTS = [letter * 24 for letter in "abcd"]
@@ -134,8 +135,9 @@ class Model:
     def ask(self, token, may_wait):
         users = [other for other in self.queue if self.lives(other)] + list(self.holds)
         differ = any(limit(self.kind[other]) != limit(self.kind[token]) for other in users)
-        answer = self.call("acquire", token, LEASE, may_wait, self.holds.get(token, self.kind[token]), "1")
-        answer = [answer, answer, 0, LEASE, 1] if isinstance(answer, int) else answer
+        script = self.random.choice(("acquire", "next"))
+        answer = self.call(script, token, LEASE, may_wait, self.holds.get(token, self.kind[token]), "1")
+        answer = [answer, abs(answer), 0, LEASE, 1] if isinstance(answer, int) else answer
         if isinstance(answer, str):
             dead = [other for other in self.queue if limit(self.kind[other]) != limit(self.kind[token])]
             assert differ or dead, "%s is refused" % token

@@ -19,7 +19,7 @@ struct fake_protocol {
 };
 extern const struct fake_protocol fake_protocol;
 
-enum { FAKE_GREETINGS = 8 };
+enum { FAKE_GREETINGS = 16 };
 
 struct fake {
     /* Set by the test before fake_start(), after zeroing. In texts \a stands for a NUL. */

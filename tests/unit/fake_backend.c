@@ -216,6 +216,18 @@ unsigned fake_abandoned(void) {
     return abandoned;
 }
 
+static int fake_rest(void *memory, int timeout_ms, struct dlock_error *err) {
+    struct fake_conn *conn = memory;
+    pthread_mutex_lock(&fake_guard);
+    contract_begin(conn, FAKE_REST, NULL, 0, timeout_ms, false);
+    struct log_place place = log_begin(FAKE_REST, conn, NULL, 0, timeout_ms);
+    int result = meet_fault(FAKE_REST, conn, timeout_ms, err);
+    log_answer(place, 0, result, 0);
+    contract_end(conn);
+    pthread_mutex_unlock(&fake_guard);
+    return result;
+}
+
 static int fake_listen(void *memory, int *fd, int timeout_ms, struct dlock_error *err) {
     struct fake_conn *conn = memory;
     pthread_mutex_lock(&fake_guard);
@@ -343,6 +355,7 @@ void fake_backend_reset(void) {
             backend.listen = fake_listen;
             backend.wake = fake_wake;
         }
+        if (kinds[i].caps & DLOCK_CAP_PENDING) backend.rest = fake_rest;
         struct dlock_error err;
         if (dlock_register(&backend, &err) != 0) {
             fprintf(stderr, "dlock_register: %s\n", err.message);

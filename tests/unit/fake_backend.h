@@ -22,6 +22,7 @@ enum fake_op {
     FAKE_ACQUIRE,
     FAKE_RENEW,
     FAKE_RELEASE,
+    FAKE_REST,
     FAKE_WAKE,
     FAKE_DISCONNECT,
     FAKE_OPS

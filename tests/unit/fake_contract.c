@@ -80,8 +80,11 @@ static void check_claim(const struct fake_conn *conn, enum fake_op op, const str
         violated("results not preset: %d, kept %lld, retry %lld", claim->result, (long long)claim->kept_ms,
                  (long long)claim->retry_ms);
     if (claim->lease_ms <= 0) violated("lease_ms %lld", (long long)claim->lease_ms);
-    if (claim->flags & ~(uint32_t)(DLOCK_CLAIM_QUEUE | DLOCK_CLAIM_LINGER))
+    if (claim->flags & ~(uint32_t)(DLOCK_CLAIM_QUEUE | DLOCK_CLAIM_LINGER | DLOCK_CLAIM_AWAITED))
         violated("unknown flags 0x%x", claim->flags);
+    if (claim->flags & DLOCK_CLAIM_AWAITED &&
+        !(claim->flags & DLOCK_CLAIM_QUEUE && conn->kind->caps & DLOCK_CAP_PENDING))
+        violated("AWAITED without a request that waits");
     check_modes(conn, op, claim);
     if (claim->flags & DLOCK_CLAIM_LINGER && (op != FAKE_ACQUIRE || !(conn->kind->caps & DLOCK_CAP_WANTED) || !heard))
         violated("LINGER asked where nobody tells, or nobody listens");
@@ -95,6 +98,12 @@ static void check_claim(const struct fake_conn *conn, enum fake_op op, const str
         violated("state of \"%s\" was not kept", claim->token);
     if (entry && entry->conn != conn->id && (conn->kind->caps & DLOCK_CAP_SESSION))
         violated("a claim of connection %u is used on connection %u", entry->conn, conn->id);
+}
+
+static void check_carries_nothing(const struct fake_conn *conn) {
+    const struct server_entry *entry;
+    for (size_t i = 0; (entry = server_at(i)); i++)
+        if (entry->used && entry->conn == conn->id) violated("rest, with a claim");
 }
 
 /* SESSION: one claim for each connection, and a request that is still unanswered can only be given up. */
@@ -118,7 +127,8 @@ void contract_begin(struct fake_conn *conn, enum fake_op op, struct dlock_claim 
     bool pending = conn->kind->caps & DLOCK_CAP_PENDING;
     if (op != FAKE_LISTEN && conn->listening && !threadsafe && !pending)
         violated("request on the listening connection");
-    if (op == FAKE_LISTEN) return;
+    if (op == FAKE_REST) check_carries_nothing(conn);
+    if (op == FAKE_LISTEN || op == FAKE_REST) return;
     if (n == 0 || n > MAX_BATCH || (pending && n > 1)) violated("batch of %zu", n);
     if (pending) check_one_each(conn, op, claims[0]);
     for (size_t i = 0; i < n; i++) {

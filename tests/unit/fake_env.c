@@ -178,20 +178,16 @@ static struct task *task_claim(bool foreign) {
     return task;
 }
 
-static int thread_start(pthread_t *thread, void *(*run)(void *), void *arg, bool detached, bool foreign) {
+static int thread_start(pthread_t *thread, void *(*run)(void *), void *arg, bool foreign) {
     struct start *start = malloc(sizeof *start);
     if (!start) return DLOCK_ENOMEM;
     *start = (struct start){run, arg, task_claim(foreign)};
     struct task *task = start->task;
-    pthread_attr_t attr;
     sigset_t all, before;
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, detached ? PTHREAD_CREATE_DETACHED : PTHREAD_CREATE_JOINABLE);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(thread, &attr, trampoline, start);
+    int error = pthread_create(thread, NULL, trampoline, start);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
     if (!error) return 0;
     free(start);
     pthread_mutex_lock(&guard);
@@ -201,12 +197,7 @@ static int thread_start(pthread_t *thread, void *(*run)(void *), void *arg, bool
 }
 
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
-    return thread_start(thread, run, arg, false, false);
-}
-
-int dlock__thread_start_detached(void *(*run)(void *), void *arg) {
-    pthread_t thread;
-    return thread_start(&thread, run, arg, true, false);
+    return thread_start(thread, run, arg, false);
 }
 
 static void timers_prepare(void) {
@@ -398,7 +389,7 @@ void fake_jump_ms(int64_t ms) {
 }
 
 int fake_thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
-    return thread_start(thread, run, arg, false, true);
+    return thread_start(thread, run, arg, true);
 }
 
 void fake_thread_join(pthread_t thread) {

@@ -26,6 +26,33 @@ static void a_cycle_is_two_requests_on_one_connection(void **state) {
     assert_int_equal(fake_calls(FAKE_RENEW), 0);
 }
 
+/* A while after its last release, not between two claims. */
+static void who_is_idle_is_told_to_rest(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
+    for (int i = 1; i <= 2; i++) {
+        for (int j = 0; j < 3; j++) {
+            assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+            fake_advance_ms(LEASE_MS);
+            assert_int_equal(dlock_release(lock, NULL), 0);
+            fake_advance_ms(LEASE_MS / 4);
+        }
+        assert_int_equal(fake_calls(FAKE_REST), i - 1);
+        fake_advance_ms(LEASE_MS / 8);
+        assert_int_equal(fake_calls(FAKE_REST), i);
+        fake_advance_ms(10 * LEASE_MS);
+        assert_int_equal(fake_calls(FAKE_REST), i);
+    }
+    assert_int_equal(fake_calls(FAKE_CONNECT), 1);
+    assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    fake_fault(FAKE_REST, FAKE_LOST_BEFORE, 1);
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(fake_connections(), 0);
+    assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+    assert_int_equal(fake_calls(FAKE_CONNECT), 2);
+}
+
 /* However many `connections` there may be; afterwards no more than these stay. */
 static void every_claim_has_a_connection(void **state) {
     (void)state;
@@ -318,6 +345,7 @@ int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
         LOCK_TEST(a_cycle_is_two_requests_on_one_connection),
+        LOCK_TEST(who_is_idle_is_told_to_rest),
         LOCK_TEST(every_claim_has_a_connection),
         LOCK_TEST(a_try_leaves_its_connection_free),
         LOCK_TEST(a_wait_is_one_request),

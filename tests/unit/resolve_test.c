@@ -25,7 +25,27 @@ static struct {
     int failure;           /* instead of an answer */
     bool hangs;
     unsigned asked, running;
+    unsigned used; /* by threads that have not come to their end yet */
 } server = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* As in the real one, a thread that has asked keeps something until its very end. */
+static pthread_key_t kept;
+
+static void give_back(void *arg) {
+    usleep(20000);
+    pthread_mutex_lock(&server.mutex);
+    server.used--;
+    pthread_cond_broadcast(&server.changed);
+    pthread_mutex_unlock(&server.mutex);
+    free(arg);
+}
+
+static unsigned server_used(void) {
+    pthread_mutex_lock(&server.mutex);
+    unsigned used = server.used;
+    pthread_mutex_unlock(&server.mutex);
+    return used;
+}
 
 static void server_set(const char *first, const char *second, int failure, bool hangs) {
     pthread_mutex_lock(&server.mutex);
@@ -62,6 +82,8 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
     pthread_mutex_lock(&server.mutex);
     server.asked++;
     server.running++;
+    server.used++;
+    pthread_setspecific(kept, malloc(1));
     pthread_cond_broadcast(&server.changed);
     while (server.hangs) pthread_cond_wait(&server.changed, &server.mutex);
     int code = server.failure;
@@ -121,7 +143,10 @@ static int reset(void **state) {
     (void)state;
     server_set(NULL, NULL, 0, false);
     server_wait_for(0, 0);
+    pthread_mutex_lock(&server.mutex);
+    while (server.used > 0) pthread_cond_wait(&server.changed, &server.mutex);
     server.asked = 0;
+    pthread_mutex_unlock(&server.mutex);
     return 0;
 }
 
@@ -252,6 +277,30 @@ static void addresses_outlive_what_they_came_from(void **state) {
     dlock__addresses_put(after);
 }
 
+/* What a thread still has when it ends must not look like a leak to who checks at the end of the process. */
+static void nothing_is_left_of_a_look_up(void **state) {
+    (void)state;
+    server_set(NULL, NULL, EAI_NONAME, false);
+    struct dlock__resolver *resolver = resolver_of("x://a.test,b.test");
+    refuse(resolver, LONG_US, true, "was not found");
+    dlock__resolver_free(resolver);
+    assert_int_equal(server_used(), 0);
+}
+
+/* A look-up that took too long, but ended. */
+static void nothing_is_left_of_a_late_look_up(void **state) {
+    (void)state;
+    server_set("192.0.2.1", NULL, 0, true);
+    struct dlock__resolver *resolver = resolver_of("x://a.test");
+    refuse(resolver, 1 * MS, true, "takes too long");
+    server_set("192.0.2.1", NULL, 0, false);
+    struct dlock__addresses *addresses;
+    while (dlock__resolve(resolver, 0, false, &addresses, NULL) != DLOCK_OK) usleep(100);
+    dlock__addresses_put(addresses);
+    dlock__resolver_free(resolver);
+    assert_int_equal(server_used(), 0);
+}
+
 /* ---- that hangs -------------------------------------------------------------------------------------------------- */
 
 static void a_look_up_that_hangs_ends_at_the_deadline_and_is_joined(void **state) {
@@ -363,6 +412,8 @@ int main(void) {
         CASE(a_failed_look_up_names_the_host_and_is_repeated),
         CASE(a_failed_look_up_falls_back_to_what_is_remembered),
         CASE(one_host_of_several_is_enough),
+        CASE(nothing_is_left_of_a_look_up),
+        CASE(nothing_is_left_of_a_late_look_up),
         CASE(addresses_outlive_what_they_came_from),
         CASE(a_look_up_that_hangs_ends_at_the_deadline_and_is_joined),
         CASE(while_it_hangs_what_is_remembered_is_used_in_time),
@@ -370,5 +421,6 @@ int main(void) {
         CASE(a_resolver_is_freed_without_waiting),
         CASE(callers_at_once_share_one_look_up),
     };
+    if (pthread_key_create(&kept, give_back) != 0) return 1;
     return cmocka_run_group_tests_name("resolve", tests, NULL, NULL);
 }

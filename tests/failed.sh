@@ -1,0 +1,52 @@
+#!/bin/bash
+# What failed in a run of CTest, from its output in FILE:
+#
+#     tests/failed.sh names FILE           the failed tests, one a line, and why each failed
+#     tests/failed.sh output FILE LINES    the end of what each of them printed, LINES lines in all
+#
+# Prints nothing, and fails, when no test failed in there.
+set -euo pipefail
+if [ $# -lt 2 ]; then
+    sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2
+    exit 64
+fi
+awk -v show="$1" -v most="${3:-60}" '
+    function least(a, b) { return a < b ? a : b }
+
+    listed && !/^[\t ]*[0-9]+ - / { listed = 0 }
+    listed {
+        sub(/^[\t ]*[0-9]+ - /, "")
+        failed[++count] = $0
+    }
+    /^The following tests FAILED:/ { listed = 1 }
+
+    / Test +#[0-9]+: |^ +Start +[0-9]+: | tests passed/ {
+        test = ""
+        if (index($0, "***")) {
+            test = $0
+            sub(/^.* Test +#[0-9]+: /, "", test)
+            sub(/ *\.*\*\*\*.*$/, "", test)
+        }
+        next
+    }
+    test != "" && NF { line[test, ++lines[test]] = $0 }
+
+    END {
+        if (show == "output") {
+            each = least(12, int(most / (count ? count : 1)))
+            if (each < 4) each = 4
+            for (i = 1; i <= count && most >= each; i++) {
+                test = failed[i]
+                sub(/ \([^()]*\)$/, "", test)
+                n = least(each, lines[test])
+                most -= n
+                if (n) print "--- " test
+                for (k = lines[test] - n + 1; k <= lines[test]; k++) print line[test, k]
+            }
+        } else {
+            for (i = 1; i <= least(count, 40); i++) print failed[i]
+            if (count > 40) print "and " count - 40 " more"
+        }
+        exit !count
+    }
+' "$2"
