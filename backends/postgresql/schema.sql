@@ -196,14 +196,16 @@ BEGIN
 END $$;
 
 -- When the answer to those who are refused may change at the earliest, unless they are told: the first end of a lease.
-CREATE OR REPLACE FUNCTION left_of(present locks, now_us bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION left_of_shares(lock bytea, now_us bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF present.mode = 0 THEN
-        RETURN (present.expires_us - now_us) / 1000;
-    END IF;
-    RETURN coalesce((SELECT min(s.expires_us) - now_us FROM shares s
-        WHERE s.name = present.name AND s.expires_us > now_us) / 1000, 0);
+    RETURN coalesce((SELECT min(s.expires_us) - now_us FROM shares s WHERE s.name = lock AND s.expires_us > now_us) / 1000,
+        0);
 END $$;
+
+CREATE OR REPLACE FUNCTION left_of(present locks, now_us bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN present.mode = 0 THEN (present.expires_us - now_us) / 1000
+        ELSE left_of_shares(present.name, now_us) END
+$$;
 
 -- Makes a waiter, or one who just asks and is not in the queue, a holder, under the next fence, which it returns. The
 -- row is locked.
@@ -344,16 +346,12 @@ BEGIN
 END $$;
 
 -- Whether one who asks has to wait, as far as a look tells that locks nothing.
-CREATE OR REPLACE FUNCTION refuses(present locks, now_us bigint, me queue) RETURNS boolean
+CREATE OR REPLACE FUNCTION shares_refuse(present locks, now_us bigint, me queue) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     head queue;
-    held bigint;
+    held bigint := shares_of(present, now_us);
 BEGIN
-    IF present.mode = 0 THEN
-        RETURN present.token <> me.token AND present.expires_us > now_us;
-    END IF;
-    held := shares_of(present, now_us);
     IF held = 0 OR EXISTS (SELECT FROM shares s WHERE s.name = present.name AND s.token = me.token) THEN
         RETURN false;
     ELSIF NOT fits(present, held, me.mode, me.permits) THEN
@@ -363,27 +361,32 @@ BEGIN
     RETURN head.token <> me.token AND NOT fits(present, held, head.mode, head.permits) AND lives(head.token);
 END $$;
 
+CREATE OR REPLACE FUNCTION refuses(present locks, now_us bigint, me queue) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN present.mode = 0 THEN present.token <> me.token AND present.expires_us > now_us
+        ELSE shares_refuse(present, now_us, me) END
+$$;
+
 -- token's place in the queue, from 0; NULL: it is not in it.
 CREATE OR REPLACE FUNCTION place_of(lock bytea, waiter text) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    mine bigint;
 BEGIN
-    SELECT q.ticket INTO mine FROM queue q WHERE q.name = lock AND q.token = waiter;
-    IF mine IS NULL THEN
-        RETURN NULL;
-    END IF;
-    RETURN (SELECT count(*) FROM queue q WHERE q.name = lock AND q.ticket < mine);
+    RETURN (SELECT nullif(count(*), 0) - 1 FROM queue q WHERE q.name = lock
+        AND q.ticket <= (SELECT m.ticket FROM queue m WHERE m.name = lock AND m.token = waiter));
 END $$;
 
 -- Puts one who asks at the end of the queue, unless it is in it. The row is locked.
 CREATE OR REPLACE FUNCTION enqueue(me queue) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    place bigint;
+    mine bigint;
 BEGIN
-    IF NOT EXISTS (SELECT FROM queue q WHERE q.name = me.name AND q.token = me.token) THEN
-        SELECT coalesce(max(q.ticket), 0) + 1 INTO me.ticket FROM queue q WHERE q.name = me.name;
-        INSERT INTO queue SELECT me.*;
-        UPDATE locks l SET awaited = true WHERE l.name = me.name AND NOT l.awaited;
+    SELECT count(*), coalesce(max(q.ticket), 0) + 1, min(q.ticket) FILTER (WHERE q.token = me.token)
+        INTO place, me.ticket, mine FROM queue q WHERE q.name = me.name;
+    IF mine IS NOT NULL THEN
+        RETURN place_of(me.name, me.token);
     END IF;
-    RETURN place_of(me.name, me.token);
+    INSERT INTO queue SELECT me.*;
+    UPDATE locks l SET awaited = true WHERE l.name = me.name AND NOT l.awaited;
+    RETURN place;
 END $$;
 
 -- The advisory lock that comes before the row of a name wherever somebody may wait for it: those who wait get it in the
@@ -523,14 +526,13 @@ BEGIN
                 granted := coalesce(granted, 0);
             END IF;
             durable := durable OR granted > 0;
-            IF granted = 0 THEN
+            IF granted = 0 AND present.token IS NULL THEN
                 served := serve(present, server_us, me);
                 granted := served.granted;
                 durable := durable OR served.given > 0;
+                SELECT * INTO present FROM locks l WHERE l.name = me.name; -- who was given it just now
             END IF;
             IF granted = 0 THEN
-                -- Somebody else has it, who may have been given it just now.
-                SELECT * INTO present FROM locks l WHERE l.name = me.name;
                 IF present.permits <> me.permits THEN
                     in_use := present.permits;
                 ELSIF queued THEN
@@ -640,6 +642,7 @@ BEGIN
             END IF;
         END IF;
         IF present.awaited THEN
+            now_us := clock_us(); -- after the wait for the row: what is handed over begins now
             served := serve(present, now_us, NULL);
             durable := durable OR served.given > 0;
         END IF;

@@ -209,8 +209,9 @@ static void *acquire_in_thread(void *arg) {
     return NULL;
 }
 
-/* While `call` waits for the row, of which it has seen that nobody waits for it, the second waiter joins the queue. */
-static void join_during(struct scene *s, void *(*call)(void *), const char *function) {
+/* While `call` waits for the row, of which it has seen that nobody waits for it, the second waiter joins the queue.
+ * When that was. */
+static int64_t join_during(struct scene *s, void *(*call)(void *), const char *function) {
     const char *name = s->held.claim.name;
     char text[512];
     pthread_t thread;
@@ -227,21 +228,25 @@ static void join_during(struct scene *s, void *(*call)(void *), const char *func
              function);
     snprintf(text, sizeof text, "SELECT enqueue(ROW('%s', NULL, '%s', 10000, 0, 0, false)::queue)", name, s->two.token);
     plain_run(plain, text);
+    int64_t joined_us = sql_number("SELECT {}.clock_us()");
     plain_run(plain, "COMMIT");
     pthread_join(thread, NULL);
     PQfinish(plain);
+    return joined_us;
 }
 
-/* A release that knew only how the queue was before it waited would wake nobody. */
+/* A release that knew only how the queue was before it waited would wake nobody; one that told the time from before it
+ * waited would be taken for older than the answer that says so. */
 static void joining_during_a_release(void **state) {
     struct scene s;
     struct dlock_wake wake;
     (void)state;
     scene_begin(&s, "during");
-    join_during(&s, release_in_thread, "release");
+    int64_t joined_us = join_during(&s, release_in_thread, "release");
     assert_int_equal(s.held.claim.result, 0);
     wake_get(&s.second_ear, &wake);
     assert_granted(&wake, &s.two, s.held.claim.fence);
+    assert_true(wake.server_us > joined_us);
     scene_end(&s);
 }
 
@@ -254,10 +259,11 @@ static void joining_during_an_acquire(void **state) {
     assert_int_equal(release(&s.first, &s.one), DLOCK_ELOST);
     assert_int_equal(release(&s.second, &s.two), DLOCK_ELOST);
     assert_int_equal(release(&s.holder, &s.held), 0);
-    join_during(&s, acquire_in_thread, "acquire");
+    int64_t joined_us = join_during(&s, acquire_in_thread, "acquire");
     assert_int_equal(s.held.claim.result, DLOCK_EBUSY);
     wake_get(&s.second_ear, &wake);
     assert_granted(&wake, &s.two, 0);
+    assert_true(wake.server_us > joined_us);
     scene_end(&s);
 }
 
