@@ -165,15 +165,19 @@ CREATE OR REPLACE FUNCTION channel_key(channel text) RETURNS bigint LANGUAGE sql
     SELECT hashtextextended(channel, 0)
 $$;
 
--- Whether a session listens for the token's client. Those who ask at once share the lock, which is let go in the same
--- expression: whoever holds it makes the dead look alive.
+-- Whether a session listens on the channel; NULL: none does. Those who ask at once share the lock, which is let go in the
+-- same expression: whoever holds it makes the dead look alive.
+CREATE OR REPLACE FUNCTION is_heard(channel text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN channel IS NULL THEN false WHEN pg_try_advisory_lock_shared(channel_key(channel))
+        THEN NOT pg_advisory_unlock_shared(channel_key(channel)) ELSE true END
+$$;
+
+-- Whether the token's client lives.
 CREATE OR REPLACE FUNCTION lives(token text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    key bigint;
+    channel text := (SELECT l.channel FROM listeners l WHERE l.client = left(token, 24));
 BEGIN
-    SELECT channel_key(l.channel) INTO key FROM listeners l WHERE l.client = left(token, 24);
-    RETURN CASE WHEN key IS NULL THEN false
-        WHEN pg_try_advisory_lock_shared(key) THEN NOT pg_advisory_unlock_shared(key) ELSE true END;
+    RETURN is_heard(channel);
 END $$;
 
 -- Whether a grant of this mode may be given beside `held` shares. What is over has been taken out of `present`.
@@ -207,54 +211,6 @@ CREATE OR REPLACE FUNCTION left_of(present locks, now_us bigint) RETURNS bigint 
         ELSE left_of_shares(present.name, now_us) END
 $$;
 
--- Makes a waiter, or one who just asks and is not in the queue, a holder, under the next fence, which it returns. The
--- row is locked.
-CREATE OR REPLACE FUNCTION give(waiter queue, lease_ms bigint, now_us bigint, is_handed boolean) RETURNS bigint
-LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    given bigint;
-BEGIN
-    IF waiter.ticket IS NOT NULL THEN
-        DELETE FROM queue q WHERE q.name = waiter.name AND q.ticket = waiter.ticket;
-    END IF;
-    UPDATE locks l SET token = CASE WHEN waiter.mode = 0 THEN waiter.token END,
-            fence = greatest(l.fence + 1, now_us), expires_us = now_us + give.lease_ms * 1000,
-            handed = is_handed AND waiter.mode = 0, mode = waiter.mode, permits = waiter.permits,
-            lingers = waiter.lingers
-        WHERE l.name = waiter.name RETURNING l.fence INTO STRICT given;
-    IF waiter.mode <> 0 THEN
-        INSERT INTO shares VALUES (waiter.name, waiter.token, given, now_us + give.lease_ms * 1000, is_handed);
-    END IF;
-    RETURN given;
-END $$;
-
--- The first waiter that lives, or NULL; drops the dead before it. `caller` lives: it is asking. The row is locked.
-CREATE OR REPLACE FUNCTION heir(lock bytea, caller text) RETURNS queue LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    waiter queue;
-BEGIN
-    LOOP
-        SELECT * INTO waiter FROM queue q WHERE q.name = lock ORDER BY q.ticket LIMIT 1;
-        IF NOT FOUND OR waiter.token = caller OR lives(waiter.token) THEN
-            RETURN waiter;
-        END IF;
-        DELETE FROM queue q WHERE q.name = lock AND q.ticket = waiter.ticket;
-    END LOOP;
-END $$;
-
--- Gives a waiter what it waits for and tells its client:
--- "granted <token> <fence> <server's clock in microseconds> <kept ms> <name in hex>".
-CREATE OR REPLACE FUNCTION hand_over(waiter queue, now_us bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    kept_ms bigint := least(waiter.lease_ms, 3000);
-    fence bigint := give(waiter, kept_ms, now_us, true);
-BEGIN
-    PERFORM pg_notify(l.channel,
-            format('granted %s %s %s %s %s', waiter.token, fence, now_us, kept_ms, encode(waiter.name, 'hex')))
-        FROM listeners l WHERE l.client = left(waiter.token, 24);
-    RETURN true;
-END $$;
-
 -- A hand-over has ended that nobody confirmed: its client does not answer, and all of its waiters leave the queue. The
 -- row is locked.
 CREATE OR REPLACE FUNCTION lapse(lock bytea, receiver text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
@@ -264,7 +220,7 @@ BEGIN
 END $$;
 
 -- Takes out what is over. The row is locked.
-CREATE OR REPLACE FUNCTION settle(present locks, now_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION take_out(present locks, now_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ended shares;
     done boolean;
@@ -289,6 +245,11 @@ BEGIN
     RETURN present;
 END $$;
 
+CREATE OR REPLACE FUNCTION settle(present locks, now_us bigint) RETURNS locks LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN present.mode = 0 AND (present.token IS NULL OR present.expires_us > now_us) THEN present
+        ELSE take_out(present, now_us) END
+$$;
+
 -- Ends a grant of one who has the name alone. The row is locked.
 CREATE OR REPLACE FUNCTION vacate(present locks, now_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -298,33 +259,58 @@ BEGIN
 END $$;
 
 -- Gives what there is room for to those who come first, and then to `me`, who just asks (NULL: nobody): `given` counts
--- the grants, `granted` is my fence, or 0. The row is locked and settled.
+-- the grants, `granted` is my fence, or 0. The clients of the others are told:
+-- "granted <token> <fence> <server's clock in microseconds> <kept ms> <name in hex>". The row is locked and settled.
 CREATE OR REPLACE FUNCTION serve(present locks, now_us bigint, me queue, OUT given integer, OUT granted bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     waiter queue;
-    held bigint := shares_of(present, now_us);
+    channel text;
+    is_mine boolean;
+    kept_ms bigint;
+    fence bigint;
+    held bigint := CASE WHEN present.mode = 0 THEN 0 ELSE shares_of(present, now_us) END;
     done boolean;
 BEGIN
     given := 0;
     granted := 0;
     LOOP
+        -- The first waiter that lives. The dead before it go; I live, since I am asking.
         waiter := NULL;
-        IF present.awaited THEN
-            waiter := heir(present.name, me.token);
+        WHILE present.awaited LOOP
+            SELECT q.ticket, q.token, q.lease_ms, q.mode, q.permits, q.lingers,
+                    (SELECT l.channel FROM listeners l WHERE l.client = left(q.token, 24))
+                INTO waiter.ticket, waiter.token, waiter.lease_ms, waiter.mode, waiter.permits, waiter.lingers, channel
+                FROM queue q WHERE q.name = present.name ORDER BY q.ticket LIMIT 1;
+            EXIT WHEN waiter.token = me.token OR is_heard(channel);
             IF waiter.token IS NULL THEN
                 UPDATE locks l SET awaited = false WHERE l.name = present.name;
                 present.awaited := false;
+            ELSE
+                DELETE FROM queue q WHERE q.name = present.name AND q.ticket = waiter.ticket;
             END IF;
-        END IF;
+        END LOOP;
         IF waiter.token IS NULL AND granted = 0 THEN
             waiter := me;
         END IF;
         EXIT WHEN waiter.token IS NULL OR NOT fits(present, held, waiter.mode, waiter.permits);
-        IF waiter.token = me.token THEN
-            granted := give(waiter, me.lease_ms, now_us, false);
+
+        is_mine := coalesce(waiter.token = me.token, false);
+        kept_ms := CASE WHEN is_mine THEN me.lease_ms ELSE least(waiter.lease_ms, 3000) END;
+        DELETE FROM queue q WHERE q.name = present.name AND q.ticket = waiter.ticket;
+        UPDATE locks l SET token = CASE WHEN waiter.mode = 0 THEN waiter.token END,
+                fence = greatest(l.fence + 1, now_us), expires_us = now_us + kept_ms * 1000,
+                handed = waiter.mode = 0 AND NOT is_mine, mode = waiter.mode, permits = waiter.permits,
+                lingers = waiter.lingers
+            WHERE l.name = present.name RETURNING l.fence INTO STRICT fence;
+        IF waiter.mode <> 0 THEN
+            INSERT INTO shares VALUES (present.name, waiter.token, fence, now_us + kept_ms * 1000, NOT is_mine);
+        END IF;
+        IF is_mine THEN
+            granted := fence;
         ELSE
-            done := hand_over(waiter, now_us);
+            done := pg_notify(channel, format('granted %s %s %s %s %s', waiter.token, fence, now_us, kept_ms,
+                encode(present.name, 'hex'))) IS NULL;
         END IF;
         given := given + 1;
         held := held + 1;
@@ -337,7 +323,7 @@ END $$;
 -- Tells who has the name alone, and asked for that, that somebody else asks: "wanted <name in hex>".
 CREATE OR REPLACE FUNCTION tell(present locks, caller text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF NOT present.lingers OR present.token IS NULL OR left(present.token, 24) = left(caller, 24) THEN
+    IF present.token IS NULL OR left(present.token, 24) = left(caller, 24) THEN
         RETURN false;
     END IF;
     PERFORM pg_notify(l.channel, 'wanted ' || encode(present.name, 'hex'))
@@ -505,7 +491,7 @@ BEGIN
                     place := place_of(me.name, me.token);
                 END IF;
                 IF in_use IS NOT NULL OR place IS NOT NULL OR NOT queued THEN
-                    wrote := tell(present, me.token) OR wrote;
+                    wrote := present.lingers AND tell(present, me.token) OR wrote;
                     left_ms := left_of(present, server_us);
                     RETURN NEXT;
                     CONTINUE;
@@ -538,7 +524,7 @@ BEGIN
                 ELSIF queued THEN
                     place := enqueue(me);
                 END IF;
-                done := tell(present, me.token);
+                done := present.lingers AND tell(present, me.token);
                 left_ms := left_of(present, server_us);
             END IF;
             RETURN NEXT;
