@@ -19,6 +19,9 @@
 /* A wait that ends in vain (ETIMEDOUT): longer than the server of a slow machine takes to say so. */
 #define MOMENT_MS 800
 
+/* The same where others must see the waiter in line before. */
+#define GIVES_UP_MS 2000
+
 /* How much later than promised something may happen here, since the machine may be busy; and a wait that only ends a
  * case that has failed already. */
 #define SLACK_MS 2000
