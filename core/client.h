@@ -55,7 +55,9 @@ struct dlock__conn {
     struct dlock__claim *claim; /* SESSION, not THREADSAFE: the one it carries; claim->home is this one then */
     bool waiting;               /* PENDING: its blocking request is not answered yet */
     int fd;                     /* PENDING: what `listen` gave, in client->watch; -1: none */
+    bool watched;               /* PENDING: the keeper is told when that polls readable */
     int64_t rest_us;            /* when it is to be told to rest, if it is idle then */
+    int64_t ended_us;           /* when the last claim that it carried was over */
     max_align_t data[];         /* the backend's, conn_size bytes */
 };
 

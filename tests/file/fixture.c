@@ -184,12 +184,32 @@ pid_t child_start(int (*run)(const struct world *world, void *arg), const struct
     _exit(run(world, arg));
 }
 
+void meet(_Atomic int *arrived, int n) {
+    for (++*arrived; *arrived < n;) usleep(200);
+}
+
+struct child {
+    int (*run)(const struct world *world, void *arg);
+    void *arg;
+    _Atomic int *arrived;
+    int n;
+};
+
+static int run_together(const struct world *world, void *arg) {
+    const struct child *child = arg;
+    meet(child->arrived, child->n);
+    return child->run(world, child->arg);
+}
+
 void children_run(int (*run)(const struct world *world, void *arg), const struct world *world, void *args, size_t size,
                   int n) {
     pid_t pids[16];
+    struct child child = {run, args, shared_new(sizeof *child.arrived), n};
     assert_in_range(n, 1, 16);
-    for (int i = 0; i < n; i++) pids[i] = child_start(run, world, (char *)args + (size_t)i * size);
+    for (int i = 0; i < n; i++, child.arg = (char *)child.arg + size)
+        pids[i] = child_start(run_together, world, &child);
     for (int i = 0; i < n; i++) assert_int_equal(child_end(pids[i]), 0);
+    shared_end((void *)(uintptr_t)child.arrived, sizeof *child.arrived);
 }
 
 void *shared_new(size_t size) {
@@ -200,16 +220,6 @@ void *shared_new(size_t size) {
 
 void shared_end(void *memory, size_t size) {
     munmap(memory, size);
-}
-
-static int by_value(const void *a, const void *b) {
-    const uint64_t *one = a, *two = b;
-    return (*one > *two) - (*one < *two);
-}
-
-void check_fences(uint64_t *fences, size_t n) {
-    qsort(fences, n, sizeof *fences, by_value);
-    for (size_t i = 1; i < n; i++) assert_true(fences[i] > fences[i - 1]);
 }
 
 struct holder {

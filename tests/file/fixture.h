@@ -72,17 +72,17 @@ bool is_held(void *conn, const char *name);
 /* Runs a function in a child, which exits with what it returns. */
 pid_t child_start(int (*run)(const struct world *world, void *arg), const struct world *world, void *arg);
 
-/* Runs it in n children at once, with the first, second, … of `args`, each `size` bytes (0: one for all): every one
- * must return 0. */
+/* Waits until n have come, however long it takes to start them: `arrived` is shared, and at first 0. */
+void meet(_Atomic int *arrived, int n);
+
+/* Runs it in n children, which meet first, with the first, second, … of `args`, each `size` bytes (0: one for all):
+ * every one must return 0. */
 void children_run(int (*run)(const struct world *world, void *arg), const struct world *world, void *args, size_t size,
                   int n);
 
 /* Memory that children share with us, zeroed. */
 void *shared_new(size_t size);
 void shared_end(void *memory, size_t size);
-
-/* Sorts the fences, of which none may stand twice. */
-void check_fences(uint64_t *fences, size_t n);
 
 /* A child that holds the lock until it is killed, exclusively or as the claim says. */
 pid_t holder_start(const struct world *world, const char *name, uint64_t *fence);

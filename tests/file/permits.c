@@ -1,5 +1,5 @@
 /* Permits: as many as there are, each with its own holder. */
-#include "fixture.h"
+#include "crowd.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -200,45 +200,35 @@ static void a_release_wakes(void **state) {
 
 /* ---- all at once ---- */
 
-enum { CROWD = 5, LIMIT = 3, TAKES = 200 };
+enum { LIMIT = 3 };
 
-struct crowd {
+struct room {
     _Atomic int inside, most;
-    uint64_t fences[CROWD * TAKES];
 };
 
-struct member {
-    struct crowd *crowd;
-    int number;
-};
+static struct dlock_claim permit_for(int member, int take) {
+    (void)member;
+    (void)take;
+    return permit_of("job", LIMIT);
+}
 
-static int take_often(const struct world *world, void *arg) {
-    struct member *member = arg;
-    struct crowd *crowd = member->crowd;
-    void *conn = conn_open(world->dir);
-    for (int i = 0; i < TAKES; i++) {
-        struct dlock_claim claim = permit_of("job", LIMIT);
-        while (acquire(conn, &claim) == DLOCK_EBUSY) usleep(30);
-        if (claim.result != 0) return 1;
-        int inside = ++crowd->inside;
-        if (inside > LIMIT) return 2;
-        if (inside > crowd->most) crowd->most = inside;
-        crowd->fences[member->number * TAKES + i] = claim.fence;
-        usleep(50);
-        crowd->inside--;
-        if (release(conn, &claim) != 0) return 3;
-    }
+static int stay(void *arg, const struct dlock_claim *claim) {
+    struct room *room = arg;
+    (void)claim;
+    int inside = ++room->inside;
+    if (inside > LIMIT) return 10;
+    if (inside > room->most) room->most = inside;
+    usleep(50);
+    room->inside--;
     return 0;
 }
 
 static void storm(void **state) {
-    struct crowd *crowd = shared_new(sizeof *crowd);
-    struct member members[CROWD];
-    for (int i = 0; i < CROWD; i++) members[i] = (struct member){crowd, i};
-    children_run(take_often, *state, members, sizeof *members, CROWD);
-    assert_true(crowd->most > 1);
-    check_fences(crowd->fences, CROWD * TAKES);
-    shared_end(crowd, sizeof *crowd);
+    struct room *room = shared_new(sizeof *room);
+    const struct crowd crowd = {5, 200, permit_for, stay, room};
+    crowd_run(*state, &crowd);
+    assert_true(room->most > 1);
+    shared_end(room, sizeof *room);
 }
 
 enum { MANY = 300 };

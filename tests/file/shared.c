@@ -1,5 +1,5 @@
 /* Readers: together, apart from writers, and each with a grant of its own. */
-#include "fixture.h"
+#include "crowd.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -286,121 +286,96 @@ static void a_downgrade_wakes_readers(void **state) {
     conn_close(other);
 }
 
+struct grab {
+    _Atomic int stop, held; /* held: since before the downgrade */
+    _Atomic int grabbers;   /* who had it once */
+};
+
 static int grab_often(const struct world *world, void *arg) {
-    _Atomic int *stop = arg;
+    struct grab *grab = arg;
     int taken = 0, fd = -1;
-    while (*stop == 0) {
+    while (grab->stop == 0) {
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/job", world->dir);
         if (fd < 0) fd = open(path, O_RDWR | O_CLOEXEC);
         if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
-            if (*stop == 0 && ((_Atomic int *)arg)[1] != 0) return 1; /* slipped in */
-            taken++;
+            if (grab->stop == 0 && grab->held != 0) return 1; /* slipped in */
+            if (taken++ == 0) grab->grabbers++;
             flock(fd, LOCK_UN);
         }
     }
-    return taken > 0 ? 0 : 2;
+    return 0;
 }
 
 /* Neither ours nor flock(1) gets in between, however often it tries. */
 static void nobody_slips_in(void **state) {
     struct world *world = *state;
-    _Atomic int *words = shared_new(2 * sizeof *words);
+    struct grab *grab = shared_new(sizeof *grab);
     pid_t pids[2];
-    for (int i = 0; i < 2; i++) pids[i] = child_start(grab_often, world, (void *)(uintptr_t)words);
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < 2; i++) pids[i] = child_start(grab_often, world, grab);
+    int64_t start = now_ms();
+    for (int i = 0; i < 3000 || (grab->grabbers < 2 && now_ms() - start < 20000); i++) {
         struct dlock_claim holder = claim_of("job");
         while (acquire(world->conn, &holder) == DLOCK_EBUSY) usleep(10);
         assert_int_equal(holder.result, 0);
-        words[1] = 1; /* held from here on */
+        grab->held = 1;
         assert_int_equal(downgrade(world->conn, &holder), 0);
         for (volatile int j = 0; j < 200;) j = j + 1;
-        words[1] = 0;
+        grab->held = 0;
         assert_int_equal(release(world->conn, &holder), 0);
     }
-    words[0] = 1;
+    grab->stop = 1;
     for (int i = 0; i < 2; i++) assert_int_equal(child_end(pids[i]), 0);
-    shared_end((void *)(uintptr_t)words, 2 * sizeof *words);
+    assert_int_equal(grab->grabbers, 2);
+    shared_end(grab, sizeof *grab);
 }
 
 /* ---- all at once ---- */
 
-enum { CROWD = 4, TAKES = 250 };
+enum { CROWD = 4 };
 
-struct crowd {
+struct room {
     _Atomic int readers, writers, overlaps; /* inside; readers that met others */
-    uint64_t fences[CROWD * TAKES];
 };
 
-struct member {
-    struct crowd *crowd;
-    int first;
-};
-
-static int visit(struct crowd *crowd, bool reads) {
-    if (reads) {
-        if (crowd->readers++ > 0) crowd->overlaps++;
-        if (crowd->writers != 0) return 1;
-        usleep(50);
-        if (crowd->writers != 0) return 2;
-        crowd->readers--;
-        return 0;
-    }
-    if (crowd->writers++ != 0 || crowd->readers != 0) return 3;
-    usleep(20);
-    if (crowd->writers-- != 1 || crowd->readers != 0) return 4;
-    return 0;
+static struct dlock_claim now_and_then_a_writer(int member, int take) {
+    return take % 4 == member % 4 ? claim_of("job") : reader_of("job");
 }
 
-static int take_often(const struct world *world, void *arg) {
-    struct member *member = arg;
-    void *conn = conn_open(world->dir);
-    for (int i = 0; i < TAKES; i++) {
-        struct dlock_claim claim = i % 4 == member->first % 4 ? claim_of("job") : reader_of("job");
-        while (acquire(conn, &claim) == DLOCK_EBUSY) usleep(30);
-        if (claim.result != 0) return 5;
-        member->crowd->fences[member->first * TAKES + i] = claim.fence;
-        int wrong = visit(member->crowd, claim.mode == DLOCK_SHARED);
-        if (wrong) return wrong;
-        if (release(conn, &claim) != 0) return 6;
+static int stay(void *arg, const struct dlock_claim *claim) {
+    struct room *room = arg;
+    if (claim->mode == DLOCK_SHARED) {
+        if (room->readers++ > 0) room->overlaps++;
+        if (room->writers != 0) return 10;
+        usleep(50);
+        if (room->writers != 0) return 11;
+        room->readers--;
+        return 0;
     }
+    if (room->writers++ != 0 || room->readers != 0) return 12;
+    usleep(20);
+    if (room->writers-- != 1 || room->readers != 0) return 13;
     return 0;
 }
 
 static void storm(void **state) {
-    struct crowd *crowd = shared_new(sizeof *crowd);
-    struct member members[CROWD];
-    for (int i = 0; i < CROWD; i++) members[i] = (struct member){crowd, i};
-    children_run(take_often, *state, members, sizeof *members, CROWD);
-    assert_true(crowd->overlaps > 0);
-    for (int i = 0; i < CROWD * TAKES; i++)
-        if (i % TAKES > 0) assert_true(crowd->fences[i] > crowd->fences[i - 1]);
-    check_fences(crowd->fences, CROWD * TAKES);
-    shared_end(crowd, sizeof *crowd);
+    struct room *room = shared_new(sizeof *room);
+    const struct crowd crowd = {CROWD, 250, now_and_then_a_writer, stay, room};
+    crowd_run(*state, &crowd);
+    assert_true(room->overlaps > 0);
+    shared_end(room, sizeof *room);
 }
 
-enum { MANY = 1500 };
-
-static int read_in_a_row(const struct world *world, void *arg) {
-    struct dlock_claim reader = reader_of("job");
-    uint64_t *fences = arg;
-    void *conn = conn_open(world->dir);
-    for (int i = 0; i < MANY; i++) {
-        while (acquire(conn, &reader) == DLOCK_EBUSY) usleep(30);
-        if (reader.result != 0 || (i > 0 && reader.fence <= fences[i - 1])) return 1;
-        fences[i] = reader.fence;
-        if (release(conn, &reader) != 0) return 2;
-    }
-    return 0;
+static struct dlock_claim reader_for(int member, int take) {
+    (void)member;
+    (void)take;
+    return reader_of("job");
 }
 
 /* Readers that come at the same moment have a fence each. */
 static void fences_of_a_crowd(void **state) {
-    const size_t each = MANY * sizeof(uint64_t);
-    uint64_t *fences = shared_new(CROWD * each);
-    children_run(read_in_a_row, *state, fences, each, CROWD);
-    check_fences(fences, CROWD * MANY);
-    shared_end(fences, CROWD * each);
+    const struct crowd crowd = {CROWD, 1500, reader_for, NULL, NULL};
+    crowd_run(*state, &crowd);
 }
 
 /* ---- a stream of readers ---- */
