@@ -215,6 +215,7 @@ static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *r
         if (dlock__lingers(claim) && claim->phase == DLOCK__HELD && dlock__now_us() >= claim->linger_until_us)
             dlock__linger_end(claim);
         if (!renewable(claim)) continue;
+        if (claim->home && !claim->home->busy) dlock__watch(claim->home, true);
         if (claim->linger_until_us < *end_us) *end_us = claim->linger_until_us;
         if (claim->valid_until_us < *end_us) *end_us = claim->valid_until_us;
         if (claim->due_us < *renew_us) *renew_us = claim->due_us;

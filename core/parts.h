@@ -120,6 +120,8 @@ int dlock__watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlo
 void dlock__watch_end(struct dlock__conn *conn);
 /* Whether the keeper is to read what comes. */
 void dlock__watch(struct dlock__conn *conn, bool on);
+/* Within a moment: the keeper then watches whatever is held. */
+void dlock__watch_soon(struct dlock__conn *conn);
 /* Reads, once each, and acts on it. With the mutex, which it leaves meanwhile. */
 void dlock__watch_read(struct dlock_client *client);
 

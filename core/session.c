@@ -21,6 +21,7 @@ static void rest_later(struct dlock__conn *conn, const struct dlock__claim *clai
 void dlock__session_end(struct dlock__conn *conn) {
     if (conn->claim) {
         conn->claim->home = NULL;
+        conn->ended_us = dlock__now(conn->client);
         rest_later(conn, conn->claim);
     }
     conn->claim = NULL;
@@ -50,7 +51,10 @@ static int run_at_home(struct dlock__conn *conn, struct dlock__batch *batch, str
     claim->op->conn = conn;
     if (!unknown && stays(claim->op)) {
         conn->waiting = claim->op->arg.result == DLOCK_EBUSY;
-        dlock__watch(conn, true);
+        if (conn->waiting)
+            dlock__watch(conn, true);
+        else
+            dlock__watch_soon(conn);
     } else {
         dlock__session_end(conn);
     }

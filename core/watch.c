@@ -1,13 +1,15 @@
 /* What connections say unasked: PENDING. The answer to a blocking request comes through the connection's own
  * descriptor, and so does the end of one whose claim is held. The keeper looks at all of them through one epoll
- * descriptor; each is reported once, and then not until it is watched again. */
+ * descriptor; each is reported once, and then not until it is watched again. That takes a system call, and another one
+ * to end it, so that a grant is only watched at once when its connection has rested, and otherwise when it has lasted
+ * for a moment. */
 #include "client.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { EVENTS = 16, RETRY_US = 50000 };
+enum { EVENTS = 16, RETRY_US = 50000, SOON_US = 10000 };
 
 int dlock__watch_open(struct dlock_client *client, struct dlock_error *err) {
     if (!dlock__can(client, DLOCK_CAP_PENDING)) return 0;
@@ -33,13 +35,24 @@ int dlock__watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlo
 void dlock__watch_end(struct dlock__conn *conn) {
     if (conn->fd >= 0) epoll_ctl(conn->client->watch, EPOLL_CTL_DEL, conn->fd, NULL);
     conn->fd = -1;
+    conn->watched = false;
 }
 
 void dlock__watch(struct dlock__conn *conn, bool on) {
     struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
-    if (conn->fd < 0) return;
+    if (conn->fd < 0 || conn->watched == on) return;
     if (on) event.events |= EPOLLIN | EPOLLRDHUP;
     epoll_ctl(conn->client->watch, EPOLL_CTL_MOD, conn->fd, &event);
+    conn->watched = on;
+}
+
+void dlock__watch_soon(struct dlock__conn *conn) {
+    int64_t now = dlock__now(conn->client);
+    if (conn->fd < 0) return;
+    if (conn->ended_us == 0 || now - conn->ended_us > SOON_US)
+        dlock__watch(conn, true);
+    else
+        dlock__keeper_arm(conn->client, now + SOON_US);
 }
 
 /* The blocking request has ended without a grant: another one after a moment. */
@@ -68,6 +81,7 @@ static void look(struct dlock__conn *conn) {
     struct dlock__claim *claim = conn->claim;
     struct dlock_wake wake;
     struct dlock_error err;
+    conn->watched = false;
     if (!claim || conn->busy || !conn->connected) return;
     memset(&wake, 0, sizeof wake);
     claim->refs++;

@@ -2,8 +2,10 @@
  * limit of its own when it is polled. */
 #include "postgresql.h"
 
+#include <fcntl.h>
 #include <locale.h>
 #include <stdlib.h>
+#include <sys/time.h>
 
 /* The first with hashtextextended(). */
 #define OLDEST 110000
@@ -113,6 +115,16 @@ static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *e
     return rc;
 }
 
+/* For pg_wait(). What is encrypted comes in pieces that nobody but libpq knows of: there it would block by itself. */
+static void let_block(struct pg *pg) {
+    const struct timeval most = {.tv_usec = PG_BLOCK_US};
+    int fd = PQsocket(pg->link), flags = fcntl(fd, F_GETFL);
+    if (PQsslInUse(pg->link) || PQgssEncInUse(pg->link) || flags < 0) return;
+    pg->blocks = setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most) == 0 &&
+                 setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most) == 0 &&
+                 fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0;
+}
+
 /* The hosts in front of the URI, with the addresses that the core has found, unless a key says otherwise. */
 static int dial_front(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
     int rc = DLOCK_EUNAVAILABLE;
@@ -145,6 +157,7 @@ int pg_dial(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, str
     if (PQserverVersion(pg->link) < OLDEST)
         return dlock_fail(err, DLOCK_ENOTSUP, "postgresql at %s is older than version %d", pg->where, OLDEST / 10000);
     if (PQsetnonblocking(pg->link, 1) != 0) return pg_dead(pg, PQerrorMessage(pg->link), err);
+    if (pg->sessions) let_block(pg);
     return pg->listen == PG_LISTEN_OFF ? 0 : set_session(pg, deadline_us, err);
 }
 

@@ -35,20 +35,16 @@ static void spread(const unsigned char *block, uint32_t words[BLOCK]) {
 }
 
 static void add_block(uint32_t sum[8], const unsigned char *block) {
-    uint32_t words[BLOCK], s[8];
+    uint32_t a = sum[0], b = sum[1], c = sum[2], d = sum[3], e = sum[4], f = sum[5], g = sum[6], h = sum[7];
+    uint32_t words[BLOCK];
     spread(block, words);
-    memcpy(s, sum, sizeof s);
     for (int i = 0; i < BLOCK; i++) {
         uint32_t one =
-            s[7] + (turned(s[4], 6) ^ turned(s[4], 11) ^ turned(s[4], 25)) + ((s[4] & s[5]) ^ (~s[4] & s[6]));
-        one += constants[i] + words[i];
-        uint32_t two =
-            (turned(s[0], 2) ^ turned(s[0], 13) ^ turned(s[0], 22)) + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
-        memmove(s + 1, s, 7 * sizeof *s);
-        s[4] += one;
-        s[0] = one + two;
+            h + (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) + ((e & f) ^ (~e & g)) + constants[i] + words[i];
+        uint32_t two = (turned(a, 2) ^ turned(a, 13) ^ turned(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+        h = g, g = f, f = e, e = d + one, d = c, c = b, b = a, a = one + two;
     }
-    for (int i = 0; i < 8; i++) sum[i] += s[i];
+    sum[0] += a, sum[1] += b, sum[2] += c, sum[3] += d, sum[4] += e, sum[5] += f, sum[6] += g, sum[7] += h;
 }
 
 int64_t pg_key(const char *schema, const char *name) {

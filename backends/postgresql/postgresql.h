@@ -73,6 +73,7 @@ struct pg {
     bool unanswered;                    /* a request was sent whose answer was not read */
     bool prepared[PG_CALLS];
     bool sessions; /* mode=session */
+    bool blocks;   /* the socket does, for PG_BLOCK_US at most */
     struct {
         uint64_t fence;    /* of the lock that this session holds; 0: it holds none */
         bool shared;       /* it holds it as a reader */
@@ -153,6 +154,11 @@ int pg_query(struct pg *pg, const char *sql, int64_t deadline_us, PGresult **res
  * schema, and so no lock. Calls again after a serialization failure or a deadlock. What the server refuses is told as
  * by pg_refused(). */
 int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err);
+
+/* Waits until there is something to read, or it is known that there never will be: POLLIN or more; 0: the time is over.
+ * A socket that may block is read by a call of its own for the first PG_BLOCK_US, which costs less than poll(). */
+#define PG_BLOCK_US 10000
+int pg_wait(const struct pg *pg, int64_t deadline_us);
 
 /* Sends one of the calls, which must exist, and leaves its answer to pg_posted(): 0 and NULL, it is not there yet. */
 int pg_post(struct pg *pg, enum pg_call call, int64_t deadline_us, struct dlock_error *err);

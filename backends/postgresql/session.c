@@ -7,7 +7,7 @@
  * thread waits for nothing else it may be longer, as it should: many machines take tens of microseconds to begin and
  * end a poll() that could be over before their next tick. */
 #define AT_ONCE_US 1000
-#define AWAITED_US 10000
+#define AWAITED_US (PG_BLOCK_US + 1000)
 
 /* A request that waits is cancelled up to so many times, after pauses that begin with this one and double. */
 #define CANCELS 4
@@ -114,7 +114,6 @@ static int read_wait(struct pg *pg, int64_t *fence, int64_t *server_us, struct d
 /* One request that is answered once the lock is there, which may be at once. */
 static int take_or_wait(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, int64_t *fence,
                         struct dlock_error *err) {
-    int64_t until_us = dlock_now_us() + (claim->flags & DLOCK_CLAIM_AWAITED ? AWAITED_US : AT_ONCE_US);
     pg->session.kept_ms = claim->kept_ms = kept_ms(claim);
     int rc = pg_post(pg, ask_for(pg, claim, PG_WAIT), deadline_us, err);
     if (rc != 0) return rc;
@@ -122,10 +121,8 @@ static int take_or_wait(struct pg *pg, struct dlock_claim *claim, int64_t deadli
     pg->session.waits_shared = claim->mode == DLOCK_SHARED;
     claim->retry_ms = DLOCK_FOREVER;
     *fence = 0;
-    while (dlock_now_us() < until_us)
-        if (dlock_wait_fd(PQsocket(pg->link), POLLIN, until_us) &&
-            (rc = read_wait(pg, fence, &claim->server_us, err)) != 0)
-            break;
+    int64_t until_us = dlock_now_us() + (claim->flags & DLOCK_CLAIM_AWAITED ? AWAITED_US : AT_ONCE_US);
+    while (rc == 0 && pg_wait(pg, until_us)) rc = read_wait(pg, fence, &claim->server_us, err);
     return rc < 0 ? rc : 0;
 }
 
@@ -310,7 +307,7 @@ int pg_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err)
     if (!pg->session.waits) { /* nobody has asked anything: it is the end, or a notice */
         return has_ended(pg) ? pg_dead(pg, "the server has ended this session", err) : 0;
     }
-    int rc = read_wait(pg, &fence, &server_us, err);
+    int rc = dlock_wait_fd(PQsocket(pg->link), POLLIN, 0) ? read_wait(pg, &fence, &server_us, err) : 0;
     if (rc == 1)
         *out = (struct dlock_wake){DLOCK_WAKE_GRANTED, NULL, NULL, (uint64_t)fence, server_us, pg->session.kept_ms};
     return rc;

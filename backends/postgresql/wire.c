@@ -47,13 +47,21 @@ static const struct {
 
 /* ---- one exchange ------------------------------------------------------------------------------------------------ */
 
+int pg_wait(const struct pg *pg, int64_t deadline_us) {
+    int fd = PQsocket(pg->link);
+    char next;
+    if (pg->blocks && deadline_us - dlock_now_us() >= PG_BLOCK_US && recv(fd, &next, 1, MSG_PEEK) >= 0) return POLLIN;
+    return dlock_wait_fd(fd, POLLIN, deadline_us);
+}
+
 /* Sends what is to be sent and waits until PQgetResult() would not block. */
 static int wait_for_result(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     for (;;) {
         int unsent = PQflush(pg->link);
         if (unsent < 0) return pg_dead(pg, PQerrorMessage(pg->link), err);
         if (!unsent && !PQisBusy(pg->link)) return 0;
-        int ready = dlock_wait_fd(PQsocket(pg->link), unsent ? POLLIN | POLLOUT : POLLIN, deadline_us);
+        int ready =
+            unsent ? dlock_wait_fd(PQsocket(pg->link), POLLIN | POLLOUT, deadline_us) : pg_wait(pg, deadline_us);
         if (!ready) return pg_dead(pg, "no answer in time", err);
         if ((ready & ~POLLOUT) && !PQconsumeInput(pg->link)) return pg_dead(pg, PQerrorMessage(pg->link), err);
     }

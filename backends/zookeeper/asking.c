@@ -186,7 +186,7 @@ static int missing(struct zookeeper_asking *a, struct zookeeper_stand *s, int ma
     if (a->deep && made != ZOK && made != ZNODEEXISTS && made != ZNONODE)
         return zookeeper_unknown(made) ? zookeeper_asking_unknown(a)
                                        : zookeeper_refused(a->z, made, "create", s->dir, a->err);
-    if (dlock_now_us() >= a->deadline_us) return zookeeper_refused(a->z, ZNONODE, "create a node in", s->dir, a->err);
+    if (dlock_now_us() >= a->deadline_us) return zookeeper_silent(a->z, a->err);
     a->deep = a->make;
     a->make = true;
     return ZOOKEEPER_AGAIN;

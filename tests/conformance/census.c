@@ -73,10 +73,11 @@ void census_leave(struct census *census, enum dlock_mode mode) {
 bool census_visit(struct census *census, dlock_lock *lock, const struct dlock_options *options, int64_t timeout_ms,
                   int64_t hold_ms) {
     uint64_t before = census_fence(census);
-    int code = dlock_acquire(lock, timeout_ms, NULL);
-    bool impatient = timeout_ms < PATIENCE_MS;
-    if (impatient && (code == DLOCK_EBUSY || code == DLOCK_ETIMEDOUT || code == DLOCK_EUNAVAILABLE)) return false;
-    EXPECT_CODE(0, code);
+    int code = dlock_acquire(lock, timeout_ms, ERR);
+    bool gives_up =
+        timeout_ms < PATIENCE_MS && (code == DLOCK_EBUSY || code == DLOCK_ETIMEDOUT || code == DLOCK_EUNAVAILABLE);
+    expect_code(__FILE__, __LINE__, "dlock_acquire", gives_up ? code : 0, code);
+    if (gives_up) return false;
     census_enter(census, options->mode, options->limit, before, dlock_fence(lock));
     int64_t counter = atomic_load(&census->counter);
     sched_yield();

@@ -20,14 +20,22 @@ struct arena {
     struct protected guarded[NAMES];
     atomic_int doomed[MAX_WORKERS + 1]; /* workers that are being killed, and may be found inside */
     _Atomic int64_t rounds[MAX_WORKERS + 1];
-    _Atomic int64_t until_ms; /* workers stop then */
+    _Atomic int64_t valid_until_us[MAX_WORKERS + 1]; /* what they hold: they may be stopped for longer */
+    _Atomic int64_t until_ms;                        /* workers stop then */
 };
 static struct arena *arena;
 
+static bool is_valid(int worker) {
+    return now_us() <= atomic_load(&arena->valid_until_us[worker]);
+}
+
 /* The critical section: fails the case if somebody else is inside or the fence does not grow. */
-static void enter(struct protected *place, int worker, uint64_t fence) {
+static void enter(struct protected *place, int worker, dlock_lock *lock) {
+    uint64_t fence = dlock_fence(lock);
+    atomic_store(&arena->valid_until_us[worker], valid_until_us(lock));
     int before = atomic_exchange(&place->owner, worker);
-    if (before != 0 && !atomic_load(&arena->doomed[before])) FAIL("%d enters while %d is inside", worker, before);
+    if (before != 0 && !atomic_load(&arena->doomed[before]) && is_valid(before))
+        FAIL("%d enters while %d is inside", worker, before);
     uint64_t last = atomic_exchange(&place->fence, fence);
     if (fence <= last) FAIL("fence %llx follows %llx", (unsigned long long)fence, (unsigned long long)last);
     int64_t counter = atomic_load(&place->counter);
@@ -37,8 +45,9 @@ static void enter(struct protected *place, int worker, uint64_t fence) {
 }
 
 static void leave(struct protected *place, int worker) {
-    int inside = atomic_exchange(&place->owner, 0);
-    if (inside != worker) FAIL("%d leaves but %d is inside", worker, inside);
+    int inside = worker;
+    if (!atomic_compare_exchange_strong(&place->owner, &inside, 0) && is_valid(worker))
+        FAIL("%d leaves but %d is inside", worker, inside);
 }
 
 struct worker {
@@ -64,10 +73,12 @@ static void work(const struct worker *worker) {
     for (unsigned turn = (unsigned)worker->number; !time_is_up(); turn = turn * 5 + 3) {
         int at = (int)(turn / 7 % (unsigned)worker->names);
         EXPECT_CODE(0, dlock_acquire(locks[at], PATIENCE_MS, ERR));
-        enter(&arena->guarded[at], worker->number, dlock_fence(locks[at]));
+        enter(&arena->guarded[at], worker->number, locks[at]);
         if (worker->hold_ms > 0) sleep_ms(worker->hold_ms);
         leave(&arena->guarded[at], worker->number);
-        EXPECT_CODE(0, dlock_release(locks[at], ERR));
+        int code = dlock_release(locks[at], ERR);
+        bool late = code == DLOCK_ELOST && !is_valid(worker->number);
+        expect_code(__FILE__, __LINE__, "dlock_release", late ? DLOCK_ELOST : 0, code);
     }
     for (int i = 0; i < worker->names; i++) dlock_free(locks[i]);
 }
@@ -194,7 +205,7 @@ static void *impatient_thread(void *arg) {
         int code = dlock_acquire(lock, impatience_ms(turn), NULL);
         if (code == DLOCK_EBUSY || code == DLOCK_ETIMEDOUT || code == DLOCK_EUNAVAILABLE) continue;
         EXPECT_CODE(0, code);
-        enter(&arena->guarded[0], worker->number, dlock_fence(lock));
+        enter(&arena->guarded[0], worker->number, lock);
         sleep_ms(turn / 7 % 4);
         leave(&arena->guarded[0], worker->number);
         EXPECT_CODE(0, dlock_release(lock, ERR));
@@ -265,7 +276,7 @@ static int64_t longest_wait_in_grants(dlock_lock *lock, int turns, int number) {
         EXPECT_BETWEEN(0, LEASE_MS * 5, now_ms() - begun);
         int64_t passed = atomic_load(&arena->guarded[0].counter) - before;
         if (passed > worst) worst = passed;
-        enter(&arena->guarded[0], number, dlock_fence(lock));
+        enter(&arena->guarded[0], number, lock);
         leave(&arena->guarded[0], number);
         EXPECT_CODE(0, dlock_release(lock, ERR));
         sleep_ms(10);

@@ -52,9 +52,7 @@ static void live(void *arg) {
     uint64_t fence = 0;
     while (now_ms() < atomic_load(&ward->until_ms)) {
         EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
-        int64_t left_ms = dlock_remaining_ms(lock);
-        if (left_ms > LEASE_MS) left_ms = LEASE_MS; /* DLOCK_FOREVER */
-        atomic_store(&ward->valid_until[me->place], now_us() + left_ms * 1000);
+        atomic_store(&ward->valid_until[me->place], valid_until_us(lock));
         atomic_store(&ward->inside[me->place],
                      (1 + atomic_fetch_add(&ward->rounds, 1)) * INT64_C(4) + me->options.mode);
         expect_peace(me);
@@ -63,7 +61,9 @@ static void live(void *arg) {
         sleep_ms(5);
         expect_peace(me);
         atomic_store(&ward->inside[me->place], 0);
-        EXPECT_CODE(0, dlock_release(lock, ERR));
+        int code = dlock_release(lock, ERR);
+        bool late = code == DLOCK_ELOST && now_us() > atomic_load(&ward->valid_until[me->place]);
+        expect_code(__FILE__, __LINE__, "dlock_release", late ? DLOCK_ELOST : 0, code);
     }
     dlock_free(lock);
     dlock_close(client);

@@ -226,7 +226,7 @@ void case_timed_out_waiter_leaves_the_queue(void) {
     dlock_client *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    actor_begin(&impatient, ACTOR_ACQUIRE, 800);
+    actor_begin(&impatient, ACTOR_ACQUIRE, GIVES_UP_MS);
     await_waiters(client, suite.name, 1);
     actor_begin(&patient, ACTOR_ACQUIRE, PATIENCE_MS);
     ACTOR_FINISH(DLOCK_ETIMEDOUT, &impatient);

@@ -99,6 +99,11 @@ dlock_lock *new_lock(dlock_client *client, const char *name, const struct dlock_
     return lock;
 }
 
+int64_t valid_until_us(dlock_lock *lock) {
+    int64_t now = now_us(), left_ms = dlock_remaining_ms(lock);
+    return left_ms == DLOCK_FOREVER ? INT64_MAX : now + left_ms * 1000;
+}
+
 struct dlock_options options_with(int64_t lease_ms, uint32_t flags) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.lease_ms = lease_ms;

@@ -19,6 +19,9 @@
 /* A wait that ends in vain (ETIMEDOUT): longer than the server of a slow machine takes to say so. */
 #define MOMENT_MS 800
 
+/* The same where others must see the waiter in line before. */
+#define GIVES_UP_MS 2000
+
 /* How much later than promised something may happen here, since the machine may be busy; and a wait that only ends a
  * case that has failed already. */
 #define SLACK_MS 2000
@@ -68,6 +71,10 @@ void sleep_ms(int64_t ms);
 
 dlock_client *open_client(void);
 dlock_lock *new_lock(dlock_client *client, const char *name, const struct dlock_options *options);
+
+/* Until when this lock, which we hold, cannot be anybody else's, by now_us(). On a busy machine a process may stand
+ * still for longer. */
+int64_t valid_until_us(dlock_lock *lock);
 
 /* Options with a lease; `flags` are DLOCK_FIXED_LEASE and so on. */
 struct dlock_options options_with(int64_t lease_ms, uint32_t flags);

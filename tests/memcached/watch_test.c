@@ -58,7 +58,7 @@ static void a_renewed_grant_is_not(void **state) {
     (void)state;
     claim_init(&mine, "renewed", 'a', 1);
     claim_init(&theirs, "renewed", 'b', 1);
-    mine.claim.lease_ms = 1200;
+    mine.claim.lease_ms = 1800;
     assert_int_equal(acquire(&ours, &mine), 0);
     for (int i = 0; i < 10; i++) {
         assert_false(poll_for(&others, &theirs, 400));

@@ -202,6 +202,24 @@ static void a_connection_that_breaks_takes_its_grant_along(void **state) {
     assert_int_equal(dlock_release(first, NULL), 0);
 }
 
+/* Of a lock that is taken again and again only a grant that lasts is watched, long before it would be renewed. */
+static void a_grant_that_lasts_is_watched(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_lock *lock = watched_lock(client_new("fakepending:"), "n", &lost);
+    for (int i = 0; i < 3; i++) {
+        if (i) assert_int_equal(dlock_release(lock, NULL), 0);
+        assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    }
+    fake_server_cut_holder("n");
+    fake_advance_ms(20);
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(fake_calls(FAKE_RENEW), 0);
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
 static void a_waiter_survives_its_connection(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
@@ -354,6 +372,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_grant_in_a_cancelled_wait_is_given_back),
         LOCK_TEST(close_ends_waits_and_grants),
         LOCK_TEST(a_connection_that_breaks_takes_its_grant_along),
+        LOCK_TEST(a_grant_that_lasts_is_watched),
         LOCK_TEST(a_waiter_survives_its_connection),
         LOCK_TEST(a_request_that_ends_without_grant_is_sent_again),
         LOCK_TEST(an_acquire_without_answer_leaves_nothing),

@@ -116,18 +116,19 @@ static void losing_try_leaves_nothing(void **state) {
 static void kept_from_a_sign_of_life_on(void **state) {
     struct held held;
     (void)state;
-    sleep_ms(700);
+    sleep_ms(500);
     claim_init(&held, "kept", 'a', 1);
     int64_t asked = now_ms();
     assert_int_equal(acquire(&one, &held), 0);
-    assert_in_range(held.claim.kept_ms, 1, 10000 - 700);
-    sleep_ms(600);
+    int64_t answered = now_ms();
+    assert_in_range(held.claim.kept_ms, 1, 10000 - 500);
+    sleep_ms(300);
     assert_int_equal(renew(&one, &held), 0);
-    assert_in_range(held.claim.kept_ms, 1, 10000 - 1300);
-    sleep_ms(1200);
-    int64_t begun = now_ms();
+    /* What was asked for is answered, but not for so long; unless the machine was busy. */
+    if (now_ms() - asked < 1500) assert_in_range(held.claim.kept_ms, 1, 10000 - 800);
+    while (now_ms() <= answered + 1500) sleep_ms(10);
     assert_int_equal(renew(&one, &held), 0);
-    assert_in_range(held.claim.kept_ms, 10000 - (begun - asked) - 100, 10000 - 1500);
+    assert_in_range(held.claim.kept_ms, 10000 - (now_ms() - asked) * 102 / 100, 10000 - 1500);
     assert_int_equal(release(&one, &held), 0);
 }
 

@@ -356,9 +356,18 @@ static void nothing_waits_for_a_silent_server(void **state) {
     assert_int_equal(backend->inspect(link.conn, "silent", NULL, NULL, 200, &err), DLOCK_EUNAVAILABLE);
     assert_int_equal(backend->break_lock(link.conn, "silent", 200, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begun, 700, 2500);
-    begun = now_ms();
-    link_end(&link);
-    assert_in_range(now_ms() - begun, 0, 1200); /* the library alone would wait 1.5 s, and up to 3 s */
+    int64_t took = INT64_MAX;
+    for (int i = 0; i < 4 && took > 1000; i++) { /* the quickest of some, since the machine may be busy */
+        if (i > 0) {
+            proxy_silence(proxy, false);
+            link_new(&link, proxy_port(proxy), "4s", 'a');
+            proxy_silence(proxy, true);
+        }
+        begun = now_ms();
+        link_end(&link);
+        took = now_ms() - begun;
+    }
+    assert_in_range(took, 0, 1000); /* the library alone would wait 1.5 s, and up to 3 s */
     uri_session(&uri, proxy_port(proxy), "4s");
     begun = now_ms();
     memset(&late, 0, sizeof late);

@@ -1,9 +1,12 @@
 /* Through servers of the test's own: stopped, killed, restarted, frozen. */
 #include "harness.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 static struct site site;
 static struct link one, two;
@@ -121,20 +124,26 @@ static void frozen_server(void **state) {
     link_end(&brief);
 }
 
+/* The library alone would wait 1.5 s; the quickest of some closes, since the machine may be busy. */
 static void closing_does_not_wait_for_a_frozen_server(void **state) {
     struct link late;
     struct held held;
+    char name[32] = "";
+    int64_t took = INT64_MAX;
     (void)state;
-    link_new(&late, site.port, "30s", 'c');
-    claim_init(&held, "frozen close", 'c', 1);
-    assert_int_equal(acquire(&late, &held), 0);
-    site_signal(&site, SIGSTOP);
-    int64_t begun = now_ms();
-    link_end(&late);
-    int64_t took = now_ms() - begun;
-    site_signal(&site, SIGCONT);
-    assert_in_range(took, 0, 1200);            /* the library alone would wait 1.5 s */
-    claim_init(&held, "frozen close", 'a', 1); /* the goodbye was read in the end */
+    for (int i = 0; i < 4 && took > 1000; i++) {
+        link_new(&late, site.port, "30s", 'c');
+        snprintf(name, sizeof name, "frozen close %d", i);
+        claim_init(&held, name, 'c', 1);
+        assert_int_equal(persistently(&late, acquire, &held), 0);
+        site_signal(&site, SIGSTOP);
+        int64_t begun = now_ms();
+        link_end(&late);
+        took = now_ms() - begun;
+        site_signal(&site, SIGCONT);
+    }
+    assert_in_range(took, 0, 1000);
+    claim_init(&held, name, 'a', 1); /* the goodbye was read in the end */
     for (int64_t until = now_ms() + 10000; persistently(&one, acquire, &held) != 0; sleep_ms(20))
         assert_true(now_ms() < until);
     assert_int_equal(release(&one, &held), 0);
@@ -163,6 +172,50 @@ static void containers_go_and_come(void **state) {
     zookeeper_close(handle);
 }
 
+static atomic_bool stopped;
+
+static void stand_still(int number) {
+    (void)number;
+    atomic_store(&stopped, true);
+    nanosleep(&(const struct timespec){0, 400000000}, NULL);
+}
+
+struct brief {
+    struct link link;
+    struct held held;
+};
+
+static void *ask_briefly(void *arg) {
+    struct brief *brief = arg;
+    held_run(backend->acquire, &brief->link, &brief->held, 0, 300, NULL);
+    return NULL;
+}
+
+/* The answer is there, but the thread was not given a processor until its time was over. That there is no container yet
+ * is nothing that the server did wrong. */
+static void time_is_over_before_there_is_a_container(void **state) {
+    const struct sigaction still = {.sa_handler = stand_still, .sa_flags = SA_RESTART};
+    struct proxy *proxy = proxy_new(site.port);
+    struct brief brief;
+    pthread_t thread;
+    (void)state;
+    link_new(&brief.link, proxy_port(proxy), "10s", 'c');
+    claim_init(&brief.held, "never seen before", 'c', 1);
+    assert_int_equal(sigaction(SIGUSR1, &still, NULL), 0);
+    proxy_hold(proxy, true);
+    assert_int_equal(pthread_create(&thread, NULL, ask_briefly, &brief), 0);
+    assert_true(proxy_await(proxy, OP_CREATE2, 1));
+    assert_int_equal(pthread_kill(thread, SIGUSR1), 0);
+    while (!atomic_load(&stopped)) sleep_ms(1);
+    proxy_hold(proxy, false);
+    pthread_join(thread, NULL);
+    assert_int_equal(brief.held.claim.result, DLOCK_EUNAVAILABLE);
+    assert_int_equal(acquire(&brief.link, &brief.held), 0);
+    assert_int_equal(release(&brief.link, &brief.held), 0);
+    link_end(&brief.link);
+    proxy_end(proxy);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(grants_survive_a_restart, setup, teardown),
@@ -170,6 +223,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(containers_go_and_come, setup, teardown),
         cmocka_unit_test_setup_teardown(frozen_server, setup, teardown),
         cmocka_unit_test_setup_teardown(closing_does_not_wait_for_a_frozen_server, setup, teardown),
+        cmocka_unit_test_setup_teardown(time_is_over_before_there_is_a_container, setup, teardown),
     };
     return cmocka_run_group_tests_name("zookeeper session", tests, setup_site, teardown_site);
 }

@@ -1,0 +1,38 @@
+/* mode=session: what the client's side of a cycle costs, in system calls of the thread that asks. */
+#include "support/api.h"
+#include "support/calls.h"
+#include "support/test.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { CYCLES = 50 };
+
+static void run(void) {
+    dlock_client *client = api_client("%s", getenv("DLOCK_TEST_URI_postgresql_session"));
+    dlock_lock *lock = api_lock(client, "counted", NULL);
+    calls_follow();
+    for (int i = 0; i < CYCLES; i++) {
+        calls_mark();
+        if (dlock_acquire(lock, -1, NULL) != 0 || dlock_release(lock, NULL) != 0) _exit(1);
+    }
+    calls_mark();
+    _exit(0);
+}
+
+/* Two requests are sent, waited for and read, which is what libpq does by itself; and before the release a look whether
+ * the session has been ended. Nothing is told to the keeper. */
+static void an_uncontended_cycle(void **state) {
+    (void)state;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) run();
+    int calls = calls_fewest(pid, CYCLES);
+    print_message("system calls of an uncontended cycle: %d\n", calls);
+    assert_in_range(calls, 4, 7);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(an_uncontended_cycle)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
