@@ -88,7 +88,7 @@ struct dlock__op {
     int64_t sent_us;           /* before the request that was answered was sent */
     int result;                /* of the connection if that failed, else of the claim */
     bool unsent;               /* it failed before anything was sent */
-    pthread_cond_t *cond;      /* of the thread that waits for it; NULL: that one left */
+    uint32_t bell;             /* what the thread that waits for it hears of client->bell; 0: that one left */
     struct dlock_error *err;   /* that thread's */
     struct dlock__conn *conn;  /* handed over to lead the next batch */
     struct dlock__claim *next; /* in client->pending */
@@ -290,8 +290,14 @@ struct dlock_client {
     unsigned n_idle;                             /* connected ones in `idle`, where connections carry one claim each */
     int watch;                                   /* PENDING: an epoll descriptor; else -1 */
     struct dlock__claim *pending, *pending_tail; /* operations that wait for a connection */
-    struct dlock__conn *shared;                  /* THREADSAFE: the only one */
-    unsigned session;                            /* SESSION|THREADSAFE: counts the connections that broke */
+    unsigned n_pending, n_sent;                  /* how many; and how many operations are on the way */
+    atomic_uint bell;                   /* for those who wait for a connection, or for somebody else's request */
+    unsigned bells;                     /* bits of it that were given out */
+    bool gathering[DLOCK__RELEASE + 1]; /* of this kind: somebody is about to send all that wait */
+    bool crowded;                       /* there were more operations than connections just now: there may be again */
+    int64_t invite_at_us;               /* nobody is waited for before: others than ours are ready on this processor */
+    struct dlock__conn *shared;         /* THREADSAFE: the only one */
+    unsigned session;                   /* SESSION|THREADSAFE: counts the connections that broke */
 
     /* A request's send time and the server's clock in its answer (DESIGN §1.3); dies with any reconnect. */
     struct {

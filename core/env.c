@@ -4,9 +4,11 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,17 +43,38 @@ void dlock__cond_init(pthread_cond_t *cond) {
     pthread_condattr_destroy(&attr);
 }
 
-void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us) {
-    if (until_us == DLOCK__NEVER) {
-        pthread_cond_wait(cond, mutex);
-        return;
-    }
+/* The same time by the clock that waits are measured with; false: it has passed. */
+static bool monotonic(int64_t until_us, struct timespec *t) {
     int64_t left = until_us - dlock__now_us();
-    if (left <= 0) return;
+    if (left <= 0) return false;
     int64_t now = clock_us(CLOCK_MONOTONIC);
     int64_t at = left > INT64_MAX - now ? INT64_MAX : now + left;
-    struct timespec t = {.tv_sec = (time_t)(at / 1000000), .tv_nsec = (long)(at % 1000000) * 1000};
-    pthread_cond_timedwait(cond, mutex, &t);
+    t->tv_sec = (time_t)(at / 1000000);
+    t->tv_nsec = (long)(at % 1000000) * 1000;
+    return true;
+}
+
+void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us) {
+    struct timespec t;
+    if (until_us == DLOCK__NEVER)
+        pthread_cond_wait(cond, mutex);
+    else if (monotonic(until_us, &t))
+        pthread_cond_timedwait(cond, mutex, &t);
+}
+
+void dlock__bell_wait(atomic_uint *bell, uint32_t bits, pthread_mutex_t *mutex, int64_t until_us) {
+    struct timespec t;
+    bool ends = until_us != DLOCK__NEVER;
+    if (ends && !monotonic(until_us, &t)) return;
+    unsigned rings = atomic_load(bell);
+    pthread_mutex_unlock(mutex);
+    syscall(SYS_futex, bell, FUTEX_WAIT_BITSET_PRIVATE, rings, ends ? &t : NULL, NULL, bits);
+    pthread_mutex_lock(mutex);
+}
+
+void dlock__bell_ring(atomic_uint *bell, uint32_t bits) {
+    atomic_fetch_add(bell, 1);
+    syscall(SYS_futex, bell, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
 }
 
 /* On one processor whoever is waited for cannot run meanwhile. */
@@ -93,6 +116,10 @@ static bool gave_way(const atomic_uint *word, unsigned seen) {
 
 bool dlock__give_way(const atomic_uint *word, unsigned seen) {
     return gave_way(word, seen) || gave_way(word, seen); /* the one that took it also gives way */
+}
+
+void dlock__let_others(void) {
+    sched_yield();
 }
 
 int dlock__cpu(void) {

@@ -24,11 +24,21 @@ void dlock__cond_init(pthread_cond_t *cond);
 /* Waits for a signal or until `until_us`, whichever is first; spurious returns happen. */
 void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us);
 
+/* Waits for dlock__bell_ring with one of these bits, or until `until_us`; spurious returns happen. Whoever changes,
+ * with the mutex, what is waited for, may ring later, and without it. */
+void dlock__bell_wait(atomic_uint *bell, uint32_t bits, pthread_mutex_t *mutex, int64_t until_us);
+
+/* Wakes all who wait with one of these bits, by one system call. */
+void dlock__bell_ring(atomic_uint *bell, uint32_t bits);
+
 /* Looks at *word for some microseconds, without a system call: true as soon as it is not `seen` any more. */
 bool dlock__spin(const atomic_uint *word, unsigned seen);
 
 /* The same, for who is looked out for runs on this processor: lets it, and whoever else is ready there. */
 bool dlock__give_way(const atomic_uint *word, unsigned seen);
+
+/* Lets whoever else is ready on this processor. */
+void dlock__let_others(void);
 
 /* Where the calling thread runs. */
 int dlock__cpu(void);

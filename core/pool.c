@@ -1,11 +1,16 @@
 /* The connection pool. A thread that finds a free connection runs its own operation on it at once. When all are busy
  * the operation waits in client->pending; whoever gives a connection back hands it to the first waiting thread, which
  * takes all waiting operations of its kind along as one batch ("flat combining": Hendler et al., SPAA 2010, with the
- * combiner's role passed on). THREADSAFE backends have one connection for everybody and no batches; of other SESSION
+ * combiner's role passed on). Where there were more operations than connections just now, who is about to send one lets
+ * the threads come that are ready to send the same, so that a crowd costs the server and us few requests. THREADSAFE backends have one connection for everybody and no batches; of other SESSION
  * backends each claim has a connection to itself, as many as there are claims. */
 #include "batch.h"
 
 #include <string.h>
+
+/* How long it may take until those come who are about to send a request, all and each; and the pause when it did not.
+ */
+enum { INVITE_US = 1000, INVITE_EACH_US = 50, INVITE_PAUSE_US = 50000 };
 
 /* ---- connections ---- */
 
@@ -86,21 +91,6 @@ struct dlock__conn *dlock__pool_pick(struct dlock_client *client) {
     return conn;
 }
 
-static void pooled_give(struct dlock__conn *conn) {
-    struct dlock_client *client = conn->client;
-    struct dlock__claim *first = client->pending;
-    if (!first) {
-        conn->idle = client->idle;
-        client->idle = conn;
-        pthread_cond_broadcast(&client->changed);
-        return;
-    }
-    client->pending = first->op->next;
-    if (!client->pending) client->pending_tail = NULL;
-    first->op->conn = conn;
-    pthread_cond_signal(first->op->cond);
-}
-
 static void pending_remove(struct dlock_client *client, struct dlock__claim *claim) {
     struct dlock__claim **at = &client->pending, *before = NULL;
     while (*at != claim) {
@@ -108,7 +98,35 @@ static void pending_remove(struct dlock_client *client, struct dlock__claim *cla
         at = &(*at)->op->next;
     }
     *at = claim->op->next;
+    client->n_pending--;
     if (client->pending_tail == claim) client->pending_tail = before;
+}
+
+/* The first that nobody is about to take along. */
+static struct dlock__claim *first_pending(struct dlock_client *client) {
+    struct dlock__claim *claim = client->pending;
+    while (claim && client->gathering[claim->op->kind]) claim = claim->op->next;
+    return claim;
+}
+
+static void pooled_give(struct dlock__conn *conn) {
+    struct dlock_client *client = conn->client;
+    struct dlock__claim *first = first_pending(client);
+    if (!first) {
+        conn->idle = client->idle;
+        client->idle = conn;
+        pthread_cond_broadcast(&client->changed);
+        return;
+    }
+    pending_remove(client, first);
+    first->op->conn = conn;
+    dlock__bell_ring(&client->bell, first->op->bell);
+}
+
+/* Nobody waits while there is a free connection. */
+static void hand_out(struct dlock_client *client) {
+    struct dlock__conn *conn;
+    while (first_pending(client) && (conn = dlock__pool_pick(client))) pooled_give(conn);
 }
 
 void dlock__pool_take_back(struct dlock__conn *conn) {
@@ -138,6 +156,7 @@ static void gather(struct dlock_client *client, struct dlock__batch *batch) {
             continue;
         }
         *at = claim->op->next;
+        client->n_pending--;
         if (client->pending_tail == claim) client->pending_tail = last;
         claim->name->in_batch = true;
         claim->op->status = DLOCK__OP_RUNNING;
@@ -147,29 +166,57 @@ static void gather(struct dlock_client *client, struct dlock__batch *batch) {
     for (size_t i = 0; i < batch->n; i++) batch->claims[i]->name->in_batch = false;
 }
 
+/* Lets those come who are about to send the same: as long as more do. That costs next to nothing when nobody is ready,
+ * but the time of whoever else is: as soon as it takes longer than our own threads may, not again for a while. */
+static void invite(struct dlock_client *client, enum dlock__op_kind kind) {
+    int64_t begun = dlock__now(client), most = INVITE_US;
+    unsigned before;
+    if (begun < client->invite_at_us) return;
+    client->gathering[kind] = true;
+    do {
+        before = client->n_pending;
+        dlock__leave(client);
+        dlock__let_others();
+        dlock__enter(client);
+        if (client->n_pending > before) most += (client->n_pending - before) * INVITE_EACH_US;
+    } while (client->n_pending > before && dlock__now(client) - begun <= most);
+    client->gathering[kind] = false;
+    if (dlock__now(client) - begun > most) client->invite_at_us = dlock__now(client) + INVITE_PAUSE_US;
+}
+
+/* Wakes those whose operations are done; without the mutex, which they would only run into. */
+static void tell(struct dlock_client *client, struct dlock__claim *const *claims, size_t n) {
+    uint32_t bells = 0;
+    for (size_t i = 0; i < n; i++) {
+        bells |= claims[i]->op->bell;
+        if (!claims[i]->op->bell) pthread_cond_signal(&client->janitor.cond);
+        dlock__claim_put(claims[i]);
+    }
+    dlock__leave(client);
+    dlock__bell_ring(&client->bell, bells);
+    dlock__enter(client);
+}
+
 /* Runs the operations, and those that wait, on the connection. */
 static void lead(struct dlock__conn *conn, struct dlock__claim *const *claims, size_t n) {
     struct dlock_client *client = conn->client;
     struct dlock__batch batch;
     dlock__batch_begin(&batch, claims, n);
+    if (client->crowded && n == 1 && !client->gathering[batch.kind]) invite(client, batch.kind);
     if (client->pending) gather(client, &batch);
+    client->n_sent += (unsigned)batch.n;
+    client->crowded = client->n_sent + client->n_pending > client->uri->connections;
+    hand_out(client);
     struct dlock__claim *others[DLOCK__BATCH];
     size_t n_others = batch.n - n;
     memcpy(others, batch.claims + n, n_others * sizeof *others);
     struct dlock_error err;
     err.code = 0;
     int rc = dlock__batch_run(conn, &batch, &err);
-    bool orphaned = false;
     for (size_t i = 0; i < batch.n; i++) dlock__batch_complete(&batch, batch.claims[i], rc, &err);
-    for (size_t i = 0; i < n_others; i++) {
-        if (others[i]->op->cond)
-            pthread_cond_signal(others[i]->op->cond);
-        else
-            orphaned = true;
-        dlock__claim_put(others[i]);
-    }
-    if (orphaned) pthread_cond_signal(&client->janitor.cond);
+    client->n_sent -= (unsigned)batch.n;
     pooled_give(conn);
+    if (n_others > 0) tell(client, others, n_others);
 }
 
 /* Runs operations on the one connection of a THREADSAFE backend. */
@@ -185,14 +232,19 @@ static void run_shared(struct dlock_client *client, struct dlock__claim *const *
     if (conn) shared_give(conn, rc);
 }
 
+static void wait_for_bell(struct dlock_client *client, uint32_t bits, int64_t until_us) {
+    if (client->to_signal) dlock__signal(client->to_signal);
+    client->to_signal = NULL;
+    dlock__bell_wait(&client->bell, bits, &client->mutex, until_us);
+    client->now_us = 0;
+}
+
 /* Waits until a connection is handed over (returned), or until another thread has run the operation, or until the
  * deadline (NULL, op.result set). */
 static struct dlock__conn *wait_for_conn(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     struct dlock__op *op = claim->op;
-    pthread_cond_t cond;
-    dlock__cond_init(&cond);
-    op->cond = &cond;
+    op->bell = UINT32_C(1) << client->bells++ % 32;
     op->next = NULL;
     op->status = DLOCK__OP_PENDING;
     if (client->pending_tail)
@@ -200,12 +252,13 @@ static struct dlock__conn *wait_for_conn(struct dlock__claim *claim) {
     else
         client->pending = claim;
     client->pending_tail = claim;
+    client->n_pending++;
 
     /* Once it is in somebody's batch its answer is near: only the caller's own deadline is a reason to leave then. */
     while (!op->conn && op->status != DLOCK__OP_DONE) {
         int64_t until = op->status == DLOCK__OP_RUNNING ? op->leave_us : op->deadline_us;
         if (dlock__now(client) >= until) break;
-        dlock__wait(client, &cond, until);
+        wait_for_bell(client, op->bell, until);
     }
 
     if (!op->conn && op->status != DLOCK__OP_DONE) {
@@ -217,9 +270,8 @@ static struct dlock__conn *wait_for_conn(struct dlock__claim *claim) {
             op->unsent = true;
         }
     }
-    op->cond = NULL;
+    op->bell = 0;
     op->err = NULL;
-    pthread_cond_destroy(&cond);
     return op->conn;
 }
 
@@ -237,7 +289,7 @@ void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uin
     op->unsent = false;
     op->deadline_us = bounded(client, deadline_us);
     op->leave_us = deadline_us;
-    op->cond = NULL;
+    op->bell = 0;
     op->conn = NULL;
     op->err = err;
     op->arg.name = claim->name->text;
@@ -276,7 +328,8 @@ void dlock__op_send(struct dlock__claim *const *claims, size_t n) {
     for (size_t i = 1; i < n; i++) claims[i]->op->status = DLOCK__OP_RUNNING; /* nobody else may send them meanwhile */
     while (n > 0) {
         struct dlock_error *err = claims[0]->op->err;
-        struct dlock__conn *conn = dlock__pool_pick(client);
+        bool joins = n == 1 && client->gathering[claims[0]->op->kind];
+        struct dlock__conn *conn = joins ? NULL : dlock__pool_pick(client);
         if (!conn && client->n_pool > 0) conn = wait_for_conn(claims[0]);
         if (conn) {
             claims[0]->op->conn = NULL;

@@ -27,6 +27,8 @@ static const int64_t epoch_us = INT64_C(1000000000000);
 
 struct waiter {
     pthread_cond_t *cond;
+    const atomic_uint *bell; /* NULL: none */
+    uint32_t bits;
     int64_t until_us;
     pthread_t thread;
     struct waiter *next;
@@ -61,6 +63,10 @@ static bool timers_ready;
 static struct task tasks[MAX_THREADS];
 static unsigned threads_started;
 static uint64_t random_state = 1;
+
+static bool staying;
+static unsigned away;
+static pthread_cond_t back = PTHREAD_COND_INITIALIZER;
 
 static _Atomic int64_t spin_us;
 static atomic_uint spinning;
@@ -113,6 +119,15 @@ bool dlock__give_way(const atomic_uint *word, unsigned seen) {
     return dlock__spin(word, seen);
 }
 
+void dlock__let_others(void) {
+    pthread_mutex_lock(&guard);
+    away++;
+    while (staying) pthread_cond_wait(&back, &guard);
+    away--;
+    pthread_mutex_unlock(&guard);
+    sched_yield();
+}
+
 int dlock__cpu(void) {
     return 0;
 }
@@ -129,9 +144,8 @@ void dlock__cond_init(pthread_cond_t *cond) {
     pthread_cond_init(cond, NULL);
 }
 
-void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us) {
-    struct waiter self = {cond, until_us, pthread_self(), NULL};
-    if (until_us <= dlock__now_us()) {
+static void wait_as(struct waiter self, pthread_mutex_t *mutex) {
+    if (self.until_us <= dlock__now_us()) {
         pthread_mutex_unlock(mutex);
         sched_yield();
         pthread_mutex_lock(mutex);
@@ -142,12 +156,29 @@ void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t unti
     waiters = &self;
     pthread_mutex_unlock(&guard);
 
-    pthread_cond_wait(cond, mutex);
+    pthread_cond_wait(self.cond, mutex);
 
     pthread_mutex_lock(&guard);
     struct waiter **at = &waiters;
     while (*at != &self) at = &(*at)->next;
     *at = self.next;
+    pthread_mutex_unlock(&guard);
+}
+
+void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us) {
+    wait_as((struct waiter){.cond = cond, .until_us = until_us, .thread = pthread_self()}, mutex);
+}
+
+void dlock__bell_wait(atomic_uint *bell, uint32_t bits, pthread_mutex_t *mutex, int64_t until_us) {
+    pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
+    wait_as((struct waiter){&cond, bell, bits, until_us, pthread_self(), NULL}, mutex);
+    pthread_cond_destroy(&cond);
+}
+
+void dlock__bell_ring(atomic_uint *bell, uint32_t bits) {
+    pthread_mutex_lock(&guard);
+    for (struct waiter *waiter = waiters; waiter; waiter = waiter->next)
+        if (waiter->bell == bell && waiter->bits & bits) pthread_cond_broadcast(waiter->cond);
     pthread_mutex_unlock(&guard);
 }
 
@@ -423,6 +454,26 @@ void fake_thread_continue(void) {
     close(stop_pipe[1]);
     fake_settle();
     close(stop_pipe[0]);
+}
+
+void fake_stay_away(void) {
+    pthread_mutex_lock(&guard);
+    staying = true;
+    pthread_mutex_unlock(&guard);
+}
+
+void fake_come_back(void) {
+    pthread_mutex_lock(&guard);
+    staying = false;
+    pthread_cond_broadcast(&back);
+    pthread_mutex_unlock(&guard);
+}
+
+unsigned fake_away(void) {
+    pthread_mutex_lock(&guard);
+    unsigned n = away;
+    pthread_mutex_unlock(&guard);
+    return n;
 }
 
 void fake_spin_us(int64_t us) {

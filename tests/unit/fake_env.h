@@ -45,6 +45,11 @@ void fake_thread_continue(void);
 void fake_spin_us(int64_t us);
 unsigned fake_spinning(void);
 
+/* Whoever lets others stays away until fake_come_back(). How many do now. */
+void fake_stay_away(void);
+void fake_come_back(void);
+unsigned fake_away(void);
+
 /* How many threads were started through env.h since fake_env_reset(), the test's own not counted. */
 unsigned fake_threads_started(void);
 

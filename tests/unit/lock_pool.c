@@ -77,6 +77,63 @@ static void what_waits_is_sent_as_one_batch(void **state) {
     assert_in_range(fake_calls(FAKE_RELEASE), 3, 4);
 }
 
+/* They have two connections, and were more than that just now. */
+static void crowd_of_holders(struct crowd *crowd) {
+    crowd_new(crowd, "fake:?connections=2");
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 4);
+    for (int i = 0; i < N; i++) begin_acquire(crowd->actors[i], crowd->locks[i], 2000);
+    for (int i = 0; i < 2; i++) {
+        fake_slow_go();
+        fake_settle();
+    }
+    for (int i = 0; i < N; i++) assert_int_equal(result(crowd->actors[i]), 0);
+    fake_faults_clear();
+    fake_log_clear();
+}
+
+/* Where requests come in crowds, whoever leads lets those come who are about to send the same, free connections or not;
+ * who is to send something else goes on. */
+static void a_crowd_is_one_batch(void **state) {
+    (void)state;
+    struct crowd crowd;
+    crowd_of_holders(&crowd);
+    dlock_lock *other = lock_new(crowd.client, "other");
+    struct actor *actor = actor_new();
+    fake_stay_away();
+    begin_release(crowd.actors[0], crowd.locks[0]);
+    assert_int_equal(fake_away(), 1);
+    for (int i = 1; i < N; i++) begin_release(crowd.actors[i], crowd.locks[i]);
+    assert_int_equal(fake_away(), 1);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 0);
+    begin_acquire(actor, other, 2000);
+    assert_int_equal(fake_away(), 2);
+    fake_come_back();
+    fake_settle();
+    for (int i = 0; i < N; i++) assert_int_equal(result(crowd.actors[i]), 0);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+    assert_int_equal(fake_claims(FAKE_RELEASE, NULL), N);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 1);
+}
+
+/* That takes longer than our own threads may: others are ready, so for a while nobody is let come. */
+static void a_crowd_of_others_is_not_waited_for(void **state) {
+    (void)state;
+    struct crowd crowd;
+    crowd_of_holders(&crowd);
+    fake_stay_away();
+    begin_release(crowd.actors[0], crowd.locks[0]);
+    begin_release(crowd.actors[1], crowd.locks[1]);
+    fake_jump_ms(20);
+    fake_come_back();
+    fake_settle();
+    fake_stay_away();
+    for (int i = 2; i < N; i++) begin_release(crowd.actors[i], crowd.locks[i]);
+    assert_int_equal(fake_away(), 0);
+    for (int i = 0; i < N; i++) assert_int_equal(result(crowd.actors[i]), 0);
+    fake_come_back();
+}
+
 static void a_batch_is_one_kind_of_request(void **state) {
     (void)state;
     struct crowd crowd;
@@ -254,6 +311,8 @@ int main(int argc, char **argv) {
         LOCK_TEST(connections_are_opened_on_demand_and_used_again),
         LOCK_TEST(as_many_as_the_uri_allows),
         LOCK_TEST(what_waits_is_sent_as_one_batch),
+        LOCK_TEST(a_crowd_is_one_batch),
+        LOCK_TEST(a_crowd_of_others_is_not_waited_for),
         LOCK_TEST(a_batch_is_one_kind_of_request),
         LOCK_TEST(each_claim_of_a_batch_has_its_own_result),
         LOCK_TEST(a_lost_batch_is_sent_again),
