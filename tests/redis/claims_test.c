@@ -320,7 +320,7 @@ static void a_cycle_is_two_commands(void **state) {
     assert_int_equal(monitor.requests, 20);
     assert_int_equal(monitor.evalsha, 20);
     assert_int_equal(monitor.published, 0);
-    /* The scripts': EXISTS, GET, SET, TIME, INCRBY (once a day SET), later EXISTS, SET, INCR; and GET, EXISTS, DEL. */
+    /* The scripts': EXISTS, GET, SET, TIME, SETRANGE (once a day SET), later EXISTS, SET, INCR; and GET, EXISTS, DEL. */
     assert_int_equal(monitor.commands, 8 + 9 * 6);
 }
 
