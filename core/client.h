@@ -5,6 +5,7 @@
  *
  *   lock.c      the API on handles: owners, re-entry, the way into acquire and release
  *   acquire.c   the waiter at the head of a name asks the server until granted, given up or cancelled
+ *   drive.c     the thread that waits: takes its waiter's turns
  *   release.c   giving grants back: local hand-over, release, loss
  *   downgrade.c from writer to reader                            linger.c  released locks that stay for a while
  *   claim.c     one acquisition: token, validity, life cycle      name.c    the name table

@@ -248,10 +248,6 @@ enum dlock__turn {
 
 /* When an acquire with this timeout ends: a try has the URI's `timeout`. */
 int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms);
-/* Waits in line and asks the server, for an owner who holds nothing. 0: the grant is the waiter's. */
-int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
-/* All turns of a waiter with a thread: this one. Leaves the mutex meanwhile. */
-void dlock__waiter_drive(struct dlock__waiter *waiter);
 /* Puts a new waiter into the line, unless it is a try that stands no chance (then it is over). */
 void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, int64_t timeout_ms);
 /* What it does next; looks at everything that happened meanwhile. Leaves the mutex when it gives up a claim. */
@@ -270,6 +266,13 @@ void dlock__own(struct dlock__claim *claim, struct dlock_lock *lock);
 /* A grant came by wake-up or hand-over for the waiter at the head of the line, who was not cancelled: it owns the
  * claim, which is then among name->held, and leaves the line. */
 void dlock__deliver(struct dlock__claim *claim);
+
+/* ---- drive.c ---- */
+
+/* Waits in line and asks the server, for an owner who holds nothing. 0: the grant is the waiter's. */
+int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
+/* All turns of a waiter with a thread: this one. Leaves the mutex meanwhile. */
+void dlock__waiter_drive(struct dlock__waiter *waiter);
 
 /* ---- linger.c ---- */
 

@@ -2,14 +2,15 @@
  * the operation waits in client->pending; whoever gives a connection back hands it to the first waiting thread, which
  * takes all waiting operations of its kind along as one batch ("flat combining": Hendler et al., SPAA 2010, with the
  * combiner's role passed on). Where there were more operations than connections just now, who is about to send one lets
- * the threads come that are ready to send the same, so that a crowd costs the server and us few requests. THREADSAFE backends have one connection for everybody and no batches; of other SESSION
- * backends each claim has a connection to itself, as many as there are claims. */
+ * the threads come that are ready to send the same, so that a crowd costs the server and us few requests.
+ * THREADSAFE backends have one connection for everybody and no batches; of other SESSION backends each claim has a
+ * connection to itself, as many as there are claims. */
 #include "batch.h"
 
 #include <string.h>
 
-/* How long it may take until those come who are about to send a request, all and each; and the pause when it did not.
- */
+/* How long it may take until those who are about to send a request have come, and how much longer for each of them;
+ * and the pause after it took too long. */
 enum { INVITE_US = 1000, INVITE_EACH_US = 50, INVITE_PAUSE_US = 50000 };
 
 /* ---- connections ---- */

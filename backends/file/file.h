@@ -87,8 +87,7 @@ struct file_conn {
     char woken[FILE_NAME_SIZE]; /* the name of the last wake */
 };
 
-/* ---- file.c -------------------------------------------------------------------------------------------------------
- */
+/* ---- file.c ------------------------------------------------------------------------------------------------------ */
 
 /* The code for an errno, from the view of somebody who asked for a lock. */
 int file_code(int errnum);

@@ -10,8 +10,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <time.h>
+#include <unistd.h>
 
 static const int64_t old_enough_ns = 50000000; /* a tick has 10 ms at most */
 
@@ -32,10 +34,19 @@ int file_still_named(const struct file_conn *conn, const struct dlock_claim *cla
     return st.identity == claim->state[FILE_STATE_FILE];
 }
 
+/* As fstat(2), which glibc 2.33 to 2.38 make of another call that costs a sixth more. */
+static int stat_fd(int fd, struct stat *st) {
+#if defined(__x86_64__) && !defined(__ILP32__)
+    return (int)syscall(SYS_fstat, fd, st);
+#else
+    return fstat(fd, st);
+#endif
+}
+
 /* The directory's time of change; 0 when it cannot be told. */
 static int64_t version_of(const struct file_conn *conn) {
     struct stat all;
-    if (!conn->dir_dated || fstat(conn->dir, &all) != 0) return 0;
+    if (!conn->dir_dated || stat_fd(conn->dir, &all) != 0) return 0;
     return all.st_ctim.tv_sec * INT64_C(1000000000) + all.st_ctim.tv_nsec;
 }
 

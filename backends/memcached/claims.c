@@ -414,24 +414,6 @@ static bool acceptable(struct batch *batch, struct turn *turn) {
     return false;
 }
 
-int64_t memcached_quarantine_left_us(const struct memcached *memcached) {
-    return memcached->quarantine_until_us ? memcached->quarantine_until_us - dlock_now_us() : 0;
-}
-
-/* True while the quarantine lasts, with an answer. */
-static bool quarantined(struct batch *batch, struct turn *turn) {
-    int64_t left_us = memcached_quarantine_left_us(batch->memcached);
-    char why[160];
-    if (left_us <= 0) return false;
-    turn->claim->retry_ms = left_us / 1000 + 1;
-    snprintf(why, sizeof why,
-             "memcached was started a short while ago and may have forgotten grants: nothing is granted for another "
-             "%" PRId64 " ms (quarantine)",
-             turn->claim->retry_ms);
-    explain(batch, turn, DLOCK_EBUSY, why);
-    return true;
-}
-
 /* Whether the id in the claim's state is one of the server at the other end of this connection. */
 static bool id_is_known(const struct memcached *memcached, const struct dlock_claim *claim) {
     return claim->state[STATE_ALONE] && claim->state[STATE_SEEN_US] >= (uint64_t)memcached->connected_us &&
@@ -448,10 +430,15 @@ static bool has_company(const struct batch *batch, size_t i) {
 static void begin(struct batch *batch, size_t i) {
     struct turn *turn = &batch->turns[i];
     struct dlock_claim *claim = batch->claims[i];
+    char why[MEMCACHED_WHY_MAX];
     memset(turn, 0, sizeof *turn);
     turn->claim = claim;
     turn->step = batch->operation == MEMCACHED_ACQUIRE ? ADD : is_shared(turn) ? CROWD : LOOK;
-    if (!acceptable(batch, turn) || (batch->operation == MEMCACHED_ACQUIRE && quarantined(batch, turn))) return;
+    if (!acceptable(batch, turn)) return;
+    if (batch->operation == MEMCACHED_ACQUIRE && memcached_quarantined(batch->memcached, claim, why)) {
+        explain(batch, turn, DLOCK_EBUSY, why);
+        return;
+    }
     if (batch->operation != MEMCACHED_ACQUIRE && id_is_known(batch->memcached, claim) && !has_company(batch, i))
         swap_known(turn);
 }

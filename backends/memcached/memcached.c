@@ -50,6 +50,21 @@ static void begin_quarantine(struct memcached *memcached, uint64_t uptime_s) {
     if (up_us < quarantine_us) memcached->quarantine_until_us = dlock_now_us() + quarantine_us - up_us;
 }
 
+int64_t memcached_quarantine_left_us(const struct memcached *memcached) {
+    return memcached->quarantine_until_us ? memcached->quarantine_until_us - dlock_now_us() : 0;
+}
+
+bool memcached_quarantined(const struct memcached *memcached, struct dlock_claim *claim, char why[MEMCACHED_WHY_MAX]) {
+    const int64_t left_us = memcached_quarantine_left_us(memcached);
+    if (left_us <= 0) return false;
+    claim->retry_ms = left_us / 1000 + 1;
+    snprintf(why, MEMCACHED_WHY_MAX,
+             "memcached was started a short while ago and may have forgotten grants: nothing is granted for another "
+             "%lld ms (quarantine)",
+             (long long)claim->retry_ms);
+    return true;
+}
+
 /* Expiries up to this are relative, so a server whose clock says so can be given no absolute ones. */
 #define MONTH_S 2592000
 

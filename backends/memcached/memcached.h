@@ -267,7 +267,7 @@ enum memcached_operation { MEMCACHED_ACQUIRE, MEMCACHED_RENEW, MEMCACHED_RELEASE
 dlock_batch memcached_acquire, memcached_renew, memcached_release;
 
 /* Why a claim is refused; "": its result says all. */
-#define MEMCACHED_WHY_MAX 128
+#define MEMCACHED_WHY_MAX 160
 
 /* An operation that cannot be done without looking at who else holds the name, on claims of one name; more than one
  * only in a renewal. Sets their results. EUNAVAILABLE, EAUTH, EPROTO. */
@@ -294,6 +294,8 @@ void memcached_end(struct memcached *memcached, const char *key, uint64_t cas);
 
 /* > 0 while the quarantine lasts. */
 int64_t memcached_quarantine_left_us(const struct memcached *memcached);
+/* True while it lasts, with an answer for who wants a grant. */
+bool memcached_quarantined(const struct memcached *memcached, struct dlock_claim *claim, char why[MEMCACHED_WHY_MAX]);
 
 /* ---- look.c, check.c: operations for operators ------------------------------------------------------------------- */
 

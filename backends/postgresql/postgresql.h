@@ -85,6 +85,8 @@ struct pg {
         int64_t kept_ms;   /* of the request that waits */
         int64_t idle_s;    /* how long the server lets this client be silent; 0: nobody has told it */
         PGresult *answer;  /* what has come so far of the answer to pg_post() */
+        int64_t key;       /* of the last lock */
+        char key_name[PG_NAME_MAX + 1];
     } session;
     struct pg_arguments arguments;
     char name[PG_NAME_MAX + 1]; /* of the last wake-up, as is the token */

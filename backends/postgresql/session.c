@@ -62,8 +62,13 @@ static void add_lease(struct pg *pg, int64_t ms) {
     pg_add_bytes(&pg->arguments, value, (size_t)length);
 }
 
+/* A connection often gets the same lock again. */
 static void add_key(struct pg *pg, const char *name) {
-    pg_add_int8(&pg->arguments, pg_key(pg->schema, name));
+    if (strcmp(pg->session.key_name, name) != 0) {
+        pg->session.key = pg_key(pg->schema, name);
+        snprintf(pg->session.key_name, sizeof pg->session.key_name, "%s", name);
+    }
+    pg_add_int8(&pg->arguments, pg->session.key);
 }
 
 /* Writes the request for a lock, which sets the lease where that is another one than the session has. */

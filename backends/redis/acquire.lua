@@ -8,7 +8,7 @@ if held == token then
     call('PEXPIRE', fence_key, lease + FENCE_LIFE)
     call('HDEL', waiters, HANDED)
     local fence = last_fence()
-    if fence == 0 then fence = grant(token, lease, kind) end
+    if fence == 0 then fence = grant(token, ARGV[2], kind) end
     if kind == ' ' and not lingers() then
         call('SET', fence_key, string.format('%.0f', fence) .. kind, 'PX', lease + FENCE_LIFE)
     end
@@ -29,13 +29,13 @@ end
 if use and limit_of(use) ~= limit_of(kind) then return limit_of(use) and use or '' end
 
 if may_grant and (not held or held_jointly) then
-    local fence = admit(token, lease)
+    local fence = admit(token, ARGV[2])
     if not fence and not head(token) and room(kind) then
         if joint(kind) then
             fence = join(token, lease, kind)
             settle()
         else
-            fence = grant(token, lease, kind)
+            fence = grant(token, ARGV[2], kind)
         end
     end
     if fence then return { now, fence, 0, lease, 1 } end
@@ -54,6 +54,6 @@ elseif held and limit_of(held) then
         position = position - beside
     end
 end
-local ours = held and string.find(held, OURS)
-if ours then knock() end
-return { now, 0, position, remaining, (ours or held and joint(held)) and 1 or 0 }
+local by_us = held and ours(held)
+if by_us then knock() end
+return { now, 0, position, remaining, (by_us or held and joint(held)) and 1 or 0 }

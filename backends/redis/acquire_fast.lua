@@ -14,14 +14,15 @@
 --          or a string: the lock is in use as something else: a word `dlock:permits:<limit>`, or empty for a lock
 --
 -- This part is what most calls need: an exclusive lock that is free, and nobody waits for it.
-local token, lease, kind = ARGV[1], tonumber(ARGV[2]), ARGV[4] or ''
+local token, kind = ARGV[1], ARGV[4] or ''
 if not ARGV[4] and call('EXISTS', '{' .. lock .. '}:queue') == 0 then
     local last = call('GET', fence_key)
     local taken = redis.pcall('SET', lock, token, 'NX', 'PX', ARGV[2])
     if taken and taken.ok then
         local time = call('TIME')
-        local now = time[1] * 1000000 + time[2]
-        local fence = count_up(fence_key, last, now, kind, lease)
-        return fence == now and now or { now, fence, 0, lease, 1 }
+        local now, clock = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
+        local fence = count_up(fence_key, last, clock, now, kind, ARGV[2])
+        return fence == now and now or { now, fence, 0, tonumber(ARGV[2]), 1 }
     end
 end
+local lease = tonumber(ARGV[2])

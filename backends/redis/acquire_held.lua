@@ -6,7 +6,7 @@ local function line_up()
     local last_one = call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')
     local place = (last_one[2] or 0) + 1
     local new = last_one[1] ~= token and call('ZADD', queue, 'NX', place, token) == 1
-    call('HSET', waiters, token, ARGV[2] .. '@' .. now_ms .. kind)
+    call('HSET', waiters, token, ARGV[2] .. '@' .. string.sub(clock, 1, 13) .. kind)
     -- The first, one in a hundred after it, and whoever asks again, as all do who wait for long: makes them live on.
     if place % 100 == 1 or not new then
         call('PEXPIRE', queue, '86400000')
@@ -22,10 +22,10 @@ end
 
 -- Lets an exclusive holder of another client know that the caller was turned away.
 local function knock()
-    if channel(held) ~= channel(token) and lingers() then want() end
+    if string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers() then want() end
 end
 
-if held and held ~= token and string.find(held, OURS) then
+if held and held ~= token and ours(held) then
     if joint(kind) and kind ~= SHARED then return '' end
     local position = line_up()
     knock()

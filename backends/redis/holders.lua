@@ -88,10 +88,11 @@ local function sweep()
         end
     end
     if held and joint(held) then return end
-    local token, fence, ended = string.match(call('HGET', waiters, HANDED) or '', '^(%S+) (%d+) (%d+)$')
+    local handed = call('HGET', waiters, HANDED) or ''
+    local token, fence, from, lease = string.match(handed, '^(%S+) (%d+) (%d+)%+(%d+)$')
     if token then
         call('HDEL', waiters, HANDED)
-        if tonumber(fence) == last_fence() then gone_quiet(token, tonumber(ended)) end
+        if tonumber(fence) == last_fence() then gone_quiet(token, from + lease) end
     end
 end
 
@@ -101,7 +102,7 @@ local function admit(caller, caller_lease)
     local told_later, mine = {}, nil
     local token, lease, kind, more = head(caller)
     while token and room(kind) do
-        lease = token == caller and caller_lease or math.min(lease, HAND_OVER)
+        lease = token == caller and caller_lease or brief(lease)
         if not joint(kind) then
             local fence = hand_over(token, lease, kind, more, caller)
             return token == caller and fence or nil
@@ -111,7 +112,7 @@ local function admit(caller, caller_lease)
         if token == caller then
             mine = fence
         else
-            table.insert(told_later, { token, fence, lease })
+            table.insert(told_later, { token, string.format('%.0f', fence), lease })
         end
         token, lease, kind = head(caller)
     end

@@ -13,7 +13,7 @@ if not joint(held) then
     local remaining = call('PTTL', lock)
     if remaining == -1 and not fence then held = '' end
     table.insert(reply, string.sub(held, 1, 127))
-    table.insert(reply, string.find(held, OURS) and tonumber(fence) or 0)
+    table.insert(reply, ours(held) and tonumber(fence) or 0)
     table.insert(reply, remaining)
     return reply
 end

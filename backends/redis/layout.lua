@@ -14,9 +14,9 @@
 --                                 it. A space at its end: the exclusive holder lingers
 --            {K}:queue    zset    the waiters' tokens, in the order in which they came
 --            {K}:waiters  hash    token -> lease in ms, `@`, when it last asked (the server's clock in ms) and kind,
---                                 for each of them; HANDED -> the token, the fence and the end in ms of an exclusive
---                                 hand-over that its receiver has not confirmed; channel of a client -> when such a
---                                 hand-over to it ended
+--                                 for each of them; HANDED -> the token and the fence of an exclusive hand-over that
+--                                 its receiver has not confirmed, when it was (in ms), `+`, and its lease in ms;
+--                                 channel of a client -> when such a hand-over to it ended
 --            {K}:holders  zset    the joint holders' tokens, by the server's clock in ms when their leases end
 --            {K}:grants   hash    token -> fence, for each of them; negative while a hand-over is not confirmed
 --

@@ -13,15 +13,19 @@
 --   with one limit. Who asks for something else is refused, and so never gets into the queue.
 --   Whatever is abandoned ends by itself: every key expires a day after its last use (waiters ask far more often).
 local queue, waiters = '{' .. lock .. '}:queue', '{' .. lock .. '}:waiters'
-local HAND_OVER = 3000
+local HAND_OVER = '3000'
 local SHARED = 'dlock:shared'
 -- A token of our form, and not some other client's: 24 hex characters that name our client, and a dot.
-local OURS = '^%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%.'
+local function ours(token)
+    local _, dot = string.find(token, '^%x*%.')
+    return dot == 25
+end
 
--- The server's clock in microseconds and in milliseconds.
+-- The server's clock in microseconds, as a string of 16 digits too, and in milliseconds. Numbers become strings, and
+-- strings numbers, only where there is no other way: either costs the server as much as a command.
 local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
-local now_ms = math.floor(now / 1000)
+local now, clock = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
+local now_ms = (now - now % 1000) / 1000
 
 -- Whether a kind, or what the lock's key holds, is the word of joint holders.
 local function joint(word)
@@ -38,8 +42,8 @@ local function leave(token)
     return call('ZREM', queue, token)
 end
 
--- The first waiter that lives, its lease, its kind, and whether others are behind it; or nil. Drops the dead before
--- it. `caller` lives: it is asking.
+-- The first waiter that lives, its lease (a string), its kind, and whether others are behind it; or nil. Drops the dead
+-- before it. `caller` lives: it is asking.
 local function head(caller)
     while true do
         local front = call('ZRANGE', queue, '0', '1')
@@ -54,13 +58,18 @@ local function head(caller)
         end
         local quiet = known[2] and asked and tonumber(asked) < tonumber(known[2])
         local lives = first == caller or not quiet and call('PUBSUB', 'NUMSUB', channel(first))[2] > 0
-        if lease and lives then return first, tonumber(lease), kind, front[2] ~= nil end
+        if lease and lives then return first, lease, kind, front[2] ~= nil end
         leave(first)
     end
 end
 
--- The last fence given out.
-local last
+-- What a hand-over lasts at first, to one who asked for that lease.
+local function brief(lease)
+    return (#lease > 4 or #lease == 4 and lease > HAND_OVER) and HAND_OVER or lease
+end
+
+-- The last fence given out; as a string, once it was given out here.
+local last, last_text
 local function last_fence()
     last = last or tonumber(call('GET', fence_key)) or 0
     return last
@@ -70,17 +79,15 @@ end
 local function grant(token, lease, kind)
     local before = call('GET', fence_key)
     call('SET', lock, token, 'PX', lease)
-    last = count_up(fence_key, before, now, kind, lease)
+    last, last_text = count_up(fence_key, before, clock, now, kind, lease)
     held = token
     return last
 end
 
--- What is sent to a waiter: "granted <token> <fence> <server us> <kept ms> <K>". Always after all writes, since no
--- message may undo one.
+-- What is sent to a waiter: "granted <token> <fence> <server us> <kept ms> <K>", from strings. Always after all writes,
+-- since no message may undo one.
 local function tell(token, fence, lease)
-    local clock = string.format('%.0f', now)
-    local number = fence == now and clock or string.format('%.0f', fence)
-    local text = 'granted ' .. token .. ' ' .. number .. ' ' .. clock .. ' ' .. lease .. ' ' .. lock
+    local text = 'granted ' .. token .. ' ' .. fence .. ' ' .. clock .. ' ' .. lease .. ' ' .. lock
     redis.pcall('PUBLISH', channel(token), text)
 end
 
@@ -98,14 +105,14 @@ local function hand_over(token, lease, kind, more, caller)
     local fence = grant(token, lease, kind)
     if more and token ~= caller then
         -- First what comes, then what goes: an empty key would vanish, and come back without an end.
-        call('HSET', waiters, HANDED, token .. string.format(' %.0f ', fence) .. now_ms + lease)
+        call('HSET', waiters, HANDED, token .. ' ' .. last_text .. ' ' .. string.sub(clock, 1, 13) .. '+' .. lease)
     end
     if more then
         call('HDEL', waiters, token)
     else
         call('DEL', waiters)
     end
-    if token ~= caller then tell(token, fence, lease) end
+    if token ~= caller then tell(token, last_text, lease) end
     if more and kind == ' ' then want() end
     return fence
 end

@@ -2,7 +2,7 @@
 if held == token and ARGV[2] ~= '0' then
     local heir, lease, kind, more = head()
     if heir and not joint(kind) then
-        hand_over(heir, math.min(lease, HAND_OVER), kind, more)
+        hand_over(heir, brief(lease), kind, more)
         return 1
     end
 end

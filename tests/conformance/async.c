@@ -49,7 +49,7 @@ void async_finish(const char *file, int line, int wanted, struct async *async, i
 }
 
 void case_async_acquire_and_release(void) {
-    struct dlock_options options = async_options(LEASE_MS);
+    struct dlock_options options = async_options(RENEWED_LEASE_MS);
     dlock_client *client = open_client();
     struct async async = {.lock = new_lock(client, suite.name, &options)};
     uint64_t fence = 0;
@@ -60,7 +60,7 @@ void case_async_acquire_and_release(void) {
         EXPECT(dlock_held(async.lock) && dlock_fence(async.lock) > fence);
         fence = dlock_fence(async.lock);
         EXPECT_TAKEN(suite.name);
-        if (i == 0) sleep_ms(LEASE_MS * 3 / 2); /* it is renewed, too */
+        if (i == 0) sleep_ms(RENEWED_LEASE_MS * 5 / 4); /* it is renewed, too */
         EXPECT(dlock_held(async.lock));
         EXPECT_CODE(0, async_release(&async));
         ASYNC_FINISH(0, &async, 2 * i + 2);

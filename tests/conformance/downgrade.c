@@ -208,13 +208,13 @@ void case_downgrade_after_a_break(void) {
 
 /* Renewal goes on as a reader's: neither is the grant lost, nor does it become exclusive again. */
 void case_renewal_after_a_downgrade(void) {
-    struct dlock_options exclusive = options_for(DLOCK_EXCLUSIVE, 0, LEASE_MS), shared = kind(DLOCK_SHARED);
+    struct dlock_options exclusive = options_for(DLOCK_EXCLUSIVE, 0, RENEWED_LEASE_MS), shared = kind(DLOCK_SHARED);
     struct actor reader, writer;
     actor_start(&reader, suite.name, &shared);
     actor_start(&writer, suite.name, &exclusive);
     ACTOR_DO(0, &writer, ACTOR_ACQUIRE, 0);
     ACTOR_DO(0, &writer, ACTOR_DOWNGRADE, 0);
-    for (int64_t until = now_ms() + LEASE_MS * 5 / 2; now_ms() < until; sleep_ms(100)) {
+    for (int64_t until = now_ms() + RENEWED_LEASE_MS * 3 / 2; now_ms() < until; sleep_ms(100)) {
         ACTOR_DO(0, &reader, ACTOR_ACQUIRE, PATIENCE_MS);
         EXPECT_TAKEN(suite.name);
         ACTOR_DO(0, &reader, ACTOR_RELEASE, 0);
@@ -226,7 +226,7 @@ void case_renewal_after_a_downgrade(void) {
     dlock_client *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
-    EXPECT_BETWEEN(0, LEASE_MS + SLACK_MS, now_ms() - killed_ms);
+    EXPECT_BETWEEN(0, RENEWED_LEASE_MS + SLACK_MS, now_ms() - killed_ms);
     dlock_free(lock);
     dlock_close(client);
     actor_end(&reader);

@@ -52,13 +52,13 @@ static dlock_lock *import(dlock_client *client, const char *ticket, const struct
 
 /* The ticket outlives its process, and the importer's renewal keeps the grant. */
 void case_export_to_another_process(void) {
-    struct dlock_options options = options_with(LEASE_MS, 0);
+    struct dlock_options options = options_with(RENEWED_LEASE_MS, 0);
     struct hand_over *hand_over = take_ticket(suite.name, &options);
     dlock_client *client = open_client();
     dlock_lock *lock = import(client, hand_over->ticket, NULL);
     EXPECT(dlock_fence(lock) > hand_over->fence && dlock_fence(lock) >> 8 == hand_over->fence >> 8);
     EXPECT_TAKEN(suite.name);
-    sleep_ms(LEASE_MS * 5 / 2);
+    sleep_ms(RENEWED_LEASE_MS * 3 / 2);
     EXPECT(dlock_held(lock));
     EXPECT_TAKEN(suite.name);
     uint64_t fence = dlock_fence(lock);

@@ -76,10 +76,10 @@ static void do_nothing(dlock_client *client, dlock_lock *lock) {
 
 void case_fork_parent_keeps_its_lock(void) {
     dlock_client *client = open_client();
-    struct dlock_options options = options_with(LEASE_MS, 0);
+    struct dlock_options options = options_with(RENEWED_LEASE_MS, 0);
     dlock_lock *lock = new_lock(client, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    for (int64_t until = now_ms() + LEASE_MS * 2; now_ms() < until;) {
+    for (int64_t until = now_ms() + RENEWED_LEASE_MS * 5 / 4; now_ms() < until;) {
         in_child(do_nothing, client, lock);
         EXPECT(dlock_held(lock));
         EXPECT_TAKEN(suite.name);
@@ -104,7 +104,7 @@ static void close_and_free(dlock_client *client, dlock_lock *lock) {
 
 void case_fork_child_frees_and_closes(void) {
     dlock_client *client = open_client();
-    struct dlock_options options = options_with(LEASE_MS, 0);
+    struct dlock_options options = options_with(RENEWED_LEASE_MS, 0);
     dlock_lock *lock = new_lock(client, suite.name, &options);
     for (int held = 0; held < 2; held++) {
         if (held) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
@@ -113,7 +113,7 @@ void case_fork_child_frees_and_closes(void) {
         in_child(close_and_free, client, lock);
         EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
     }
-    sleep_ms(LEASE_MS * 3 / 2);
+    sleep_ms(RENEWED_LEASE_MS * 5 / 4);
     EXPECT(dlock_held(lock));
     EXPECT_TAKEN(suite.name);
     EXPECT_CODE(0, dlock_release(lock, ERR));

@@ -6,7 +6,7 @@
 static const struct dlock_options fixed = {
     sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, DLOCK_FIXED_LEASE, LEASE_MS, NULL, NULL};
 static const struct dlock_options renewed = {
-    sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, 0, LEASE_MS, NULL, NULL};
+    sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, 0, RENEWED_LEASE_MS, NULL, NULL};
 
 void case_fixed_lease_ends(void) {
     struct actor holder;
@@ -95,7 +95,7 @@ void case_renewal_outlives_three_leases(void) {
     dlock_lock *lock = new_lock(client, suite.name, &renewed), *wanted = new_lock(other, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     uint64_t fence = dlock_fence(lock);
-    for (int64_t until = now_ms() + LEASE_MS * 7 / 2; now_ms() < until; sleep_ms(20)) {
+    for (int64_t until = now_ms() + RENEWED_LEASE_MS * 13 / 4; now_ms() < until; sleep_ms(20)) {
         EXPECT(dlock_held(lock));
         EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(wanted, 0, ERR));
     }
@@ -119,7 +119,7 @@ void case_renewal_of_many_locks(void) {
         locks[i] = new_lock(client, name, &renewed);
         EXPECT_CODE(0, dlock_acquire(locks[i], 0, ERR));
     }
-    sleep_ms(LEASE_MS * 2);
+    sleep_ms(RENEWED_LEASE_MS * 3 / 2);
     for (int i = 0; i < N; i++) EXPECT(dlock_held(locks[i]));
     char name[DLOCK_NAME_MAX + 1];
     tagged_name(name, "50");

@@ -29,7 +29,7 @@ static bool is_readable(dlock_client *client, int within_ms) {
 }
 
 void case_manual_dispatch(void) {
-    struct dlock_options options = async_options(LEASE_MS);
+    struct dlock_options options = async_options(RENEWED_LEASE_MS);
     dlock_client *client = open_manual();
     struct async async = {.lock = new_lock(client, suite.name, &options)};
     int fd = dlock_client_fd(client);
@@ -48,7 +48,7 @@ void case_manual_dispatch(void) {
         EXPECT(!is_readable(client, 0) && dlock_client_fd(client) == fd);
         EXPECT(dlock_held(async.lock));
         /* Renewal does not depend on the loop. */
-        if (i == 0) sleep_ms(LEASE_MS * 2);
+        if (i == 0) sleep_ms(RENEWED_LEASE_MS * 5 / 4);
         EXPECT(dlock_held(async.lock));
         EXPECT_CODE(0, async_release(&async));
         loop_until(client, &async.calls, 2 * i + 2);

@@ -97,11 +97,11 @@ void case_permits_of_handles_and_threads(void) {
 
 void case_renewal_of_many_permits(void) {
     enum { N = 30 };
-    struct dlock_options options = permits_of(N, LEASE_MS);
+    struct dlock_options options = permits_of(N, RENEWED_LEASE_MS);
     dlock_client *client = open_client(), *other = open_client();
     dlock_lock *lock = new_lock(client, suite.name, &options), *foreign = new_lock(other, suite.name, &options);
     for (int i = 0; i < N; i++) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    for (int64_t until = now_ms() + LEASE_MS * 5 / 2; now_ms() < until; sleep_ms(50))
+    for (int64_t until = now_ms() + RENEWED_LEASE_MS * 3 / 2; now_ms() < until; sleep_ms(50))
         EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(foreign, 0, ERR));
     EXPECT(dlock_held(lock));
     for (int i = 0; i < N; i++) EXPECT_CODE(0, dlock_release(lock, ERR));
@@ -114,7 +114,7 @@ void case_renewal_of_many_permits(void) {
 
 /* The dead one's permit comes back when its lease ends, and no other. */
 void case_permit_holder_killed(void) {
-    struct dlock_options options = permits_of(LIMIT, LEASE_MS);
+    struct dlock_options options = permits_of(LIMIT, RENEWED_LEASE_MS);
     struct actor holders[LIMIT], waiting[2];
     for (int i = 0; i < LIMIT; i++) actor_start(&holders[i], suite.name, &options);
     for (int i = 0; i < 2; i++) actor_start(&waiting[i], suite.name, &options);
@@ -132,8 +132,8 @@ void case_permit_holder_killed(void) {
         if (now_ms() > until) FAIL("nobody gets the dead holder's permit");
     EXPECT(report.code == 0 && report.held);
     if (suite.caps & DLOCK_CAP_QUEUE) EXPECT(winner == 0);
-    EXPECT_BETWEEN(0, LEASE_MS + SLACK_MS, (report.at_us - killed_us) / 1000);
-    EXPECT_WAITING(&waiting[!winner], LEASE_MS * 2);
+    EXPECT_BETWEEN(0, RENEWED_LEASE_MS + SLACK_MS, (report.at_us - killed_us) / 1000);
+    EXPECT_WAITING(&waiting[!winner], RENEWED_LEASE_MS * 5 / 4);
     for (int i = 0; i < LIMIT; i++) EXPECT(i == 1 || ACTOR_DO(0, &holders[i], ACTOR_LOOK, 0).held);
     ACTOR_DO(0, &holders[0], ACTOR_RELEASE, 0);
     EXPECT(ACTOR_FINISH(0, &waiting[!winner]).held);

@@ -15,6 +15,8 @@
 /* The usual leases: long enough for a slow machine to renew in time, short enough to wait for their end. */
 #define LEASE_MS 1000
 #define LONG_LEASE_MS 30000
+/* One that has to be renewed in time: a machine may stand still for more than a second. */
+#define RENEWED_LEASE_MS 2000
 
 /* A wait that ends in vain (ETIMEDOUT): longer than the server of a slow machine takes to say so. */
 #define MOMENT_MS 800

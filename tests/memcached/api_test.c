@@ -24,8 +24,7 @@ static void two_servers_are_refused_before_they_are_looked_up(void **state) {
     assert_non_null(strstr(err.message, "exactly one server"));
 }
 
-/* ---- what it costs --------------------------------------------------------------------------------------------------
- */
+/* ---- what it costs ----------------------------------------------------------------------------------------------- */
 
 enum { ROUNDS = 100 };
 
@@ -199,8 +198,7 @@ static void a_thousand_locks_are_renewed_in_a_few_round_trips(void **state) {
     relay_stop(&relay);
 }
 
-/* ---- restarts ------------------------------------------------------------------------------------------------------
- */
+/* ---- restarts ---------------------------------------------------------------------------------------------------- */
 
 static _Atomic int64_t lost_ms;
 

@@ -31,8 +31,7 @@ static const char *value_of(const char *key) {
     return value;
 }
 
-/* ---- exclusion ----------------------------------------------------------------------------------------------------
- */
+/* ---- exclusion --------------------------------------------------------------------------------------------------- */
 
 static void one_gets_it(void **state) {
     struct held mine, theirs;
@@ -89,8 +88,7 @@ static void an_acquire_sent_again_sets_the_lease_anew(void **state) {
     assert_string_equal(value_of("anew"), mine.token);
 }
 
-/* ---- renewal and release ------------------------------------------------------------------------------------------
- */
+/* ---- renewal and release ----------------------------------------------------------------------------------------- */
 
 static void a_lease_ends_no_earlier_than_it_should(void **state) {
     struct held mine;
@@ -168,8 +166,7 @@ static void a_value_that_only_begins_like_ours_is_not_ours(void **state) {
     assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
 }
 
-/* ---- ids begin anew with the server --------------------------------------------------------------------------------
- */
+/* ---- ids begin anew with the server ------------------------------------------------------------------------------ */
 
 /* Stores of the first life, as many as it takes for the second one to reach the same id with somebody else's item. */
 static void an_id_is_never_used_across_a_reconnect(void **state) {
@@ -234,8 +231,7 @@ static void fences_grow_across_a_restart(void **state) {
     }
 }
 
-/* ---- batches, names, arguments --------------------------------------------------------------------------------------
- */
+/* ---- batches, names, arguments ----------------------------------------------------------------------------------- */
 
 enum { MANY = 600 };
 

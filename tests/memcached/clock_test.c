@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-/* ---- a server that is stopped and goes on ---------------------------------------------------------------------------
- */
+/* ---- a server that is stopped and goes on ------------------------------------------------------------------------ */
 
 /* The lease is shorter than the stop, and longer than it takes to ask for all of them, and then to look. */
 enum { MANY = 40, STOP_MS = 7000, LEASE_AFTER_MS = 4500, LOOK_MS = 1500 };
@@ -95,8 +94,7 @@ static void connections_made_during_a_stop_are_no_worse(void **state) {
     leases_last_that(askers, backend->acquire, false);
 }
 
-/* ---- what a connection knows of the clock --------------------------------------------------------------------------
- */
+/* ---- what a connection knows of the clock ------------------------------------------------------------------------ */
 
 #define TOKEN "aaaaaaaaaaaaaaaaaaaaaaaa.1@test:1"
 /* Flags of an item of ours with a lease of 10 s: as the grant has left it, and after a grant with id 5. */

@@ -37,8 +37,7 @@ static void assert_refused(const struct uri *uri, int code, const char *word) {
     assert_int_equal(err.code, code);
 }
 
-/* ---- URIs ---------------------------------------------------------------------------------------------------------
- */
+/* ---- URIs -------------------------------------------------------------------------------------------------------- */
 
 static void several_servers_are_an_error_that_says_why(void **state) {
     struct uri uri;
@@ -180,8 +179,7 @@ static void a_socket_is_a_path(void **state) {
     unlink(path);
 }
 
-/* ---- passwords ----------------------------------------------------------------------------------------------------
- */
+/* ---- passwords --------------------------------------------------------------------------------------------------- */
 
 static void start_with_users(struct server *guarded, char *file, size_t size, const char *line) {
     const char *arguments[] = {"-Y", file, NULL};
@@ -295,8 +293,7 @@ static void a_server_without_room_is_unavailable(void **state) {
     server_stop(&small);
 }
 
-/* ---- quarantine ---------------------------------------------------------------------------------------------------
- */
+/* ---- quarantine -------------------------------------------------------------------------------------------------- */
 
 static int acquire_explained(struct link *link, struct held *held, struct dlock_error *err) {
     struct dlock_claim *claim = &held->claim;
@@ -356,8 +353,7 @@ static void an_old_server_grants_at_once(void **state) {
     fake_stop(&old);
 }
 
-/* ---- descriptors ---------------------------------------------------------------------------------------------------
- */
+/* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
 enum { MAX_FDS = 1024 };
 

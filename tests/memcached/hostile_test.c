@@ -51,8 +51,7 @@ static void assert_answer_is(enum operation operation, const char *answer, const
     fake_unlink(&fake, &link);
 }
 
-/* ---- answers that make no sense ------------------------------------------------------------------------------------
- */
+/* ---- answers that make no sense ---------------------------------------------------------------------------------- */
 
 static char *long_text(const char *before, char filler, size_t n, const char *after) {
     char *text = malloc(strlen(before) + n + strlen(after) + 1);
@@ -241,8 +240,7 @@ static void an_answer_too_many_is_noticed(void **state) {
     fake_unlink(&fake, &link);
 }
 
-/* ---- greetings ----------------------------------------------------------------------------------------------------
- */
+/* ---- greetings --------------------------------------------------------------------------------------------------- */
 
 static void greetings_without_sense_are_refused(void **state) {
     static const struct {
@@ -280,8 +278,7 @@ static void greetings_without_sense_are_refused(void **state) {
     }
 }
 
-/* ---- time ---------------------------------------------------------------------------------------------------------
- */
+/* ---- time -------------------------------------------------------------------------------------------------------- */
 
 static void assert_late(struct fake *fake, enum operation operation) {
     struct dlock_error err = {0};
@@ -386,8 +383,7 @@ static void no_signal_is_raised(void **state) {
     fake_unlink(&fake, &link);
 }
 
-/* ---- how connections end -------------------------------------------------------------------------------------------
- */
+/* ---- how connections end ----------------------------------------------------------------------------------------- */
 
 static void wait_until(atomic_int *counter) {
     for (int64_t until = now_ms() + 5000; !atomic_load(counter) && now_ms() < until;) sleep_ms(5);

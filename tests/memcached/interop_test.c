@@ -38,8 +38,7 @@ static uint64_t id_of(memcached_st *library, const char *name, const char *value
     return id;
 }
 
-/* ---- libmemcached ---------------------------------------------------------------------------------------------------
- */
+/* ---- libmemcached ------------------------------------------------------------------------------------------------ */
 
 static void the_library_and_dlock_exclude_each_other(void **state) {
     (void)state;
@@ -84,8 +83,7 @@ static void the_librarys_old_id_does_nothing(void **state) {
     memcached_free(other);
 }
 
-/* ---- contention -----------------------------------------------------------------------------------------------------
- */
+/* ---- contention -------------------------------------------------------------------------------------------------- */
 
 enum { ROUNDS = 60 };
 

@@ -51,8 +51,7 @@ static int try_explained(struct link *link, struct held *held, char why[512]) {
     return held->claim.result;
 }
 
-/* ---- who gets in ---------------------------------------------------------------------------------------------------
- */
+/* ---- who gets in ------------------------------------------------------------------------------------------------- */
 
 static void readers_keep_writers_out(void **state) {
     READER(first, 0, "room");
@@ -194,8 +193,7 @@ static void long_names_are_in_the_list(void **state) {
     assert_int_equal(acquire(&links[0], &first), DLOCK_EBUSY);
 }
 
-/* ---- leases --------------------------------------------------------------------------------------------------------
- */
+/* ---- leases ------------------------------------------------------------------------------------------------------ */
 
 static void a_dead_reader_ends_alone(void **state) {
     READER(dead, 0, "grave");
@@ -258,9 +256,7 @@ static void a_reader_that_was_added_again_is_not_either(void **state) {
     assert_int_equal(renew(&links[0], &reader), 0);
 }
 
-/* ---- a writer that waits
- * ---------------------------------------------------------------------------------------------
- */
+/* ---- a writer that waits ----------------------------------------------------------------------------------------- */
 
 static void a_waiting_writer_is_let_in(void **state) {
     READER(old, 0, "turn");
@@ -301,9 +297,7 @@ static void a_writer_that_gives_up_is_forgotten(void **state) {
     }
 }
 
-/* ---- what it costs, and how much fits
- * --------------------------------------------------------------------------------
- */
+/* ---- what it costs, and how much fits ---------------------------------------------------------------------------- */
 
 static void a_reader_alone_costs_what_a_writer_does(void **state) {
     enum { ROUNDS = 50 };
@@ -374,8 +368,7 @@ static void a_crowd_has_its_limits(void **state) {
     }
 }
 
-/* ---- for operators, and what others may have put there --------------------------------------------------------------
- */
+/* ---- for operators, and what others may have put there ----------------------------------------------------------- */
 
 struct shown {
     int n;

@@ -1,38 +1,13 @@
 /* Readers, writers and permits: who stands where, who is woken, and what a name may be used for. */
-#include "harness.h"
+#include "trio.h"
 
 #include <stdio.h>
-
-static struct link one, two, three;
-
-static int setup(void **state) {
-    (void)state;
-    link_new(&one, shared_port(), "10s", 'a');
-    link_new(&two, shared_port(), "10s", 'b');
-    link_new(&three, shared_port(), "10s", 'c');
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    link_end(&one);
-    link_end(&two);
-    link_end(&three);
-    return 0;
-}
 
 static void claim_as(struct held *held, const char *name, char letter, int serial, enum dlock_mode mode,
                      uint32_t limit) {
     claim_init(held, name, letter, serial);
     held->claim.mode = mode;
     held->claim.limit = limit;
-}
-
-static void expect_look(struct link *link, const char *name) {
-    struct dlock_wake wake;
-    assert_true(wake_within(link, &wake, 5000));
-    assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
-    assert_string_equal(wake.name, name);
 }
 
 static void expect_quiet(struct link *link) {
@@ -465,21 +440,21 @@ static void downgraded_holder_is_shown_with_its_fence(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(readers_watch_the_writer_before_them, setup, teardown),
-        cmocka_unit_test_setup_teardown(leaving_writer_wakes_readers, setup, teardown),
-        cmocka_unit_test_setup_teardown(downgrade_keeps_the_place, setup, teardown),
-        cmocka_unit_test_setup_teardown(no_writer_slips_in, setup, teardown),
-        cmocka_unit_test_setup_teardown(lost_answer_to_a_downgrade, setup, teardown),
-        cmocka_unit_test_setup_teardown(broken_grant_is_not_downgraded, setup, teardown),
-        cmocka_unit_test_setup_teardown(permits_are_taken_in_turn, setup, teardown),
-        cmocka_unit_test_setup_teardown(waiters_for_permits_leave, setup, teardown),
-        cmocka_unit_test_setup_teardown(dead_claims_are_freed_by_token, setup, teardown),
-        cmocka_unit_test_setup_teardown(whoever_lingers_is_told, setup, teardown),
-        cmocka_unit_test_setup_teardown(name_has_one_use, setup, teardown),
-        cmocka_unit_test_setup_teardown(waiters_count, setup, teardown),
-        cmocka_unit_test_setup_teardown(first_use_is_right, setup, teardown),
-        cmocka_unit_test_setup_teardown(all_holders_are_shown_and_broken, setup, teardown),
-        cmocka_unit_test_setup_teardown(downgraded_holder_is_shown_with_its_fence, setup, teardown),
+        cmocka_unit_test_setup_teardown(readers_watch_the_writer_before_them, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(leaving_writer_wakes_readers, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(downgrade_keeps_the_place, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(no_writer_slips_in, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(lost_answer_to_a_downgrade, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(broken_grant_is_not_downgraded, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(permits_are_taken_in_turn, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(waiters_for_permits_leave, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(dead_claims_are_freed_by_token, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(whoever_lingers_is_told, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(name_has_one_use, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(waiters_count, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(first_use_is_right, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(all_holders_are_shown_and_broken, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(downgraded_holder_is_shown_with_its_fence, trio_begin, trio_end),
     };
     return cmocka_run_group_tests_name("zookeeper modes", tests, backend_load, NULL);
 }

@@ -1,32 +1,7 @@
 /* Standing in line: order, wake-ups, what happens between looking and watching, and the counter's wrap. */
-#include "harness.h"
+#include "trio.h"
 
 #include <stdio.h>
-
-static struct link one, two, three;
-
-static int setup(void **state) {
-    (void)state;
-    link_new(&one, shared_port(), "10s", 'a');
-    link_new(&two, shared_port(), "10s", 'b');
-    link_new(&three, shared_port(), "10s", 'c');
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    link_end(&one);
-    link_end(&two);
-    link_end(&three);
-    return 0;
-}
-
-static void expect_look(struct link *link, const char *name) {
-    struct dlock_wake wake;
-    assert_true(wake_within(link, &wake, 5000));
-    assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
-    assert_string_equal(wake.name, name);
-}
 
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
@@ -215,14 +190,14 @@ static void sequence_wraps(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(only_the_next_is_woken, setup, teardown),
-        cmocka_unit_test_setup_teardown(asking_again_keeps_the_place, setup, teardown),
-        cmocka_unit_test_setup_teardown(whoever_leaves_lets_the_next_move_up, setup, teardown),
-        cmocka_unit_test_setup_teardown(deleted_waiter_queues_anew, setup, teardown),
-        cmocka_unit_test_setup_teardown(predecessor_that_vanishes_is_noticed, setup, teardown),
-        cmocka_unit_test_setup_teardown(foreign_nodes_are_waited_for, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_no_lock_node_is_ignored, setup, teardown),
-        cmocka_unit_test_setup_teardown(sequence_wraps, setup, teardown),
+        cmocka_unit_test_setup_teardown(only_the_next_is_woken, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(asking_again_keeps_the_place, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(whoever_leaves_lets_the_next_move_up, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(deleted_waiter_queues_anew, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(predecessor_that_vanishes_is_noticed, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(foreign_nodes_are_waited_for, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(what_is_no_lock_node_is_ignored, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(sequence_wraps, trio_begin, trio_end),
     };
     return cmocka_run_group_tests_name("zookeeper queue", tests, backend_load, NULL);
 }

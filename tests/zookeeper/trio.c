@@ -1,0 +1,26 @@
+#include "trio.h"
+
+struct link one, two, three;
+
+int trio_begin(void **state) {
+    (void)state;
+    link_new(&one, shared_port(), "10s", 'a');
+    link_new(&two, shared_port(), "10s", 'b');
+    link_new(&three, shared_port(), "10s", 'c');
+    return 0;
+}
+
+int trio_end(void **state) {
+    (void)state;
+    link_end(&one);
+    link_end(&two);
+    link_end(&three);
+    return 0;
+}
+
+void expect_look(struct link *link, const char *name) {
+    struct dlock_wake wake;
+    assert_true(wake_within(link, &wake, 5000));
+    assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
+    assert_string_equal(wake.name, name);
+}
