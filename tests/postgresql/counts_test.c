@@ -169,7 +169,8 @@ static int64_t ours(void) {
                       "LIKE '%%pg_stat_statements%%'");
 }
 
-/* One statement releases and hands over; the waiter asks nothing until it confirms. */
+/* One statement releases and hands over; the waiter asks nothing until it confirms. Inside: the release, who is first
+ * and lives, out of the queue, the grant. */
 static void a_hand_over_is_one_statement(void **state) {
     struct link holder, waiter, ear;
     struct held held, next;
@@ -184,10 +185,12 @@ static void a_hand_over_is_one_statement(void **state) {
     assert_int_equal(acquire(&holder, &held), 0);
     assert_int_equal(queue_up(&waiter, &next), DLOCK_EBUSY);
     sql("SELECT pg_stat_statements_reset()");
+    count_inner(&holder);
     assert_int_equal(release(&holder, &held), 0);
     wake_get(&ear, &wake);
     assert_string_equal(wake.token, next.token);
     assert_int_equal(ours(), 1);
+    assert_int_equal(inner(), 4);
     link_end(&holder);
     link_end(&waiter);
     link_end(&ear);

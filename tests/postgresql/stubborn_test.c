@@ -29,8 +29,15 @@ static void a_row_locked_by_others(void **state) {
     int64_t before = now_ms();
     assert_int_equal(backend->break_lock(link.conn, "sat-on", 500, &err), DLOCK_EUNAVAILABLE);
     assert_true(now_ms() - before < 1500);
-    /* Who merely asks is answered all the same. */
+    /* A free one cannot be taken either. */
     link_new(&after, 'b');
+    held_new(&other, &after, "sat-on, free");
+    assert_int_equal(acquire(&after, &other), 0);
+    assert_int_equal(release(&after, &other), 0);
+    plain_run(plain, "SELECT FROM {}.locks WHERE name = 'sat-on, free' FOR UPDATE");
+    assert_int_equal(held_run(backend->acquire, &after, &other, 0, 500, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "locked the row"));
+    /* Who merely asks is answered all the same. */
     held_new(&other, &after, "sat-on");
     assert_int_equal(acquire(&after, &other), DLOCK_EBUSY);
     plain_run(plain, "COMMIT");
