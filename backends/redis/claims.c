@@ -81,7 +81,7 @@ bool redis_may_grant(const struct redis *redis) {
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
 /* How long after a fence from the clock the next ones may be counted up from it (acquire_next.lua). */
-#define COUNT_US 1000000
+#define COUNT_MS 1000
 /* What is counted up is no smaller. */
 #define COUNT_FROM INT64_C(1000000000000000)
 
@@ -95,25 +95,28 @@ static uint64_t hash(const char *name) {
 
 static bool may_count(const struct redis *redis, const char *name) {
     uint64_t key = hash(name);
-    return redis->counts[key % REDIS_COUNTS].name == key && redis->counts[key % REDIS_COUNTS].until_us > dlock_now_us();
+    uint32_t left_ms = redis->counts[key % REDIS_COUNTS].until_ms - (uint32_t)(dlock_now_us() / 1000);
+    return redis->counts[key % REDIS_COUNTS].name == key >> 32 && left_ms > 0 && left_ms <= COUNT_MS;
 }
 
 static void note_clock(struct redis *redis, const char *name) {
     uint64_t key = hash(name);
-    redis->counts[key % REDIS_COUNTS].name = key;
-    redis->counts[key % REDIS_COUNTS].until_us = dlock_now_us() + COUNT_US;
+    redis->counts[key % REDIS_COUNTS].name = (uint32_t)(key >> 32);
+    redis->counts[key % REDIS_COUNTS].until_ms = (uint32_t)(dlock_now_us() / 1000) + COUNT_MS;
 }
 
-static void write_acquire(struct redis *redis, size_t i, void *arg) {
+static void write_acquire(struct redis *redis, size_t i, struct redis_call *call, void *arg) {
     const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
     const bool may_grant = redis_may_grant(redis), may_wait = claim->flags & DLOCK_CLAIM_QUEUE;
-    char lease[24], kind[40];
-    const char *args[] = {claim->token, decimal(lease, lease_of(claim)), may_wait ? "1" : "0", kind_of(kind, claim),
-                          may_grant ? "1" : "0"};
+    call->name = claim->name;
+    call->args[0] = claim->token;
+    call->args[1] = decimal(call->lease, lease_of(claim));
+    call->args[2] = may_wait ? "1" : "0";
+    call->args[3] = kind_of(call->kind, claim);
+    call->args[4] = may_grant ? "1" : "0";
     /* What is as most calls have it is left out: each argument is work for the server. */
-    size_t n = !may_grant ? 5 : *args[3] ? 4 : may_wait ? 3 : 2;
-    bool next = n < 4 && may_count(redis, claim->name);
-    redis_call(redis, next ? REDIS_ACQUIRE_NEXT : REDIS_ACQUIRE, claim->name, n, args);
+    call->n = !may_grant ? 5 : *call->args[3] ? 4 : may_wait ? 3 : 2;
+    call->script = call->n < 4 && may_count(redis, claim->name) ? REDIS_ACQUIRE_NEXT : REDIS_ACQUIRE;
 }
 
 /* When a busy claim should ask again. Only the head of the queue is sure to be told of anything, and only when the
@@ -199,12 +202,15 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
 
 /* ---- renew ------------------------------------------------------------------------------------------------------- */
 
-static void write_renew(struct redis *redis, size_t i, void *arg) {
+static void write_renew(struct redis *redis, size_t i, struct redis_call *call, void *arg) {
     const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
-    char lease[24], kind[40];
-    const char *args[] = {claim->token, decimal(lease, lease_of(claim)), kind_of(kind, claim),
-                          redis_may_grant(redis) ? "1" : "0"};
-    redis_call(redis, REDIS_RENEW, claim->name, claim->mode == DLOCK_EXCLUSIVE ? 2 : 4, args);
+    call->script = REDIS_RENEW;
+    call->name = claim->name;
+    call->args[0] = claim->token;
+    call->args[1] = decimal(call->lease, lease_of(claim));
+    call->args[2] = kind_of(call->kind, claim);
+    call->args[3] = redis_may_grant(redis) ? "1" : "0";
+    call->n = claim->mode == DLOCK_EXCLUSIVE ? 2 : 4;
 }
 
 static int read_renew(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
@@ -226,10 +232,13 @@ static int read_renew(struct redis *redis, size_t i, const redisReply *reply, vo
 
 /* ---- release ----------------------------------------------------------------------------------------------------- */
 
-static void write_release(struct redis *redis, size_t i, void *arg) {
+static void write_release(struct redis *redis, size_t i, struct redis_call *call, void *arg) {
     const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
-    const char *args[] = {claim->token, "0"};
-    redis_call(redis, REDIS_RELEASE, claim->name, redis_may_grant(redis) ? 1 : 2, args);
+    call->script = REDIS_RELEASE;
+    call->name = claim->name;
+    call->args[0] = claim->token;
+    call->args[1] = "0";
+    call->n = redis_may_grant(redis) ? 1 : 2;
 }
 
 static int read_release(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
@@ -265,6 +274,8 @@ static int run_batch(struct redis *redis, enum redis_script script, struct redis
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct batch batch = {NULL, false, err};
     size_t i = 0;
+    int learned = n > 1 && script != REDIS_ACQUIRE ? redis_learn_many(redis, deadline_us, err) : 0;
+    if (learned) return learned;
     calls.arg = &batch;
     while (i < n) {
         int rc;

@@ -22,10 +22,13 @@ static const char *name_of(struct walk *walk, size_t i) {
     return walk->decoded;
 }
 
-static void write_inspect(struct redis *redis, size_t i, void *arg) {
+static void write_inspect(struct redis *redis, size_t i, struct redis_call *call, void *arg) {
     struct walk *walk = arg;
-    const char *only_ours = walk->name ? "0" : "1";
-    redis_call(redis, REDIS_INSPECT, name_of(walk, i), 1, &only_ours);
+    (void)redis;
+    call->script = REDIS_INSPECT;
+    call->name = name_of(walk, i);
+    call->args[0] = walk->name ? "0" : "1"; /* only ours */
+    call->n = 1;
 }
 
 /* Any client may have written the token. */
@@ -159,11 +162,13 @@ struct breaking {
     int64_t was; /* as break.lua says */
 };
 
-static void write_break(struct redis *redis, size_t i, void *arg) {
+static void write_break(struct redis *redis, size_t i, struct redis_call *call, void *arg) {
     const struct breaking *breaking = arg;
-    const char *may_grant = redis_may_grant(redis) ? "1" : "0";
     (void)i;
-    redis_call(redis, REDIS_BREAK, breaking->name, 1, &may_grant);
+    call->script = REDIS_BREAK;
+    call->name = breaking->name;
+    call->args[0] = redis_may_grant(redis) ? "1" : "0";
+    call->n = 1;
 }
 
 static int read_break(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {

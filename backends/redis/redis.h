@@ -17,19 +17,21 @@
 #define REDIS_SPECIAL "{}"
 
 /* How many names a connection remembers for a moment. */
-#define REDIS_COUNTS 64
+#define REDIS_COUNTS 1024
 
 /* Fences are below this (<dlock/backend.h>). */
 #define REDIS_FENCE_END (INT64_C(1) << 55)
 
+/* The first three stand twice, from REDIS_MANY on for several locks in one call. */
 enum redis_script {
-    REDIS_ACQUIRE,
     REDIS_ACQUIRE_NEXT,
     REDIS_RENEW,
     REDIS_RELEASE,
+    REDIS_ACQUIRE,
     REDIS_BREAK,
     REDIS_INSPECT,
-    REDIS_SCRIPTS
+    REDIS_MANY,
+    REDIS_SCRIPTS = REDIS_MANY + REDIS_RELEASE + 1
 };
 
 struct redis {
@@ -48,12 +50,11 @@ struct redis {
     redisReplyObjectFunctions bounded;       /* the same with a limit on arrays */
     char where[160];                         /* the server, for error messages */
 
-    char sha[REDIS_SCRIPTS][41];
+    char sha[REDIS_SCRIPTS][41]; /* empty: not loaded */
     struct {
-        uint64_t name; /* its hash */
-        int64_t until_us;
-    } counts[REDIS_COUNTS]; /* whose fences may be counted up (acquire_next.lua), by that hash */
-    int64_t started_us;     /* when the server started, at the latest, by the local clock; with a quarantine only */
+        uint32_t name, until_ms; /* its hash; the local clock, which may have come round */
+    } counts[REDIS_COUNTS];      /* whose fences may be counted up (acquire_next.lua), by that hash */
+    int64_t started_us; /* when the server started, at the latest, by the local clock; with a quarantine only */
     int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
 
     char channel[40];              /* what we are subscribed to */
@@ -106,23 +107,12 @@ int redis_refused(const struct redis *redis, const redisReply *reply, struct dlo
 
 /* ---- scripts.c: the .lua files ----------------------------------------------------------------------------------- */
 
-/* Appends requests that load all of them, and reads the replies to these. */
-void redis_load(struct redis *redis);
-int redis_loaded(struct redis *redis, int64_t deadline_us, struct dlock_error *err);
+/* Appends requests that load some of them, and reads the replies to these. */
+void redis_load(struct redis *redis, int from, int to);
+int redis_loaded(struct redis *redis, int from, int to, int64_t deadline_us, struct dlock_error *err);
 
-/* Appends a call of a script for the lock `name`, with n arguments, at most REDIS_MAX_ARGS. */
-void redis_call(struct redis *redis, enum redis_script script, const char *name, size_t n, const char *const *args);
-
-/* Calls scripts for `count` locks in one round trip, whether the server has them or has to be given them (again).
- * `write` appends the i-th request. `read` takes its reply, which is no error reply of the server's state, and returns
- * 0 or what ends the connection. Every reply is read even when one is an error; the first error is returned. */
-struct redis_calls {
-    size_t count;
-    void (*write)(struct redis *redis, size_t i, void *arg);
-    int (*read)(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err);
-    void *arg;
-};
-int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t deadline_us, struct dlock_error *err);
+/* Whether a name is surely its own key, as most are. */
+bool redis_is_plain(const char *name);
 
 /* The name whose lock key this is, into `name` (REDIS_NAME_MAX + 1 bytes); false: it is none of ours. */
 bool redis_decode_key(const char *key, size_t length, char *name);
@@ -133,6 +123,31 @@ bool redis_decode_key(const char *key, size_t length, char *name);
 
 /* Reads the limit out of a kind; false: it is none of permits. */
 bool redis_limit_of(const char *kind, uint32_t *limit);
+
+/* ---- calls.c: calling them --------------------------------------------------------------------------------------- */
+
+/* A script for one lock; `lease` and `kind` are room for arguments. */
+struct redis_call {
+    enum redis_script script;
+    const char *name;
+    size_t n; /* arguments */
+    const char *args[REDIS_MAX_ARGS];
+    char lease[24], kind[40];
+};
+
+/* Calls scripts for `count` locks in one round trip, whether the server has them or has to be given them (again).
+ * `write` says how the i-th is called. `read` takes its reply, which is no error reply of the server's state, and
+ * returns 0 or what ends the connection. Every reply is read even when one is an error; the first error is returned. */
+struct redis_calls {
+    size_t count;
+    void (*write)(struct redis *redis, size_t i, struct redis_call *call, void *arg);
+    int (*read)(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err);
+    void *arg;
+};
+int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t deadline_us, struct dlock_error *err);
+
+/* Loads the scripts for several locks, unless this connection knows them. */
+int redis_learn_many(struct redis *redis, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- redis.c: what the server says about itself ------------------------------------------------------------------ */
 

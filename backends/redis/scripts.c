@@ -1,4 +1,4 @@
-/* The .lua files: loading them, and calling one for many locks in one round trip. */
+/* The .lua files: the scripts made of them, loading these, and the keys that they are given. */
 #include "redis.h"
 
 #include "acquire.lua.h"
@@ -11,17 +11,14 @@
 #include "holders.lua.h"
 #include "inspect.lua.h"
 #include "layout.lua.h"
+#include "many_begin.lua.h"
+#include "many_end.lua.h"
 #include "queue.lua.h"
 #include "release.lua.h"
 #include "release_fast.lua.h"
 #include "release_held.lua.h"
 #include "renew.lua.h"
 #include "renew_fast.lua.h"
-
-/* How many calls are written before their replies are read. */
-#define CHUNK 256
-/* Words of a call before its arguments: EVALSHA, the SHA-1, 1, the key. */
-#define HEAD 4
 
 /* A script is made of these files, one after the other. What most calls need stands before what the others need: Lua
  * makes each function anew whenever it comes to its definition. */
@@ -31,16 +28,26 @@ struct part {
 };
 #define PART(file) \
     { file##_lua_text, sizeof file##_lua_text - 1 }
-#define MAX_PARTS 9
+#define MAX_PARTS 11
+
+/* What the calls of a single lock and those of many have in common. */
+#define NEXT_PARTS                                                                                                  \
+    PART(layout), PART(acquire_next), PART(fence), PART(acquire_fast), PART(held), PART(queue), PART(acquire_held), \
+        PART(holders), PART(acquire)
+#define RENEW_PARTS PART(layout), PART(fence), PART(held), PART(renew_fast), PART(queue), PART(holders), PART(renew)
+#define RELEASE_PARTS                                                                                          \
+    PART(layout), PART(held), PART(release_fast), PART(fence), PART(queue), PART(release_held), PART(holders), \
+        PART(release)
 
 static const struct part scripts[REDIS_SCRIPTS][MAX_PARTS] = {
     [REDIS_ACQUIRE] = {PART(layout), PART(fence), PART(acquire_fast), PART(held), PART(queue), PART(acquire_held),
                        PART(holders), PART(acquire)},
-    [REDIS_ACQUIRE_NEXT] = {PART(layout), PART(acquire_next), PART(fence), PART(acquire_fast), PART(held), PART(queue),
-                            PART(acquire_held), PART(holders), PART(acquire)},
-    [REDIS_RENEW] = {PART(layout), PART(fence), PART(held), PART(renew_fast), PART(queue), PART(holders), PART(renew)},
-    [REDIS_RELEASE] = {PART(layout), PART(held), PART(release_fast), PART(fence), PART(queue), PART(release_held),
-                       PART(holders), PART(release)},
+    [REDIS_ACQUIRE_NEXT] = {NEXT_PARTS},
+    [REDIS_RENEW] = {RENEW_PARTS},
+    [REDIS_RELEASE] = {RELEASE_PARTS},
+    [REDIS_MANY + REDIS_ACQUIRE_NEXT] = {PART(many_begin), NEXT_PARTS, PART(many_end)},
+    [REDIS_MANY + REDIS_RENEW] = {PART(many_begin), RENEW_PARTS, PART(many_end)},
+    [REDIS_MANY + REDIS_RELEASE] = {PART(many_begin), RELEASE_PARTS, PART(many_end)},
     [REDIS_BREAK] = {PART(layout), PART(held), PART(fence), PART(queue), PART(holders), PART(break)},
     [REDIS_INSPECT] = {PART(layout), PART(held), PART(fence), PART(queue), PART(holders), PART(inspect)},
 };
@@ -51,7 +58,7 @@ static const struct part scripts[REDIS_SCRIPTS][MAX_PARTS] = {
      sizeof holders_lua_text + sizeof acquire_fast_lua_text + sizeof acquire_held_lua_text +                         \
      sizeof acquire_next_lua_text + sizeof acquire_lua_text + sizeof renew_fast_lua_text + sizeof renew_lua_text +   \
      sizeof release_fast_lua_text + sizeof release_held_lua_text + sizeof release_lua_text + sizeof break_lua_text + \
-     sizeof inspect_lua_text)
+     sizeof inspect_lua_text + sizeof many_begin_lua_text + sizeof many_end_lua_text)
 
 static void load(struct redis *redis, const struct part *part) {
     char text[MAX_SCRIPT];
@@ -64,8 +71,8 @@ static void load(struct redis *redis, const struct part *part) {
     redis_request(redis, 3, words, lengths);
 }
 
-void redis_load(struct redis *redis) {
-    for (size_t i = 0; i < REDIS_SCRIPTS; i++) load(redis, scripts[i]);
+void redis_load(struct redis *redis, int from, int to) {
+    for (int i = from; i < to; i++) load(redis, scripts[i]);
 }
 
 static int loaded(struct redis *redis, const redisReply *reply, char sha[41], struct dlock_error *err) {
@@ -76,9 +83,9 @@ static int loaded(struct redis *redis, const redisReply *reply, char sha[41], st
     return 0;
 }
 
-int redis_loaded(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
+int redis_loaded(struct redis *redis, int from, int to, int64_t deadline_us, struct dlock_error *err) {
     int first = 0;
-    for (size_t i = 0; i < REDIS_SCRIPTS; i++) {
+    for (int i = from; i < to; i++) {
         redisReply *reply;
         int rc = redis_reply(redis, deadline_us, &reply, first ? NULL : err);
         if (rc) return first ? first : rc;
@@ -89,8 +96,7 @@ int redis_loaded(struct redis *redis, int64_t deadline_us, struct dlock_error *e
     return first;
 }
 
-/* Whether a name is surely its own key, as most are. */
-static bool is_plain(const char *name) {
+bool redis_is_plain(const char *name) {
     for (const unsigned char *p = (const unsigned char *)name; *p; p++)
         if (*p < 0x20 || *p == '%' || *p == '{' || *p >= '}') return false;
     return true;
@@ -120,71 +126,4 @@ bool redis_decode_key(const char *key, size_t length, char *name) {
     /* Only what we would write is ours: one name has one key. */
     dlock_encode_name(again, sizeof again, name, REDIS_SPECIAL, false);
     return strcmp(again, key) == 0;
-}
-
-void redis_call(struct redis *redis, enum redis_script script, const char *name, size_t n, const char *const *args) {
-    char key[REDIS_KEY_MAX + 1];
-    const char *words[HEAD + REDIS_MAX_ARGS] = {"EVALSHA", redis->sha[script], "1", name};
-    size_t lengths[HEAD + REDIS_MAX_ARGS] = {7, 40, 1};
-    if (!is_plain(name)) {
-        dlock_encode_name(key, sizeof key, name, REDIS_SPECIAL, false);
-        words[HEAD - 1] = key;
-    }
-    for (size_t i = 0; i < n; i++) words[HEAD + i] = args[i];
-    for (size_t i = HEAD - 1; i < HEAD + n; i++) lengths[i] = strlen(words[i]);
-    redis_request(redis, HEAD + n, words, lengths);
-}
-
-/* Reads the reply to the i-th call. `missing` is set, instead of answering, when the server does not have the script;
- * NULL: that is an error. */
-static int take_answer(struct redis *redis, const struct redis_calls *calls, size_t i, bool *missing,
-                       int64_t deadline_us, struct dlock_error *err) {
-    redisReply *reply;
-    int rc = redis_reply(redis, deadline_us, &reply, err);
-    if (rc) return rc;
-    if (missing && redis_error_is(reply, "NOSCRIPT"))
-        *missing = true;
-    else if (reply->type == REDIS_REPLY_ERROR && !redis_error_is(reply, "WRONGTYPE"))
-        rc = redis_refused(redis, reply, err);
-    else
-        rc = calls->read(redis, i, reply, calls->arg, err);
-    freeReplyObject(reply);
-    return rc;
-}
-
-/* Gives the server the scripts that it lost (SCRIPT FLUSH), and calls again what is missing. */
-static int call_again(struct redis *redis, const struct redis_calls *calls, size_t from, size_t to, const bool *missing,
-                      int64_t deadline_us, struct dlock_error *err) {
-    redis_load(redis);
-    for (size_t i = from; i < to; i++)
-        if (missing[i - from]) calls->write(redis, i, calls->arg);
-    int first = redis_loaded(redis, deadline_us, err);
-    if (redis->broken) return first;
-    for (size_t i = from; i < to; i++) {
-        int rc = missing[i - from] ? take_answer(redis, calls, i, NULL, deadline_us, first ? NULL : err) : 0;
-        if (!first) first = rc;
-    }
-    return first;
-}
-
-static int run_chunk(struct redis *redis, const struct redis_calls *calls, size_t from, size_t to, int64_t deadline_us,
-                     struct dlock_error *err) {
-    bool missing[CHUNK] = {false}, any = false;
-    int first = 0;
-    for (size_t i = from; i < to; i++) calls->write(redis, i, calls->arg);
-    for (size_t i = from; i < to; i++) {
-        int rc = take_answer(redis, calls, i, &missing[i - from], deadline_us, first ? NULL : err);
-        any = any || missing[i - from];
-        if (!first) first = rc;
-    }
-    return first || !any ? first : call_again(redis, calls, from, to, missing, deadline_us, err);
-}
-
-int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t deadline_us, struct dlock_error *err) {
-    for (size_t from = 0; from < calls->count; from += CHUNK) {
-        size_t to = calls->count - from > CHUNK ? from + CHUNK : calls->count;
-        int rc = run_chunk(redis, calls, from, to, deadline_us, err);
-        if (rc) return rc;
-    }
-    return 0;
 }

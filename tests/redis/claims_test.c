@@ -306,6 +306,52 @@ static void batches_are_answered_claim_by_claim(void **state) {
     assert_int_equal(err.code, 0);
 }
 
+enum { SOME = 40, ODD = 5, BUSY = 7, LIST = 9 };
+
+static void assert_batch(dlock_batch *batch, struct held *held, int odd, int listed, int calls) {
+    struct dlock_claim *claims[SOME];
+    struct dlock_error err = {0};
+    struct monitor monitor;
+    for (int i = 0; i < SOME; i++) claims[i] = &held[i].claim;
+    monitor_begin(&monitor, &server);
+    assert_int_equal(batch(one.conn, claims, SOME, TIMEOUT_MS, &err), 0);
+    monitor_end(&monitor, &server);
+    for (int i = 0; i < SOME; i++) assert_int_equal(held[i].claim.result, i == BUSY ? odd : i == LIST ? listed : 0);
+    if (calls) assert_int_equal(monitor.evalsha, calls);
+}
+
+/* A client that comes back to many locks, renews them or releases them does so in few calls, each lock for itself: one
+ * that is busy, or no lock at all, or whose key has to be encoded, spoils none of the others. */
+static void many_locks_are_few_calls(void **state) {
+    static struct held held[SOME];
+    static char names[SOME][16];
+    struct held other;
+    (void)state;
+    for (int i = 0; i < SOME; i++) {
+        snprintf(names[i], sizeof names[i], i == ODD ? "some-%02d{}" : "some-%02d", i);
+        claim_init(&held[i], names[i], 'a', i);
+    }
+    assert_batch(backend->acquire, held, 0, 0, 0);
+    assert_batch(backend->release, held, 0, 0, 0);
+    claim_init(&other, names[BUSY], 'b', 1);
+    assert_int_equal(acquire(&two, &other), 0);
+    ask_number(&server, "LPUSH %s x", names[LIST]);
+    for (int i = 0; i < SOME; i++) claim_init(&held[i], names[i], 'a', SOME + i);
+    /* Those before the odd one, that one, and two calls for the rest. */
+    assert_batch(backend->acquire, held, DLOCK_EBUSY, DLOCK_EINVAL, 4);
+    for (int i = 0; i < SOME; i++) {
+        if (i == BUSY || i == LIST) continue;
+        assert_true(held[i].claim.fence > 0);
+        assert_string_equal(ask_text(&server, i == ODD ? "GET some-05%%7B%%7D" : "GET some-%02d", i), held[i].token);
+    }
+    assert_batch(backend->renew, held, DLOCK_ELOST, DLOCK_ELOST, 4);
+    ask_text(&server, "SCRIPT FLUSH");
+    assert_batch(backend->release, held, DLOCK_ELOST, DLOCK_ELOST, 0);
+    assert_string_equal(ask_text(&server, "GET %s", names[BUSY]), other.token);
+    assert_int_equal(ask_number(&server, "LLEN %s", names[LIST]), 1);
+    assert_int_equal(ask_number(&server, "EXISTS some-00 some-05%%7B%%7D some-39"), 0);
+}
+
 static void a_cycle_is_two_commands(void **state) {
     struct monitor monitor;
     struct held held;
@@ -320,7 +366,8 @@ static void a_cycle_is_two_commands(void **state) {
     assert_int_equal(monitor.requests, 20);
     assert_int_equal(monitor.evalsha, 20);
     assert_int_equal(monitor.published, 0);
-    /* The scripts': EXISTS, GET, SET, TIME, SETRANGE (once a day SET), later EXISTS, SET, INCR; and GET, EXISTS, DEL. */
+    /* The scripts': EXISTS, GET, SET, TIME, SETRANGE (once a day SET), later EXISTS, SET, INCR; and GET, EXISTS, DEL.
+     */
     assert_int_equal(monitor.commands, 8 + 9 * 6);
 }
 
@@ -341,6 +388,7 @@ int main(void) {
         TEST(names_become_keys),
         TEST(other_data_is_left_alone),
         TEST(batches_are_answered_claim_by_claim),
+        TEST(many_locks_are_few_calls),
         TEST(a_cycle_is_two_commands),
     };
     return cmocka_run_group_tests(tests, group_begin, group_end);

@@ -24,6 +24,7 @@ SCRIPTS = {
     "release": "layout held release_fast fence queue release_held holders release",
     "break": "layout held fence queue holders break",
 }
+MANY = ("next", "renew", "release")
 USUAL = {"acquire": (None, None, "0", "", "1"), "next": (None, None, "0", "", "1"), "renew": (None, None, "", "1"), "release": (None, "1")}
 SHARED = "dlock:shared"
 USES = (("", " ", SHARED), ("dlock:permits:3",), ("dlock:permits:2",))
@@ -42,6 +43,9 @@ class Model:
         for name, parts in SCRIPTS.items():
             text = "".join(open("%s/%s.lua" % (folder, part)).read() for part in parts.split())
             self.scripts[name] = server.script_load(text)
+            if name in MANY:
+                begin, end = (open("%s/many_%s.lua" % (folder, part)).read() for part in ("begin", "end"))
+                self.scripts["many " + name] = server.script_load(begin + text + end)
         self.listening, self.kind, self.holds, self.queue = {}, {}, {}, []
         self.unconfirmed, self.quiet, self.lost = set(), set(), []
         self.fence, self.tokens, self.foreign, self.use = 0, 0, False, USES[0]
@@ -53,6 +57,10 @@ class Model:
         usual, args = USUAL.get(script, ()), list(args)
         while usual and args[-1] == usual[len(args) - 1]:
             args.pop()
+        if script in MANY and self.random.random() < 0.5:  # for another lock, too, which is nobody's
+            other = ["x" * 24 + ".1@nobody:1"] + args[1:]
+            names, both = ([NAME, "other"], args + other) if script != "next" else ([NAME], args)
+            return self.server.evalsha(self.scripts["many " + script], len(names), *names, len(args), *both)[0]
         return self.server.evalsha(self.scripts[script], 1, NAME, *args)
 
     # ---- clients ----
