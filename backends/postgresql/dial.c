@@ -23,11 +23,9 @@ static void speak_as_before(locale_t english, locale_t before) {
     freelocale(english);
 }
 
-/* Notices would go to stderr. Unasked, errors come as notices: the server's farewell. */
+/* Notices would go to stderr. Unasked, errors come as notices. */
 static void hear_notice(void *arg, const PGresult *result) {
-    struct pg *pg = arg;
-    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
-    if (severity && (strcmp(severity, "FATAL") == 0 || strcmp(severity, "PANIC") == 0)) pg->session.ended = true;
+    pg_hear(arg, result);
 }
 
 static int shake_hands(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {

@@ -75,7 +75,8 @@ struct pg {
     bool sessions; /* mode=session */
     bool blocks;   /* the socket does, for PG_BLOCK_US at most */
     struct {
-        uint64_t fence;    /* of the lock that this session holds; 0: it holds none */
+        uint64_t fence; /* of the lock that this session holds; 0: it holds none */
+        int64_t granted_us;
         bool shared;       /* it holds it as a reader */
         bool ended;        /* the server has said so */
         bool waits;        /* a request waits for it */
@@ -174,6 +175,9 @@ int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 /* The result's SQLSTATE; "" when it has none. */
 const char *pg_state(const PGresult *result);
 bool pg_state_is(const char *state, const char *start);
+
+/* Looks for the server's farewell. */
+void pg_hear(struct pg *pg, const PGresult *result);
 
 /* What failed at the connection itself. EUNAVAILABLE. */
 int pg_dead(struct pg *pg, const char *why, struct dlock_error *err);

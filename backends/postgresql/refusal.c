@@ -26,6 +26,11 @@ static void one_line(char out[REASON_MAX], const char *text) {
     out[used] = '\0';
 }
 
+void pg_hear(struct pg *pg, const PGresult *result) {
+    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+    if (severity && (strcmp(severity, "FATAL") == 0 || strcmp(severity, "PANIC") == 0)) pg->session.ended = true;
+}
+
 int pg_dead(struct pg *pg, const char *why, struct dlock_error *err) {
     char reason[REASON_MAX];
     one_line(reason, why);

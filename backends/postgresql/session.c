@@ -9,6 +9,10 @@
 #define AT_ONCE_US 1000
 #define AWAITED_US (PG_BLOCK_US + 1000)
 
+/* A session that got its lock so shortly ago is not looked at before the release: an end would hardly show yet, since
+ * the server lets go of the lock first and of the connection after that. Its farewell is then the answer. */
+#define FRESH_US 1000
+
 /* A request that waits is cancelled up to so many times, after pauses that begin with this one and double. */
 #define CANCELS 4
 #define CANCEL_US INT64_C(8000)
@@ -94,6 +98,7 @@ static int read_take(struct pg *pg, const PGresult *rows, int64_t *fence, int64_
 static void granted(struct pg *pg, int64_t fence, bool shared) {
     pg->session.fence = (uint64_t)fence;
     pg->session.shared = shared;
+    pg->session.granted_us = dlock_now_us();
 }
 
 /* Reads what there is of the answer to PG_WAIT: 1, the lock is there, 0, it is not. */
@@ -277,11 +282,12 @@ int pg_session_release(void *conn, struct dlock_claim *const *claims, size_t n, 
         if (rc == 0 && stopped == 0) rc = pg_dead(pg, "a cancelled request may cancel another one", err);
         return rc;
     }
-    if (!pg->session.fence || has_ended(pg)) return 0;
+    if (!pg->session.fence) return 0;
+    if (dlock_now_us() - pg->session.granted_us > FRESH_US && has_ended(pg)) return 0;
     int rc = catch_up(pg, deadline_us, err);
     if (rc == 0) rc = give_back(pg, deadline_us, err);
     if (rc == 0) claims[0]->result = 0;
-    return rc;
+    return pg->session.ended ? 0 : rc;
 }
 
 /* The lease of its last lock would end it, too, when it is idle for so long. */

@@ -84,6 +84,7 @@ static int read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, st
         one = PQgetResult(pg->link);
         if (!one) break;
         ExecStatusType status = PQresultStatus(one);
+        pg_hear(pg, one);
         if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH) {
             PQclear(one);
             PQclear(kept);
