@@ -217,11 +217,11 @@ static void settings_of_the_role(void **state) {
     sql("ALTER ROLE %s SET default_transaction_isolation = 'serializable'", app);
     sql("ALTER ROLE %s SET search_path = 'nowhere'", app);
     sql("ALTER ROLE %s SET lock_timeout = 1", app);
-    sql("ALTER ROLE %s SET idle_session_timeout = 50", app);
+    sql("ALTER ROLE %s SET idle_session_timeout = 1000", app);
     sql("ALTER ROLE %s SET bytea_output = 'escape'", app);
     live_as_app();
     assert_int_equal(try_as_app(&link, 'a', &err), 0);
-    sleep_ms(300);
+    sleep_ms(1500);
     held_new(&held, &link, "app");
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
