@@ -194,7 +194,7 @@ static void tell(struct dlock_client *client, struct dlock__claim *const *claims
         dlock__claim_put(claims[i]);
     }
     dlock__leave(client);
-    dlock__bell_ring(&client->bell, bells);
+    if (bells) dlock__bell_ring(&client->bell, bells);
     dlock__enter(client);
 }
 

@@ -87,6 +87,11 @@ static bool measure(const struct floor *floor, int argc, char **argv, const char
         floor_processes(floor, ms, workers, hold_ms, histogram);
     } else if (strcmp(operation, "hand-over") == 0 && floor->round_trip) {
         round_trips(floor, ms, hold_ms, histogram);
+    } else if (strcmp(operation, "queue") == 0 && floor->queue_acquire && workers > 1) {
+        struct floor queue = *floor;
+        queue.acquire = floor->queue_acquire;
+        queue.release = floor->queue_release;
+        floor_processes(&queue, ms, workers, hold_ms, histogram);
     } else if (strcmp(operation, "commands") == 0 && floor->commands) {
         count(floor);
     } else {
@@ -99,7 +104,7 @@ int floor_main(int argc, char **argv, struct floor *floor) {
     static struct histogram histogram;
     char uri[4096];
     if (argc < 3 || argc > 5 || !fgets(uri, sizeof uri, stdin)) {
-        fprintf(stderr, "Usage: %s cycle|threads|hand-over|commands MILLISECONDS [WORKERS [HOLD_MS]] <<< URI\n",
+        fprintf(stderr, "Usage: %s cycle|threads|hand-over|queue|commands MILLISECONDS [WORKERS [HOLD_MS]] <<< URI\n",
                 argv[0]);
         return 64;
     }

@@ -10,6 +10,7 @@
  *     hand-over  WORKERS processes on one lock, each holds it for HOLD_MS and pauses as long: from the release to the
  *                grant of another one that waits. Where the barest client cannot wait but by asking over and over, the
  *                least that the server answers to, each after a pause of HOLD_MS
+ *     queue      as hand-over, with the barest queue that can be made of what the server has
  *     commands   how many commands the server has been sent: for each further line on standard input it answers with
  * one
  *
@@ -32,6 +33,9 @@ struct floor {
     /* The lock `number` and its release, as the server's documentation has them. */
     void (*acquire)(void *server, int number);
     void (*release)(void *server, int number);
+    /* The same with a queue: queue_acquire() waits until it is granted. NULL: there is none. */
+    void (*queue_acquire)(void *server, int number);
+    void (*queue_release)(void *server, int number);
     void (*round_trip)(void *server); /* the least that the server answers to; NULL: there is none */
     int64_t (*commands)(void);        /* without those that this sends; NULL: nobody counts them */
     bool waits;                       /* acquire() does, until it is granted */

@@ -6,14 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 static struct floor_address address;
 static const char *database; /* NULL: the first */
 static char script[64];      /* its SHA-1 */
+static char queue[64];       /* a list; of this run alone */
 
 static void prepare(struct floor *floor, const char *uri) {
     static char key[FLOOR_TEXT];
     (void)floor;
+    snprintf(queue, sizeof queue, "dlock-bench:queue-%d", (int)getpid());
     floor_address(uri, 6379, &address);
     if (*address.path)
         database = address.path;
@@ -26,6 +29,13 @@ static void expect(redisReply *reply, int type, const char *what) {
     freeReplyObject(reply);
 }
 
+static void load(redisContext *server, char sha[64], const char *text) {
+    redisReply *reply = redisCommand(server, "SCRIPT LOAD %s", text);
+    floor_check(reply && reply->type == REDIS_REPLY_STRING && reply->len < 64, "SCRIPT LOAD");
+    memcpy(sha, reply->str, reply->len + 1);
+    freeReplyObject(reply);
+}
+
 static void *connect_to(void) {
     redisContext *server = redisConnectWithTimeout(address.host, address.port, (struct timeval){3, 0});
     floor_check(server && !server->err, "connecting");
@@ -34,12 +44,8 @@ static void *connect_to(void) {
     else if (*address.password)
         expect(redisCommand(server, "AUTH %s", address.password), REDIS_REPLY_STATUS, "AUTH");
     if (database) expect(redisCommand(server, "SELECT %s", database), REDIS_REPLY_STATUS, "SELECT");
-    redisReply *reply =
-        redisCommand(server, "SCRIPT LOAD %s",
-                     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0");
-    floor_check(reply && reply->type == REDIS_REPLY_STRING && reply->len < sizeof script, "SCRIPT LOAD");
-    snprintf(script, sizeof script, "%s", reply->str);
-    freeReplyObject(reply);
+    load(server, script,
+         "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0");
     return server;
 }
 
@@ -51,6 +57,46 @@ static void release(void *server, int number) {
     redisReply *reply = redisCommand(server, "EVALSHA %s 1 dlock-bench:floor-%d token", script, number);
     floor_check(reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1, "EVALSHA");
     freeReplyObject(reply);
+}
+
+/* ---- a queue: waiters in a list, each told by a message on a channel of its own; no fences, and no death ------------
+ */
+
+static char take_script[64], give_script[64], channel[80];
+static redisContext *messages;
+
+/* Once in each process. */
+static void queue_begin(redisContext *server) {
+    load(server, take_script,
+         "if redis.call('set', KEYS[1], ARGV[1], 'nx', 'px', '10000') then return 1 end "
+         "redis.call('rpush', KEYS[2], ARGV[1]) return 0");
+    load(server, give_script,
+         "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end local first = redis.call('lpop', KEYS[2]) "
+         "if not first then return redis.call('del', KEYS[1]) end "
+         "redis.call('set', KEYS[1], first, 'px', '10000') redis.call('publish', first, 'yours') return 1");
+    snprintf(channel, sizeof channel, "%s-%d", queue, (int)getpid());
+    messages = connect_to();
+    expect(redisCommand(messages, "SUBSCRIBE %s", channel), REDIS_REPLY_ARRAY, "SUBSCRIBE");
+}
+
+static bool queue_call(void *server, const char *sha, int number) {
+    redisReply *reply = redisCommand(server, "EVALSHA %s 2 dlock-bench:queued-%d %s %s", sha, number, queue, channel);
+    floor_check(reply && reply->type == REDIS_REPLY_INTEGER, "EVALSHA");
+    bool yes = reply->integer == 1;
+    freeReplyObject(reply);
+    return yes;
+}
+
+static void queue_acquire(void *server, int number) {
+    void *message;
+    if (!messages) queue_begin(server);
+    if (queue_call(server, take_script, number)) return;
+    floor_check(redisGetReply(messages, &message) == REDIS_OK, "waiting");
+    expect(message, REDIS_REPLY_ARRAY, "waiting");
+}
+
+static void queue_release(void *server, int number) {
+    floor_check(queue_call(server, give_script, number), "releasing");
 }
 
 static void ping(void *server) {
@@ -90,6 +136,8 @@ int main(int argc, char **argv) {
                           .connect = connect_to,
                           .acquire = acquire,
                           .release = release,
+                          .queue_acquire = queue_acquire,
+                          .queue_release = queue_release,
                           .round_trip = ping,
                           .commands = commands};
     return floor_main(argc, argv, &floor);
