@@ -407,6 +407,68 @@ BEGIN
     RETURN found_row;
 END $$;
 
+-- The long way of one who asks, `queued` if it wants to be. As acquire()'s row; and is_new: the name has no row yet;
+-- wrote, durable: what this did to the tables, and whether that must outlive a crash.
+CREATE OR REPLACE FUNCTION ask(me queue, queued boolean, until_us bigint, OUT granted bigint, OUT server_us bigint,
+    OUT in_use integer, OUT place integer, OUT left_ms bigint, OUT is_new boolean, OUT wrote boolean, OUT durable boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    present locks;
+    served record;
+    done boolean;
+BEGIN
+    granted := 0;
+    durable := false;
+
+    -- A look first, which locks nothing. The order of the two matters: whoever grants us something takes us out of the
+    -- queue in the same transaction, so that we are never both refused and out of the queue.
+    SELECT * INTO present FROM locks l WHERE l.name = me.name;
+    is_new := NOT FOUND;
+    server_us := clock_us();
+    IF refuses(present, server_us, me) THEN
+        IF present.permits <> me.permits THEN
+            in_use := present.permits;
+        ELSIF queued THEN
+            place := place_of(me.name, me.token);
+        END IF;
+        IF in_use IS NOT NULL OR place IS NOT NULL OR NOT queued THEN
+            wrote := present.lingers AND tell(present, me.token);
+            left_ms := left_of(present, server_us);
+            RETURN;
+        END IF;
+    END IF;
+
+    present := make_row(me.name, until_us);
+    wrote := true;
+    server_us := clock_us();
+    present := settle(present, server_us);
+    IF present.token = me.token THEN
+        UPDATE locks l SET expires_us = server_us + me.lease_ms * 1000, handed = false, lingers = me.lingers
+            WHERE l.name = me.name;
+        granted := present.fence;
+    ELSIF present.mode <> 0 THEN
+        UPDATE shares s SET expires_us = server_us + me.lease_ms * 1000, handed = false
+            WHERE s.name = me.name AND s.token = me.token RETURNING s.fence INTO granted;
+        granted := coalesce(granted, 0);
+    END IF;
+    durable := granted > 0;
+    IF granted = 0 AND present.token IS NULL THEN
+        served := serve(present, server_us, me);
+        granted := served.granted;
+        durable := served.given > 0;
+        SELECT * INTO present FROM locks l WHERE l.name = me.name; -- who was given it just now
+    END IF;
+    IF granted = 0 THEN
+        IF present.permits <> me.permits THEN
+            in_use := present.permits;
+        ELSIF queued THEN
+            place := enqueue(me);
+        END IF;
+        done := present.lingers AND tell(present, me.token);
+        left_ms := left_of(present, server_us);
+    END IF;
+END $$;
+
 -- Deletes the rows of one page of the table, picked at random, that nobody has used for a day. Called for one new name
 -- in eight, at the end of its transaction, this keeps all but a tenth of the table in use. Waits for nothing.
 CREATE OR REPLACE FUNCTION sweep() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
@@ -442,6 +504,7 @@ RETURNS TABLE (claim integer, granted bigint, server_us bigint, in_use integer, 
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 #variable_conflict use_variable
 DECLARE
+    answer record;
     is_new boolean := false;
     wrote boolean := false;
     durable boolean := false;
@@ -449,10 +512,6 @@ DECLARE
     done boolean;
 BEGIN
     FOREACH claim IN ARRAY in_order(names, tokens) LOOP
-        granted := 0;
-        in_use := NULL;
-        place := NULL;
-
         -- The short way: nobody has it, and nobody waits, neither in the queue nor for a turn at it. If the row changes
         -- while this waits for it, all of that is looked at again.
         IF modes[claim] = 0 THEN
@@ -464,71 +523,26 @@ BEGIN
                     THEN pg_try_advisory_xact_lock(turn_key(l.name)) ELSE false END
                 RETURNING l.fence INTO granted;
             IF granted > 0 THEN
+                in_use := NULL;
+                place := NULL;
                 wrote := true;
                 durable := true;
                 RETURN NEXT;
                 CONTINUE;
             END IF;
-            granted := 0;
         END IF;
 
-        DECLARE
-            me queue := ROW(names[claim], NULL, tokens[claim], leases_ms[claim], modes[claim], limits[claim],
-                flags[claim] & 2 <> 0);
-            queued boolean := flags[claim] & 1 <> 0;
-            present locks;
-            served record;
-        BEGIN
-            -- A look first, which locks nothing. The order of the two matters: whoever grants us something takes us out
-            -- of the queue in the same transaction, so that we are never both refused and out of the queue.
-            SELECT * INTO present FROM locks l WHERE l.name = me.name;
-            is_new := is_new OR NOT FOUND;
-            server_us := clock_us();
-            IF refuses(present, server_us, me) THEN
-                IF present.permits <> me.permits THEN
-                    in_use := present.permits;
-                ELSIF queued THEN
-                    place := place_of(me.name, me.token);
-                END IF;
-                IF in_use IS NOT NULL OR place IS NOT NULL OR NOT queued THEN
-                    wrote := present.lingers AND tell(present, me.token) OR wrote;
-                    left_ms := left_of(present, server_us);
-                    RETURN NEXT;
-                    CONTINUE;
-                END IF;
-            END IF;
-
-            present := make_row(me.name, until_us);
-            wrote := true;
-            server_us := clock_us();
-            present := settle(present, server_us);
-            IF present.token = me.token THEN
-                UPDATE locks l SET expires_us = server_us + me.lease_ms * 1000, handed = false, lingers = me.lingers
-                    WHERE l.name = me.name;
-                granted := present.fence;
-            ELSIF present.mode <> 0 THEN
-                UPDATE shares s SET expires_us = server_us + me.lease_ms * 1000, handed = false
-                    WHERE s.name = me.name AND s.token = me.token RETURNING s.fence INTO granted;
-                granted := coalesce(granted, 0);
-            END IF;
-            durable := durable OR granted > 0;
-            IF granted = 0 AND present.token IS NULL THEN
-                served := serve(present, server_us, me);
-                granted := served.granted;
-                durable := durable OR served.given > 0;
-                SELECT * INTO present FROM locks l WHERE l.name = me.name; -- who was given it just now
-            END IF;
-            IF granted = 0 THEN
-                IF present.permits <> me.permits THEN
-                    in_use := present.permits;
-                ELSIF queued THEN
-                    place := enqueue(me);
-                END IF;
-                done := present.lingers AND tell(present, me.token);
-                left_ms := left_of(present, server_us);
-            END IF;
-            RETURN NEXT;
-        END;
+        answer := ask(ROW(names[claim], NULL, tokens[claim], leases_ms[claim], modes[claim], limits[claim],
+            flags[claim] & 2 <> 0), flags[claim] & 1 <> 0, until_us);
+        granted := answer.granted;
+        server_us := answer.server_us;
+        in_use := answer.in_use;
+        place := answer.place;
+        left_ms := answer.left_ms;
+        is_new := is_new OR answer.is_new;
+        wrote := wrote OR answer.wrote;
+        durable := durable OR answer.durable;
+        RETURN NEXT;
     END LOOP;
     IF wrote THEN
         -- Nothing comes to be for one who has given up: the release of its token may have been here already.
