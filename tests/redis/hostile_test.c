@@ -147,6 +147,8 @@ static void refusals_are_told_apart(void **state) {
         {"-ERR Error running script (call to f_01): @user_script:9: @user_script: 9: -OOM command not allowed\r\n",
          DLOCK_EUNAVAILABLE},
         {"-ERR Error running script (call to f_01): @user_script:9: it is BUSYISH here\r\n", DLOCK_EPROTO},
+        {"-@user_script: 9: -OOM command not allowed\r\n", DLOCK_EUNAVAILABLE},
+        {"-@user_script: 9: -OOMPH\r\n", DLOCK_EPROTO},
         {"-OOMPH\r\n", DLOCK_EPROTO},
     };
     (void)state;
