@@ -82,7 +82,7 @@ struct pg {
         bool waits;        /* a request waits for it */
         bool waits_shared; /* … as a reader */
         bool owed;         /* the answer to a proof was late, and is still to be read */
-        int64_t lease_ms;  /* what its idle_session_timeout is set to; 0: it has none */
+        int64_t lease_ms;  /* what its idle_session_timeout is set to; 0: it has none; -1: nobody knows */
         int64_t kept_ms;   /* of the request that waits */
         int64_t idle_s;    /* how long the server lets this client be silent; 0: nobody has told it */
         PGresult *answer;  /* what has come so far of the answer to pg_post() */

@@ -169,6 +169,7 @@ static int prove(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, 
     }
     if (rc == DLOCK_EUNAVAILABLE && PQstatus(pg->link) == CONNECTION_OK && dlock_now_us() >= deadline_us) {
         pg->session.owed = true; /* late is not lost: the connection, and the lock in it, may live */
+        pg->session.lease_ms = -1;
         claim->result = DLOCK_EUNAVAILABLE;
         return 0;
     }

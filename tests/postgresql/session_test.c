@@ -304,6 +304,31 @@ static void a_late_answer_keeps_the_session(void **state) {
     link_end(&link);
 }
 
+/* The lease in it may be another one than the next lock's. */
+static void a_late_answer_leaves_no_lease_to_the_next(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    session_new(&link, 'a');
+    held_new(&held, &link, "slow");
+    assert_int_equal(acquire(&link, &held), 0);
+    int pid = pid_of(&link);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    held.claim.lease_ms = LEASE_MS / 2;
+    assert_int_equal(held_run(backend->renew, &link, &held, 0, 100, &err), 0);
+    assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_int_equal(release(&link, &held), 0);
+    held_new(&held, &link, "next");
+    assert_int_equal(acquire(&link, &held), 0);
+    PGresult *result =
+        PQexec(pg_of(&link)->link, "SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout'");
+    assert_int_equal(atoi(PQgetvalue(result, 0, 0)), LEASE_MS);
+    PQclear(result);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
 /* Who makes the objects anew does not make old fences. */
 static void fences_outlive_their_schema(void **state) {
     struct link link;
@@ -387,6 +412,7 @@ int main(void) {
         cmocka_unit_test(keys_can_be_worked_out_anywhere),
         cmocka_unit_test(leases_may_differ),
         cmocka_unit_test(a_late_answer_keeps_the_session),
+        cmocka_unit_test(a_late_answer_leaves_no_lease_to_the_next),
         cmocka_unit_test(fences_outlive_their_schema),
         cmocka_unit_test(modes_refuse_each_other),
         cmocka_unit_test(what_a_uri_may_say),
