@@ -278,12 +278,14 @@ static void busy(struct dlock__waiter *waiter) {
     claim->contended = true;
     claim->due_us = op->look ? dlock__now(client_of(waiter)) : ask_again_at(waiter, op->arg.retry_ms);
     if (op->wake.here) {
-        /* A grant from before this answer is over; one from after it counts; one of the same microsecond is confirmed.
-         */
+        /* One from after this answer counts; one of the same microsecond is confirmed. One from before it is over, or
+         * it became known while the server worked on both: whoever asks again learns that. */
         int64_t answered_us = op->arg.server_us, server_us = op->wake.server_us;
         if (server_us >= answered_us)
             dlock__claim_woken(claim, op->wake.fence, server_us > answered_us ? server_us : 0, op->wake.kept_ms,
                                op->wake.received_us);
+        else
+            claim->due_us = dlock__now(client_of(waiter));
     }
     op->look = op->wake.here = false;
     if (claim->phase == DLOCK__WAITING) dlock__claim_strip(claim);

@@ -307,7 +307,10 @@ static void a_wake_during_a_request_is_one_grant(enum fake_fault fault, int64_t 
     fake_server_cut(); /* it asks again at once, listens, and queues again */
     for (int i = 0; i < 1000 && !fake_slow_waiting(); i++) fake_advance_ms(1);
     assert_int_equal(fake_slow_waiting(), 1);
-    fake_advance_ms(later_ms);
+    if (later_ms < 0)
+        fake_server_step_ms(later_ms);
+    else
+        fake_advance_ms(later_ms);
     handed_over(&s);
     fake_advance_ms(100);
     fake_slow_go();
@@ -330,6 +333,12 @@ static void a_wake_before_the_answer_that_says_busy(void **state) {
 static void a_wake_of_the_microsecond_of_the_answer(void **state) {
     (void)state;
     a_wake_during_a_request_is_one_grant(FAKE_SLOW_AFTER, 0);
+}
+
+/* The server noted the time of the grant, and nobody saw the grant until it was on disk. */
+static void a_wake_of_a_moment_before_the_answer(void **state) {
+    (void)state;
+    a_wake_during_a_request_is_one_grant(FAKE_SLOW_AFTER, -5);
 }
 
 static void a_wake_before_the_answer_that_says_granted(void **state) {
@@ -389,6 +398,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_fixed_lease_is_whole_although_it_came_by_hand_over),
         LOCK_TEST(a_wake_before_the_answer_that_says_busy),
         LOCK_TEST(a_wake_of_the_microsecond_of_the_answer),
+        LOCK_TEST(a_wake_of_a_moment_before_the_answer),
         LOCK_TEST(a_wake_before_the_answer_that_says_granted),
         LOCK_TEST(a_look_makes_the_waiter_ask),
         LOCK_TEST(a_look_during_a_request_makes_it_ask_once_more),
