@@ -181,6 +181,7 @@ static void join_ended(struct dlock__resolver *resolver) {
         pthread_mutex_unlock(&resolver->mutex);
         pthread_join(thread, NULL);
         pthread_mutex_lock(&resolver->mutex);
+        i = SIZE_MAX; /* those before it may have ended meanwhile */
     }
 }
 

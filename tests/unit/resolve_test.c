@@ -26,13 +26,34 @@ static struct {
     bool hangs;
     unsigned asked, running;
     unsigned used; /* by threads that have not come to their end yet */
+    /* The first thread that ends has "last.test" answered, and waits until this resolver knows. */
+    struct dlock__resolver *last_of;
+    bool last_goes;
 } server = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 /* As in the real one, a thread that has asked keeps something until its very end. */
 static pthread_key_t kept;
 
+static void let_last_go(struct dlock__resolver *resolver) {
+    for (size_t known = 0; known < 2; usleep(100)) {
+        struct dlock__addresses *addresses;
+        if (dlock__resolve(resolver, 0, false, &addresses, NULL) != DLOCK_OK) continue;
+        known = addresses->n;
+        dlock__addresses_put(addresses);
+        pthread_mutex_lock(&server.mutex);
+        server.last_goes = true;
+        pthread_cond_broadcast(&server.changed);
+        pthread_mutex_unlock(&server.mutex);
+    }
+}
+
 static void give_back(void *arg) {
+    pthread_mutex_lock(&server.mutex);
+    struct dlock__resolver *last_of = server.last_of;
+    server.last_of = NULL;
+    pthread_mutex_unlock(&server.mutex);
     usleep(20000);
+    if (last_of) let_last_go(last_of);
     pthread_mutex_lock(&server.mutex);
     server.used--;
     pthread_cond_broadcast(&server.changed);
@@ -85,11 +106,12 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
     server.used++;
     pthread_setspecific(kept, malloc(1));
     pthread_cond_broadcast(&server.changed);
-    while (server.hangs) pthread_cond_wait(&server.changed, &server.mutex);
+    bool last = strcmp(host, "last.test") == 0;
+    while (server.hangs || (last && !server.last_goes)) pthread_cond_wait(&server.changed, &server.mutex);
     int code = server.failure;
     struct addrinfo **end = list;
     for (size_t i = 0; code == 0 && i < 2 && server.answer[i]; i++) {
-        code = __real_getaddrinfo(server.answer[i], service, &numeric, end);
+        code = __real_getaddrinfo(last ? "192.0.2.98" : server.answer[i], service, &numeric, end);
         end = &(*end)->ai_next;
     }
     server.running--;
@@ -301,6 +323,23 @@ static void nothing_is_left_of_a_late_look_up(void **state) {
     assert_int_equal(server_used(), 0);
 }
 
+/* Nor of one that ends while another one is joined. */
+static void nothing_is_left_of_the_last_look_up(void **state) {
+    (void)state;
+    server_set("192.0.2.1", NULL, 0, true);
+    struct dlock__resolver *resolver = resolver_of("x://last.test,a.test");
+    refuse(resolver, 1 * MS, true, "takes too long");
+    pthread_mutex_lock(&server.mutex);
+    server.last_of = resolver;
+    pthread_mutex_unlock(&server.mutex);
+    server_set("192.0.2.1", NULL, 0, false);
+    struct dlock__addresses *addresses;
+    while (dlock__resolve(resolver, 0, false, &addresses, NULL) != DLOCK_OK) usleep(100);
+    dlock__addresses_put(addresses);
+    dlock__resolver_free(resolver);
+    assert_int_equal(server_used(), 0);
+}
+
 /* ---- that hangs -------------------------------------------------------------------------------------------------- */
 
 static void a_look_up_that_hangs_ends_at_the_deadline_and_is_joined(void **state) {
@@ -414,6 +453,7 @@ int main(void) {
         CASE(one_host_of_several_is_enough),
         CASE(nothing_is_left_of_a_look_up),
         CASE(nothing_is_left_of_a_late_look_up),
+        CASE(nothing_is_left_of_the_last_look_up),
         CASE(addresses_outlive_what_they_came_from),
         CASE(a_look_up_that_hangs_ends_at_the_deadline_and_is_joined),
         CASE(while_it_hangs_what_is_remembered_is_used_in_time),
