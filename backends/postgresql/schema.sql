@@ -627,7 +627,9 @@ BEGIN
             WHERE l.name = names[claim] AND l.token = tokens[claim] AND l.expires_us > now_us RETURNING l.* INTO present;
         ended := FOUND;
         IF NOT ended THEN
-            present := lock_row(names[claim], until_us);
+            -- Without a turn at it: the row may be locked by now, and whoever has the turn may be waiting for that.
+            done := be_patient(until_us);
+            SELECT * INTO present FROM locks l WHERE l.name = names[claim] FOR UPDATE;
             now_us := clock_us();
             present := settle(present, now_us);
             IF present.token = tokens[claim] THEN

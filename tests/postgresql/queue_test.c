@@ -286,6 +286,21 @@ static void turns_come_in_order(void **state) {
     scene_end(&s);
 }
 
+/* Who gives something back may have the row already when it comes to that, and so waits for no turn. */
+static void a_release_needs_no_turn(void **state) {
+    struct scene s;
+    PGconn *plain = plain_open();
+    (void)state;
+    scene_begin(&s, "no turn");
+    plain_run(plain, "BEGIN");
+    plain_run(plain, "SELECT pg_advisory_xact_lock({}.turn_key('no turn'))");
+    assert_int_equal(release(&s.first, &s.one), DLOCK_ELOST);
+    assert_int_equal(waiting("no turn"), 1);
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    PQfinish(plain);
+    scene_end(&s);
+}
+
 static const char *channel_of(const struct link *ear) {
     return sql_text("SELECT channel FROM {}.listeners WHERE client = '%s'", ear->client);
 }
@@ -495,7 +510,7 @@ SITE_MAIN(cmocka_unit_test(first_come_first_served), cmocka_unit_test(asking_aga
           cmocka_unit_test(listeners_of_one_client), cmocka_unit_test(nobody_barges),
           cmocka_unit_test(a_hand_over_lapses), cmocka_unit_test(a_confirmed_hand_over_stays),
           cmocka_unit_test(joining_during_a_release), cmocka_unit_test(joining_during_an_acquire),
-          cmocka_unit_test(turns_come_in_order), cmocka_unit_test(nonsense_on_the_channel),
-          cmocka_unit_test(nobody_can_forge_a_wake), cmocka_unit_test(who_lingers_is_told),
-          cmocka_unit_test(listeners_that_ended_are_forgotten), cmocka_unit_test(many_wakes),
-          cmocka_unit_test(the_listeners_end_shows))
+          cmocka_unit_test(turns_come_in_order), cmocka_unit_test(a_release_needs_no_turn),
+          cmocka_unit_test(nonsense_on_the_channel), cmocka_unit_test(nobody_can_forge_a_wake),
+          cmocka_unit_test(who_lingers_is_told), cmocka_unit_test(listeners_that_ended_are_forgotten),
+          cmocka_unit_test(many_wakes), cmocka_unit_test(the_listeners_end_shows))
