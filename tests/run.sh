@@ -105,7 +105,7 @@ export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
 # So many at once, since they wait more than they work. Those that do work count as several (PROCESSORS), and those that
 # take longest begin first (COST). With a sanitizer all of them work.
-at_once=16
+at_once=14
 if [ -n "$(cache DLOCK_SANITIZE)" ]; then at_once=12; fi
 arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout 120 -j "$at_once")
 if [ -n "$selection" ]; then

@@ -279,7 +279,7 @@ static void turns_come_in_order(void **state) {
     assert_int_equal(release(&s.holder, &s.held), 0);
     plain_run(plain, "BEGIN");
     plain_run(plain, "SELECT pg_advisory_xact_lock({}.turn_key('turn'))");
-    assert_int_equal(held_run(backend->acquire, &s.first, &s.one, 0, 300, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(held_run(backend->acquire, &s.first, &s.one, 0, 2000, &err), DLOCK_EUNAVAILABLE);
     plain_run(plain, "COMMIT");
     assert_int_equal(acquire(&s.first, &s.one), 0);
     PQfinish(plain);

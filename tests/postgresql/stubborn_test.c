@@ -22,20 +22,20 @@ static void a_row_locked_by_others(void **state) {
     dlock_batch *const operations[] = {backend->renew, backend->release, backend->acquire};
     for (size_t i = 0; i < 3; i++) {
         int64_t before = now_ms();
-        assert_int_equal(held_run(operations[i], &link, &held, 0, 800, &err), DLOCK_EUNAVAILABLE);
-        assert_true(now_ms() - before < 2000);
+        assert_int_equal(held_run(operations[i], &link, &held, 0, 1000, &err), DLOCK_EUNAVAILABLE);
+        assert_true(now_ms() - before < 2500);
         assert_non_null(strstr(err.message, "locked the row"));
     }
     int64_t before = now_ms();
-    assert_int_equal(backend->break_lock(link.conn, "sat-on", 800, &err), DLOCK_EUNAVAILABLE);
-    assert_true(now_ms() - before < 2000);
+    assert_int_equal(backend->break_lock(link.conn, "sat-on", 1000, &err), DLOCK_EUNAVAILABLE);
+    assert_true(now_ms() - before < 2500);
     /* A free one cannot be taken either. */
     link_new(&after, 'b');
     held_new(&other, &after, "sat-on, free");
     assert_int_equal(acquire(&after, &other), 0);
     assert_int_equal(release(&after, &other), 0);
     plain_run(plain, "SELECT FROM {}.locks WHERE name = 'sat-on, free' FOR UPDATE");
-    assert_int_equal(held_run(backend->acquire, &after, &other, 0, 800, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(held_run(backend->acquire, &after, &other, 0, 1000, &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "locked the row"));
     /* Who merely asks is answered all the same. */
     held_new(&other, &after, "sat-on");
