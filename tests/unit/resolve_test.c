@@ -309,18 +309,22 @@ static void nothing_is_left_of_a_look_up(void **state) {
     assert_int_equal(server_used(), 0);
 }
 
+static void assert_late_answer_leaves_nothing(struct dlock__resolver *resolver) {
+    struct dlock__addresses *addresses;
+    server_set("192.0.2.1", NULL, 0, false);
+    while (dlock__resolve(resolver, 0, false, &addresses, NULL) != DLOCK_OK) usleep(100);
+    dlock__addresses_put(addresses);
+    dlock__resolver_free(resolver);
+    assert_int_equal(server_used(), 0);
+}
+
 /* A look-up that took too long, but ended. */
 static void nothing_is_left_of_a_late_look_up(void **state) {
     (void)state;
     server_set("192.0.2.1", NULL, 0, true);
     struct dlock__resolver *resolver = resolver_of("x://a.test");
     refuse(resolver, 1 * MS, true, "takes too long");
-    server_set("192.0.2.1", NULL, 0, false);
-    struct dlock__addresses *addresses;
-    while (dlock__resolve(resolver, 0, false, &addresses, NULL) != DLOCK_OK) usleep(100);
-    dlock__addresses_put(addresses);
-    dlock__resolver_free(resolver);
-    assert_int_equal(server_used(), 0);
+    assert_late_answer_leaves_nothing(resolver);
 }
 
 /* Nor of one that ends while another one is joined. */
@@ -332,12 +336,7 @@ static void nothing_is_left_of_the_last_look_up(void **state) {
     pthread_mutex_lock(&server.mutex);
     server.last_of = resolver;
     pthread_mutex_unlock(&server.mutex);
-    server_set("192.0.2.1", NULL, 0, false);
-    struct dlock__addresses *addresses;
-    while (dlock__resolve(resolver, 0, false, &addresses, NULL) != DLOCK_OK) usleep(100);
-    dlock__addresses_put(addresses);
-    dlock__resolver_free(resolver);
-    assert_int_equal(server_used(), 0);
+    assert_late_answer_leaves_nothing(resolver);
 }
 
 /* ---- that hangs -------------------------------------------------------------------------------------------------- */
