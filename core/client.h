@@ -396,10 +396,15 @@ static inline int64_t dlock__now(struct dlock_client *client) {
     return client->now_us;
 }
 
-/* Waits as dlock__cond_wait. */
-static inline void dlock__wait(struct dlock_client *client, pthread_cond_t *cond, int64_t until_us) {
+/* Before a wait, which leaves the mutex as well. */
+static inline void dlock__signal_due(struct dlock_client *client) {
     if (client->to_signal) dlock__signal(client->to_signal);
     client->to_signal = NULL;
+}
+
+/* Waits as dlock__cond_wait. */
+static inline void dlock__wait(struct dlock_client *client, pthread_cond_t *cond, int64_t until_us) {
+    dlock__signal_due(client);
     dlock__cond_wait(cond, &client->mutex, until_us);
     client->now_us = 0;
 }

@@ -234,8 +234,7 @@ static void run_shared(struct dlock_client *client, struct dlock__claim *const *
 }
 
 static void wait_for_bell(struct dlock_client *client, uint32_t bits, int64_t until_us) {
-    if (client->to_signal) dlock__signal(client->to_signal);
-    client->to_signal = NULL;
+    dlock__signal_due(client);
     dlock__bell_wait(&client->bell, bits, &client->mutex, until_us);
     client->now_us = 0;
 }
