@@ -7,7 +7,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source=$(cd "$here/../.." && pwd)
 . "$source/tests/packages.sh"
-need_packages cmake 'ninja-build|make' gcc g++ libc6-dev 'pkg-config|pkgconf' binutils
+need_packages cmake make gcc g++ libc6-dev 'pkg-config|pkgconf' binutils
 
 fail() {
     echo "install: FAILED: $*" >&2
