@@ -5,10 +5,10 @@ set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
 data=$folder/postgresql
-programs=$(find /usr/lib/postgresql -maxdepth 2 -name bin | sort -V | tail -n 1)
+programs=$(find /usr/lib/postgresql -maxdepth 2 -name bin 2>/dev/null | sort -V | tail -n 1)
 
 as_server=(env)
-if [ "$(id -u)" = 0 ]; then as_server=(setpriv --reuid postgres --regid postgres --clear-groups); fi
+if [ "$(id -u)" = 0 ]; then as_server=(setpriv --reuid postgres --regid postgres "${search_only[@]}"); fi
 
 # fsync stays on: the tests count what is flushed.
 launch() {
