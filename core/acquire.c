@@ -17,7 +17,8 @@ enum {
     OUTAGE_MAX_US = 1000000, /* "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), decorrelated */
     HOPELESS_US = 20000,     /* so close to the deadline nothing is asked again; and what a question gets at least */
     LEAVE_US = 70000,        /* for leaving the queue after the deadline */
-    SLEEP_MAX_MS = 3600000   /* whatever a backend says, somebody looks again */
+    SLEEP_MAX_MS = 3600000,  /* whatever a backend says, somebody looks again */
+    STAGGER_MAX_US = 10000   /* between clients that a server's queue told the same time */
 };
 
 static struct dlock_client *client_of(const struct dlock__waiter *waiter) {
@@ -255,6 +256,10 @@ static int64_t ask_again_at(struct dlock__waiter *waiter, int64_t retry_ms) {
         return now + next_pause(waiter, POLL_MIN_US, deaf && !for_good ? DEAF_MAX_US : POLL_MAX_US);
     if (retry_ms == DLOCK_FOREVER) return DLOCK__NEVER;
     if (retry_ms > SLEEP_MAX_MS) retry_ms = SLEEP_MAX_MS;
+    if (claim_of(waiter)->queued && retry_ms > 0) {
+        int64_t stagger = retry_ms * 10 < STAGGER_MAX_US ? retry_ms * 10 : STAGGER_MAX_US;
+        return now + retry_ms * 1000 + dlock__jitter(client, 0, stagger);
+    }
     int64_t least = next_pause(waiter, POLL_MIN_US, POLL_MAX_US); /* "at once" is no reason for a tight loop */
     int64_t pause = retry_ms * 1000 + dlock__jitter(client, 0, retry_ms * 100);
     return now + (pause > least ? pause : least);

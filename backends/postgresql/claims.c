@@ -3,9 +3,6 @@
 
 /* What the server can add to any clock without overflow: a hundred years. */
 #define MAX_LEASE_MS INT64_C(3155760000000)
-/* How long a hand-over lasts unconfirmed (schema.sql). */
-#define HAND_OVER_MS 3000
-#define MAX_RETRY_MS 3600000
 /* Claims of one statement. */
 #define CHUNK 256
 
@@ -80,16 +77,6 @@ static void write_batch(struct pg *pg, const struct batch *batch, enum operation
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-/* When a busy claim should ask again. Only the head of the queue is sure to be told of anything. The others ask again
- * after a hand-over that nobody confirmed could have ended, one after the other. */
-static int64_t retry_ms(const struct dlock_claim *claim, int64_t place, int64_t left_ms) {
-    int64_t wait_ms = lease_of(claim);
-    if (place > 0 && wait_ms > HAND_OVER_MS) wait_ms = HAND_OVER_MS;
-    if (wait_ms > left_ms) wait_ms = left_ms;
-    if (wait_ms > MAX_RETRY_MS) wait_ms = MAX_RETRY_MS;
-    return wait_ms + 1 + place * 1000;
-}
-
 /* Locks and permits of one name exclude each other for good, as do different limits. */
 static void explain_use(struct batch *batch, struct dlock_claim *claim, int32_t limit) {
     char use[32] = "a lock", why[DLOCK_NAME_MAX * 2];
@@ -118,7 +105,7 @@ static bool read_acquire(const PGresult *rows, int row, struct batch *batch, str
     }
     if (!pg_read_int8(rows, row, LEFT_MS, &left_ms)) return false;
     if (!PQgetisnull(rows, row, PLACE) && (!pg_read_int4(rows, row, PLACE, &place) || place < 0)) return false;
-    if (place >= 0) claim->retry_ms = retry_ms(claim, place, left_ms < 0 ? 0 : left_ms);
+    if (place >= 0) claim->retry_ms = dlock_queue_retry_ms(place, left_ms < 0 ? 0 : left_ms, lease_of(claim));
     claim->result = DLOCK_EBUSY;
     return true;
 }

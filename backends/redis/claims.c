@@ -6,9 +6,6 @@
 
 /* What Redis can add to any clock without overflow: a hundred years. */
 #define MAX_LEASE_MS INT64_C(3155760000000)
-/* How long a hand-over lasts unconfirmed (queue.lua). */
-#define HAND_OVER_MS 3000
-#define MAX_RETRY_MS 3600000
 
 /* A batch on its way. Claims that the server need not see are answered beforehand and skipped. */
 struct batch {
@@ -119,16 +116,10 @@ static void write_acquire(struct redis *redis, size_t i, struct redis_call *call
     call->script = call->n < 4 && may_count(redis, claim->name) ? REDIS_ACQUIRE_NEXT : REDIS_ACQUIRE;
 }
 
-/* When a busy claim should ask again. Only the head of the queue is sure to be told of anything, and only when the
- * holder is a client of ours. The others ask again after a hand-over that nobody confirmed could have ended, one after
- * the other. */
+/* When a busy claim should ask again; nobody tells the first in the queue when a client that is none of ours is done. */
 static int64_t retry_ms(const struct dlock_claim *claim, int64_t position, int64_t remaining_ms, bool ours) {
-    int64_t wait_ms = lease_of(claim);
     if (position < 0 || (position == 0 && (!ours || remaining_ms < 0))) return -1;
-    if (position > 0 && wait_ms > HAND_OVER_MS) wait_ms = HAND_OVER_MS;
-    if (remaining_ms >= 0 && wait_ms > remaining_ms) wait_ms = remaining_ms;
-    if (wait_ms > MAX_RETRY_MS) wait_ms = MAX_RETRY_MS;
-    return wait_ms + 1 + position * 1000;
+    return dlock_queue_retry_ms(position, remaining_ms, lease_of(claim));
 }
 
 static void quarantined(struct redis *redis, struct batch *batch, struct dlock_claim *claim, int64_t position) {

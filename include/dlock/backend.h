@@ -120,8 +120,10 @@ struct dlock_claim {
                       * connection lives */
     int64_t retry_ms; /* EBUSY: the core asks again after this time, and not before unless a wake comes; -1 (preset): it
                        * polls, 1 to 50 ms apart; DLOCK_FOREVER: a wake will come. Without WAKE leave -1 unless nothing
-                       * can change earlier: nobody would notice a release. A release with WAKE and without QUEUE: 0
-                       * when it had nobody to wake; then this client's own waiters need not stand back for others */
+                       * can change earlier: nobody would notice a release. With a place in the server's queue: as
+                       * dlock_queue_retry_ms() says, and the core adds 1 % and 10 ms at most. A release with WAKE and
+                       * without QUEUE: 0 when it had nobody to wake; then this client's own waiters need not stand back
+                       * for others */
     /* in and out: the backend's plain data. Zeroed before the first acquire, kept until the release, given to every
      * operation on the claim, carried to another process by export. Never a pointer. */
     uint64_t state[4];
@@ -175,7 +177,10 @@ struct dlock_backend {
 
     /* Asks for a grant. EXCLUSIVE is granted when nobody holds the name, SHARED when nobody holds it exclusively,
      * PERMIT while fewer than `limit` permits are held; and, where there is a queue, only to the first in it: a reader
-     * that comes after a queued writer waits behind it. Every grant has a fence of its own. Results per claim: 0
+     * that comes after a queued writer waits behind it. Every grant has a fence of its own. A lease that ends tells
+     * nobody: the next question about the name, whoever asks it, hands the name to the first waiter that lives, as a
+     * release would. When a hand-over has ended unconfirmed, waiters that have not asked for DLOCK_HAND_OVER_MS do not
+     * live: however many of them stand in a row, they cost one hand-over in all. Results per claim: 0
      * (granted, or granted to this token before: then same fence, lease set anew); EBUSY (retry_ms says when to ask
      * again: not later than the answer may change); EINVAL (final: what the server cannot take; a name in use as
      * permits asked as a lock, or the other way round, or permits with another limit than those that are held: say so
@@ -284,6 +289,21 @@ static inline int dlock_fail(struct dlock_error *err, int code, const char *form
         va_end(args);
     }
     return code;
+}
+
+/* With QUEUE: how long a hand-over lasts at most until its receiver has confirmed it, by a renewal or by asking again;
+ * less if that one asked for a shorter lease. */
+#define DLOCK_HAND_OVER_MS 3000
+
+/* dlock_claim.retry_ms of a waiter in the server's queue. `place` is 0 for the first; the first of the leases in its
+ * way ends in `left_ms` (-1: nobody knows); it asked for `lease_ms` itself. All in the queue ask when that lease has
+ * ended, each a little later than the one before it, so that the first who lives notices, and few others ask in vain.
+ * And they ask before a hand-over could have come and gone without their knowledge, which shows that they live, too. */
+static inline int64_t dlock_queue_retry_ms(int64_t place, int64_t left_ms, int64_t lease_ms) {
+    int64_t most = place == 0 && lease_ms < DLOCK_HAND_OVER_MS ? lease_ms : DLOCK_HAND_OVER_MS;
+    most -= most / 4;
+    if (left_ms < 0 || left_ms >= most || place >= most) return most;
+    return left_ms + 1 + place * 5 < most ? left_ms + 1 + place * 5 : most;
 }
 
 /* The first value of a URI key, or NULL. */

@@ -178,7 +178,7 @@ static int64_t retry_ms(const struct server_rules *rules, const struct server_en
         const struct server_entry *entry = &entries[i];
         position += entry->used && !entry->held && entry->order < waiter->order && !strcmp(entry->name, waiter->name);
     }
-    return (left_ms < lease_ms ? left_ms : lease_ms) + position * 1000;
+    return dlock_queue_retry_ms(position, left_ms, lease_ms);
 }
 
 static void answer_grant(const struct server_rules *rules, struct dlock_claim *claim,
