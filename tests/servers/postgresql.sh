@@ -22,6 +22,10 @@ answers() { "$programs/pg_isready" -q -h 127.0.0.1 -p "$1"; }
 case "$1" in
 packages) echo libpq-dev postgresql pgbouncer ;;
 start)
+    if [ "$(id -u)" = 0 ] && [ $((0$(stat -c %a /) & 1)) = 0 ]; then
+        echo "PostgreSQL refuses to run as root, and the folder / is closed to every other user: chmod a+x /" >&2
+        exit 1
+    fi
     mkdir "$data"
     if [ "$(id -u)" = 0 ]; then chown postgres "$data"; fi
     (cd "$data" && "${as_server[@]}" "$programs/initdb" -D "$data" -U dlock -A trust -E UTF8 --locale=C.UTF-8 -N >/dev/null)
