@@ -61,9 +61,12 @@ static struct dlock__event *pop(struct dlock_client *client, const struct dlock_
     return event;
 }
 
-/* Nobody will hear of it. */
-static void forget(struct dlock__event *event) {
-    dlock__claim_put(hold_of(event)->claim);
+/* The handle has been told of the loss, or is freed and need not be. */
+static void told(struct dlock__event *event) {
+    struct dlock__claim *claim = hold_of(event)->claim;
+    claim->untold--;
+    if (claim->orphan_when_told) dlock__orphan(claim);
+    dlock__claim_put(claim);
 }
 
 static void call_lost(struct dlock_client *client, struct dlock__event *event) {
@@ -76,7 +79,7 @@ static void call_lost(struct dlock_client *client, struct dlock__event *event) {
     dlock__leave(client);
     on_lost(lock, &err, arg);
     dlock__enter(client);
-    dlock__claim_put(claim);
+    told(event);
 }
 
 static void call_async(struct dlock_client *client, struct dlock__event *event) {
@@ -195,6 +198,7 @@ void dlock__callback_lost(struct dlock__claim *claim) {
         if (!wants_word(hold)) continue;
         hold->event.kind = DLOCK__EVENT_LOST;
         claim->refs++;
+        claim->untold++;
         push(client, &hold->event);
     }
 }
@@ -214,7 +218,7 @@ void dlock__callback_forget(struct dlock_lock *lock) {
     for (;;) {
         struct dlock__event *event = pop(client, lock);
         if (event && event->kind == DLOCK__EVENT_LOST)
-            forget(event);
+            told(event);
         else if (event)
             call_async(client, event);
         else if (lock->async > 0 || runs_elsewhere(lock))
@@ -235,7 +239,7 @@ void dlock__callback_stop(struct dlock_client *client) {
     struct dlock__event *event;
     while ((event = pop(client, NULL))) {
         if (event->kind == DLOCK__EVENT_LOST)
-            forget(event);
+            told(event);
         else
             call(client, event);
     }

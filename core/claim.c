@@ -14,6 +14,11 @@ enum { COUNTER_DIGITS = 12 };
 /* A grant of less than this is as good as none. */
 enum { USEFUL_US = 5000 };
 
+/* Between threads of this process a grant goes from hand to hand without a question for so long after the server has
+ * confirmed it: so many times as long as that took, within bounds. A question then costs little beside the time that
+ * has passed. */
+enum { SURE_TIMES = 20, SURE_MIN_US = 20000, SURE_MAX_US = 100000 };
+
 void dlock__claim_unlink(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim->all_next;
@@ -257,6 +262,9 @@ static bool kept_sensible(struct dlock__claim *claim, int64_t *kept_ms) {
 static void schedule(struct dlock__claim *claim, int64_t from_us, int64_t kept_ms) {
     bool fixed = claim->options & DLOCK_FIXED_LEASE;
     int64_t lease_ms = kept_ms < claim->lease_ms ? kept_ms : claim->lease_ms;
+    int64_t now = dlock__now(claim->name->client), sure_us = SURE_TIMES * (now - from_us);
+    if (sure_us < SURE_MIN_US) sure_us = SURE_MIN_US;
+    claim->sure_until_us = now + (sure_us < SURE_MAX_US ? sure_us : SURE_MAX_US);
     if (kept_ms == DLOCK_FOREVER && !fixed)
         claim->valid_until_us = DLOCK__NEVER;
     else
@@ -270,11 +278,14 @@ static void arm(struct dlock__claim *claim) {
     if (at != DLOCK__NEVER) dlock__keeper_arm(claim->name->client, at);
 }
 
-static void hold(struct dlock__claim *claim, uint64_t fence) {
-    claim->phase = DLOCK__HELD;
+static void begin_grant(struct dlock__claim *claim, uint64_t fence) {
     claim->server_fence = fence;
     claim->ordinal = 0;
     claim->granted_us = dlock__now(claim->name->client);
+}
+
+static void hold(struct dlock__claim *claim) {
+    claim->phase = DLOCK__HELD;
     claim->may_be_held = false;
     dlock__guard_valid_until(claim);
     arm(claim);
@@ -282,12 +293,12 @@ static void hold(struct dlock__claim *claim, uint64_t fence) {
 
 /* A grant that the asker did not fetch itself. If that one was cancelled meanwhile it will give the claim up, grant and
  * all. */
-static void hold_for_waiter(struct dlock__claim *claim, uint64_t fence) {
+static void hold_for_waiter(struct dlock__claim *claim) {
     if (claim->name->head->done) {
         claim->phase = DLOCK__WAITING;
         return;
     }
-    hold(claim, fence);
+    hold(claim);
     dlock__deliver(claim);
 }
 
@@ -310,7 +321,8 @@ int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err) {
     if (claim->valid_until_us <= dlock__now(claim->name->client))
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the answer took longer than the lease of %lld ms",
                           shown, (long long)kept_ms);
-    hold(claim, claim->op->arg.fence);
+    begin_grant(claim, claim->op->arg.fence);
+    hold(claim);
     return 0;
 }
 
@@ -328,7 +340,7 @@ bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t k
     claim->may_be_held = false;
     if (claim->phase != DLOCK__CONFIRMING) return true;
     if (claim->valid_until_us > dlock__now(claim->name->client)) {
-        hold_for_waiter(claim, claim->server_fence);
+        hold_for_waiter(claim);
     } else {
         claim->due_us = dlock__now(claim->name->client); /* the answer was too slow: confirm again */
     }
@@ -347,6 +359,14 @@ static bool wake_valid_until(struct dlock_client *client, int64_t server_us, int
     return *until_us > dlock__now(client) + USEFUL_US;
 }
 
+/* At once. */
+static void confirm(struct dlock__claim *claim) {
+    claim->phase = DLOCK__CONFIRMING;
+    claim->valid_until_us = DLOCK__NEVER;
+    claim->due_us = dlock__now(claim->name->client);
+    dlock__keeper_arm(claim->name->client, claim->due_us);
+}
+
 void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t server_us, int64_t kept_ms,
                         int64_t received_us) {
     struct dlock_client *client = claim->name->client;
@@ -356,16 +376,13 @@ void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t serv
         dlock__name_signal(claim->name);
         return;
     }
-    claim->server_fence = fence;
+    begin_grant(claim, fence);
     claim->pause_us = 0;
     int64_t until_us = DLOCK__NEVER;
     bool known = kept_ms == DLOCK_FOREVER || wake_valid_until(client, server_us, kept_ms, received_us, &until_us);
     /* A fixed lease is never renewed later, so the short hand-over grant is made whole before it counts. */
     if (!known || (claim->options & DLOCK_FIXED_LEASE && kept_ms < claim->lease_ms)) {
-        claim->phase = DLOCK__CONFIRMING;
-        claim->valid_until_us = DLOCK__NEVER;
-        claim->due_us = dlock__now(claim->name->client);
-        dlock__keeper_arm(client, claim->due_us);
+        confirm(claim);
         return;
     }
     schedule(claim, received_us, kept_ms);
@@ -373,7 +390,15 @@ void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t serv
         claim->due_us -= claim->valid_until_us - until_us;
         claim->valid_until_us = until_us;
     }
-    hold_for_waiter(claim, fence);
+    hold_for_waiter(claim);
+}
+
+void dlock__claim_confirm(struct dlock__claim *claim) {
+    dlock__name_unhold(claim->name, claim);
+    claim->name->asking = claim; /* with that list's reference */
+    dlock__claim_disown(claim);
+    claim->pause_us = 0;
+    confirm(claim);
 }
 
 void dlock__pair_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us) {

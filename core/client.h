@@ -67,7 +67,8 @@ struct dlock__conn {
 enum dlock__phase {
     DLOCK__ASKING,     /* an acquire is being sent */
     DLOCK__WAITING,    /* busy: queued at the server, or to be asked again at due_us */
-    DLOCK__CONFIRMING, /* granted by a wake whose age nobody knows: the keeper renews before it counts */
+    DLOCK__CONFIRMING, /* granted by a wake whose age nobody knows, or about to be handed over in this process (then
+                        * its ordinal is above 0): the keeper renews before it counts */
     DLOCK__HELD,       /* granted */
     DLOCK__RELEASING,  /* being given back by its owner, or leaving the queue */
     DLOCK__LOST,       /* ended before its release */
@@ -153,6 +154,8 @@ struct dlock__claim {
     bool may_be_held;         /* an acquire or renewal without answer: the server may hold more than we know */
     bool release_sent;        /* no local hand-over any more, and not-found is then no surprise */
     bool orphaned;
+    bool orphan_when_told;   /* as soon as `untold` is 0 */
+    unsigned untold;         /* on_losts of it that have not returned: until then the server keeps what it has of it */
     bool contended;          /* the server said that others are there, before it granted this */
     int64_t last_unknown_us; /* when that was: may_be_held */
 
@@ -167,6 +170,7 @@ struct dlock__claim {
     /* the grant */
     uint64_t server_fence;
     int64_t granted_us;      /* when the server granted it to this process */
+    int64_t sure_until_us;   /* the server confirmed it so lately that it may be handed over without a question */
     int64_t linger_until_us; /* HELD by nobody; DLOCK__NEVER: not lingering */
     unsigned ordinal;        /* hand-overs inside this process, the fence's low byte */
 

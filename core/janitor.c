@@ -96,6 +96,8 @@ static void *run(void *arg) {
 void dlock__orphan(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     int64_t now = dlock__now_us();
+    claim->orphan_when_told = claim->untold > 0;
+    if (claim->orphan_when_told) return;
     if (!claim->orphaned) {
         claim->orphaned = true;
         claim->refs++;

@@ -131,9 +131,9 @@ static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, 
     dlock__pair_learn(claim->name->client, sent_us, arg->server_us);
     if (!renewable(claim)) return true; /* released, or lost, meanwhile */
     if (arg->result == DLOCK_ELOST) {
-        if (claim->phase == DLOCK__HELD) {
+        if (dlock__claim_had(claim)) {
             dlock__lose(claim);
-        } else { /* a hand-over that had lapsed: back in the queue */
+        } else { /* a server's hand-over that had lapsed: back in the queue */
             claim->phase = DLOCK__WAITING;
             claim->server_fence = 0;
             dlock__claim_ask_again(claim, dlock__now_us());

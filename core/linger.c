@@ -28,6 +28,7 @@ bool dlock__linger_briefly(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     struct dlock_client *client = name->client;
     if (!name->brisk || name->head || claim->contended || !dlock__may_stay(claim)) return false;
+    if (dlock__now(client) >= claim->sure_until_us) return false;
     unsigned ordinal = claim->ordinal, seen = atomic_load_explicit(&name->taken, memory_order_relaxed);
     int cpu = dlock__cpu(), next_cpu = name->cpu;
     name->cpu = cpu;

@@ -76,6 +76,14 @@ void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t serv
                         int64_t received_us);
 /* An answer with the server's clock arrived: remember it for wakes. */
 void dlock__pair_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us);
+/* The waiter at the head of the line has this HELD claim, whose owner is done with it, once the server has confirmed
+ * it.
+ */
+void dlock__claim_confirm(struct dlock__claim *claim);
+/* Whether this process has the grant, or was about to hand it over: its end is a loss then. */
+static inline bool dlock__claim_had(const struct dlock__claim *claim) {
+    return claim->phase == DLOCK__HELD || (claim->phase == DLOCK__CONFIRMING && claim->ordinal > 0);
+}
 /* Whether a connection that has ended took everything about this claim along. */
 bool dlock__claim_outlived(const struct dlock__claim *claim);
 /* Whether the server or the backend may still keep something for a claim that is not granted. */
@@ -212,7 +220,8 @@ void dlock__async_stop(struct dlock_client *client);
 
 /* ---- janitor.c ---- */
 
-/* Nobody wants this claim any more, but the server may keep it: release it until that is certain. */
+/* Nobody wants this claim any more, but the server may keep it: release it until that is certain. Not before its
+ * on_losts have returned: the release may give it to somebody else. */
 void dlock__orphan(struct dlock__claim *claim);
 /* Ends the thread; what is left is released once, until deadline_us. Without the mutex. */
 void dlock__janitor_stop(struct dlock_client *client, int64_t deadline_us);
@@ -317,7 +326,7 @@ int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *why);
  * The last takes over the answer; `why` is what the server said, and may be NULL. */
 bool dlock__give_back_begin(struct dlock__claim *claim);
 int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_error *why, struct dlock_error *err);
-/* HELD ends before its release: owner told, waiters may ask. */
+/* What dlock__claim_had ends before its release: owner told, waiters may ask. */
 void dlock__lose(struct dlock__claim *claim);
 /* Takes a lost claim off its name's list; the caller gets that list's reference. */
 void dlock__lost_remove(struct dlock__claim *claim);

@@ -25,7 +25,7 @@ void dlock__pool_broke(struct dlock_client *client) {
     client->session++;
     for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
         next = claim->all_next;
-        if (claim->phase == DLOCK__HELD) dlock__lose(claim);
+        if (dlock__claim_had(claim)) dlock__lose(claim);
     }
 }
 

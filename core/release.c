@@ -32,7 +32,8 @@ void dlock__next_turn(struct dlock__claim *claim) {
     claim->ordinal++;
 }
 
-/* Without a word to the server: the next waiter of this process owns the same grant, with a greater fence. */
+/* The next waiter of this process owns the same grant, with a greater fence: without a word to the server if that has
+ * just confirmed it. A grant that has ended unnoticed is not handed on beside the one that came after it. */
 static bool hand_over(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     struct dlock__waiter *next = name->head;
@@ -41,7 +42,10 @@ static bool hand_over(struct dlock__claim *claim) {
     if (dlock__now(name->client) >= next->deadline_us) return false;
     name->cpu = dlock__cpu();
     dlock__next_turn(claim);
-    dlock__deliver(claim);
+    if (dlock__now(name->client) < claim->sure_until_us)
+        dlock__deliver(claim);
+    else
+        dlock__claim_confirm(claim);
     return true;
 }
 
@@ -109,9 +113,23 @@ int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err) {
     return dlock__give_back_end(claim, rc, &why, err);
 }
 
+/* The waiter that it was to go to asks for a grant of its own. */
+static void lose_hand_over(struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    name->asking = NULL;
+    if (dlock__claim_may_remain(claim)) dlock__orphan(claim);
+    dlock__name_signal(name);
+    dlock__claim_put(claim);
+}
+
 void dlock__lose(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
+    bool handing_over = claim->phase == DLOCK__CONFIRMING;
     claim->phase = DLOCK__LOST;
+    if (handing_over) {
+        lose_hand_over(claim);
+        return;
+    }
     if (claim->downgrading) pthread_cond_broadcast(&name->client->changed);
     dlock__name_unhold(name, claim);
     if (dlock__lingers(claim)) { /* nobody here held it any more */

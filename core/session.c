@@ -106,7 +106,7 @@ void dlock__session_broke(struct dlock__conn *conn) {
     dlock__session_end(conn);
     pthread_cond_broadcast(&conn->client->changed);
     if (!claim) return;
-    if (claim->phase == DLOCK__HELD) {
+    if (dlock__claim_had(claim)) {
         dlock__lose(claim);
         return;
     }

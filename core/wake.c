@@ -64,7 +64,7 @@ static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
     for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
         next = claim->all_next;
         if (wake->token && !has_token(claim, wake->token)) continue;
-        if (claim->phase == DLOCK__HELD) dlock__lose(claim);
+        if (dlock__claim_had(claim)) dlock__lose(claim);
     }
     look_everywhere(client);
 }
@@ -72,7 +72,10 @@ static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
 /* Another client asks for what we have. */
 static void wanted(struct dlock__name *name) {
     if (!name) return;
-    if (name->asking) name->asking->wanted = true; /* it may have the grant, and not know */
+    if (name->asking) { /* it may have the grant, and not know */
+        name->asking->wanted = true;
+        name->asking->may_linger = false;
+    }
     struct dlock__claim *claim = dlock__name_exclusive(name);
     if (claim && claim->phase == DLOCK__HELD) dlock__linger_not(claim);
 }

@@ -69,7 +69,7 @@ static void act(struct dlock__conn *conn, struct dlock__claim *claim, const stru
     } else if (conn->waiting) {
         ask_again(conn, claim);
         return;
-    } else if (wake->kind == DLOCK_WAKE_LOST && claim->phase == DLOCK__HELD) {
+    } else if (wake->kind == DLOCK_WAKE_LOST && dlock__claim_had(claim)) {
         dlock__lose(claim);
     }
     if (claim->home == conn && !conn->busy) dlock__watch(conn, true);

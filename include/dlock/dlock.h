@@ -220,8 +220,10 @@ struct dlock_options {
     uint32_t limit;         /* permits: how many may hold at once; 0 otherwise */
     uint32_t flags;         /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     int64_t lease_ms;       /* 0: the URI's `lease` (default 10 s); else at least 100 */
-    dlock_callback on_lost; /* once per lost grant, before anyone else can be granted it, except after dlock_break: then
-                             * at the next renewal; err->code is DLOCK_ELOST */
+    dlock_callback on_lost; /* once per lost grant, before anyone else can be granted it, except where the server took
+                             * it away (dlock_break) or forgot it: then at the next renewal. The library releases
+                             * nothing of a lost grant before it has returned. Not called for a loss that a release is
+                             * the first to find, which then answers ELOST. err->code is DLOCK_ELOST */
     void *on_lost_arg;
 };
 #define DLOCK_OPTIONS_INIT \
@@ -303,10 +305,12 @@ DLOCK_EXPORT void dlock_free(dlock_lock *lock);
  * nothing is left held: if an answer was lost, the library goes on releasing in the background. */
 DLOCK_EXPORT int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
 
-/* Gives one acquisition back; the last one frees the lock for others, and is over at the server when this returns 0.
- * Blocks up to the URI's `timeout`.
+/* Gives one acquisition back; the last one frees the lock for others, and is over at the server when this returns 0,
+ * unless another thread of this client waits for it: that one gets the grant, once the server has confirmed it where
+ * its last word about it is not quite new. Blocks up to the URI's `timeout`.
  * Errors: EOWNER (the caller holds nothing; nothing was released), ELOST (the grant had ended before; treat the work
- * done as possibly overlapped), EUNAVAILABLE (no answer: the caller no longer holds it, the library goes on trying and
+ * done as possibly overlapped; on_lost has been called or is about to be if the library knew already, and is not called
+ * if it learns of it here), EUNAVAILABLE (no answer: the caller no longer holds it, the library goes on trying and
  * the lease ends at the latest when it would have), ECANCELED (client closed), EFORKED. */
 DLOCK_EXPORT int dlock_release(dlock_lock *lock, struct dlock_error *err);
 

@@ -1,5 +1,6 @@
 /* Losing a lock: taken away, holder killed, holder stopped. */
 #include "actor.h"
+#include "thread.h"
 
 #include <stdatomic.h>
 
@@ -114,6 +115,36 @@ void case_other_thread_after_loss(void) {
     dlock_free(lock);
     dlock_free(other);
     dlock_close(client);
+}
+
+/* Taken away unnoticed, and another client's by now: a thread that waits for it here does not get what is over. */
+void case_break_before_a_hand_over(void) {
+    dlock_client *client = open_client(), *other = open_client();
+    struct dlock_options options = options_with(LONG_LEASE_MS, 0);
+    dlock_lock *lock = new_lock(client, suite.name, &options), *waiting = new_lock(client, suite.name, &options);
+    options.owner = DLOCK_OWNER_HANDLE;
+    dlock_lock *next = new_lock(other, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    struct call call = {.lock = waiting, .timeout_ms = PATIENCE_MS}, others = {.lock = next, .timeout_ms = PATIENCE_MS};
+    pthread_t thread = start_thread(acquire_and_keep, &call), others_thread = start_thread(acquire_and_keep, &others);
+    sleep_ms(MOMENT_MS); /* both wait by now */
+    take_away(suite.name);
+    pthread_join(others_thread, NULL);
+    EXPECT(others.code == 0 && others.held);
+    int code = dlock_release(lock, NULL); /* a server that tells its holders has made it a loss */
+    EXPECT(code == 0 || code == DLOCK_ELOST);
+    sleep_ms(MOMENT_MS);
+    int64_t released_us = now_us();
+    EXPECT_CODE(0, dlock_release(next, ERR));
+    pthread_join(thread, NULL);
+    EXPECT(call.code == 0 && call.held);
+    EXPECT(call.fence > others.fence);
+    EXPECT(call.at_us >= released_us);
+    dlock_free(lock);
+    dlock_free(waiting);
+    dlock_free(next);
+    dlock_close(client);
+    dlock_close(other);
 }
 
 void case_holder_killed(void) {

@@ -223,6 +223,237 @@ static void a_local_waiter_asks_once_the_holder_has_lost(void **state) {
     assert_int_equal(release_by(waiter, other), 0);
 }
 
+/* ---- on_lost comes before the next grant ------------------------------------------------------------------------- */
+
+/* An on_lost that returns only when it may. */
+struct gate {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    bool open;
+    int calls;        /* that have begun, */
+    dlock_lock *lock; /* the last one for this handle */
+};
+
+static void pass_gate(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct gate *gate = arg;
+    assert_int_equal(err->code, DLOCK_ELOST);
+    pthread_mutex_lock(&gate->mutex);
+    gate->calls++;
+    gate->lock = lock;
+    while (!gate->open) dlock__cond_wait(&gate->cond, &gate->mutex, DLOCK__NEVER);
+    pthread_mutex_unlock(&gate->mutex);
+}
+
+static void gate_open(struct gate *gate) {
+    pthread_mutex_lock(&gate->mutex);
+    gate->open = true;
+    pthread_cond_broadcast(&gate->cond);
+    pthread_mutex_unlock(&gate->mutex);
+    fake_settle();
+}
+
+#define GATE \
+    { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0, NULL }
+
+static dlock_lock *gated_lock(dlock_client *client, const char *name, struct gate *gate) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.on_lost = pass_gate;
+    options.on_lost_arg = gate;
+    return lock_new_with(client, name, &options);
+}
+
+/* Renewals whose answers are lost: the server keeps what this client has to count as lost. */
+static void lose_what_the_server_keeps(void) {
+    fake_fault(FAKE_RENEW, FAKE_LOST_AFTER, 10000);
+    fake_advance_us(valid_us(LEASE_MS));
+}
+
+static void nobody_is_granted_before_on_lost_has_returned(void **state) {
+    (void)state;
+    struct gate gate = GATE;
+    dlock_lock *lock = gated_lock(client_new("fake:"), "n", &gate);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_other_acquire("n", 600000);
+    lose_what_the_server_keeps();
+    assert_int_equal(gate.calls, 1);
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+    fake_advance_ms(1000);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 0);
+    assert_false(fake_holder("n").other);
+    gate_open(&gate);
+    assert_true(fake_calls(FAKE_RELEASE) > 0);
+    assert_true(fake_holder("n").other);
+}
+
+static void a_renewal_that_ends_too_late_waits_for_on_lost_as_well(void **state) {
+    (void)state;
+    struct gate gate = GATE;
+    dlock_lock *lock = gated_lock(client_new("fake:?timeout=60s"), "n", &gate);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_other_acquire("n", 600000);
+    fake_fault(FAKE_RENEW, FAKE_SLOW_AFTER, 1);
+    fake_fault(FAKE_RENEW, FAKE_LOST_AFTER, 10000);
+    fake_advance_us(valid_us(LEASE_MS));
+    assert_int_equal(gate.calls, 1);
+    fake_slow_go();
+    fake_advance_ms(1000);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 0);
+    assert_false(fake_holder("n").other);
+    gate_open(&gate);
+    assert_true(fake_holder("n").other);
+}
+
+/* Its on_lost will never run: nothing has to wait for that. */
+static void a_freed_handle_holds_nobody_up(void **state) {
+    (void)state;
+    struct gate gate = GATE;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *first = gated_lock(client, "first", &gate), *second = gated_lock(client, "second", &gate);
+    assert_int_equal(dlock_acquire(first, 0, NULL), 0);
+    assert_int_equal(dlock_acquire(second, 0, NULL), 0);
+    fake_other_acquire("first", 600000);
+    fake_other_acquire("second", 600000);
+    lose_what_the_server_keeps();
+    assert_int_equal(gate.calls, 1);
+    bool first_told = gate.lock == first;
+    struct actor *actor = actor_new();
+    begin_free(actor, first_told ? second : first);
+    assert_true(over(actor));
+    fake_settle();
+    assert_true(fake_holder(first_told ? "second" : "first").other);
+    assert_false(fake_holder(first_told ? "first" : "second").other);
+    gate_open(&gate);
+    assert_true(fake_holder("first").other);
+    assert_true(fake_holder("second").other);
+}
+
+/* ---- a grant that ended unnoticed is handed to nobody ------------------------------------------------------------ */
+
+/* A holder and a waiter of one process; the grant is as old as ms when the server forgets it. */
+struct pair {
+    dlock_lock *locks[2];
+    struct actor *actors[2];
+};
+
+static void pair_begin(struct pair *pair, const char *uri, int64_t ms) {
+    dlock_client *client = client_new(uri);
+    for (int i = 0; i < 2; i++) {
+        pair->locks[i] = lock_new(client, "n");
+        pair->actors[i] = actor_new();
+    }
+    assert_int_equal(acquire_by(pair->actors[0], pair->locks[0], 0), 0);
+    begin_acquire(pair->actors[1], pair->locks[1], 5000);
+    fake_advance_ms(ms);
+}
+
+static void not_handed_over_after_a_flush(const char *uri, int64_t ms) {
+    struct pair pair;
+    pair_begin(&pair, uri, ms);
+    fake_server_forget();
+    fake_other_acquire("n", 600000);
+    struct fake_grant other = fake_holder("n");
+    assert_true(other.other);
+    release_by(pair.actors[0], pair.locks[0]);
+    fake_advance_ms(1000);
+    assert_false(over(pair.actors[1]));
+    fake_other_release(&other, "n");
+    wait_for(pair.actors[1], 2000);
+    assert_int_equal(result(pair.actors[1]), 0);
+    assert_true(fence_by(pair.actors[1], pair.locks[1]) >> 8 > other.fence);
+    assert_int_equal(release_by(pair.actors[1], pair.locks[1]), 0);
+}
+
+static void what_the_server_forgot_is_handed_to_nobody(void **state) {
+    (void)state;
+    not_handed_over_after_a_flush("fake:", 20);
+    not_handed_over_after_a_flush("fake:", THIRD_MS + 20); /* since its renewal */
+    not_handed_over_after_a_flush("fakepoll:", 20);
+    not_handed_over_after_a_flush("fakesession:", 20);
+    not_handed_over_after_a_flush("fakeforever:", 20);
+}
+
+static void a_hand_over_that_the_server_confirms_is_none_of_its_grants(void **state) {
+    (void)state;
+    struct pair pair;
+    pair_begin(&pair, "fake:", 1000);
+    uint64_t fence = fence_by(pair.actors[0], pair.locks[0]);
+    assert_int_equal(release_by(pair.actors[0], pair.locks[0]), 0);
+    assert_int_equal(wait_for(pair.actors[1], 0), 0);
+    assert_int_equal(result(pair.actors[1]), 0);
+    assert_int_equal(fence_by(pair.actors[1], pair.locks[1]), fence + 1);
+    assert_in_range(remaining_by(pair.actors[1], pair.locks[1]), 9890, 9898); /* its lease was set anew */
+    assert_int_equal(fake_calls(FAKE_RENEW), 1);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 0);
+    assert_int_equal(fake_grants("n"), 1);
+    assert_int_equal(release_by(pair.actors[1], pair.locks[1]), 0);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
+/* How many questions a hand-over takes so long after an answer that took answer_us. */
+static unsigned questions(int64_t answer_us, int64_t after_us) {
+    struct pair pair;
+    dlock_client *client = client_new("fake:");
+    for (int i = 0; i < 2; i++) {
+        pair.locks[i] = lock_new(client, "n");
+        pair.actors[i] = actor_new();
+    }
+    fake_log_clear();
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
+    begin_acquire(pair.actors[0], pair.locks[0], 0);
+    fake_advance_us(answer_us);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(pair.actors[0]), 0);
+    fake_advance_us(after_us);
+    begin_acquire(pair.actors[1], pair.locks[1], 5000);
+    assert_int_equal(release_by(pair.actors[0], pair.locks[0]), 0);
+    assert_int_equal(wait_for(pair.actors[1], 0), 0);
+    assert_int_equal(result(pair.actors[1]), 0);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 1);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 0);
+    unsigned asked = fake_calls(FAKE_RENEW);
+    assert_int_equal(release_by(pair.actors[1], pair.locks[1]), 0);
+    return asked;
+}
+
+static void soon_after_an_answer_nothing_is_asked(void **state) {
+    (void)state;
+    assert_int_equal(questions(0, 19999), 0);
+    assert_int_equal(questions(0, 20000), 1);
+    assert_int_equal(questions(3000, 59999), 0);
+    assert_int_equal(questions(3000, 60000), 1);
+    assert_int_equal(questions(500000, 99999), 0);
+    assert_int_equal(questions(500000, 100000), 1);
+}
+
+static void who_waits_for_that_may_give_up(void **state) {
+    (void)state;
+    for (int cancel = 0; cancel < 2; cancel++) {
+        struct pair pair;
+        pair_begin(&pair, "fake:", 1000);
+        fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+        assert_int_equal(release_by(pair.actors[0], pair.locks[0]), 0);
+        assert_false(over(pair.actors[1]));
+        assert_int_equal(acquire_by(pair.actors[0], pair.locks[0], 0), DLOCK_EBUSY);
+        if (cancel) {
+            dlock_cancel(pair.locks[1]);
+            fake_settle();
+            assert_int_equal(result(pair.actors[1]), DLOCK_ECANCELED);
+        } else {
+            fake_slow_go();
+            fake_settle();
+            assert_int_equal(result(pair.actors[1]), 0);
+            assert_int_equal(release_by(pair.actors[1], pair.locks[1]), 0);
+        }
+        fake_settle();
+        assert_string_equal(fake_holder("n").token, "");
+        fake_slow_go();
+        fake_settle();
+        assert_int_equal(acquire_by(pair.actors[0], pair.locks[0], 0), 0);
+        assert_int_equal(release_by(pair.actors[0], pair.locks[0]), 0);
+    }
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -238,6 +469,13 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_stale_release_does_not_free_the_next_holder),
         LOCK_TEST(a_fixed_lease_is_never_renewed),
         LOCK_TEST(a_local_waiter_asks_once_the_holder_has_lost),
+        LOCK_TEST(nobody_is_granted_before_on_lost_has_returned),
+        LOCK_TEST(a_renewal_that_ends_too_late_waits_for_on_lost_as_well),
+        LOCK_TEST(a_freed_handle_holds_nobody_up),
+        LOCK_TEST(what_the_server_forgot_is_handed_to_nobody),
+        LOCK_TEST(a_hand_over_that_the_server_confirms_is_none_of_its_grants),
+        LOCK_TEST(soon_after_an_answer_nothing_is_asked),
+        LOCK_TEST(who_waits_for_that_may_give_up),
     };
     return cmocka_run_group_tests_name("lease", tests, NULL, NULL);
 }
