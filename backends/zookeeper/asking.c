@@ -37,11 +37,12 @@ void zookeeper_asking_begin(struct zookeeper_asking *a, struct zookeeper *z, str
     a->deadline_us = deadline_us;
     a->dead = a->make = a->deep = false;
     a->lock_members = 0;
+    a->made_ms = a->doubt_until_us = 0;
     a->moments = MOMENTS;
     a->spared = false;
     a->round.call = a->deletion = NULL;
     a->err = err;
-    zookeeper_uuid(claim->token, &a->uuid);
+    zookeeper_label(claim, &a->label);
     zookeeper_path(z, claim->name, a->lock);
     a->n_stands = permit ? 2 : 1;
     if (permit) {
@@ -81,32 +82,36 @@ int zookeeper_asking_no_memory(struct zookeeper_asking *a) {
 static void node_path(const struct zookeeper_asking *a, const struct zookeeper_stand *s, enum zookeeper_kind kind,
                       int32_t sequence, char path[ZOOKEEPER_PATH_SIZE]) {
     char node[ZOOKEEPER_NODE_SIZE];
-    zookeeper_node(&a->uuid, kind, a->claim->mode == DLOCK_PERMIT ? a->claim->limit : 0, &sequence, node);
+    zookeeper_node(&a->label, kind, &sequence, node);
     zookeeper_join(s->dir, node, path);
 }
 
 void zookeeper_claim_path(const struct zookeeper *z, const struct dlock_claim *claim, enum zookeeper_kind kind,
                           char path[ZOOKEEPER_PATH_SIZE]) {
     char dir[ZOOKEEPER_PATH_SIZE], node[ZOOKEEPER_NODE_SIZE];
-    struct zookeeper_uuid uuid;
-    bool permit = claim->mode == DLOCK_PERMIT;
+    struct zookeeper_label label;
     int32_t sequence = (int32_t)(uint32_t)claim->state[ZOOKEEPER_PLACE];
-    zookeeper_uuid(claim->token, &uuid);
+    zookeeper_label(claim, &label);
     zookeeper_path(z, claim->name, dir);
-    if (permit) strcat(dir, "/leases");
-    zookeeper_node(&uuid, kind, permit ? claim->limit : 0, &sequence, node);
+    if (claim->mode == DLOCK_PERMIT) strcat(dir, "/leases");
+    zookeeper_node(&label, kind, &sequence, node);
     zookeeper_join(dir, node, path);
 }
 
-void zookeeper_write_data(const struct zookeeper *z, const struct dlock_claim *claim, uint64_t fence,
+void zookeeper_write_data(const struct zookeeper *z, const struct dlock_claim *claim, uint64_t since,
                           char data[ZOOKEEPER_DATA_SIZE]) {
     char path[ZOOKEEPER_PATH_SIZE], name[256];
     bool cut;
     zookeeper_path(z, claim->name, path);
     bool shown = zookeeper_name(z, strrchr(path, '/') + 1, name, &cut) && !cut;
     int n = snprintf(data, ZOOKEEPER_DATA_SIZE, "%s", claim->token);
-    if (!shown || fence) n += snprintf(data + n, ZOOKEEPER_DATA_SIZE - (size_t)n, "\n%s", shown ? "" : claim->name);
-    if (fence) snprintf(data + n, ZOOKEEPER_DATA_SIZE - (size_t)n, "\n%llu", (unsigned long long)fence);
+    if (!shown || since) n += snprintf(data + n, ZOOKEEPER_DATA_SIZE - (size_t)n, "\n%s", shown ? "" : claim->name);
+    if (since) snprintf(data + n, ZOOKEEPER_DATA_SIZE - (size_t)n, "\n%llu", (unsigned long long)since);
+}
+
+uint64_t zookeeper_since(const char *data) {
+    const char *name = strchr(data, '\n'), *since = name ? strchr(name + 1, '\n') : NULL;
+    return since ? strtoull(since + 1, NULL, 10) : 0;
 }
 
 void zookeeper_stand_path(const struct zookeeper_asking *a, const struct zookeeper_stand *s,
@@ -149,11 +154,16 @@ static bool must_write(const struct zookeeper_asking *a) {
     return !a->spared && zookeeper_kept_ms(a->z, a->begun_us) < half_ms;
 }
 
+/* From the queue to the leases. */
+static bool moves(const struct zookeeper_asking *a, const struct zookeeper_stand *to) {
+    return a->n_stands > 1 && to == a->stands && zookeeper_stands(&a->stands[1], ZOOKEEPER_KNOWN);
+}
+
 /* False: the path is too long. */
 static bool ask_create(struct zookeeper_asking *a, struct zookeeper_stand *s, struct zookeeper_round *r) {
     char path[ZOOKEEPER_PATH_SIZE], data[ZOOKEEPER_DATA_SIZE], node[ZOOKEEPER_NODE_SIZE];
-    zookeeper_node(&a->uuid, s->kind, a->claim->mode == DLOCK_PERMIT ? a->claim->limit : 0, NULL, node);
-    zookeeper_write_data(a->z, a->claim, 0, data);
+    zookeeper_node(&a->label, s->kind, NULL, node);
+    zookeeper_write_data(a->z, a->claim, moves(a, s) ? a->claim->state[ZOOKEEPER_FENCE] : 0, data);
     if (!zookeeper_join(s->dir, node, path)) return false;
     a->claim->state[ZOOKEEPER_SESSION] = zookeeper_session(a->z);
     *s->word = ZOOKEEPER_SENT | ZOOKEEPER_OF_KIND(s->kind);
@@ -169,12 +179,13 @@ static bool hopes(const struct zookeeper_asking *a, const struct zookeeper_stand
            zookeeper_alone_hopes(a->z, a->claim->name);
 }
 
+/* The queue before the leases: a claim that moves from the one to the other is seen in one of them at least. */
 static void ask_lists(struct zookeeper_asking *a, struct zookeeper_stand *create, struct zookeeper_round *r) {
-    for (size_t i = 0; i < a->n_stands; i++) {
+    for (size_t i = a->n_stands; i-- > 0;) {
         struct zookeeper_stand *s = &a->stands[i];
         r->known[i] = sequence_of(s);
         r->lists[i] =
-            zookeeper_ask_line(r->call, s->dir, &a->uuid, zookeeper_stands(s, ZOOKEEPER_KNOWN) ? &r->known[i] : NULL,
+            zookeeper_ask_line(r->call, s->dir, &a->label, zookeeper_stands(s, ZOOKEEPER_KNOWN) ? &r->known[i] : NULL,
                                s == create ? r->create : NULL, NULL);
     }
     if (a->n_stands > 1) r->lists[2] = zookeeper_ask_line(r->call, a->lock, NULL, NULL, NULL, NULL);
@@ -208,6 +219,7 @@ static int read_create(struct zookeeper_asking *a, struct zookeeper_stand *s, co
         return dlock_fail(a->err, DLOCK_EPROTO, "ZooKeeper at %s made a node that is not ours in %.200s", a->z->where,
                           s->dir);
     a->claim->state[ZOOKEEPER_FENCE] = (uint64_t)create->stat.czxid;
+    a->made_ms = create->stat.ctime;
     *s->word |= ZOOKEEPER_KNOWN | (uint32_t)sequence;
     return 0;
 }
@@ -271,6 +283,7 @@ static int adopt(struct zookeeper_asking *a, struct zookeeper_stand *s) {
     zookeeper_call_wait(call, a->deadline_us);
     int answer = get->rc;
     uint64_t owner = (uint64_t)get->stat.ephemeralOwner, fence = (uint64_t)get->stat.czxid;
+    int64_t made_ms = get->stat.ctime;
     zookeeper_call_end(call);
     if (answer == ZNONODE) return ZOOKEEPER_AGAIN;
     if (zookeeper_unknown(answer)) return zookeeper_asking_unknown(a);
@@ -280,6 +293,7 @@ static int adopt(struct zookeeper_asking *a, struct zookeeper_stand *s) {
         return rc == 0 ? ZOOKEEPER_AGAIN : rc;
     }
     if (s == a->stands || !zookeeper_stands(a->stands, ZOOKEEPER_KNOWN)) a->claim->state[ZOOKEEPER_FENCE] = fence;
+    a->made_ms = made_ms;
     *s->word |= ZOOKEEPER_KNOWN | (uint32_t)s->line.own_sequence;
     return 0;
 }
@@ -321,6 +335,7 @@ static int send_round(struct zookeeper_asking *a, struct zookeeper_stand *create
 
 bool zookeeper_round_ahead(struct zookeeper_asking *a) {
     bool stands = false;
+    if (a->doubt_until_us) return false;
     for (size_t i = 0; i < a->n_stands; i++) stands = stands || zookeeper_stands(&a->stands[i], ZOOKEEPER_SENT);
     return send_round(a, stands ? NULL : &a->stands[0]) == 0 && (a->round.create || a->round.write);
 }
@@ -341,7 +356,7 @@ int zookeeper_find_own(struct zookeeper_asking *a, struct zookeeper_stand *s, ch
     struct zookeeper_call *call = zookeeper_call(a->z, 2);
     if (!call) return zookeeper_asking_no_memory(a);
     struct zookeeper_request *write = zookeeper_ask_write(call);
-    struct zookeeper_request *list = zookeeper_ask_line(call, s->dir, &a->uuid, NULL, NULL, NULL);
+    struct zookeeper_request *list = zookeeper_ask_line(call, s->dir, &a->label, NULL, NULL, NULL);
     zookeeper_call_wait(call, a->deadline_us);
     int rc = read_write(a, call, write);
     if (rc == 0) rc = read_list(a, list, s->dir, &s->line);
@@ -350,48 +365,6 @@ int zookeeper_find_own(struct zookeeper_asking *a, struct zookeeper_stand *s, ch
     if (!s->line.own) return DLOCK_ELOST;
     node_path(a, s, s->line.own_kind, s->line.own_sequence, path);
     return 0;
-}
-
-/* ---- other uses of the name -------------------------------------------------------------------------------------- */
-
-static int compare_age(struct zookeeper_asking *a, const char *dir, char **nodes, size_t n, bool *older) {
-    struct zookeeper_call *call = zookeeper_call(a->z, n);
-    char path[ZOOKEEPER_PATH_SIZE];
-    int rc = 0;
-    if (!call) return zookeeper_asking_no_memory(a);
-    for (size_t i = 0; i < n; i++) {
-        zookeeper_join(dir, nodes[i], path);
-        zookeeper_ask_get(call, path, NULL);
-    }
-    zookeeper_call_wait(call, a->deadline_us);
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        const struct zookeeper_request *get = &call->requests[i];
-        if (get->rc == ZOK && (uint64_t)get->stat.czxid < a->claim->state[ZOOKEEPER_FENCE]) *older = true;
-        if (zookeeper_unknown(get->rc))
-            rc = zookeeper_asking_unknown(a);
-        else if (get->rc != ZOK && get->rc != ZNONODE)
-            rc = zookeeper_refused(a->z, get->rc, "read a node in", dir, a->err);
-    }
-    zookeeper_call_end(call);
-    return rc;
-}
-
-int zookeeper_find_older(struct zookeeper_asking *a, const char *dir, bool *older) {
-    struct zookeeper_call *call = zookeeper_call(a->z, 1);
-    int rc = 0;
-    if (!call) return zookeeper_asking_no_memory(a);
-    struct zookeeper_request *list = zookeeper_ask_children(call, dir);
-    zookeeper_call_wait(call, a->deadline_us);
-    if (zookeeper_unknown(list->rc)) {
-        rc = zookeeper_asking_unknown(a);
-    } else if (list->rc == ZOK) {
-        size_t n = zookeeper_sort(list->names, list->n_names);
-        if (n > 0) rc = compare_age(a, dir, list->names, n, older);
-    } else if (list->rc != ZNONODE) {
-        rc = zookeeper_refused(a->z, list->rc, "list", dir, a->err);
-    }
-    zookeeper_call_end(call);
-    return rc;
 }
 
 /* ---- after it ---------------------------------------------------------------------------------------------------- */
@@ -425,7 +398,7 @@ static int watch(struct zookeeper_asking *a, const char *path, const struct zook
         return zookeeper_asking_no_memory(a);
     }
     struct zookeeper_request *request =
-        lease ? zookeeper_ask_line(call, path, &a->uuid, &known, NULL, watch) : zookeeper_ask_get(call, path, watch);
+        lease ? zookeeper_ask_line(call, path, &a->label, &known, NULL, watch) : zookeeper_ask_get(call, path, watch);
     zookeeper_call_wait(call, a->deadline_us);
     int answer = request->rc;
     bool free = is_free(request, lease ? a->claim->limit : 0);
@@ -457,7 +430,7 @@ int zookeeper_watch_others(struct zookeeper_asking *a) {
         if (watch) zookeeper_watch_cancel(watch);
         return zookeeper_asking_no_memory(a);
     }
-    struct zookeeper_request *list = zookeeper_ask_line(call, a->lock, &a->uuid, &known, NULL, watch);
+    struct zookeeper_request *list = zookeeper_ask_line(call, a->lock, &a->label, &known, NULL, watch);
     zookeeper_call_wait(call, a->deadline_us);
     if (list->rc == ZOK && list->line.members > 1) { /* who has come before the watch was set */
         pthread_mutex_lock(&a->z->mutex);

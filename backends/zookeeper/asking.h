@@ -28,7 +28,7 @@ struct zookeeper_round {
 struct zookeeper_asking {
     struct zookeeper *z;
     struct dlock_claim *claim;
-    struct zookeeper_uuid uuid;
+    struct zookeeper_label label;
     int64_t begun_us, deadline_us;
     bool dead;        /* the session is over */
     bool make, deep;  /* the container, and its parents, were missing */
@@ -37,6 +37,8 @@ struct zookeeper_asking {
     struct zookeeper_stand stands[2]; /* the grant's; permits: the queue's */
     char lock[ZOOKEEPER_PATH_SIZE];   /* permits: the container of a lock of this name */
     uint32_t lock_members;            /* and how many nodes stand in line there */
+    int64_t made_ms;                  /* by the server's clock: our last node; 0: in an earlier call */
+    int64_t doubt_until_us;           /* uses.c: so long others may turn out to be refused; 0: there are none */
     bool spared;                      /* an earlier claim of the batch writes */
     struct zookeeper_round round;     /* sent ahead, to be read by the next zookeeper_round() */
     struct zookeeper_call *deletion;  /* the same, of the grant's node */
@@ -69,8 +71,6 @@ void zookeeper_stand_path(const struct zookeeper_asking *a, const struct zookeep
 int zookeeper_stay(struct zookeeper_asking *a, struct zookeeper_stand *s);
 /* The same for a lease with too many before it: any of them may go. */
 int zookeeper_stay_leased(struct zookeeper_asking *a, struct zookeeper_stand *lease);
-/* Sets *older if a node in line in `dir` is older than ours: 0, AGAIN, or an error. */
-int zookeeper_find_older(struct zookeeper_asking *a, const char *dir, bool *older);
 /* From now on the client hears of everybody else who asks for the lock. 0 or EUNAVAILABLE: out of memory. */
 int zookeeper_watch_others(struct zookeeper_asking *a);
 /* The claim has its grant: fills it in, and returns 0. */
@@ -78,6 +78,12 @@ int zookeeper_granted(struct zookeeper_asking *a);
 /* The answer says nothing: AGAIN after a pause, or EUNAVAILABLE when the time is over. */
 int zookeeper_asking_unknown(struct zookeeper_asking *a);
 int zookeeper_asking_no_memory(struct zookeeper_asking *a);
+
+/* uses.c. Before a node is made: waits, where the name was in another use. 0, AGAIN, or the claim's result. */
+int zookeeper_await_use(struct zookeeper_asking *a);
+/* After a round: 0 when the name has the claim's use; `others`: nodes of another one may be there. AGAIN, or the
+ * claim's result: nothing of the claim is there any more. */
+int zookeeper_check_use(struct zookeeper_asking *a, bool others);
 
 /* One try each: AGAIN, or the claim's result. */
 int zookeeper_lock_step(struct zookeeper_asking *a);

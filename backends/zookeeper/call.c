@@ -169,7 +169,7 @@ static void on_line(int rc, const struct String_vector *nodes, const void *data)
         int32_t created;
         if (request->create && request->create->rc == ZOK && zookeeper_place(request->create->node, &kind, &created))
             known = &created;
-        request->sensible = nodes && zookeeper_line(nodes, request->uuid, known, &request->line);
+        request->sensible = nodes && zookeeper_line(nodes, request->label, known, &request->line);
     }
     answer_end(request, rc);
 }
@@ -222,13 +222,13 @@ struct zookeeper_request *zookeeper_ask_create(struct zookeeper_call *call, cons
 }
 
 struct zookeeper_request *zookeeper_ask_line(struct zookeeper_call *call, const char *dir,
-                                             const struct zookeeper_uuid *uuid, const int32_t *known,
+                                             const struct zookeeper_label *label, const int32_t *known,
                                              const struct zookeeper_request *create, struct zookeeper_watch *watch) {
     struct zookeeper_request *request = request_new(call);
     watcher_fn fired = watch ? zookeeper_watch_fired : NULL;
     pthread_mutex_lock(&call->z->mutex);
     request->watch = watch;
-    request->uuid = uuid;
+    request->label = label;
     request->known = known;
     request->create = create;
     pthread_mutex_unlock(&call->z->mutex);

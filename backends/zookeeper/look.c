@@ -33,10 +33,11 @@ static bool token_like(const char *text, size_t length) {
     return length > 0 && length <= DLOCK_TOKEN_MAX;
 }
 
-/* Ours is the token, and perhaps the name, and the fence of a downgraded one; Curator's an address, kazoo's anything.
- */
-static void read_data(const struct zookeeper_request *get, struct seen *seen) {
-    const char *name = strchr(get->data, '\n'), *fence = name ? strchr(name + 1, '\n') : NULL;
+/* Ours is the token, and perhaps the name, and a downgraded one's node before, which has its fence; Curator's an
+ * address, kazoo's anything. */
+static void read_data(const struct zookeeper_request *get, enum dlock_mode mode, struct seen *seen) {
+    const char *name = strchr(get->data, '\n');
+    uint64_t since = mode == DLOCK_PERMIT ? 0 : zookeeper_since(get->data);
     size_t length = strcspn(get->data, "\n");
     memset(seen, 0, sizeof *seen);
     seen->fence = (uint64_t)get->stat.czxid;
@@ -46,7 +47,7 @@ static void read_data(const struct zookeeper_request *get, struct seen *seen) {
     else
         snprintf(seen->token, sizeof seen->token, "session:0x%" PRIx64, seen->session);
     if (name) snprintf(seen->name, sizeof seen->name, "%.*s", (int)strcspn(name + 1, "\n"), name + 1);
-    if (fence && strtoull(fence, NULL, 10)) seen->fence = strtoull(fence, NULL, 10);
+    if (since) seen->fence = since;
 }
 
 static int show(const struct holders *holders, const struct seen *seen, const char *name, dlock_each each, void *arg) {
@@ -186,7 +187,7 @@ static int show_all(struct looking *looking, const struct holders *holders, cons
         rc = judge(looking, get->rc, holders->dir);
         if (rc == 0 && get->rc == ZNONODE) gone++;
         if (rc != 0 || get->rc != ZOK) continue;
-        read_data(get, &seen);
+        read_data(get, holders->mode, &seen);
         const char *shown = looking->cut && seen.name[0] ? seen.name : name;
         if (strncmp(shown, prefix, strlen(prefix)) == 0) *ended = show(holders, &seen, shown, each, arg) != 0;
     }

@@ -65,10 +65,11 @@ static uint64_t hash(uint64_t from, const char *text) {
     return from ^ from >> 33;
 }
 
-void zookeeper_uuid(const char *token, struct zookeeper_uuid *uuid) {
-    uint64_t high = hash(UINT64_C(14695981039346656037), token), low = hash(high, token);
-    snprintf(uuid->text, sizeof uuid->text, "%08" PRIx64 "-%04" PRIx64 "-%04" PRIx64 "-%04" PRIx64 "-%012" PRIx64,
+void zookeeper_label(const struct dlock_claim *claim, struct zookeeper_label *label) {
+    uint64_t high = hash(UINT64_C(14695981039346656037), claim->token), low = hash(high, claim->token);
+    snprintf(label->uuid, sizeof label->uuid, "%08" PRIx64 "-%04" PRIx64 "-%04" PRIx64 "-%04" PRIx64 "-%012" PRIx64,
              high >> 32, high >> 16 & 0xffff, high & 0xffff, low >> 48, low & UINT64_C(0xffffffffffff));
+    label->limit = claim->mode == DLOCK_PERMIT ? claim->limit : 0;
 }
 
 /* What stands between a node's uuid and its sequence. */
@@ -77,10 +78,10 @@ static const char *const marks[] = {[ZOOKEEPER_MUTEX] = "lock-",
                                     [ZOOKEEPER_READER] = "__READ__",
                                     [ZOOKEEPER_LEASE] = "lease-"};
 
-void zookeeper_node(const struct zookeeper_uuid *uuid, enum zookeeper_kind kind, uint32_t limit,
-                    const int32_t *sequence, char node[ZOOKEEPER_NODE_SIZE]) {
-    int n = snprintf(node, ZOOKEEPER_NODE_SIZE, "_c_%s-", uuid->text);
-    if (limit) n += snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "of-%" PRIu32 "-", limit);
+void zookeeper_node(const struct zookeeper_label *label, enum zookeeper_kind kind, const int32_t *sequence,
+                    char node[ZOOKEEPER_NODE_SIZE]) {
+    int n = snprintf(node, ZOOKEEPER_NODE_SIZE, "_c_%s-", label->uuid);
+    if (label->limit) n += snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "of-%" PRIu32 "-", label->limit);
     if (kind & ZOOKEEPER_TRY) n += snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "try-");
     n += snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "%s", marks[kind & ~ZOOKEEPER_TRY]);
     if (sequence) snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "%010" PRId32, *sequence);
@@ -126,18 +127,23 @@ static int32_t behind(int32_t a, int32_t b) {
     return (int32_t)((uint32_t)a - (uint32_t)b);
 }
 
-static bool is_own(const char *node, const struct zookeeper_uuid *uuid) {
-    return uuid && strncmp(node, "_c_", 3) == 0 && strncmp(node + 3, uuid->text, strlen(uuid->text)) == 0;
+static bool is_own(const char *node, const struct zookeeper_label *label) {
+    return label && strncmp(node, "_c_", 3) == 0 && strncmp(node + 3, label->uuid, strlen(label->uuid)) == 0;
+}
+
+static bool is_misfit(const char *node, const struct zookeeper_label *label) {
+    uint32_t limit = label && label->limit ? zookeeper_limit(node) : 0;
+    return limit && limit != label->limit;
 }
 
 /* Which of the nodes with our uuid is ours: the one we know, else the last. */
-static void find_own(const struct String_vector *nodes, const struct zookeeper_uuid *uuid, const int32_t *known,
+static void find_own(const struct String_vector *nodes, const struct zookeeper_label *label, const int32_t *known,
                      struct zookeeper_line *line) {
     for (int32_t i = 0; i < nodes->count; i++) {
         const char *node = nodes->data[i];
         enum zookeeper_kind kind;
         int32_t sequence;
-        if (!node || !is_own(node, uuid) || !zookeeper_place(node, &kind, &sequence)) continue;
+        if (!node || !is_own(node, label) || !zookeeper_place(node, &kind, &sequence)) continue;
         if (known ? sequence == *known : !line->own || behind(sequence, line->own_sequence) > 0) {
             line->own = true;
             line->own_kind = kind;
@@ -146,13 +152,13 @@ static void find_own(const struct String_vector *nodes, const struct zookeeper_u
     }
 }
 
-bool zookeeper_line(const struct String_vector *nodes, const struct zookeeper_uuid *uuid, const int32_t *known,
+bool zookeeper_line(const struct String_vector *nodes, const struct zookeeper_label *label, const int32_t *known,
                     struct zookeeper_line *line) {
     const char *before = NULL, *twin = NULL;
-    int32_t before_sequence = 0, oldest = 0, first = 0;
+    int32_t before_sequence = 0, first = 0;
     bool try_first = false;
     memset(line, 0, sizeof *line);
-    find_own(nodes, uuid, known, line);
+    find_own(nodes, label, known, line);
     for (int32_t i = 0; i < nodes->count; i++) {
         const char *node = nodes->data[i];
         enum zookeeper_kind kind;
@@ -161,17 +167,16 @@ bool zookeeper_line(const struct String_vector *nodes, const struct zookeeper_uu
         if (strcmp(node, "leases") == 0 || strcmp(node, "locks") == 0) line->permits = true;
         if (!zookeeper_place(node, &kind, &sequence)) continue;
         if (strlen(node) >= ZOOKEEPER_NODE_SIZE) return false;
+        if (is_misfit(node, label)) {
+            line->misfits++;
+            continue;
+        }
         if (line->members++ == 0 || behind(sequence, first) < 0) {
             first = sequence;
             try_first = kind & ZOOKEEPER_TRY;
         }
-        if (is_own(node, uuid) && !(line->own && sequence == line->own_sequence)) twin = node;
-        if (line->own && behind(sequence, line->own_sequence) >= 0) continue;
-        if (zookeeper_limit(node) && (!line->limit || behind(sequence, oldest) < 0)) {
-            line->limit = zookeeper_limit(node);
-            oldest = sequence;
-        }
-        if (!line->own) continue;
+        if (is_own(node, label) && !(line->own && sequence == line->own_sequence)) twin = node;
+        if (!line->own || behind(sequence, line->own_sequence) >= 0) continue;
         if (zookeeper_reads(line->own_kind) && zookeeper_reads(kind)) continue;
         line->ahead++;
         if (kind & ZOOKEEPER_TRY) line->fleeting++;

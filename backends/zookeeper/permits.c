@@ -8,30 +8,6 @@
  * notice. The limit is in the names of nodes of ours. */
 #include "asking.h"
 
-static int refuse(struct zookeeper_asking *a, const char *use, uint32_t limit) {
-    for (size_t i = 0; i < a->n_stands; i++) {
-        int rc = zookeeper_leave(a, &a->stands[i]);
-        if (rc != 0) return rc;
-    }
-    if (use) return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%.100s\" is in use as %s", a->claim->name, use);
-    return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%.100s\" is in use as %u permits, not %u", a->claim->name, limit,
-                      a->claim->limit);
-}
-
-/* A name has one use, and one limit, as long as it is held or waited for; the claim that came first is right. */
-static int refuse_other_use(struct zookeeper_asking *a) {
-    struct zookeeper_stand *lease = &a->stands[0], *queue = &a->stands[1];
-    uint32_t limit = lease->line.limit ? lease->line.limit : queue->line.limit;
-    bool older = false;
-    if ((*lease->word | *queue->word) & ZOOKEEPER_RIGHTFUL) return 0;
-    if (limit && limit != a->claim->limit) return refuse(a, NULL, limit);
-    int rc = a->lock_members > 0 ? zookeeper_find_older(a, a->lock, &older) : 0;
-    if (rc != 0) return rc;
-    if (older) return refuse(a, "a lock", 0);
-    *(lease->line.own ? lease : queue)->word |= ZOOKEEPER_RIGHTFUL;
-    return 0;
-}
-
 /* With a lease: it is a permit if it is among the first ones, and nobody waited for it. */
 static int take(struct zookeeper_asking *a) {
     struct zookeeper_stand *lease = &a->stands[0], *queue = &a->stands[1];
@@ -54,8 +30,10 @@ static int take(struct zookeeper_asking *a) {
 int zookeeper_permit_step(struct zookeeper_asking *a) {
     struct zookeeper_stand *lease = &a->stands[0], *queue = &a->stands[1];
     bool stands = zookeeper_stands(lease, ZOOKEEPER_SENT) || zookeeper_stands(queue, ZOOKEEPER_SENT);
-    int rc = zookeeper_round(a, stands ? NULL : lease);
-    if (rc != ZOOKEEPER_LOOKED || (rc = refuse_other_use(a)) != 0) return rc;
+    int rc = zookeeper_await_use(a);
+    if (rc != 0 || (rc = zookeeper_round(a, stands ? NULL : lease)) != ZOOKEEPER_LOOKED) return rc;
+    bool others = a->lock_members > 0 || lease->line.misfits > 0 || queue->line.misfits > 0;
+    if ((rc = zookeeper_check_use(a, others)) != 0) return rc;
     if (lease->line.own) return take(a);
     if (!queue->line.own) return ZOOKEEPER_AGAIN;
     if (queue->line.ahead > 0) return zookeeper_stay(a, queue);

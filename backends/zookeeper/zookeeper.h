@@ -28,7 +28,7 @@ enum {
     ZOOKEEPER_NODE_SIZE = 256,  /* of a claim's node name, with the NUL; ours have 56 or 57 characters */
     ZOOKEEPER_BASE_SIZE = 1024, /* of the path in the URI */
     ZOOKEEPER_PATH_SIZE = ZOOKEEPER_BASE_SIZE + ZOOKEEPER_NAME_SIZE + 8 + ZOOKEEPER_NODE_SIZE,
-    ZOOKEEPER_DATA_SIZE = DLOCK_TOKEN_MAX + 1 + 256 + 24, /* token, newline, name, newline, fence */
+    ZOOKEEPER_DATA_SIZE = DLOCK_TOKEN_MAX + 1 + 256 + 24, /* token, newline, name, newline, since */
     ZOOKEEPER_BUCKETS = 1024
 };
 
@@ -93,8 +93,10 @@ void zookeeper_guard_abandon(struct zookeeper *z);
 
 /* ---- names.c ----------------------------------------------------------------------------------------------------- */
 
-struct zookeeper_uuid {
-    char text[37];
+/* What the names of a claim's nodes show. */
+struct zookeeper_label {
+    char uuid[37];
+    uint32_t limit; /* of permits, else 0 */
 };
 
 /* What stands in line: `lock-`, `__WRIT__`, `__READ__`, `lease-`. A try is to leave at once where it is not first. */
@@ -102,10 +104,10 @@ enum zookeeper_kind { ZOOKEEPER_MUTEX, ZOOKEEPER_WRITER, ZOOKEEPER_READER, ZOOKE
 
 /* A claim's place in line, as a listing shows it. */
 struct zookeeper_line {
-    uint32_t members; /* nodes in line */
+    uint32_t members; /* nodes in line; all that follows is about these */
+    uint32_t misfits; /* nodes of another limit than ours, which are in nobody's way */
     bool permits;     /* there are the containers of permits */
     bool own;         /* a node with our uuid is there */
-    uint32_t limit;   /* that the first one before ours names, or the first of all; 0: none does */
     enum zookeeper_kind own_kind;
     int32_t own_sequence;
     char twin[ZOOKEEPER_NODE_SIZE];   /* another one with our uuid; "" usually */
@@ -121,10 +123,10 @@ bool zookeeper_join(const char *dir, const char *node, char path[ZOOKEEPER_PATH_
 /* The name whose container is called `node`; false: it was cut (then only the data of its nodes tells), or it is no
  * lock's. */
 bool zookeeper_name(const struct zookeeper *z, const char *node, char name[256], bool *cut);
-void zookeeper_uuid(const char *token, struct zookeeper_uuid *uuid);
-/* A node of a claim; without its sequence where `sequence` is NULL. `limit`: of permits, else 0. */
-void zookeeper_node(const struct zookeeper_uuid *uuid, enum zookeeper_kind kind, uint32_t limit,
-                    const int32_t *sequence, char node[ZOOKEEPER_NODE_SIZE]);
+void zookeeper_label(const struct dlock_claim *claim, struct zookeeper_label *label);
+/* A node of a claim; without its sequence where `sequence` is NULL. */
+void zookeeper_node(const struct zookeeper_label *label, enum zookeeper_kind kind, const int32_t *sequence,
+                    char node[ZOOKEEPER_NODE_SIZE]);
 /* Reads a node's name, ours, Curator's or kazoo's; false: it does not stand in line. */
 bool zookeeper_place(const char *node, enum zookeeper_kind *kind, int32_t *sequence);
 bool zookeeper_reads(enum zookeeper_kind kind);
@@ -134,8 +136,8 @@ uint32_t zookeeper_limit(const char *node);
 size_t zookeeper_sort(char **names, size_t n);
 /* How many of them, in order, hold the lock: one writer, or readers. */
 size_t zookeeper_holders(char *const *names, size_t members);
-/* Finds places. `uuid` may be NULL; `known` is our sequence where we know it, else NULL. False: EPROTO. */
-bool zookeeper_line(const struct String_vector *nodes, const struct zookeeper_uuid *uuid, const int32_t *known,
+/* Finds places. `label` may be NULL; `known` is our sequence where we know it, else NULL. False: EPROTO. */
+bool zookeeper_line(const struct String_vector *nodes, const struct zookeeper_label *label, const int32_t *known,
                     struct zookeeper_line *line);
 
 /* ---- call.c: requests and their answers -------------------------------------------------------------------------- */
@@ -151,7 +153,7 @@ struct zookeeper_request {
     char node[ZOOKEEPER_NODE_SIZE];         /* create: the name it got */
     size_t size;                            /* get: bytes in `data` */
     char data[ZOOKEEPER_DATA_SIZE];         /* get: its begin, NUL-terminated */
-    const struct zookeeper_uuid *uuid;      /* line, in: valid until the call ends */
+    const struct zookeeper_label *label;    /* line, in: valid until the call ends */
     const struct zookeeper_request *create; /* line, in: the create before it, or NULL */
     const int32_t *known;                   /* line, in */
     bool sensible;                          /* line */
@@ -184,7 +186,7 @@ struct zookeeper_call *zookeeper_call(struct zookeeper *z, size_t n);
 struct zookeeper_request *zookeeper_ask_container(struct zookeeper_call *call, const char *path);
 struct zookeeper_request *zookeeper_ask_create(struct zookeeper_call *call, const char *path, const char *data);
 struct zookeeper_request *zookeeper_ask_line(struct zookeeper_call *call, const char *dir,
-                                             const struct zookeeper_uuid *uuid, const int32_t *known,
+                                             const struct zookeeper_label *label, const int32_t *known,
                                              const struct zookeeper_request *create, struct zookeeper_watch *watch);
 struct zookeeper_request *zookeeper_ask_children(struct zookeeper_call *call, const char *dir);
 struct zookeeper_request *zookeeper_ask_get(struct zookeeper_call *call, const char *path,
@@ -300,9 +302,11 @@ enum { ZOOKEEPER_SESSION, ZOOKEEPER_FENCE, ZOOKEEPER_PLACE, ZOOKEEPER_QUEUE };
 /* The path of the node of a grant that has ZOOKEEPER_KNOWN, as one of this kind. */
 void zookeeper_claim_path(const struct zookeeper *z, const struct dlock_claim *claim, enum zookeeper_kind kind,
                           char path[ZOOKEEPER_PATH_SIZE]);
-/* What stands in the node of a claim. `fence`: that of a downgraded one, else 0. */
-void zookeeper_write_data(const struct zookeeper *z, const struct dlock_claim *claim, uint64_t fence,
+/* What stands in the node of a claim. `since`: the czxid of the claim's node before, whose place it takes; else 0. */
+void zookeeper_write_data(const struct zookeeper *z, const struct dlock_claim *claim, uint64_t since,
                           char data[ZOOKEEPER_DATA_SIZE]);
+/* That `since`, from the data of a node; 0: there is none. */
+uint64_t zookeeper_since(const char *data);
 uint64_t zookeeper_session(struct zookeeper *z);
 
 dlock_batch zookeeper_acquire, zookeeper_renew, zookeeper_release;

@@ -10,6 +10,7 @@
 #include "support/test.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <zookeeper/zookeeper.h>
 
 /* ---- servers (site.c) -------------------------------------------------------------------------------------------- */
@@ -53,6 +54,8 @@ int proxy_seen(struct proxy *proxy, int type);
 bool proxy_await(struct proxy *proxy, int type, int count);
 /* Answers stay in the proxy. */
 void proxy_hold(struct proxy *proxy, bool on);
+/* The same from the count-th request of this type on, from now: its answer is the first that stays. */
+void proxy_hold_after(struct proxy *proxy, int type, int count);
 /* Nothing passes in either direction, and nobody is told. */
 void proxy_silence(struct proxy *proxy, bool on);
 /* Existing connections end, and new ones do at once, while it is on. */
@@ -77,6 +80,7 @@ struct task {
     uint32_t flags;
     int timeout_ms, rc;
     struct dlock_error err;
+    atomic_bool over; /* it has returned */
 };
 void task_begin(struct task *task, dlock_batch *batch, struct link *link, struct held *held, uint32_t flags);
 int task_end(struct task *task); /* the operation's return value */

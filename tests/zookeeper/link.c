@@ -23,6 +23,7 @@ void link_new(struct link *link, int port, const char *session, char letter) {
 static void *task_main(void *arg) {
     struct task *task = arg;
     task->rc = held_run(task->batch, task->link, task->held, task->flags, task->timeout_ms, &task->err);
+    atomic_store(&task->over, true);
     return NULL;
 }
 

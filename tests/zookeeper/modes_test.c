@@ -1,28 +1,11 @@
-/* Readers, writers and permits: who stands where, who is woken, and what a name may be used for. */
+/* Readers, writers and permits: their places in line, and which of them is woken. */
 #include "trio.h"
 
 #include <stdio.h>
 
-static void claim_as(struct held *held, const char *name, char letter, int serial, enum dlock_mode mode,
-                     uint32_t limit) {
-    claim_init(held, name, letter, serial);
-    held->claim.mode = mode;
-    held->claim.limit = limit;
-}
-
 static void expect_quiet(struct link *link) {
     struct dlock_wake wake;
     assert_false(wake_within(link, &wake, 200));
-}
-
-/* Refused for good, with a message that contains `why`; nothing is left of it. */
-static void expect_einval(struct link *link, struct held *held, const char *why) {
-    struct dlock_error err = {0};
-    assert_int_equal(held_run(backend->acquire, link, held, DLOCK_CLAIM_QUEUE, TIMEOUT_MS, &err), 0);
-    assert_int_equal(held->claim.result, DLOCK_EINVAL);
-    assert_int_equal(err.code, DLOCK_EINVAL);
-    if (!strstr(err.message, why)) fail_msg("%s", err.message);
-    assert_int_equal(release(link, held), DLOCK_ELOST);
 }
 
 /* ---- readers and writers ----------------------------------------------------------------------------------------- */
@@ -290,80 +273,6 @@ static void whoever_lingers_is_told(void **state) {
     expect_quiet(&one);
 }
 
-/* ---- what a name is used for ------------------------------------------------------------------------------------- */
-
-static void name_has_one_use(void **state) {
-    struct held held, other;
-    (void)state;
-    for (int round = 0; round < 2; round++) {
-        claim_as(&held, "one use", 'a', 10 * round, DLOCK_PERMIT, 3);
-        assert_int_equal(acquire(&one, &held), 0);
-        claim_as(&other, "one use", 'b', 10 * round, DLOCK_EXCLUSIVE, 0);
-        expect_einval(&two, &other, "in use as 3 permits");
-        claim_as(&other, "one use", 'b', 10 * round + 1, DLOCK_SHARED, 0);
-        expect_einval(&two, &other, "in use as 3 permits");
-        claim_as(&other, "one use", 'b', 10 * round + 2, DLOCK_PERMIT, 4);
-        expect_einval(&two, &other, "in use as 3 permits, not 4");
-        assert_int_equal(release(&one, &held), 0);
-        claim_as(&held, "one use", 'a', 10 * round + 3, round ? DLOCK_SHARED : DLOCK_EXCLUSIVE, 0);
-        assert_int_equal(acquire(&one, &held), 0);
-        claim_as(&other, "one use", 'b', 10 * round + 4, DLOCK_PERMIT, 1);
-        expect_einval(&two, &other, "in use as a lock");
-        assert_int_equal(release(&one, &held), 0);
-    }
-    claim_as(&held, "one use", 'a', 99, DLOCK_PERMIT, 1); /* after that anything goes */
-    assert_int_equal(acquire(&one, &held), 0);
-    assert_int_equal(release(&one, &held), 0);
-    assert_int_equal(plain_count(BASE "/one use/leases"), 0);
-    assert_int_equal(plain_count(BASE "/one use/locks"), 0);
-}
-
-/* Who only waits uses the name as well. */
-static void waiters_count(void **state) {
-    struct held holder, waiter, other;
-    (void)state;
-    claim_as(&holder, "waited for", 'a', 1, DLOCK_PERMIT, 1);
-    claim_as(&waiter, "waited for", 'b', 1, DLOCK_PERMIT, 1);
-    assert_int_equal(acquire(&one, &holder), 0);
-    assert_int_equal(queue_up(&two, &waiter), DLOCK_EBUSY);
-    assert_int_equal(release(&one, &holder), 0);
-    claim_as(&other, "waited for", 'c', 1, DLOCK_PERMIT, 2);
-    expect_einval(&three, &other, "in use as 1 permits, not 2");
-    claim_as(&other, "waited for", 'c', 2, DLOCK_EXCLUSIVE, 0);
-    expect_einval(&three, &other, "in use as");
-    assert_int_equal(queue_up(&two, &waiter), 0);
-    assert_int_equal(release(&two, &waiter), 0);
-}
-
-/* The first use of a name is not disturbed by wrong ones that come later, in whatever order they go. */
-static void first_use_is_right(void **state) {
-    struct held holder, waiter, other;
-    char made[256];
-    (void)state;
-    claim_as(&holder, "rightful", 'a', 1, DLOCK_PERMIT, 2);
-    assert_int_equal(acquire(&one, &holder), 0);
-    plain_make(BASE "/rightful/x-lock-", "", ZOO_EPHEMERAL_SEQUENTIAL, made, sizeof made); /* some lock's node */
-    claim_as(&other, "rightful", 'b', 1, DLOCK_EXCLUSIVE, 0);
-    expect_einval(&two, &other, "in use as 2 permits"); /* although it is not the first in the lock's line */
-    assert_int_equal(acquire(&one, &holder), 0);
-    assert_int_equal(zoo_delete(plain(), made, -1), ZOK);
-    assert_int_equal(release(&one, &holder), 0);
-
-    claim_as(&holder, "rightful", 'a', 2, DLOCK_EXCLUSIVE, 0);
-    claim_as(&waiter, "rightful", 'b', 2, DLOCK_SHARED, 0);
-    assert_int_equal(acquire(&one, &holder), 0);
-    assert_int_equal(queue_up(&two, &waiter), DLOCK_EBUSY);
-    plain_make(BASE "/rightful/leases/x-lease-", "", ZOO_EPHEMERAL_SEQUENTIAL, made, sizeof made);
-    claim_as(&other, "rightful", 'c', 2, DLOCK_PERMIT, 1);
-    expect_einval(&three, &other, "in use as a lock");
-    assert_int_equal(release(&one, &holder), 0);
-    assert_int_equal(queue_up(&two, &waiter), 0); /* it was here before that lease */
-    claim_as(&holder, "rightful", 'a', 3, DLOCK_SHARED, 0);
-    expect_einval(&one, &holder, "in use as permits"); /* and this was not */
-    assert_int_equal(zoo_delete(plain(), made, -1), ZOK);
-    assert_int_equal(release(&two, &waiter), 0);
-}
-
 /* ---- inspect and break ------------------------------------------------------------------------------------------- */
 
 struct shown {
@@ -450,9 +359,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(waiters_for_permits_leave, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(dead_claims_are_freed_by_token, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(whoever_lingers_is_told, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(name_has_one_use, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(waiters_count, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(first_use_is_right, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(all_holders_are_shown_and_broken, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(downgraded_holder_is_shown_with_its_fence, trio_begin, trio_end),
     };

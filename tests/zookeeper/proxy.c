@@ -25,7 +25,8 @@ struct proxy {
     pthread_t thread;
     int listener, port, server_port, kick[2];
     bool stop, hold, silence, refuse;
-    int lose; /* request type, 0: none */
+    int lose;                  /* request type, 0: none */
+    int hold_type, hold_after; /* so many more of that type, and answers are held; 0: none */
     int seen[TYPES], all;
     struct pair pairs[PAIRS];
 };
@@ -89,6 +90,10 @@ static void requests(struct proxy *proxy, struct pair *pair) {
             proxy->lose = 0;
             pair->doomed = true;
         }
+        if (type > 0 && type == proxy->hold_type && --proxy->hold_after == 0) {
+            proxy->hold_type = 0;
+            proxy->hold = true;
+        }
         send_all(pair->server, pair->buffer, size);
         pair->used -= size;
         memmove(pair->buffer, pair->buffer + size, pair->used);
@@ -111,7 +116,8 @@ static void serve(struct proxy *proxy, const struct pollfd *fds) {
     for (size_t i = 0; i < PAIRS; i++) {
         struct pair *pair = &proxy->pairs[i];
         if (pair->client >= 0 && fds[2 * i].fd == pair->client && fds[2 * i].revents) requests(proxy, pair);
-        if (pair->server >= 0 && fds[2 * i + 1].fd == pair->server && fds[2 * i + 1].revents) answers(pair);
+        if (!proxy->hold && pair->server >= 0 && fds[2 * i + 1].fd == pair->server && fds[2 * i + 1].revents)
+            answers(pair);
     }
     if (fds[2 * PAIRS].revents) accept_one(proxy);
 }
@@ -191,6 +197,13 @@ bool proxy_await(struct proxy *proxy, int type, int count) {
 
 void proxy_hold(struct proxy *proxy, bool on) {
     set(proxy, &proxy->hold, on);
+}
+
+void proxy_hold_after(struct proxy *proxy, int type, int count) {
+    pthread_mutex_lock(&proxy->mutex);
+    proxy->hold_type = type;
+    proxy->hold_after = count;
+    pthread_mutex_unlock(&proxy->mutex);
 }
 
 void proxy_silence(struct proxy *proxy, bool on) {

@@ -24,3 +24,18 @@ void expect_look(struct link *link, const char *name) {
     assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
     assert_string_equal(wake.name, name);
 }
+
+void claim_as(struct held *held, const char *name, char letter, int serial, enum dlock_mode mode, uint32_t limit) {
+    claim_init(held, name, letter, serial);
+    held->claim.mode = mode;
+    held->claim.limit = limit;
+}
+
+void expect_einval(struct link *link, struct held *held, const char *why) {
+    struct dlock_error err = {0};
+    assert_int_equal(held_run(backend->acquire, link, held, DLOCK_CLAIM_QUEUE, TIMEOUT_MS, &err), 0);
+    assert_int_equal(held->claim.result, DLOCK_EINVAL);
+    assert_int_equal(err.code, DLOCK_EINVAL);
+    if (!strstr(err.message, why)) fail_msg("%s", err.message);
+    assert_int_equal(release(link, held), DLOCK_ELOST);
+}

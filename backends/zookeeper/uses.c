@@ -1,0 +1,160 @@
+/* What a name is used for: as a lock, or as permits of one limit. One use at a time.
+ *
+ * A claim makes its node, then looks for nodes of other uses wherever they may be, and is right unless one of these is
+ * older than its own. Of two claims of different uses the younger one so finds a node of the other one, however slow
+ * either is: its first node, or, after it has moved (from the queue to the leases, from writer to reader), one that
+ * says since when its claim has been there. The queue is listed before the leases, since that is how claims move.
+ *
+ * The older node may be about to be refused itself, and then it is no use of the name. So a claim that finds one takes
+ * its own node away at once, where it would be in others' way just so, and goes on looking without one. It begins anew
+ * when no other use is left; it is refused when there was always one for as long as no claim takes to find out that it
+ * is wrong, or when the older node is seen to have been there for so long. */
+#include "asking.h"
+
+enum { SETTLED_MS = 500 };
+
+struct use {
+    uint64_t since;  /* czxid; UINT64_MAX: no node */
+    int64_t made_ms; /* by the server's clock */
+    bool lock;
+    uint32_t limit; /* 0: it names none */
+};
+
+struct search {
+    struct zookeeper_asking *a;
+    struct use oldest; /* of those that differ from our claim's */
+    bool gone;         /* a node that was listed has gone, or its claim has another one by now */
+};
+
+/* ---- looking ----------------------------------------------------------------------------------------------------- */
+
+/* Curator's nodes name no limit: theirs is ours. */
+static bool is_our_use(const struct zookeeper_asking *a, const char *node, bool lock) {
+    uint32_t limit = zookeeper_limit(node);
+    return !lock && a->claim->mode == DLOCK_PERMIT && (!limit || limit == a->label.limit);
+}
+
+static void note(struct search *search, const struct zookeeper_request *get, const char *node, bool lock) {
+    uint64_t czxid = (uint64_t)get->stat.czxid, since = zookeeper_since(get->data);
+    if (since == 0 || since > czxid) since = czxid;
+    if (since >= search->oldest.since) return;
+    search->oldest = (struct use){since, get->stat.ctime, lock, zookeeper_limit(node)};
+}
+
+static int failed(struct zookeeper_asking *a, int answer, const char *dir) {
+    return zookeeper_unknown(answer) ? zookeeper_asking_unknown(a)
+                                     : zookeeper_refused(a->z, answer, "read a node in", dir, a->err);
+}
+
+static int read_nodes(struct search *search, const char *dir, char *const *nodes, size_t n, bool lock) {
+    struct zookeeper_call *call = zookeeper_call(search->a->z, n);
+    char path[ZOOKEEPER_PATH_SIZE];
+    int rc = 0;
+    if (!call) return zookeeper_asking_no_memory(search->a);
+    for (size_t i = 0; i < n; i++) {
+        zookeeper_join(dir, nodes[i], path);
+        zookeeper_ask_get(call, path, NULL);
+    }
+    zookeeper_call_wait(call, search->a->deadline_us);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        const struct zookeeper_request *get = &call->requests[i];
+        if (get->rc == ZOK)
+            note(search, get, nodes[i], lock);
+        else if (get->rc == ZNONODE)
+            search->gone = true;
+        else
+            rc = failed(search->a, get->rc, dir);
+    }
+    zookeeper_call_end(call);
+    return rc;
+}
+
+/* `lock`: `dir` has the nodes of a lock, not of permits. */
+static int look_into(struct search *search, const char *dir, bool lock) {
+    struct zookeeper_call *call = zookeeper_call(search->a->z, 1);
+    size_t n, others = 0;
+    int rc = 0;
+    if (!call) return zookeeper_asking_no_memory(search->a);
+    struct zookeeper_request *list = zookeeper_ask_children(call, dir);
+    zookeeper_call_wait(call, search->a->deadline_us);
+    if (list->rc == ZOK) {
+        n = zookeeper_sort(list->names, list->n_names);
+        for (size_t i = 0; i < n; i++) {
+            char *node = list->names[i];
+            if (is_our_use(search->a, node, lock)) continue;
+            list->names[i] = list->names[others];
+            list->names[others++] = node;
+        }
+        if (others > 0) rc = read_nodes(search, dir, list->names, others, lock);
+    } else if (list->rc != ZNONODE) {
+        rc = failed(search->a, list->rc, dir);
+    }
+    zookeeper_call_end(call);
+    return rc;
+}
+
+/* 0, AGAIN, or an error. */
+static int look_everywhere(struct search *search, struct zookeeper_asking *a) {
+    char queue[ZOOKEEPER_PATH_SIZE], leases[ZOOKEEPER_PATH_SIZE];
+    *search = (struct search){a, {UINT64_MAX, 0, false, 0}, false};
+    zookeeper_join(a->lock, "locks", queue);
+    zookeeper_join(a->lock, "leases", leases);
+    int rc = look_into(search, queue, false);
+    if (rc == 0) rc = look_into(search, leases, false);
+    if (rc == 0 && a->claim->mode == DLOCK_PERMIT) rc = look_into(search, a->lock, true);
+    return rc;
+}
+
+/* ---- what comes of it -------------------------------------------------------------------------------------------- */
+
+static int refuse(const struct zookeeper_asking *a, const struct use *use) {
+    const char *name = a->claim->name;
+    if (use->lock) return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%.100s\" is in use as a lock", name);
+    if (!use->limit) return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%.100s\" is in use as permits", name);
+    if (a->claim->mode != DLOCK_PERMIT)
+        return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%.100s\" is in use as %u permits", name, use->limit);
+    return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%.100s\" is in use as %u permits, not %u", name, use->limit,
+                      a->claim->limit);
+}
+
+static int give_way(struct zookeeper_asking *a, const struct use *use) {
+    for (size_t i = 0; i < a->n_stands; i++) {
+        int rc = zookeeper_leave(a, &a->stands[i]);
+        if (rc != 0) return rc;
+    }
+    if (a->made_ms && a->made_ms - use->made_ms >= SETTLED_MS) return refuse(a, use);
+    a->doubt_until_us = dlock_now_us() + SETTLED_MS * 1000;
+    zookeeper_pause(a->z);
+    return ZOOKEEPER_AGAIN;
+}
+
+int zookeeper_await_use(struct zookeeper_asking *a) {
+    struct search search;
+    if (!a->doubt_until_us) return 0;
+    if (dlock_now_us() >= a->deadline_us) return DLOCK_EBUSY;
+    int rc = look_everywhere(&search, a);
+    if (rc != 0) return rc;
+    bool other = search.oldest.since != UINT64_MAX;
+    if (other && dlock_now_us() >= a->doubt_until_us) return refuse(a, &search.oldest);
+    if (other || search.gone) {
+        zookeeper_pause(a->z);
+        return ZOOKEEPER_AGAIN;
+    }
+    a->doubt_until_us = 0;
+    return 0;
+}
+
+int zookeeper_check_use(struct zookeeper_asking *a, bool others) {
+    struct search search;
+    for (size_t i = 0; i < a->n_stands; i++)
+        if (zookeeper_stands(&a->stands[i], ZOOKEEPER_RIGHTFUL)) return 0;
+    if (others) {
+        int rc = look_everywhere(&search, a);
+        if (rc != 0) return rc;
+        if (search.oldest.since < a->claim->state[ZOOKEEPER_FENCE]) return give_way(a, &search.oldest);
+        if (search.gone) return ZOOKEEPER_AGAIN;
+    }
+    for (size_t i = 0; i < a->n_stands; i++)
+        if (a->stands[i].line.own) *a->stands[i].word |= ZOOKEEPER_RIGHTFUL;
+    return 0;
+}

@@ -1,0 +1,301 @@
+/* What a name is used for: as a lock, or as permits of one limit. One use at a time, whoever moves while another one
+ * looks; and a use is what is right, not what is about to be refused. */
+#include "trio.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+static struct proxy *proxy;
+static struct link far; /* client d, through the proxy */
+
+static int setup(void **state) {
+    trio_begin(state);
+    proxy = proxy_new(shared_port());
+    link_new(&far, proxy_port(proxy), "10s", 'd');
+    return 0;
+}
+
+static int teardown(void **state) {
+    link_end(&far);
+    proxy_end(proxy);
+    return trio_end(state);
+}
+
+/* ---- one use at a time ------------------------------------------------------------------------------------------- */
+
+static void name_has_one_use(void **state) {
+    struct held held, other;
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        claim_as(&held, "one use", 'a', 10 * round, DLOCK_PERMIT, 3);
+        assert_int_equal(acquire(&one, &held), 0);
+        claim_as(&other, "one use", 'b', 10 * round, DLOCK_EXCLUSIVE, 0);
+        expect_einval(&two, &other, "in use as 3 permits");
+        claim_as(&other, "one use", 'b', 10 * round + 1, DLOCK_SHARED, 0);
+        expect_einval(&two, &other, "in use as 3 permits");
+        claim_as(&other, "one use", 'b', 10 * round + 2, DLOCK_PERMIT, 4);
+        expect_einval(&two, &other, "in use as 3 permits, not 4");
+        assert_int_equal(release(&one, &held), 0);
+        claim_as(&held, "one use", 'a', 10 * round + 3, round ? DLOCK_SHARED : DLOCK_EXCLUSIVE, 0);
+        assert_int_equal(acquire(&one, &held), 0);
+        claim_as(&other, "one use", 'b', 10 * round + 4, DLOCK_PERMIT, 1);
+        expect_einval(&two, &other, "in use as a lock");
+        assert_int_equal(release(&one, &held), 0);
+    }
+    claim_as(&held, "one use", 'a', 99, DLOCK_PERMIT, 1); /* after that anything goes */
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(release(&one, &held), 0);
+    assert_int_equal(plain_count(BASE "/one use/leases"), 0);
+    assert_int_equal(plain_count(BASE "/one use/locks"), 0);
+}
+
+/* Who only waits uses the name as well. */
+static void waiters_count(void **state) {
+    struct held holder, waiter, other;
+    (void)state;
+    claim_as(&holder, "waited for", 'a', 1, DLOCK_PERMIT, 1);
+    claim_as(&waiter, "waited for", 'b', 1, DLOCK_PERMIT, 1);
+    assert_int_equal(acquire(&one, &holder), 0);
+    assert_int_equal(queue_up(&two, &waiter), DLOCK_EBUSY);
+    assert_int_equal(release(&one, &holder), 0);
+    claim_as(&other, "waited for", 'c', 1, DLOCK_PERMIT, 2);
+    expect_einval(&three, &other, "in use as 1 permits, not 2");
+    claim_as(&other, "waited for", 'c', 2, DLOCK_EXCLUSIVE, 0);
+    expect_einval(&three, &other, "in use as");
+    assert_int_equal(queue_up(&two, &waiter), 0);
+    assert_int_equal(release(&two, &waiter), 0);
+}
+
+/* The first use of a name is not disturbed by wrong ones that come later, in whatever order they go. */
+static void first_use_is_right(void **state) {
+    struct held holder, waiter, other;
+    char made[256];
+    (void)state;
+    claim_as(&holder, "rightful", 'a', 1, DLOCK_PERMIT, 2);
+    assert_int_equal(acquire(&one, &holder), 0);
+    plain_make(BASE "/rightful/x-lock-", "", ZOO_EPHEMERAL_SEQUENTIAL, made, sizeof made); /* some lock's node */
+    claim_as(&other, "rightful", 'b', 1, DLOCK_EXCLUSIVE, 0);
+    expect_einval(&two, &other, "in use as 2 permits"); /* although it is not the first in the lock's line */
+    assert_int_equal(acquire(&one, &holder), 0);
+    assert_int_equal(zoo_delete(plain(), made, -1), ZOK);
+    assert_int_equal(release(&one, &holder), 0);
+
+    claim_as(&holder, "rightful", 'a', 2, DLOCK_EXCLUSIVE, 0);
+    claim_as(&waiter, "rightful", 'b', 2, DLOCK_SHARED, 0);
+    assert_int_equal(acquire(&one, &holder), 0);
+    assert_int_equal(queue_up(&two, &waiter), DLOCK_EBUSY);
+    plain_make(BASE "/rightful/leases/x-lease-", "", ZOO_EPHEMERAL_SEQUENTIAL, made, sizeof made);
+    claim_as(&other, "rightful", 'c', 2, DLOCK_PERMIT, 1);
+    expect_einval(&three, &other, "in use as a lock");
+    assert_int_equal(release(&one, &holder), 0);
+    assert_int_equal(queue_up(&two, &waiter), 0); /* it was here before that lease */
+    claim_as(&holder, "rightful", 'a', 3, DLOCK_SHARED, 0);
+    expect_einval(&one, &holder, "in use as permits"); /* and this was not */
+    assert_int_equal(zoo_delete(plain(), made, -1), ZOK);
+    assert_int_equal(release(&two, &waiter), 0);
+}
+
+/* ---- others move while somebody looks ---------------------------------------------------------------------------- */
+
+/* The claim's answers stay in the proxy from its n-th listing on; then `move` does something; then they come. */
+static void refused_whenever(struct held *held, int n, void (*move)(const char *)) {
+    struct task task;
+    int lists = proxy_seen(proxy, OP_CHILDREN);
+    proxy_hold_after(proxy, OP_CHILDREN, n);
+    task_begin(&task, backend->acquire, &far, held, DLOCK_CLAIM_QUEUE);
+    while (proxy_seen(proxy, OP_CHILDREN) < lists + n && !atomic_load(&task.over)) sleep_ms(2);
+    sleep_ms(100); /* the server has answered */
+    move(held->claim.name);
+    proxy_hold_after(proxy, 0, 0);
+    proxy_hold(proxy, false);
+    assert_int_equal(task_end(&task), 0);
+    assert_int_equal(held->claim.result, DLOCK_EINVAL);
+}
+
+/* Client b's claim of one permit. */
+static struct held moving;
+
+/* Which it waits for, with a node in the queue and none among the leases, which are empty. */
+static void wait_in_the_queue_alone(const char *name, int serial) {
+    struct held holder, first;
+    claim_as(&holder, name, 'a', serial, DLOCK_PERMIT, 1);
+    claim_as(&first, name, 'c', serial, DLOCK_PERMIT, 1);
+    claim_as(&moving, name, 'b', serial, DLOCK_PERMIT, 1);
+    assert_int_equal(acquire(&one, &holder), 0);
+    assert_int_equal(queue_up(&three, &first), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&two, &moving), DLOCK_EBUSY);
+    assert_int_equal(release(&three, &first), DLOCK_ELOST);
+    assert_int_equal(release(&one, &holder), 0);
+    expect_look(&two, name);
+}
+
+static void move_up(const char *name) {
+    (void)name;
+    assert_int_equal(queue_up(&two, &moving), 0);
+}
+
+/* From the queue to the leases, between any two listings of another claim. */
+static void waiter_that_moves_up_is_seen(void **state) {
+    enum { LISTINGS = 5 };
+    (void)state;
+    for (int n = 1; n <= 2 * LISTINGS; n++) {
+        struct held other;
+        char name[32];
+        snprintf(name, sizeof name, "moving-%d", n);
+        wait_in_the_queue_alone(name, n);
+        claim_as(&other, name, 'd', n, n % 2 ? DLOCK_EXCLUSIVE : DLOCK_PERMIT, n % 2 ? 0 : 3);
+        refused_whenever(&other, (n + 1) / 2, move_up);
+        assert_int_equal(renew(&two, &moving), 0);
+        assert_int_equal(release(&two, &moving), 0);
+    }
+}
+
+static void move_down(const char *name) {
+    (void)name;
+    moving.claim.mode = DLOCK_SHARED;
+    assert_int_equal(renew(&two, &moving), 0);
+}
+
+/* From a writer's node to a reader's, which is younger. */
+static void downgraded_writer_is_seen(void **state) {
+    enum { LISTINGS = 10 };
+    (void)state;
+    for (int n = 1; n <= LISTINGS; n++) {
+        struct held other;
+        char name[32];
+        snprintf(name, sizeof name, "moving down-%d", n);
+        claim_as(&moving, name, 'b', n, DLOCK_EXCLUSIVE, 0);
+        assert_int_equal(acquire(&two, &moving), 0);
+        claim_as(&other, name, 'd', n, DLOCK_PERMIT, 1);
+        refused_whenever(&other, n, move_down);
+        assert_int_equal(renew(&two, &moving), 0);
+        assert_int_equal(release(&two, &moving), 0);
+    }
+}
+
+/* ---- what is about to be refused --------------------------------------------------------------------------------- */
+
+/* A node as clients make it that ask for so many permits. */
+static void stranger(const char *dir, uint32_t limit, char *made, int size) {
+    char path[128];
+    snprintf(path, sizeof path, BASE "/%s/_c_0a1b2c3d-0000-4000-8000-000000000000-of-%u-%s-", dir, limit,
+             strstr(dir, "/leases") ? "lease" : "lock");
+    plain_make(path, "", ZOO_EPHEMERAL_SEQUENTIAL, made, size);
+}
+
+/* Another limit's node among the leases: who waits in the queue decides, and it is not in the waiter's way. */
+static void both_lines_decide(void **state) {
+    struct held other;
+    char made[256];
+    (void)state;
+    wait_in_the_queue_alone("both lines", 1);
+    stranger("both lines/leases", 3, made, sizeof made);
+    claim_as(&other, "both lines", 'c', 2, DLOCK_PERMIT, 3);
+    expect_einval(&three, &other, "in use as 1 permits, not 3");
+    assert_int_equal(queue_up(&two, &moving), 0);
+    assert_int_equal(renew(&two, &moving), 0);
+    assert_int_equal(zoo_delete(plain(), made, -1), ZOK);
+    assert_int_equal(release(&two, &moving), 0);
+}
+
+/* It goes within a moment: who came after it is right all the same. */
+static void passing_node_is_no_use(void **state) {
+    const char *dirs[] = {"passing/leases", "passing/locks", "passing"};
+    const enum dlock_mode modes[] = {DLOCK_PERMIT, DLOCK_EXCLUSIVE};
+    struct held holder, held;
+    struct task task;
+    char made[256];
+    (void)state;
+    claim_as(&holder, "passing", 'a', 1, DLOCK_PERMIT, 2);
+    assert_int_equal(acquire(&one, &holder), 0);
+    assert_int_equal(release(&one, &holder), 0);
+    for (int i = 0; i < 6; i++) {
+        enum dlock_mode mode = modes[i / 3];
+        if (i == 5) continue; /* a lock's node is another lock's holder */
+        stranger(dirs[i % 3], 3, made, sizeof made);
+        claim_as(&held, "passing", 'b', i, mode, mode == DLOCK_PERMIT ? 2 : 0);
+        task_begin(&task, backend->acquire, &two, &held, i % 2 ? DLOCK_CLAIM_QUEUE : 0);
+        sleep_ms(100);
+        assert_int_equal(zoo_delete(plain(), made, -1), ZOK);
+        assert_int_equal(task_end(&task), 0);
+        assert_int_equal(held.claim.result, 0);
+        assert_int_equal(release(&two, &held), 0);
+    }
+}
+
+struct wrong {
+    pthread_t thread;
+    struct link link;
+    enum dlock_mode mode;
+    uint32_t limit;
+    atomic_bool *stop;
+    atomic_int asked;
+    int granted;
+};
+
+static void *ask_wrongly(void *arg) {
+    struct wrong *wrong = arg;
+    struct held held;
+    while (!atomic_load(wrong->stop)) {
+        int asked = atomic_load(&wrong->asked);
+        claim_as(&held, "handed on", wrong->link.client[0], asked, wrong->mode, wrong->limit);
+        int rc = asked % 2 ? acquire(&wrong->link, &held) : queue_up(&wrong->link, &held);
+        if (rc == 0) wrong->granted++;
+        (void)release(&wrong->link, &held);
+        atomic_store(&wrong->asked, asked + 1);
+    }
+    return NULL;
+}
+
+static bool all_have_asked(struct wrong *wrong, int n) {
+    while (n > 0 && atomic_load(&wrong[n - 1].asked) >= 2) n--;
+    return n == 0;
+}
+
+/* One holder after the other, never none, while others ask wrongly: they are refused, and nobody else is. */
+static void wrong_questions_disturb_nobody(void **state) {
+    struct wrong wrong[] = {{.mode = DLOCK_PERMIT, .limit = 3}, {.mode = DLOCK_EXCLUSIVE}, {.mode = DLOCK_SHARED}};
+    enum { WRONG = sizeof wrong / sizeof *wrong, ROUNDS = 400 };
+    atomic_bool stop = false;
+    struct held held[2];
+    int last = 0;
+    (void)state;
+    claim_as(&held[0], "handed on", 'a', 0, DLOCK_PERMIT, 2);
+    assert_int_equal(acquire(&one, &held[0]), 0);
+    for (int i = 0; i < WRONG; i++) {
+        wrong[i].stop = &stop;
+        link_new(&wrong[i].link, shared_port(), "10s", (char)('d' + i));
+        assert_int_equal(pthread_create(&wrong[i].thread, NULL, ask_wrongly, &wrong[i]), 0);
+    }
+    for (int i = 1; i <= ROUNDS || !all_have_asked(wrong, WRONG); i++) {
+        struct link *links[] = {&one, &two};
+        struct dlock_error err = {0};
+        struct held *next = &held[i % 2];
+        last = i;
+        claim_as(next, "handed on", "ab"[i % 2], i, DLOCK_PERMIT, 2);
+        assert_int_equal(held_run(backend->acquire, links[i % 2], next, 0, TIMEOUT_MS, &err), 0);
+        if (next->claim.result != 0) fail_msg("round %d: %s", i, err.message);
+        assert_int_equal(release(links[(i + 1) % 2], &held[(i + 1) % 2]), 0);
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < WRONG; i++) {
+        pthread_join(wrong[i].thread, NULL);
+        link_end(&wrong[i].link);
+        assert_int_equal(wrong[i].granted, 0);
+    }
+    assert_int_equal(release(last % 2 ? &two : &one, &held[last % 2]), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(name_has_one_use, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(waiters_count, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(first_use_is_right, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(waiter_that_moves_up_is_seen, setup, teardown),
+        cmocka_unit_test_setup_teardown(downgraded_writer_is_seen, setup, teardown),
+        cmocka_unit_test_setup_teardown(both_lines_decide, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(passing_node_is_no_use, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(wrong_questions_disturb_nobody, trio_begin, trio_end),
+    };
+    return cmocka_run_group_tests_name("zookeeper uses", tests, backend_load, NULL);
+}
