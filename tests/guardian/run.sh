@@ -2,8 +2,7 @@
 # run.sh BACKEND: the guardian of `dlock run`. Whatever becomes of dlock, what it started has ended before the next
 # holder begins: each writes time stamps.
 . "$(dirname "$0")/../cli/lib.sh"
-. "$servers/common.sh"
-: "${STAMPS:?the program that writes time stamps}"
+: "${STAMPS:?the program that writes time stamps}" "${BUILD:?the folder of the build}"
 backend=$1 server=DLOCK_TEST_URI_$1
 export DLOCK_URI=${!server:?"no server for $1: run the tests with tests/run.sh"}
 name=guardian-$$ took=0
@@ -99,11 +98,15 @@ case $backend in zookeeper | postgresql_session) sessions=yes ;; *) sessions= ;;
 if [ "$(id -u)" = 0 ] && [ -z "$sessions" ]; then # there only the dead session could renew
     describe "$backend: a command that cannot be killed keeps the lock"
     chmod a+rwx "$work"
+    # An installation that every user can reach: the build may be in somebody's home, as in /root.
+    run cmake --install "$BUILD" --prefix "$work/installed"
+    equal "installing for every user" "$status" 0
+    installed=$(find "$work/installed" -path '*/bin/dlock')
     cp "$STAMPS" "$work/privileged"
     chmod u+s "$work/privileged"
     rm -f "$work/stamps"
     if [ "$backend" = file ]; then export DLOCK_URI=file:$work/shared; fi
-    begin setpriv --reuid=65534 --regid=65534 "${search_only[@]}" "$DLOCK" run -l "$lease" "$name" -- "$work/privileged" "$work/stamps" old
+    begin setpriv --reuid=65534 --regid=65534 --clear-groups "$installed" run -l "$lease" "$name" -- "$work/privileged" "$work/stamps" old
     old=$pid
     within 20 "the old holder works" stamping old
     child=$(pgrep -P "$old")

@@ -14,7 +14,7 @@ trap 'stop_by_pid pgbouncer; rm -rf "$folder"' EXIT
 
 as_pooler=(env)
 if [ "$(id -u)" = 0 ]; then
-    as_pooler=(setpriv --reuid postgres --regid postgres "${search_only[@]}")
+    as_pooler=(setpriv --reuid postgres --regid postgres --clear-groups)
     chown postgres "$folder"
 fi
 

@@ -5,7 +5,6 @@ set -eu
 servers=$(cd "$(dirname "$0")/../servers" && pwd)
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-restart.XXXXXX")
 chmod 711 "$folder"  # the server runs as another user than root
-. "$servers/common.sh"
 control=$folder/control
 
 finish() {
@@ -22,7 +21,7 @@ settings=$("$servers/postgresql.sh" start "$folder")
 server=$(sed -n 's/^DLOCK_TEST_URI_postgresql=//p' <<<"$settings")
 programs=$(sed -n 's/^DLOCK_TEST_POSTGRESQL=.*://p' <<<"$settings")
 as_server=
-if [ "$(id -u)" = 0 ]; then as_server="setpriv --reuid postgres --regid postgres ${search_only[*]}"; fi
+if [ "$(id -u)" = 0 ]; then as_server="setpriv --reuid postgres --regid postgres --clear-groups"; fi
 # It starts with the options it was started with before.
 cat >"$control" <<END
 #!/bin/sh

@@ -1,11 +1,6 @@
 # Sourced by the servers' scripts. Each defines `launch PORT` (starts the server in the background, logging to
 # $folder/NAME.log) and `answers PORT`.
 
-# What root gives setpriv to run a command as another user who may still search every folder: /root, or the temporary
-# folder, may be closed to others.
-# shellcheck disable=SC2034
-search_only=(--clear-groups --inh-caps +dac_read_search --ambient-caps +dac_read_search)
-
 free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }

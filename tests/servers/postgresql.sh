@@ -8,7 +8,7 @@ data=$folder/postgresql
 programs=$(find /usr/lib/postgresql -maxdepth 2 -name bin 2>/dev/null | sort -V | tail -n 1)
 
 as_server=(env)
-if [ "$(id -u)" = 0 ]; then as_server=(setpriv --reuid postgres --regid postgres "${search_only[@]}"); fi
+if [ "$(id -u)" = 0 ]; then as_server=(setpriv --reuid postgres --regid postgres --clear-groups); fi
 
 # fsync stays on: the tests count what is flushed.
 launch() {

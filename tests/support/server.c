@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,18 +33,9 @@ static const char *expand(const struct server *server, const char *word, char sp
 static void launch(struct server *server, const char *const *arguments) {
     static char space[WORDS][WORD_SIZE];
     const char *words[WORDS] = {NULL};
-    /* `nobody` may search every folder: the temporary one may be closed to others. */
-    static const char *const as_nobody[] = {"setpriv",
-                                            "--reuid=nobody",
-                                            "--regid=65534",
-                                            "--clear-groups",
-                                            "--inh-caps=+dac_read_search",
-                                            "--ambient-caps=+dac_read_search",
-                                            "--pdeathsig=KILL"};
+    const struct passwd *nobody = server_program.not_as_root && geteuid() == 0 ? getpwnam("nobody") : NULL;
     pid_t parent = getpid();
     size_t n = 0;
-    if (server_program.not_as_root && geteuid() == 0)
-        for (; n < sizeof as_nobody / sizeof *as_nobody; n++) words[n] = as_nobody[n];
     for (size_t i = 0; server_program.words[i]; i++, n++) words[n] = expand(server, server_program.words[i], space[n]);
     for (; arguments && *arguments; arguments++) {
         assert_true(n < WORDS - 1);
@@ -52,7 +44,8 @@ static void launch(struct server *server, const char *const *arguments) {
     server->pid = fork();
     assert_return_code(server->pid, errno);
     if (server->pid) return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (nobody && (setgid(nobody->pw_gid) != 0 || setuid(nobody->pw_uid) != 0)) _exit(1);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* which a change of user of its own would undo */
     if (getppid() != parent) _exit(1);
     dup2(open("/dev/null", O_RDWR), 1);
     dup2(1, 2);
