@@ -1,9 +1,10 @@
 /* Claims: acquire, renew and release, each for a batch in one round trip where nothing is in the way.
  *
- * A grant is an item: its key is the name, its value the token. `add` makes it, `cas` with the item's id renews it or
- * lets it expire at once, and an id changes with every store, so that a cas never touches another item than the one
- * that was compared. An id is used without looking at the item first only where it is certain that the server has not
- * been restarted since (its ids begin anew): on a connection that was made before the id was seen, by this client. */
+ * A grant is an item: its key is the name, its value the token. `add` makes it, `cas` with the item's id (or a meta
+ * set) renews it, `md` with that id (or a `cas` that lets it expire at once) ends it, and an id changes with every
+ * store, so that a cas never touches another item than the one that was compared. An id is used without looking at the
+ * item first only where it is certain that the server has not been restarted since (its ids begin anew): on a
+ * connection that was made before the id was seen, by this client. */
 #include "memcached.h"
 
 #include <inttypes.h>
@@ -62,6 +63,12 @@ static bool is_shared(const struct turn *turn) {
     return turn->claim->mode != DLOCK_EXCLUSIVE;
 }
 
+/* The flags of an exclusive grant as this turn stores it. */
+static uint32_t flags_of(const struct turn *turn) {
+    const uint64_t granted = turn->step == ADD ? MEMCACHED_THIS_STORE : turn->granted;
+    return memcached_flags(turn->claim->lease_ms, turn->too_far ? MEMCACHED_NOT_KNOWN : granted, turn->cas);
+}
+
 /* The value with which a turn stores, and its flags. */
 static uint32_t write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct turn *turn, bool cut, int64_t expiry_s) {
     const struct dlock_claim *claim = turn->claim;
@@ -69,7 +76,7 @@ static uint32_t write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct turn
     struct memcached_holders alone = {.mode = claim->mode, .limit = claim->limit, .n = 1};
     if (!is_shared(turn)) {
         memcached_value(out, claim, cut);
-        return memcached_flags(claim->lease_ms, turn->too_far ? MEMCACHED_NOT_KNOWN : granted, turn->cas);
+        return flags_of(turn);
     }
     alone.holder[0] = (struct memcached_holder){
         claim->token, strlen(claim->token), granted == MEMCACHED_NOT_KNOWN ? MEMCACHED_THIS_STORE : granted,
@@ -78,9 +85,22 @@ static uint32_t write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct turn
     return 0;
 }
 
-/* Expiries beyond 30 days are absolute times: this one has passed. */
+/* The classic way is a store, which may need memory that a full server has not. Expiries beyond 30 days are absolute
+ * times: this one has passed. */
 void memcached_end(struct memcached *memcached, const char *key, uint64_t cas) {
-    memcached_request(memcached, 1, "cas %s 0 2592001 0 %" PRIu64 "\r\n\r\n", key, cas);
+    if (memcached->knows_meta)
+        memcached_request(memcached, 1, "md %s C%" PRIu64 "\r\n", key, cas);
+    else
+        memcached_request(memcached, 1, "cas %s 0 2592001 0 %" PRIu64 "\r\n\r\n", key, cas);
+}
+
+/* A meta set tells the new id, so that nothing has to be read back: half the work for the server. But one that finds no
+ * memory for the new item (or finds it too large) drops the one that is there, whatever its id and the mode. So it
+ * never takes a lock, since it would free that of somebody else; and it renews only where the server evicts, and a lock
+ * may go when memory is short anyway. */
+static bool is_meta_set(const struct batch *batch, const struct turn *turn) {
+    return turn->step == SWAP && batch->operation == MEMCACHED_RENEW && batch->memcached->knows_meta &&
+           batch->memcached->evicts;
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
@@ -116,6 +136,9 @@ static void write_turn(struct memcached *memcached, size_t i, void *arg) {
     if (turn->step == ADD)
         memcached_request(memcached, 2, "add %s %" PRIu32 " %" PRId64 " %zu\r\n%s\r\ngets %s\r\n", key, flags, expiry,
                           strlen(value), value, key);
+    else if (is_meta_set(batch, turn))
+        memcached_request(memcached, 1, "ms %s %zu T%" PRId64 " F%" PRIu32 " C%" PRIu64 " c\r\n%s\r\n", key,
+                          strlen(value), expiry, flags, turn->cas, value);
     else
         memcached_request(memcached, 2, "cas %s %" PRIu32 " %" PRId64 " %zu %" PRIu64 "\r\n%s\r\ngets %s\r\n", key,
                           flags, expiry, strlen(value), turn->cas, value, key);
@@ -190,14 +213,14 @@ static void met(struct batch *batch, struct turn *turn, const struct memcached_i
     }
 }
 
-/* Our item, with its lease set by this turn. */
-static void stored(struct batch *batch, struct turn *turn, const struct memcached_item *item) {
+/* Our item, with its lease set by this turn; `granted` is what its flags say. */
+static void stored(struct batch *batch, struct turn *turn, uint64_t cas, uint64_t granted) {
     if (turn->step == ADD || turn->granted == MEMCACHED_THIS_STORE)
-        keep(batch, turn, item->cas, item->cas, true);
-    else if (turn->granted == item->granted || turn->too_far || item->granted == MEMCACHED_NOT_KNOWN)
-        keep(batch, turn, item->cas, turn->granted, true);
+        keep(batch, turn, cas, cas, true);
+    else if (turn->granted == granted || turn->too_far || granted == MEMCACHED_NOT_KNOWN)
+        keep(batch, turn, cas, turn->granted, true);
     else {
-        swap(turn, item->cas, turn->granted);
+        swap(turn, cas, turn->granted);
         turn->too_far = true;
     }
 }
@@ -216,7 +239,7 @@ static void look_at_lock(struct batch *batch, struct turn *turn, const struct me
     memcached_value(value, turn->claim, cut);
     if (item->length == strlen(value) && memcmp(item->value, value, item->length) == 0) {
         if (lease_is_new)
-            stored(batch, turn, item);
+            stored(batch, turn, item->cas, item->granted);
         else
             found(batch, turn, item);
     } else if (batch->operation == MEMCACHED_ACQUIRE) {
@@ -261,21 +284,50 @@ static bool fits(enum step step, enum memcached_stored stored) {
     return stored == MEMCACHED_STORED || (stored == MEMCACHED_NOT_STORED) == (step == ADD);
 }
 
+/* The item was not there, or with another id: our own renewal came in between, or it is not ours alone. */
+static void missed(struct turn *turn, enum memcached_stored stored) {
+    if (stored == MEMCACHED_EXISTS)
+        turn->step = is_shared(turn) ? CROWD : LOOK;
+    else
+        finish(turn, DLOCK_ELOST);
+}
+
+static int read_end(struct batch *batch, struct turn *turn) {
+    enum memcached_stored ended;
+    int rc = memcached_read_ended(batch->memcached, batch->deadline_us, &ended, batch->err);
+    if (rc) return rc;
+    if (ended == MEMCACHED_STORED)
+        finish(turn, 0);
+    else
+        missed(turn, ended);
+    return 0;
+}
+
+static int read_meta_set(struct batch *batch, struct turn *turn) {
+    enum memcached_stored result;
+    uint64_t cas = 0;
+    int rc = memcached_read_meta_stored(batch->memcached, batch->deadline_us, &result, &cas, batch->err);
+    if (rc) return rc;
+    if (result != MEMCACHED_STORED)
+        missed(turn, result);
+    else if (!is_shared(turn))
+        stored(batch, turn, cas, memcached_granted(flags_of(turn), cas));
+    else
+        keep(batch, turn, cas, turn->granted == MEMCACHED_NOT_KNOWN ? cas : turn->granted, true);
+    return 0;
+}
+
 static int read_turn(struct batch *batch, struct turn *turn) {
     enum memcached_stored stored;
     int rc;
     if (turn->step == LOOK) return read_look(batch, turn, false);
+    if (batch->operation == MEMCACHED_RELEASE) return read_end(batch, turn);
+    if (is_meta_set(batch, turn)) return read_meta_set(batch, turn);
     rc = memcached_read_stored(batch->memcached, batch->deadline_us, &stored, batch->err);
     if (rc) return rc;
     if (!fits(turn->step, stored)) return memcached_nonsense(batch->memcached, "add or cas", batch->err);
     if (turn->step == ADD) turn->adds++;
-    if (turn->step == ADD || batch->operation != MEMCACHED_RELEASE)
-        return read_look(batch, turn, stored == MEMCACHED_STORED);
-    if (stored == MEMCACHED_EXISTS)
-        turn->step = is_shared(turn) ? CROWD : LOOK; /* our own renewal came in between, or it is not ours alone */
-    else
-        finish(turn, stored == MEMCACHED_STORED ? 0 : DLOCK_ELOST);
-    return 0;
+    return read_look(batch, turn, stored == MEMCACHED_STORED);
 }
 
 /* ---- flights ----------------------------------------------------------------------------------------------------- */
@@ -314,7 +366,7 @@ static int read_clock(struct batch *batch, uint64_t *time_s) {
         memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
     }
     int rc = memcached_read_time(memcached, batch->deadline_us, time_s, batch->err);
-    memcached->tells_ttl = memcached->knows_mg;
+    memcached->tells_ttl = memcached->knows_meta;
     return rc;
 }
 

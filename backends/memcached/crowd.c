@@ -269,10 +269,13 @@ static int try(struct crowd *crowd, bool *done) {
     asks_time = crowd->operation != MEMCACHED_RELEASE && memcached_clock_is_due(&memcached->clock, crowd->sent_us);
     *done = decide(crowd) != CHANGE;
     if (*done) return 0;
+    const bool ends = crowd->holders.n == 0;
     request_change(crowd);
     if (asks_time) memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
-    if ((rc = memcached_read_stored(memcached, crowd->deadline_us, &stored, crowd->err)) != 0) return rc;
-    if (stored != MEMCACHED_STORED && (stored == MEMCACHED_NOT_STORED) != adds)
+    rc = ends ? memcached_read_ended(memcached, crowd->deadline_us, &stored, crowd->err)
+              : memcached_read_stored(memcached, crowd->deadline_us, &stored, crowd->err);
+    if (rc) return rc;
+    if (!ends && stored != MEMCACHED_STORED && (stored == MEMCACHED_NOT_STORED) != adds)
         return memcached_nonsense(memcached, "add or cas", crowd->err);
     if ((rc = memcached_read_item(memcached, crowd->key, crowd->deadline_us, &crowd->item, crowd->err)) != 0) return rc;
     *done = stored == MEMCACHED_STORED && confirm(crowd);

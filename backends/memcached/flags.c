@@ -40,15 +40,20 @@ static bool is_token(const struct memcached_item *item) {
     return item->length > 25 && strspn(item->value, "0123456789abcdef") == 24 && item->value[24] == '.';
 }
 
+uint64_t memcached_granted(uint32_t flags, uint64_t cas) {
+    const uint32_t low = flags & (GRANTED_END - 1);
+    if (low == ITSELF) return cas;
+    if (low == UNKNOWN) return MEMCACHED_NOT_KNOWN;
+    /* The newest id with these low bits that is no newer than the item's own. */
+    const uint64_t granted = (cas & ~(uint64_t)(GRANTED_END - 1)) | low;
+    if (granted <= cas) return granted ? granted : MEMCACHED_NOT_KNOWN;
+    return granted > GRANTED_END ? granted - GRANTED_END : MEMCACHED_NOT_KNOWN;
+}
+
 void memcached_read_flags(struct memcached_item *item) {
-    const uint32_t low = item->flags & (GRANTED_END - 1);
     item->lease_ms = 0;
     item->granted = item->cas;
     if (!(item->flags & MARK) || !is_token(item)) return;
     item->lease_ms = unpack_lease((item->flags & ~MARK) >> GRANTED_BITS);
-    if (low == ITSELF) return;
-    /* The newest id with these low bits that is no newer than the item's own. */
-    item->granted = (item->cas & ~(uint64_t)(GRANTED_END - 1)) | low;
-    if (item->granted > item->cas) item->granted = item->granted > GRANTED_END ? item->granted - GRANTED_END : 0;
-    if (low == UNKNOWN || item->granted == 0) item->granted = MEMCACHED_NOT_KNOWN;
+    item->granted = memcached_granted(item->flags, item->cas);
 }

@@ -60,7 +60,7 @@ int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, 
     return 0;
 }
 
-/* A cas and not a delete: what was looked at may have ended, and somebody else have come. */
+/* It compares: what was looked at may have ended, and somebody else have come. */
 int memcached_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     char key[MEMCACHED_KEY_MAX + 1];
@@ -72,9 +72,8 @@ int memcached_break(void *conn, const char *name, int timeout_ms, struct dlock_e
         if (rc) return rc;
         if (!item.found) return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
         memcached_end(conn, key, item.cas);
-        if ((rc = memcached_read_stored(conn, deadline_us, &stored, err)) != 0) return rc;
+        if ((rc = memcached_read_ended(conn, deadline_us, &stored, err)) != 0) return rc;
         if (stored == MEMCACHED_STORED) return 0;
-        if (stored == MEMCACHED_NOT_STORED) return memcached_nonsense(conn, "cas", err);
     }
     return memcached_dead(conn, "an item changed each time it was looked at", err);
 }

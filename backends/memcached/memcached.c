@@ -11,19 +11,12 @@
 /* ---- what the server says about itself --------------------------------------------------------------------------- */
 
 struct facts {
-    bool has_time, has_uptime, no_cas, has_meta;
+    bool has_time, has_uptime, no_cas, evicts;
     uint64_t time_s, uptime_s;
 };
 
 static bool whole_number(const char *text, uint64_t *number) {
     return memcached_number(&text, number) && !*text;
-}
-
-/* Meta commands came with 1.6. */
-static bool knows_meta(const char *version) {
-    uint64_t major = 0, minor = 0;
-    return memcached_number(&version, &major) && *version++ == '.' && memcached_number(&version, &minor) &&
-           (major > 1 || (major == 1 && minor >= 6));
 }
 
 static void learn(const char *name, const char *value, void *arg) {
@@ -32,8 +25,8 @@ static void learn(const char *name, const char *value, void *arg) {
         facts->has_time = whole_number(value, &facts->time_s);
     else if (strcmp(name, "uptime") == 0)
         facts->has_uptime = whole_number(value, &facts->uptime_s);
-    else if (strcmp(name, "version") == 0)
-        facts->has_meta = knows_meta(value);
+    else if (strcmp(name, "evictions") == 0)
+        facts->evicts = strcmp(value, "on") == 0;
     else if (strcmp(name, "cas_enabled") == 0)
         facts->no_cas = strcmp(value, "no") == 0;
 }
@@ -91,7 +84,7 @@ static int ask_facts(struct memcached *memcached, int64_t deadline_us, struct dl
     const int64_t sent_us = dlock_now_us();
     struct facts facts = {0};
     int rc;
-    memcached_request(memcached, 2, MEMCACHED_ASK_STATS);
+    memcached_request(memcached, 3, MEMCACHED_ASK_STATS MEMCACHED_ASK_META);
     rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
     if (rc == 0) rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
     if (rc) return rc;
@@ -101,11 +94,12 @@ static int ask_facts(struct memcached *memcached, int64_t deadline_us, struct dl
         return dlock_fail(err, DLOCK_ENOTSUP,
                           "memcached at %s runs with -C (no compare-and-swap), which locks need; start it without",
                           memcached->where);
+    if ((rc = memcached_read_meta(memcached, deadline_us, &memcached->knows_meta, err)) != 0) return rc;
     memcached->started_us = (facts.time_s - facts.uptime_s) * 1000000;
     memcached->connected_us = dlock_now_us();
     memset(&memcached->clock, 0, sizeof memcached->clock);
     memcached_clock_read(&memcached->clock, sent_us, facts.time_s);
-    memcached->knows_mg = facts.has_meta;
+    memcached->evicts = facts.evicts;
     memcached->tells_ttl = false;
     memcached->quarantine_until_us = 0;
     begin_quarantine(memcached, facts.uptime_s);

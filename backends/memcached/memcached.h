@@ -70,8 +70,9 @@ struct memcached {
     int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
 
     struct memcached_clock clock;
-    bool knows_mg;  /* as far as its version says */
-    bool tells_ttl; /* `mg` tells how long an item has to live, which costs less than `stats` */
+    bool knows_meta; /* the meta commands of 1.6, as it has shown when it was connected to */
+    bool evicts;     /* it runs without -M */
+    bool tells_ttl;  /* `mg` is asked how long an item has to live, which costs less than `stats` */
     struct memcached_sighting sightings[MEMCACHED_SIGHTINGS];
 
     struct memcached_requests *requests; /* still to be written, or NULL */
@@ -132,6 +133,15 @@ enum memcached_stored { MEMCACHED_STORED, MEMCACHED_NOT_STORED, MEMCACHED_EXISTS
 int memcached_read_stored(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
                           struct dlock_error *err);
 
+/* The reply to a meta set that compares and asks for the new id, which is stored in *cas when the item was stored;
+ * never NOT_STORED. EUNAVAILABLE, EAUTH, EPROTO. */
+int memcached_read_meta_stored(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
+                               uint64_t *cas, struct dlock_error *err);
+
+/* The reply to memcached_end(): STORED when the item has ended; never NOT_STORED. EUNAVAILABLE, EAUTH, EPROTO. */
+int memcached_read_ended(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
+                         struct dlock_error *err);
+
 struct memcached_item {
     bool found;
     uint64_t cas;
@@ -146,9 +156,14 @@ struct memcached_item {
 int memcached_read_item(struct memcached *memcached, const char *key, int64_t deadline_us, struct memcached_item *item,
                         struct dlock_error *err);
 
-/* The reply to MEMCACHED_ASK_TTL: how many seconds the item with this id has to live, by the server's clock; -1: it is
- * not there (any more), or the server does not know the command, and is not to be asked again. EUNAVAILABLE, EAUTH,
+/* The reply to MEMCACHED_ASK_META: whether the server knows the meta commands as 1.6.18 does. The question is a
+ * compare-and-delete with an id that no item has; earlier servers answer an error, or add a space. EUNAVAILABLE, EAUTH,
  * EPROTO. */
+#define MEMCACHED_ASK_META "md dlock-asks-for-meta C9223372036854775807\r\n"
+int memcached_read_meta(struct memcached *memcached, int64_t deadline_us, bool *knows_meta, struct dlock_error *err);
+
+/* The reply to MEMCACHED_ASK_TTL: how many seconds the item with this id has to live, by the server's clock; -1: it is
+ * not there (any more). EUNAVAILABLE, EAUTH, EPROTO. */
 #define MEMCACHED_ASK_TTL "mg %s c t\r\n"
 int memcached_read_ttl(struct memcached *memcached, uint64_t cas, int64_t deadline_us, int64_t *left_s,
                        struct dlock_error *err);
@@ -184,6 +199,9 @@ bool memcached_key(char key[MEMCACHED_KEY_MAX + 1], const char *name);
 
 /* The flags for an item whose grant had this cas id, and that has now got `cas`. */
 uint32_t memcached_flags(int64_t lease_ms, uint64_t granted, uint64_t cas);
+
+/* The cas id of the grant, as an item with these flags of ours and this id tells it; or MEMCACHED_NOT_KNOWN. */
+uint64_t memcached_granted(uint32_t flags, uint64_t cas);
 
 /* What the flags say, into lease_ms and granted. */
 void memcached_read_flags(struct memcached_item *item);
@@ -288,8 +306,7 @@ enum memcached_way memcached_meet(struct memcached *memcached, struct dlock_clai
 void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,
                     uint64_t cas, uint64_t granted, bool alone, int64_t sent_us);
 
-/* Appends a request that lets the item with this id end at once: the comparison and the end in one step, which `delete`
- * cannot. */
+/* Appends a request that ends the item with this id: the comparison and the end in one step, which `delete` cannot. */
 void memcached_end(struct memcached *memcached, const char *key, uint64_t cas);
 
 /* > 0 while the quarantine lasts. */

@@ -35,22 +35,78 @@ int memcached_refused(struct memcached *memcached, const char *line, struct dloc
     return dlock_fail(err, code, "memcached at %s answered: %.*s%s", memcached->where, printable, line, advice);
 }
 
-int memcached_read_stored(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
-                          struct dlock_error *err) {
-    static const char *const words[] = {[MEMCACHED_STORED] = "STORED",
-                                        [MEMCACHED_NOT_STORED] = "NOT_STORED",
-                                        [MEMCACHED_EXISTS] = "EXISTS",
-                                        [MEMCACHED_NOT_FOUND] = "NOT_FOUND"};
+/* What a store led to, in the words of the classic commands and in those of the meta commands. */
+typedef const char *const store_words[MEMCACHED_NOT_FOUND + 1];
+static store_words classic_words = {[MEMCACHED_STORED] = "STORED",
+                                    [MEMCACHED_NOT_STORED] = "NOT_STORED",
+                                    [MEMCACHED_EXISTS] = "EXISTS",
+                                    [MEMCACHED_NOT_FOUND] = "NOT_FOUND"};
+static store_words meta_words = {
+    [MEMCACHED_STORED] = "HD", [MEMCACHED_NOT_STORED] = "NS", [MEMCACHED_EXISTS] = "EX", [MEMCACHED_NOT_FOUND] = "NF"};
+
+/* A line of one of these words; with `flags` also of one with the flags behind it that were asked for. */
+static int read_word(struct memcached *memcached, int64_t deadline_us, store_words words, enum memcached_stored *stored,
+                     const char **flags, struct dlock_error *err) {
     char *line;
     int rc = memcached_line(memcached, deadline_us, &line, err);
     if (rc) return rc;
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (strcmp(line, words[i]) == 0) {
-            *stored = (enum memcached_stored)i;
-            memcached->unanswered--;
-            return 0;
-        }
+    for (size_t i = 0; i <= MEMCACHED_NOT_FOUND; i++) {
+        const size_t length = strlen(words[i]);
+        if (strncmp(line, words[i], length) != 0 || (line[length] && !(flags && line[length] == ' '))) continue;
+        *stored = (enum memcached_stored)i;
+        if (flags) *flags = line + length;
+        memcached->unanswered--;
+        return 0;
+    }
     return memcached_refused(memcached, line, err);
+}
+
+int memcached_read_stored(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
+                          struct dlock_error *err) {
+    return read_word(memcached, deadline_us, classic_words, stored, NULL, err);
+}
+
+int memcached_read_ended(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
+                         struct dlock_error *err) {
+    int rc = read_word(memcached, deadline_us, memcached->knows_meta ? meta_words : classic_words, stored, NULL, err);
+    if (rc == 0 && *stored == MEMCACHED_NOT_STORED) return memcached_nonsense(memcached, "the end of an item", err);
+    return rc;
+}
+
+/* " c<cas>", to which 1.6.20 adds " s<size>". */
+static bool read_cas(const char *flags, uint64_t *cas) {
+    uint64_t size;
+    if (strncmp(flags, " c", 2) != 0) return false;
+    flags += 2;
+    if (!memcached_number(&flags, cas)) return false;
+    if (strncmp(flags, " s", 2) == 0) {
+        flags += 2;
+        if (!memcached_number(&flags, &size)) return false;
+    }
+    return !*flags;
+}
+
+int memcached_read_meta_stored(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
+                               uint64_t *cas, struct dlock_error *err) {
+    const char *flags;
+    int rc = read_word(memcached, deadline_us, meta_words, stored, &flags, err);
+    if (rc) return rc;
+    if (*stored == MEMCACHED_NOT_STORED ||
+        (*stored == MEMCACHED_STORED && (!read_cas(flags, cas) || !memcached_fence(memcached, *cas))))
+        return memcached_nonsense(memcached, "a meta set", err);
+    return 0;
+}
+
+int memcached_read_meta(struct memcached *memcached, int64_t deadline_us, bool *knows_meta, struct dlock_error *err) {
+    char *line;
+    int rc = memcached_line(memcached, deadline_us, &line, err);
+    if (rc) return rc;
+    *knows_meta = strcmp(line, "NF") == 0 || strcmp(line, "EX") == 0;
+    if (!*knows_meta && strncmp(line, "NF ", 3) != 0 && strncmp(line, "EX ", 3) != 0 && strcmp(line, "ERROR") != 0 &&
+        strncmp(line, "CLIENT_ERROR", 12) != 0)
+        return memcached_refused(memcached, line, err);
+    memcached->unanswered--;
+    return 0;
 }
 
 /* ---- items ------------------------------------------------------------------------------------------------------- */
@@ -109,10 +165,7 @@ int memcached_read_ttl(struct memcached *memcached, uint64_t cas, int64_t deadli
     if (rc) return rc;
     const char *p = line + 4;
     const bool found = strncmp(line, "HD c", 4) == 0;
-    if (strcmp(line, "ERROR") == 0)
-        memcached->knows_mg = memcached->tells_ttl = false;
-    else if (!found && strcmp(line, "EN") != 0)
-        return memcached_refused(memcached, line, err);
+    if (!found && strcmp(line, "EN") != 0) return memcached_refused(memcached, line, err);
     memcached->unanswered--;
     *left_s = -1;
     if (!found) return 0;

@@ -1,12 +1,10 @@
 /* Leases on a server whose clock stands still for a while, jumps, or is odd; and requests to the letter. */
-#include "harness.h"
-#include "support/fake.h"
+#include "script.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 
 /* ---- a server that is stopped and goes on ------------------------------------------------------------------------ */
 
@@ -96,72 +94,12 @@ static void connections_made_during_a_stop_are_no_worse(void **state) {
 
 /* ---- what a connection knows of the clock ------------------------------------------------------------------------ */
 
-#define TOKEN "aaaaaaaaaaaaaaaaaaaaaaaa.1@test:1"
-/* Flags of an item of ours with a lease of 10 s: as the grant has left it, and after a grant with id 5. */
-#define FRESH 2565865471
-#define FIFTH 2565341189
-#define OURS(flags, cas) ITEM(flags, cas)
-#define ITEM(flags, cas) "VALUE clock " #flags " 33 " #cas "\r\n" TOKEN "\r\nEND\r\n"
-#define START 1700100000
-
-/* A conversation: what the client says in each request after the greeting, where # stands for a number, and what it is
- * told. */
-struct line {
-    const char *says, *told;
-};
-static const struct line *script;
-static int64_t numbers[8];
-static char unexpected[600];
-
-static bool matches(const char *said, const char *pattern, int64_t *number) {
-    for (; *said && *pattern; pattern++) {
-        if (*pattern != '#' && *said++ != *pattern) return false;
-        if (*pattern == '#') *number = strtoll(said, (char **)&said, 10);
-    }
-    return !*said && !*pattern;
-}
-
-static bool tell(int fd, const char *text) {
-    return send(fd, text, strlen(text), MSG_NOSIGNAL) == (ssize_t)strlen(text);
-}
-
-static bool converse(struct fake *fake, int fd, int i, const char *request, size_t size) {
-    char said[512];
-    (void)fake;
-    if (i == 0) return tell(fd, FAKE_GREETING);
-    snprintf(said, sizeof said, "%.*s", (int)size, request);
-    if (script[i - 1].says && matches(said, script[i - 1].says, &numbers[i])) return tell(fd, script[i - 1].told);
-    snprintf(unexpected, sizeof unexpected, "request %d: \"%s\"", i, said);
-    return false;
-}
-
-static int converse_by(const struct line *lines, dlock_batch *operation, enum dlock_mode mode, struct held *held) {
-    struct fake fake = {.converse = converse};
-    struct dlock_error err = {0};
-    struct link link;
-    int rc;
-    script = lines;
-    unexpected[0] = '\0';
-    fake_link(&fake, &link);
-    claim_init(held, "clock", 'a', 1);
-    held->claim.mode = mode;
-    rc = held_run(operation, &link, held, 0, TIMEOUT_MS, &err);
-    fake_unlink(&fake, &link);
-    if (*unexpected) fail_msg("%s", unexpected);
-    if (rc) fail_msg("%s", err.message);
-    return held->claim.result;
-}
-
 static int acquire_by(const struct line *lines) {
     struct held held;
-    int result = converse_by(lines, backend->acquire, DLOCK_EXCLUSIVE, &held);
+    int result = script_run(FAKE_GREETING, lines, backend->acquire, DLOCK_EXCLUSIVE, &held);
     if (result == 0) assert_true(held.claim.fence == FAKE_STARTED_US + 5);
     return result;
 }
-
-#define ADD "add clock # # 33\r\n" TOKEN "\r\ngets clock\r\n"
-#define CAS(id) "cas clock # # 33 " #id "\r\n" TOKEN "\r\ngets clock\r\n"
-#define TIME "stats\r\n"
 
 enum { LEASE_S = LEASE_MS / 1000 };
 
@@ -169,7 +107,7 @@ static void an_expiry_is_an_absolute_time(void **state) {
     static const struct line lines[] = {{ADD, "STORED\r\n" OURS(FRESH, 5)}, {TIME, FAKE_CLOCK(1700100000)}};
     (void)state;
     assert_int_equal(acquire_by(lines), 0);
-    assert_in_range(numbers[1], START + LEASE_S + 3, START + LEASE_S + 4); /* 2.25 s for the clock, rounded up */
+    assert_in_range(script_numbers[1], START + LEASE_S + 3, START + LEASE_S + 4); /* 2.25 s for the clock, rounded up */
 }
 
 /* The first reading was made before the clock was set: what was based upon it is done again. */
@@ -185,7 +123,7 @@ static void a_clock_that_jumps_is_not_believed(void **state) {
     (void)state;
     assert_int_equal(acquire_by(lines), 0);
     /* Readings that differ prove more: no quarter of a second for a late timer. */
-    assert_in_range(numbers[3], START + 60 + LEASE_S + 1, START + 60 + LEASE_S + 3);
+    assert_in_range(script_numbers[3], START + 60 + LEASE_S + 1, START + 60 + LEASE_S + 3);
     assert_int_equal(acquire_by(lost), DLOCK_EBUSY);
 }
 
@@ -206,9 +144,9 @@ static void a_clock_that_jumps_is_not_believed_by_readers(void **state) {
         {NULL, NULL}};
     struct held held;
     (void)state;
-    assert_int_equal(converse_by(lines, backend->acquire, DLOCK_SHARED, &held), 0);
+    assert_int_equal(script_run(FAKE_GREETING, lines, backend->acquire, DLOCK_SHARED, &held), 0);
     assert_true(held.claim.fence == FAKE_STARTED_US + 6);
-    assert_in_range(numbers[6], START + 60 + LEASE_S + 1, START + 60 + LEASE_S + 3);
+    assert_in_range(script_numbers[6], START + 60 + LEASE_S + 1, START + 60 + LEASE_S + 3);
 }
 
 /* One second is what a clock goes on by. */
@@ -230,21 +168,18 @@ static void a_clock_that_stands_still_is_not_believed(void **state) {
                                         {ADD, "STORED\r\n" OURS(FRESH, 5)},
                                         {TIME, FAKE_CLOCK(1700100000)},
                                         {NULL, NULL}};
-    struct fake fake = {.converse = converse};
+    struct fake fake = {0};
     struct held held;
     struct link link;
     (void)state;
-    script = lines;
-    unexpected[0] = '\0';
-    fake_link(&fake, &link);
+    script_link(&fake, &link, FAKE_GREETING, lines);
     claim_init(&held, "clock", 'a', 1);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(acquire(&link, &held), 0);
         if (i == 0) sleep_ms(2500);
     }
-    fake_unlink(&fake, &link);
-    assert_string_equal(unexpected, "");
-    for (int i = 3; i <= 5; i += 2) assert_in_range(numbers[i], START + LEASE_S + 4, START + LEASE_S + 30);
+    script_unlink(&fake, &link);
+    for (int i = 3; i <= 5; i += 2) assert_in_range(script_numbers[i], START + LEASE_S + 4, START + LEASE_S + 30);
 }
 
 /* Its items would be given relative times. */
@@ -280,8 +215,8 @@ static void a_grant_of_long_ago_is_noted_as_unknown(void **state) {
                                         {NULL, NULL}};
     struct held held;
     (void)state;
-    assert_int_equal(converse_by(renewal, backend->renew, DLOCK_EXCLUSIVE, &held), 0);
-    assert_int_equal(converse_by(again, backend->acquire, DLOCK_EXCLUSIVE, &held), 0);
+    assert_int_equal(script_run(FAKE_GREETING, renewal, backend->renew, DLOCK_EXCLUSIVE, &held), 0);
+    assert_int_equal(script_run(FAKE_GREETING, again, backend->acquire, DLOCK_EXCLUSIVE, &held), 0);
     assert_true(held.claim.fence == FAKE_STARTED_US + 1000002);
 }
 

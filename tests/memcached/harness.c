@@ -35,11 +35,18 @@ static int64_t stat_in(const char *stats, const char *name) {
 /* It does, and is old enough to grant something: more than a second, of which `uptime` is ahead by up to three. */
 static bool answers(struct server *server) {
     char text[16384];
+    if (servers_are_classic()) classic_relay(server);
     if (!talk(server->port, "stats\r\n", text, sizeof text)) return false;
     return strncmp(text, "CLIENT_ERROR", 12) == 0 || stat_in(text, "uptime") >= 4; /* it may want a password */
 }
 
-static const char *const words[] = {"memcached", "-U", "0", "-p", "{port}", "-l", "127.0.0.1", NULL};
+/* The rest of the command line comes behind. */
+#define LAUNCH                                                                    \
+    "port=$0 socket=$1; shift\n"                                                  \
+    "if [ \"$DLOCK_TEST_CLASSIC\" ]; then set -- -s \"$socket\" -a 0777 \"$@\"\n" \
+    "else set -- -p \"$port\" -l 127.0.0.1 \"$@\"; fi\n"                          \
+    "exec memcached -U 0 \"$@\""
+static const char *const words[] = {"sh", "-c", LAUNCH, "{port}", "{folder}" CLASSIC_SOCKET, NULL};
 
 const struct server_program server_program = {words, true, answers, NULL};
 
@@ -65,10 +72,10 @@ void count(const struct server *server, struct counts *since) {
     static struct counts last;
     const char *stats = ask(server, "stats");
     struct counts now = {stat_in(stats, "cmd_set"), stat_in(stats, "cmd_get"), stat_in(stats, "cas_hits"),
-                         stat_in(stats, "cas_badval") + stat_in(stats, "cas_misses")};
+                         stat_in(stats, "cas_badval") + stat_in(stats, "cas_misses"), stat_in(stats, "delete_hits")};
     if (since)
         *since = (struct counts){now.stores - last.stores, now.gets - last.gets, now.cas_hits - last.cas_hits,
-                                 now.cas_misses - last.cas_misses};
+                                 now.cas_misses - last.cas_misses, now.deletes - last.deletes};
     last = now;
 }
 

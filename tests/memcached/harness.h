@@ -2,6 +2,7 @@
 #ifndef DLOCK_TESTS_MEMCACHED_HARNESS_H
 #define DLOCK_TESTS_MEMCACHED_HARNESS_H
 
+#include "classic.h"
 #include "support/backend.h"
 #include "support/claim.h"
 #include "support/clock.h"
@@ -19,7 +20,7 @@ int64_t stat_of(const struct server *server, const char *name);
 
 /* How many commands, and which, a server has had from its clients since the last call. */
 struct counts {
-    int64_t stores, gets, cas_hits, cas_misses;
+    int64_t stores, gets, cas_hits, cas_misses, deletes;
 };
 void count(const struct server *server, struct counts *since);
 /* Until a connection has seen the server's clock tick, it asks for it along with every lease: one get more. */
@@ -31,8 +32,11 @@ bool poll_for(struct link *link, struct held *held, int ms);
 /* ---- a fake server (support/fake.h) ------------------------------------------------------------------------------ */
 
 /* What memcached says to the first requests of a connection: it was started at 1700000000. */
-#define FAKE_GREETING \
-    "STAT pid 1\r\nSTAT uptime 100000\r\nSTAT time 1700100000\r\nEND\r\nSTAT cas_enabled yes\r\nEND\r\n"
+#define FAKE_GREETING FAKE_SETTINGS("on", "ERROR")
+/* The same of a server that evicts or does not ("on", "off"), and says this to a meta command. */
+#define FAKE_SETTINGS(evictions, meta)                                                             \
+    "STAT pid 1\r\nSTAT uptime 100000\r\nSTAT time 1700100000\r\nEND\r\nSTAT evictions " evictions \
+    "\r\nSTAT cas_enabled yes\r\nEND\r\n" meta "\r\n"
 #define FAKE_CLOCK(seconds) "STAT pid 1\r\nSTAT time " #seconds "\r\nEND\r\n"
 #define FAKE_STARTED_US UINT64_C(1700000000000000)
 

@@ -111,7 +111,7 @@ static void nonsense_to_the_other_operations(void **state) {
 
 /* An acquire from a server that knows `mg`, and says `answer` to it. */
 static int acquire_with_ttl(const char *answer, int *result, struct dlock_error *err) {
-    struct fake fake = {.greeting = {"STAT version 1.6.18\r\n" FAKE_GREETING}};
+    struct fake fake = {.greeting = {FAKE_SETTINGS("on", "NF")}};
     struct link link;
     char *whole = long_text("STORED\r\n" OURS, ' ', 0, answer);
     int rc;
@@ -125,11 +125,10 @@ static int acquire_with_ttl(const char *answer, int *result, struct dlock_error 
 }
 
 static void answers_about_the_end_of_an_item(void **state) {
-    static const char *const useless[] = {
-        "ERROR\r\n",       "EN\r\n",        "HD c5 t-1\r\n",          "HD c5 tx\r\n",
-        "HD c5 t9 t9\r\n", "HD c6 t10\r\n", "HD c5 t99999999999\r\n", "HD c5 t10\r\n"};
-    static const char *const senseless[] = {"HD\r\n",        "HD c5\r\n", "HD cx t10\r\n",
-                                            "HD t10 c5\r\n", "OK\r\n",    "END\r\n"};
+    static const char *const useless[] = {"EN\r\n",        "HD c5 t-1\r\n",          "HD c5 tx\r\n", "HD c5 t9 t9\r\n",
+                                          "HD c6 t10\r\n", "HD c5 t99999999999\r\n", "HD c5 t10\r\n"};
+    static const char *const senseless[] = {"ERROR\r\n",     "HD\r\n", "HD c5\r\n", "HD cx t10\r\n",
+                                            "HD t10 c5\r\n", "OK\r\n", "END\r\n"};
     struct dlock_error err = {0};
     int result;
     (void)state;

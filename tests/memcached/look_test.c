@@ -126,7 +126,8 @@ static void a_break_frees(void **state) {
     assert_int_equal(inspect("broken").times, 0);
 }
 
-/* No blind delete: its command would show. */
+/* No blind delete: its command would show where the one that compares is not known. Where it is, meta_test.c has it to
+ * the letter. */
 static void a_break_compares(void **state) {
     struct held mine;
     struct counts counts;
@@ -137,8 +138,8 @@ static void a_break_compares(void **state) {
     assert_int_equal(break_it("compared"), 0);
     count(&server, &counts);
     assert_int_equal(counts.gets, 1);
-    assert_int_equal(counts.cas_hits, 1);
-    assert_int_equal(stat_of(&server, "delete_hits"), 0);
+    assert_int_equal(counts.cas_hits, servers_are_classic() ? 1 : 0);
+    assert_int_equal(counts.deletes, servers_are_classic() ? 0 : 1);
 }
 
 /* ---- check ------------------------------------------------------------------------------------------------------- */
