@@ -15,8 +15,11 @@ enum {
     DEAF_MAX_US = 500000,    /* servers with wake-ups while our listener is down */
     OUTAGE_MIN_US = 10000,   /* between tries while the server is away */
     OUTAGE_MAX_US = 1000000, /* "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), decorrelated */
-    HOPELESS_US = 20000,     /* so close to the deadline nothing is asked again; and what a question gets at least */
-    LEAVE_US = 70000,        /* for leaving the queue after the deadline */
+    LAST_MIN_US = 1000,      /* who polls asks once more that long before the deadline, or */
+    LAST_MAX_US = 10000,     /* as long as its last answer took, and a half */
+    ANSWER_US = 40000,       /* what a question gets at least: cut short by the deadline it would look like an outage */
+    LEAVE_US = 50000,        /* for leaving the queue after the deadline */
+    LISTEN_US = 20000,       /* who waits for less polls */
     SLEEP_MAX_MS = 3600000,  /* whatever a backend says, somebody looks again */
     STAGGER_MAX_US = 10000   /* between clients that a server's queue told the same time */
 };
@@ -76,10 +79,11 @@ static int explain(struct dlock__waiter *waiter, int code, const char *format, .
     return code;
 }
 
+/* A question that was still open at the deadline, behind others that were answered, says nothing of the server. */
 static int timed_out(struct dlock__waiter *waiter) {
     const char *shown = dlock__name_shown(name_of(waiter));
     int code = why_code(waiter);
-    if (code == DLOCK_EUNAVAILABLE) return code;
+    if (code == DLOCK_EUNAVAILABLE && !waiter->heard) return code;
     if (code == DLOCK_EBUSY)
         return explain(waiter, DLOCK_ETIMEDOUT, "lock \"%s\" was not granted in time: %s", shown, waiter->why->message);
     return explain(waiter, DLOCK_ETIMEDOUT, "lock \"%s\" was held by somebody else until the deadline", shown);
@@ -163,8 +167,9 @@ void dlock__waiter_wake(struct dlock__waiter *waiter) {
 
 void dlock__waiter_leave(struct dlock__waiter *waiter) {
     give_up(waiter);
-    finish(waiter, explain(waiter, DLOCK_EUNAVAILABLE, "lock \"%s\": no answer until the deadline",
-                           dlock__name_shown(name_of(waiter))));
+    explain(waiter, DLOCK_EUNAVAILABLE, "lock \"%s\": no answer until the deadline",
+            dlock__name_shown(name_of(waiter)));
+    finish(waiter, waiter->heard ? timed_out(waiter) : DLOCK_EUNAVAILABLE);
 }
 
 void dlock__waiter_cancel(struct dlock__waiter *waiter) {
@@ -205,11 +210,16 @@ static bool take(struct dlock__waiter *waiter) {
 
 /* ---- asking ---- */
 
-/* Even a wait that is nearly over gives its question the time of a round trip: cut short, it would look like an outage.
- */
-static int64_t least_deadline(const struct dlock__waiter *waiter) {
-    int64_t now = dlock__now(client_of(waiter));
-    return waiter->deadline_us - HOPELESS_US > now ? waiter->deadline_us : now + HOPELESS_US;
+static int64_t question_deadline(const struct dlock__waiter *waiter) {
+    int64_t least = dlock__now(client_of(waiter)) + ANSWER_US;
+    return waiter->deadline_us > least ? waiter->deadline_us : least;
+}
+
+/* When to send a question whose answer is there by the deadline. */
+static int64_t last_question(const struct dlock__waiter *waiter) {
+    int64_t before = waiter->trip_us + waiter->trip_us / 2;
+    if (before > LAST_MAX_US) before = LAST_MAX_US;
+    return waiter->deadline_us - (before < LAST_MIN_US ? LAST_MIN_US : before);
 }
 
 static enum dlock__turn out_of_memory(struct dlock__waiter *waiter) {
@@ -228,7 +238,7 @@ static enum dlock__turn ask(struct dlock__waiter *waiter) {
     if (!dlock__claim_equip(claim)) return out_of_memory(waiter);
     claim->phase = DLOCK__ASKING;
     if (waiter->why) waiter->why->code = 0;
-    dlock__op_prepare(claim, DLOCK__ACQUIRE, flags, least_deadline(waiter), waiter->why);
+    dlock__op_prepare(claim, DLOCK__ACQUIRE, flags, question_deadline(waiter), waiter->why);
     return DLOCK__TURN_ASK;
 }
 
@@ -265,8 +275,11 @@ static int64_t ask_again_at(struct dlock__waiter *waiter, int64_t retry_ms) {
     return now + (pause > least ? pause : least);
 }
 
-static bool hopeless(const struct dlock__waiter *waiter, int64_t ask_us) {
-    return waiter->deadline_us - HOPELESS_US < ask_us;
+/* The same; who has no place in a queue, and may not be told of a release, asks once more before the deadline. */
+static int64_t ask_again_in_time(struct dlock__waiter *waiter, int64_t retry_ms) {
+    int64_t at = ask_again_at(waiter, retry_ms), last = last_question(waiter);
+    bool told = claim_of(waiter)->queued || claim_of(waiter)->home;
+    return !told && last < at && dlock__now(client_of(waiter)) < last ? last : at;
 }
 
 /* The head has to wait: tries behind it, which came in because they might have gone along, have lost. */
@@ -281,7 +294,7 @@ static void busy(struct dlock__waiter *waiter) {
     struct dlock__op *op = claim->op;
     claim->phase = DLOCK__WAITING;
     claim->contended = true;
-    claim->due_us = op->look ? dlock__now(client_of(waiter)) : ask_again_at(waiter, op->arg.retry_ms);
+    claim->due_us = op->look ? dlock__now(client_of(waiter)) : ask_again_in_time(waiter, op->arg.retry_ms);
     if (op->wake.here) {
         /* One from after this answer counts; one of the same microsecond is confirmed. One from before it is over, or
          * it became known while the server worked on both: whoever asks again learns that. */
@@ -297,13 +310,33 @@ static void busy(struct dlock__waiter *waiter) {
     if (waiter->in_line) turn_tries_away(name_of(waiter));
 }
 
+/* Whether now is the time to bring up the listener: there has to be enough of it left. */
+static bool may_listen(const struct dlock__waiter *waiter) {
+    struct dlock_client *client = client_of(waiter);
+    int64_t now = dlock__now(client);
+    return now >= client->listener.retry_at_us && now + LISTEN_US <= waiter->deadline_us;
+}
+
 /* Busy, and the server could wake us if somebody listened: true = ask again at once, now that somebody does. */
 static bool listen_first(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     if (!dlock__can(client, DLOCK_CAP_WAKE) || client->listener.state == DLOCK__LISTENER_UP) return false;
-    if (dlock__now(client_of(waiter)) < client->listener.retry_at_us || hopeless(waiter, dlock__now(client_of(waiter))))
-        return false;
-    return dlock__listener_ensure(client, waiter->deadline_us) && !hopeless(waiter, dlock__now(client_of(waiter)));
+    if (!may_listen(waiter)) return false;
+    return dlock__listener_ensure(client, waiter->deadline_us) && dlock__now(client) < waiter->deadline_us;
+}
+
+/* What an answer, or none, says of the server: `heard` ends when the connection breaks, or nothing is answered for a
+ * whole `timeout`. */
+static void judge(struct dlock__waiter *waiter, int result) {
+    struct dlock_client *client = client_of(waiter);
+    int64_t trip_us = dlock__now(client) - claim_of(waiter)->op->prepared_us;
+    if (result == DLOCK_EBUSY) {
+        waiter->heard = true;
+        waiter->trip_us = (uint16_t)(trip_us < LAST_MAX_US ? trip_us : LAST_MAX_US);
+    } else if (result == DLOCK_EUNAVAILABLE) {
+        bool silent = trip_us >= dlock__us(client->uri->timeout_ms);
+        waiter->heard = waiter->heard && claim_of(waiter)->op->late && !silent;
+    }
 }
 
 void dlock__waiter_answered(struct dlock__waiter *waiter) {
@@ -318,6 +351,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
             explain(waiter, rc, "%s", err.message);
         }
     }
+    judge(waiter, rc);
     if (waiter->done) { /* cancelled meanwhile: its next turn gives up, grant and all */
         if (rc == 0) claim->phase = DLOCK__WAITING;
         return;
@@ -334,7 +368,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         give_up(waiter);
         if (rc == DLOCK_EBUSY && why_code(waiter) != rc)
             explain(waiter, rc, "lock \"%s\" is held by somebody else", dlock__name_shown(name_of(waiter)));
-        finish(waiter, rc);
+        finish(waiter, rc == DLOCK_EUNAVAILABLE && waiter->heard ? timed_out(waiter) : rc);
     } else if (rc == DLOCK_EUNAVAILABLE) {
         claim->phase = DLOCK__WAITING;
         claim->due_us = dlock__now(client_of(waiter)) + next_pause(waiter, OUTAGE_MIN_US, OUTAGE_MAX_US);
@@ -354,7 +388,7 @@ static enum dlock__turn asker_turn(struct dlock__waiter *waiter, int64_t *until_
     const struct dlock__claim *claim = claim_of(waiter);
     int64_t until = claim->phase == DLOCK__CONFIRMING ? DLOCK__NEVER : claim->due_us,
             now = dlock__now(client_of(waiter));
-    if (hopeless(waiter, until)) until = waiter->deadline_us;
+    if (until > waiter->deadline_us) until = waiter->deadline_us;
     if (now < until) {
         *until_us = until;
         return DLOCK__TURN_SLEEP;
@@ -380,8 +414,7 @@ static bool listen_to_linger(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     if (!waiter->cond || !dlock__linger_wanted(waiter->lock)) return false; /* async.c sees to its own */
     if (client->listener.state == DLOCK__LISTENER_UP) return false;
-    if (dlock__now(client_of(waiter)) < client->listener.retry_at_us || hopeless(waiter, dlock__now(client_of(waiter))))
-        return false;
+    if (!may_listen(waiter)) return false;
     dlock__listener_ensure(client, waiter->deadline_us);
     return true;
 }
@@ -397,8 +430,10 @@ static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_u
             *until_us = 0; /* the mutex was left: look again */
             return DLOCK__TURN_SLEEP;
         }
-        if (waiter->try_only || (name->yield_until_us <= now && now < until)) return ask_first(waiter);
-        if (name->yield_until_us < until) until = name->yield_until_us;
+        int64_t ask_us = name->yield_until_us, last = last_question(waiter);
+        if (last < ask_us) ask_us = last;
+        if (waiter->try_only || (ask_us <= now && now < until)) return ask_first(waiter);
+        if (ask_us < until) until = ask_us;
     } else if (waiter->try_only && (blocked || (name->asking && name->asking->phase != DLOCK__ASKING))) {
         finish(waiter, refused(waiter));
         return DLOCK__TURN_OVER;

@@ -166,7 +166,7 @@ static void acquire_turn(struct dlock__async *async, struct requests *requests) 
     case DLOCK__TURN_ASK: break;
     }
     add(requests, async->waiter.lock->name->asking, async);
-    sleep_until(async, async->waiter.deadline_us);
+    sleep_until(async, async->waiter.lock->name->asking->op->leave_us);
 }
 
 static void release_turn(struct dlock__async *async, struct requests *requests) {

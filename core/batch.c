@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A server that knows the deadline may give up a moment before it. */
+enum { EARLY_US = 5000 };
+
 void dlock__batch_begin(struct dlock__batch *batch, struct dlock__claim *const *claims, size_t n) {
     memcpy(batch->claims, claims, n * sizeof *claims);
     batch->n = n;
@@ -94,6 +97,7 @@ void dlock__batch_complete(struct dlock__batch *batch, struct dlock__claim *clai
     int result = result_of(claim, rc);
     op->result = result;
     op->unsent = !batch->sent;
+    op->late = result == DLOCK_EUNAVAILABLE && dlock__now(claim->name->client) >= batch->deadline_us - EARLY_US;
     op->resent = op->resent || batch->resent;
     op->sent_us = batch->sent_us;
     if (op->kind == DLOCK__RELEASE) {

@@ -83,12 +83,14 @@ struct dlock__op {
     struct dlock_claim arg; /* what the backend sees; while RUNNING it belongs to the thread that runs the batch */
     enum dlock__op_kind kind;
     enum dlock__op_status status;
-    bool resent;               /* an earlier send of this operation may have been executed */
-    int64_t deadline_us;       /* of the request */
-    int64_t leave_us;          /* of the thread that waits for it */
+    bool resent;         /* an earlier send of this operation may have been executed */
+    int64_t deadline_us; /* of the request */
+    int64_t leave_us;    /* of the thread that waits for it */
+    int64_t prepared_us;
     int64_t sent_us;           /* before the request that was answered was sent */
     int result;                /* of the connection if that failed, else of the claim */
     bool unsent;               /* it failed before anything was sent */
+    bool late;                 /* it failed for lack of time */
     uint32_t bell;             /* what the thread that waits for it hears of client->bell; 0: that one left */
     struct dlock_error *err;   /* that thread's */
     struct dlock__conn *conn;  /* handed over to lead the next batch */
@@ -232,8 +234,10 @@ struct dlock__waiter {
     atomic_uint woken;           /* counts wakes: that thread may look before it sleeps */
     atomic_bool signalling;      /* somebody is about to signal it: its `cond` may not go yet */
     bool asleep;                 /* that thread waits for `cond` */
+    uint16_t trip_us;            /* from its last question to "busy", for as much of that as matters */
     int result;
-    bool try_only;
+    bool try_only : 1;
+    bool heard : 1; /* the server has said "busy", and is not known to be out of reach since */
     bool in_line;
     bool done; /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
     bool over; /* nothing more happens to it */

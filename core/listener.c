@@ -65,6 +65,8 @@ bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
         client->listener.state = DLOCK__LISTENER_UP;
         client->listener.pause_us = 0;
         dlock__keeper_kick(client);
+    } else if (deadline_us < most && dlock__now_us() >= deadline_us) {
+        client->listener.state = DLOCK__LISTENER_DOWN; /* cut short, which is no reason for others not to try */
     } else {
         int64_t pause = dlock__longer_pause(client->listener.pause_us, RETRY_MIN_US, RETRY_MAX_US);
         client->listener.state = DLOCK__LISTENER_DOWN;

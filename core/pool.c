@@ -264,6 +264,7 @@ static struct dlock__conn *wait_for_conn(struct dlock__claim *claim) {
     if (!op->conn && op->status != DLOCK__OP_DONE) {
         op->result = dlock_fail(op->err, DLOCK_EUNAVAILABLE, "no answer in time: all %u connections are busy",
                                 client->uri->connections);
+        op->late = true;
         if (op->status == DLOCK__OP_PENDING) {
             pending_remove(client, claim);
             op->status = DLOCK__OP_DONE;
@@ -286,9 +287,10 @@ void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uin
     struct dlock__op *op = claim->op;
     op->kind = kind;
     op->resent = kind == DLOCK__RELEASE && claim->release_sent;
-    op->unsent = false;
+    op->unsent = op->late = false;
     op->deadline_us = bounded(client, deadline_us);
     op->leave_us = deadline_us;
+    op->prepared_us = dlock__now(client);
     op->bell = 0;
     op->conn = NULL;
     op->err = err;
@@ -309,7 +311,7 @@ void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uin
 
 /* It never reached a connection. */
 static void not_sent(struct dlock__claim *claim, int code, const char *why) {
-    claim->op->unsent = true;
+    claim->op->unsent = claim->op->late = true;
     claim->op->status = DLOCK__OP_DONE;
     claim->op->result = dlock_fail(claim->op->err, code, "%s", why);
 }

@@ -116,7 +116,8 @@ static void write_acquire(struct redis *redis, size_t i, struct redis_call *call
     call->script = call->n < 4 && may_count(redis, claim->name) ? REDIS_ACQUIRE_NEXT : REDIS_ACQUIRE;
 }
 
-/* When a busy claim should ask again; nobody tells the first in the queue when a client that is none of ours is done. */
+/* When a busy claim should ask again; nobody tells the first in the queue when a client that is none of ours is done.
+ */
 static int64_t retry_ms(const struct dlock_claim *claim, int64_t position, int64_t remaining_ms, bool ours) {
     if (position < 0 || (position == 0 && (!ours || remaining_ms < 0))) return -1;
     return dlock_queue_retry_ms(position, remaining_ms, lease_of(claim));

@@ -3,6 +3,7 @@
 #include "support/api.h"
 #include "support/group.h"
 #include "support/loopback.h"
+#include "support/relay.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -278,11 +279,57 @@ static void a_restart_with_quarantine(void **state) {
     assert_in_range(got_after_ms, 3000, 15000);
 }
 
+/* ---- a server far away ------------------------------------------------------------------------------------------- */
+
+struct far_wait {
+    dlock_client *client;
+    dlock_lock *lock;
+    int code;
+    pthread_t thread;
+};
+
+static void *wait_far(void *arg) {
+    struct far_wait *wait = arg;
+    wait->code = dlock_acquire(wait->lock, 500, NULL);
+    return NULL;
+}
+
+/* The last question may be open when the time is over; the lock was held all the same. */
+static void a_held_lock_of_a_slow_server_is_no_outage(void **state) {
+    enum { WAITS = 12 };
+    struct far_wait waits[WAITS];
+    struct relay *relay = relay_new(server.port);
+    dlock_client *holder = open_at(server.port, "quarantine=0&lease=60s");
+    dlock_lock *held = api_lock(holder, "far", NULL);
+    (void)state;
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    relay_delay(relay, 20);
+    for (int i = 0; i < WAITS; i++) {
+        waits[i].client = open_at(relay_port(relay), "quarantine=0&lease=60s");
+        waits[i].lock = api_lock(waits[i].client, "far", NULL);
+    }
+    for (int i = 0; i < WAITS; i++) {
+        assert_int_equal(pthread_create(&waits[i].thread, NULL, wait_far, &waits[i]), 0);
+        sleep_ms(3); /* so that not all of them ask at the same times */
+    }
+    for (int i = 0; i < WAITS; i++) {
+        pthread_join(waits[i].thread, NULL);
+        assert_int_equal(waits[i].code, DLOCK_ETIMEDOUT);
+        dlock_free(waits[i].lock);
+        dlock_close(waits[i].client);
+    }
+    assert_int_equal(dlock_release(held, NULL), 0);
+    dlock_free(held);
+    dlock_close(holder);
+    relay_end(relay);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_servers_are_refused_before_they_are_looked_up),
         cmocka_unit_test(an_uncontended_cycle_is_three_commands),
         cmocka_unit_test(waiting_is_polite),
+        cmocka_unit_test(a_held_lock_of_a_slow_server_is_no_outage),
         cmocka_unit_test(a_thousand_locks_are_renewed_in_a_few_round_trips),
         cmocka_unit_test(a_restart_without_quarantine),
         cmocka_unit_test(a_restart_with_quarantine),

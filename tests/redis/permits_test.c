@@ -69,7 +69,7 @@ static void a_crashed_holder_loses_only_its_own(void **state) {
     for (int i = LIMIT; i < LIMIT + 4; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
     assert_in_range(permit[3].claim.retry_ms, 1, 401);
     assert_in_range(permit[4].claim.retry_ms, 1000, 2001); /* the next to end is for the next in line */
-    assert_int_equal(permit[5].claim.retry_ms, 2250); /* that might be one whose receiver is stopped */
+    assert_int_equal(permit[5].claim.retry_ms, 2250);      /* that might be one whose receiver is stopped */
     assert_int_equal(permit[6].claim.retry_ms, 2250);
     sleep_ms((int)permit[3].claim.retry_ms + 50);
     assert_int_equal(queue_up(asks(3), &permit[3]), 0);

@@ -61,7 +61,7 @@ static void a_wake_that_lay_in_the_socket_is_older_than_its_arrival(void **state
     (void)state;
     struct scene s;
     scene_begin(&s);
-    fake_advance_ms(2000);
+    fake_advance_ms(1000);
     fake_wakes_hold(true);
     handed_over(&s);
     fake_advance_ms(500);
@@ -70,7 +70,7 @@ static void a_wake_that_lay_in_the_socket_is_older_than_its_arrival(void **state
     fake_settle();
     assert_int_equal(result(s.actor), 0);
     assert_int_equal(fake_calls(FAKE_RENEW), 0);
-    assert_int_equal(remaining_by(s.actor, s.lock), (woken_valid_us(2000000) - 500000) / 1000);
+    assert_int_equal(remaining_by(s.actor, s.lock), (woken_valid_us(1000000) - 500000) / 1000);
     assert_true(remaining_by(s.actor, s.lock) <= fake_holder("n").left_ms);
 }
 

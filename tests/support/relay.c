@@ -1,0 +1,200 @@
+#include "support/relay.h"
+
+#include "support/clock.h"
+#include "support/loopback.h"
+#include "support/test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { PAIRS = 64, SAID = 4096, CHUNK = 16384 };
+
+/* What has come and is to go on at `due_ms`. */
+struct chunk {
+    struct chunk *next;
+    int64_t due_ms;
+    size_t size;
+    char bytes[];
+};
+
+struct pair {
+    int fd[2];              /* the client's and the server's; -1: free */
+    struct chunk *first[2]; /* towards each of them */
+    bool mute;
+    size_t n_said;
+    char said[SAID]; /* by the client, as far as there is room */
+};
+
+struct relay {
+    pthread_mutex_t mutex;
+    pthread_t thread;
+    int listener, port, server_port, kick[2], delay_ms;
+    bool stop;
+    struct pair pairs[PAIRS];
+};
+
+static void pair_close(struct pair *pair) {
+    for (int side = 0; side < 2; side++) {
+        close(pair->fd[side]);
+        pair->fd[side] = -1;
+        while (pair->first[side]) {
+            struct chunk *chunk = pair->first[side];
+            pair->first[side] = chunk->next;
+            free(chunk);
+        }
+    }
+}
+
+static void accept_one(struct relay *relay) {
+    int client = accept4(relay->listener, NULL, NULL, SOCK_CLOEXEC), one = 1;
+    struct pair *pair = relay->pairs;
+    if (client < 0) return;
+    while (pair < relay->pairs + PAIRS && pair->fd[0] >= 0) pair++;
+    int server = pair == relay->pairs + PAIRS ? -1 : loopback_connect(relay->server_port);
+    if (server < 0) {
+        close(client);
+        return;
+    }
+    memset(pair, 0, sizeof *pair);
+    pair->fd[0] = client;
+    pair->fd[1] = server;
+    for (int side = 0; side < 2; side++) setsockopt(pair->fd[side], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+/* Takes what one side says, for the other. */
+static void take(struct relay *relay, struct pair *pair, int side) {
+    struct chunk *chunk = malloc(sizeof *chunk + CHUNK), **last = &pair->first[!side];
+    if (!chunk) abort();
+    ssize_t got = recv(pair->fd[side], chunk->bytes, CHUNK, 0);
+    if (got <= 0) {
+        free(chunk);
+        pair_close(pair);
+        return;
+    }
+    size_t room = SAID - pair->n_said, kept = (size_t)got < room ? (size_t)got : room;
+    if (side == 0) memcpy(pair->said + pair->n_said, chunk->bytes, kept);
+    if (side == 0) pair->n_said += kept;
+    chunk->next = NULL;
+    chunk->size = (size_t)got;
+    chunk->due_ms = now_ms() + relay->delay_ms;
+    while (*last) last = &(*last)->next;
+    *last = chunk;
+}
+
+/* Passes on what is due. */
+static void pass(struct pair *pair, int side) {
+    while (pair->first[side] && pair->first[side]->due_ms <= now_ms()) {
+        struct chunk *chunk = pair->first[side];
+        for (size_t sent = 0; sent < chunk->size;) {
+            ssize_t n = send(pair->fd[side], chunk->bytes + sent, chunk->size - sent, MSG_NOSIGNAL);
+            if (n <= 0) break; /* it is gone, which the next recv() tells */
+            sent += (size_t)n;
+        }
+        pair->first[side] = chunk->next;
+        free(chunk);
+    }
+}
+
+/* What to poll for; returns for how long at most. */
+static int prepare(const struct relay *relay, struct pollfd *fds) {
+    int64_t due_ms = INT64_MAX;
+    for (size_t i = 0; i < PAIRS; i++) {
+        const struct pair *pair = &relay->pairs[i];
+        for (size_t side = 0; side < 2; side++) {
+            fds[2 * i + side] = (struct pollfd){pair->mute ? -1 : pair->fd[side], POLLIN, 0};
+            if (!pair->mute && pair->first[side] && pair->first[side]->due_ms < due_ms)
+                due_ms = pair->first[side]->due_ms;
+        }
+    }
+    fds[2 * PAIRS] = (struct pollfd){relay->listener, POLLIN, 0};
+    fds[2 * PAIRS + 1] = (struct pollfd){relay->kick[0], POLLIN, 0};
+    if (due_ms == INT64_MAX) return -1;
+    return due_ms > now_ms() ? (int)(due_ms - now_ms()) : 0;
+}
+
+static void *run(void *arg) {
+    struct relay *relay = arg;
+    struct pollfd fds[2 * PAIRS + 2];
+    char byte[64];
+    pthread_mutex_lock(&relay->mutex);
+    while (!relay->stop) {
+        int ms = prepare(relay, fds);
+        pthread_mutex_unlock(&relay->mutex);
+        poll(fds, 2 * PAIRS + 2, ms);
+        if (fds[2 * PAIRS + 1].revents && read(relay->kick[0], byte, sizeof byte) < 0) abort();
+        pthread_mutex_lock(&relay->mutex);
+        for (size_t i = 0; i < PAIRS; i++) {
+            struct pair *pair = &relay->pairs[i];
+            for (int side = 0; side < 2; side++)
+                if (!pair->mute && pair->fd[side] >= 0 && fds[2 * i + (size_t)side].revents) take(relay, pair, side);
+            for (int side = 0; side < 2; side++)
+                if (!pair->mute && pair->fd[side] >= 0) pass(pair, side);
+        }
+        if (fds[2 * PAIRS].revents) accept_one(relay);
+    }
+    pthread_mutex_unlock(&relay->mutex);
+    return NULL;
+}
+
+static void kick(struct relay *relay) {
+    assert_int_equal(write(relay->kick[1], "", 1), 1);
+}
+
+struct relay *relay_new(int server_port) {
+    struct relay *relay = calloc(1, sizeof *relay);
+    assert_non_null(relay);
+    relay->server_port = server_port;
+    relay->listener = loopback_listen(&relay->port);
+    assert_return_code(pipe2(relay->kick, O_CLOEXEC), errno);
+    for (size_t i = 0; i < PAIRS; i++) relay->pairs[i].fd[0] = relay->pairs[i].fd[1] = -1;
+    pthread_mutex_init(&relay->mutex, NULL);
+    assert_int_equal(pthread_create(&relay->thread, NULL, run, relay), 0);
+    return relay;
+}
+
+void relay_end(struct relay *relay) {
+    pthread_mutex_lock(&relay->mutex);
+    relay->stop = true;
+    pthread_mutex_unlock(&relay->mutex);
+    kick(relay);
+    pthread_join(relay->thread, NULL);
+    for (size_t i = 0; i < PAIRS; i++)
+        if (relay->pairs[i].fd[0] >= 0) pair_close(&relay->pairs[i]);
+    close(relay->listener);
+    close(relay->kick[0]);
+    close(relay->kick[1]);
+    pthread_mutex_destroy(&relay->mutex);
+    free(relay);
+}
+
+int relay_port(const struct relay *relay) {
+    return relay->port;
+}
+
+void relay_delay(struct relay *relay, int ms) {
+    pthread_mutex_lock(&relay->mutex);
+    relay->delay_ms = ms;
+    pthread_mutex_unlock(&relay->mutex);
+}
+
+int relay_mute(struct relay *relay, const char *word) {
+    int n = 0;
+    pthread_mutex_lock(&relay->mutex);
+    for (size_t i = 0; i < PAIRS; i++) {
+        struct pair *pair = &relay->pairs[i];
+        if (pair->fd[0] < 0 || !memmem(pair->said, pair->n_said, word, strlen(word))) continue;
+        if (!pair->mute) n++;
+        pair->mute = true;
+    }
+    pthread_mutex_unlock(&relay->mutex);
+    kick(relay);
+    return n;
+}

@@ -1,0 +1,18 @@
+/* A proxy in front of a server on loopback, in a thread of its own. It passes on everything, later if that is asked,
+ * and can fall silent. */
+#ifndef DLOCK_TESTS_SUPPORT_RELAY_H
+#define DLOCK_TESTS_SUPPORT_RELAY_H
+
+struct relay;
+struct relay *relay_new(int server_port);
+void relay_end(struct relay *relay);
+int relay_port(const struct relay *relay);
+
+/* Whatever comes from now on waits here that long, in either direction. */
+void relay_delay(struct relay *relay, int ms);
+
+/* The connections through which a client has said this word pass nothing on any more, and stay open; later ones do.
+ * Returns how many there were. */
+int relay_mute(struct relay *relay, const char *word);
+
+#endif

@@ -1,0 +1,230 @@
+/* How a wait ends: its last milliseconds, and which error says that they are over. */
+#include "fixture.h"
+
+#include <stdatomic.h>
+
+static const char *const everybody[] = {"fake:?timeout=1s", "fakepoll:?timeout=1s", "fakesession:?timeout=1s",
+                                        "fakeforever:?timeout=1s"};
+enum { EVERYBODY = sizeof everybody / sizeof *everybody };
+
+/* One thread that waits for `timeout_ms` for what another client holds. */
+struct wait {
+    dlock_lock *lock;
+    struct actor *actor;
+    struct fake_grant other;
+    int64_t began_us;
+};
+
+static void wait_begin(struct wait *wait, const char *uri, const char *name, int64_t timeout_ms) {
+    wait->lock = lock_new(client_new(uri), name);
+    wait->actor = actor_new();
+    wait->other = taken(name);
+    wait->began_us = dlock__now_us();
+    begin_acquire(wait->actor, wait->lock, timeout_ms);
+    assert_false(over(wait->actor));
+}
+
+static void assert_ended(struct wait *wait, int code, int64_t timeout_ms) {
+    wait_for(wait->actor, timeout_ms + 100);
+    assert_int_equal(result(wait->actor), code);
+    assert_int_equal(error_of(wait->actor)->code, code);
+    assert_in_range(dlock__now_us() - wait->began_us, timeout_ms * 1000, (timeout_ms + 100) * 1000);
+}
+
+/* ---- busy is not away -------------------------------------------------------------------------------------------- */
+
+static void an_open_question_at_the_deadline_is_no_outage(void **state) {
+    (void)state;
+    static const char *const names[EVERYBODY] = {"a", "b", "c", "d"};
+    for (int i = 0; i < EVERYBODY; i++) {
+        struct wait wait;
+        wait_begin(&wait, everybody[i], names[i], 500);
+        fake_advance_ms(400);
+        fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1000);
+        fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOOK}); /* those who do not poll ask now */
+        assert_ended(&wait, DLOCK_ETIMEDOUT, 500);
+        assert_non_null(strstr(error_of(wait.actor)->message, "held by somebody else"));
+        fake_faults_clear();
+        fake_advance_ms(2000);
+    }
+}
+
+static void nor_is_one_that_the_server_works_on(void **state) {
+    (void)state;
+    struct wait wait;
+    wait_begin(&wait, "fakepoll:", "n", 500);
+    fake_advance_ms(430);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
+    fake_other_release(&wait.other, "n");
+    assert_ended(&wait, DLOCK_ETIMEDOUT, 500);
+    fake_advance_ms(30000);
+    assert_string_equal(fake_holder("n").token, ""); /* what it was granted unheard has been given back */
+}
+
+static void a_connection_that_broke_is_one(void **state) {
+    (void)state;
+    struct wait wait;
+    wait_begin(&wait, "fakepoll:", "n", 500);
+    fake_advance_ms(200);
+    fake_server_down(true);
+    assert_ended(&wait, DLOCK_EUNAVAILABLE, 500);
+    fake_server_down(false);
+}
+
+static void so_is_a_silence_of_a_whole_timeout(void **state) {
+    (void)state;
+    struct wait wait;
+    wait_begin(&wait, "fakepoll:?timeout=200ms", "n", 900);
+    fake_advance_ms(200);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1000);
+    assert_ended(&wait, DLOCK_EUNAVAILABLE, 900);
+}
+
+static void an_outage_that_is_over_counts_no_more(void **state) {
+    (void)state;
+    struct wait wait;
+    wait_begin(&wait, "fakepoll:", "n", 3000);
+    fake_advance_ms(200);
+    fake_server_cut();
+    fake_fault(FAKE_CONNECT, FAKE_LOST_BEFORE, 2);
+    fake_advance_ms(2750);
+    assert_int_equal(fake_faults_left(), 0);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1000);
+    assert_ended(&wait, DLOCK_ETIMEDOUT, 3000);
+}
+
+static void who_was_never_answered_met_an_outage(void **state) {
+    (void)state;
+    struct wait wait;
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1000);
+    wait_begin(&wait, "fakepoll:", "n", 500);
+    assert_ended(&wait, DLOCK_EUNAVAILABLE, 500);
+}
+
+static void note_code(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock;
+    atomic_store((_Atomic int *)arg, err ? err->code : 0);
+}
+
+static void the_same_without_a_thread(void **state) {
+    (void)state;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    _Atomic int code = 1;
+    options.owner = DLOCK_OWNER_HANDLE;
+    taken("n");
+    dlock_lock *lock = lock_new_with(client_new("fakepoll:"), "n", &options);
+    assert_int_equal(dlock_acquire_async(lock, 500, note_code, &code), 0);
+    fake_advance_ms(430);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1000);
+    fake_advance_ms(170);
+    assert_int_equal(code, DLOCK_ETIMEDOUT);
+    fake_faults_clear();
+    fake_slow_go();
+    fake_advance_ms(1000);
+    code = 1;
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1000);
+    assert_int_equal(dlock_acquire_async(lock, 500, note_code, &code), 0);
+    fake_advance_ms(600);
+    assert_int_equal(code, DLOCK_EUNAVAILABLE);
+}
+
+/* ---- up to the deadline ------------------------------------------------------------------------------------------ */
+
+static void what_is_free_before_the_deadline_is_got(void **state) {
+    (void)state;
+    static const int64_t timeouts[] = {16, 30, 500};
+    unsigned serial = 0;
+    for (int i = 0; i < EVERYBODY; i++) {
+        for (size_t j = 0; j < sizeof timeouts / sizeof *timeouts; j++) {
+            for (int64_t left_ms = 2; left_ms < 16; left_ms += 4) {
+                struct wait wait;
+                char name[16];
+                snprintf(name, sizeof name, "n%u", serial++);
+                wait_begin(&wait, everybody[i], name, timeouts[j]);
+                fake_advance_ms(timeouts[j] - left_ms);
+                fake_other_release(&wait.other, name);
+                fake_settle();
+                fake_advance_ms(left_ms);
+                assert_int_equal(result(wait.actor), 0);
+                assert_int_equal(release_by(wait.actor, wait.lock), 0);
+            }
+        }
+    }
+}
+
+/* Who has its place in the server's queue is told, and asks nothing. */
+static void who_polls_asks_once_more_before_the_deadline(void **state) {
+    (void)state;
+    struct wait poll, queued;
+    struct fake_command ask;
+    wait_begin(&poll, "fakepoll:", "n", 300);
+    assert_ended(&poll, DLOCK_ETIMEDOUT, 300);
+    assert_true(fake_last(FAKE_ACQUIRE, "n", &ask));
+    assert_int_equal(ask.at_us - poll.began_us, 299000);
+    assert_true(ask.timeout_ms >= 40);
+    wait_begin(&queued, "fake:", "m", 300);
+    assert_ended(&queued, DLOCK_ETIMEDOUT, 300);
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "m"), 2);
+}
+
+/* It is sent as early as the last answer was slow, so that its own comes in time. */
+static void the_last_question_of_a_slow_server_is_earlier(void **state) {
+    (void)state;
+    struct wait wait;
+    struct fake_command ask;
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1000);
+    wait.lock = lock_new(client_new("fakepoll:"), "n");
+    wait.actor = actor_new();
+    taken("n");
+    wait.began_us = dlock__now_us();
+    begin_acquire(wait.actor, wait.lock, 300);
+    while (!over(wait.actor)) {
+        if (fake_slow_waiting()) {
+            fake_advance_ms(6);
+            fake_slow_go();
+            fake_settle();
+        } else {
+            fake_advance_next();
+        }
+    }
+    assert_int_equal(result(wait.actor), DLOCK_ETIMEDOUT);
+    assert_true(fake_last(FAKE_ACQUIRE, "n", &ask));
+    assert_in_range(ask.at_us - wait.began_us, 285000, 291000);
+}
+
+/* After a turn of this process the head stands back for a moment, which may be longer than it can wait. */
+static void who_stands_back_asks_before_its_deadline(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakepoll:");
+    struct dlock_options fixed = DLOCK_OPTIONS_INIT; /* goes to nobody of this process without the server */
+    fixed.flags = DLOCK_FIXED_LEASE;
+    dlock_lock *lock = lock_new_with(client, "n", &fixed);
+    struct actor *first = actor_new(), *second = actor_new();
+    assert_int_equal(acquire_by(first, lock, 1000), 0);
+    fake_advance_ms(200);
+    begin_acquire(second, lock, 16);
+    assert_int_equal(release_by(first, lock), 0);
+    fake_settle();
+    assert_false(over(second));
+    wait_for(second, 116);
+    assert_int_equal(result(second), 0);
+    assert_int_equal(release_by(second, lock), 0);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(an_open_question_at_the_deadline_is_no_outage),
+        LOCK_TEST(nor_is_one_that_the_server_works_on),
+        LOCK_TEST(a_connection_that_broke_is_one),
+        LOCK_TEST(so_is_a_silence_of_a_whole_timeout),
+        LOCK_TEST(an_outage_that_is_over_counts_no_more),
+        LOCK_TEST(who_was_never_answered_met_an_outage),
+        LOCK_TEST(the_same_without_a_thread),
+        LOCK_TEST(what_is_free_before_the_deadline_is_got),
+        LOCK_TEST(who_polls_asks_once_more_before_the_deadline),
+        LOCK_TEST(the_last_question_of_a_slow_server_is_earlier),
+        LOCK_TEST(who_stands_back_asks_before_its_deadline),
+    };
+    return cmocka_run_group_tests_name("ends", tests, NULL, NULL);
+}
