@@ -380,8 +380,10 @@ void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t serv
     claim->pause_us = 0;
     int64_t until_us = DLOCK__NEVER;
     bool known = kept_ms == DLOCK_FOREVER || wake_valid_until(client, server_us, kept_ms, received_us, &until_us);
-    /* A fixed lease is never renewed later, so the short hand-over grant is made whole before it counts. */
-    if (!known || (claim->options & DLOCK_FIXED_LEASE && kept_ms < claim->lease_ms)) {
+    /* A hand-over is confirmed by a renewal. A fixed lease has none, so it is confirmed, and made whole, before it
+     * counts. */
+    bool whole = kept_ms >= claim->lease_ms && dlock__can(client, DLOCK_CAP_SESSION);
+    if (!known || (claim->options & DLOCK_FIXED_LEASE && !whole)) {
         confirm(claim);
         return;
     }

@@ -211,6 +211,30 @@ static void who_stands_back_asks_before_its_deadline(void **state) {
     assert_int_equal(release_by(second, lock), 0);
 }
 
+/* ---- hand-overs of fixed leases ---------------------------------------------------------------------------------- */
+
+/* A server takes a client whose hand-over ends unconfirmed for dead. */
+static void a_fixed_lease_that_was_handed_over_is_confirmed(void **state) {
+    (void)state;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.flags = DLOCK_FIXED_LEASE;
+    options.lease_ms = 1000;
+    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &options);
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    begin_acquire(actor, lock, 60000);
+    fake_advance_ms(500);
+    fake_other_release(&other, "n");
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_claims(FAKE_RENEW, "n"), 1);
+    assert_int_equal(fake_holder("n").left_ms, 1000);
+    assert_int_equal(remaining_by(actor, lock), valid_us(1000) / 1000);
+    fake_advance_ms(1000);
+    assert_int_equal(fake_claims(FAKE_RENEW, "n"), 1);
+    assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -225,6 +249,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(who_polls_asks_once_more_before_the_deadline),
         LOCK_TEST(the_last_question_of_a_slow_server_is_earlier),
         LOCK_TEST(who_stands_back_asks_before_its_deadline),
+        LOCK_TEST(a_fixed_lease_that_was_handed_over_is_confirmed),
     };
     return cmocka_run_group_tests_name("ends", tests, NULL, NULL);
 }
