@@ -74,13 +74,13 @@ describe "the session"
 settings "$uri?listen=off" 1
 weak "listen=off" "waiters poll"
 ask "ALTER ROLE dlock SET default_transaction_isolation = 'serializable'"
-ask "ALTER ROLE dlock SET statement_timeout = '50ms'"
+ask "ALTER ROLE dlock SET statement_timeout = '2s'"
 settings "$uri"
 fine "isolation level read committed"
 fine "statement_timeout 0 ms"
 settings "$uri?listen=off" 1
 weak "isolation level serializable" "read committed"
-weak "statement_timeout 50 ms" "statement_timeout = 0"
+weak "statement_timeout 2000 ms" "statement_timeout = 0"
 ask "ALTER ROLE dlock RESET ALL"
 
 describe "a connection pooler"

@@ -4,6 +4,7 @@
 
 server=$here/../servers/zookeeper.sh
 where=$("$server" start "$folder" | sed -n 's/^DLOCK_TEST_ZOOKEEPER=//p')
+patient="&timeout=20s" # a server that has just started may be slow to make its first session
 at_exit+=(stop_server)
 stop_server() { "$server" stop "$folder"; }
 # again KEY=VALUE…: restarts it with these settings.
@@ -18,7 +19,7 @@ again() {
 }
 
 describe "everything can be looked at"
-settings "zookeeper://$where?session=2s"
+settings "zookeeper://$where?session=2s$patient"
 fine "ZooKeeper 3."
 fine "mode standalone"
 fine "tickTime 200 ms"
@@ -26,22 +27,22 @@ fine "session timeout 2000 ms; the server allows 400 to 60000"
 
 describe "long ticks"
 again tickTime=6000
-settings "zookeeper://$where?session=20s" 1
+settings "zookeeper://$where?session=20s$patient" 1
 weak "tickTime 6000 ms" "2000 or less"
 fine "session timeout 20000 ms"
-settings "zookeeper://$where?session=2s" 1
+settings "zookeeper://$where?session=2s$patient" 1
 weak "session timeout 2000 ms" "two ticks"
 
 describe "conf is not allowed, as by default"
 again tickTime=2000 4lw.commands.whitelist=srvr,ruok # which the script asks
-settings "zookeeper://$where/a/path?session=8s" 1
+settings "zookeeper://$where/a/path?session=8s$patient" 1
 fine "ZooKeeper 3."
 fine "mode standalone"
 weak "tickTime cannot be looked at" "4lw.commands.whitelist=srvr,conf"
 fine "session timeout 8000 ms, as negotiated"
 
 describe "a password"
-settings "zookeeper://$where?auth=digest:me:hunter2" 1
+settings "zookeeper://$where?auth=digest:me:hunter2$patient" 1
 weak "tickTime cannot be looked at"
 lacks "the password" "$out$err" hunter2
 
@@ -53,7 +54,7 @@ describe "an ensemble of two"
 at_exit+=(stop_members)
 stop_members() { for n in 1 2; do "$server" stop "$folder/$n"; done; }
 where=127.0.0.1:$("$server" ensemble "$folder" 2 | head -n 1)
-settings "zookeeper://$where" 1
+settings "zookeeper://$where?session=10s$patient" 1
 weak "ensemble of 2" "no locks at all"
 fine "tickTime 200 ms"
 
