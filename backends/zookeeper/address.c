@@ -174,8 +174,7 @@ int zookeeper_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
     return read_settings(&nobody, uri, &session_ms, err);
 }
 
-int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct zookeeper_address *address,
-                      struct dlock_error *err) {
-    int rc = read_settings(z, uri, &address->session_ms, err);
-    return rc == 0 ? write_hosts(z, uri, &address->hosts, err) : rc;
+int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
+    int rc = read_settings(z, uri, &z->address.session_ms, err);
+    return rc == 0 ? write_hosts(z, uri, &z->address.hosts, err) : rc;
 }

@@ -110,6 +110,7 @@ static void answer_end(struct zookeeper_request *request, int rc) {
     struct zookeeper_call *call = request->call;
     struct zookeeper *z = call->z;
     if (request->watch) zookeeper_watch_answered(request->watch, rc, call->left);
+    if (!zookeeper_unknown(rc)) zookeeper_touched(z, call->sent_us);
     if (rc == ZSESSIONEXPIRED || rc == ZINVALIDSTATE) zookeeper_died(z, ZOOKEEPER_EXPIRED);
     if (!call->left) request->rc = rc;
     call->pending--;
@@ -129,6 +130,11 @@ static void on_void(int rc, const void *data) {
 
 static void on_string(int rc, const char *value, const void *data) {
     (void)value;
+    on_void(rc, data);
+}
+
+static void on_stat(int rc, const struct Stat *stat, const void *data) {
+    (void)stat;
     on_void(rc, data);
 }
 
@@ -253,6 +259,11 @@ struct zookeeper_request *zookeeper_ask_get(struct zookeeper_call *call, const c
 struct zookeeper_request *zookeeper_ask_delete(struct zookeeper_call *call, const char *path) {
     struct zookeeper_request *request = request_new(call);
     return sent(request, zoo_adelete(call->z->handle, path, -1, on_void, request));
+}
+
+void zookeeper_ask_sign(struct zookeeper_call *call) {
+    struct zookeeper_request *request = request_new(call);
+    sent(request, zoo_aexists(call->z->handle, "/", 0, on_stat, request));
 }
 
 /* A transaction that checks one node's version, and takes any: the leader commits it like every other write, and it

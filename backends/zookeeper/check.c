@@ -141,7 +141,7 @@ static void check_disk(struct dlock_report *report, const char *mntr) {
 
 int zookeeper_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
-    struct zookeeper *z = conn;
+    struct zookeeper *z = zookeeper_of(conn);
     struct dlock_report report = {each, arg, false};
     bool dead;
     int rc = zookeeper_ready(z, deadline_us, &dead, err);

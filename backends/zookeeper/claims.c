@@ -143,11 +143,11 @@ static int run_batch(struct zookeeper *z, struct dlock_claim *const *claims, siz
 int zookeeper_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                       struct dlock_error *err) {
     static const struct operation acquire = {acquire_step, acquire_ahead};
-    return run_batch(conn, claims, n, timeout_ms, &acquire, err);
+    return run_batch(zookeeper_of(conn), claims, n, timeout_ms, &acquire, err);
 }
 
 int zookeeper_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                       struct dlock_error *err) {
     static const struct operation release = {release_one, delete_ahead};
-    return run_batch(conn, claims, n, timeout_ms, &release, err);
+    return run_batch(zookeeper_of(conn), claims, n, timeout_ms, &release, err);
 }

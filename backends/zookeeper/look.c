@@ -211,10 +211,10 @@ static int look(struct looking *looking, const char *dir, const char *name, cons
 
 int zookeeper_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
                       struct dlock_error *err) {
-    struct looking looking = {conn, dlock_deadline_us(timeout_ms), false, false, err};
+    struct looking looking = {zookeeper_of(conn), dlock_deadline_us(timeout_ms), false, false, err};
     char dir[ZOOKEEPER_PATH_SIZE];
     bool ended;
-    zookeeper_path(conn, name, dir);
+    zookeeper_path(looking.z, name, dir);
     return look(&looking, dir, name, "", each, arg, &ended);
 }
 
@@ -231,11 +231,11 @@ static int break_all(struct looking *looking, const struct holders *holders, siz
 }
 
 int zookeeper_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
-    struct looking looking = {conn, dlock_deadline_us(timeout_ms), false, false, err};
+    struct looking looking = {zookeeper_of(conn), dlock_deadline_us(timeout_ms), false, false, err};
     struct holders holders;
     char dir[ZOOKEEPER_PATH_SIZE];
     size_t broken = 0, n;
-    zookeeper_path(conn, name, dir);
+    zookeeper_path(looking.z, name, dir);
     do {
         int rc = find_holders(&looking, dir, &holders);
         n = holders.n;
@@ -277,10 +277,10 @@ static bool may_be_meant(struct looking *looking, const char *node, const char *
 
 int zookeeper_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                    struct dlock_error *err) {
-    struct looking looking = {conn, dlock_deadline_us(timeout_ms), false, false, err};
+    struct looking looking = {zookeeper_of(conn), dlock_deadline_us(timeout_ms), false, false, err};
     struct zookeeper_call *call = NULL;
     struct zookeeper_request *names = NULL;
-    int rc = read_names(conn, looking.deadline_us, &call, &names, err), shown = 0, more = 0;
+    int rc = read_names(looking.z, looking.deadline_us, &call, &names, err), shown = 0, more = 0;
     bool ended = false;
     for (size_t i = 0; rc == 0 && !ended && i < names->n_names; i++) {
         const char *node = names->names[i];

@@ -12,14 +12,17 @@
  * And a server that changes its leader ends all its connections (QuorumPeer.closeAllConnections).
  *
  * So no answer alone tells how long the session will live, not even to a write. But let a write, sent at w, be
- * committed on the connection on which an earlier request was sent at s and answered at a, or which was itself asked
- * for at s. The leader that committed it had a majority after w, and had got everything that our server had told it
- * before it passed the write on, in that order. Where the request was answered zookeeper_report_us() before w, the
- * leader has asked for signs of life in between, and was told of ours, which reached our server after s. Whatever
- * leader comes later begins after w. Hence the clock that ends our session did not begin before s: `alive_us`.
+ * committed after a request was sent at s and answered at a. The leader that committed it had a majority after w, and
+ * had got everything that our server had told it before it passed the write on, in that order. Where the request was
+ * answered zookeeper_report_us() before w, the leader has asked for signs of life in between, and was told of ours,
+ * which reached our server after s. The session's beginning, and a move to another connection after a, has touched it
+ * there without that. Whatever leader comes later begins after w. Hence the clock that ends our session did not begin
+ * before s: `alive_us`.
  *
- * A request is the more useful the later it was sent; so some of them, and the library's pings of every third of a
- * session, are remembered until they are old enough. */
+ * We know s and a from our own clock, before a request is handed to the library and after its answer has come from it:
+ * the one is too early and the other too late, which is safe. The library's own pings are not seen. A request is the
+ * more useful the later it was sent; so some of them are remembered until they are old enough, and where nothing else
+ * is asked the session's thread asks something in each quarter of a session (session.c). */
 #include "zookeeper.h"
 
 enum {
@@ -35,27 +38,30 @@ int64_t zookeeper_report_us(int session_ms) {
     return (ms < REPORT_MS ? ms : REPORT_MS) * 1000;
 }
 
-void zookeeper_touches_forget(struct zookeeper *z) {
-    pthread_mutex_lock(&z->mutex);
-    z->proof.n = 0;
-    pthread_mutex_unlock(&z->mutex);
+void zookeeper_began(struct zookeeper *z, int64_t sent_us) {
+    z->proof.touches[0] = (struct zookeeper_touch){sent_us, sent_us};
+    z->proof.n = 1;
+}
+
+void zookeeper_moved(struct zookeeper *z) {
+    int64_t now = dlock_now_us();
+    for (size_t i = 0; i < z->proof.n; i++)
+        if (z->proof.touches[i].ripe_us > now) z->proof.touches[i].ripe_us = now;
+}
+
+int64_t zookeeper_last_touch(const struct zookeeper *z) {
+    return z->proof.n > 0 ? z->proof.touches[z->proof.n - 1].sent_us : 0;
 }
 
 void zookeeper_touched(struct zookeeper *z, int64_t sent_us) {
-    pthread_mutex_lock(&z->mutex);
     struct zookeeper_proof *proof = &z->proof;
-    int64_t apart_us = zookeeper_report_us(z->session_ms) / TOUCH_SHARE;
-    if (proof->n == 0 || sent_us - proof->touches[proof->n - 1].sent_us >= apart_us) {
-        int64_t ripe_us = proof->n == 0 ? sent_us : dlock_now_us() + zookeeper_report_us(z->session_ms);
-        if (proof->n == ZOOKEEPER_TOUCHES)
-            memmove(proof->touches, proof->touches + 1, --proof->n * sizeof proof->touches[0]);
-        proof->touches[proof->n++] = (struct zookeeper_touch){sent_us, ripe_us};
-    }
-    pthread_mutex_unlock(&z->mutex);
+    int64_t report_us = zookeeper_report_us(z->session_ms);
+    if (sent_us - zookeeper_last_touch(z) < report_us / TOUCH_SHARE) return;
+    if (proof->n == ZOOKEEPER_TOUCHES)
+        memmove(proof->touches, proof->touches + 1, --proof->n * sizeof proof->touches[0]);
+    proof->touches[proof->n++] = (struct zookeeper_touch){sent_us, dlock_now_us() + report_us};
 }
 
-/* The write may have been answered on an earlier connection than the one whose touches these are: then they are all
- * younger than it. */
 void zookeeper_wrote(struct zookeeper *z, int64_t sent_us) {
     pthread_mutex_lock(&z->mutex);
     struct zookeeper_proof *proof = &z->proof;

@@ -148,7 +148,7 @@ static int renew_chunk(struct renewal *r, struct dlock_error *err) {
 int zookeeper_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     struct renewal r;
     int rc = 0;
-    r.z = conn;
+    r.z = zookeeper_of(conn);
     r.begun_us = dlock_now_us();
     r.deadline_us = dlock_deadline_us(timeout_ms);
     for (size_t done = 0; done < n && rc == 0; done += r.n) {

@@ -20,7 +20,6 @@
 #include <dlock/backend_socket.h>
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <zookeeper/zookeeper.h>
 
 enum {
@@ -32,64 +31,7 @@ enum {
     ZOOKEEPER_BUCKETS = 1024
 };
 
-/* ---- stream.c: what goes over the wire, looked through before the library believes it -----------------------------
- */
-
-struct zookeeper_stream {
-    bool greeted_them, greeted_us; /* the first message of each side has passed */
-    bool out_noted;                /* out_head is whole */
-    size_t out_used, out_left;     /* of the message that is being sent: bytes in out_head; bytes to come */
-    unsigned char out_head[16];    /* length, xid, type; of transactions also the first part's type */
-    struct zookeeper_sent {
-        uint32_t xid, type;
-        bool two; /* a transaction of two parts: create, delete */
-    } * sent;     /* requests without an answer, oldest first, from sent_first on */
-    size_t sent_first, sent_end, sent_room;
-    unsigned char *answer; /* length and message, as far as it has come */
-    size_t room, have, given;
-    bool whole;
-    /* One request at a time is timed from before it is sent until its answer is there. */
-    bool timing;
-    uint32_t timed_xid;
-    int64_t timed_us, touched_us; /* when it was sent; the same once it is answered, for whoever zeroes it */
-    unsigned pings;               /* without an answer */
-};
-
-/* A new connection. */
-void zookeeper_stream_begin(struct zookeeper_stream *stream);
-void zookeeper_stream_end(struct zookeeper_stream *stream);
-/* Notes what was sent, not before sent_us; false: out of memory. */
-bool zookeeper_stream_sent(struct zookeeper_stream *stream, const unsigned char *data, size_t size, int64_t sent_us);
-/* recv(2), but gives out nothing of an answer before all of it is there and makes sense: EPROTO if it does not. */
-ssize_t zookeeper_stream_recv(struct zookeeper_stream *stream, int fd, void *data, size_t size, int flags);
-
-/* ---- guard.c: the library's system calls ------------------------------------------------------------------------- */
-
-/* The library's two threads, made before it asks for them: where pthread_create fails, it aborts. */
-struct zookeeper_thread {
-    struct zookeeper *owner;
-    pthread_t id;
-    bool made, taken;
-    void *(*run)(void *);
-    void *arg;
-};
-
-struct zookeeper_guard {
-    atomic_int socket, pipe[2]; /* descriptor + 1; 0: none */
-    struct zookeeper_thread threads[2];
-    struct zookeeper_stream stream; /* the library's I/O thread's */
-};
-
-/* Makes the threads: 0 or ENOMEM. */
-int zookeeper_guard_init(struct zookeeper *z, struct dlock_error *err);
-/* zookeeper_init2, with what it opens noted in `z`. */
-zhandle_t *zookeeper_guarded_init(struct zookeeper *z, const char *hosts, watcher_fn watcher, int session_ms);
-/* zookeeper_close, without a long wait. */
-void zookeeper_guarded_close(struct zookeeper *z);
-/* Ends threads that were never used. */
-void zookeeper_guard_end(struct zookeeper *z);
-/* close(2) for everything the library opened. Async-signal-safe. */
-void zookeeper_guard_abandon(struct zookeeper *z);
+struct zookeeper;
 
 /* ---- names.c ----------------------------------------------------------------------------------------------------- */
 
@@ -193,6 +135,8 @@ struct zookeeper_request *zookeeper_ask_get(struct zookeeper_call *call, const c
                                             struct zookeeper_watch *watch);
 struct zookeeper_request *zookeeper_ask_delete(struct zookeeper_call *call, const char *path);
 struct zookeeper_request *zookeeper_ask_write(struct zookeeper_call *call);
+/* Whatever the answer is, it shows that the server knows of us. */
+void zookeeper_ask_sign(struct zookeeper_call *call);
 /* In one transaction: makes the reader's node and deletes the writer's. */
 struct zookeeper_request *zookeeper_ask_downgrade(struct zookeeper_call *call, const char *reader, const char *data,
                                                   const char *writer);
@@ -257,15 +201,14 @@ int zookeeper_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 /* ---- address.c --------------------------------------------------------------------------------------------------- */
 
 struct zookeeper_address {
-    char *hosts; /* as the library takes them; free with free() */
+    char *hosts; /* as the library takes them */
     int session_ms;
 };
 
 /* Whether the URI makes sense, whatever its servers are. */
 int zookeeper_accepts(const struct dlock_uri *uri, struct dlock_error *err);
-/* Reads everything but credentials; fills z->base, z->acl and z->writer too. EINVAL, ENOMEM. */
-int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct zookeeper_address *address,
-                      struct dlock_error *err);
+/* Reads everything but credentials: z->address, base, where, acl, writer. EINVAL, ENOMEM. */
+int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err);
 /* Hands user:password and every auth= to the handle. */
 int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, int64_t deadline_us,
                           struct dlock_error *err);
@@ -344,17 +287,20 @@ struct zookeeper_proof {
     struct zookeeper_touch {
         int64_t sent_us, ripe_us; /* a request that tells that we live; a write sent from ripe_us on proves that the
                                    * leader knows */
-    } touches[ZOOKEEPER_TOUCHES]; /* of this connection, oldest first */
+    } touches[ZOOKEEPER_TOUCHES]; /* oldest first */
     size_t n;
     int64_t written_us; /* when the last committed write was sent */
     int64_t alive_us;   /* the leader's clock for our session did not begin before */
 };
 
-/* A new connection is made. */
-void zookeeper_touches_forget(struct zookeeper *z);
-/* A request that was not sent before sent_us has just been answered; the first one on a connection is what asked for
- * it. */
+/* With the mutex: the session is there; it was not asked for before sent_us. */
+void zookeeper_began(struct zookeeper *z, int64_t sent_us);
+/* With the mutex: the session has a new connection. */
+void zookeeper_moved(struct zookeeper *z);
+/* With the mutex: the server has just answered a request that was not sent before sent_us. */
 void zookeeper_touched(struct zookeeper *z, int64_t sent_us);
+/* With the mutex: when the youngest request that was answered was sent, as far as that is remembered. */
+int64_t zookeeper_last_touch(const struct zookeeper *z);
 /* A write that was not sent before sent_us is committed. */
 void zookeeper_wrote(struct zookeeper *z, int64_t sent_us);
 /* How long from `from_us` on the session is sure to live; may be negative. */
@@ -368,21 +314,28 @@ int64_t zookeeper_report_us(int session_ms);
 
 enum zookeeper_state { ZOOKEEPER_CONNECTING, ZOOKEEPER_CONNECTED, ZOOKEEPER_EXPIRED, ZOOKEEPER_NOT_ALLOWED };
 
+/* One session, in memory of its own: the library's threads may outlive the connection in the core. */
 struct zookeeper {
-    const struct dlock_peer *peer;
-    zhandle_t *handle;
-    struct zookeeper_guard guard;
+    struct zookeeper_address address;
     char base[ZOOKEEPER_BASE_SIZE]; /* "" or "/locks" */
     char where[64];                 /* for messages */
     const struct ACL_vector *acl;
     enum zookeeper_kind writer; /* what exclusive locks stand in line as */
-    bool made;                  /* mutex, condition, event_fd */
     int event_fd;
+    bool started;     /* the thread was */
+    int64_t begun_us; /* not later than the session was asked for */
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* state */
+    pthread_cond_t changed; /* state, and what follows up to closed */
     /* with the mutex */
+    unsigned refs;     /* the connection's and the thread's */
+    bool leaving;      /* the connection ends */
+    bool closed;       /* the handle is gone */
+    zhandle_t *handle; /* constant once zookeeper_open() has returned */
+    int open_error;    /* errno: there is none */
     enum zookeeper_state state;
     bool was_connected;
+    int64_t away_us; /* CONNECTING: since when */
+    int64_t sign_us; /* when the last sign of life was sent */
     uint64_t session;
     int session_ms; /* as negotiated */
     struct zookeeper_proof proof;
@@ -394,6 +347,19 @@ struct zookeeper {
     bool look;                    /* a wake-up was lost for want of memory: everybody looks */
 };
 
+/* What the core keeps of a connection. */
+static inline struct zookeeper *zookeeper_of(void *conn) {
+    return *(struct zookeeper **)conn;
+}
+
+/* ---- session.c --------------------------------------------------------------------------------------------------- */
+
+/* NULL: out of memory, or of descriptors. */
+struct zookeeper *zookeeper_new(struct dlock_error *err);
+/* Begins the session at z->address: 0, EINVAL, ENOMEM, EUNAVAILABLE. It is not connected yet. */
+int zookeeper_open(struct zookeeper *z, int64_t deadline_us, struct dlock_error *err);
+/* Ends the session, or leaves that to its thread where it takes long. Frees `z`, then or later. */
+void zookeeper_leave_session(struct zookeeper *z);
 /* With the mutex: the session is over. */
 void zookeeper_died(struct zookeeper *z, enum zookeeper_state how);
 #endif

@@ -176,7 +176,7 @@ static void deposed_leader_proves_nothing(void **state) {
     (void)state;
     int old = find_leader();
     link_new(&far, member[old].port, "7s", 'a');
-    uri_session(&uri, member[(old + 1) % MEMBERS].port, "20s");
+    uri_session(&uri, member[(old + 1) % MEMBERS].port, "60s");
     uri.host[1] = (struct dlock_host){"127.0.0.1", "127.0.0.1", member[(old + 2) % MEMBERS].port};
     uri.parts.n_hosts = 2;
     assert_int_equal(link_try(&near, &uri.parts, 'b', 0, TIMEOUT_MS, NULL), 0);

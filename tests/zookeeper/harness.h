@@ -42,13 +42,22 @@ void plain_only(const char *dir, char *path, size_t size);
 /* ---- a proxy in front of a server (proxy.c) ---------------------------------------------------------------------- */
 
 /* Request types of ZooKeeper's protocol. */
-enum { OP_DELETE = 2, OP_GET = 4, OP_MULTI = 14, OP_CREATE2 = 15, OP_CONTAINER = 19, OP_CHILDREN = 8, OP_PING = 11 };
+enum {
+    OP_DELETE = 2,
+    OP_EXISTS = 3,
+    OP_GET = 4,
+    OP_MULTI = 14,
+    OP_CREATE2 = 15,
+    OP_CONTAINER = 19,
+    OP_CHILDREN = 8,
+    OP_PING = 11
+};
 
 struct proxy;
 struct proxy *proxy_new(int server_port);
 void proxy_end(struct proxy *proxy);
 int proxy_port(const struct proxy *proxy);
-/* Requests of a type so far, or of all types but pings (-1). */
+/* Requests of a type so far; or of all types (-1) but pings and what dlock sends in place of them, OP_EXISTS. */
 int proxy_seen(struct proxy *proxy, int type);
 /* Waits until so many were seen; false after ten seconds. */
 bool proxy_await(struct proxy *proxy, int type, int count);

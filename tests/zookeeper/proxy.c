@@ -85,7 +85,7 @@ static void requests(struct proxy *proxy, struct pair *pair) {
         int type = pair->greeted && size >= 12 ? (int)number(pair->buffer + 8) : 0;
         pair->greeted = true;
         if (type > 0 && type < TYPES) proxy->seen[type]++;
-        if (type > 0 && type != OP_PING) proxy->all++;
+        if (type > 0 && type != OP_PING && type != OP_EXISTS) proxy->all++;
         if (type > 0 && type == proxy->lose) {
             proxy->lose = 0;
             pair->doomed = true;

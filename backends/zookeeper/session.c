@@ -1,0 +1,215 @@
+/* The life of a session, and the thread that it has of its own. Whatever of the library may block is called there:
+ * zookeeper_init, zookeeper_close. So deadlines hold, and a goodbye that nobody answers keeps nobody waiting. In
+ * between the thread sees to it that the server hears of us often enough, and ends a session whose servers have been
+ * away for so long that none of its locks is valid any more: they may have moved, and only a new session looks them up.
+ *
+ * `struct zookeeper` belongs to this thread and to the connection in the core; the last one frees it. */
+#include "zookeeper.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    GOODBYE_US = 200000, /* the end of a session that is answered takes a few milliseconds */
+    SIGN_SHARE = 4       /* a sign of life in this part of a session */
+};
+
+/* ---- state ------------------------------------------------------------------------------------------------------- */
+
+static bool is_dead(const struct zookeeper *z) {
+    return z->state == ZOOKEEPER_EXPIRED || z->state == ZOOKEEPER_NOT_ALLOWED;
+}
+
+void zookeeper_died(struct zookeeper *z, enum zookeeper_state how) {
+    if (is_dead(z)) return;
+    z->state = how;
+    zookeeper_wake_queue(z, DLOCK_WAKE_LOST, NULL, NULL);
+    pthread_cond_broadcast(&z->changed);
+}
+
+static void connected(struct zookeeper *z, zhandle_t *handle) {
+    if (is_dead(z)) return;
+    z->state = ZOOKEEPER_CONNECTED;
+    z->session = (uint64_t)zoo_client_id(handle)->client_id;
+    z->session_ms = zoo_recv_timeout(handle);
+    if (z->session == 0 || z->session_ms <= 0) { /* what is said of sessions that have ended */
+        zookeeper_died(z, ZOOKEEPER_EXPIRED);
+        return;
+    }
+    if (z->was_connected) {
+        zookeeper_moved(z);
+        zookeeper_wake_queue(z, DLOCK_WAKE_LOOK, NULL, NULL); /* whatever was missed meanwhile */
+    } else {
+        zookeeper_began(z, z->begun_us);
+    }
+    z->was_connected = true;
+}
+
+static void disconnected(struct zookeeper *z) {
+    if (z->state == ZOOKEEPER_CONNECTED) z->away_us = dlock_now_us();
+    if (!is_dead(z)) z->state = ZOOKEEPER_CONNECTING;
+}
+
+static void on_session(zhandle_t *handle, int type, int state, const char *path, void *context) {
+    struct zookeeper *z = context;
+    (void)path;
+    if (type != ZOO_SESSION_EVENT) return;
+    pthread_mutex_lock(&z->mutex);
+    if (state == ZOO_CONNECTED_STATE)
+        connected(z, handle);
+    else if (state == ZOO_EXPIRED_SESSION_STATE)
+        zookeeper_died(z, ZOOKEEPER_EXPIRED);
+    else if (state == ZOO_AUTH_FAILED_STATE)
+        zookeeper_died(z, ZOOKEEPER_NOT_ALLOWED);
+    else
+        disconnected(z);
+    pthread_cond_broadcast(&z->changed);
+    pthread_mutex_unlock(&z->mutex);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
+
+static void discard(const char *message) {
+    (void)message;
+}
+
+/* The library's threads inherit that all signals are blocked. */
+static void open_handle(struct zookeeper *z) {
+    zhandle_t *handle =
+        zookeeper_init2(z->address.hosts, on_session, z->address.session_ms, NULL, z, ZOO_NO_LOG_CLIENTENV, discard);
+    int error = errno;
+    if (handle) zoo_set_servers_resolution_delay(handle, -1);
+    pthread_mutex_lock(&z->mutex);
+    z->handle = handle;
+    z->open_error = handle ? 0 : error ? error : EIO;
+    pthread_cond_broadcast(&z->changed);
+    pthread_mutex_unlock(&z->mutex);
+}
+
+/* With the mutex, which it leaves: any request does, and nobody waits for its answer. */
+static void give_sign(struct zookeeper *z) {
+    z->sign_us = dlock_now_us();
+    pthread_mutex_unlock(&z->mutex);
+    struct zookeeper_call *call = zookeeper_call(z, 1);
+    if (call) {
+        zookeeper_ask_sign(call);
+        zookeeper_call_end(call);
+    }
+    pthread_mutex_lock(&z->mutex);
+}
+
+/* With the mutex: does what is due; returns when to come again. */
+static int64_t attend(struct zookeeper *z) {
+    int64_t now = dlock_now_us(), session_us = (int64_t)z->session_ms * 1000;
+    if (z->state == ZOOKEEPER_CONNECTED) {
+        int64_t last_us = zookeeper_last_touch(z), due_us;
+        if (z->sign_us > last_us) last_us = z->sign_us;
+        due_us = last_us + session_us / SIGN_SHARE;
+        if (due_us > now) return due_us;
+        give_sign(z);
+        return now + session_us / SIGN_SHARE;
+    }
+    if (z->state == ZOOKEEPER_CONNECTING && z->was_connected) {
+        if (z->away_us + session_us > now) return z->away_us + session_us;
+        zookeeper_died(z, ZOOKEEPER_EXPIRED);
+    }
+    return INT64_MAX;
+}
+
+static void put(struct zookeeper *z) {
+    bool last = --z->refs == 0;
+    pthread_mutex_unlock(&z->mutex);
+    if (!last) return;
+    zookeeper_calls_free(z);
+    zookeeper_watches_free(z);
+    close(z->event_fd);
+    free(z->address.hosts);
+    pthread_cond_destroy(&z->changed);
+    pthread_mutex_destroy(&z->mutex);
+    free(z);
+}
+
+static void *run(void *arg) {
+    struct zookeeper *z = arg;
+    open_handle(z);
+    pthread_mutex_lock(&z->mutex);
+    while (!z->leaving) {
+        int64_t until_us = attend(z);
+        if (z->leaving) break;
+        if (until_us == INT64_MAX)
+            pthread_cond_wait(&z->changed, &z->mutex);
+        else
+            zookeeper_cond_wait(z, &z->changed, until_us);
+    }
+    pthread_mutex_unlock(&z->mutex);
+    if (z->handle) zookeeper_close(z->handle);
+    pthread_mutex_lock(&z->mutex);
+    z->closed = true;
+    pthread_cond_broadcast(&z->changed);
+    put(z);
+    return NULL;
+}
+
+/* ---- for the connection ------------------------------------------------------------------------------------------ */
+
+struct zookeeper *zookeeper_new(struct dlock_error *err) {
+    struct zookeeper *z = calloc(1, sizeof *z);
+    if (!z || (z->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
+        dlock_fail(err, DLOCK_ENOMEM,
+                   z ? "no descriptors left; raise the limit (ulimit -n)" : "out of memory for a session");
+        free(z);
+        return NULL;
+    }
+    z->refs = 1;
+    z->wakes_end = &z->wakes;
+    pthread_mutex_init(&z->mutex, NULL);
+    zookeeper_cond_init(&z->changed);
+    return z;
+}
+
+static int start_thread(struct zookeeper *z) {
+    sigset_t all, before;
+    pthread_attr_t detached;
+    pthread_t id;
+    sigfillset(&all);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&id, &detached, run, z);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&detached);
+    return rc;
+}
+
+int zookeeper_open(struct zookeeper *z, int64_t deadline_us, struct dlock_error *err) {
+    z->begun_us = dlock_now_us();
+    z->refs++;
+    if (start_thread(z) != 0) {
+        z->refs--;
+        return dlock_fail(err, DLOCK_ENOMEM, "no thread for a ZooKeeper session; raise the limit (ulimit -u)");
+    }
+    z->started = true;
+    pthread_mutex_lock(&z->mutex);
+    while (!z->handle && !z->open_error && zookeeper_cond_wait(z, &z->changed, deadline_us)) {
+    }
+    bool open = z->handle;
+    int error = z->open_error;
+    pthread_mutex_unlock(&z->mutex);
+    if (open) return 0;
+    int code = error == EINVAL ? DLOCK_EINVAL : error == ENOMEM || error == EMFILE ? DLOCK_ENOMEM : DLOCK_EUNAVAILABLE;
+    return dlock_fail(err, code, "cannot begin a session with ZooKeeper at %s: %s", z->where,
+                      error ? strerror(error) : "no time for it");
+}
+
+void zookeeper_leave_session(struct zookeeper *z) {
+    int64_t deadline_us = dlock_now_us() + GOODBYE_US;
+    pthread_mutex_lock(&z->mutex);
+    z->leaving = true;
+    pthread_cond_broadcast(&z->changed);
+    while (z->started && !z->closed && zookeeper_cond_wait(z, &z->changed, deadline_us)) {
+    }
+    put(z);
+}
