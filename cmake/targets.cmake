@@ -44,15 +44,17 @@ function(dlock_backend name)
 endfunction()
 
 # dlock_embed(<target> file …): the target's sources may include a header `<file>.h`, with the file as a string
-# `<file>_text`.
+# `<file>_text` and its SHA-1 as the macro `<file>_sha1`.
 function(dlock_embed target)
-  foreach(file IN LISTS ARGN)
+  foreach(path IN LISTS ARGN)
+    get_filename_component(file ${path} NAME)
+    get_filename_component(path ${path} ABSOLUTE)
     string(MAKE_C_IDENTIFIER ${file} symbol)
     set(header ${CMAKE_CURRENT_BINARY_DIR}/${file}.h)
     add_custom_command(OUTPUT ${header}
-      COMMAND ${CMAKE_COMMAND} -DINPUT=${CMAKE_CURRENT_SOURCE_DIR}/${file} -DOUTPUT=${header} -DSYMBOL=${symbol}_text
+      COMMAND ${CMAKE_COMMAND} -DINPUT=${path} -DOUTPUT=${header} -DSYMBOL=${symbol}
         -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
-      DEPENDS ${file} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+      DEPENDS ${path} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
     target_sources(${target} PRIVATE ${header})
     target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
   endforeach()

@@ -1,26 +1,102 @@
--- The rest of acquire_fast.lua and acquire_held.lua.
-local may_grant = ARGV[5] ~= '0'
-local held_jointly = held and joint(held)
+-- Asks for the lock.
+--   KEYS   K
+--   ARGV   token, lease in ms, then, but for those at the end that are as here:
+--          ''   letters: `w`: wait in the queue when busy. `c`: take the fence from the clock. Without `c` the caller
+--               was granted this lock over this very connection, with a fence from the clock, less than a second ago.
+--               What a server may forget or take back of a fence, it does not without ending its connections (but for
+--               SWAPDB, and REPLICAOF there and back). So the fence is only counted up, which is less work for the
+--               server, and what is known of its key's life goes on to hold
+--          ''   kind
+--          '1'  '0' while nothing may be granted: quarantine
+--   reply  a negative number: token holds the lock, for its whole lease from now; its fence is that number's amount;
+--          a positive number: the same; it is both the server's clock in microseconds and the fence;
+--          { server's clock in microseconds, fence, position, remaining, ours }
+--          fence      > 0: token holds the lock, for its whole lease from now; asking again gives the same fence.
+--                     0: busy, and then
+--          position   in the queue, from 0; -1: not queued
+--          remaining  until somebody's lease has ended and the answer may be another one, in ms; -1: never; -2: nothing
+--                     is in the way but the quarantine
+--          ours       1: the holders are clients of ours, which hand over; 0: the holder is not, so nobody will
+--          or a string: the lock is in use as something else: a word `dlock:permits:<limit>`, or empty for a lock
+local next_fence = loadfile('fence.lua')
+local call, key, token, how, kind = redis.call, KEYS[1], ARGV[1], ARGV[3] or '', ARGV[4] or ''
+
+-- What most calls need: an exclusive lock that is free, and nobody waits for it.
+if not ARGV[4] and call('EXISTS', '{' .. key .. '}:queue') == 0 then
+    local counts = (how == '' or how == 'w') and #ARGV[2] < 8
+    local fence_key = '{' .. key .. '}:fence'
+    local last = not counts and call('GET', fence_key)
+    local taken = redis.pcall('SET', key, token, 'NX', 'PX', ARGV[2])
+    if taken and taken.ok then
+        if counts then
+            local fence = redis.pcall('INCR', fence_key)
+            if type(fence) == 'number' and fence > 1e15 then return -fence end
+            -- It was no fence, or somebody deleted it.
+            call('DEL', key)
+        else
+            local time = call('TIME')
+            local now, clock = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
+            local fence = next_fence(fence_key, last, now, clock, ARGV[2], kind)
+            return fence == now and now or { now, fence, 0, tonumber(ARGV[2]), 1 }
+        end
+    end
+end
+
+local now, clock, is_ours, head, _, want, joint = dofile('library.lua')
+local held, lease, now_ms = call('GET', key), tonumber(ARGV[2]), string.sub(clock, 1, 13)
+local queue, waiters, fence_key = '{' .. key .. '}:queue', '{' .. key .. '}:waiters', '{' .. key .. '}:fence'
+
+-- Puts the caller into the queue if it wants to wait; its position.
+local function line_up()
+    if how ~= 'w' and how ~= 'wc' then return -1 end
+    local last_one = call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')
+    local place = (last_one[2] or 0) + 1
+    local new = last_one[1] ~= token and call('ZADD', queue, 'NX', place, token) == 1
+    call('HSET', waiters, token, ARGV[2] .. '@' .. now_ms .. kind)
+    -- The first, one in a hundred after it, and each that asks again, as all do that wait for long: makes them live on.
+    if place % 100 == 1 or not new then
+        call('PEXPIRE', queue, '86400000')
+        call('PEXPIRE', waiters, '86400000')
+    end
+    return call('ZRANK', queue, token)
+end
+
+-- Whether the exclusive holder lingers, and so wants to know who asks.
+local function lingers()
+    return string.sub(call('GET', fence_key) or '', -1) == ' '
+end
+
+-- What most of the other calls meet: a client of ours holds exclusively, and so nobody can be granted anything.
+if held and held ~= token and is_ours(held) then
+    if #kind > 1 and kind ~= 'dlock:shared' then return '' end
+    local position = line_up()
+    -- A holder of another client learns that the caller was turned away.
+    if string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers() then want(held) end
+    return { now, 0, position, call('PTTL', key), 1 }
+end
+
+local lock = joint(held)
+local limit_of, may_grant, held_jointly = lock.limit_of, ARGV[5] ~= '0', lock.is_held()
 
 -- What it had before, it has.
 if held == token then
-    call('PEXPIRE', lock, lease)
-    call('PEXPIRE', fence_key, lease + FENCE_LIFE)
-    call('HDEL', waiters, HANDED)
-    local fence = last_fence()
-    if fence == 0 then fence = grant(token, ARGV[2], kind) end
+    call('PEXPIRE', key, lease)
+    call('PEXPIRE', fence_key, lease + 259200000)
+    call('HDEL', waiters, 'handed to')
+    local fence = lock.last_fence()
+    if fence == 0 then fence = lock.take(token, ARGV[2], kind) end
     if kind == ' ' and not lingers() then
-        call('SET', fence_key, string.format('%.0f', fence) .. kind, 'PX', lease + FENCE_LIFE)
+        call('SET', fence_key, string.format('%.0f', fence) .. kind, 'PX', lease + 259200000)
     end
     return { now, fence, 0, lease, 1 }
 end
 if held_jointly then
-    local fence = keep(token, lease)
+    local fence = lock.keep(token, lease)
     if fence then return { now, fence, 0, lease, 1 } end
 end
 
 -- What others use it for. Other clients' locks are waited for, whatever for.
-sweep()
+lock.sweep()
 local use = held
 if not held_jointly then
     local first, _, wants = head(token)
@@ -29,31 +105,27 @@ end
 if use and limit_of(use) ~= limit_of(kind) then return limit_of(use) and use or '' end
 
 if may_grant and (not held or held_jointly) then
-    local fence = admit(token, ARGV[2])
-    if not fence and not head(token) and room(kind) then
-        if joint(kind) then
-            fence = join(token, lease, kind)
-            settle()
-        else
-            fence = grant(token, ARGV[2], kind)
-        end
+    local fence = lock.admit(token, ARGV[2])
+    if not fence and not head(token) and lock.room(kind) then
+        fence = #kind > 1 and lock.enter(token, lease, kind) or lock.take(token, ARGV[2], kind)
     end
     if fence then return { now, fence, 0, lease, 1 } end
+    held = lock.held
 end
 
-local position, remaining = line_up(), call('PTTL', lock)
-if not may_grant and room(kind) then
+local position, remaining = line_up(), call('PTTL', key)
+if not may_grant and lock.room(kind) then
     remaining = -2
 elseif held and limit_of(held) then
     -- The permits that end first go to the first in the queue, one to each.
-    local beside = math.min(math.max(position, 0), math.max(count() - 1, 0))
-    local ends = call('ZRANGEBYSCORE', holders, '(' .. now_ms, '+inf', 'WITHSCORES', 'LIMIT', beside, 1)[2]
-    if ends then remaining = tonumber(ends) - now_ms end
+    local beside = math.min(math.max(position, 0), math.max(lock.count() - 1, 0))
+    local ends = call('ZRANGEBYSCORE', lock.holders, '(' .. now_ms, '+inf', 'WITHSCORES', 'LIMIT', beside, 1)[2]
+    if ends then remaining = ends - now_ms end
     if position > 0 then
-        remaining = math.min(remaining, HAND_OVER)
+        remaining = math.min(remaining, 3000)
         position = position - beside
     end
 end
-local by_us = held and ours(held)
-if by_us then knock() end
-return { now, 0, position, remaining, (by_us or held and joint(held)) and 1 or 0 }
+local by_us = held and is_ours(held)
+if by_us and string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers() then want(held) end
+return { now, 0, position, remaining, (by_us or lock.is_held()) and 1 or 0 }

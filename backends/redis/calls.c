@@ -11,7 +11,7 @@
 
 static void write_one(struct redis *redis, const struct redis_call *call) {
     char key[REDIS_KEY_MAX + 1];
-    const char *words[HEAD + REDIS_MAX_ARGS] = {"EVALSHA", redis->sha[call->script], "1", call->name};
+    const char *words[HEAD + REDIS_MAX_ARGS] = {"EVALSHA", redis_sha1(call->script), "1", call->name};
     size_t lengths[HEAD + REDIS_MAX_ARGS] = {7, 40, 1};
     if (!redis_is_plain(call->name)) {
         dlock_encode_name(key, sizeof key, call->name, REDIS_SPECIAL, false);
@@ -22,9 +22,9 @@ static void write_one(struct redis *redis, const struct redis_call *call) {
     redis_request(redis, HEAD + call->n, words, lengths);
 }
 
-/* One call for n locks (many_begin.lua). */
+/* One call for n locks (many.lua). */
 static void write_many(struct redis *redis, const struct redis_call *calls, size_t n) {
-    const char *words[HEAD + MANY * (1 + REDIS_MAX_ARGS)] = {"EVALSHA", redis->sha[REDIS_MANY + calls->script]};
+    const char *words[HEAD + MANY * (1 + REDIS_MAX_ARGS)] = {"EVALSHA", redis_sha1(REDIS_MANY + (int)calls->script)};
     size_t lengths[HEAD + MANY * (1 + REDIS_MAX_ARGS)] = {7, 40}, at = 3;
     char count[8], each[8];
     snprintf(count, sizeof count, "%zu", n);
@@ -43,16 +43,18 @@ static bool goes_along(const struct redis_call *first, const struct redis_call *
     return call->script == first->script && call->n == first->n && redis_is_plain(call->name);
 }
 
-/* Writes a call for the locks from the `from`-th on that go together; returns how many these are. */
-static size_t write_some(struct redis *redis, const struct redis_calls *calls, size_t from, size_t to) {
+/* Writes a call for the locks from the `from`-th on that go together; returns how many these are, and which script that
+ * calls. */
+static size_t write_some(struct redis *redis, const struct redis_calls *calls, size_t from, size_t to, int *script) {
     struct redis_call list[MANY];
     size_t n = 1;
     calls->write(redis, from, &list[0], calls->arg);
-    if (list[0].script <= REDIS_RELEASE && redis->sha[REDIS_MANY + list[0].script][0] && redis_is_plain(list[0].name))
+    if (list[0].script <= REDIS_RELEASE && redis_is_plain(list[0].name))
         for (; n < MANY && from + n < to; n++) {
             calls->write(redis, from + n, &list[n], calls->arg);
             if (!goes_along(list, &list[n])) break;
         }
+    *script = (int)list[0].script + (n > 1 ? REDIS_MANY : 0);
     if (n > 1)
         write_many(redis, list, n);
     else
@@ -93,37 +95,74 @@ static int take_answer(struct redis *redis, const struct redis_calls *calls, siz
 
 /* ---- round trips ------------------------------------------------------------------------------------------------- */
 
-/* Gives the server the scripts that it lost (SCRIPT FLUSH), and calls again what is missing, each for itself. */
-static int call_again(struct redis *redis, const struct redis_calls *calls, size_t from, size_t to, const bool *missing,
+/* A part of the locks on their way. */
+struct chunk {
+    const struct redis_calls *calls;
+    size_t from, to;
+    bool asks[CHUNK];     /* these are sent, or sent again; the others have their answer */
+    uint8_t sizes[CHUNK]; /* of the call that begins here, in locks */
+    bool missing[REDIS_SCRIPTS];
+};
+
+/* Sends what asks. */
+static void write_chunk(struct redis *redis, struct chunk *chunk, int scripts[CHUNK]) {
+    size_t n;
+    for (size_t i = chunk->from; i < chunk->to; i += n) {
+        size_t at = i - chunk->from, end = i + 1;
+        n = 1;
+        if (!chunk->asks[at]) continue;
+        while (end < chunk->to && chunk->asks[end - chunk->from]) end++;
+        n = write_some(redis, chunk->calls, i, end, &scripts[at]);
+        chunk->sizes[at] = (uint8_t)n;
+    }
+}
+
+/* Reads the answers. What the server lacks a script for asks on; *any: there is some. NULL: that is an error. */
+static int read_chunk(struct redis *redis, struct chunk *chunk, const int scripts[CHUNK], bool *any,
                       int64_t deadline_us, struct dlock_error *err) {
-    memset(redis->sha[REDIS_MANY], 0, sizeof redis->sha - REDIS_MANY * sizeof redis->sha[0]);
-    redis_load(redis, 0, REDIS_MANY);
-    for (size_t i = from; i < to; i++)
-        if (missing[i - from]) write_some(redis, calls, i, i + 1);
-    int first = redis_loaded(redis, 0, REDIS_MANY, deadline_us, err);
-    if (redis->broken) return first;
-    for (size_t i = from; i < to; i++) {
-        int rc = missing[i - from] ? take_answer(redis, calls, i, 1, NULL, deadline_us, first ? NULL : err) : 0;
+    int first = 0;
+    size_t n;
+    for (size_t i = chunk->from; i < chunk->to; i += n) {
+        size_t at = i - chunk->from;
+        bool lost = false;
+        int rc;
+        n = 1;
+        if (!chunk->asks[at]) continue;
+        n = chunk->sizes[at];
+        rc = take_answer(redis, chunk->calls, i, n, any ? &lost : NULL, deadline_us, first ? NULL : err);
+        for (size_t j = 0; j < n; j++) chunk->asks[at + j] = lost;
+        if (lost) chunk->missing[scripts[at]] = *any = true;
         if (!first) first = rc;
+        if (redis->broken) break;
     }
     return first;
 }
 
-static int run_chunk(struct redis *redis, const struct redis_calls *calls, size_t from, size_t to, int64_t deadline_us,
-                     struct dlock_error *err) {
-    bool missing[CHUNK] = {false}, any = false;
-    uint8_t sizes[CHUNK];
-    int first = 0;
-    for (size_t i = from; i < to; i += sizes[i - from]) sizes[i - from] = (uint8_t)write_some(redis, calls, i, to);
-    for (size_t i = from; i < to; i += sizes[i - from]) {
-        size_t n = sizes[i - from];
-        bool lost = false;
-        int rc = take_answer(redis, calls, i, n, &lost, deadline_us, first ? NULL : err);
-        for (size_t j = i; j < i + n; j++) missing[j - from] = lost;
-        any = any || lost;
+/* Gives the server what it lacks (it is new, or was restarted, or flushed), and calls again what needs that. */
+static int call_again(struct redis *redis, struct chunk *chunk, int scripts[CHUNK], int64_t deadline_us,
+                      struct dlock_error *err) {
+    int first = 0, rc;
+    for (int i = 0; i < REDIS_SCRIPTS; i++)
+        if (chunk->missing[i]) redis_load(redis, i);
+    write_chunk(redis, chunk, scripts);
+    for (int i = 0; i < REDIS_SCRIPTS && !redis->broken; i++) {
+        rc = chunk->missing[i] ? redis_loaded(redis, deadline_us, first ? NULL : err) : 0;
         if (!first) first = rc;
     }
-    return first || !any ? first : call_again(redis, calls, from, to, missing, deadline_us, err);
+    if (redis->broken) return first;
+    rc = read_chunk(redis, chunk, scripts, NULL, deadline_us, first ? NULL : err);
+    return first ? first : rc;
+}
+
+static int run_chunk(struct redis *redis, const struct redis_calls *calls, size_t from, size_t to, int64_t deadline_us,
+                     struct dlock_error *err) {
+    struct chunk chunk = {.calls = calls, .from = from, .to = to};
+    int scripts[CHUNK], rc;
+    bool any = false;
+    memset(chunk.asks, true, to - from);
+    write_chunk(redis, &chunk, scripts);
+    rc = read_chunk(redis, &chunk, scripts, &any, deadline_us, err);
+    return rc || !any ? rc : call_again(redis, &chunk, scripts, deadline_us, err);
 }
 
 int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t deadline_us, struct dlock_error *err) {
@@ -133,10 +172,4 @@ int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t dead
         rc = run_chunk(redis, calls, from, to, deadline_us, err);
     }
     return rc;
-}
-
-int redis_learn_many(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
-    if (redis->sha[REDIS_MANY + REDIS_RELEASE][0]) return 0;
-    redis_load(redis, REDIS_MANY, REDIS_SCRIPTS);
-    return redis_loaded(redis, REDIS_MANY, REDIS_SCRIPTS, deadline_us, err);
 }

@@ -34,7 +34,7 @@ static const char *decimal(char out[24], int64_t number) {
     return at;
 }
 
-/* The kind of grant that a claim is about, as layout.lua says. */
+/* The kind of grant that a claim is about, as library.lua says. */
 static const char *kind_of(char out[40], const struct dlock_claim *claim) {
     bool lingers = claim->flags & DLOCK_CLAIM_LINGER;
     switch (claim->mode) {
@@ -77,7 +77,7 @@ bool redis_may_grant(const struct redis *redis) {
 
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
-/* How long after a fence from the clock the next ones may be counted up from it (acquire_next.lua). */
+/* How long after a fence from the clock the next ones may be counted up from it (acquire.lua). */
 #define COUNT_MS 1000
 /* What is counted up is no smaller. */
 #define COUNT_FROM INT64_C(1000000000000000)
@@ -105,15 +105,16 @@ static void note_clock(struct redis *redis, const char *name) {
 static void write_acquire(struct redis *redis, size_t i, struct redis_call *call, void *arg) {
     const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
     const bool may_grant = redis_may_grant(redis), may_wait = claim->flags & DLOCK_CLAIM_QUEUE;
+    const bool counts = may_count(redis, claim->name);
+    call->script = REDIS_ACQUIRE;
     call->name = claim->name;
     call->args[0] = claim->token;
     call->args[1] = decimal(call->lease, lease_of(claim));
-    call->args[2] = may_wait ? "1" : "0";
+    call->args[2] = may_wait ? (counts ? "w" : "wc") : counts ? "" : "c";
     call->args[3] = kind_of(call->kind, claim);
     call->args[4] = may_grant ? "1" : "0";
     /* What is as most calls have it is left out: each argument is work for the server. */
-    call->n = !may_grant ? 5 : *call->args[3] ? 4 : may_wait ? 3 : 2;
-    call->script = call->n < 4 && may_count(redis, claim->name) ? REDIS_ACQUIRE_NEXT : REDIS_ACQUIRE;
+    call->n = !may_grant ? 5 : *call->args[3] ? 4 : *call->args[2] ? 3 : 2;
 }
 
 /* When a busy claim should ask again; nobody tells the first in the queue when a client that is none of ours is done.
@@ -134,7 +135,7 @@ static void quarantined(struct redis *redis, struct batch *batch, struct dlock_c
     claim->retry_ms = left_ms + 1 + (position > 0 ? position * 1000 : 0);
 }
 
-/* The name is in use as what acquire_fast.lua says; false: that makes no sense. */
+/* The name is in use as what acquire.lua says; false: that makes no sense. */
 static bool in_use(struct batch *batch, struct dlock_claim *claim, const char *as) {
     char used[32] = "a lock", asked[32] = "a lock", why[REDIS_NAME_MAX + 100];
     uint32_t limit;
@@ -266,8 +267,6 @@ static int run_batch(struct redis *redis, enum redis_script script, struct redis
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct batch batch = {NULL, false, err};
     size_t i = 0;
-    int learned = n > 1 && script != REDIS_ACQUIRE ? redis_learn_many(redis, deadline_us, err) : 0;
-    if (learned) return learned;
     calls.arg = &batch;
     while (i < n) {
         int rc;

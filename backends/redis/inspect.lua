@@ -6,22 +6,24 @@
 --          token      empty: the key never ends and was never ours, so it may be anybody's data
 --          fence      0: unknown, since the holder is no client of ours
 --          remaining  of the lease, in ms; -1: it never ends
-local fence = call('GET', fence_key)
+local call, key = redis.call, KEYS[1]
+local _, clock, is_ours, _, _, _, joint = dofile('library.lua')
+local held, fence, now_ms = call('GET', key), call('GET', '{' .. key .. '}:fence'), string.sub(clock, 1, 13)
 if not held or (ARGV[1] == '1' and not fence) then return nil end
-local reply = { '', call('ZCARD', queue) }
-if not joint(held) then
-    local remaining = call('PTTL', lock)
+local reply, lock = { '', call('ZCARD', '{' .. key .. '}:queue') }, joint(held)
+if not lock.is_held() then
+    local remaining = call('PTTL', key)
     if remaining == -1 and not fence then held = '' end
     table.insert(reply, string.sub(held, 1, 127))
-    table.insert(reply, ours(held) and tonumber(fence) or 0)
+    table.insert(reply, is_ours(held) and tonumber(fence) or 0)
     table.insert(reply, remaining)
     return reply
 end
 reply[1] = held
-local live = call('ZREVRANGEBYSCORE', holders, '+inf', '(' .. now_ms, 'WITHSCORES', 'LIMIT', 0, 20000)
+local live = call('ZREVRANGEBYSCORE', lock.holders, '+inf', '(' .. now_ms, 'WITHSCORES', 'LIMIT', 0, 20000)
 for i = 1, #live, 2 do
     table.insert(reply, live[i])
-    table.insert(reply, math.abs(tonumber(call('HGET', grants, live[i])) or 0))
+    table.insert(reply, math.abs(tonumber(call('HGET', lock.grants, live[i])) or 0))
     table.insert(reply, tonumber(live[i + 1]) - now_ms)
 end
 return reply

@@ -53,7 +53,7 @@ static bool take_number(const char **text, int64_t *out) {
     return *out > 0;
 }
 
-/* "granted <token> <fence> <server µs> <kept ms> <key>", as holders.lua writes it; `text` begins with the token. */
+/* "granted <token> <fence> <server µs> <kept ms> <key>", as library.lua writes it; `text` begins with the token. */
 static bool read_grant(struct redis *redis, const char *text, size_t length, struct dlock_wake *out) {
     const char *const end = text + length;
     int64_t fence, server_us, kept_ms;

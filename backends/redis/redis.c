@@ -95,7 +95,6 @@ static void write_greeting(struct redis *redis, const struct redis_address *addr
         redis_command(redis, "INFO", "persistence", (char *)NULL);
         redis_command(redis, "CONFIG", "GET", "appendfsync", (char *)NULL);
     }
-    redis_load(redis, 0, REDIS_MANY);
 }
 
 /* The reply to AUTH. What the server says is not repeated, but for its first word: it might contain the password. */
@@ -180,9 +179,7 @@ static int read_greeting(struct redis *redis, const struct redis_address *addres
     /* CLIENT SETNAME is a courtesy to operators, unless the server has no room for anybody. */
     if (reply->type == REDIS_REPLY_ERROR) rc = redis_refused(redis, reply, err);
     freeReplyObject(reply);
-    if (rc == DLOCK_EUNAVAILABLE) return rc;
-    rc = read_info(redis, deadline_us, err);
-    return rc ? rc : redis_loaded(redis, 0, REDIS_MANY, deadline_us, err);
+    return rc == DLOCK_EUNAVAILABLE ? rc : read_info(redis, deadline_us, err);
 }
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */

@@ -24,10 +24,9 @@
 
 /* The first three stand twice, from REDIS_MANY on for several locks in one call. */
 enum redis_script {
-    REDIS_ACQUIRE_NEXT,
+    REDIS_ACQUIRE,
     REDIS_RENEW,
     REDIS_RELEASE,
-    REDIS_ACQUIRE,
     REDIS_BREAK,
     REDIS_INSPECT,
     REDIS_MANY,
@@ -50,10 +49,9 @@ struct redis {
     redisReplyObjectFunctions bounded;       /* the same with a limit on arrays */
     char where[160];                         /* the server, for error messages */
 
-    char sha[REDIS_SCRIPTS][41]; /* empty: not loaded */
     struct {
         uint32_t name, until_ms; /* its hash; the local clock, which may have come round */
-    } counts[REDIS_COUNTS];      /* whose fences may be counted up (acquire_next.lua), by that hash */
+    } counts[REDIS_COUNTS];      /* whose fences may be counted up (acquire.lua), by that hash */
     int64_t started_us; /* when the server started, at the latest, by the local clock; with a quarantine only */
     int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
 
@@ -107,9 +105,12 @@ int redis_refused(const struct redis *redis, const redisReply *reply, struct dlo
 
 /* ---- scripts.c: the .lua files ----------------------------------------------------------------------------------- */
 
-/* Appends requests that load some of them, and reads the replies to these. */
-void redis_load(struct redis *redis, int from, int to);
-int redis_loaded(struct redis *redis, int from, int to, int64_t deadline_us, struct dlock_error *err);
+/* The name that EVALSHA knows a script by: computed when it was built, so nothing is sent that the server has. */
+const char *redis_sha1(int script);
+
+/* Appends a request that gives the server a script; reads the reply to that. */
+void redis_load(struct redis *redis, int script);
+int redis_loaded(struct redis *redis, int64_t deadline_us, struct dlock_error *err);
 
 /* Whether a name is surely its own key, as most are. */
 bool redis_is_plain(const char *name);
@@ -117,7 +118,7 @@ bool redis_is_plain(const char *name);
 /* The name whose lock key this is, into `name` (REDIS_NAME_MAX + 1 bytes); false: it is none of ours. */
 bool redis_decode_key(const char *key, size_t length, char *name);
 
-/* Kinds of grants that stand in a lock's key (layout.lua); the second is followed by the limit. */
+/* Kinds of grants that stand in a lock's key (library.lua); the second is followed by the limit. */
 #define REDIS_KIND_SHARED "dlock:shared"
 #define REDIS_KIND_PERMITS "dlock:permits:"
 
@@ -135,7 +136,7 @@ struct redis_call {
     char lease[24], kind[40];
 };
 
-/* Calls scripts for `count` locks in one round trip, whether the server has them or has to be given them (again).
+/* Calls scripts for `count` locks in one round trip, or in two if the server has to be given scripts first.
  * `write` says how the i-th is called. `read` takes its reply, which is no error reply of the server's state, and
  * returns 0 or what ends the connection. Every reply is read even when one is an error; the first error is returned. */
 struct redis_calls {
@@ -145,9 +146,6 @@ struct redis_calls {
     void *arg;
 };
 int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t deadline_us, struct dlock_error *err);
-
-/* Loads the scripts for several locks, unless this connection knows them. */
-int redis_learn_many(struct redis *redis, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- redis.c: what the server says about itself ------------------------------------------------------------------ */
 

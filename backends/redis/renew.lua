@@ -1,14 +1,28 @@
--- The rest of renew_fast.lua: joint grants, and an exclusive one that becomes shared. Readers who are first in the
--- queue join it then; a writer among them has to wait for all of these, and so nobody gets in between.
-if held and joint(held) then return keep(token, lease) and now or 0 end
-if held ~= token or kind ~= SHARED then return 0 end
-call('HDEL', waiters, HANDED)
-call('SET', lock, kind)
-call('DEL', holders, grants)
-call('ZADD', holders, now_ms + lease, token)
-if last_fence() == 0 then last = now end
-call('HSET', grants, token, string.format('%.0f', last))
-held, fenced = kind, true
-settle()
-if ARGV[4] ~= '0' then admit() end
+-- Sets a holder's lease anew. Never creates anything. With kind `dlock:shared`, an exclusive grant becomes a shared
+-- one.
+--   KEYS   K
+--   ARGV   token, lease in ms, then, but for those at the end that are as here: '' (kind), '1' ('0' while nothing may
+--          be granted: quarantine)
+--   reply  the server's clock in microseconds; 0: token does not hold the lock
+local call, key, token, lease, kind = redis.call, KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3] or ''
+local held = call('GET', key)
+
+-- Most are exclusive.
+if #kind < 2 then
+    if held ~= token then return 0 end
+    call('PEXPIRE', key, ARGV[2])
+    call('PEXPIRE', '{' .. key .. '}:fence', lease + 259200000)
+    call('HDEL', '{' .. key .. '}:waiters', 'handed to')
+    local time = call('TIME')
+    return time[1] * 1000000 + time[2]
+end
+
+local now, _, _, _, _, _, joint = dofile('library.lua')
+local lock = joint(held)
+if lock.is_held() then return lock.keep(token, lease) and now or 0 end
+if held ~= token or kind ~= 'dlock:shared' then return 0 end
+-- Readers that are first in the queue join it then; a writer among them has to wait for all of these, and so nobody
+-- gets in between.
+lock.downgrade(token, lease, kind)
+if ARGV[4] ~= '0' then lock.admit() end
 return now

@@ -248,7 +248,7 @@ bool redis_error_is(const redisReply *reply, const char *kind) {
     if (reply->type != REDIS_REPLY_ERROR) return false;
     if (strncmp(found, kind, length) == 0) return found[length] == ' ' || found[length] == '\0';
     /* Before Redis 7 a script that fails wraps the reason: "ERR Error running script (…): @user_script: 9: -OOM …". One
-     * that catches it (many_begin.lua) leaves out what stands before the script's name. */
+     * that catches it (many.lua) leaves out what stands before the script's name. */
     if (strncmp(found, in_script, sizeof in_script - 1) != 0 && strncmp(found, in_many, sizeof in_many - 1) != 0)
         return false;
     while ((found = strstr(found + 1, kind)))

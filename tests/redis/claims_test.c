@@ -352,6 +352,34 @@ static void many_locks_are_few_calls(void **state) {
     assert_int_equal(ask_number(&server, "EXISTS some-00 some-05%%7B%%7D some-39"), 0);
 }
 
+static int64_t input_bytes(void) {
+    static const char field[] = "total_net_input_bytes:";
+    const char *found = strstr(ask_text(&server, "INFO stats"), field);
+    assert_non_null(found);
+    return strtoll(found + sizeof field - 1, NULL, 10);
+}
+
+/* Where the server has the scripts, a new connection sends next to nothing but its requests; and where it has not, none
+ * that it does not need. */
+static void scripts_are_sent_when_they_are_missing(void **state) {
+    struct link link;
+    struct held held;
+    int64_t first, second;
+    (void)state;
+    ask_text(&server, "SCRIPT FLUSH");
+    for (int i = 0; i < 2; i++) {
+        first = input_bytes(); /* this question among them */
+        claim_init(&held, "sent", 'c', 1);
+        link_to(&link, server.port, 'c');
+        assert_int_equal(acquire(&link, &held), 0);
+        second = input_bytes();
+        link_end(&link);
+        assert_int_equal(release(&one, &held), 0);
+        print_message("a connection and its first acquire: %d bytes\n", (int)(second - first));
+        assert_in_range(second - first, 100, i == 0 ? 16000 : 2000);
+    }
+}
+
 static void a_cycle_is_two_commands(void **state) {
     struct monitor monitor;
     struct held held;
@@ -389,6 +417,7 @@ int main(void) {
         TEST(other_data_is_left_alone),
         TEST(batches_are_answered_claim_by_claim),
         TEST(many_locks_are_few_calls),
+        TEST(scripts_are_sent_when_they_are_missing),
         TEST(a_cycle_is_two_commands),
     };
     return cmocka_run_group_tests(tests, group_begin, group_end);

@@ -27,6 +27,8 @@ static void readers_who_are_first_join_and_writers_wait(void **state) {
     assert_int_equal(queue_up(&asker[1], &reader[1]), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[2], &writer), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[0], &reader[2]), DLOCK_EBUSY);
+    owner.claim.lease_ms = 60000;
+    assert_int_equal(renew(&asker[3], &owner), 0); /* now the server has the script */
     monitor_begin(&monitor, &server);
     downgrade();
     monitor_end(&monitor, &server);

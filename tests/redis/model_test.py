@@ -7,25 +7,16 @@ nobody was passed over, nobody barged in, fences grew, whoever could be granted 
 for something else than the others.
 """
 import random
-import socket
-import subprocess
 import sys
-import tempfile
 import time
 
-import redis
+from private_server import private_server
 
 NAME = "model"
 KEYS = [NAME] + ["{%s}:%s" % (NAME, word) for word in ("fence", "queue", "waiters", "holders", "grants")]
-SCRIPTS = {
-    "acquire": "layout fence acquire_fast held queue acquire_held holders acquire",
-    "next": "layout acquire_next fence acquire_fast held queue acquire_held holders acquire",
-    "renew": "layout fence held renew_fast queue holders renew",
-    "release": "layout held release_fast fence queue release_held holders release",
-    "break": "layout held fence queue holders break",
-}
-MANY = ("next", "renew", "release")
-USUAL = {"acquire": (None, None, "0", "", "1"), "next": (None, None, "0", "", "1"), "renew": (None, None, "", "1"), "release": (None, "1")}
+SCRIPTS = ("acquire", "renew", "release", "break")
+MANY = ("acquire", "renew", "release")
+USUAL = {"acquire": (None, None, "", "", "1"), "renew": (None, None, "", "1"), "release": (None, "1")}
 SHARED = "dlock:shared"
 USES = (("", " ", SHARED), ("dlock:permits:3",), ("dlock:permits:2",))
 CLIENTS = [letter * 24 for letter in "abcd"]
@@ -40,12 +31,8 @@ class Model:
     def __init__(self, server, folder, seed):
         self.server, self.random = server, random.Random(seed)
         self.scripts = {}
-        for name, parts in SCRIPTS.items():
-            text = "".join(open("%s/%s.lua" % (folder, part)).read() for part in parts.split())
-            self.scripts[name] = server.script_load(text)
-            if name in MANY:
-                begin, end = (open("%s/many_%s.lua" % (folder, part)).read() for part in ("begin", "end"))
-                self.scripts["many " + name] = server.script_load(begin + text + end)
+        for name in [*SCRIPTS, *("many_" + name for name in MANY)]:
+            self.scripts[name] = server.script_load(open("%s/%s.lua" % (folder, name)).read())
         self.listening, self.kind, self.holds, self.queue = {}, {}, {}, []
         self.unconfirmed, self.quiet, self.lost = set(), set(), []
         self.fence, self.tokens, self.foreign, self.use = 0, 0, False, USES[0]
@@ -59,8 +46,8 @@ class Model:
             args.pop()
         if script in MANY and self.random.random() < 0.5:  # for another lock, too, which is nobody's
             other = ["x" * 24 + ".1@nobody:1"] + args[1:]
-            names, both = ([NAME, "other"], args + other) if script != "next" else ([NAME], args)
-            return self.server.evalsha(self.scripts["many " + script], len(names), *names, len(args), *both)[0]
+            names, both = ([NAME, "other"], args + other) if script != "acquire" else ([NAME], args)
+            return self.server.evalsha(self.scripts["many_" + script], len(names), *names, len(args), *both)[0]
         return self.server.evalsha(self.scripts[script], 1, NAME, *args)
 
     # ---- clients ----
@@ -143,8 +130,8 @@ class Model:
     def ask(self, token, may_wait):
         users = [other for other in self.queue if self.lives(other)] + list(self.holds)
         differ = any(limit(self.kind[other]) != limit(self.kind[token]) for other in users)
-        script = self.random.choice(("acquire", "next"))
-        answer = self.call(script, token, LEASE, may_wait, self.holds.get(token, self.kind[token]), "1")
+        how = ("w" if may_wait else "") + self.random.choice(("", "c"))
+        answer = self.call("acquire", token, LEASE, how, self.holds.get(token, self.kind[token]), "1")
         answer = [answer, abs(answer), 0, LEASE, 1] if isinstance(answer, int) else answer
         if isinstance(answer, str):
             dead = [other for other in self.queue if limit(self.kind[other]) != limit(self.kind[token])]
@@ -157,7 +144,7 @@ class Model:
             return self.check(False)
         self.hear([(answer[1], token)] if answer[1] else [])
         self.quiet.discard(token)
-        if not answer[1] and may_wait == "1":
+        if not answer[1] and may_wait:
             if self.server.zrange(KEYS[2], -1, -1) == [token] and token in self.queue[:-1]:
                 assert token[:24] not in self.listening, "%s lost its place" % token
                 self.queue.remove(token)
@@ -172,11 +159,11 @@ class Model:
         client = self.random.choice(CLIENTS)
         token = "%s.%d@model:1" % (client, self.tokens)
         self.kind[token] = self.random.choice(self.use)
-        self.ask(token, "1" if client in self.listening and self.random.random() < 0.7 else "0")
+        self.ask(token, client in self.listening and self.random.random() < 0.7)
 
     def acquire_again(self):
         if self.queue or self.holds:
-            self.ask(self.random.choice(self.queue + list(self.holds)), "1")
+            self.ask(self.random.choice(self.queue + list(self.holds)), True)
 
     def some_holder(self, kinds=None):
         holders = [token for token, kind in self.holds.items() if kinds is None or kind in kinds]
@@ -269,29 +256,14 @@ class Model:
 
 def main():
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else int(time.time())
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir",
-                                    folder, "--logfile", folder + "/log"])
-        try:
-            server = redis.Redis(port=port, decode_responses=True)
-            for _ in range(1000):
-                try:
-                    server.ping()
-                    break
-                except redis.exceptions.RedisError:
-                    time.sleep(0.01)
-            model = Model(server, sys.argv[1], seed)
-            for step in range(int(sys.argv[3]) if len(sys.argv) > 3 else 3000):
-                try:
-                    model.step()
-                except AssertionError as wrong:
-                    sys.exit("seed %d, step %d: %s" % (seed, step, wrong))
-            print("seed %d: %d tokens, the last fence is %d" % (seed, model.tokens, model.fence))
-        finally:
-            process.kill()
-            process.wait()
+    with private_server() as server:
+        model = Model(server, sys.argv[1], seed)
+        for step in range(int(sys.argv[3]) if len(sys.argv) > 3 else 3000):
+            try:
+                model.step()
+            except AssertionError as wrong:
+                sys.exit("seed %d, step %d: %s" % (seed, step, wrong))
+        print("seed %d: %d tokens, the last fence is %d" % (seed, model.tokens, model.fence))
 
 
 main()

@@ -29,6 +29,7 @@ static int cost(int n, enum dlock_mode mode, uint32_t limit, int stride) {
     ask_text(&server, "FLUSHALL");
     line_up(n, mode, limit, stride);
     crew_claim(&late, 1, "counter", mode, limit);
+    assert_int_equal(release(&asker[1], &late), DLOCK_ELOST); /* now the server has the script */
     monitor_begin(&monitor, &server);
     for (int i = 0; i < ROUNDS; i++) {
         assert_int_equal(release(&asker[i % CREW], &waiter[i]), 0);

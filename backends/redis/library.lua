@@ -1,0 +1,302 @@
+-- What the scripts share: how a lock is laid out, its queue, and its joint holders. Building the scripts puts this text
+-- in where they say dofile('library.lua').
+--
+-- The six keys of a lock, all in one hash slot (K is the name, with `{`, `}` and `%` percent-encoded). Scripts are
+-- given the first, and make the others of it when they need them:
+--            K            string  exclusive: the holder's token, with the lease as its expiry: exactly what `SET K
+--                                 token NX PX lease` writes, so every client of that convention and we exclude each
+--                                 other. Joint (shared, or permits): the word `dlock:shared` or
+--                                 `dlock:permits:<limit>`, which expires with the last of the holders and keeps such
+--                                 clients out as well
+--            {K}:fence    string  the last fence; outlives the lease by a day at least. A name whose fence is gone
+--                                 starts at the server's clock in microseconds, which is past every fence given out,
+--                                 unless the server's wall clock was set back by more than that day. A client's first
+--                                 fence in a second is the clock, too, unless that is behind; the others may be counted
+--                                 up from it. A space at its end: the exclusive holder lingers
+--            {K}:queue    zset    the waiters' tokens, in the order in which they came
+--            {K}:waiters  hash    token -> lease in ms, `@`, when it last asked (the server's clock in ms) and kind,
+--                                 for each of them; HANDED -> the token and the fence of an exclusive hand-over that
+--                                 its receiver has not confirmed, when it was (in ms), `+`, and its lease in ms;
+--                                 channel of a client -> when such a hand-over to it ended
+--            {K}:holders  zset    the joint holders' tokens, by the server's clock in ms when their leases end
+--            {K}:grants   hash    token -> fence, for each of them; negative while a hand-over is not confirmed
+--
+-- The kind of a grant: the word in K if it is joint; if it is exclusive: empty, or one space if its holder lingers.
+--
+-- The last two keys mean something only while K holds a word. A script that writes a word where there was none empties
+-- them first, so that no joint holder from before an exclusive or a foreign one ever holds again: it finds itself gone.
+-- A token among them holds until its time and not longer, even if K and others go on.
+--
+-- The queue. A busy acquire that wants to wait puts its token at the end, once; asking again keeps its place. The
+-- script that ends a grant, or takes a waiter out, grants what has become free to the first waiters that live, in the
+-- same step: it writes them in as holders and sends one message for each grant. Those ask nothing. A lock found free
+-- although somebody waits (its holder's lease ended) is handed over by the next acquire that comes by, so nobody barges
+-- in.
+--   A waiter lives while somebody is subscribed to the channel of its client, which is named by the first 24 characters
+-- of the token. The dead are dropped as they are met at the head: nothing ever walks the queue. PUBLISH's own count is
+-- no proof: it counts monitors (PSUBSCRIBE *).
+--   A client may be subscribed and yet stopped, or its host lost. Therefore a hand-over lasts 3 s at most, until its
+-- receiver renews it or asks again. When it ends unconfirmed, that client has gone quiet: those of its waiters that
+-- have not asked since are dropped like the dead.
+--   All waiters and all holders of ours use the lock for the same: as a lock (exclusive or shared), or as permits with
+-- one limit. Another use is refused, and so never gets into the queue.
+--   What is abandoned ends by itself: every key expires a day after its last use (waiters ask far more often).
+--
+-- At maxmemory Redis refuses what needs memory only as the first write of a script. So an acquire is refused as a
+-- whole, while a renewal or a release, which writes something else first, is always carried through.
+--
+-- Numbers become strings, and strings numbers, only where there is no other way: either costs the server as much as a
+-- command. So does a table, and a function, which Lua makes anew in each call of a script: hence there are few, and
+-- what most calls do not need is made by joint(), when it is needed.
+local next_fence = loadfile('fence.lua')
+local call, key = redis.call, KEYS[1]
+local queue, waiters, fence_key = '{' .. key .. '}:queue', '{' .. key .. '}:waiters', '{' .. key .. '}:fence'
+local DAY, FENCE_LIFE, HAND_OVER, HANDED = 86400000, 259200000, '3000', 'handed to'
+
+-- The server's clock in microseconds, as a string of 16 digits too, and in milliseconds.
+local time = call('TIME')
+local now, clock = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
+local now_ms = (now - now % 1000) / 1000
+
+-- Whether the token is of our form, and not some other client's: 24 hex characters that name our client, and a dot.
+local function is_ours(token)
+    local _, dot = string.find(token, '^%x*%.')
+    return dot == 25
+end
+
+-- The first waiter that lives, what it is granted the lock for at first (a string), its kind, and whether others are
+-- behind it; or nil. Drops the dead before it. `caller` lives: it is asking.
+local function head(caller)
+    while true do
+        local front = call('ZRANGE', queue, '0', '1')
+        local first = front[1]
+        if not first then return nil end
+        local channel = 'dlock:' .. string.sub(first, 1, 24)
+        local known = call('HMGET', waiters, first, channel)
+        local lease, asked, kind = string.match(known[1] or '', '^(%d+)@(%d+)(.*)$')
+        if not lease and call('EXISTS', waiters) == 0 then
+            -- Somebody deleted what they asked for. They ask again.
+            call('DEL', queue)
+            return nil
+        end
+        local quiet = known[2] and asked and tonumber(asked) < tonumber(known[2])
+        local lives = first == caller or not quiet and call('PUBSUB', 'NUMSUB', channel)[2] > 0
+        if lease and lives then
+            if first ~= caller and (#lease > 4 or #lease == 4 and lease > HAND_OVER) then lease = HAND_OVER end
+            return first, lease, kind, front[2] ~= nil
+        end
+        call('HDEL', waiters, first)
+        call('ZREM', queue, first)
+    end
+end
+
+-- What is sent to a waiter: "granted <token> <fence> <server us> <kept ms> <K>", from strings. Always after all writes,
+-- since no message may undo one.
+local function tell(token, fence, lease)
+    local text = 'granted ' .. token .. ' ' .. fence .. ' ' .. clock .. ' ' .. lease .. ' ' .. key
+    redis.pcall('PUBLISH', 'dlock:' .. string.sub(token, 1, 24), text)
+end
+
+-- Tells a lingering holder that somebody waits: "wanted <K>".
+local function want(holder)
+    redis.pcall('PUBLISH', 'dlock:' .. string.sub(holder, 1, 24), 'wanted ' .. key)
+end
+
+-- Grants the free lock to the first waiter, which asked for it exclusively and is told so unless it is the caller.
+-- `more`: others are behind it. Returns the fence.
+local function hand_over(token, lease, kind, more, caller)
+    local last = call('GET', fence_key)
+    call('ZREM', queue, token)
+    call('SET', key, token, 'PX', lease)
+    local fence, text = next_fence(fence_key, last, now, clock, lease, kind)
+    if more and token ~= caller then
+        -- First what comes, then what goes: an empty key would vanish, and come back without an end.
+        call('HSET', waiters, HANDED, token .. ' ' .. text .. ' ' .. string.sub(clock, 1, 13) .. '+' .. lease)
+    end
+    if more then
+        call('HDEL', waiters, token)
+    else
+        call('DEL', waiters)
+    end
+    if token ~= caller then tell(token, text, lease) end
+    if more and kind == ' ' then want(token) end
+    return fence
+end
+
+-- Everything else, which joint holders need, and a longer look: a table of functions. Its `held` is what the lock's key
+-- holds.
+local function joint(held)
+    local holders, grants = '{' .. key .. '}:holders', '{' .. key .. '}:grants'
+    local last, fenced -- the last fence, once it was read or given out; whether that was now, to a joint holder
+    local lock = { holders = holders, grants = grants, held = held }
+
+    -- Whether what the lock's key holds is the word of joint holders.
+    function lock.is_held()
+        return lock.held and string.sub(lock.held, 1, 6) == 'dlock:'
+    end
+
+    function lock.last_fence()
+        last = last or tonumber(call('GET', fence_key)) or 0
+        return last
+    end
+
+    -- Takes token out of the queue; 1: it was there.
+    function lock.leave(token)
+        call('HDEL', waiters, token)
+        return call('ZREM', queue, token)
+    end
+
+    -- Of a kind: how many permits there are; nil: it is a lock.
+    function lock.limit_of(kind)
+        return tonumber(string.match(kind, '^dlock:permits:(%d+)$'))
+    end
+
+    -- How many hold jointly.
+    function lock.count()
+        return call('ZCOUNT', holders, '(' .. now_ms, '+inf')
+    end
+
+    -- Whether one more of this kind may hold.
+    function lock.room(kind)
+        if lock.held ~= kind then return not lock.held end
+        local limit = lock.limit_of(kind)
+        return #kind > 1 and (not limit or lock.count() < limit)
+    end
+
+    -- Makes token a joint holder, under the next fence, which it returns. There must be room. To be finished by
+    -- settle().
+    local function join(token, lease, kind, handed)
+        last = math.max(lock.last_fence() + 1, now)
+        fenced = true
+        if not lock.held then
+            call('SET', key, kind)
+            call('DEL', holders, grants)
+            lock.held = kind
+        end
+        call('ZADD', holders, now_ms + lease, token)
+        call('HSET', grants, token, string.format('%.0f', handed and -last or last))
+        return last
+    end
+
+    -- Joint holders have come, renewed or gone: their word lasts as long as the last of them.
+    function lock.settle()
+        local latest = tonumber(call('ZREVRANGE', holders, 0, 0, 'WITHSCORES')[2])
+        if not latest or latest <= now_ms then
+            call('DEL', key, holders, grants)
+            lock.held = false
+            return
+        end
+        call('PEXPIREAT', key, latest)
+        call('PEXPIREAT', holders, latest + DAY)
+        call('PEXPIREAT', grants, latest + DAY)
+        if fenced then call('SET', fence_key, string.format('%.0f', last)) end
+        call('PEXPIREAT', fence_key, latest + FENCE_LIFE)
+    end
+
+    -- Makes token the exclusive holder of a lock that nobody is in front of; returns the fence.
+    function lock.take(token, lease, kind)
+        local before = call('GET', fence_key)
+        call('SET', key, token, 'PX', lease)
+        lock.held = token
+        return (next_fence(fence_key, before, now, clock, lease, kind))
+    end
+
+    -- Grants jointly where there is room for one that nobody is in front of; returns the fence.
+    function lock.enter(token, lease, kind)
+        local fence = join(token, lease, kind)
+        lock.settle()
+        return fence
+    end
+
+    -- An exclusive holder becomes the first of the readers, with the fence that it has.
+    function lock.downgrade(token, lease, kind)
+        call('HDEL', waiters, HANDED)
+        call('SET', key, kind)
+        call('DEL', holders, grants)
+        call('ZADD', holders, now_ms + lease, token)
+        if lock.last_fence() == 0 then last = now end
+        call('HSET', grants, token, string.format('%.0f', last))
+        lock.held, fenced = kind, true
+        lock.settle()
+    end
+
+    -- Sets a joint holder's lease anew and returns its fence; nil: token is none.
+    function lock.keep(token, lease)
+        if (tonumber(call('ZSCORE', holders, token)) or 0) <= now_ms then return nil end
+        call('PEXPIRE', fence_key, FENCE_LIFE)
+        call('ZADD', holders, now_ms + lease, token)
+        local fence = tonumber(call('HGET', grants, token))
+        if not fence or fence < 0 then
+            -- A hand-over is confirmed by this; or somebody deleted the fences.
+            if not fence then
+                last = math.max(lock.last_fence() + 1, now)
+                fenced = true
+            end
+            fence = fence and -fence or last
+            call('HSET', grants, token, string.format('%.0f', fence))
+        end
+        lock.settle()
+        return fence
+    end
+
+    -- This token's hand-over ended at that time, and nobody had confirmed it.
+    local function gone_quiet(token, ended)
+        if call('EXISTS', queue) == 0 then return end
+        call('HSET', waiters, 'dlock:' .. string.sub(token, 1, 24), math.min(ended, now_ms))
+        call('PEXPIRE', waiters, DAY)
+    end
+
+    -- Forgets joint holders whose time is over, a hundred at a time, and notices hand-overs that ended unconfirmed.
+    function lock.sweep()
+        local ends = call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, 100)
+        if #ends > 0 then
+            local gone = {}
+            for i = 1, #ends, 2 do table.insert(gone, ends[i]) end
+            local fences = call('HMGET', grants, unpack(gone))
+            call('HDEL', grants, unpack(gone))
+            call('ZREM', holders, unpack(gone))
+            for i, token in ipairs(gone) do
+                if string.sub(fences[i] or '', 1, 1) == '-' then gone_quiet(token, tonumber(ends[2 * i])) end
+            end
+        end
+        if lock.is_held() then return end
+        local handed = call('HGET', waiters, HANDED) or ''
+        local token, fence, from, lease = string.match(handed, '^(%S+) (%d+) (%d+)%+(%d+)$')
+        if token then
+            call('HDEL', waiters, HANDED)
+            if tonumber(fence) == lock.last_fence() then gone_quiet(token, from + lease) end
+        end
+    end
+
+    -- Grants to the first in the queue, and on behind it, as long as there is room. Each but the caller, which is
+    -- answered, is told. Returns the caller's fence if it was among them.
+    function lock.admit(caller, caller_lease)
+        local told_later, mine = {}, nil
+        local token, lease, kind, more = head(caller)
+        while token and lock.room(kind) do
+            lease = token == caller and caller_lease or lease
+            if #kind < 2 then
+                local fence = hand_over(token, lease, kind, more, caller)
+                lock.held = token
+                return token == caller and fence or nil
+            end
+            lock.leave(token)
+            local fence = join(token, lease, kind, token ~= caller)
+            if token == caller then
+                mine = fence
+            else
+                table.insert(told_later, { token, string.format('%.0f', fence), lease })
+            end
+            token, lease, kind = head(caller)
+        end
+        if not mine and #told_later == 0 then return nil end
+        lock.settle()
+        if not token then call('DEL', waiters) end
+        for _, grantee in ipairs(told_later) do tell(unpack(grantee)) end
+        return mine
+    end
+
+    return lock
+end
+
+return now, clock, is_ours, head, hand_over, want, joint
