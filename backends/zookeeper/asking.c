@@ -336,7 +336,10 @@ static int send_round(struct zookeeper_asking *a, struct zookeeper_stand *create
 bool zookeeper_round_ahead(struct zookeeper_asking *a) {
     bool stands = false;
     if (a->doubt_until_us) return false;
-    for (size_t i = 0; i < a->n_stands; i++) stands = stands || zookeeper_stands(&a->stands[i], ZOOKEEPER_SENT);
+    for (size_t i = 0; i < a->n_stands; i++) {
+        if (zookeeper_stands(&a->stands[i], ZOOKEEPER_WORN)) return false;
+        stands = stands || zookeeper_stands(&a->stands[i], ZOOKEEPER_SENT);
+    }
     return send_round(a, stands ? NULL : &a->stands[0]) == 0 && (a->round.create || a->round.write);
 }
 
@@ -371,6 +374,9 @@ int zookeeper_find_own(struct zookeeper_asking *a, struct zookeeper_stand *s, ch
 
 int zookeeper_granted(struct zookeeper_asking *a) {
     struct dlock_claim *claim = a->claim;
+    if (a->stands[0].line.equal)
+        return dlock_fail(a->err, DLOCK_EPROTO, "ZooKeeper at %s has two nodes of one sequence in %.200s", a->z->where,
+                          a->stands[0].dir);
     claim->fence = claim->state[ZOOKEEPER_FENCE];
     claim->kept_ms = zookeeper_kept_ms(a->z, a->begun_us);
     *a->stands[0].word |= ZOOKEEPER_QUEUED | ZOOKEEPER_GRANTED;

@@ -85,6 +85,13 @@ int zookeeper_await_use(struct zookeeper_asking *a);
  * claim's result: nothing of the claim is there any more. */
 int zookeeper_check_use(struct zookeeper_asking *a, bool others);
 
+/* wear.c. Whether the claim's node may not be granted anything. */
+bool zookeeper_is_worn(const struct zookeeper_stand *s);
+/* Takes that away: AGAIN, or an error. */
+int zookeeper_retire(struct zookeeper_asking *a, struct zookeeper_stand *s);
+/* Before a node is made where one was retired: 0, AGAIN, or the claim's result. */
+int zookeeper_await_container(struct zookeeper_asking *a);
+
 /* One try each: AGAIN, or the claim's result. */
 int zookeeper_lock_step(struct zookeeper_asking *a);
 int zookeeper_permit_step(struct zookeeper_asking *a);

@@ -15,8 +15,8 @@ static int acquire_step(struct zookeeper_asking *a) {
     if (rc == ZOOKEEPER_AGAIN) return rc;
     uint64_t stands = claim->state[ZOOKEEPER_PLACE] | claim->state[ZOOKEEPER_QUEUE];
     if (stands == 0) memset(claim->state, 0, sizeof claim->state);
-    if (rc == DLOCK_EBUSY && stands & ZOOKEEPER_QUEUED && claim->retry_ms < RETRY_MIN_MS)
-        claim->retry_ms = RETRY_MIN_MS;
+    bool woken = stands & ZOOKEEPER_QUEUED && !(stands & ZOOKEEPER_WORN);
+    if (rc == DLOCK_EBUSY && woken && claim->retry_ms < RETRY_MIN_MS) claim->retry_ms = RETRY_MIN_MS;
     return rc;
 }
 

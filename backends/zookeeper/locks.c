@@ -13,11 +13,12 @@ static bool wait_for_tries(struct zookeeper_asking *a) {
 
 int zookeeper_lock_step(struct zookeeper_asking *a) {
     struct zookeeper_stand *s = &a->stands[0];
-    int rc = zookeeper_await_use(a);
-    if (rc != 0 || (rc = zookeeper_round(a, zookeeper_stands(s, ZOOKEEPER_SENT) ? NULL : s)) != ZOOKEEPER_LOOKED)
-        return rc;
-    if ((rc = zookeeper_check_use(a, s->line.permits)) != 0) return rc;
+    int rc = zookeeper_await_container(a);
+    if (rc != 0 || (rc = zookeeper_await_use(a)) != 0) return rc;
+    rc = zookeeper_round(a, zookeeper_stands(s, ZOOKEEPER_SENT) ? NULL : s);
+    if (rc != ZOOKEEPER_LOOKED || (rc = zookeeper_check_use(a, s->line.permits)) != 0) return rc;
     if (s->line.members == 1 && !s->line.permits) *s->word |= ZOOKEEPER_LONELY;
+    if (s->line.ahead == 0 && zookeeper_is_worn(s)) return zookeeper_retire(a, s);
     if (s->line.ahead == 0) {
         bool lingers = a->claim->flags & DLOCK_CLAIM_LINGER && a->claim->mode == DLOCK_EXCLUSIVE;
         return lingers && (rc = zookeeper_watch_others(a)) != 0 ? rc : zookeeper_granted(a);

@@ -176,6 +176,7 @@ bool zookeeper_line(const struct String_vector *nodes, const struct zookeeper_la
             try_first = kind & ZOOKEEPER_TRY;
         }
         if (is_own(node, label) && !(line->own && sequence == line->own_sequence)) twin = node;
+        if (line->own && sequence == line->own_sequence && !is_own(node, label)) line->equal = true;
         if (!line->own || behind(sequence, line->own_sequence) >= 0) continue;
         if (zookeeper_reads(line->own_kind) && zookeeper_reads(kind)) continue;
         line->ahead++;

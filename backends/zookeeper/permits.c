@@ -14,6 +14,7 @@ static int take(struct zookeeper_asking *a) {
     bool in_turn = zookeeper_stands(lease, ZOOKEEPER_GRANTED) || queue->line.own || queue->line.members == 0;
     int rc;
     if (lease->line.ahead < a->claim->limit && in_turn) {
+        if (zookeeper_is_worn(lease)) return zookeeper_retire(a, lease);
         *lease->word |= ZOOKEEPER_GRANTED | ZOOKEEPER_RIGHTFUL; /* whoever comes from now on waits for us, too */
         return (rc = zookeeper_leave(a, queue)) == 0 ? zookeeper_granted(a) : rc;
     }
@@ -30,13 +31,15 @@ static int take(struct zookeeper_asking *a) {
 int zookeeper_permit_step(struct zookeeper_asking *a) {
     struct zookeeper_stand *lease = &a->stands[0], *queue = &a->stands[1];
     bool stands = zookeeper_stands(lease, ZOOKEEPER_SENT) || zookeeper_stands(queue, ZOOKEEPER_SENT);
-    int rc = zookeeper_await_use(a);
-    if (rc != 0 || (rc = zookeeper_round(a, stands ? NULL : lease)) != ZOOKEEPER_LOOKED) return rc;
+    int rc = zookeeper_await_container(a);
+    if (rc != 0 || (rc = zookeeper_await_use(a)) != 0) return rc;
+    if ((rc = zookeeper_round(a, stands ? NULL : lease)) != ZOOKEEPER_LOOKED) return rc;
     bool others = a->lock_members > 0 || lease->line.misfits > 0 || queue->line.misfits > 0;
     if ((rc = zookeeper_check_use(a, others)) != 0) return rc;
     if (lease->line.own) return take(a);
     if (!queue->line.own) return ZOOKEEPER_AGAIN;
     if (queue->line.ahead > 0) return zookeeper_stay(a, queue);
+    if (zookeeper_is_worn(queue)) return zookeeper_retire(a, queue);
     rc = zookeeper_round(a, lease);
     return rc == ZOOKEEPER_LOOKED ? take(a) : rc;
 }

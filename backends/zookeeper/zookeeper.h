@@ -50,6 +50,7 @@ struct zookeeper_line {
     uint32_t misfits; /* nodes of another limit than ours, which are in nobody's way */
     bool permits;     /* there are the containers of permits */
     bool own;         /* a node with our uuid is there */
+    bool equal;       /* and another one with the same sequence: the server has miscounted */
     enum zookeeper_kind own_kind;
     int32_t own_sequence;
     char twin[ZOOKEEPER_NODE_SIZE];   /* another one with our uuid; "" usually */
@@ -239,6 +240,7 @@ enum { ZOOKEEPER_SESSION, ZOOKEEPER_FENCE, ZOOKEEPER_PLACE, ZOOKEEPER_QUEUE };
 #define ZOOKEEPER_RIGHTFUL (UINT64_C(1) << 39)   /* the name was not in another use when the node was made */
 #define ZOOKEEPER_GRANTED (UINT64_C(1) << 40)
 #define ZOOKEEPER_LONELY (UINT64_C(1) << 41) /* nobody else stood in line */
+#define ZOOKEEPER_WORN (UINT64_C(1) << 42)   /* no node is there before the container has been deleted: wear.c */
 #define ZOOKEEPER_OF_KIND(kind) ((uint64_t)(kind) << 36)
 #define ZOOKEEPER_KIND(word) ((enum zookeeper_kind)((word) >> 36 & 7))
 

@@ -80,6 +80,9 @@ void proxy_lose_answer(struct proxy *proxy, int type);
 void uri_session(struct uri *uri, int port, const char *session);
 void link_new(struct link *link, int port, const char *session, char letter); /* must work, and listens */
 
+/* A claim as claim_init() makes it, of this mode. */
+void claim_as(struct held *held, const char *name, char letter, int serial, enum dlock_mode mode, uint32_t limit);
+
 /* An operation in a thread of its own. */
 struct task {
     pthread_t thread;

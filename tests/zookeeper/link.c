@@ -20,6 +20,12 @@ void link_new(struct link *link, int port, const char *session, char letter) {
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
+void claim_as(struct held *held, const char *name, char letter, int serial, enum dlock_mode mode, uint32_t limit) {
+    claim_init(held, name, letter, serial);
+    held->claim.mode = mode;
+    held->claim.limit = limit;
+}
+
 static void *task_main(void *arg) {
     struct task *task = arg;
     task->rc = held_run(task->batch, task->link, task->held, task->flags, task->timeout_ms, &task->err);

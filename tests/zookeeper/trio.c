@@ -25,12 +25,6 @@ void expect_look(struct link *link, const char *name) {
     assert_string_equal(wake.name, name);
 }
 
-void claim_as(struct held *held, const char *name, char letter, int serial, enum dlock_mode mode, uint32_t limit) {
-    claim_init(held, name, letter, serial);
-    held->claim.mode = mode;
-    held->claim.limit = limit;
-}
-
 void expect_einval(struct link *link, struct held *held, const char *why) {
     struct dlock_error err = {0};
     assert_int_equal(held_run(backend->acquire, link, held, DLOCK_CLAIM_QUEUE, TIMEOUT_MS, &err), 0);

@@ -13,8 +13,6 @@ int trio_end(void **state);
 /* The next wake-up tells to look at this name. */
 void expect_look(struct link *link, const char *name);
 
-/* A claim as claim_init() makes it, of this mode. */
-void claim_as(struct held *held, const char *name, char letter, int serial, enum dlock_mode mode, uint32_t limit);
 /* Asks with QUEUE, and is refused for good, with a message that contains `why`; nothing of the claim is left. */
 void expect_einval(struct link *link, struct held *held, const char *why);
 
