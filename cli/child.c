@@ -24,6 +24,13 @@ _Noreturn static void child_exec(const struct child_plan *plan, pid_t parent, in
     _exit(STATUS_NOT_FOUND);
 }
 
+bool child_adopt(bool on) {
+    int before = 0;
+    prctl(PR_GET_CHILD_SUBREAPER, &before);
+    if (before != on) prctl(PR_SET_CHILD_SUBREAPER, on);
+    return before;
+}
+
 static void close_pair(const int ends[2]) {
     close(ends[0]);
     close(ends[1]);

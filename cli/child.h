@@ -17,6 +17,11 @@ struct child_gate {
     int go, failure;
 };
 
+/* Whether what our descendants leave behind comes to us (PR_SET_CHILD_SUBREAPER) from here on; returns whether it did
+ * before. The guardian is left behind: started while this is on, it is reaped before we end, although the first process
+ * of a container may reap nobody. Off again before the command runs: what that leaves behind is not ours. */
+bool child_adopt(bool on);
+
 /* Starts a process that is going to be the command and returns its pid, which is also its process group. It waits until
  * child_go() lets it, and dies with the thread that calls this, so call it on the main one. -1: *why is an errno. */
 pid_t child_start(const struct child_plan *plan, struct child_gate *gate, int *why);

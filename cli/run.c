@@ -30,6 +30,7 @@ struct run {
     struct loss loss;
     dlock_client *client;
     dlock_lock *lock;
+    bool adopts; /* orphans, since before we came */
 };
 
 /* ---- the command line -------------------------------------------------------------------------------------------- */
@@ -141,6 +142,7 @@ static int run_child(struct run *run, const struct child_plan *plan) {
         child_cancel(child, &gate);
         return status;
     }
+    child_adopt(run->adopts);
     if (!child_go(child, plan->terminal, &gate, &why)) {
         dlock_client_guard(run->client, 0, NULL);
         return cannot_exec(plan->argv[0], why);
@@ -200,6 +202,7 @@ static int run_main(int argc, char **argv) {
     terminal_open(&run.terminal);
     if (run.terminal.fd >= 0) run.front = front_split(&run.signals);
     /* Until here and while it connects, a signal may end us: nothing is held and nobody waits. */
+    run.adopts = child_adopt(true);
     status = open_client_flags(request.wish.uri, DLOCK_CLIENT_GUARDIAN, &run.client);
     if (status != STATUS_OK) return status;
     int sig = 0;

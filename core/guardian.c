@@ -20,12 +20,13 @@
 enum {
     OWN_FDS = 2,           /* the table and the process */
     RESTART_US = 10000000, /* between two attempts to replace a dead helper */
-    LAST_WORDS_MS = 1000   /* what a helper that became our child gets to end */
+    LAST_WORDS_MS = 5000   /* what a helper that became our child gets to end: it has nothing left to do */
 };
 
 struct dlock__guard {
     struct dlock__guard_table *table;
     pid_t helper; /* 0: none was started */
+    bool adopted; /* … and it is our child: this process adopted orphans when it was started */
     bool local; /* the kernel ends grants, or the connections that they live in: a helper is there only while a group is
                    guarded */
     bool busy;  /* somebody starts a helper, without the mutex */
@@ -110,14 +111,30 @@ static int local_descriptors(struct dlock_client *client, int *fds, size_t *n, s
     return dlock_fail(err, DLOCK_ENOMEM, "the guardian can keep no more than %zu locks", max);
 }
 
+static bool gone(const struct dlock__guard *guard, pid_t helper) {
+    return guard->adopted ? dlock__start_reaped(helper) : kill(helper, 0) != 0 && errno == ESRCH;
+}
+
 /* Until it says that it runs. */
-static bool came_up(struct dlock_client *client, struct dlock__guard_table *table, pid_t helper) {
+static bool came_up(struct dlock_client *client, pid_t helper) {
+    struct dlock__guard *guard = client->guard;
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
-    while (atomic_load(&table->helper) == 0) {
-        if (dlock__now_us() >= deadline_us || (helper > 0 && kill(helper, 0) != 0 && errno == ESRCH)) break;
-        dlock__guard_wait(&table->helper, 0, true);
+    while (atomic_load(&guard->table->helper) == 0) {
+        if (dlock__now_us() >= deadline_us || (helper > 0 && gone(guard, helper))) break;
+        dlock__guard_wait(&guard->table->helper, 0, true);
     }
-    return atomic_load(&table->helper) != 0;
+    return atomic_load(&guard->table->helper) != 0;
+}
+
+/* One that takes the place of our child becomes our child, too: nobody else might reap it. */
+static pid_t run_program(struct dlock__guard *guard, const char *path, const int *fds, size_t n) {
+    bool before = guard->adopted && dlock__start_adopt(true);
+    pid_t helper = exec_program(path, fds, n);
+    int why = errno;
+    if (guard->adopted) dlock__start_adopt(before);
+    guard->adopted = helper > 0 && dlock__start_adopted(helper);
+    errno = why;
+    return helper;
 }
 
 /* Starts a helper for the table, which is the guard's; closes table_fd. Without the mutex, by one thread at a time. */
@@ -136,10 +153,10 @@ static int start(struct dlock_client *client, int table_fd, struct dlock_error *
     else if (rc == 0 && pid_fd < 0)
         rc = cannot_start(path, errno, err);
     if (rc == 0) {
-        pid_t helper = exec_program(path, fds, OWN_FDS + more);
+        pid_t helper = run_program(guard, path, fds, OWN_FDS + more);
         if (helper < 0)
             rc = cannot_start(path, errno, err);
-        else if (!came_up(client, guard->table, helper))
+        else if (!came_up(client, helper))
             rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "the guardian %.240s was started and does not run", path);
         else
             guard->helper = (pid_t)(atomic_load(&guard->table->helper) & FUTEX_TID_MASK);
@@ -251,18 +268,18 @@ int dlock__guard_open(struct dlock_client *client, const char *uri, bool wanted,
     return 0;
 }
 
-/* A process that adopts orphans has adopted the helper: no zombie of it may stay. */
-static void reap(pid_t helper) {
+/* No zombie of one that is our child may stay. */
+static void reap(const struct dlock__guard *guard, pid_t helper) {
     const struct timespec moment = {0, 1000000};
+    if (!guard->adopted || helper == 0) return;
     for (int i = 0; i < LAST_WORDS_MS && !dlock__start_reaped(helper); i++) nanosleep(&moment, NULL);
 }
 
 void dlock__guard_close(struct dlock_client *client) {
     struct dlock__guard *guard = client->guard;
     if (!guard) return;
-    bool runs = guard->helper && !(atomic_load(&guard->table->helper) & FUTEX_OWNER_DIED);
     dismiss(guard->table);
-    if (runs) reap(guard->helper);
+    reap(guard, guard->helper);
     client->guard = NULL;
     free(guard);
 }
@@ -272,7 +289,7 @@ static int replace(struct dlock_client *client, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
     int fd, rc = renew_table(guard, &fd, err);
     guard->busy = true;
-    if (guard->helper) dlock__start_reaped(guard->helper);
+    if (guard->helper && guard->adopted) dlock__start_reaped(guard->helper);
     guard->helper = 0;
     if (rc == 0) {
         dlock__leave(client);
@@ -321,7 +338,7 @@ static int let_go(struct dlock_client *client, struct dlock_error *err) {
     guard->helper = 0;
     dlock__leave(client);
     close(fd);
-    if (helper) reap(helper);
+    reap(guard, helper);
     dlock__enter(client);
     return 0;
 }

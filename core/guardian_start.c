@@ -85,8 +85,10 @@ static pid_t run(struct attempt *attempt, char *first_stack) {
     else
         while (waitpid(first, NULL, __WCLONE) < 0 && errno == EINTR) continue;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (attempt->why == 0) return attempt->pid;
+    if (attempt->pid > 0) waitpid(attempt->pid, NULL, 0); /* it ends without the program; our child if we adopted it */
     errno = attempt->why;
-    return attempt->why == 0 ? attempt->pid : -1;
+    return -1;
 }
 
 pid_t dlock__start(const struct dlock__start *start) {
@@ -102,8 +104,18 @@ pid_t dlock__start(const struct dlock__start *start) {
     return pid;
 }
 
+bool dlock__start_adopted(pid_t pid) {
+    siginfo_t info;
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
 bool dlock__start_reaped(pid_t pid) {
-    int adopts = 0;
-    if (getpid() != 1 && (prctl(PR_GET_CHILD_SUBREAPER, &adopts) != 0 || !adopts)) return true;
     return waitpid(pid, NULL, WNOHANG) != 0;
+}
+
+bool dlock__start_adopt(bool on) {
+    int before = 0;
+    prctl(PR_GET_CHILD_SUBREAPER, &before);
+    if (before != on) prctl(PR_SET_CHILD_SUBREAPER, on);
+    return before;
 }

@@ -22,7 +22,13 @@ struct dlock__start {
  */
 pid_t dlock__start(const struct dlock__start *start);
 
-/* False while the program still runs and is our child after all, as in a process that adopts orphans; reaps it. */
+/* Whether the program is our child after all, running or not: this process adopted it when its parent ended. */
+bool dlock__start_adopted(pid_t pid);
+
+/* False while the program still runs and is our child after all; reaps it. */
 bool dlock__start_reaped(pid_t pid);
+
+/* Whether this process adopts orphans (PR_SET_CHILD_SUBREAPER) from here on; returns whether it did before. */
+bool dlock__start_adopt(bool on);
 
 #endif

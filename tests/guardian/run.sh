@@ -14,6 +14,7 @@ if [ "$backend" = postgresql_session ]; then # nobody can be asked who holds it
     is_held() { ! "$DLOCK" run -n "$1" true 2>/dev/null; }
 fi
 guardian_of() { pgrep -f "^dlock-guardian $1\$"; }
+command_of() { pgrep -P "$1" | grep -vxF "$(guardian_of "$1")"; } # dlock has no other children
 has_guardian() { guardian_of "$1" >/dev/null; }
 gone_or_zombie() { case "$(state_of "$1")" in "" | Z) ;; *) false ;; esac }
 # How many processes write stamps with this word.
@@ -73,7 +74,7 @@ if [ "$took" -ge "$prompt" ]; then fail "replaced after $took ms"; fi
 
 describe "$backend: dlock is killed together with its command"
 begin_both
-child=$(pgrep -P "$old")
+child=$(command_of "$old")
 since=$(now_ns)
 kill -KILL "$old" "$child" # in this order: a command that dies first ends its lock
 wait "$old" 2>/dev/null
@@ -109,7 +110,7 @@ if [ "$(id -u)" = 0 ] && [ -z "$sessions" ]; then # there only the dead session 
     begin setpriv --reuid=65534 --regid=65534 --clear-groups "$installed" run -l "$lease" "$name" -- "$work/privileged" "$work/stamps" old
     old=$pid
     within 20 "the old holder works" stamping old
-    child=$(pgrep -P "$old")
+    child=$(command_of "$old")
     begin "$DLOCK" run "$name" -- "$STAMPS" "$work/stamps" new
     new=$pid
     kill -KILL "$old"
@@ -134,6 +135,31 @@ equal "status" "$status" 143
 within 10 "it ends" gone_or_zombie "$guardian"
 run "$DLOCK" run -n "$name" true
 equal "the lock is free" "$status" 0
+
+describe "$backend: a first process that reaps nobody"
+no_init() { run python3 "$(dirname "$0")/no_init.py" "$@"; }
+no_init "$DLOCK" run "$name" true
+equal "a command, and what is left of it" "$status $out" "0 "
+no_init "$DLOCK" run "$name" /nonexistent/program
+equal "no command" "$status $out" "127 "
+begin "$DLOCK" run "$name" -- sleep 1000
+within 20 "held" is_held "$name"
+no_init "$DLOCK" run -n "$name" true
+equal "no lock" "$status $out" "1 "
+kill -TERM "$pid"
+ended "$pid"
+no_init "$DLOCK" run "$name" -- sh -c '(sleep 0.3) & exit 3'
+contains "what the command leaves is not waited for" "$status $out" "3 s"
+if [ "$backend" != file ] && [ "$backend" != postgresql_session ]; then # there it is not replaced
+    # shellcheck disable=SC2016
+    no_init "$DLOCK" run -l "$lease" "$name" -- sh -c 'pgrep -f "^dlock-guardian $PPID\$" >"$0/first" || exit 9
+        kill -KILL "$(cat "$0/first")"
+        for i in $(seq 600); do
+            sleep 0.05
+            pgrep -f "^dlock-guardian $PPID\$" >"$0/next" && ! cmp -s "$0/first" "$0/next" && exit 0
+        done' "$work"
+    equal "one that was killed and replaced" "$status $out" "0 "
+fi
 
 describe "$backend: guardian=off"
 case "$DLOCK_URI" in *\?*) sign='&' ;; *) sign='?' ;; esac
