@@ -44,6 +44,21 @@ static int say_holder(const struct dlock_info *info, void *arg) {
     return 1;
 }
 
+/* What -v last said. */
+struct said {
+    char token[DLOCK_TOKEN_MAX + 1];
+    int code; /* why the holder is not known */
+};
+
+/* Says whom we wait for, or why that is not known, whenever it has changed. */
+static void say_whom(const struct wait_plan *plan, struct said *said) {
+    struct dlock_error err = {0, ""};
+    int code = dlock_inspect(plan->client, plan->name, say_holder, said->token, &err);
+    if (code != 0 && code != said->code)
+        note("waiting for \"%s\": %s%s", plan->name, code == DLOCK_ENOTSUP ? "held by somebody: " : "", err.message);
+    said->code = code;
+}
+
 /* Sleeps until the attempt is over, a signal came or it is time for a word. True when the attempt is over. */
 static bool attempt_over(const struct attempt *attempt, int timeout_ms) {
     struct pollfd fds[] = {{attempt->done_fd, POLLIN, 0}, {attempt->plan->signals->fd, POLLIN, 0}};
@@ -53,7 +68,7 @@ static bool attempt_over(const struct attempt *attempt, int timeout_ms) {
 /* Until the attempt ends. Returns the signal that ended it, or 0. */
 static int attend(const struct attempt *attempt) {
     const struct wait_plan *plan = attempt->plan;
-    char last_token[DLOCK_TOKEN_MAX + 1] = "?";
+    struct said said = {"?", 0};
     int caught = 0;
     int pause_ms = plan->verbose ? FIRST_REPORT_MS : -1;
     while (!attempt_over(attempt, caught ? CANCEL_REPEAT_MS : pause_ms)) {
@@ -62,7 +77,7 @@ static int attend(const struct attempt *attempt) {
         if (caught) {
             dlock_cancel(plan->lock);
         } else if (plan->verbose) {
-            dlock_inspect(plan->client, plan->name, say_holder, last_token, NULL);
+            say_whom(plan, &said);
             pause_ms = NEXT_REPORT_MS;
         }
     }

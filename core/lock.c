@@ -41,9 +41,9 @@ static int check_options(struct dlock_client *client, struct dlock_options *opti
         return dlock_fail(err, DLOCK_EINVAL, "lock options: unknown owner %d", (int)options->owner);
     if (options->flags & ~(uint32_t)(DLOCK_FIXED_LEASE | DLOCK_NO_REENTRY))
         return dlock_fail(err, DLOCK_EINVAL, "lock options: unknown flags 0x%x", (unsigned)options->flags);
-    if (options->mode == DLOCK_PERMIT ? options->limit == 0 : options->limit != 0)
-        return dlock_fail(err, DLOCK_EINVAL, "lock options: limit is %u; permits need at least 1, other modes 0",
-                          (unsigned)options->limit);
+    if (options->mode == DLOCK_PERMIT ? options->limit == 0 || options->limit > DLOCK_LIMIT_MAX : options->limit != 0)
+        return dlock_fail(err, DLOCK_EINVAL, "lock options: limit is %u; permits have 1 to %d, other modes 0",
+                          (unsigned)options->limit, DLOCK_LIMIT_MAX);
     if (options->mode == DLOCK_SHARED && !dlock__can(client, DLOCK_CAP_SHARED))
         return dlock_fail(err, DLOCK_ENOTSUP, "backend %s has no shared locks", backend);
     if (options->mode == DLOCK_PERMIT && !dlock__can(client, DLOCK_CAP_PERMIT))

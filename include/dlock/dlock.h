@@ -50,6 +50,8 @@ extern "C" {
 
 /* Longest lock name, in bytes; a name has at least 1 and neither NUL nor control characters (below 0x20, and 0x7f). */
 #define DLOCK_NAME_MAX 200
+/* Most permits of a name: dlock_options.limit. The same for every backend. */
+#define DLOCK_LIMIT_MAX 2147483647
 /* Longest token, in bytes, without the terminating NUL. Tokens consist of [A-Za-z0-9._:@-]. */
 #define DLOCK_TOKEN_MAX 127
 /* Longest ticket of dlock_export(), in bytes, without the terminating NUL. */
@@ -217,7 +219,7 @@ struct dlock_options {
     size_t size;          /* sizeof(struct dlock_options); non-zero bytes past the size the library knows are EINVAL */
     enum dlock_mode mode; /* default DLOCK_EXCLUSIVE */
     enum dlock_owner owner; /* default DLOCK_OWNER_THREAD */
-    uint32_t limit;         /* permits: how many may hold at once; 0 otherwise */
+    uint32_t limit;         /* permits: how many may hold at once, 1 to DLOCK_LIMIT_MAX; 0 otherwise */
     uint32_t flags;         /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     int64_t lease_ms;       /* 0: the URI's `lease` (default 10 s); else at least 100 */
     dlock_callback on_lost; /* once per lost grant, before anyone else can be granted it, except where the server took

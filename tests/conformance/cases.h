@@ -166,6 +166,7 @@ CASE(downgrades_exclude_writers, DLOCK_CAP_SHARED)
 
 /* permit.c */
 CASE(permits_up_to_the_limit, DLOCK_CAP_PERMIT)
+CASE(permits_have_one_bound, DLOCK_CAP_PERMIT)
 CASE(permits_of_one_thread, DLOCK_CAP_PERMIT)
 CASE(permits_of_handles_and_threads, DLOCK_CAP_PERMIT)
 CASE(renewal_of_many_permits, DLOCK_CAP_PERMIT)

@@ -38,6 +38,24 @@ void case_permits_up_to_the_limit(void) {
 }
 
 /* One thread may take several: each acquisition is a permit more, and each release gives the youngest back. */
+/* The same on every server, and said before anything is asked there. */
+void case_permits_have_one_bound(void) {
+    dlock_client *client = open_client();
+    const uint32_t too_many[] = {UINT32_C(1) << 31, UINT32_MAX};
+    for (size_t i = 0; i < sizeof too_many / sizeof too_many[0]; i++) {
+        struct dlock_options options = permits_of(too_many[i], 0);
+        dlock_lock *refused = NULL;
+        EXPECT_CODE(DLOCK_EINVAL, dlock_new(client, suite.name, &options, &refused, ERR));
+        EXPECT(!refused && strstr(last_error.message, "2147483647"));
+    }
+    struct dlock_options most = permits_of(DLOCK_LIMIT_MAX, 0);
+    dlock_lock *lock = new_lock(client, suite.name, &most);
+    for (int i = 0; i < 2; i++) EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+    for (int i = 0; i < 2; i++) EXPECT_CODE(0, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 void case_permits_of_one_thread(void) {
     struct dlock_options options = permits_of(LIMIT, LONG_LEASE_MS);
     dlock_client *client = open_client(), *other = open_client();

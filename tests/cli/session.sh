@@ -1,0 +1,22 @@
+#!/bin/bash
+# The command on PostgreSQL's mode=session, where nobody can be asked who holds a lock.
+. "$(dirname "$0")/lib.sh"
+export DLOCK_URI=${DLOCK_TEST_URI_postgresql_session:?"no server: run the tests with tests/run.sh"}
+name=session-$$
+is_held() { ! "$DLOCK" run -n "$1" true 2>/dev/null; }
+
+describe "-v"
+begin "$DLOCK" run "$name" -- sleep 1000
+holder=$pid
+within 20 "held" is_held "$name"
+"$DLOCK" run -v -w 60 "$name" true 2>"$work/waiter" &
+waiter=$!
+started+=("$waiter")
+within 20 "it says that it waits" grep -q "waiting for \"$name\": held by somebody: .* cannot show who" "$work/waiter"
+kill -TERM "$holder"
+ended "$waiter"
+equal "status" "$status" 0
+equal "it says so once" "$(grep -c waiting "$work/waiter")" 1
+contains "and that it got it" "$(<"$work/waiter")" "got \"$name\", fence "
+
+finish
