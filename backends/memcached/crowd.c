@@ -15,9 +15,6 @@
 #include <inttypes.h>
 #include <stddef.h>
 
-/* Each time, somebody else came first. */
-#define MAX_TRIES 64
-
 /* How long a writer asks before it leaves word, and before it repeats it; and how long the word counts. */
 #define PATIENCE_US 250000
 #define WORD_MS 1000
@@ -284,8 +281,19 @@ static int try(struct crowd *crowd, bool *done) {
     return rc;
 }
 
+/* Somebody else came first each time. An acquire has got nothing, as is certain, and may ask again. */
+static int give_up(struct crowd *crowd) {
+    static const char why[] = "others changed the item each time before this client could";
+    if (crowd->operation != MEMCACHED_ACQUIRE) return memcached_dead(crowd->memcached, why, crowd->err);
+    explain(crowd, DLOCK_EBUSY, "%s", why);
+    return 0;
+}
+
+/* One of those who try at a time always comes through, so tries are not counted: it is the time that ends them, early
+ * enough for the last one to be answered. */
 int memcached_crowd(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *const *claims,
                     size_t n, int64_t deadline_us, char why[MEMCACHED_WHY_MAX], struct dlock_error *err) {
+    const int64_t now_us = dlock_now_us(), last_try_us = deadline_us - (deadline_us - now_us) / 4;
     struct crowd crowd;
     bool done = false;
     int rc;
@@ -294,7 +302,6 @@ int memcached_crowd(struct memcached *memcached, enum memcached_operation operat
     crowd.err = err;
     memcached_request(memcached, 1, "gets %s\r\n", crowd.key);
     rc = memcached_read_item(memcached, crowd.key, deadline_us, &crowd.item, err);
-    for (int tries = 0; rc == 0 && !done && tries < MAX_TRIES; tries++) rc = try(&crowd, &done);
-    if (rc == 0 && !done) return memcached_dead(memcached, "an item changed each time it was looked at", err);
-    return rc;
+    while (rc == 0 && !done && dlock_now_us() < last_try_us) rc = try(&crowd, &done);
+    return rc == 0 && !done ? give_up(&crowd) : rc;
 }

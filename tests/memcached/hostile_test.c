@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 enum { SHORT_MS = 300, SLACK_MS = 3000 };
 
@@ -227,6 +228,57 @@ static void a_change_in_every_round_ends(void **state) {
     fake_unlink(&fake, &link);
 }
 
+/* A list that others change before each of the first `changes` stores. */
+static atomic_int changes;
+
+#define OTHER_READER "dlock shared 0\nother 5 0 100000 4000000000\n"
+#define OTHER_LIST "VALUE hostile 0 43 5\r\n" OTHER_READER "\r\nEND\r\n"
+#define LIST_WITH_US "VALUE hostile 0 98 6\r\n" OTHER_READER TOKEN " 0 5 10000 1700100014\n\r\nEND\r\n"
+
+static bool change_the_list(struct fake *fake, int fd, int i, const char *request, size_t size) {
+    const char *text = "NOT_STORED\r\n" OTHER_LIST;
+    (void)fake;
+    if (i == 0)
+        text = FAKE_GREETING;
+    else if (size > 5 && strncmp(request, "stats", 5) == 0)
+        text = FAKE_CLOCK(1700100000);
+    else if (size > 4 && strncmp(request, "gets", 4) == 0)
+        text = OTHER_LIST;
+    else if (size > 3 && strncmp(request, "cas", 3) == 0)
+        text = atomic_fetch_sub(&changes, 1) > 0 ? "EXISTS\r\n" OTHER_LIST : "STORED\r\n" LIST_WITH_US;
+    return send(fd, text, strlen(text), MSG_NOSIGNAL) == (ssize_t)strlen(text);
+}
+
+static int join_the_list(int times, int timeout_ms, struct dlock_error *err) {
+    struct fake fake = {.converse = change_the_list};
+    struct link link;
+    struct held held;
+    atomic_store(&changes, times);
+    fake_link(&fake, &link);
+    claim_init(&held, "hostile", 'a', 1);
+    held.claim.mode = DLOCK_SHARED;
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, timeout_ms, err), 0);
+    fake_unlink(&fake, &link);
+    return held.claim.result;
+}
+
+/* As many as can hold a name, and more: all of them came first, once. */
+static void a_reader_comes_through_in_the_end(void **state) {
+    struct dlock_error err = {0};
+    (void)state;
+    if (join_the_list(200, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+}
+
+/* Nothing was stored, which is sure: so the connection stays, and the claim may be asked for again. */
+static void a_list_that_always_changes_is_busy(void **state) {
+    struct dlock_error err = {0};
+    int64_t begin = now_ms();
+    (void)state;
+    assert_int_equal(join_the_list(INT32_MAX, SHORT_MS, &err), DLOCK_EBUSY);
+    assert_in_range(now_ms() - begin, 0, SHORT_MS + SLACK_MS);
+    assert_non_null(strstr(err.message, "others changed the item each time"));
+}
+
 /* An answer to nothing would be the answer to the next request. */
 static void an_answer_too_many_is_noticed(void **state) {
     struct fake fake = {.answers = FAKE_SAYS(OURS, "STORED\r\nSTORED\r\n")};
@@ -440,6 +492,8 @@ int main(void) {
         cmocka_unit_test(trouble_of_the_server_is_an_unknown_outcome),
         cmocka_unit_test(only_what_was_read_back_is_a_grant),
         cmocka_unit_test(a_change_in_every_round_ends),
+        cmocka_unit_test(a_reader_comes_through_in_the_end),
+        cmocka_unit_test(a_list_that_always_changes_is_busy),
         cmocka_unit_test(an_answer_too_many_is_noticed),
         cmocka_unit_test(greetings_without_sense_are_refused),
         cmocka_unit_test(silence_ends_in_time),

@@ -2,6 +2,7 @@
 #include "harness.h"
 #include "support/group.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -369,6 +370,57 @@ static void a_crowd_has_its_limits(void **state) {
     }
 }
 
+/* Everybody changes the one item at once, each on a connection of its own: whoever meets another's change tries again
+ * until it comes through. */
+enum { SHARERS = 120 };
+
+struct sharer {
+    struct link link;
+    struct held held;
+    dlock_batch *operation;
+    struct dlock_error err;
+    int rc;
+    pthread_t thread;
+};
+
+static struct sharer sharers[SHARERS];
+static pthread_barrier_t start_line;
+
+static void *share(void *arg) {
+    struct sharer *sharer = arg;
+    pthread_barrier_wait(&start_line);
+    sharer->rc = held_run(sharer->operation, &sharer->link, &sharer->held, 0, TIMEOUT_MS, &sharer->err);
+    return NULL;
+}
+
+static void at_once(dlock_batch *operation) {
+    for (int i = 0; i < SHARERS; i++) {
+        sharers[i].operation = operation;
+        assert_int_equal(pthread_create(&sharers[i].thread, NULL, share, &sharers[i]), 0);
+    }
+    for (int i = 0; i < SHARERS; i++) pthread_join(sharers[i].thread, NULL);
+    for (int i = 0; i < SHARERS; i++) {
+        if (sharers[i].rc) fail_msg("%s", sharers[i].err.message);
+        assert_int_equal(sharers[i].held.claim.result, 0);
+    }
+}
+
+static void many_sharers_do_not_use_up_their_tries(void **state) {
+    (void)state;
+    assert_int_equal(pthread_barrier_init(&start_line, NULL, SHARERS), 0);
+    for (int i = 0; i < SHARERS; i++) {
+        sharers[i].held = claim_of(0, "sharers", DLOCK_SHARED, 0);
+        own(&sharers[i].held);
+        link_to(&sharers[i].link, server.port, 'a');
+    }
+    at_once(backend->acquire);
+    at_once(backend->renew);
+    at_once(backend->release);
+    for (int i = 0; i < SHARERS; i++) link_end(&sharers[i].link);
+    pthread_barrier_destroy(&start_line);
+    assert_true(is_free("sharers"));
+}
+
 /* ---- for operators, and what others may have put there ----------------------------------------------------------- */
 
 struct shown {
@@ -488,6 +540,7 @@ int main(void) {
         TEST(a_reader_alone_costs_what_a_writer_does),
         TEST(renewals_of_one_name_are_one_change),
         TEST(a_crowd_has_its_limits),
+        TEST(many_sharers_do_not_use_up_their_tries),
         TEST(all_holders_are_shown_and_broken),
         TEST(a_word_is_no_holder),
         TEST(odd_lists_are_left_alone),

@@ -5,6 +5,8 @@
 #include "support/test.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -82,10 +84,12 @@ static bool answer_all(struct fake *fake, int fd, int *i, char *buffer, size_t *
 }
 
 static void serve(struct fake *fake, int fd) {
+    const int on = 1;
     char buffer[BUFFER];
     size_t used = 0;
     int i = 0;
     bool more = true;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     while (more && !atomic_load(&fake->stop)) {
         if (fake->deaf && i >= greetings()) {
             sleep_ms(5);
