@@ -43,18 +43,40 @@ static struct file_fd *entry_of(struct attempt *a) {
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-/* Without O_CREAT first: in a sticky directory (fs.protected_regular) it fails for files of other users. */
+/* Never O_CREAT for a file that may be there: in a sticky directory (fs.protected_regular) that fails for files of
+ * other users. */
 static int open_or_create(struct attempt *a) {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     struct file_conn *conn = a->conn;
     int fd = -1;
     for (int tries = 0; fd < 0 && tries < REPLACED_AT_MOST; tries++) {
-        fd = openat(conn->dir, a->file, flags);
-        if (fd < 0 && errno == ENOENT) fd = openat(conn->dir, a->file, flags | O_CREAT | O_EXCL, 0666);
+        fd = file_fd_keep(&conn->fds, openat(conn->dir, a->file, flags));
+        if (fd < 0 && errno == ENOENT) fd = file_create(conn, a->file);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE) && !file_cache_drop(conn)) break;
         if (fd < 0 && errno != EEXIST && errno != EINTR && errno != EMFILE && errno != ENFILE) break;
     }
-    return file_fd_keep(&conn->fds, fd);
+    return fd;
+}
+
+/* Whether no stranger can put another file in place of this one while we hold its lock: of the directory, before any
+ * file is made there, and of the file. */
+static int check_directory(struct attempt *a) {
+    const struct file_conn *conn = a->conn;
+    struct stat st;
+    if (fstat(conn->dir, &st) != 0)
+        return file_fail(a->err, errno, "cannot look at the lock directory", conn->path, NULL);
+    const char *unsafe = file_unsafe(conn, &st);
+    return unsafe ? dlock_fail(a->err, DLOCK_EAUTH, "no locks in %.200s: %s", conn->path, unsafe) : 0;
+}
+
+static int check_file(struct attempt *a, const struct file_stat *st) {
+    const struct file_conn *conn = a->conn;
+    if (file_trusts(conn, st->uid, st->gid) || conn->mode & S_IWOTH) return 0;
+    return dlock_fail(
+        a->err, DLOCK_EAUTH,
+        "%s/%s belongs to user %u, who may replace it: delete or chown it, or give all users of this lock "
+        "the same mode= and group= in their URIs",
+        conn->path, a->file, (unsigned)st->uid);
 }
 
 static int open_lock_file(struct attempt *a) {
@@ -62,13 +84,15 @@ static int open_lock_file(struct attempt *a) {
     struct file_stat st;
     a->fd = file_cache_take(conn, a->file, &a->claim->state[FILE_STATE_FILE]);
     if (a->fd >= 0) return 0;
+    int rc = check_directory(a);
+    if (rc != 0) return rc;
     a->fd = open_or_create(a);
     if (a->fd < 0) return file_fail(a->err, errno, "cannot open the lock file", conn->path, a->file);
     if (file_stat(a->fd, "", &st) != 0 || !st.regular)
         return dlock_fail(a->err, DLOCK_EINVAL, "%s/%s is not a regular file, so it cannot be a lock", conn->path,
                           a->file);
     a->claim->state[FILE_STATE_FILE] = st.identity;
-    return 0;
+    return check_file(a, &st);
 }
 
 static int lock_file(struct attempt *a, int how) {
@@ -88,12 +112,22 @@ static uint64_t clock_us(void) {
     return now.tv_sec < 0 ? 0 : (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+/* Whether an empty file may become ours: under another name, too, it may be somebody's empty file that a stranger has
+ * linked to here. */
+static bool only_name(const struct attempt *a) {
+    struct file_stat st;
+    return file_stat(a->fd, "", &st) != 0 || st.links <= 1;
+}
+
 /* Writes the next fence, and the holder where there is only one: nobody else writes now. */
 static int write_grant(struct attempt *a, const char *token) {
     uint64_t last, fence;
     enum file_content content = file_fence_read(a->fd, &last);
     if (content == FILE_UNREADABLE)
         return file_fail(a->err, errno, "cannot read the lock file", a->conn->path, a->file);
+    if (content == FILE_BLANK && !only_name(a))
+        return dlock_fail(a->err, DLOCK_EINVAL, "%s/%s has other names (hard links), and is left as it is: delete it",
+                          a->conn->path, a->file);
     if (content == FILE_FOREIGN)
         return dlock_fail(a->err, DLOCK_EINVAL,
                           "%s/%s has contents that dlock did not write, and is left as it is: use another name or "
@@ -212,7 +246,7 @@ static int busy(struct attempt *a) {
         if (asked && file_mark(a->fd, true, FILE_GATE)) entry->marks |= FILE_GATED;
     } else if (mode == DLOCK_PERMIT && file_marked(a->fd, FILE_PERMITS, FILE_SEATS) < 0) {
         a->in_use = -1;
-        if (file_held_by_us(a->conn, a->file)) return IN_USE;
+        if (file_holder(a->conn, a->fd) == FILE_OURS) return IN_USE;
     }
     return DLOCK_EBUSY;
 }
@@ -277,14 +311,14 @@ static void acquire(struct file_conn *conn, struct dlock_claim *claim, int timeo
     a.fd = file_fd_take(&conn->fds, claim->state[FILE_STATE_FD]);
     file_name_encode(conn, claim->name, a.file);
     claim->result = attempt(&a, timeout_ms);
-    claim->state[FILE_STATE_FD] = a.fd >= 0 ? file_fd_lend(&conn->fds, a.fd) : 0;
     if (claim->result == 0) {
         claim->fence = claim->state[FILE_STATE_FENCE];
         claim->kept_ms = DLOCK_FOREVER;
     } else if (claim->result == DLOCK_EBUSY) {
-        claim->retry_ms = file_retry_ms(conn, &claim->state[FILE_STATE_SEEN]);
+        claim->retry_ms = file_retry_ms(conn, a.fd, &claim->state[FILE_STATE_SEEN]);
         if (a.soon && claim->retry_ms > FILE_SOON_MS) claim->retry_ms = FILE_SOON_MS;
     }
+    claim->state[FILE_STATE_FD] = a.fd >= 0 ? file_fd_lend(&conn->fds, a.fd) : 0;
 }
 
 /* The name has no file and none can be made: that is the end of every lock here. */

@@ -5,8 +5,9 @@
  * we die in between; and once after, when nobody can be granted the old file any more (see try_once() in acquire.c),
  * while we hold the lock of the new one.
  *
- * Breaks take turns, by the lock of a file of their own, from beginning to end: a second break could otherwise take the
- * fresh file of the first one away before the fence has come over, or with it a grant that nobody meant to break.
+ * Breaks of one lock take turns, by a mark on its file (marks.c), from beginning to end: a second break could otherwise
+ * take the fresh file of the first one away before the fence has come over, or with it a grant that nobody meant to
+ * break. So only a user who may write the lock's file can keep others from breaking it.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -18,64 +19,58 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Locks never have files with a dot at the beginning. */
-static const char turn_name[] = ".break", fresh_name[] = ".break.new";
+static bool take_turn(struct file_conn *conn, int fd) {
+    if (!file_mark(fd, true, FILE_BREAKS)) return false;
+    file_fd_at(&conn->fds, fd)->marks |= FILE_BREAKING;
+    return true;
+}
 
-/* Waits for its turn: a descriptor to end it with, or -1 with errno; ETIMEDOUT when others kept it. */
-static int take_turn(struct file_conn *conn, int timeout_ms) {
+/* The lock's file, with the turn to break it: its descriptor in *out; or ELOST, there is none; or an error. */
+static int open_in_turn(struct file_conn *conn, const char *file, int timeout_ms, int *out, struct dlock_error *err) {
     const struct timespec pause = {0, 2000000};
     int64_t deadline = file_now_ms() + timeout_ms;
     do {
         struct file_stat ours, named;
-        int fd = openat(conn->dir, turn_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+        int fd = openat(conn->dir, file, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+        if (fd < 0 && errno == ENOENT) return DLOCK_ELOST;
         fd = file_fd_keep(&conn->fds, fd);
-        if (fd < 0) return -1;
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && file_stat(fd, "", &ours) == 0 &&
-            file_stat(conn->dir, turn_name, &named) == 0 && ours.identity == named.identity)
-            return fd;
+        if (fd < 0) return file_fail(err, errno, "cannot open the lock file", conn->path, file);
+        if (file_stat(fd, "", &ours) == 0 && !ours.regular) {
+            file_fd_close(&conn->fds, fd);
+            return dlock_fail(err, DLOCK_EINVAL, "%s/%s is not a regular file, so it cannot be a lock", conn->path,
+                              file);
+        }
+        if (take_turn(conn, fd) && file_stat(conn->dir, file, &named) == 0 && ours.identity == named.identity) {
+            *out = fd;
+            return 0;
+        }
         file_fd_close(&conn->fds, fd);
         nanosleep(&pause, NULL);
     } while (file_now_ms() < deadline);
-    errno = ETIMEDOUT;
-    return -1;
+    return dlock_fail(err, DLOCK_EBUSY, "another break of %s/%s is not finished", conn->path, file);
 }
 
-static void end_turn(struct file_conn *conn, int fd) {
-    unlinkat(conn->dir, turn_name, 0);
-    file_fd_close(&conn->fds, fd);
+/* Whether somebody holds the lock of the file (0; else ELOST), and its fence. */
+static int read_held(struct file_conn *conn, const char *file, int old, uint64_t *fence, struct dlock_error *err) {
+    if (flock(old, LOCK_EX | LOCK_NB) == 0) return DLOCK_ELOST;
+    if (errno != EWOULDBLOCK) return file_fail(err, errno, "cannot look at the lock of", conn->path, file);
+    enum file_content content = file_fence_read(old, fence);
+    if (content == FILE_UNREADABLE) return file_fail(err, errno, "cannot read the lock file", conn->path, file);
+    if (content == FILE_FOREIGN)
+        return dlock_fail(err, DLOCK_EINVAL, "%s/%s has contents that dlock did not write, and is left as it is",
+                          conn->path, file);
+    return 0;
 }
 
-/* The lock's file, if somebody holds it: its descriptor in *old, its fence in *fence. */
-static int open_held(struct file_conn *conn, const char *file, int *old, uint64_t *fence, struct dlock_error *err) {
-    int fd = openat(conn->dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 && errno == ENOENT) return DLOCK_ELOST;
-    fd = file_fd_keep(&conn->fds, fd);
-    if (fd < 0) return file_fail(err, errno, "cannot open the lock file", conn->path, file);
-    int rc = 0;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-        rc = DLOCK_ELOST;
-    } else if (errno != EWOULDBLOCK) {
-        rc = file_fail(err, errno, "cannot look at the lock of", conn->path, file);
-    } else {
-        enum file_content content = file_fence_read(fd, fence);
-        if (content == FILE_UNREADABLE) rc = file_fail(err, errno, "cannot read the lock file", conn->path, file);
-        if (content == FILE_FOREIGN)
-            rc = dlock_fail(err, DLOCK_EINVAL, "%s/%s has contents that dlock did not write, and is left as it is",
-                            conn->path, file);
-    }
-    if (rc != 0)
-        file_fd_close(&conn->fds, fd);
-    else
-        *old = fd;
-    return rc;
-}
-
-/* Whoever could use the old file can use the new one. The owner cannot always be kept: then the mode still is. */
+/* Whoever could use the old file can use the new one, and nobody else: where its group cannot be kept, that of this
+ * process gets no rights by it. The owner cannot always be kept either. */
 static int copy_rights(int old, int fresh) {
     struct stat st;
     if (fstat(old, &st) != 0) return -1;
-    (void)!fchown(fresh, st.st_uid, st.st_gid);
-    return fchmod(fresh, st.st_mode & 0777);
+    mode_t mode = st.st_mode & 0777;
+    if (fchown(fresh, st.st_uid, st.st_gid) != 0 && fchown(fresh, (uid_t)-1, st.st_gid) != 0)
+        mode = (mode & ~(mode_t)0070) | (mode & 0007) << 3;
+    return fchmod(fresh, mode);
 }
 
 /* The fence in a file that somebody may be writing to, who then is not granted it: what can be read twice. */
@@ -86,45 +81,40 @@ static uint64_t settled_fence(int fd) {
     return two;
 }
 
-static int replace(struct file_conn *conn, const char *file, int old, int fresh, const char *name, uint64_t fence,
-                   struct dlock_error *err) {
-    if (flock(fresh, LOCK_EX | LOCK_NB) != 0 || copy_rights(old, fresh) != 0 ||
+static int replace(struct file_conn *conn, const char *file, int old, int fresh, const char *fresh_name,
+                   const char *name, uint64_t fence, struct dlock_error *err) {
+    if (!take_turn(conn, fresh) || flock(fresh, LOCK_EX | LOCK_NB) != 0 || copy_rights(old, fresh) != 0 ||
         file_record_write(fresh, fence, "", name) != 0)
         return file_fail(err, errno, "cannot prepare", conn->path, fresh_name);
     if (renameat(conn->dir, fresh_name, conn->dir, file) != 0)
         return file_fail(err, errno, "cannot replace the lock file", conn->path, file);
     uint64_t last = settled_fence(old);
     if (last > fence) (void)!file_record_write(fresh, last, "", name); /* same length: it has its room */
+    flock(fresh, LOCK_UN); /* before the turn ends: the next break must not take it for held */
     return 0;
 }
 
-static int break_in_turn(struct file_conn *conn, const char *file, const char *name, struct dlock_error *err) {
+static int break_in_turn(struct file_conn *conn, const char *file, const char *name, int old, struct dlock_error *err) {
+    char fresh_name[FILE_FRESH_SIZE];
     uint64_t fence = 0;
-    int old = -1, rc = open_held(conn, file, &old, &fence, err);
+    int rc = read_held(conn, file, old, &fence, err);
     if (rc != 0) return rc;
-    unlinkat(conn->dir, fresh_name, 0); /* left by a break that was killed */
-    int fresh = openat(conn->dir, fresh_name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    fresh = file_fd_keep(&conn->fds, fresh);
-    if (fresh < 0) {
-        rc = file_fail(err, errno, "cannot create the new lock file", conn->path, fresh_name);
-    } else {
-        rc = replace(conn, file, old, fresh, name, fence, err);
-        if (rc != 0) unlinkat(conn->dir, fresh_name, 0);
-        file_fd_close(&conn->fds, fresh);
-    }
-    file_fd_close(&conn->fds, old);
+    int fresh = file_make_fresh(conn, fresh_name);
+    if (fresh < 0) return file_fail(err, errno, "cannot create a new lock file in", conn->path, NULL);
+    rc = replace(conn, file, old, fresh, fresh_name, name, fence, err);
+    if (rc != 0) unlinkat(conn->dir, fresh_name, 0);
+    file_fd_close(&conn->fds, fresh);
     return rc;
 }
 
 int file_break(void *c, const char *name, int timeout_ms, struct dlock_error *err) {
     struct file_conn *conn = c;
     char file[FILE_NAME_SIZE];
+    int old = -1;
     file_name_encode(conn, name, file);
-    int turn = take_turn(conn, timeout_ms);
-    if (turn < 0 && errno == ETIMEDOUT)
-        return dlock_fail(err, DLOCK_EBUSY, "another break keeps %s/%s locked", conn->path, turn_name);
-    if (turn < 0) return file_fail(err, errno, "cannot open", conn->path, turn_name);
-    int rc = break_in_turn(conn, file, name, err);
-    end_turn(conn, turn);
+    int rc = open_in_turn(conn, file, timeout_ms, &old, err);
+    if (rc != 0) return rc;
+    rc = break_in_turn(conn, file, name, old, err);
+    file_fd_close(&conn->fds, old);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include "file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -25,12 +26,61 @@ static const char *filesystem_name(unsigned long magic) {
     }
 }
 
+/* Emptied at boot, and of files that nobody has touched for days. */
+static bool is_temporary(const struct stat *dir) {
+    static const char *const paths[] = {"/tmp", "/var/tmp"};
+    struct stat st;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (stat(paths[i], &st) == 0 && st.st_dev == dir->st_dev && st.st_ino == dir->st_ino) return true;
+    return false;
+}
+
+static const char *weakness(const struct file_conn *conn, const struct stat *dir) {
+    const char *unsafe = file_unsafe(conn, dir);
+    if (unsafe) return unsafe;
+    if (is_temporary(dir)) return "old files are deleted here, locked or not: name a directory for locks alone";
+    if ((dir->st_mode & S_IWOTH) && !(conn->mode & S_IWOTH))
+        return "anybody may make a lock's file first, which then keeps you out: name a directory where only those may "
+               "write who share its locks";
+    if ((dir->st_mode & S_IWGRP) && !(dir->st_mode & S_ISVTX))
+        return "its group may delete or replace lock files, and so take locks away: chmod +t, or g-w";
+    return NULL;
+}
+
 static void check_rights(struct dlock_report *report, const struct file_conn *conn, const struct stat *dir) {
-    bool open_to_all = (dir->st_mode & S_IWOTH) && !(dir->st_mode & S_ISVTX);
-    dlock_find(report,
-               open_to_all ? "anybody may delete or replace lock files, and so take locks away: chmod +t, or o-w"
-                           : NULL,
-               "directory %.400s, mode %04o", conn->path, (unsigned)(dir->st_mode & 07777));
+    char owner[40] = "this user", group[40] = "";
+    if (dir->st_uid != geteuid()) snprintf(owner, sizeof owner, "user %u", (unsigned)dir->st_uid);
+    if (conn->group != FILE_ANY_GROUP) snprintf(group, sizeof group, ", of group %u", (unsigned)conn->group);
+    dlock_find(report, weakness(conn, dir), "directory %.400s, mode %04o", conn->path,
+               (unsigned)(dir->st_mode & 07777));
+    dlock_find(report, NULL, "its owner is %s; lock files are made with mode %04o%s", owner, (unsigned)conn->mode,
+               group);
+}
+
+/* A stranger who may rename a directory above this one can put another one in its place, with other locks. */
+static void check_above(struct dlock_report *report, const struct file_conn *conn, const struct stat *dir) {
+    const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+    struct stat below = *dir, st;
+    bool top = false, safe = true;
+    int at = openat(conn->dir, "..", flags);
+    while (at >= 0 && fstat(at, &st) == 0) {
+        top = st.st_dev == below.st_dev && st.st_ino == below.st_ino;
+        safe = !file_unsafe(conn, &st);
+        if (top || !safe) break;
+        int up = openat(at, "..", flags);
+        close(at);
+        at = up;
+        below = st;
+    }
+    if (!safe)
+        dlock_find(report,
+                   "it can be renamed, and another directory, with other locks, put in its place: as for this one",
+                   "a directory above it belongs to user %u, mode %04o", (unsigned)st.st_uid,
+                   (unsigned)(st.st_mode & 07777));
+    else
+        dlock_find(report, top ? NULL : "who may rename them can put other locks in place of these",
+                   "directories above it: %s", top ? "no stranger may rename them" : strerror(errno));
+    if (at >= 0) close(at);
 }
 
 static void check_room(struct dlock_report *report, const struct statfs *fs) {
@@ -61,12 +111,14 @@ int file_check(void *c, dlock_each_finding each, void *arg, int timeout_ms, stru
         return file_fail(err, errno, "cannot look at", conn->path, NULL);
     dlock_find(&report, NULL, "flock on a %s file system: excludes the processes of this machine only",
                filesystem_name((unsigned long)fs.f_type & 0xffffffff));
-    if (dir.st_nlink == 0)
+    if (dir.st_nlink == 0) {
         dlock_find(&report,
                    "whoever opens it anew gets another directory, and the same locks: end the processes that use it",
                    "directory %.400s was deleted", conn->path);
-    else
+    } else {
         check_rights(&report, conn, &dir);
+        check_above(&report, conn, &dir);
+    }
     check_room(&report, &fs);
     check_wakes(&report, conn);
     return 0;

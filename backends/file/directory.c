@@ -22,7 +22,8 @@ static const struct {
     {NFS_SUPER_MAGIC, "NFS"},     {SMB_SUPER_MAGIC, "SMB"},   {SMB2_SUPER_MAGIC, "SMB"}, {CIFS_SUPER_MAGIC, "SMB"},
     {FUSE_SUPER_MAGIC, "FUSE"},   {V9FS_MAGIC, "9P"},         {AFS_SUPER_MAGIC, "AFS"},  {AFS_FS_MAGIC, "AFS"},
     {CODA_SUPER_MAGIC, "Coda"},   {CEPH_SUPER_MAGIC, "Ceph"}, {0x0bd00bd0, "Lustre"},    {0x47504653, "GPFS"},
-    {OCFS2_SUPER_MAGIC, "OCFS2"}, {0x01161970, "GFS2"},
+    {OCFS2_SUPER_MAGIC, "OCFS2"}, {0x01161970, "GFS2"},       {0x19830326, "BeeGFS"},    {0xaad7aaea, "PanFS"},
+    {0x786f4256, "vboxsf"},       {0xbacbacbc, "vmhgfs"},     {0x7c7c6673, "prl_fs"},
 };
 
 /* File systems known to use one number per device and file everywhere (Btrfs and overlays do not). */
@@ -94,7 +95,7 @@ static int default_path(char **path, struct dlock_error *err) {
     if (!home)
         return dlock_fail(
             err, DLOCK_EINVAL,
-            "no home directory for the default lock directory: set HOME, or name one as in file:/var/lock/x");
+            "no home directory for the default lock directory: set HOME, or name one as in file:/var/lib/app/locks");
     *path = join(home, "/.local/state/dlock");
     free(own);
     return *path ? 0 : dlock_fail(err, DLOCK_ENOMEM, "out of memory");
@@ -126,17 +127,20 @@ static int find_path(const struct dlock_uri *uri, char **path, struct dlock_erro
     if (uri->user || uri->password)
         return dlock_fail(err, DLOCK_EINVAL,
                           "file: takes no user and no password: who may lock is up to the directory");
-    return uri->path && uri->path[0] ? named_path(uri->path, path, err) : default_path(path, err);
+    int rc = uri->path && uri->path[0] ? named_path(uri->path, path, err) : default_path(path, err);
+    if (rc != 0) return rc;
+    for (size_t length = strlen(*path); length > 1 && (*path)[length - 1] == '/'; length--) (*path)[length - 1] = '\0';
+    return 0;
 }
 
-/* Creates the directory and its parents. Parts that exist are none of our business. */
-static int make_directory(char *path, mode_t mode, struct dlock_error *err) {
+/* Creates the directory and its parents, in none of which strangers may write. Parts that exist stay as they are. */
+static int make_directory(const struct file_conn *conn, char *path, mode_t above, struct dlock_error *err) {
     for (char *end = path; *end;) {
         end += strspn(end, "/");
         end += strcspn(end, "/");
         char old = *end;
         *end = '\0';
-        bool made = mkdir(path, mode) == 0 || errno == EEXIST;
+        bool made = (old ? mkdir(path, above) : file_make_directory(conn, path)) == 0 || errno == EEXIST;
         int rc = made ? 0 : file_fail(err, errno, "cannot create the directory", path, NULL);
         *end = old;
         if (!made) return rc;
@@ -144,23 +148,32 @@ static int make_directory(char *path, mode_t mode, struct dlock_error *err) {
     return 0;
 }
 
+/* Its owner could point it elsewhere at any time. */
+static int check_link(const struct file_conn *conn, struct dlock_error *err) {
+    struct stat st;
+    if (lstat(conn->path, &st) != 0 || !S_ISLNK(st.st_mode) || file_trusts(conn, st.st_uid, st.st_gid)) return 0;
+    return dlock_fail(err, DLOCK_EAUTH,
+                      "%s is a symbolic link of user %u, who may point it elsewhere: name the directory itself",
+                      conn->path, (unsigned)st.st_uid);
+}
+
 int file_connect(void *c, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
                  struct dlock_error *err) {
+    const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
     struct file_conn *conn = c;
     (void)timeout_ms;
     conn->peer = peer;
-    int rc = find_path(uri, &conn->path, err);
+    int rc = file_rights_read(conn, uri, err);
+    if (rc == 0) rc = find_path(uri, &conn->path, err);
     if (rc != 0) return rc;
-    /* What we make by default is its owner's alone; a directory somebody named is as open as the umask says, because
-     * locks are there to be shared. */
-    mode_t mode = uri->path && uri->path[0] ? 0777 : 0700;
-    const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
     conn->dir = file_fd_keep(&conn->fds, open(conn->path, flags));
     if (conn->dir < 0 && errno == ENOENT) {
-        rc = make_directory(conn->path, mode, err);
+        /* The XDG specification wants the ones above the default directory private, too. */
+        rc = make_directory(conn, conn->path, uri->path && uri->path[0] ? 0755 : 0700, err);
         if (rc != 0) return rc;
         conn->dir = file_fd_keep(&conn->fds, open(conn->path, flags));
     }
     if (conn->dir < 0) return file_fail(err, errno, "cannot open the lock directory", conn->path, NULL);
-    return check_filesystem(conn, err);
+    rc = check_link(conn, err);
+    return rc == 0 ? check_filesystem(conn, err) : rc;
 }

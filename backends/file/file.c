@@ -62,13 +62,14 @@ static size_t file_descriptors(void *c, int *fds, size_t max) {
     return file_fds_lent(&conn->fds, fds, max);
 }
 
-static const char *const schemes[] = {"file", NULL};
+static const char *const schemes[] = {"file", NULL}, *const keys[] = {"mode", "group", NULL};
 
 DLOCK_BACKEND(file) = {
     .abi = DLOCK_ABI,
     .size = sizeof(struct dlock_backend),
     .name = "file",
     .schemes = schemes,
+    .keys = keys,
     .caps = DLOCK_CAP_LOCAL | DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_WAKE |
             DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT | DLOCK_CAP_WANTED | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST |
             DLOCK_CAP_BREAK,
@@ -86,4 +87,5 @@ DLOCK_BACKEND(file) = {
     .break_lock = file_break,
     .check = file_check,
     .descriptors = file_descriptors,
+    .accepts = file_accepts,
 };

@@ -37,7 +37,8 @@ enum file_marks {
     FILE_GATED = 2,
     FILE_LINGERING = 4,
     FILE_SEATED = 8,
-    FILE_ASKED = 16 /* marks nothing: the claim has asked before */
+    FILE_ASKED = 16, /* marks nothing: the claim has asked before */
+    FILE_BREAKING = 32
 };
 
 /* One descriptor. All but `owner` and `seat` belong to whoever has taken it. */
@@ -75,6 +76,8 @@ struct file_conn {
     size_t file_name_size; /* what the file system takes, with the NUL; at most FILE_NAME_SIZE */
     bool dir_dated;        /* whatever happens to a name in the directory leaves it with another time stamp */
     bool locks_listed;     /* /proc/locks shows every lock in this directory, under the numbers that stat(2) gives */
+    mode_t mode;           /* of the lock files that we make */
+    gid_t group;           /* theirs, or FILE_ANY_GROUP */
     struct file_descriptors fds;
     struct file_cached cache[FILE_CACHE_SETS][FILE_CACHE_WAYS];
     atomic_uint lingering; /* how many grants have FILE_LINGERING */
@@ -102,6 +105,32 @@ int64_t file_now_ms(void);
 
 int file_connect(void *c, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
                  struct dlock_error *err);
+
+/* ---- rights.c ---------------------------------------------------------------------------------------------------- */
+
+#define FILE_ANY_GROUP ((gid_t)-1)
+enum { FILE_FRESH_SIZE = 24 };
+
+int file_accepts(const struct dlock_uri *uri, struct dlock_error *err);
+
+/* Reads the URI's `mode` and `group`. */
+int file_rights_read(struct file_conn *conn, const struct dlock_uri *uri, struct dlock_error *err);
+
+/* Whether a directory or a lock file of this owner and group is safe from being replaced by a stranger. */
+bool file_trusts(const struct file_conn *conn, uid_t uid, gid_t gid);
+
+/* Why locks in the directory would exclude nobody for certain, and what to do; NULL: they do. */
+const char *file_unsafe(const struct file_conn *conn, const struct stat *dir);
+
+/* Makes the lock file, which must not be there yet: its descriptor, taken, or -1 and errno. */
+int file_create(struct file_conn *conn, const char *file);
+
+/* The same for the directory, and without a descriptor: 0, or -1 and errno. */
+int file_make_directory(const struct file_conn *conn, const char *path);
+
+/* Makes a file of ours alone, under a name that nobody can guess and that no lock has: its descriptor, taken, or -1 and
+ * errno. */
+int file_make_fresh(struct file_conn *conn, char name[FILE_FRESH_SIZE]);
 
 /* ---- descriptors.c ----------------------------------------------------------------------------------------------- */
 
@@ -157,6 +186,7 @@ bool file_cache_drop(struct file_conn *conn);
 #define FILE_GATE (FILE_MARKS + 1)               /* exclusive: a writer waits for readers to leave, others stay out */
 #define FILE_WAITS (FILE_MARKS + 2)              /* shared: waits to be woken */
 #define FILE_LINGERS (FILE_MARKS + 3)            /* exclusive: the holder wants to know who waits */
+#define FILE_BREAKS (FILE_MARKS + 4)             /* exclusive: the lock is being broken */
 #define FILE_SEATS (INT64_C(1) << 32)            /* how many there are of each of these */
 #define FILE_READERS (FILE_MARKS + FILE_SEATS)   /* exclusive, one byte for each reader's seat */
 #define FILE_PERMITS (FILE_READERS + FILE_SEATS) /* the same for permits */
@@ -237,6 +267,9 @@ dlock_batch file_acquire, file_renew, file_release;
 struct file_stat {
     uint64_t identity; /* tells it from every other that exists at the same time */
     uint64_t size;
+    uint32_t links;
+    uid_t uid;
+    gid_t gid;
     bool regular;
 };
 
@@ -266,8 +299,9 @@ int file_wake(void *c, struct dlock_wake *out, struct dlock_error *err);
 /* Whether inotify wakes this connection, so that its waiters should mark that they wait. */
 bool file_watches(const struct file_conn *conn);
 
-/* When a claim that found its file locked should ask again. `seen` is a word of the claim's state, at first 0. */
-int64_t file_retry_ms(struct file_conn *conn, uint64_t *seen);
+/* When a claim that found its file locked should ask again. `seen` is a word of the claim's state, at first 0; `fd` is
+ * its descriptor, -1: none. */
+int64_t file_retry_ms(struct file_conn *conn, int fd, uint64_t *seen);
 
 /* Wakes the waiters of a file: every connection that watches the directory. False (errno is set) when it could not. */
 bool file_wake_others(const struct file_conn *conn, const char *file);
@@ -296,8 +330,15 @@ int file_locks_read(struct file_locks *locks, struct dlock_error *err);
 int file_show(const struct file_conn *conn, const char *file, const char *name, const char *prefix,
               const struct file_locks *locks, dlock_each each, void *arg);
 
-/* Whether the file is locked exclusively by one of ours, and not by flock(1). */
-bool file_held_by_us(const struct file_conn *conn, const char *file);
+/* Who has the lock of a descriptor's file, which the caller has not. Where /proc/locks does not list everything,
+ * flock(1) may be taken for one of ours. */
+enum file_holder {
+    FILE_UNKNOWN,
+    FILE_OURS,    /* one of ours, exclusively */
+    FILE_SHARERS, /* readers or permits of ours, and perhaps `flock -s` */
+    FILE_FLOCK    /* flock(1), or another program */
+};
+enum file_holder file_holder(const struct file_conn *conn, int fd);
 
 /* ---- look.c, break.c --------------------------------------------------------------------------------------------- */
 

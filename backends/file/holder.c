@@ -242,16 +242,26 @@ int file_show(const struct file_conn *conn, const char *file, const char *name, 
     return rc;
 }
 
-bool file_held_by_us(const struct file_conn *conn, const char *file) {
+/* Whether its one exclusive holder is one of ours: what is listed says so, or else the token alone. */
+static bool held_by_us(const struct file_conn *conn, const struct view *view, const struct file_lock *lock) {
+    if (!view->record.token[0]) return false;
+    return lock ? !lock->shared && token_fits(view->record.token, lock->pid) : !conn->locks_listed;
+}
+
+static bool has_seats(int fd) {
+    return file_marked(fd, FILE_READERS, FILE_SEATS) >= 0 || file_marked(fd, FILE_PERMITS, FILE_SEATS) >= 0;
+}
+
+/* Opens nothing: a close would wake the waiters. */
+enum file_holder file_holder(const struct file_conn *conn, int fd) {
+    enum file_holder holder = FILE_UNKNOWN;
     struct file_locks locks;
-    struct view view;
-    if (file_locks_read(&locks, NULL) != 0) return false;
-    bool ours = open_view(&view, conn, file) && view.record.token[0];
-    if (ours) {
+    struct view view = {.fd = fd};
+    if (file_locks_read(&locks, NULL) != 0) return FILE_UNKNOWN;
+    if (fstat(fd, &view.st) == 0 && file_record_read(fd, &view.record) != FILE_UNREADABLE) {
         const struct file_lock *lock = next_lock(&locks, &view.st, NULL);
-        ours = lock ? !lock->shared && token_fits(view.record.token, lock->pid) : !conn->locks_listed;
+        holder = has_seats(fd) ? FILE_SHARERS : held_by_us(conn, &view, lock) ? FILE_OURS : FILE_FLOCK;
     }
-    close_view(&view);
     free(locks.list);
-    return ours;
+    return holder;
 }

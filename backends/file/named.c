@@ -20,11 +20,19 @@ static const int64_t old_enough_ns = 50000000; /* a tick has 10 ms at most */
 /* Without time stamps: some kernels make the next write dearer for whoever asks for them. */
 int file_stat(int dir, const char *file, struct file_stat *st) {
     struct statx all;
+    const unsigned wanted = STATX_TYPE | STATX_INO | STATX_SIZE | STATX_NLINK | STATX_UID | STATX_GID;
     int flags = *file ? AT_SYMLINK_NOFOLLOW : AT_EMPTY_PATH;
-    if (statx(dir, file, flags, STATX_TYPE | STATX_INO | STATX_SIZE, &all) != 0) return -1;
+    if (statx(dir, file, flags, wanted, &all) != 0) return -1;
     /* Both numbers in one word: a file keeps its own while we have it open, and nearly always all have one device. */
     uint64_t dev = makedev(all.stx_dev_major, all.stx_dev_minor);
-    *st = (struct file_stat){all.stx_ino ^ dev << 40 ^ dev >> 24, all.stx_size, S_ISREG(all.stx_mode)};
+    *st = (struct file_stat){
+        .identity = all.stx_ino ^ dev << 40 ^ dev >> 24,
+        .size = all.stx_size,
+        .links = all.stx_nlink,
+        .uid = all.stx_uid,
+        .gid = all.stx_gid,
+        .regular = S_ISREG(all.stx_mode),
+    };
     return 0;
 }
 

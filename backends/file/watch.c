@@ -3,7 +3,7 @@
  * Whoever lets go of a lock closes a descriptor of its file: flock(1) the one with the lock, we one that is there for
  * nothing else, if somebody has marked that he waits, and for a killed process the kernel does it. Unlinking and
  * renaming matter too: the waiters then have the wrong file. No event comes when another program unlocks without
- * closing, hence the cap.
+ * closing (flock -u): waiters look often while such a program is the holder, and now and then in any case.
  *
  * A holder who wants to know that somebody waits is told by a new time stamp of the file.
  *
@@ -16,7 +16,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { CAP_MS = 1000, LOOKS_BITS = 4 };
+enum { CAP_MS = 1000, FOREIGN_MS = 50, LOOKS_BITS = 4, FOREIGN = (1 << LOOKS_BITS) - 1 };
 
 static int poll_instead(struct file_conn *conn, struct dlock_error *err) {
     char message[256];
@@ -57,15 +57,18 @@ bool file_watches(const struct file_conn *conn) {
 
 /* The kernel tells of a close before it ends the lock: an instant, or longer where who closes has to wait for a
  * processor in between. Hence more looks when a wait begins and after each event, each twice as late as the one
- * before. */
-int64_t file_retry_ms(struct file_conn *conn, uint64_t *seen) {
+ * before; up to a pause that is short where flock(1) is the holder, since that may unlock without closing. Who the
+ * holder is was then asked once, which reads all locks of this machine. */
+int64_t file_retry_ms(struct file_conn *conn, int fd, uint64_t *seen) {
     if (!file_watches(conn)) return -1;
     uint64_t events = atomic_load(&conn->events) << LOOKS_BITS, looks = *seen - events;
     if (looks >> LOOKS_BITS != 0) looks = 0; /* seen before the last event */
+    if (looks == FOREIGN) return FOREIGN_MS;
     int64_t pause = FILE_SOON_MS << looks;
     if (pause >= CAP_MS) return CAP_MS;
-    *seen = events + looks + 1;
-    return pause;
+    bool foreign = fd >= 0 && pause > FOREIGN_MS && pause / 2 <= FOREIGN_MS && file_holder(conn, fd) == FILE_FLOCK;
+    *seen = events + (foreign ? FOREIGN : looks + 1);
+    return foreign ? FOREIGN_MS : pause;
 }
 
 /* By a descriptor of its own: of the one that had the lock another process may have a copy, and then nothing tells of

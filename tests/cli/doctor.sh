@@ -32,9 +32,16 @@ contains "what" "$out" "weak  directory $work/locks, mode 0777"$'\n'"      anybo
 run "$DLOCK" doctor --json
 equal "JSON" "$status $(value '(d["health"], [f["what"][-4:] for f in d["findings"] if f["health"] == "weak"])')" "1 ('weak', ['0777'])"
 equal "its advice" "$(value '[f["advice"][-16:] for f in d["findings"] if f["advice"]]')" "['chmod +t, or o-w']"
+run "$DLOCK" run job true
+equal "and no lock is granted" "$status $out" "69 "
+contains "with the advice" "$err" "$work/locks: anybody may delete"
 chmod 1777 "$work/locks"
 run "$DLOCK" doctor
-equal "with the sticky bit it is fine" "$status" 0
+equal "with the sticky bit it is still weak" "$status" 1
+contains "since" "$out" "weak  directory $work/locks, mode 1777"$'\n'"      anybody may make a lock's file first"
+run "$DLOCK" doctor "file:$work/locks?mode=0666"
+equal "unless that is what is wanted" "$status" 0
+contains "and said" "$out" "lock files are made with mode 0666"
 
 describe "it cannot be asked"
 export DLOCK_PLUGIN_PATH=$DLOCK_TEST_MODULES

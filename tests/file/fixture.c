@@ -47,8 +47,11 @@ const char *path_of(const struct world *world, const char *file) {
 
 /* ---- connections ---- */
 
-int conn_try(const char *path, void **conn, struct dlock_error *err) {
-    struct dlock_uri uri = {.scheme = "file", .path = *path ? path : NULL};
+int conn_try_keys(const char *path, const char *mode, const char *group, void **conn, struct dlock_error *err) {
+    struct dlock_param params[2];
+    struct dlock_uri uri = {.scheme = "file", .path = *path ? path : NULL, .params = params};
+    if (mode) params[uri.n_params++] = (struct dlock_param){"mode", mode};
+    if (group) params[uri.n_params++] = (struct dlock_param){"group", group};
     void *fresh = calloc(1, FILE_BACKEND->conn_size);
     assert_non_null(fresh);
     int rc = FILE_BACKEND->connect(fresh, &uri, &peer, 3000, err);
@@ -57,6 +60,10 @@ int conn_try(const char *path, void **conn, struct dlock_error *err) {
     else
         conn_close(fresh);
     return rc;
+}
+
+int conn_try(const char *path, void **conn, struct dlock_error *err) {
+    return conn_try_keys(path, NULL, NULL, conn, err);
 }
 
 void *conn_open(const char *path) {

@@ -27,6 +27,9 @@ const char *path_of(const struct world *world, const char *file);
 /* Connects to a path ("" for none): 0 and *conn, or the code. */
 int conn_try(const char *path, void **conn, struct dlock_error *err);
 void *conn_open(const char *path);
+
+/* The same with the URI's keys `mode` and `group`; NULL: without. */
+int conn_try_keys(const char *path, const char *mode, const char *group, void **conn, struct dlock_error *err);
 void conn_close(void *conn);
 
 /* What the last log message of any connection was; "" at first. */

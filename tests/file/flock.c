@@ -70,6 +70,60 @@ static void told_before_its_end(void **state) {
     for (int end = 0; end < 4; end++) close(ends[end]);
 }
 
+/* As `flock -u FD` in a shell: unlocks, and keeps the file open. */
+static int unlock_without_close(const struct world *world, void *arg) {
+    const int *ends = arg;
+    char byte;
+    int fd = open(path_of(world, "job"), O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (flock(fd, LOCK_EX) != 0 || write(ends[1], "x", 1) != 1 || read(ends[2], &byte, 1) != 1) return 1;
+    usleep(700000); /* until those who wait no longer look often because they have just come */
+    if (flock(fd, LOCK_UN) != 0) return 2;
+    return read(ends[2], &byte, 1) == 1 ? 0 : 3;
+}
+
+static void unlocked_and_kept_open(void **state) {
+    struct world *world = *state;
+    int64_t delays[ROUNDS];
+    int fd = listen_on(world->conn), ends[4];
+    char byte;
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(ends + 2, O_CLOEXEC), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct dlock_claim claim = claim_of("job");
+        pid_t pid = child_start(unlock_without_close, world, ends);
+        assert_int_equal(read(ends[0], &byte, 1), 1);
+        int64_t start = now_ms();
+        assert_int_equal(write(ends[3], "x", 1), 1);
+        while (acquire(world->conn, &claim) == DLOCK_EBUSY) {
+            (void)readable(fd, (int)claim.retry_ms);
+            drain(world->conn, DLOCK_WAKE_LOOK, NULL);
+        }
+        delays[i] = now_ms() - start - 700;
+        assert_int_equal(claim.result, 0);
+        assert_int_equal(release(world->conn, &claim), 0);
+        assert_int_equal(write(ends[3], "x", 1), 1);
+        assert_int_equal(child_end(pid), 0);
+    }
+    check_delays("lock after flock -u", delays, ROUNDS, 100);
+    for (int end = 0; end < 4; end++) close(ends[end]);
+}
+
+/* Behind one of ours, which tells of its end, a waiter does not look that often. */
+static void rests_behind_one_of_ours(void **state) {
+    struct world *world = *state;
+    struct dlock_claim claim = claim_of("job");
+    pid_t pid = holder_start(world, "job", NULL);
+    int fd = listen_on(world->conn), looks = 0;
+    while (acquire(world->conn, &claim) == DLOCK_EBUSY && claim.retry_ms < 1000 && ++looks < 100) {
+        (void)readable(fd, (int)claim.retry_ms);
+        drain(world->conn, DLOCK_WAKE_LOOK, NULL);
+    }
+    assert_int_equal(claim.result, DLOCK_EBUSY);
+    assert_int_equal(claim.retry_ms, 1000);
+    give_up(world->conn, &claim);
+    kill_child(pid);
+}
+
 static void excludes_flock(void **state) {
     struct world *world = *state;
     const char *path = path_of(world, "job");
@@ -102,8 +156,9 @@ static void flock_waits_for_us(void **state) {
 
 int flock_tests(void) {
     const struct CMUnitTest tests[] = {
-        WORLD_TEST(excluded_by_flock), WORLD_TEST(follows_flock_soon), WORLD_TEST(told_before_its_end),
-        WORLD_TEST(excludes_flock),    WORLD_TEST(flock_waits_for_us),
+        WORLD_TEST(excluded_by_flock),      WORLD_TEST(follows_flock_soon),       WORLD_TEST(told_before_its_end),
+        WORLD_TEST(unlocked_and_kept_open), WORLD_TEST(rests_behind_one_of_ours), WORLD_TEST(excludes_flock),
+        WORLD_TEST(flock_waits_for_us),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

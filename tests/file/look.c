@@ -86,7 +86,7 @@ static void lists(void **state) {
     release(world->conn, &b1);
 }
 
-enum { MANY = 300, NOT_ALLOWED = 77 };
+enum { MANY = 300 };
 
 static void lists_in_pages(void **state) {
     struct world *world = *state;
@@ -115,19 +115,44 @@ static int token_stays(const struct world *world, void *conn) {
     return strcmp(text, "mine now\n") == 0 ? 0 : 8;
 }
 
-/* Where /proc/locks says nothing about processes outside, as in a container. */
+static int look_from_a_container(const struct world *world) {
+    void *conn = conn_open(world->dir);
+    struct seen seen = inspect(conn, "job");
+    if (seen.n != 1 || seen.holders[0].fence == 0 || list(conn, "", 0, 1000) != 1) return 1;
+    if (inspect(conn, "free").n != 0) return 2;
+    return is_held(conn, "free") ? 3 : token_stays(world, conn);
+}
+
+/* What a container's /proc says, for those who may not make one. */
+static bool in_a_container;
+
+ssize_t __real_readlink(const char *path, char *out, size_t size);
+ssize_t __wrap_readlink(const char *path, char *out, size_t size);
+FILE *__real_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode);
+
+ssize_t __wrap_readlink(const char *path, char *out, size_t size) {
+    static const char other[] = "pid:[4026532999]";
+    if (!in_a_container || strcmp(path, "/proc/self/ns/pid") != 0) return __real_readlink(path, out, size);
+    assert_true(size >= sizeof other - 1);
+    memcpy(out, other, sizeof other - 1);
+    return sizeof other - 1;
+}
+
+FILE *__wrap_fopen(const char *path, const char *mode) {
+    return __real_fopen(in_a_container && strcmp(path, "/proc/locks") == 0 ? "/dev/null" : path, mode);
+}
+
+/* Where /proc/locks says nothing about processes outside. */
 static int in_pid_namespace(const struct world *world, void *arg) {
     (void)arg;
-    if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return NOT_ALLOWED;
+    in_a_container = unshare(CLONE_NEWPID | CLONE_NEWNS) != 0;
     pid_t pid = fork();
     if (pid == 0) {
-        if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mount("proc", "/proc", "proc", 0, NULL) != 0)
-            _exit(NOT_ALLOWED);
-        void *conn = conn_open(world->dir);
-        struct seen seen = inspect(conn, "job");
-        if (seen.n != 1 || seen.holders[0].fence == 0 || list(conn, "", 0, 1000) != 1) _exit(1);
-        if (inspect(conn, "free").n != 0) _exit(2);
-        _exit(is_held(conn, "free") ? 3 : token_stays(world, conn));
+        if (!in_a_container &&
+            (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mount("proc", "/proc", "proc", 0, NULL) != 0))
+            in_a_container = true;
+        _exit(look_from_a_container(world));
     }
     return child_end(pid);
 }
@@ -137,9 +162,7 @@ static void from_a_container(void **state) {
     struct dlock_claim claim = claim_of("job");
     assert_int_equal(acquire(world->conn, &claim), 0);
     assert_false(is_held(world->conn, "free"));
-    int status = child_end(child_start(in_pid_namespace, world, NULL));
-    if (status == NOT_ALLOWED) skip(); /* not allowed to make a namespace */
-    assert_int_equal(status, 0);
+    assert_int_equal(child_end(child_start(in_pid_namespace, world, NULL)), 0);
 }
 
 int look_tests(void) {

@@ -5,7 +5,12 @@
     X(locks)      \
     X(shared)     \
     X(permits)    \
-    X(linger) X(cache) X(calls) X(names) X(records) X(directory) X(look) X(wake) X(break) X(flock) X(fork) X(threads)
+    X(linger)     \
+    X(cache)      \
+    X(calls)      \
+    X(names)      \
+    X(records)    \
+    X(directory) X(rights) X(check) X(look) X(wake) X(break) X(flock) X(fork) X(threads)
 
 #define DECLARE(group) int group##_tests(void);
 GROUPS(DECLARE)

@@ -106,7 +106,7 @@ if [ "$(id -u)" = 0 ] && [ -z "$sessions" ]; then # there only the dead session 
     cp "$STAMPS" "$work/privileged"
     chmod u+s "$work/privileged"
     rm -f "$work/stamps"
-    if [ "$backend" = file ]; then export DLOCK_URI=file:$work/shared; fi
+    if [ "$backend" = file ]; then export "DLOCK_URI=file:$work/shared?mode=0660&group=65534"; fi
     begin setpriv --reuid=65534 --regid=65534 --clear-groups "$installed" run -l "$lease" "$name" -- "$work/privileged" "$work/stamps" old
     old=$pid
     within 20 "the old holder works" stamping old

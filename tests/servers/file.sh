@@ -4,7 +4,7 @@ set -eu
 case "$1" in
 packages) ;;
 start)
-    mkdir "$2/locks"
+    mkdir -m 755 "$2/locks"
     echo "DLOCK_TEST_URI_file=file:$2/locks"
     ;;
 stop) ;;

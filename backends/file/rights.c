@@ -1,0 +1,172 @@
+/* Who may use the locks of a directory: the URI's `mode` and `group`, the files and directories that are made with
+ * them, and which owners are trusted.
+ *
+ * The owner of a directory, and the owner of a lock file in a sticky one, can replace the file while somebody holds its
+ * lock. So both have to be root's or our own, or of the URI's group.
+ *
+ * SPDX-License-Identifier: MIT
+ */
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { PRIVATE = 0600, BY_GROUP = 0660 };
+
+/* ---- the URI's keys ---------------------------------------------------------------------------------------------- */
+
+/* Read, or read and write: who can only write cannot lock. */
+static bool sensible(mode_t mode, int shift) {
+    mode_t bits = mode >> shift & 7;
+    return bits == 0 || bits == 4 || bits == 6;
+}
+
+static bool parse_mode(const char *text, mode_t *mode) {
+    size_t length = strlen(text);
+    if (strspn(text, "01234567") != length || length < 3 || length > 4) return false;
+    *mode = (mode_t)strtoul(text, NULL, 8);
+    return (*mode & ~(mode_t)0077) == PRIVATE && sensible(*mode, 3) && sensible(*mode, 0);
+}
+
+static int read_mode(const struct dlock_uri *uri, mode_t *mode, struct dlock_error *err) {
+    const char *text = dlock_uri_get(uri, "mode"), *group = dlock_uri_get(uri, "group");
+    *mode = group ? BY_GROUP : PRIVATE;
+    if (text && !parse_mode(text, mode))
+        return dlock_fail(err, DLOCK_EINVAL,
+                          "URI: \"mode\" is octal, with 6 for the owner and 0, 4 or 6 for the group and for others, as "
+                          "in mode=0660");
+    if (group && !(*mode & 0070))
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"group\" needs a \"mode\" with rights for the group, as mode=0660");
+    return 0;
+}
+
+int file_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
+    mode_t mode;
+    return read_mode(uri, &mode, err);
+}
+
+static bool find_group(const char *name, gid_t *gid) {
+    struct group entry, *found = NULL;
+    size_t size = 16384, length = strlen(name);
+    if (length > 0 && length < 10 && strspn(name, "0123456789") == length) {
+        *gid = (gid_t)strtoul(name, NULL, 10);
+        return true;
+    }
+    char *buffer = malloc(size);
+    while (buffer && getgrnam_r(name, &entry, buffer, size, &found) == ERANGE && size < 1 << 24) {
+        free(buffer);
+        buffer = malloc(size *= 4);
+    }
+    if (buffer && found) *gid = found->gr_gid;
+    free(buffer);
+    return buffer && found;
+}
+
+int file_rights_read(struct file_conn *conn, const struct dlock_uri *uri, struct dlock_error *err) {
+    const char *group = dlock_uri_get(uri, "group");
+    conn->group = FILE_ANY_GROUP;
+    int rc = read_mode(uri, &conn->mode, err);
+    if (rc == 0 && group && !find_group(group, &conn->group))
+        rc = dlock_fail(err, DLOCK_EINVAL, "URI: \"group\" names no group of this machine");
+    return rc;
+}
+
+/* ---- trust ------------------------------------------------------------------------------------------------------- */
+
+/* A member of the group, or root, has given it to the group. */
+static bool of_the_group(const struct file_conn *conn, gid_t gid) {
+    return conn->group != FILE_ANY_GROUP && gid == conn->group;
+}
+
+bool file_trusts(const struct file_conn *conn, uid_t uid, gid_t gid) {
+    return uid == 0 || uid == geteuid() || of_the_group(conn, gid);
+}
+
+const char *file_unsafe(const struct file_conn *conn, const struct stat *dir) {
+    if ((dir->st_mode & S_IWOTH) && !(dir->st_mode & S_ISVTX))
+        return "anybody may delete or replace lock files, and so take locks away: chmod +t, or o-w";
+    if (!file_trusts(conn, dir->st_uid, dir->st_gid))
+        return "its owner, neither root nor this user, may delete or replace lock files: use a directory of root's or "
+               "of your own, or add mode=0660&group= with the directory's group to the URI";
+    return NULL;
+}
+
+/* ---- making files and directories -------------------------------------------------------------------------------- */
+
+static void fresh_name(char name[FILE_FRESH_SIZE]) {
+    uint64_t chance = (uint64_t)file_now_ms();
+    (void)!getrandom(&chance, sizeof chance, GRND_NONBLOCK); /* names that are taken are only tried again */
+    snprintf(name, FILE_FRESH_SIZE, ".new.%016" PRIx64, chance);
+}
+
+int file_make_fresh(struct file_conn *conn, char name[FILE_FRESH_SIZE]) {
+    int fd;
+    do {
+        fresh_name(name);
+        fd = openat(conn->dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, PRIVATE);
+    } while (fd < 0 && errno == EEXIST);
+    return file_fd_keep(&conn->fds, fd);
+}
+
+/* Exactly as the URI says, whatever the umask. */
+static int give_rights(const struct file_conn *conn, int fd, mode_t mode) {
+    if (conn->group != FILE_ANY_GROUP && fchown(fd, (uid_t)-1, conn->group) != 0) return -1;
+    return fchmod(fd, mode);
+}
+
+/* Some file systems can only do this in two steps. */
+static int rename_unless_taken(const struct file_conn *conn, const char *from, const char *to) {
+    if (renameat2(conn->dir, from, conn->dir, to, RENAME_NOREPLACE) == 0) return 0;
+    if (errno != EINVAL || linkat(conn->dir, from, conn->dir, to, 0) != 0) return -1;
+    return unlinkat(conn->dir, from, 0);
+}
+
+/* What others may use gets its group and mode under another name: they must not find it before, nor for ever without
+ * them, should we die in between. */
+int file_create(struct file_conn *conn, const char *file) {
+    const int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY;
+    char fresh[FILE_FRESH_SIZE];
+    if (conn->mode == PRIVATE) return file_fd_keep(&conn->fds, openat(conn->dir, file, flags, PRIVATE));
+    int fd = file_make_fresh(conn, fresh);
+    if (fd < 0) return -1;
+    if (give_rights(conn, fd, conn->mode) == 0 && rename_unless_taken(conn, fresh, file) == 0) return fd;
+    int errnum = errno;
+    unlinkat(conn->dir, fresh, 0);
+    file_fd_close(&conn->fds, fd);
+    errno = errnum;
+    return -1;
+}
+
+/* Whoever may lock may make lock files, and nobody may delete those of others. With the set-group-ID bit also flock(1)
+ * makes files of the group. */
+static mode_t directory_mode(const struct file_conn *conn) {
+    mode_t others = conn->mode & 0066;
+    mode_t search = (others & 0044) >> 2;
+    return 0700 | others | search | S_ISVTX | (conn->group != FILE_ANY_GROUP ? S_ISGID : 0);
+}
+
+int file_make_directory(const struct file_conn *conn, const char *path) {
+    char fresh[FILE_FRESH_SIZE], *name = NULL;
+    int rc = -1, fd = -1, errnum;
+    if (conn->mode == PRIVATE) return mkdir(path, 0700);
+    fresh_name(fresh);
+    if (asprintf(&name, "%s%s", path, fresh) < 0) return errno = ENOMEM, -1;
+    if (mkdir(name, 0700) == 0) {
+        fd = open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0 && give_rights(conn, fd, directory_mode(conn)) == 0)
+            rc = renameat2(AT_FDCWD, name, AT_FDCWD, path, RENAME_NOREPLACE);
+        errnum = errno;
+        if (rc != 0) rmdir(name);
+        if (fd >= 0) close(fd);
+        errno = errnum;
+    }
+    errnum = errno;
+    free(name);
+    errno = errnum;
+    return rc;
+}

@@ -1,0 +1,196 @@
+/* What is said of a directory before its locks are relied on: file systems that are refused, and the doctor's findings.
+ * File systems and limits that this machine does not have are put into the kernel's answers. */
+#include "fixture.h"
+
+#include <errno.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+int check_tests(void);
+
+/* ---- the kernel's answers ---------------------------------------------------------------------------------------- */
+
+int __real_fstatfs(int fd, struct statfs *fs);
+int __wrap_fstatfs(int fd, struct statfs *fs);
+int __real_inotify_init1(int flags);
+int __wrap_inotify_init1(int flags);
+
+static unsigned long fake_type; /* 0: none */
+static unsigned long fake_blocks, fake_files;
+static bool no_inotify;
+
+int __wrap_fstatfs(int fd, struct statfs *fs) {
+    int rc = __real_fstatfs(fd, fs);
+    if (fake_type) fs->f_type = (__typeof__(fs->f_type))fake_type;
+    if (fake_blocks) fs->f_bavail = fake_blocks;
+    if (fake_files) fs->f_ffree = fake_files;
+    return rc;
+}
+
+int __wrap_inotify_init1(int flags) {
+    if (no_inotify) return errno = EMFILE, -1;
+    return __real_inotify_init1(flags);
+}
+
+static int check_begin(void **state) {
+    fake_type = fake_blocks = fake_files = 0;
+    no_inotify = false;
+    return world_begin(state);
+}
+#define CHECK_TEST(f) cmocka_unit_test_setup_teardown(f, check_begin, world_end)
+
+/* ---- file systems ------------------------------------------------------------------------------------------------ */
+
+static void unfit_file_systems(void **state) {
+    static const struct {
+        unsigned long type;
+        const char *name;
+    } unfit[] = {{0x6969, "NFS"},       {0x65735546, "FUSE"},   {0x0bd00bd0, "Lustre"}, {0x19830326, "BeeGFS"},
+                 {0xaad7aaea, "PanFS"}, {0x786f4256, "vboxsf"}, {0xbacbacbc, "vmhgfs"}, {0x7c7c6673, "prl_fs"}};
+    struct world *world = *state;
+    for (size_t i = 0; i < sizeof unfit / sizeof *unfit; i++) {
+        struct dlock_error err = {0, ""};
+        void *conn = NULL;
+        fake_type = unfit[i].type;
+        assert_int_equal(conn_try(world->dir, &conn, &err), DLOCK_ENOTSUP);
+        if (!strstr(err.message, unfit[i].name)) fail_msg("%s", err.message);
+    }
+    fake_type = 0xef53;
+    conn_close(conn_open(world->dir));
+}
+
+/* ---- the doctor -------------------------------------------------------------------------------------------------- */
+
+struct findings {
+    int n;
+    struct {
+        enum dlock_health health;
+        char what[512], advice[512];
+    } list[16];
+};
+
+static int find(const struct dlock_finding *finding, void *arg) {
+    struct findings *findings = arg;
+    assert_in_range(findings->n, 0, 15);
+    findings->list[findings->n].health = finding->health;
+    snprintf(findings->list[findings->n].what, 512, "%s", finding->what);
+    snprintf(findings->list[findings->n].advice, 512, "%s", finding->advice ? finding->advice : "");
+    findings->n++;
+    return 0;
+}
+
+static struct findings check(void *conn) {
+    struct findings findings = {0};
+    struct dlock_error err;
+    assert_int_equal(FILE_BACKEND->check(conn, find, &findings, 1000, &err), 0);
+    return findings;
+}
+
+/* Exactly one finding begins like this, and it is weak with this in its advice; NULL: it is fine. */
+static void found(const struct findings *findings, const char *what, const char *advice) {
+    int n = 0;
+    for (int i = 0; i < findings->n; i++) {
+        if (strncmp(findings->list[i].what, what, strlen(what)) != 0) continue;
+        n++;
+        if ((findings->list[i].health == DLOCK_WEAK) != (advice != NULL) ||
+            (advice && !strstr(findings->list[i].advice, advice)))
+            fail_msg("%s: %s", findings->list[i].what, findings->list[i].advice);
+    }
+    if (n != 1) fail_msg("%d findings begin with \"%s\"", n, what);
+}
+
+static void a_good_directory(void **state) {
+    struct world *world = *state;
+    struct findings findings = check(world->conn);
+    found(&findings, "directory ", NULL);
+    found(&findings, "its owner is ", NULL);
+    found(&findings, "directories above it: no stranger", NULL);
+    found(&findings, "room for more than 1000 lock files", NULL);
+    found(&findings, "inotify wakes waiters", NULL);
+}
+
+static void without_inotify(void **state) {
+    struct world *world = *state;
+    no_inotify = true;
+    struct findings findings = check(world->conn);
+    found(&findings, "inotify: ", "fs.inotify.max_user_instances");
+    found(&findings, "room for more than 1000 lock files", NULL);
+}
+
+static void without_room(void **state) {
+    struct world *world = *state;
+    fake_blocks = 16;
+    struct findings findings = check(world->conn);
+    found(&findings, "room for less than 1000 lock files", "make some");
+    found(&findings, "inotify wakes waiters", NULL);
+    fake_blocks = 0;
+    fake_files = 100;
+    findings = check(world->conn);
+    found(&findings, "room for less than 1000 lock files", "make some");
+    fake_type = 0x01021994;
+    findings = check(world->conn);
+    found(&findings, "flock on a tmpfs file system", NULL);
+}
+
+static void weak_rights(void **state) {
+    static const struct {
+        mode_t mode;
+        const char *key, *advice;
+    } rights[] = {{0700, NULL, NULL},
+                  {0755, NULL, NULL},
+                  {0770, NULL, "chmod +t, or g-w"},
+                  {01770, NULL, NULL},
+                  {0777, NULL, "o-w"},
+                  {0777, "0666", "o-w"},
+                  {01777, NULL, "anybody may make a lock's file"},
+                  {01777, "0666", NULL}};
+    struct world *world = *state;
+    for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
+        struct dlock_error err;
+        void *conn = NULL;
+        assert_int_equal(chmod(world->dir, rights[i].mode), 0);
+        assert_int_equal(conn_try_keys(world->dir, rights[i].key, NULL, &conn, &err), 0);
+        struct findings findings = check(conn);
+        found(&findings, "directory ", rights[i].advice);
+        conn_close(conn);
+    }
+}
+
+/* Also for those who would share it. */
+static void the_temporary_directory(void **state) {
+    struct dlock_error err;
+    void *conn = NULL;
+    (void)state;
+    assert_int_equal(conn_try_keys("/tmp", "0666", NULL, &conn, &err), 0);
+    struct findings findings = check(conn);
+    found(&findings, "directory /tmp", "a directory for locks alone");
+    conn_close(conn);
+}
+
+static void below_what_others_may_rename(void **state) {
+    struct world *world = *state;
+    assert_int_equal(mkdir(path_of(world, "open"), 0777), 0);
+    void *conn = conn_open(path_of(world, "open/deeper/locks"));
+    assert_int_equal(chmod(path_of(world, "open"), 0777), 0);
+    struct findings findings = check(conn);
+    found(&findings, "directory ", NULL);
+    found(&findings, "a directory above it belongs to user ", "renamed");
+    assert_int_equal(chmod(path_of(world, "open"), 01777), 0);
+    findings = check(conn);
+    found(&findings, "directories above it: no stranger", NULL);
+    conn_close(conn);
+}
+
+int check_tests(void) {
+    const struct CMUnitTest tests[] = {
+        CHECK_TEST(unfit_file_systems),
+        CHECK_TEST(a_good_directory),
+        CHECK_TEST(without_inotify),
+        CHECK_TEST(without_room),
+        CHECK_TEST(weak_rights),
+        CHECK_TEST(the_temporary_directory),
+        CHECK_TEST(below_what_others_may_rename),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,296 @@
+/* Who may use the locks of a directory, and who could take them away. What a test cannot do as an ordinary user, other
+ * owners, is put into the kernel's answers. */
+#include "fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int rights_tests(void);
+
+enum { STRANGER = 54321 };
+
+/* ---- the kernel's answers ---------------------------------------------------------------------------------------- */
+
+int __real_fstat(int fd, struct stat *st);
+int __wrap_fstat(int fd, struct stat *st);
+int __real_lstat(const char *path, struct stat *st);
+int __wrap_lstat(const char *path, struct stat *st);
+int __real_statx(int dir, const char *path, int flags, unsigned mask, struct statx *st);
+int __wrap_statx(int dir, const char *path, int flags, unsigned mask, struct statx *st);
+
+static bool strange_directories, strange_files, strange_links;
+
+int __wrap_fstat(int fd, struct stat *st) {
+    int rc = __real_fstat(fd, st);
+    if (rc == 0 && strange_directories && S_ISDIR(st->st_mode)) st->st_uid = STRANGER;
+    return rc;
+}
+
+int __wrap_lstat(const char *path, struct stat *st) {
+    int rc = __real_lstat(path, st);
+    if (rc == 0 && strange_links && S_ISLNK(st->st_mode)) st->st_uid = STRANGER;
+    return rc;
+}
+
+int __wrap_statx(int dir, const char *path, int flags, unsigned mask, struct statx *st) {
+    int rc = __real_statx(dir, path, flags, mask, st);
+    if (rc == 0 && strange_files) st->stx_uid = STRANGER;
+    return rc;
+}
+
+static int rights_begin(void **state) {
+    strange_directories = strange_files = strange_links = false;
+    return world_begin(state);
+}
+#define RIGHTS_TEST(f) cmocka_unit_test_setup_teardown(f, rights_begin, world_end)
+
+/* ---- helpers ----------------------------------------------------------------------------------------------------- */
+
+static mode_t mode_of(const char *path) {
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_mode & 07777;
+}
+
+static gid_t group_of(const char *path) {
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_gid;
+}
+
+/* A group that this user may give files to, other than the one that they get anyway where there is one. */
+static const char *our_group(gid_t *gid) {
+    static char text[24];
+    gid_t groups[64];
+    int n = getgroups(64, groups);
+    *gid = geteuid() == 0 ? 4321 : n > 0 ? groups[n - 1] : getegid();
+    snprintf(text, sizeof text, "%u", (unsigned)*gid);
+    return text;
+}
+
+static void *open_with(const char *path, const char *mode, const char *group) {
+    struct dlock_error err;
+    void *conn = NULL;
+    if (conn_try_keys(path, mode, group, &conn, &err) != 0) fail_msg("%s", err.message);
+    return conn;
+}
+
+static void refused(void *conn, const char *name, int code, const char *reason) {
+    struct dlock_claim claim = claim_of(name), *one = &claim;
+    struct dlock_error err = {0, ""};
+    assert_int_equal(FILE_BACKEND->acquire(conn, &one, 1, 1000, &err), 0);
+    if (claim.result != code || !strstr(err.message, reason)) fail_msg("%d: %s", claim.result, err.message);
+}
+
+static void granted(void *conn, const char *name) {
+    struct dlock_claim claim = claim_of(name);
+    assert_int_equal(acquire(conn, &claim), 0);
+    assert_int_equal(release(conn, &claim), 0);
+}
+
+/* ---- what is made ------------------------------------------------------------------------------------------------ */
+
+static void lock_files_are_private(void **state) {
+    struct world *world = *state;
+    mode_t before = umask(0);
+    granted(world->conn, "one");
+    umask(077);
+    granted(world->conn, "two");
+    umask(before);
+    assert_int_equal(mode_of(path_of(world, "one")), 0600);
+    assert_int_equal(mode_of(path_of(world, "two")), 0600);
+}
+
+static void between_users(void **state) {
+    struct world *world = *state;
+    gid_t gid;
+    const char *group = our_group(&gid);
+    mode_t before = umask(077);
+    void *named = open_with(path_of(world, "a"), "0660", group), *implied = open_with(path_of(world, "b"), NULL, group);
+    void *readable_to_all = open_with(path_of(world, "c"), "664", group),
+         *all = open_with(path_of(world, "d"), "666", NULL);
+    granted(named, "job");
+    granted(implied, "job");
+    granted(readable_to_all, "job");
+    granted(all, "job");
+    umask(before);
+    assert_int_equal(mode_of(path_of(world, "a")), 03770);
+    assert_int_equal(mode_of(path_of(world, "a/job")), 0660);
+    assert_int_equal(mode_of(path_of(world, "b/job")), 0660);
+    assert_int_equal(mode_of(path_of(world, "c")), 03775);
+    assert_int_equal(mode_of(path_of(world, "c/job")), 0664);
+    assert_int_equal(mode_of(path_of(world, "d")), 01777);
+    assert_int_equal(mode_of(path_of(world, "d/job")), 0666);
+    assert_true(group_of(path_of(world, "a")) == gid && group_of(path_of(world, "a/job")) == gid);
+    conn_close(named);
+    conn_close(implied);
+    conn_close(readable_to_all);
+    conn_close(all);
+}
+
+/* ---- nobody meets a file before it has its rights ---------------------------------------------------------------- */
+
+enum { NAMES = 300 };
+
+static int take_all(const struct world *world, void *arg) {
+    gid_t gid;
+    (void)arg;
+    if (geteuid() == 0 && (setgid(STRANGER) != 0 || setuid(STRANGER) != 0)) return 1; /* rights mean nothing to root */
+    umask(077);
+    void *conn = open_with(path_of(world, "shared"), "0660", our_group(&gid));
+    umask(0777); /* what is made with rights below the URI's is closed to all of us meanwhile */
+    for (int i = 0; i < NAMES; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        struct dlock_claim claim = claim_of(name);
+        int result = acquire(conn, &claim);
+        if (result != 0 && result != DLOCK_EBUSY) return 2;
+        release(conn, &claim);
+    }
+    conn_close(conn);
+    return 0;
+}
+
+static void all_at_once(void **state) {
+    struct world *world = *state;
+    assert_int_equal(chmod(world->dir, 0777), 0);
+    children_run(take_all, world, NULL, 0, 4);
+    assert_int_equal(mode_of(path_of(world, "shared")), 03770);
+    assert_int_equal(mode_of(path_of(world, "shared/0")), 0660);
+}
+
+/* ---- wrong keys -------------------------------------------------------------------------------------------------- */
+
+static void wrong_keys(void **state) {
+    static const char *const modes[] = {"",     "0",    "rw",    "0777",  "0700", "0400",
+                                        "0620", "0602", "01660", "00660", "-660", "0668"};
+    struct world *world = *state;
+    struct dlock_error err;
+    void *conn = NULL;
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        if (conn_try_keys(world->dir, modes[i], NULL, &conn, &err) != DLOCK_EINVAL) fail_msg("mode=%s", modes[i]);
+        assert_non_null(strstr(err.message, "mode=0660"));
+    }
+    assert_int_equal(conn_try_keys(world->dir, NULL, "no such group", &conn, &err), DLOCK_EINVAL);
+    assert_null(strstr(err.message, "no such group"));
+    assert_int_equal(conn_try_keys(world->dir, NULL, "", &conn, &err), DLOCK_EINVAL);
+    assert_int_equal(conn_try_keys(world->dir, "0600", "0", &conn, &err), DLOCK_EINVAL);
+    assert_int_equal(conn_try_keys(world->dir, NULL, "root", &conn, &err), 0);
+    conn_close(conn);
+}
+
+static int give_to_root(const struct world *world, void *arg) {
+    (void)arg;
+    if (geteuid() == 0 && (setgid(STRANGER) != 0 || setuid(STRANGER) != 0)) return 1;
+    refused(open_with(path_of(world, "open"), "0660", "root"), "job", DLOCK_EAUTH, strerror(EPERM));
+    return 0;
+}
+
+/* Without being a member. */
+static void not_our_group(void **state) {
+    struct world *world = *state;
+    assert_int_equal(chmod(world->dir, 0755), 0);
+    assert_int_equal(mkdir(path_of(world, "open"), 0755), 0);
+    assert_int_equal(chmod(path_of(world, "open"), 01777), 0);
+    assert_int_equal(child_end(child_start(give_to_root, world, NULL)), 0);
+    assert_int_equal(rmdir(path_of(world, "open")), 0); /* nothing was left in it */
+}
+
+/* ---- strangers --------------------------------------------------------------------------------------------------- */
+
+/* Nothing is granted; who wants to look, or to clear up, still can. */
+static void open_to_all(void **state) {
+    struct world *world = *state;
+    struct dlock_claim held = claim_of("held");
+    struct dlock_error err;
+    assert_int_equal(acquire(world->conn, &held), 0);
+    assert_int_equal(chmod(world->dir, 0777), 0);
+    void *conn = conn_open(world->dir);
+    refused(conn, "job", DLOCK_EAUTH, "chmod +t");
+    refused(conn, "held", DLOCK_EAUTH, world->dir);
+    assert_int_equal(access(path_of(world, "job"), F_OK), -1);
+    assert_int_equal(inspect(conn, "held").n, 1);
+    assert_int_equal(FILE_BACKEND->break_lock(conn, "held", 1000, &err), 0);
+    assert_int_equal(chmod(world->dir, 01777), 0);
+    granted(conn, "job");
+    granted(conn, "held");
+    conn_close(conn);
+}
+
+static void a_strangers_directory(void **state) {
+    struct world *world = *state;
+    gid_t gid;
+    const char *group = our_group(&gid);
+    assert_int_equal(chown(world->dir, (uid_t)-1, gid), 0);
+    strange_directories = true;
+    void *conn = conn_open(world->dir), *ours = open_with(world->dir, "0660", group);
+    void *others = open_with(world->dir, "0660", "1"), *all = open_with(world->dir, "0666", NULL);
+    refused(conn, "job", DLOCK_EAUTH, "neither root nor this user");
+    refused(all, "job", DLOCK_EAUTH, "neither root nor this user");
+    if (gid != 1) refused(others, "job", DLOCK_EAUTH, "neither root nor this user");
+    assert_int_equal(access(path_of(world, "job"), F_OK), -1);
+    granted(ours, "job"); /* a colleague's */
+    conn_close(conn);
+    conn_close(ours);
+    conn_close(others);
+    conn_close(all);
+}
+
+static void a_strangers_file(void **state) {
+    struct world *world = *state;
+    gid_t gid;
+    void *all = open_with(world->dir, "0666", NULL), *ours = open_with(world->dir, "0660", our_group(&gid));
+    file_put(path_of(world, "job"), "", 0);
+    assert_int_equal(chown(path_of(world, "job"), (uid_t)-1, gid), 0);
+    strange_files = true;
+    refused(world->conn, "job", DLOCK_EAUTH, "belongs to user 54321");
+    granted(ours, "job");
+    granted(all, "job");
+    conn_close(all);
+    conn_close(ours);
+}
+
+static void a_strangers_link(void **state) {
+    struct world *world = *state;
+    struct dlock_error err;
+    void *conn;
+    assert_int_equal(mkdir(path_of(world, "real"), 0700), 0);
+    assert_int_equal(symlink("real", path_of(world, "link")), 0);
+    conn = conn_open(path_of(world, "link"));
+    granted(conn, "job");
+    conn_close(conn);
+    strange_links = true;
+    assert_int_equal(conn_try(path_of(world, "link"), &conn, &err), DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, "symbolic link of user 54321"));
+}
+
+/* Somebody's empty file, linked to here, stays empty. */
+static void a_hard_link(void **state) {
+    struct world *world = *state;
+    struct stat st;
+    file_put(path_of(world, ".empty"), "", 0);
+    assert_int_equal(link(path_of(world, ".empty"), path_of(world, "job")), 0);
+    refused(world->conn, "job", DLOCK_EINVAL, "hard links");
+    assert_int_equal(stat(path_of(world, ".empty"), &st), 0);
+    assert_int_equal(st.st_size, 0);
+    assert_int_equal(unlink(path_of(world, ".empty")), 0);
+    granted(world->conn, "job");
+}
+
+int rights_tests(void) {
+    const struct CMUnitTest tests[] = {
+        RIGHTS_TEST(lock_files_are_private),
+        RIGHTS_TEST(between_users),
+        RIGHTS_TEST(all_at_once),
+        RIGHTS_TEST(wrong_keys),
+        RIGHTS_TEST(not_our_group),
+        RIGHTS_TEST(open_to_all),
+        RIGHTS_TEST(a_strangers_directory),
+        RIGHTS_TEST(a_strangers_file),
+        RIGHTS_TEST(a_strangers_link),
+        RIGHTS_TEST(a_hard_link),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
