@@ -294,6 +294,8 @@ static void busy(struct dlock__waiter *waiter) {
     struct dlock__op *op = claim->op;
     claim->phase = DLOCK__WAITING;
     claim->contended = true;
+    if (claim->queued) dlock__listener_awaited(client_of(waiter));
+    if (op->arg.hints & DLOCK_HINT_UNHEARD) dlock__listener_unheard(client_of(waiter), op->sent_us);
     claim->due_us = op->look ? dlock__now(client_of(waiter)) : ask_again_in_time(waiter, op->arg.retry_ms);
     if (op->wake.here) {
         /* One from after this answer counts; one of the same microsecond is confirmed. One from before it is over, or
@@ -357,6 +359,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         return;
     }
     if (rc == 0) {
+        if (claim->queued && waiter->heard && !claim->op->wake.here) dlock__listener_doubted(client_of(waiter));
         claim->may_linger = claim->op->arg.flags & DLOCK_CLAIM_LINGER && !claim->wanted;
         own(claim, waiter);
         hold_through(claim, waiter->lock);

@@ -30,6 +30,7 @@ int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, stru
         arg->server_us = 0;
         arg->kept_ms = arg->lease_ms;
         arg->retry_ms = -1;
+        arg->hints = 0;
         batch->args[i] = arg;
     }
     batch->resent = batch->sent;

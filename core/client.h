@@ -319,6 +319,11 @@ struct dlock_client {
         int fd;
         int64_t retry_at_us; /* after a failure; DLOCK__NEVER: this server wakes nobody (ENOTSUP) */
         int64_t pause_us;
+        int64_t up_us;        /* since when */
+        int64_t probe_at_us;  /* the next probe; DLOCK__NEVER: nobody waits */
+        int64_t answer_by_us; /* what was probed brings something by then, or is dead; DLOCK__NEVER: not probed */
+        bool doubted;         /* it is probed even if nobody waits */
+        bool unheard;         /* the server knows of no listener: the keeper drops this one */
     } listener;
 
     struct {

@@ -268,14 +268,18 @@ static void *run(void *arg) {
         int64_t end_us, renew_us, due_us;
         dlock__guard_look(client);
         look_around(client, &end_us, &renew_us, &due_us);
-        int64_t now = dlock__now_us(), rest_us = dlock__session_rest_at(client);
+        int64_t now = dlock__now_us(), rest_us = dlock__session_rest_at(client),
+                listener_us = dlock__listener_due(client);
         if (renew_us <= now) {
             size_t n = gather(client, now);
             renew(client, n, renewal_deadline(client, now, due_us));
+        } else if (listener_us <= now) {
+            dlock__listener_look(client);
         } else if (rest_us <= now) {
             dlock__session_rest(client, now, renewal_deadline(client, now, due_us));
         } else {
             if (rest_us < end_us) end_us = rest_us;
+            if (listener_us < end_us) end_us = listener_us;
             sleep_until(client, end_us < renew_us ? end_us : renew_us);
         }
     }

@@ -2,6 +2,12 @@
 
 enum { RETRY_MIN_US = 100000, RETRY_MAX_US = 5000000 };
 
+/* What an answer to a probe gets at least, whatever the lease: a machine may be busy. */
+enum { ANSWER_MIN_US = 1000000 };
+
+/* A listener that the server knows nothing of is not dropped more often than that. */
+enum { UNHEARD_US = 1000000 };
+
 static int open_conn(struct dlock_client *client, int64_t deadline_us, struct dlock_error *err) {
     if (dlock__can(client, DLOCK_CAP_THREADSAFE)) {
         struct dlock__conn *conn;
@@ -64,6 +70,7 @@ bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
     if (rc == 0) {
         client->listener.state = DLOCK__LISTENER_UP;
         client->listener.pause_us = 0;
+        client->listener.up_us = dlock__now_us();
         dlock__keeper_kick(client);
     } else if (deadline_us < most && dlock__now_us() >= deadline_us) {
         client->listener.state = DLOCK__LISTENER_DOWN; /* cut short, which is no reason for others not to try */
@@ -83,6 +90,8 @@ bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
 void dlock__listener_lost(struct dlock_client *client, const struct dlock_error *why) {
     client->listener.state = DLOCK__LISTENER_CONNECTING; /* nobody else may touch it until it is closed */
     client->listener.fd = -1;
+    client->listener.probe_at_us = client->listener.answer_by_us = DLOCK__NEVER;
+    client->listener.unheard = client->listener.doubted = false;
     client->pair.known = false;
     close_conn(client, why->code);
     client->listener.state = DLOCK__LISTENER_DOWN;
@@ -103,4 +112,84 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     dlock__leave(client);
     dlock__log(client, DLOCK_LOG_WARN, "lost the connection that brings wake-ups: %s", why->message);
     dlock__enter(client);
+}
+
+/* ---- whether it is alive: a connection may stay open although nothing passes it any more ---- */
+
+static bool is_up(const struct dlock_client *client) {
+    return client->listener.state == DLOCK__LISTENER_UP;
+}
+
+static void probe_at(struct dlock_client *client, int64_t at_us) {
+    if (!is_up(client) || !client->backend->probe || client->listener.probe_at_us <= at_us) return;
+    client->listener.probe_at_us = at_us;
+    dlock__keeper_arm(client, at_us);
+}
+
+void dlock__listener_awaited(struct dlock_client *client) {
+    probe_at(client, dlock__after(dlock__now(client), dlock__us(client->uri->lease_ms) / 3));
+}
+
+void dlock__listener_doubted(struct dlock_client *client) {
+    client->listener.doubted = true;
+    probe_at(client, dlock__now(client));
+}
+
+void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us) {
+    if (!is_up(client) || sent_us < client->listener.up_us + UNHEARD_US) return; /* another one, or just connected */
+    client->listener.unheard = true;
+    dlock__keeper_kick(client);
+}
+
+void dlock__listener_alive(struct dlock_client *client) {
+    client->listener.answer_by_us = DLOCK__NEVER;
+}
+
+int64_t dlock__listener_due(const struct dlock_client *client) {
+    if (!is_up(client)) return DLOCK__NEVER;
+    if (client->listener.unheard) return 0;
+    bool probed = client->listener.answer_by_us != DLOCK__NEVER;
+    return probed ? client->listener.answer_by_us : client->listener.probe_at_us;
+}
+
+static bool somebody_waits(const struct dlock_client *client) {
+    const struct dlock__claim *claim = client->claims;
+    while (claim && !(claim->phase == DLOCK__WAITING && claim->queued)) claim = claim->all_next;
+    return claim != NULL;
+}
+
+/* The answer to the last probe, which may be here: this process was perhaps stopped meanwhile. */
+static int late_answer(struct dlock_client *client, struct dlock_error *err) {
+    int rc = dlock__wakes_read(client, err);
+    if (rc != 0 || client->listener.answer_by_us == DLOCK__NEVER) return rc;
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "it is silent");
+}
+
+static int probe(struct dlock_client *client, struct dlock_error *err) {
+    struct dlock__conn *conn = client->listener.conn;
+    int64_t third = dlock__us(client->uri->lease_ms) / 3, most = dlock__us(client->uri->timeout_ms);
+    int64_t patience = third > ANSWER_MIN_US ? third : ANSWER_MIN_US, now = dlock__now_us();
+    bool awaited = somebody_waits(client), doubted = client->listener.doubted;
+    client->listener.probe_at_us = awaited ? dlock__after(now, third) : DLOCK__NEVER;
+    client->listener.doubted = false;
+    if (!awaited && !doubted) return 0;
+    client->listener.answer_by_us = dlock__after(now, patience < most ? patience : most);
+    dlock__leave(client);
+    int rc = client->backend->probe(conn->data, err);
+    dlock__enter(client);
+    return rc > 0 ? dlock_fail(err, DLOCK_EPROTO, "probe returned %d", rc) : rc;
+}
+
+void dlock__listener_look(struct dlock_client *client) {
+    struct dlock_error err;
+    int rc;
+    if (client->listener.unheard)
+        rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the server knows nothing of it");
+    else if (client->listener.answer_by_us != DLOCK__NEVER)
+        rc = late_answer(client, &err);
+    else
+        rc = probe(client, &err);
+    if (rc == 0) return;
+    err.code = rc;
+    dlock__listener_lost(client, &err);
 }

@@ -167,6 +167,17 @@ void dlock__pool_give(struct dlock__conn *conn, int rc);
 bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us);
 /* The keeper saw it die. Leaves the mutex meanwhile. */
 void dlock__listener_lost(struct dlock_client *client, const struct dlock_error *why);
+/* Somebody waits for a wake-up from now on. */
+void dlock__listener_awaited(struct dlock_client *client);
+/* A wake-up did not come that should have: whether the listener is alive is asked now. */
+void dlock__listener_doubted(struct dlock_client *client);
+/* The server, asked at sent_us, knows of no listener of ours. */
+void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us);
+/* It brought something. */
+void dlock__listener_alive(struct dlock_client *client);
+/* The keeper's: when it has to look after the listener, and that. Leaves the mutex meanwhile. */
+int64_t dlock__listener_due(const struct dlock_client *client);
+void dlock__listener_look(struct dlock_client *client);
 
 /* ---- keeper.c ---- */
 

@@ -97,6 +97,7 @@ static void act(struct dlock_client *client, const struct dlock_wake *wake, int6
     case DLOCK_WAKE_WANTED:
         if (wake->name) wanted(dlock__name_find(client, wake->name));
         return;
+    case DLOCK_WAKE_HEARD: return;
     }
 }
 
@@ -111,6 +112,7 @@ int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err) {
         dlock__enter(client);
         if (rc == 0) return 0;
         if (rc != 1) return rc < 0 ? rc : dlock_fail(err, DLOCK_EPROTO, "wake returned %d", rc);
+        dlock__listener_alive(client);
         act(client, &wake, received_us);
     }
 }

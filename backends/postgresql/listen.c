@@ -98,9 +98,35 @@ static bool read_wake(struct pg *pg, const PGnotify *notice, struct dlock_wake *
     return true;
 }
 
+/* An empty statement: nothing but its answer. */
+int pg_probe(void *conn, struct dlock_error *err) {
+    struct pg *pg = conn;
+    if (!PQsendQuery(pg->link, "")) return pg_dead(pg, PQerrorMessage(pg->link), err);
+    pg->unanswered = pg->probed = true;
+    return 0;
+}
+
+/* Takes the answer to a probe as far as it is here: 1, it is whole. What comes behind it is not seen before. */
+static int take_answer(struct pg *pg, struct dlock_wake *out, struct dlock_error *err) {
+    while (pg->probed && !PQisBusy(pg->link)) {
+        PGresult *result = PQgetResult(pg->link);
+        if (!result) {
+            pg->unanswered = pg->probed = false;
+            *out = (struct dlock_wake){.kind = DLOCK_WAKE_HEARD};
+            return 1;
+        }
+        bool empty = PQresultStatus(result) == PGRES_EMPTY_QUERY;
+        PQclear(result);
+        if (!empty) return pg_dead(pg, PQerrorMessage(pg->link), err);
+    }
+    return 0;
+}
+
 int pg_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
     struct pg *pg = conn;
     for (int skipped = 0; skipped < MAX_SKIPPED; skipped++) {
+        int rc = take_answer(pg, out, err);
+        if (rc != 0) return rc;
         PGnotify *notice = PQnotifies(pg->link);
         if (notice) {
             bool ours = read_wake(pg, notice, out);

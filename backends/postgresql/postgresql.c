@@ -102,4 +102,5 @@ DLOCK_BACKEND(postgresql) = {
     .schema = schema_sql_text,
     .accepts = pg_accepts,
     .variant = pg_variant,
+    .probe = pg_probe,
 };

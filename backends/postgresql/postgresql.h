@@ -71,6 +71,7 @@ struct pg {
     char schema[PG_IDENTIFIER_MAX + 1]; /* quoted */
     char where[160];                    /* the server, for error messages */
     bool unanswered;                    /* a request was sent whose answer was not read */
+    bool probed;                        /* that request is a probe of the listening connection */
     bool prepared[PG_CALLS];
     bool sessions; /* mode=session */
     bool blocks;   /* the socket does, for PG_BLOCK_US at most */
@@ -232,6 +233,7 @@ dlock_batch pg_acquire, pg_renew, pg_release, pg_session_acquire, pg_session_ren
 
 int pg_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int pg_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
+int pg_probe(void *conn, struct dlock_error *err);
 int pg_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 int pg_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
             struct dlock_error *err);

@@ -89,6 +89,24 @@ static int read_message(struct redis *redis, const redisReply *payload, struct d
     return 0;
 }
 
+int redis_probe(void *conn, struct dlock_error *err) {
+    struct redis *redis = conn;
+    redis_command(redis, "PING", (char *)NULL);
+    return redis_push(redis, err);
+}
+
+static int heard(struct redis *redis, struct dlock_wake *out) {
+    redis->unanswered--;
+    *out = (struct dlock_wake){.kind = DLOCK_WAKE_HEARD};
+    return 1;
+}
+
+/* The answer to a probe: a subscriber's PONG is an array; a refusal is as good. */
+static bool is_pong(const redisReply *reply) {
+    if (reply->type == REDIS_REPLY_ERROR) return true;
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && is_string(reply->element[0], "pong");
+}
+
 int redis_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
     struct redis *redis = conn;
     for (int skipped = 0; skipped < MAX_SKIPPED; skipped++) {
@@ -97,6 +115,8 @@ int redis_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
         if (rc <= 0) return rc;
         if (is_about(redis, reply, "message") && reply->element[2]->type == REDIS_REPLY_STRING)
             rc = read_message(redis, reply->element[2], out, err);
+        else if (redis->unanswered && is_pong(reply))
+            rc = heard(redis, out);
         else
             rc = redis_nonsense(redis, "no message of a subscription", err);
         freeReplyObject(reply);

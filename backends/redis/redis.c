@@ -252,4 +252,5 @@ DLOCK_BACKEND(redis) = {
     .list = redis_list,
     .break_lock = redis_break,
     .check = redis_check,
+    .probe = redis_probe,
 };

@@ -91,6 +91,9 @@ void redis_command(struct redis *redis, ...);
  * EUNAVAILABLE, EPROTO. */
 int redis_reply(struct redis *redis, int64_t deadline_us, redisReply **reply, struct dlock_error *err);
 
+/* Sends what is to be sent, as far as that does not block. EUNAVAILABLE. */
+int redis_push(struct redis *redis, struct dlock_error *err);
+
 /* Takes one reply that is already there, without blocking: 1; 0: none is. EUNAVAILABLE, EPROTO. */
 int redis_poll_reply(struct redis *redis, redisReply **reply, struct dlock_error *err);
 
@@ -168,6 +171,7 @@ bool redis_may_grant(const struct redis *redis);
 
 int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int redis_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
+int redis_probe(void *conn, struct dlock_error *err);
 int redis_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 int redis_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                struct dlock_error *err);

@@ -235,6 +235,10 @@ int redis_reply(struct redis *redis, int64_t deadline_us, redisReply **reply, st
     return 0;
 }
 
+int redis_push(struct redis *redis, struct dlock_error *err) {
+    return send_some(redis, err);
+}
+
 int redis_poll_reply(struct redis *redis, redisReply **reply, struct dlock_error *err) {
     return next_reply(redis, 0, reply, err);
 }

@@ -48,7 +48,7 @@ extern "C" {
 
 /* The version of everything in this file. A plugin built against a newer one than the library's is refused
  * (DLOCK_EABI). */
-#define DLOCK_ABI 2
+#define DLOCK_ABI 3
 
 /* ---- what the core hands over ------------------------------------------------------------------------------------ */
 
@@ -103,6 +103,12 @@ enum dlock_claim_flag {
                              * is left pending, since who sent it hears the answer sooner than who is told of it */
 };
 
+/* dlock_claim.hints, since ABI 3 */
+enum dlock_claim_hint {
+    DLOCK_HINT_UNHEARD = 1 /* acquire, EBUSY, with QUEUE: no connection of this client listens at this server, which
+                            * could therefore tell it nothing. The core connects its listener anew */
+};
+
 /* One acquisition. Owned by the core, valid during the call only. */
 struct dlock_claim {
     /* in */
@@ -127,13 +133,16 @@ struct dlock_claim {
     /* in and out: the backend's plain data. Zeroed before the first acquire, kept until the release, given to every
      * operation on the claim, carried to another process by export. Never a pointer. */
     uint64_t state[4];
+    /* out, since ABI 3 */
+    uint32_t hints; /* preset to 0: DLOCK_HINT_… */
 };
 
 enum dlock_wake_kind {
     DLOCK_WAKE_LOOK = 1,    /* something changed for `name` (NULL: for any): waiters should ask again now */
     DLOCK_WAKE_GRANTED = 2, /* `token` was granted `name`: fence, server_us and kept_ms are filled as by acquire */
     DLOCK_WAKE_LOST = 3,    /* `token` lost its grant of `name`; both NULL: every grant of this connection */
-    DLOCK_WAKE_WANTED = 4   /* somebody waits for `name` */
+    DLOCK_WAKE_WANTED = 4,  /* somebody waits for `name` */
+    DLOCK_WAKE_HEARD = 5    /* since ABI 3: the server's answer to `probe` */
 };
 
 /* One message from a listening connection. Strings live until the next wake or disconnect of that connection. */
@@ -262,6 +271,14 @@ struct dlock_backend {
      * on like that. What a release need not undo at once, since the next claim would do it again, is undone here.
      * Results: 0, or as connect, and the connection is closed. */
     int (*rest)(void *conn, int timeout_ms, struct dlock_error *err);
+
+    /* ---- since ABI 3 ---- */
+
+    /* WAKE without THREADSAFE: asks the server for a sign of life over a listening connection, without blocking. The
+     * answer is a wake of kind HEARD. While somebody waits the core asks so a few times in a lease, and takes a
+     * connection that brings nothing for dead, whatever TCP or a proxy in between makes of it. Not called again before
+     * the connection has brought something. Results: 0; EUNAVAILABLE, EPROTO: the connection is dead. */
+    int (*probe)(void *conn, struct dlock_error *err);
 };
 
 /* Declares and begins the definition of a backend:  DLOCK_BACKEND(toy) = { DLOCK_ABI, sizeof(struct dlock_backend), …

@@ -32,7 +32,8 @@ AT(dlock_backend, descriptors, 152); /* since ABI 2 */
 AT(dlock_backend, accepts, 160);     /* since ABI 2 */
 AT(dlock_backend, variant, 168);     /* since ABI 2 */
 AT(dlock_backend, rest, 176);        /* since ABI 2 */
-SIZE(dlock_backend, 184);
+AT(dlock_backend, probe, 184);       /* since ABI 3 */
+SIZE(dlock_backend, 192);
 
 AT(dlock_host, host, 0);
 AT(dlock_host, address, 8);
@@ -71,7 +72,8 @@ AT(dlock_claim, server_us, 56);
 AT(dlock_claim, kept_ms, 64);
 AT(dlock_claim, retry_ms, 72);
 AT(dlock_claim, state, 80);
-SIZE(dlock_claim, 112);
+AT(dlock_claim, hints, 112); /* since ABI 3 */
+SIZE(dlock_claim, 120);
 
 AT(dlock_wake, kind, 0);
 AT(dlock_wake, name, 8);
@@ -132,7 +134,9 @@ _Static_assert(DLOCK_FIXED_LEASE == 1 && DLOCK_NO_REENTRY == 2, "flags");
 _Static_assert(DLOCK_CLIENT_LAZY == 1 && DLOCK_CLIENT_MANUAL == 2, "client flags");
 _Static_assert(DLOCK_CLAIM_QUEUE == 1 && DLOCK_CLAIM_LINGER == 2 && DLOCK_CLAIM_DEAD == 4 && DLOCK_CLAIM_AWAITED == 8,
                "claim flags");
-_Static_assert(DLOCK_WAKE_LOOK == 1 && DLOCK_WAKE_GRANTED == 2 && DLOCK_WAKE_LOST == 3 && DLOCK_WAKE_WANTED == 4,
+_Static_assert(DLOCK_HINT_UNHEARD == 1, "claim hints");
+_Static_assert(DLOCK_WAKE_LOOK == 1 && DLOCK_WAKE_GRANTED == 2 && DLOCK_WAKE_LOST == 3 && DLOCK_WAKE_WANTED == 4 &&
+                   DLOCK_WAKE_HEARD == 5,
                "kinds of wakes");
 _Static_assert(DLOCK_CAP_FENCE == 1 && DLOCK_CAP_QUEUE == 2 && DLOCK_CAP_WAKE == 4 && DLOCK_CAP_SHARED == 8 &&
                    DLOCK_CAP_PERMIT == 16 && DLOCK_CAP_INSPECT == 32 && DLOCK_CAP_LIST == 64 &&

@@ -3,7 +3,8 @@
  *
  *   PLUGIN           the backend's name, as a word        PLUGIN_SYMBOL   the word in the symbol, if another
  *   PLUGIN_ABI       if not DLOCK_ABI                     PLUGIN_RENEW    if not the operation: NULL
- *   PLUGIN_SCHEMES   if not PLUGIN, as strings            PLUGIN_OLD      as from a header that ended at `release`
+ *   PLUGIN_SCHEMES   if not PLUGIN, as strings            PLUGIN_OLD      as from a header that had so many optional
+ *                                                                         members behind `release`, none of them set
  *   PLUGIN_GONE      needs a library that is not there
  */
 #include <dlock/backend.h>
@@ -81,11 +82,12 @@ struct plugin_backend {
     int (*connect)(void *, const struct dlock_uri *, const struct dlock_peer *, int, struct dlock_error *);
     void (*disconnect)(void *);
     dlock_batch *acquire, *renew, *release;
+    const void *optional[PLUGIN_OLD + 1]; /* the last one is not counted in `size` */
 };
 extern DLOCK_EXPORT const struct plugin_backend JOIN(dlock_backend_, PLUGIN_SYMBOL);
 const struct plugin_backend JOIN(dlock_backend_, PLUGIN_SYMBOL) = {
     PLUGIN_ABI,
-    sizeof(struct plugin_backend),
+    offsetof(struct plugin_backend, optional) + PLUGIN_OLD * sizeof(void *),
 #else
 DEFINE(PLUGIN_SYMBOL) = {
     PLUGIN_ABI,
@@ -101,7 +103,10 @@ DEFINE(PLUGIN_SYMBOL) = {
     plugin_acquire,
     PLUGIN_RENEW,
     plugin_done,
-#ifndef PLUGIN_OLD
+#ifdef PLUGIN_OLD
+    {NULL},
+#else
+    NULL,
     NULL,
     NULL,
     NULL,

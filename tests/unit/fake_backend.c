@@ -88,6 +88,7 @@ static const char *copied(char *to, size_t size, const char *from) {
 }
 
 static void wake_put(struct fake_conn *conn, const struct dlock_wake *wake) {
+    if (conn->hushed) return;
     if (conn->wakes_end == conn->wakes_begin + FAKE_WAKES) abort();
     struct fake_wake *slot = &conn->wakes[conn->wakes_end++ % FAKE_WAKES];
     slot->wake = *wake;
@@ -103,7 +104,7 @@ static bool of_client(const struct fake_conn *conn, const char *token) {
 
 /* Whether this connection is told of the entry's grant. */
 static bool is_told(const struct fake_conn *conn, const struct server_entry *entry) {
-    if (!hears(conn)) return false;
+    if (!hears(conn) || conn->astray) return false;
     return conn->kind->caps & DLOCK_CAP_PENDING ? conn->id == entry->conn : of_client(conn, entry->token);
 }
 
@@ -112,6 +113,14 @@ static bool client_listens(const struct server_entry *entry) {
     for (size_t i = 0; i < MAX_CONNS; i++)
         if (is_told(conns[i], entry)) return true;
     return false;
+}
+
+/* The server has no listener of the client that asked. */
+static bool is_unheard(const struct fake_conn *asking) {
+    if (!(asking->kind->caps & DLOCK_CAP_WAKE)) return false;
+    for (size_t i = 0; i < MAX_CONNS; i++)
+        if (hears(conns[i]) && !conns[i]->astray && strcmp(conns[i]->client, asking->client) == 0) return false;
+    return true;
 }
 
 static bool client_is_heard(const struct fake_conn *asking) {
@@ -258,6 +267,7 @@ static int fake_wake(void *memory, struct dlock_wake *out, struct dlock_error *e
     } else {
         conn->last = conn->wakes[conn->wakes_begin++ % FAKE_WAKES];
         *out = conn->last.wake;
+        conn->probed = false;
         out->name = out->name ? conn->last.name : NULL;
         out->token = out->token ? conn->last.token : NULL;
         log_wake(conn, out);
@@ -267,8 +277,23 @@ static int fake_wake(void *memory, struct dlock_wake *out, struct dlock_error *e
     return result;
 }
 
+static int fake_probe(void *memory, struct dlock_error *err) {
+    struct fake_conn *conn = memory;
+    int result = 0;
+    pthread_mutex_lock(&fake_guard);
+    contract_probe(conn);
+    log_answer(log_begin(FAKE_PROBE, conn, NULL, 0, 0), 0, 0, 0);
+    if (conn->dead) result = conn_fail(conn, DLOCK_EUNAVAILABLE, err, "connection reset");
+    conn->probed = true;
+    if (result == 0) wake_put(conn, &(struct dlock_wake){.kind = DLOCK_WAKE_HEARD});
+    pthread_mutex_unlock(&fake_guard);
+    return result;
+}
+
 static void execute(enum fake_op op, const struct fake_conn *conn, struct dlock_claim *claim) {
     if (op == FAKE_ACQUIRE) server_acquire(conn->kind->rules, conn->id, claim);
+    if (op == FAKE_ACQUIRE && claim->result == DLOCK_EBUSY && claim->flags & DLOCK_CLAIM_QUEUE && is_unheard(conn))
+        claim->hints = DLOCK_HINT_UNHEARD;
     if (op == FAKE_RENEW) server_renew(conn->kind->rules, conn->id, claim);
     if (op == FAKE_RELEASE) server_release(conn->kind->rules, conn->id, claim);
 }
@@ -355,6 +380,7 @@ void fake_backend_reset(void) {
             backend.listen = fake_listen;
             backend.wake = fake_wake;
         }
+        if (kinds[i].caps & DLOCK_CAP_WAKE && !(kinds[i].caps & DLOCK_CAP_THREADSAFE)) backend.probe = fake_probe;
         if (kinds[i].caps & DLOCK_CAP_PENDING) backend.rest = fake_rest;
         struct dlock_error err;
         if (dlock_register(&backend, &err) != 0) {
@@ -411,6 +437,20 @@ static void kill_connections(const char *client) {
         if (conns[i]->kind->caps & DLOCK_CAP_SESSION) server_drop_conn(conns[i]->kind->rules, conns[i]->id);
     }
     pthread_cond_broadcast(&slow_cond);
+}
+
+void fake_listeners_hush(void) {
+    pthread_mutex_lock(&fake_guard);
+    for (size_t i = 0; i < MAX_CONNS; i++)
+        if (hears(conns[i])) conns[i]->hushed = true;
+    pthread_mutex_unlock(&fake_guard);
+}
+
+void fake_listeners_stray(void) {
+    pthread_mutex_lock(&fake_guard);
+    for (size_t i = 0; i < MAX_CONNS; i++)
+        if (hears(conns[i])) conns[i]->astray = true;
+    pthread_mutex_unlock(&fake_guard);
 }
 
 void fake_server_down(bool down) {

@@ -23,6 +23,7 @@ enum fake_op {
     FAKE_RENEW,
     FAKE_RELEASE,
     FAKE_REST,
+    FAKE_PROBE,
     FAKE_WAKE,
     FAKE_DISCONNECT,
     FAKE_OPS
@@ -73,6 +74,8 @@ void fake_slow_go(void);          /* lets these go on */
 void fake_server_down(bool down);              /* refuses every connection and kills those there are */
 void fake_server_cut(void);                    /* kills every connection; locks and queues stay */
 void fake_server_cut_listeners(void);          /* those that bring wakes */
+void fake_listeners_hush(void);                /* those that are there stay open and bring nothing more */
+void fake_listeners_stray(void);               /* those that are there are at another server now, which answers */
 void fake_server_cut_holder(const char *name); /* those of one client: whoever holds `name` */
 void fake_server_forget(void);                 /* flushed: locks and queues are gone, connections stay */
 void fake_server_restart(void);                /* both */

@@ -76,7 +76,7 @@ static void check_claim(const struct fake_conn *conn, enum fake_op op, const str
     if (strlen(claim->token) > DLOCK_TOKEN_MAX) violated("token too long");
     for (const char *c = claim->token; *c; c++)
         if (!isalnum((unsigned char)*c) && !strchr("._:@-", *c)) violated("token \"%s\"", claim->token);
-    if (claim->result != DLOCK_EPROTO || claim->kept_ms != claim->lease_ms || claim->retry_ms != -1)
+    if (claim->result != DLOCK_EPROTO || claim->kept_ms != claim->lease_ms || claim->retry_ms != -1 || claim->hints)
         violated("results not preset: %d, kept %lld, retry %lld", claim->result, (long long)claim->kept_ms,
                  (long long)claim->retry_ms);
     if (claim->lease_ms <= 0) violated("lease_ms %lld", (long long)claim->lease_ms);
@@ -144,6 +144,12 @@ void contract_end(struct fake_conn *conn) {
 void contract_wake(const struct fake_conn *conn) {
     if (!conn->listening) violated("wake on a connection that does not listen");
     if (conn->failed) violated("wake on a connection that has failed");
+}
+
+void contract_probe(const struct fake_conn *conn) {
+    if (!conn->listening) violated("probe on a connection that does not listen");
+    if (conn->failed) violated("probe on a connection that has failed");
+    if (conn->probed) violated("probe before the answer to the last one");
 }
 
 void contract_disconnect(const struct fake_conn *conn) {

@@ -27,6 +27,9 @@ struct fake_conn {
     bool connected, listening;
     bool dead;   /* the server has dropped it; the client may not know yet */
     bool failed; /* the core was told: only disconnect may follow */
+    bool hushed; /* nothing passes */
+    bool astray; /* at a server that hands nothing over */
+    bool probed; /* and has brought nothing since */
     int fd;
     char client[32];
     size_t wakes_begin, wakes_end;
@@ -41,6 +44,7 @@ void contract_begin(struct fake_conn *conn, enum fake_op op, struct dlock_claim 
                     int timeout_ms, bool heard);
 void contract_end(struct fake_conn *conn);
 void contract_wake(const struct fake_conn *conn);
+void contract_probe(const struct fake_conn *conn);
 void contract_disconnect(const struct fake_conn *conn);
 
 /* Writes the backend's state into the answer of a claim that the server now keeps something for (else `entry` is NULL).

@@ -1,0 +1,147 @@
+/* The connection that brings wake-ups, where it stays open and brings none. */
+#include "fixture.h"
+
+struct scene {
+    dlock_lock *lock;
+    struct actor *actor;
+    struct fake_grant other;
+};
+
+/* One client waits for what another holds, with its listener up. */
+static void scene_begin(struct scene *s) {
+    s->lock = lock_new(client_new("fake:"), "n");
+    s->actor = actor_new();
+    s->other = taken("n");
+    begin_acquire(s->actor, s->lock, -1);
+    assert_int_equal(fake_waiters("n"), 1);
+    fake_log_clear();
+}
+
+/* It is told at once when it gets the lock. */
+static void assert_heard(struct scene *s) {
+    unsigned asked = fake_calls(FAKE_ACQUIRE);
+    fake_other_release(&s->other, "n");
+    fake_settle();
+    assert_int_equal(result(s->actor), 0);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), asked);
+    assert_int_equal(release_by(s->actor, s->lock), 0);
+}
+
+static void a_listener_that_answers_is_kept(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_advance_ms(60000);
+    assert_int_equal(fake_calls(FAKE_LISTEN), 0);
+    assert_in_range(fake_calls(FAKE_PROBE), 17, 18); /* every third of a lease */
+    assert_heard(&s);
+}
+
+static void while_nobody_waits_nothing_is_asked(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    assert_heard(&s);
+    fake_log_clear();
+    fake_advance_ms(60000);
+    assert_int_equal(fake_calls(FAKE_PROBE), 0);
+    assert_int_equal(acquire_by(s.actor, s.lock, 1000), 0);
+    fake_log_clear();
+    fake_advance_ms(60000);
+    assert_int_equal(fake_calls(FAKE_PROBE), 0);
+}
+
+static void a_silent_one_is_replaced(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_listeners_hush();
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_calls(FAKE_PROBE), 1);
+    assert_int_equal(fake_calls(FAKE_LISTEN), 0);
+    fake_advance_ms(3100);
+    assert_int_equal(fake_calls(FAKE_LISTEN), 1);
+    assert_int_equal(fake_calls(FAKE_PROBE), 1);
+    assert_int_equal(fake_waiters("n"), 1);
+    assert_heard(&s);
+}
+
+/* A grant of which no wake-up came, but the answer to a question. */
+static void who_had_to_ask_for_its_grant_doubts(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_listeners_hush();
+    fake_other_release(&s.other, "n");
+    wait_for(s.actor, 3000);
+    assert_int_equal(result(s.actor), 0);
+    fake_settle();
+    assert_int_equal(fake_calls(FAKE_PROBE), 1);
+    fake_advance_ms(3400);
+    assert_int_equal(fake_listeners(), 0); /* whoever waits next brings up another one */
+    assert_int_equal(release_by(s.actor, s.lock), 0);
+    s.other = taken("n");
+    begin_acquire(s.actor, s.lock, -1);
+    assert_int_equal(fake_listeners(), 1);
+    assert_heard(&s);
+}
+
+/* The answer was there, and this process was not. */
+static void after_a_stop_what_has_come_is_read_first(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_wakes_hold(true);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_calls(FAKE_PROBE), 1);
+    fake_jump_ms(60000);
+    fake_wakes_hold(false);
+    fake_settle();
+    fake_advance_ms(100);
+    assert_int_equal(fake_calls(FAKE_LISTEN), 0);
+    assert_heard(&s);
+}
+
+/* After a change of roles the listener may still be at the server that was the master. */
+static void one_that_the_server_does_not_know_is_replaced(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_advance_ms(1500);
+    fake_listeners_stray();
+    fake_advance_ms(800);
+    assert_int_equal(fake_calls(FAKE_LISTEN), 1);
+    fake_advance_ms(200);
+    assert_int_equal(fake_waiters("n"), 1);
+    assert_heard(&s);
+}
+
+static void unheard(struct dlock_claim *claim) {
+    claim->hints = DLOCK_HINT_UNHEARD;
+}
+
+static void but_not_again_and_again(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s);
+    fake_edit(FAKE_ACQUIRE, unheard, 100000);
+    fake_advance_ms(20000);
+    assert_in_range(fake_calls(FAKE_LISTEN), 4, 20);
+    assert_in_range(fake_calls(FAKE_ACQUIRE), 8, 60);
+    fake_faults_clear();
+    assert_heard(&s);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_listener_that_answers_is_kept),
+        LOCK_TEST(while_nobody_waits_nothing_is_asked),
+        LOCK_TEST(a_silent_one_is_replaced),
+        LOCK_TEST(who_had_to_ask_for_its_grant_doubts),
+        LOCK_TEST(after_a_stop_what_has_come_is_read_first),
+        LOCK_TEST(one_that_the_server_does_not_know_is_replaced),
+        LOCK_TEST(but_not_again_and_again),
+    };
+    return cmocka_run_group_tests_name("listener", tests, NULL, NULL);
+}
