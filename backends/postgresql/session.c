@@ -208,8 +208,9 @@ static int stop_waiting(struct pg *pg, int64_t deadline_us, struct dlock_error *
     PGresult *rows = NULL;
     int tries = 0, rc = 0;
     while (rc == 0 && !rows) {
-        int64_t until_us = dlock_now_us() + (CANCEL_US << tries);
-        if (tries++ == CANCELS || dlock_now_us() >= deadline_us) return pg_dead(pg, "no answer in time", err);
+        int64_t now_us = dlock_now_us(), until_us = now_us + (CANCEL_US << tries);
+        if (until_us > deadline_us) until_us = deadline_us;
+        if (tries++ == CANCELS || now_us >= deadline_us) return pg_dead(pg, "no answer in time", err);
         rc = send_cancel(pg, err);
         while (rc == 0 && !rows && dlock_wait_fd(PQsocket(pg->link), POLLIN, until_us)) rc = pg_posted(pg, &rows, err);
     }

@@ -166,6 +166,35 @@ static void a_grant_nobody_waits_for_is_given_back(void **state) {
     link_end(&holder);
 }
 
+/* Not even the last pause between two cancellations is longer than the time there is. */
+static void a_silent_server_costs_no_more_than_the_time_given(void **state) {
+    enum { ROUNDS = 5, GIVEN_MS = 80, LAST_PAUSE_ENDS_MS = 120 };
+    int64_t fewest_ms = INT64_MAX;
+    struct link holder, waiter;
+    struct held held, waits;
+    (void)state;
+    session_new(&holder, 'a');
+    held_new(&held, &holder, "silent");
+    assert_int_equal(acquire(&holder, &held), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        session_new(&waiter, 'b');
+        held_new(&waits, &waiter, "silent");
+        wait_in_line(&waiter, &waits);
+        int pid = pid_of(&waiter);
+        assert_int_equal(kill(pid, SIGSTOP), 0);
+        int64_t start_ms = now_ms();
+        assert_int_equal(held_run(backend->release, &waiter, &waits, 0, GIVEN_MS, &err), DLOCK_EUNAVAILABLE);
+        if (now_ms() - start_ms < fewest_ms) fewest_ms = now_ms() - start_ms;
+        assert_true(now_ms() - start_ms >= GIVEN_MS - 1);
+        link_end(&waiter);
+        assert_int_equal(kill(pid, SIGCONT), 0);
+        session_gone(pid);
+    }
+    assert_true(fewest_ms < LAST_PAUSE_ENDS_MS);
+    assert_int_equal(release(&holder, &held), 0);
+    link_end(&holder);
+}
+
 /* Who ends it knows best: the holder hears of it at once, or by its release, which looks first, or when that is
  * answered.
  */
@@ -406,6 +435,7 @@ int main(void) {
         cmocka_unit_test(readers_stand_in_one_line_with_writers),
         cmocka_unit_test(a_wait_is_given_up),
         cmocka_unit_test(a_grant_nobody_waits_for_is_given_back),
+        cmocka_unit_test(a_silent_server_costs_no_more_than_the_time_given),
         cmocka_unit_test(a_session_that_is_ended_has_lost_its_lock),
         cmocka_unit_test(the_lease_ends_at_the_server),
         cmocka_unit_test(the_server_is_patient),
