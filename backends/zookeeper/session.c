@@ -1,7 +1,9 @@
 /* The life of a session, and the thread that it has of its own. Whatever of the library may block is called there:
  * zookeeper_init, zookeeper_close. So deadlines hold, and a goodbye that nobody answers keeps nobody waiting. In
- * between the thread sees to it that the server hears of us often enough, and ends a session whose servers have been
- * away for so long that none of its locks is valid any more: they may have moved, and only a new session looks them up.
+ * between the thread sees to it that the server hears of us often enough, and ends a session whose servers have said
+ * nothing for so long that none of its locks is valid any more. They may have moved, and only a new session looks them
+ * up; or they may hear us though we do not hear them, and then each new connection would keep our places in line, for
+ * as long as that lasts, for nobody.
  *
  * `struct zookeeper` belongs to this thread and to the connection in the core; the last one frees it. */
 #include "zookeeper.h"
@@ -48,11 +50,6 @@ static void connected(struct zookeeper *z, zhandle_t *handle) {
     z->was_connected = true;
 }
 
-static void disconnected(struct zookeeper *z) {
-    if (z->state == ZOOKEEPER_CONNECTED) z->away_us = dlock_now_us();
-    if (!is_dead(z)) z->state = ZOOKEEPER_CONNECTING;
-}
-
 static void on_session(zhandle_t *handle, int type, int state, const char *path, void *context) {
     struct zookeeper *z = context;
     (void)path;
@@ -64,8 +61,8 @@ static void on_session(zhandle_t *handle, int type, int state, const char *path,
         zookeeper_died(z, ZOOKEEPER_EXPIRED);
     else if (state == ZOO_AUTH_FAILED_STATE)
         zookeeper_died(z, ZOOKEEPER_NOT_ALLOWED);
-    else
-        disconnected(z);
+    else if (!is_dead(z))
+        z->state = ZOOKEEPER_CONNECTING;
     pthread_cond_broadcast(&z->changed);
     pthread_mutex_unlock(&z->mutex);
 }
@@ -113,7 +110,8 @@ static int64_t attend(struct zookeeper *z) {
         return now + session_us / SIGN_SHARE;
     }
     if (z->state == ZOOKEEPER_CONNECTING && z->was_connected) {
-        if (z->away_us + session_us > now) return z->away_us + session_us;
+        int64_t end_us = zookeeper_last_touch(z) + session_us / SIGN_SHARE + session_us;
+        if (end_us > now) return end_us;
         zookeeper_died(z, ZOOKEEPER_EXPIRED);
     }
     return INT64_MAX;

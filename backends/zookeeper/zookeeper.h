@@ -336,7 +336,6 @@ struct zookeeper {
     int open_error;    /* errno: there is none */
     enum zookeeper_state state;
     bool was_connected;
-    int64_t away_us; /* CONNECTING: since when */
     int64_t sign_us; /* when the last sign of life was sent */
     uint64_t session;
     int session_ms; /* as negotiated */

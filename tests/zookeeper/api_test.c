@@ -82,6 +82,20 @@ static void *wait_for_it(void *arg) {
     return NULL;
 }
 
+static int count_waiters(const struct dlock_info *info, void *arg) {
+    *(uint32_t *)arg = info->waiters;
+    return 0;
+}
+
+/* Until somebody stands in line, and does not just try. */
+static void await_waiter(void) {
+    uint32_t waiters = 0;
+    for (int64_t until = now_ms() + 10000; waiters == 0; sleep_ms(20)) {
+        assert_int_equal(dlock_inspect(near, "api", count_waiters, &waiters, NULL), 0);
+        assert_true(now_ms() < until);
+    }
+}
+
 /* A waiter whose session ends queues again in a new one. */
 static void waiter_rides_out_expiry(void **state) {
     pthread_t thread;
@@ -89,7 +103,7 @@ static void waiter_rides_out_expiry(void **state) {
     (void)state;
     assert_int_equal(dlock_acquire(theirs, 5000, NULL), 0);
     assert_int_equal(pthread_create(&thread, NULL, wait_for_it, &rc), 0);
-    for (int64_t until = now_ms() + 10000; plain_count(BASE "/api") < 2; sleep_ms(20)) assert_true(now_ms() < until);
+    await_waiter();
     proxy_silence(proxy, true);
     for (int64_t until = now_ms() + 20000; plain_count(BASE "/api") > 1; sleep_ms(20)) assert_true(now_ms() < until);
     proxy_silence(proxy, false);
@@ -99,6 +113,34 @@ static void waiter_rides_out_expiry(void **state) {
     assert_int_equal(rc, 0);
     assert_int_equal(dlock_release(ours, NULL), 0);
     assert_int_equal(plain_count(BASE "/api"), 0);
+}
+
+/* A client that the server hears, and that hears nothing, keeps its session alive with every new connection. It gives
+ * that up: whoever stands behind it waits for two sessions and a quarter, not for the end of the trouble. */
+static void deaf_waiter_is_passed(void **state) {
+    enum { SESSION_MS = 3000 };
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    dlock_client *client = open_client(shared_port(), "session=10s");
+    dlock_lock *third;
+    pthread_t thread;
+    int rc = 1;
+    (void)state;
+    assert_int_equal(dlock_new(client, "api", &options, &third, NULL), 0);
+    assert_int_equal(dlock_acquire(theirs, 5000, NULL), 0);
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_it, &rc), 0);
+    await_waiter();
+    proxy_deafen(proxy, true);
+    int64_t deaf_ms = now_ms();
+    assert_int_equal(dlock_release(theirs, NULL), 0);
+    assert_int_equal(dlock_acquire(third, 30000, NULL), 0);
+    assert_in_range(now_ms() - deaf_ms, SESSION_MS / 2, 9 * SESSION_MS / 4 + 5000);
+    proxy_deafen(proxy, false);
+    assert_int_equal(dlock_release(third, NULL), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(rc, 0);
+    assert_int_equal(dlock_release(ours, NULL), 0);
+    dlock_free(third);
+    dlock_close(client);
 }
 
 /* What could not be released while the server was away is released afterwards, though the session lives on: nothing
@@ -126,6 +168,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(holder_hears_of_expiry_in_time, setup, teardown),
         cmocka_unit_test_setup_teardown(holder_rides_out_a_short_outage, setup, teardown),
         cmocka_unit_test_setup_teardown(waiter_rides_out_expiry, setup, teardown),
+        cmocka_unit_test_setup_teardown(deaf_waiter_is_passed, setup, teardown),
         cmocka_unit_test_setup_teardown(release_in_an_outage_is_made_up_for, setup, teardown),
     };
     return cmocka_run_group_tests_name("zookeeper api", tests, NULL, NULL);

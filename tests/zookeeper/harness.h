@@ -67,6 +67,8 @@ void proxy_hold(struct proxy *proxy, bool on);
 void proxy_hold_after(struct proxy *proxy, int type, int count);
 /* Nothing passes in either direction, and nobody is told. */
 void proxy_silence(struct proxy *proxy, bool on);
+/* Requests pass, new connections are taken, and no answer comes. */
+void proxy_deafen(struct proxy *proxy, bool on);
 /* Existing connections end, and new ones do at once, while it is on. */
 void proxy_refuse(struct proxy *proxy, bool on);
 /* The next request of this type reaches the server, but the connection ends instead of its answer. */

@@ -24,7 +24,7 @@ struct proxy {
     pthread_mutex_t mutex;
     pthread_t thread;
     int listener, port, server_port, kick[2];
-    bool stop, hold, silence, refuse;
+    bool stop, hold, silence, refuse, deafen;
     int lose;                  /* request type, 0: none */
     int hold_type, hold_after; /* so many more of that type, and answers are held; 0: none */
     int seen[TYPES], all;
@@ -100,12 +100,12 @@ static void requests(struct proxy *proxy, struct pair *pair) {
     }
 }
 
-static void answers(struct pair *pair) {
+static void answers(struct pair *pair, bool drop) {
     char buffer[65536];
     ssize_t got = recv(pair->server, buffer, sizeof buffer, 0);
     if (got <= 0 || pair->doomed)
         pair_close(pair);
-    else
+    else if (!drop)
         send_all(pair->client, buffer, (size_t)got);
 }
 
@@ -117,7 +117,7 @@ static void serve(struct proxy *proxy, const struct pollfd *fds) {
         struct pair *pair = &proxy->pairs[i];
         if (pair->client >= 0 && fds[2 * i].fd == pair->client && fds[2 * i].revents) requests(proxy, pair);
         if (!proxy->hold && pair->server >= 0 && fds[2 * i + 1].fd == pair->server && fds[2 * i + 1].revents)
-            answers(pair);
+            answers(pair, proxy->deafen);
     }
     if (fds[2 * PAIRS].revents) accept_one(proxy);
 }
@@ -208,6 +208,10 @@ void proxy_hold_after(struct proxy *proxy, int type, int count) {
 
 void proxy_silence(struct proxy *proxy, bool on) {
     set(proxy, &proxy->silence, on);
+}
+
+void proxy_deafen(struct proxy *proxy, bool on) {
+    set(proxy, &proxy->deafen, on);
 }
 
 void proxy_refuse(struct proxy *proxy, bool on) {
