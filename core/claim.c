@@ -1,4 +1,4 @@
-/* One acquisition: its token, how long it is valid, and its life cycle. */
+/* One acquisition: how long it is valid, and its life cycle. */
 #include "client.h"
 
 #include <stdio.h>
@@ -7,9 +7,6 @@
 
 /* Freed claims kept per client. */
 enum { SPARE_MAX = 64 };
-
-/* Of the number in a token, in hex: enough for years of a million a second. */
-enum { COUNTER_DIGITS = 12 };
 
 /* A grant of less than this is as good as none. */
 enum { USEFUL_US = 5000 };
@@ -31,11 +28,6 @@ void dlock__claim_append(struct dlock__claim *claim) {
     claim->all_prev = client->claims_last;
     *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim;
     client->claims_last = claim;
-}
-
-/* What our own tokens need at most: see write_token. */
-static size_t own_token_room(const struct dlock_client *client) {
-    return 24 + 1 + COUNTER_DIGITS + 2 + 8 + strlen(client->token_tail) + 1;
 }
 
 static struct dlock__claim *make(struct dlock__name *name, size_t token_room) {
@@ -110,49 +102,12 @@ bool dlock__claim_in_request(const struct dlock__claim *claim) {
     return claim->op && (claim->op->status == DLOCK__OP_RUNNING || claim->op->status == DLOCK__OP_PENDING);
 }
 
-/* `low` digits of a number in hex, without leading zeros, without snprintf: this is on the hot path. */
-static char *write_hex(uint64_t number, unsigned low, char *out) {
-    char digits[16];
-    unsigned n = 0;
-    do {
-        digits[n++] = "0123456789abcdef"[number & 15];
-        number >>= 4;
-    } while (number && n < low);
-    while (n) *out++ = digits[--n];
-    return out;
-}
-
-/* "<client>.<counter>@host:pid", with "-s" behind the counter for a reader, "-p<limit>" for a permit: enough to release
- * what this client has forgotten. */
-static void write_token(const struct dlock__claim *claim, struct dlock_client *client, char *out) {
-    memcpy(out, client->id, 24);
-    out += 24;
-    *out++ = '.';
-    out = write_hex(++client->tokens, COUNTER_DIGITS, out);
-    if (claim->mode != DLOCK_EXCLUSIVE) *out++ = '-';
-    if (claim->mode != DLOCK_EXCLUSIVE) *out++ = claim->mode == DLOCK_SHARED ? 's' : 'p';
-    if (claim->mode == DLOCK_PERMIT) out = write_hex(claim->limit, 8, out);
-    memcpy(out, client->token_tail, strlen(client->token_tail) + 1);
-}
-
-/* The mode that stands in a token of this client. */
-static void read_token(struct dlock__claim *claim) {
-    const char *at = claim->token + strcspn(claim->token, "-@");
-    if (strncmp(at, "-s@", 3) == 0) claim->mode = DLOCK_SHARED;
-    if (strncmp(at, "-p", 2) != 0) return;
-    char *end;
-    unsigned long limit = strtoul(at + 2, &end, 16);
-    if (*end != '@' || limit == 0 || limit > UINT32_MAX) return;
-    claim->mode = DLOCK_PERMIT;
-    claim->limit = (uint32_t)limit;
-}
-
 struct dlock__claim *dlock__claim_new(struct dlock_lock *lock) {
-    struct dlock__claim *claim = make(lock->name, own_token_room(lock->client));
+    struct dlock__claim *claim = make(lock->name, dlock__token_room(lock->client));
     if (!claim) return NULL;
     claim->mode = lock->mode;
     claim->limit = lock->limit;
-    write_token(claim, lock->client, claim->token);
+    dlock__token_write(claim);
     claim->options = lock->options;
     claim->lease_ms = lock->lease_ms;
     if (dlock__guard_enter(claim) == 0) return claim;
@@ -165,7 +120,7 @@ struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char
     struct dlock__claim *claim = size <= DLOCK_TOKEN_MAX + 1 ? make(name, size) : NULL;
     if (!claim) return NULL;
     memcpy(claim->token, token, size);
-    read_token(claim);
+    dlock__token_read(claim);
     claim->lease_ms = name->client->uri->lease_ms;
     return claim;
 }
@@ -178,7 +133,7 @@ void dlock__claim_put(struct dlock__claim *claim) {
     dlock__claim_strip(claim);
     dlock__guard_leave(claim);
     dlock__name_put(claim->name);
-    if (client->n_spare >= SPARE_MAX || claim->token_room < own_token_room(client)) {
+    if (client->n_spare >= SPARE_MAX || claim->token_room < dlock__token_room(client)) {
         free(claim);
         return;
     }

@@ -35,12 +35,13 @@ void dlock__log(struct dlock_client *client, int level, const char *format, ...)
 }
 
 static int name_client(struct dlock_client *client, struct dlock_error *err) {
-    unsigned char bytes[20];
+    unsigned char bytes[20 + sizeof client->token_key];
     if (dlock__random(bytes, sizeof bytes) != 0)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "the kernel has no random numbers");
     for (size_t i = 0; i < 12; i++) snprintf(client->id + 2 * i, 3, "%02x", bytes[i]);
     memcpy(&client->jitter, bytes + 12, sizeof client->jitter);
     client->jitter |= 1;
+    memcpy(client->token_key, bytes + 20, sizeof client->token_key);
     char host[41];
     if (gethostname(host, sizeof host) != 0) host[0] = '\0';
     host[sizeof host - 1] = '\0';

@@ -8,7 +8,8 @@
  *   drive.c     the thread that waits: takes its waiter's turns
  *   release.c   giving grants back: local hand-over, release, loss
  *   downgrade.c from writer to reader                            linger.c  released locks that stay for a while
- *   claim.c     one acquisition: token, validity, life cycle      name.c    the name table
+ *   claim.c     one acquisition: validity, life cycle             name.c    the name table
+ *   token.c     what names it to the server
  *   pool.c      connections and the operations that wait for one  conn.c    one connection's life
  *   batch.c     one request and its answer: see batch.h
  *   session.c   connections that carry one claim each             watch.c   what those say unasked
@@ -284,6 +285,7 @@ struct dlock_client {
     struct dlock__waiter *to_signal; /* as soon as the mutex is free: its thread would only run into that */
     int64_t now_us;                  /* the time since the mutex was taken last, read once; 0: not yet */
     uint64_t tokens;                 /* handed out so far */
+    uint64_t token_key[2];           /* random: what makes one token tell nothing of another */
     uint64_t jitter;                 /* state of a small generator: spreads retries, guards nothing */
 
     struct dlock__name **names;

@@ -35,6 +35,18 @@ bool dlock__name_unhold(struct dlock__name *name, struct dlock__claim *claim);
 /* The exclusive claim that is HELD or RELEASING, or NULL: while there is one nobody of this process asks the server. */
 struct dlock__claim *dlock__name_exclusive(const struct dlock__name *name);
 
+/* ---- token.c ---- */
+
+/* Bytes that a token of this client needs at most. */
+size_t dlock__token_room(const struct dlock_client *client);
+
+/* Gives the claim a new token, for its mode and limit: "<client>.<16 hex digits>@host:pid", with "-s" behind the digits
+ * for a reader, "-p<limit>" for a permit: enough to release what this client has forgotten. */
+void dlock__token_write(struct dlock__claim *claim);
+
+/* Sets the mode, and the limit, to what stands in the claim's token. */
+void dlock__token_read(struct dlock__claim *claim);
+
 /* ---- claim.c ---- */
 
 /* A claim with a new token for what `lock` wants, in phase ASKING; NULL: out of memory. */

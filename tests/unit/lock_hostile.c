@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
@@ -407,9 +408,28 @@ static void a_loss_told_by_wake_is_a_loss(void **state) {
     scene_end(&s);
 }
 
+/* Who knows some of a client's tokens cannot tell another. */
+static void a_token_tells_nothing_of_the_next(void **state) {
+    (void)state;
+    enum { N = 8 };
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    uint64_t numbers[N];
+    for (int i = 0; i < N; i++) {
+        char *end;
+        assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+        struct fake_grant grant = fake_holder("n");
+        numbers[i] = strtoull(grant.token + 25, &end, 16);
+        assert_ptr_equal(end, grant.token + 25 + 16);
+        assert_int_equal(*end, '@');
+        for (int j = 0; j < i; j++) assert_true(numbers[i] - numbers[j] + 1000 > 2000);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+    }
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_token_tells_nothing_of_the_next),
         LOCK_TEST(fence_zero_is_no_grant),
         LOCK_TEST(fence_too_large_is_no_grant),
         LOCK_TEST(fence_largest_is_no_grant),
