@@ -59,3 +59,19 @@ function(dlock_embed target)
     target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
   endforeach()
 endfunction()
+
+# dlock_join(<file> <folder> part …): one text file in the binary directory, of the parts in <folder>, which have the
+# same extension.
+function(dlock_join file folder)
+  get_filename_component(extension ${file} EXT)
+  set(text "")
+  foreach(part IN LISTS ARGN)
+    set(source ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${part}${extension})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+    file(READ ${source} part_text)
+    string(APPEND text "${part_text}")
+  endforeach()
+  set(joined ${CMAKE_CURRENT_BINARY_DIR}/${file})
+  file(WRITE ${joined}.new "${text}")
+  configure_file(${joined}.new ${joined} COPYONLY) # which keeps its time when nothing has changed
+endfunction()

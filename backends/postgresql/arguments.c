@@ -57,6 +57,12 @@ void pg_add_bytes(struct pg_arguments *arguments, const void *bytes, size_t leng
     if (bytes) put(arguments, bytes, length);
 }
 
+void pg_add_column(struct pg_arguments *arguments, const PGresult *rows, int column) {
+    begin_one(arguments, false);
+    for (int row = 0; row < PQntuples(rows); row++)
+        put(arguments, PQgetvalue(rows, row, column), (size_t)PQgetlength(rows, row, column));
+}
+
 void pg_add_array(struct pg_arguments *arguments, enum pg_type type, size_t n) {
     begin_one(arguments, false);
     put_number(arguments, 1, 4); /* dimensions */

@@ -3,6 +3,10 @@
 
 #include <stdlib.h>
 
+/* From here on a transaction, or what a slot holds back, is too old. */
+#define OLD_S 600
+#define OLD_XIDS 1000000
+
 /* What is asked, all of it as text. Whether the objects are there is looked up in the catalogue: a schema that the role
  * may not use would be an error otherwise. */
 enum {
@@ -19,6 +23,8 @@ enum {
     IDLE_MS,
     USED,
     MOST,
+    LONGEST_S,
+    SLOT_AGE,
     BACKEND,
     MAY_CREATE,
     MAY_USE,
@@ -37,11 +43,17 @@ static const char question[] =
     "(SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout'), "
     "(SELECT sum(numbackends) FROM pg_stat_database), "
     "current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int, "
+    "(SELECT floor(max(x.seconds)) FROM (SELECT extract(epoch FROM clock_timestamp() - a.xact_start) FROM "
+    "pg_stat_activity a WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid() AND (a.datname = "
+    "current_database() OR a.backend_type = 'walsender') UNION ALL SELECT extract(epoch FROM clock_timestamp() - "
+    "p.prepared) FROM pg_prepared_xacts p WHERE p.database = current_database()) x(seconds)), "
+    "(SELECT max(age(r.xmin)) FROM pg_replication_slots r), "
     "pg_backend_pid(), "
     "coalesce(has_schema_privilege(n.oid, 'CREATE'), has_database_privilege(current_database(), 'CREATE')), "
     "has_schema_privilege(n.oid, 'USAGE'), "
     "(SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM pg_proc p WHERE p.pronamespace = n.oid AND "
-    "p.proname IN ('acquire', 'renew', 'release', 'listen', 'end_sessions')) AND coalesce((SELECT "
+    "p.proname IN ('acquire_v4', 'renew_v4', 'release_v4', 'break_v4', 'listen_v4', 'tell_v4', 'send', 'holders', "
+    "'end_sessions')) AND coalesce((SELECT "
     "has_sequence_privilege(c.oid, 'USAGE') FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'fences'), "
     "true), "
     "(SELECT substring(p.prosrc FROM '[0-9]+') FROM pg_proc p WHERE p.pronamespace = n.oid AND "
@@ -123,6 +135,20 @@ static void check_session(struct dlock_report *report, const struct pg *pg, cons
                "statement_timeout %lld ms, idle_session_timeout %lld s", statement_ms, number(facts, IDLE_MS) / 1000);
 }
 
+/* Each cycle leaves two dead rows, which are cleaned up only once nobody could still see them. What a role may not see
+ * of other roles' sessions does not show. */
+static void check_old(struct dlock_report *report, const PGresult *facts) {
+    long long seconds = number(facts, LONGEST_S), age = number(facts, SLOT_AGE);
+    dlock_find(report,
+               seconds < OLD_S ? NULL
+                               : "dead rows stay until it ends, and locks get slower: end it, and set "
+                                 "idle_in_transaction_session_timeout",
+               "the longest transaction has been open for %lld s", seconds);
+    if (age >= OLD_XIDS)
+        dlock_find(report, "dead rows stay, and locks get slower: is its standby gone? Then drop the slot",
+                   "a replication slot holds back the cleaning up of %lld transactions", age);
+}
+
 static void check_room(struct dlock_report *report, const struct pg *pg, const PGresult *facts) {
     long long used = number(facts, USED), most = number(facts, MOST);
     dlock_find(report,
@@ -133,7 +159,12 @@ static void check_room(struct dlock_report *report, const struct pg *pg, const P
 }
 
 static void check_rights(struct dlock_report *report, const struct pg *pg, const PGresult *facts) {
-    if (*fact(facts, OBJECTS) && number(facts, OBJECTS) < PG_SCHEMA_VERSION && !pg->sessions)
+    bool older = *fact(facts, OBJECTS) && number(facts, OBJECTS) < PG_SCHEMA_VERSION && !pg->sessions;
+    if (older && number(facts, OBJECTS) >= PG_SCHEMA_OLDEST)
+        dlock_find(report,
+                   "run what `dlock schema postgresql` prints, which brings them up to date while they are in use",
+                   "schema %s has the objects of an older dlock", pg->schema);
+    else if (older)
         dlock_find(report, "when nobody locks its DBA has to DROP it, and run what `dlock schema postgresql` prints",
                    "schema %s has the objects of an older dlock", pg->schema);
     else if (is(facts, MAY_USE, "t") && is(facts, MAY_CALL, "t"))
@@ -174,6 +205,7 @@ int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, str
         check_standbys(&report, facts);
         check_session(&report, pg, facts, timeout_ms);
         check_room(&report, pg, facts);
+        if (!pg->sessions) check_old(&report, facts);
     }
     PQclear(facts);
     return rc;

@@ -9,7 +9,9 @@
 enum operation { ACQUIRE, RENEW, RELEASE };
 
 /* Columns of acquire()'s rows. */
-enum { GRANTED = 1, SERVER_US, IN_USE, PLACE, LEFT_MS };
+enum { GRANTED = 1, SERVER_US, IN_USE, PLACE, LEFT_MS, NOTICES };
+/* And of those of renew() and release(). */
+enum { OTHERS_NOTICES = 2 };
 
 /* The claims of one statement; those that the server need not see are answered beforehand and left out. */
 struct batch {
@@ -43,7 +45,7 @@ static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum oper
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
-/* As acquire() in schema.sql takes them. Without LISTEN nobody could be told anything. */
+/* As acquire_v4() takes them. Without LISTEN nobody could be told anything. */
 static int32_t flags_of(const struct pg *pg, const struct dlock_claim *claim) {
     if (pg->listen == PG_LISTEN_OFF) return 0;
     return (claim->flags & DLOCK_CLAIM_QUEUE ? 1 : 0) | (claim->flags & DLOCK_CLAIM_LINGER ? 2 : 0);
@@ -160,6 +162,7 @@ static int run(struct pg *pg, struct batch *batch, enum operation operation, int
         return 0;
     }
     rc = read_batch(pg, rows, batch, operation, err);
+    if (rc == 0) pg_tell(pg, rows, operation == ACQUIRE ? NOTICES : OTHERS_NOTICES, deadline_us);
     PQclear(rows);
     return rc;
 }

@@ -8,13 +8,18 @@
 /* What arrives without being a wake-up of ours, in one call. */
 #define MAX_SKIPPED 1000
 
-/* A channel is named by chance, and that name is a secret: who knows it could send wake-ups. */
-static bool name_channel(char out[64]) {
-    unsigned char random[16];
-    size_t used = 6;
+static void write_hex(char *out, const unsigned char *bytes, size_t n) {
+    for (size_t i = 0; i < n; i++) sprintf(out + 2 * i, "%02x", bytes[i]);
+}
+
+/* A channel is named by chance, so that nobody else listens on it by accident or has its lock. What proves that a
+ * message on it comes from the server's functions is the secret. */
+static bool name_channel(char channel[64], char secret[PG_SECRET + 1]) {
+    unsigned char random[PG_SECRET];
     if (getrandom(random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random) return false;
-    memcpy(out, "dlock_", used);
-    for (size_t i = 0; i < sizeof random; i++) used += (size_t)sprintf(out + used, "%02x", random[i]);
+    memcpy(channel, "dlock_", 6);
+    write_hex(channel + 6, random, PG_SECRET / 2);
+    write_hex(secret, random + PG_SECRET / 2, PG_SECRET / 2);
     return true;
 }
 
@@ -24,10 +29,12 @@ int pg_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     PGresult *rows;
     if (pg->listen == PG_LISTEN_OFF)
         return dlock_fail(err, DLOCK_ENOTSUP, "listen=off: no wake-ups from postgresql, waiters poll");
-    if (!name_channel(channel)) return dlock_fail(err, DLOCK_EUNAVAILABLE, "this system has no random numbers yet");
+    if (!name_channel(channel, pg->secret))
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "this system has no random numbers yet");
     pg_begin(&pg->arguments);
     pg_add_bytes(&pg->arguments, pg->peer->client, 24);
     pg_add_bytes(&pg->arguments, channel, strlen(channel));
+    pg_add_bytes(&pg->arguments, pg->secret, PG_SECRET);
     int rc = pg_call(pg, PG_LISTEN, dlock_deadline_us(timeout_ms), &rows, err);
     if (rc != 0) return rc;
     PQclear(rows);
@@ -78,7 +85,7 @@ static const char *after(const char *text, const char *word) {
     return strncmp(text, word, length) == 0 && text[length] == ' ' ? text + length + 1 : NULL;
 }
 
-/* "granted <token> <fence> <server µs> <kept ms> <name in hex>", as hand_over() in schema.sql writes it. */
+/* "granted <token> <fence> <server µs> <kept ms> <name in hex>", as serve() writes it. */
 static bool read_grant(struct pg *pg, const char *text, struct dlock_wake *out) {
     int64_t fence, server_us, kept_ms;
     if (!take_word(&text, pg->token, sizeof pg->token) || !take_number(&text, &fence) ||
@@ -89,8 +96,31 @@ static bool read_grant(struct pg *pg, const char *text, struct dlock_wake *out) 
     return true;
 }
 
-/* What does not fit is none of ours. */
-static bool read_wake(struct pg *pg, const PGnotify *notice, struct dlock_wake *out) {
+/* Hex digits of the code behind the last space of a message, which code_of() in the schema works out alike: nested,
+ * since a hash of both alone could be continued. */
+#define CODE (2 * PG_SHA256)
+
+static void write_code(const struct pg *pg, const char *text, size_t length, char out[CODE + 1]) {
+    unsigned char sum[PG_SHA256];
+    pg_sha256((struct pg_text[]){{pg->secret, PG_SECRET}, {text, length}}, 2, sum);
+    write_hex(out, sum, sizeof sum);
+    pg_sha256((struct pg_text[]){{pg->secret, PG_SECRET}, {out, CODE}}, 2, sum);
+    write_hex(out, sum, sizeof sum);
+}
+
+/* Takes the code off; false: it is wrong, or there is none. */
+static bool take_code(const struct pg *pg, char *text) {
+    char code[CODE + 1], *given = strrchr(text, ' ');
+    if (!given) return false;
+    write_code(pg, text, (size_t)(given - text), code);
+    if (strcmp(given + 1, code) != 0) return false;
+    *given = '\0';
+    return true;
+}
+
+/* What does not fit is none of ours: everybody may send to any channel. */
+static bool read_wake(struct pg *pg, PGnotify *notice, struct dlock_wake *out) {
+    if (!take_code(pg, notice->extra)) return false;
     const char *grant = after(notice->extra, "granted"), *name = after(notice->extra, "wanted");
     if (grant) return read_grant(pg, grant, out);
     if (!name || !take_name(name, pg->name)) return false;

@@ -92,11 +92,13 @@ int pg_break(void *conn, const char *name, int timeout_ms, struct dlock_error *e
     struct pg *pg = conn;
     PGresult *rows;
     bool broken = false; /* nor when there are no rows */
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
     pg_begin(&pg->arguments);
     pg_add_bytes(&pg->arguments, name, strlen(name));
-    int rc = pg_call(pg, PG_BREAK, dlock_deadline_us(timeout_ms), &rows, err);
+    int rc = pg_call(pg, PG_BREAK, deadline_us, &rows, err);
     if (rc != 0) return rc;
     if (rows && (PQntuples(rows) != 1 || !pg_read_bool(rows, 0, 0, &broken))) rc = pg_nonsense(pg, "break", err);
+    if (rows && rc == 0) pg_tell(pg, rows, 1, deadline_us);
     PQclear(rows);
     if (rc == 0 && !broken) rc = dlock_fail(err, DLOCK_ELOST, "nobody holds this lock");
     return rc;

@@ -1,12 +1,13 @@
-/* The postgresql backend. schema.sql tells how locks live in the database; here is what calls it.
+/* The postgresql backend. schema/intro.sql tells how locks live in the database; here is what calls it.
  *
  *   address.c    the URI: what is ours, what is libpq's      hosts.c    where to, when the URI leaves that to libpq
  *   dial.c       connecting, and what a session is set to
  *   wire.c       requests and answers within deadlines       refusal.c  the server's errors, in dlock's words
  *   schema.c     creating the objects on first use           arguments.c  arrays and numbers as the server reads them
  *   claims.c     acquire, renew, release                     listen.c   wake-ups           look.c  inspect, list, break
- *   session.c    all of these for mode=session, on the objects of session.sql                  key.c  a lock's key
- * there
+ *   tell.c       waking others
+ *   session.c    all of these for mode=session, on the objects of schema/session.sql
+ *   key.c        a lock's key there                            sha256.c   the hash that it and wake-ups are proved with
  */
 #ifndef DLOCK_POSTGRESQL_H
 #define DLOCK_POSTGRESQL_H
@@ -21,9 +22,13 @@
 /* What stands before a table or a function. */
 #define PG_IDENTIFIER_MAX (PG_SCHEMA_MAX + 2)
 
-#define PG_SCHEMA_VERSION 3 /* schema.sql's */
+/* Hex digits of what proves that a wake-up is the server's. */
+#define PG_SECRET 32
 
-/* Functions of schema.sql; the statements are in wire.c. */
+#define PG_SCHEMA_OLDEST 3 /* that the script brings up to date */
+#define PG_SCHEMA_VERSION 4 /* schema/acquire.sql's */
+
+/* Functions of the schema; the statements are in wire.c. */
 enum pg_call {
     PG_ACQUIRE,
     PG_RENEW,
@@ -31,6 +36,7 @@ enum pg_call {
     PG_BREAK,
     PG_HOLDERS,
     PG_LISTEN,
+    PG_TELL,
     PG_TRY, /* from here on: mode=session */
     PG_TRY_SHARED,
     PG_WAIT,
@@ -91,6 +97,8 @@ struct pg {
         char key_name[PG_NAME_MAX + 1];
     } session;
     struct pg_arguments arguments;
+    bool untold;                /* the application knows that others cannot be told */
+    char secret[PG_SECRET + 1]; /* of this connection's wake-ups */
     char name[PG_NAME_MAX + 1]; /* of the last wake-up, as is the token */
     char token[DLOCK_TOKEN_MAX + 1];
 };
@@ -171,6 +179,13 @@ int pg_posted(struct pg *pg, PGresult **result, struct dlock_error *err);
 /* Reads, and forgets, what is left of an answer that came too late. */
 int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 
+/* ---- tell.c ------------------------------------------------------------------------------------------------------ */
+
+/* Tells others what a call's rows have for them in this column, in a request, and a transaction, of its own. What
+ * cannot be told costs its receiver a question, and no more: a connection that breaks now shows that at its next
+ * request. */
+void pg_tell(struct pg *pg, const PGresult *rows, int column, int64_t deadline_us);
+
 /* ---- refusal.c --------------------------------------------------------------------------------------------------- */
 
 /* The result's SQLSTATE; "" when it has none. */
@@ -208,7 +223,9 @@ void pg_add_int4(struct pg_arguments *arguments, int32_t value);
 void pg_add_int8(struct pg_arguments *arguments, int64_t value);
 void pg_drop_last(struct pg_arguments *arguments);
 void pg_add_bytes(struct pg_arguments *arguments, const void *bytes, size_t length); /* NULL: null */
-void pg_add_array(struct pg_arguments *arguments, enum pg_type type, size_t n);      /* its n elements follow: */
+void pg_add_column(struct pg_arguments *arguments, const PGresult *rows,
+                   int column);                                                 /* the texts of all rows, joined */
+void pg_add_array(struct pg_arguments *arguments, enum pg_type type, size_t n); /* its n elements follow: */
 void pg_item_bytes(struct pg_arguments *arguments, const void *bytes, size_t length);
 void pg_item_int8(struct pg_arguments *arguments, int64_t value);
 void pg_item_int4(struct pg_arguments *arguments, int32_t value);
@@ -220,6 +237,19 @@ bool pg_read_int4(const PGresult *rows, int row, int column, int32_t *value);
 bool pg_read_bool(const PGresult *rows, int row, int column, bool *value);
 /* Text or bytes of at least 1 and less than `size` bytes, without NUL, into out. */
 bool pg_read_text(const PGresult *rows, int row, int column, char *out, size_t size);
+
+/* ---- sha256.c ---------------------------------------------------------------------------------------------------- */
+
+#define PG_SHA256 32
+
+/* Text in pieces. */
+struct pg_text {
+    const char *bytes;
+    size_t length;
+};
+
+/* The hash of n pieces, one after the other. */
+void pg_sha256(const struct pg_text *parts, size_t n, unsigned char out[PG_SHA256]);
 
 /* ---- key.c ------------------------------------------------------------------------------------------------------- */
 

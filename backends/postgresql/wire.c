@@ -19,10 +19,10 @@ static const struct {
     bool patient; /* its last argument is how long it may wait for others, in ms */
     bool creates; /* the objects, where they are missing; the others have nothing to do there */
 } calls[PG_CALLS] = {
-    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM ", "acquire($1, $2, $3, $4, $5, $6, $7)", 6, true, true},
-    [PG_RENEW] = {"dlock_renew", "SELECT * FROM ", "renew($1, $2, $3, $4, $5)", 2, true, false},
-    [PG_RELEASE] = {"dlock_release", "SELECT * FROM ", "release($1, $2, $3)", 2, true, false},
-    [PG_BREAK] = {"dlock_break", "SELECT ", "break($1, $2)", 1, true, false},
+    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM ", "acquire_v4($1, $2, $3, $4, $5, $6, $7)", 7, true, true},
+    [PG_RENEW] = {"dlock_renew", "SELECT * FROM ", "renew_v4($1, $2, $3, $4, $5)", 3, true, false},
+    [PG_RELEASE] = {"dlock_release", "SELECT * FROM ", "release_v4($1, $2, $3)", 3, true, false},
+    [PG_BREAK] = {"dlock_break", "SELECT * FROM ", "break_v4($1, $2)", 2, true, false},
     [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM ", "holders($1, $2, $3)", 7, false, false},
     [PG_TRY] = {"dlock_try", TRY(""), 2, false, true},
     [PG_TRY_SHARED] = {"dlock_try_shared", TRY("_shared"), 2, false, true},
@@ -42,7 +42,8 @@ static const struct {
          NULL, 2, false, false},
     [PG_GIVE_BACK] = {"dlock_give_back", "SELECT pg_advisory_unlock_all()", NULL, 1, false, false},
     [PG_END_SESSIONS] = {"dlock_end_sessions", "SELECT ", "end_sessions($1, $2)", 1, true, false},
-    [PG_LISTEN] = {"dlock_listen", "SELECT ", "listen($1, $2)", 1, false, true},
+    [PG_LISTEN] = {"dlock_listen", "SELECT ", "listen_v4($1, $2, $3)", 1, false, true},
+    [PG_TELL] = {"dlock_tell", "SELECT ", "tell_v4($1)", 1, false, false},
 };
 
 /* ---- one exchange ------------------------------------------------------------------------------------------------ */

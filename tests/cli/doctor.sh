@@ -1,5 +1,6 @@
 #!/bin/bash
-# doctor and schema. DLOCK_TEST_MODULES is the folder of tests/abi's modules, which have nothing to check and no schema.
+# doctor and schema. DLOCK_TEST_MODULES is the folder of tests/abi's modules, which have nothing to check and no schema;
+# DLOCK_TEST_SCHEMA is PostgreSQL's script.
 . "$(dirname "$0")/lib.sh"
 : "${DLOCK_TEST_MODULES:?}"
 
@@ -83,8 +84,8 @@ run env -u DLOCK_PLUGIN_PATH "$DLOCK" schema nosuch
 contains "the known ones" "$err" "there are: file"
 if env -u DLOCK_PLUGIN_PATH "$DLOCK" backends | grep -q '^postgresql '; then
     for word in postgresql postgres; do
-        "$DLOCK" schema "$word" | cmp - "$(dirname "$0")/../../backends/postgresql/schema.sql" ||
-            fail "dlock schema $word is not schema.sql"
+        "$DLOCK" schema "$word" | cmp - "$DLOCK_TEST_SCHEMA" ||
+            fail "dlock schema $word is not the script in the build"
     done
 fi
 

@@ -69,6 +69,27 @@ ask "CREATE SCHEMA other"
 ask "CREATE FUNCTION other.schema_version() RETURNS integer LANGUAGE sql AS 'SELECT 1'"
 settings "$uri?schema=other" 1
 weak "schema \"other\" has the objects of an older dlock" "DROP"
+ask "CREATE OR REPLACE FUNCTION other.schema_version() RETURNS integer LANGUAGE sql AS 'SELECT 3'"
+settings "$uri?schema=other" 1
+weak "schema \"other\" has the objects of an older dlock" "run what \`dlock schema postgresql\` prints"
+
+describe "transactions that are left open"
+settings "$uri"
+fine "the longest transaction has been open for 0 s"
+# A clock that is 20 minutes ahead of what transactions begin with, where functions are looked for first.
+ask "CREATE SCHEMA early"
+ask "CREATE FUNCTION early.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
+    'SELECT pg_catalog.clock_timestamp() + interval ''20 minutes'' '"
+psql -X -q -h "$host" -p "$port" -U dlock postgres >/dev/null 2>&1 \
+    <<<'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(60)' &
+sleeper=$!
+open="FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND query LIKE '%pg_sleep(60)%' AND pid <> pg_backend_pid()"
+is_open() { [ "$(ask "SELECT count(*) $open")" = 1 ]; }
+within 10 "a transaction is open" is_open
+settings "$uri?options=-c%20search_path%3Dearly%2Cpg_catalog" 1
+weak "the longest transaction has been open for 12" "end it"
+ask "SELECT pg_terminate_backend(pid) $open" >/dev/null
+wait "$sleeper" || true
 
 describe "the session"
 settings "$uri?listen=off" 1

@@ -183,6 +183,90 @@ static void a_hand_over_lapses(void **state) {
     scene_end(&s);
 }
 
+/* Clients that listen and never ask, as if their host was lost, in front of one that lives. */
+struct crowd {
+    struct link holder, dead[3], dead_ear[3], live, live_ear;
+    struct held held, waits[3], lives;
+};
+
+static void crowd_begin(struct crowd *c, const char *name, int64_t lease_ms) {
+    link_new(&c->holder, 'a');
+    held_new(&c->held, &c->holder, name);
+    assert_int_equal(acquire(&c->holder, &c->held), 0);
+    for (int i = 0; i < 3; i++) {
+        link_new(&c->dead[i], (char)('b' + i));
+        link_new(&c->dead_ear[i], (char)('b' + i));
+        link_listen(&c->dead_ear[i]);
+        held_new(&c->waits[i], &c->dead[i], name);
+        c->waits[i].claim.lease_ms = lease_ms;
+        assert_int_equal(queue_up(&c->dead[i], &c->waits[i]), DLOCK_EBUSY);
+    }
+    link_new(&c->live, 'e');
+    link_new(&c->live_ear, 'e');
+    link_listen(&c->live_ear);
+    held_new(&c->lives, &c->live, name);
+    assert_int_equal(queue_up(&c->live, &c->lives), DLOCK_EBUSY);
+    assert_int_equal(release(&c->holder, &c->held), 0);
+}
+
+static void crowd_end(struct crowd *c) {
+    link_end(&c->holder);
+    for (int i = 0; i < 3; i++) {
+        link_end(&c->dead[i]);
+        link_end(&c->dead_ear[i]);
+    }
+    link_end(&c->live);
+    link_end(&c->live_ear);
+}
+
+/* Ends the hand-over that is under way, as if its time had passed since it began. */
+static void let_lapse(const char *name) {
+    sql("UPDATE {}.locks SET fence = fence - (expires_us - {}.clock_us()) - 1, expires_us = {}.clock_us() - 1 WHERE "
+        "name = '%s' AND handed",
+        name);
+}
+
+/* However many of them there are, the one that lives waits for one hand-over, and nobody for theirs any more. */
+static void several_dead_cost_one_hand_over(void **state) {
+    struct crowd c;
+    (void)state;
+    crowd_begin(&c, "three dead", LEASE_MS);
+    assert_int_equal(queue_up(&c.live, &c.lives), DLOCK_EBUSY);
+    assert_in_range(c.lives.claim.retry_ms, 1, 2250);
+    let_lapse("three dead");
+    assert_int_equal(queue_up(&c.live, &c.lives), 0);
+    assert_int_equal(waiting("three dead"), 0);
+    crowd_end(&c);
+}
+
+/* A hand-over for a shorter lease is no proof against who has not asked meanwhile: it keeps its place, and one who asks
+ * goes first this time. */
+static void short_hand_overs_are_passed_over(void **state) {
+    struct crowd c;
+    (void)state;
+    crowd_begin(&c, "short lives", 500);
+    let_lapse("short lives");
+    assert_int_equal(queue_up(&c.live, &c.lives), 0);
+    assert_int_equal(waiting("short lives"), 2);
+    crowd_end(&c);
+}
+
+/* Whoever finds out that a hand-over has lapsed does not pass those who live, and are before it. */
+static void who_asked_meanwhile_keeps_its_place(void **state) {
+    struct crowd c;
+    struct dlock_wake wake;
+    (void)state;
+    crowd_begin(&c, "in order", LEASE_MS);
+    assert_int_equal(queue_up(&c.dead[1], &c.waits[1]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&c.live, &c.lives), DLOCK_EBUSY);
+    let_lapse("in order");
+    assert_int_equal(queue_up(&c.live, &c.lives), DLOCK_EBUSY);
+    wake_get(&c.dead_ear[1], &wake);
+    assert_granted(&wake, &c.waits[1], 0);
+    assert_int_equal(waiting("in order"), 1);
+    crowd_end(&c);
+}
+
 /* A confirmed one ends like every other grant. */
 static void a_confirmed_hand_over_stays(void **state) {
     struct scene s;
@@ -267,22 +351,44 @@ static void joining_during_an_acquire(void **state) {
     scene_end(&s);
 }
 
-/* Who waits for the row in order to join the queue is not passed either: a free lock is not taken before its turn. */
-static void turns_come_in_order(void **state) {
-    struct scene s;
+/* A session of a role that has no right to anything of ours. */
+static PGconn *stranger_open(void) {
     PGconn *plain = plain_open();
-    struct dlock_error err;
+    sql("DO $$ BEGIN IF to_regrole('stranger_{}') IS NULL THEN CREATE ROLE stranger_{}; END IF; END $$");
+    plain_run(plain, "SET ROLE stranger_{}");
+    return plain;
+}
+
+static void stranger_end(PGconn *plain) {
+    PQfinish(plain);
+    sql("DROP ROLE stranger_{}");
+}
+
+/* Who waits for the row in order to join the queue is not passed: a free lock is not taken before its turn. But anybody
+ * can take the turn, and keep it: that delays, and no more. */
+static void a_turn_is_waited_for_but_not_for_long(void **state) {
+    struct scene s;
+    struct dlock_wake wake;
     (void)state;
     scene_begin(&s, "turn");
+    PGconn *stranger = stranger_open();
+    plain_run(stranger, "SELECT pg_advisory_lock(hashtextextended(encode('turn', 'hex'), 1))");
     assert_int_equal(release(&s.first, &s.one), DLOCK_ELOST);
-    assert_int_equal(release(&s.second, &s.two), DLOCK_ELOST);
+    int64_t began = now_ms();
+    assert_int_equal(queue_up(&s.first, &s.one), DLOCK_EBUSY);
+    assert_true(now_ms() - began >= 90);
     assert_int_equal(release(&s.holder, &s.held), 0);
-    plain_run(plain, "BEGIN");
-    plain_run(plain, "SELECT pg_advisory_xact_lock({}.turn_key('turn'))");
-    assert_int_equal(held_run(backend->acquire, &s.first, &s.one, 0, 2000, &err), DLOCK_EUNAVAILABLE);
-    plain_run(plain, "COMMIT");
-    assert_int_equal(acquire(&s.first, &s.one), 0);
-    PQfinish(plain);
+    wake_get(&s.second_ear, &wake);
+    assert_granted(&wake, &s.two, 0);
+    assert_int_equal(release(&s.second, &s.two), 0);
+    wake_get(&s.first_ear, &wake);
+    assert_granted(&wake, &s.one, 0);
+    assert_int_equal(release(&s.first, &s.one), 0);
+    began = now_ms();
+    held_new(&s.held, &s.holder, "turn");
+    assert_int_equal(acquire(&s.holder, &s.held), 0);
+    assert_true(now_ms() - began >= 90);
+    stranger_end(stranger);
     scene_end(&s);
 }
 
@@ -341,44 +447,89 @@ static void nonsense_on_the_channel(void **state) {
     scene_end(&s);
 }
 
-/* Every role may notify, and see the waiter's token, and guess when it would be granted what. What it cannot is name
- * the channel: nothing tells, and every listener has another one. */
-static void nobody_can_forge_a_wake(void **state) {
-    static const char *const guesses[] = {"dlock_bbbbbbbbbbbbbbbbbbbbbbbb", "dlock_", "bbbbbbbbbbbbbbbbbbbbbbbb"};
-    struct scene s;
-    struct link again;
-    char channel[64], text[512];
-    PGconn *plain = plain_open();
-    (void)state;
-    sql("CREATE EXTENSION IF NOT EXISTS pg_stat_statements");
-    scene_begin(&s, "forged");
-    plain_run(plain, "CREATE ROLE forger_{}");
-    plain_run(plain, "SET ROLE forger_{}");
-    for (size_t i = 0; i < sizeof guesses / sizeof *guesses; i++) {
-        snprintf(text, sizeof text,
-                 "SELECT pg_notify('%s', format('granted %s %%s %%s 3000 %%s', us, us, encode('forged', 'hex'))) "
-                 "FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) now(us)",
-                 guesses[i], s.one.token);
-        plain_run(plain, text);
+/* What a stranger's session has heard on the channel that it listens on, too; "" for nothing. */
+static void overhear(PGconn *stranger, char out[1024]) {
+    PGnotify *notice;
+    out[0] = '\0';
+    plain_run(stranger, "SELECT"); /* until then nothing is delivered */
+    while ((notice = PQnotifies(stranger))) {
+        snprintf(out, 1024, "%s", notice->extra);
+        PQfreemem(notice);
     }
-    assert_true(wake_none(&s.first_ear));
-    plain_run(plain, "RESET ROLE");
-    plain_run(plain, "DROP ROLE forger_{}");
-    PQfinish(plain);
-    /* What monitors see. */
+}
+
+static void forge(PGconn *stranger, const char *channel, const char *message) {
+    char text[4096];
+    snprintf(text, sizeof text, "SELECT pg_notify('%s', '%s')", channel, message);
+    plain_run(stranger, text);
+}
+
+/* Every role may notify. One that has found out the channel, from somebody who may see statements, hears every token
+ * and every message, and can still not say what the client would believe. */
+static void nobody_can_forge_a_wake(void **state) {
+    struct scene s;
+    struct held again;
+    struct dlock_wake wake;
+    char channel[64], heard[1024], text[2048];
+    (void)state;
+    scene_begin(&s, "forged");
     snprintf(channel, sizeof channel, "%s", channel_of(&s.first_ear));
-    assert_int_equal(
-        sql_number("SELECT count(*) FROM pg_stat_activity a WHERE position('%s' IN a::text) > 0 AND pid <> "
-                   "pg_backend_pid()",
-                   channel),
-        0);
-    assert_int_equal(
-        sql_number("SELECT count(*) FROM pg_stat_statements s WHERE position('%s' IN s::text) > 0", channel), 0);
-    link_new(&again, 'b');
-    link_listen(&again);
-    assert_string_not_equal(channel_of(&again), channel);
-    link_end(&again);
+    PGconn *stranger = stranger_open();
+    snprintf(text, sizeof text, "LISTEN \"%s\"", channel);
+    plain_run(stranger, text);
+    int64_t now_us = sql_number("SELECT {}.clock_us()");
+    snprintf(text, sizeof text, "granted %s %lld %lld 3000 666f72676564", s.one.token, (long long)now_us,
+             (long long)now_us);
+    forge(stranger, channel, text);
+    snprintf(text + strlen(text), sizeof text - strlen(text), " %064d", 0);
+    forge(stranger, channel, text);
+    forge(stranger, channel, "wanted 666f72676564");
+    assert_true(wake_none(&s.first_ear));
+    /* With the code of another message, and one more piece behind what the code is for. */
+    overhear(stranger, heard);
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    wake_get(&s.first_ear, &wake);
+    assert_granted(&wake, &s.one, 0);
+    overhear(stranger, heard);
+    assert_int_equal(strncmp(heard, "granted ", 8), 0);
+    char *code = strrchr(heard, ' ');
+    assert_non_null(code);
+    held_new(&again, &s.first, "forged");
+    assert_int_equal(queue_up(&s.first, &again), DLOCK_EBUSY);
+    snprintf(text, sizeof text, "granted %s %lld %lld 3000 666f72676564%s", again.token, (long long)now_us,
+             (long long)now_us, code);
+    forge(stranger, channel, text);
+    snprintf(text, sizeof text, "%s%s", heard, code);
+    forge(stranger, channel, text);
+    snprintf(text, sizeof text, "%s 61", heard);
+    forge(stranger, channel, text);
+    assert_true(wake_none(&s.first_ear));
+    stranger_end(stranger);
     scene_end(&s);
+}
+
+/* Of the next listener everything is another. */
+static void every_listener_has_its_own_secret(void **state) {
+    struct link ear;
+    char channel[64], secret[64];
+    (void)state;
+    link_new(&ear, 'b');
+    link_listen(&ear);
+    snprintf(channel, sizeof channel, "%s", channel_of(&ear));
+    snprintf(secret, sizeof secret, "%s", sql_text("SELECT secret FROM {}.listeners WHERE client = '%s'", ear.client));
+    assert_int_equal(strlen(secret), PG_SECRET);
+    assert_null(strstr(channel, secret));
+    link_end(&ear);
+    link_new(&ear, 'b');
+    link_listen(&ear);
+    assert_string_not_equal(channel_of(&ear), channel);
+    assert_string_not_equal(sql_text("SELECT secret FROM {}.listeners WHERE client = '%s'", ear.client), secret);
+    /* No statement shows it. */
+    assert_int_equal(sql_number("SELECT count(*) FROM pg_stat_activity a WHERE pid <> pg_backend_pid() AND position("
+                                "(SELECT secret FROM {}.listeners WHERE client = '%s') IN a::text) > 0",
+                                ear.client),
+                     0);
+    link_end(&ear);
 }
 
 /* Those that live stay in the table, and most of the others go. */
@@ -387,7 +538,8 @@ static void listeners_that_ended_are_forgotten(void **state) {
     (void)state;
     link_new(&ear, 'b');
     link_listen(&ear);
-    sql("INSERT INTO {}.listeners SELECT 'ended-' || n, 'ended-' || n FROM generate_series(1, 100) n");
+    sql("INSERT INTO {}.listeners (client, channel) SELECT 'ended-' || n, 'ended-' || n FROM generate_series(1, 100) "
+        "n");
     for (int i = 0; i < 40; i++) {
         link_new(&other, (char)('c' + i % 2));
         link_listen(&other);
@@ -510,7 +662,9 @@ SITE_MAIN(cmocka_unit_test(first_come_first_served), cmocka_unit_test(asking_aga
           cmocka_unit_test(listeners_of_one_client), cmocka_unit_test(nobody_barges),
           cmocka_unit_test(a_hand_over_lapses), cmocka_unit_test(a_confirmed_hand_over_stays),
           cmocka_unit_test(joining_during_a_release), cmocka_unit_test(joining_during_an_acquire),
-          cmocka_unit_test(turns_come_in_order), cmocka_unit_test(a_release_needs_no_turn),
+          cmocka_unit_test(a_turn_is_waited_for_but_not_for_long), cmocka_unit_test(a_release_needs_no_turn),
           cmocka_unit_test(nonsense_on_the_channel), cmocka_unit_test(nobody_can_forge_a_wake),
+          cmocka_unit_test(every_listener_has_its_own_secret), cmocka_unit_test(several_dead_cost_one_hand_over),
+          cmocka_unit_test(short_hand_overs_are_passed_over), cmocka_unit_test(who_asked_meanwhile_keeps_its_place),
           cmocka_unit_test(who_lingers_is_told), cmocka_unit_test(listeners_that_ended_are_forgotten),
           cmocka_unit_test(many_wakes), cmocka_unit_test(the_listeners_end_shows))

@@ -1,6 +1,7 @@
 #!/bin/bash
 # restart.sh PROGRAM…: runs a program with a private PostgreSQL server that it may stop and start: DLOCK_TEST_SERVER is
 # its URI, and `$DLOCK_TEST_CONTROL stop|restart [-m fast|immediate]` does it; restart starts it, too.
+# DLOCK_TEST_POSTGRESQL tells of this server, too.
 set -eu
 servers=$(cd "$(dirname "$0")/../servers" && pwd)
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-restart.XXXXXX")
@@ -31,4 +32,6 @@ shift
 exec $as_server $programs/pg_ctl \$verb -D "$folder/postgresql" -w -s -l "$folder/postgresql/again.log" "\$@" </dev/null
 END
 chmod +x "$control"
+DLOCK_TEST_POSTGRESQL=$(sed -n 's/^DLOCK_TEST_POSTGRESQL=//p' <<<"$settings")
+export DLOCK_TEST_POSTGRESQL
 DLOCK_TEST_SERVER=$server DLOCK_TEST_CONTROL=$control "$@"

@@ -300,7 +300,7 @@ static void a_newer_version_stays(void **state) {
     held_new(&held, &link, "newer");
     assert_int_equal(acquire(&link, &held), 0);
     /* One that does not have what we call any more. */
-    sql("DROP FUNCTION {}.renew");
+    sql("DROP FUNCTION {}.renew_v4");
     assert_int_equal(backend->renew(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
     assert_int_equal(sql_number("SELECT {}.schema_version()"), PG_SCHEMA_VERSION + 1);
     link_end(&link);
@@ -327,6 +327,74 @@ static void an_older_version_is_refused(void **state) {
     link_end(&link);
 }
 
+/* ---- strangers --------------------------------------------------------------------------------------------------- */
+
+/* A superuser who is not the stranger finds this schema: the error, which says whose it is. */
+static void assert_refused_as_a_strangers(void) {
+    struct link link;
+    struct held held;
+    struct dlock_error err;
+    struct dlock_claim *claim = &held.claim;
+    link_new(&link, 'a');
+    held_new(&held, &link, "strange");
+    assert_int_equal(backend->acquire(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, "belongs to"));
+    assert_non_null(strstr(err.message, app));
+    link_end(&link);
+    assert_int_equal(sql_number("SELECT count(*) FROM pg_roles WHERE rolname = '%s' AND rolsuper", app), 0);
+}
+
+static PGconn *open_as_app(void) {
+    char text[128];
+    PGconn *plain = plain_open();
+    snprintf(text, sizeof text, "SET SESSION AUTHORIZATION %s", app);
+    plain_run(plain, text);
+    return plain;
+}
+
+#define MAKES_SUPERUSERS                                                                                         \
+    "LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'ALTER ROLE ' || session_user || ' SUPERUSER'; EXECUTE format('ALTER " \
+    "ROLE %I SUPERUSER', (SELECT rolname FROM pg_roles WHERE rolname LIKE 'dlock\\_app\\_%')); RETURN 3; END $$"
+
+/* Whoever may create schemas makes ours before anybody else does, with a function of his own that the script, or a
+ * client, would call. */
+static void a_strangers_schema_is_refused(void **state) {
+    (void)state;
+    sql("GRANT CREATE ON DATABASE postgres TO %s", app);
+    PGconn *stranger = open_as_app();
+    plain_run(stranger, "CREATE SCHEMA {}");
+    assert_refused_as_a_strangers();
+    plain_run(stranger, "CREATE FUNCTION {}.schema_version() RETURNS integer " MAKES_SUPERUSERS);
+    assert_refused_as_a_strangers();
+    plain_run(stranger, "CREATE TABLE {}.locks (name bytea)");
+    assert_refused_as_a_strangers();
+    PQfinish(stranger);
+    assert_int_equal(sql_number("SELECT count(*) FROM pg_class WHERE relnamespace = '{}'::regnamespace"), 1);
+}
+
+/* In a schema that is the DBA's, but open to others: whatever they have made there. */
+static void a_strangers_objects_are_refused(void **state) {
+    static const char *const objects[] = {
+        "CREATE FUNCTION {}.schema_version() RETURNS integer " MAKES_SUPERUSERS,
+        "CREATE FUNCTION {}.begin_call(integer) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
+        "CREATE FUNCTION {}.format(text, integer) RETURNS text LANGUAGE sql AS 'SELECT $1'",
+        "CREATE TABLE {}.queue (name bytea)",
+        "CREATE VIEW {}.listeners AS SELECT 1",
+        "CREATE TYPE {}.shares AS (name bytea)",
+        "CREATE OPERATOR {}.|| (LEFTARG = text, RIGHTARG = integer, FUNCTION = pg_catalog.\"repeat\")",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) {
+        sql("DROP SCHEMA IF EXISTS {} CASCADE");
+        sql("CREATE SCHEMA {}");
+        sql("GRANT ALL ON SCHEMA {} TO %s", app);
+        PGconn *stranger = open_as_app();
+        plain_run(stranger, objects[i]);
+        PQfinish(stranger);
+        assert_refused_as_a_strangers();
+    }
+}
+
 /* The file is a DBA's, too: psql takes it, twice. */
 static void psql_takes_the_file(void **state) {
     char command[1024];
@@ -346,4 +414,5 @@ SITE_MAIN(ROLE_TEST(created_on_first_use), ROLE_TEST(created_in_a_given_schema),
           ROLE_TEST(no_right_to_use), ROLE_TEST(looking_creates_nothing), ROLE_TEST(an_older_version_is_refused),
           ROLE_TEST(the_printed_grants_are_enough), ROLE_TEST(the_printed_grants_are_no_more),
           ROLE_TEST(settings_of_the_role), ROLE_TEST(created_by_several_at_once), ROLE_TEST(created_again),
-          ROLE_TEST(a_newer_version_stays), ROLE_TEST(psql_takes_the_file))
+          ROLE_TEST(a_newer_version_stays), ROLE_TEST(psql_takes_the_file), ROLE_TEST(a_strangers_schema_is_refused),
+          ROLE_TEST(a_strangers_objects_are_refused))

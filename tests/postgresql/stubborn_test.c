@@ -164,17 +164,15 @@ static void patience_is_for_all_tries(void **state) {
     link_new(&link, 'a');
     held_new(&held, &link, "tries");
     assert_int_equal(acquire(&link, &held), 0);
-    sql("ALTER FUNCTION {}.renew RENAME TO true_renew");
-    sql("CREATE FUNCTION {}.renew(names bytea[], tokens text[], leases_ms bigint[], modes integer[], wait_ms integer) "
-        "RETURNS TABLE "
-        "(claim integer, server_us bigint) LANGUAGE plpgsql AS $$ BEGIN IF wait_ms > 2000 THEN PERFORM pg_sleep(1); "
-        "RAISE "
-        "EXCEPTION 'again' USING ERRCODE = '40001'; END IF; RETURN QUERY SELECT * FROM {}.true_renew(names, tokens, "
-        "leases_ms, modes, wait_ms); END $$");
+    sql("ALTER FUNCTION {}.renew_v4 RENAME TO true_renew");
+    sql("CREATE FUNCTION {}.renew_v4(names bytea[], tokens text[], leases_ms bigint[], modes integer[], wait_ms "
+        "integer) RETURNS TABLE (claim integer, server_us bigint, notices text) LANGUAGE plpgsql AS $$ BEGIN "
+        "IF wait_ms > 2000 THEN PERFORM pg_sleep(1); RAISE EXCEPTION 'again' USING ERRCODE = '40001'; END IF; "
+        "RETURN QUERY SELECT * FROM {}.true_renew(names, tokens, leases_ms, modes, wait_ms); END $$");
     assert_int_equal(held_run(backend->renew, &link, &held, 0, 3000, &err), 0);
     assert_int_equal(held.claim.result, 0);
-    sql("DROP FUNCTION {}.renew");
-    sql("ALTER FUNCTION {}.true_renew RENAME TO renew");
+    sql("DROP FUNCTION {}.renew_v4");
+    sql("ALTER FUNCTION {}.true_renew RENAME TO renew_v4");
     assert_int_equal(release(&link, &held), 0);
     link_end(&link);
 }

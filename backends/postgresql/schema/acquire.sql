@@ -1,0 +1,159 @@
+
+-- ---- acquire --------------------------------------------------------------------------------------------------------
+
+-- The long way of one who asks, `queued` if it wants to be. As acquire()'s row; and is_new: the name has no row yet;
+-- wrote, durable: what this did to the tables, and whether that must outlive a crash.
+CREATE OR REPLACE FUNCTION "dlock".ask(me queue, queued boolean, until_us bigint, OUT granted bigint,
+    OUT server_us bigint, OUT in_use integer, OUT place integer, OUT left_ms bigint, OUT is_new boolean,
+    OUT wrote boolean, OUT durable boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    present locks;
+    served record;
+    done boolean;
+BEGIN
+    granted := 0;
+    durable := false;
+
+    -- A look first, which locks nothing. The order of the two matters: whoever grants us something takes us out of the
+    -- queue in the same transaction, so that we are never both refused and out of the queue.
+    SELECT * INTO present FROM locks l WHERE l.name = me.name;
+    is_new := NOT FOUND;
+    server_us := clock_us();
+    IF refuses(present, server_us, me) THEN
+        IF present.permits <> me.permits THEN
+            in_use := present.permits;
+        ELSIF queued THEN
+            place := place_of(me.name, me.token);
+        END IF;
+        IF in_use IS NOT NULL OR place IS NOT NULL OR NOT queued THEN
+            wrote := place IS NOT NULL AND shows(me.token, present, server_us);
+            done := present.lingers AND tell(present, me.token);
+            left_ms := left_of(present, server_us);
+            RETURN;
+        END IF;
+    END IF;
+
+    present := make_row(me.name, until_us);
+    wrote := true;
+    server_us := clock_us();
+    done := queued AND shows(me.token, present, server_us);
+    present := settle(present, server_us);
+    IF present.token = me.token THEN
+        UPDATE locks l SET expires_us = server_us + me.lease_ms * 1000, handed = false, lingers = me.lingers
+            WHERE l.name = me.name;
+        granted := present.fence;
+    ELSIF present.mode <> 0 THEN
+        UPDATE shares s SET expires_us = server_us + me.lease_ms * 1000, handed = false
+            WHERE s.name = me.name AND s.token = me.token RETURNING s.fence INTO granted;
+        granted := coalesce(granted, 0);
+    END IF;
+    durable := granted > 0;
+    IF granted = 0 AND present.token IS NULL THEN
+        present.handed := present.handed AND queued;
+        served := serve(present, server_us, me);
+        granted := served.granted;
+        durable := served.given > 0;
+        SELECT * INTO present FROM locks l WHERE l.name = me.name; -- who was given it just now
+    END IF;
+    IF granted = 0 THEN
+        IF present.permits <> me.permits THEN
+            in_use := present.permits;
+        ELSIF queued THEN
+            place := enqueue(me);
+        END IF;
+        done := present.lingers AND tell(present, me.token);
+        left_ms := left_of(present, server_us);
+    END IF;
+END $$;
+
+-- Deletes the rows of one page of the table, picked at random, that nobody has used for a day. Called for one new name
+-- in eight, at the end of its transaction, this keeps all but a tenth of the table in use. Waits for nothing.
+CREATE OR REPLACE FUNCTION "dlock".sweep() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    page bigint := floor(random() * (pg_relation_size('locks') / current_setting('block_size')::bigint));
+    idle_us bigint := clock_us() - 86400000000;
+BEGIN
+    DELETE FROM locks l WHERE l.ctid IN (
+        SELECT i.ctid FROM locks i
+            WHERE i.ctid = ANY (ARRAY(SELECT format('(%s,%s)', page, n)::tid FROM generate_series(1, 256) n))
+                AND greatest(i.expires_us, i.fence) < idle_us AND NOT EXISTS (SELECT FROM queue q WHERE q.name = i.name)
+                AND NOT EXISTS (SELECT FROM shares s WHERE s.name = i.name)
+            FOR UPDATE SKIP LOCKED);
+    RETURN FOUND;
+END $$;
+
+-- ---- calls ----------------------------------------------------------------------------------------------------------
+-- Claims come as arrays, so that many are one statement. They are worked on in the order of their names, whatever their
+-- order in the arrays. `notices` is what is to be told to others, once this is committed: hand it to tell_v4() as it is.
+-- NULL: nothing.
+-- Sessions keep their plans for long: one made while a table was small must not read the whole of it when it has grown.
+
+CREATE OR REPLACE FUNCTION "dlock".schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 4 $$;
+
+-- Asks for grants. A claim's flags: 1, it wants to be queued; 2, it is to be told who else asks. One row per claim:
+--   claim      its index in the arrays, from 1
+--   granted    > 0: the fence; token has its grant, for its whole lease from now. 0: it has none, and then
+--   in_use     otherwise than asked for: as permits with this limit, or as a lock (0). NULL: as asked for, and then
+--   place      in the queue, from 0; NULL: not queued
+--   left_ms    until the answer may change
+CREATE OR REPLACE FUNCTION "dlock".acquire_v4(names bytea[], tokens text[], leases_ms bigint[], modes integer[],
+    limits integer[], flags integer[], wait_ms integer)
+RETURNS TABLE (claim integer, granted bigint, server_us bigint, in_use integer, place integer, left_ms bigint,
+    notices text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+#variable_conflict use_variable
+DECLARE
+    answer record;
+    is_new boolean := false;
+    wrote boolean := false;
+    durable boolean := false;
+    until_us bigint := begin_call(wait_ms);
+    done boolean;
+BEGIN
+    FOREACH claim IN ARRAY in_order(names, tokens) LOOP
+        -- The short way: nobody has it, and nobody waits, neither in the queue nor for a turn at it. If the row changes
+        -- while this waits for it, all of that is looked at again.
+        IF modes[claim] = 0 THEN
+            done := be_patient(until_us);
+            server_us := clock_us();
+            UPDATE locks l SET token = tokens[claim], fence = greatest(l.fence + 1, server_us),
+                    expires_us = server_us + leases_ms[claim] * 1000, lingers = flags[claim] & 2 <> 0
+                WHERE l.name = names[claim] AND CASE WHEN l.token IS NULL AND l.mode = 0 AND NOT l.awaited
+                    THEN pg_try_advisory_xact_lock(turn_key(l.name)) ELSE false END
+                RETURNING l.fence INTO granted;
+            IF granted > 0 THEN
+                in_use := NULL;
+                place := NULL;
+                notices := NULL;
+                wrote := true;
+                durable := true;
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+        END IF;
+
+        answer := ask(ROW(names[claim], NULL, tokens[claim], leases_ms[claim], modes[claim], limits[claim],
+            flags[claim] & 2 <> 0), flags[claim] & 1 <> 0, until_us);
+        granted := answer.granted;
+        server_us := answer.server_us;
+        in_use := answer.in_use;
+        place := answer.place;
+        left_ms := answer.left_ms;
+        notices := noted();
+        is_new := is_new OR answer.is_new;
+        wrote := wrote OR answer.wrote;
+        durable := durable OR answer.durable;
+        RETURN NEXT;
+    END LOOP;
+    IF wrote THEN
+        -- Nothing comes to be for one who has given up: the release of its token may have been here already.
+        IF clock_us() > until_us THEN
+            RAISE EXCEPTION 'too late for who asked' USING ERRCODE = 'query_canceled';
+        END IF;
+        done := end_call(durable);
+    END IF;
+    IF is_new AND random() < 0.125 THEN
+        done := sweep();
+    END IF;
+END $$;

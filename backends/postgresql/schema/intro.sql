@@ -1,0 +1,47 @@
+-- dlock's objects in PostgreSQL, version 4.
+--
+-- dlock creates them by itself on first use, where its role may. Otherwise a DBA runs this once in the locks' database
+-- (`dlock schema postgresql | psql DATABASE`), and gives each role of an application what stands at the end. Running it
+-- again is harmless, and running it where version 3 is present brings that up to this version, while clients of both
+-- hold locks: what they call stays. Everything that it finds must belong to the role that runs it or to a superuser. To
+-- keep the objects in another schema than dlock, replace "dlock", with its quotes, everywhere below, and say `schema=`
+-- in the URI.
+--
+-- How it works
+--   locks      one row per name; it stays after the release, since it keeps the fence. Who holds the name alone stands in
+--              it.
+--   shares     one row per reader, or per permit that is taken. A name has none while somebody holds it alone.
+--   queue      who waits, whatever for, in the order in which they came. Unlogged: nobody's place outlives a crash of
+--              the server, just as nobody's connection does.
+--   listeners  who listens for a client, on which channel, and a secret that the client shares with the functions below.
+--              A channel is no secret, since monitors may show LISTEN, and every role of a database may send NOTIFY to
+--              any channel: every message ends with a code that only the two can work out. The session that listens
+--              holds an advisory lock for its channel: while it does, the client lives.
+--   Every function first locks the row of the name, and only then reads or writes the queue, in statements of its own,
+--   each of which sees what was committed before it began. Hence plpgsql, VOLATILE, and READ COMMITTED. A single
+--   statement would read the queue as it was before it waited for the row, and lose wake-ups. What a statement looks for
+--   in the row itself it sees as it is once it has been waited for. So the row says whether somebody may be in the
+--   queue (`awaited`), and the common case is one statement: an UPDATE that takes a name which is free and not awaited,
+--   and one that gives it back. Everything else goes the long way.
+--   Who merely asks, and is refused, locks nothing and writes nothing, unless a hand-over is under way.
+--   What a grant that ends makes room for is given to the first waiter that lives, and to those behind it for whom there
+--   is room, too (readers together), in the same transaction. Room that somebody waits for is given to that one by the
+--   next who asks: nobody barges in, and no reader passes a writer.
+--   Those who were given something are told in a transaction of its own: a NOTIFY takes a lock that the whole cluster
+--   shares until its transaction is flushed to disk, and has no room when its queue is full. So the functions return what
+--   is to be told, and the client sends that back with tell_v4(). What gets lost on the way its receiver learns when it
+--   asks the next time.
+--   A client may listen and yet be stopped, or its host lost. So a hand-over lasts 3 s at most, until its receiver
+--   renews it or asks again. When it ends unconfirmed, every waiter of that client leaves the queue of that name, and so
+--   do those of clients that have not asked since it began, as all that live do.
+--   A fence is the greater of the last one + 1 and the server's clock in microseconds, so that the row of a name that
+--   nobody used for a day can go: its next fence is past every earlier one, unless the clock was set back by more than
+--   that day.
+--   Times are in microseconds since 1970 by clock_timestamp(); now() would be the start of the transaction.
+--
+-- Roles of applications touch no table. The functions run with the rights of their owner (SECURITY DEFINER, with a
+-- fixed search_path that has temporary objects last), so that whoever may lock cannot rewrite other people's locks
+-- otherwise than through them.
+--
+-- From version 3 on nothing that clients call goes away or changes what it takes and returns: what has to is made anew
+-- under another name (..._v4), and the old one calls it.

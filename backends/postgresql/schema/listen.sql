@@ -1,0 +1,49 @@
+
+-- Makes this session the one that listens for a client, and the secret what its messages are known by. LISTEN stands in
+-- here because monitors show statements; who sees them anyway learns only where it could send what nobody believes.
+-- Others see this client live once LISTEN counts, at the end of the transaction.
+CREATE OR REPLACE FUNCTION "dlock".listen_v4(client text, channel text, secret text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+#variable_conflict use_variable
+DECLARE
+    other text;
+BEGIN
+    EXECUTE format('LISTEN %I', channel);
+    PERFORM pg_advisory_lock(channel_key(channel));
+    INSERT INTO listeners AS l (client, channel, secret) VALUES (client, channel, secret)
+        ON CONFLICT ON CONSTRAINT listeners_pkey DO UPDATE
+            SET channel = excluded.channel, secret = excluded.secret;
+    -- Some of those who ended go, so that all but an eighth of the table lives. Waits for nobody.
+    FOR other IN SELECT l.client FROM listeners l ORDER BY random() LIMIT 8 FOR UPDATE SKIP LOCKED LOOP
+        DELETE FROM listeners l WHERE l.client = other AND other <> client AND NOT lives(other);
+    END LOOP;
+    -- A lost host shows after 8 s instead of the system's 2 hours.
+    PERFORM set_config('tcp_keepalives_idle', '5', false), set_config('tcp_keepalives_interval', '1', false),
+        set_config('tcp_keepalives_count', '3', false);
+    RETURN true;
+END $$;
+
+-- Tells what other calls have returned as their notices. With the rights of whoever calls it, and in a transaction that
+-- waits for no disk: it holds a lock of the whole cluster until it ends.
+CREATE OR REPLACE FUNCTION "dlock".tell_v4(notices text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT set_config('synchronous_commit', 'off', true) IS NOT NULL AND "dlock".send(notices)
+$$;
+
+-- The holders of the names from `low` on and below `high` (NULL: all), of at most `most` names, in order. Changes
+-- nothing.
+CREATE OR REPLACE FUNCTION "dlock".holders(low bytea, high bytea, most integer)
+RETURNS TABLE (name bytea, token text, fence bigint, left_ms bigint, waiters bigint, mode integer, permits integer)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+    SELECT n.name, h.token, h.fence, (h.expires_us - t.now_us) / 1000,
+            (SELECT count(*) FROM queue q WHERE q.name = n.name), n.mode, n.permits
+        FROM (SELECT clock_us() AS now_us OFFSET 0) t,
+            LATERAL (SELECT * FROM locks l
+                WHERE l.name >= low AND (high IS NULL OR l.name < high) AND CASE WHEN l.mode = 0
+                    THEN l.token IS NOT NULL AND l.expires_us > t.now_us
+                    ELSE EXISTS (SELECT FROM shares s WHERE s.name = l.name AND s.expires_us > t.now_us) END
+                ORDER BY l.name LIMIT most) n,
+            LATERAL (SELECT n.token, n.fence, n.expires_us WHERE n.mode = 0
+                UNION ALL SELECT s.token, s.fence, s.expires_us FROM shares s
+                    WHERE n.mode <> 0 AND s.name = n.name AND s.expires_us > t.now_us) h
+        ORDER BY n.name, h.fence
+$$;

@@ -1,0 +1,187 @@
+
+-- ---- the queue ------------------------------------------------------------------------------------------------------
+
+-- Gives what there is room for to those who come first, and then to `me`, who just asks (NULL: nobody): `given` counts
+-- the grants, `granted` is my fence, or 0. For the clients of the others it keeps a message:
+-- "granted <token> <fence> <server's clock in microseconds> <kept ms> <name in hex>". After a hand-over that nobody
+-- confirmed (`handed`) the first is one who has asked since it began, as I have. The row is locked and settled.
+CREATE OR REPLACE FUNCTION "dlock".serve(present locks, now_us bigint, me queue, OUT given integer, OUT granted bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    waiter queue;
+    ear text[];
+    is_mine boolean;
+    kept_ms bigint;
+    fence bigint;
+    held bigint := CASE WHEN present.mode = 0 THEN 0 ELSE shares_of(present, now_us) END;
+    message text;
+    since bigint := CASE WHEN present.handed AND me.token IS NOT NULL THEN present.fence END;
+    done boolean;
+BEGIN
+    given := 0;
+    granted := 0;
+    IF present.token IS NOT NULL THEN
+        RETURN;
+    END IF;
+    LOOP
+        -- The first waiter that lives. The dead before it go; I live, since I am asking.
+        waiter := NULL;
+        WHILE present.awaited LOOP
+            IF held = 0 AND since IS NULL THEN -- whoever it is gets it
+                DELETE FROM queue q WHERE q.name = present.name
+                    AND q.ticket = (SELECT min(m.ticket) FROM queue m WHERE m.name = present.name)
+                    RETURNING q.ticket, q.token, q.lease_ms, q.mode, q.permits, q.lingers,
+                        (SELECT ARRAY[l.channel, l.secret] FROM listeners l WHERE l.client = left(q.token, 24))
+                    INTO waiter.ticket, waiter.token, waiter.lease_ms, waiter.mode, waiter.permits, waiter.lingers, ear;
+                EXIT WHEN waiter.token = me.token OR is_heard(ear[1]);
+            ELSE
+                SELECT q.ticket, q.token, q.lease_ms, q.mode, q.permits, q.lingers, ARRAY[l.channel, l.secret]
+                    INTO waiter.ticket, waiter.token, waiter.lease_ms, waiter.mode, waiter.permits, waiter.lingers, ear
+                    FROM queue q LEFT JOIN listeners l ON l.client = left(q.token, 24)
+                    WHERE q.name = present.name AND (since IS NULL OR q.token = me.token OR l.asked >= since)
+                    ORDER BY q.ticket LIMIT 1;
+                EXIT WHEN waiter.token = me.token OR is_heard(ear[1]) OR waiter.token IS NULL AND since IS NOT NULL;
+                DELETE FROM queue q WHERE q.name = present.name AND q.ticket = waiter.ticket;
+            END IF;
+            IF waiter.token IS NULL THEN
+                UPDATE locks l SET awaited = false WHERE l.name = present.name;
+                present.awaited := false;
+            END IF;
+        END LOOP;
+        IF waiter.token IS NULL AND granted = 0 THEN
+            waiter := me;
+        END IF;
+        EXIT WHEN waiter.token IS NULL OR NOT fits(present, held, waiter.mode, waiter.permits);
+
+        is_mine := coalesce(waiter.token = me.token, false);
+        kept_ms := CASE WHEN is_mine THEN me.lease_ms ELSE least(waiter.lease_ms, 3000) END;
+        IF held > 0 OR since IS NOT NULL THEN
+            DELETE FROM queue q WHERE q.name = present.name AND q.ticket = waiter.ticket;
+        END IF;
+        UPDATE locks l SET token = CASE WHEN waiter.mode = 0 THEN waiter.token END,
+                fence = greatest(l.fence + 1, now_us), expires_us = now_us + kept_ms * 1000,
+                handed = waiter.mode = 0 AND NOT is_mine, mode = waiter.mode, permits = waiter.permits,
+                lingers = waiter.lingers
+            WHERE l.name = present.name RETURNING l.fence INTO STRICT fence;
+        IF waiter.mode <> 0 THEN
+            INSERT INTO shares VALUES (present.name, waiter.token, fence, now_us + kept_ms * 1000, NOT is_mine);
+        END IF;
+        IF is_mine THEN
+            granted := fence;
+        ELSE
+            message := format('granted %s %s %s %s %s', waiter.token, fence, now_us, kept_ms,
+                encode(present.name, 'hex'));
+            done := note(ear, message);
+        END IF;
+        given := given + 1;
+        held := held + 1;
+        since := NULL;
+        present.mode := waiter.mode;
+        present.permits := waiter.permits;
+        EXIT WHEN waiter.mode = 0;
+    END LOOP;
+END $$;
+
+-- Has the one who has the name alone, and asked for that, told that somebody else asks: "wanted <name in hex>".
+CREATE OR REPLACE FUNCTION "dlock".tell(present locks, caller text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    ear text[];
+    message text := 'wanted ' || encode(present.name, 'hex');
+BEGIN
+    IF present.token IS NULL OR left(present.token, 24) = left(caller, 24) THEN
+        RETURN false;
+    END IF;
+    ear := (SELECT ARRAY[l.channel, l.secret] FROM listeners l WHERE l.client = left(present.token, 24));
+    RETURN ear IS NOT NULL AND note(ear, message);
+END $$;
+
+-- Whether one who asks has to wait, as far as a look tells that locks nothing.
+CREATE OR REPLACE FUNCTION "dlock".shares_refuse(present locks, now_us bigint, me queue) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    head queue;
+    held bigint := shares_of(present, now_us);
+BEGIN
+    IF held = 0 OR EXISTS (SELECT FROM shares s WHERE s.name = present.name AND s.token = me.token) THEN
+        RETURN false;
+    ELSIF NOT fits(present, held, me.mode, me.permits) THEN
+        RETURN true;
+    END IF;
+    SELECT * INTO head FROM queue q WHERE q.name = present.name ORDER BY q.ticket LIMIT 1;
+    RETURN head.token <> me.token AND NOT fits(present, held, head.mode, head.permits) AND lives(head.token);
+END $$;
+
+CREATE OR REPLACE FUNCTION "dlock".refuses(present locks, now_us bigint, me queue) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN present.mode = 0 THEN present.token <> me.token AND present.expires_us > now_us
+        ELSE shares_refuse(present, now_us, me) END
+$$;
+
+-- token's place in the queue, from 0; NULL: it is not in it.
+CREATE OR REPLACE FUNCTION "dlock".place_of(lock bytea, waiter text) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (SELECT nullif(count(*), 0) - 1 FROM queue q WHERE q.name = lock
+        AND q.ticket <= (SELECT m.ticket FROM queue m WHERE m.name = lock AND m.token = waiter));
+END $$;
+
+-- Puts one who asks at the end of the queue, unless it is in it. The row is locked.
+CREATE OR REPLACE FUNCTION "dlock".enqueue(me queue) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    place bigint;
+    mine bigint;
+BEGIN
+    SELECT count(*), coalesce(max(q.ticket), 0) + 1, min(q.ticket) FILTER (WHERE q.token = me.token)
+        INTO place, me.ticket, mine FROM queue q WHERE q.name = me.name;
+    IF mine IS NOT NULL THEN
+        RETURN place_of(me.name, me.token);
+    END IF;
+    INSERT INTO queue SELECT me.*;
+    UPDATE locks l SET awaited = true WHERE l.name = me.name AND NOT l.awaited;
+    RETURN place;
+END $$;
+
+-- The advisory lock that comes before the row of a name wherever somebody may wait for it: those who wait get it in the
+-- order in which they came, while a row goes to whoever is there when it becomes free, so that one who wants to join
+-- the queue could be passed by others' turns again and again. What excludes is the row. Every role of the database can
+-- take that advisory lock, and keep it: so a call waits for turns for 100 ms in all, and then goes without.
+CREATE OR REPLACE FUNCTION "dlock".turn_key(lock bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT hashtextextended(encode(lock, 'hex'), 1)
+$$;
+
+CREATE OR REPLACE FUNCTION "dlock".take_turn(lock bytea, until_us bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    done boolean;
+BEGIN
+    IF pg_try_advisory_xact_lock(turn_key(lock)) THEN
+        RETURN true;
+    END IF;
+    done := be_patient(least(until_us, (date_part('epoch', statement_timestamp()) * 1000000)::bigint + 100000));
+    BEGIN
+        RETURN pg_advisory_xact_lock(turn_key(lock)) IS NOT NULL;
+    EXCEPTION WHEN lock_not_available THEN
+        RETURN false;
+    END;
+END $$;
+
+-- The row of the name, locked; NULL if there is none.
+CREATE OR REPLACE FUNCTION "dlock".lock_row(lock bytea, until_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    found_row locks;
+    done boolean := take_turn(lock, until_us);
+BEGIN
+    done := be_patient(until_us);
+    SELECT * INTO found_row FROM locks l WHERE l.name = lock FOR UPDATE;
+    RETURN found_row;
+END $$;
+
+-- The same; the row is made if need be.
+CREATE OR REPLACE FUNCTION "dlock".make_row(lock bytea, until_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    found_row locks := lock_row(lock, until_us);
+BEGIN
+    WHILE found_row.name IS NULL LOOP
+        -- Between the two it may be made by somebody else, and swept away again.
+        INSERT INTO locks (name) VALUES (lock) ON CONFLICT DO NOTHING;
+        found_row := lock_row(lock, until_us);
+    END LOOP;
+    RETURN found_row;
+END $$;

@@ -1,0 +1,123 @@
+
+-- Sets the leases of grants anew. A shared one may still be exclusive: then it becomes shared, under its fence, and the
+-- readers that wait first get theirs. One row per claim; server_us NULL: token has no such grant.
+CREATE OR REPLACE FUNCTION "dlock".renew_v4(names bytea[], tokens text[], leases_ms bigint[], modes integer[],
+    wait_ms integer)
+RETURNS TABLE (claim integer, server_us bigint, notices text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+#variable_conflict use_variable
+DECLARE
+    present locks;
+    ends_us bigint;
+    until_us bigint := begin_call(wait_ms);
+    served record;
+    done boolean;
+BEGIN
+    FOREACH claim IN ARRAY in_order(names, tokens) LOOP
+        notices := NULL;
+        done := be_patient(until_us);
+        IF modes[claim] = 0 THEN
+            SELECT l.expires_us INTO ends_us FROM locks l WHERE l.name = names[claim] AND l.token = tokens[claim]
+                FOR UPDATE;
+        ELSE
+            SELECT s.expires_us INTO ends_us FROM shares s WHERE s.name = names[claim] AND s.token = tokens[claim]
+                FOR UPDATE;
+        END IF;
+        server_us := clock_us(); -- after the wait for the row, which the lease need not have outlasted
+        IF ends_us > server_us AND modes[claim] = 0 THEN
+            UPDATE locks l SET expires_us = server_us + leases_ms[claim] * 1000, handed = false
+                WHERE l.name = names[claim];
+        ELSIF ends_us > server_us THEN
+            UPDATE shares s SET expires_us = server_us + leases_ms[claim] * 1000, handed = false
+                WHERE s.name = names[claim] AND s.token = tokens[claim];
+        ELSIF ends_us IS NULL AND modes[claim] = 1 THEN
+            present := lock_row(names[claim], until_us);
+            server_us := clock_us();
+            IF present.token = tokens[claim] AND present.expires_us > server_us THEN
+                present.token := NULL;
+                present.mode := 1;
+                UPDATE locks l SET token = NULL, handed = false, lingers = false, mode = 1 WHERE l.name = present.name;
+                INSERT INTO shares VALUES (present.name, tokens[claim], present.fence,
+                    server_us + leases_ms[claim] * 1000, false);
+                served := serve(present, server_us, NULL);
+                notices := noted();
+            ELSE
+                server_us := NULL;
+            END IF;
+        ELSE
+            server_us := NULL;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+    done := end_call(true);
+END $$;
+
+-- Ends grants and hands over what they make room for, or takes tokens out of the queue, which may make room, too. One
+-- row per claim; ended: token had a grant. One that merely waited had none, whatever its owner believes.
+CREATE OR REPLACE FUNCTION "dlock".release_v4(names bytea[], tokens text[], wait_ms integer)
+RETURNS TABLE (claim integer, ended boolean, notices text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+#variable_conflict use_variable
+DECLARE
+    present locks;
+    now_us bigint;
+    durable boolean := false;
+    until_us bigint := begin_call(wait_ms);
+    served record;
+    done boolean;
+BEGIN
+    FOREACH claim IN ARRAY in_order(names, tokens) LOOP
+        notices := NULL;
+        done := be_patient(until_us);
+        now_us := clock_us();
+        UPDATE locks l SET token = NULL, expires_us = now_us, handed = false
+            WHERE l.name = names[claim] AND l.token = tokens[claim] AND l.expires_us > now_us RETURNING l.* INTO present;
+        ended := FOUND;
+        IF NOT ended THEN
+            -- Without a turn at it: the row may be locked by now, and whoever has the turn may be waiting for that.
+            done := be_patient(until_us);
+            SELECT * INTO present FROM locks l WHERE l.name = names[claim] FOR UPDATE;
+            now_us := clock_us();
+            present := settle(present, now_us);
+            IF present.token = tokens[claim] THEN
+                present := vacate(present, now_us); -- it was given this just now
+                ended := true;
+            ELSIF present.mode <> 0 THEN
+                DELETE FROM shares s WHERE s.name = present.name AND s.token = tokens[claim];
+                ended := FOUND;
+            END IF;
+            IF NOT ended THEN
+                DELETE FROM queue q WHERE q.name = present.name AND q.token = tokens[claim];
+            END IF;
+        END IF;
+        IF present.awaited THEN
+            now_us := clock_us(); -- after the wait for the row: what is handed over begins now
+            served := serve(present, now_us, NULL);
+            durable := durable OR served.given > 0;
+            notices := noted();
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+    done := end_call(durable);
+END $$;
+
+-- Takes all grants of a name from whoever has them, and hands them over; broken: somebody had one.
+CREATE OR REPLACE FUNCTION "dlock".break_v4(lock bytea, wait_ms integer, OUT broken boolean, OUT notices text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+DECLARE
+    present locks := lock_row(lock, begin_call(wait_ms));
+    now_us bigint := clock_us();
+    served record;
+    done boolean;
+BEGIN
+    present := settle(present, now_us);
+    broken := present.token IS NOT NULL OR shares_of(present, now_us) > 0;
+    IF NOT broken THEN
+        RETURN;
+    END IF;
+    DELETE FROM shares s WHERE s.name = lock;
+    present := vacate(present, now_us);
+    served := serve(present, now_us, NULL);
+    notices := noted();
+    done := end_call(served.given > 0);
+END $$;

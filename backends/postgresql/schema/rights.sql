@@ -1,0 +1,20 @@
+
+-- ---- rights ---------------------------------------------------------------------------------------------------------
+
+-- A part that version 3 had.
+DROP FUNCTION IF EXISTS "dlock".lapse(bytea, text);
+
+REVOKE ALL ON TABLE "dlock".locks, "dlock".shares, "dlock".queue, "dlock".listeners FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "dlock" FROM PUBLIC;
+
+-- Roles that could lock before this version still can.
+DO $$
+DECLARE
+    app name;
+BEGIN
+    FOR app IN SELECT r.rolname FROM pg_proc p, aclexplode(p.proacl) a, pg_roles r
+            WHERE p.oid = '"dlock".acquire(bytea[], text[], bigint[], integer[], integer[], integer[], integer)'
+                ::regprocedure AND a.privilege_type = 'EXECUTE' AND r.oid = a.grantee AND r.oid <> p.proowner LOOP
+        EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "dlock" TO %I', app);
+    END LOOP;
+END $$;

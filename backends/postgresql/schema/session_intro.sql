@@ -1,0 +1,14 @@
+-- dlock's objects in PostgreSQL for mode=session, version 1.
+--
+-- dlock creates them by itself on first use, where its role may. Otherwise a DBA runs this once in the locks' database,
+-- and gives each role of an application what stands at the end. Running it again is harmless. To keep them in another
+-- schema than dlock, replace "dlock", with its quotes, everywhere below, and say `schema=` in the URI. A schema has
+-- either these objects or those of the default mode (schema.sql), never both: their locks would not exclude each other.
+--
+-- A lock is a session-level advisory lock, held by the one connection that acquired it; who waits for it waits in the
+-- server's own queue. Its key is the begin of a hash of the quoted schema, a space and the name, as clients work it out:
+-- ('x' || encode(substr(sha256('"dlock" name'), 1, 8), 'hex'))::bit(64)::bigint. Names that collide exclude each other.
+-- Fences are numbers of one sequence, which is read only once the lock is there. It is flushed to disk ahead of what it
+-- gives out, and begins at the clock in microseconds, so that fences go on growing when somebody makes it anew. While it
+-- holds a lock, the lease is the session's idle_session_timeout (PostgreSQL 14), and a renewal a sign of life.
+-- The statements are in wire.c.

@@ -1,0 +1,23 @@
+
+-- A newer version brings everything that older ones call. Before version 3 the tables were others, in which somebody may
+-- hold locks right now. Nothing of the schema is called here.
+DO $$
+DECLARE
+    present integer;
+BEGIN
+    IF to_regprocedure('"dlock".session_version()') IS NOT NULL THEN
+        RAISE EXCEPTION 'the locks of schema "dlock" are sessions, not rows' USING ERRCODE = 'DL004';
+    END IF;
+    SELECT substring(p.prosrc FROM '[0-9]+')::integer INTO present FROM pg_proc p
+        WHERE p.oid = to_regprocedure('"dlock".schema_version()');
+    IF present > 4 THEN
+        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, this is version 4', present
+            USING ERRCODE = 'DL001';
+    ELSIF present < 3 THEN
+        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, and this is version 4', present
+            USING ERRCODE = 'DL003';
+    ELSIF present = 3 THEN
+        -- Calls that are under way end before their parts are replaced.
+        LOCK TABLE "dlock".locks IN ACCESS EXCLUSIVE MODE;
+    END IF;
+END $$;

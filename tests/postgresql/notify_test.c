@@ -1,0 +1,90 @@
+/* NOTIFY takes a lock that the whole cluster shares, until its transaction is over, and may find no room: neither holds
+ * up a lock. The server is a private one, on which no transaction that waits for its disk ends once nobody_commits(). */
+#include "site.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+struct scene {
+    struct link holder, waiter, ear;
+    struct held held, waits;
+};
+
+static void scene_begin(struct scene *s, const char *name) {
+    static const struct params local = {.more = {{"options", "-c synchronous_commit=local"}}};
+    struct dlock_error err;
+    link_new(&s->ear, 'b');
+    link_listen(&s->ear);
+    if (link_with(&s->holder, &local, 'a', TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    if (link_with(&s->waiter, &local, 'b', TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    held_new(&s->held, &s->holder, name);
+    held_new(&s->waits, &s->waiter, name);
+    assert_int_equal(acquire(&s->holder, &s->held), 0);
+    assert_int_equal(queue_up(&s->waiter, &s->waits), DLOCK_EBUSY);
+}
+
+static void scene_end(struct scene *s) {
+    link_end(&s->holder);
+    link_end(&s->waiter);
+    link_end(&s->ear);
+}
+
+/* A commit waits for a standby that does not exist, except where synchronous_commit is off or local. */
+static void standby(const char *name) {
+    sql("SET synchronous_commit = local");
+    sql("ALTER SYSTEM SET synchronous_standby_names = '%s'", name);
+    sql("SELECT pg_reload_conf()");
+    sql_wait("SELECT (current_setting('synchronous_standby_names') = '%s')::integer", name);
+}
+
+static void *notify_in_thread(void *arg) {
+    plain_run(arg, "CREATE TEMP TABLE written (x integer); NOTIFY somebody");
+    return NULL;
+}
+
+/* Another session's commit, which takes its time, has NOTIFY's lock. The grant is there before anybody is told. */
+static void a_slow_commit_elsewhere(void **state) {
+    struct scene s;
+    PGconn *slow = plain_open();
+    pthread_t thread;
+    (void)state;
+    scene_begin(&s, "slow");
+    standby("nobody");
+    assert_int_equal(pthread_create(&thread, NULL, notify_in_thread, slow), 0);
+    sql_wait("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid = %d", PQbackendPID(slow));
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    assert_int_equal(acquire(&s.waiter, &s.waits), 0);
+    assert_true(s.waits.claim.fence > s.held.claim.fence);
+    standby("");
+    pthread_join(thread, NULL);
+    PQfinish(slow);
+    scene_end(&s);
+}
+
+/* Who was not told asks, and has it. */
+static void no_room_for_notices(void **state) {
+    struct scene s;
+    struct held again;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "full");
+    sql("ALTER FUNCTION {}.send(text) RENAME TO true_send");
+    sql("CREATE FUNCTION {}.send(notices text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION "
+        "'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$");
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    assert_true(wake_none(&s.ear));
+    assert_int_equal(queue_up(&s.waiter, &s.waits), 0);
+    held_new(&again, &s.holder, "full");
+    held_new(&s.held, &s.waiter, "full");
+    assert_int_equal(queue_up(&s.waiter, &s.held), DLOCK_EBUSY);
+    sql("DROP FUNCTION {}.send(text)");
+    sql("ALTER FUNCTION {}.true_send(text) RENAME TO send");
+    /* The connection lives, and tells again. */
+    struct dlock_error err;
+    assert_int_equal(backend->break_lock(s.holder.conn, "full", TIMEOUT_MS, &err), 0);
+    wake_get(&s.ear, &wake);
+    assert_string_equal(wake.token, s.held.token);
+    scene_end(&s);
+}
+
+SITE_MAIN(cmocka_unit_test(a_slow_commit_elsewhere), cmocka_unit_test(no_room_for_notices))
