@@ -10,8 +10,8 @@ struct fact {
     char value[32]; /* "": the server did not say */
 };
 
-enum { VERSION, UPTIME, BYTES, MOST_BYTES, EVICTED, FLUSHES, CLIENTS, MOST_CLIENTS, STATS };
-enum { EVICTIONS, SETTINGS };
+enum { VERSION, UPTIME, BYTES, MOST_BYTES, EVICTED, MOVED_OUT, MOVED_BUSY, FLUSHES, CLIENTS, MOST_CLIENTS, STATS };
+enum { EVICTIONS, MOVER, AUTOMOVE, SETTINGS };
 
 struct facts {
     struct fact *facts;
@@ -67,6 +67,21 @@ static void check_memory(struct dlock_report *report, const struct fact *stats, 
                    "memory: %lld of %lld MB used", used >> 20, most >> 20);
 }
 
+/* To move a page of memory to items of another size the server needs room for what is in it. Before 1.6.34 what found
+ * none was dropped, and so was an item that was in use for long; neither counts as an eviction, nor does -M prevent it.
+ * Later servers wait, and do not have that number any more; the first ones, before 1.4.11, have no page mover. */
+static void check_mover(struct dlock_report *report, const struct fact *stats, const struct fact *settings) {
+    const char *automove = *settings[AUTOMOVE].value ? settings[AUTOMOVE].value : "unknown";
+    if (strcmp(settings[MOVER].value, "yes") == 0 && *stats[MOVED_OUT].value)
+        dlock_find(report, "it drops held locks when memory is short, -M or not: start one with -o no_slab_reassign",
+                   "slab page mover on (slab_automove %s), %lld items dropped so far", automove,
+                   number(&stats[MOVED_OUT]) + number(&stats[MOVED_BUSY]));
+    else if (*settings[MOVER].value)
+        dlock_find(report, NULL, "slab page mover %s",
+                   strcmp(settings[MOVER].value, "yes") == 0 ? "on, which drops no locks in this version"
+                                                             : "off (-o no_slab_reassign)");
+}
+
 /* It leaves a trace as long as the server lives. */
 static void check_flushes(struct dlock_report *report, const struct fact *stats) {
     long long flushes = number(&stats[FLUSHES]);
@@ -88,10 +103,14 @@ int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_
                                 [BYTES] = {.name = "bytes"},
                                 [MOST_BYTES] = {.name = "limit_maxbytes"},
                                 [EVICTED] = {.name = "evictions"},
+                                [MOVED_OUT] = {.name = "slab_reassign_evictions_nomem"},
+                                [MOVED_BUSY] = {.name = "slab_reassign_busy_deletes"},
                                 [FLUSHES] = {.name = "cmd_flush"},
                                 [CLIENTS] = {.name = "curr_connections"},
                                 [MOST_CLIENTS] = {.name = "max_connections"}};
-    struct fact settings[SETTINGS] = {[EVICTIONS] = {.name = "evictions"}};
+    struct fact settings[SETTINGS] = {[EVICTIONS] = {.name = "evictions"},
+                                      [MOVER] = {.name = "slab_reassign"},
+                                      [AUTOMOVE] = {.name = "slab_automove"}};
     struct dlock_report report = {each, arg, false};
     int rc;
     memcached_request(conn, 2, MEMCACHED_ASK_STATS);
@@ -102,6 +121,7 @@ int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_
                *stats[VERSION].value ? stats[VERSION].value : "of unknown version");
     check_restarts(&report, conn, stats);
     check_memory(&report, stats, settings);
+    check_mover(&report, stats, settings);
     check_flushes(&report, stats);
     check_clients(&report, stats);
     return 0;

@@ -20,11 +20,12 @@ server() { # NAME ARGUMENT…: starts one; sets $port
 old_enough() { "$DLOCK" doctor "$1" >/dev/null 2>&1; }
 
 describe "for locks alone"
-server good -M
+server good -M -o no_slab_reassign
 settings "memcached://127.0.0.1:$port" 1
 weak "quarantine: nothing is granted for another "
 fine "memcached "
 fine "evictions off (-M)"
+fine "slab page mover off"
 fine "memory: 0 of 64 MB used"
 fine "flush_all: 0 so far"
 fine "clients: "
@@ -36,7 +37,7 @@ settings "memcached://127.0.0.1:$port?quarantine=0" 1
 contains "no quarantine" "$out" "and no quarantine"
 
 describe "others flush"
-server flushed -M
+server flushed -M -o no_slab_reassign
 python3 - "$port" <<'END'
 import socket, sys
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
@@ -60,5 +61,40 @@ s.recv(100)
 END
 settings "memcached://127.0.0.1:$port?quarantine=2s&lease=2s" 1
 equal "evicted items are counted" "$(grep -cE '^weak  evictions on, [1-9][0-9]* items evicted so far' <<<"$out")" 1
+
+describe "a server that moves its memory about"
+server mover -M -m 2
+fill_and_move() { # prints how many items that has cost by the server's count, or "none" (since 1.6.34)
+    python3 - "$port" <<'END'
+import socket, sys, time
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+replies = s.makefile("r", newline="")
+def ask(line):
+    s.sendall(line.encode() + b"\r\n")
+    return replies.readline().strip()
+def stats(of):
+    s.sendall(b"stats" + of.encode() + b"\r\n")
+    return dict(line.split()[1:3] for line in iter(replies.readline, "END\r\n"))
+n = 0
+while ask("set k%d 0 0 100\r\n%s" % (n, "x" * 100)) == "STORED":
+    n += 1
+pages = {name.split(":")[0]: int(value) for name, value in stats(" slabs").items() if name.endswith(":total_pages")}
+assert ask("slabs reassign %s 20" % max(pages, key=pages.get)) == "OK"
+for i in range(100):
+    dropped = stats("").get("slab_reassign_evictions_nomem", "none")
+    if dropped != "0":
+        break
+    time.sleep(0.1)
+print(dropped)
+END
+}
+dropped=$(fill_and_move)
+settings "memcached://127.0.0.1:$port?quarantine=2s&lease=2s" 1
+if [ "$dropped" = none ]; then
+    fine "slab page mover on, which drops no locks in this version"
+else
+    weak "slab page mover on (slab_automove 1), $dropped items dropped so far" "-o no_slab_reassign"
+    equal "items that -M did not keep are counted" "$((dropped > 0))" 1
+fi
 
 finish

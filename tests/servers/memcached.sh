@@ -4,11 +4,11 @@ set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
 
-# It refuses to run as root. -M: it says that it is full, where it would forget locks.
+# It refuses to run as root. -M: it says that it is full, where it would forget locks, as would the page mover.
 launch() {
     local user=()
     if [ "$(id -u)" = 0 ]; then user=(-u nobody); fi
-    memcached "${user[@]}" -l 127.0.0.1 -p "$1" -U 0 -M -v >"$folder/memcached.log" 2>&1 </dev/null &
+    memcached "${user[@]}" -l 127.0.0.1 -p "$1" -U 0 -M -o no_slab_reassign -v >"$folder/memcached.log" 2>&1 </dev/null &
 }
 
 # It does, and is old enough to grant something (its uptime is ahead by up to three seconds).
