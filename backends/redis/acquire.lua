@@ -1,7 +1,9 @@
 -- Asks for the lock.
 --   KEYS   K
 --   ARGV   token, lease in ms, then, but for those at the end that are as here:
---          ''   letters: `w`: wait in the queue when busy. `c`: take the fence from the clock. Without `c` the caller
+--          ''   letters: `w`: wait in the queue when busy. `h`, at the end: say so when nobody listens for the
+--               caller's client, which is also said when a token asks again. `c`: take the fence from the clock. Without
+--               `c` the caller
 --               was granted this lock over this very connection, with a fence from the clock, less than a second ago.
 --               What a server may forget or take back of a fence, it does not without ending its connections (but for
 --               SWAPDB, and REPLICAOF there and back). So the fence is only counted up, which is less work for the
@@ -16,7 +18,8 @@
 --          position   in the queue, from 0; -1: not queued
 --          remaining  until somebody's lease has ended and the answer may be another one, in ms; -1: never; -2: nothing
 --                     is in the way but the quarantine
---          ours       1: the holders are clients of ours, which hand over; 0: the holder is not, so nobody will
+--          ours       1: the holders are clients of ours, which hand over; 0: the holder is not, so nobody will;
+--                     2 is added to that when nobody listens for the caller's client, which therefore waits in vain
 --          or a string: the lock is in use as something else: a word `dlock:permits:<limit>`, or empty for a lock
 local next_fence = loadfile('fence.lua')
 local call, key, token, how, kind = redis.call, KEYS[1], ARGV[1], ARGV[3] or '', ARGV[4] or ''
@@ -46,9 +49,9 @@ local now, clock, is_ours, head, _, want, joint = dofile('library.lua')
 local held, lease, now_ms = call('GET', key), tonumber(ARGV[2]), string.sub(clock, 1, 13)
 local queue, waiters, fence_key = '{' .. key .. '}:queue', '{' .. key .. '}:waiters', '{' .. key .. '}:fence'
 
--- Puts the caller into the queue if it wants to wait; its position.
+-- Puts the caller into the queue if it wants to wait; its position, and 2 if nobody listens for its client.
 local function line_up()
-    if how ~= 'w' and how ~= 'wc' then return -1 end
+    if string.byte(how) ~= 119 then return -1, 0 end
     local last_one = call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')
     local place = (last_one[2] or 0) + 1
     local new = last_one[1] ~= token and call('ZADD', queue, 'NX', place, token) == 1
@@ -58,7 +61,9 @@ local function line_up()
         call('PEXPIRE', queue, '86400000')
         call('PEXPIRE', waiters, '86400000')
     end
-    return call('ZRANK', queue, token)
+    local asks = not new or string.byte(how, -1) == 104
+    local unheard = asks and call('PUBSUB', 'NUMSUB', 'dlock:' .. string.sub(token, 1, 24))[2] == 0
+    return call('ZRANK', queue, token), unheard and 2 or 0
 end
 
 -- Whether the exclusive holder lingers, and so wants to know who asks.
@@ -69,10 +74,10 @@ end
 -- What most of the other calls meet: a client of ours holds exclusively, and so nobody can be granted anything.
 if held and held ~= token and is_ours(held) then
     if #kind > 1 and kind ~= 'dlock:shared' then return '' end
-    local position = line_up()
+    local position, unheard = line_up()
     -- A holder of another client learns that the caller was turned away.
     if string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers() then want(held) end
-    return { now, 0, position, call('PTTL', key), 1 }
+    return { now, 0, position, call('PTTL', key), 1 + unheard }
 end
 
 local lock = joint(held)
@@ -113,7 +118,8 @@ if may_grant and (not held or held_jointly) then
     held = lock.held
 end
 
-local position, remaining = line_up(), call('PTTL', key)
+local position, unheard = line_up()
+local remaining = call('PTTL', key)
 if not may_grant and lock.room(kind) then
     remaining = -2
 elseif held and limit_of(held) then
@@ -128,4 +134,4 @@ elseif held and limit_of(held) then
 end
 local by_us = held and is_ours(held)
 if by_us and string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers() then want(held) end
-return { now, 0, position, remaining, (by_us or lock.is_held()) and 1 or 0 }
+return { now, 0, position, remaining, ((by_us or lock.is_held()) and 1 or 0) + unheard }

@@ -105,12 +105,12 @@ static void note_clock(struct redis *redis, const char *name) {
 static void write_acquire(struct redis *redis, size_t i, struct redis_call *call, void *arg) {
     const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
     const bool may_grant = redis_may_grant(redis), may_wait = claim->flags & DLOCK_CLAIM_QUEUE;
-    const bool counts = may_count(redis, claim->name);
+    const bool asks = may_wait && !redis->heard, counts = !asks && may_count(redis, claim->name);
     call->script = REDIS_ACQUIRE;
     call->name = claim->name;
     call->args[0] = claim->token;
     call->args[1] = decimal(call->lease, lease_of(claim));
-    call->args[2] = may_wait ? (counts ? "w" : "wc") : counts ? "" : "c";
+    call->args[2] = asks ? "wch" : may_wait ? (counts ? "w" : "wc") : counts ? "" : "c";
     call->args[3] = kind_of(call->kind, claim);
     call->args[4] = may_grant ? "1" : "0";
     /* What is as most calls have it is left out: each argument is work for the server. */
@@ -176,7 +176,7 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
     }
     if (!read_integers(reply, answer, N) || answer[SERVER_US] <= 0 || answer[FENCE] < 0 ||
         answer[FENCE] >= REDIS_FENCE_END || answer[POSITION] < -1 || answer[POSITION] > INT32_MAX ||
-        answer[REMAINING] < -2)
+        answer[REMAINING] < -2 || answer[OURS] < 0 || answer[OURS] > 3)
         return redis_nonsense(redis, "acquire", err);
     claim->server_us = answer[SERVER_US];
     if (answer[FENCE]) {
@@ -184,8 +184,11 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
     } else if (redis->quarantine_until_us && answer[REMAINING] == -2) {
         quarantined(redis, batch, claim, answer[POSITION]);
     } else {
-        claim->retry_ms = retry_ms(claim, answer[POSITION], answer[REMAINING], answer[OURS] == 1);
+        const bool unheard = answer[OURS] & 2;
+        claim->retry_ms = retry_ms(claim, answer[POSITION], answer[REMAINING], answer[OURS] & 1);
         claim->result = DLOCK_EBUSY;
+        if (unheard) claim->hints = DLOCK_HINT_UNHEARD;
+        if (answer[POSITION] >= 0) redis->heard = !unheard;
         /* A release during the quarantine wakes nobody. */
         if (quarantine_left_ms(redis) > 0 && claim->retry_ms > quarantine_left_ms(redis) + answer[POSITION] * 1000)
             claim->retry_ms = quarantine_left_ms(redis) + answer[POSITION] * 1000;

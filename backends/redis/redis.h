@@ -52,6 +52,7 @@ struct redis {
     struct {
         uint32_t name, until_ms; /* its hash; the local clock, which may have come round */
     } counts[REDIS_COUNTS];      /* whose fences may be counted up (acquire.lua), by that hash */
+    bool heard;         /* the server has let a claim of this connection wait, and knows that this client listens */
     int64_t started_us; /* when the server started, at the latest, by the local clock; with a quarantine only */
     int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
 

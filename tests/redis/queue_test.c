@@ -82,6 +82,21 @@ static void dead_waiters_are_skipped(void **state) {
     assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:queue"), 1);
 }
 
+/* Its wake-ups go nowhere, or to a server that was the master. */
+static void a_client_that_does_not_listen_is_told(void **state) {
+    (void)state;
+    crew_deaf(0);
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(waiter[0].claim.hints, DLOCK_HINT_UNHEARD);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
+        assert_int_equal(waiter[1].claim.hints, 0);
+    }
+    crew_deaf(1);
+    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
+    assert_int_equal(waiter[1].claim.hints, DLOCK_HINT_UNHEARD);
+}
+
 /* PUBLISH counts a monitor as a receiver: that must not make the dead look alive, nor the living twice woken. */
 static void a_monitor_changes_nothing(void **state) {
     redisContext *monitor = redisConnect("127.0.0.1", server.port);
@@ -275,6 +290,7 @@ int main(void) {
         TEST(retries_follow_the_place_in_the_queue),
         TEST(a_short_lease_is_handed_over_as_it_is),
         TEST(dead_waiters_are_skipped),
+        TEST(a_client_that_does_not_listen_is_told),
         TEST(a_monitor_changes_nothing),
         TEST(nobody_barges_in),
         TEST(the_head_takes_a_free_lock_itself),
