@@ -176,14 +176,12 @@ static size_t begin_release(struct all *all, size_t from, struct dlock_client *c
     return n;
 }
 
-static void end_release(const struct all *all, struct dlock__claim *claim, struct dlock_error *why,
+static void end_release(const struct all *all, struct dlock__claim *claim, int64_t sent_us, struct dlock_error *why,
                         struct dlock_error *first) {
     struct dlock_error own;
     int rc = dlock__release_result(claim);
     bool again = all->deadline_us == DLOCK__NEVER; /* else there is no time: the janitor goes on */
-    if (again && rc == DLOCK_EUNAVAILABLE && claim->op->status != DLOCK__OP_RUNNING &&
-        dlock__now(claim->name->client) < claim->op->deadline_us)
-        rc = dlock__give_back_send(claim, why);
+    if (again && dlock__release_again(claim, sent_us)) rc = dlock__give_back_send(claim, why);
     rc = dlock__give_back_end(claim, rc, why, &own);
     if (rc != 0 && first->code == 0) *first = own;
 }
@@ -202,8 +200,9 @@ static void release_client(struct all *all, size_t from, struct dlock_client *cl
     }
     while (holds(all, from, client)) { /* several rounds if a name stands several times */
         size_t n = begin_release(all, from, client, first);
+        int64_t sent_us = dlock__now(client);
         send(all, n);
-        for (size_t i = 0; i < n; i++) end_release(all, all->claims[i], &all->errors[i], first);
+        for (size_t i = 0; i < n; i++) end_release(all, all->claims[i], sent_us, &all->errors[i], first);
     }
     dlock__client_end(client, 0);
 }

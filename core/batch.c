@@ -44,13 +44,21 @@ int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, stru
     return rc;
 }
 
+void dlock__batch_hurry(struct dlock__batch *batch, struct dlock_client *client) {
+    int64_t most = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms) / 2);
+    if (batch->kind == DLOCK__RELEASE && most < batch->deadline_us) batch->deadline_us = most;
+}
+
 int dlock__batch_run(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err) {
     bool reused = conn->connected;
+    int64_t deadline_us = batch->deadline_us;
+    if (reused) dlock__batch_hurry(batch, conn->client);
     int rc = dlock__conn_ready(conn, batch->deadline_us, err);
     if (rc == 0) rc = dlock__batch_send(conn, batch, err);
     if (rc != 0 && batch->sent) dlock__conn_drop(conn);
-    if (rc != DLOCK_EUNAVAILABLE || !reused || dlock__now(conn->client) >= batch->deadline_us) return rc;
+    if (rc != DLOCK_EUNAVAILABLE || !reused || dlock__now(conn->client) >= deadline_us) return rc;
     err->code = 0;
+    batch->deadline_us = deadline_us;
     rc = dlock__conn_ready(conn, batch->deadline_us, err);
     if (rc == 0 && (rc = dlock__batch_send(conn, batch, err)) != 0) dlock__conn_drop(conn);
     return rc;

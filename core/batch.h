@@ -24,6 +24,10 @@ int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, stru
  * died unnoticed: then once more on a fresh one, since every operation is idempotent by token. */
 int dlock__batch_run(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err);
 
+/* A release gets no more than half of `timeout` for its answer: on a connection that may have died without a word, so
+ * that there is time for a fresh one; or on the only one that there is, since nothing but its caller waits for that. */
+void dlock__batch_hurry(struct dlock__batch *batch, struct dlock_client *client);
+
 /* Whether nobody knows what the server has made of the claim's operation; `rc` is what sending it returned. */
 bool dlock__batch_unknown(const struct dlock__claim *claim, int rc);
 

@@ -343,6 +343,9 @@ bool dlock__same_wish(const struct dlock__claim *claim, const struct dlock_lock 
 int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err);
 /* What the answer to a release means: of one that was sent before, "not found" is what success left behind. */
 int dlock__release_result(const struct dlock__claim *claim);
+/* Whether a release that was sent at sent_us and got no answer is worth another request: not when the only connection
+ * that could tell was closed since it kept silent. */
+bool dlock__release_again(const struct dlock__claim *claim, int64_t sent_us);
 /* Sends the release until it is answered, for one `timeout`. */
 int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *why);
 /* The same in parts: the first decides, true = it was handed over locally, and that was all. Then its release is sent.

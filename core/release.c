@@ -53,18 +53,23 @@ int dlock__release_result(const struct dlock__claim *claim) {
     return claim->op->result == DLOCK_ELOST && claim->op->resent ? 0 : claim->op->result;
 }
 
+bool dlock__release_again(const struct dlock__claim *claim, int64_t sent_us) {
+    struct dlock_client *client = claim->name->client;
+    bool hung = dlock__one_each(client) && dlock__now(client) - sent_us >= dlock__us(client->uri->timeout_ms) / 2;
+    return dlock__release_result(claim) == DLOCK_EUNAVAILABLE && claim->op->status != DLOCK__OP_RUNNING && !hung;
+}
+
 int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
     struct dlock_client *client = claim->name->client;
-    int64_t deadline = dlock__after(dlock__now(claim->name->client), dlock__us(client->uri->timeout_ms)),
-            pause = RETRY_MIN_US;
+    int64_t deadline = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms)), pause = RETRY_MIN_US;
     pthread_cond_t never;
     for (;;) {
+        int64_t sent_us = dlock__now(client);
         dlock__op_run(claim, DLOCK__RELEASE, 0, deadline, err);
-        int rc = dlock__release_result(claim);
-        int64_t again = dlock__now(claim->name->client) + pause;
-        if (rc != DLOCK_EUNAVAILABLE || claim->op->status == DLOCK__OP_RUNNING || again >= deadline) return rc;
+        int64_t again = dlock__now(client) + pause;
+        if (!dlock__release_again(claim, sent_us) || again >= deadline) return dlock__release_result(claim);
         dlock__cond_init(&never);
-        while (dlock__now(claim->name->client) < again) dlock__wait(client, &never, again);
+        while (dlock__now(client) < again) dlock__wait(client, &never, again);
         pthread_cond_destroy(&never);
         pause = dlock__longer_pause(pause, RETRY_MIN_US, RETRY_MAX_US);
     }

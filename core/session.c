@@ -44,6 +44,7 @@ static int run_at_home(struct dlock__conn *conn, struct dlock__batch *batch, str
     if (begins) dlock__session_begin(conn, claim);
     conn->busy = true;
     if (!begins) dlock__watch(conn, false);
+    if (!begins) dlock__batch_hurry(batch, client);
     int rc = begins ? dlock__batch_run(conn, batch, err) : dlock__batch_send(conn, batch, err);
     bool unknown = dlock__batch_unknown(claim, rc);
     if (unknown && conn->connected) dlock__conn_drop(conn);

@@ -309,7 +309,9 @@ DLOCK_EXPORT int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dloc
 
 /* Gives one acquisition back; the last one frees the lock for others, and is over at the server when this returns 0,
  * unless another thread of this client waits for it: that one gets the grant, once the server has confirmed it where
- * its last word about it is not quite new. Blocks up to the URI's `timeout`.
+ * its last word about it is not quite new. Blocks up to the URI's `timeout`; a connection that has kept silent for half
+ * of that is taken for dead, and the release sent again over a fresh one, or answered with EUNAVAILABLE where the grant
+ * lives in the connection.
  * Errors: EOWNER (the caller holds nothing; nothing was released), ELOST (the grant had ended before; treat the work
  * done as possibly overlapped; on_lost has been called or is about to be if the library knew already, and is not called
  * if it learns of it here), EUNAVAILABLE (no answer: the caller no longer holds it, the library goes on trying and

@@ -243,6 +243,42 @@ static void a_release_that_hangs_is_unavailable_in_time(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
+/* One that may have died without a word does not use up the time of a release. */
+static void a_release_over_a_silent_connection_takes_a_fresh_one(void **state) {
+    (void)state;
+    static const char *const uris[] = {"fake:", "fakepoll:"};
+    for (size_t i = 0; i < 2; i++) {
+        dlock_lock *lock = handle_lock(client_new(uris[i]), "n");
+        struct actor *actor = actor_new();
+        struct fake_command first, second;
+        assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+        fake_log_clear();
+        fake_fault(FAKE_RELEASE, FAKE_SLOW, 1);
+        begin_release(actor, lock);
+        assert_in_range(wait_for(actor, 1500), 0, 1500000);
+        assert_int_equal(result(actor), 0);
+        assert_string_equal(fake_holder("n").token, "");
+        assert_int_equal(fake_calls(FAKE_CONNECT), 1);
+        assert_true(fake_nth(FAKE_RELEASE, "n", 0, &first) && fake_nth(FAKE_RELEASE, "n", 1, &second));
+        assert_string_equal(first.token, second.token);
+        assert_int_not_equal(first.conn, second.conn);
+    }
+}
+
+/* Where the grant lives in the connection there is no other to ask: it is closed, and the answer is honest. */
+static void nor_does_a_silent_connection_that_the_grant_lives_in(void **state) {
+    (void)state;
+    dlock_lock *lock = handle_lock(client_new("fakepending:"), "n");
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_RELEASE, FAKE_SLOW, 1);
+    begin_release(actor, lock);
+    assert_in_range(wait_for(actor, 1500), 0, 1500000);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    assert_string_equal(fake_holder("n").token, "");
+    assert_int_equal(fake_claims(FAKE_RELEASE, "n"), 1);
+}
+
 static void releases_without_answer_end_with_the_lease(void **state) {
     (void)state;
     dlock_lock *lock = handle_lock(client_new("fake:"), "n");
@@ -365,6 +401,8 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_release_that_was_never_seen_is_executed_once),
         LOCK_TEST(a_release_without_answer_is_unavailable_and_goes_on),
         LOCK_TEST(a_release_that_hangs_is_unavailable_in_time),
+        LOCK_TEST(a_release_over_a_silent_connection_takes_a_fresh_one),
+        LOCK_TEST(nor_does_a_silent_connection_that_the_grant_lives_in),
         LOCK_TEST(releases_without_answer_end_with_the_lease),
         LOCK_TEST(a_lock_lost_for_want_of_answers_is_released),
         LOCK_TEST(refusals_are_final),
