@@ -117,19 +117,40 @@ static void end_try(struct item *item) {
     item->held = item->result == 0;
 }
 
-/* Tries everything from `from` on that lives in one client. */
+/* It stands behind a busy one: not worth a request. */
+static void leave_out(struct item *item, struct dlock_error *err) {
+    err->code = 0;
+    item->asking = false;
+    item->result = dlock__enter_again(item->lock, err);
+    item->held = item->result > 0;
+    if (item->result == 0) item->result = DLOCK_EBUSY;
+}
+
+/* Tries everything from `from` on that lives in one client. Where each lock is a request of its own, one after the
+ * other and none behind a busy one: processes that want the same locks would take them from under each other, for
+ * nothing. */
 static int try_client(struct all *all, size_t from, struct dlock_client *client, struct dlock_error *err) {
     int rc = dlock__client_begin(client, err);
     size_t n = 0, asking = 0;
+    bool one_by_one = dlock__one_each(client), busy = false;
     if (rc != 0) return rc;
     for (size_t i = from; i < all->n; i++)
         if (all->items[i].lock->client == client) dlock__linger_clear(all->items[i].lock, DLOCK__NEVER);
     for (size_t i = from; i < all->n; i++) {
         struct item *item = &all->items[i];
         if (item->lock->client != client) continue;
+        if (busy) {
+            leave_out(item, &all->errors[i]);
+            continue;
+        }
         begin_try(all, item, &all->errors[i]);
         all->members[n++] = item;
         if (item->asking) all->claims[asking++] = item->lock->name->asking;
+        if (!one_by_one) continue;
+        send(all, asking);
+        end_try(item);
+        busy = !item->held;
+        n = asking = 0;
     }
     send(all, asking);
     for (size_t i = 0; i < n; i++) end_try(all->members[i]);
@@ -280,6 +301,7 @@ int dlock_release_all(dlock_lock *const *locks, size_t n, struct dlock_error *er
     struct all all;
     if ((rc = all_new(&all, locks, n, err)) != 0) return rc;
     for (size_t i = 0; i < n; i++) all.items[i].held = true;
+    qsort(all.items, n, sizeof *all.items, in_order);
     rc = release_from(&all, 0, err);
     all_free(&all);
     return rc;

@@ -323,8 +323,9 @@ void dlock__op_send(struct dlock__claim *const *claims, size_t n) {
         return;
     }
     if (dlock__one_each(client)) {
-        for (size_t i = 1; i < n; i++) claims[i]->op->status = DLOCK__OP_RUNNING;
-        for (size_t i = 0; i < n; i++) dlock__session_run(claims[i]);
+        /* The last one first: whoever waits for all of them waits for the first, and finds the others free. */
+        for (size_t i = 0; i < n; i++) claims[i]->op->status = DLOCK__OP_RUNNING;
+        for (size_t i = n; i-- > 0;) dlock__session_run(claims[i]);
         return;
     }
     for (size_t i = 1; i < n; i++) claims[i]->op->status = DLOCK__OP_RUNNING; /* nobody else may send them meanwhile */

@@ -144,6 +144,38 @@ static void a_release_of_all_goes_on_after_an_error(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
+/* Where each lock is a request of its own, what stands behind a busy one is not even asked for. */
+static void one_by_one_nothing_is_taken_behind_a_busy_one(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakepending:");
+    struct all all = {{lock_new(client, "c"), lock_new(client, "b"), lock_new(client, "a")}, 3, 0, {0}};
+    struct fake_grant other = taken("b");
+    assert_int_equal(acquire_all(&all), DLOCK_EBUSY);
+    assert_non_null(strstr(all.err.message, "\"b\""));
+    assert_int_equal(fake_grants("a"), 1);
+    assert_int_equal(fake_grants("c"), 0);
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "c"), 0);
+    assert_int_equal(fake_entries(), 0);
+
+    struct actor *actor = actor_new();
+    all.timeout_ms = -1;
+    begin_call(actor, acquire_all, &all);
+    assert_false(over(actor));
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "c"), 0);
+    fake_other_release(&other, "b");
+    wait_for(actor, 1000);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_grants("c"), 1);
+    fake_log_clear();
+    begin_call(actor, release_all, &all);
+    assert_int_equal(result(actor), 0);
+    static const char *const order[] = {"c", "b", "a"}; /* whoever waits for "a" then finds the others free */
+    for (size_t i = 0, at = 0; i < 3; i++, at++) {
+        while (fake_log_at(at).op != FAKE_RELEASE) at++;
+        assert_string_equal(fake_log_at(at).name, order[i]);
+    }
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -154,6 +186,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(what_stands_behind_a_busy_one_is_given_back),
         LOCK_TEST(the_deadline_is_kept),
         LOCK_TEST(a_release_of_all_goes_on_after_an_error),
+        LOCK_TEST(one_by_one_nothing_is_taken_behind_a_busy_one),
     };
     return cmocka_run_group_tests_name("all", tests, NULL, NULL);
 }
