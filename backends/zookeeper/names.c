@@ -72,18 +72,23 @@ void zookeeper_label(const struct dlock_claim *claim, struct zookeeper_label *la
     label->limit = claim->mode == DLOCK_PERMIT ? claim->limit : 0;
 }
 
-/* What stands between a node's uuid and its sequence. */
-static const char *const marks[] = {[ZOOKEEPER_MUTEX] = "lock-",
-                                    [ZOOKEEPER_WRITER] = "__WRIT__",
-                                    [ZOOKEEPER_READER] = "__READ__",
-                                    [ZOOKEEPER_LEASE] = "lease-"};
+/* What stands between a node's uuid and its sequence: those of ours and of Curator's, by their kinds; then kazoo's. */
+static const struct {
+    const char *text;
+    enum zookeeper_kind kind;
+} marks[] = {[ZOOKEEPER_MUTEX] = {"lock-", ZOOKEEPER_MUTEX},
+             [ZOOKEEPER_WRITER] = {"__WRIT__", ZOOKEEPER_WRITER},
+             [ZOOKEEPER_READER] = {"__READ__", ZOOKEEPER_READER},
+             [ZOOKEEPER_LEASE] = {"lease-", ZOOKEEPER_LEASE},
+             {"__lock__", ZOOKEEPER_MUTEX},
+             {"__rlock__", ZOOKEEPER_READER}};
 
 void zookeeper_node(const struct zookeeper_label *label, enum zookeeper_kind kind, const int32_t *sequence,
                     char node[ZOOKEEPER_NODE_SIZE]) {
     int n = snprintf(node, ZOOKEEPER_NODE_SIZE, "_c_%s-", label->uuid);
     if (label->limit) n += snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "of-%" PRIu32 "-", label->limit);
     if (kind & ZOOKEEPER_TRY) n += snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "try-");
-    n += snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "%s", marks[kind & ~ZOOKEEPER_TRY]);
+    n += snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "%s", marks[kind & ~ZOOKEEPER_TRY].text);
     if (sequence) snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "%010" PRId32, *sequence);
 }
 
@@ -103,9 +108,9 @@ static bool read_sequence(const char *text, bool downgraded, int32_t *sequence) 
 bool zookeeper_place(const char *node, enum zookeeper_kind *kind, int32_t *sequence) {
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
         const char *mark = NULL;
-        for (const char *at = strstr(node, marks[i]); at; at = strstr(at + 1, marks[i])) mark = at;
-        if (!mark || !read_sequence(mark + strlen(marks[i]), i == ZOOKEEPER_READER, sequence)) continue;
-        *kind = (enum zookeeper_kind)(i | (strstr(node, "-try-") ? ZOOKEEPER_TRY : 0));
+        for (const char *at = strstr(node, marks[i].text); at; at = strstr(at + 1, marks[i].text)) mark = at;
+        if (!mark || !read_sequence(mark + strlen(marks[i].text), i == ZOOKEEPER_READER, sequence)) continue;
+        *kind = (enum zookeeper_kind)(marks[i].kind | (strstr(node, "-try-") ? ZOOKEEPER_TRY : 0));
         return true;
     }
     return false;

@@ -35,7 +35,7 @@ class Peer:
             "dlock-rw": [PEER, f"zookeeper://{ADDRESS}{BASE}?session=4s&curator=readwrite", name, kind or "write"],
             "curator": ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{classes.name}:{JARS}",
                         "Peer", ADDRESS, path, kind or "mutex"],
-            "kazoo": [sys.executable, f"{HERE}/peer.py", ADDRESS, path],
+            "kazoo": [sys.executable, f"{HERE}/peer.py", ADDRESS, path, kind or "lock"],
         }[who]
         self.kind = f"{who} {kind}"
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
@@ -105,11 +105,12 @@ class Interop(unittest.TestCase):
         await_line(name, 0)
 
     def test_order(self):
-        peers = self.peers(["dlock", "curator", "kazoo"], "order")
-        for order in itertools.permutations(peers):
-            self.first_come_first_served(order, "order")
-        for peer in peers:
-            peer.end()
+        for kinds in ["dlock", "curator", "kazoo curators"], ["dlock", "kazoo", "dlock"]:
+            peers = self.peers(kinds, "order")
+            for order in itertools.permutations(peers):
+                self.first_come_first_served(order, "order")
+            for peer in peers:
+                peer.end()
 
     def contend(self, kinds, rounds):
         name = "-".join(kinds).replace(" ", "-").replace(":", "-")
@@ -130,7 +131,7 @@ class Interop(unittest.TestCase):
         self.contend(["dlock", "kazoo"], 100)
 
     def test_all_together(self):
-        self.contend(["dlock", "curator", "kazoo", "dlock"], 60)
+        self.contend(["dlock", "curator", "kazoo curators", "dlock"], 60)
 
     def test_readers_and_writers(self):
         self.contend(["dlock-rw write", "dlock-rw read", "curator write", "curator read"], 60)

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""kazoo's Lock at the command of interop.py: peer.py HOST:PORT PATH, then one command a line on stdin.
+"""kazoo's Lock at the command of interop.py: peer.py HOST:PORT PATH KIND, then one command a line on stdin.
 
-Its nodes are given Curator's name: as shipped, kazoo and Curator do not see each other's.
+KIND is `lock`: as dlock's documentation advises it, or `curators`: its nodes are given Curator's name, since Curator, too,
+is to wait for them.
 """
 import os
 import sys
@@ -35,7 +36,10 @@ def loop(lock, rounds, folder):
 
 client = KazooClient(hosts=sys.argv[1], timeout=4)
 client.start()
-lock = CuratorsLock(client, sys.argv[2])
+if sys.argv[3] == "curators":
+    lock = CuratorsLock(client, sys.argv[2])
+else:
+    lock = Lock(client, sys.argv[2], extra_lock_patterns=["-lock-"])
 print("ready", flush=True)
 for line in sys.stdin:
     command, *rest = line.split()

@@ -131,6 +131,27 @@ static void foreign_nodes_are_waited_for(void **state) {
     assert_int_equal(release(&one, &held), 0);
 }
 
+/* As they are by default: its lock's, and its read lock's. */
+static void kazoos_nodes_are_waited_for(void **state) {
+    char theirs[512];
+    struct held held, reader;
+    (void)state;
+    for (int reads = 0; reads < 2; reads++) {
+        plain_make(reads ? BASE "/kazoo/0a1b2c3d000040008000000000000000__rlock__"
+                         : BASE "/kazoo/0a1b2c3d000040008000000000000000__lock__",
+                   "", ZOO_EPHEMERAL_SEQUENTIAL, theirs, sizeof theirs);
+        claim_init(&held, "kazoo", 'a', reads);
+        claim_as(&reader, "kazoo", 'b', reads, DLOCK_SHARED, 0);
+        assert_int_equal(acquire(&two, &reader), reads ? 0 : DLOCK_EBUSY);
+        if (reads) assert_int_equal(release(&two, &reader), 0);
+        assert_int_equal(queue_up(&one, &held), DLOCK_EBUSY);
+        assert_int_equal(zoo_delete(plain(), theirs, -1), ZOK);
+        expect_look(&one, "kazoo");
+        assert_int_equal(queue_up(&one, &held), 0);
+        assert_int_equal(release(&one, &held), 0);
+    }
+}
+
 static void what_is_no_lock_node_is_ignored(void **state) {
     struct held held;
     (void)state;
@@ -196,6 +217,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(deleted_waiter_queues_anew, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(predecessor_that_vanishes_is_noticed, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(foreign_nodes_are_waited_for, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(kazoos_nodes_are_waited_for, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(what_is_no_lock_node_is_ignored, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(sequence_wraps, trio_begin, trio_end),
     };
