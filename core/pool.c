@@ -132,13 +132,7 @@ static void hand_out(struct dlock_client *client) {
 
 void dlock__pool_take_back(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
-    if (conn->connected && dlock__one_each(client) && client->n_idle++ >= client->uri->connections) {
-        client->n_idle--;
-        conn->connected = false;
-        dlock__leave(client);
-        dlock__conn_close(conn);
-        dlock__enter(client);
-    }
+    if (conn->connected && dlock__one_each(client)) client->n_idle++;
     pooled_give(conn);
 }
 

@@ -2,6 +2,8 @@
  * connection, so an answer that never came leaves nothing behind once that is closed. */
 #include "batch.h"
 
+enum { SPARE_US = 1000000 }; /* so long more idle connections than `connections` are kept */
+
 /* ---- carrying a claim ---- */
 
 void dlock__session_begin(struct dlock__conn *conn, struct dlock__claim *claim) {
@@ -10,11 +12,18 @@ void dlock__session_begin(struct dlock__conn *conn, struct dlock__claim *claim) 
     claim->home = conn;
 }
 
-/* The next claim may be here before it is worth while: usually the keeper's timer is set to an earlier time already. */
+static bool enough_without(const struct dlock_client *client) {
+    return client->n_idle >= client->uri->connections;
+}
+
+/* The next claim may be here before it is worth while: usually the keeper's timer is set to an earlier time already.
+ * One more than are kept is closed then, and not at once: who takes several locks together soon does so again. */
 static void rest_later(struct dlock__conn *conn, const struct dlock__claim *claim) {
     struct dlock_client *client = conn->client;
-    if (!client->backend->rest || !client->keeper.started || !conn->connected) return;
-    conn->rest_us = dlock__after(dlock__now(client), dlock__us(claim->lease_ms) / 3);
+    int64_t pause_us = dlock__us(claim->lease_ms) / 3;
+    if (!client->keeper.started || !conn->connected) return;
+    if (enough_without(client) && pause_us > SPARE_US) pause_us = SPARE_US;
+    conn->rest_us = dlock__after(dlock__now(client), pause_us);
     dlock__keeper_arm(client, conn->rest_us);
 }
 
@@ -140,7 +149,7 @@ int dlock__session_renew(struct dlock__claim *claim, struct dlock_claim **arg, i
 
 int64_t dlock__session_rest_at(const struct dlock_client *client) {
     int64_t at_us = DLOCK__NEVER;
-    if (!client->backend->rest || !dlock__one_each(client)) return at_us;
+    if (!dlock__one_each(client)) return at_us;
     for (const struct dlock__conn *conn = client->idle; conn; conn = conn->idle)
         if (conn->connected && conn->rest_us < at_us) at_us = conn->rest_us;
     return at_us;
@@ -154,9 +163,13 @@ void dlock__session_rest(struct dlock_client *client, int64_t now, int64_t deadl
     *at = conn->idle; /* nobody else uses it meanwhile */
     client->n_idle--;
     conn->rest_us = DLOCK__NEVER;
-    dlock__leave(client);
-    int rc = client->backend->rest(conn->data, dlock__timeout_ms(now, deadline_us), &err);
-    dlock__enter(client);
-    if (rc != 0) close_conn(conn);
+    int rc = 0;
+    bool spare = enough_without(client);
+    if (!spare && client->backend->rest) {
+        dlock__leave(client);
+        rc = client->backend->rest(conn->data, dlock__timeout_ms(now, deadline_us), &err);
+        dlock__enter(client);
+    }
+    if (spare || rc != 0) close_conn(conn);
     dlock__pool_take_back(conn);
 }

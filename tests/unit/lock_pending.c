@@ -53,7 +53,7 @@ static void who_is_idle_is_told_to_rest(void **state) {
     assert_int_equal(fake_calls(FAKE_CONNECT), 2);
 }
 
-/* However many `connections` there may be; afterwards no more than these stay. */
+/* However many `connections` there may be; a second after their last use no more than these stay. */
 static void every_claim_has_a_connection(void **state) {
     (void)state;
     dlock_client *client = client_new("fakepending:?connections=2");
@@ -67,6 +67,15 @@ static void every_claim_has_a_connection(void **state) {
     fake_advance_ms(3 * LEASE_MS);
     for (int i = 0; i < N; i++) assert_true(dlock_held(locks[i]));
     for (int i = 0; i < N; i++) assert_int_equal(dlock_release(locks[i], NULL), 0);
+    for (int turn = 0; turn < 5; turn++) {
+        fake_advance_ms(900);
+        assert_int_equal(dlock_acquire_all(locks, N, 1000, NULL), 0);
+        assert_int_equal(dlock_release_all(locks, N, NULL), 0);
+    }
+    assert_int_equal(fake_calls(FAKE_CONNECT), N);
+    fake_advance_ms(900);
+    assert_int_equal(fake_connections(), N);
+    fake_advance_ms(200);
     assert_int_equal(fake_connections(), 2);
     assert_int_equal(dlock_acquire(locks[0], 0, NULL), 0);
     assert_int_equal(fake_calls(FAKE_CONNECT), N);
