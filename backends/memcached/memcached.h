@@ -1,9 +1,6 @@
 /* The memcached backend's inside: one connection, and what its files offer each other.
  *
- * It speaks the text protocol on its own socket. libmemcached 1.1.4 cannot do what <dlock/backend.h> asks: an answer it
- * does not expect aborts the program (an assert in storage.cc) or ends it (VERSION without a number), a long key in an
- * answer overflows its result, its timeout begins anew with every byte, and it sends no two requests that want answers
- * without waiting in between. Six commands do not need it. */
+ * It speaks the text protocol on its own socket: "Why no client library" in docs/backends.md. */
 #ifndef DLOCK_MEMCACHED_H
 #define DLOCK_MEMCACHED_H
 

@@ -1,8 +1,7 @@
 /* Beside clients that know nothing of dlock: libmemcached's add and cas, and a shell with nothing but a socket. */
-#include "harness.h"
+#include "library.h"
 #include "support/group.h"
 
-#include <libmemcached/memcached.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,32 +9,13 @@
 #include <unistd.h>
 
 static memcached_st *library(bool binary) {
-    memcached_st *library = memcached_create(NULL);
-    assert_non_null(library);
-    assert_int_equal(memcached_server_add(library, "127.0.0.1", (in_port_t)server.port), MEMCACHED_SUCCESS);
+    memcached_st *library = library_new(server.port);
     memcached_behavior_set(library, MEMCACHED_BEHAVIOR_BINARY_PROTOCOL, binary);
-    memcached_behavior_set(library, MEMCACHED_BEHAVIOR_SUPPORT_CAS, 1);
     return library;
 }
 
 static memcached_return_t add(memcached_st *library, const char *name) {
     return memcached_add(library, name, strlen(name), "library", 7, 30, 0);
-}
-
-/* The id of an item that has this value. */
-static uint64_t id_of(memcached_st *library, const char *name, const char *value) {
-    size_t length = strlen(name);
-    memcached_return_t rc = memcached_mget(library, &name, &length, 1);
-    memcached_result_st *result = rc == MEMCACHED_SUCCESS ? memcached_fetch_result(library, NULL, &rc) : NULL;
-    uint64_t id;
-    if (!result) fail_msg("%s: %s", name, memcached_strerror(library, rc));
-    assert_int_equal(memcached_result_length(result), strlen(value));
-    assert_memory_equal(memcached_result_value(result), value, strlen(value));
-    id = memcached_result_cas(result);
-    memcached_result_free(result);
-    while (memcached_fetch_result(library, NULL, &rc)) {
-    }
-    return id;
 }
 
 /* ---- libmemcached ------------------------------------------------------------------------------------------------ */
@@ -50,14 +30,14 @@ static void the_library_and_dlock_exclude_each_other(void **state) {
         claim_init(&mine, binary ? "both.binary" : "both.text", 'a', 1);
         assert_int_equal(acquire(&link, &mine), 0);
         assert_int_equal(add(other, mine.claim.name), binary ? MEMCACHED_DATA_EXISTS : MEMCACHED_NOTSTORED);
-        assert_true(id_of(other, mine.claim.name, mine.token) == mine.claim.state[0]);
+        assert_true(library_id(other, mine.claim.name, mine.token) == mine.claim.state[0]);
         assert_int_equal(release(&link, &mine), 0);
         assert_int_equal(add(other, mine.claim.name), MEMCACHED_SUCCESS);
         assert_int_equal(acquire(&link, &mine), DLOCK_EBUSY);
         assert_int_equal(renew(&link, &mine), DLOCK_ELOST);
         assert_int_equal(release(&link, &mine), DLOCK_ELOST);
         assert_int_equal(memcached_cas(other, mine.claim.name, strlen(mine.claim.name), "", 0, 2592001, 0,
-                                       id_of(other, mine.claim.name, "library")),
+                                       library_id(other, mine.claim.name, "library")),
                          MEMCACHED_SUCCESS);
         assert_int_equal(acquire(&link, &mine), 0);
         link_end(&link);
@@ -75,7 +55,7 @@ static void the_librarys_old_id_does_nothing(void **state) {
     link_to(&link, server.port, 'a');
     claim_init(&mine, "old.id", 'a', 1);
     assert_int_equal(acquire(&link, &mine), 0);
-    id = id_of(other, "old.id", mine.token);
+    id = library_id(other, "old.id", mine.token);
     assert_int_equal(renew(&link, &mine), 0);
     assert_int_equal(memcached_cas(other, "old.id", 6, "thief", 5, 30, 0, id), MEMCACHED_DATA_EXISTS);
     assert_int_equal(renew(&link, &mine), 0);
@@ -133,7 +113,8 @@ static void *by_library(void *arg) {
         while ((rc = add(other, name)) == MEMCACHED_NOTSTORED) sleep_ms(1 + i % 7);
         assert_int_equal(rc, MEMCACHED_SUCCESS);
         write_counter(read_counter() + 1);
-        assert_int_equal(memcached_cas(other, name, strlen(name), "", 0, 2592001, 0, id_of(other, name, "library")),
+        assert_int_equal(memcached_cas(other, name, strlen(name), "", 0, 2592001, 0,
+                                       library_id(other, name, "library")),
                          MEMCACHED_SUCCESS);
         sleep_ms(1);
     }
