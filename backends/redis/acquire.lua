@@ -2,22 +2,22 @@
 --   KEYS   K
 --   ARGV   token, lease in ms, then, but for those at the end that are as here:
 --          ''   letters: `w`: wait in the queue when busy. `h`, at the end: say so when nobody listens for the
---               caller's client, which is also said when a token asks again. `c`: take the fence from the clock. Without
---               `c` the caller
---               was granted this lock over this very connection, with a fence from the clock, less than a second ago.
---               What a server may forget or take back of a fence, it does not without ending its connections (but for
---               SWAPDB, and REPLICAOF there and back). So the fence is only counted up, which is less work for the
---               server, and what is known of its key's life goes on to hold
+--               caller's client, which is also said when a token asks again. `c`: take the fence from the clock.
+--               Without `c` the caller was granted this lock over this very connection, with a fence from the clock,
+--               less than a second ago. What a server may forget or take back of a fence, it does not without ending
+--               its connections (but for SWAPDB, and REPLICAOF there and back). So the fence is only counted up, which
+--               is less work for the server, and what is known of its key's life goes on to hold
 --          ''   kind
 --          '1'  '0' while nothing may be granted: quarantine
+--          '600000'  how long a fence is kept at least, in ms (library.lua)
 --   reply  a negative number: token holds the lock, for its whole lease from now; its fence is that number's amount;
 --          a positive number: the same; it is both the server's clock in microseconds and the fence;
 --          { server's clock in microseconds, fence, position, remaining, ours }
 --          fence      > 0: token holds the lock, for its whole lease from now; asking again gives the same fence.
 --                     0: busy, and then
 --          position   in the queue, from 0; -1: not queued
---          remaining  until somebody's lease has ended and the answer may be another one, in ms; -1: never; -2: nothing
---                     is in the way but the quarantine
+--          remaining  until somebody's lease has ended and the answer may be another one, in ms; 0: it may be another
+--                     one now; -1: never; -2: nothing is in the way but the quarantine
 --          ours       1: the holders are clients of ours, which hand over; 0: the holder is not, so nobody will;
 --                     2 is added to that when nobody listens for the caller's client, which therefore waits in vain
 --          or a string: the lock is in use as something else: a word `dlock:permits:<limit>`, or empty for a lock
@@ -25,11 +25,11 @@ local next_fence = loadfile('fence.lua')
 local call, key, token, how, kind = redis.call, KEYS[1], ARGV[1], ARGV[3] or '', ARGV[4] or ''
 
 -- What most calls need: an exclusive lock that is free, and nobody waits for it.
-if not ARGV[4] and call('EXISTS', '{' .. key .. '}:queue') == 0 then
-    local counts = (how == '' or how == 'w') and #ARGV[2] < 8
-    local fence_key = '{' .. key .. '}:fence'
+if (not ARGV[4] or kind == '' and ARGV[5] == '1') and call('EXISTS', '{' .. key .. '}:dlock:queue') == 0 then
+    local counts = (how == '' or how == 'w') and #ARGV[2] < 6
+    local fence_key = '{' .. key .. '}:dlock:fence'
     local last = not counts and call('GET', fence_key)
-    local taken = redis.pcall('SET', key, token, 'NX', 'PX', ARGV[2])
+    local taken = (not last or string.find(last, '^%d+ ?$')) and redis.pcall('SET', key, token, 'NX', 'PX', ARGV[2])
     if taken and taken.ok then
         if counts then
             local fence = redis.pcall('INCR', fence_key)
@@ -39,23 +39,24 @@ if not ARGV[4] and call('EXISTS', '{' .. key .. '}:queue') == 0 then
         else
             local time = call('TIME')
             local now, clock = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
-            local fence = next_fence(fence_key, last, now, clock, ARGV[2], kind)
+            local fence = next_fence(fence_key, last, now, clock, ARGV[2], kind, tonumber(ARGV[6] or '600000'))
             return fence == now and now or { now, fence, 0, tonumber(ARGV[2]), 1 }
         end
     end
 end
 
-local now, clock, is_ours, head, _, want, joint = dofile('library.lua')
+local now, clock, is_ours, head, _, say, joint = dofile('library.lua')
 local held, lease, now_ms = call('GET', key), tonumber(ARGV[2]), string.sub(clock, 1, 13)
-local queue, waiters, fence_key = '{' .. key .. '}:queue', '{' .. key .. '}:waiters', '{' .. key .. '}:fence'
+local prefix = '{' .. key .. '}:dlock:'
+local queue, waiters, fence_key = prefix .. 'queue', prefix .. 'waiters', prefix .. 'fence'
 
 -- Puts the caller into the queue if it wants to wait; its position, and 2 if nobody listens for its client.
 local function line_up()
     if string.byte(how) ~= 119 then return -1, 0 end
     local last_one = call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')
     local place = (last_one[2] or 0) + 1
-    local new = last_one[1] ~= token and call('ZADD', queue, 'NX', place, token) == 1
     call('HSET', waiters, token, ARGV[2] .. '@' .. now_ms .. kind)
+    local new = last_one[1] ~= token and call('ZADD', queue, 'NX', place, token) == 1
     -- The first, one in a hundred after it, and each that asks again, as all do that wait for long: makes them live on.
     if place % 100 == 1 or not new then
         call('PEXPIRE', queue, '86400000')
@@ -76,22 +77,22 @@ if held and held ~= token and is_ours(held) then
     if #kind > 1 and kind ~= 'dlock:shared' then return '' end
     local position, unheard = line_up()
     -- A holder of another client learns that the caller was turned away.
-    if string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers() then want(held) end
+    if string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers() then say('wanted', held) end
     return { now, 0, position, call('PTTL', key), 1 + unheard }
 end
 
 local lock = joint(held)
 local limit_of, may_grant, held_jointly = lock.limit_of, ARGV[5] ~= '0', lock.is_held()
+local life = 3 * tonumber(ARGV[6] or '600000')
 
 -- What it had before, it has.
 if held == token then
     call('PEXPIRE', key, lease)
-    call('PEXPIRE', fence_key, lease + 259200000)
-    call('HDEL', waiters, 'handed to')
+    call('PEXPIRE', fence_key, lease + life)
     local fence = lock.last_fence()
     if fence == 0 then fence = lock.take(token, ARGV[2], kind) end
     if kind == ' ' and not lingers() then
-        call('SET', fence_key, string.format('%.0f', fence) .. kind, 'PX', lease + 259200000)
+        call('SET', fence_key, string.format('%.0f', fence) .. kind, 'PX', lease + life)
     end
     return { now, fence, 0, lease, 1 }
 end
@@ -102,16 +103,16 @@ end
 
 -- What others use it for. Other clients' locks are waited for, whatever for.
 lock.sweep()
-local use = held
-if not held_jointly then
-    local first, _, wants = head(token)
-    use = first and wants
-end
+local first, more, wants
+if not held_jointly then first, more, wants = head(token) end
+local use = held_jointly and held or first and wants
 if use and limit_of(use) ~= limit_of(kind) then return limit_of(use) and use or '' end
 
-if may_grant and (not held or held_jointly) then
-    local fence = lock.admit(token, ARGV[2])
-    if not fence and not head(token) and lock.room(kind) then
+local tired, left_free = not first and more, first and not held and lock.left_free() or 0
+if may_grant and not tired and left_free == 0 and (not held or held_jointly) then
+    local fence
+    fence, tired = lock.admit(token, ARGV[2])
+    if not fence and not tired and lock.room(kind) and not head(token) then
         fence = #kind > 1 and lock.enter(token, lease, kind) or lock.take(token, ARGV[2], kind)
     end
     if fence then return { now, fence, 0, lease, 1 } end
@@ -120,6 +121,7 @@ end
 
 local position, unheard = line_up()
 local remaining = call('PTTL', key)
+if tired or left_free > 0 then return { now, 0, position, left_free, 1 + unheard } end
 if not may_grant and lock.room(kind) then
     remaining = -2
 elseif held and limit_of(held) then
@@ -133,5 +135,5 @@ elseif held and limit_of(held) then
     end
 end
 local by_us = held and is_ours(held)
-if by_us and string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers() then want(held) end
+if by_us and string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers() then say('wanted', held) end
 return { now, 0, position, remaining, ((by_us or lock.is_held()) and 1 or 0) + unheard }

@@ -9,12 +9,24 @@ static bool is_set(const char *part) {
 }
 
 /* Reads a database number; Redis knows how many there are. */
+#define FENCES_MIN_MS 120000
+#define FENCES_MAX_MS 3600000
+
 static int read_db(const char *text, int *db, struct dlock_error *err) {
     char *end;
     long number = text[0] >= '0' && text[0] <= '9' ? strtol(text, &end, 10) : -1;
     if (number < 0 || number > INT32_MAX || *end)
         return dlock_fail(err, DLOCK_EINVAL, "the database in the URI is no number: \"%.60s\"", text);
     *db = (int)number;
+    return 0;
+}
+
+/* Short ones save memory; but a fence is not older than the server's clock may be set back. */
+static int read_fences(const char *text, int64_t *fences_ms, struct dlock_error *err) {
+    int64_t ms = dlock_duration_ms(text);
+    if (ms < FENCES_MIN_MS || ms > FENCES_MAX_MS)
+        return dlock_fail(err, DLOCK_EINVAL, "fences= in the URI is not a duration from 2m to 1h, such as 10m");
+    *fences_ms = ms;
     return 0;
 }
 
@@ -29,8 +41,9 @@ static int read_socket(const struct dlock_uri *uri, struct redis_address *addres
 }
 
 int redis_address(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err) {
-    const char *db = dlock_uri_get(uri, "db");
+    const char *db = dlock_uri_get(uri, "db"), *fences = dlock_uri_get(uri, "fences");
     memset(address, 0, sizeof *address);
+    if (fences && read_fences(fences, &address->fences_ms, err)) return DLOCK_EINVAL;
     if (strcmp(uri->scheme, "rediss") == 0)
         return dlock_fail(err, DLOCK_ENOTSUP,
                           "rediss: dlock has no TLS for Redis yet (nor has hiredis before 1.0; here it is %d.%d): "

@@ -66,8 +66,7 @@ static size_t write_some(struct redis *redis, const struct redis_calls *calls, s
 
 static int judge(struct redis *redis, const struct redis_calls *calls, size_t i, const redisReply *reply,
                  struct dlock_error *err) {
-    if (reply->type == REDIS_REPLY_ERROR && !redis_error_is(reply, "WRONGTYPE"))
-        return redis_refused(redis, reply, err);
+    if (reply->type == REDIS_REPLY_ERROR && !redis_is_foreign_data(reply)) return redis_refused(redis, reply, err);
     return calls->read(redis, i, reply, calls->arg, err);
 }
 

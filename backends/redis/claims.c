@@ -11,6 +11,8 @@
 struct batch {
     struct dlock_claim *const *claims;
     bool explained; /* `err` speaks of a claim */
+    bool again;     /* a release left dead waiters for another call of the same */
+    bool repeated;  /* this is one: the claims have their results */
     struct dlock_error *err;
 };
 
@@ -19,6 +21,25 @@ static void explain(struct batch *batch, struct dlock_claim *claim, int result, 
     claim->result = result;
     if (!batch->explained) dlock_fail(batch->err, result, "%s", why);
     batch->explained = true;
+}
+
+/* The server has what dlock did not write under a claim's name. */
+static void explain_data(struct batch *batch, struct dlock_claim *claim, const redisReply *reply) {
+    char why[REDIS_NAME_MAX + 400];
+    int printable = 0;
+    while (printable < 200 && (unsigned char)reply->str[printable] >= 0x20) printable++;
+    snprintf(
+        why, sizeof why,
+        "the server has other data under the name \"%s\": its key, or one beside it ({…}:dlock:…), holds what dlock "
+        "did not write: %.*s",
+        claim->name, printable, reply->str);
+    explain(batch, claim, DLOCK_EINVAL, why);
+}
+
+void redis_add_life(const struct redis *redis, struct redis_call *call) {
+    if (!*redis->fences) return;
+    while (call->n < REDIS_MAX_ARGS - 1) call->args[call->n++] = "";
+    call->args[call->n++] = redis->fences;
 }
 
 static int64_t lease_of(const struct dlock_claim *claim) {
@@ -114,13 +135,15 @@ static void write_acquire(struct redis *redis, size_t i, struct redis_call *call
     call->args[3] = kind_of(call->kind, claim);
     call->args[4] = may_grant ? "1" : "0";
     /* What is as most calls have it is left out: each argument is work for the server. */
-    call->n = !may_grant ? 5 : *call->args[3] ? 4 : *call->args[2] ? 3 : 2;
+    call->n = !may_grant || *redis->fences ? 5 : *call->args[3] ? 4 : *call->args[2] ? 3 : 2;
+    redis_add_life(redis, call);
 }
 
 /* When a busy claim should ask again; nobody tells the first in the queue when a client that is none of ours is done.
  */
 static int64_t retry_ms(const struct dlock_claim *claim, int64_t position, int64_t remaining_ms, bool ours) {
     if (position < 0 || (position == 0 && (!ours || remaining_ms < 0))) return -1;
+    if (remaining_ms == 0) return 0;
     return dlock_queue_retry_ms(position, remaining_ms, lease_of(claim));
 }
 
@@ -160,8 +183,7 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
     enum { SERVER_US, FENCE, POSITION, REMAINING, OURS, N };
     int64_t answer[N];
     if (reply->type == REDIS_REPLY_ERROR) {
-        /* WRONGTYPE */
-        explain(batch, claim, DLOCK_EINVAL, "the server has other data under this name: its key holds no string");
+        explain_data(batch, claim, reply);
         return 0;
     }
     if (reply->type == REDIS_REPLY_STRING && in_use(batch, claim, reply->str)) return 0;
@@ -206,13 +228,14 @@ static void write_renew(struct redis *redis, size_t i, struct redis_call *call, 
     call->args[1] = decimal(call->lease, lease_of(claim));
     call->args[2] = kind_of(call->kind, claim);
     call->args[3] = redis_may_grant(redis) ? "1" : "0";
-    call->n = claim->mode == DLOCK_EXCLUSIVE ? 2 : 4;
+    call->n = claim->mode == DLOCK_EXCLUSIVE && !*redis->fences ? 2 : 4;
+    redis_add_life(redis, call);
 }
 
 static int read_renew(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
     struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
     if (reply->type == REDIS_REPLY_ERROR) {
-        claim->result = DLOCK_ELOST; /* WRONGTYPE: the key is no lock any more */
+        claim->result = DLOCK_ELOST; /* the key is no lock any more, or what stands beside it makes no sense */
         return 0;
     }
     if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0) return redis_nonsense(redis, "renew", err);
@@ -233,19 +256,21 @@ static void write_release(struct redis *redis, size_t i, struct redis_call *call
     call->script = REDIS_RELEASE;
     call->name = claim->name;
     call->args[0] = claim->token;
-    call->args[1] = "0";
-    call->n = redis_may_grant(redis) ? 1 : 2;
+    call->args[1] = redis_may_grant(redis) ? "1" : "0";
+    call->n = *call->args[1] == '1' && !*redis->fences ? 1 : 2;
+    redis_add_life(redis, call);
 }
 
 static int read_release(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
-    struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
-    if (reply->type == REDIS_REPLY_ERROR) {
-        claim->result = DLOCK_ELOST;
-        return 0;
-    }
-    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0 || reply->integer > 1)
+    enum { HAD = 1, AGAIN = 2 };
+    struct batch *batch = arg;
+    struct dlock_claim *claim = batch->claims[i];
+    int64_t answer = reply->type == REDIS_REPLY_ERROR ? 0 : reply->integer;
+    if (reply->type != REDIS_REPLY_ERROR && reply->type != REDIS_REPLY_INTEGER)
         return redis_nonsense(redis, "release", err);
-    claim->result = reply->integer ? 0 : DLOCK_ELOST;
+    if (answer < 0 || answer > (HAD | AGAIN)) return redis_nonsense(redis, "release", err);
+    if (!batch->repeated) claim->result = answer & HAD ? 0 : DLOCK_ELOST;
+    if (answer & AGAIN) batch->again = true;
     return 0;
 }
 
@@ -265,25 +290,37 @@ static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum redi
     return false;
 }
 
-static int run_batch(struct redis *redis, enum redis_script script, struct redis_calls calls,
-                     struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
-    struct batch batch = {NULL, false, err};
+static int run_once(struct redis *redis, enum redis_script script, struct redis_calls calls, struct batch *batch,
+                    struct dlock_claim *const *claims, size_t n, int64_t deadline_us) {
     size_t i = 0;
-    calls.arg = &batch;
+    calls.arg = batch;
     while (i < n) {
         int rc;
-        if (!acceptable(&batch, claims[i], script)) {
+        if (!acceptable(batch, claims[i], script)) {
             i++;
             continue;
         }
-        batch.claims = claims + i;
+        batch->claims = claims + i;
         for (calls.count = 1; i + calls.count < n; calls.count++)
-            if (!acceptable(&batch, claims[i + calls.count], script)) break;
-        if ((rc = redis_run(redis, &calls, deadline_us, err)) != 0) return rc;
+            if (!acceptable(batch, claims[i + calls.count], script)) break;
+        if ((rc = redis_run(redis, &calls, deadline_us, batch->err)) != 0) return rc;
         i += calls.count;
     }
     return 0;
+}
+
+static int run_batch(struct redis *redis, enum redis_script script, struct redis_calls calls,
+                     struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    struct batch batch = {.err = err};
+    int rc = run_once(redis, script, calls, &batch, claims, n, deadline_us);
+    /* What is left to do when the time is over is done by the next waiter that asks. */
+    while (rc == 0 && batch.again && dlock_now_us() < deadline_us) {
+        batch.again = false;
+        batch.repeated = true;
+        rc = run_once(redis, script, calls, &batch, claims, n, deadline_us);
+    }
+    return rc;
 }
 
 int redis_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {

@@ -1,11 +1,13 @@
 -- Writes the next fence after `last`, which is what the fence's key holds, for a grant of this kind and lease (a
--- string); returns it, and it as a string. Most often that is the clock, and the last one is of the same day, and so
--- lives long enough (three days): then it is only written over. Building the scripts makes a function of this text
--- where they say loadfile('fence.lua').
-local key, last, now, clock, lease, kind = ...
-local since = last and #last == 16 and kind == '' and #lease < 8 and now - (tonumber(last) or now) or 0
-if since > 0 and since < now % 86400000000 and redis.pcall('SETRANGE', key, '0', clock) == 16 then return now, clock end
+-- string); returns it, and it as a string. Most often that is the clock, and the last one is of the same `life`, and so
+-- its key lives long enough: then it is only written over. Building the scripts makes a function of this text where
+-- they say loadfile('fence.lua').
+local key, last, now, clock, lease, kind, life = ...
+local since = last and #last == 16 and kind == '' and #lease < 6 and now - tonumber(last) or 0
+if since > 0 and since < now % (life * 1000) and redis.pcall('SETRANGE', key, '0', clock) == 16 then
+    return now, clock
+end
 local fence = math.max((tonumber(last) or 0) + 1, now)
 local text = string.format('%.0f', fence)
-redis.call('SET', key, text .. kind, 'PX', lease + 259200000)
+redis.call('SET', key, text .. kind, 'PX', lease + 3 * life)
 return fence, text

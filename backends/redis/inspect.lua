@@ -8,14 +8,14 @@
 --          remaining  of the lease, in ms; -1: it never ends
 local call, key = redis.call, KEYS[1]
 local _, clock, is_ours, _, _, _, joint = dofile('library.lua')
-local held, fence, now_ms = call('GET', key), call('GET', '{' .. key .. '}:fence'), string.sub(clock, 1, 13)
+local held, fence, now_ms = call('GET', key), call('GET', '{' .. key .. '}:dlock:fence'), string.sub(clock, 1, 13)
 if not held or (ARGV[1] == '1' and not fence) then return nil end
-local reply, lock = { '', call('ZCARD', '{' .. key .. '}:queue') }, joint(held)
+local reply, lock = { '', call('ZCARD', '{' .. key .. '}:dlock:queue') }, joint(held)
 if not lock.is_held() then
     local remaining = call('PTTL', key)
     if remaining == -1 and not fence then held = '' end
     table.insert(reply, string.sub(held, 1, 127))
-    table.insert(reply, is_ours(held) and tonumber(fence) or 0)
+    table.insert(reply, is_ours(held) and tonumber(fence or 0) or 0)
     table.insert(reply, remaining)
     return reply
 end

@@ -1,29 +1,29 @@
 -- What the scripts share: how a lock is laid out, its queue, and its joint holders. Building the scripts puts this text
 -- in where they say dofile('library.lua').
 --
--- The six keys of a lock, all in one hash slot (K is the name, with `{`, `}` and `%` percent-encoded). Scripts are
+-- The keys of a lock, all in one hash slot (K is the name, with `{`, `}` and `%` percent-encoded). Scripts are
 -- given the first, and make the others of it when they need them:
 --            K            string  exclusive: the holder's token, with the lease as its expiry: exactly what `SET K
 --                                 token NX PX lease` writes, so every client of that convention and we exclude each
 --                                 other. Joint (shared, or permits): the word `dlock:shared` or
 --                                 `dlock:permits:<limit>`, which expires with the last of the holders and keeps such
 --                                 clients out as well
---            {K}:fence    string  the last fence; outlives the lease by a day at least. A name whose fence is gone
---                                 starts at the server's clock in microseconds, which is past every fence given out,
---                                 unless the server's wall clock was set back by more than that day. A client's first
---                                 fence in a second is the clock, too, unless that is behind; the others may be counted
---                                 up from it. A space at its end: the exclusive holder lingers
---            {K}:queue    zset    the waiters' tokens, in the order in which they came
---            {K}:waiters  hash    token -> lease in ms, `@`, when it last asked (the server's clock in ms) and kind,
---                                 for each of them; HANDED -> the token and the fence of an exclusive hand-over that
---                                 its receiver has not confirmed, when it was (in ms), `+`, and its lease in ms;
---                                 channel of a client -> when such a hand-over to it ended
---            {K}:holders  zset    the joint holders' tokens, by the server's clock in ms when their leases end
---            {K}:grants   hash    token -> fence, for each of them; negative while a hand-over is not confirmed
+--            {K}:dlock:fence    string  the last fence; outlives the lease by `life` (ARGV[6] of each script, in ms) at
+--                                       least, and by three of these at most. A name whose fence is gone starts at the
+--                                       server's clock in microseconds, which is past every fence given out, unless the
+--                                       server's wall clock was set back by more than that. A client's first fence in a
+--                                       second is the clock, too, unless that is behind; the others may be counted up
+--                                       from it. A space at its end: the exclusive holder lingers
+--            {K}:dlock:queue    zset    the waiters' tokens, in the order in which they came
+--            {K}:dlock:waiters  hash    token -> lease in ms, `@`, when it last asked (the server's clock in ms) and
+--                                       kind, for each of them; FREE -> until when nobody is granted the lock (in ms)
+--            {K}:dlock:holders  zset    the joint holders' tokens, by the server's clock in ms when their leases end
+--            {K}:dlock:grants   hash    token -> fence, for each of them
+--            {K}:dlock:turn     string  when the lock is left free for a moment next (in ms)
 --
 -- The kind of a grant: the word in K if it is joint; if it is exclusive: empty, or one space if its holder lingers.
 --
--- The last two keys mean something only while K holds a word. A script that writes a word where there was none empties
+-- Holders and grants mean something only while K holds a word. A script that writes a word where there was none empties
 -- them first, so that no joint holder from before an exclusive or a foreign one ever holds again: it finds itself gone.
 -- A token among them holds until its time and not longer, even if K and others go on.
 --
@@ -36,8 +36,12 @@
 -- of the token. The dead are dropped as they are met at the head: nothing ever walks the queue. PUBLISH's own count is
 -- no proof: it counts monitors (PSUBSCRIBE *).
 --   A client may be subscribed and yet stopped, or its host lost. Therefore a hand-over lasts 3 s at most, until its
--- receiver renews it or asks again. When it ends unconfirmed, that client has gone quiet: those of its waiters that
--- have not asked since are dropped like the dead.
+-- receiver renews it or asks again. And waiters are told to ask again before 3 s are over: when a lock is found free
+-- although somebody waits, those that have not asked for so long do not live. So they cost one hand-over in all.
+--   The dead are dropped 200 in a call at most; then the caller is told to ask again at once.
+--   Other clients of the convention have no place in the queue: they poll. So that they get a turn, a lock that is
+-- handed over again and again is left free for FREE_MS, every TURN_MS: the first waiter is told to look, and finds when
+-- that ends.
 --   All waiters and all holders of ours use the lock for the same: as a lock (exclusive or shared), or as permits with
 -- one limit. Another use is refused, and so never gets into the queue.
 --   What is abandoned ends by itself: every key expires a day after its last use (waiters ask far more often).
@@ -49,9 +53,10 @@
 -- command. So does a table, and a function, which Lua makes anew in each call of a script: hence there are few, and
 -- what most calls do not need is made by joint(), when it is needed.
 local next_fence = loadfile('fence.lua')
-local call, key = redis.call, KEYS[1]
-local queue, waiters, fence_key = '{' .. key .. '}:queue', '{' .. key .. '}:waiters', '{' .. key .. '}:fence'
-local DAY, FENCE_LIFE, HAND_OVER, HANDED = 86400000, 259200000, '3000', 'handed to'
+local call, key, life = redis.call, KEYS[1], tonumber(ARGV[6] or '600000')
+local prefix = '{' .. key .. '}:dlock:'
+local queue, waiters, fence_key, turn = prefix .. 'queue', prefix .. 'waiters', prefix .. 'fence', prefix .. 'turn'
+local HAND_OVER, FREE, FREE_MS, TURN_MS = '3000', 'free until', 120, 10000
 
 -- The server's clock in microseconds, as a string of 16 digits too, and in milliseconds.
 local time = call('TIME')
@@ -64,27 +69,35 @@ local function is_ours(token)
     return dot == 25
 end
 
+-- What the fence's key holds, unless that is no fence of ours: that is an error, and not written over.
+local function checked(last)
+    if last and not string.find(last, '^%d+ ?$') then error('WRONGTYPE ' .. fence_key .. ' holds no fence', 0) end
+    return last
+end
+
 -- The first waiter that lives, what it is granted the lock for at first (a string), its kind, and whether others are
--- behind it; or nil. Drops the dead before it. `caller` lives: it is asking.
+-- behind it. Or nil, and whether there may be one behind the dead that were dropped. The `caller` of an acquire lives:
+-- it is asking.
+local dropped = 0
 local function head(caller)
     while true do
         local front = call('ZRANGE', queue, '0', '1')
         local first = front[1]
-        if not first then return nil end
-        local channel = 'dlock:' .. string.sub(first, 1, 24)
-        local known = call('HMGET', waiters, first, channel)
-        local lease, asked, kind = string.match(known[1] or '', '^(%d+)@(%d+)(.*)$')
+        if not first then return nil, false end
+        local lease, asked, kind = string.match(call('HGET', waiters, first) or '', '^(%d+)@(%d+)(.*)$')
         if not lease and call('EXISTS', waiters) == 0 then
             -- Somebody deleted what they asked for. They ask again.
             call('DEL', queue)
-            return nil
+            return nil, false
         end
-        local quiet = known[2] and asked and tonumber(asked) < tonumber(known[2])
-        local lives = first == caller or not quiet and call('PUBSUB', 'NUMSUB', channel)[2] > 0
-        if lease and lives then
+        local lives = lease and (first == caller or (not caller or now_ms - asked <= 3000)
+            and call('PUBSUB', 'NUMSUB', 'dlock:' .. string.sub(first, 1, 24))[2] > 0)
+        if lives then
             if first ~= caller and (#lease > 4 or #lease == 4 and lease > HAND_OVER) then lease = HAND_OVER end
             return first, lease, kind, front[2] ~= nil
         end
+        if dropped == 200 then return nil, true end
+        dropped = dropped + 1
         call('HDEL', waiters, first)
         call('ZREM', queue, first)
     end
@@ -97,36 +110,41 @@ local function tell(token, fence, lease)
     redis.pcall('PUBLISH', 'dlock:' .. string.sub(token, 1, 24), text)
 end
 
--- Tells a lingering holder that somebody waits: "wanted <K>".
-local function want(holder)
-    redis.pcall('PUBLISH', 'dlock:' .. string.sub(holder, 1, 24), 'wanted ' .. key)
+-- Tells a lingering holder that somebody waits, "wanted <K>", or a waiter that it should ask, "look <K>".
+local function say(word, token)
+    redis.pcall('PUBLISH', 'dlock:' .. string.sub(token, 1, 24), word .. ' ' .. key)
 end
 
 -- Grants the free lock to the first waiter, which asked for it exclusively and is told so unless it is the caller.
--- `more`: others are behind it. Returns the fence.
-local function hand_over(token, lease, kind, more, caller)
-    local last = call('GET', fence_key)
+-- `more`: others are behind it. Returns the fence. If `releases`, it may be left free instead: 0.
+local function hand_over(token, lease, kind, more, caller, releases)
+    local both = call('MGET', fence_key, turn)
+    local last, next_turn = checked(both[1] or call('GET', fence_key)), tonumber(both[2])
+    if next_turn and next_turn <= now_ms and releases then
+        call('DEL', key)
+        call('SET', turn, now_ms + TURN_MS, 'PX', '600000')
+        call('HSET', waiters, FREE, now_ms + FREE_MS)
+        say('look', token)
+        return 0
+    end
     call('ZREM', queue, token)
     call('SET', key, token, 'PX', lease)
-    local fence, text = next_fence(fence_key, last, now, clock, lease, kind)
-    if more and token ~= caller then
-        -- First what comes, then what goes: an empty key would vanish, and come back without an end.
-        call('HSET', waiters, HANDED, token .. ' ' .. text .. ' ' .. string.sub(clock, 1, 13) .. '+' .. lease)
-    end
+    if not next_turn then call('SET', turn, now_ms + TURN_MS, 'NX', 'PX', '600000') end
+    local fence, text = next_fence(fence_key, last, now, clock, lease, kind, life)
     if more then
         call('HDEL', waiters, token)
     else
         call('DEL', waiters)
     end
     if token ~= caller then tell(token, text, lease) end
-    if more and kind == ' ' then want(token) end
+    if more and kind == ' ' then say('wanted', token) end
     return fence
 end
 
 -- Everything else, which joint holders need, and a longer look: a table of functions. Its `held` is what the lock's key
 -- holds.
 local function joint(held)
-    local holders, grants = '{' .. key .. '}:holders', '{' .. key .. '}:grants'
+    local holders, grants = prefix .. 'holders', prefix .. 'grants'
     local last, fenced -- the last fence, once it was read or given out; whether that was now, to a joint holder
     local lock = { holders = holders, grants = grants, held = held }
 
@@ -136,14 +154,26 @@ local function joint(held)
     end
 
     function lock.last_fence()
-        last = last or tonumber(call('GET', fence_key)) or 0
+        last = last or tonumber(checked(call('GET', fence_key)) or 0)
         return last
+    end
+
+    -- Where the keys of joint holders are none of ours, that is an error, before they are deleted.
+    function lock.look_at_keys()
+        call('ZCARD', holders)
+        call('HGET', grants, '')
     end
 
     -- Takes token out of the queue; 1: it was there.
     function lock.leave(token)
         call('HDEL', waiters, token)
         return call('ZREM', queue, token)
+    end
+
+    -- How long nobody is granted the free lock, in ms, so that other clients get a turn.
+    function lock.left_free()
+        local left = (call('HGET', waiters, FREE) or 0) - now_ms
+        return left > 0 and left <= FREE_MS and left or 0
     end
 
     -- Of a kind: how many permits there are; nil: it is a lock.
@@ -165,16 +195,17 @@ local function joint(held)
 
     -- Makes token a joint holder, under the next fence, which it returns. There must be room. To be finished by
     -- settle().
-    local function join(token, lease, kind, handed)
+    local function join(token, lease, kind)
         last = math.max(lock.last_fence() + 1, now)
         fenced = true
         if not lock.held then
+            lock.look_at_keys()
             call('SET', key, kind)
             call('DEL', holders, grants)
             lock.held = kind
         end
         call('ZADD', holders, now_ms + lease, token)
-        call('HSET', grants, token, string.format('%.0f', handed and -last or last))
+        call('HSET', grants, token, string.format('%.0f', last))
         return last
     end
 
@@ -187,18 +218,18 @@ local function joint(held)
             return
         end
         call('PEXPIREAT', key, latest)
-        call('PEXPIREAT', holders, latest + DAY)
-        call('PEXPIREAT', grants, latest + DAY)
+        call('PEXPIREAT', holders, latest + 60000)
+        call('PEXPIREAT', grants, latest + 60000)
         if fenced then call('SET', fence_key, string.format('%.0f', last)) end
-        call('PEXPIREAT', fence_key, latest + FENCE_LIFE)
+        call('PEXPIREAT', fence_key, latest + 3 * life)
     end
 
     -- Makes token the exclusive holder of a lock that nobody is in front of; returns the fence.
     function lock.take(token, lease, kind)
-        local before = call('GET', fence_key)
+        local before = checked(call('GET', fence_key))
         call('SET', key, token, 'PX', lease)
         lock.held = token
-        return (next_fence(fence_key, before, now, clock, lease, kind))
+        return (next_fence(fence_key, before, now, clock, lease, kind, life))
     end
 
     -- Grants jointly where there is room for one that nobody is in front of; returns the fence.
@@ -210,9 +241,9 @@ local function joint(held)
 
     -- An exclusive holder becomes the first of the readers, with the fence that it has.
     function lock.downgrade(token, lease, kind)
-        call('HDEL', waiters, HANDED)
-        call('SET', key, kind)
+        lock.look_at_keys()
         call('DEL', holders, grants)
+        call('SET', key, kind)
         call('ZADD', holders, now_ms + lease, token)
         if lock.last_fence() == 0 then last = now end
         call('HSET', grants, token, string.format('%.0f', last))
@@ -223,65 +254,42 @@ local function joint(held)
     -- Sets a joint holder's lease anew and returns its fence; nil: token is none.
     function lock.keep(token, lease)
         if (tonumber(call('ZSCORE', holders, token)) or 0) <= now_ms then return nil end
-        call('PEXPIRE', fence_key, FENCE_LIFE)
+        call('PEXPIRE', fence_key, 3 * life)
         call('ZADD', holders, now_ms + lease, token)
         local fence = tonumber(call('HGET', grants, token))
-        if not fence or fence < 0 then
-            -- A hand-over is confirmed by this; or somebody deleted the fences.
-            if not fence then
-                last = math.max(lock.last_fence() + 1, now)
-                fenced = true
-            end
-            fence = fence and -fence or last
+        if not fence then
+            -- Somebody deleted the fences.
+            last = math.max(lock.last_fence() + 1, now)
+            fence, fenced = last, true
             call('HSET', grants, token, string.format('%.0f', fence))
         end
         lock.settle()
         return fence
     end
 
-    -- This token's hand-over ended at that time, and nobody had confirmed it.
-    local function gone_quiet(token, ended)
-        if call('EXISTS', queue) == 0 then return end
-        call('HSET', waiters, 'dlock:' .. string.sub(token, 1, 24), math.min(ended, now_ms))
-        call('PEXPIRE', waiters, DAY)
-    end
-
-    -- Forgets joint holders whose time is over, a hundred at a time, and notices hand-overs that ended unconfirmed.
+    -- Forgets joint holders whose time is over, a hundred at a time.
     function lock.sweep()
-        local ends = call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, 100)
-        if #ends > 0 then
-            local gone = {}
-            for i = 1, #ends, 2 do table.insert(gone, ends[i]) end
-            local fences = call('HMGET', grants, unpack(gone))
-            call('HDEL', grants, unpack(gone))
-            call('ZREM', holders, unpack(gone))
-            for i, token in ipairs(gone) do
-                if string.sub(fences[i] or '', 1, 1) == '-' then gone_quiet(token, tonumber(ends[2 * i])) end
-            end
-        end
-        if lock.is_held() then return end
-        local handed = call('HGET', waiters, HANDED) or ''
-        local token, fence, from, lease = string.match(handed, '^(%S+) (%d+) (%d+)%+(%d+)$')
-        if token then
-            call('HDEL', waiters, HANDED)
-            if tonumber(fence) == lock.last_fence() then gone_quiet(token, from + lease) end
-        end
+        local gone = call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'LIMIT', 0, 100)
+        if #gone == 0 then return end
+        call('HDEL', grants, unpack(gone))
+        call('ZREM', holders, unpack(gone))
     end
 
     -- Grants to the first in the queue, and on behind it, as long as there is room. Each but the caller, which is
-    -- answered, is told. Returns the caller's fence if it was among them.
-    function lock.admit(caller, caller_lease)
+    -- answered, is told. Returns the caller's fence if it was among them, and whether the dead in front were too many
+    -- for one call. `releases`: as for hand_over().
+    function lock.admit(caller, caller_lease, releases)
         local told_later, mine = {}, nil
         local token, lease, kind, more = head(caller)
         while token and lock.room(kind) do
             lease = token == caller and caller_lease or lease
             if #kind < 2 then
-                local fence = hand_over(token, lease, kind, more, caller)
-                lock.held = token
-                return token == caller and fence or nil
+                local fence = hand_over(token, lease, kind, more, caller, releases)
+                lock.held = fence > 0 and token
+                return token == caller and fence or nil, false
             end
             lock.leave(token)
-            local fence = join(token, lease, kind, token ~= caller)
+            local fence = join(token, lease, kind)
             if token == caller then
                 mine = fence
             else
@@ -289,14 +297,15 @@ local function joint(held)
             end
             token, lease, kind = head(caller)
         end
-        if not mine and #told_later == 0 then return nil end
+        local tired = not token and lease
+        if not mine and #told_later == 0 then return nil, tired end
         lock.settle()
-        if not token then call('DEL', waiters) end
+        if not token and not tired then call('DEL', waiters) end
         for _, grantee in ipairs(told_later) do tell(unpack(grantee)) end
-        return mine
+        return mine, tired
     end
 
     return lock
 end
 
-return now, clock, is_ours, head, hand_over, want, joint
+return now, clock, is_ours, head, hand_over, say, joint

@@ -73,13 +73,20 @@ static bool read_wanted(struct redis *redis, const char *text, size_t length, st
     return true;
 }
 
+/* "look <key>" */
+static bool read_look(struct redis *redis, const char *text, size_t length, struct dlock_wake *out) {
+    if (!redis_decode_key(text, length, redis->name)) return false;
+    *out = (struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = redis->name};
+    return true;
+}
+
 /* 1: `out` is filled; 0: a message of a kind we do not know (a newer version's). EPROTO. */
 static int read_message(struct redis *redis, const redisReply *payload, struct dlock_wake *out,
                         struct dlock_error *err) {
     static const struct {
         const char *word;
         bool (*read)(struct redis *redis, const char *text, size_t length, struct dlock_wake *out);
-    } kinds[] = {{"granted ", read_grant}, {"wanted ", read_wanted}};
+    } kinds[] = {{"granted ", read_grant}, {"wanted ", read_wanted}, {"look ", read_look}};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         const size_t length = strlen(kinds[i].word);
         if (strncmp(payload->str, kinds[i].word, length) != 0) continue;

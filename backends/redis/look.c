@@ -169,6 +169,7 @@ static void write_break(struct redis *redis, size_t i, struct redis_call *call, 
     call->name = breaking->name;
     call->args[0] = redis_may_grant(redis) ? "1" : "0";
     call->n = 1;
+    redis_add_life(redis, call);
 }
 
 static int read_break(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {

@@ -205,6 +205,7 @@ static int redis_connect(void *conn, const struct dlock_uri *uri, const struct d
     int rc = redis_address(uri, &address, err);
     redis->peer = peer;
     if (rc) return rc;
+    if (address.fences_ms) snprintf(redis->fences, sizeof redis->fences, "%" PRId64, address.fences_ms);
     for (size_t i = 0; i < n; i++) {
         /* A silent address must leave time for those after it. */
         int64_t now_us = dlock_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);
@@ -228,7 +229,7 @@ static void redis_abandon(void *conn) {
 }
 
 static const char *const schemes[] = {"redis", "rediss", "redis+unix", NULL};
-static const char *const keys[] = {"db", NULL};
+static const char *const keys[] = {"db", "fences", NULL};
 
 DLOCK_BACKEND(redis) = {
     .abi = DLOCK_ABI,

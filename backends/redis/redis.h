@@ -11,7 +11,7 @@
 #define REDIS_NAME_MAX 255
 #define REDIS_KEY_MAX (3 * REDIS_NAME_MAX)
 /* Most arguments of a script. */
-#define REDIS_MAX_ARGS 5
+#define REDIS_MAX_ARGS 6
 
 /* What is encoded in keys besides '%': Redis Cluster takes what stands in braces for the hash slot. */
 #define REDIS_SPECIAL "{}"
@@ -52,7 +52,8 @@ struct redis {
     struct {
         uint32_t name, until_ms; /* its hash; the local clock, which may have come round */
     } counts[REDIS_COUNTS];      /* whose fences may be counted up (acquire.lua), by that hash */
-    bool heard;         /* the server has let a claim of this connection wait, and knows that this client listens */
+    bool heard;      /* the server has let a claim of this connection wait, and knows that this client listens */
+    char fences[24]; /* how long fences are kept, in ms, as scripts are told; empty: as long as they do by themselves */
     int64_t started_us; /* when the server started, at the latest, by the local clock; with a quarantine only */
     int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
 
@@ -69,6 +70,7 @@ struct redis_address {
     int port;
     const char *user, *password; /* NULL: none */
     int db;
+    int64_t fences_ms; /* how long fences are kept; 0: the URI does not say */
 };
 
 /* Reads what the URI asks for, all but the host. EINVAL, ENOTSUP (rediss). */
@@ -103,6 +105,9 @@ int redis_nonsense(struct redis *redis, const char *what, struct dlock_error *er
 
 /* Whether an error reply is of this kind ("NOSCRIPT"), by itself or as the reason why a script failed. */
 bool redis_error_is(const redisReply *reply, const char *kind);
+
+/* Whether an error reply is about the data of one name, which dlock did not write, and not about the server. */
+bool redis_is_foreign_data(const redisReply *reply);
 
 /* The code for an error reply, with the server's reason in `err`. */
 int redis_refused(const struct redis *redis, const redisReply *reply, struct dlock_error *err);
@@ -141,8 +146,9 @@ struct redis_call {
 };
 
 /* Calls scripts for `count` locks in one round trip, or in two if the server has to be given scripts first.
- * `write` says how the i-th is called. `read` takes its reply, which is no error reply of the server's state, and
- * returns 0 or what ends the connection. Every reply is read even when one is an error; the first error is returned. */
+ * `write` says how the i-th is called. `read` takes its reply, which is no error reply but for redis_is_foreign_data,
+ * and returns 0 or what ends the connection. Every reply is read even when one is an error; the first error is
+ * returned. */
 struct redis_calls {
     size_t count;
     void (*write)(struct redis *redis, size_t i, struct redis_call *call, void *arg);
@@ -166,6 +172,9 @@ bool redis_never_forgets(const redisReply *persistence, const redisReply *append
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
 dlock_batch redis_acquire, redis_renew, redis_release;
+
+/* Has a script keep fences as long as the URI says; it knows the usual time itself. */
+void redis_add_life(const struct redis *redis, struct redis_call *call);
 
 /* Not while the quarantine lasts. */
 bool redis_may_grant(const struct redis *redis);

@@ -1,12 +1,14 @@
 -- Ends token's grant and grants to those that are next, or takes token out of the queue.
 --   KEYS   K
---   ARGV   token; '0' while nothing may be granted (quarantine)
---   reply  1: it had a grant; 0: it had none, and is not in the queue either
+--   ARGV   token, then, but for those at the end that are as here: '1' ('0' while nothing may be granted: quarantine),
+--          '', '', '', '600000' (how long a fence is kept at least, in ms: library.lua)
+--   reply  1: it had a grant; 0: it had none, and is not in the queue either; 2 more: the waiters in front are dead and
+--          too many for one call, so the same should be called again
 local call, key, token, may_grant = redis.call, KEYS[1], ARGV[1], ARGV[2] ~= '0'
 local held = call('GET', key)
 
 -- An exclusive grant that nobody waits for.
-if held == token and call('EXISTS', '{' .. key .. '}:queue') == 0 then
+if held == token and call('EXISTS', '{' .. key .. '}:dlock:queue') == 0 then
     call('DEL', key)
     return 1
 end
@@ -16,35 +18,27 @@ local _, clock, _, head, hand_over, _, joint = dofile('library.lua')
 if held == token and may_grant then
     local heir, lease, kind, more = head()
     if heir and #kind < 2 then
-        hand_over(heir, lease, kind, more)
+        hand_over(heir, lease, kind, more, nil, true)
         return 1
     end
 end
 
-local lock = joint(held)
-if held == token then
+-- Whatever it had, it has no more.
+local lock, had, left = joint(held), held == token, false
+if had then
+    call('DEL', key)
     lock.held = false
-    if may_grant then lock.admit() end
-    if not lock.held then
-        call('DEL', key)
-        call('HDEL', '{' .. key .. '}:waiters', 'handed to')
-    end
-    return 1
+elseif lock.is_held() and call('ZSCORE', lock.holders, token) then
+    had = tonumber(call('ZSCORE', lock.holders, token)) > tonumber(string.sub(clock, 1, 13))
+    call('ZREM', lock.holders, token)
+    call('HDEL', lock.grants, token)
+    lock.settle()
 end
+if not had then left = lock.leave(token) == 1 end
 
-local had
-if lock.is_held() then
-    local ends = tonumber(call('ZSCORE', lock.holders, token))
-    if ends then
-        call('ZREM', lock.holders, token)
-        call('HDEL', lock.grants, token)
-        lock.settle()
-        had = ends > tonumber(string.sub(clock, 1, 13))
-    end
-end
-local left = had or lock.leave(token) == 1
-if left and may_grant and (not lock.held or lock.is_held()) then
+local tired = false
+if may_grant and (not lock.held or (had or left) and lock.is_held()) then
     lock.sweep()
-    lock.admit()
+    tired = select(2, lock.admit(nil, nil, true))
 end
-return had and 1 or 0
+return (had and 1 or 0) + (tired and 2 or 0)

@@ -2,7 +2,7 @@
 -- one.
 --   KEYS   K
 --   ARGV   token, lease in ms, then, but for those at the end that are as here: '' (kind), '1' ('0' while nothing may
---          be granted: quarantine)
+--          be granted: quarantine), '', '600000' (how long a fence is kept at least, in ms: library.lua)
 --   reply  the server's clock in microseconds; 0: token does not hold the lock
 local call, key, token, lease, kind = redis.call, KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3] or ''
 local held = call('GET', key)
@@ -11,8 +11,7 @@ local held = call('GET', key)
 if #kind < 2 then
     if held ~= token then return 0 end
     call('PEXPIRE', key, ARGV[2])
-    call('PEXPIRE', '{' .. key .. '}:fence', lease + 259200000)
-    call('HDEL', '{' .. key .. '}:waiters', 'handed to')
+    call('PEXPIRE', '{' .. key .. '}:dlock:fence', lease + 3 * tonumber(ARGV[6] or '600000'))
     local time = call('TIME')
     return time[1] * 1000000 + time[2]
 end

@@ -246,11 +246,14 @@ int redis_poll_reply(struct redis *redis, redisReply **reply, struct dlock_error
 /* ---- error replies ----------------------------------------------------------------------------------------------- */
 
 bool redis_error_is(const redisReply *reply, const char *kind) {
-    static const char in_script[] = "ERR Error running script", in_many[] = "@user_script: ";
+    static const char in_script[] = "ERR Error running script", in_many[] = "@user_script: ", raised[] = "ERR ";
     size_t length = strlen(kind);
     const char *found = reply->str;
     if (reply->type != REDIS_REPLY_ERROR) return false;
     if (strncmp(found, kind, length) == 0) return found[length] == ' ' || found[length] == '\0';
+    /* As Redis 7 passes on what a script raises. */
+    if (strncmp(found, raised, sizeof raised - 1) == 0 && strncmp(found + sizeof raised - 1, kind, length) == 0)
+        return found[sizeof raised - 1 + length] == ' ';
     /* Before Redis 7 a script that fails wraps the reason: "ERR Error running script (…): @user_script: 9: -OOM …". One
      * that catches it (many.lua) leaves out what stands before the script's name. */
     if (strncmp(found, in_script, sizeof in_script - 1) != 0 && strncmp(found, in_many, sizeof in_many - 1) != 0)
@@ -260,16 +263,25 @@ bool redis_error_is(const redisReply *reply, const char *kind) {
     return false;
 }
 
-int redis_refused(const struct redis *redis, const redisReply *reply, struct dlock_error *err) {
-    static const struct {
-        const char *kind;
-        int code;
-        const char *advice;
-    } kinds[] = {
+struct refusal {
+    const char *kind;
+    int code;
+    const char *advice;
+};
+
+/* What a server says about itself, or about us; NULL: it is none of these. */
+static const struct refusal *find_refusal(const redisReply *reply) {
+    static const char cluster[] = "; this is a member of a Redis Cluster, which dlock does not support";
+    static const char rights[] = "; 'dlock doctor' names the rights that are missing";
+    static const struct refusal refusals[] = {
         {"NOAUTH", DLOCK_EAUTH, "; give a password in the URI"},
         {"WRONGPASS", DLOCK_EAUTH, ""},
-        {"NOPERM", DLOCK_EAUTH, ""},
+        {"NOPERM", DLOCK_EAUTH, rights},
+        {"ERR ACL failure in script:", DLOCK_EAUTH, rights},
+        {"The user executing the script can't", DLOCK_EAUTH, rights},
         {"DENIED", DLOCK_EAUTH, ""},
+        {"MOVED", DLOCK_EPROTO, cluster},
+        {"ASK", DLOCK_EPROTO, cluster},
         {"READONLY", DLOCK_EUNAVAILABLE, "; this is a replica: look for the master"},
         {"LOADING", DLOCK_EUNAVAILABLE, ""},
         {"BUSY", DLOCK_EUNAVAILABLE, ""},
@@ -279,13 +291,27 @@ int redis_refused(const struct redis *redis, const redisReply *reply, struct dlo
         {"MISCONF", DLOCK_EUNAVAILABLE, ""},
         {"NOREPLICAS", DLOCK_EUNAVAILABLE, ""},
         {"ERR max number of clients reached", DLOCK_EUNAVAILABLE, ""},
+        {"ERR unknown command", DLOCK_EPROTO, "; dlock needs it: see docs/backends.md"},
+        {"ERR Unknown Redis command", DLOCK_EPROTO, "; dlock needs it: see docs/backends.md"},
+        {"Unknown Redis command", DLOCK_EPROTO, "; dlock needs it: see docs/backends.md"},
     };
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
+        if (redis_error_is(reply, refusals[i].kind)) return &refusals[i];
+    return NULL;
+}
+
+bool redis_is_foreign_data(const redisReply *reply) {
+    if (reply->type != REDIS_REPLY_ERROR || find_refusal(reply)) return false;
+    return redis_error_is(reply, "WRONGTYPE") || strstr(reply->str, "user_script");
+}
+
+int redis_refused(const struct redis *redis, const redisReply *reply, struct dlock_error *err) {
+    const struct refusal *refusal = find_refusal(reply);
     int printable = 0;
     while (printable < 200 && (unsigned char)reply->str[printable] >= 0x20 && reply->str[printable] != 0x7f)
         printable++;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (redis_error_is(reply, kinds[i].kind))
-            return dlock_fail(err, kinds[i].code, "redis at %s refused: %.*s%s", redis->where, printable, reply->str,
-                              kinds[i].advice);
+    if (refusal)
+        return dlock_fail(err, refusal->code, "redis at %s refused: %.*s%s", redis->where, printable, reply->str,
+                          refusal->advice);
     return dlock_fail(err, DLOCK_EPROTO, "unexpected error of redis at %s: %.*s", redis->where, printable, reply->str);
 }

@@ -7,27 +7,9 @@ enum { DEFAULT_PORT = 2181, SESSION_MS = 10000, SESSION_MIN_MS = 100, SESSION_MA
 
 /* ---- session= ---------------------------------------------------------------------------------------------------- */
 
-/* A duration as every URI key takes it: "500ms", "10s", "2m", a bare number is seconds. -1: it is none. */
-static int64_t duration_ms(const char *text) {
-    static const struct {
-        const char *unit;
-        int64_t ms;
-    } units[] = {{"", 1000}, {"s", 1000}, {"ms", 1}, {"m", 60000}, {"h", 3600000}};
-    int64_t whole = 0, fraction = 0, scale = 1;
-    const char *at = text;
-    for (; *at >= '0' && *at <= '9' && whole < SESSION_MAX_MS; at++) whole = whole * 10 + (*at - '0');
-    if (*at == '.')
-        for (at++; *at >= '0' && *at <= '9' && scale < 1000000; at++, scale *= 10)
-            fraction = fraction * 10 + (*at - '0');
-    if (at == text || (at == text + 1 && *text == '.')) return -1;
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (strcmp(at, units[i].unit) == 0) return whole * units[i].ms + fraction * units[i].ms / scale;
-    return -1;
-}
-
 static int read_session(const struct dlock_uri *uri, int *session_ms, struct dlock_error *err) {
     const char *text = dlock_uri_get(uri, "session");
-    int64_t ms = text ? duration_ms(text) : SESSION_MS;
+    int64_t ms = text ? dlock_duration_ms(text) : SESSION_MS;
     if (ms < SESSION_MIN_MS || ms > SESSION_MAX_MS)
         return dlock_fail(err, DLOCK_EINVAL, "session= in the URI is not a duration from 100ms to 1h, such as 10s");
     *session_ms = (int)ms;

@@ -330,6 +330,25 @@ static inline const char *dlock_uri_get(const struct dlock_uri *uri, const char 
     return NULL;
 }
 
+/* The milliseconds of a duration as every URI key takes it: "500ms", "10s", "2m", "1h", a bare number is seconds. -1:
+ * it is none. */
+static inline int64_t dlock_duration_ms(const char *text) {
+    static const struct {
+        const char *unit;
+        int64_t ms;
+    } units[] = {{"", 1000}, {"s", 1000}, {"ms", 1}, {"m", 60000}, {"h", 3600000}};
+    int64_t whole = 0, fraction = 0, scale = 1;
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9' && whole < INT64_C(1000000000); at++) whole = whole * 10 + (*at - '0');
+    if (*at == '.')
+        for (at++; *at >= '0' && *at <= '9' && scale < 1000000; at++, scale *= 10)
+            fraction = fraction * 10 + (*at - '0');
+    if (at == text || (at == text + 1 && *text == '.')) return -1;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (strcmp(at, units[i].unit) == 0) return whole * units[i].ms + fraction * units[i].ms / scale;
+    return -1;
+}
+
 /* What a `check` operation needs to report with dlock_find(). */
 struct dlock_report {
     dlock_each_finding each;

@@ -61,7 +61,7 @@ static void a_contended_acquisition_is_two_commands(void **state) {
             api_begin(&workers[i]);
         }
         if (warm) {
-            while (ask_number(&server, "ZCARD {wanted}:queue") < CLIENTS) usleep(1000);
+            while (ask_number(&server, "ZCARD {wanted}:dlock:queue") < CLIENTS) usleep(1000);
             assert_int_equal(dlock_release(gate, NULL), 0);
         }
         for (int i = 0; i < CLIENTS; i++) api_end(&workers[i]);
@@ -113,6 +113,49 @@ static void restarted_while_held(void **state) {
     dlock_close(other);
 }
 
+/* A holder that came by hand-over is killed: those who wait, all of them alive, notice at the end of its lease,
+ * whatever their places, and get the lock in their order. */
+static void ten_who_wait_replace_a_killed_holder(void **state) {
+    enum { WAITING = 10, LEASE = 2000, SLACK_MS = 1000 };
+    struct api_worker worker[WAITING];
+    dlock_client *clients[WAITING];
+    struct link before, killed, ear;
+    struct held first, second;
+    struct dlock_wake wake;
+    int64_t lapse_ms;
+    (void)state;
+    link_to(&before, server.port, 'e');
+    link_to(&killed, server.port, 'f');
+    link_to(&ear, server.port, 'f');
+    link_listen(&ear);
+    held_new(&first, &before, "bereft");
+    held_new(&second, &killed, "bereft");
+    assert_int_equal(acquire(&before, &first), 0);
+    assert_int_equal(queue_up(&killed, &second), DLOCK_EBUSY);
+    for (int i = 0; i < WAITING; i++) {
+        clients[i] = api_open(&server, "quarantine=0");
+        worker[i] = (struct api_worker){.lock = api_lock(clients[i], "bereft", NULL), .timeout_ms = 60000, .rounds = 1};
+        api_begin(&worker[i]);
+        while (ask_number(&server, "ZCARD {bereft}:dlock:queue") < i + 2) sleep_ms(2);
+    }
+    assert_int_equal(release(&before, &first), 0);
+    assert_true(wake_within(&ear, &wake, 5000));
+    second.claim.lease_ms = LEASE;
+    assert_int_equal(renew(&killed, &second), 0);
+    lapse_ms = now_ms() + LEASE;
+    for (int i = 0; i < WAITING; i++) {
+        api_end(&worker[i]);
+        if (worker[i].code) fail_msg("%s", worker[i].err.message);
+        if (i) assert_true(worker[i].fence > worker[i - 1].fence);
+        if (i == 0) assert_in_range(worker[0].got_it_ms, lapse_ms - 10, lapse_ms + SLACK_MS);
+        dlock_free(worker[i].lock);
+        dlock_close(clients[i]);
+    }
+    link_end(&before);
+    link_end(&killed);
+    link_end(&ear);
+}
+
 /* Without quarantine: the queue is gone, and who waited in it gets the lock all the same. */
 static void restarted_while_waiting(void **state) {
     dlock_client *client = api_open(&server, "quarantine=0"), *other = api_open(&server, "lease=2s&quarantine=0");
@@ -122,7 +165,7 @@ static void restarted_while_waiting(void **state) {
     (void)state;
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     api_begin(&waiter);
-    while (ask_number(&server, "ZCARD %s", "{waited for}:queue") == 0) sleep_ms(5);
+    while (ask_number(&server, "ZCARD %s", "{waited for}:dlock:queue") == 0) sleep_ms(5);
     restart();
     begin = now_ms();
     api_end(&waiter);
@@ -152,7 +195,7 @@ static void quarantine_protects_the_holder(void **state) {
     api_begin(&holder);
     api_await_grant(&holder);
     api_begin(&waiter);
-    while (ask_number(&server, "ZCARD {protected}:queue") == 0) sleep_ms(5);
+    while (ask_number(&server, "ZCARD {protected}:dlock:queue") == 0) sleep_ms(5);
     restart();
     lock = api_lock(other, "another", NULL);
     assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EBUSY);
@@ -246,6 +289,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_uncontended_cycle_is_two_commands),
         cmocka_unit_test(a_contended_acquisition_is_two_commands),
+        cmocka_unit_test(ten_who_wait_replace_a_killed_holder),
         cmocka_unit_test(restarted_while_held),
         cmocka_unit_test(restarted_while_waiting),
         cmocka_unit_test(quarantine_protects_the_holder),

@@ -41,7 +41,7 @@ static void readers_who_are_first_join_and_writers_wait(void **state) {
     assert_quiet(0);
     /* The answer was lost: the same again changes nothing. */
     downgrade();
-    assert_int_equal(ask_number(&server, "ZCARD {page}:holders"), 3);
+    assert_int_equal(ask_number(&server, "ZCARD {page}:dlock:holders"), 3);
     assert_int_equal(release(&asker[3], &owner), 0);
     assert_int_equal(release(&asker[0], &reader[0]), 0);
     assert_quiet(2);

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """redis-py's Lock, at the command of interop_test: foreign_lock.py PORT NAME, then one command a line on stdin.
 
-try -> held | busy; wait -> held | busy (up to 5 s); extend, release -> done | the exception's name; token TOKEN: pretends
+try -> held | busy; wait -> held | busy (up to 5 s); turn -> held | busy (up to 30 s, as redis-py polls by itself); extend, release -> done | the exception's name; token TOKEN: pretends
 to be that holder, -> done.
 """
 import sys
@@ -19,6 +19,8 @@ for line in sys.stdin:
             answer = "held" if lock.acquire(blocking=False) else "busy"
         elif command == "wait":
             answer = "held" if lock.acquire(blocking_timeout=5) else "busy"
+        elif command == "turn":
+            answer = "held" if lock.acquire(sleep=0.1, blocking_timeout=30) else "busy"
         elif command == "extend":
             lock.extend(120, replace_ttl=True)
         elif command == "release":

@@ -92,7 +92,7 @@ static void answers_that_make_no_sense(void **state) {
         {RENEW, ":-1\r\n"},
         {RENEW, "*0\r\n"},
         {RENEW, "$1\r\n1\r\n"},
-        {RELEASE, ":2\r\n"},
+        {RELEASE, ":4\r\n"},
         {RELEASE, ":-1\r\n"},
         {RELEASE, "$-1\r\n"},
         {BREAK, ":3\r\n"},
@@ -144,10 +144,14 @@ static void refusals_are_told_apart(void **state) {
         /* as Redis 5 and 6 put it */
         {"-ERR Error running script (call to f_01): @user_script:9: @user_script: 9: -OOM command not allowed\r\n",
          DLOCK_EUNAVAILABLE},
-        {"-ERR Error running script (call to f_01): @user_script:9: it is BUSYISH here\r\n", DLOCK_EPROTO},
         {"-@user_script: 9: -OOM command not allowed\r\n", DLOCK_EUNAVAILABLE},
-        {"-@user_script: 9: -OOMPH\r\n", DLOCK_EPROTO},
         {"-OOMPH\r\n", DLOCK_EPROTO},
+        {"-MOVED 1234 127.0.0.1:6381\r\n", DLOCK_EPROTO},
+        {"-ASK 1234 127.0.0.1:6381\r\n", DLOCK_EPROTO},
+        {"-ERR ACL failure in script: User locks has no permissions to run the 'publish' command\r\n", DLOCK_EAUTH},
+        {"-ERR Error running script (call to f_01): @user_script:9: The user executing the script can't run this "
+         "command or subcommand\r\n",
+         DLOCK_EAUTH},
     };
     (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)

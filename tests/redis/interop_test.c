@@ -3,6 +3,7 @@
 #include "support/group.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -242,6 +243,45 @@ static void redis_py_and_joint_holders_exclude_each_other(void **state) {
     dlock_close(other);
 }
 
+static atomic_bool busy_no_more;
+
+static void *keep_busy(void *arg) {
+    while (!busy_no_more) {
+        if (dlock_acquire(arg, -1, NULL) != 0) return arg;
+        sleep_ms(1);
+        if (dlock_release(arg, NULL) != 0) return arg;
+    }
+    return NULL;
+}
+
+/* Four clients that hand the lock on to each other all the time do not keep out one that polls. */
+static void a_client_that_polls_gets_its_turn(void **state) {
+    enum { BUSY = 4 };
+    dlock_client *clients[BUSY];
+    dlock_lock *locks[BUSY];
+    pthread_t threads[BUSY];
+    (void)state;
+    python_begin();
+    busy_no_more = false;
+    for (int i = 0; i < BUSY; i++) {
+        clients[i] = api_open(&server, "quarantine=0");
+        locks[i] = api_lock(clients[i], NAME, NULL);
+        assert_int_equal(pthread_create(&threads[i], NULL, keep_busy, locks[i]), 0);
+    }
+    while (ask_number(&server, "ZCARD {%s}:dlock:queue", NAME) < BUSY - 2) sleep_ms(1);
+    assert_string_equal(python_do("turn"), "held");
+    busy_no_more = true;
+    assert_string_equal(python_do("release"), "done");
+    for (int i = 0; i < BUSY; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+        dlock_free(locks[i]);
+        dlock_close(clients[i]);
+    }
+    python_end();
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -252,6 +292,7 @@ int main(void) {
         TEST(data_that_never_ends_is_not_broken),
         TEST(redis_py_and_we_exclude_each_other),
         TEST(redis_py_and_joint_holders_exclude_each_other),
+        TEST(a_client_that_polls_gets_its_turn),
     };
     return cmocka_run_group_tests(tests, group_begin, group_end);
 }

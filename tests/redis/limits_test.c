@@ -99,7 +99,7 @@ static void a_release_hands_over_without_memory(void **state) {
     assert_string_equal(wake.token, waiter.token);
     assert_true(wake.fence > held.claim.fence);
     assert_string_equal(ask_text(&server, "GET limit"), waiter.token);
-    assert_int_equal(ask_number(&server, "ZCARD {limit}:queue"), 0);
+    assert_int_equal(ask_number(&server, "ZCARD {limit}:dlock:queue"), 0);
     assert_int_equal(renew(&asker, &waiter), 0);
     assert_int_equal(release(&asker, &waiter), 0);
 }
@@ -151,7 +151,7 @@ static void after_a_restart_nothing_is_granted_for_a_while(void **state) {
     first.claim.token = first.token;
     assert_int_equal(release(&careful, &first), 0);
     assert_int_equal(ask_number(&fresh, "EXISTS first"), 0);
-    assert_int_equal(ask_number(&fresh, "ZCARD {first}:queue"), 1);
+    assert_int_equal(ask_number(&fresh, "ZCARD {first}:dlock:queue"), 1);
 
     claim->retry_ms = -1;
     claim->result = DLOCK_EPROTO;

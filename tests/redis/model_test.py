@@ -13,10 +13,11 @@ import time
 from private_server import private_server
 
 NAME = "model"
-KEYS = [NAME] + ["{%s}:%s" % (NAME, word) for word in ("fence", "queue", "waiters", "holders", "grants")]
+KEYS = [NAME] + ["{%s}:dlock:%s" % (NAME, word) for word in ("fence", "queue", "waiters", "holders", "grants")]
 SCRIPTS = ("acquire", "renew", "release", "break")
 MANY = ("acquire", "renew", "release")
 USUAL = {"acquire": (None, None, "", "", "1"), "renew": (None, None, "", "1"), "release": (None, "1")}
+LIFE = (None, "120000", "3600000")
 SHARED = "dlock:shared"
 USES = (("", " ", SHARED), ("dlock:permits:3",), ("dlock:permits:2",))
 CLIENTS = [letter * 24 for letter in "abcd"]
@@ -34,8 +35,10 @@ class Model:
         for name in [*SCRIPTS, *("many_" + name for name in MANY)]:
             self.scripts[name] = server.script_load(open("%s/%s.lua" % (folder, name)).read())
         self.listening, self.kind, self.holds, self.queue = {}, {}, {}, []
-        self.unconfirmed, self.quiet, self.lost = set(), set(), []
+        self.life = LIFE[seed % len(LIFE)]
+        self.silent, self.lost = set(), []
         self.fence, self.tokens, self.foreign, self.use = 0, 0, False, USES[0]
+        server.set("{%s}:dlock:turn" % NAME, 2**53)  # nobody leaves the lock free for a moment
         for client in CLIENTS:
             self.listen(client)
 
@@ -44,6 +47,8 @@ class Model:
         usual, args = USUAL.get(script, ()), list(args)
         while usual and args[-1] == usual[len(args) - 1]:
             args.pop()
+        if self.life:
+            args += [usual[i] if i < len(usual) else "" for i in range(len(args), 5)] + [self.life]
         if script in MANY and self.random.random() < 0.5:  # for another lock, too, which is nobody's
             other = ["x" * 24 + ".1@nobody:1"] + args[1:]
             names, both = ([NAME, "other"], args + other) if script != "acquire" else ([NAME], args)
@@ -72,8 +77,21 @@ class Model:
             if client not in self.listening:
                 return self.listen(client)
 
-    def lives(self, token):
-        return token[:24] in self.listening and token not in self.quiet
+    def lives(self, token, looked_for=False):
+        """Whether a release, or an acquire that looks for who has been silent, takes it for living."""
+        return token[:24] in self.listening and not (looked_for and token in self.silent)
+
+    def ask_in_time(self):
+        """All who wait have asked just now, but for the silent ones."""
+        now = int(time.time() * 1000)
+        for token, asked in self.server.hgetall(KEYS[3]).items():
+            lease, rest = asked.split("@") if "@" in asked else (None, None)
+            if lease:
+                self.server.hset(KEYS[3], token, "%s@%013d%s" % (lease, now - (token in self.silent) * 10000, rest[13:]))
+
+    def fall_silent(self):
+        if self.queue:
+            self.silent.add(self.random.choice(self.queue))
 
     # ---- what may be granted ----
 
@@ -84,17 +102,17 @@ class Model:
             return False
         return limit(kind) is None or len(self.holds) < limit(kind)
 
-    def granted(self, token, fence):
+    def granted(self, token, fence, asked):
         assert fence > self.fence, "the fence of %s does not grow" % token
         assert self.fits(self.kind[token]), "no room for %s" % token
         ahead = self.queue[: self.queue.index(token)] if token in self.queue else self.queue
-        assert not any(self.lives(other) for other in ahead), "%s overtook somebody" % token
+        assert not any(self.lives(other, asked) for other in ahead), "%s overtook somebody" % token
         if token in self.queue:
             self.queue.remove(token)
         self.fence = fence
         self.holds[token] = self.kind[token]
 
-    def hear(self, answered=()):
+    def hear(self, answered=(), asked=False):
         """Takes over what clients were told, and answered, in the order of the fences."""
         grants = list(answered)
         self.server.ping(), self.server.ping()  # by now every message has left the server
@@ -103,12 +121,11 @@ class Model:
                 words = message["data"].split(" ")
                 if words[0] == "granted":
                     grants.append((int(words[2]), words[1]))
-                    self.unconfirmed.add(words[1])
         for fence, token in sorted(grants):
-            self.granted(token, fence)
+            self.granted(token, fence, asked)
 
-    def check(self, all_are_in):
-        self.hear()
+    def check(self, all_are_in, asked=False):
+        self.hear((), asked)
         held = self.server.get(NAME)
         if held is None or held == "foreign":
             holders = set()
@@ -119,7 +136,7 @@ class Model:
         assert holders == set(self.holds), "holders: %s, should be %s" % (holders, self.holds)
         queue = self.server.zrange(KEYS[2], 0, -1)
         for token in self.queue:
-            assert token in queue or not self.lives(token), "%s vanished" % token
+            assert token in queue or not self.lives(token, asked), "%s vanished" % token
         self.queue = [token for token in self.queue if token in queue]
         assert queue == self.queue, "queue: %s, should be %s" % (queue, self.queue)
         first = queue[0] if queue else None
@@ -128,7 +145,9 @@ class Model:
     # ---- what clients do ----
 
     def ask(self, token, may_wait):
-        users = [other for other in self.queue if self.lives(other)] + list(self.holds)
+        self.silent.discard(token)
+        self.ask_in_time()
+        users = [other for other in self.queue if self.lives(other, True)] + list(self.holds)
         differ = any(limit(self.kind[other]) != limit(self.kind[token]) for other in users)
         how = ("w" if may_wait else "") + self.random.choice(("", "c"))
         answer = self.call("acquire", token, LEASE, how, self.holds.get(token, self.kind[token]), "1")
@@ -136,21 +155,19 @@ class Model:
         if isinstance(answer, str):
             dead = [other for other in self.queue if limit(self.kind[other]) != limit(self.kind[token])]
             assert differ or dead, "%s is refused" % token
-            return self.check(False)
+            return self.check(False, True)
         assert not differ, "%s is not refused" % token
         if token in self.holds:
             assert answer[1] > 0
-            self.unconfirmed.discard(token)
             return self.check(False)
-        self.hear([(answer[1], token)] if answer[1] else [])
-        self.quiet.discard(token)
+        self.hear([(answer[1], token)] if answer[1] else [], True)
         if not answer[1] and may_wait:
             if self.server.zrange(KEYS[2], -1, -1) == [token] and token in self.queue[:-1]:
                 assert token[:24] not in self.listening, "%s lost its place" % token
                 self.queue.remove(token)
             if token not in self.queue:
                 self.queue.append(token)
-        self.check(True)
+        self.check(True, True)
 
     def acquire(self):
         self.tokens += 1
@@ -186,19 +203,17 @@ class Model:
 
     def renew(self):
         if token := self.some_holder():
-            self.unconfirmed.discard(token)
             assert self.call("renew", token, LEASE, self.holds[token], "1") > 0
             self.check(False)
 
     def downgrade(self):
         if token := self.some_holder(("", " ")):
-            self.unconfirmed.discard(token)
             self.holds[token] = self.kind[token] = SHARED
             assert self.call("renew", token, LEASE, SHARED, "1") > 0
             self.check(True)
 
     def end(self):
-        """A lease ends; so do, if nobody had confirmed the grant, its client's places in the queue."""
+        """A lease ends."""
         if token := self.some_holder():
             if len(self.holds) == 1:
                 self.server.delete(NAME)
@@ -206,8 +221,6 @@ class Model:
                 self.server.zadd(KEYS[4], {token: time.time() * 1000 // 1})
             del self.holds[token]
             self.lost.append(token)
-            if token in self.unconfirmed:
-                self.quiet.update(other for other in self.queue if other[:24] == token[:24])
             self.check(False)
 
     def lose_all(self):
@@ -218,9 +231,6 @@ class Model:
         """An operator takes it away, and nobody learns of it."""
         if not self.foreign:
             self.server.delete(NAME)
-            for token in self.holds:
-                if token in self.unconfirmed and self.kind[token] in ("", " "):
-                    self.quiet.update(other for other in self.queue if other[:24] == token[:24])
             self.lose_all()
 
     def come_too_late(self):
@@ -247,7 +257,7 @@ class Model:
             self.server.delete(NAME)
             self.foreign = False
 
-    STEPS = {acquire: 30, acquire_again: 8, release: 20, leave: 5, renew: 8, downgrade: 5, end: 3, die: 1, come_back: 3,
+    STEPS = {acquire: 30, acquire_again: 8, release: 20, leave: 5, renew: 8, downgrade: 5, end: 3, fall_silent: 2, die: 1, come_back: 3,
              delete_key: 1, come_too_late: 3, break_it: 1, foreign_lock: 2, foreign_unlock: 3}
 
     def step(self):

@@ -53,7 +53,7 @@ static void each_that_is_given_back_goes_to_the_first_in_line(void **state) {
     for (int i = 0; i < MANY; i++) {
         assert_int_equal(release(asks(i), &permit[i]), 0);
         if (i + LIMIT < MANY) assert_granted((i + LIMIT) % CREW, &permit[i + LIMIT], permit[i + LIMIT - 1].claim.fence);
-        assert_true(ask_number(&server, "ZCARD {seats}:holders") <= LIMIT);
+        assert_true(ask_number(&server, "ZCARD {seats}:dlock:holders") <= LIMIT);
     }
     monitor_end(&monitor, &server);
     assert_int_equal(monitor.published, MANY - LIMIT);
@@ -90,7 +90,7 @@ static void all_that_ended_go_on_at_once(void **state) {
     assert_granted(3 % CREW, &permit[3], permit[2].claim.fence);
     assert_granted(4 % CREW, &permit[4], permit[3].claim.fence);
     assert_int_equal(queue_up(asks(5), &permit[5]), DLOCK_EBUSY);
-    assert_int_equal(ask_number(&server, "ZCARD {seats}:queue"), 1);
+    assert_int_equal(ask_number(&server, "ZCARD {seats}:dlock:queue"), 1);
 }
 
 static void who_gives_up_waiting_blocks_nobody(void **state) {
@@ -146,7 +146,7 @@ static void one_name_is_one_thing_at_a_time(void **state) {
     assert_in_use(&writer, "3 permits", "a lock");
     assert_in_use(&reader, "3 permits", "a lock");
     assert_in_use(&other, "3 permits", "5 permits");
-    assert_int_equal(ask_number(&server, "EXISTS {seats}:queue"), 0);
+    assert_int_equal(ask_number(&server, "EXISTS {seats}:dlock:queue"), 0);
     for (int i = 0; i < LIMIT; i++) assert_int_equal(release(asks(i), &permit[i]), 0);
     assert_int_equal(acquire(asks(3), &writer), 0);
     assert_in_use(&permit[0], "a lock", "3 permits");
@@ -172,7 +172,7 @@ static void waiters_count_as_users(void **state) {
     assert_in_use(&writer, "3 permits", "a lock");
     crew_deaf(4 % CREW);
     assert_int_equal(acquire(asks(3), &writer), 0);
-    assert_int_equal(ask_number(&server, "EXISTS {seats}:queue"), 0);
+    assert_int_equal(ask_number(&server, "EXISTS {seats}:dlock:queue"), 0);
 }
 
 /* Such a lock has no mode: it is waited for like any other, and what waits has to agree. */
@@ -181,7 +181,7 @@ static void waiters_without_a_record_ask_again(void **state) {
     (void)state;
     take_all();
     for (int i = LIMIT; i < LIMIT + 3; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
-    ask_number(&server, "DEL {seats}:waiters");
+    ask_number(&server, "DEL {seats}:dlock:waiters");
     assert_int_equal(queue_up(asks(4), &permit[4]), DLOCK_EBUSY);
     for (int i = 0; i < LIMIT; i++) assert_int_equal(release(asks(i), &permit[i]), 0);
     assert_granted(4 % CREW, &permit[4], permit[2].claim.fence);
@@ -189,9 +189,9 @@ static void waiters_without_a_record_ask_again(void **state) {
     assert_int_equal(queue_up(asks(3), &permit[3]), 0);
     assert_int_equal(queue_up(asks(6), &permit[6]), DLOCK_EBUSY);
     assert_int_equal(queue_up(asks(7), &permit[7]), DLOCK_EBUSY);
-    ask_number(&server, "DEL {seats}:waiters seats");
+    ask_number(&server, "DEL {seats}:dlock:waiters seats");
     assert_int_equal(queue_up(asks(7), &permit[7]), 0);
-    assert_int_equal(ask_number(&server, "EXISTS {seats}:queue"), 0);
+    assert_int_equal(ask_number(&server, "EXISTS {seats}:dlock:queue"), 0);
 }
 
 static void a_foreign_lock_is_waited_for(void **state) {

@@ -63,7 +63,7 @@ static void of_permits(void **state) {
     assert_constant("permits", DLOCK_PERMIT, 2, 0);
 }
 
-/* A hand-over that nobody confirmed: its client's other waiters are dropped when their turn comes, not searched for. */
+/* A hand-over that ends without a word: whoever asks then looks at the first in the queue, and at nobody else. */
 static int cost_of_silence(int n) {
     struct monitor monitor;
     ask_text(&server, "FLUSHALL");
@@ -84,13 +84,42 @@ static void of_a_stopped_client(void **state) {
     assert_int_equal(few, many);
 }
 
+/* However many waiters have died, no call of a script is long, and the next one that lives gets the lock. */
+static void of_many_dead(void **state) {
+    enum { DEAD = 2000, MOST = 200 * 6 + 50 };
+    static const char bury[] = "for i = 1, tonumber(ARGV[1]) do local token = string.format('%024x.1@nobody:1', i) "
+                               "redis.call('ZADD', KEYS[1], i, "
+                               "token) redis.call('HSET', KEYS[2], token, '10000@1') end";
+    struct held held, late;
+    (void)state;
+    for (int i = 0; i < 3; i++) { /* a release finds them, or one who asks */
+        struct monitor monitor;
+        crew_claim(&held, 0, "graves", DLOCK_EXCLUSIVE, 0);
+        crew_claim(&late, 1, "graves", DLOCK_EXCLUSIVE, 0);
+        assert_int_equal(acquire(&asker[0], &held), 0);
+        ask_text(&server, "EVAL %s 2 {graves}:dlock:queue {graves}:dlock:waiters %d", bury, DEAD);
+        assert_int_equal(queue_up(&asker[1], &late), DLOCK_EBUSY);
+        if (i) ask_number(&server, "DEL graves");
+        monitor_begin(&monitor, &server);
+        if (i == 0) assert_int_equal(release(&asker[0], &held), 0);
+        if (i == 1) {
+            while (queue_up(&asker[1], &late) == DLOCK_EBUSY) assert_int_equal(late.claim.retry_ms, 0);
+        }
+        if (i == 2) assert_int_equal(release(&asker[0], &held), DLOCK_ELOST);
+        monitor_end(&monitor, &server);
+        assert_in_range(monitor.evalsha, DEAD / 200, DEAD / 200 + 2);
+        assert_true(monitor.commands <= monitor.evalsha * MOST);
+        if (i != 1) assert_granted(1, &late, 0);
+        assert_string_equal(ask_text(&server, "GET graves"), late.token);
+        assert_int_equal(release(&asker[1], &late), 0);
+    }
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, crew_setup, crew_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(of_exclusive_locks),
-        TEST(of_readers_and_writers),
-        TEST(of_permits),
-        TEST(of_a_stopped_client),
+        TEST(of_exclusive_locks),  TEST(of_readers_and_writers), TEST(of_permits),
+        TEST(of_a_stopped_client), TEST(of_many_dead),
     };
     return cmocka_run_group_tests(tests, group_begin, group_end);
 }

@@ -35,7 +35,7 @@ static void waiters_are_served_in_order(void **state) {
     for (int i = 0; i < 4; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
     /* Asking again keeps the place. */
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
-    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:queue"), 4);
+    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 4);
     assert_int_equal(release(&holder, &held), 0);
     for (int i = 0; i < 4; i++) {
         assert_woken(i, i ? waiter[i - 1].claim.fence : held.claim.fence);
@@ -44,7 +44,7 @@ static void waiters_are_served_in_order(void **state) {
     }
     assert_string_equal(holder_now(), "");
     for (int i = 0; i < 4; i++) assert_quiet(i);
-    assert_int_equal(ask_number(&server, "DBSIZE"), 1); /* the fence alone */
+    assert_int_equal(ask_number(&server, "DBSIZE"), 2); /* the fence, and when foreign clients get a turn */
 }
 
 /* A lease that ends tells nobody: every waiter asks a moment after that, one after the other, and before a hand-over of
@@ -79,7 +79,7 @@ static void dead_waiters_are_skipped(void **state) {
     for (int i = 0; i < 2; i++) crew_deaf(i);
     assert_int_equal(release(&holder, &held), 0);
     assert_woken(2, held.claim.fence);
-    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:queue"), 1);
+    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 1);
 }
 
 /* Its wake-ups go nowhere, or to a server that was the master. */
@@ -114,7 +114,7 @@ static void nobody_barges_in(void **state) {
     ask_number(&server, "DEL %s", "the lock"); /* the lease is over */
     assert_int_equal(acquire(&asker[2], &waiter[2]), DLOCK_EBUSY);
     assert_woken(0, held.claim.fence);
-    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:queue"), 1);
+    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 1);
 }
 
 static void the_head_takes_a_free_lock_itself(void **state) {
@@ -150,11 +150,74 @@ static void a_stopped_waiter_costs_three_seconds(void **state) {
     }
     assert_true(now_ms() - begin >= 2900);
     assert_int_equal(waiter[1].claim.result, 0);
-    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:queue"), 1); /* waiter 2 */
+    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 1); /* waiter 2 */
     assert_int_equal(release(&asker[0], &second), DLOCK_ELOST);
     assert_int_equal(renew(&asker[0], &waiter[0]), DLOCK_ELOST);
     assert_int_equal(release(&asker[1], &waiter[1]), 0);
     assert_woken(2, waiter[1].claim.fence);
+}
+
+/* A lost host with waiters of several clients: they are still subscribed, and none of them asks. All of them together
+ * cost one hand-over. */
+static void the_silent_cost_one_hand_over_in_all(void **state) {
+    struct held silent[2 * CREW];
+    struct dlock_wake wake;
+    int handed_over = 0;
+    int64_t begin;
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        held_new(&silent[i], &asker[i % 3], "the lock");
+        assert_int_equal(queue_up(&asker[i % 3], &silent[i]), DLOCK_EBUSY);
+    }
+    assert_int_equal(queue_up(&asker[3], &waiter[3]), DLOCK_EBUSY);
+    begin = now_ms();
+    assert_int_equal(release(&holder, &held), 0);
+    while (queue_up(&asker[3], &waiter[3]) == DLOCK_EBUSY) {
+        assert_true(now_ms() - begin < 15000);
+        assert_in_range(waiter[3].claim.retry_ms, 0, 2250);
+        sleep_ms(50);
+    }
+    assert_int_equal(waiter[3].claim.result, 0);
+    for (int i = 0; i < 3; i++)
+        while (wake_within(&listener[i], &wake, 100)) handed_over++;
+    assert_int_equal(handed_over, 1);
+}
+
+/* Now and then a lock that goes from one to the next is left free for a moment: clients that poll get a turn. */
+static void the_lock_is_left_free_now_and_then(void **state) {
+    struct dlock_wake wake;
+    (void)state;
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
+    ask_text(&server, "SET %s %d", "{the lock}:dlock:turn", 1);
+    for (int foreign = 0; foreign < 2; foreign++) {
+        struct link *by = foreign ? &asker[0] : &holder;
+        assert_int_equal(release(by, foreign ? &waiter[0] : &held), 0);
+        assert_true(wake_within(&listener[foreign], &wake, 5000));
+        assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
+        assert_string_equal(wake.name, "the lock");
+        assert_string_equal(holder_now(), "");
+        /* It asks, and is told when the moment is over; somebody who comes just now gets nothing, either. */
+        ask_text(&server, "HSET %s %s %lld", "{the lock}:dlock:waiters", "free until",
+                 ask_number(&server, "EVAL %s 0",
+                            "local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 + 119"));
+        assert_int_equal(queue_up(&asker[foreign], &waiter[foreign]), DLOCK_EBUSY);
+        assert_in_range(waiter[foreign].claim.retry_ms, 1, 125);
+        if (foreign) {
+            assert_string_equal(ask_text(&server, "SET %s foreign NX PX 300", "the lock"), "OK");
+            assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
+            assert_int_equal(waiter[1].claim.retry_ms, -1); /* polls */
+            while (queue_up(&asker[1], &waiter[1]) == DLOCK_EBUSY) sleep_ms(5);
+        } else {
+            while (queue_up(&asker[0], &waiter[0]) == DLOCK_EBUSY) sleep_ms(5);
+            assert_true(
+                ask_number(&server, "EVAL %s 0",
+                           "local t = redis.call('TIME') return redis.call('GET', '{the lock}:dlock:turn') - t[1] "
+                           "* 1000") > 8000);
+            ask_text(&server, "SET %s %d", "{the lock}:dlock:turn", 1);
+        }
+    }
+    assert_int_equal(waiter[1].claim.result, 0);
 }
 
 /* Renewing, or asking again, confirms a hand-over: when that grant ends later, the client keeps its other places. */
@@ -203,10 +266,10 @@ static void a_waiter_leaves_the_queue(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
     assert_int_equal(release(&asker[0], &waiter[0]), DLOCK_ELOST);
-    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:queue"), 2);
+    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 2);
     assert_int_equal(release(&asker[0], &waiter[0]), DLOCK_ELOST);
     assert_int_equal(release(&asker[1], &waiter[1]), DLOCK_ELOST);
-    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:queue"), 1);
+    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 1);
     assert_int_equal(release(&holder, &held), 0);
     assert_woken(2, held.claim.fence);
     assert_quiet(0);
@@ -273,14 +336,15 @@ static void wake_ups_that_come_together_are_all_read(void **state) {
 
 /* Nothing of ours stays for ever. */
 static void what_is_left_behind_expires(void **state) {
-    static const char *const keys[] = {"the lock", "{the lock}:fence", "{the lock}:queue", "{the lock}:waiters"};
+    static const char *const keys[] = {"the lock", "{the lock}:dlock:fence", "{the lock}:dlock:queue",
+                                       "{the lock}:dlock:waiters", "{the lock}:dlock:turn"};
     (void)state;
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
     for (int i = 0; i < 4; i++) assert_true(ask_number(&server, "PTTL %s", keys[i]) > 0);
     assert_int_equal(release(&holder, &held), 0);
-    for (int i = 0; i < 4; i++) assert_true(ask_number(&server, "PTTL %s", keys[i]) > 0);
-    assert_int_equal(ask_number(&server, "DBSIZE"), 4);
+    for (int i = 0; i < 5; i++) assert_true(ask_number(&server, "PTTL %s", keys[i]) > 0);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 5);
 }
 
 int main(void) {
@@ -295,6 +359,8 @@ int main(void) {
         TEST(nobody_barges_in),
         TEST(the_head_takes_a_free_lock_itself),
         TEST(a_stopped_waiter_costs_three_seconds),
+        TEST(the_silent_cost_one_hand_over_in_all),
+        TEST(the_lock_is_left_free_now_and_then),
         TEST(a_confirmed_waiter_keeps_its_places),
         TEST(who_asks_again_lives),
         TEST(a_waiter_leaves_the_queue),
