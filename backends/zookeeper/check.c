@@ -7,8 +7,12 @@
 
 #include <stdlib.h>
 
-/* The longest answer that is of use here. */
-enum { ANSWER_MAX = 8192, CONTAINERS_SINCE = 30503 };
+enum {
+    ANSWER_MAX = 8192, /* the longest that is of use here */
+    CONTAINERS_SINCE = 30503,
+    RECONNECT_MS = 1000,
+    CONNECTIONS = 60 /* the server's default limit */
+};
 
 /* ---- four letters ------------------------------------------------------------------------------------------------ */
 
@@ -104,6 +108,19 @@ static void check_ensemble(struct dlock_report *report, const char *srvr, const 
         dlock_find(report, NULL, "mode %s", mode);
 }
 
+/* A connection that falls silent is given up by the library after two thirds of a session. So the last third has to be
+ * longer than a proof is old by then, proof.c's report and the time between two signs of life, and than it takes to
+ * connect again. */
+static const char *advice_on_session(int session_ms, int tick_ms) {
+    if (session_ms < 2 * tick_ms)
+        return "a moment's silence ends the session, and all locks in it: set session= to two ticks or more";
+    if (session_ms / 3 < zookeeper_report_us(session_ms) / 1000 + RECONNECT_MS)
+        return "a connection that falls silent, as behind a firewall that forgets it, costs all locks before another "
+               "one "
+               "is tried: set session= to 10s";
+    return NULL;
+}
+
 /* The leader asks its followers for their sessions every half tick; proof.c reckons with so much at most. */
 static void check_ticks(struct dlock_report *report, struct zookeeper *z, const char *conf) {
     int tick_ms = number_of(conf, "tickTime="), least_ms = number_of(conf, "minSessionTimeout="),
@@ -111,10 +128,11 @@ static void check_ticks(struct dlock_report *report, struct zookeeper *z, const 
     pthread_mutex_lock(&z->mutex);
     int session_ms = z->session_ms;
     pthread_mutex_unlock(&z->mutex);
+    const char *advice = advice_on_session(session_ms, tick_ms);
     if (tick_ms <= 0) {
         dlock_find(report, "allow it to be looked at: 4lw.commands.whitelist=srvr,conf; it should be at most 2000",
                    "tickTime cannot be looked at");
-        dlock_find(report, NULL, "session timeout %d ms, as negotiated", session_ms);
+        dlock_find(report, advice, "session timeout %d ms, as negotiated", session_ms);
         return;
     }
     dlock_find(report,
@@ -123,12 +141,24 @@ static void check_ticks(struct dlock_report *report, struct zookeeper *z, const 
                      "ticks"
                    : NULL,
                "tickTime %d ms", tick_ms);
-    dlock_find(report,
-               session_ms < 2 * tick_ms
-                   ? "a moment's silence ends the session, and all locks in it: set session= to two "
-                     "ticks or more"
-                   : NULL,
-               "session timeout %d ms; the server allows %d to %d", session_ms, least_ms, most_ms);
+    dlock_find(report, advice, "session timeout %d ms; the server allows %d to %d", session_ms, least_ms, most_ms);
+}
+
+/* From one address, and each client has one; who comes too many is turned away without a word. */
+static void check_connections(struct dlock_report *report, const char *srvr, const char *conf) {
+    int most = number_of(conf, "maxClientCnxns="), open = number_of(srvr, "Connections: ");
+    char text[16];
+    if (!value_of(conf, "maxClientCnxns=", text, sizeof text)) return; /* as the ticks have said */
+    if (most <= 0)
+        dlock_find(report, NULL, "no limit to the connections from one address");
+    else
+        dlock_find(
+            report,
+            most < CONNECTIONS || open > most / 4 * 3
+                ? "each client and each `dlock run` needs one; those that are too many from one address are turned "
+                  "away without a word: raise maxClientCnxns"
+                : NULL,
+            "maxClientCnxns %d; %d connection%s from all addresses now", most, open, open == 1 ? "" : "s");
 }
 
 /* Only where `mntr` is allowed. */
@@ -155,6 +185,7 @@ int zookeeper_check(void *conn, dlock_each_finding each, void *arg, int timeout_
     check_version(&report, srvr);
     check_ensemble(&report, srvr, conf);
     check_ticks(&report, z, conf);
+    check_connections(&report, srvr, conf);
     check_disk(&report, mntr);
     free(answers);
     return 0;

@@ -19,11 +19,24 @@ again() {
 }
 
 describe "everything can be looked at"
-settings "zookeeper://$where?session=2s$patient"
+settings "zookeeper://$where?session=10s$patient"
 fine "ZooKeeper 3."
 fine "mode standalone"
 fine "tickTime 200 ms"
-fine "session timeout 2000 ms; the server allows 400 to 60000"
+fine "session timeout 10000 ms; the server allows 400 to 60000"
+fine "no limit to the connections"
+
+describe "a short session"
+settings "zookeeper://$where?session=4s$patient" 1
+weak "session timeout 4000 ms" "falls silent"
+
+describe "few connections"
+again maxClientCnxns=10
+settings "zookeeper://$where?session=10s$patient" 1
+weak "maxClientCnxns 10; " "raise maxClientCnxns"
+again maxClientCnxns=100
+settings "zookeeper://$where?session=10s$patient"
+fine "maxClientCnxns 100; "
 
 describe "long ticks"
 again tickTime=6000
@@ -35,11 +48,11 @@ weak "session timeout 2000 ms" "two ticks"
 
 describe "conf is not allowed, as by default"
 again tickTime=2000 4lw.commands.whitelist=srvr,ruok # which the script asks
-settings "zookeeper://$where/a/path?session=8s$patient" 1
+settings "zookeeper://$where/a/path?session=9s$patient" 1
 fine "ZooKeeper 3."
 fine "mode standalone"
 weak "tickTime cannot be looked at" "4lw.commands.whitelist=srvr,conf"
-fine "session timeout 8000 ms, as negotiated"
+fine "session timeout 9000 ms, as negotiated"
 
 describe "a password"
 settings "zookeeper://$where?auth=digest:me:hunter2$patient" 1

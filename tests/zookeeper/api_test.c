@@ -143,6 +143,26 @@ static void deaf_waiter_is_passed(void **state) {
     dlock_close(client);
 }
 
+/* The library tries another connection after two thirds of a session; the rest is enough to prove that it lives. */
+static void silent_connection_costs_no_lock(void **state) {
+    enum { SESSION_MS = 10000 };
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    dlock_client *client = open_client(proxy_port(proxy), "session=10s");
+    dlock_lock *lock;
+    (void)state;
+    options.on_lost = on_lost;
+    assert_int_equal(dlock_new(client, "api", &options, &lock, NULL), 0);
+    assert_int_equal(dlock_acquire(lock, 5000, NULL), 0);
+    sleep_ms(2500); /* renewed on a connection that was still well */
+    proxy_strand(proxy);
+    sleep_ms(SESSION_MS + 500);
+    assert_true(dlock_held(lock));
+    assert_int_equal(atomic_load(&losses), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 /* What could not be released while the server was away is released afterwards, though the session lives on: nothing
  * but that would ever end it. */
 static void release_in_an_outage_is_made_up_for(void **state) {
@@ -169,6 +189,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(holder_rides_out_a_short_outage, setup, teardown),
         cmocka_unit_test_setup_teardown(waiter_rides_out_expiry, setup, teardown),
         cmocka_unit_test_setup_teardown(deaf_waiter_is_passed, setup, teardown),
+        cmocka_unit_test_setup_teardown(silent_connection_costs_no_lock, setup, teardown),
         cmocka_unit_test_setup_teardown(release_in_an_outage_is_made_up_for, setup, teardown),
     };
     return cmocka_run_group_tests_name("zookeeper api", tests, NULL, NULL);

@@ -69,6 +69,8 @@ void proxy_hold_after(struct proxy *proxy, int type, int count);
 void proxy_silence(struct proxy *proxy, bool on);
 /* Requests pass, new connections are taken, and no answer comes. */
 void proxy_deafen(struct proxy *proxy, bool on);
+/* Nothing passes any more on the connections that there are, and nobody is told; new ones are as ever. */
+void proxy_strand(struct proxy *proxy);
 /* Existing connections end, and new ones do at once, while it is on. */
 void proxy_refuse(struct proxy *proxy, bool on);
 /* The next request of this type reaches the server, but the connection ends instead of its answer. */

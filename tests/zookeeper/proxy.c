@@ -16,6 +16,7 @@ struct pair {
     int client, server; /* -1: free */
     bool greeted;       /* the connect request has passed */
     bool doomed;        /* ends instead of the next answer */
+    bool stranded;      /* open, and forgotten */
     size_t used;
     unsigned char buffer[BUFFER]; /* of requests */
 };
@@ -63,7 +64,7 @@ static void accept_one(struct proxy *proxy) {
     setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     pair->client = client;
     pair->server = server;
-    pair->greeted = pair->doomed = false;
+    pair->greeted = pair->doomed = pair->stranded = false;
     pair->used = 0;
 }
 
@@ -129,7 +130,7 @@ static void *proxy_main(void *arg) {
     pthread_mutex_lock(&proxy->mutex);
     while (!proxy->stop) {
         for (size_t i = 0; i < PAIRS; i++) {
-            bool quiet = proxy->silence;
+            bool quiet = proxy->silence || proxy->pairs[i].stranded;
             fds[2 * i] = (struct pollfd){quiet ? -1 : proxy->pairs[i].client, POLLIN, 0};
             fds[2 * i + 1] = (struct pollfd){quiet || proxy->hold ? -1 : proxy->pairs[i].server, POLLIN, 0};
         }
@@ -212,6 +213,13 @@ void proxy_silence(struct proxy *proxy, bool on) {
 
 void proxy_deafen(struct proxy *proxy, bool on) {
     set(proxy, &proxy->deafen, on);
+}
+
+void proxy_strand(struct proxy *proxy) {
+    pthread_mutex_lock(&proxy->mutex);
+    for (size_t i = 0; i < PAIRS; i++) proxy->pairs[i].stranded = proxy->pairs[i].client >= 0;
+    pthread_mutex_unlock(&proxy->mutex);
+    assert_int_equal(write(proxy->kick[1], "", 1), 1);
 }
 
 void proxy_refuse(struct proxy *proxy, bool on) {
