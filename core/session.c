@@ -17,7 +17,8 @@ static bool enough_without(const struct dlock_client *client) {
 }
 
 /* The next claim may be here before it is worth while: usually the keeper's timer is set to an earlier time already.
- * One more than are kept is closed then, and not at once: who takes several locks together soon does so again. */
+ * A connection beyond those that are kept is closed then, and not at once: a program that takes several locks together
+ * soon does so again. */
 static void rest_later(struct dlock__conn *conn, const struct dlock__claim *claim) {
     struct dlock_client *client = conn->client;
     int64_t pause_us = dlock__us(claim->lease_ms) / 3;

@@ -62,8 +62,8 @@ static int read_held(struct file_conn *conn, const char *file, int old, uint64_t
     return 0;
 }
 
-/* Whoever could use the old file can use the new one, and nobody else: where its group cannot be kept, that of this
- * process gets no rights by it. The owner cannot always be kept either. */
+/* Gives the new file the rights of the old one. Where the old one's group cannot be kept, the group of this process
+ * gets no rights by it. The owner cannot always be kept either. */
 static int copy_rights(int old, int fresh) {
     struct stat st;
     if (fstat(old, &st) != 0) return -1;

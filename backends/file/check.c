@@ -78,7 +78,7 @@ static void check_above(struct dlock_report *report, const struct file_conn *con
                    "a directory above it belongs to user %u, mode %04o", (unsigned)st.st_uid,
                    (unsigned)(st.st_mode & 07777));
     else
-        dlock_find(report, top ? NULL : "who may rename them can put other locks in place of these",
+        dlock_find(report, top ? NULL : "a stranger who can rename them can put other locks in place of these",
                    "directories above it: %s", top ? "no stranger may rename them" : strerror(errno));
     if (at >= 0) close(at);
 }

@@ -330,7 +330,7 @@ int file_locks_read(struct file_locks *locks, struct dlock_error *err);
 int file_show(const struct file_conn *conn, const char *file, const char *name, const char *prefix,
               const struct file_locks *locks, dlock_each each, void *arg);
 
-/* Who has the lock of a descriptor's file, which the caller has not. Where /proc/locks does not list everything,
+/* The holder of a file's lock, which is not the caller. Where /proc/locks does not list everything,
  * flock(1) may be taken for one of ours. */
 enum file_holder {
     FILE_UNKNOWN,

@@ -1,5 +1,5 @@
-/* Who may use the locks of a directory: the URI's `mode` and `group`, the files and directories that are made with
- * them, and which owners are trusted.
+/* Rights to the locks of a directory: the URI's `mode` and `group`, the files and directories that are made with them,
+ * and which owners are trusted.
  *
  * The owner of a directory, and the owner of a lock file in a sticky one, can replace the file while somebody holds its
  * lock. So both have to be root's or our own, or of the URI's group.
@@ -20,7 +20,7 @@ enum { PRIVATE = 0600, BY_GROUP = 0660 };
 
 /* ---- the URI's keys ---------------------------------------------------------------------------------------------- */
 
-/* Read, or read and write: who can only write cannot lock. */
+/* Read, or read and write: a right to write alone is no use. */
 static bool sensible(mode_t mode, int shift) {
     mode_t bits = mode >> shift & 7;
     return bits == 0 || bits == 4 || bits == 6;
@@ -78,7 +78,7 @@ int file_rights_read(struct file_conn *conn, const struct dlock_uri *uri, struct
 
 /* ---- trust ------------------------------------------------------------------------------------------------------- */
 
-/* A member of the group, or root, has given it to the group. */
+/* Only a member of the group, or root, can have given it to the group. */
 static bool of_the_group(const struct file_conn *conn, gid_t gid) {
     return conn->group != FILE_ANY_GROUP && gid == conn->group;
 }
@@ -126,8 +126,8 @@ static int rename_unless_taken(const struct file_conn *conn, const char *from, c
     return unlinkat(conn->dir, from, 0);
 }
 
-/* What others may use gets its group and mode under another name: they must not find it before, nor for ever without
- * them, should we die in between. */
+/* A file for others gets its group and mode under another name: they must not find it before that, nor for ever without
+ * them, should this process die in between. */
 int file_create(struct file_conn *conn, const char *file) {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY;
     char fresh[FILE_FRESH_SIZE];
@@ -142,8 +142,8 @@ int file_create(struct file_conn *conn, const char *file) {
     return -1;
 }
 
-/* Whoever may lock may make lock files, and nobody may delete those of others. With the set-group-ID bit also flock(1)
- * makes files of the group. */
+/* All users of the locks may make lock files, and none may delete those of others. With the set-group-ID bit flock(1),
+ * too, makes files of the group. */
 static mode_t directory_mode(const struct file_conn *conn) {
     mode_t others = conn->mode & 0066;
     mode_t search = (others & 0044) >> 2;

@@ -57,8 +57,8 @@ bool file_watches(const struct file_conn *conn) {
 
 /* The kernel tells of a close before it ends the lock: an instant, or longer where who closes has to wait for a
  * processor in between. Hence more looks when a wait begins and after each event, each twice as late as the one
- * before; up to a pause that is short where flock(1) is the holder, since that may unlock without closing. Who the
- * holder is was then asked once, which reads all locks of this machine. */
+ * before; up to a pause that is short where flock(1) is the holder, since that may unlock without closing. The holder
+ * is looked up once for that, which reads all locks of this machine. */
 int64_t file_retry_ms(struct file_conn *conn, int fd, uint64_t *seen) {
     if (!file_watches(conn)) return -1;
     uint64_t events = atomic_load(&conn->events) << LOOKS_BITS, looks = *seen - events;

@@ -131,8 +131,8 @@ static void foreign_file_is_left_alone(void **state) {
     kill_command(pid);
 }
 
-/* What a stranger put into a sticky directory cannot be deleted, as a folder cannot be unlinked: it is in nobody's way,
- * and neither are the files that such a break needs. */
+/* A stranger's file in a sticky directory cannot be deleted, as a folder cannot be unlinked: neither stops a break,
+ * which leaves nothing behind itself. */
 static void among_what_strangers_left(void **state) {
     struct world *world = *state;
     struct dlock_claim holder = claim_of("job"), next = claim_of("job");

@@ -1,4 +1,4 @@
-/* What is said of a directory before its locks are relied on: file systems that are refused, and the doctor's findings.
+/* Judging a directory before its locks are relied on: file systems that are refused, and the doctor's findings.
  * File systems and limits that this machine does not have are put into the kernel's answers. */
 #include "fixture.h"
 

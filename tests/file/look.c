@@ -123,7 +123,7 @@ static int look_from_a_container(const struct world *world) {
     return is_held(conn, "free") ? 3 : token_stays(world, conn);
 }
 
-/* What a container's /proc says, for those who may not make one. */
+/* The answers of a container's /proc, where this user may not make a container. */
 static bool in_a_container;
 
 ssize_t __real_readlink(const char *path, char *out, size_t size);

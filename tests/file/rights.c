@@ -1,5 +1,5 @@
-/* Who may use the locks of a directory, and who could take them away. What a test cannot do as an ordinary user, other
- * owners, is put into the kernel's answers. */
+/* Rights to the locks of a directory, and strangers who could take them away. An ordinary user cannot make files of
+ * other owners: they are put into the kernel's answers. */
 #include "fixture.h"
 
 #include <errno.h>
@@ -140,7 +140,7 @@ static int take_all(const struct world *world, void *arg) {
     if (geteuid() == 0 && (setgid(STRANGER) != 0 || setuid(STRANGER) != 0)) return 1; /* rights mean nothing to root */
     umask(077);
     void *conn = open_with(path_of(world, "shared"), "0660", our_group(&gid));
-    umask(0777); /* what is made with rights below the URI's is closed to all of us meanwhile */
+    umask(0777); /* a file that has not got its rights yet is closed to all of us */
     for (int i = 0; i < NAMES; i++) {
         char name[16];
         snprintf(name, sizeof name, "%d", i);
@@ -200,7 +200,7 @@ static void not_our_group(void **state) {
 
 /* ---- strangers --------------------------------------------------------------------------------------------------- */
 
-/* Nothing is granted; who wants to look, or to clear up, still can. */
+/* Nothing is granted; looking and clearing up still work. */
 static void open_to_all(void **state) {
     struct world *world = *state;
     struct dlock_claim held = claim_of("held");

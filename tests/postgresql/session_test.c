@@ -166,7 +166,7 @@ static void a_grant_nobody_waits_for_is_given_back(void **state) {
     link_end(&holder);
 }
 
-/* Not even the last pause between two cancellations is longer than the time there is. */
+/* Not even the last pause between two cancellations outlasts the time that the caller has. */
 static void a_silent_server_costs_no_more_than_the_time_given(void **state) {
     enum { ROUNDS = 5, GIVEN_MS = 80, LAST_PAUSE_ENDS_MS = 120 };
     int64_t fewest_ms = INT64_MAX;
