@@ -359,7 +359,8 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         return;
     }
     if (rc == 0) {
-        if (claim->queued && waiter->heard && !claim->op->wake.here) dlock__listener_doubted(client_of(waiter));
+        claim->untold_grant = claim->queued && !claim->op->wake.here;
+        if (claim->untold_grant && waiter->heard) dlock__listener_doubted(client_of(waiter));
         claim->may_linger = claim->op->arg.flags & DLOCK_CLAIM_LINGER && !claim->wanted;
         own(claim, waiter);
         hold_through(claim, waiter->lock);

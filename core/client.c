@@ -200,6 +200,7 @@ void dlock__client_put(struct dlock_client *client) {
         client->conns = conn->all;
         free(conn);
     }
+    dlock__exported_free(client);
     if (client->watch >= 0) close(client->watch);
     free(client->names);
     dlock__resolver_free(client->resolver);

@@ -159,6 +159,7 @@ struct dlock__claim {
     bool orphaned;
     bool orphan_when_told;   /* as soon as `untold` is 0 */
     unsigned untold;         /* on_losts of it that have not returned: until then the server keeps what it has of it */
+    bool untold_grant;       /* it was queued, and a question brought its grant: a wake-up may still do so, too */
     bool contended;          /* the server said that others are there, before it granted this */
     int64_t last_unknown_us; /* when that was: may_be_held */
 
@@ -257,6 +258,12 @@ struct dlock__async {
     bool ready, asking;
 };
 
+struct dlock__exported {
+    struct dlock__exported *next;
+    int64_t until_us;
+    char token[DLOCK_TOKEN_MAX + 1];
+};
+
 /* ---- the client ---- */
 
 enum dlock__listener_state { DLOCK__LISTENER_DOWN, DLOCK__LISTENER_CONNECTING, DLOCK__LISTENER_UP };
@@ -294,6 +301,8 @@ struct dlock_client {
     struct dlock__claim *spare;                /* freed claims, kept so that a steady state allocates nothing */
     struct dlock__gear *spare_gear;
     size_t n_spare, n_spare_gear;
+
+    struct dlock__exported *exported; /* tokens whose grants are somebody else's now, whatever a wake-up says */
 
     struct dlock__conn *conns, *idle;
     unsigned n_pool;                             /* opened for the pool, at most uri->connections */

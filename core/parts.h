@@ -191,6 +191,12 @@ void dlock__listener_alive(struct dlock_client *client);
 int64_t dlock__listener_due(const struct dlock_client *client);
 void dlock__listener_look(struct dlock_client *client);
 
+/* ---- ticket.c ---- */
+
+/* Whether the token's grant has left this client with a ticket a while ago: a wake-up may still tell of it. */
+bool dlock__exported(const struct dlock_client *client, const char *token);
+void dlock__exported_free(struct dlock_client *client);
+
 /* ---- keeper.c ---- */
 
 /* Starts it if need be. 0 or ENOMEM. */

@@ -21,9 +21,11 @@ static void look_everywhere(struct dlock_client *client) {
 static void give_back(struct dlock_client *client, const struct dlock_wake *wake) {
     struct dlock__claim *claim = dlock__claim_find(client, wake->token);
     if (claim) {
+        claim->untold_grant = false;
         if (claim->orphaned) dlock__orphan(claim);
         return;
     }
+    if (dlock__exported(client, wake->token)) return;
     if (strncmp(wake->token, client->id, 24) != 0 || strlen(wake->token) > DLOCK_TOKEN_MAX ||
         strlen(wake->name) > DLOCK__FULL_NAME_MAX)
         return;

@@ -168,6 +168,29 @@ static void a_damaged_ticket_is_no_ticket(void **state) {
     assert_int_equal(import_it(&import), DLOCK_ELOST);
 }
 
+/* The server handed it over, the waiter's question brought it, and it is somebody else's when the wake-up comes. */
+static void a_late_wake_up_takes_nothing_back(void **state) {
+    (void)state;
+    struct actor *from = actor_new();
+    struct export export = {.lock = lock_new(client_new("fakefull:"), "n")};
+    struct fake_grant other = taken("n");
+    begin_acquire(from, export.lock, -1);
+    fake_wakes_hold(true);
+    fake_other_release(&other, "n");
+    wait_for(from, 3000);
+    assert_int_equal(result(from), 0);
+    begin_call(from, export_it, &export);
+    assert_int_equal(result(from), 0);
+    struct fake_grant exported = fake_holder("n");
+    fake_wakes_hold(false);
+    fake_settle();
+    fake_advance_ms(LEASE_MS / 2);
+    assert_string_equal(fake_holder("n").token, exported.token);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 0);
+    fake_advance_ms(LEASE_MS);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -177,6 +200,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_failed_export_leaves_it_held),
         LOCK_TEST(an_export_waits_for_a_renewal),
         LOCK_TEST(a_damaged_ticket_is_no_ticket),
+        LOCK_TEST(a_late_wake_up_takes_nothing_back),
     };
     return cmocka_run_group_tests_name("ticket", tests, NULL, NULL);
 }
