@@ -35,7 +35,7 @@ void zookeeper_asking_begin(struct zookeeper_asking *a, struct zookeeper *z, str
     a->claim = claim;
     a->begun_us = dlock_now_us();
     a->deadline_us = deadline_us;
-    a->dead = a->make = a->deep = false;
+    a->dead = a->make = a->deep = a->polls = false;
     a->lock_members = 0;
     a->made_ms = a->doubt_until_us = 0;
     a->moments = MOMENTS;
@@ -242,7 +242,7 @@ static int read_list(struct zookeeper_asking *a, const struct zookeeper_request 
 static int read_write(struct zookeeper_asking *a, const struct zookeeper_call *call,
                       const struct zookeeper_request *write) {
     if (zookeeper_unknown(write->rc)) return zookeeper_asking_unknown(a);
-    if (!zookeeper_written(write)) return zookeeper_refused(a->z, write->rc, "write to", "/", a->err);
+    if (!zookeeper_committed(write)) return zookeeper_refused(a->z, write->rc, "write to", "/", a->err);
     zookeeper_wrote(a->z, call->sent_us);
     return 0;
 }
@@ -395,9 +395,10 @@ static bool is_free(const struct zookeeper_request *request, uint32_t limit) {
 /* Sets a watch on the node at `path`, or, for permits, on the listing there. */
 static int watch(struct zookeeper_asking *a, const char *path, const struct zookeeper_stand *lease) {
     int32_t known = lease ? sequence_of(lease) : 0;
-    bool there;
-    struct zookeeper_watch *watch = zookeeper_watch_new(a->z, path, a->claim->name, NULL, &there);
-    if (there) return DLOCK_EBUSY;
+    enum zookeeper_watched why;
+    struct zookeeper_watch *watch = zookeeper_watch_new(a->z, path, a->claim->name, false, &why);
+    a->polls = !watch && why == ZOOKEEPER_WATCHES_FULL;
+    if (a->polls || (!watch && why == ZOOKEEPER_WATCH_THERE)) return DLOCK_EBUSY;
     struct zookeeper_call *call = watch ? zookeeper_call(a->z, 1) : NULL;
     if (!call) {
         if (watch) zookeeper_watch_cancel(watch);
@@ -426,11 +427,18 @@ int zookeeper_stay_leased(struct zookeeper_asking *a, struct zookeeper_stand *le
     return watch(a, lease->dir, lease);
 }
 
+static void tell_wanted(struct zookeeper_asking *a) {
+    pthread_mutex_lock(&a->z->mutex);
+    zookeeper_wake_queue(a->z, DLOCK_WAKE_WANTED, a->claim->name);
+    pthread_mutex_unlock(&a->z->mutex);
+}
+
 int zookeeper_watch_others(struct zookeeper_asking *a) {
     int32_t known = sequence_of(a->stands);
-    bool there;
-    struct zookeeper_watch *watch = zookeeper_watch_wanted(a->z, a->lock, a->claim->name, &there);
-    if (there) return 0;
+    enum zookeeper_watched why;
+    struct zookeeper_watch *watch = zookeeper_watch_new(a->z, a->lock, a->claim->name, true, &why);
+    if (!watch && why == ZOOKEEPER_WATCHES_FULL) tell_wanted(a); /* nobody would hear of them */
+    if (!watch && why != ZOOKEEPER_WATCH_NO_MEMORY) return 0;
     struct zookeeper_call *call = watch ? zookeeper_call(a->z, 1) : NULL;
     if (!call) {
         if (watch) zookeeper_watch_cancel(watch);
@@ -438,11 +446,7 @@ int zookeeper_watch_others(struct zookeeper_asking *a) {
     }
     struct zookeeper_request *list = zookeeper_ask_line(call, a->lock, &a->label, &known, NULL, watch);
     zookeeper_call_wait(call, a->deadline_us);
-    if (list->rc == ZOK && list->line.members > 1) { /* who has come before the watch was set */
-        pthread_mutex_lock(&a->z->mutex);
-        zookeeper_wake_queue(a->z, DLOCK_WAKE_WANTED, a->claim->name, NULL);
-        pthread_mutex_unlock(&a->z->mutex);
-    }
+    if (list->rc == ZOK && list->line.members > 1) tell_wanted(a); /* who has come before the watch was set */
     zookeeper_call_end(call);
     return 0;
 }

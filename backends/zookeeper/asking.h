@@ -32,6 +32,7 @@ struct zookeeper_asking {
     int64_t begun_us, deadline_us;
     bool dead;        /* the session is over */
     bool make, deep;  /* the container, and its parents, were missing */
+    bool polls;       /* there was no room for a watch */
     unsigned moments; /* that are left to wait for others' tries to end */
     size_t n_stands;
     struct zookeeper_stand stands[2]; /* the grant's; permits: the queue's */
@@ -67,7 +68,8 @@ int zookeeper_find_own(struct zookeeper_asking *a, struct zookeeper_stand *s, ch
 /* The path of the claim's node there, which has ZOOKEEPER_KNOWN. */
 void zookeeper_stand_path(const struct zookeeper_asking *a, const struct zookeeper_stand *s,
                           char path[ZOOKEEPER_PATH_SIZE]);
-/* EBUSY: a watch on the node before ours is set. AGAIN: that node has gone. Or an error. */
+/* EBUSY: a watch on the node before ours is set, or there is no room for one. AGAIN: that node has gone. Or an error.
+ */
 int zookeeper_stay(struct zookeeper_asking *a, struct zookeeper_stand *s);
 /* The same for a lease with too many before it: any of them may go. */
 int zookeeper_stay_leased(struct zookeeper_asking *a, struct zookeeper_stand *lease);

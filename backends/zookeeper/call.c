@@ -58,6 +58,7 @@ static void call_free(struct zookeeper_call *call) {
     for (size_t i = 0; i < call->n; i++) {
         for (size_t k = 0; k < call->requests[i].n_names; k++) free(call->requests[i].names[k]);
         free(call->requests[i].names);
+        free(call->requests[i].results);
     }
     pthread_cond_destroy(&call->answered);
     free(call);
@@ -261,18 +262,30 @@ struct zookeeper_request *zookeeper_ask_delete(struct zookeeper_call *call, cons
     return sent(request, zoo_adelete(call->z->handle, path, -1, on_void, request));
 }
 
-void zookeeper_ask_sign(struct zookeeper_call *call) {
+struct zookeeper_request *zookeeper_ask_exists(struct zookeeper_call *call, const char *path) {
     struct zookeeper_request *request = request_new(call);
-    sent(request, zoo_aexists(call->z->handle, "/", 0, on_stat, request));
+    return sent(request, zoo_aexists(call->z->handle, path, 0, on_stat, request));
 }
 
-/* A transaction that checks one node's version, and takes any: the leader commits it like every other write, and it
- * changes nothing, wakes nobody and needs no rights. */
-struct zookeeper_request *zookeeper_ask_write(struct zookeeper_call *call) {
+/* The library writes the results of the parts, too. */
+static int send_parts(struct zookeeper_request *request, const zoo_op_t *parts, size_t n) {
+    request->results = calloc(n, sizeof *request->results);
+    if (!request->results) return ZSYSTEMERROR;
+    return zoo_amulti(request->call->z->handle, (int)n, parts, request->results, on_void, request);
+}
+
+struct zookeeper_request *zookeeper_ask_checks(struct zookeeper_call *call, const char *const *paths, size_t n) {
     struct zookeeper_request *request = request_new(call);
-    zoo_op_t any_version;
-    zoo_check_op_init(&any_version, "/", -1);
-    return sent(request, zoo_amulti(call->z->handle, 1, &any_version, request->results, on_void, request));
+    zoo_op_t *parts = calloc(n, sizeof *parts);
+    for (size_t i = 0; parts && i < n; i++) zoo_check_op_init(&parts[i], paths[i], -1);
+    sent(request, parts ? send_parts(request, parts, n) : ZSYSTEMERROR);
+    free(parts);
+    return request;
+}
+
+struct zookeeper_request *zookeeper_ask_write(struct zookeeper_call *call) {
+    static const char *const root = "/";
+    return zookeeper_ask_checks(call, &root, 1);
 }
 
 struct zookeeper_request *zookeeper_ask_downgrade(struct zookeeper_call *call, const char *reader, const char *data,
@@ -282,13 +295,19 @@ struct zookeeper_request *zookeeper_ask_downgrade(struct zookeeper_call *call, c
     zoo_create_op_init(&parts[0], reader, data, (int)strlen(data), call->z->acl, ZOO_EPHEMERAL, request->node,
                        (int)sizeof request->node);
     zoo_delete_op_init(&parts[1], writer, -1);
-    return sent(request, zoo_amulti(call->z->handle, 2, parts, request->results, on_void, request));
+    return sent(request, send_parts(request, parts, 2));
 }
 
 /* ---- what answers mean ------------------------------------------------------------------------------------------- */
 
-bool zookeeper_written(const struct zookeeper_request *write) {
-    return write->rc == ZOK || write->rc == ZNOAUTH; /* who may not read "/" has a refusal committed */
+bool zookeeper_committed(const struct zookeeper_request *transaction) {
+    switch (transaction->rc) {
+    case ZOK:
+    case ZNOAUTH: /* of who may not read "/" */
+    case ZNONODE:
+    case ZNODEEXISTS: return true;
+    default: return false;
+    }
 }
 
 bool zookeeper_unknown(int rc) {

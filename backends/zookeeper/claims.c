@@ -5,6 +5,7 @@
 
 enum {
     RETRY_MIN_MS = 10000, /* a waiter looks again after so long, or one session, even if nobody wakes it */
+    POLL_MS = 2000,       /* one that nobody wakes */
     FLIGHT = 64           /* claims whose requests are on their way at a time */
 };
 
@@ -15,8 +16,8 @@ static int acquire_step(struct zookeeper_asking *a) {
     if (rc == ZOOKEEPER_AGAIN) return rc;
     uint64_t stands = claim->state[ZOOKEEPER_PLACE] | claim->state[ZOOKEEPER_QUEUE];
     if (stands == 0) memset(claim->state, 0, sizeof claim->state);
-    bool woken = stands & ZOOKEEPER_QUEUED && !(stands & ZOOKEEPER_WORN);
-    if (rc == DLOCK_EBUSY && woken && claim->retry_ms < RETRY_MIN_MS) claim->retry_ms = RETRY_MIN_MS;
+    bool waits = stands & ZOOKEEPER_QUEUED && !(stands & ZOOKEEPER_WORN);
+    if (rc == DLOCK_EBUSY && waits) claim->retry_ms = a->polls ? POLL_MS : RETRY_MIN_MS;
     return rc;
 }
 
@@ -31,7 +32,6 @@ static int search_and_delete(struct zookeeper_asking *a, struct zookeeper_stand 
         int rc = zookeeper_find_own(a, s, path);
         if (rc == ZOOKEEPER_AGAIN) continue;
         if (rc != 0) return rc == DLOCK_ELOST ? 0 : rc;
-        zookeeper_watch_forget(a->z, path);
         rc = zookeeper_delete(a->z, path, a->deadline_us, &a->dead, a->err);
         if (rc != 0 && rc != DLOCK_ELOST) return rc;
         if (rc == 0 && s->line.ahead < grants) *had = true;
@@ -42,11 +42,10 @@ static bool is_found(const struct zookeeper_asking *a, const struct zookeeper_st
     return zookeeper_stands(s, ZOOKEEPER_KNOWN) && a->claim->state[ZOOKEEPER_SESSION] == zookeeper_session(a->z);
 }
 
-/* Where the node is; nobody needs to hear of its end. */
+/* Where the node is. */
 static void before_deletion(struct zookeeper_asking *a, const struct zookeeper_stand *s,
                             char path[ZOOKEEPER_PATH_SIZE]) {
     zookeeper_stand_path(a, s, path);
-    zookeeper_watch_forget(a->z, path);
     zookeeper_watch_forget(a->z, a->lock);
 }
 

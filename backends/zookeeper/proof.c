@@ -26,11 +26,10 @@
 #include "zookeeper.h"
 
 enum {
-    REPORT_MS = 1500,  /* half as much again as the leader's half tick, where tickTime is 2000, the default */
-    REPORT_SHARE = 3,  /* … and where the session is as short as the server lets it be, two ticks: */
-    REPORT_PARTS = 8,  /* as much, three eighths of it */
-    LATELY_SHARE = 20, /* a write serves for this part of a session: several batches of renewals share one */
-    TOUCH_SHARE = 4    /* touches this part of a report apart are enough */
+    REPORT_MS = 1500, /* half as much again as the leader's half tick, where tickTime is 2000, the default */
+    REPORT_SHARE = 3, /* … and where the session is as short as the server lets it be, two ticks: */
+    REPORT_PARTS = 8, /* as much, three eighths of it */
+    TOUCH_SHARE = 4   /* touches this part of a report apart are enough */
 };
 
 int64_t zookeeper_report_us(int session_ms) {
@@ -65,18 +64,9 @@ void zookeeper_touched(struct zookeeper *z, int64_t sent_us) {
 void zookeeper_wrote(struct zookeeper *z, int64_t sent_us) {
     pthread_mutex_lock(&z->mutex);
     struct zookeeper_proof *proof = &z->proof;
-    if (sent_us > proof->written_us) proof->written_us = sent_us;
     for (size_t i = 0; i < proof->n && proof->touches[i].ripe_us <= sent_us; i++)
         if (proof->touches[i].sent_us > proof->alive_us) proof->alive_us = proof->touches[i].sent_us;
     pthread_mutex_unlock(&z->mutex);
-}
-
-bool zookeeper_wrote_lately(struct zookeeper *z) {
-    pthread_mutex_lock(&z->mutex);
-    int64_t share_us = (int64_t)z->session_ms * 1000 / LATELY_SHARE;
-    bool lately = z->state == ZOOKEEPER_CONNECTED && dlock_now_us() - z->proof.written_us < share_us;
-    pthread_mutex_unlock(&z->mutex);
-    return lately;
 }
 
 /* What the core takes off for clocks that run differently, 1 %, it takes off what is left; here it is taken off what

@@ -28,7 +28,7 @@ static bool is_dead(const struct zookeeper *z) {
 void zookeeper_died(struct zookeeper *z, enum zookeeper_state how) {
     if (is_dead(z)) return;
     z->state = how;
-    zookeeper_wake_queue(z, DLOCK_WAKE_LOST, NULL, NULL);
+    zookeeper_wake_queue(z, DLOCK_WAKE_LOST, NULL);
     pthread_cond_broadcast(&z->changed);
 }
 
@@ -43,7 +43,7 @@ static void connected(struct zookeeper *z, zhandle_t *handle) {
     }
     if (z->was_connected) {
         zookeeper_moved(z);
-        zookeeper_wake_queue(z, DLOCK_WAKE_LOOK, NULL, NULL); /* whatever was missed meanwhile */
+        zookeeper_wake_queue(z, DLOCK_WAKE_LOOK, NULL); /* whatever was missed meanwhile */
     } else {
         zookeeper_began(z, z->begun_us);
     }
@@ -92,7 +92,7 @@ static void give_sign(struct zookeeper *z) {
     pthread_mutex_unlock(&z->mutex);
     struct zookeeper_call *call = zookeeper_call(z, 1);
     if (call) {
-        zookeeper_ask_sign(call);
+        zookeeper_ask_exists(call, "/");
         zookeeper_call_end(call);
     }
     pthread_mutex_lock(&z->mutex);

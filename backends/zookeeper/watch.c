@@ -1,5 +1,9 @@
-/* Watches, and the wake-ups they become. A watch on the node before ours tells when to look again; one on our own node,
- * set at a claim's first renewal, tells that somebody removed it. One watch per node, whoever counts on it. */
+/* Watches, and the wake-ups they become: a watch on the node before ours tells when to look again. One watch per node,
+ * whoever counts on it.
+ *
+ * After a reconnection the library sends all paths that it watches in one packet. One that is longer than the server's
+ * jute.maxbuffer, 1 MB by default, would end every connection anew until the session is over; so their paths are
+ * counted, and a waiter for which there is no room asks again from time to time. */
 #include "zookeeper.h"
 
 #include <stdlib.h>
@@ -17,19 +21,17 @@ static void ring(struct zookeeper *z) {
 static void wake_free(struct zookeeper_wake *wake) {
     if (!wake) return;
     free(wake->name);
-    free(wake->token);
     free(wake);
 }
 
-void zookeeper_wake_queue(struct zookeeper *z, enum dlock_wake_kind kind, const char *name, const char *token) {
+void zookeeper_wake_queue(struct zookeeper *z, enum dlock_wake_kind kind, const char *name) {
     struct zookeeper_wake *wake = calloc(1, sizeof *wake);
     ring(z);
     if (wake) {
         wake->kind = kind;
         wake->name = name ? strdup(name) : NULL;
-        wake->token = token ? strdup(token) : NULL;
     }
-    if (!wake || (name && !wake->name) || (token && !wake->token)) {
+    if (!wake || (name && !wake->name)) {
         wake_free(wake);
         z->look = true; /* renewal finds out about what was lost */
         return;
@@ -58,7 +60,7 @@ int zookeeper_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) 
         if (!z->wakes) z->wakes_end = &z->wakes;
         out->kind = z->woken->kind;
         out->name = z->woken->name;
-        out->token = z->woken->token;
+        out->token = NULL;
     } else if (z->look) {
         z->look = false;
         out->kind = DLOCK_WAKE_LOOK;
@@ -88,9 +90,13 @@ static struct zookeeper_watch *find(struct zookeeper *z, const char *path) {
     return watch;
 }
 
+/* Of the packet in which the library sets all watches anew after a reconnection. */
+static size_t bytes_of(const char *path) {
+    return strlen(path) + 4;
+}
+
 static void watch_free(struct zookeeper_watch *watch) {
     free(watch->name);
-    free(watch->token);
     free(watch);
 }
 
@@ -98,6 +104,7 @@ static void drop(struct zookeeper_watch *watch) {
     struct zookeeper_watch **at = bucket(watch->z, watch->path);
     while (*at != watch) at = &(*at)->next;
     *at = watch->next;
+    watch->z->watched_bytes -= bytes_of(watch->path);
     watch_free(watch);
 }
 
@@ -115,51 +122,40 @@ static struct zookeeper_watch *make(struct zookeeper *z, const char *path, const
     return watch;
 }
 
-/* With the mutex: enters a new one; NULL: out of memory. */
-static struct zookeeper_watch *enter(struct zookeeper *z, const char *path, const char *name) {
+/* With the mutex: enters a new one. */
+static struct zookeeper_watch *enter(struct zookeeper *z, const char *path, const char *name,
+                                     enum zookeeper_watched *why) {
+    *why = ZOOKEEPER_WATCHES_FULL;
+    if (z->watched_bytes + bytes_of(path) > ZOOKEEPER_WATCHED_MAX) return NULL;
+    *why = ZOOKEEPER_WATCH_NO_MEMORY;
     struct zookeeper_watch *watch = make(z, path, name);
     if (!watch) return NULL;
+    z->watched_bytes += bytes_of(path);
     watch->next = *bucket(z, path);
     *bucket(z, path) = watch;
     return watch;
 }
 
-/* Without the mutex. */
-static struct zookeeper_watch *expect(struct zookeeper *z, const char *path, const char *name, const char *token,
-                                      bool wanted, bool *there) {
+struct zookeeper_watch *zookeeper_watch_new(struct zookeeper *z, const char *path, const char *name, bool wanted,
+                                            enum zookeeper_watched *why) {
     pthread_mutex_lock(&z->mutex);
-    struct zookeeper_watch *watch = find(z, path), *fresh = watch ? NULL : enter(z, path, name);
-    *there = watch != NULL;
-    if (!watch) watch = fresh;
-    if (watch && token && !watch->token && !(watch->token = strdup(token))) {
-        if (fresh) drop(fresh);
-        watch = fresh = NULL;
-        *there = false;
+    struct zookeeper_watch *watch = find(z, path), *fresh = watch ? NULL : enter(z, path, name, why);
+    if (watch) {
+        *why = ZOOKEEPER_WATCH_THERE;
+        watch->shared = true;
+    } else {
+        watch = fresh;
     }
     if (watch && wanted) watch->wanted = true;
-    if (watch && !wanted && !token) watch->before = true;
-    if (watch && !fresh) watch->shared = true;
+    if (watch && !wanted) watch->before = true;
     pthread_mutex_unlock(&z->mutex);
     return fresh;
-}
-
-struct zookeeper_watch *zookeeper_watch_new(struct zookeeper *z, const char *path, const char *name, const char *token,
-                                            bool *there) {
-    return expect(z, path, name, token, false, there);
-}
-
-struct zookeeper_watch *zookeeper_watch_wanted(struct zookeeper *z, const char *path, const char *name, bool *there) {
-    return expect(z, path, name, NULL, true, there);
 }
 
 void zookeeper_watch_forget(struct zookeeper *z, const char *path) {
     pthread_mutex_lock(&z->mutex);
     struct zookeeper_watch *watch = find(z, path);
-    if (watch) {
-        free(watch->token);
-        watch->token = NULL;
-        watch->wanted = false;
-    }
+    if (watch) watch->wanted = false;
     pthread_mutex_unlock(&z->mutex);
 }
 
@@ -180,11 +176,8 @@ void zookeeper_watches_free(struct zookeeper *z) {
 
 void zookeeper_watch_answered(struct zookeeper_watch *watch, int rc, bool left) {
     if (rc == ZOK) return;
-    if (watch->wanted)
-        zookeeper_wake_queue(watch->z, DLOCK_WAKE_WANTED, watch->name, NULL); /* to be on the safe side */
-    if (watch->before && (left || watch->shared)) zookeeper_wake_queue(watch->z, DLOCK_WAKE_LOOK, watch->name, NULL);
-    if (watch->token && rc == ZNONODE && (left || watch->shared))
-        zookeeper_wake_queue(watch->z, DLOCK_WAKE_LOST, watch->name, watch->token);
+    if (watch->wanted) zookeeper_wake_queue(watch->z, DLOCK_WAKE_WANTED, watch->name); /* to be on the safe side */
+    if (watch->before && (left || watch->shared)) zookeeper_wake_queue(watch->z, DLOCK_WAKE_LOOK, watch->name);
     drop(watch);
 }
 
@@ -204,9 +197,8 @@ void zookeeper_watch_fired(zhandle_t *handle, int type, int state, const char *p
     struct zookeeper_watch *watch = context;
     struct zookeeper *z = watch->z;
     pthread_mutex_lock(&z->mutex);
-    if (watch->before) zookeeper_wake_queue(z, DLOCK_WAKE_LOOK, watch->name, NULL);
-    if (watch->wanted) zookeeper_wake_queue(z, DLOCK_WAKE_WANTED, watch->name, NULL);
-    if (watch->token && type == ZOO_DELETED_EVENT) zookeeper_wake_queue(z, DLOCK_WAKE_LOST, watch->name, watch->token);
-    drop(watch); /* one that fired for another reason is set anew by the next renewal */
+    if (watch->before) zookeeper_wake_queue(z, DLOCK_WAKE_LOOK, watch->name);
+    if (watch->wanted) zookeeper_wake_queue(z, DLOCK_WAKE_WANTED, watch->name);
+    drop(watch);
     pthread_mutex_unlock(&z->mutex);
 }

@@ -14,7 +14,7 @@ static int try_write(struct zookeeper *z, int64_t deadline_us, struct dlock_erro
     if (!call) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a request");
     struct zookeeper_request *write = zookeeper_ask_write(call);
     zookeeper_call_wait(call, deadline_us);
-    if (zookeeper_written(write))
+    if (zookeeper_committed(write))
         zookeeper_wrote(z, call->sent_us);
     else if (zookeeper_unknown(write->rc) && dlock_now_us() < deadline_us)
         rc = AGAIN;

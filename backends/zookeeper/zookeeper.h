@@ -91,7 +91,7 @@ struct zookeeper_request {
     struct zookeeper_call *call;
     int rc; /* ZOK or the library's error; ZOPERATIONTIMEOUT: not answered */
     struct zookeeper_watch *watch;
-    zoo_op_result_t results[2];             /* write, downgrade */
+    zoo_op_result_t *results;               /* of a transaction's parts; malloc'ed */
     struct Stat stat;                       /* create, get */
     char node[ZOOKEEPER_NODE_SIZE];         /* create: the name it got */
     size_t size;                            /* get: bytes in `data` */
@@ -135,9 +135,12 @@ struct zookeeper_request *zookeeper_ask_children(struct zookeeper_call *call, co
 struct zookeeper_request *zookeeper_ask_get(struct zookeeper_call *call, const char *path,
                                             struct zookeeper_watch *watch);
 struct zookeeper_request *zookeeper_ask_delete(struct zookeeper_call *call, const char *path);
+struct zookeeper_request *zookeeper_ask_exists(struct zookeeper_call *call, const char *path);
+/* In one transaction: checks that all n nodes are there. It changes nothing, wakes nobody, needs the right to read, and
+ * is committed like every other write. */
+struct zookeeper_request *zookeeper_ask_checks(struct zookeeper_call *call, const char *const *paths, size_t n);
+/* The same about "/", which is there. */
 struct zookeeper_request *zookeeper_ask_write(struct zookeeper_call *call);
-/* Whatever the answer is, it shows that the server knows of us. */
-void zookeeper_ask_sign(struct zookeeper_call *call);
 /* In one transaction: makes the reader's node and deletes the writer's. */
 struct zookeeper_request *zookeeper_ask_downgrade(struct zookeeper_call *call, const char *reader, const char *data,
                                                   const char *writer);
@@ -149,8 +152,8 @@ void zookeeper_call_end(struct zookeeper_call *call);
 /* After the handle was closed: frees what never was answered. */
 void zookeeper_calls_free(struct zookeeper *z);
 
-/* What zookeeper_ask_write() asked for was committed. */
-bool zookeeper_written(const struct zookeeper_request *write);
+/* A transaction was committed: as it was asked for, or as the refusal of one of its parts. */
+bool zookeeper_committed(const struct zookeeper_request *transaction);
 /* True for an answer that says nothing about the outcome. */
 bool zookeeper_unknown(int rc);
 /* Sets err and returns the code for an error of the server's. */
@@ -166,35 +169,36 @@ struct zookeeper_watch {
     struct zookeeper *z;
     struct zookeeper_watch *next;
     char *name;  /* the lock's */
-    char *token; /* of the claim whose node it is; NULL: none of ours, or released */
     bool before; /* somebody of ours stands right behind it */
     bool wanted; /* on the container of a lock that a client of ours may linger on: who comes wants it */
     bool shared; /* more than one operation counts on it */
     char path[];
 };
 
+enum { ZOOKEEPER_WATCHED_MAX = 512 << 10 };
+
 struct zookeeper_wake {
     struct zookeeper_wake *next;
     enum dlock_wake_kind kind;
-    char *name, *token;
+    char *name; /* NULL: of all */
 };
 
-/* A new watch, entered, for zookeeper_ask_get; NULL: `*there` when it is set already, else out of memory. `token` is
- * NULL for the node before ours. */
-struct zookeeper_watch *zookeeper_watch_new(struct zookeeper *z, const char *path, const char *name, const char *token,
-                                            bool *there);
+enum zookeeper_watched { ZOOKEEPER_WATCH_THERE, ZOOKEEPER_WATCHES_FULL, ZOOKEEPER_WATCH_NO_MEMORY };
+
+/* A new watch, entered, for zookeeper_ask_get, or for zookeeper_ask_line where the path is a container's. NULL: *why.
+ */
+struct zookeeper_watch *zookeeper_watch_new(struct zookeeper *z, const char *path, const char *name, bool wanted,
+                                            enum zookeeper_watched *why);
 void zookeeper_watch_fired(zhandle_t *handle, int type, int state, const char *path, void *context);
 /* With the mutex: the server's answer to the request that sets it; `left`: nobody waits for that answer. Frees the
  * watch when it was not set. */
 void zookeeper_watch_answered(struct zookeeper_watch *watch, int rc, bool left);
 /* Without the mutex: the request that sets it cannot be sent. */
 void zookeeper_watch_cancel(struct zookeeper_watch *watch);
-/* For the container at `path`: as above. */
-struct zookeeper_watch *zookeeper_watch_wanted(struct zookeeper *z, const char *path, const char *name, bool *there);
-/* Our node is about to be deleted by us, that at `path` or one in it: nobody needs to hear of it. */
+/* Our node in the container at `path` is about to be deleted by us: nobody needs to hear who comes. */
 void zookeeper_watch_forget(struct zookeeper *z, const char *path);
 /* With the mutex: queues a wake-up. */
-void zookeeper_wake_queue(struct zookeeper *z, enum dlock_wake_kind kind, const char *name, const char *token);
+void zookeeper_wake_queue(struct zookeeper *z, enum dlock_wake_kind kind, const char *name);
 void zookeeper_watches_free(struct zookeeper *z);
 int zookeeper_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int zookeeper_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
@@ -291,8 +295,7 @@ struct zookeeper_proof {
                                    * leader knows */
     } touches[ZOOKEEPER_TOUCHES]; /* oldest first */
     size_t n;
-    int64_t written_us; /* when the last committed write was sent */
-    int64_t alive_us;   /* the leader's clock for our session did not begin before */
+    int64_t alive_us; /* the leader's clock for our session did not begin before */
 };
 
 /* With the mutex: the session is there; it was not asked for before sent_us. */
@@ -307,8 +310,6 @@ int64_t zookeeper_last_touch(const struct zookeeper *z);
 void zookeeper_wrote(struct zookeeper *z, int64_t sent_us);
 /* How long from `from_us` on the session is sure to live; may be negative. */
 int64_t zookeeper_kept_ms(struct zookeeper *z, int64_t from_us);
-/* Whether a write that was committed lately makes another one superfluous. */
-bool zookeeper_wrote_lately(struct zookeeper *z);
 /* After so long our server has told the leader of a sign of life. */
 int64_t zookeeper_report_us(int session_ms);
 
@@ -343,6 +344,7 @@ struct zookeeper {
     struct zookeeper_alone alone[ZOOKEEPER_ALONE];
     struct zookeeper_call *calls;
     struct zookeeper_watch *watches[ZOOKEEPER_BUCKETS];
+    size_t watched_bytes;
     struct zookeeper_wake *wakes, **wakes_end;
     struct zookeeper_wake *woken; /* whose strings the core reads */
     bool look;                    /* a wake-up was lost for want of memory: everybody looks */

@@ -241,9 +241,9 @@ static void watches_survive_a_short_outage(void **state) {
     plain_only(BASE "/watched too", path, sizeof path);
     assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
     proxy_refuse(proxy, false);
-    assert_true(wake_kind_within(&link, &wake, DLOCK_WAKE_LOST, 10000));
-    assert_string_equal(wake.token, held.token);
+    assert_true(wake_kind_within(&link, &wake, DLOCK_WAKE_LOOK, 10000));
     assert_int_equal(persistently(queue_up, &waiter), 0);
+    assert_int_equal(persistently(renew, &held), DLOCK_ELOST);
     assert_int_equal(release(&link, &waiter), 0);
 }
 
