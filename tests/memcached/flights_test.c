@@ -1,0 +1,113 @@
+/* How many round trips a thousand locks take: a relay that lets no answer through before it has seen all requests of a
+ * flight. Who waits for an answer earlier waits in vain. */
+#include "harness.h"
+#include "support/group.h"
+#include "support/loopback.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { LOCKS = 1000, FLIGHT = 256 };
+
+struct relay {
+    int port, listener;
+    atomic_bool counts;  /* else it lets everything through */
+    atomic_int commands; /* one for each lock, so far */
+    pthread_t thread;
+};
+
+/* Lines that begin with a command that changes an item. A line may come in parts. */
+static void count_commands(struct relay *relay, const char *data, size_t size) {
+    static const char *const words[] = {"add ", "cas ", "ms ", "md "};
+    static char line[5];
+    static size_t length;
+    for (size_t i = 0; i < size; i++) {
+        if (length < 4) line[length++] = data[i];
+        line[length] = '\0';
+        if (length && line[length - 1] == ' ')
+            for (size_t j = 0; j < sizeof words / sizeof *words; j++)
+                if (strcmp(line, words[j]) == 0) atomic_fetch_add(&relay->commands, 1);
+        if (data[i] == ' ') length = 4, line[3] = '-';
+        if (data[i] == '\n') length = 0;
+    }
+}
+
+/* 256, 512, 768 and 1000: that makes four round trips. */
+static bool flight_is_whole(const struct relay *relay) {
+    const int commands = atomic_load(&relay->commands);
+    return commands == LOCKS || commands % FLIGHT == 0;
+}
+
+/* False: `from` has gone. */
+static bool pass(struct relay *relay, int from, int to, bool requests) {
+    char buffer[65536];
+    ssize_t n = recv(from, buffer, sizeof buffer, 0);
+    if (n <= 0) return false;
+    if (requests && atomic_load(&relay->counts)) count_commands(relay, buffer, (size_t)n);
+    return send(to, buffer, (size_t)n, MSG_NOSIGNAL) == n;
+}
+
+static void *serve(void *arg) {
+    struct relay *relay = arg;
+    const int client = accept(relay->listener, NULL, NULL), to = loopback_connect(server.port);
+    bool open = true;
+    while (open) {
+        const bool held_back = atomic_load(&relay->counts) && !flight_is_whole(relay);
+        struct pollfd fds[2] = {{client, POLLIN, 0}, {held_back ? -1 : to, POLLIN, 0}};
+        if (poll(fds, 2, -1) < 0) continue;
+        if (fds[0].revents)
+            open = pass(relay, client, to, true);
+        else if (fds[1].revents)
+            open = pass(relay, to, client, false);
+    }
+    close(client);
+    close(to);
+    return NULL;
+}
+
+static struct held held[LOCKS];
+static struct dlock_claim *claims[LOCKS];
+
+static void run(struct relay *relay, struct link *link, dlock_batch *operation) {
+    struct dlock_error err = {0};
+    for (int i = 0; i < LOCKS; i++) claim_preset(claims[i]);
+    atomic_store(&relay->commands, 0);
+    if (operation(link->conn, claims, LOCKS, TIMEOUT_MS, &err) != 0)
+        fail_msg("%s, with %d requests sent", err.message, atomic_load(&relay->commands));
+    for (int i = 0; i < LOCKS; i++) assert_int_equal(claims[i]->result, 0);
+    assert_int_equal(atomic_load(&relay->commands), LOCKS);
+}
+
+static void a_thousand_locks_take_four_round_trips(void **state) {
+    static char names[LOCKS][16];
+    struct relay relay = {0};
+    struct link link;
+    (void)state;
+    for (int i = 0; i < LOCKS; i++) {
+        snprintf(names[i], sizeof names[i], "flown-%04d", i);
+        claim_init(&held[i], names[i], 'a', i);
+        claims[i] = &held[i].claim;
+    }
+    relay.listener = loopback_listen(&relay.port);
+    assert_int_equal(pthread_create(&relay.thread, NULL, serve, &relay), 0);
+    link_to(&link, relay.port, 'a');
+    await_tick(&server, &link);
+    atomic_store(&relay.counts, true);
+    run(&relay, &link, backend->acquire);
+    for (int i = 0; i < 3; i++) run(&relay, &link, backend->renew);
+    run(&relay, &link, backend->release);
+    link_end(&link);
+    pthread_join(relay.thread, NULL);
+    close(relay.listener);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thousand_locks_take_four_round_trips),
+    };
+    return cmocka_run_group_tests_name("memcached flights", tests, group_begin, group_end);
+}
