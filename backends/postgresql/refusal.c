@@ -65,7 +65,8 @@ static const struct {
     {"42P05", DLOCK_EPROTO, "; does a pooler that pools transactions stand in between? Then write listen=off"},
     {"42883", DLOCK_EPROTO, "; its DBA has to run what `dlock schema postgresql` prints"}, /* no such function */
     {"DL003", DLOCK_EPROTO, "; its DBA has to DROP that SCHEMA when nobody locks, and run `dlock schema postgresql`"},
-    {"DL005", DLOCK_EAUTH, "; a stranger could run there what it likes: drop that, or use another `schema`"},
+    {"DL005", DLOCK_EAUTH,
+     "; let that role run the script if you trust it, or else drop that, or use another `schema`"},
     {"DL004", DLOCK_EPROTO, "; the clients of one schema all say the same `mode`, or use another `schema`"},
     {"DL002", DLOCK_EPROTO, "; set default_transaction_isolation to 'read committed' for this role"},
 };

@@ -1,8 +1,6 @@
 
 BEGIN;
 SET LOCAL search_path = pg_catalog, pg_temp;
--- Rather than keep everybody waiting behind somebody who reads a table for long, this ends, to be run again.
-SET LOCAL lock_timeout = '5s';
 
 DO $$
 BEGIN
@@ -12,3 +10,6 @@ BEGIN
         CREATE SCHEMA "dlock";
     END IF;
 END $$;
+
+-- Rather than keep everybody waiting behind somebody who reads a table for long, this ends, to be run again.
+SET LOCAL lock_timeout = '5s';
