@@ -122,7 +122,7 @@ void case_blocking_acquire_is_granted(void) {
 }
 
 /* A wait of `timeout_ms` for a lock that is freed `left_ms` before its end, until one of them gets it: a machine that
- * stands still for a moment may be late many times. */
+ * stands still for a moment may be late many times, also with the answer to the first question of a short wait. */
 static void granted_before_the_end(int64_t timeout_ms, int64_t left_ms) {
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
     struct actor holder, waiter;
@@ -137,7 +137,7 @@ static void granted_before_the_end(int64_t timeout_ms, int64_t left_ms) {
         while (now_us() < free_us) sleep_ms(1);
         ACTOR_DO(0, &holder, ACTOR_RELEASE, 0);
         EXPECT(actor_poll(&waiter, PATIENCE_MS, &report));
-        EXPECT(report.code == 0 || report.code == DLOCK_ETIMEDOUT);
+        EXPECT(report.code == 0 || report.code == DLOCK_ETIMEDOUT || report.code == DLOCK_EUNAVAILABLE);
     }
     ACTOR_DO(0, &waiter, ACTOR_RELEASE, 0);
     actor_end(&holder);
