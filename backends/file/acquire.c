@@ -59,14 +59,19 @@ static int open_or_create(struct attempt *a) {
 }
 
 /* Whether no stranger can put another file in place of this one while we hold its lock: of the directory, before any
- * file is made there, and of the file. */
+ * file is made there, and of the file. The directory is looked at once a second, not for each of thousands of names. */
 static int check_directory(struct attempt *a) {
-    const struct file_conn *conn = a->conn;
+    struct file_conn *conn = a->conn;
+    struct timespec now;
     struct stat st;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    if (atomic_load(&conn->safe_s) == now.tv_sec + 1) return 0;
     if (fstat(conn->dir, &st) != 0)
         return file_fail(a->err, errno, "cannot look at the lock directory", conn->path, NULL);
     const char *unsafe = file_unsafe(conn, &st);
-    return unsafe ? dlock_fail(a->err, DLOCK_EAUTH, "no locks in %.200s: %s", conn->path, unsafe) : 0;
+    if (unsafe) return dlock_fail(a->err, DLOCK_EAUTH, "no locks in %.200s: %s", conn->path, unsafe);
+    atomic_store(&conn->safe_s, now.tv_sec + 1); /* never 0 */
+    return 0;
 }
 
 static int check_file(struct attempt *a, const struct file_stat *st) {

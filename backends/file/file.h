@@ -78,6 +78,8 @@ struct file_conn {
     bool locks_listed;     /* /proc/locks shows every lock in this directory, under the numbers that stat(2) gives */
     mode_t mode;           /* of the lock files that we make */
     gid_t group;           /* theirs, or FILE_ANY_GROUP */
+    uid_t uid;             /* this process's when it connected */
+    atomic_llong safe_s;   /* 1 + the second in which the directory was last found safe; 0: never */
     struct file_descriptors fds;
     struct file_cached cache[FILE_CACHE_SETS][FILE_CACHE_WAYS];
     atomic_uint lingering; /* how many grants have FILE_LINGERING */

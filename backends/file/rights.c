@@ -70,6 +70,7 @@ static bool find_group(const char *name, gid_t *gid) {
 int file_rights_read(struct file_conn *conn, const struct dlock_uri *uri, struct dlock_error *err) {
     const char *group = dlock_uri_get(uri, "group");
     conn->group = FILE_ANY_GROUP;
+    conn->uid = geteuid();
     int rc = read_mode(uri, &conn->mode, err);
     if (rc == 0 && group && !find_group(group, &conn->group))
         rc = dlock_fail(err, DLOCK_EINVAL, "URI: \"group\" names no group of this machine");
@@ -84,7 +85,7 @@ static bool of_the_group(const struct file_conn *conn, gid_t gid) {
 }
 
 bool file_trusts(const struct file_conn *conn, uid_t uid, gid_t gid) {
-    return uid == 0 || uid == geteuid() || of_the_group(conn, gid);
+    return uid == 0 || uid == conn->uid || uid == geteuid() || of_the_group(conn, gid);
 }
 
 const char *file_unsafe(const struct file_conn *conn, const struct stat *dir) {
