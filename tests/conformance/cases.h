@@ -55,6 +55,7 @@ CASE(fifo_threads, DLOCK_CAP_QUEUE)
 CASE(nobody_barges, DLOCK_CAP_QUEUE)
 CASE(dead_waiters_are_skipped, 0)
 CASE(first_waiter_killed_when_granted, 0)
+CASE(holder_killed_with_a_long_queue, DLOCK_CAP_QUEUE)
 CASE(stopped_waiter_reports_no_stale_grant, 0)
 CASE(timed_out_waiter_leaves_the_queue, 0)
 

@@ -185,6 +185,35 @@ void case_first_waiter_killed_when_granted(void) {
     actor_end(&second);
 }
 
+/* The last of many in line has moved up when the one before it dies with the lock: it waits for no more than that
+ * lease, whatever its place was when it lined up. */
+void case_holder_killed_with_a_long_queue(void) {
+    enum { LINE = 8 };
+    struct dlock_options options = options_with(RENEWED_LEASE_MS, 0);
+    struct actor waiters[LINE];
+    for (int i = 0; i < LINE; i++) actor_start(&waiters[i], suite.name, &options);
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    for (int i = 0; i < LINE; i++) {
+        actor_begin(&waiters[i], i == LINE - 2 ? ACTOR_ACQUIRE_AND_DIE : ACTOR_ACQUIRE, DLOCK_FOREVER);
+        await_waiters(client, suite.name, (uint32_t)i + 1);
+    }
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    for (int i = 0; i < LINE - 2; i++) {
+        ACTOR_FINISH(0, &waiters[i]);
+        ACTOR_DO(0, &waiters[i], ACTOR_RELEASE, 0);
+    }
+    int64_t begun = now_ms();
+    struct actor_report report = ACTOR_FINISH(0, &waiters[LINE - 1]);
+    EXPECT_BETWEEN(0, RENEWED_LEASE_MS + SLACK_MS, report.at_us / 1000 - begun);
+    kill_process(waiters[LINE - 2].pid);
+    for (int i = 0; i < LINE - 2; i++) actor_end(&waiters[i]);
+    actor_end(&waiters[LINE - 1]);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 void case_stopped_waiter_reports_no_stale_grant(void) {
     struct dlock_options options = options_with(LEASE_MS, 0);
     struct actor stopped, other;
