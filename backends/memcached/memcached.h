@@ -275,7 +275,7 @@ int64_t memcached_holder_seen_us(struct memcached *memcached, const char *key, c
 void memcached_drop_ended(struct memcached *memcached, const char *key, uint64_t but_set,
                           struct memcached_holders *holders);
 
-/* ---- claims.c, crowd.c: operations on claims --------------------------------------------------------------------- */
+/* ---- claims.c, turns.c, crowd.c: operations on claims ------------------------------------------------------------ */
 
 enum memcached_operation { MEMCACHED_ACQUIRE, MEMCACHED_RENEW, MEMCACHED_RELEASE };
 

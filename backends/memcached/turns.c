@@ -1,0 +1,261 @@
+/* Turns: what a claim asks the server for at each step, and what the answer leads to. */
+#include "batch.h"
+
+#include <inttypes.h>
+
+/* How often an acquire adds when what it met has ended by the time it looks. */
+#define MAX_ADDS 3
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+static bool is_shared(const struct turn *turn) {
+    return turn->claim->mode != DLOCK_EXCLUSIVE;
+}
+
+/* The flags of an exclusive grant as this turn stores it. */
+static uint32_t flags_of(const struct turn *turn) {
+    const uint64_t granted = turn->step == ADD ? MEMCACHED_THIS_STORE : turn->granted;
+    return memcached_flags(turn->claim->lease_ms, turn->too_far ? MEMCACHED_NOT_KNOWN : granted, turn->cas);
+}
+
+/* The value with which a turn stores, and its flags. */
+static uint32_t write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct turn *turn, bool cut, int64_t expiry_s) {
+    const struct dlock_claim *claim = turn->claim;
+    const uint64_t granted = turn->step == ADD ? MEMCACHED_THIS_STORE : turn->granted;
+    struct memcached_holders alone = {.mode = claim->mode, .limit = claim->limit, .n = 1};
+    if (!is_shared(turn)) {
+        memcached_value(out, claim, cut);
+        return flags_of(turn);
+    }
+    alone.holder[0] = (struct memcached_holder){
+        claim->token, strlen(claim->token), granted == MEMCACHED_NOT_KNOWN ? MEMCACHED_THIS_STORE : granted,
+        turn->cas,    claim->lease_ms,      (uint64_t)expiry_s};
+    memcached_write_holders(out, MEMCACHED_VALUE_MAX + 1, cut ? claim->name : NULL, &alone);
+    return 0;
+}
+
+/* The classic way is a store, which may need memory that a full server has not. Expiries beyond 30 days are absolute
+ * times: this one has passed. */
+void memcached_end(struct memcached *memcached, const char *key, uint64_t cas) {
+    if (memcached->knows_meta)
+        memcached_request(memcached, 1, "md %s C%" PRIu64 "\r\n", key, cas);
+    else
+        memcached_request(memcached, 1, "cas %s 0 2592001 0 %" PRIu64 "\r\n\r\n", key, cas);
+}
+
+/* A meta set tells the new id, so that nothing has to be read back: half the work for the server. But one that finds no
+ * memory for the new item (or finds it too large) drops the one that is there, whatever its id and the mode. So it
+ * never takes a lock, since it would free that of somebody else; and it renews only where the server evicts, and a lock
+ * may go when memory is short anyway. */
+static bool is_meta_set(const struct batch *batch, const struct turn *turn) {
+    return turn->step == SWAP && batch->operation == MEMCACHED_RENEW && batch->memcached->knows_meta &&
+           batch->memcached->evicts;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+int64_t memcached_turn_expiry_s(const struct batch *batch, const struct turn *turn) {
+    return memcached_expiry_s(&batch->memcached->clock, batch->sent_us, turn->claim->lease_ms);
+}
+
+void memcached_turn_write(struct memcached *memcached, const struct batch *batch, const struct turn *turn) {
+    const int64_t expiry = memcached_turn_expiry_s(batch, turn);
+    char key[MEMCACHED_KEY_MAX + 1], value[MEMCACHED_VALUE_MAX + 1];
+    const bool cut = memcached_key(key, turn->claim->name);
+    uint32_t flags;
+    if (turn->step == LOOK) {
+        memcached_request(memcached, 1, "gets %s\r\n", key);
+        return;
+    }
+    if (turn->step == SWAP && batch->operation == MEMCACHED_RELEASE) {
+        memcached_end(memcached, key, turn->cas);
+        return;
+    }
+    flags = write_value(value, turn, cut, expiry);
+    if (turn->step == ADD)
+        memcached_request(memcached, 2, "add %s %" PRIu32 " %" PRId64 " %zu\r\n%s\r\ngets %s\r\n", key, flags, expiry,
+                          strlen(value), value, key);
+    else if (is_meta_set(batch, turn))
+        memcached_request(memcached, 1, "ms %s %zu T%" PRId64 " F%" PRIu32 " C%" PRIu64 " c\r\n%s\r\n", key,
+                          strlen(value), expiry, flags, turn->cas, value);
+    else
+        memcached_request(memcached, 2, "cas %s %" PRIu32 " %" PRId64 " %zu %" PRIu64 "\r\n%s\r\ngets %s\r\n", key,
+                          flags, expiry, strlen(value), turn->cas, value, key);
+}
+
+/* ---- replies ----------------------------------------------------------------------------------------------------- */
+
+static void finish(struct turn *turn, int result) {
+    turn->claim->result = result;
+    turn->step = DONE;
+}
+
+void memcached_turn_conclude(struct batch *batch, struct turn *turn, int result, const char *why) {
+    finish(turn, result);
+    if (!*why) return;
+    if (!batch->explained) dlock_fail(batch->err, result, "%s", why);
+    batch->explained = true;
+}
+
+void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,
+                    uint64_t cas, uint64_t granted, bool alone, int64_t sent_us) {
+    claim->result = 0;
+    claim->state[STATE_CAS] = cas;
+    claim->state[STATE_SEEN_US] = (uint64_t)sent_us;
+    claim->state[STATE_GRANTED] = granted;
+    claim->state[STATE_ALONE] = alone;
+    if (operation == MEMCACHED_ACQUIRE) claim->fence = memcached_fence(memcached, granted);
+}
+
+/* The item is ours, with this claim's lease. */
+static void keep(struct batch *batch, struct turn *turn, uint64_t cas, uint64_t granted, bool alone) {
+    memcached_keep(batch->memcached, batch->operation, turn->claim, cas, granted, alone, batch->sent_us);
+    finish(turn, 0);
+}
+
+static void swap(struct turn *turn, uint64_t cas, uint64_t granted) {
+    turn->step = SWAP;
+    turn->cas = cas;
+    turn->granted = granted;
+}
+
+void memcached_turn_swap_known(struct turn *turn) {
+    swap(turn, turn->claim->state[STATE_CAS], turn->claim->state[STATE_GRANTED]);
+}
+
+/* There is no item (any more). */
+static void gone(struct batch *batch, struct turn *turn) {
+    if (batch->operation != MEMCACHED_ACQUIRE)
+        finish(turn, DLOCK_ELOST);
+    else if (turn->adds < MAX_ADDS)
+        turn->step = ADD;
+    else
+        finish(turn, DLOCK_EBUSY);
+}
+
+/* An acquire has met an item that is not its own. */
+static void met(struct batch *batch, struct turn *turn, const struct memcached_item *item) {
+    char why[MEMCACHED_WHY_MAX];
+    switch (memcached_meet(batch->memcached, turn->claim, item, why)) {
+    case MEMCACHED_OPEN: swap(turn, item->cas, MEMCACHED_THIS_STORE); break;
+    case MEMCACHED_CHANGE: turn->step = CROWD; break;
+    case MEMCACHED_CLOSED: memcached_turn_conclude(batch, turn, turn->claim->result, why); break;
+    }
+}
+
+/* Our item, with its lease set by this turn; `granted` is what its flags say. */
+static void stored(struct batch *batch, struct turn *turn, uint64_t cas, uint64_t granted) {
+    if (turn->step == ADD || turn->granted == MEMCACHED_THIS_STORE)
+        keep(batch, turn, cas, cas, true);
+    else if (turn->granted == granted || turn->too_far || granted == MEMCACHED_NOT_KNOWN)
+        keep(batch, turn, cas, turn->granted, true);
+    else {
+        swap(turn, cas, turn->granted);
+        turn->too_far = true;
+    }
+}
+
+/* Our item: a token that has the grant already, or an id that we did not know. The lease is set anew. A grant whose id
+ * nobody knows any more was told to nobody either when it is asked for again, so it may count from now. */
+static void found(struct batch *batch, struct turn *turn, const struct memcached_item *item) {
+    const bool lost = batch->operation == MEMCACHED_ACQUIRE && item->granted == MEMCACHED_NOT_KNOWN;
+    swap(turn, item->cas, lost ? MEMCACHED_THIS_STORE : item->granted);
+}
+
+/* What an exclusive claim has found, and whether its own store came first. */
+static void look_at_lock(struct batch *batch, struct turn *turn, const struct memcached_item *item, bool cut,
+                         bool lease_is_new) {
+    char value[MEMCACHED_VALUE_MAX + 1];
+    memcached_value(value, turn->claim, cut);
+    if (item->length == strlen(value) && memcmp(item->value, value, item->length) == 0) {
+        if (lease_is_new)
+            stored(batch, turn, item->cas, item->granted);
+        else
+            found(batch, turn, item);
+    } else if (batch->operation == MEMCACHED_ACQUIRE) {
+        met(batch, turn, item);
+    } else {
+        finish(turn, DLOCK_ELOST);
+    }
+}
+
+/* The same for a claim that others may share. */
+static void look_at_list(struct batch *batch, struct turn *turn, const struct memcached_item *item, bool cut,
+                         bool lease_is_new) {
+    struct memcached_holders holders;
+    const struct memcached_holder *holder = NULL;
+    if (lease_is_new && memcached_read_holders(item, cut ? turn->claim->name : NULL, &holders))
+        holder = memcached_find_holder(&holders, turn->claim->token);
+    if (holder)
+        keep(batch, turn, item->cas, holder->granted, holders.n == 1);
+    else if (batch->operation == MEMCACHED_ACQUIRE)
+        met(batch, turn, item);
+    else
+        turn->step = CROWD;
+}
+
+static int read_look(struct batch *batch, struct turn *turn, bool lease_is_new) {
+    char key[MEMCACHED_KEY_MAX + 1];
+    const bool cut = memcached_key(key, turn->claim->name);
+    struct memcached_item item;
+    int rc = memcached_read_item(batch->memcached, key, batch->deadline_us, &item, batch->err);
+    if (rc) return rc;
+    if (!item.found)
+        gone(batch, turn);
+    else if (is_shared(turn))
+        look_at_list(batch, turn, &item, cut, lease_is_new);
+    else
+        look_at_lock(batch, turn, &item, cut, lease_is_new);
+    return 0;
+}
+
+/* The answers that a command cannot have. */
+static bool fits(enum step step, enum memcached_stored stored) {
+    return stored == MEMCACHED_STORED || (stored == MEMCACHED_NOT_STORED) == (step == ADD);
+}
+
+/* The item was not there, or with another id: our own renewal came in between, or it is not ours alone. */
+static void missed(struct turn *turn, enum memcached_stored stored) {
+    if (stored == MEMCACHED_EXISTS)
+        turn->step = is_shared(turn) ? CROWD : LOOK;
+    else
+        finish(turn, DLOCK_ELOST);
+}
+
+static int read_end(struct batch *batch, struct turn *turn) {
+    enum memcached_stored ended;
+    int rc = memcached_read_ended(batch->memcached, batch->deadline_us, &ended, batch->err);
+    if (rc) return rc;
+    if (ended == MEMCACHED_STORED)
+        finish(turn, 0);
+    else
+        missed(turn, ended);
+    return 0;
+}
+
+static int read_meta_set(struct batch *batch, struct turn *turn) {
+    enum memcached_stored result;
+    uint64_t cas = 0;
+    int rc = memcached_read_meta_stored(batch->memcached, batch->deadline_us, &result, &cas, batch->err);
+    if (rc) return rc;
+    if (result != MEMCACHED_STORED)
+        missed(turn, result);
+    else if (!is_shared(turn))
+        stored(batch, turn, cas, memcached_granted(flags_of(turn), cas));
+    else
+        keep(batch, turn, cas, turn->granted == MEMCACHED_NOT_KNOWN ? cas : turn->granted, true);
+    return 0;
+}
+
+int memcached_turn_read(struct batch *batch, struct turn *turn) {
+    enum memcached_stored stored;
+    int rc;
+    if (turn->step == LOOK) return read_look(batch, turn, false);
+    if (batch->operation == MEMCACHED_RELEASE) return read_end(batch, turn);
+    if (is_meta_set(batch, turn)) return read_meta_set(batch, turn);
+    rc = memcached_read_stored(batch->memcached, batch->deadline_us, &stored, batch->err);
+    if (rc) return rc;
+    if (!fits(turn->step, stored)) return memcached_nonsense(batch->memcached, "add or cas", batch->err);
+    if (turn->step == ADD) turn->adds++;
+    return read_look(batch, turn, stored == MEMCACHED_STORED);
+}
