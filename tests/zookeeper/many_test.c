@@ -5,14 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SESSION "10m"
+#define SESSION "60s"
 enum { PATIENCE_MS = 60000 };
 
 static struct site site;
 
 static int setup(void **state) {
     backend_load(state);
-    setenv("DLOCK_ZOOKEEPER_SESSION_MAX_MS", "600000", 1);
     site_start(&site);
     return 0;
 }
