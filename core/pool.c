@@ -214,17 +214,39 @@ static void lead(struct dlock__conn *conn, struct dlock__claim *const *claims, s
     if (n_others > 0) tell(client, others, n_others);
 }
 
-/* Runs operations on the one connection of a THREADSAFE backend. */
-static void run_shared(struct dlock_client *client, struct dlock__claim *const *claims, size_t n) {
+/* What the claim left in a session that is over died with that. */
+static void forget_old_session(struct dlock__claim *claim) {
+    if (dlock__claim_outlived(claim)) {
+        memset(claim->state, 0, sizeof claim->state);
+        claim->queued = claim->may_be_held = false;
+        claim->session = claim->name->client->session;
+    }
+    claim->queued = claim->queued || claim->op->arg.flags & DLOCK_CLAIM_QUEUE;
+    memcpy(claim->op->arg.state, claim->state, sizeof claim->op->arg.state);
+}
+
+static int send_shared(struct dlock_client *client, struct dlock__batch *batch, struct dlock_error *err) {
     struct dlock__conn *conn = NULL;
+    int rc = shared_take(client, batch->deadline_us, &conn, err);
+    if (rc == 0) rc = dlock__batch_send(conn, batch, err);
+    if (conn) shared_give(conn, rc);
+    return rc;
+}
+
+/* Runs operations on the one connection of a THREADSAFE backend. It may have died unnoticed: as in dlock__batch_run. */
+static void run_shared(struct dlock_client *client, struct dlock__claim *const *claims, size_t n) {
+    bool reused = client->shared && client->shared->connected;
     struct dlock__batch batch;
     struct dlock_error err;
     err.code = 0;
     dlock__batch_begin(&batch, claims, n);
-    int rc = shared_take(client, batch.deadline_us, &conn, &err);
-    if (rc == 0) rc = dlock__batch_send(conn, &batch, &err);
+    int rc = send_shared(client, &batch, &err);
+    if (rc == DLOCK_EUNAVAILABLE && reused && dlock__now(client) < batch.deadline_us) {
+        for (size_t i = 0; i < n; i++) forget_old_session(claims[i]);
+        err.code = 0;
+        rc = send_shared(client, &batch, &err);
+    }
     for (size_t i = 0; i < n; i++) dlock__batch_complete(&batch, batch.claims[i], rc, &err);
-    if (conn) shared_give(conn, rc);
 }
 
 static void wait_for_bell(struct dlock_client *client, uint32_t bits, int64_t until_us) {
@@ -294,13 +316,7 @@ void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uin
     op->arg.limit = claim->limit;
     op->arg.flags = flags;
     op->arg.lease_ms = claim->lease_ms;
-    if (dlock__claim_outlived(claim)) {
-        memset(claim->state, 0, sizeof claim->state);
-        claim->queued = claim->may_be_held = false;
-        claim->session = client->session;
-    }
-    claim->queued = claim->queued || flags & DLOCK_CLAIM_QUEUE;
-    memcpy(op->arg.state, claim->state, sizeof op->arg.state);
+    forget_old_session(claim);
 }
 
 /* It never reached a connection. */

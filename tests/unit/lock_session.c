@@ -154,6 +154,24 @@ static void any_request_that_finds_it_dead_tells_all(void **state) {
     assert_true(held_by(actor, other));
 }
 
+/* Nobody has noticed that the session is over: a try finds out, and asks again in a new one. */
+static void a_try_survives_a_dead_session(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakesession:");
+    dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "m");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    fake_server_cut();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(fake_calls(FAKE_CONNECT), 2);
+    assert_int_equal(fake_grants("n"), 2);
+    fake_other_acquire("m", 600000);
+    fake_server_cut();
+    assert_int_equal(dlock_acquire(other, 0, NULL), DLOCK_EBUSY);
+    assert_false(dlock_held(lock));
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
 /* The listening descriptor shows the end of the connection: nobody needs to send anything to learn of it. */
 static void a_listener_that_dies_tells_all_at_once(void **state) {
     (void)state;
@@ -293,6 +311,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_dead_session_is_a_loss),
         LOCK_TEST(a_dead_connection_of_locks_without_lease_is_a_loss),
         LOCK_TEST(any_request_that_finds_it_dead_tells_all),
+        LOCK_TEST(a_try_survives_a_dead_session),
         LOCK_TEST(a_listener_that_dies_tells_all_at_once),
         LOCK_TEST(a_waiter_survives_its_session),
         LOCK_TEST(a_dead_client_gives_its_lock_to_the_next),

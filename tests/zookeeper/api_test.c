@@ -183,6 +183,25 @@ static void release_in_an_outage_is_made_up_for(void **state) {
     dlock_close(client);
 }
 
+/* Nobody has noticed that the session is over; the servers are well. */
+static void first_try_after_expiry_is_answered(void **state) {
+    dlock_client *client = open_client(proxy_port(proxy), "session=2s&timeout=20s");
+    struct dlock_error err = {0};
+    dlock_lock *lock = api_lock(client, "first try", NULL);
+    (void)state;
+    assert_int_equal(dlock_acquire(lock, 5000, NULL), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    proxy_silence(proxy, true);
+    sleep_ms(5000);
+    proxy_silence(proxy, false);
+    sleep_ms(1000);
+    int rc = dlock_acquire(lock, 0, &err);
+    if (rc != 0) fail_msg("%d: %s", rc, err.message);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(holder_hears_of_expiry_in_time, setup, teardown),
@@ -191,6 +210,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(deaf_waiter_is_passed, setup, teardown),
         cmocka_unit_test_setup_teardown(silent_connection_costs_no_lock, setup, teardown),
         cmocka_unit_test_setup_teardown(release_in_an_outage_is_made_up_for, setup, teardown),
+        cmocka_unit_test_setup_teardown(first_try_after_expiry_is_answered, setup, teardown),
     };
     return cmocka_run_group_tests_name("zookeeper api", tests, NULL, NULL);
 }
