@@ -8,6 +8,13 @@ static int64_t info_number(const redisReply *info, const char *field) {
     return redis_info_field(info, field, text, sizeof text) ? strtoll(text, NULL, 10) : 0;
 }
 
+/* The value in a reply to CONFIG GET; NULL: the server does not say (CONFIG forbidden or renamed). */
+static const char *config_value(const redisReply *reply) {
+    bool told =
+        reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[1]->type == REDIS_REPLY_STRING;
+    return told ? reply->element[1]->str : NULL;
+}
+
 static bool info_is(const redisReply *info, const char *field, const char *expected) {
     char text[32];
     return redis_info_field(info, field, text, sizeof text) && strcmp(text, expected) == 0;
@@ -35,25 +42,34 @@ static void check_memory(struct dlock_report *report, const redisReply *info) {
                "memory: %lld of %lld MB used", (long long)(used >> 20), (long long)(most >> 20));
 }
 
-/* What a restart forgets, and whether the quarantine makes up for that. */
+/* What a restart forgets, and whether the quarantine makes up for that. What the server is set to do now counts for the
+ * next restart, unless that changes it; so the quarantine is always kept, but where the URI says otherwise. */
 static void check_persistence(struct dlock_report *report, const redisReply *info, const redisReply *appendfsync,
                               int64_t quarantine_ms) {
-    bool aof = info_is(info, "aof_enabled", "1"), known = redis_config_value(appendfsync) != NULL;
-    const char *fsync = known ? redis_config_value(appendfsync) : "unknown";
-    if (aof && !known)
-        dlock_find(report, "dlock treats the server as one that forgets: let its user run CONFIG GET (ACL +config|get)",
-                   "appendonly yes, appendfsync cannot be looked at");
-    else if (redis_never_forgets(info, appendfsync))
-        dlock_find(report, NULL, "appendonly yes, appendfsync always: a restart forgets nothing");
-    else if (quarantine_ms > 0)
-        dlock_find(report, NULL, "appendonly %s%s%s: what a restart forgets, the quarantine of %lld s covers",
-                   aof ? "yes" : "no", aof ? ", appendfsync " : "", aof ? fsync : "",
+    const bool aof = info_is(info, "aof_enabled", "1");
+    const char *fsync = config_value(appendfsync) ? config_value(appendfsync) : "unknown";
+    char settings[100];
+    snprintf(settings, sizeof settings, "appendonly %s%s%.40s", aof ? "yes" : "no", aof ? ", appendfsync " : "",
+             aof ? fsync : "");
+    if (quarantine_ms > 0) {
+        dlock_find(report, NULL, "%s: what a restart forgets, the quarantine of %lld s covers", settings,
                    (long long)(quarantine_ms / 1000));
-    else
+        dlock_find(report, NULL,
+                   "the quarantine is counted by the server's wall clock: one that is set forward in the first %lld s "
+                   "shortens it",
+                   (long long)(quarantine_ms / 1000));
+    } else if (aof && strcmp(fsync, "always") == 0) {
+        dlock_find(report, NULL, "%s: a restart that keeps these settings forgets nothing", settings);
+    } else if (aof && !config_value(appendfsync)) {
+        dlock_find(report,
+                   "let the server's user run CONFIG GET (ACL +config|get), or remove quarantine=0 from the URI",
+                   "appendonly yes, appendfsync cannot be looked at, and no quarantine");
+    } else {
         dlock_find(
             report,
             "a restart forgets grants: remove quarantine=0 from the URI, or set appendonly yes and appendfsync always",
-            "appendonly %s%s%s, and no quarantine", aof ? "yes" : "no", aof ? ", appendfsync " : "", aof ? fsync : "");
+            "%s, and no quarantine", settings);
+    }
     if (aof && !info_is(info, "aof_last_write_status", "ok"))
         dlock_find(report, "the append-only file cannot be written: look at the server's disk and log",
                    "aof_last_write_status is not ok");
@@ -104,6 +120,7 @@ int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, 
         check_persistence(&report, info, appendfsync, redis->peer->quarantine_ms);
         check_replicas(&report, info);
         check_clients(&report, info);
+        rc = redis_check_rights(redis, &report, deadline_us, err);
     }
     freeReplyObject(info);
     freeReplyObject(appendfsync);

@@ -35,7 +35,10 @@ static int check_server(struct redis *redis, const redisReply *info, struct dloc
     if (strtol(version, NULL, 10) < OLDEST_VERSION)
         return dlock_fail(err, DLOCK_ENOTSUP, "redis at %s is version %s; dlock needs %d or newer", redis->where,
                           version, OLDEST_VERSION);
-    if (redis_info_field(info, "redis_mode", mode, sizeof mode) && strcmp(mode, "standalone") != 0)
+    /* Valkey calls it server_mode. */
+    if ((redis_info_field(info, "redis_mode", mode, sizeof mode) ||
+         redis_info_field(info, "server_mode", mode, sizeof mode)) &&
+        strcmp(mode, "standalone") != 0)
         return dlock_fail(err, DLOCK_ENOTSUP,
                           "redis at %s runs in %s mode, which dlock does not support; name a standalone server or the "
                           "master itself",
@@ -52,20 +55,8 @@ static int check_role(struct redis *redis, const redisReply *info, struct dlock_
                       redis->where, host, port);
 }
 
-const char *redis_config_value(const redisReply *reply) {
-    bool told =
-        reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[1]->type == REDIS_REPLY_STRING;
-    return told ? reply->element[1]->str : NULL;
-}
-
-bool redis_never_forgets(const redisReply *persistence, const redisReply *appendfsync) {
-    const char *fsync = redis_config_value(appendfsync);
-    char aof[8];
-    return redis_info_field(persistence, "aof_enabled", aof, sizeof aof) && strcmp(aof, "1") == 0 && fsync &&
-           strcmp(fsync, "always") == 0;
-}
-
-/* A connection ends with its server, so what the uptime says now holds for as long as the connection lives. */
+/* A connection ends with its server, so what the uptime says now holds for as long as the connection lives. What the
+ * server is set to do now says nothing about what it was set to do before it was restarted: only the uptime counts. */
 static void begin_quarantine(struct redis *redis, const redisReply *server) {
     char uptime[24] = "0";
     int64_t up_s;
@@ -91,10 +82,7 @@ static void write_greeting(struct redis *redis, const struct redis_address *addr
     redis_command(redis, "CLIENT", "SETNAME", name, (char *)NULL);
     redis_command(redis, "INFO", "server", (char *)NULL);
     redis_command(redis, "INFO", "replication", (char *)NULL);
-    if (redis->peer->quarantine_ms > 0) {
-        redis_command(redis, "INFO", "persistence", (char *)NULL);
-        redis_command(redis, "CONFIG", "GET", "appendfsync", (char *)NULL);
-    }
+    redis_command(redis, "PUBLISH", "dlock:hello", "", (char *)NULL);
 }
 
 /* The reply to AUTH. What the server says is not repeated, but for its first word: it might contain the password. */
@@ -141,16 +129,19 @@ static int read_text(struct redis *redis, int64_t deadline_us, redisReply **repl
     return rc;
 }
 
-static int read_quarantine(struct redis *redis, const redisReply *server, int64_t deadline_us,
-                           struct dlock_error *err) {
-    redisReply *persistence, *appendfsync;
-    int rc;
-    if (redis->peer->quarantine_ms <= 0) return 0;
-    if ((rc = read_text(redis, deadline_us, &persistence, err)) != 0) return rc;
-    rc = redis_reply(redis, deadline_us, &appendfsync, err);
-    if (rc == 0 && !redis_never_forgets(persistence, appendfsync)) begin_quarantine(redis, server);
-    if (rc == 0) freeReplyObject(appendfsync);
-    freeReplyObject(persistence);
+/* The reply to PUBLISH: scripts wake waiters with it, and go on where it fails. So it is tried before. */
+static int read_publish(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
+    redisReply *reply;
+    int rc = redis_reply(redis, deadline_us, &reply, err);
+    if (rc) return rc;
+    if (redis_error_is(reply, "NOPERM"))
+        rc = dlock_fail(err, DLOCK_EAUTH,
+                        "redis at %s does not let this user send the messages that wake waiters: give it +publish and "
+                        "the channels &dlock:*",
+                        redis->where);
+    else if (reply->type == REDIS_REPLY_ERROR)
+        rc = redis_refused(redis, reply, err);
+    freeReplyObject(reply);
     return rc;
 }
 
@@ -164,7 +155,8 @@ static int read_info(struct redis *redis, int64_t deadline_us, struct dlock_erro
         rc = check_role(redis, replication, err);
         freeReplyObject(replication);
     }
-    if (rc == 0) rc = read_quarantine(redis, server, deadline_us, err);
+    if (rc == 0) rc = read_publish(redis, deadline_us, err);
+    if (rc == 0 && redis->peer->quarantine_ms > 0) begin_quarantine(redis, server);
     freeReplyObject(server);
     return rc;
 }

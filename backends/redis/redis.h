@@ -162,12 +162,10 @@ int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t dead
 /* The value of a line "field:value" of INFO; false: there is none. */
 bool redis_info_field(const redisReply *info, const char *field, char *out, size_t size);
 
-/* The value in a reply to CONFIG GET; NULL: the server does not say (CONFIG forbidden or renamed). */
-const char *redis_config_value(const redisReply *reply);
+/* ---- rights.c: what its user may do ------------------------------------------------------------------------------ */
 
-/* A server that writes each change to disk before it answers forgets nothing. Where it does not say, it is one that
- * forgets. */
-bool redis_never_forgets(const redisReply *persistence, const redisReply *appendfsync);
+/* Reports what is missing. EUNAVAILABLE, EPROTO. */
+int redis_check_rights(struct redis *redis, struct dlock_report *report, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 

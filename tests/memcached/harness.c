@@ -48,7 +48,7 @@ static bool answers(struct server *server) {
     "exec memcached -U 0 \"$@\""
 static const char *const words[] = {"sh", "-c", LAUNCH, "{port}", "{folder}" CLASSIC_SOCKET, NULL};
 
-const struct server_program server_program = {words, true, answers, NULL};
+const struct server_program server_program = {words, true, answers, NULL, NULL};
 
 /* ---- the plain client -------------------------------------------------------------------------------------------- */
 

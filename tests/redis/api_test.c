@@ -219,7 +219,7 @@ static void restarted_with_a_journal(void **state) {
     static const char *const journal[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     struct server safe;
     dlock_client *client;
-    struct api_worker holder = {.rounds = 1, .hold_ms = 4000};
+    struct api_worker holder = {.rounds = 1, .hold_ms = 4000, .timeout_ms = 20000};
     (void)state;
     server_start(&safe, journal);
     client = api_open(&safe, "lease=3s&quarantine=3s");

@@ -27,7 +27,7 @@ static const char *const words[] = {
     "redis-server", "--port",   "{port}",       "--bind",        "127.0.0.1", "--save",       "",  "--appendonly", "no",
     "--dir",        "{folder}", "--unixsocket", "{folder}/sock", "--logfile", "{folder}/log", NULL};
 
-const struct server_program server_program = {words, false, answers, hang_up};
+const struct server_program server_program = {words, false, answers, hang_up, "DLOCK_REDIS_SERVER"};
 
 /* ---- the plain client -------------------------------------------------------------------------------------------- */
 
@@ -92,7 +92,7 @@ void monitor_end(struct monitor *monitor, struct server *server) {
 /* ---- what an honest server says ---------------------------------------------------------------------------------- */
 
 static const char *const greeting[] = {"+OK\r\n", "$29\r\nredis_version:7.0.0\r\nsome:x\r\n\r\n",
-                                       "$11\r\nrole:master\r\n", NULL};
+                                       "$11\r\nrole:master\r\n", ":0\r\n", NULL};
 
 /* The number in the line at *used, which is moved behind it; -1: the line is not whole. */
 static long number_line(const char *buffer, size_t size, size_t *used) {

@@ -12,7 +12,7 @@ enum { SHORT_MS = 300, SLACK_MS = 3000 };
 #define SHA "$40\r\n0123456789012345678901234567890123456789\r\n"
 
 /* What the requests of the greeting are for, in their order. */
-enum { FAKE_SETNAME, FAKE_SERVER, FAKE_REPLICATION };
+enum { FAKE_SETNAME, FAKE_SERVER, FAKE_REPLICATION, FAKE_PUBLISH };
 
 enum operation { ACQUIRE, RENEW, RELEASE, BREAK, INSPECT, LIST, LISTEN };
 
@@ -376,6 +376,10 @@ static void servers_that_cannot_serve_us(void **state) {
     assert_greeting_is(FAKE_SERVER, bulk("redis_version:4.0.14"), DLOCK_ENOTSUP, "4.0.14");
     assert_greeting_is(FAKE_SERVER, bulk("redis_version:7.0.1\r\nredis_mode:cluster\r\n"), DLOCK_ENOTSUP, "cluster");
     assert_greeting_is(FAKE_SERVER, bulk("redis_version:7.0.1\r\nredis_mode:sentinel\r\n"), DLOCK_ENOTSUP, "sentinel");
+    assert_greeting_is(FAKE_SERVER, bulk("redis_version:7.2.4\r\nserver_mode:cluster\r\n"), DLOCK_ENOTSUP, "cluster");
+    assert_greeting_is(FAKE_PUBLISH, "-NOPERM this user has no permissions to run the 'publish' command\r\n",
+                       DLOCK_EAUTH, "+publish");
+    assert_greeting_is(FAKE_PUBLISH, "-LOADING x\r\n", DLOCK_EUNAVAILABLE, "LOADING");
     assert_greeting_is(FAKE_SERVER, "-NOPERM no permissions to run 'info'\r\n", DLOCK_EAUTH, "info");
     assert_greeting_is(FAKE_REPLICATION, bulk("role:slave"), DLOCK_EUNAVAILABLE, "replica");
     assert_greeting_is(FAKE_REPLICATION, "-LOADING x\r\n", DLOCK_EUNAVAILABLE, "LOADING");

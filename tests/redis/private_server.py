@@ -1,5 +1,6 @@
 """A private Redis for the tests that are written in Python."""
 import contextlib
+import os
 import socket
 import subprocess
 import tempfile
@@ -14,7 +15,7 @@ def private_server():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir",
+        process = subprocess.Popen([os.environ.get("DLOCK_REDIS_SERVER") or "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir",
                                     folder, "--logfile", folder + "/log"])
         try:
             server = redis.Redis(port=port, decode_responses=True)

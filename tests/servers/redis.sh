@@ -1,11 +1,13 @@
 #!/bin/bash
 # redis.sh packages | start FOLDER | stop FOLDER: a private Redis on a free loopback port, without persistence. See tests/run.sh.
+# DLOCK_REDIS_SERVER: another program than redis-server, a relative's or another version's; the tests that start servers
+# of their own use it, too.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
 
 launch() {
-    redis-server --port "$1" --bind 127.0.0.1 --save '' --appendonly no --dir "$folder" --daemonize no --loglevel notice \
+    "${DLOCK_REDIS_SERVER:-redis-server}" --port "$1" --bind 127.0.0.1 --save '' --appendonly no --dir "$folder" --daemonize no --loglevel notice \
         >"$folder/redis.log" 2>&1 </dev/null &
 }
 

@@ -37,6 +37,7 @@ static void launch(struct server *server, const char *const *arguments) {
     pid_t parent = getpid();
     size_t n = 0;
     for (size_t i = 0; server_program.words[i]; i++, n++) words[n] = expand(server, server_program.words[i], space[n]);
+    if (server_program.variable && getenv(server_program.variable)) words[0] = getenv(server_program.variable);
     for (; arguments && *arguments; arguments++) {
         assert_true(n < WORDS - 1);
         words[n++] = *arguments;

@@ -18,6 +18,7 @@ struct server_program {
     bool not_as_root;         /* it refuses that */
     bool (*answers)(struct server *server); /* one try */
     void (*hang_up)(struct server *server); /* ends `plain`, if there is one; may be NULL */
+    const char *variable;                   /* of the environment: names another program; may be NULL */
 };
 extern const struct server_program server_program;
 

@@ -1,0 +1,96 @@
+/* May this user do what dlock's requests and scripts do? Each command is tried, in a form that changes nothing. */
+#include "redis.h"
+
+#include <ctype.h>
+
+#define KEY "dlock:doctor"
+#define MOST_WORDS 6
+
+/* In a script a command needs the same right as by itself. The keys need not be this user's: the server looks at the
+ * command first, and says which of both it is about. */
+static const char *const harmless[][MOST_WORDS] = {
+    {"EVALSHA", "0000000000000000000000000000000000000000", "0"},
+    {"SCRIPT", "LOAD", "("}, /* no script */
+    {"SCAN", "0", "COUNT", "1"},
+    {"TIME"},
+    {"PUBSUB", "NUMSUB"},
+    {"PUBLISH", "dlock:doctor", ""},
+    {"GET", KEY},
+    {"MGET", KEY},
+    {"SET", KEY, "", "XX"},
+    {"SETRANGE", KEY, "0", ""},
+    {"DEL", KEY},
+    {"EXISTS", KEY},
+    {"PEXPIRE", KEY, "1"},
+    {"PEXPIREAT", KEY, "1"},
+    {"PTTL", KEY},
+    {"HSET", KEY, "one", "and", "no value"},
+    {"HGET", KEY, "x"},
+    {"HDEL", KEY, "x"},
+    {"ZADD", KEY, "XX", "1", "x"},
+    {"ZREM", KEY, "x"},
+    {"ZRANGE", KEY, "0", "0"},
+    {"ZREVRANGE", KEY, "0", "0"},
+    {"ZRANGEBYSCORE", KEY, "0", "0"},
+    {"ZREVRANGEBYSCORE", KEY, "0", "0"},
+    {"ZRANK", KEY, "x"},
+    {"ZSCORE", KEY, "x"},
+    {"ZCARD", KEY},
+    {"ZCOUNT", KEY, "0", "0"},
+};
+/* These leave nothing, if the user may run the others. */
+static const char *const fleeting[][MOST_WORDS] = {
+    {"SET", KEY, "0", "PX", "100"}, {"INCR", KEY}, {"DEL", KEY}, {"SUBSCRIBE", "dlock:doctor"}, {"UNSUBSCRIBE"}};
+
+/* The missing ones, as ACL SETUSER takes them. */
+struct missing {
+    char rights[400];
+    size_t used;
+};
+
+static void note(struct missing *missing, const char *const *words) {
+    const bool has_subcommand = strcmp(words[0], "SCRIPT") == 0 || strcmp(words[0], "PUBSUB") == 0;
+    int n = snprintf(missing->rights + missing->used, sizeof missing->rights - missing->used, " +%s%s%s", words[0],
+                     has_subcommand ? "|" : "", has_subcommand ? words[1] : "");
+    for (size_t i = missing->used; n > 0 && missing->rights[i]; i++)
+        missing->rights[i] = (char)tolower((unsigned char)missing->rights[i]);
+    missing->used = strlen(missing->rights);
+}
+
+static int try_all(struct redis *redis, const char *const (*commands)[MOST_WORDS], size_t n, struct missing *missing,
+                   int64_t deadline_us, struct dlock_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        size_t lengths[MOST_WORDS] = {0}, words = 0;
+        while (words < MOST_WORDS && commands[i][words]) {
+            lengths[words] = strlen(commands[i][words]);
+            words++;
+        }
+        redis_request(redis, words, commands[i], lengths);
+    }
+    for (size_t i = 0; i < n; i++) {
+        redisReply *reply;
+        int rc = redis_reply(redis, deadline_us, &reply, err);
+        if (rc) return rc;
+        const bool denied = redis_error_is(reply, "NOPERM");
+        if (denied && strcmp(commands[i][0], "UNSUBSCRIBE") == 0)
+            redis->broken = true; /* deaf to anything else; dlock itself never stops listening */
+        else if (denied && strstr(reply->str, " run the "))
+            note(missing, commands[i]);
+        freeReplyObject(reply);
+    }
+    return 0;
+}
+
+int redis_check_rights(struct redis *redis, struct dlock_report *report, int64_t deadline_us, struct dlock_error *err) {
+    struct missing missing = {.used = 0};
+    int rc = try_all(redis, harmless, sizeof harmless / sizeof harmless[0], &missing, deadline_us, err);
+    if (rc == 0 && missing.used == 0)
+        rc = try_all(redis, fleeting, sizeof fleeting / sizeof fleeting[0], &missing, deadline_us, err);
+    if (rc) return rc;
+    if (missing.used)
+        dlock_find(report, "locks fail or wait for nothing without them: give them to this user with ACL SETUSER",
+                   "rights that are missing:%s", missing.rights);
+    else
+        dlock_find(report, NULL, "this user may run all commands that dlock needs");
+    return 0;
+}
