@@ -144,7 +144,8 @@ static void check_ticks(struct dlock_report *report, struct zookeeper *z, const 
     dlock_find(report, advice, "session timeout %d ms; the server allows %d to %d", session_ms, least_ms, most_ms);
 }
 
-/* From one address, and each client has one; who comes too many is turned away without a word. */
+/* The limit is for each address, and each client has one connection. The server closes those above the limit without a
+ * word. */
 static void check_connections(struct dlock_report *report, const char *srvr, const char *conf) {
     int most = number_of(conf, "maxClientCnxns="), open = number_of(srvr, "Connections: ");
     char text[16];

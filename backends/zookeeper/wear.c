@@ -3,8 +3,8 @@
  * A node's sequence is how many nodes its container had before it. The server counts in 31 bits, and stops at the end
  * (DataTree.createNode takes no smaller count than the one it has): from then on all nodes have the same sequence, and
  * everybody is first. So nobody is granted anything by a node that is near that: it leaves the line when it is first
- * there, and its claim begins anew when the container is empty, and has been deleted. Whoever holds something there by
- * an older node keeps it. */
+ * there, and its claim begins anew when the container is empty, and has been deleted. A claim that holds something
+ * there by an older node keeps it. */
 #include "asking.h"
 
 enum { WORN_OUT = 2147000000 };

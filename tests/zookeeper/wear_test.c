@@ -114,7 +114,7 @@ static void one_client_does_not_notice(void **state) {
     }
 }
 
-static void who_holds_it_keeps_it(void **state) {
+static void holders_keep_it(void **state) {
     struct held holder, first, second;
     (void)state;
     claim_init(&holder, "held", 'a', 1);
@@ -231,7 +231,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_holder_at_the_end, setup, teardown),
         cmocka_unit_test_setup_teardown(one_client_does_not_notice, setup, teardown),
-        cmocka_unit_test_setup_teardown(who_holds_it_keeps_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(holders_keep_it, setup, teardown),
         cmocka_unit_test_setup_teardown(readers_begin_anew_together, setup, teardown),
         cmocka_unit_test_setup_teardown(permits_begin_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(queue_for_permits_begins_anew, setup, teardown),
