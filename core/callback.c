@@ -61,12 +61,25 @@ static struct dlock__event *pop(struct dlock_client *client, const struct dlock_
     return event;
 }
 
+static void count_told(struct dlock__claim *claim) {
+    claim->untold--;
+    if (claim->orphan_when_told) dlock__orphan(claim);
+}
+
 /* The handle has been told of the loss, or is freed and need not be. */
 static void told(struct dlock__event *event) {
     struct dlock__claim *claim = hold_of(event)->claim;
-    claim->untold--;
-    if (claim->orphan_when_told) dlock__orphan(claim);
+    if (!claim->told_early) count_told(claim);
+    claim->told_early = false;
     dlock__claim_put(claim);
+}
+
+/* It may want the lock anew, and would wait for what it has lost. */
+void dlock__callback_released(struct dlock__claim *claim) {
+    const struct dlock_client *client = claim->name->client;
+    if (client->callback.loses != claim || client->callback.runner != dlock__thread_id()) return;
+    claim->told_early = true;
+    count_told(claim);
 }
 
 static void call_lost(struct dlock_client *client, struct dlock__event *event) {
@@ -76,9 +89,11 @@ static void call_lost(struct dlock_client *client, struct dlock__event *event) {
     void *arg = lock->on_lost_arg;
     struct dlock_error err;
     dlock_fail(&err, DLOCK_ELOST, "lock \"%s\" was lost", dlock__name_shown(claim->name));
+    client->callback.loses = claim;
     dlock__leave(client);
     on_lost(lock, &err, arg);
     dlock__enter(client);
+    client->callback.loses = NULL;
     told(event);
 }
 

@@ -158,6 +158,7 @@ struct dlock__claim {
     bool release_sent;        /* no local hand-over any more, and not-found is then no surprise */
     bool orphaned;
     bool orphan_when_told;   /* as soon as `untold` is 0 */
+    bool told_early;         /* one of those, which runs, has released it and is no longer counted */
     unsigned untold;         /* on_losts of it that have not returned: until then the server keeps what it has of it */
     bool untold_grant;       /* it was queued, and a question brought its grant: a wake-up may still do so, too */
     bool contended;          /* the server said that others are there, before it granted this */
@@ -357,6 +358,7 @@ struct dlock_client {
         struct dlock__event *first, *last;
         struct dlock_lock *running; /* whose callback runs */
         uint64_t runner;            /* … in which thread */
+        struct dlock__claim *loses; /* … and the loss that it is told of */
         int64_t armed_us;           /* it looks for lost grants then at the latest */
         int64_t asleep_us;          /* it sleeps until then; 0: it is awake */
     } callback;

@@ -285,6 +285,7 @@ int dlock__release_one(struct dlock_lock *lock, struct dlock__claim **out, struc
     if (claim->phase == DLOCK__LOST) {
         if (claim->count == 0) {
             dlock__lost_remove(claim);
+            dlock__callback_released(claim);
             dlock__claim_put(claim);
         }
         return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before this release", dlock__name_shown(lock->name));

@@ -228,6 +228,8 @@ void dlock__callback_arm(struct dlock_client *client, int64_t at_us);
 int dlock__callback_manual(struct dlock_client *client, struct dlock_error *err);
 /* Queues the on_lost of the handles that hold the claim. */
 void dlock__callback_lost(struct dlock__claim *claim);
+/* The lost claim has been released as often as it was acquired. An on_lost that does so is told, though it runs. */
+void dlock__callback_released(struct dlock__claim *claim);
 /* Queues the end of an asynchronous operation. */
 void dlock__callback_async(struct dlock__async *async);
 /* Looks at the deadlines of asynchronous waits, at_us being the first, as long as async.busy. */
