@@ -223,9 +223,10 @@ struct dlock_options {
     uint32_t flags;         /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     int64_t lease_ms;       /* 0: the URI's `lease` (default 10 s); else at least 100 */
     dlock_callback on_lost; /* once per lost grant, before anyone else can be granted it, except where the server took
-                             * it away (dlock_break) or forgot it: then at the next renewal. The library releases
-                             * nothing of a lost grant before it has returned. Not called for a loss that a release is
-                             * the first to find, which then answers ELOST. err->code is DLOCK_ELOST */
+                             * it away (dlock_break) or forgot it: then at the next renewal. The library lets go
+                             * of a lost grant once it has returned, or has itself released the handle: do that first
+                             * to take the lock anew in there. Not called for a loss that a release is the first to
+                             * find, which then answers ELOST. err->code is DLOCK_ELOST */
     void *on_lost_arg;
 };
 #define DLOCK_OPTIONS_INIT \
