@@ -251,20 +251,24 @@ static int batch(dlock_batch *operation, struct link *link, struct held *held, s
 static void many_at_once(void **state) {
     static struct held held[MANY];
     static char names[MANY][8];
-    struct counts counts;
+    const int64_t stores = servers_are_classic() ? 3 * MANY : 2 * MANY, gets = stores - MANY;
+    struct counts counts = {0};
     (void)state;
     for (int i = 0; i < MANY; i++) {
         snprintf(names[i], sizeof names[i], "n%04d", i);
         claim_init(&held[i], names[i], 'a', i);
     }
-    await_tick(&server, &ours);
-    count(&server, NULL);
-    assert_int_equal(batch(backend->acquire, &ours, held, MANY), 0);
-    assert_int_equal(batch(backend->renew, &ours, held, MANY), 0);
-    assert_int_equal(batch(backend->release, &ours, held, MANY), 0);
-    count(&server, &counts);
-    assert_int_equal(counts.stores, servers_are_classic() ? 3 * MANY : 2 * MANY);
-    assert_int_equal(counts.gets, servers_are_classic() ? 2 * MANY : MANY);
+    /* Once more when the server's clock was read meanwhile, and late: then leases are rightly set anew. */
+    for (int tries = 0; tries == 0 || (tries < 5 && (counts.stores != stores || counts.gets != gets)); tries++) {
+        await_tick(&server, &ours);
+        count(&server, NULL);
+        assert_int_equal(batch(backend->acquire, &ours, held, MANY), 0);
+        assert_int_equal(batch(backend->renew, &ours, held, MANY), 0);
+        assert_int_equal(batch(backend->release, &ours, held, MANY), 0);
+        count(&server, &counts);
+    }
+    assert_int_equal(counts.stores, stores);
+    assert_int_equal(counts.gets, gets);
     assert_int_equal(counts.cas_hits, servers_are_classic() ? 2 * MANY : MANY);
     assert_int_equal(counts.cas_misses, 0);
     assert_int_equal(counts.deletes, servers_are_classic() ? 0 : MANY);
