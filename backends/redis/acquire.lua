@@ -21,7 +21,6 @@
 --          ours       1: the holders are clients of ours, which hand over; 0: the holder is not, so nobody will;
 --                     2 is added to that when nobody listens for the caller's client, which therefore waits in vain
 --          or a string: the lock is in use as something else: a word `dlock:permits:<limit>`, or empty for a lock
-local next_fence = loadfile('fence.lua')
 local call, key, token, how, kind = redis.call, KEYS[1], ARGV[1], ARGV[3] or '', ARGV[4] or ''
 
 -- What most calls need: an exclusive lock that is free, and nobody waits for it.
@@ -39,6 +38,7 @@ if (not ARGV[4] or kind == '' and ARGV[5] == '1') and call('EXISTS', '{' .. key 
         else
             local time = call('TIME')
             local now, clock = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
+            local next_fence = loadfile('fence.lua')
             local fence = next_fence(fence_key, last, now, clock, ARGV[2], kind, tonumber(ARGV[6] or '600000'))
             return fence == now and now or { now, fence, 0, tonumber(ARGV[2]), 1 }
         end
