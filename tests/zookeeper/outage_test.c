@@ -297,6 +297,17 @@ static void holder_is_partitioned(void **state) {
     assert_int_equal(release(&other, &next), 0);
 }
 
+/* They may be somewhere else by now: only a new session looks them up. */
+static void servers_that_stay_away_end_the_session(void **state) {
+    struct held held;
+    (void)state;
+    claim_init(&held, "stay away", 'a', 1);
+    assert_int_equal(acquire(&link, &held), 0);
+    proxy_refuse(proxy, true);
+    expect_dead();
+    proxy_refuse(proxy, false);
+}
+
 static void waiter_is_partitioned(void **state) {
     struct held holder, waiter, next;
     (void)state;
@@ -391,6 +402,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(session_survives_a_short_outage, setup, teardown),
         cmocka_unit_test_setup_teardown(watches_survive_a_short_outage, setup, teardown),
         cmocka_unit_test_setup_teardown(holder_is_partitioned, setup, teardown),
+        cmocka_unit_test_setup_teardown(servers_that_stay_away_end_the_session, setup, teardown),
         cmocka_unit_test_setup_teardown(waiter_is_partitioned, setup, teardown),
         cmocka_unit_test_setup_teardown(session_ends_while_acquiring, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_waits_for_a_silent_server, setup, teardown),
