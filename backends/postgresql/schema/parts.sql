@@ -71,11 +71,17 @@ BEGIN
     RETURN notices;
 END $$;
 
--- Sends them, with the rights of whoever calls it.
-CREATE OR REPLACE FUNCTION "dlock".send(notices text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
-    SELECT count(pg_notify(split_part(n.line, ' ', 1), substr(n.line, strpos(n.line, ' ') + 1))) >= 0
-        FROM unnest(string_to_array(rtrim(notices, E'\n'), E'\n')) n(line)
-$$;
+-- Sends them, with the rights of whoever calls it. In plpgsql, which keeps its plans.
+CREATE OR REPLACE FUNCTION "dlock".send(notices text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    line text;
+    done boolean;
+BEGIN
+    FOREACH line IN ARRAY string_to_array(rtrim(notices, E'\n'), E'\n') LOOP
+        done := pg_notify(split_part(line, ' ', 1), substr(line, strpos(line, ' ') + 1)) IS NULL;
+    END LOOP;
+    RETURN true;
+END $$;
 
 -- ---- who lives ------------------------------------------------------------------------------------------------------
 
