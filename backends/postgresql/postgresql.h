@@ -25,7 +25,7 @@
 /* Hex digits of what proves that a wake-up is the server's. */
 #define PG_SECRET 32
 
-#define PG_SCHEMA_OLDEST 3 /* that the script brings up to date */
+#define PG_SCHEMA_OLDEST 3  /* that the script brings up to date */
 #define PG_SCHEMA_VERSION 4 /* schema/acquire.sql's */
 
 /* Functions of the schema; the statements are in wire.c. */

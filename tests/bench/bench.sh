@@ -53,7 +53,7 @@ equal "the crowd's" "$(field crowd processes)" 5
 equal "locks that are held" "$(field renewal locks)" 300
 positive "what the crowd uses of the processors" "$(field crowd cpu)"
 equal "nobody counts commands" "$(field crowd commands_per_grant)" null
-positive "somebody was handed the lock" "$(field hand-over handed_over)"
+positive "somebody was handed the lock" "$(field hand-over-10ms handed_over)"
 contains "the second of a kind has a number" "$out" '"server": "file#2"'
 run "${bench[@]}" --csv --workload cycle --workload re-entry "$DLOCK_URI"
 equal "status" "$status" 0

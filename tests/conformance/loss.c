@@ -131,7 +131,7 @@ void case_break_before_a_hand_over(void) {
     take_away(suite.name);
     pthread_join(others_thread, NULL);
     EXPECT(others.code == 0 && others.held);
-    sleep_ms(200); /* a renewal of just before says nothing any more */
+    sleep_ms(200);                        /* a renewal of just before says nothing any more */
     int code = dlock_release(lock, NULL); /* a server that tells its holders has made it a loss */
     EXPECT(code == 0 || code == DLOCK_ELOST);
     sleep_ms(MOMENT_MS);

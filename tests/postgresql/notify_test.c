@@ -1,5 +1,6 @@
 /* NOTIFY takes a lock that the whole cluster shares, until its transaction is over, and may find no room: neither holds
- * up a lock. The server is a private one, on which no transaction that waits for its disk ends once nobody_commits(). */
+ * up a lock. The server is a private one, on which no transaction that waits for its disk ends once nobody_commits().
+ */
 #include "site.h"
 
 #include <pthread.h>
@@ -61,6 +62,17 @@ static void a_slow_commit_elsewhere(void **state) {
     scene_end(&s);
 }
 
+static void no_room(void) {
+    sql("ALTER FUNCTION {}.send(text) RENAME TO true_send");
+    sql("CREATE FUNCTION {}.send(notices text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION "
+        "'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$");
+}
+
+static void room_again(void) {
+    sql("DROP FUNCTION {}.send(text)");
+    sql("ALTER FUNCTION {}.true_send(text) RENAME TO send");
+}
+
 /* Who was not told asks, and has it. */
 static void no_room_for_notices(void **state) {
     struct scene s;
@@ -68,17 +80,14 @@ static void no_room_for_notices(void **state) {
     struct dlock_wake wake;
     (void)state;
     scene_begin(&s, "full");
-    sql("ALTER FUNCTION {}.send(text) RENAME TO true_send");
-    sql("CREATE FUNCTION {}.send(notices text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION "
-        "'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$");
+    no_room();
     assert_int_equal(release(&s.holder, &s.held), 0);
     assert_true(wake_none(&s.ear));
     assert_int_equal(queue_up(&s.waiter, &s.waits), 0);
     held_new(&again, &s.holder, "full");
     held_new(&s.held, &s.waiter, "full");
     assert_int_equal(queue_up(&s.waiter, &s.held), DLOCK_EBUSY);
-    sql("DROP FUNCTION {}.send(text)");
-    sql("ALTER FUNCTION {}.true_send(text) RENAME TO send");
+    room_again();
     /* The connection lives, and tells again. */
     struct dlock_error err;
     assert_int_equal(backend->break_lock(s.holder.conn, "full", TIMEOUT_MS, &err), 0);
@@ -87,4 +96,25 @@ static void no_room_for_notices(void **state) {
     scene_end(&s);
 }
 
-SITE_MAIN(cmocka_unit_test(a_slow_commit_elsewhere), cmocka_unit_test(no_room_for_notices))
+/* A client dies after its release has handed the lock over and before it has told so: its guardian releases again. */
+static void a_second_release_tells_again(void **state) {
+    struct scene s;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "again");
+    no_room();
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    room_again();
+    assert_true(wake_none(&s.ear));
+    assert_int_equal(release(&s.holder, &s.held), DLOCK_ELOST);
+    wake_get(&s.ear, &wake);
+    assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
+    assert_string_equal(wake.token, s.waits.token);
+    assert_int_equal(renew(&s.waiter, &s.waits), 0);
+    assert_int_equal(release(&s.holder, &s.held), DLOCK_ELOST);
+    assert_true(wake_none(&s.ear)); /* it has confirmed the grant by now */
+    scene_end(&s);
+}
+
+SITE_MAIN(cmocka_unit_test(a_slow_commit_elsewhere), cmocka_unit_test(no_room_for_notices),
+          cmocka_unit_test(a_second_release_tells_again))

@@ -1,6 +1,11 @@
 
 -- ---- the queue ------------------------------------------------------------------------------------------------------
 
+CREATE OR REPLACE FUNCTION "dlock".note_grant(ear text[], token text, fence bigint, now_us bigint, kept_ms bigint,
+    lock bytea) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT note(ear, format('granted %s %s %s %s %s', token, fence, now_us, kept_ms, encode(lock, 'hex')))
+$$;
+
 -- Gives what there is room for to those who come first, and then to `me`, who just asks (NULL: nobody): `given` counts
 -- the grants, `granted` is my fence, or 0. For the clients of the others it keeps a message:
 -- "granted <token> <fence> <server's clock in microseconds> <kept ms> <name in hex>". After a hand-over that nobody
@@ -14,7 +19,6 @@ DECLARE
     kept_ms bigint;
     fence bigint;
     held bigint := CASE WHEN present.mode = 0 THEN 0 ELSE shares_of(present, now_us) END;
-    message text;
     since bigint := CASE WHEN present.handed AND me.token IS NOT NULL THEN present.fence END;
     done boolean;
 BEGIN
@@ -69,9 +73,7 @@ BEGIN
         IF is_mine THEN
             granted := fence;
         ELSE
-            message := format('granted %s %s %s %s %s', waiter.token, fence, now_us, kept_ms,
-                encode(present.name, 'hex'));
-            done := note(ear, message);
+            done := note_grant(ear, waiter.token, fence, now_us, kept_ms, present.name);
         END IF;
         given := given + 1;
         held := held + 1;
@@ -80,6 +82,22 @@ BEGIN
         present.permits := waiter.permits;
         EXIT WHEN waiter.mode = 0;
     END LOOP;
+END $$;
+
+-- Tells the receivers of hand-overs that nobody has confirmed once more: the client that handed over may have died
+-- before it told them. The row is locked.
+CREATE OR REPLACE FUNCTION "dlock".remind(present locks, now_us bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    given record;
+    done boolean;
+BEGIN
+    FOR given IN SELECT g.token, g.fence, (g.expires_us - now_us) / 1000 AS kept_ms, ARRAY[l.channel, l.secret] AS ear
+            FROM (SELECT present.token, present.fence, present.expires_us WHERE present.handed
+                UNION ALL SELECT s.token, s.fence, s.expires_us FROM shares s WHERE s.name = present.name AND s.handed) g
+            JOIN listeners l ON l.client = left(g.token, 24) WHERE g.expires_us > now_us LOOP
+        done := note_grant(given.ear, given.token, given.fence, now_us, given.kept_ms, present.name);
+    END LOOP;
+    RETURN true;
 END $$;
 
 -- Has the one who has the name alone, and asked for that, told that somebody else asks: "wanted <name in hex>".

@@ -88,12 +88,17 @@ BEGIN
             END IF;
             IF NOT ended THEN
                 DELETE FROM queue q WHERE q.name = present.name AND q.token = tokens[claim];
+                IF NOT FOUND THEN -- it has been released before, by a call whose end nobody may have heard of
+                    done := remind(present, now_us);
+                END IF;
             END IF;
         END IF;
         IF present.awaited THEN
             now_us := clock_us(); -- after the wait for the row: what is handed over begins now
             served := serve(present, now_us, NULL);
             durable := durable OR served.given > 0;
+        END IF;
+        IF present.awaited OR NOT ended THEN
             notices := noted();
         END IF;
         RETURN NEXT;
