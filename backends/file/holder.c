@@ -242,7 +242,7 @@ int file_show(const struct file_conn *conn, const char *file, const char *name, 
     return rc;
 }
 
-/* Whether its one exclusive holder is one of ours: what is listed says so, or else the token alone. */
+/* Whether its one exclusive holder is one of ours: the list says so, or else the token alone. */
 static bool held_by_us(const struct file_conn *conn, const struct view *view, const struct file_lock *lock) {
     if (!view->record.token[0]) return false;
     return lock ? !lock->shared && token_fits(view->record.token, lock->pid) : !conn->locks_listed;

@@ -60,7 +60,7 @@ int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, 
     return 0;
 }
 
-/* It compares: what was looked at may have ended, and somebody else have come. */
+/* It compares: the grant that was looked at may have ended, and another one begun. */
 int memcached_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     char key[MEMCACHED_KEY_MAX + 1];

@@ -85,7 +85,7 @@ static const char *after(const char *text, const char *word) {
     return strncmp(text, word, length) == 0 && text[length] == ' ' ? text + length + 1 : NULL;
 }
 
-/* "granted <token> <fence> <server µs> <kept ms> <name in hex>", as serve() writes it. */
+/* "granted <token> <fence> <server µs> <kept ms> <name in hex>", as note_grant() writes it. */
 static bool read_grant(struct pg *pg, const char *text, struct dlock_wake *out) {
     int64_t fence, server_us, kept_ms;
     if (!take_word(&text, pg->token, sizeof pg->token) || !take_number(&text, &fence) ||
@@ -118,7 +118,7 @@ static bool take_code(const struct pg *pg, char *text) {
     return true;
 }
 
-/* What does not fit is none of ours: everybody may send to any channel. */
+/* A message that does not fit is not ours: everybody may send to any channel. */
 static bool read_wake(struct pg *pg, PGnotify *notice, struct dlock_wake *out) {
     if (!take_code(pg, notice->extra)) return false;
     const char *grant = after(notice->extra, "granted"), *name = after(notice->extra, "wanted");
@@ -136,7 +136,7 @@ int pg_probe(void *conn, struct dlock_error *err) {
     return 0;
 }
 
-/* Takes the answer to a probe as far as it is here: 1, it is whole. What comes behind it is not seen before. */
+/* Takes the answer to a probe as far as it is here: 1, it is whole. Bytes behind it are not read before. */
 static int take_answer(struct pg *pg, struct dlock_wake *out, struct dlock_error *err) {
     while (pg->probed && !PQisBusy(pg->link)) {
         PGresult *result = PQgetResult(pg->link);

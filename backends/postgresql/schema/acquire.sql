@@ -54,7 +54,7 @@ BEGIN
         served := serve(present, server_us, me);
         granted := served.granted;
         durable := served.given > 0;
-        SELECT * INTO present FROM locks l WHERE l.name = me.name; -- who was given it just now
+        SELECT * INTO present FROM locks l WHERE l.name = me.name; -- somebody may have been given it just now
     END IF;
     IF granted = 0 THEN
         IF present.permits <> me.permits THEN

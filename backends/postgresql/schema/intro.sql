@@ -8,7 +8,7 @@
 -- in the URI.
 --
 -- How it works
---   locks      one row per name; it stays after the release, since it keeps the fence. Who holds the name alone stands in
+--   locks      one row per name; it stays after the release, since it keeps the fence. Its exclusive holder stands in
 --              it.
 --   shares     one row per reader, or per permit that is taken. A name has none while somebody holds it alone.
 --   queue      who waits, whatever for, in the order in which they came. Unlogged: nobody's place outlives a crash of
