@@ -99,7 +99,8 @@ for server in $backends; do
     settings=$(tests/servers/"$server".sh start "$folder")
     while IFS= read -r setting; do export "${setting?}"; done <<<"$settings"
 done
-export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
+# No process sleeps at its end: others wait for it, as `dlock run` does for its guardian.
+export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1 atexit_sleep_ms=0 ${TSAN_OPTIONS:-}"
 export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
