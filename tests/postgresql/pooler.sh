@@ -18,6 +18,12 @@ if [ "$(id -u)" = 0 ]; then
     chown postgres "$folder"
 fi
 
+# From 1.21 on it can keep prepared statements apart; older ones, and other poolers, mix up those of their clients.
+mixes=
+if printf '1.21\n%s\n' "$(/usr/sbin/pgbouncer --version | sed -n 's/^PgBouncer //p')" | sort -C -V; then
+    mixes='max_prepared_statements = 0'
+fi
+
 launch() {
     cat >"$folder/pgbouncer.ini" <<END
 [databases]
@@ -30,6 +36,7 @@ unix_socket_dir =
 auth_type = any
 max_client_conn = 200
 default_pool_size = 20
+$mixes
 END
     "${as_pooler[@]}" /usr/sbin/pgbouncer "$folder/pgbouncer.ini" >"$folder/pgbouncer.log" 2>&1 </dev/null &
 }
