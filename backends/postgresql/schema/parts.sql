@@ -91,8 +91,8 @@ CREATE OR REPLACE FUNCTION "dlock".channel_key(channel text) RETURNS bigint LANG
     SELECT hashtextextended(channel, 0)
 $$;
 
--- Whether a session listens on the channel; NULL: none does. Those who ask at once share the lock, which is let go in the
--- same expression: whoever holds it makes the dead look alive.
+-- Whether a session listens on the channel; NULL: none does. Calls that ask at once share the lock, and let it go in the
+-- same expression: a session that kept it would make the dead look alive.
 CREATE OR REPLACE FUNCTION "dlock".is_heard(channel text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN channel IS NULL THEN false WHEN pg_try_advisory_lock_shared(channel_key(channel))
         THEN NOT pg_advisory_unlock_shared(channel_key(channel)) ELSE true END
@@ -122,7 +122,7 @@ END $$;
 
 -- ---- what is over ---------------------------------------------------------------------------------------------------
 
--- Whether a grant of this mode may be given beside `held` shares. What is over has been taken out of `present`.
+-- Whether a grant of this mode may be given beside `held` shares. Grants that are over have been taken out of `present`.
 CREATE OR REPLACE FUNCTION "dlock".fits(present locks, held bigint, mode integer, permits integer) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN present.token IS NOT NULL THEN false WHEN held = 0 THEN true
