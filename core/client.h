@@ -11,6 +11,7 @@
  *   claim.c     one acquisition: validity, life cycle             name.c    the name table
  *   token.c     what names it to the server
  *   pool.c      connections and the operations that wait for one  conn.c    one connection's life
+ *   password.c  passwords that stand in a file
  *   batch.c     one request and its answer: see batch.h
  *   session.c   connections that carry one claim each             watch.c   what those say unasked
  *   listener.c  the connection that gets wake-ups                 keeper.c  timers, renewals, wake-ups

@@ -1,4 +1,5 @@
 #include "client.h"
+#include "password.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -32,6 +33,24 @@ int dlock__timeout_ms(int64_t now_us, int64_t deadline_us) {
     return left > INT_MAX ? INT_MAX : (int)left;
 }
 
+/* The backend's part of it: the URI with the password in it, which is read anew each time, since it may have been
+ * changed. */
+static int connect_backend(struct dlock__conn *conn, struct dlock_uri uri, int64_t deadline_us,
+                           struct dlock_error *err) {
+    const struct dlock_client *client = conn->client;
+    char password[DLOCK__PASSWORD_MAX + 1];
+    int rc = 0;
+    if (client->uri->password_file) {
+        rc = dlock__password_read(client->uri->password_file, password, err);
+        uri.password = password;
+    }
+    if (rc == 0)
+        rc = client->backend->connect(conn->data, &uri, &conn->peer, dlock__timeout_ms(dlock__now_us(), deadline_us),
+                                      err);
+    if (client->uri->password_file) explicit_bzero(password, sizeof password);
+    return rc;
+}
+
 int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
     const struct dlock_backend *backend = client->backend;
@@ -46,7 +65,7 @@ int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup,
     }
     memset(conn->data, 0, backend->conn_size);
     atomic_store(&conn->live, true);
-    rc = backend->connect(conn->data, &uri, &conn->peer, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
+    rc = connect_backend(conn, uri, deadline_us, err);
     if (addresses) dlock__addresses_put(addresses);
     if (rc == 0) return 0;
     if (rc > 0) rc = dlock_fail(err, DLOCK_EPROTO, "backend %s: connect returned %d", backend->name, rc);

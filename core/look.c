@@ -1,5 +1,6 @@
 /* Looking at locks, and breaking them: for operators. */
 #include "client.h"
+#include "password.h"
 
 #include <string.h>
 
@@ -134,5 +135,7 @@ int dlock_check(dlock_client *client, dlock_each_finding each, void *arg, struct
     struct walk walk = {.each_finding = each, .arg = arg};
     rc = client->backend->check ? ask(client, CHECK, NULL, NULL, &walk, err)
                                 : unsupported(client, "look at its server's settings", err);
+    if (rc == 0 && !walk.ended && client->uri->password_file)
+        dlock__password_check(client->uri->password_file, pass_finding_on, &walk);
     return dlock__client_end(client, rc);
 }

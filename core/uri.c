@@ -322,6 +322,13 @@ static int builder_new(struct builder *b, const char *text, const struct split *
     return DLOCK_OK;
 }
 
+/* One of them would be silently left out. */
+static int check_password(const struct dlock__uri *uri, struct dlock_error *err) {
+    if (!uri->password_file || (!uri->parts.password && !dlock_uri_get(&uri->parts, "password"))) return DLOCK_OK;
+    return dlock_fail(err, DLOCK_EINVAL,
+                      "URI: there is a password, and a \"password_file\", too: leave one of them out");
+}
+
 static int fill(struct builder *b, const struct split *split) {
     struct dlock_uri *parts = &b->uri->parts;
     char *scheme = b->strings;
@@ -333,7 +340,7 @@ static int fill(struct builder *b, const struct split *split) {
     if (rc == DLOCK_OK) rc = parse_hosts(b, split->hosts);
     if (rc == DLOCK_OK) rc = decode_optional(b, split->path, "the path", &parts->path);
     if (rc == DLOCK_OK) rc = parse_query(b, split->query);
-    return rc;
+    return rc == DLOCK_OK ? check_password(b->uri, b->err) : rc;
 }
 
 int dlock__uri_parse(const char *text, struct dlock__uri **uri, struct dlock_error *err) {
@@ -350,5 +357,6 @@ int dlock__uri_parse(const char *text, struct dlock__uri **uri, struct dlock_err
 }
 
 void dlock__uri_free(struct dlock__uri *uri) {
+    if (uri && uri->parts.password) explicit_bzero((char *)uri->parts.password, strlen(uri->parts.password));
     free(uri);
 }

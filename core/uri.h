@@ -8,14 +8,15 @@
 #define DLOCK__URI_MAX 8191
 
 struct dlock__uri {
-    struct dlock_uri parts; /* hosts carry no address yet; common keys are stripped */
-    int64_t lease_ms;       /* default 10,000 */
-    int64_t timeout_ms;     /* one operation; default 3,000 */
-    int64_t linger_ms;      /* default 0: off */
-    int64_t quarantine_ms;  /* -1: not given; 0: off */
-    uint32_t connections;   /* default 4 */
-    int guardian;           /* -1: not given; 0: off; 1: on */
-    const char *prefix;     /* default "" */
+    struct dlock_uri parts;    /* hosts carry no address yet; common keys are stripped */
+    int64_t lease_ms;          /* default 10,000 */
+    int64_t timeout_ms;        /* one operation; default 3,000 */
+    int64_t linger_ms;         /* default 0: off */
+    int64_t quarantine_ms;     /* -1: not given; 0: off */
+    uint32_t connections;      /* default 4 */
+    int guardian;              /* -1: not given; 0: off; 1: on */
+    const char *prefix;        /* default "" */
+    const char *password_file; /* NULL: none */
 };
 
 /* Parses `scheme:[//[[user][:password]@][hosts]][path][?key=value&…]` (DESIGN §7) into *uri; free it with
@@ -31,6 +32,7 @@ struct dlock__uri {
  *   - An empty user, password or path is absent. Hosts may all be absent, but none of a list may be empty.
  *   - A port stands behind a host and is a decimal number from 1 to 65535. IPv6 addresses stand in brackets, with a
  *     zone as %25zone.
+ *   - `password_file` is an absolute path, and excludes a password in the URI and a key `password`.
  *   - Keys consist of letters, digits, '_', '.' and '-'. Nothing between two '&' is nothing; a key without '=' has the
  *     value "". */
 int dlock__uri_parse(const char *text, struct dlock__uri **uri, struct dlock_error *err);

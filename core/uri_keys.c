@@ -1,6 +1,6 @@
 #include "uri_keys.h"
 
-#define KEYS(X) X(lease) X(timeout) X(connections) X(prefix) X(linger) X(quarantine) X(guardian)
+#define KEYS(X) X(lease) X(timeout) X(connections) X(prefix) X(linger) X(quarantine) X(guardian) X(password_file)
 
 /* A name of this length and the longest prefix fill what a claim's name may have. */
 #define PREFIX_MAX (255 - DLOCK_NAME_MAX)
@@ -80,6 +80,17 @@ static int set_guardian(struct dlock__uri *uri, const char *value, struct dlock_
     uri->guardian = strcmp(value, "on") == 0;
     if (uri->guardian || strcmp(value, "off") == 0) return DLOCK_OK;
     return dlock_fail(err, DLOCK_EINVAL, "URI: \"guardian\" must be on or off");
+}
+
+/* A relative path would mean another file after a chdir(), and to the processes that inherit the URI. */
+static int set_password_file(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
+    if (*value != '/')
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"password_file\" must be an absolute path, beginning with '/'");
+    for (const unsigned char *p = (const unsigned char *)value; *p; p++)
+        if (*p < 0x20 || *p == 0x7f)
+            return dlock_fail(err, DLOCK_EINVAL, "URI: \"password_file\" has a control character");
+    uri->password_file = value;
+    return DLOCK_OK;
 }
 
 int dlock__uri_common_set(struct dlock__uri *uri, int which, const char *value, struct dlock_error *err) {

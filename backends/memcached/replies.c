@@ -29,7 +29,7 @@ int memcached_refused(struct memcached *memcached, const char *line, struct dloc
         code = DLOCK_EUNAVAILABLE; /* out of memory, for one: whether it stored anything is anybody's guess */
     } else if (strncmp(line, "CLIENT_ERROR unauthenticated", 28) == 0) {
         code = DLOCK_EAUTH;
-        advice = "; give a user and a password in the URI";
+        advice = "; give a user and a password in the URI, or password_file=";
     }
     memcached->broken = true;
     return dlock_fail(err, code, "memcached at %s answered: %.*s%s", memcached->where, printable, line, advice);

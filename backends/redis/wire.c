@@ -274,7 +274,7 @@ static const struct refusal *find_refusal(const redisReply *reply) {
     static const char cluster[] = "; this is a member of a Redis Cluster, which dlock does not support";
     static const char rights[] = "; 'dlock doctor' names the rights that are missing";
     static const struct refusal refusals[] = {
-        {"NOAUTH", DLOCK_EAUTH, "; give a password in the URI"},
+        {"NOAUTH", DLOCK_EAUTH, "; give a password in the URI, or password_file="},
         {"WRONGPASS", DLOCK_EAUTH, ""},
         {"NOPERM", DLOCK_EAUTH, rights},
         {"ERR ACL failure in script:", DLOCK_EAUTH, rights},

@@ -66,7 +66,9 @@ struct dlock_param {
 };
 
 /* The connection string, split and percent-decoded. Absent parts are NULL. Common keys (lease, timeout, connections,
- * prefix, linger, quarantine, guardian) are not among the params. Valid during the call only. */
+ * prefix, linger, quarantine, guardian, password_file) are not among the params. Valid during the call only: with
+ * password_file the password is the file's, read for this one connection, and wiped afterwards; `accepts`
+ * sees a stand-in. */
 struct dlock_uri {
     const char *scheme; /* lower case */
     const char *user;

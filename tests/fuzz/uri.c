@@ -59,6 +59,7 @@ static void check_parts(const struct dlock__uri *uri, const char *text) {
     require(uri->lease_ms >= 100 && uri->timeout_ms >= 10 && uri->timeout_ms <= 3600000, "times", text);
     require(uri->quarantine_ms >= -1 && uri->connections >= 1 && uri->connections <= 1024, "numbers", text);
     require(strlen(uri->prefix) <= 55, "prefix", text);
+    require(!uri->password_file || (*uri->password_file == '/' && !parts->password), "password_file", text);
 }
 
 static void check_keys(const struct dlock__uri *uri, const char *text) {
@@ -101,6 +102,7 @@ static void write_down(const struct dlock__uri *uri, char *out) {
     out += sprintf(out, "?lease=%lldms&timeout=%lldms&connections=%u", (long long)uri->lease_ms,
                    (long long)uri->timeout_ms, uri->connections);
     put(&out, "&prefix=", uri->prefix, "");
+    put(&out, "&password_file=", uri->password_file, "");
     if (uri->quarantine_ms >= 0) out += sprintf(out, "&quarantine=%lldms", (long long)uri->quarantine_ms);
     for (size_t i = 0; i < parts->n_params; i++) {
         put(&out, "&", parts->params[i].key, "");
@@ -125,7 +127,8 @@ static void check_same(const struct dlock__uri *a, const struct dlock__uri *b, c
         require(same_text(p->params[i].key, q->params[i].key) && same_text(p->params[i].value, q->params[i].value),
                 "other params", text);
     require(a->lease_ms == b->lease_ms && a->timeout_ms == b->timeout_ms && a->quarantine_ms == b->quarantine_ms &&
-                a->connections == b->connections && same_text(a->prefix, b->prefix),
+                a->connections == b->connections && same_text(a->prefix, b->prefix) &&
+                same_text(a->password_file, b->password_file),
             "other common keys", text);
 }
 
@@ -154,7 +157,8 @@ static void check_quietly(const char *text) {
 static void check_secrets(const char *text) {
     static const char *const passwords[] = {"u:" SECRET "@", ":" SECRET "@", "u:" SECRET "/x@", "u:" SECRET "/",
                                             ("u:x" SECRET)};
-    static const char *const values[] = {"other=" SECRET, "lease=" SECRET, "db=1&db=" SECRET "%", "guardian=" SECRET};
+    static const char *const values[] = {"other=" SECRET,    "lease=" SECRET,         "db=1&db=" SECRET "%",
+                                         "guardian=" SECRET, "password_file=" SECRET, "password_file=/" SECRET};
     char *with = malloc(ROOM);
     require(with != NULL, "memory", text);
     const char *slashes = strstr(text, "://");

@@ -29,8 +29,8 @@ start)
     mkdir "$data"
     if [ "$(id -u)" = 0 ]; then chown postgres "$data"; fi
     (cd "$data" && "${as_server[@]}" "$programs/initdb" -D "$data" -U dlock -A trust -E UTF8 --locale=C.UTF-8 -N >/dev/null)
-    # One role needs its password.
-    sed -i '1i host all dlock_password 127.0.0.1/32 scram-sha-256' "$data/pg_hba.conf"
+    # Two roles need their passwords.
+    sed -i '1i host all dlock_password,dlock_file 127.0.0.1/32 scram-sha-256' "$data/pg_hba.conf"
     start_on_free_port postgresql
     "$programs/psql" -q -h 127.0.0.1 -p "$port" -U dlock -c 'CREATE EXTENSION pg_stat_statements' postgres
     echo "DLOCK_TEST_POSTGRESQL=127.0.0.1:$port:$data:$programs"

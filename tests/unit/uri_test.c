@@ -111,6 +111,16 @@ static void common_keys_are_taken_out(void **state) {
     assert_string_equal(dlock_uri_get(&uri->parts, "db"), "3");
     dlock__uri_free(uri);
 
+    uri = parse("redis://u@h?password_file=/run/a%20b");
+    assert_string_equal(uri->password_file, "/run/a b");
+    assert_null(uri->parts.password);
+    assert_int_equal(uri->parts.n_params, 0);
+    dlock__uri_free(uri);
+
+    uri = parse("redis://u@h?password=x");
+    assert_null(uri->password_file);
+    dlock__uri_free(uri);
+
     uri = parse("redis://h?guardian=on");
     assert_int_equal(uri->guardian, 1);
     dlock__uri_free(uri);
@@ -148,6 +158,10 @@ static void common_keys_have_limits(void **state) {
         {"guardian=On", "\"guardian\"", DLOCK_EINVAL},
         {"guardian=" SECRET, "\"guardian\"", DLOCK_EINVAL},
         {"guardian", "\"guardian\"", DLOCK_EINVAL},
+        {"password_file=/" SECRET, "a password, and a \"password_file\"", DLOCK_EINVAL},
+        {"password_file=" SECRET, "\"password_file\" must be an absolute path", DLOCK_EINVAL},
+        {"password_file", "\"password_file\"", DLOCK_EINVAL},
+        {"password_file=/" SECRET "%0a", "\"password_file\"", DLOCK_EINVAL},
         {"lease=1&a=b&lease=1", "\"lease\" stands twice", DLOCK_EINVAL},
         {"guardian=off&guardian=off", "\"guardian\" stands twice", DLOCK_EINVAL},
     };
