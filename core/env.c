@@ -23,6 +23,11 @@ int64_t dlock__now_us(void) {
     return clock_us(CLOCK_BOOTTIME);
 }
 
+void dlock__sleep_us(int64_t us) {
+    const struct timespec time = {us / 1000000, us % 1000000 * 1000};
+    nanosleep(&time, NULL);
+}
+
 int dlock__random(void *buf, size_t size) {
     char *at = buf;
     while (size > 0) {

@@ -15,6 +15,9 @@
 /* CLOCK_BOOTTIME in microseconds: it goes on during suspend, as the servers' clocks do. No system call (vDSO). */
 int64_t dlock__now_us(void);
 
+/* Sleeps; for the guardian, whose only thread it is. */
+void dlock__sleep_us(int64_t us);
+
 /* Fills `buf` with random bytes that nobody can guess. Returns 0, or DLOCK_EUNAVAILABLE where the kernel has none. */
 int dlock__random(void *buf, size_t size);
 

@@ -17,7 +17,6 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -82,11 +81,6 @@ static void *hear_calls(void *arg) {
 
 /* ---- the group --------------------------------------------------------------------------------------------------- */
 
-static void pause_us(int64_t us) {
-    const struct timespec time = {us / 1000000, us % 1000000 * 1000};
-    nanosleep(&time, NULL);
-}
-
 /* Kills what runs of the guarded group. False: nothing does, or it is not guarded any more. */
 static bool kill_group(const struct dlock__guard_table *table, int group) {
     if (group == 0 || group != atomic_load(&table->group)) return false;
@@ -102,7 +96,7 @@ static void end_group(const struct dlock__guard_table *table, int group, struct 
     if (estate) renew_us = dlock__after(dlock__now_us(), dlock__estate_patience_us(estate));
     while (kill_group(table, group)) {
         if (dlock__now_us() >= renew_us) renew_us = dlock__estate_renew(estate);
-        pause_us(wait_us);
+        dlock__sleep_us(wait_us);
         wait_us = wait_us * 2 < GROUP_LAST_US ? wait_us * 2 : GROUP_LAST_US;
     }
 }

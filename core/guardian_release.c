@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     REPEAT_US = 1000000, /* for so long after the death */
@@ -15,8 +14,9 @@ enum {
 
 struct left {
     struct dlock_claim claim;
-    bool fixed; /* nobody was to renew it */
-    bool done;  /* in this round */
+    bool fixed;    /* nobody was to renew it */
+    bool asked;    /* in this pass */
+    bool answered; /* in this round, which takes as many passes as the server needs */
 };
 
 struct dlock__estate {
@@ -62,42 +62,63 @@ struct dlock__estate *dlock__estate_open(const struct dlock__guard_table *table)
 }
 
 /* The next claims that fit into one request: no name twice. */
-static size_t next_batch(struct dlock__estate *estate, struct dlock_claim **batch) {
+static size_t next_batch(struct dlock__estate *estate, struct left **batch) {
     size_t n = 0;
     for (size_t i = 0; i < estate->n && n < DLOCK__BATCH; i++) {
         struct left *left = &estate->left[i];
-        if (left->done || (n > 0 && strcmp(batch[n - 1]->name, left->claim.name) == 0)) continue;
-        left->done = true;
-        batch[n++] = &left->claim;
+        if (left->asked || (n > 0 && strcmp(batch[n - 1]->claim.name, left->claim.name) == 0)) continue;
+        left->asked = true;
+        batch[n++] = left;
     }
     return n;
 }
 
-/* One operation on everything that is not done yet. False: the server did not answer for all. */
-static bool put(struct dlock__estate *estate, dlock_batch *operation, uint32_t flags, int64_t deadline_us) {
-    struct dlock_client *client = estate->client;
-    struct dlock_claim *batch[DLOCK__BATCH];
-    struct dlock__conn *conn;
-    bool answered = true;
-    dlock__enter(client);
-    int rc = dlock__pool_take(client, deadline_us, &conn, NULL);
-    dlock__leave(client);
-    if (rc != 0) return false;
-    for (size_t n; rc == 0 && (n = next_batch(estate, batch)) > 0;) {
-        for (size_t i = 0; i < n; i++) {
-            batch[i]->result = DLOCK_EPROTO;
-            batch[i]->flags = flags;
-            batch[i]->kept_ms = batch[i]->lease_ms;
-            batch[i]->retry_ms = -1;
-        }
-        struct dlock_error err;
-        rc = operation(conn->data, batch, n, dlock__timeout_ms(dlock__now_us(), deadline_us), &err);
-        for (size_t i = 0; i < n; i++) answered = answered && batch[i]->result != DLOCK_EUNAVAILABLE;
+/* One request. Returns what speaks of the connection. */
+static int send_batch(struct dlock__estate *estate, struct dlock__conn *conn, enum dlock__op_kind kind, uint32_t flags,
+                      struct left *const *batch, size_t n, int64_t deadline_us) {
+    struct dlock_claim *claims[DLOCK__BATCH];
+    struct dlock_error err;
+    for (size_t i = 0; i < n; i++) {
+        struct dlock_claim *claim = claims[i] = &batch[i]->claim;
+        claim->result = DLOCK_EPROTO;
+        claim->flags = flags;
+        claim->kept_ms = claim->lease_ms;
+        claim->retry_ms = -1;
     }
-    dlock__enter(client);
-    dlock__pool_give(conn, rc);
-    dlock__leave(client);
-    return rc == 0 && answered;
+    int timeout_ms = dlock__timeout_ms(dlock__now_us(), deadline_us);
+    int rc = dlock__conn_batch(estate->client, kind)(conn->data, claims, n, timeout_ms, &err);
+    for (size_t i = 0; i < n; i++) batch[i]->answered = rc == 0 && claims[i]->result != DLOCK_EUNAVAILABLE;
+    return rc;
+}
+
+static void begin_round(struct dlock__estate *estate) {
+    for (size_t i = 0; i < estate->n; i++) estate->left[i].answered = false;
+}
+
+/* Asks once for everything that is not answered in this round, until `until_us`. Each request has the time that any
+ * has, so that a slow server answers for some more in every pass, and one that fails keeps no other from being sent.
+ * True: the round is over. */
+static bool pass(struct dlock__estate *estate, enum dlock__op_kind kind, uint32_t flags, int64_t until_us) {
+    struct dlock_client *client = estate->client;
+    struct left *batch[DLOCK__BATCH];
+    bool over = true;
+    for (size_t i = 0; i < estate->n; i++) estate->left[i].asked = estate->left[i].answered;
+    for (size_t n; (n = next_batch(estate, batch)) > 0;) {
+        struct dlock__conn *conn;
+        int64_t now = dlock__now_us(), deadline_us = dlock__after(now, dlock__us(client->uri->timeout_ms));
+        if (now >= until_us) return false;
+        if (deadline_us > until_us) deadline_us = until_us;
+        dlock__enter(client);
+        int rc = dlock__pool_take(client, deadline_us, &conn, NULL);
+        dlock__leave(client);
+        if (rc != 0) return false;
+        rc = send_batch(estate, conn, kind, flags, batch, n, deadline_us);
+        dlock__enter(client);
+        dlock__pool_give(conn, rc);
+        dlock__leave(client);
+        for (size_t i = 0; i < n; i++) over = over && batch[i]->answered;
+    }
+    return over;
 }
 
 int64_t dlock__estate_patience_us(const struct dlock__estate *estate) {
@@ -107,29 +128,30 @@ int64_t dlock__estate_patience_us(const struct dlock__estate *estate) {
 int64_t dlock__estate_renew(struct dlock__estate *estate) {
     int64_t now = dlock__now_us(), third = estate->shortest_us / 3;
     if (dlock__can(estate->client, DLOCK_CAP_SESSION)) return DLOCK__NEVER; /* its grants are renewed by it alone */
-    for (size_t i = 0; i < estate->n; i++) estate->left[i].done = estate->left[i].fixed;
-    put(estate, estate->client->backend->renew, 0, dlock__after(now, third));
+    for (size_t i = 0; i < estate->n; i++) estate->left[i].answered = estate->left[i].fixed;
+    pass(estate, DLOCK__RENEW, 0, dlock__after(now, third));
     return dlock__after(now, third);
 }
 
-static void pause_us(int64_t us) {
-    const struct timespec time = {us / 1000000, us % 1000000 * 1000};
-    nanosleep(&time, NULL);
+/* Returns the next pause. */
+static int64_t pause_longer(int64_t us) {
+    dlock__sleep_us(us);
+    return us * 2 < LAST_PAUSE_US ? us * 2 : LAST_PAUSE_US;
 }
 
 void dlock__estate_release(struct dlock__estate *estate, int64_t died_us) {
-    struct dlock_client *client = estate->client;
-    uint32_t flags = dlock__can(client, DLOCK_CAP_SESSION) ? DLOCK_CLAIM_DEAD : 0;
-    int64_t wait_us = FIRST_PAUSE_US;
-    for (;;) {
-        for (size_t i = 0; i < estate->n; i++) estate->left[i].done = false;
-        int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
-        bool answered = put(estate, client->backend->release, flags, deadline_us);
-        int64_t end_us = dlock__after(died_us, answered ? REPEAT_US : dlock__after(REPEAT_US, estate->longest_us));
-        if (dlock__now_us() >= end_us) return;
-        pause_us(wait_us);
-        wait_us = wait_us * 2 < LAST_PAUSE_US ? wait_us * 2 : LAST_PAUSE_US;
-    }
+    uint32_t flags = dlock__can(estate->client, DLOCK_CAP_SESSION) ? DLOCK_CLAIM_DEAD : 0;
+    int64_t repeat_until_us = dlock__after(died_us, REPEAT_US), wait_us = FIRST_PAUSE_US;
+    int64_t end_us = dlock__after(repeat_until_us, estate->longest_us), begun_us;
+    do {
+        begin_round(estate);
+        begun_us = dlock__now_us();
+        while (!pass(estate, DLOCK__RELEASE, flags, end_us)) {
+            if (dlock__now_us() >= end_us) return;
+            wait_us = pause_longer(wait_us);
+        }
+        if (begun_us < repeat_until_us) wait_us = pause_longer(wait_us);
+    } while (begun_us < repeat_until_us);
 }
 
 void dlock__estate_free(struct dlock__estate *estate) {

@@ -15,8 +15,9 @@ int64_t dlock__estate_patience_us(const struct dlock__estate *estate);
 /* Renews what can be renewed, while something still works under it. Returns when to do so again, as dlock__now_us(). */
 int64_t dlock__estate_renew(struct dlock__estate *estate);
 
-/* Releases every entry, again and again for one second after `died_us`: the dead process's last requests may still be
- * on their way. While the server cannot be reached it goes on until every lease has ended. */
+/* Releases every entry, again and again for one second after `died_us`, and each of them once more after that second:
+ * the dead process's last requests may still be on their way. What the server does not answer for is asked again until
+ * every lease has ended. */
 void dlock__estate_release(struct dlock__estate *estate, int64_t died_us);
 
 void dlock__estate_free(struct dlock__estate *estate); /* NULL is allowed */

@@ -88,6 +88,10 @@ int64_t dlock__now_us(void) {
     return atomic_load(&clock_us);
 }
 
+void dlock__sleep_us(int64_t us) {
+    atomic_fetch_add(&clock_us, us);
+}
+
 int dlock__random(void *buf, size_t size) {
     unsigned char *bytes = buf;
     pthread_mutex_lock(&guard);
