@@ -1,6 +1,7 @@
 /* run: a command under a lock. */
 #include "child.h"
 #include "cli.h"
+#include "environment.h"
 #include "front.h"
 #include "signals.h"
 #include "terminal.h"
@@ -8,7 +9,6 @@
 #include "wish.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <paths.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +19,7 @@ struct request {
     struct wish wish;
     char **argv; /* the command */
     char *shell_argv[4];
+    bool pass_uri;
 };
 
 /* What a run has in hand, in the order in which it is got. */
@@ -30,6 +31,7 @@ struct run {
     struct loss loss;
     dlock_client *client;
     dlock_lock *lock;
+    struct environment env;
     bool adopts; /* orphans, since before we came */
 };
 
@@ -59,6 +61,7 @@ static int parse(int argc, char **argv, struct request *request) {
     static const struct option longs[] = {
         WISH_OPTIONS(WISH_LONG),
         {"close", no_argument, NULL, 'o'},
+        {"pass-uri", no_argument, NULL, 'u'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
@@ -68,45 +71,14 @@ static int parse(int argc, char **argv, struct request *request) {
         if (c == 'h') return print_help(&command_run);
         if (c == '?' || c == ':') return option_error(&command_run, argv, c);
         if (c == 'o') continue; /* what flock(1) calls what is always so here */
-        int status = wish_option(&request->wish, &command_run, c);
+        int status = GO_ON;
+        if (c == 'u')
+            request->pass_uri = true;
+        else
+            status = wish_option(&request->wish, &command_run, c);
         if (status != GO_ON) return status;
     }
     return parse_operands(request, argc - optind, argv + optind);
-}
-
-/* ---- the environment of the command ------------------------------------------------------------------------------ */
-
-static bool is_ours(const char *entry) {
-    static const char *const names[] = {"DLOCK_NAME=", "DLOCK_FENCE=", "DLOCK_TOKEN="};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strncmp(entry, names[i], strlen(names[i])) == 0) return true;
-    return false;
-}
-
-struct environment {
-    char name[DLOCK_NAME_MAX + 16], fence[48], token[DLOCK_TOKEN_MAX + 16];
-    char **entries;
-};
-
-/* Ours in front of what we inherited. 0, or DLOCK_ENOMEM. */
-static int make_environment(const struct run *run, struct environment *env) {
-    char token[DLOCK_TOKEN_MAX + 1] = "";
-    size_t n = 0;
-    while (environ[n]) n++;
-    env->entries = malloc((n + 4) * sizeof *env->entries);
-    if (!env->entries) return DLOCK_ENOMEM;
-    dlock_token(run->lock, token, sizeof token, NULL);
-    snprintf(env->name, sizeof env->name, "DLOCK_NAME=%s", run->request->wish.name);
-    snprintf(env->fence, sizeof env->fence, "DLOCK_FENCE=%" PRIu64, dlock_fence(run->lock));
-    snprintf(env->token, sizeof env->token, "DLOCK_TOKEN=%s", token);
-    char **next = env->entries;
-    *next++ = env->name;
-    *next++ = env->fence;
-    *next++ = env->token;
-    for (char **inherited = environ; *inherited; inherited++)
-        if (!is_ours(*inherited)) *next++ = *inherited;
-    *next = NULL;
-    return 0;
 }
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
@@ -156,17 +128,14 @@ static int run_child(struct run *run, const struct child_plan *plan) {
 
 /* Runs the command; the lock is held. Returns its status, or why there is none. */
 static int run_command(struct run *run) {
-    struct environment env;
-    if (make_environment(run, &env) != 0) {
+    if (environment_make(&run->env, run->request->wish.name, run->lock) != 0) {
         note("%s", dlock_strerror(DLOCK_ENOMEM));
         return STATUS_OS;
     }
     if (run->front >= 0) setpgid(0, 0); /* no longer stopped by what stops the job */
     signals_hear_job_control(&run->signals);
-    const struct child_plan plan = {run->request->argv, env.entries, &run->signals, &run->terminal};
-    int status = run_child(run, &plan);
-    free(env.entries);
-    return status;
+    const struct child_plan plan = {run->request->argv, run->env.entries, &run->signals, &run->terminal};
+    return run_child(run, &plan);
 }
 
 /* The command has ended with `status`, the lock is to be given back. An unreachable server does not change what the
@@ -206,13 +175,17 @@ static int run_main(int argc, char **argv) {
     status = open_client_flags(request.wish.uri, DLOCK_CLIENT_GUARDIAN, &run.client);
     if (status != STATUS_OK) return status;
     int sig = 0;
-    if (signals_open(&run.signals) != 0 || loss_open(&run.loss) != 0) {
+    status = environment_uri(&run.env, request.pass_uri ? uri_or_default(request.wish.uri) : NULL);
+    if (status != STATUS_OK) {
+        /* nothing to undo but the client */
+    } else if (signals_open(&run.signals) != 0 || loss_open(&run.loss) != 0) {
         note("cannot open a descriptor: %s", strerror(errno));
         status = STATUS_OS;
     } else {
         status = run_locked(&run, &sig);
         loss_close(&run.loss);
     }
+    environment_free(&run.env);
     dlock_close(run.client);
     if (sig) signals_die(sig);
     return status;
@@ -226,10 +199,11 @@ const struct command command_run = {
     "  -l, --lease TIME               how long the lock outlives us if we vanish; default, and on servers that forget\n"
     "                                 at a restart also the most: the URI's lease, then 10s\n"
     "  -c, --command 'SHELL LINE'     (behind NAME) run this with $SHELL\n"
+    "      --pass-uri                 give COMMAND the whole URI, with its password, as DLOCK_URI\n"
     "  -o, --close                    as in flock(1); always so\n"
     "  -h, --help                     show this\n\n"
     "TIME is a number of seconds, or has a unit: 500ms, 10s, 2m, 1h. COMMAND finds DLOCK_NAME, DLOCK_FENCE and\n"
-    "DLOCK_TOKEN in its environment.\n\n"
+    "DLOCK_TOKEN in its environment, and the DLOCK_URI that dlock found there, without a password.\n\n"
     "Exit status: COMMAND's; 128 + n when it died by signal n; 1 (or -E's) the lock was not free; 64 wrong usage;\n"
     "69 the server cannot be used; 75 the lock was lost; 126 COMMAND cannot be executed; 127 it was not found.\n",
     run_main};

@@ -10,6 +10,7 @@
 
 #define SCHEME_MAX 64
 #define HOST_MAX 255
+#define KEY_MAX 64
 
 struct span {
     const char *at, *end;
@@ -235,12 +236,12 @@ static int parse_hosts(struct builder *b, struct span in) {
 
 static int parse_param(struct builder *b, struct span in) {
     const char *equals = find_any(in, "="), *key = NULL, *value = NULL;
-    char what[64 + sizeof "the value of \"\""];
+    char what[KEY_MAX + sizeof "the value of \"\""];
     int rc = decode(b, (struct span){in.at, equals}, "a key", &key);
     if (rc != DLOCK_OK) return rc;
     size_t length = strlen(key), plain = 0;
     while (is_alnum(key[plain]) || (key[plain] && strchr("_.-", key[plain]))) plain++;
-    if (length == 0 || length > 64 || plain < length)
+    if (length == 0 || length > KEY_MAX || plain < length)
         return dlock_fail(
             b->err, DLOCK_EINVAL,
             "URI: a key after the '?' is empty, longer than 64 bytes, or has other characters than letters, "
@@ -354,6 +355,66 @@ int dlock__uri_parse(const char *text, struct dlock__uri **uri, struct dlock_err
     else
         dlock__uri_free(b.uri);
     return rc;
+}
+
+/* ---- without what is secret -------------------------------------------------------------------------------------- */
+
+/* Whether the value of a key, as it stands in the URI, may be a secret. Backends take keys that nobody here knows. */
+static bool is_secret(struct span in) {
+    char key[KEY_MAX + 1];
+    size_t n = 0;
+    for (const char *p = in.at; p < in.end && n < KEY_MAX; p++, n++) {
+        char c = *p;
+        if (c == '%') {
+            c = (char)(hex_digit(p[1]) << 4 | hex_digit(p[2]));
+            p += 2;
+        }
+        key[n] = c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    }
+    key[n] = '\0';
+    if (strcmp(key, "password_file") == 0) return false;
+    return strcmp(key, "auth") == 0 || strstr(key, "password") || strstr(key, "secret") || strstr(key, "token");
+}
+
+static char *put(char *to, struct span part) {
+    size_t length = part.at ? (size_t)(part.end - part.at) : 0;
+    if (length) memcpy(to, part.at, length);
+    return to + length;
+}
+
+static char *put_public_query(char *to, struct span query) {
+    char mark = '?';
+    while (query.at < query.end) {
+        const char *end = find_any(query, "&");
+        struct span param = {query.at, end};
+        struct span key = {param.at, find_any(param, "=")};
+        if (end > query.at && !is_secret(key)) {
+            *to++ = mark;
+            to = put(to, param);
+            mark = '&';
+        }
+        query.at = end < query.end ? end + 1 : end;
+    }
+    return to;
+}
+
+int dlock_uri_without_secrets(const char *text, char *out, size_t size, struct dlock_error *err) {
+    struct dlock__uri *uri;
+    struct split split = {0};
+    int rc = dlock__uri_parse(text, &uri, err);
+    if (rc != DLOCK_OK) return rc;
+    dlock__uri_free(uri);
+    if (!out || size <= strlen(text)) return dlock_fail(err, DLOCK_EINVAL, "no room for the URI without its secrets");
+    split_text(text, &split, NULL); /* it works: it has just done so */
+    char *to = put(out, split.scheme);
+    *to++ = ':';
+    if (split.hosts.at) to = stpcpy(to, "//");
+    to = put(to, split.user);
+    if (split.user.at && split.user.at < split.user.end) *to++ = '@';
+    to = put(to, split.hosts);
+    to = put(to, split.path);
+    *put_public_query(to, split.query) = '\0';
+    return DLOCK_OK;
 }
 
 void dlock__uri_free(struct dlock__uri *uri) {

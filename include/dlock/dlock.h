@@ -286,6 +286,12 @@ DLOCK_EXPORT int dlock_backends(dlock_each_backend each, void *arg, struct dlock
  * allowed) into *ms. Never blocks. Errors: EINVAL (empty, negative, unknown unit, or too large). */
 DLOCK_EXPORT int dlock_parse_duration(const char *text, int64_t *ms, struct dlock_error *err);
 
+/* Writes `uri` into `out`, of `size` bytes, as others may see it: without the password, and without the keys whose
+ * values may be secret: "auth", and those with "password", "secret" or "token" in their names. A `password_file` stays.
+ * Room for `uri` is enough. Never blocks. Errors: EINVAL (`uri` is none, or `size` is not greater than its length),
+ * ENOMEM. */
+DLOCK_EXPORT int dlock_uri_without_secrets(const char *uri, char *out, size_t size, struct dlock_error *err);
+
 /* ---- locks ------------------------------------------------------------------------------------------------------- */
 
 /* Makes a handle for the lock `name` and stores it in *lock; end it with dlock_free(). `options` may be NULL. Talks to

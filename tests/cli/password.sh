@@ -50,6 +50,24 @@ kill -TERM "$holder"
 ended "$holder"
 equal "and released" "$status $(<"$work/bg.err")" "143 "
 
+describe "dlock calls of a command"
+for uri in "redis://$address?quarantine=0&password_file=$file" "redis://:$asking@$address?quarantine=0"; do
+    # shellcheck disable=SC2016
+    run env SHELL=/bin/sh DLOCK_URI="$uri" "$DLOCK" run outer -c '"$DLOCK" inspect outer'
+    whole="$status $err"
+    # shellcheck disable=SC2016
+    run env SHELL=/bin/sh DLOCK_URI="$uri" "$DLOCK" run --pass-uri outer -c '"$DLOCK" inspect outer'
+    equal "--pass-uri" "$status $err" "0 "
+    # shellcheck disable=SC2016
+    run env -u DLOCK_URI SHELL=/bin/sh "$DLOCK" run -b "$uri" --pass-uri outer -c '"$DLOCK" inspect outer'
+    equal "-b and --pass-uri" "$status $err" "0 "
+    case $uri in
+    *password_file*) equal "with the file they work" "$whole" "0 " ;;
+    *) contains "with the password in the URI they say what is missing" "$whole" "give a password in the URI, or password_file=" ;;
+    esac
+done
+uri="redis://$address?quarantine=0&lease=3s&password_file=$file"
+
 describe "what can be wrong with the file"
 refused() { # WHAT FILE REASON
     run "$DLOCK" run -b "redis://$address?password_file=$2" a -- true

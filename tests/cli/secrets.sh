@@ -36,4 +36,35 @@ for arguments in "$uri" "help $uri" "run --bakend=$uri s true" "run --nonblock=$
     lacks "$arguments" "$out$err" "$secret"
 done
 
+# shows EXPECTED OPTION…: what a command finds in DLOCK_URI, be it set or not.
+shows() {
+    local expected=$1
+    shift
+    # shellcheck disable=SC2016
+    run "$DLOCK" run "$@" s -c 'printf "%s" "${DLOCK_URI-none}"'
+    equal "run $*, DLOCK_URI=${DLOCK_URI-none}" "$status $out $err" "0 $expected "
+}
+
+describe "what the command of run inherits"
+export SHELL=/bin/sh
+here=$DLOCK_URI
+shows "$here"
+unset DLOCK_URI
+shows none -b "$here"
+DLOCK_URI="" shows "" -b "$here"
+DLOCK_URI="redis://user:$secret@h/2?lease=5s" shows "redis://user@h/2?lease=5s" -b "$here"
+DLOCK_URI="postgresql://h/db?password=$secret&schema=a" shows "postgresql://h/db?schema=a" -b "$here"
+DLOCK_URI="zookeeper://h/x?session=5s&auth=digest:user:$secret" shows "zookeeper://h/x?session=5s" -b "$here"
+DLOCK_URI="redis://user@h?password_file=/run/password" shows "redis://user@h?password_file=/run/password" -b "$here"
+DLOCK_URI="redis://:$secret@h" shows "$here" -b "$here" --pass-uri
+shows "$here" -b "$here" --pass-uri
+DLOCK_URI=$here shows "$here" --pass-uri
+for broken in "redis//:$secret@h" "redis://:$secret@[::1"; do
+    run env DLOCK_URI="$broken" "$DLOCK" run -b "$here" s true
+    equal "what is no URI" "$status" 64
+    contains "is not handed on" "$err" "dlock: the command cannot have this DLOCK_URI: URI: "
+    lacks "nor shown" "$out$err" "$secret"
+    DLOCK_URI=$broken shows "$here" -b "$here" --pass-uri
+done
+
 finish

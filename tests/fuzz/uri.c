@@ -153,6 +153,23 @@ static void check_quietly(const char *text) {
     dlock__uri_free(uri);
 }
 
+/* No secret gets through, and everything else does. */
+static void check_public(const char *text) {
+    static const char *const keys[] = {"password=", "auth=digest:", "a%53ecret=", "sslpassword="};
+    char *with = malloc(ROOM), *public = malloc(ROOM), *again = malloc(ROOM);
+    require(with && public && again, "memory", text);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        snprintf(with, ROOM, "%s%c%s" SECRET, text, strchr(text, '?') ? '&' : '?', keys[i]);
+        if (dlock_uri_without_secrets(with, public, ROOM, NULL) != DLOCK_OK) continue;
+        require(!strstr(public, SECRET), "a secret", public);
+        require(dlock_uri_without_secrets(public, again, ROOM, NULL) == DLOCK_OK, "refused without secrets", public);
+        require(strcmp(public, again) == 0, "more left out the second time", public);
+    }
+    free(with);
+    free(public);
+    free(again);
+}
+
 /* The same URI with a password (also one that ends it too early, with a slash) and with query values. */
 static void check_secrets(const char *text) {
     static const char *const passwords[] = {"u:" SECRET "@", ":" SECRET "@", "u:" SECRET "/x@", "u:" SECRET "/",
@@ -203,6 +220,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     }
     dlock__uri_free(uri);
     check_secrets(text);
+    check_public(text);
     check_duration(text);
     free(text);
     return 0;

@@ -298,11 +298,45 @@ static void backends_say_which_keys_they_take(void **state) {
     check("toy://h", NULL, NULL);
 }
 
+static void what_is_secret_is_left_out(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"redis://u:" SECRET "@h:1/2?lease=5s", "redis://u@h:1/2?lease=5s"},
+        {"redis://:" SECRET "@h", "redis://h"},
+        {"redis://u:" SECRET "@x@h", "redis://u@h"},
+        {"redis://@h", "redis://h"},
+        {"redis://u@h?password_file=/run/x&db=1", "redis://u@h?password_file=/run/x&db=1"},
+        {"postgresql:///db?password=" SECRET "&schema=a&sslpassword=" SECRET, "postgresql:///db?schema=a"},
+        {"postgresql:///db?%50assw%6frd=" SECRET, "postgresql:///db"},
+        {"zookeeper://a,b:2/x?auth=digest:u:" SECRET "&session=5s&auth=ip:" SECRET "&x",
+         "zookeeper://a,b:2/x?session=5s&x"},
+        {"x:?my.Secret=" SECRET "&Api-Token=" SECRET "&author=b", "x:?author=b"},
+        {"file:locks", "file:locks"},
+        {"file:///a?mode=0660", "file:///a?mode=0660"},
+        {"FILE:", "FILE:"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[128];
+        size_t length = strlen(cases[i][0]);
+        assert_int_equal(dlock_uri_without_secrets(cases[i][0], out, length + 1, NULL), DLOCK_OK);
+        assert_string_equal(out, cases[i][1]);
+        strcpy(out, "untouched");
+        assert_int_equal(dlock_uri_without_secrets(cases[i][0], out, length, NULL), DLOCK_EINVAL);
+        assert_string_equal(out, "untouched");
+    }
+    struct dlock_error err = {0};
+    assert_int_equal(dlock_uri_without_secrets("redis//:" SECRET "@h", (char[64]){0}, 64, &err), DLOCK_EINVAL);
+    assert_null(strstr(err.message, SECRET));
+    assert_int_equal(dlock_uri_without_secrets(NULL, (char[64]){0}, 64, &err), DLOCK_EINVAL);
+    assert_int_equal(dlock_uri_without_secrets("file:", NULL, 64, &err), DLOCK_EINVAL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_split_and_decoded), cmocka_unit_test(common_keys_are_taken_out),
         cmocka_unit_test(common_keys_have_limits),     cmocka_unit_test(mistakes_are_named_without_their_text),
         cmocka_unit_test(lengths_are_limited),         cmocka_unit_test(backends_say_which_keys_they_take),
+        cmocka_unit_test(what_is_secret_is_left_out),
     };
     return cmocka_run_group_tests_name("uri", tests, NULL, NULL);
 }
