@@ -11,6 +11,7 @@
 enum front_word {
     FRONT_RUNNING = 'r', /* the command runs: SIGTSTP is now the keeper's to pass on */
     FRONT_STOP = 's',    /* the command stopped: stop the job */
+    FRONT_HOLDS = 'h',   /* the command has ended, the lock stays held */
     FRONT_INTERRUPTED =
         'i' /* the command died of the terminal's SIGINT: the rest of the job gets it, once we are gone */
 };

@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "environment.h"
 #include "front.h"
+#include "hold.h"
 #include "signals.h"
 #include "terminal.h"
 #include "watch.h"
@@ -17,7 +18,8 @@
 
 struct request {
     struct wish wish;
-    char **argv; /* the command */
+    int64_t hold_ms; /* for so long after its grant the lock stays held at least */
+    char **argv;     /* the command */
     char *shell_argv[4];
     bool pass_uri;
 };
@@ -32,7 +34,10 @@ struct run {
     dlock_client *client;
     dlock_lock *lock;
     struct environment env;
-    bool adopts; /* orphans, since before we came */
+    struct lease lease;
+    int64_t granted_ms; /* by now_ms() */
+    bool adopts;        /* orphans, since before we came */
+    int sig;            /* what we are to die of; 0: nothing */
 };
 
 /* ---- the command line -------------------------------------------------------------------------------------------- */
@@ -59,11 +64,9 @@ static int parse_operands(struct request *request, int argc, char **argv) {
 /* Returns GO_ON, or the status to exit with. */
 static int parse(int argc, char **argv, struct request *request) {
     static const struct option longs[] = {
-        WISH_OPTIONS(WISH_LONG),
-        {"close", no_argument, NULL, 'o'},
-        {"pass-uri", no_argument, NULL, 'u'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        WISH_OPTIONS(WISH_LONG),           {"hold", required_argument, NULL, 'H'},
+        {"close", no_argument, NULL, 'o'}, {"pass-uri", no_argument, NULL, 'u'},
+        {"help", no_argument, NULL, 'h'},  {NULL, 0, NULL, 0},
     };
     *request = (struct request){.wish = WISH_INIT};
     opterr = 0;
@@ -74,6 +77,8 @@ static int parse(int argc, char **argv, struct request *request) {
         int status = GO_ON;
         if (c == 'u')
             request->pass_uri = true;
+        else if (c == 'H')
+            status = wish_duration(&command_run, "--hold", &request->hold_ms);
         else
             status = wish_option(&request->wish, &command_run, c);
         if (status != GO_ON) return status;
@@ -100,37 +105,48 @@ static int guard(const struct run *run, pid_t group) {
     return rc == 0 || rc == DLOCK_ENOTSUP ? STATUS_OK : report(&err);
 }
 
-static int run_child(struct run *run, const struct child_plan *plan) {
+/* Runs it to its end, and holds the lock on for as long as was asked for. */
+static struct ending attend(struct run *run, pid_t child) {
+    const struct request *request = run->request;
+    const struct watch_plan watch = {run->client,   run->lock,      request->wish.name, &run->loss, &run->lease,
+                                     &run->signals, &run->terminal, run->front,         child};
+    const struct hold_plan hold = {&watch, run->granted_ms + request->hold_ms, request->wish.verbose};
+    struct ending ending = watch_command(&watch);
+    if (ending.lost)
+        ending.status = STATUS_LOST;
+    else
+        run->sig = hold_lock(&hold, &ending);
+    return ending;
+}
+
+static struct ending run_child(struct run *run, const struct child_plan *plan) {
     struct child_gate gate;
     int why = 0;
-    bool lost = false;
     pid_t child = child_start(plan, &gate, &why);
     if (child < 0) {
         cannot_run(plan->argv[0], why);
-        return STATUS_OS;
+        return (struct ending){.status = STATUS_OS};
     }
     int status = guard(run, child);
     if (status != STATUS_OK) {
         child_cancel(child, &gate);
-        return status;
+        return (struct ending){.status = status};
     }
     child_adopt(run->adopts);
     if (!child_go(child, plan->terminal, &gate, &why)) {
         dlock_client_guard(run->client, 0, NULL);
-        return cannot_exec(plan->argv[0], why);
+        return (struct ending){.status = cannot_exec(plan->argv[0], why)};
     }
-    const struct watch_plan watch = {run->client, run->lock,     run->request->wish.name,
-                                     &run->loss,  &run->signals, &run->terminal,
-                                     run->front,  child};
-    status = watch_command(&watch, &lost);
-    return lost ? STATUS_LOST : status;
+    return attend(run, child);
 }
 
-/* Runs the command; the lock is held. Returns its status, or why there is none. */
-static int run_command(struct run *run) {
+/* Runs the command; the lock is held. Returns how it ended, or with which status it could not be run. */
+static struct ending run_command(struct run *run) {
+    run->granted_ms = now_ms();
+    lease_look(&run->lease, run->lock);
     if (environment_make(&run->env, run->request->wish.name, run->lock) != 0) {
         note("%s", dlock_strerror(DLOCK_ENOMEM));
-        return STATUS_OS;
+        return (struct ending){.status = STATUS_OS};
     }
     if (run->front >= 0) setpgid(0, 0); /* no longer stopped by what stops the job */
     signals_hear_job_control(&run->signals);
@@ -138,25 +154,26 @@ static int run_command(struct run *run) {
     return run_child(run, &plan);
 }
 
-/* The command has ended with `status`, the lock is to be given back. An unreachable server does not change what the
- * command said: the lock ends with its lease. A lock that was lost meanwhile does. */
-static int release(struct run *run, int status) {
+/* The command has ended, the lock is to be given back. An unreachable server does not change what the command said: the
+ * lock ends with its lease. A lock that was lost while the command ran does. */
+static int release(struct run *run, struct ending ending) {
     struct dlock_error err = {0, ""};
     int result = dlock_release(run->lock, &err);
-    if (result == 0 || status == STATUS_LOST) return status;
+    if (result == 0 || ending.lost) return ending.status;
     note("\"%s\" was not released properly: %s", run->request->wish.name, err.message);
-    return result == DLOCK_ELOST ? STATUS_LOST : status;
+    bool too_late = result != DLOCK_ELOST || lease_confirmed_since(&run->lease, ending.at_ms);
+    return too_late ? ending.status : STATUS_LOST;
 }
 
-/* With the client open: acquire, run, release. *sig is set when a signal ended the wait. */
-static int run_locked(struct run *run, int *sig) {
+/* With the client open: acquire, run, release. */
+static int run_locked(struct run *run) {
     const struct wish *wish = &run->request->wish;
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.on_lost = loss_happened;
     options.on_lost_arg = &run->loss;
     int status = wish_new(wish, run->client, options, &run->lock);
     if (status != STATUS_OK) return status;
-    status = wish_wait(wish, run->client, run->lock, &run->signals, sig);
+    status = wish_wait(wish, run->client, run->lock, &run->signals, &run->sig);
     if (status == GO_ON) status = release(run, run_command(run));
     dlock_free(run->lock);
     return status;
@@ -174,7 +191,6 @@ static int run_main(int argc, char **argv) {
     run.adopts = child_adopt(true);
     status = open_client_flags(request.wish.uri, DLOCK_CLIENT_GUARDIAN, &run.client);
     if (status != STATUS_OK) return status;
-    int sig = 0;
     status = environment_uri(&run.env, request.pass_uri ? uri_or_default(request.wish.uri) : NULL);
     if (status != STATUS_OK) {
         /* nothing to undo but the client */
@@ -182,12 +198,12 @@ static int run_main(int argc, char **argv) {
         note("cannot open a descriptor: %s", strerror(errno));
         status = STATUS_OS;
     } else {
-        status = run_locked(&run, &sig);
+        status = run_locked(&run);
         loss_close(&run.loss);
     }
     environment_free(&run.env);
     dlock_close(run.client);
-    if (sig) signals_die(sig);
+    if (run.sig) signals_die(run.sig);
     return status;
 }
 
@@ -198,6 +214,8 @@ const struct command command_run = {
     "Acquires the lock NAME, runs COMMAND, releases the lock, and exits as COMMAND did.\n\n" WISH_HELP
     "  -l, --lease TIME               how long the lock outlives us if we vanish; default, and on servers that forget\n"
     "                                 at a restart also the most: the URI's lease, then 10s\n"
+    "      --hold TIME                keep the lock for TIME from the moment it was\n"
+    "                                 got, even if COMMAND has ended before\n"
     "  -c, --command 'SHELL LINE'     (behind NAME) run this with $SHELL\n"
     "      --pass-uri                 give COMMAND the whole URI, with its password, as DLOCK_URI\n"
     "  -o, --close                    as in flock(1); always so\n"

@@ -46,6 +46,15 @@ int signals_next(const struct signals *signals) {
     return read(signals->fd, &info, sizeof info) == (ssize_t)sizeof info ? (int)info.ssi_signo : 0;
 }
 
+const char *signals_name(int sig) {
+    switch (sig) {
+    case SIGINT: return "SIGINT";
+    case SIGHUP: return "SIGHUP";
+    case SIGQUIT: return "SIGQUIT";
+    default: return "SIGTERM";
+    }
+}
+
 void signals_restore(const struct signals *signals) {
     sigaction(SIGPIPE, &signals->inherited_pipe, NULL);
     sigaction(SIGCHLD, &signals->inherited_chld, NULL);

@@ -25,6 +25,9 @@ void signals_hear_job_control(struct signals *signals);
 /* The next signal that came, or 0. */
 int signals_next(const struct signals *signals);
 
+/* "SIGTERM" and the like, of those that are passed on. Static. */
+const char *signals_name(int sig);
+
 /* Mask and dispositions as we inherited them; async-signal-safe, for the child before exec. */
 void signals_restore(const struct signals *signals);
 

@@ -6,53 +6,19 @@
 
 #include <limits.h>
 #include <poll.h>
-#include <stdio.h>
-#include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 struct watch {
     const struct watch_plan *plan;
-    int64_t lease_ms;       /* the longest remaining time seen; 0: it has not ended by itself so far */
-    int64_t valid_until_ms; /* by the clock of now_ms(), as of the last look */
-    bool ending;            /* the lock is lost or nearly so: the command was told to end */
-    int64_t kill_at_ms;     /* while ending */
-    int stop_signal;        /* what stopped the command; 0: it runs */
-    int fatal_signal;       /* what ended it; 0: it exited */
+    struct lease *lease;
+    bool ending;        /* the lock is lost or nearly so: the command was told to end */
+    int64_t kill_at_ms; /* while ending */
+    int stop_signal;    /* what stopped the command; 0: it runs */
+    int passed_on;      /* the last signal that was passed on to it to end it; 0: none */
+    int fatal_signal;   /* what killed it; 0: it exited */
 };
 
-/* ---- the loss ---------------------------------------------------------------------------------------------------- */
-
-int loss_open(struct loss *loss) {
-    pthread_mutex_init(&loss->mutex, NULL);
-    loss->reason[0] = '\0';
-    loss->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return loss->fd < 0 ? -1 : 0;
-}
-
-void loss_close(struct loss *loss) {
-    if (loss->fd >= 0) close(loss->fd);
-    pthread_mutex_destroy(&loss->mutex);
-}
-
-void loss_happened(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    struct loss *loss = arg;
-    const uint64_t one = 1;
-    (void)lock;
-    pthread_mutex_lock(&loss->mutex);
-    snprintf(loss->reason, sizeof loss->reason, "%s", err ? err->message : "");
-    pthread_mutex_unlock(&loss->mutex);
-    (void)!write(loss->fd, &one, sizeof one);
-}
-
 /* ---- the lease --------------------------------------------------------------------------------------------------- */
-
-/* A clock that goes on during suspend, as leases do. */
-static int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -61,13 +27,13 @@ static int64_t least(int64_t a, int64_t b) {
 /* How long before the end of its lease a command is told to end: renewals are due every third of a lease, so with less
  * than a sixth left several have failed. */
 static int64_t grace_ms(const struct watch *watch) {
-    int64_t lease = watch->lease_ms ? watch->lease_ms : 10000;
+    int64_t lease = watch->lease->longest_ms ? watch->lease->longest_ms : 10000;
     return least(lease / 6, 10000);
 }
 
 /* How long before the end of its lease a command is killed: dying takes a moment. */
 static int64_t margin_ms(const struct watch *watch) {
-    int64_t lease = watch->lease_ms;
+    int64_t lease = watch->lease->longest_ms;
     return least(lease / 10, 50) > lease / 20 ? least(lease / 10, 50) : least(lease / 20, 1000);
 }
 
@@ -75,34 +41,27 @@ static void end_command(struct watch *watch, const char *reason) {
     if (watch->ending) return;
     watch->ending = true;
     watch->kill_at_ms = now_ms() + grace_ms(watch);
-    if (watch->lease_ms) watch->kill_at_ms = least(watch->kill_at_ms, watch->valid_until_ms - margin_ms(watch));
+    if (watch->lease->longest_ms)
+        watch->kill_at_ms = least(watch->kill_at_ms, watch->lease->valid_until_ms - margin_ms(watch));
     child_signal(watch->plan->child, SIGTERM);
-    note("lost the lock \"%s\"%s%s; ending the command", watch->plan->name, reason[0] ? ": " : "", reason);
+    note("lost the lock \"%s\": %s; ending the command", watch->plan->name, reason);
 }
 
 static void hear_loss(struct watch *watch) {
-    struct loss *loss = watch->plan->loss;
-    char reason[sizeof loss->reason];
     uint64_t count;
-    if (read(loss->fd, &count, sizeof count) != (ssize_t)sizeof count) return;
-    pthread_mutex_lock(&loss->mutex);
-    snprintf(reason, sizeof reason, "%s", loss->reason);
-    pthread_mutex_unlock(&loss->mutex);
-    end_command(watch, reason);
+    if (read(watch->plan->loss->fd, &count, sizeof count) != (ssize_t)sizeof count) return;
+    end_command(watch, loss_reason(watch->lease, watch->plan->client));
 }
 
 /* Looks at the lease and does what is due. Returns for how long there is nothing to do, as poll() takes it. */
 static int look_at_lease(struct watch *watch) {
-    int64_t remaining = dlock_remaining_ms(watch->plan->lock);
+    int64_t remaining = lease_look(watch->lease, watch->plan->lock);
     int64_t now = now_ms();
     bool endless = remaining == DLOCK_FOREVER;
     if (!endless && remaining > 0) {
-        if (remaining > watch->lease_ms) watch->lease_ms = remaining;
-        watch->valid_until_ms = now + remaining;
         if (remaining <= grace_ms(watch)) end_command(watch, "its lease could not be renewed in time");
     } else if (!endless) {
-        hear_loss(watch); /* knows the reason, where it has come */
-        end_command(watch, "its lease has ended");
+        end_command(watch, loss_reason(watch->lease, watch->plan->client));
     }
     if (watch->ending) {
         if (now < watch->kill_at_ms) return (int)least(watch->kill_at_ms - now, INT_MAX);
@@ -148,6 +107,7 @@ static void hear_front(struct watch *watch) {
 
 static void pass_on(struct watch *watch, int sig) {
     if (sig != SIGCONT) child_signal(watch->plan->child, sig);
+    if (sig != SIGCONT && sig != SIGTSTP) watch->passed_on = sig;
     /* A stopped command could not act on what asks it to end. */
     if (sig == SIGCONT || (watch->stop_signal && sig != SIGTSTP)) resume(watch);
 }
@@ -167,8 +127,8 @@ static bool hear_signals(struct watch *watch) {
     return false;
 }
 
-int watch_command(const struct watch_plan *plan, bool *lost) {
-    struct watch watch = {.plan = plan};
+struct ending watch_command(const struct watch_plan *plan) {
+    struct watch watch = {.plan = plan, .lease = plan->lease};
     bool ended = false;
     front_tell(plan->front, FRONT_RUNNING);
     while (!ended) {
@@ -184,6 +144,6 @@ int watch_command(const struct watch_plan *plan, bool *lost) {
     dlock_client_guard(plan->client, 0, NULL); /* once it is waited for, its number may become another's */
     int status = child_reap(plan->child);
     if (had_terminal && watch.fatal_signal == SIGINT) front_tell(plan->front, FRONT_INTERRUPTED);
-    *lost = watch.ending;
-    return status;
+    bool from_terminal = had_terminal && (watch.fatal_signal == SIGINT || watch.fatal_signal == SIGQUIT);
+    return (struct ending){status, watch.ending, from_terminal ? watch.fatal_signal : watch.passed_on, now_ms()};
 }

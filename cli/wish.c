@@ -4,14 +4,14 @@
 
 #include <inttypes.h>
 
-static int take_duration(const struct command *command, char option, int64_t *ms) {
+int wish_duration(const struct command *command, const char *option, int64_t *ms) {
     struct dlock_error err = {0, ""};
     if (dlock_parse_duration(optarg, ms, &err) == 0) return GO_ON;
-    return usage_error(command, "-%c: %s", option, err.message);
+    return usage_error(command, "%s: %s", option, err.message);
 }
 
 static int take_lease(struct wish *wish, const struct command *command) {
-    int status = take_duration(command, 'l', &wish->lease_ms);
+    int status = wish_duration(command, "-l", &wish->lease_ms);
     if (status != GO_ON || wish->lease_ms > 0) return status;
     return usage_error(command, "-l: a lease is longer than nothing");
 }
@@ -39,7 +39,7 @@ static int take_permits(struct wish *wish, const struct command *command) {
 int wish_option(struct wish *wish, const struct command *command, int option) {
     switch (option) {
     case 'b': wish->uri = optarg; return GO_ON;
-    case 'w': return take_duration(command, 'w', &wish->wait_ms);
+    case 'w': return wish_duration(command, "-w", &wish->wait_ms);
     case 'n': wish->nonblock = true; return GO_ON;
     case 'l': return take_lease(wish, command);
     case 'E': return take_conflict_status(wish, command);

@@ -45,6 +45,9 @@ struct wish {
 enum parsed { GO_ON = -1 };
 int wish_option(struct wish *wish, const struct command *command, int option);
 
+/* Takes the option's value, a duration. GO_ON, or says what is wrong and returns the exit status. */
+int wish_duration(const struct command *command, const char *option, int64_t *ms);
+
 /* Makes the handle that is wished for, owned by itself; flags and on_lost come from `options`. STATUS_OK, or says what
  * is wrong and returns the exit status. */
 int wish_new(const struct wish *wish, dlock_client *client, struct dlock_options options, dlock_lock **lock);

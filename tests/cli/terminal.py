@@ -324,6 +324,62 @@ def no_shell_above(case):
         terminal.close()
 
 
+def hold(case):
+    """--hold tells how long it keeps the lock; Ctrl-C releases it, and ends the script that it was part of."""
+    case.shell.line("""bash -c 'while :; do $D run --hold 1h x -- true; echo "ag""ain"; done'""")
+    case.shell.expect(r'the command has ended with status 0; "x" is held for another (59m 5\d|60m 0)s \(--hold\), Ctrl-C releases it')
+    assert case.is_busy("x")
+    case.shell.send("\x03")
+    case.shell.expect(r'SIGINT: "x" is released (59m \d+|60m 0)s before the end of --hold')
+    case.shell.expect(r"\$> ")
+    assert "again" not in case.shell.seen
+    case.shell.expect_status(130)
+    assert not case.is_busy("x")
+
+
+def interrupt_leaves_no_hold(case):
+    """Ctrl-C on the command gives the prompt back at once."""
+    case.shell.line("$D run --hold 1h x -- sleep 1000")
+    case.shell.foreground_is("sleep")
+    case.shell.send("\x03")
+    case.shell.expect(r'SIGINT: "x" is released')
+    case.shell.expect(r"\$> ")
+    case.shell.expect_status(130)
+    assert not case.is_busy("x")
+
+
+def stop_while_held(case):
+    """Ctrl-Z stops the job, not the hold; a short one ends meanwhile."""
+    case.shell.line("$D run --hold 1h x -- sh -c 'exit 3'")
+    case.shell.expect("held for another")
+    case.shell.send("\x1a")
+    case.shell.expect(r"Stopped +\$D run")
+    assert case.is_busy("x")
+    case.shell.line("kill %1")
+    case.until(lambda: not case.is_busy("x"), "the lock is still held")
+    case.shell.line("wait %1")
+    case.shell.expect(r"Exit 3 +\$D run")
+    case.shell.line("$D run --hold 3 x -- sh -c 'exit 4'")
+    case.shell.expect("held for another")
+    case.shell.send("\x1a")
+    case.shell.expect(r"Stopped +\$D run")
+    case.until(lambda: not case.is_busy("x"), "the lock is still held")
+    case.shell.line("fg")
+    case.shell.expect(r"\$> ")
+    case.shell.expect_status(4)
+
+
+def pipeline_while_held(case):
+    """A pipeline's reader sees the end of the output when the command has ended."""
+    case.shell.line("""$D run --hold 1h x -- echo "a ""line" | (cat; echo "en""ded")""")
+    case.shell.expect("a line")
+    case.shell.expect("ended\r\n")
+    assert case.is_busy("x")
+    case.shell.send("\x03")
+    case.shell.expect(r"\$> ")
+    assert not case.is_busy("x")
+
+
 def killed_front(case):
     """SIGKILL of the process that the shell knows takes the command along."""
     case.shell.line("$D run x -- sleep 1000")
@@ -348,7 +404,7 @@ def hangup(case):
 
 CASES = [reads_the_terminal, interrupt, interrupt_ends_a_script, handled_interrupt, shell_inside, stop_and_continue,
          kill_while_stopped, stop_while_waiting, interrupt_while_waiting, background, orphaned_background, pipeline,
-         no_shell_above, killed_front, hangup]
+         no_shell_above, hold, interrupt_leaves_no_hold, stop_while_held, pipeline_while_held, killed_front, hangup]
 
 
 def main():

@@ -1,0 +1,113 @@
+#include "hold.h"
+
+#include "cli.h"
+#include "front.h"
+#include "holders.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <unistd.h>
+
+enum {
+    WORTH_A_WORD_MS = 500, /* on a terminal; -v speaks of shorter times, too */
+    LOOKS = 8              /* at the lease, in its time: each renewal is seen */
+};
+
+struct hold {
+    const struct hold_plan *plan;
+    struct ending *ending;
+    int sig; /* what ended the hold; 0: nothing has */
+};
+
+void hold_leave_streams(void) {
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0) return;
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    close(null);
+}
+
+static int64_t left_ms(const struct hold_plan *plan) {
+    int64_t left = plan->until_ms - now_ms();
+    return left > 0 ? left : 0;
+}
+
+static void say_held(const struct hold *hold) {
+    const struct hold_plan *plan = hold->plan;
+    char left[32];
+    if (!plan->verbose && (!isatty(STDERR_FILENO) || left_ms(plan) < WORTH_A_WORD_MS)) return;
+    remaining_text(left_ms(plan), left, sizeof left);
+    note("the command has ended with status %d; \"%s\" is held for another %s (--hold)%s", hold->ending->status,
+         plan->watch->name, left, isatty(STDERR_FILENO) ? ", Ctrl-C releases it" : "");
+}
+
+static void say_interrupted(const struct hold_plan *plan, int sig) {
+    char left[32];
+    remaining_text(left_ms(plan), left, sizeof left);
+    note("%s: \"%s\" is released %s before the end of --hold", signals_name(sig), plan->watch->name, left);
+}
+
+/* The work is done, so this changes the command's status only where the lock may have been lost while it worked. */
+static void hear_loss(const struct hold *hold) {
+    const struct hold_plan *plan = hold->plan;
+    bool too_late = lease_ended(plan->watch->lease) || lease_confirmed_since(plan->watch->lease, hold->ending->at_ms);
+    hold->ending->lost = true;
+    if (!too_late) hold->ending->status = STATUS_LOST;
+    note("lost the lock \"%s\" in the time of --hold: %s; %s", plan->watch->name,
+         loss_reason(plan->watch->lease, plan->watch->client),
+         too_late ? "the command had ended before" : "perhaps before the command ended");
+}
+
+static void hear_signals(struct hold *hold) {
+    for (int sig; (sig = signals_next(hold->plan->watch->signals)) != 0;) {
+        if (sig == SIGTSTP)
+            front_tell(hold->plan->watch->front, FRONT_STOP); /* the job stops, we go on */
+        else if (sig != SIGCHLD && sig != SIGCONT && !hold->sig)
+            hold->sig = sig;
+    }
+}
+
+/* Returns for how long there is nothing to do, as poll() takes it. */
+static int look(const struct hold_plan *plan) {
+    int64_t pause = left_ms(plan);
+    if (lease_look(plan->watch->lease, plan->watch->lock) != DLOCK_FOREVER &&
+        plan->watch->lease->longest_ms / LOOKS < pause)
+        pause = plan->watch->lease->longest_ms / LOOKS;
+    return (int)(pause < INT_MAX ? pause : INT_MAX);
+}
+
+static void wait_for_end(struct hold *hold) {
+    const struct hold_plan *plan = hold->plan;
+    char answer;
+    while (left_ms(plan) > 0 && !hold->sig && !hold->ending->lost) {
+        struct pollfd fds[] = {{plan->watch->loss->fd, POLLIN, 0},
+                               {plan->watch->signals->fd, POLLIN, 0},
+                               {plan->watch->front, POLLIN, 0}};
+        if (poll(fds, 3, look(plan)) <= 0) continue;
+        if (fds[0].revents) hear_loss(hold);
+        if (fds[1].revents) hear_signals(hold);
+        if (fds[2].revents) (void)!read(plan->watch->front, &answer, 1); /* the job goes on */
+    }
+}
+
+/* A keyboard's signal is also for the script that we are a part of: it looks whether its child died of that. What asks
+ * us alone to end is no reason to report anything but how the command ended. */
+static int dies_of(int sig) {
+    return sig == SIGINT || sig == SIGQUIT ? sig : 0;
+}
+
+int hold_lock(const struct hold_plan *plan, struct ending *ending) {
+    struct hold hold = {.plan = plan, .ending = ending};
+    if (left_ms(plan) == 0) return 0;
+    if (ending->sig) {
+        say_interrupted(plan, ending->sig);
+        return 0;
+    }
+    front_tell(plan->watch->front, FRONT_HOLDS);
+    hold_leave_streams();
+    say_held(&hold);
+    wait_for_end(&hold);
+    if (hold.sig && !ending->lost) say_interrupted(plan, hold.sig);
+    return dies_of(hold.sig);
+}

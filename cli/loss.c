@@ -1,0 +1,54 @@
+#include "loss.h"
+
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int loss_open(struct loss *loss) {
+    loss->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return loss->fd < 0 ? -1 : 0;
+}
+
+void loss_close(struct loss *loss) {
+    if (loss->fd >= 0) close(loss->fd);
+}
+
+void loss_happened(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    const struct loss *loss = arg;
+    const uint64_t one = 1;
+    (void)lock;
+    (void)err;
+    (void)!write(loss->fd, &one, sizeof one);
+}
+
+int64_t lease_look(struct lease *lease, dlock_lock *lock) {
+    int64_t remaining = dlock_remaining_ms(lock);
+    if (remaining == DLOCK_FOREVER || remaining <= 0) return remaining;
+    if (remaining > lease->longest_ms) lease->longest_ms = remaining;
+    lease->valid_until_ms = now_ms() + remaining;
+    return remaining;
+}
+
+/* The renewal that set the lease was sent a lease before its end; a twentieth more is for the time that the longest
+ * remaining time seen is short of that. */
+bool lease_confirmed_since(const struct lease *lease, int64_t then_ms) {
+    return lease->longest_ms > 0 && lease->valid_until_ms - lease->longest_ms >= then_ms + lease->longest_ms / 20;
+}
+
+bool lease_ended(const struct lease *lease) {
+    return lease->longest_ms > 0 && now_ms() >= lease->valid_until_ms;
+}
+
+const char *loss_reason(const struct lease *lease, dlock_client *client) {
+    uint32_t caps = dlock_client_backend(client)->caps;
+    if (lease_ended(lease)) return "its lease ended before it could be renewed";
+    if (caps & DLOCK_CAP_LOCAL) return "somebody broke it, or removed its file";
+    if (caps & DLOCK_CAP_SESSION) return "somebody broke it, or its session on the server has ended";
+    return "somebody broke it, or the server forgot it";
+}
