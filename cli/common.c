@@ -67,6 +67,7 @@ int error_status(int code) {
     case DLOCK_ETIMEDOUT: return STATUS_CONFLICT;
     case DLOCK_ELOST: return STATUS_LOST;
     case DLOCK_EINVAL: return STATUS_USAGE;
+    case DLOCK_ENOTREADY:
     case DLOCK_EUNAVAILABLE:
     case DLOCK_EAUTH:
     case DLOCK_ENOTSUP:

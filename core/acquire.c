@@ -79,17 +79,32 @@ static int explain(struct dlock__waiter *waiter, int code, const char *format, .
     return code;
 }
 
+static void explain_not_ready(struct dlock__waiter *waiter) {
+    struct dlock_error err;
+    dlock__name_not_ready(name_of(waiter), &err);
+    explain(waiter, err.code, "%s", err.message);
+}
+
+/* Nobody is known to be in its way, but the server grants nothing yet: says so. */
+static bool not_ready(struct dlock__waiter *waiter) {
+    if (dlock__name_ready(name_of(waiter), NULL) == 0) return false;
+    explain_not_ready(waiter);
+    return true;
+}
+
 /* A question that was still open at the deadline, behind others that were answered, says nothing of the server. */
 static int timed_out(struct dlock__waiter *waiter) {
     const char *shown = dlock__name_shown(name_of(waiter));
     int code = why_code(waiter);
     if (code == DLOCK_EUNAVAILABLE && !waiter->heard) return code;
+    if (not_ready(waiter)) return DLOCK_ENOTREADY;
     if (code == DLOCK_EBUSY)
         return explain(waiter, DLOCK_ETIMEDOUT, "lock \"%s\" was not granted in time: %s", shown, waiter->why->message);
     return explain(waiter, DLOCK_ETIMEDOUT, "lock \"%s\" was held by somebody else until the deadline", shown);
 }
 
 static int refused(struct dlock__waiter *waiter) {
+    if (not_ready(waiter)) return DLOCK_ENOTREADY;
     return explain(waiter, DLOCK_EBUSY, "lock \"%s\" is held or waited for in this process",
                    dlock__name_shown(name_of(waiter)));
 }
@@ -126,6 +141,7 @@ static void give_up(struct dlock__waiter *waiter) {
 /* The waiter is the owner from here on, though not yet told: while no handle holds it no on_lost runs. */
 static void own(struct dlock__claim *claim, struct dlock__waiter *waiter) {
     struct dlock__name *name = claim->name;
+    dlock__name_heard(name, 0, 0);
     if (name->asking == claim) {
         name->asking = NULL;
         dlock__name_hold(name, claim); /* with the asker's reference */
@@ -255,10 +271,11 @@ static enum dlock__turn ask_first(struct dlock__waiter *waiter) {
     return ask(waiter);
 }
 
-/* When to ask again after a busy answer, if nothing else happens. */
-static int64_t ask_again_at(struct dlock__waiter *waiter, int64_t retry_ms) {
+/* When to ask again after an answer that grants nothing, if nothing else happens. */
+static int64_t ask_again_at(struct dlock__waiter *waiter, const struct dlock_claim *answer) {
     struct dlock_client *client = client_of(waiter);
-    int64_t now = dlock__now(client_of(waiter));
+    int64_t now = dlock__now(client_of(waiter)), retry_ms = answer->retry_ms;
+    if (answer->result == DLOCK_ENOTREADY && retry_ms < 0) retry_ms = answer->ready_ms;
     if (claim_of(waiter)->home) return DLOCK__NEVER; /* its connection will tell */
     bool deaf = dlock__can(client, DLOCK_CAP_WAKE) && client->listener.state != DLOCK__LISTENER_UP;
     bool for_good = client->listener.retry_at_us == DLOCK__NEVER;
@@ -276,8 +293,8 @@ static int64_t ask_again_at(struct dlock__waiter *waiter, int64_t retry_ms) {
 }
 
 /* The same; who has no place in a queue, and may not be told of a release, asks once more before the deadline. */
-static int64_t ask_again_in_time(struct dlock__waiter *waiter, int64_t retry_ms) {
-    int64_t at = ask_again_at(waiter, retry_ms), last = last_question(waiter);
+static int64_t ask_again_in_time(struct dlock__waiter *waiter, const struct dlock_claim *answer) {
+    int64_t at = ask_again_at(waiter, answer), last = last_question(waiter);
     bool told = claim_of(waiter)->queued || claim_of(waiter)->home;
     return !told && last < at && dlock__now(client_of(waiter)) < last ? last : at;
 }
@@ -288,15 +305,16 @@ static void turn_tries_away(struct dlock__name *name) {
         if (waiter->try_only) dlock__waiter_wake(waiter);
 }
 
-/* A busy answer: sets the claim waiting, unless what came while we asked says otherwise. */
+/* A busy answer, or one of a server that grants nothing yet: sets the claim waiting, unless what came while we asked
+ * says otherwise. */
 static void busy(struct dlock__waiter *waiter) {
     struct dlock__claim *claim = claim_of(waiter);
     struct dlock__op *op = claim->op;
     claim->phase = DLOCK__WAITING;
-    claim->contended = true;
+    if (op->result == DLOCK_EBUSY) claim->contended = true;
     if (claim->queued) dlock__listener_awaited(client_of(waiter));
     if (op->arg.hints & DLOCK_HINT_UNHEARD) dlock__listener_unheard(client_of(waiter), op->sent_us);
-    claim->due_us = op->look ? dlock__now(client_of(waiter)) : ask_again_in_time(waiter, op->arg.retry_ms);
+    claim->due_us = op->look ? dlock__now(client_of(waiter)) : ask_again_in_time(waiter, &op->arg);
     if (op->wake.here) {
         /* One from after this answer counts; one of the same microsecond is confirmed. One from before it is over, or
          * it became known while the server worked on both: whoever asks again learns that. */
@@ -332,13 +350,15 @@ static bool listen_first(struct dlock__waiter *waiter) {
 static void judge(struct dlock__waiter *waiter, int result) {
     struct dlock_client *client = client_of(waiter);
     int64_t trip_us = dlock__now(client) - claim_of(waiter)->op->prepared_us;
-    if (result == DLOCK_EBUSY) {
+    if (result == DLOCK_EBUSY || result == DLOCK_ENOTREADY) {
         waiter->heard = true;
         waiter->trip_us = (uint16_t)(trip_us < LAST_MAX_US ? trip_us : LAST_MAX_US);
     } else if (result == DLOCK_EUNAVAILABLE) {
         bool silent = trip_us >= dlock__us(client->uri->timeout_ms);
         waiter->heard = waiter->heard && claim_of(waiter)->op->late && !silent;
+        if (waiter->heard) return; /* what it said before still counts */
     }
+    dlock__name_heard(name_of(waiter), result, claim_of(waiter)->op->arg.ready_ms);
 }
 
 void dlock__waiter_answered(struct dlock__waiter *waiter) {
@@ -367,11 +387,11 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         finish(waiter, 0);
         return;
     }
-    bool again = rc == DLOCK_EBUSY || rc == DLOCK_EUNAVAILABLE;
-    if (waiter->try_only || !again || claim->op->status == DLOCK__OP_RUNNING) {
+    if (waiter->try_only || !dlock__asks_again(rc) || claim->op->status == DLOCK__OP_RUNNING) {
         give_up(waiter);
         if (rc == DLOCK_EBUSY && why_code(waiter) != rc)
             explain(waiter, rc, "lock \"%s\" is held by somebody else", dlock__name_shown(name_of(waiter)));
+        if (rc == DLOCK_ENOTREADY) explain_not_ready(waiter);
         finish(waiter, rc == DLOCK_EUNAVAILABLE && waiter->heard ? timed_out(waiter) : rc);
     } else if (rc == DLOCK_EUNAVAILABLE) {
         claim->phase = DLOCK__WAITING;
@@ -443,8 +463,11 @@ static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_u
         return DLOCK__TURN_OVER;
     }
     if (now >= waiter->deadline_us) {
-        finish(waiter, explain(waiter, waiter->try_only ? DLOCK_EUNAVAILABLE : DLOCK_ETIMEDOUT,
-                               "lock \"%s\" was held in this process until the deadline", dlock__name_shown(name)));
+        bool late = !waiter->try_only && not_ready(waiter);
+        finish(waiter,
+               late ? DLOCK_ENOTREADY
+                    : explain(waiter, waiter->try_only ? DLOCK_EUNAVAILABLE : DLOCK_ETIMEDOUT,
+                              "lock \"%s\" was held in this process until the deadline", dlock__name_shown(name)));
         return DLOCK__TURN_OVER;
     }
     *until_us = until;

@@ -256,7 +256,7 @@ static int advance(struct all *all, size_t *from, bool try_only, struct dlock_er
     if (busy == all->n) return 0;
     for (size_t i = busy; i < all->n; i++) {
         int result = all->items[i].result;
-        bool wait = !try_only && (result == DLOCK_EBUSY || result == DLOCK_EUNAVAILABLE);
+        bool wait = !try_only && dlock__asks_again(result);
         if (all->items[i].held || wait) continue;
         if (err) *err = all->errors[i];
         return result;
@@ -264,7 +264,7 @@ static int advance(struct all *all, size_t *from, bool try_only, struct dlock_er
     struct dlock_error why = all->errors[busy];
     release_from(all, busy, NULL);
     int64_t left = left_ms(all->deadline_us);
-    if (left == 0 && why.code == DLOCK_EUNAVAILABLE) {
+    if (left == 0 && all->items[busy].result != DLOCK_EBUSY) {
         if (err) *err = why;
         return why.code;
     }

@@ -25,12 +25,7 @@ int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, stru
     if (batch->n > 1) qsort(batch->claims, batch->n, sizeof *batch->claims, dlock__claim_by_name);
     for (size_t i = 0; i < batch->n; i++) {
         struct dlock_claim *arg = &batch->claims[i]->op->arg;
-        arg->result = DLOCK_EPROTO;
-        arg->fence = 0;
-        arg->server_us = 0;
-        arg->kept_ms = arg->lease_ms;
-        arg->retry_ms = -1;
-        arg->hints = 0;
+        dlock__preset(arg);
         batch->args[i] = arg;
     }
     batch->resent = batch->sent;
@@ -74,7 +69,8 @@ static bool sensible(enum dlock__op_kind kind, int result) {
     case DLOCK_EINVAL:
     case DLOCK_ENOMEM:
     case DLOCK_ENOTSUP: return true;
-    case DLOCK_EBUSY: return kind == DLOCK__ACQUIRE;
+    case DLOCK_EBUSY:
+    case DLOCK_ENOTREADY: return kind == DLOCK__ACQUIRE;
     case DLOCK_ELOST: return kind != DLOCK__ACQUIRE;
     default: return false;
     }
@@ -94,7 +90,7 @@ static void explain(const struct dlock__claim *claim, int result, const struct d
                     struct dlock_error *err) {
     if (from->code == result && (n == 1 || result == DLOCK_EUNAVAILABLE))
         *err = *from;
-    else if (result != DLOCK_EBUSY && result != DLOCK_ELOST)
+    else if (result != DLOCK_EBUSY && result != DLOCK_ENOTREADY && result != DLOCK_ELOST)
         dlock_fail(err, result, "lock \"%s\": %s", dlock__name_shown(claim->name), dlock_strerror(result));
     else
         err->code = 0; /* nothing to add */

@@ -80,10 +80,8 @@ static int send_batch(struct dlock__estate *estate, struct dlock__conn *conn, en
     struct dlock_error err;
     for (size_t i = 0; i < n; i++) {
         struct dlock_claim *claim = claims[i] = &batch[i]->claim;
-        claim->result = DLOCK_EPROTO;
+        dlock__preset(claim);
         claim->flags = flags;
-        claim->kept_ms = claim->lease_ms;
-        claim->retry_ms = -1;
     }
     int timeout_ms = dlock__timeout_ms(dlock__now_us(), deadline_us);
     int rc = dlock__conn_batch(estate->client, kind)(conn->data, claims, n, timeout_ms, &err);

@@ -65,9 +65,8 @@ static void fill(struct dlock_client *client, size_t n) {
         arg->token = claim->token;
         arg->mode = claim->mode;
         arg->limit = claim->limit;
-        arg->lease_ms = arg->kept_ms = lease_of(claim);
-        arg->result = DLOCK_EPROTO;
-        arg->retry_ms = -1;
+        arg->lease_ms = lease_of(claim);
+        dlock__preset(arg);
         memcpy(arg->state, claim->state, sizeof arg->state);
         client->keeper.arg_pointers[i] = arg;
     }

@@ -318,6 +318,11 @@ int dlock_cancel(dlock_lock *lock) {
     return dlock__lock_end(lock, 0);
 }
 
+int dlock_ready(dlock_lock *lock, struct dlock_error *err) {
+    int rc = dlock__lock_begin(lock, err);
+    return rc != 0 ? rc : dlock__lock_end(lock, dlock__name_ready(lock->name, err));
+}
+
 /* ---- questions about the caller's grant ---- */
 
 int64_t dlock_remaining_ms(dlock_lock *lock) {

@@ -129,6 +129,29 @@ bool dlock__name_unhold(struct dlock__name *name, struct dlock__claim *claim) {
     return true;
 }
 
+void dlock__name_heard(struct dlock__name *name, int result, int64_t ready_ms) {
+    name->ready_at_us = 0;
+    if (result != DLOCK_ENOTREADY) return;
+    name->ready_at_us = ready_ms < 0 ? DLOCK__NEVER : dlock__after(dlock__now(name->client), dlock__us(ready_ms));
+}
+
+int dlock__name_ready(const struct dlock__name *name, struct dlock_error *err) {
+    return name->ready_at_us <= dlock__now(name->client) ? 0 : dlock__name_not_ready(name, err);
+}
+
+int dlock__name_not_ready(const struct dlock__name *name, struct dlock_error *err) {
+    int64_t left_us = name->ready_at_us - dlock__now(name->client);
+    char text[64];
+    dlock_not_ready_text(text, name->ready_at_us == DLOCK__NEVER ? -1 : left_us > 0 ? (left_us + 999) / 1000 : 1);
+    if (name->client->quarantine_ms == 0)
+        return dlock_fail(err, DLOCK_ENOTREADY, "lock \"%s\": the server %s: it was started a moment ago",
+                          dlock__name_shown(name), text);
+    return dlock_fail(err, DLOCK_ENOTREADY,
+                      "lock \"%s\": the server %s: its quarantine after a restart, since it may have forgotten who "
+                      "holds it; quarantine= in the URI, by default the lease, says how long",
+                      dlock__name_shown(name), text);
+}
+
 struct dlock__claim *dlock__name_exclusive(const struct dlock__name *name) {
     return name->held && name->held->mode == DLOCK_EXCLUSIVE ? name->held : NULL;
 }

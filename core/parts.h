@@ -27,6 +27,12 @@ void dlock__name_append(struct dlock__name *name, struct dlock__waiter *waiter);
 /* Back to the front of the line, but behind the head if that one is asking: name->asking is always the head's. */
 void dlock__name_return(struct dlock__name *name, struct dlock__waiter *waiter);
 void dlock__name_remove(struct dlock__name *name, struct dlock__waiter *waiter);
+/* Notes what an answered question for it says of the server: `result`, and for how long that grants nothing. */
+void dlock__name_heard(struct dlock__name *name, int result, int64_t ready_ms);
+/* Nobody holds it, and the server, as it said last, grants nothing yet: ENOTREADY with a message if that is so now,
+ * else 0; and ENOTREADY if it was so when it answered. */
+int dlock__name_ready(const struct dlock__name *name, struct dlock_error *err);
+int dlock__name_not_ready(const struct dlock__name *name, struct dlock_error *err);
 /* Wakes the waiter at the head, who looks around again. */
 void dlock__name_signal(struct dlock__name *name);
 /* Adds to, and removes from, name->held; the reference goes along. False: it was not there. */
@@ -144,6 +150,22 @@ void dlock__watch(struct dlock__conn *conn, bool on);
 void dlock__watch_soon(struct dlock__conn *conn);
 /* Reads, once each, and acts on it. With the mutex, which it leaves meanwhile. */
 void dlock__watch_read(struct dlock_client *client);
+
+/* Whether an acquire that was answered like that may be answered otherwise later. */
+static inline bool dlock__asks_again(int result) {
+    return result == DLOCK_EBUSY || result == DLOCK_ENOTREADY || result == DLOCK_EUNAVAILABLE;
+}
+
+/* What a backend finds in a claim that it is asked about, behind the question. */
+static inline void dlock__preset(struct dlock_claim *arg) {
+    arg->result = DLOCK_EPROTO;
+    arg->fence = 0;
+    arg->server_us = 0;
+    arg->kept_ms = arg->lease_ms;
+    arg->retry_ms = -1;
+    arg->hints = 0;
+    arg->ready_ms = -1;
+}
 
 /* ---- pool.c ---- */
 

@@ -45,9 +45,7 @@ static void check_restarts(struct dlock_report *report, const struct memcached *
     dlock_find(report, NULL, "up for %s s: what a restart forgets, the quarantine of %lld s covers",
                stats[UPTIME].value, (long long)(quarantine_ms / 1000));
     left_us = memcached_quarantine_left_us(memcached);
-    if (left_us > 0)
-        dlock_find(report, "wait: a server that was just started may have forgotten grants",
-                   "quarantine: nothing is granted for another %lld s", (long long)(left_us / 1000000 + 1));
+    if (left_us > 0) dlock_find_not_ready(report, left_us / 1000 + 1);
 }
 
 static void check_memory(struct dlock_report *report, const struct fact *stats, const struct fact *settings) {

@@ -181,13 +181,12 @@ static bool has_company(const struct batch *batch, size_t i) {
 static void begin(struct batch *batch, size_t i) {
     struct turn *turn = &batch->turns[i];
     struct dlock_claim *claim = batch->claims[i];
-    char why[MEMCACHED_WHY_MAX];
     memset(turn, 0, sizeof *turn);
     turn->claim = claim;
     turn->step = batch->operation == MEMCACHED_ACQUIRE ? ADD : claim->mode != DLOCK_EXCLUSIVE ? CROWD : LOOK;
     if (!acceptable(batch, turn)) return;
-    if (batch->operation == MEMCACHED_ACQUIRE && memcached_quarantined(batch->memcached, claim, why)) {
-        memcached_turn_conclude(batch, turn, DLOCK_EBUSY, why);
+    if (batch->operation == MEMCACHED_ACQUIRE && memcached_quarantined(batch->memcached, claim)) {
+        memcached_turn_conclude(batch, turn, DLOCK_ENOTREADY, "");
         return;
     }
     if (batch->operation != MEMCACHED_ACQUIRE && id_is_known(batch->memcached, claim) && !has_company(batch, i))

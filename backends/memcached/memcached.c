@@ -47,14 +47,10 @@ int64_t memcached_quarantine_left_us(const struct memcached *memcached) {
     return memcached->quarantine_until_us ? memcached->quarantine_until_us - dlock_now_us() : 0;
 }
 
-bool memcached_quarantined(const struct memcached *memcached, struct dlock_claim *claim, char why[MEMCACHED_WHY_MAX]) {
+bool memcached_quarantined(const struct memcached *memcached, struct dlock_claim *claim) {
     const int64_t left_us = memcached_quarantine_left_us(memcached);
     if (left_us <= 0) return false;
-    claim->retry_ms = left_us / 1000 + 1;
-    snprintf(why, MEMCACHED_WHY_MAX,
-             "memcached was started a short while ago and may have forgotten grants: nothing is granted for another "
-             "%lld ms (quarantine)",
-             (long long)claim->retry_ms);
+    claim->ready_ms = left_us / 1000 + 1;
     return true;
 }
 

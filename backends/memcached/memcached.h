@@ -308,8 +308,8 @@ void memcached_end(struct memcached *memcached, const char *key, uint64_t cas);
 
 /* > 0 while the quarantine lasts. */
 int64_t memcached_quarantine_left_us(const struct memcached *memcached);
-/* True while it lasts, with an answer for who wants a grant. */
-bool memcached_quarantined(const struct memcached *memcached, struct dlock_claim *claim, char why[MEMCACHED_WHY_MAX]);
+/* True while it lasts: the claim then says for how long. */
+bool memcached_quarantined(const struct memcached *memcached, struct dlock_claim *claim);
 
 /* ---- look.c, check.c: operations for operators ------------------------------------------------------------------- */
 

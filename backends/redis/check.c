@@ -44,8 +44,9 @@ static void check_memory(struct dlock_report *report, const redisReply *info) {
 
 /* What a restart forgets, and whether the quarantine makes up for that. What the server is set to do now counts for the
  * next restart, unless that changes it; so the quarantine is always kept, but where the URI says otherwise. */
-static void check_persistence(struct dlock_report *report, const redisReply *info, const redisReply *appendfsync,
-                              int64_t quarantine_ms) {
+static void check_persistence(struct dlock_report *report, const struct redis *redis, const redisReply *info,
+                              const redisReply *appendfsync) {
+    const int64_t quarantine_ms = redis->peer->quarantine_ms, left_ms = redis_quarantine_left_ms(redis);
     const bool aof = info_is(info, "aof_enabled", "1");
     const char *fsync = config_value(appendfsync) ? config_value(appendfsync) : "unknown";
     char settings[100];
@@ -58,6 +59,7 @@ static void check_persistence(struct dlock_report *report, const redisReply *inf
                    "the quarantine is counted by the server's wall clock: one that is set forward in the first %lld s "
                    "shortens it",
                    (long long)(quarantine_ms / 1000));
+        if (left_ms > 0) dlock_find_not_ready(report, left_ms);
     } else if (aof && strcmp(fsync, "always") == 0) {
         dlock_find(report, NULL, "%s: a restart that keeps these settings forgets nothing", settings);
     } else if (aof && !config_value(appendfsync)) {
@@ -117,7 +119,7 @@ int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, 
         dlock_find(&report, NULL, "redis %s, a master of its own",
                    version); /* anything else was refused at the start */
         check_memory(&report, info);
-        check_persistence(&report, info, appendfsync, redis->peer->quarantine_ms);
+        check_persistence(&report, redis, info, appendfsync);
         check_replicas(&report, info);
         check_clients(&report, info);
         rc = redis_check_rights(redis, &report, deadline_us, err);

@@ -86,14 +86,13 @@ static bool read_integers(const redisReply *reply, int64_t *out, size_t n) {
     return true;
 }
 
-/* > 0 while the quarantine lasts. */
-static int64_t quarantine_left_ms(const struct redis *redis) {
+int64_t redis_quarantine_left_ms(const struct redis *redis) {
     int64_t left_us = redis->quarantine_until_us ? redis->quarantine_until_us - dlock_now_us() : 0;
     return left_us > 0 ? left_us / 1000 + 1 : 0;
 }
 
 bool redis_may_grant(const struct redis *redis) {
-    return quarantine_left_ms(redis) == 0;
+    return redis_quarantine_left_ms(redis) == 0;
 }
 
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
@@ -147,15 +146,11 @@ static int64_t retry_ms(const struct dlock_claim *claim, int64_t position, int64
     return dlock_queue_retry_ms(position, remaining_ms, lease_of(claim));
 }
 
-static void quarantined(struct redis *redis, struct batch *batch, struct dlock_claim *claim, int64_t position) {
-    int64_t left_ms = quarantine_left_ms(redis);
-    char why[200];
-    snprintf(why, sizeof why,
-             "the server started %" PRId64 " s ago and may have forgotten grants; nothing is granted for another "
-             "%" PRId64 " ms (quarantine)",
-             (dlock_now_us() - redis->started_us) / 1000000, left_ms);
-    explain(batch, claim, DLOCK_EBUSY, why);
-    claim->retry_ms = left_ms + 1 + (position > 0 ? position * 1000 : 0);
+/* Nothing is in the way but the quarantine. */
+static void quarantined(const struct redis *redis, struct dlock_claim *claim, int64_t position) {
+    claim->result = DLOCK_ENOTREADY;
+    claim->ready_ms = redis_quarantine_left_ms(redis);
+    claim->retry_ms = claim->ready_ms + 1 + (position > 0 ? position * 1000 : 0);
 }
 
 /* The name is in use as what acquire.lua says; false: that makes no sense. */
@@ -204,7 +199,7 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
     if (answer[FENCE]) {
         granted(claim, answer[SERVER_US], answer[FENCE]);
     } else if (redis->quarantine_until_us && answer[REMAINING] == -2) {
-        quarantined(redis, batch, claim, answer[POSITION]);
+        quarantined(redis, claim, answer[POSITION]);
     } else {
         const bool unheard = answer[OURS] & 2;
         claim->retry_ms = retry_ms(claim, answer[POSITION], answer[REMAINING], answer[OURS] & 1);
@@ -212,8 +207,9 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
         if (unheard) claim->hints = DLOCK_HINT_UNHEARD;
         if (answer[POSITION] >= 0) redis->heard = !unheard;
         /* A release during the quarantine wakes nobody. */
-        if (quarantine_left_ms(redis) > 0 && claim->retry_ms > quarantine_left_ms(redis) + answer[POSITION] * 1000)
-            claim->retry_ms = quarantine_left_ms(redis) + answer[POSITION] * 1000;
+        if (redis_quarantine_left_ms(redis) > 0 &&
+            claim->retry_ms > redis_quarantine_left_ms(redis) + answer[POSITION] * 1000)
+            claim->retry_ms = redis_quarantine_left_ms(redis) + answer[POSITION] * 1000;
     }
     return 0;
 }

@@ -64,8 +64,7 @@ static void begin_quarantine(struct redis *redis, const redisReply *server) {
     up_s = strtoll(uptime, NULL, 10) - 1; /* in whole seconds, the difference of two rounded clocks */
     if (up_s < 0) up_s = 0;
     if (up_s > redis->peer->quarantine_ms / 1000) return;
-    redis->started_us = dlock_now_us() - up_s * 1000000;
-    redis->quarantine_until_us = redis->started_us + redis->peer->quarantine_ms * 1000;
+    redis->quarantine_until_us = dlock_now_us() - up_s * 1000000 + redis->peer->quarantine_ms * 1000;
 }
 
 /* ---- the greeting: everything in one round trip ------------------------------------------------------------------ */

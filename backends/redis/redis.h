@@ -54,7 +54,6 @@ struct redis {
     } counts[REDIS_COUNTS];      /* whose fences may be counted up (acquire.lua), by that hash */
     bool heard;      /* the server has let a claim of this connection wait, and knows that this client listens */
     char fences[24]; /* how long fences are kept, in ms, as scripts are told; empty: as long as they do by themselves */
-    int64_t started_us; /* when the server started, at the latest, by the local clock; with a quarantine only */
     int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
 
     char channel[40];              /* what we are subscribed to */
@@ -174,7 +173,9 @@ dlock_batch redis_acquire, redis_renew, redis_release;
 /* Has a script keep fences as long as the URI says; it knows the usual time itself. */
 void redis_add_life(const struct redis *redis, struct redis_call *call);
 
-/* Not while the quarantine lasts. */
+/* > 0 while the quarantine lasts. */
+int64_t redis_quarantine_left_ms(const struct redis *redis);
+/* Not while it lasts. */
 bool redis_may_grant(const struct redis *redis);
 
 int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);

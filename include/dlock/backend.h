@@ -19,7 +19,7 @@
  * in time), EPROTO (an answer that makes no sense), EAUTH. On anything but 0 the core disconnects and opens a new
  * connection, and treats every claim of the call as "outcome unknown", whatever its result says.
  *   - Fill `err` whenever you return non-zero; for a batch also when you return 0, for the first claim whose result is
- * an error other than EBUSY and ELOST, or an EBUSY that wants an explanation. Never put a password into it.
+ * an error other than EBUSY, ENOTREADY and ELOST, or an EBUSY that wants an explanation. Never put a password into it.
  *   - Every operation is idempotent by token, and may arrive more than once.
  *   - SESSION: only the connection that a grant was made on renews and releases it. Unless THREADSAFE too, a connection
  * carries one claim from acquire to release, with as many connections as there are claims, and a batch has one claim; a
@@ -84,7 +84,8 @@ struct dlock_uri {
 struct dlock_peer {
     uint32_t abi;          /* the library's DLOCK_ABI */
     const char *client;    /* 24 hex characters that name this client; its tokens begin with them and a '.' */
-    int64_t quarantine_ms; /* VOLATILE backends: grant nothing while the server is up for less than this; 0: off */
+    int64_t quarantine_ms; /* VOLATILE backends: grant nothing (ENOTREADY) while the server is up for less than this; 0:
+                            * off */
     void (*log)(const struct dlock_peer *peer, int level, const char *message); /* any thread; never NULL */
 };
 
@@ -126,17 +127,19 @@ struct dlock_claim {
     int64_t server_us; /* the server's clock when it worked on this claim; 0 when it does not say */
     int64_t kept_ms; /* preset to lease_ms: how long the server keeps the grant unrenewed; DLOCK_FOREVER: as long as its
                       * connection lives */
-    int64_t retry_ms; /* EBUSY: the core asks again after this time, and not before unless a wake comes; -1 (preset): it
-                       * polls, 1 to 50 ms apart; DLOCK_FOREVER: a wake will come. Without WAKE leave -1 unless nothing
-                       * can change earlier: nobody would notice a release. With a place in the server's queue: as
-                       * dlock_queue_retry_ms() says, and the core adds 1 % and 10 ms at most. A release with WAKE and
-                       * without QUEUE: 0 when it had nobody to wake; then this client's own waiters need not stand back
-                       * for others */
+    int64_t retry_ms; /* EBUSY, ENOTREADY: the core asks again after this time, and not before unless a wake comes; -1
+                       * (preset): it polls, 1 to 50 ms apart; DLOCK_FOREVER: a wake will come. Without WAKE leave -1
+                       * unless nothing can change earlier: nobody would notice a release. With a place in the server's
+                       * queue: as dlock_queue_retry_ms() says, and the core adds 1 % and 10 ms at most. A release with
+                       * WAKE and without QUEUE: 0 when it had nobody to wake; then this client's own waiters need not
+                       * stand back for others */
     /* in and out: the backend's plain data. Zeroed before the first acquire, kept until the release, given to every
      * operation on the claim, carried to another process by export. Never a pointer. */
     uint64_t state[4];
     /* out, since ABI 3 */
-    uint32_t hints; /* preset to 0: DLOCK_HINT_… */
+    uint32_t hints;   /* preset to 0: DLOCK_HINT_… */
+    int64_t ready_ms; /* ENOTREADY: for how long the server grants nothing; -1 (preset): nobody knows. Where retry_ms is
+                       * left at -1 the core asks again after this time */
 };
 
 enum dlock_wake_kind {
@@ -193,9 +196,11 @@ struct dlock_backend {
      * release would. When a hand-over has ended unconfirmed, waiters that have not asked for DLOCK_HAND_OVER_MS do not
      * live: however many of them stand in a row, they cost one hand-over in all. Results per claim: 0
      * (granted, or granted to this token before: then same fence, lease set anew); EBUSY (retry_ms says when to ask
-     * again: not later than the answer may change); EINVAL (final: what the server cannot take; a name in use as
-     * permits asked as a lock, or the other way round, or permits with another limit than those that are held: say so
-     * in `err`); ENOTSUP (the mode); THREADSAFE backends also EUNAVAILABLE (outcome unknown; ask again). */
+     * again: not later than the answer may change); ENOTREADY (nobody has it, and the server grants nothing to anybody
+     * for ready_ms, because it was started lately: otherwise as EBUSY, the place in the queue included); EINVAL (final:
+     * what the server cannot take; a name in use as permits asked as a lock, or the other way round, or permits with
+     * another limit than those that are held: say so in `err`); ENOTSUP (the mode); THREADSAFE backends also
+     * EUNAVAILABLE (outcome unknown; ask again). */
     dlock_batch *acquire;
 
     /* Sets the lease anew to lease_ms from now, if the token still has the grant. With mode SHARED on an exclusive
@@ -369,6 +374,35 @@ static inline void dlock_find(struct dlock_report *report, const char *advice, c
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     report->ended = report->each(&finding, report->arg) != 0;
+}
+
+/* Writes a duration as people read it: "250ms", "42s", "9m32s", "2h5m". Returns `out`. */
+static inline const char *dlock_duration_text(char out[32], int64_t ms) {
+    const long long values[] = {(long long)(ms / 3600000), (long long)(ms / 60000 % 60), (long long)(ms / 1000 % 60)};
+    size_t used = 0;
+    snprintf(out, 32, "%lldms", (long long)ms);
+    for (size_t i = 0; i < 3 && ms > 0 && ms % 1000 == 0; i++)
+        if (values[i]) used += (size_t)snprintf(out + used, 32 - used, "%lld%c", values[i], "hms"[i]);
+    return out;
+}
+
+/* Writes how long a server goes on to answer ENOTREADY: "grants nothing for another 9m32s"; left_ms as ready_ms.
+ * Returns `out`. */
+static inline const char *dlock_not_ready_text(char out[64], int64_t left_ms) {
+    char text[32];
+    if (left_ms > 1000 && left_ms < DLOCK_FOREVER - 1000) left_ms = (left_ms + 999) / 1000 * 1000;
+    if (left_ms < 0 || left_ms == DLOCK_FOREVER)
+        snprintf(out, 64, "grants nothing yet");
+    else
+        snprintf(out, 64, "grants nothing for another %s", dlock_duration_text(text, left_ms));
+    return out;
+}
+
+/* Reports that it grants nothing yet. */
+static inline void dlock_find_not_ready(struct dlock_report *report, int64_t left_ms) {
+    char text[64];
+    dlock_find(report, "wait: a server that was started lately may have forgotten who holds its locks",
+               "%s: its quarantine after a restart", dlock_not_ready_text(text, left_ms));
 }
 
 /* Writes `name` into `out` with control characters, '%' and every byte of `special` percent-encoded; bytes above 0x7f

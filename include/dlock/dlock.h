@@ -79,7 +79,8 @@ extern "C" {
       "check that the URI names the right kind of server")                                                          \
     X(ENOBACKEND, -13, "no backend for this URI scheme", "install the backend, or set DLOCK_PLUGIN_PATH")           \
     X(EABI, -14, "the backend module does not fit this library", "rebuild or replace the module")                   \
-    X(EFORKED, -15, "the handle was made before fork()", "open a client in the child")
+    X(EFORKED, -15, "the handle was made before fork()", "open a client in the child")                              \
+    X(ENOTREADY, -16, "the server was started lately and grants nothing yet", "wait; the message says for how long")
 
 enum dlock_code {
 #define DLOCK_X(name, number, text, action) DLOCK_##name = number,
@@ -308,7 +309,9 @@ DLOCK_EXPORT void dlock_free(dlock_lock *lock);
 /* Acquires the lock, waiting up to timeout_ms for it (0: a try, one request, bounded by the URI's `timeout`).
  * A grant is renewed in the background until it is released, unless the handle has DLOCK_FIXED_LEASE. The owner
  * (thread, or handle) may acquire again; each acquisition needs its release. Blocks. Errors: EBUSY (try only),
- * ETIMEDOUT, ECANCELED (dlock_cancel, dlock_free or dlock_close), EDEADLK (upgrade from shared; a second acquisition
+ * ETIMEDOUT, ENOTREADY (nobody is known to hold it, but the server, started lately, still granted nothing when the try
+ * was answered, or at the deadline of a wait, which goes on until then; the message says for how long it will not),
+ * ECANCELED (dlock_cancel, dlock_free or dlock_close), EDEADLK (upgrade from shared; a second acquisition
  * without re-entry), ELOST (this owner's earlier acquisition was lost and is not yet released as often as it was
  * acquired), EUNAVAILABLE (no answer until the deadline), EAUTH, EPROTO, EINVAL, ENOMEM, EFORKED. Whatever the error,
  * nothing is left held: if an answer was lost, the library goes on releasing in the background. */
@@ -345,6 +348,11 @@ DLOCK_EXPORT int dlock_downgrade(dlock_lock *lock, struct dlock_error *err);
 /* Ends the waits in progress on this handle with ECANCELED. Is not remembered: a wait that begins later is not ended.
  * Never blocks. Errors: EFORKED. */
 DLOCK_EXPORT int dlock_cancel(dlock_lock *lock);
+
+/* Whether the server granted anything when it was asked for this lock's name last: 0, also when nobody of this client
+ * has asked yet; or ENOTREADY, with the message that dlock_acquire would give now: for programs that say why a wait
+ * lasts. Never blocks. Errors: ENOTREADY, ECANCELED, EFORKED. */
+DLOCK_EXPORT int dlock_ready(dlock_lock *lock, struct dlock_error *err);
 
 /* True while the caller (the calling thread, or for DLOCK_OWNER_HANDLE the handle) holds the lock and its lease, by the
  * local clock, has not ended. Never blocks. */
@@ -401,7 +409,8 @@ DLOCK_EXPORT int dlock_inspect(dlock_client *client, const char *name, dlock_eac
 DLOCK_EXPORT int dlock_list(dlock_client *client, const char *prefix, dlock_each each, void *arg,
                             struct dlock_error *err);
 
-/* Takes the lock `name` away from whoever holds it; the next waiter gets it. Holders learn of it at their next renewal,
+/* Takes the lock `name` away from whoever holds it; the next waiter gets it, as soon as the server grants anything
+ * (ENOTREADY). Holders learn of it at their next renewal,
  * and may still be working: their fences are smaller. Blocks up to the URI's `timeout`. Errors: EOWNER (nobody holds
  * it), and as dlock_inspect. */
 DLOCK_EXPORT int dlock_break(dlock_client *client, const char *name, struct dlock_error *err);

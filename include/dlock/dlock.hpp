@@ -9,7 +9,8 @@
  *     if (guard) run_the_job(nightly.fence());
  *
  * What a call promises, and what may go wrong, stands in dlock.h; here every code but "busy" and "timed out" becomes a
- * dlock::error. A grant may end before its release: ask held(), give an on_lost, hand fence() to what it protects.
+ * dlock::error: a server that grants nothing yet (DLOCK_ENOTREADY) has not told whether somebody else is there. A grant
+ * may end before its release: ask held(), give an on_lost, hand fence() to what it protects.
  */
 #ifndef DLOCK_DLOCK_HPP
 #define DLOCK_DLOCK_HPP
@@ -137,6 +138,8 @@ class mutex {
         return ms == DLOCK_FOREVER ? std::chrono::milliseconds::max() : std::chrono::milliseconds(ms);
     }
     void cancel() noexcept { (void)dlock_cancel(get()); }
+    /* False: the server, when it was asked last, granted nothing to anybody yet (DLOCK_ENOTREADY). */
+    bool ready() const noexcept { return dlock_ready(get(), nullptr) != DLOCK_ENOTREADY; }
     dlock_lock *get() const noexcept { return handle_.get(); }
 
   private:

@@ -72,8 +72,9 @@ AT(dlock_claim, server_us, 56);
 AT(dlock_claim, kept_ms, 64);
 AT(dlock_claim, retry_ms, 72);
 AT(dlock_claim, state, 80);
-AT(dlock_claim, hints, 112); /* since ABI 3 */
-SIZE(dlock_claim, 120);
+AT(dlock_claim, hints, 112);    /* since ABI 3 */
+AT(dlock_claim, ready_ms, 120); /* since ABI 3 */
+SIZE(dlock_claim, 128);
 
 AT(dlock_wake, kind, 0);
 AT(dlock_wake, name, 8);

@@ -45,7 +45,7 @@ static void guards(const std::string &uri) {
     }
     CHECK(!mine.held());
     std::unique_lock<dlock::lock> other(theirs, std::chrono::seconds(5));
-    CHECK(other && theirs.fence() > fence);
+    CHECK(other && theirs.fence() > fence && theirs.ready());
     dlock::lock moved = std::move(mine);
     CHECK(!moved.try_lock());
 }

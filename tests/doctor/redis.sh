@@ -20,12 +20,28 @@ server() {
 }
 ask() { redis-cli -h 127.0.0.1 -p "$port" "$@" >/dev/null; }
 
-describe "persistence"
+# Until it grants locks to clients with a quarantine of a second.
+grow_up() { within 20 "the quarantine ends" is_old; }
+is_old() { [ "$(redis-cli -h 127.0.0.1 -p "$port" info server | sed -n 's/^uptime_in_seconds:\([0-9]*\).*/\1/p')" -gt 2 ]; }
+
+describe "a server that was just started"
 server plain
-settings "redis://127.0.0.1:$port"
+settings "redis://127.0.0.1:$port?lease=10m" 1
+weak "grants nothing for another " "wait: a server that was started lately may have forgotten who holds its locks"
+fine "appendonly no: what a restart forgets, the quarantine of 600 s covers"
+run "$DLOCK" doctor --json "redis://127.0.0.1:$port?lease=10m"
+equal "status" "$status" 1
+another='grants nothing for another (10m|9m[0-9]*s): its quarantine after a restart'
+equal "JSON says for how long" "$(grep -cE "{\"health\": \"weak\", \"what\": \"$another\", \"advice\": \"wait: " <<<"$out")" 1
+run "$DLOCK" doctor --json "redis://127.0.0.1:$port?quarantine=0"
+lacks "without a quarantine" "$out" "grants nothing"
+
+describe "persistence"
+grow_up
+settings "redis://127.0.0.1:$port?lease=1s"
 fine "redis "
 fine "maxmemory 0: nothing is evicted"
-fine "appendonly no: what a restart forgets, the quarantine of 10 s covers"
+fine "appendonly no: what a restart forgets, the quarantine of 1 s covers"
 fine "no replicas"
 # Servers before 6.2 do not say how many there may be.
 tells_clients() { redis-cli -h 127.0.0.1 -p "$port" info clients | grep -q '^maxclients:'; }
@@ -35,29 +51,29 @@ weak "appendonly no, and no quarantine" "quarantine=0"
 ask config set appendonly yes
 settings "redis://127.0.0.1:$port?quarantine=0" 1
 weak "appendonly yes, appendfsync everysec, and no quarantine"
-settings "redis://127.0.0.1:$port?quarantine=30s"
-fine "appendonly yes, appendfsync everysec: what a restart forgets, the quarantine of 30 s covers"
+settings "redis://127.0.0.1:$port?quarantine=2s"
+fine "appendonly yes, appendfsync everysec: what a restart forgets, the quarantine of 2 s covers"
 ask config set appendfsync always
 settings "redis://127.0.0.1:$port?quarantine=0"
 fine "appendonly yes, appendfsync always: a restart that keeps these settings forgets nothing"
-settings "redis://127.0.0.1:$port"
-fine "appendonly yes, appendfsync always: what a restart forgets, the quarantine of 10 s covers"
+settings "redis://127.0.0.1:$port?lease=1s"
+fine "appendonly yes, appendfsync always: what a restart forgets, the quarantine of 1 s covers"
 fine "the quarantine is counted by the server's wall clock"
 fine "this user may run all commands that dlock needs"
 
 describe "memory"
 ask config set maxmemory 1gb
-settings "redis://127.0.0.1:$port"
+settings "redis://127.0.0.1:$port?lease=1s"
 fine "maxmemory-policy noeviction"
 fine "memory: "
 for policy in allkeys-lru volatile-ttl; do
     ask config set maxmemory-policy $policy
-    settings "redis://127.0.0.1:$port" 1
+    settings "redis://127.0.0.1:$port?lease=1s" 1
     weak "maxmemory-policy $policy, 0 keys evicted so far" "set maxmemory-policy noeviction"
 done
 ask config set maxmemory-policy noeviction
 ask config set maxmemory 1
-settings "redis://127.0.0.1:$port" 1
+settings "redis://127.0.0.1:$port?lease=1s" 1
 weak "memory: " "raise maxmemory"
 ask config set maxmemory 0
 
@@ -66,7 +82,7 @@ master=$port
 server replica --replicaof 127.0.0.1 "$master"
 linked() { redis-cli -h 127.0.0.1 -p "$master" info replication | grep -q '^connected_slaves:1'; }
 within 30 "the replica comes" linked
-settings "redis://127.0.0.1:$master" 1
+settings "redis://127.0.0.1:$master?lease=1s" 1
 weak "1 replica" "failover"
 settings "redis://127.0.0.1:$port" 69
 contains "its master is named" "$err" "is a replica; name its master (it says 127.0.0.1:$master)"
@@ -83,6 +99,7 @@ lacks "the password" "$out$err" hunter3
 
 describe "rights"
 server rights
+grow_up
 if redis-cli -h 127.0.0.1 -p "$port" info server | grep -q '^redis_version:6\.0\.'; then
     without='&dlock:*' # which came with 6.2
 else
@@ -91,25 +108,26 @@ fi
 documented=$(sed -n '/ACL SETUSER locks/,/^$/p' "$(dirname "$0")/../../docs/backends.md" | sed 's/ACL SETUSER locks//; s/>PASSWORD/>pw/')
 # shellcheck disable=SC2086
 ask acl setuser locks ${documented/"$without"/}
-settings "redis://locks:pw@127.0.0.1:$port"
+settings "redis://locks:pw@127.0.0.1:$port?lease=1s"
 fine "this user may run all commands that dlock needs"
 rights=$(printf '%s\n' $documented | grep '^+' | grep -vE 'auth|select|info|publish|incr|subscribe|\|')
 # shellcheck disable=SC2086
 ask acl setuser locks ${rights//+/-}
-settings "redis://locks:pw@127.0.0.1:$port" 1
+settings "redis://locks:pw@127.0.0.1:$port?lease=1s" 1
 weak "rights that are missing: " "ACL SETUSER"
 for right in $rights; do contains "$right is missed" "$out" " $right"; done
 # shellcheck disable=SC2086
 ask acl setuser locks $rights -incr -subscribe
-settings "redis://locks:pw@127.0.0.1:$port" 1
+settings "redis://locks:pw@127.0.0.1:$port?lease=1s" 1
 weak "rights that are missing: +incr +subscribe" "ACL SETUSER"
 ask acl setuser locks +incr +subscribe
 ask acl setuser locks -publish
-settings "redis://locks:pw@127.0.0.1:$port" 69
+settings "redis://locks:pw@127.0.0.1:$port?lease=1s" 69
 contains "the right is named" "$err" "+publish"
 
 describe "clients"
 server few --maxclients 10
+grow_up
 others=()
 for _ in 1 2 3 4 5 6 7 8 9; do
     begin redis-cli -h 127.0.0.1 -p "$port" subscribe nothing
@@ -118,7 +136,7 @@ done
 crowded() { [ "$(redis-cli -h 127.0.0.1 -p "$port" info clients | sed -n 's/^connected_clients:\([0-9]*\).*/\1/p')" = 10 ]; }
 within 10 "ten clients" crowded
 if tells_clients; then
-    settings "redis://127.0.0.1:$port" 1
+    settings "redis://127.0.0.1:$port?lease=1s" 1
     weak "clients: 10 of 10" "raise maxclients"
 fi
 kill "${others[@]}"

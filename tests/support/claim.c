@@ -4,7 +4,7 @@ void claim_preset(struct dlock_claim *claim) {
     claim->result = DLOCK_EPROTO;
     claim->server_us = 0;
     claim->kept_ms = claim->lease_ms;
-    claim->retry_ms = -1;
+    claim->retry_ms = claim->ready_ms = -1;
     claim->hints = 0;
 }
 

@@ -79,6 +79,39 @@ static void the_longest_duration_does_not_overflow(void **state) {
     assert_true(ms <= INT64_MAX / 1000000);
 }
 
+static void durations_are_written_for_people(void **state) {
+    (void)state;
+    static const struct {
+        int64_t ms;
+        const char *text, *left;
+    } cases[] = {
+        {0, "0ms", "0ms"},
+        {1, "1ms", "1ms"},
+        {999, "999ms", "999ms"},
+        {1000, "1s", "1s"},
+        {1500, "1500ms", "2s"},
+        {59000, "59s", "59s"},
+        {60000, "1m", "1m"},
+        {571001, "571001ms", "9m32s"},
+        {600000, "10m", "10m"},
+        {3600000, "1h", "1h"},
+        {7501000, "2h5m1s", "2h5m1s"},
+        {7201000, "2h1s", "2h1s"},
+        {INT64_C(366) * 86400000, "8784h", "8784h"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[32], expected[64], left[64];
+        assert_string_equal(dlock_duration_text(text, cases[i].ms), cases[i].text);
+        snprintf(expected, sizeof expected, "grants nothing for another %s", cases[i].left);
+        assert_string_equal(dlock_not_ready_text(left, cases[i].ms), expected);
+    }
+    char left[64];
+    assert_string_equal(dlock_not_ready_text(left, -1), "grants nothing yet");
+    assert_string_equal(dlock_not_ready_text(left, DLOCK_FOREVER), "grants nothing yet");
+    assert_string_equal(dlock_not_ready_text(left, DLOCK_FOREVER - 1),
+                        "grants nothing for another 9223372036854775806ms");
+}
+
 static void every_code_has_a_text(void **state) {
     (void)state;
     int n = 0;
@@ -88,7 +121,7 @@ static void every_code_has_a_text(void **state) {
     assert_string_equal(dlock_strerror(DLOCK_##name), text);
     DLOCK_ERRORS(DLOCK_X)
 #undef DLOCK_X
-    assert_int_equal(n, 16);
+    assert_int_equal(n, 17);
     assert_string_equal(dlock_strerror(1), "unknown error");
     assert_string_equal(dlock_strerror(-n), "unknown error");
     assert_string_equal(dlock_strerror(INT32_MIN), "unknown error");
@@ -107,6 +140,7 @@ int main(void) {
         cmocka_unit_test(durations_are_exact),
         cmocka_unit_test(what_is_no_duration_is_refused),
         cmocka_unit_test(the_longest_duration_does_not_overflow),
+        cmocka_unit_test(durations_are_written_for_people),
         cmocka_unit_test(every_code_has_a_text),
         cmocka_unit_test(the_version_is_the_header_s),
     };

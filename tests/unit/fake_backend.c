@@ -502,6 +502,12 @@ void fake_server_step_ms(int64_t ms) {
     pthread_mutex_unlock(&fake_guard);
 }
 
+void fake_server_ready_in_ms(int64_t ms) {
+    pthread_mutex_lock(&fake_guard);
+    server_ready_in_ms(ms);
+    pthread_mutex_unlock(&fake_guard);
+}
+
 void fake_server_handover_ms(int64_t ms) {
     pthread_mutex_lock(&fake_guard);
     server_handover_ms(ms);

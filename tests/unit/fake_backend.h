@@ -79,6 +79,7 @@ void fake_listeners_stray(void);               /* those that are there are at an
 void fake_server_cut_holder(const char *name); /* those of one client: whoever holds `name` */
 void fake_server_forget(void);                 /* flushed: locks and queues are gone, connections stay */
 void fake_server_restart(void);                /* both */
+void fake_server_ready_in_ms(int64_t ms);      /* grants nothing before, and says so */
 void fake_server_step_ms(int64_t ms);          /* its clock jumps */
 void fake_server_handover_ms(int64_t ms);
 void fake_server_break(const char *name);

@@ -76,7 +76,8 @@ static void check_claim(const struct fake_conn *conn, enum fake_op op, const str
     if (strlen(claim->token) > DLOCK_TOKEN_MAX) violated("token too long");
     for (const char *c = claim->token; *c; c++)
         if (!isalnum((unsigned char)*c) && !strchr("._:@-", *c)) violated("token \"%s\"", claim->token);
-    if (claim->result != DLOCK_EPROTO || claim->kept_ms != claim->lease_ms || claim->retry_ms != -1 || claim->hints)
+    if (claim->result != DLOCK_EPROTO || claim->kept_ms != claim->lease_ms || claim->retry_ms != -1 || claim->hints ||
+        claim->ready_ms != -1)
         violated("results not preset: %d, kept %lld, retry %lld", claim->result, (long long)claim->kept_ms,
                  (long long)claim->retry_ms);
     if (claim->lease_ms <= 0) violated("lease_ms %lld", (long long)claim->lease_ms);

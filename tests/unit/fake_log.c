@@ -180,7 +180,8 @@ static struct dlock_claim other_claim(const char *name, const char *token, int64
                                 .lease_ms = lease_ms,
                                 .result = DLOCK_EPROTO,
                                 .kept_ms = lease_ms,
-                                .retry_ms = -1};
+                                .retry_ms = -1,
+                                .ready_ms = -1};
 }
 
 void fake_other_acquire(const char *name, int64_t lease_ms) {

@@ -17,7 +17,7 @@ static size_t entries_end; /* nothing is used from here on */
 static struct known_name names[SERVER_NAMES];
 static size_t names_count;
 static uint64_t order;
-static int64_t offset_us, handover_ms;
+static int64_t offset_us, handover_ms, ready_us;
 static server_tell *tell;
 static server_want *want;
 static server_listens *listens;
@@ -30,6 +30,7 @@ void server_reset(server_tell *tell_now, server_want *want_now, server_listens *
     order = 0;
     offset_us = INT64_C(77000000000); /* nobody may mistake the server's clock for the local one */
     handover_ms = 3000;
+    ready_us = 0;
     tell = tell_now;
     want = want_now;
     listens = listens_now;
@@ -40,6 +41,9 @@ int64_t server_now_us(void) {
 }
 void server_step_us(int64_t us) {
     offset_us += us;
+}
+void server_ready_in_ms(int64_t ms) {
+    ready_us = dlock__now_us() + ms * 1000;
 }
 void server_handover_ms(int64_t ms) {
     handover_ms = ms;
@@ -155,6 +159,7 @@ static struct server_entry *first_waiter(const char *name) {
  * answer. */
 static void server_promote(const struct server_rules *rules, const char *name, const char *asking) {
     struct server_entry *first;
+    if (ready_us > dlock__now_us()) return;
     while (rules->queue && (first = first_waiter(name)) && fits(name, first->mode, first->limit)) {
         bool is_asking = asking && strcmp(first->token, asking) == 0;
         if (!is_asking && !listens(first)) {
@@ -169,15 +174,22 @@ static void server_promote(const struct server_rules *rules, const char *name, c
     if (!rules->queue && rules->look) tell(NULL, name, 0);
 }
 
+/* > 0 while nothing is granted. */
+static int64_t ready_left_ms(void) {
+    int64_t left_us = ready_us - dlock__now_us();
+    return left_us > 0 ? (left_us + 999) / 1000 : 0;
+}
+
 static int64_t retry_ms(const struct server_rules *rules, const struct server_entry *holder,
                         const struct server_entry *waiter, int64_t lease_ms) {
     if (!rules->queue) return rules->look ? 1000 : -1;
-    if (!waiter || !holder) return -1;
-    int64_t position = 0, left_ms = (holder->until_us - server_now_us()) / 1000;
+    if (!waiter || (!holder && ready_left_ms() == 0)) return -1;
+    int64_t position = 0, left_ms = holder ? (holder->until_us - server_now_us()) / 1000 : 0;
     for (size_t i = 0; i < entries_end; i++) {
         const struct server_entry *entry = &entries[i];
         position += entry->used && !entry->held && entry->order < waiter->order && !strcmp(entry->name, waiter->name);
     }
+    if (!holder) return ready_left_ms() + 1 + position * 1000;
     return dlock_queue_retry_ms(position, left_ms, lease_ms);
 }
 
@@ -215,7 +227,8 @@ void server_acquire(const struct server_rules *rules, unsigned conn, struct dloc
     /* Nobody barges: room goes to the first who waits. */
     if (rules->queue || !server_holder(claim->name)) server_promote(rules, claim->name, claim->token);
     struct server_entry *mine = server_find(claim->name, claim->token);
-    if (!mine && !first_waiter(claim->name) && fits(claim->name, claim->mode, claim->limit)) {
+    bool free = fits(claim->name, claim->mode, claim->limit);
+    if (!mine && !first_waiter(claim->name) && ready_left_ms() == 0 && free) {
         mine = entry_add(claim, conn);
         entry_grant(mine);
     }
@@ -226,7 +239,8 @@ void server_acquire(const struct server_rules *rules, unsigned conn, struct dloc
     }
     if (!mine && rules->queue && (claim->flags & DLOCK_CLAIM_QUEUE)) mine = entry_add(claim, conn);
     tell_holders(claim);
-    claim->result = DLOCK_EBUSY;
+    claim->result = free && ready_left_ms() > 0 ? DLOCK_ENOTREADY : DLOCK_EBUSY;
+    if (claim->result == DLOCK_ENOTREADY) claim->ready_ms = ready_left_ms();
     claim->retry_ms = retry_ms(rules, server_holder(claim->name), mine, claim->lease_ms);
 }
 

@@ -38,6 +38,7 @@ struct server_rules {
 
 void server_reset(server_tell *tell, server_want *want, server_listens *listens);
 int64_t server_now_us(void);
+void server_ready_in_ms(int64_t ms); /* grants nothing before, on the local clock, and says so */
 void server_step_us(int64_t us);     /* the server's clock alone; either way */
 void server_handover_ms(int64_t ms); /* the longest lease of a hand-over until its first renewal; default 3,000 */
 
