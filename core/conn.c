@@ -70,7 +70,6 @@ int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup,
     if (rc == 0) return 0;
     if (rc > 0) rc = dlock_fail(err, DLOCK_EPROTO, "backend %s: connect returned %d", backend->name, rc);
     dlock__conn_close(conn);
-    if (rc == DLOCK_EUNAVAILABLE) dlock__resolver_stale(client->resolver);
     return rc;
 }
 
@@ -79,6 +78,7 @@ void dlock__conn_close(struct dlock__conn *conn) {
     dlock__watch_end(conn);
     conn->client->backend->disconnect(conn->data);
     atomic_store(&conn->live, false);
+    dlock__resolver_stale(conn->client->resolver); /* the server may have moved */
 }
 
 dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind kind) {

@@ -72,7 +72,7 @@ static void fill(struct dlock_client *client, size_t n) {
     }
 }
 
-/* Without the mutex. On its own connection, and without ever looking up a name. */
+/* Without the mutex. On its own connection, and without ever waiting for a name server. */
 static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
                 struct dlock_error *err) {
     struct dlock__conn *conn = client->keeper.conn;

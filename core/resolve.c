@@ -171,6 +171,14 @@ static void *look_up(void *arg) {
     return NULL;
 }
 
+/* Joins what is gone already, so that it may be started again. */
+static void join_gone(struct dlock__resolver *resolver) {
+    for (size_t i = 0; i < resolver->n; i++) {
+        struct target *target = &resolver->targets[i];
+        if (target->ended && pthread_tryjoin_np(target->thread, NULL) == 0) target->ended = false;
+    }
+}
+
 /* The mutex is held, but not meanwhile: an end may take a moment. */
 static void join_ended(struct dlock__resolver *resolver) {
     for (size_t i = 0; i < resolver->n; i++) {
@@ -263,11 +271,15 @@ int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool l
                    struct dlock__addresses **addresses, struct dlock_error *err) {
     int rc = DLOCK_OK;
     pthread_mutex_lock(&resolver->mutex);
-    if (lookup && (resolver->stale || resolver->current->n == 0)) {
+    bool known = resolver->current->n > 0;
+    if (lookup && (resolver->stale || !known)) {
         join_ended(resolver);
         start_missing(resolver);
         wait_for_answers(resolver, deadline_us);
         join_ended(resolver);
+    } else if (resolver->stale && known) {
+        join_gone(resolver);
+        start_missing(resolver);
     }
     if (resolver->current->n > 0 || resolver->n == 0) {
         atomic_fetch_add(&resolver->current->references, 1);

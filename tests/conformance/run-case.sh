@@ -1,9 +1,10 @@
 #!/bin/sh
-# run-case.sh BACKEND PROGRAM CASE: one case of the suite against the private server that tests/run.sh has started.
+# run-case.sh BACKEND PROGRAM [CASE]: one case of the suite, or another program, against the private server that
+# tests/run.sh has started.
 set -eu
 eval "uri=\${DLOCK_TEST_URI_$1:-}"
 if [ -z "$uri" ]; then
     echo "no server for $1: run the tests with tests/run.sh" >&2
     exit 1
 fi
-exec "$2" "$uri" "$3"
+exec "$2" "$uri" ${3:+"$3"}

@@ -35,6 +35,21 @@ int loopback_listen(int *port) {
     return fd;
 }
 
+int loopback_listen_at(const char *address, int *port) {
+    struct sockaddr_in at = address_of(*port);
+    socklen_t size = sizeof at;
+    int fd = new_socket();
+    assert_int_equal(inet_pton(AF_INET, address, &at.sin_addr), 1);
+    if (bind(fd, (struct sockaddr *)&at, size) != 0) {
+        close(fd);
+        return -1;
+    }
+    assert_return_code(getsockname(fd, (struct sockaddr *)&at, &size), errno);
+    assert_return_code(listen(fd, 16), errno);
+    *port = ntohs(at.sin_port);
+    return fd;
+}
+
 int loopback_connect(int port) {
     struct sockaddr_in address = address_of(port);
     int fd = new_socket();

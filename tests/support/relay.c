@@ -36,8 +36,8 @@ struct pair {
 struct relay {
     pthread_mutex_t mutex;
     pthread_t thread;
-    int listener, port, server_port, kick[2], delay_ms;
-    bool stop;
+    int listener, port, server_port, kick[2], delay_ms, taken;
+    bool stop, silent;
     struct pair pairs[PAIRS];
 };
 
@@ -57,6 +57,7 @@ static void accept_one(struct relay *relay) {
     int client = accept4(relay->listener, NULL, NULL, SOCK_CLOEXEC), one = 1;
     struct pair *pair = relay->pairs;
     if (client < 0) return;
+    relay->taken++;
     while (pair < relay->pairs + PAIRS && pair->fd[0] >= 0) pair++;
     int server = pair == relay->pairs + PAIRS ? -1 : loopback_connect(relay->server_port);
     if (server < 0) {
@@ -66,6 +67,7 @@ static void accept_one(struct relay *relay) {
     memset(pair, 0, sizeof *pair);
     pair->fd[0] = client;
     pair->fd[1] = server;
+    pair->mute = relay->silent;
     for (int side = 0; side < 2; side++) setsockopt(pair->fd[side], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
@@ -148,16 +150,27 @@ static void kick(struct relay *relay) {
     assert_int_equal(write(relay->kick[1], "", 1), 1);
 }
 
-struct relay *relay_new(int server_port) {
+static struct relay *start(int listener, int port, int server_port) {
     struct relay *relay = calloc(1, sizeof *relay);
     assert_non_null(relay);
     relay->server_port = server_port;
-    relay->listener = loopback_listen(&relay->port);
+    relay->listener = listener;
+    relay->port = port;
     assert_return_code(pipe2(relay->kick, O_CLOEXEC), errno);
     for (size_t i = 0; i < PAIRS; i++) relay->pairs[i].fd[0] = relay->pairs[i].fd[1] = -1;
     pthread_mutex_init(&relay->mutex, NULL);
     assert_int_equal(pthread_create(&relay->thread, NULL, run, relay), 0);
     return relay;
+}
+
+struct relay *relay_new(int server_port) {
+    int port, listener = loopback_listen(&port);
+    return start(listener, port, server_port);
+}
+
+struct relay *relay_at(const char *address, int port, int server_port) {
+    int listener = loopback_listen_at(address, &port);
+    return listener < 0 ? NULL : start(listener, port, server_port);
 }
 
 void relay_end(struct relay *relay) {
@@ -197,4 +210,27 @@ int relay_mute(struct relay *relay, const char *word) {
     pthread_mutex_unlock(&relay->mutex);
     kick(relay);
     return n;
+}
+
+int relay_taken(struct relay *relay) {
+    pthread_mutex_lock(&relay->mutex);
+    int taken = relay->taken;
+    pthread_mutex_unlock(&relay->mutex);
+    return taken;
+}
+
+void relay_hang_up(struct relay *relay) {
+    pthread_mutex_lock(&relay->mutex);
+    for (size_t i = 0; i < PAIRS; i++)
+        if (relay->pairs[i].fd[0] >= 0) pair_close(&relay->pairs[i]);
+    pthread_mutex_unlock(&relay->mutex);
+    kick(relay);
+}
+
+void relay_silence(struct relay *relay) {
+    pthread_mutex_lock(&relay->mutex);
+    relay->silent = true;
+    for (size_t i = 0; i < PAIRS; i++) relay->pairs[i].mute = true;
+    pthread_mutex_unlock(&relay->mutex);
+    kick(relay);
 }

@@ -5,6 +5,8 @@
 
 struct relay;
 struct relay *relay_new(int server_port);
+/* On this loopback address and port; NULL where the port is taken. */
+struct relay *relay_at(const char *address, int port, int server_port);
 void relay_end(struct relay *relay);
 int relay_port(const struct relay *relay);
 
@@ -14,5 +16,12 @@ void relay_delay(struct relay *relay, int ms);
 /* The connections through which a client has said this word pass nothing on any more, and stay open; later ones do.
  * Returns how many there were. */
 int relay_mute(struct relay *relay, const char *word);
+
+/* How many clients have connected so far. */
+int relay_taken(struct relay *relay);
+/* Ends the connections; takes new ones as ever. */
+void relay_hang_up(struct relay *relay);
+/* Nothing passes any more, and nobody is told; clients still connect. */
+void relay_silence(struct relay *relay);
 
 #endif
