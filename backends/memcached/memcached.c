@@ -112,7 +112,10 @@ static int log_in(struct memcached *memcached, const struct memcached_address *a
     int rc;
     memcached_request(memcached, 1, "gets dlock-asks-for-no-password\r\n");
     if ((rc = memcached_line(memcached, deadline_us, &line, err)) != 0) return rc;
-    if (strcmp(line, "CLIENT_ERROR unauthenticated") != 0)
+    bool asks = strcmp(line, "CLIENT_ERROR unauthenticated") == 0;
+    if (!asks && strcmp(line, "END") != 0 && strncmp(line, "VALUE ", 6) != 0)
+        return memcached_refused(memcached, line, err);
+    if (!asks)
         return dlock_fail(
             err, DLOCK_EAUTH,
             "memcached at %s asks for no password (it runs without -Y); leave user and password out of the "
@@ -136,7 +139,9 @@ static int try_address(struct memcached *memcached, const struct memcached_addre
     if (rc) return rc;
     if (address->user) rc = log_in(memcached, address, deadline_us, err);
     if (rc == 0) rc = ask_facts(memcached, deadline_us, err);
-    if (rc) memcached_hang_up(memcached);
+    if (rc == 0) return 0;
+    if (rc == DLOCK_EPROTO || !memcached->heard) dlock_doubt(err, "memcached");
+    memcached_hang_up(memcached);
     return rc;
 }
 

@@ -57,7 +57,7 @@ struct memcached {
     bool open;
     int dialing; /* a socket that is not yet fd, plus 1: a child forked meanwhile must close it, too */
     int fd;
-    bool heard;        /* it has said something */
+    bool heard;        /* it has said a line */
     bool broken;       /* an answer is missing or makes no sense: nothing that comes can be trusted any more */
     size_t unanswered; /* replies that are still to come */
     char where[160];   /* the server, for error messages */

@@ -131,7 +131,6 @@ static int fill(struct memcached *memcached, int64_t deadline_us, struct dlock_e
         ssize_t n = recv(memcached->fd, memcached->in + memcached->in_end, sizeof memcached->in - memcached->in_end, 0);
         if (n == 0) return no_answer(memcached, "the server closed the connection", err);
         if (n > 0) {
-            memcached->heard = true;
             memcached->in_end += (size_t)n;
             return 0;
         }
@@ -161,6 +160,7 @@ int memcached_line(struct memcached *memcached, int64_t deadline_us, char **line
                 return memcached_nonsense(memcached, "a line with a NUL in it", err);
             *end = '\0';
             *line = start;
+            memcached->heard = true;
             return 0;
         }
         if (length == sizeof memcached->in) return memcached_nonsense(memcached, "a line without an end", err);

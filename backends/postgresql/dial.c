@@ -28,14 +28,19 @@ static void hear_notice(void *arg, const PGresult *result) {
     pg_hear(arg, result);
 }
 
+static int no_answer(struct pg *pg, struct dlock_error *err) {
+    int rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to postgresql at %s: no answer in time", pg->where);
+    if (PQstatus(pg->link) != CONNECTION_STARTED) dlock_doubt(err, "PostgreSQL"); /* it takes the connection */
+    return rc;
+}
+
 static int shake_hands(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
     PostgresPollingStatusType next = PGRES_POLLING_WRITING;
     if (PQstatus(pg->link) == CONNECTION_BAD) return pg_rejected(pg, uri, err);
     while (next != PGRES_POLLING_OK) {
         if (next == PGRES_POLLING_FAILED) return pg_rejected(pg, uri, err);
         if (!dlock_wait_fd(PQsocket(pg->link), next == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline_us))
-            return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to postgresql at %s: no answer in time",
-                              pg->where);
+            return no_answer(pg, err);
         next = PQconnectPoll(pg->link);
     }
     return 0;

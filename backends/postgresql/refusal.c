@@ -146,12 +146,17 @@ int pg_rejected(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *
         code = code_of(state, &advice);
     } else if (PQconnectionNeedsPassword(pg->link)) {
         code = DLOCK_EAUTH;
+        advice = "; give it in the URI, or with password_file=";
     } else if (strstr(reason, "invalid response") || strstr(reason, ", but received ")) {
         code = DLOCK_EPROTO; /* it is no PostgreSQL */
     } else if (strncmp(reason, "connection to server", 20) != 0 && !strstr(reason, "could not translate host name")) {
         code = DLOCK_EINVAL; /* libpq has not even tried */
         blank_quoted(reason);
     }
+    char *crash = strstr(reason, " This probably means the server terminated");
+    if (crash) *crash = '\0';
     blank_values(reason, uri);
-    return dlock_fail(err, code, "cannot connect to postgresql at %s: %s%s", pg->where, reason, advice);
+    dlock_fail(err, code, "cannot connect to postgresql at %s: %s%s", pg->where, reason, advice);
+    if (!state && (code == DLOCK_EPROTO || crash)) dlock_doubt(err, "PostgreSQL");
+    return code;
 }

@@ -180,7 +180,10 @@ static int try_address(struct redis *redis, const struct redis_address *address,
     int rc = redis_dial(redis, address, deadline_us, err);
     if (rc) return rc;
     write_greeting(redis, address);
-    if ((rc = read_greeting(redis, address, deadline_us, err)) != 0) redis_hang_up(redis);
+    size_t asked = redis->unanswered;
+    if ((rc = read_greeting(redis, address, deadline_us, err)) == 0) return 0;
+    if (redis->unanswered == asked) dlock_doubt(err, "Redis"); /* it has not answered one command */
+    redis_hang_up(redis);
     return rc;
 }
 

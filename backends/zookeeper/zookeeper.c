@@ -6,6 +6,8 @@
 /* AGAIN: the connection broke, or the answer says nothing. */
 enum { AGAIN = 1 };
 
+enum { EXPLAIN_SHARE = 10 };
+
 static int try_write(struct zookeeper *z, int64_t deadline_us, struct dlock_error *err) {
     bool dead;
     int rc = zookeeper_ready(z, deadline_us, &dead, err);
@@ -33,17 +35,30 @@ static int check(struct zookeeper *z, int64_t deadline_us, struct dlock_error *e
     return dead ? zookeeper_ready(z, 0, &dead, err) : rc; /* which knows best */
 }
 
+static bool began(struct zookeeper *z) {
+    pthread_mutex_lock(&z->mutex);
+    bool began = z->was_connected;
+    pthread_mutex_unlock(&z->mutex);
+    return began;
+}
+
+static int begin(struct zookeeper *z, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
+    int rc = zookeeper_open(z, deadline_us, err);
+    if (rc == 0) rc = zookeeper_credentials(z, uri, deadline_us, err);
+    return rc == 0 ? check(z, deadline_us, err) : rc;
+}
+
 static int zookeeper_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
                              struct dlock_error *err) {
-    int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    /* The rest of the time is for finding out why there was no session. */
+    int64_t deadline_us = dlock_deadline_us(timeout_ms), rest_us = (int64_t)timeout_ms * 1000 / EXPLAIN_SHARE;
     struct zookeeper *z = zookeeper_new(err);
     (void)peer;
     *(struct zookeeper **)conn = z;
     if (!z) return DLOCK_ENOMEM;
     int rc = zookeeper_address(z, uri, err);
-    if (rc == 0) rc = zookeeper_open(z, deadline_us, err);
-    if (rc == 0) rc = zookeeper_credentials(z, uri, deadline_us, err);
-    return rc == 0 ? check(z, deadline_us, err) : rc;
+    if (rc == 0) rc = begin(z, uri, deadline_us - rest_us, err);
+    return rc == DLOCK_EUNAVAILABLE && !began(z) ? zookeeper_explain(z, uri, deadline_us, err) : rc;
 }
 
 static void zookeeper_disconnect(void *conn) {

@@ -217,6 +217,9 @@ int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct d
 /* Hands user:password and every auth= to the handle. */
 int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, int64_t deadline_us,
                           struct dlock_error *err);
+/* reach.c: says why no session began. Returns EUNAVAILABLE. */
+int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, int64_t deadline_us,
+                      struct dlock_error *err);
 
 /* ---- node.c ------------------------------------------------------------------------------------------------------ */
 

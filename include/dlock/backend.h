@@ -315,6 +315,14 @@ static inline int dlock_fail(struct dlock_error *err, int code, const char *form
     return code;
 }
 
+/* For an answer that no server of this kind gives, and for none at all: appends the question whether it is one, as in
+ * dlock_doubt(err, "Redis"). `err` may be NULL. */
+static inline void dlock_doubt(struct dlock_error *err, const char *kind) {
+    if (!err) return;
+    size_t used = strlen(err->message);
+    snprintf(err->message + used, sizeof err->message - used, "; is this a %s server?", kind);
+}
+
 /* With QUEUE: how long a hand-over lasts at most until its receiver has confirmed it, by a renewal or by asking again;
  * less if that one asked for a shorter lease. */
 #define DLOCK_HAND_OVER_MS 3000

@@ -1,0 +1,63 @@
+/* Why there is no session: the library does not tell, so each server is asked over a connection of our own. */
+#include "zookeeper.h"
+
+#include <dlock/backend_socket.h>
+
+enum { DEFAULT_PORT = 2181 };
+
+/* What was found at an address, worst first. */
+enum finding { NO_CONNECTION, NO_ZOOKEEPER, NO_SESSION, NOT_SERVING };
+
+/* What answers, as far as it does so until the deadline: `srvr` is the one question that is allowed by default. */
+static enum finding recognize(int fd, int64_t deadline_us) {
+    char answer[256] = "";
+    size_t used = 0;
+    ssize_t n = send(fd, "srvr\n", 5, MSG_NOSIGNAL);
+    while (n > 0 && used < sizeof answer - 1 && dlock_wait_fd(fd, POLLIN, deadline_us)) {
+        n = recv(fd, answer + used, sizeof answer - 1 - used, 0);
+        if (n > 0) used += (size_t)n;
+    }
+    answer[used] = '\0';
+    if (strstr(answer, "not currently serving")) return NOT_SERVING;
+    return strncmp(answer, "Zookeeper version", 17) == 0 || strncmp(answer, "srvr is not executed", 20) == 0
+               ? NO_SESSION
+               : NO_ZOOKEEPER;
+}
+
+static enum finding look_at(const struct dlock_host *host, int64_t deadline_us, int *error) {
+    int fd, dialing;
+    *error = dlock_dial(NULL, host->address, host->port ? host->port : DEFAULT_PORT, deadline_us, &dialing, &fd);
+    if (*error) return NO_CONNECTION;
+    enum finding found = recognize(fd, deadline_us);
+    dlock_hang_up(fd, true);
+    close(fd);
+    return found;
+}
+
+int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, int64_t deadline_us,
+                      struct dlock_error *err) {
+    static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", DEFAULT_PORT};
+    const struct dlock_host *hosts = uri->n_hosts ? uri->hosts : &local;
+    size_t n = uri->n_hosts ? uri->n_hosts : 1;
+    enum finding best = NO_CONNECTION;
+    int error = ETIMEDOUT;
+    char reason[128];
+    for (size_t i = 0; i < n; i++) {
+        int64_t now = dlock_now_us(), share_us = (deadline_us - now) / (int64_t)(n - i);
+        enum finding found = look_at(&hosts[i], now + share_us, &error);
+        if (found > best) best = found;
+    }
+    switch (best) {
+    case NO_CONNECTION: break;
+    case NO_ZOOKEEPER:
+        return dlock_fail(err, DLOCK_EUNAVAILABLE,
+                          "%s can be connected to, but begins no session; is this a ZooKeeper server?", z->where);
+    case NO_SESSION: return dlock_fail(err, DLOCK_EUNAVAILABLE, "ZooKeeper at %s began no session in time", z->where);
+    case NOT_SERVING:
+        return dlock_fail(err, DLOCK_EUNAVAILABLE,
+                          "ZooKeeper at %s serves nobody now: it has no connection to a majority of its ensemble",
+                          z->where);
+    }
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to ZooKeeper at %s: %s", z->where,
+                      error == ETIMEDOUT ? "no answer in time" : strerror_r(error, reason, sizeof reason));
+}
