@@ -223,5 +223,6 @@ const struct command command_run = {
     "TIME is a number of seconds, or has a unit: 500ms, 10s, 2m, 1h. COMMAND finds DLOCK_NAME, DLOCK_FENCE and\n"
     "DLOCK_TOKEN in its environment, and the DLOCK_URI that dlock found there, without a password.\n\n"
     "Exit status: COMMAND's; 128 + n when it died by signal n; 1 (or -E's) the lock was not free; 64 wrong usage;\n"
-    "69 the server cannot be used; 75 the lock was lost; 126 COMMAND cannot be executed; 127 it was not found.\n",
+    "69 the server cannot be used, or grants nothing yet; 75 the lock was lost; 126 COMMAND cannot be executed;\n"
+    "127 it was not found.\n",
     run_main};

@@ -205,8 +205,9 @@ const struct command command_acquire = {
     "      --json                     print JSON: the ticket, the fence and more\n"
     "  -h, --help                     show this\n\n"
     "TIME is a number of seconds, or has a unit: 500ms, 10s, 2m, 1h.\n\n"
-    "Exit status: 0; 1 (or -E's) the lock was not free; 64 wrong usage; 69 the server cannot be used, or has no\n"
-    "tickets; 74 the ticket could not be written, and the lock is free again; 75 the lock was lost at once.\n",
+    "Exit status: 0; 1 (or -E's) the lock was not free; 64 wrong usage; 69 the server cannot be used, grants\n"
+    "nothing yet, or has no tickets; 74 the ticket could not be written, and the lock is free again;\n"
+    "75 the lock was lost at once.\n",
     acquire_main};
 
 #define TICKET_OPTIONS                                                            \

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 enum {
-    FIRST_REPORT_MS = 50,  /* -v: a wait shorter than this is not worth a word */
-    NEXT_REPORT_MS = 2000, /* -v: how often to look whether the holder changed */
+    FIRST_REPORT_MS = 50,  /* a wait shorter than this is not worth a word */
+    NEXT_REPORT_MS = 2000, /* how often to look, in the end, whether what it waits for has changed */
     CANCEL_REPEAT_MS = 20  /* dlock_cancel() is not remembered, and the wait may only be about to begin */
 };
 
@@ -44,11 +44,20 @@ static int say_holder(const struct dlock_info *info, void *arg) {
     return 1;
 }
 
-/* What -v last said. */
+/* What was said last. */
 struct said {
+    bool not_ready;
     char token[DLOCK_TOKEN_MAX + 1];
     int code; /* why the holder is not known */
 };
+
+/* A server that grants nothing yet is no ordinary wait, in which another one is at work: it is told without -v, too. */
+static void say_not_ready(const struct wait_plan *plan, struct said *said) {
+    struct dlock_error err = {0, ""};
+    bool not_ready = dlock_ready(plan->lock, &err) == DLOCK_ENOTREADY;
+    if (not_ready && !said->not_ready) note("waiting for %s", err.message);
+    said->not_ready = not_ready;
+}
 
 /* Says whom we wait for, or why that is not known, whenever it has changed. */
 static void say_whom(const struct wait_plan *plan, struct said *said) {
@@ -68,18 +77,18 @@ static bool attempt_over(const struct attempt *attempt, int timeout_ms) {
 /* Until the attempt ends. Returns the signal that ended it, or 0. */
 static int attend(const struct attempt *attempt) {
     const struct wait_plan *plan = attempt->plan;
-    struct said said = {"?", 0};
-    int caught = 0;
-    int pause_ms = plan->verbose ? FIRST_REPORT_MS : -1;
+    struct said said = {.token = "?"};
+    int caught = 0, pause_ms = FIRST_REPORT_MS;
     while (!attempt_over(attempt, caught ? CANCEL_REPEAT_MS : pause_ms)) {
         int sig = signals_next(plan->signals);
         if (sig && sig != SIGCHLD && !caught) caught = sig;
         if (caught) {
             dlock_cancel(plan->lock);
-        } else if (plan->verbose) {
-            say_whom(plan, &said);
-            pause_ms = NEXT_REPORT_MS;
+            continue;
         }
+        say_not_ready(plan, &said);
+        if (plan->verbose) say_whom(plan, &said);
+        pause_ms = 2 * pause_ms < NEXT_REPORT_MS ? 2 * pause_ms : NEXT_REPORT_MS;
     }
     return caught;
 }

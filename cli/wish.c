@@ -1,5 +1,6 @@
 #include "wish.h"
 
+#include "lease.h"
 #include "wait.h"
 
 #include <inttypes.h>
@@ -11,9 +12,9 @@ int wish_duration(const struct command *command, const char *option, int64_t *ms
 }
 
 static int take_lease(struct wish *wish, const struct command *command) {
-    int status = wish_duration(command, "-l", &wish->lease_ms);
-    if (status != GO_ON || wish->lease_ms > 0) return status;
-    return usage_error(command, "-l: a lease is longer than nothing");
+    int status = lease_read(command, optarg, &wish->lease_ms);
+    wish->lease_text = optarg;
+    return status == STATUS_OK ? GO_ON : status;
 }
 
 static int take_conflict_status(struct wish *wish, const struct command *command) {
@@ -52,6 +53,8 @@ int wish_option(struct wish *wish, const struct command *command, int option) {
 
 int wish_new(const struct wish *wish, dlock_client *client, struct dlock_options options, dlock_lock **lock) {
     struct dlock_error err = {0, ""};
+    int status = lease_fits(wish->uri, wish->lease_text, wish->lease_ms, client);
+    if (status != STATUS_OK) return status;
     options.owner = DLOCK_OWNER_HANDLE; /* acquired on one thread, released on another */
     options.mode = wish->mode;
     options.limit = wish->limit;

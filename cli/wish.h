@@ -12,7 +12,8 @@ struct wish {
     const char *uri;
     const char *name;
     int64_t wait_ms;
-    int64_t lease_ms; /* 0: the URI's */
+    int64_t lease_ms;       /* 0: the URI's */
+    const char *lease_text; /* as it was given */
     enum dlock_mode mode;
     uint32_t limit; /* permits: how many there are */
     int conflict_status;

@@ -32,8 +32,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#define DLOCK__LEASE_MIN_MS INT64_C(100)
-#define DLOCK__LEASE_MAX_MS (INT64_C(366) * 24 * 3600 * 1000)
 /* The fence's low byte. */
 #define DLOCK__ORDINAL_MAX 255
 /* An operation takes at most this many claims. */

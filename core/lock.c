@@ -20,16 +20,17 @@ int dlock__options_read(const struct dlock_options *from, struct dlock_options *
 }
 
 static int check_lease(struct dlock_client *client, struct dlock_options *options, struct dlock_error *err) {
+    char text[32];
     if (options->lease_ms == 0) options->lease_ms = client->uri->lease_ms;
-    if (options->lease_ms < DLOCK__LEASE_MIN_MS || options->lease_ms > DLOCK__LEASE_MAX_MS)
+    if (options->lease_ms < DLOCK_LEASE_MIN_MS || options->lease_ms > DLOCK_LEASE_MAX_MS)
         return dlock_fail(err, DLOCK_EINVAL, "lock options: lease_ms is %lld, it can be %lld to %lld (0: the URI's)",
-                          (long long)options->lease_ms, (long long)DLOCK__LEASE_MIN_MS, (long long)DLOCK__LEASE_MAX_MS);
+                          (long long)options->lease_ms, (long long)DLOCK_LEASE_MIN_MS, (long long)DLOCK_LEASE_MAX_MS);
     if (client->quarantine_ms > 0 && options->lease_ms > client->quarantine_ms)
-        return dlock_fail(
-            err, DLOCK_EINVAL,
-            "lock options: lease_ms is %lld, longer than the quarantine of %lld ms that protects leases when "
-            "the server restarts; set lease= or quarantine= in the URI",
-            (long long)options->lease_ms, (long long)client->quarantine_ms);
+        return dlock_fail(err, DLOCK_EINVAL,
+                          "lock options: lease_ms is %lld, longer than the quarantine of this server (%s), which "
+                          "protects leases when "
+                          "it restarts; set lease= or quarantine= in the URI",
+                          (long long)options->lease_ms, dlock_duration_text(text, client->quarantine_ms));
     return 0;
 }
 

@@ -76,7 +76,7 @@ static bool sensible(const struct ticket *ticket) {
     size_t token = strlen(ticket->token);
     return number[MODE] <= DLOCK_PERMIT && number[LIMIT] <= UINT32_MAX &&
            (number[MODE] == DLOCK_PERMIT) == (number[LIMIT] > 0) &&
-           number[FLAGS] <= (DLOCK_FIXED_LEASE | DLOCK_NO_REENTRY) && number[LEASE] <= DLOCK__LEASE_MAX_MS &&
+           number[FLAGS] <= (DLOCK_FIXED_LEASE | DLOCK_NO_REENTRY) && number[LEASE] <= DLOCK_LEASE_MAX_MS &&
            number[FENCE] > 0 && number[FENCE] < UINT64_C(1) << 55 && number[ORDINAL] <= DLOCK__ORDINAL_MAX &&
            token > 0 && token <= DLOCK_TOKEN_MAX &&
            strspn(ticket->token, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@-") == token;

@@ -52,6 +52,9 @@ extern "C" {
 #define DLOCK_NAME_MAX 200
 /* Most permits of a name: dlock_options.limit. The same for every backend. */
 #define DLOCK_LIMIT_MAX 2147483647
+/* Shortest and longest lease, in milliseconds. */
+#define DLOCK_LEASE_MIN_MS 100
+#define DLOCK_LEASE_MAX_MS (INT64_C(366) * 24 * 3600 * 1000)
 /* Longest token, in bytes, without the terminating NUL. Tokens consist of [A-Za-z0-9._:@-]. */
 #define DLOCK_TOKEN_MAX 127
 /* Longest ticket of dlock_export(), in bytes, without the terminating NUL. */
@@ -222,7 +225,8 @@ struct dlock_options {
     enum dlock_owner owner; /* default DLOCK_OWNER_THREAD */
     uint32_t limit;         /* permits: how many may hold at once, 1 to DLOCK_LIMIT_MAX; 0 otherwise */
     uint32_t flags;         /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
-    int64_t lease_ms;       /* 0: the URI's `lease` (default 10 s); else at least 100 */
+    int64_t lease_ms;       /* 0: the URI's `lease` (default 10 s); else DLOCK_LEASE_MIN_MS to _MAX_MS, and not
+                             * longer than a quarantine */
     dlock_callback on_lost; /* once per lost grant, before anyone else can be granted it, except where the server took
                              * it away (dlock_break) or forgot it: then at the next renewal. The library lets go
                              * of a lost grant once it has returned, or has itself released the handle: do that first
@@ -269,6 +273,10 @@ DLOCK_EXPORT int dlock_client_guard(dlock_client *client, int group, struct dloc
 
 /* The backend that serves this client. Static; never NULL; never blocks. */
 DLOCK_EXPORT const struct dlock_backend_info *dlock_client_backend(dlock_client *client);
+
+/* For how long the client's server grants nothing after its start (ENOTREADY), which is also the longest lease that it
+ * is asked for: the URI's `quarantine` where a restart may forget grants; 0: there is none. Never blocks. */
+DLOCK_EXPORT int64_t dlock_client_quarantine_ms(dlock_client *client);
 
 /* ---- backends ---------------------------------------------------------------------------------------------------- */
 
