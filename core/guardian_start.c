@@ -50,6 +50,8 @@ IN_CHILD static int set_descriptors(const struct dlock__start *start, int *high)
     if (null < 0) return -1;
     for (int i = 0; i <= n; i++) {
         high[i] = (int)syscall(SYS_fcntl, i < n ? start->fds[i] : null, F_DUPFD, STANDARD + n + 1);
+        if (high[i] < 0 && errno == EINVAL)
+            errno = EMFILE; /* the limit is no greater than the least that is asked for */
         if (high[i] < 0) return -1;
     }
     for (int i = 0; i < n; i++)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -115,6 +116,22 @@ static void what_cannot_be_executed_is_an_error(void **state) {
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+/* However low it is. */
+static void a_limit_to_descriptors_is_named(void **state) {
+    char *const argv[] = {(char *)"sh", (char *)"-c", (char *)":", NULL}, *const envp[] = {NULL};
+    const struct dlock__start start = {"/bin/sh", argv, envp, NULL, 0};
+    struct rlimit before, now;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (now = before, now.rlim_cur = 0; now.rlim_cur < 5; now.rlim_cur++) {
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+        assert_int_equal(dlock__start(&start), -1);
+        assert_int_equal(errno, EMFILE);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_gets_a_session_and_nothing_else),
@@ -122,6 +139,7 @@ int main(void) {
         cmocka_unit_test(the_caller_has_no_child),
         cmocka_unit_test(who_adopts_orphans_can_reap_it),
         cmocka_unit_test(what_cannot_be_executed_is_an_error),
+        cmocka_unit_test(a_limit_to_descriptors_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
