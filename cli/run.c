@@ -9,6 +9,8 @@
 #include "watch.h"
 #include "wish.h"
 
+#include <dlock/backend.h>
+
 #include <errno.h>
 #include <paths.h>
 #include <stdio.h>
@@ -19,7 +21,8 @@
 struct request {
     struct wish wish;
     int64_t hold_ms; /* for so long after its grant the lock stays held at least */
-    char **argv;     /* the command */
+    struct loss_policy policy;
+    char **argv; /* the command */
     char *shell_argv[4];
     bool pass_uri;
 };
@@ -61,12 +64,33 @@ static int parse_operands(struct request *request, int argc, char **argv) {
     return *request->argv ? GO_ON : usage_error(&command_run, "run what? COMMAND is missing");
 }
 
+static int take_action(struct loss_policy *policy) {
+    static const char *const words[] = {[LOSS_TERM] = "term", [LOSS_KILL] = "kill", [LOSS_WARN] = "warn"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strcmp(optarg, words[i]) != 0) continue;
+        policy->action = (enum loss_action)i;
+        return GO_ON;
+    }
+    return usage_error(&command_run, "--on-lost takes term, kill or warn");
+}
+
+static int take_kill_after(struct loss_policy *policy) {
+    int status = wish_duration(&command_run, "--kill-after", &policy->kill_after_ms);
+    if (status != GO_ON || policy->kill_after_ms > 0) return status;
+    return usage_error(&command_run, "--kill-after: longer than nothing; --on-lost=kill kills at once");
+}
+
 /* Returns GO_ON, or the status to exit with. */
 static int parse(int argc, char **argv, struct request *request) {
     static const struct option longs[] = {
-        WISH_OPTIONS(WISH_LONG),           {"hold", required_argument, NULL, 'H'},
-        {"close", no_argument, NULL, 'o'}, {"pass-uri", no_argument, NULL, 'u'},
-        {"help", no_argument, NULL, 'h'},  {NULL, 0, NULL, 0},
+        WISH_OPTIONS(WISH_LONG),
+        {"hold", required_argument, NULL, 'H'},
+        {"on-lost", required_argument, NULL, 'L'},
+        {"kill-after", required_argument, NULL, 'K'},
+        {"close", no_argument, NULL, 'o'},
+        {"pass-uri", no_argument, NULL, 'u'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     *request = (struct request){.wish = WISH_INIT};
     opterr = 0;
@@ -79,10 +103,16 @@ static int parse(int argc, char **argv, struct request *request) {
             request->pass_uri = true;
         else if (c == 'H')
             status = wish_duration(&command_run, "--hold", &request->hold_ms);
+        else if (c == 'L')
+            status = take_action(&request->policy);
+        else if (c == 'K')
+            status = take_kill_after(&request->policy);
         else
             status = wish_option(&request->wish, &command_run, c);
         if (status != GO_ON) return status;
     }
+    if (request->policy.kill_after_ms && request->policy.action != LOSS_TERM)
+        return usage_error(&command_run, "--kill-after goes with --on-lost=term, where SIGTERM comes first");
     return parse_operands(request, argc - optind, argv + optind);
 }
 
@@ -109,13 +139,10 @@ static int guard(const struct run *run, pid_t group) {
 static struct ending attend(struct run *run, pid_t child) {
     const struct request *request = run->request;
     const struct watch_plan watch = {run->client,   run->lock,      request->wish.name, &run->loss, &run->lease,
-                                     &run->signals, &run->terminal, run->front,         child};
+                                     &run->signals, &run->terminal, run->front,         child,      request->policy};
     const struct hold_plan hold = {&watch, run->granted_ms + request->hold_ms, request->wish.verbose};
     struct ending ending = watch_command(&watch);
-    if (ending.lost)
-        ending.status = STATUS_LOST;
-    else
-        run->sig = hold_lock(&hold, &ending);
+    if (!ending.lost) run->sig = hold_lock(&hold, &ending);
     return ending;
 }
 
@@ -140,10 +167,23 @@ static struct ending run_child(struct run *run, const struct child_plan *plan) {
     return attend(run, child);
 }
 
+/* With more, SIGTERM would be due when a renewal is merely late. What the longest time seen is short of the lease is
+ * less than a twentieth. */
+static bool grace_fits(struct run *run) {
+    int64_t grace = run->request->policy.kill_after_ms;
+    char least[32];
+    bool endless = lease_look(&run->lease, run->lock) == DLOCK_FOREVER;
+    if (endless || grace <= (run->lease.longest_ms + run->lease.longest_ms / 20) / 3) return true;
+    note("--kill-after is longer than a third of the lease of \"%s\": make that at least %s, with -l or as lease= in "
+         "the URI",
+         run->request->wish.name, dlock_duration_text(least, 3 * grace));
+    return false;
+}
+
 /* Runs the command; the lock is held. Returns how it ended, or with which status it could not be run. */
 static struct ending run_command(struct run *run) {
     run->granted_ms = now_ms();
-    lease_look(&run->lease, run->lock);
+    if (!grace_fits(run)) return (struct ending){.status = STATUS_USAGE};
     if (environment_make(&run->env, run->request->wish.name, run->lock) != 0) {
         note("%s", dlock_strerror(DLOCK_ENOMEM));
         return (struct ending){.status = STATUS_OS};
@@ -189,7 +229,8 @@ static int run_main(int argc, char **argv) {
     if (run.terminal.fd >= 0) run.front = front_split(&run.signals);
     /* Until here and while it connects, a signal may end us: nothing is held and nobody waits. */
     run.adopts = child_adopt(true);
-    status = open_client_flags(request.wish.uri, DLOCK_CLIENT_GUARDIAN, &run.client);
+    uint32_t flags = request.policy.action == LOSS_WARN ? DLOCK_CLIENT_SPARE_GROUP : 0;
+    status = open_client_flags(request.wish.uri, DLOCK_CLIENT_GUARDIAN | flags, &run.client);
     if (status != STATUS_OK) return status;
     status = environment_uri(&run.env, request.pass_uri ? uri_or_default(request.wish.uri) : NULL);
     if (status != STATUS_OK) {
@@ -216,6 +257,11 @@ const struct command command_run = {
     "                                 at a restart also the most: the URI's lease, then 10s\n"
     "      --hold TIME                keep the lock for TIME from the moment it was\n"
     "                                 got, even if COMMAND has ended before\n"
+    "      --on-lost WORD             what COMMAND gets when the lock is lost: term,\n"
+    "                                 the default, is SIGTERM, then SIGKILL; kill is\n"
+    "                                 SIGKILL; warn is nothing: it goes on\n"
+    "      --kill-after TIME          how long after SIGTERM; at most a third of the\n"
+    "                                 lease; default: a sixth of it, at most 10s\n"
     "  -c, --command 'SHELL LINE'     (behind NAME) run this with $SHELL\n"
     "      --pass-uri                 give COMMAND the whole URI, with its password, as DLOCK_URI\n"
     "  -o, --close                    as in flock(1); always so\n"

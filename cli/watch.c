@@ -11,8 +11,9 @@
 struct watch {
     const struct watch_plan *plan;
     struct lease *lease;
-    bool ending;        /* the lock is lost or nearly so: the command was told to end */
-    int64_t kill_at_ms; /* while ending */
+    bool lost;          /* the lock is, or nearly so */
+    int64_t kill_at_ms; /* then, after SIGTERM */
+    bool killed;        /* that has come */
     int stop_signal;    /* what stopped the command; 0: it runs */
     int passed_on;      /* the last signal that was passed on to it to end it; 0: none */
     int fatal_signal;   /* what killed it; 0: it exited */
@@ -24,11 +25,12 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* How long before the end of its lease a command is told to end: renewals are due every third of a lease, so with less
- * than a sixth left several have failed. */
+/* How long a command has between SIGTERM and SIGKILL. By itself a sixth of the lease: renewals are due every third of
+ * it, so with less than a sixth left several have failed. */
 static int64_t grace_ms(const struct watch *watch) {
     int64_t lease = watch->lease->longest_ms ? watch->lease->longest_ms : 10000;
-    return least(lease / 6, 10000);
+    int64_t asked_for = watch->plan->policy.kill_after_ms;
+    return asked_for ? asked_for : least(lease / 6, 10000);
 }
 
 /* How long before the end of its lease a command is killed: dying takes a moment. */
@@ -37,38 +39,60 @@ static int64_t margin_ms(const struct watch *watch) {
     return least(lease / 10, 50) > lease / 20 ? least(lease / 10, 50) : least(lease / 20, 1000);
 }
 
-static void end_command(struct watch *watch, const char *reason) {
-    if (watch->ending) return;
-    watch->ending = true;
+/* How long before the end of its lease the lock counts as lost. */
+static int64_t notice_ms(const struct watch *watch) {
+    const struct loss_policy *policy = &watch->plan->policy;
+    switch (policy->action) {
+    case LOSS_KILL: return margin_ms(watch);
+    case LOSS_WARN: return 0;
+    default: return grace_ms(watch) + (policy->kill_after_ms ? margin_ms(watch) : 0);
+    }
+}
+
+static void terminate(struct watch *watch) {
     watch->kill_at_ms = now_ms() + grace_ms(watch);
     if (watch->lease->longest_ms)
         watch->kill_at_ms = least(watch->kill_at_ms, watch->lease->valid_until_ms - margin_ms(watch));
     child_signal(watch->plan->child, SIGTERM);
-    note("lost the lock \"%s\": %s; ending the command", watch->plan->name, reason);
+}
+
+/* Once. */
+static void lock_lost(struct watch *watch, const char *reason) {
+    static const char *const does[] = {"ending the command", "killing the command", "the command goes on without it"};
+    enum loss_action action = watch->plan->policy.action;
+    if (watch->lost) return;
+    watch->lost = true;
+    if (action == LOSS_TERM) terminate(watch);
+    if (action == LOSS_KILL) child_signal(watch->plan->child, SIGKILL);
+    note("lost the lock \"%s\": %s; %s", watch->plan->name, reason, does[action]);
 }
 
 static void hear_loss(struct watch *watch) {
     uint64_t count;
     if (read(watch->plan->loss->fd, &count, sizeof count) != (ssize_t)sizeof count) return;
-    end_command(watch, loss_reason(watch->lease, watch->plan->client));
+    lock_lost(watch, loss_reason(watch->lease, watch->plan->client));
+}
+
+/* The command has been told to end and has not. Returns when to look again, as poll() takes it. */
+static int kill_late(struct watch *watch) {
+    int64_t left = watch->kill_at_ms - now_ms();
+    if (watch->killed) return -1;
+    if (left > 0) return (int)least(left, INT_MAX);
+    watch->killed = true;
+    child_signal(watch->plan->child, SIGKILL);
+    note("lost the lock \"%s\": SIGTERM has not ended the command; killing it", watch->plan->name);
+    return -1;
 }
 
 /* Looks at the lease and does what is due. Returns for how long there is nothing to do, as poll() takes it. */
 static int look_at_lease(struct watch *watch) {
-    int64_t remaining = lease_look(watch->lease, watch->plan->lock);
-    int64_t now = now_ms();
-    bool endless = remaining == DLOCK_FOREVER;
-    if (!endless && remaining > 0) {
-        if (remaining <= grace_ms(watch)) end_command(watch, "its lease could not be renewed in time");
-    } else if (!endless) {
-        end_command(watch, loss_reason(watch->lease, watch->plan->client));
-    }
-    if (watch->ending) {
-        if (now < watch->kill_at_ms) return (int)least(watch->kill_at_ms - now, INT_MAX);
-        child_signal(watch->plan->child, SIGKILL);
-        return -1;
-    }
-    return endless ? -1 : (int)least(remaining - grace_ms(watch), INT_MAX);
+    const struct watch_plan *plan = watch->plan;
+    int64_t remaining = watch->lost ? 0 : lease_look(watch->lease, plan->lock);
+    if (remaining == DLOCK_FOREVER) return -1;
+    if (remaining > notice_ms(watch)) return (int)least(remaining - notice_ms(watch), INT_MAX);
+    lock_lost(watch,
+              remaining > 0 ? "its lease could not be renewed in time" : loss_reason(watch->lease, plan->client));
+    return plan->policy.action == LOSS_TERM ? kill_late(watch) : -1;
 }
 
 /* ---- stopping and going on --------------------------------------------------------------------------------------- */
@@ -127,6 +151,22 @@ static bool hear_signals(struct watch *watch) {
     return false;
 }
 
+/* The command has ended, and is still to be waited for. */
+static struct ending end(const struct watch *watch) {
+    const struct watch_plan *plan = watch->plan;
+    bool warns = plan->policy.action == LOSS_WARN;
+    /* What it left behind in its process group may be at work on what the lock no longer protects. */
+    if (watch->lost && !warns) child_signal(plan->child, SIGKILL);
+    bool had_terminal = terminal_take_back(plan->terminal, plan->child);
+    dlock_client_guard(plan->client, 0, NULL); /* once it is waited for, its number may become another's */
+    int status = child_reap(plan->child);
+    if (had_terminal && watch->fatal_signal == SIGINT) front_tell(plan->front, FRONT_INTERRUPTED);
+    bool from_terminal = had_terminal && (watch->fatal_signal == SIGINT || watch->fatal_signal == SIGQUIT);
+    if (watch->lost && warns) note("the command has ended with status %d, without the lock \"%s\"", status, plan->name);
+    return (struct ending){watch->lost ? STATUS_LOST : status, watch->lost,
+                           from_terminal ? watch->fatal_signal : watch->passed_on, now_ms()};
+}
+
 struct ending watch_command(const struct watch_plan *plan) {
     struct watch watch = {.plan = plan, .lease = plan->lease};
     bool ended = false;
@@ -138,12 +178,5 @@ struct ending watch_command(const struct watch_plan *plan) {
         if (fds[2].revents) hear_front(&watch);
         if (fds[0].revents) ended = hear_signals(&watch);
     }
-    /* What it left behind in its process group may be at work on what the lock no longer protects. */
-    if (watch.ending) child_signal(plan->child, SIGKILL);
-    bool had_terminal = terminal_take_back(plan->terminal, plan->child);
-    dlock_client_guard(plan->client, 0, NULL); /* once it is waited for, its number may become another's */
-    int status = child_reap(plan->child);
-    if (had_terminal && watch.fatal_signal == SIGINT) front_tell(plan->front, FRONT_INTERRUPTED);
-    bool from_terminal = had_terminal && (watch.fatal_signal == SIGINT || watch.fatal_signal == SIGQUIT);
-    return (struct ending){status, watch.ending, from_terminal ? watch.fatal_signal : watch.passed_on, now_ms()};
+    return end(&watch);
 }

@@ -8,6 +8,18 @@
 
 #include <dlock/dlock.h>
 
+/* What becomes of the command when the lock is lost. */
+enum loss_action {
+    LOSS_TERM, /* SIGTERM, then SIGKILL */
+    LOSS_KILL, /* SIGKILL */
+    LOSS_WARN  /* it goes on */
+};
+
+struct loss_policy {
+    enum loss_action action;
+    int64_t kill_after_ms; /* LOSS_TERM: between the two; 0: as the lease allows */
+};
+
 struct watch_plan {
     dlock_client *client; /* its guardian, if any, guards the child */
     dlock_lock *lock;
@@ -18,12 +30,13 @@ struct watch_plan {
     const struct terminal *terminal;
     int front; /* see front.h; -1: none */
     pid_t child;
+    struct loss_policy policy;
 };
 
 /* How a command ended. */
 struct ending {
     int status;
-    bool lost;     /* the lock was lost, or about to be, before */
+    bool lost;     /* the lock was lost, or about to be, before; the status is STATUS_LOST then */
     int sig;       /* the signal that was to end it: one that we passed on, or the terminal's; 0: there was none */
     int64_t at_ms; /* when, by now_ms() */
 };

@@ -60,7 +60,8 @@ static int check_options(const struct dlock_client_options *options, struct dloc
         if (((const char *)options)[i] != 0)
             return dlock_fail(err, DLOCK_EINVAL, "client options: made for a newer dlock than this one (%s)",
                               dlock_version());
-    if (options->flags & ~(uint32_t)(DLOCK_CLIENT_LAZY | DLOCK_CLIENT_MANUAL | DLOCK_CLIENT_GUARDIAN))
+    if (options->flags &
+        ~(uint32_t)(DLOCK_CLIENT_LAZY | DLOCK_CLIENT_MANUAL | DLOCK_CLIENT_GUARDIAN | DLOCK_CLIENT_SPARE_GROUP))
         return dlock_fail(err, DLOCK_EINVAL, "client options: unknown flags 0x%x", (unsigned)options->flags);
     return 0;
 }
@@ -137,7 +138,7 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
         return rc;
     }
     uint32_t flags = options ? options->flags : 0;
-    rc = dlock__guard_open(client, uri, flags & DLOCK_CLIENT_GUARDIAN, err);
+    rc = dlock__guard_open(client, uri, flags, err);
     if (rc == 0 && !(flags & DLOCK_CLIENT_LAZY)) rc = try_connect(client, err);
     if (rc != 0) {
         dlock_close(client);

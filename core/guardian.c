@@ -246,9 +246,9 @@ static bool linked_into_the_application(const struct dlock__module *module) {
     return module->info.path == NULL;
 }
 
-int dlock__guard_open(struct dlock_client *client, const char *uri, bool wanted, struct dlock_error *err) {
+int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t flags, struct dlock_error *err) {
     int said = client->uri->guardian;
-    if (dlock__guard_off || said == 0 || (said < 0 && !wanted)) return 0;
+    if (dlock__guard_off || said == 0 || (said < 0 && !(flags & DLOCK_CLIENT_GUARDIAN))) return 0;
     if (linked_into_the_application(client->module))
         return dlock_fail(err, DLOCK_ENOTSUP,
                           "guardian=on: the backend %s is part of this program, and the guardian is another one: make "
@@ -262,6 +262,7 @@ int dlock__guard_open(struct dlock_client *client, const char *uri, bool wanted,
         return no_table(err);
     }
     guard->local = guard->table->local = dlock__can(client, DLOCK_CAP_LOCAL) || dlock__one_each(client);
+    guard->table->spares_group = flags & DLOCK_CLIENT_SPARE_GROUP;
     client->guard = guard;
     if (!guard->local) return start(client, fd, err);
     close(fd);

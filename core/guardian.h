@@ -24,7 +24,7 @@ extern bool dlock__guard_off;
  * where the kernel ends a dead process's grants anyway (LOCAL). For dlock_open, before anything is sent; without the
  * mutex. The URI's text is kept for the helper. Errors: ENOTSUP (the kernel, or a backend that no other process can
  * load), ENOMEM, EUNAVAILABLE (the helper program cannot be started; the message says why). */
-int dlock__guard_open(struct dlock_client *client, const char *uri, bool wanted, struct dlock_error *err);
+int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t flags, struct dlock_error *err);
 
 /* Ends the helper and frees client->guard. For dlock_close, when the last release was sent; without the mutex. */
 void dlock__guard_close(struct dlock_client *client);

@@ -126,7 +126,7 @@ static int64_t group_end_us(const struct dlock__guard_table *table) {
 static int64_t look_at_group(struct guardian *guardian) {
     struct dlock__guard_table *table = guardian->table;
     int group = atomic_load(&table->group);
-    if (group == 0 || group == guardian->ended_group) return DLOCK__NEVER;
+    if (group == 0 || group == guardian->ended_group || table->spares_group) return DLOCK__NEVER;
     guardian->ended_group = 0;
     atomic_store(&table->looks_at_us, DLOCK__NEVER); /* whatever is renewed or granted from here on calls us */
     int64_t at = group_end_us(table), now = dlock__now_us();

@@ -114,6 +114,7 @@ struct dlock__guard_table *dlock__guard_table_copy(const struct dlock__guard_tab
         return NULL;
     }
     table->local = old->local;
+    table->spares_group = old->spares_group;
     memcpy(table->texts, old->texts, old->texts_end);
     memcpy(dlock__guard_entry(table, 1), dlock__guard_entry(old, 1), (size_t)n * sizeof(struct dlock__guard_entry));
     atomic_store(&table->n_entries, n);

@@ -40,6 +40,7 @@ struct dlock__guard_table {
     size_t entries_at;     /* from the beginning of this struct */
     uint32_t capacity;     /* entries there is room for */
     atomic_uint n_entries; /* used so far, or free again; the rest was never touched */
+    bool spares_group;     /* while the client lives, whatever becomes of its grants */
     bool local;            /* the kernel ends the grants of a dead process: there is nothing to release … */
     uint32_t n_kept;       /* … but this many descriptors of them to keep until its group has ended */
     int64_t pid;           /* the client's */

@@ -125,9 +125,11 @@ enum dlock_flag {
 };
 
 enum dlock_client_flag {
-    DLOCK_CLIENT_LAZY = 1,    /* dlock_open does not connect; the first operation does */
-    DLOCK_CLIENT_MANUAL = 2,  /* callbacks run only inside dlock_client_dispatch */
-    DLOCK_CLIENT_GUARDIAN = 4 /* as `guardian=on` in the URI; `guardian=off` there wins */
+    DLOCK_CLIENT_LAZY = 1,       /* dlock_open does not connect; the first operation does */
+    DLOCK_CLIENT_MANUAL = 2,     /* callbacks run only inside dlock_client_dispatch */
+    DLOCK_CLIENT_GUARDIAN = 4,   /* as `guardian=on` in the URI; `guardian=off` there wins */
+    DLOCK_CLIENT_SPARE_GROUP = 8 /* the guardian kills the group of dlock_client_guard() only when this process is gone,
+                                  * not when a grant ends: the group is told in another way, or may go on */
 };
 
 enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO = 2, DLOCK_LOG_DEBUG = 3 };
@@ -263,12 +265,12 @@ DLOCK_EXPORT int dlock_client_dispatch(dlock_client *client);
 
 /* For a client with a guardian (the URI's `guardian=on`): the work that its grants protect is done by the process group
  * `group`; 0: no longer. The guardian then kills that group (SIGKILL) when this process is gone, and releases only once
- * nothing of it runs; and it kills it before the first grant ends when nobody here renews it, because this process is
- * stopped or hangs. Processes that have left the group go their own way. Where the kernel keeps the locks (file:), this
- * is about the grants that are held at the time of the call. Set it before the group begins to work, take it back
- * before its number may be another's: before its first process is waited for. Blocks while a guardian is started.
- * Errors: ENOTSUP (no guardian; a backend whose grants it cannot keep), EINVAL (a group that includes this process),
- * ENOMEM, EUNAVAILABLE (the guardian cannot be started), ECANCELED, EFORKED. */
+ * nothing of it runs; and, unless the client has DLOCK_CLIENT_SPARE_GROUP, it kills it before the first grant ends when
+ * nobody here renews it, because this process is stopped or hangs. Processes that have left the group go their own way.
+ * Where the kernel keeps the locks (file:), this is about the grants that are held at the time of the call. Set it
+ * before the group begins to work, take it back before its number may be another's: before its first process is waited
+ * for. Blocks while a guardian is started. Errors: ENOTSUP (no guardian; a backend whose grants it cannot keep), EINVAL
+ * (a group that includes this process), ENOMEM, EUNAVAILABLE (the guardian cannot be started), ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_client_guard(dlock_client *client, int group, struct dlock_error *err);
 
 /* The backend that serves this client. Static; never NULL; never blocks. */

@@ -132,7 +132,9 @@ _Static_assert(offsetof(struct dlock_error, message) == 4, "the place of dlock_e
 _Static_assert(DLOCK_EXCLUSIVE == 0 && DLOCK_SHARED == 1 && DLOCK_PERMIT == 2, "modes");
 _Static_assert(DLOCK_OWNER_THREAD == 0 && DLOCK_OWNER_HANDLE == 1, "owners");
 _Static_assert(DLOCK_FIXED_LEASE == 1 && DLOCK_NO_REENTRY == 2, "flags");
-_Static_assert(DLOCK_CLIENT_LAZY == 1 && DLOCK_CLIENT_MANUAL == 2, "client flags");
+_Static_assert(DLOCK_CLIENT_LAZY == 1 && DLOCK_CLIENT_MANUAL == 2 && DLOCK_CLIENT_GUARDIAN == 4 &&
+                   DLOCK_CLIENT_SPARE_GROUP == 8,
+               "client flags");
 _Static_assert(DLOCK_CLAIM_QUEUE == 1 && DLOCK_CLAIM_LINGER == 2 && DLOCK_CLAIM_DEAD == 4 && DLOCK_CLAIM_AWAITED == 8,
                "claim flags");
 _Static_assert(DLOCK_HINT_UNHEARD == 1, "claim hints");

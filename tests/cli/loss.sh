@@ -1,0 +1,181 @@
+#!/bin/bash
+# `dlock run --on-lost` and `--kill-after`: what becomes of the command when its lock is lost. On files and on a Redis of
+# its own.
+. "$(dirname "$0")/lib.sh"
+
+now() { date +%s%3N; }
+# Notes SIGTERM in $0.term, survives it, and writes the time into $0 until it is killed.
+heart='trap "echo >$0.term" TERM; while :; do date +%s%3N >>$0; sleep 0.02; done'
+last_beat() { tail -n 1 "$work/beats"; }
+forget() { rm -f "$work/beats" "$work/beats.term" "$work/end"; }
+said() { contains "what is said" "$(<"$work/bg.err")" "$1"; }
+
+describe "wrong usage"
+wrong() { # MESSAGE OPTION…
+    local message=$1
+    shift
+    run "$DLOCK" run "$@" s true
+    equal "$*" "$status" 64
+    equal "$*: the message" "$(sed -n 1p <<<"$err")" "dlock: $message"
+}
+for bad in "" x TERM killed; do wrong "--on-lost takes term, kill or warn" --on-lost="$bad"; done
+duration="a duration is a number followed by ms, s, m or h, such as 500ms, 10s or 1.5h; a bare number is seconds"
+for bad in "" x -1 1y; do wrong "--kill-after: $duration" --kill-after="$bad"; done
+wrong "--kill-after: longer than nothing; --on-lost=kill kills at once" --kill-after=0
+wrong "--kill-after goes with --on-lost=term, where SIGTERM comes first" --kill-after=1 --on-lost=kill
+wrong "--kill-after goes with --on-lost=term, where SIGTERM comes first" --on-lost=warn --kill-after=1
+
+describe "nothing of it matters while the lock is held"
+for options in --on-lost=term --on-lost=kill --on-lost=warn --kill-after=1h "--on-lost term --kill-after 1s"; do
+    # shellcheck disable=SC2086
+    run "$DLOCK" run $options s -- sh -c 'exit 3'
+    equal "$options" "$status $out$err" "3 "
+done
+
+export DLOCK_URI="$DLOCK_URI?lease=1s" # after a break that is how soon it is noticed
+
+describe "file: kill: SIGKILL, for all of the process group"
+forget
+begin "$DLOCK" run --on-lost=kill broken -- bash -c "sleep 1000 & echo \$!; $heart" "$work/beats"
+within 10 "the command runs" written "$work/beats"
+run "$DLOCK" break broken
+ended "$pid"
+equal "status" "$status" 75
+if [ -e "$work/beats.term" ]; then fail "it got SIGTERM"; fi
+within 10 "all of the group is gone" gone "$(<"$work/bg.out")"
+said 'dlock: lost the lock "broken": somebody broke it, or removed its file; killing the command'
+
+describe "file: term: the command may end in its own way, for --kill-after"
+begin "$DLOCK" run --kill-after=1h broken -- bash -c 'trap "sleep 1; echo cleaned up; exit 0" TERM; echo ready; while :; do sleep 0.02; done'
+within 10 "the command runs" written "$work/bg.out"
+run "$DLOCK" break broken
+ended "$pid"
+equal "status" "$status" 75
+contains "it had the time" "$(<"$work/bg.out")" "cleaned up"
+said 'dlock: lost the lock "broken": somebody broke it, or removed its file; ending the command'
+lacks "it was not killed" "$(<"$work/bg.err")" killing
+
+describe "file: term: what ignores SIGTERM is killed after --kill-after, with its group"
+forget
+begin "$DLOCK" run --on-lost=term --kill-after=300ms broken -- bash -c "(trap '' TERM; exec sleep 1000) & echo \$!; $heart" "$work/beats"
+within 10 "the command runs" written "$work/beats"
+run "$DLOCK" break broken
+ended "$pid"
+equal "status" "$status" 75
+if [ ! -e "$work/beats.term" ]; then fail "no SIGTERM before SIGKILL"; fi
+within 10 "all of the group is gone" gone "$(<"$work/bg.out")"
+said 'dlock: lost the lock "broken": SIGTERM has not ended the command; killing it'
+
+describe "file: warn: the command goes on; the status tells that it had no lock"
+begin "$DLOCK" run --on-lost=warn broken -- bash -c 'trap "echo told" TERM; echo ready; until [ -e "$0" ]; do sleep 0.02; done; exit 3' "$work/end"
+within 10 "the command runs" written "$work/bg.out"
+run "$DLOCK" break broken
+within 20 "it is said" grep -q "lost the lock" "$work/bg.err"
+said 'dlock: lost the lock "broken": somebody broke it, or removed its file; the command goes on without it'
+run "$DLOCK" run -n broken true
+equal "others have the lock" "$status" 0
+sleep 0.5
+kill -0 "$pid" || fail "it has ended"
+touch "$work/end"
+ended "$pid"
+equal "status" "$status" 75
+said 'dlock: the command has ended with status 3, without the lock "broken"'
+lacks "no signal" "$(<"$work/bg.out")" told
+
+describe "file: a stopped command dies without waking up"
+for options in --on-lost=kill --kill-after=300ms; do
+    begin "$DLOCK" run "$options" broken -- bash -c 'trap "echo told" TERM; echo $$; kill -STOP $$; echo woken'
+    within 10 "the command runs" written "$work/bg.out"
+    within 10 "it is stopped" is_stopped "$(<"$work/bg.out")"
+    run "$DLOCK" break broken
+    child=$(<"$work/bg.out")
+    ended "$pid"
+    equal "$options: status" "$status" 75
+    equal "$options: it did nothing more" "$(<"$work/bg.out")" "$child"
+done
+
+describe "a lost lock is not held on"
+run env D="$DLOCK" "$DLOCK" run --hold 1h broken -c '"$D" break broken >/dev/null; exec sleep 1000'
+equal "status" "$status" 75
+
+if ! "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then finish; fi
+use_redis
+
+describe "redis: --kill-after needs its time within the lease"
+run "$DLOCK" run -l 3 --kill-after 2s lease touch "$work/never"
+equal "status" "$status" 64
+equal "the message" "$err" 'dlock: --kill-after is longer than a third of the lease of "lease": make that at least 6s, with -l or as lease= in the URI'
+if [ -e "$work/never" ]; then fail "the command was run all the same"; fi
+run "$DLOCK" run -n -l 3 --kill-after 1s lease true
+equal "a third is all right, and the lock was free" "$status" 0
+
+# outage LEASE OPTION…: the server stops answering; sets $lived to how long the command then did.
+outage() {
+    local lease=$1
+    shift
+    forget
+    begin "$DLOCK" run -l "$lease" "$@" outage -- bash -c "$heart" "$work/beats"
+    within 10 "the command runs" written "$work/beats"
+    kill -STOP "$server"
+    local stopped_at
+    stopped_at=$(now)
+    ended "$pid"
+    equal "status" "$status" 75
+    lived=$(($(last_beat) - stopped_at))
+    echo "   it lived for $lived ms of a lease of ${lease}000 ms"
+    kill -CONT "$server"
+}
+
+describe "redis: an outage: SIGTERM comes so early that --kill-after fits into the lease"
+outage 6 --kill-after=1500ms
+if [ "$lived" -gt 6000 ]; then fail "it outlived its lease: $lived ms"; fi
+if [ ! -e "$work/beats.term" ]; then fail "no SIGTERM before SIGKILL"; fi
+said 'lost the lock "outage": its lease could not be renewed in time; ending the command'
+said 'lost the lock "outage": SIGTERM has not ended the command; killing it'
+
+describe "redis: an outage: kill comes only just before the lease ends"
+outage 6 --on-lost=kill
+if [ "$lived" -gt 6000 ]; then fail "it outlived its lease: $lived ms"; fi
+if [ -e "$work/beats.term" ]; then fail "it got SIGTERM"; fi
+said 'lost the lock "outage": its lease could not be renewed in time; killing the command'
+
+describe "redis: an outage: warn, and the command outlives the lease"
+begin "$DLOCK" run -l 2 --on-lost=warn outage -- bash -c 'echo $$; until [ -e "$0" ]; do sleep 0.02; done; exit 3' "$work/end"
+forget
+within 10 "the command runs" written "$work/bg.out"
+kill -STOP "$server"
+within 20 "it is said" grep -q "lost the lock" "$work/bg.err"
+said 'dlock: lost the lock "outage": its lease ended before it could be renewed; the command goes on without it'
+sleep 1 # the guardian had its chance
+gone "$(<"$work/bg.out")" && fail "the command is gone"
+kill -CONT "$server"
+touch "$work/end"
+ended "$pid"
+equal "status" "$status" 75
+said 'dlock: the command has ended with status 3, without the lock "outage"'
+
+describe "redis: warn, and a stopped dlock: its guardian does not kill the command"
+forget
+begin "$DLOCK" run -l 1 --on-lost=warn stopped -- bash -c 'echo $$; until [ -e "$0" ]; do sleep 0.02; done; exit 3' "$work/end"
+within 10 "the command runs" written "$work/bg.out"
+kill -STOP "$pid"
+run "$DLOCK" run -w 60 stopped true
+equal "the lease ends" "$status" 0
+sleep 0.5
+gone "$(<"$work/bg.out")" && fail "the command is gone"
+kill -CONT "$pid"
+within 20 "it notices" grep -q "lost the lock" "$work/bg.err"
+touch "$work/end"
+ended "$pid"
+equal "status" "$status" 75
+
+describe "redis: warn is about the lock alone: a dlock that is killed takes its command along, then the lock is free"
+begin "$DLOCK" run -b "$DLOCK_URI&lease=300s" --on-lost=warn killed -- bash -c 'sleep 1000 & echo $!; wait'
+within 10 "the command runs" written "$work/bg.out"
+kill -KILL "$pid"
+wait "$pid" 2>/dev/null
+run "$DLOCK" run -w 60 killed true
+equal "free long before the lease ends" "$status" 0
+case "$(state_of "$(<"$work/bg.out")")" in "" | Z) ;; *) fail "what it had started still runs" ;; esac
+
+finish
