@@ -33,8 +33,8 @@ int file_code(int errnum) {
 }
 
 int file_fail(struct dlock_error *err, int errnum, const char *what, const char *path, const char *file) {
-    return dlock_fail(err, file_code(errnum), "%s %s%s%s: %s", what, path, file ? "/" : "", file ? file : "",
-                      strerror(errnum));
+    const char *why = file && errnum == ELOOP ? "it is a symbolic link" : strerror(errnum);
+    return dlock_fail(err, file_code(errnum), "%s %s%s%s: %s", what, path, file ? "/" : "", file ? file : "", why);
 }
 
 int64_t file_now_ms(void) {

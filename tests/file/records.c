@@ -142,7 +142,8 @@ static void written_to_while_held(void **state) {
 
 static void not_a_regular_file(void **state) {
     struct world *world = *state;
-    struct dlock_claim folder = claim_of("folder"), fifo = claim_of("fifo"), link = claim_of("link");
+    struct dlock_claim folder = claim_of("folder"), fifo = claim_of("fifo"), link = claim_of("link"), *of_link = &link;
+    struct dlock_error err = {0, ""};
     char text[8];
     assert_int_equal(mkdir(path_of(world, "folder"), 0777), 0);
     assert_int_equal(mkfifo(path_of(world, "fifo"), 0666), 0);
@@ -151,6 +152,8 @@ static void not_a_regular_file(void **state) {
     assert_int_equal(acquire(world->conn, &folder), DLOCK_EINVAL);
     assert_int_equal(acquire(world->conn, &fifo), DLOCK_EINVAL);
     assert_int_equal(acquire(world->conn, &link), DLOCK_EINVAL);
+    assert_int_equal(FILE_BACKEND->acquire(world->conn, &of_link, 1, 1000, &err), 0);
+    assert_non_null(strstr(err.message, "link: it is a symbolic link"));
     assert_int_equal(file_get(path_of(world, "target"), text, sizeof text), 0);
 }
 
