@@ -26,6 +26,8 @@ static void stand(struct zookeeper_stand *s, const char *lock, const char *below
     s->kind = kind;
     s->word = word;
     memset(&s->line, 0, sizeof s->line);
+    s->sent = NULL;
+    s->missed = s->gone = false;
 }
 
 void zookeeper_asking_begin(struct zookeeper_asking *a, struct zookeeper *z, struct dlock_claim *claim,
@@ -39,8 +41,8 @@ void zookeeper_asking_begin(struct zookeeper_asking *a, struct zookeeper *z, str
     a->lock_members = 0;
     a->made_ms = a->doubt_until_us = 0;
     a->moments = MOMENTS;
-    a->spared = false;
-    a->round.call = a->deletion = NULL;
+    a->spared = a->had = false;
+    a->round.call = NULL;
     a->err = err;
     zookeeper_label(claim, &a->label);
     zookeeper_path(z, claim->name, a->lock);
@@ -57,7 +59,8 @@ void zookeeper_asking_begin(struct zookeeper_asking *a, struct zookeeper *z, str
 
 void zookeeper_asking_end(struct zookeeper_asking *a) {
     if (a->round.call) zookeeper_call_end(a->round.call);
-    if (a->deletion) zookeeper_call_end(a->deletion);
+    for (size_t i = 0; i < a->n_stands; i++)
+        if (a->stands[i].sent) zookeeper_call_end(a->stands[i].sent);
 }
 
 int zookeeper_asking_ready(struct zookeeper_asking *a) {
@@ -119,6 +122,11 @@ void zookeeper_stand_path(const struct zookeeper_asking *a, const struct zookeep
     node_path(a, s, ZOOKEEPER_KIND(*s->word), sequence_of(s), path);
 }
 
+void zookeeper_found_path(const struct zookeeper_asking *a, const struct zookeeper_stand *s,
+                          char path[ZOOKEEPER_PATH_SIZE]) {
+    node_path(a, s, s->line.own_kind, s->line.own_sequence, path);
+}
+
 static int delete_node(struct zookeeper_asking *a, const char *path) {
     int rc = zookeeper_delete(a->z, path, a->deadline_us, &a->dead, a->err);
     return rc == DLOCK_ELOST ? 0 : rc;
@@ -127,7 +135,7 @@ static int delete_node(struct zookeeper_asking *a, const char *path) {
 int zookeeper_leave(struct zookeeper_asking *a, struct zookeeper_stand *s) {
     char path[ZOOKEEPER_PATH_SIZE];
     if (s->line.own) {
-        node_path(a, s, s->line.own_kind, s->line.own_sequence, path);
+        zookeeper_found_path(a, s, path);
         int rc = delete_node(a, path);
         if (rc != 0) return rc;
     }
@@ -276,7 +284,7 @@ static int read_round(struct zookeeper_asking *a, struct zookeeper_stand *create
 /* A node with our uuid whose create was never answered: ours if this session made it. */
 static int adopt(struct zookeeper_asking *a, struct zookeeper_stand *s) {
     char path[ZOOKEEPER_PATH_SIZE];
-    node_path(a, s, s->line.own_kind, s->line.own_sequence, path);
+    zookeeper_found_path(a, s, path);
     struct zookeeper_call *call = zookeeper_call(a->z, 1);
     if (!call) return zookeeper_asking_no_memory(a);
     struct zookeeper_request *get = zookeeper_ask_get(call, path, NULL);
@@ -304,7 +312,7 @@ static int settle(struct zookeeper_asking *a, struct zookeeper_stand *s) {
     bool sent = zookeeper_stands(s, ZOOKEEPER_SENT), stray = s->line.twin[0] || (s->line.own && !sent);
     if (stray) { /* of an older session, or of a create that was executed although we had given it up */
         if (s->line.twin[0] && !zookeeper_join(s->dir, s->line.twin, path)) return ZOOKEEPER_AGAIN;
-        if (!s->line.twin[0]) node_path(a, s, s->line.own_kind, s->line.own_sequence, path);
+        if (!s->line.twin[0]) zookeeper_found_path(a, s, path);
         int rc = delete_node(a, path);
         return rc == 0 ? ZOOKEEPER_AGAIN : rc;
     }
@@ -355,19 +363,20 @@ int zookeeper_round(struct zookeeper_asking *a, struct zookeeper_stand *create) 
     return rc == 0 ? ZOOKEEPER_LOOKED : rc;
 }
 
-int zookeeper_find_own(struct zookeeper_asking *a, struct zookeeper_stand *s, char path[ZOOKEEPER_PATH_SIZE]) {
+struct zookeeper_call *zookeeper_search_begin(struct zookeeper_asking *a, const struct zookeeper_stand *s) {
     struct zookeeper_call *call = zookeeper_call(a->z, 2);
-    if (!call) return zookeeper_asking_no_memory(a);
-    struct zookeeper_request *write = zookeeper_ask_write(call);
-    struct zookeeper_request *list = zookeeper_ask_line(call, s->dir, &a->label, NULL, NULL, NULL);
+    if (!call) return NULL;
+    zookeeper_ask_write(call);
+    zookeeper_ask_line(call, s->dir, &a->label, NULL, NULL, NULL);
+    return call;
+}
+
+int zookeeper_search_end(struct zookeeper_asking *a, struct zookeeper_stand *s, struct zookeeper_call *call) {
     zookeeper_call_wait(call, a->deadline_us);
-    int rc = read_write(a, call, write);
-    if (rc == 0) rc = read_list(a, list, s->dir, &s->line);
+    int rc = read_write(a, call, &call->requests[0]);
+    if (rc == 0) rc = read_list(a, &call->requests[1], s->dir, &s->line);
     zookeeper_call_end(call);
-    if (rc != 0) return rc;
-    if (!s->line.own) return DLOCK_ELOST;
-    node_path(a, s, s->line.own_kind, s->line.own_sequence, path);
-    return 0;
+    return rc;
 }
 
 /* ---- after it ---------------------------------------------------------------------------------------------------- */

@@ -12,9 +12,12 @@
 /* Where a claim may stand with a node. */
 struct zookeeper_stand {
     char dir[ZOOKEEPER_PATH_SIZE];
-    enum zookeeper_kind kind;   /* of the node it makes there */
-    uint64_t *word;             /* in dlock_claim.state */
-    struct zookeeper_line line; /* after a round */
+    enum zookeeper_kind kind;    /* of the node it makes there */
+    uint64_t *word;              /* in dlock_claim.state */
+    struct zookeeper_line line;  /* after a round */
+    struct zookeeper_call *sent; /* by a release, and not read: the search for the claim's nodes, or a deletion */
+    bool missed;                 /* a release has not found the node where it was known to be */
+    bool gone;                   /* a release has found that nothing of the claim is there any more */
 };
 
 struct zookeeper_round {
@@ -41,8 +44,8 @@ struct zookeeper_asking {
     int64_t made_ms;                  /* by the server's clock: our last node; 0: in an earlier call */
     int64_t doubt_until_us;           /* uses.c: so long others may turn out to be refused; 0: there are none */
     bool spared;                      /* an earlier claim of the batch writes */
+    bool had;                         /* a release has deleted a grant */
     struct zookeeper_round round;     /* sent ahead, to be read by the next zookeeper_round() */
-    struct zookeeper_call *deletion;  /* the same, of the grant's node */
     struct dlock_error *err;
 };
 
@@ -62,9 +65,13 @@ bool zookeeper_round_ahead(struct zookeeper_asking *a);
 void zookeeper_asking_end(struct zookeeper_asking *a);
 /* Takes the claim's node away from where it stands, if it is there: 0 or an error. */
 int zookeeper_leave(struct zookeeper_asking *a, struct zookeeper_stand *s);
-/* The path of a node of ours, of those that have been looked for with a write: 0, ELOST when there is none, AGAIN, or
- * an error. */
-int zookeeper_find_own(struct zookeeper_asking *a, struct zookeeper_stand *s, char path[ZOOKEEPER_PATH_SIZE]);
+/* Looks for nodes of ours with a write before, whatever is known of them. NULL: out of memory. */
+struct zookeeper_call *zookeeper_search_begin(struct zookeeper_asking *a, const struct zookeeper_stand *s);
+/* Takes its call over, and fills s->line: 0, AGAIN, or an error. */
+int zookeeper_search_end(struct zookeeper_asking *a, struct zookeeper_stand *s, struct zookeeper_call *call);
+/* The path of the node that the line shows as ours. */
+void zookeeper_found_path(const struct zookeeper_asking *a, const struct zookeeper_stand *s,
+                          char path[ZOOKEEPER_PATH_SIZE]);
 /* The path of the claim's node there, which has ZOOKEEPER_KNOWN. */
 void zookeeper_stand_path(const struct zookeeper_asking *a, const struct zookeeper_stand *s,
                           char path[ZOOKEEPER_PATH_SIZE]);

@@ -23,60 +23,85 @@ static int acquire_step(struct zookeeper_asking *a) {
 
 /* ---- releasing --------------------------------------------------------------------------------------------------- */
 
-/* Without knowing where our node is, or whether there is one. Who is first has a grant, even if he was not told. */
-static int search_and_delete(struct zookeeper_asking *a, struct zookeeper_stand *s, bool *had) {
-    const uint32_t grants = s != a->stands ? 0 : a->claim->mode == DLOCK_PERMIT ? a->claim->limit : 1;
-    char path[ZOOKEEPER_PATH_SIZE];
-    for (;;) {
-        if (zookeeper_ready(a->z, a->deadline_us, &a->dead, a->err) != 0) return DLOCK_EUNAVAILABLE;
-        int rc = zookeeper_find_own(a, s, path);
-        if (rc == ZOOKEEPER_AGAIN) continue;
-        if (rc != 0) return rc == DLOCK_ELOST ? 0 : rc;
-        rc = zookeeper_delete(a->z, path, a->deadline_us, &a->dead, a->err);
-        if (rc != 0 && rc != DLOCK_ELOST) return rc;
-        if (rc == 0 && s->line.ahead < grants) *had = true;
-    }
-}
-
+/* Whether this session made the node, and knows where it is. Of what a dead process knew last, nobody knows. */
 static bool is_found(const struct zookeeper_asking *a, const struct zookeeper_stand *s) {
+    if (s->missed || a->claim->flags & DLOCK_CLAIM_DEAD) return false;
     return zookeeper_stands(s, ZOOKEEPER_KNOWN) && a->claim->state[ZOOKEEPER_SESSION] == zookeeper_session(a->z);
 }
 
-/* Where the node is. */
-static void before_deletion(struct zookeeper_asking *a, const struct zookeeper_stand *s,
-                            char path[ZOOKEEPER_PATH_SIZE]) {
-    zookeeper_stand_path(a, s, path);
-    zookeeper_watch_forget(a->z, a->lock);
+/* Whether there may be nodes of the claim. */
+static bool may_stand(const struct zookeeper_asking *a, const struct zookeeper_stand *s) {
+    bool known = false, dead = a->claim->flags & DLOCK_CLAIM_DEAD;
+    for (size_t i = 0; i < a->n_stands && !dead; i++) known = known || zookeeper_stands(&a->stands[i], ZOOKEEPER_KNOWN);
+    return !s->gone && (!known || zookeeper_stands(s, ZOOKEEPER_SENT));
 }
 
-/* 0: nothing of the claim is there any more; *had becomes true if that was a grant. */
-static int release_stand(struct zookeeper_asking *a, struct zookeeper_stand *s, bool *had) {
+/* The node to be deleted next. False: it has to be searched for. */
+static bool node_to_delete(const struct zookeeper_asking *a, const struct zookeeper_stand *s,
+                           char path[ZOOKEEPER_PATH_SIZE]) {
+    bool found = is_found(a, s);
+    if (found) zookeeper_stand_path(a, s, path);
+    if (!found && s->line.own) zookeeper_found_path(a, s, path);
+    return found || s->line.own;
+}
+
+/* Sends what is asked next about these nodes: 0 or EUNAVAILABLE. */
+static int send_release(struct zookeeper_asking *a, struct zookeeper_stand *s) {
     char path[ZOOKEEPER_PATH_SIZE];
-    enum zookeeper_kind kind = ZOOKEEPER_KIND(*s->word);
-    struct zookeeper_call *sent = s == a->stands ? a->deletion : NULL;
-    if (!is_found(a, s)) return search_and_delete(a, s, had);
-    before_deletion(a, s, path);
-    if (sent) a->deletion = NULL;
-    int rc = zookeeper_delete_end(a->z, sent, path, a->deadline_us, &a->dead, a->err);
-    bool downgraded = a->claim->mode == DLOCK_SHARED && !zookeeper_reads(kind); /* and nobody told us */
-    if (rc == DLOCK_ELOST) return downgraded ? search_and_delete(a, s, had) : 0;
-    if (rc != 0) return rc;
-    if (zookeeper_stands(s, ZOOKEEPER_GRANTED)) *had = true;
+    if (zookeeper_ready(a->z, a->deadline_us, &a->dead, a->err) != 0) return DLOCK_EUNAVAILABLE;
+    if (is_found(a, s)) zookeeper_watch_forget(a->z, a->lock);
+    s->sent = node_to_delete(a, s, path) ? zookeeper_delete_begin(a->z, path) : zookeeper_search_begin(a, s);
+    return s->sent ? 0 : zookeeper_asking_no_memory(a);
+}
+
+static void known_is_deleted(struct zookeeper_asking *a, const struct zookeeper_stand *s) {
+    if (zookeeper_stands(s, ZOOKEEPER_GRANTED)) a->had = true;
     if (zookeeper_stands(s, ZOOKEEPER_LONELY) && !zookeeper_stands(s, ZOOKEEPER_DOWNGRADED))
         zookeeper_alone_went(a->z, a->claim->name, (int32_t)(uint32_t)*s->word, a->claim->state[ZOOKEEPER_FENCE]);
+}
+
+/* Whoever is first has a grant, even if it was not told. */
+static void found_is_deleted(struct zookeeper_asking *a, const struct zookeeper_stand *s) {
+    const uint32_t grants = s != a->stands ? 0 : a->claim->mode == DLOCK_PERMIT ? a->claim->limit : 1;
+    if (s->line.ahead < grants) a->had = true;
+}
+
+/* One request: 0, AGAIN, or an error. */
+static int release_stand(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+    char path[ZOOKEEPER_PATH_SIZE];
+    int rc = s->sent ? 0 : send_release(a, s);
+    if (rc != 0) return rc;
+    struct zookeeper_call *sent = s->sent;
+    bool known = is_found(a, s), deletes = node_to_delete(a, s, path);
+    s->sent = NULL;
+    if (!deletes) {
+        rc = zookeeper_search_end(a, s, sent);
+        s->gone = rc == 0 && !s->line.own;
+        return rc;
+    }
+    rc = zookeeper_delete_end(a->z, sent, path, a->deadline_us, &a->dead, a->err);
+    if (rc != 0 && rc != DLOCK_ELOST) return rc;
+    if (rc == 0) (known ? known_is_deleted : found_is_deleted)(a, s);
+    /* A downgrade that nobody told us of has made another one. */
+    s->missed =
+        known && rc == DLOCK_ELOST && a->claim->mode == DLOCK_SHARED && !zookeeper_reads(ZOOKEEPER_KIND(*s->word));
+    s->gone = known ? !s->missed : !s->line.twin[0];
+    s->line.own = false;
     return 0;
 }
 
-static int release_one(struct zookeeper_asking *a) {
-    bool known = false, had = false, dead = a->claim->flags & DLOCK_CLAIM_DEAD; /* what it knew last, nobody knows */
-    for (size_t i = 0; i < a->n_stands && !dead; i++) known = known || zookeeper_stands(&a->stands[i], ZOOKEEPER_KNOWN);
+static int release_step(struct zookeeper_asking *a) {
+    bool gone = true;
     for (size_t i = 0; i < a->n_stands; i++) {
-        if (known && !zookeeper_stands(&a->stands[i], ZOOKEEPER_SENT)) continue;
-        int rc = release_stand(a, &a->stands[i], &had);
-        if (rc != 0) return rc;
+        struct zookeeper_stand *s = &a->stands[i];
+        if (!may_stand(a, s)) continue;
+        int rc = release_stand(a, s);
+        if (rc != 0 && rc != ZOOKEEPER_AGAIN) return rc;
+        gone = gone && s->gone;
     }
+    if (!gone) return ZOOKEEPER_AGAIN;
     memset(a->claim->state, 0, sizeof a->claim->state);
-    return had ? 0 : DLOCK_ELOST;
+    return a->had ? 0 : DLOCK_ELOST;
 }
 
 /* ---- the operations ---------------------------------------------------------------------------------------------- */
@@ -90,14 +115,10 @@ static bool acquire_ahead(struct zookeeper_asking *a) {
     return zookeeper_asking_ready(a) == 0 && zookeeper_round_ahead(a);
 }
 
-static bool delete_ahead(struct zookeeper_asking *a) {
-    char path[ZOOKEEPER_PATH_SIZE];
-    bool found = zookeeper_stands(a->stands, ZOOKEEPER_SENT) && is_found(a, a->stands);
-    if (!found || a->claim->flags & DLOCK_CLAIM_DEAD) return false;
-    if (zookeeper_ready(a->z, a->deadline_us, &a->dead, a->err) != 0) return false;
-    before_deletion(a, a->stands, path);
-    a->deletion = zookeeper_delete_begin(a->z, path);
-    return a->deletion;
+static bool release_ahead(struct zookeeper_asking *a) {
+    for (size_t i = 0; i < a->n_stands; i++)
+        if (may_stand(a, &a->stands[i])) (void)send_release(a, &a->stands[i]); /* what fails, the step tells */
+    return true;
 }
 
 /* Step by step: all that are not over ask, then each gets its answer. */
@@ -147,6 +168,6 @@ int zookeeper_acquire(void *conn, struct dlock_claim *const *claims, size_t n, i
 
 int zookeeper_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                       struct dlock_error *err) {
-    static const struct operation release = {release_one, delete_ahead};
+    static const struct operation release = {release_step, release_ahead};
     return run_batch(zookeeper_of(conn), claims, n, timeout_ms, &release, err);
 }
