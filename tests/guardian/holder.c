@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 60000, LINE = DLOCK_TICKET_MAX + 64, FORKED_LIVES_S = 4 };
+enum { PATIENCE_MS = 120000, LINE = DLOCK_TICKET_MAX + 64, FORKED_LIVES_S = 4 };
 
 /* ---- the other process ------------------------------------------------------------------------------------------- */
 
