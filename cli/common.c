@@ -96,7 +96,8 @@ int open_client_flags(const char *uri, uint32_t flags, dlock_client **client) {
 }
 
 const char *uri_or_default(const char *uri) {
-    if (!uri) uri = getenv("DLOCK_URI");
+    if (uri) return uri; /* an empty one is refused: by default each host has locks of its own */
+    uri = getenv("DLOCK_URI");
     return uri && *uri ? uri : "file:";
 }
 

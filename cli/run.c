@@ -60,7 +60,12 @@ static int parse_operands(struct request *request, int argc, char **argv) {
         return GO_ON;
     }
     request->argv = argv + 1;
-    if (argc > 1 && strcmp(argv[1], "--") == 0) request->argv++;
+    if (argc > 1 && strcmp(argv[1], "--") == 0)
+        request->argv++;
+    else if (argc > 1 && argv[1][0] == '-') /* not repeated: it may be a URI with a password */
+        return usage_error(&command_run,
+                           "an option stands behind NAME: put it before NAME, or -- before a COMMAND that "
+                           "begins with -");
     return *request->argv ? GO_ON : usage_error(&command_run, "run what? COMMAND is missing");
 }
 
@@ -125,6 +130,7 @@ static void cannot_run(const char *command, int why) {
 
 static int cannot_exec(const char *command, int why) {
     cannot_run(command, why);
+    if (why == ENOENT && strchr(command, ' ')) note("a line for the shell stands behind -c: dlock run NAME -c 'LINE'");
     return why == ENOENT || why == ENOTDIR ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE;
 }
 

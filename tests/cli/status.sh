@@ -76,12 +76,23 @@ run "$DLOCK" run s -c
 equal "-c without a line" "$status" 64
 run "$DLOCK" run s -c 'true' more
 equal "-c with too much" "$status" 64
+run "$DLOCK" run s 'echo hello'
+equal "a line without -c" "$status" 127
+contains "what to do is said" "$err" "dlock: a line for the shell stands behind -c: dlock run NAME -c 'LINE'"
 
 describe "where options end"
 run "$DLOCK" run -- s echo -n x
 equal "-- before the name" "$status $out" "0 x"
 run "$DLOCK" run s -- echo -n x
 equal "-- before the command" "$status $out" "0 x"
+for option in -n --hold --backend=redis://:hunter2@h; do
+    run "$DLOCK" run s "$option" 1 true
+    equal "$option behind the name" "$status" 64
+    equal "the message" "$(sed -n 1p <<<"$err")" \
+        "dlock: an option stands behind NAME: put it before NAME, or -- before a COMMAND that begins with -"
+done
+run "$DLOCK" run s -- -n
+equal "but behind --" "$status" 127
 run "$DLOCK" run -xeo --exclusive --close s echo -n
 equal "flock's options, and the command's own" "$status $out" "0 "
 
@@ -113,6 +124,8 @@ wrong "-l below what the library takes" run -l 1ms s true
 for bad in x "" -1 256 1x; do wrong "-E '$bad'" run -E "$bad" s true; done
 for bad in x "" 0 -1 1x; do wrong "-p '$bad'" run -p "$bad" s true; done
 wrong "a URI without a scheme" run -b nonsense s true
+wrong "an empty URI" run -b "" s true
+contains "is no default" "$err" "URI: no scheme"
 wrong "a URI that names no folder" run -b file:/dev/null/locks s true
 wrong "a name with a newline" run $'a\nb' true
 wrong "an empty name" run "" true
