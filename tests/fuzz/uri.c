@@ -3,8 +3,8 @@
  * What must hold: no crash, no read or write out of bounds (sanitizers); outputs are untouched on failure; error texts
  * are one line and have no password and no query value in them; what was parsed, written down again with everything
  * encoded, is parsed to the same. */
-#include "uri.h"
-#include "text.h"
+#include "uri/uri.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* Whether anything of a process group still runs, as the guardian sees it. */
-#include "guardian_group.h"
+#include "group.h"
 
 #include "support/clock.h"
 #include "support/test.h"

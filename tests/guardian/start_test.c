@@ -1,5 +1,5 @@
 /* Starting a program that is nobody's child. */
-#include "guardian_start.h"
+#include "guardian/start.h"
 
 #include "support/clock.h"
 #include "support/test.h"

@@ -3,7 +3,7 @@
 
 #include "fake_log.h"
 
-#include <env.h>
+#include "base/env.h"
 
 #include <stdlib.h>
 #include <sys/eventfd.h>

@@ -6,7 +6,7 @@
 #ifndef DLOCK_TESTS_FAKE_ENV_H
 #define DLOCK_TESTS_FAKE_ENV_H
 
-#include <env.h>
+#include "base/env.h"
 
 #include <stdbool.h>
 #include <stdint.h>

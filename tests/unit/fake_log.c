@@ -1,7 +1,7 @@
 /* What happened at the fake server, and its other clients: see fake_log.h and fake_backend.h. */
 #include "fake_log.h"
 
-#include <env.h>
+#include "base/env.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* The lock server in memory: see fake_server.h. */
 #include "fake_server.h"
 
-#include <env.h>
+#include "base/env.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* What the guardian does with a dead client's grants on a server that is slow, refuses some of them, or is away. The
  * server here decides how much fake time its answers take. */
-#include <guardian_release.h>
+#include "release.h"
 
 #include "fake_env.h"
 

@@ -1,6 +1,6 @@
 /* What a backend must fulfil, and the list of them. Modules on the disk: tests/abi. */
-#include "module.h"
-#include "registry.h"
+#include "plugin/module.h"
+#include "plugin/registry.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,8 +1,8 @@
 /* Resolving on threads. The linker puts __wrap_getaddrinfo in place of getaddrinfo, so the name server is ours: it
  * counts, fails, changes its mind and hangs on command. */
-#include "env.h"
-#include "resolve.h"
-#include "uri.h"
+#include "base/env.h"
+#include "uri/resolve.h"
+#include "uri/uri.h"
 
 #include <netdb.h>
 #include <setjmp.h>

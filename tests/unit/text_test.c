@@ -1,5 +1,5 @@
 /* The pieces of error texts. */
-#include "text.h"
+#include "base/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

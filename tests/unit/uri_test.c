@@ -1,5 +1,5 @@
 /* Connection strings: what they mean, what is refused, and that no secret gets into an error text. */
-#include "uri.h"
+#include "uri/uri.h"
 
 #include <setjmp.h>
 #include <stdlib.h>

@@ -1,0 +1,175 @@
+/* Opening and closing a client. */
+#include "api/api.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int name_client(struct dlock_client *client, struct dlock_error *err) {
+    unsigned char bytes[20 + sizeof client->token_key];
+    if (dlock__random(bytes, sizeof bytes) != 0)
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "the kernel has no random numbers");
+    for (size_t i = 0; i < 12; i++) snprintf(client->id + 2 * i, 3, "%02x", bytes[i]);
+    memcpy(&client->jitter, bytes + 12, sizeof client->jitter);
+    client->jitter |= 1;
+    memcpy(client->token_key, bytes + 20, sizeof client->token_key);
+    char host[41];
+    if (gethostname(host, sizeof host) != 0) host[0] = '\0';
+    host[sizeof host - 1] = '\0';
+    for (char *p = host; *p; p++)
+        if (!isalnum((unsigned char)*p) && *p != '.' && *p != '-') *p = '_';
+    snprintf(client->token_tail, sizeof client->token_tail, "@%s:%ld", host, (long)getpid());
+    return 0;
+}
+
+static int check_options(const struct dlock_client_options *options, struct dlock_error *err) {
+    if (!options) return 0;
+    if (options->size < sizeof *options)
+        return dlock_fail(err, DLOCK_EINVAL, "client options: size is %zu, use DLOCK_CLIENT_OPTIONS_INIT",
+                          options->size);
+    for (size_t i = sizeof *options; i < options->size; i++)
+        if (((const char *)options)[i] != 0)
+            return dlock_fail(err, DLOCK_EINVAL, "client options: made for a newer dlock than this one (%s)",
+                              dlock_version());
+    if (options->flags &
+        ~(uint32_t)(DLOCK_CLIENT_LAZY | DLOCK_CLIENT_MANUAL | DLOCK_CLIENT_GUARDIAN | DLOCK_CLIENT_SPARE_GROUP))
+        return dlock_fail(err, DLOCK_EINVAL, "client options: unknown flags 0x%x", (unsigned)options->flags);
+    return 0;
+}
+
+static int check_password_file(const struct dlock_client *client, struct dlock_error *err) {
+    if (!client->uri->password_file || !dlock__can(client, DLOCK_CAP_LOCAL)) return 0;
+    return dlock_fail(err, DLOCK_EINVAL, "URI: %s has no server that asks for a password: leave \"password_file\" out",
+                      client->backend->name);
+}
+
+/* The file is read when there is a connection to open: it may not be there yet. */
+static int accepts(const struct dlock_client *client, struct dlock_error *err) {
+    struct dlock_uri uri = client->uri->parts;
+    if (client->uri->password_file) uri.password = "to-be-read";
+    return client->backend->accepts(&uri, err);
+}
+
+static int fill(struct dlock_client *client, const char *uri, struct dlock_error *err) {
+    int rc = dlock__uri_parse(uri, &client->uri, err);
+    if (rc == 0) rc = dlock__registry_find(client->uri->parts.scheme, &client->module, err);
+    if (rc == 0) rc = dlock__registry_variant(&client->module, &client->uri->parts, err);
+    if (rc != 0) return rc;
+    client->backend = &client->module->ops;
+    rc = dlock__uri_check_keys(client->uri, client->backend, err);
+    if (rc == 0 && client->uri->linger_ms > 0 && !dlock__can(client, DLOCK_CAP_WANTED))
+        rc = dlock_fail(err, DLOCK_ENOTSUP,
+                        "URI: \"linger\" needs a server that tells holders who else asks, %s does not: leave it out",
+                        client->backend->name);
+    if (rc == 0) rc = check_password_file(client, err);
+    if (rc == 0 && client->backend->accepts) rc = accepts(client, err);
+    if (rc == 0) rc = dlock__watch_open(client, err);
+    if (rc == 0) rc = dlock__resolver_new(&client->uri->parts, &client->resolver, err);
+    if (rc == 0) rc = name_client(client, err);
+    if (rc == 0 && client->backend->caps & DLOCK_CAP_VOLATILE)
+        client->quarantine_ms = client->uri->quarantine_ms < 0 ? client->uri->lease_ms : client->uri->quarantine_ms;
+    return rc;
+}
+
+/* Finds out now rather than at the first lock whether the server is there and lets us in. */
+static int try_connect(struct dlock_client *client, struct dlock_error *err) {
+    struct dlock__conn *conn;
+    dlock__enter(client);
+    int rc = dlock__pool_take(client, DLOCK__NEVER, &conn, err);
+    if (rc == 0) dlock__pool_give(conn, 0);
+    dlock__leave(client);
+    return rc;
+}
+
+int dlock_open(const char *uri, const struct dlock_client_options *options, dlock_client **out,
+               struct dlock_error *err) {
+    if (!uri || !out) return dlock_fail(err, DLOCK_EINVAL, "dlock_open needs a URI and a place for the client");
+    int rc = check_options(options, err);
+    if (rc != 0) return rc;
+    struct dlock_client *client = calloc(1, sizeof *client);
+    if (!client) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a client");
+    client->refs = 1;
+    client->shortest_lease_ms = DLOCK_LEASE_MAX_MS;
+    client->listener.probe_at_us = client->listener.answer_by_us = DLOCK__NEVER;
+    client->listener.fd = client->keeper.control = client->keeper.timer = client->callback.fd = client->watch = -1;
+    if (options) {
+        client->log = options->log;
+        client->log_arg = options->log_arg;
+    }
+    dlock__mutex_init(&client->mutex);
+    dlock__cond_init(&client->changed);
+    dlock__cond_init(&client->callback.cond);
+    dlock__cond_init(&client->async.cond);
+    dlock__cond_init(&client->janitor.cond);
+    rc = fill(client, uri, err);
+    if (rc == 0 && options && options->flags & DLOCK_CLIENT_MANUAL) rc = dlock__callback_manual(client, err);
+    if (rc == 0) rc = dlock__fork_watch(client, err);
+    if (rc != 0) {
+        dlock__client_put(client);
+        return rc;
+    }
+    uint32_t flags = options ? options->flags : 0;
+    rc = dlock__guard_open(client, uri, flags, err);
+    if (rc == 0 && !(flags & DLOCK_CLIENT_LAZY)) rc = try_connect(client, err);
+    if (rc != 0) {
+        dlock_close(client);
+        return rc;
+    }
+    *out = client;
+    return 0;
+}
+
+static void cancel_waiters(struct dlock_client *client) {
+    for (size_t i = 0; i < client->n_buckets; i++)
+        for (struct dlock__name *name = client->names[i]; name; name = name->chain)
+            for (struct dlock__waiter *waiter = name->head; waiter; waiter = waiter->next) dlock__waiter_cancel(waiter);
+}
+
+/* Everything held is released by the janitor's last round; what was lost and not yet released needs no more than
+ * forgetting. */
+static void let_go(struct dlock_client *client) {
+    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
+        next = claim->all_next;
+        bool listed = claim->phase == DLOCK__LOST && claim->count > 0;
+        bool held = dlock__name_unhold(claim->name, claim);
+        if (!listed && !held) continue;
+        dlock__claim_disown(claim);
+        if (listed) dlock__lost_remove(claim);
+        if (held) dlock__orphan(claim);
+        dlock__claim_put(claim);
+    }
+}
+
+void dlock_close(dlock_client *client) {
+    if (!client || dlock__forked(client)) return;
+    int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
+    dlock__enter(client);
+    client->closed = client->janitor.stop = client->keeper.stop = true; /* no new requests but the last releases */
+    dlock__keeper_kick(client);
+    cancel_waiters(client);
+    pthread_cond_broadcast(&client->changed);
+    while (client->inside > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
+    dlock__leave(client);
+    dlock__async_stop(client);
+    dlock__callback_stop(client);
+    dlock__enter(client);
+    let_go(client);
+    dlock__leave(client);
+    dlock__janitor_stop(client, deadline_us);
+    dlock__keeper_stop(client);
+    dlock__janitor_stop(client, deadline_us); /* what the keeper's last renewal came too late for */
+    dlock__guard_close(client);
+    for (struct dlock__conn *conn = client->conns; conn; conn = conn->all) dlock__conn_close(conn);
+    dlock__fork_unwatch(client);
+    dlock__client_put(client);
+}
+
+int64_t dlock_client_quarantine_ms(dlock_client *client) {
+    return client->quarantine_ms;
+}
+
+const struct dlock_backend_info *dlock_client_backend(dlock_client *client) {
+    return &client->module->info;
+}

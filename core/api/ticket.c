@@ -1,0 +1,280 @@
+/* Grants that change hands between processes. A ticket is everything that a backend needs to renew and release a claim,
+ * in printable characters:
+ *
+ *     dlock1+<backend>+<mode>+<limit>+<flags>+<lease_ms>+<fence>+<ordinal>+<state>+…+<state>+<token>+<name>+<check>
+ *
+ * with numbers in hex, the full name percent-encoded, and an FNV-1a hash of all before it against typos. */
+#include "api/api.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NUMBERS = 10, FIELDS = NUMBERS + 5 };
+
+struct ticket {
+    const char *backend, *token;
+    uint64_t number[NUMBERS]; /* mode, limit, flags, lease_ms, fence, ordinal, state[4] */
+    char name[DLOCK__FULL_NAME_MAX + 1];
+};
+enum { MODE, LIMIT, FLAGS, LEASE, FENCE, ORDINAL, STATE };
+
+_Static_assert(6 + 32 + NUMBERS * 17 + DLOCK_TOKEN_MAX + 3 * DLOCK__FULL_NAME_MAX + 20 <= DLOCK_TICKET_MAX,
+               "a ticket always fits");
+
+static uint64_t hash_of(const char *text, size_t n) {
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
+    return hash;
+}
+
+/* ---- writing ---- */
+
+static void write_ticket(const struct dlock__claim *claim, char out[DLOCK_TICKET_MAX + 1]) {
+    char name[3 * DLOCK__FULL_NAME_MAX + 1];
+    dlock_encode_name(name, sizeof name, claim->name->text, " !\"#$&'()*+,/;<=>?[\\]^`{|}~", true);
+    int n = snprintf(out, DLOCK_TICKET_MAX + 1,
+                     "dlock1+%s+%x+%" PRIx32 "+%" PRIx32 "+%" PRIx64 "+%" PRIx64 "+%x+%" PRIx64 "+%" PRIx64 "+%" PRIx64
+                     "+%" PRIx64 "+%s+%s",
+                     claim->name->client->backend->name, (unsigned)claim->mode, claim->limit, claim->options,
+                     (uint64_t)claim->lease_ms, claim->server_fence, claim->ordinal, claim->state[0], claim->state[1],
+                     claim->state[2], claim->state[3], claim->token, name);
+    snprintf(out + n, (size_t)(DLOCK_TICKET_MAX + 1 - n), "+%016" PRIx64, hash_of(out, (size_t)n));
+}
+
+/* ---- reading: anything may stand in one ---- */
+
+static bool read_number(const char *text, uint64_t *number) {
+    char *end;
+    if (!isxdigit((unsigned char)*text) || strlen(text) > 16) return false;
+    *number = strtoull(text, &end, 16);
+    return *end == '\0';
+}
+
+static bool read_name(const char *from, char out[DLOCK__FULL_NAME_MAX + 1]) {
+    size_t n = 0;
+    for (; *from; n++) {
+        char hex[3] = {0};
+        if (n >= DLOCK__FULL_NAME_MAX) return false;
+        if (*from != '%') {
+            out[n] = *from++;
+            continue;
+        }
+        if (!isxdigit((unsigned char)from[1]) || !isxdigit((unsigned char)from[2])) return false;
+        memcpy(hex, from + 1, 2);
+        out[n] = (char)strtoul(hex, NULL, 16);
+        if (out[n] == '\0') return false;
+        from += 3;
+    }
+    out[n] = '\0';
+    return n > 0;
+}
+
+static bool sensible(const struct ticket *ticket) {
+    const uint64_t *number = ticket->number;
+    size_t token = strlen(ticket->token);
+    return number[MODE] <= DLOCK_PERMIT && number[LIMIT] <= UINT32_MAX &&
+           (number[MODE] == DLOCK_PERMIT) == (number[LIMIT] > 0) &&
+           number[FLAGS] <= (DLOCK_FIXED_LEASE | DLOCK_NO_REENTRY) && number[LEASE] <= DLOCK_LEASE_MAX_MS &&
+           number[FENCE] > 0 && number[FENCE] < UINT64_C(1) << 55 && number[ORDINAL] <= DLOCK__ORDINAL_MAX &&
+           token > 0 && token <= DLOCK_TOKEN_MAX &&
+           strspn(ticket->token, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@-") == token;
+}
+
+/* `copy` is written into, and has to live as long as the ticket. */
+static bool read_ticket(char *copy, struct ticket *ticket) {
+    char *field[FIELDS], *rest = copy;
+    uint64_t check;
+    const char *last = strrchr(copy, '+');
+    if (!last || !read_number(last + 1, &check) || check != hash_of(copy, (size_t)(last - copy))) return false;
+    for (size_t i = 0; i < FIELDS; i++)
+        if (!(field[i] = strsep(&rest, "+"))) return false;
+    if (rest || strcmp(field[0], "dlock1") != 0) return false;
+    ticket->backend = field[1];
+    for (size_t i = 0; i < NUMBERS; i++)
+        if (!read_number(field[2 + i], &ticket->number[i])) return false;
+    ticket->token = field[2 + NUMBERS];
+    return read_name(field[3 + NUMBERS], ticket->name) && sensible(ticket);
+}
+
+/* ---- export ---- */
+
+static int check_export(struct dlock_lock *lock, const struct dlock__claim *claim, struct dlock_error *err) {
+    const char *shown = dlock__name_shown(lock->name);
+    if (!dlock__can(lock->client, DLOCK_CAP_EXPORT))
+        return dlock_fail(
+            err, DLOCK_ENOTSUP,
+            "backend %s cannot hand a grant to another process: it ends with the process that has it; keep "
+            "that one running (`dlock run NAME COMMAND`)",
+            lock->client->backend->name);
+    if (!claim) return dlock__not_owned(lock, err);
+    if (claim->phase == DLOCK__LOST)
+        return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
+    if (claim->count != 1)
+        return dlock_fail(err, DLOCK_EINVAL,
+                          "lock \"%s\" was acquired %u times; release it down to once, then export it", shown,
+                          (unsigned)claim->count);
+    return 0;
+}
+
+/* It stays ours, unless its end came meanwhile; the keeper renews it again. */
+static void keep(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    dlock__settle(claim);
+    if (claim->phase != DLOCK__HELD) return;
+    dlock__keeper_arm(client, claim->due_us < claim->valid_until_us ? claim->due_us : claim->valid_until_us);
+    for (const struct dlock__hold *hold = claim->hold; hold; hold = hold->next)
+        if (hold->handle && hold->handle->on_lost) dlock__callback_arm(client, claim->valid_until_us);
+}
+
+/* Whoever imports it gets a whole lease to do so. Meanwhile nobody else here finds the claim, to release it, say: it is
+ * in a request. Its end is looked at afterwards; the answer is always waited for. */
+static int set_lease(struct dlock__claim *claim, struct dlock_error *err) {
+    const char *shown = dlock__name_shown(claim->name);
+    struct dlock_error why;
+    why.code = 0;
+    int rc = 0;
+    if (claim->phase == DLOCK__HELD && !(claim->options & DLOCK_FIXED_LEASE)) {
+        claim->phase = DLOCK__RELEASING;
+        rc = dlock__op_run(claim, DLOCK__RENEW, 0, DLOCK__NEVER, &why);
+        claim->phase = DLOCK__HELD;
+        if (rc == DLOCK_ELOST)
+            dlock__lose(claim);
+        else if (rc != 0)
+            keep(claim);
+    }
+    if (claim->phase == DLOCK__LOST)
+        return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
+    if (claim->phase != DLOCK__HELD)
+        return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its export", shown);
+    if (rc != 0)
+        return dlock_fail(err, rc, "lock \"%s\" is still held here, its export failed: %s", shown,
+                          why.code ? why.message : dlock_strerror(rc));
+    return 0;
+}
+
+static int export(struct dlock__claim *claim, char *out, struct dlock_error *err) {
+    struct dlock__name *name = claim->name;
+    struct dlock_client *client = name->client;
+    while (claim->renewing) dlock__wait(client, &client->changed, DLOCK__NEVER);
+    int rc = set_lease(claim, err);
+    if (rc == 0) rc = dlock__exported_remember(claim, err);
+    if (rc != 0) return rc;
+    write_ticket(claim, out);
+    dlock__name_unhold(name, claim);
+    dlock__claim_disown(claim);
+    claim->phase = DLOCK__RELEASING; /* nobody here renews or releases it any more, our guardian neither */
+    dlock__guard_leave(claim);
+    dlock__name_signal(name);
+    dlock__claim_put(claim);
+    return 0;
+}
+
+int dlock_export(dlock_lock *lock, char *ticket, size_t size, struct dlock_error *err) {
+    if (!ticket || size < DLOCK_TICKET_MAX + 1)
+        return dlock_fail(err, DLOCK_EINVAL, "a ticket needs a buffer of %d bytes, got %zu", DLOCK_TICKET_MAX + 1,
+                          size);
+    int rc = dlock__lock_begin(lock, err);
+    if (rc != 0) return rc;
+    struct dlock__claim *claim = dlock__owned(lock);
+    rc = check_export(lock, claim, err);
+    if (rc == 0) {
+        claim->refs++;
+        rc = export(claim, ticket, err);
+        dlock__claim_put(claim);
+    }
+    return dlock__lock_end(lock, rc);
+}
+
+/* ---- import ---- */
+
+/* What the caller wants may be silent about what the ticket says, but not contradict it. */
+static int merge(const struct ticket *ticket, struct dlock_options *options, struct dlock_error *err) {
+    const uint64_t *number = ticket->number;
+    if ((options->mode != DLOCK_EXCLUSIVE && (uint64_t)options->mode != number[MODE]) ||
+        (options->limit != 0 && options->limit != number[LIMIT]) ||
+        (options->lease_ms != 0 && (uint64_t)options->lease_ms != number[LEASE]))
+        return dlock_fail(err, DLOCK_EINVAL, "the options contradict the ticket: leave mode, limit and lease_ms out");
+    options->mode = (enum dlock_mode)number[MODE];
+    options->limit = (uint32_t)number[LIMIT];
+    options->lease_ms = (int64_t)number[LEASE];
+    options->flags |= (uint32_t)number[FLAGS];
+    options->size = sizeof *options;
+    return 0;
+}
+
+static int check_import(dlock_client *client, const struct ticket *ticket, struct dlock_error *err) {
+    const char *prefix = client->uri->prefix;
+    if (strcmp(ticket->backend, client->backend->name) != 0)
+        return dlock_fail(err, DLOCK_EINVAL, "the ticket is for a %s server, this one is %s", ticket->backend,
+                          client->backend->name);
+    if (!dlock__can(client, DLOCK_CAP_EXPORT))
+        return dlock_fail(err, DLOCK_ENOTSUP, "backend %s cannot take over a grant of another process",
+                          client->backend->name);
+    if (strncmp(ticket->name, prefix, strlen(prefix)) != 0)
+        return dlock_fail(err, DLOCK_EINVAL, "the ticket is for a name without this client's prefix \"%s\"", prefix);
+    return 0;
+}
+
+/* One renewal tells whether it still lives, and sets its lease anew. */
+static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struct dlock_error *err) {
+    struct dlock_client *client = lock->client;
+    if (dlock__claim_find(client, ticket->token))
+        return dlock_fail(err, DLOCK_EINVAL, "the ticket's grant is in this client already");
+    int rc = dlock__keeper_start(client, err);
+    if (rc != 0) return rc;
+    struct dlock__claim *claim = dlock__claim_for_token(lock->name, ticket->token);
+    if (!claim) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a claim");
+    uint64_t ordinal = ticket->number[ORDINAL] + (ticket->number[ORDINAL] < DLOCK__ORDINAL_MAX);
+    struct dlock_error why;
+    why.code = 0;
+    claim->mode = lock->mode;
+    claim->limit = lock->limit;
+    claim->options = lock->options;
+    claim->lease_ms = lock->lease_ms;
+    memcpy(claim->state, ticket->number + STATE, sizeof claim->state);
+    int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
+    rc = dlock__op_run(claim, DLOCK__RENEW, 0, deadline_us, &why);
+    if (rc == 0) rc = dlock__guard_enter(claim); /* until then it is not our end that ends it */
+    if (rc == 0) rc = dlock__claim_imported(claim, ticket->number[FENCE], (unsigned)ordinal, &why);
+    if (rc == 0) {
+        dlock__name_hold(lock->name, claim);
+        dlock__own(claim, lock);
+        return 0;
+    }
+    if (rc == DLOCK_ELOST)
+        rc = dlock_fail(err, rc, "the grant of lock \"%s\" that the ticket stands for has ended",
+                        dlock__name_shown(lock->name));
+    else
+        rc = dlock_fail(err, rc, "lock \"%s\" was not taken over: %s", dlock__name_shown(lock->name),
+                        why.code ? why.message : dlock_strerror(rc));
+    dlock__claim_put(claim);
+    return rc;
+}
+
+int dlock_import(dlock_client *client, const char *text, const struct dlock_options *from, dlock_lock **out,
+                 struct dlock_error *err) {
+    char copy[DLOCK_TICKET_MAX + 1];
+    struct ticket ticket;
+    struct dlock_options options;
+    if (!client || !out) return dlock_fail(err, DLOCK_EINVAL, "dlock_import needs a client and a place for the lock");
+    if (dlock__forked(client)) return dlock__forked_error(err);
+    size_t n = text ? strnlen(text, sizeof copy) : 0;
+    if (n > 0 && n < sizeof copy) memcpy(copy, text, n + 1);
+    if (n == 0 || n == sizeof copy || !read_ticket(copy, &ticket))
+        return dlock_fail(err, DLOCK_EINVAL, "this is no ticket of dlock_export, or not a whole one");
+    int rc = check_import(client, &ticket, err);
+    if (rc == 0) rc = dlock__options_read(from, &options, err);
+    if (rc == 0) rc = merge(&ticket, &options, err);
+    dlock_lock *lock;
+    if (rc == 0) rc = dlock_new(client, ticket.name + strlen(client->uri->prefix), &options, &lock, err);
+    if (rc != 0) return rc;
+    rc = dlock__lock_begin(lock, err);
+    if (rc == 0) rc = dlock__lock_end(lock, take_over(lock, &ticket, err));
+    if (rc == 0)
+        *out = lock;
+    else
+        dlock_free(lock);
+    return rc;
+}

@@ -1,0 +1,173 @@
+#include "base/env.h"
+
+#include <dlock/dlock.h>
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+static int64_t clock_us(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+int64_t dlock__now_us(void) {
+    return clock_us(CLOCK_BOOTTIME);
+}
+
+void dlock__sleep_us(int64_t us) {
+    const struct timespec time = {us / 1000000, us % 1000000 * 1000};
+    nanosleep(&time, NULL);
+}
+
+int dlock__random(void *buf, size_t size) {
+    char *at = buf;
+    while (size > 0) {
+        ssize_t n = getrandom(at, size, 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return DLOCK_EUNAVAILABLE;
+        at += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+void dlock__cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* BOOTTIME is not allowed here */
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+/* The same time by the clock that waits are measured with; false: it has passed. */
+static bool monotonic(int64_t until_us, struct timespec *t) {
+    int64_t left = until_us - dlock__now_us();
+    if (left <= 0) return false;
+    int64_t now = clock_us(CLOCK_MONOTONIC);
+    int64_t at = left > INT64_MAX - now ? INT64_MAX : now + left;
+    t->tv_sec = (time_t)(at / 1000000);
+    t->tv_nsec = (long)(at % 1000000) * 1000;
+    return true;
+}
+
+void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us) {
+    struct timespec t;
+    if (until_us == DLOCK__NEVER)
+        pthread_cond_wait(cond, mutex);
+    else if (monotonic(until_us, &t))
+        pthread_cond_timedwait(cond, mutex, &t);
+}
+
+void dlock__bell_wait(atomic_uint *bell, uint32_t bits, pthread_mutex_t *mutex, int64_t until_us) {
+    struct timespec t;
+    bool ends = until_us != DLOCK__NEVER;
+    if (ends && !monotonic(until_us, &t)) return;
+    unsigned rings = atomic_load(bell);
+    pthread_mutex_unlock(mutex);
+    syscall(SYS_futex, bell, FUTEX_WAIT_BITSET_PRIVATE, rings, ends ? &t : NULL, NULL, bits);
+    pthread_mutex_lock(mutex);
+}
+
+void dlock__bell_ring(atomic_uint *bell, uint32_t bits) {
+    atomic_fetch_add(bell, 1);
+    syscall(SYS_futex, bell, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
+}
+
+/* On one processor whoever is waited for cannot run meanwhile. */
+static bool alone(void) {
+    static atomic_int answer; /* 0: not asked yet */
+    int known = atomic_load_explicit(&answer, memory_order_relaxed);
+    if (known == 0) {
+        cpu_set_t set;
+        known = sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 1 ? 1 : 2;
+        atomic_store_explicit(&answer, known, memory_order_relaxed);
+    }
+    return known == 2;
+}
+
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("isb");
+#endif
+}
+
+static bool changed(const atomic_uint *word, unsigned seen, int looks) {
+    for (int i = 0; i < looks; i++) {
+        if (atomic_load_explicit(word, memory_order_acquire) != seen) return true;
+        relax();
+    }
+    return false;
+}
+
+bool dlock__spin(const atomic_uint *word, unsigned seen) {
+    return !alone() && changed(word, seen, 400); /* some 10 us: what a sleep and a wake-up would cost */
+}
+
+static bool gave_way(const atomic_uint *word, unsigned seen) {
+    sched_yield();
+    return changed(word, seen, 1);
+}
+
+bool dlock__give_way(const atomic_uint *word, unsigned seen) {
+    return gave_way(word, seen) || gave_way(word, seen); /* the one that took it also gives way */
+}
+
+void dlock__let_others(void) {
+    sched_yield();
+}
+
+int dlock__cpu(void) {
+    return sched_getcpu();
+}
+
+bool dlock__look_out(const atomic_uint *word, unsigned seen) {
+    for (int i = 0; i < 100; i++) /* some 100 us */
+        if ((!alone() && changed(word, seen, 20)) || gave_way(word, seen)) return true;
+    return false;
+}
+
+void dlock__mutex_init(pthread_mutex_t *mutex) {
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+#ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+#endif
+    pthread_mutex_init(mutex, &attr);
+    pthread_mutexattr_destroy(&attr);
+}
+
+int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc == 0 ? 0 : DLOCK_ENOMEM;
+}
+
+int dlock__timer_open(void) {
+    return timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+}
+
+void dlock__timer_set(int fd, int64_t at_us) {
+    if (at_us < 1) at_us = 1; /* zero would disarm it */
+    struct itimerspec at = {
+        .it_value = {.tv_sec = (time_t)(at_us / 1000000), .tv_nsec = (long)(at_us % 1000000) * 1000}};
+    timerfd_settime(fd, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+void dlock__timer_clear(int fd) {
+    struct itimerspec never = {0};
+    timerfd_settime(fd, 0, &never, NULL);
+}

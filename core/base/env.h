@@ -1,0 +1,65 @@
+/* Time, randomness and threads: everything the core takes from the machine. Unit tests link a fake in place of env.c.
+ */
+#ifndef DLOCK_CORE_BASE_ENV_H
+#define DLOCK_CORE_BASE_ENV_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* "No deadline", for every *_us argument below. */
+#define DLOCK__NEVER INT64_MAX
+
+/* CLOCK_BOOTTIME in microseconds: it goes on during suspend, as the servers' clocks do. No system call (vDSO). */
+int64_t dlock__now_us(void);
+
+/* Sleeps; for the guardian, whose only thread it is. */
+void dlock__sleep_us(int64_t us);
+
+/* Fills `buf` with random bytes that nobody can guess. Returns 0, or DLOCK_EUNAVAILABLE where the kernel has none. */
+int dlock__random(void *buf, size_t size);
+
+/* A condition variable for dlock__cond_wait. */
+void dlock__cond_init(pthread_cond_t *cond);
+
+/* Waits for a signal or until `until_us`, whichever is first; spurious returns happen. */
+void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us);
+
+/* Waits for dlock__bell_ring with one of these bits, or until `until_us`; spurious returns happen. Whoever changes,
+ * with the mutex, what is waited for, may ring later, and without it. */
+void dlock__bell_wait(atomic_uint *bell, uint32_t bits, pthread_mutex_t *mutex, int64_t until_us);
+
+/* Wakes all who wait with one of these bits, by one system call. */
+void dlock__bell_ring(atomic_uint *bell, uint32_t bits);
+
+/* Looks at *word for some microseconds, without a system call: true as soon as it is not `seen` any more. */
+bool dlock__spin(const atomic_uint *word, unsigned seen);
+
+/* The same, for who is looked out for runs on this processor: lets it, and whoever else is ready there. */
+bool dlock__give_way(const atomic_uint *word, unsigned seen);
+
+/* Lets whoever else is ready on this processor. */
+void dlock__let_others(void);
+
+/* Where the calling thread runs. */
+int dlock__cpu(void);
+
+/* As dlock__spin for ten times as long, letting others run meanwhile: whoever is looked out for may be anywhere.
+ */
+bool dlock__look_out(const atomic_uint *word, unsigned seen);
+
+/* A mutex that is never held for long: who finds it taken spins before it sleeps. */
+void dlock__mutex_init(pthread_mutex_t *mutex);
+
+/* Starts a thread with every signal blocked, so that the application's handlers never run on it. 0 or DLOCK_ENOMEM. */
+int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+
+/* A descriptor that polls readable from `at_us` on, until dlock__timer_clear or a later dlock__timer_set. -1: none
+ * left. */
+int dlock__timer_open(void);
+void dlock__timer_set(int fd, int64_t at_us);
+void dlock__timer_clear(int fd);
+
+#endif

@@ -1,0 +1,29 @@
+#include "base/text.h"
+
+#include <string.h>
+
+void dlock__text_join(char *out, size_t size, const char *const *items) {
+    static const char nothing[] = "nothing", cut[] = "...";
+    size_t used = 0;
+    for (; items && *items; items++) {
+        size_t length = strlen(*items), gap = used ? 2 : 0;
+        if (length && (*items)[length - 1] == '*') length--;
+        if (used + gap + length + sizeof cut > size) {
+            memcpy(out + used, cut, sizeof cut);
+            return;
+        }
+        memcpy(out + used, ", ", gap);
+        memcpy(out + used + gap, *items, length);
+        used += gap + length;
+    }
+    if (used)
+        out[used] = '\0';
+    else
+        memcpy(out, nothing, sizeof nothing);
+}
+
+bool dlock__text_is_word(const char *text, const char *also) {
+    for (const char *p = text; *p; p++)
+        if (!(*p >= 'a' && *p <= 'z') && !(*p >= '0' && *p <= '9') && !strchr(also, *p)) return false;
+    return *text != '\0';
+}

@@ -1,0 +1,41 @@
+/* The way into and out of every call of the API. */
+#include "claim/client.h"
+
+#include <stdlib.h>
+
+int dlock__client_begin(struct dlock_client *client, struct dlock_error *err) {
+    if (!client) return dlock_fail(err, DLOCK_EINVAL, "the client is NULL");
+    if (dlock__forked(client)) return dlock__forked_error(err);
+    dlock__enter(client);
+    if (client->closed) {
+        dlock__leave(client);
+        return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
+    }
+    client->inside++;
+    return 0;
+}
+
+int dlock__client_end(struct dlock_client *client, int rc) {
+    client->inside--;
+    if (client->closed) pthread_cond_broadcast(&client->changed);
+    dlock__leave(client);
+    return rc;
+}
+
+int dlock__lock_begin(struct dlock_lock *lock, struct dlock_error *err) {
+    if (!lock) return dlock_fail(err, DLOCK_EINVAL, "the lock is NULL");
+    int rc = dlock__client_begin(lock->client, err);
+    if (rc == 0) lock->inside++;
+    return rc;
+}
+
+int dlock__lock_end(struct dlock_lock *lock, int rc) {
+    lock->inside--;
+    if (lock->freed) pthread_cond_broadcast(&lock->client->changed);
+    return dlock__client_end(lock->client, rc);
+}
+
+void dlock__lock_destroy(struct dlock_lock *lock) {
+    dlock__name_put(lock->name);
+    free(lock);
+}

@@ -1,0 +1,184 @@
+/* One acquisition: how long it is valid, and its life cycle. */
+#include "claim/client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Freed claims kept per client. */
+enum { SPARE_MAX = 64 };
+
+void dlock__claim_unlink(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim->all_next;
+    *(claim->all_next ? &claim->all_next->all_prev : &client->claims_last) = claim->all_prev;
+}
+
+void dlock__claim_append(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    claim->all_next = NULL;
+    claim->all_prev = client->claims_last;
+    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim;
+    client->claims_last = claim;
+}
+
+static struct dlock__claim *make(struct dlock__name *name, size_t token_room) {
+    struct dlock_client *client = name->client;
+    struct dlock__claim *claim = client->spare;
+    if (claim && claim->token_room >= token_room) {
+        client->spare = claim->all_next;
+        client->n_spare--;
+        token_room = claim->token_room;
+        memset(claim, 0, sizeof *claim);
+    } else if (!(claim = calloc(1, sizeof *claim + token_room))) {
+        return NULL;
+    }
+    claim->token_room = (uint8_t)token_room;
+    claim->name = name;
+    if (!dlock__claim_equip(claim)) {
+        free(claim);
+        return NULL;
+    }
+    claim->refs = 1;
+    name->refs++;
+    claim->phase = DLOCK__ASKING;
+    claim->session = client->session;
+    claim->valid_until_us = claim->due_us = claim->linger_until_us = DLOCK__NEVER;
+    claim->all_next = client->claims;
+    *(client->claims ? &client->claims->all_prev : &client->claims_last) = claim;
+    client->claims = claim;
+    return claim;
+}
+
+bool dlock__claim_equip(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    struct dlock__gear *gear = client->spare_gear;
+    if (claim->op) return true;
+    if (gear) {
+        client->spare_gear = gear->spare;
+        client->n_spare_gear--;
+        memset(gear, 0, sizeof *gear);
+    } else if (!(gear = calloc(1, sizeof *gear))) {
+        return false;
+    }
+    gear->hold.claim = claim;
+    claim->op = &gear->op;
+    claim->hold = &gear->hold;
+    return true;
+}
+
+void dlock__claim_strip(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    struct dlock__gear *gear = (struct dlock__gear *)claim->op;
+    if (!gear) return;
+    dlock__claim_disown(claim);
+    claim->op = NULL;
+    claim->hold = NULL;
+    if (client->n_spare_gear >= SPARE_MAX) {
+        free(gear);
+        return;
+    }
+    gear->spare = client->spare_gear;
+    client->spare_gear = gear;
+    client->n_spare_gear++;
+}
+
+bool dlock__claim_in_request(const struct dlock__claim *claim) {
+    return claim->op && (claim->op->status == DLOCK__OP_RUNNING || claim->op->status == DLOCK__OP_PENDING);
+}
+
+struct dlock__claim *dlock__claim_new(struct dlock_lock *lock) {
+    struct dlock__claim *claim = make(lock->name, dlock__token_room(lock->client));
+    if (!claim) return NULL;
+    claim->mode = lock->mode;
+    claim->limit = lock->limit;
+    dlock__token_write(claim);
+    claim->options = lock->options;
+    claim->lease_ms = lock->lease_ms;
+    if (dlock__guard_enter(claim) == 0) return claim;
+    dlock__claim_put(claim);
+    return NULL;
+}
+
+struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token) {
+    size_t size = strlen(token) + 1;
+    struct dlock__claim *claim = size <= DLOCK_TOKEN_MAX + 1 ? make(name, size) : NULL;
+    if (!claim) return NULL;
+    memcpy(claim->token, token, size);
+    dlock__token_read(claim);
+    claim->lease_ms = name->client->uri->lease_ms;
+    return claim;
+}
+
+void dlock__claim_put(struct dlock__claim *claim) {
+    if (--claim->refs > 0) return;
+    struct dlock_client *client = claim->name->client;
+    dlock__claim_unlink(claim);
+    if (claim->home) claim->home->claim = NULL; /* the client ends, and its connections with it */
+    dlock__claim_strip(claim);
+    dlock__guard_leave(claim);
+    dlock__name_put(claim->name);
+    if (client->n_spare >= SPARE_MAX || claim->token_room < dlock__token_room(client)) {
+        free(claim);
+        return;
+    }
+    claim->all_next = client->spare;
+    client->spare = claim;
+    client->n_spare++;
+}
+
+struct dlock__hold *dlock__claim_hold(struct dlock__claim *claim, struct dlock_lock *handle, bool make) {
+    struct dlock__hold *hold = claim->hold, *unused = NULL;
+    for (; hold; hold = hold->next) {
+        if (hold->handle == handle) return hold;
+        if (!hold->handle && hold->count == 0) unused = hold;
+    }
+    if (!make) return NULL;
+    if (!unused) {
+        unused = calloc(1, sizeof *unused);
+        if (!unused) return NULL;
+        unused->claim = claim;
+        unused->next = claim->hold->next;
+        claim->hold->next = unused;
+    }
+    unused->handle = handle;
+    return unused;
+}
+
+void dlock__claim_disown(struct dlock__claim *claim) {
+    claim->count = 0;
+    if (!claim->hold) return;
+    while (claim->hold->next) {
+        struct dlock__hold *hold = claim->hold->next;
+        claim->hold->next = hold->next;
+        free(hold);
+    }
+    claim->hold->handle = NULL;
+    claim->hold->count = 0;
+}
+
+struct dlock__claim *dlock__claim_find(struct dlock_client *client, const char *token) {
+    struct dlock__claim *claim = client->claims;
+    while (claim && strcmp(claim->token, token) != 0) claim = claim->all_next;
+    return claim;
+}
+
+int dlock__claim_by_name(const void *a, const void *b) {
+    const struct dlock__claim *const *left = a, *const *right = b;
+    return strcmp((*left)->name->text, (*right)->name->text);
+}
+
+uint64_t dlock__claim_fence(const struct dlock__claim *claim) {
+    return claim->server_fence << 8 | claim->ordinal;
+}
+
+bool dlock__claim_outlived(const struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    return dlock__one_each(client) ? !claim->home : claim->session != client->session;
+}
+
+bool dlock__claim_may_remain(const struct dlock__claim *claim) {
+    if (dlock__claim_outlived(claim)) return false;
+    return claim->queued || claim->may_be_held || claim->state[0] || claim->state[1] || claim->state[2] ||
+           claim->state[3] || dlock__can(claim->name->client, DLOCK_CAP_SESSION);
+}

@@ -1,0 +1,242 @@
+/* One acquisition as the server knows it, and what it takes to ask for it. The client's mutex guards all of it, and
+ * functions expect that held unless they say otherwise. */
+#ifndef DLOCK_CORE_CLAIM_CLAIM_H
+#define DLOCK_CORE_CLAIM_CLAIM_H
+
+#include "base/env.h"
+
+#include <dlock/backend.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define DLOCK__LEASE_MIN_MS INT64_C(100)
+#define DLOCK__LEASE_MAX_MS (INT64_C(366) * 24 * 3600 * 1000)
+/* The fence's low byte. */
+#define DLOCK__ORDINAL_MAX 255
+/* An operation takes at most this many claims. */
+#define DLOCK__BATCH 256
+/* Names as a backend sees them, prefix included. */
+#define DLOCK__FULL_NAME_MAX 255
+
+struct dlock_client;
+struct dlock__conn;
+struct dlock__name;
+struct dlock__waiter;
+
+enum dlock__phase {
+    DLOCK__ASKING,     /* an acquire is being sent */
+    DLOCK__WAITING,    /* busy: queued at the server, or to be asked again at due_us */
+    DLOCK__CONFIRMING, /* granted by a wake whose age nobody knows, or about to be handed over in this process (then
+                        * its ordinal is above 0): the keeper renews before it counts */
+    DLOCK__HELD,       /* granted */
+    DLOCK__RELEASING,  /* being given back by its owner, or leaving the queue */
+    DLOCK__LOST,       /* ended before its release */
+    DLOCK__ORPHAN      /* nobody's: the janitor releases it */
+};
+
+enum dlock__op_kind { DLOCK__ACQUIRE, DLOCK__RENEW, DLOCK__RELEASE };
+
+enum dlock__op_status { DLOCK__OP_NONE, DLOCK__OP_PENDING, DLOCK__OP_RUNNING, DLOCK__OP_DONE };
+
+/* One request about one claim, as the pool handles it. */
+struct dlock__op {
+    struct dlock_claim arg; /* what the backend sees; while RUNNING it belongs to the thread that runs the batch */
+    enum dlock__op_kind kind;
+    enum dlock__op_status status;
+    bool resent;         /* an earlier send of this operation may have been executed */
+    int64_t deadline_us; /* of the request */
+    int64_t leave_us;    /* of the thread that waits for it */
+    int64_t prepared_us;
+    int64_t sent_us;           /* before the request that was answered was sent */
+    int result;                /* of the connection if that failed, else of the claim */
+    bool unsent;               /* it failed before anything was sent */
+    bool late;                 /* it failed for lack of time */
+    uint32_t bell;             /* what the thread that waits for it hears of client->bell; 0: that one left */
+    struct dlock_error *err;   /* that thread's */
+    struct dlock__conn *conn;  /* handed over to lead the next batch */
+    struct dlock__claim *next; /* in client->pending */
+    bool look;                 /* a LOOK came while ASKING */
+    struct {
+        bool here; /* a GRANTED came while ASKING */
+        uint64_t fence;
+        int64_t server_us, kept_ms, received_us;
+    } wake;
+};
+
+/* Something to tell the application, in client->callback. */
+struct dlock__event {
+    struct dlock__event *next;
+    enum { DLOCK__EVENT_LOST, DLOCK__EVENT_ASYNC } kind; /* in a hold, with a reference to its claim; in an async */
+};
+
+/* How often a claim is held through one handle, and that handle's on_lost when it is to run. */
+struct dlock__hold {
+    struct dlock__event event;
+    uint32_t count;
+    struct dlock__hold *next; /* in claim->hold */
+    struct dlock__claim *claim;
+    struct dlock_lock *handle; /* NULL: freed, or nobody yet */
+};
+
+/* What a claim needs only while it is more than a wait: thousands of waits are small. */
+struct dlock__gear {
+    struct dlock__op op; /* the first member: the gear is found by it */
+    struct dlock__hold hold;
+    struct dlock__gear *spare; /* next in client->spare_gear */
+};
+
+/* One acquisition as the server knows it. Reference counted: the name (current, asking), the lost list, the janitor, a
+ * renewal in progress and an operation in progress each hold one. */
+struct dlock__claim {
+    struct dlock__claim *all_next, *all_prev; /* client->claims: every live claim, the keeper's work list */
+    struct dlock__name *name;                 /* holds a reference */
+    struct dlock__claim *next;                /* in name->held, or name->lost */
+    struct dlock__claim *orphan_next;         /* in client->orphans */
+    struct dlock__op *op;                     /* its gear's; NULL: it has none, being WAITING, or an orphan that was */
+    struct dlock__hold *hold;                 /* its gear's, the first of a list; the others are malloc'ed */
+    unsigned refs;
+    enum dlock__phase phase : 8;
+    enum dlock_owner owner : 8; /* of the grant */
+    uint8_t token_room;         /* bytes of `token` */
+
+    /* what was asked; and the token, at the end */
+    enum dlock_mode mode : 8;
+    uint32_t limit;
+    uint32_t options; /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
+    int64_t lease_ms;
+    uint64_t state[4];
+    struct dlock__conn *home; /* SESSION, not THREADSAFE: the connection that it lives in; NULL: it is nowhere */
+    uint32_t guarded;         /* its entry in the guardian's table; 0: none */
+    unsigned session;         /* client->session when it was last sent: what it left in an older one died with that */
+    bool renewing;            /* the keeper has it in a request */
+    bool downgrading;         /* `mode` is SHARED, and the server has not said yes to that */
+    bool may_linger;          /* its holder may keep it after the release: nobody else has asked so far */
+    bool wanted;              /* a WANTED came, or may have been missed, before the grant */
+    bool queued;              /* a QUEUE acquire was sent since the last release */
+    bool may_be_held;         /* an acquire or renewal without answer: the server may hold more than we know */
+    bool release_sent;        /* no local hand-over any more, and not-found is then no surprise */
+    bool orphaned;
+    bool orphan_when_told;   /* as soon as `untold` is 0 */
+    bool told_early;         /* one of those, which runs, has released it and is no longer counted */
+    unsigned untold;         /* on_losts of it that have not returned: until then the server keeps what it has of it */
+    bool untold_grant;       /* it was queued, and a question brought its grant: a wake-up may still do so, too */
+    bool contended;          /* the server said that others are there, before it granted this */
+    int64_t last_unknown_us; /* when that was: may_be_held */
+
+    /* what is next */
+    int64_t due_us;   /* WAITING: ask again; HELD, CONFIRMING: renew; orphaned: release again */
+    int64_t pause_us; /* back-off after a failed renewal, or release; 0: the last one worked */
+    union {
+        int64_t valid_until_us;  /* HELD; DLOCK__NEVER: as long as its connection lives */
+        int64_t orphan_until_us; /* orphaned: its lease ends it */
+    };
+
+    /* the grant */
+    uint64_t server_fence;
+    int64_t granted_us;      /* when the server granted it to this process */
+    int64_t sure_until_us;   /* the server confirmed it so lately that it may be handed over without a question */
+    int64_t linger_until_us; /* HELD by nobody; DLOCK__NEVER: not lingering */
+    unsigned ordinal;        /* hand-overs inside this process, the fence's low byte */
+
+    /* who has it: a thread, through one handle or several; or a handle, which is then hold->handle */
+    uint32_t count; /* of all holds; 1 and no hold while its waiter has not been told */
+    uint64_t thread;
+
+    char token[];
+};
+
+/* ---- token.c ---- */
+
+/* Bytes that a token of this client needs at most. */
+size_t dlock__token_room(const struct dlock_client *client);
+
+/* Gives the claim a new token, for its mode and limit: "<client>.<16 hex digits>@host:pid", with "-s" behind the digits
+ * for a reader, "-p<limit>" for a permit: enough to release what this client has forgotten. */
+void dlock__token_write(struct dlock__claim *claim);
+
+/* Sets the mode, and the limit, to what stands in the claim's token. */
+void dlock__token_read(struct dlock__claim *claim);
+
+/* ---- claim.c ---- */
+
+/* A claim with a new token for what `lock` wants, in phase ASKING; NULL: out of memory. */
+struct dlock__claim *dlock__claim_new(struct dlock_lock *lock);
+/* The same for a token that was made before (a wake for nobody, a ticket), with the mode that it tells. */
+struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token);
+void dlock__claim_put(struct dlock__claim *claim);
+
+/* Takes a claim out of its client's list; puts it to the end of that. */
+void dlock__claim_unlink(struct dlock__claim *claim);
+void dlock__claim_append(struct dlock__claim *claim);
+/* Gives a claim that merely waited what it needs for a request, or to be held. False: out of memory. */
+bool dlock__claim_equip(struct dlock__claim *claim);
+/* It merely waits from here on: lets others have that. */
+void dlock__claim_strip(struct dlock__claim *claim);
+/* Its request is on the way, or waits for a connection: the claim belongs to the pool until that is over. */
+bool dlock__claim_in_request(const struct dlock__claim *claim);
+/* The claim's hold through this handle, made if `make` is set; NULL: none, or out of memory. */
+struct dlock__hold *dlock__claim_hold(struct dlock__claim *claim, struct dlock_lock *handle, bool make);
+/* Forgets who holds it. */
+void dlock__claim_disown(struct dlock__claim *claim);
+/* The live claim with this token, or NULL. */
+struct dlock__claim *dlock__claim_find(struct dlock_client *client, const char *token);
+/* Orders pointers to claims by name, for qsort: the order in which every batch is sent. */
+int dlock__claim_by_name(const void *a, const void *b);
+uint64_t dlock__claim_fence(const struct dlock__claim *claim);
+/* Whether a connection that has ended took everything about this claim along. */
+bool dlock__claim_outlived(const struct dlock__claim *claim);
+/* Whether the server or the backend may still keep something for a claim that is not granted. */
+bool dlock__claim_may_remain(const struct dlock__claim *claim);
+
+/* ---- grant.c ---- */
+
+/* Lets a waiting claim ask then, and one that is asking once more after the answer. */
+void dlock__claim_ask_again(struct dlock__claim *claim, int64_t at_us);
+/* Takes over an answered acquire (op.result == 0): 0 = HELD; EUNAVAILABLE = the answer came too late to be of use, ask
+ * again; EPROTO = it makes no sense. */
+int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err);
+/* Takes over the answered renewal of a grant that another process had: as dlock__claim_granted. */
+int dlock__claim_imported(struct dlock__claim *claim, uint64_t fence, unsigned ordinal, struct dlock_error *err);
+/* Takes over an answered renewal; false when it makes no sense, and then counts as not answered. */
+bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t kept_ms);
+/* Takes over a GRANTED wake: HELD, or CONFIRMING with a renewal due at once, or nothing when the wake makes no sense.
+ */
+void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t server_us, int64_t kept_ms,
+                        int64_t received_us);
+/* A GRANTED for a claim that was asking or waiting when it was sent. */
+void dlock__wake_granted(struct dlock__claim *claim, const struct dlock_wake *wake, int64_t received_us);
+/* An answer with the server's clock arrived: remember it for wakes. */
+void dlock__pair_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us);
+/* The waiter at the head of the line has this HELD claim, whose owner is done with it, once the server has confirmed
+ * it.
+ */
+void dlock__claim_confirm(struct dlock__claim *claim);
+/* Whether this process has the grant, or was about to hand it over: its end is a loss then. */
+static inline bool dlock__claim_had(const struct dlock__claim *claim) {
+    return claim->phase == DLOCK__HELD || (claim->phase == DLOCK__CONFIRMING && claim->ordinal > 0);
+}
+/* The calling thread, or the handle, holds a claim of name->held that nobody held. */
+void dlock__own(struct dlock__claim *claim, struct dlock_lock *lock);
+/* A grant came by wake-up or hand-over for the waiter at the head of the line, who was not cancelled: it owns the
+ * claim, which is then among name->held, and leaves the line. */
+void dlock__deliver(struct dlock__claim *claim);
+
+/* The same for the waiter, who is not told yet: while no handle holds the claim no on_lost runs. */
+void dlock__own_for(struct dlock__claim *claim, struct dlock__waiter *waiter);
+/* The owner is about to be told. */
+void dlock__hold_through(struct dlock__claim *claim, struct dlock_lock *lock);
+
+/* Nobody wants this claim any more, but the server may keep it: release it until that is certain. Not before its
+ * on_losts have returned: the release may give it to somebody else. */
+void dlock__orphan(struct dlock__claim *claim);
+/* What dlock__claim_had ends before its release: owner told, waiters may ask. */
+void dlock__lose(struct dlock__claim *claim);
+/* Takes a lost claim off its name's list; the caller gets that list's reference. */
+void dlock__lost_remove(struct dlock__claim *claim);
+/* dlock__lose, if its time is over. */
+void dlock__settle(struct dlock__claim *claim);
+/* A connection broke: what is known of the server's clock, and of grants that lived in it, died with it. */
+void dlock__pool_broke(struct dlock_client *client);
+
+#endif

@@ -1,0 +1,83 @@
+/* What every part of a client needs: threads' numbers, chance, the log, time, and its end. */
+#include "claim/client.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+uint64_t dlock__thread_id(void) {
+    /* Neither pthread_self() nor a tid will do: both are given to new threads, which would then own what dead ones
+     * held. */
+    static atomic_uint_fast64_t last;
+    static _Thread_local uint64_t id;
+    if (id == 0) id = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+    return id;
+}
+
+int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high) {
+    if (high <= low) return low;
+    client->jitter ^= client->jitter << 13; /* xorshift64: Marsaglia, Journal of Statistical Software 8 (14), 2003 */
+    client->jitter ^= client->jitter >> 7;
+    client->jitter ^= client->jitter << 17;
+    return low + (int64_t)(client->jitter % (uint64_t)(high - low + 1));
+}
+
+void dlock__log(struct dlock_client *client, int level, const char *format, ...) {
+    if (!client->log) return;
+    char line[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    client->log(level, line, client->log_arg);
+}
+
+/* ---- closing ---- */
+
+void dlock__client_put(struct dlock_client *client) {
+    dlock__enter(client);
+    bool last = --client->refs == 0;
+    dlock__leave(client);
+    if (!last) return;
+    while (client->spare) {
+        struct dlock__claim *claim = client->spare;
+        client->spare = claim->all_next;
+        free(claim);
+    }
+    while (client->spare_gear) {
+        struct dlock__gear *gear = client->spare_gear;
+        client->spare_gear = gear->spare;
+        free(gear);
+    }
+    while (client->conns) {
+        struct dlock__conn *conn = client->conns;
+        client->conns = conn->all;
+        free(conn);
+    }
+    dlock__exported_free(client);
+    if (client->watch >= 0) close(client->watch);
+    free(client->names);
+    dlock__resolver_free(client->resolver);
+    dlock__uri_free(client->uri);
+    pthread_cond_destroy(&client->janitor.cond);
+    pthread_cond_destroy(&client->async.cond);
+    pthread_cond_destroy(&client->callback.cond);
+    pthread_cond_destroy(&client->changed);
+    pthread_mutex_destroy(&client->mutex);
+    free(client);
+}
+
+int dlock__timeout_ms(int64_t now_us, int64_t deadline_us) {
+    int64_t left = deadline_us - now_us;
+    if (left <= 1000) return 1;
+    left = left / 1000 + (left % 1000 != 0);
+    return left > INT_MAX ? INT_MAX : (int)left;
+}
+
+int64_t dlock__bounded(struct dlock_client *client, int64_t deadline_us) {
+    int64_t most = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms));
+    return deadline_us < most ? deadline_us : most;
+}

@@ -1,0 +1,258 @@
+/* A client: its connections, and the parts that its threads own. One mutex per client guards everything here except
+ * what is marked otherwise; it is never held across a call into a backend, a callback, or the resolver. Functions named
+ * dlock__… expect it held unless they say so. */
+#ifndef DLOCK_CORE_CLAIM_CLIENT_H
+#define DLOCK_CORE_CLAIM_CLIENT_H
+
+#include "claim/guard.h"
+#include "claim/name.h"
+#include "plugin/registry.h"
+#include "uri/resolve.h"
+#include "uri/uri.h"
+
+struct dlock__conn {
+    struct dlock__conn *all;  /* next in client->conns; never removed before the client ends */
+    struct dlock__conn *idle; /* next in client->idle */
+    struct dlock_client *client;
+    struct dlock_peer peer;
+    atomic_bool live; /* `data` may own descriptors: read by the fork handler */
+    bool connected;   /* the last operation left it usable */
+    bool busy;        /* THREADSAFE: somebody connects or disconnects it right now; carrying a claim: a call on it */
+    unsigned users;   /* THREADSAFE: calls in progress, the listener counts as one */
+    struct dlock__claim *claim; /* SESSION, not THREADSAFE: the one it carries; claim->home is this one then */
+    bool waiting;               /* PENDING: its blocking request is not answered yet */
+    int fd;                     /* PENDING: what `listen` gave, in client->watch; -1: none */
+    bool watched;               /* PENDING: the keeper is told when that polls readable */
+    int64_t rest_us;            /* when it is to be told to rest, if it is idle then */
+    int64_t ended_us;           /* when the last claim that it carried was over */
+    max_align_t data[];         /* the backend's, conn_size bytes */
+};
+
+enum dlock__listener_state { DLOCK__LISTENER_DOWN, DLOCK__LISTENER_CONNECTING, DLOCK__LISTENER_UP };
+
+struct dlock_client {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;      /* rare things: a call left, the listener came up, a callback ended */
+    struct dlock_client *listed; /* next of every client of the process, under fork.c's mutex */
+    unsigned fork_generation;    /* constant, like the next group */
+
+    const struct dlock_backend *backend;
+    const struct dlock__module *module;
+    struct dlock__uri *uri;
+    struct dlock__resolver *resolver;
+    void (*log)(int level, const char *message, void *arg);
+    void *log_arg;
+    char id[25];
+    char token_tail[64]; /* @host:pid */
+    int64_t quarantine_ms;
+    struct dlock__guard *guard; /* NULL: no guardian */
+
+    int64_t shortest_lease_ms; /* of all renewed handles so far: no renewal may hang for much of it */
+    unsigned refs;             /* the opener, each handle */
+    bool closed;
+    unsigned inside;                 /* threads in a call on this client */
+    struct dlock__waiter *to_signal; /* as soon as the mutex is free: its thread would only run into that */
+    int64_t now_us;                  /* the time since the mutex was taken last, read once; 0: not yet */
+    uint64_t tokens;                 /* handed out so far */
+    uint64_t token_key[2];           /* random: what makes one token tell nothing of another */
+    uint64_t jitter;                 /* state of a small generator: spreads retries, guards nothing */
+
+    struct dlock__name **names;
+    size_t n_names, n_buckets;
+    struct dlock__claim *claims, *claims_last; /* those that were renewed last are at the end */
+    struct dlock__claim *spare;                /* freed claims, kept so that a steady state allocates nothing */
+    struct dlock__gear *spare_gear;
+    size_t n_spare, n_spare_gear;
+
+    struct dlock__exported *exported; /* tokens whose grants are somebody else's now, whatever a wake-up says */
+
+    struct dlock__conn *conns, *idle;
+    unsigned n_pool;                             /* opened for the pool, at most uri->connections */
+    unsigned n_idle;                             /* connected ones in `idle`, where connections carry one claim each */
+    int watch;                                   /* PENDING: an epoll descriptor; else -1 */
+    struct dlock__claim *pending, *pending_tail; /* operations that wait for a connection */
+    unsigned n_pending, n_sent;                  /* how many; and how many operations are on the way */
+    atomic_uint bell;                   /* for those who wait for a connection, or for somebody else's request */
+    unsigned bells;                     /* bits of it that were given out */
+    bool gathering[DLOCK__RELEASE + 1]; /* of this kind: somebody is about to send all that wait */
+    bool crowded;                       /* there were more operations than connections just now: there may be again */
+    int64_t invite_at_us;               /* nobody is waited for before: others than ours are ready on this processor */
+    struct dlock__conn *shared;         /* THREADSAFE: the only one */
+    unsigned session;                   /* SESSION|THREADSAFE: counts the connections that broke */
+
+    /* A request's send time and the server's clock in its answer (DESIGN §1.3); dies with any reconnect. */
+    struct {
+        bool known;
+        int64_t sent_us, server_us;
+    } pair;
+
+    struct {
+        enum dlock__listener_state state;
+        struct dlock__conn *conn;
+        int fd;
+        int64_t retry_at_us; /* after a failure; DLOCK__NEVER: this server wakes nobody (ENOTSUP) */
+        int64_t pause_us;
+        int64_t up_us;        /* since when */
+        int64_t probe_at_us;  /* the next probe; DLOCK__NEVER: nobody waits */
+        int64_t answer_by_us; /* what was probed brings something by then, or is dead; DLOCK__NEVER: not probed */
+        bool doubted;         /* it is probed even if nobody waits */
+        bool unheard;         /* the server knows of no listener: the keeper drops this one */
+    } listener;
+
+    struct {
+        bool started, stop;
+        pthread_t thread;
+        int control, timer; /* eventfd, timerfd */
+        int64_t armed_us;   /* the timer goes off then at the latest */
+        struct dlock__conn *conn;
+        struct dlock__claim **batch; /* DLOCK__BATCH each: renewal never runs out of memory */
+        struct dlock_claim *args;
+        struct dlock_claim **arg_pointers;
+    } keeper;
+
+    struct {
+        bool started, stop;
+        pthread_t thread;
+        pthread_cond_t cond;
+        bool manual; /* dlock_client_dispatch calls; the thread only looks for lost grants */
+        int fd;      /* eventfd: something is queued; -1: not MANUAL */
+        struct dlock__event *first, *last;
+        struct dlock_lock *running; /* whose callback runs */
+        uint64_t runner;            /* … in which thread */
+        struct dlock__claim *loses; /* … and the loss that it is told of */
+        int64_t armed_us;           /* it looks for lost grants then at the latest */
+        int64_t asleep_us;          /* it sleeps until then; 0: it is awake */
+    } callback;
+
+    struct {
+        bool started, stop;
+        pthread_t thread;
+        pthread_cond_t cond;
+        void (*wake)(struct dlock__waiter *waiter); /* gives a waiter without a thread a turn */
+        bool busy;                                  /* in a request: somebody else has to watch the deadlines */
+        size_t n;                                   /* records that are not over */
+        struct dlock__async *ready, *last;          /* they have a turn */
+        struct dlock__async **heap;                 /* by time; room for `heap_size` */
+        size_t n_heap, heap_size;
+        struct dlock_error *errors; /* DLOCK__BATCH: what the server said */
+    } async;
+
+    struct {
+        bool started, stop;
+        pthread_t thread;
+        pthread_cond_t cond;
+        struct dlock__claim *orphans;
+    } janitor;
+};
+
+static inline void dlock__signal(struct dlock__waiter *waiter) {
+    pthread_cond_signal(waiter->cond);
+    atomic_store_explicit(&waiter->signalling, false, memory_order_release);
+}
+static inline void dlock__enter(struct dlock_client *client) {
+    pthread_mutex_lock(&client->mutex);
+    client->now_us = 0;
+}
+static inline void dlock__leave(struct dlock_client *client) {
+    struct dlock__waiter *waiter = client->to_signal;
+    client->to_signal = NULL;
+    pthread_mutex_unlock(&client->mutex);
+    if (waiter) dlock__signal(waiter);
+}
+
+static inline bool dlock__can(const struct dlock_client *client, uint32_t caps) {
+    return (client->backend->caps & caps) == caps;
+}
+
+/* Whether a connection carries one claim, from acquire to release. */
+static inline bool dlock__one_each(const struct dlock_client *client) {
+    return dlock__can(client, DLOCK_CAP_SESSION) && !dlock__can(client, DLOCK_CAP_THREADSAFE);
+}
+
+/* Milliseconds to microseconds without overflow. */
+static inline int64_t dlock__us(int64_t ms) {
+    return ms >= DLOCK__NEVER / 1000 ? DLOCK__NEVER : ms * 1000;
+}
+
+/* `us` from `now_us`, without overflow. */
+static inline int64_t dlock__after(int64_t now_us, int64_t us) {
+    return us >= DLOCK__NEVER - now_us ? DLOCK__NEVER : now_us + us;
+}
+
+/* The time, read once for as long as the mutex is not left: for deadlines, and for what has passed by now. */
+static inline int64_t dlock__now(struct dlock_client *client) {
+    if (client->now_us == 0) client->now_us = dlock__now_us();
+    return client->now_us;
+}
+
+/* Before a wait, which leaves the mutex as well. */
+static inline void dlock__signal_due(struct dlock_client *client) {
+    if (client->to_signal) dlock__signal(client->to_signal);
+    client->to_signal = NULL;
+}
+
+/* Waits as dlock__cond_wait. */
+static inline void dlock__wait(struct dlock_client *client, pthread_cond_t *cond, int64_t until_us) {
+    dlock__signal_due(client);
+    dlock__cond_wait(cond, &client->mutex, until_us);
+    client->now_us = 0;
+}
+
+/* The pause after one that was in vain: twice as long, within bounds; after none the shortest. */
+static inline int64_t dlock__longer_pause(int64_t pause_us, int64_t least_us, int64_t most_us) {
+    if (pause_us > most_us / 2) return most_us;
+    return pause_us * 2 < least_us ? least_us : pause_us * 2;
+}
+
+/* ---- client.c ---- */
+
+/* What is left at now_us until deadline_us as a backend's timeout_ms: rounded up, at least 1. */
+int dlock__timeout_ms(int64_t now_us, int64_t deadline_us);
+
+/* A pseudo-random number in [low, high]. */
+int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high);
+
+/* One line for the application's log. Without the mutex. */
+DLOCK_PRINTF(3, 4) void dlock__log(struct dlock_client *client, int level, const char *format, ...);
+
+/* Drops one reference; the last one frees the client. Without the mutex. */
+void dlock__client_put(struct dlock_client *client);
+
+/* The calling thread, never reused for another one. */
+uint64_t dlock__thread_id(void);
+
+/* deadline_us, but no later than the URI's `timeout` from now. */
+int64_t dlock__bounded(struct dlock_client *client, int64_t deadline_us);
+
+/* ---- call.c ---- */
+
+/* The way into and out of every call on a handle: 0 and the mutex, or why not. */
+int dlock__lock_begin(struct dlock_lock *lock, struct dlock_error *err);
+int dlock__lock_end(struct dlock_lock *lock, int rc);
+/* The same for calls on clients. */
+int dlock__client_begin(struct dlock_client *client, struct dlock_error *err);
+int dlock__client_end(struct dlock_client *client, int rc);
+
+/* Frees the memory of a handle that nothing refers to any more. */
+void dlock__lock_destroy(struct dlock_lock *lock);
+
+/* ---- fork.c ---- */
+
+/* True in a process forked after the client was opened. No mutex needed. */
+bool dlock__forked(const struct dlock_client *client);
+int dlock__forked_error(struct dlock_error *err);
+/* Notes, and forgets, a client whose connections a forked child must abandon. Without the mutex. */
+int dlock__fork_watch(struct dlock_client *client, struct dlock_error *err);
+void dlock__fork_unwatch(struct dlock_client *client);
+
+/* ---- exported.c ---- */
+
+/* Whether the token's grant has left this client with a ticket a while ago: a wake-up may still tell of it. */
+bool dlock__exported(const struct dlock_client *client, const char *token);
+void dlock__exported_free(struct dlock_client *client);
+
+/* Notes the claim's token before it is exported, if a wake-up may still tell of its grant: nobody here may take that
+ * for a grant that nobody wants. 0 or ENOMEM. */
+int dlock__exported_remember(const struct dlock__claim *claim, struct dlock_error *err);
+
+#endif

@@ -1,0 +1,46 @@
+/* Tokens whose grants have left this client with a ticket. */
+#include "claim/client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* How long a token that was exported is known, at least. */
+enum { KNOWN_US = 60000000 };
+
+static void forget_before(struct dlock_client *client, int64_t now_us) {
+    struct dlock__exported **at = &client->exported;
+    while (*at) {
+        struct dlock__exported *exported = *at;
+        if (exported->until_us > now_us) {
+            at = &exported->next;
+            continue;
+        }
+        *at = exported->next;
+        free(exported);
+    }
+}
+
+void dlock__exported_free(struct dlock_client *client) {
+    forget_before(client, DLOCK__NEVER);
+}
+
+bool dlock__exported(const struct dlock_client *client, const char *token) {
+    const struct dlock__exported *exported = client->exported;
+    while (exported && strcmp(exported->token, token) != 0) exported = exported->next;
+    return exported != NULL;
+}
+
+/* The wake-up that also tells of this grant may come when nobody here knows the token any more, and nobody here may
+ * take that for a grant that nobody wants. */
+int dlock__exported_remember(const struct dlock__claim *claim, struct dlock_error *err) {
+    struct dlock_client *client = claim->name->client;
+    if (!claim->untold_grant) return 0;
+    forget_before(client, dlock__now_us());
+    struct dlock__exported *exported = calloc(1, sizeof *exported);
+    if (!exported) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for an export");
+    memcpy(exported->token, claim->token, strlen(claim->token) + 1);
+    exported->until_us = dlock__after(dlock__now_us(), dlock__us(claim->lease_ms) + KNOWN_US);
+    exported->next = client->exported;
+    client->exported = exported;
+    return 0;
+}

@@ -1,0 +1,61 @@
+/* What a forked child inherits: copies of handles that must not be used, and descriptors that it must let go of without
+ * a word to any server. The child has one thread and whatever state the others left, so the handlers take every
+ * client's mutex before the fork; that is cheap, since no mutex is ever held across anything that blocks. */
+#include "claim/client.h"
+
+static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct dlock_client *clients;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int install_result;
+static atomic_uint generation; /* forks between the first process and this one */
+
+static void before(void) {
+    pthread_mutex_lock(&list_mutex);
+    for (struct dlock_client *client = clients; client; client = client->listed) dlock__enter(client);
+}
+
+static void release_all(void) {
+    for (struct dlock_client *client = clients; client; client = client->listed) dlock__leave(client);
+    pthread_mutex_unlock(&list_mutex);
+}
+
+static void in_child(void) {
+    atomic_fetch_add(&generation, 1);
+    for (struct dlock_client *client = clients; client; client = client->listed) {
+        for (struct dlock__conn *conn = client->conns; conn; conn = conn->all)
+            if (atomic_exchange(&conn->live, false) && client->backend->abandon) client->backend->abandon(conn->data);
+    }
+    release_all();
+    clients = NULL; /* a child of this child has nothing left to let go of: the numbers may be other files by then */
+}
+
+static void install(void) {
+    install_result = pthread_atfork(before, release_all, in_child);
+}
+
+bool dlock__forked(const struct dlock_client *client) {
+    return client->fork_generation != atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+int dlock__forked_error(struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_EFORKED, "this handle was made before fork(); open a client in the child");
+}
+
+int dlock__fork_watch(struct dlock_client *client, struct dlock_error *err) {
+    pthread_once(&once, install);
+    if (install_result != 0) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a fork handler");
+    pthread_mutex_lock(&list_mutex);
+    client->fork_generation = atomic_load(&generation);
+    client->listed = clients;
+    clients = client;
+    pthread_mutex_unlock(&list_mutex);
+    return 0;
+}
+
+void dlock__fork_unwatch(struct dlock_client *client) {
+    pthread_mutex_lock(&list_mutex);
+    struct dlock_client **at = &clients;
+    while (*at && *at != client) at = &(*at)->listed;
+    if (*at) *at = client->listed;
+    pthread_mutex_unlock(&list_mutex);
+}

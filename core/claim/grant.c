@@ -1,0 +1,312 @@
+/* The grant of an acquisition: how long it is valid, and how it begins, changes hands in this process, and ends. */
+#include "claim/client.h"
+
+#include <string.h>
+
+/* A grant of less than this is as good as none. */
+enum { USEFUL_US = 5000 };
+
+/* Between threads of this process a grant goes from hand to hand without a question for so long after the server has
+ * confirmed it: so many times as long as that took, within bounds. A question then costs little beside the time that
+ * has passed. */
+enum { SURE_TIMES = 20, SURE_MIN_US = 20000, SURE_MAX_US = 100000 };
+
+/* How much of a lease is ours: clocks may differ by 1 %, and 2 ms are for everything else. */
+static int64_t usable_us(int64_t kept_ms) {
+    int64_t us = dlock__us(kept_ms);
+    return us - us / 100 - 2000;
+}
+
+/* The server may keep a grant for less than we asked, never for more as far as we are concerned. */
+static bool kept_sensible(struct dlock__claim *claim, int64_t *kept_ms) {
+    struct dlock_client *client = claim->name->client;
+    if (*kept_ms == DLOCK_FOREVER) return dlock__can(client, DLOCK_CAP_SESSION);
+    if (*kept_ms > claim->lease_ms) *kept_ms = claim->lease_ms;
+    return *kept_ms > 0;
+}
+
+static void schedule(struct dlock__claim *claim, int64_t from_us, int64_t kept_ms) {
+    bool fixed = claim->options & DLOCK_FIXED_LEASE;
+    int64_t lease_ms = kept_ms < claim->lease_ms ? kept_ms : claim->lease_ms;
+    int64_t now = dlock__now(claim->name->client), sure_us = SURE_TIMES * (now - from_us);
+    if (sure_us < SURE_MIN_US) sure_us = SURE_MIN_US;
+    claim->sure_until_us = now + (sure_us < SURE_MAX_US ? sure_us : SURE_MAX_US);
+    if (kept_ms == DLOCK_FOREVER && !fixed)
+        claim->valid_until_us = DLOCK__NEVER;
+    else
+        claim->valid_until_us = dlock__after(from_us, usable_us(lease_ms));
+    claim->due_us = fixed ? DLOCK__NEVER : dlock__after(from_us, dlock__us(lease_ms) / 3);
+    claim->pause_us = 0;
+}
+
+static void arm(struct dlock__claim *claim) {
+    int64_t at = claim->valid_until_us < claim->due_us ? claim->valid_until_us : claim->due_us;
+    if (at != DLOCK__NEVER) dlock__keeper_arm(claim->name->client, at);
+}
+
+static void begin_grant(struct dlock__claim *claim, uint64_t fence) {
+    claim->server_fence = fence;
+    claim->ordinal = 0;
+    claim->granted_us = dlock__now(claim->name->client);
+}
+
+static void hold(struct dlock__claim *claim) {
+    claim->phase = DLOCK__HELD;
+    claim->may_be_held = false;
+    dlock__guard_valid_until(claim);
+    arm(claim);
+}
+
+/* The waiter is the owner from here on, though not yet told: while no handle holds it no on_lost runs. */
+void dlock__own_for(struct dlock__claim *claim, struct dlock__waiter *waiter) {
+    struct dlock__name *name = claim->name;
+    dlock__name_heard(name, 0, 0);
+    if (name->asking == claim) {
+        name->asking = NULL;
+        dlock__name_hold(name, claim); /* with the asker's reference */
+    }
+    dlock__claim_disown(claim);
+    claim->owner = waiter->lock->owner;
+    claim->thread = waiter->thread;
+    claim->count = 1;
+    claim->queued = false;
+}
+
+/* The owner is about to be told. */
+void dlock__hold_through(struct dlock__claim *claim, struct dlock_lock *lock) {
+    claim->hold->handle = lock;
+    claim->hold->count = 1;
+    claim->name->turn_us = dlock__now(lock->client);
+    if (lock->on_lost) dlock__callback_arm(lock->client, claim->valid_until_us);
+}
+
+void dlock__own(struct dlock__claim *claim, struct dlock_lock *lock) {
+    claim->owner = lock->owner;
+    claim->thread = dlock__thread_id();
+    claim->count = 1;
+    dlock__hold_through(claim, lock);
+}
+
+void dlock__deliver(struct dlock__claim *claim) {
+    struct dlock__waiter *waiter = claim->name->head;
+    dlock__own_for(claim, waiter);
+    claim->refs++;
+    waiter->handed = claim;
+    waiter->done = true;
+    waiter->result = 0;
+    dlock__name_remove(claim->name, waiter);
+    dlock__waiter_wake(waiter);
+    if (claim->mode != DLOCK_EXCLUSIVE) dlock__name_signal(claim->name); /* there may be room for more */
+}
+
+/* A grant that the asker did not fetch itself. If that one was cancelled meanwhile it will give the claim up, grant and
+ * all. */
+static void hold_for_waiter(struct dlock__claim *claim) {
+    if (claim->name->head->done) {
+        claim->phase = DLOCK__WAITING;
+        return;
+    }
+    hold(claim);
+    dlock__deliver(claim);
+}
+
+static bool fence_sensible(uint64_t fence) {
+    return fence > 0 && fence < UINT64_C(1) << 55;
+}
+
+int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err) {
+    int64_t kept_ms = claim->op->arg.kept_ms;
+    const char *shown = dlock__name_shown(claim->name);
+    if (!fence_sensible(claim->op->arg.fence))
+        return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it with the impossible fence %llu", shown,
+                          (unsigned long long)claim->op->arg.fence);
+    if (!kept_sensible(claim, &kept_ms))
+        return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it for the impossible time of %lld ms",
+                          shown, (long long)kept_ms);
+    if (dlock__claim_outlived(claim))
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the connection that it lives in broke", shown);
+    schedule(claim, claim->op->sent_us, kept_ms);
+    if (claim->valid_until_us <= dlock__now(claim->name->client))
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the answer took longer than the lease of %lld ms",
+                          shown, (long long)kept_ms);
+    begin_grant(claim, claim->op->arg.fence);
+    hold(claim);
+    return 0;
+}
+
+int dlock__claim_imported(struct dlock__claim *claim, uint64_t fence, unsigned ordinal, struct dlock_error *err) {
+    claim->op->arg.fence = fence;
+    int rc = dlock__claim_granted(claim, err);
+    claim->ordinal = ordinal;
+    return rc;
+}
+
+bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t kept_ms) {
+    if (!kept_sensible(claim, &kept_ms)) return false;
+    schedule(claim, sent_us, kept_ms);
+    dlock__guard_valid_until(claim);
+    claim->may_be_held = false;
+    if (claim->phase != DLOCK__CONFIRMING) return true;
+    if (claim->valid_until_us > dlock__now(claim->name->client)) {
+        hold_for_waiter(claim);
+    } else {
+        claim->due_us = dlock__now(claim->name->client); /* the answer was too slow: confirm again */
+    }
+    return true;
+}
+
+/* Counts a grant's age from the last answered request: false when that proves nothing. */
+static bool wake_valid_until(struct dlock_client *client, int64_t server_us, int64_t kept_ms, int64_t received_us,
+                             int64_t *until_us) {
+    if (!client->pair.known || server_us <= 0) return false;
+    int64_t delta = server_us - client->pair.server_us, passed = received_us - client->pair.sent_us;
+    if (delta < 0 || passed < 0 || delta > passed + passed / 100 + 2000) return false;
+    int64_t from = dlock__after(client->pair.sent_us, delta);
+    if (from > received_us) from = received_us;
+    *until_us = from + usable_us(kept_ms) - delta / 100;
+    return *until_us > dlock__now(client) + USEFUL_US;
+}
+
+/* At once. */
+static void confirm(struct dlock__claim *claim) {
+    claim->phase = DLOCK__CONFIRMING;
+    claim->valid_until_us = DLOCK__NEVER;
+    claim->due_us = dlock__now(claim->name->client);
+    dlock__keeper_arm(claim->name->client, claim->due_us);
+}
+
+void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t server_us, int64_t kept_ms,
+                        int64_t received_us) {
+    struct dlock_client *client = claim->name->client;
+    if (!fence_sensible(fence) || !kept_sensible(claim, &kept_ms)) return;
+    if (!dlock__claim_equip(claim)) { /* as if it had not come: the answer to the next question says the same */
+        claim->due_us = dlock__now(client);
+        dlock__name_signal(claim->name);
+        return;
+    }
+    begin_grant(claim, fence);
+    claim->pause_us = 0;
+    int64_t until_us = DLOCK__NEVER;
+    bool known = kept_ms == DLOCK_FOREVER || wake_valid_until(client, server_us, kept_ms, received_us, &until_us);
+    /* A hand-over is confirmed by a renewal. A fixed lease has none, so it is confirmed, and made whole, before it
+     * counts. */
+    bool whole = kept_ms >= claim->lease_ms && dlock__can(client, DLOCK_CAP_SESSION);
+    if (!known || (claim->options & DLOCK_FIXED_LEASE && !whole)) {
+        confirm(claim);
+        return;
+    }
+    schedule(claim, received_us, kept_ms);
+    if (until_us < claim->valid_until_us) {
+        claim->due_us -= claim->valid_until_us - until_us;
+        claim->valid_until_us = until_us;
+    }
+    hold_for_waiter(claim);
+}
+
+void dlock__claim_confirm(struct dlock__claim *claim) {
+    dlock__name_unhold(claim->name, claim);
+    claim->name->asking = claim; /* with that list's reference */
+    dlock__claim_disown(claim);
+    claim->pause_us = 0;
+    confirm(claim);
+}
+
+void dlock__pair_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us) {
+    if (server_us <= 0 || (client->pair.known && sent_us < client->pair.sent_us)) return;
+    client->pair.known = true;
+    client->pair.sent_us = sent_us;
+    client->pair.server_us = server_us;
+}
+
+void dlock__claim_ask_again(struct dlock__claim *claim, int64_t at_us) {
+    if (claim->phase == DLOCK__ASKING) claim->op->look = true;
+    if (claim->phase != DLOCK__WAITING) return;
+    claim->due_us = at_us;
+    dlock__name_signal(claim->name);
+}
+
+void dlock__wake_granted(struct dlock__claim *claim, const struct dlock_wake *wake, int64_t received_us) {
+    if (claim->phase == DLOCK__WAITING) {
+        dlock__claim_woken(claim, wake->fence, wake->server_us, wake->kept_ms, received_us);
+    } else if (claim->phase == DLOCK__ASKING) {
+        claim->op->wake.here = true;
+        claim->op->wake.fence = wake->fence;
+        claim->op->wake.server_us = wake->server_us;
+        claim->op->wake.kept_ms = wake->kept_ms;
+        claim->op->wake.received_us = received_us;
+    }
+}
+
+void dlock__orphan(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    int64_t now = dlock__now_us();
+    claim->orphan_when_told = claim->untold > 0;
+    if (claim->orphan_when_told) return;
+    if (!claim->orphaned) {
+        claim->orphaned = true;
+        claim->refs++;
+        claim->orphan_next = client->janitor.orphans;
+        client->janitor.orphans = claim;
+    }
+    if (claim->phase != DLOCK__LOST) claim->phase = DLOCK__ORPHAN;
+    int64_t from = claim->may_be_held ? claim->last_unknown_us : now;
+    claim->orphan_until_us = dlock__after(from, dlock__us(claim->lease_ms));
+    claim->due_us = now;
+    claim->pause_us = 0;
+    if (client->janitor.started)
+        pthread_cond_signal(&client->janitor.cond);
+    else
+        dlock__keeper_kick(client); /* which starts it */
+}
+
+/* The waiter that it was to go to asks for a grant of its own. */
+static void lose_hand_over(struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    name->asking = NULL;
+    if (dlock__claim_may_remain(claim)) dlock__orphan(claim);
+    dlock__name_signal(name);
+    dlock__claim_put(claim);
+}
+
+void dlock__lose(struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    bool handing_over = claim->phase == DLOCK__CONFIRMING;
+    claim->phase = DLOCK__LOST;
+    if (handing_over) {
+        lose_hand_over(claim);
+        return;
+    }
+    if (claim->downgrading) pthread_cond_broadcast(&name->client->changed);
+    dlock__name_unhold(name, claim);
+    if (dlock__lingers(claim)) { /* nobody here held it any more */
+        dlock__orphan(claim);
+        dlock__claim_put(claim);
+        dlock__name_signal(name);
+        return;
+    }
+    claim->next = name->lost; /* takes over the reference */
+    name->lost = claim;
+    dlock__callback_lost(claim);
+    if (dlock__claim_may_remain(claim)) dlock__orphan(claim);
+    dlock__name_signal(name);
+}
+
+void dlock__lost_remove(struct dlock__claim *claim) {
+    struct dlock__claim **at = &claim->name->lost;
+    while (*at != claim) at = &(*at)->next;
+    *at = claim->next;
+}
+
+void dlock__settle(struct dlock__claim *claim) {
+    if (claim->phase == DLOCK__HELD && dlock__now(claim->name->client) >= claim->valid_until_us) dlock__lose(claim);
+}
+
+void dlock__pool_broke(struct dlock_client *client) {
+    client->pair.known = false;
+    if (!dlock__can(client, DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE)) return;
+    client->session++;
+    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
+        next = claim->all_next;
+        if (dlock__claim_had(claim)) dlock__lose(claim);
+    }
+}

@@ -1,0 +1,41 @@
+/* What a client with a guardian notes for it. All of it costs a client without one a look at client->guard. */
+#ifndef DLOCK_CORE_CLAIM_GUARD_H
+#define DLOCK_CORE_CLAIM_GUARD_H
+
+#include <dlock/dlock.h>
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct dlock__claim;
+struct dlock__guard_table;
+
+struct dlock__guard {
+    struct dlock__guard_table *table;
+    pid_t helper; /* 0: none was started */
+    bool adopted; /* … and it is our child: this process adopted orphans when it was started */
+    bool local; /* the kernel ends grants, or the connections that they live in: a helper is there only while a group is
+                   guarded */
+    bool busy;  /* somebody starts a helper, without the mutex */
+    bool missing;       /* the last attempt to replace it failed */
+    int64_t restart_us; /* not before */
+    uint32_t free;      /* the first unused entry */
+};
+
+/* Notes a claim whose name, token, mode, limit and lease are set: before the first request that may grant it is sent.
+ * From here on the guardian releases it when this process dies. With the mutex. 0 or ENOMEM. */
+int dlock__guard_enter(struct dlock__claim *claim);
+
+/* Notes the claim's mode and state anew, at once and as a whole. With the mutex. */
+void dlock__guard_note(struct dlock__claim *claim);
+
+/* Notes the claim's valid-until: it was granted or renewed. With the mutex. */
+void dlock__guard_valid_until(struct dlock__claim *claim);
+
+/* Forgets the claim: its release was answered, or it is no longer this process's to release. With the mutex. */
+void dlock__guard_leave(struct dlock__claim *claim);
+
+/* Something in the table has changed that the helper has to look at. */
+void dlock__guard_call(struct dlock__guard_table *table);
+
+#endif

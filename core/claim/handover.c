@@ -1,0 +1,59 @@
+/* From one thread of this process to the next, without a word to the server: whether that may be, and who stands back.
+ */
+#include "claim/client.h"
+
+/* After so many local hand-overs in a row other processes get their turn; the fence's low byte would hold 255. */
+enum { HAND_OVERS_MAX = 32 };
+
+/* Whoever has it for no longer is worth waiting for without sleeping. */
+enum { BRISK_US = 100 };
+
+/* Where no queue knows who is next, our own waiters stand back after that: for as long as a wake-up may take, or, where
+ * others poll or nobody needs to be woken, for about as long as this process has had the lock. Then any question finds
+ * it free with a chance of at least one in three, and no more than half of the time is lost when nobody asks. */
+enum { YIELD_WAKE_US = 5000, YIELD_POLL_US = 50000 };
+
+bool dlock__same_wish(const struct dlock__claim *claim, const struct dlock_lock *lock) {
+    return claim->mode == lock->mode && claim->limit == lock->limit && claim->lease_ms == lock->lease_ms &&
+           claim->options == lock->options;
+}
+
+bool dlock__may_stay(const struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    if (claim->mode != DLOCK_EXCLUSIVE) return false; /* the server knows who is next among readers and permits */
+    if (claim->options & DLOCK_FIXED_LEASE || claim->ordinal >= HAND_OVERS_MAX || claim->release_sent) return false;
+    return !client->closed && dlock__now(client) < dlock__after(claim->granted_us, dlock__us(claim->lease_ms));
+}
+
+void dlock__next_turn(struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    name->brisk = dlock__now(name->client) - name->turn_us < BRISK_US;
+    claim->ordinal++;
+}
+
+/* The next waiter of this process owns the same grant, with a greater fence: without a word to the server if that has
+ * just confirmed it. A grant that has ended unnoticed is not handed on beside the one that came after it. */
+bool dlock__hand_over(struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    struct dlock__waiter *next = name->head;
+    if (!next || next->done || name->asking || !dlock__same_wish(claim, next->lock) || !dlock__may_stay(claim))
+        return false;
+    if (dlock__now(name->client) >= next->deadline_us) return false;
+    name->cpu = dlock__cpu();
+    dlock__next_turn(claim);
+    if (dlock__now(name->client) < claim->sure_until_us)
+        dlock__deliver(claim);
+    else
+        dlock__claim_confirm(claim);
+    return true;
+}
+
+void dlock__stand_back(const struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    bool more = name->head || claim->ordinal >= HAND_OVERS_MAX; /* of this process: now or in a moment */
+    if (!more || dlock__can(name->client, DLOCK_CAP_QUEUE)) return;
+    int64_t now = dlock__now(name->client), most = now - claim->granted_us;
+    if (most > YIELD_POLL_US) most = YIELD_POLL_US;
+    if (dlock__can(name->client, DLOCK_CAP_WAKE) && claim->op->arg.retry_ms != 0) most = YIELD_WAKE_US;
+    name->yield_until_us = now + dlock__jitter(name->client, most / 2, most);
+}

@@ -1,0 +1,79 @@
+/* Released locks that stay with the process for a while (`linger=`), and are taken again for nothing. The grant goes
+ * back to the server when its time is over, when somebody here wants it otherwise, and when the server says that
+ * another client asks (WANTED). */
+#include "claim/client.h"
+
+/* Leaves some for a downgrade and for tickets. */
+enum { ORDINAL_MAX = DLOCK__ORDINAL_MAX - 55 };
+
+/* Who lingers briefly sees to the end of that himself; if he is stopped meanwhile, the keeper does. */
+enum { BRIEFLY_US = 1000 };
+
+bool dlock__linger_wanted(const struct dlock_lock *lock) {
+    return lock->client->uri->linger_ms > 0 && lock->mode == DLOCK_EXCLUSIVE && !(lock->options & DLOCK_FIXED_LEASE);
+}
+
+bool dlock__linger_begin(struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    struct dlock_client *client = name->client;
+    if (!claim->may_linger || name->head || client->closed || claim->release_sent) return false;
+    if (claim->mode != DLOCK_EXCLUSIVE || claim->ordinal >= ORDINAL_MAX) return false;
+    dlock__claim_disown(claim);
+    claim->linger_until_us = dlock__after(dlock__now(client), dlock__us(client->uri->linger_ms));
+    dlock__keeper_arm(client, claim->linger_until_us);
+    return true;
+}
+
+bool dlock__linger_briefly(struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    struct dlock_client *client = name->client;
+    if (!name->brisk || name->head || claim->contended || !dlock__may_stay(claim)) return false;
+    if (dlock__now(client) >= claim->sure_until_us) return false;
+    unsigned ordinal = claim->ordinal, seen = atomic_load_explicit(&name->taken, memory_order_relaxed);
+    int cpu = dlock__cpu(), next_cpu = name->cpu;
+    name->cpu = cpu;
+    claim->phase = DLOCK__HELD;
+    claim->linger_until_us = dlock__now(client) + BRIEFLY_US;
+    claim->refs++;
+    dlock__leave(client);
+    (cpu == next_cpu ? dlock__give_way : dlock__spin)(&name->taken, seen); /* it cannot run while this thread does */
+    dlock__enter(client);
+    bool still = claim->phase == DLOCK__HELD && dlock__lingers(claim) && claim->ordinal == ordinal;
+    if (still) { /* and not another thread's, who has given it back meanwhile */
+        claim->linger_until_us = DLOCK__NEVER;
+        claim->phase = DLOCK__RELEASING;
+        name->brisk = false;
+    }
+    dlock__claim_put(claim);
+    return !still;
+}
+
+void dlock__linger_end(struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    claim->linger_until_us = DLOCK__NEVER;
+    dlock__name_unhold(name, claim);
+    claim->phase = DLOCK__RELEASING;
+    dlock__orphan(claim); /* the janitor releases it now */
+    dlock__name_signal(name);
+    dlock__claim_put(claim);
+}
+
+struct dlock__claim *dlock__linger_take(struct dlock_lock *lock) {
+    struct dlock__claim *claim = dlock__name_exclusive(lock->name);
+    if (!claim || !dlock__lingers(claim)) return NULL;
+    dlock__settle(claim);
+    if (claim->phase != DLOCK__HELD) return NULL; /* its time was over */
+    if (!dlock__same_wish(claim, lock)) {
+        dlock__linger_end(claim);
+        return NULL;
+    }
+    claim->linger_until_us = DLOCK__NEVER;
+    dlock__next_turn(claim);
+    atomic_fetch_add_explicit(&claim->name->taken, 1, memory_order_release);
+    return claim;
+}
+
+void dlock__linger_not(struct dlock__claim *claim) {
+    claim->may_linger = false;
+    if (dlock__lingers(claim)) dlock__linger_end(claim);
+}

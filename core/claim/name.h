@@ -1,0 +1,184 @@
+/* What this process knows of a name: its handles, its line of waiters, the claims that are held or asked for. */
+#ifndef DLOCK_CORE_CLAIM_NAME_H
+#define DLOCK_CORE_CLAIM_NAME_H
+
+#include "claim/claim.h"
+
+/* What this process knows of one name. Lives while a handle or a claim refers to it. */
+struct dlock__name {
+    struct dlock__name *chain; /* hash bucket */
+    struct dlock_client *client;
+    unsigned refs;
+    uint32_t hash;
+    bool in_batch;               /* only while the pool gathers one */
+    bool brisk;                  /* threads of this process take turns, each for a moment: it pays to look out */
+    atomic_uint taken;           /* counts takes of what lingers */
+    int cpu;                     /* where the last release of a turn ran */
+    int64_t turn_us;             /* when the present holder was told */
+    struct dlock__claim *held;   /* HELD or RELEASING, the youngest first; an exclusive one is alone */
+    struct dlock__claim *asking; /* the head waiter's: ASKING, WAITING or CONFIRMING */
+    struct dlock__claim *lost;   /* lost and not yet released as often as acquired */
+    struct dlock__waiter *head, *tail;
+    int64_t yield_until_us; /* other processes' turn: the head asks no earlier */
+    int64_t ready_at_us; /* the server, asked for it last, grants nothing before; 0: it does; DLOCK__NEVER: who knows */
+    char text[];         /* with the prefix */
+};
+
+struct dlock_lock {
+    struct dlock__name *name;
+    struct dlock_client *client;
+    enum dlock_owner owner;
+    enum dlock_mode mode;
+    uint32_t limit;
+    uint32_t options;
+    int64_t lease_ms;
+    dlock_callback on_lost;
+    void *on_lost_arg;
+    uint32_t inside;   /* threads in a call on it */
+    uint32_t waiting;  /* waits on it, in line or about to leave it */
+    uint32_t async;    /* asynchronous operations whose callback has not begun */
+    bool freed;        /* dlock_free is at work */
+    bool freed_inside; /* … by its own callback: the callback's thread destroys it */
+};
+
+/* Somebody of this process who waits for a name, first come first served. The head one talks to the server. */
+struct dlock__waiter {
+    struct dlock__waiter *next, *prev;
+    struct dlock_lock *lock;
+    uint64_t thread;
+    int64_t deadline_us;
+    struct dlock__claim *handed; /* among name->held when it was given; holds a reference; may be lost by now */
+    int64_t pause_us;            /* the last decorrelated pause between its questions */
+    struct dlock_error *why;     /* what the server said last, in the end the error; NULL: nobody needed it yet */
+    pthread_cond_t *cond;        /* of the thread that waits; NULL: async.c's */
+    atomic_uint woken;           /* counts wakes: that thread may look before it sleeps */
+    atomic_bool signalling;      /* somebody is about to signal it: its `cond` may not go yet */
+    bool asleep;                 /* that thread waits for `cond` */
+    uint16_t trip_us;            /* from its last question to "busy", for as much of that as matters */
+    int result;
+    bool try_only : 1;
+    bool heard : 1; /* the server has said "busy", and is not known to be out of reach since */
+    bool in_line;
+    bool done; /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
+    bool over; /* nothing more happens to it */
+};
+
+/* An acquire or release that no thread waits for. */
+struct dlock__async {
+    struct dlock__waiter waiter; /* the first member: async.c finds the record by it */
+    struct dlock__event event;
+    struct dlock__claim *releasing; /* with the name's reference; NULL: this is an acquire */
+    dlock_callback call;
+    void *arg;
+    struct dlock__async *next, *prev; /* in client->async.ready */
+    int64_t until_us;                 /* the key of the heap: a turn is due; asking or ready: it ends without one */
+    size_t heap_at;                   /* its place there, from 1 on; 0: not in it */
+    bool ready, asking;
+};
+
+struct dlock__exported {
+    struct dlock__exported *next;
+    int64_t until_us;
+    char token[DLOCK_TOKEN_MAX + 1];
+};
+
+/* What an event is about. */
+static inline struct dlock__hold *dlock__event_hold(struct dlock__event *event) {
+    return (struct dlock__hold *)((char *)event - offsetof(struct dlock__hold, event));
+}
+
+static inline struct dlock__async *dlock__event_async(struct dlock__event *event) {
+    return (struct dlock__async *)((char *)event - offsetof(struct dlock__async, event));
+}
+
+static inline struct dlock_lock *dlock__event_lock(struct dlock__event *event) {
+    return event->kind == DLOCK__EVENT_LOST ? dlock__event_hold(event)->handle : dlock__event_async(event)->waiter.lock;
+}
+
+/* ---- name.c ---- */
+
+/* The entry for a full name, made if need be, with one more reference; NULL: out of memory. */
+struct dlock__name *dlock__name_get(struct dlock_client *client, const char *text);
+void dlock__name_put(struct dlock__name *name);
+/* The entry if there is one, without a reference. */
+struct dlock__name *dlock__name_find(struct dlock_client *client, const char *text);
+/* `name` without the client's prefix. */
+const char *dlock__name_shown(const struct dlock__name *name);
+/* 0, or EINVAL with a message. No mutex needed. */
+int dlock__name_check(const char *name, struct dlock_error *err);
+void dlock__name_append(struct dlock__name *name, struct dlock__waiter *waiter);
+/* Back to the front of the line, but behind the head if that one is asking: name->asking is always the head's. */
+void dlock__name_return(struct dlock__name *name, struct dlock__waiter *waiter);
+void dlock__name_remove(struct dlock__name *name, struct dlock__waiter *waiter);
+/* Wakes the waiter at the head, who looks around again. */
+void dlock__name_signal(struct dlock__name *name);
+/* Adds to, and removes from, name->held; the reference goes along. False: it was not there. */
+void dlock__name_hold(struct dlock__name *name, struct dlock__claim *claim);
+bool dlock__name_unhold(struct dlock__name *name, struct dlock__claim *claim);
+/* The exclusive claim that is HELD or RELEASING, or NULL: while there is one nobody of this process asks the server. */
+struct dlock__claim *dlock__name_exclusive(const struct dlock__name *name);
+
+/* Notes what an answered question for it says of the server: `result`, and for how long that grants nothing. */
+void dlock__name_heard(struct dlock__name *name, int result, int64_t ready_ms);
+/* Nobody holds it, and the server, as it said last, grants nothing yet: ENOTREADY with a message if that is so now,
+ * else 0; and ENOTREADY if it was so when it answered. */
+int dlock__name_ready(const struct dlock__name *name, struct dlock_error *err);
+int dlock__name_not_ready(const struct dlock__name *name, struct dlock_error *err);
+
+/* ---- handover.c ---- */
+
+/* Whether the grant may go on in this process after its release: other processes have not had to wait for too long. */
+bool dlock__may_stay(const struct dlock__claim *claim);
+/* Another thread of this process has it from now on. */
+void dlock__next_turn(struct dlock__claim *claim);
+/* Whether the claim is what this handle would ask for. */
+bool dlock__same_wish(const struct dlock__claim *claim, const struct dlock_lock *lock);
+
+/* The next waiter of this process owns the same grant, if there is one who may. */
+bool dlock__hand_over(struct dlock__claim *claim);
+/* After a release: where no queue knows who is next this process's own waiters let others ask first. */
+void dlock__stand_back(const struct dlock__claim *claim);
+
+/* ---- linger.c ---- */
+
+static inline bool dlock__lingers(const struct dlock__claim *claim) {
+    return claim->linger_until_us != DLOCK__NEVER;
+}
+
+/* Whether a grant for this handle should be one that may linger. */
+bool dlock__linger_wanted(const struct dlock_lock *lock);
+/* Instead of the release of a HELD claim; false: it has to be released. */
+bool dlock__linger_begin(struct dlock__claim *claim);
+/* Instead of a release that is about to be sent, while threads of this process take turns: the next one is likely to be
+ * back for the lock before that could have reached the server. True: it was, or the grant has ended otherwise. Leaves
+ * the mutex meanwhile. */
+bool dlock__linger_briefly(struct dlock__claim *claim);
+/* Lets the server have it. */
+void dlock__linger_end(struct dlock__claim *claim);
+/* The lingering claim of this name, for a new owner; NULL: there is none, or none that fits, and then it has ended. */
+struct dlock__claim *dlock__linger_take(struct dlock_lock *lock);
+/* It must not linger, or no longer. */
+void dlock__linger_not(struct dlock__claim *claim);
+
+/* ---- notify.c ---- */
+
+/* It has a turn now. */
+void dlock__waiter_wake(struct dlock__waiter *waiter);
+/* Something has to happen at at_us: makes sure that the keeper is awake then. Wakes nobody. */
+void dlock__keeper_arm(struct dlock_client *client, int64_t at_us);
+/* The set of descriptors changed. */
+void dlock__keeper_kick(struct dlock_client *client);
+/* A grant with an on_lost ends at at_us at the latest: makes sure that the thread is awake then. Wakes it only if it
+ * would sleep longer. */
+void dlock__callback_arm(struct dlock_client *client, int64_t at_us);
+/* Looks at the deadlines of asynchronous waits, at_us being the first, as long as async.busy. */
+void dlock__callback_watch(struct dlock_client *client, int64_t at_us);
+/* Queues the on_lost of the handles that hold the claim. */
+void dlock__callback_lost(struct dlock__claim *claim);
+/* Queues the end of an asynchronous operation. */
+void dlock__callback_async(struct dlock__async *async);
+
+/* Whether the handle has an on_lost for this loss. */
+bool dlock__wants_word(const struct dlock__hold *hold);
+
+#endif

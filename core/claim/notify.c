@@ -1,0 +1,74 @@
+/* How one part of a client leaves word for another: wakes a waiter, sets the keeper's timer, queues a callback. Nothing
+ * here waits, or calls what it tells. */
+#include "claim/client.h"
+
+#include <unistd.h>
+
+void dlock__waiter_wake(struct dlock__waiter *waiter) {
+    struct dlock_client *client = waiter->lock->client;
+    if (!waiter->cond) {
+        client->async.wake(waiter);
+        return;
+    }
+    atomic_fetch_add_explicit(&waiter->woken, 1, memory_order_release);
+    if (!waiter->asleep || atomic_load_explicit(&waiter->signalling, memory_order_acquire)) return;
+    if (client->to_signal) dlock__signal(client->to_signal);
+    client->to_signal = waiter;
+    atomic_store_explicit(&waiter->signalling, true, memory_order_relaxed);
+}
+
+void dlock__keeper_arm(struct dlock_client *client, int64_t at_us) {
+    if (at_us >= client->keeper.armed_us) return;
+    client->keeper.armed_us = at_us;
+    dlock__timer_set(client->keeper.timer, at_us);
+}
+
+void dlock__keeper_kick(struct dlock_client *client) {
+    uint64_t one = 1;
+    if (client->keeper.control >= 0 && write(client->keeper.control, &one, sizeof one) < 0) {
+        /* full: it is awake already */
+    }
+}
+
+void dlock__callback_arm(struct dlock_client *client, int64_t at_us) {
+    if (at_us >= client->callback.armed_us) return;
+    client->callback.armed_us = at_us;
+    pthread_cond_signal(&client->callback.cond);
+}
+
+void dlock__callback_watch(struct dlock_client *client, int64_t at_us) {
+    if (at_us < client->callback.asleep_us) pthread_cond_signal(&client->callback.cond);
+}
+
+static void push(struct dlock_client *client, struct dlock__event *event) {
+    event->next = NULL;
+    *(client->callback.first ? &client->callback.last->next : &client->callback.first) = event;
+    client->callback.last = event;
+    uint64_t one = 1;
+    if (client->callback.manual && write(client->callback.fd, &one, sizeof one) < 0) {
+        /* full: it is readable already */
+    }
+    pthread_cond_signal(&client->callback.cond);
+    if (dlock__event_lock(event)->freed) pthread_cond_broadcast(&client->changed); /* dlock_free waits for it */
+}
+
+bool dlock__wants_word(const struct dlock__hold *hold) {
+    return hold->count > 0 && hold->handle && hold->handle->on_lost && !hold->handle->freed;
+}
+
+void dlock__callback_lost(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    if (client->callback.stop) return;
+    for (struct dlock__hold *hold = claim->hold; hold; hold = hold->next) {
+        if (!dlock__wants_word(hold)) continue;
+        hold->event.kind = DLOCK__EVENT_LOST;
+        claim->refs++;
+        claim->untold++;
+        push(client, &hold->event);
+    }
+}
+
+void dlock__callback_async(struct dlock__async *async) {
+    async->event.kind = DLOCK__EVENT_ASYNC;
+    push(async->waiter.lock->client, &async->event);
+}

@@ -1,0 +1,319 @@
+/* The client's side of the guardian. The mutex is never held while the helper starts. */
+#include "guardian/guardian.h"
+
+#include "claim/guard_table.h"
+#include "guardian/start.h"
+#include "io/io.h"
+#include "plugin/module.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PROGRAM "dlock-guardian"
+
+enum {
+    OWN_FDS = 2,           /* the table and the process */
+    RESTART_US = 10000000, /* between two attempts to replace a dead helper */
+    LAST_WORDS_MS = 5000   /* what a helper that became our child gets to end: it has nothing left to do */
+};
+
+bool dlock__guard_off;
+
+/* ---- the helper program ------------------------------------------------------------------------------------------ */
+
+/* Beside the library as the installation has it; or as the build tree has it. */
+static bool find_program(char path[PATH_MAX]) {
+    static const char *const folders[] = {DLOCK__LIBEXEC, "../libexec/dlock"};
+    char own[PATH_MAX];
+    char *slash = dlock__own_file(own) ? strrchr(own, '/') : NULL;
+    if (!slash) return false;
+    *slash = '\0';
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
+        if (snprintf(path, PATH_MAX, "%s/%s/" PROGRAM, own, folders[i]) < PATH_MAX && access(path, X_OK) == 0)
+            return true;
+    return false;
+}
+
+/* Anybody who may see the process list sees a program's environment at its start: the helper gets there only what it
+ * cannot run without, and the rest through the table. */
+static bool needed_to_run(const char *entry) {
+    size_t length = strcspn(entry, "=");
+    static const char sanitizer[] = "SAN_OPTIONS";
+    size_t tail = sizeof sanitizer - 1;
+    return strncmp(entry, "LD_", 3) == 0 || (length > tail && strncmp(entry + length - tail, sanitizer, tail) == 0);
+}
+
+static pid_t exec_program(const char *path, const int *fds, size_t n) {
+    char guarded[32];
+    const char *const argv[] = {PROGRAM, guarded, NULL};
+    const char *envp[64];
+    size_t used = 0;
+    snprintf(guarded, sizeof guarded, "%ld", (long)getpid());
+    for (char *const *entry = environ; entry && *entry && used < sizeof envp / sizeof envp[0] - 1; entry++)
+        if (needed_to_run(*entry)) envp[used++] = *entry;
+    envp[used] = NULL;
+    return dlock__start(
+        &(struct dlock__start){path, (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)envp, fds, n});
+}
+
+static int cannot_start(const char *path, int why, struct dlock_error *err) {
+    bool limit = why == EMFILE || why == ENFILE || why == EAGAIN;
+    return dlock_fail(err, limit || why == ENOMEM ? DLOCK_ENOMEM : DLOCK_EUNAVAILABLE,
+                      "cannot start the guardian %.240s: %s; %s", path, strerror(why),
+                      limit ? "raise the limit (ulimit -n, ulimit -u)" : "without one, add guardian=off to the URI");
+}
+
+/* What the connections that carry a claim live in; room for `max`. With as much as one more there are too many. */
+static size_t descriptors_of_claims(struct dlock_client *client, int *fds, size_t max) {
+    size_t n = 0;
+    dlock__enter(client);
+    for (struct dlock__conn *conn = client->conns; conn && n <= max; conn = conn->all)
+        if (conn->claim && conn->connected) n += client->backend->descriptors(conn->data, fds + n, max - n);
+    dlock__leave(client);
+    return n;
+}
+
+/* The descriptors that grants live in which the kernel ends, in fds[0 … *n). */
+static int local_descriptors(struct dlock_client *client, int *fds, size_t *n, struct dlock_error *err) {
+    const size_t max = DLOCK__START_FDS_MAX - OWN_FDS;
+    struct dlock__conn *conn;
+    if (dlock__one_each(client)) {
+        *n = descriptors_of_claims(client, fds, max);
+    } else {
+        dlock__enter(client);
+        int rc = dlock__pool_take(client, DLOCK__NEVER, &conn, err);
+        dlock__leave(client);
+        if (rc != 0) return rc;
+        *n = client->backend->descriptors(conn->data, fds, max);
+        dlock__enter(client);
+        dlock__pool_give(conn, 0);
+        dlock__leave(client);
+    }
+    if (*n <= max) return 0;
+    return dlock_fail(err, DLOCK_ENOMEM, "the guardian can keep no more than %zu locks", max);
+}
+
+static bool gone(const struct dlock__guard *guard, pid_t helper) {
+    return guard->adopted ? dlock__start_reaped(helper) : kill(helper, 0) != 0 && errno == ESRCH;
+}
+
+/* Until it says that it runs. */
+static bool came_up(struct dlock_client *client, pid_t helper) {
+    struct dlock__guard *guard = client->guard;
+    int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
+    while (atomic_load(&guard->table->helper) == 0) {
+        if (dlock__now_us() >= deadline_us || (helper > 0 && gone(guard, helper))) break;
+        dlock__guard_wait(&guard->table->helper, 0, true);
+    }
+    return atomic_load(&guard->table->helper) != 0;
+}
+
+/* One that takes the place of our child becomes our child, too: nobody else might reap it. */
+static pid_t run_program(struct dlock__guard *guard, const char *path, const int *fds, size_t n) {
+    bool before = guard->adopted && dlock__start_adopt(true);
+    pid_t helper = exec_program(path, fds, n);
+    int why = errno;
+    if (guard->adopted) dlock__start_adopt(before);
+    guard->adopted = helper > 0 && dlock__start_adopted(helper);
+    errno = why;
+    return helper;
+}
+
+/* Starts a helper for the table, which is the guard's; closes table_fd. Without the mutex, by one thread at a time. */
+static int start(struct dlock_client *client, int table_fd, struct dlock_error *err) {
+    struct dlock__guard *guard = client->guard;
+    char path[PATH_MAX] = PROGRAM;
+    int fds[DLOCK__START_FDS_MAX] = {table_fd};
+    size_t more = 0;
+    int rc = guard->local ? local_descriptors(client, fds + OWN_FDS, &more, err) : 0;
+    if (rc == 0 && !find_program(path)) rc = cannot_start(path, ENOENT, err);
+    guard->table->n_kept = (uint32_t)more;
+    int pid_fd = fds[1] = rc == 0 ? (int)syscall(SYS_pidfd_open, getpid(), 0) : -1;
+    if (rc == 0 && pid_fd < 0 && errno == ENOSYS)
+        rc = dlock_fail(err, DLOCK_ENOTSUP,
+                        "a guardian needs Linux 5.3 or newer; without one, add guardian=off to the URI");
+    else if (rc == 0 && pid_fd < 0)
+        rc = cannot_start(path, errno, err);
+    if (rc == 0) {
+        pid_t helper = run_program(guard, path, fds, OWN_FDS + more);
+        if (helper < 0)
+            rc = cannot_start(path, errno, err);
+        else if (!came_up(client, helper))
+            rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "the guardian %.240s was started and does not run", path);
+        else
+            guard->helper = (pid_t)(atomic_load(&guard->table->helper) & FUTEX_TID_MASK);
+    }
+    if (pid_fd >= 0) close(pid_fd);
+    close(table_fd);
+    return rc;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+/* Ends the helper, if there is one, and unmaps the table. */
+static void dismiss(struct dlock__guard_table *table) {
+    atomic_store(&table->closed, 1);
+    dlock__guard_call(table);
+    dlock__guard_table_free(table);
+}
+
+static int no_table(struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_ENOMEM, "no memory to share with the guardian: %s", strerror(errno));
+}
+
+/* Puts a copy in the table's place, with a descriptor for the next helper. With the mutex. */
+static int renew_table(struct dlock__guard *guard, int *fd, struct dlock_error *err) {
+    struct dlock__guard_table *fresh = dlock__guard_table_copy(guard->table, fd);
+    if (!fresh) return no_table(err);
+    dismiss(guard->table);
+    guard->table = fresh;
+    return 0;
+}
+
+/* ---- the guard --------------------------------------------------------------------------------------------------- */
+
+static bool linked_into_the_application(const struct dlock__module *module) {
+    for (size_t i = 0; dlock__builtin_backends[i]; i++)
+        if (strcmp(dlock__builtin_backends[i]->name, module->info.name) == 0) return false;
+    return module->info.path == NULL;
+}
+
+int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t flags, struct dlock_error *err) {
+    int said = client->uri->guardian;
+    if (dlock__guard_off || said == 0 || (said < 0 && !(flags & DLOCK_CLIENT_GUARDIAN))) return 0;
+    if (linked_into_the_application(client->module))
+        return dlock_fail(err, DLOCK_ENOTSUP,
+                          "guardian=on: the backend %s is part of this program, and the guardian is another one: make "
+                          "it a module",
+                          client->backend->name);
+    struct dlock__guard *guard = calloc(1, sizeof *guard);
+    int fd = -1;
+    if (guard) guard->table = dlock__guard_table_new(uri, environ, &fd);
+    if (!guard || !guard->table) {
+        free(guard);
+        return no_table(err);
+    }
+    guard->local = guard->table->local = dlock__can(client, DLOCK_CAP_LOCAL) || dlock__one_each(client);
+    guard->table->spares_group = flags & DLOCK_CLIENT_SPARE_GROUP;
+    client->guard = guard;
+    if (!guard->local) return start(client, fd, err);
+    close(fd);
+    return 0;
+}
+
+/* No zombie of one that is our child may stay. */
+static void reap(const struct dlock__guard *guard, pid_t helper) {
+    const struct timespec moment = {0, 1000000};
+    if (!guard->adopted || helper == 0) return;
+    for (int i = 0; i < LAST_WORDS_MS && !dlock__start_reaped(helper); i++) nanosleep(&moment, NULL);
+}
+
+void dlock__guard_close(struct dlock_client *client) {
+    struct dlock__guard *guard = client->guard;
+    if (!guard) return;
+    dismiss(guard->table);
+    reap(guard, guard->helper);
+    client->guard = NULL;
+    free(guard);
+}
+
+/* Starts a helper, with the table as it is now, in place of the one that was. With the mutex, which it leaves. */
+static int replace(struct dlock_client *client, struct dlock_error *err) {
+    struct dlock__guard *guard = client->guard;
+    int fd, rc = renew_table(guard, &fd, err);
+    guard->busy = true;
+    if (guard->helper && guard->adopted) dlock__start_reaped(guard->helper);
+    guard->helper = 0;
+    if (rc == 0) {
+        dlock__leave(client);
+        rc = start(client, fd, err);
+        dlock__enter(client);
+    }
+    guard->busy = false;
+    guard->missing = rc != 0;
+    guard->restart_us = dlock__after(dlock__now_us(), RESTART_US);
+    pthread_cond_broadcast(&client->changed);
+    return rc;
+}
+
+void dlock__guard_look(struct dlock_client *client) {
+    struct dlock__guard *guard = client->guard;
+    if (!guard || guard->busy) return;
+    bool died = guard->helper && atomic_load(&guard->table->helper) & FUTEX_OWNER_DIED;
+    if ((!died && !guard->missing) || dlock__now_us() < guard->restart_us) return;
+    pid_t helper = guard->helper;
+    struct dlock_error err;
+    err.message[0] = '\0';
+    int rc = replace(client, &err);
+    dlock__leave(client);
+    if (died)
+        dlock__log(client, DLOCK_LOG_WARN, "the guardian (process %ld) has died; %s", (long)helper,
+                   rc == 0 ? "another one was started" : "nobody guards this client");
+    if (rc != 0) dlock__log(client, DLOCK_LOG_ERROR, "%s", err.message);
+    dlock__enter(client);
+}
+
+/* ---- the process group ------------------------------------------------------------------------------------------- */
+
+static void set_group(struct dlock__guard *guard, int group) {
+    int session = group ? (int)getsid(group) : 0;
+    atomic_store(&guard->table->session, session > 0 ? session : 0);
+    atomic_store(&guard->table->group, group);
+    dlock__guard_call(guard->table);
+}
+
+/* LOCAL: ends the helper, and with it its copies of the descriptors. With the mutex, which it leaves. */
+static int let_go(struct dlock_client *client, struct dlock_error *err) {
+    struct dlock__guard *guard = client->guard;
+    pid_t helper = guard->helper;
+    int fd, rc = renew_table(guard, &fd, err);
+    if (rc != 0) return rc;
+    guard->helper = 0;
+    dlock__leave(client);
+    close(fd);
+    reap(guard, helper);
+    dlock__enter(client);
+    return 0;
+}
+
+/* With the mutex, which it leaves meanwhile. */
+static int guard_group(struct dlock_client *client, int group, struct dlock_error *err) {
+    struct dlock__guard *guard = client->guard;
+    while (guard->busy) dlock__wait(client, &client->changed, DLOCK__NEVER);
+    set_group(guard, group);
+    if (!guard->local) return 0;
+    if (group == 0) return let_go(client, err);
+    int rc = replace(client, err);
+    guard->missing = false; /* the caller is told */
+    if (rc != 0) set_group(guard, 0);
+    return rc;
+}
+
+int dlock_client_guard(dlock_client *client, int group, struct dlock_error *err) {
+    if (!client) return dlock_fail(err, DLOCK_EINVAL, "the client is NULL");
+    if (dlock__forked(client)) return dlock__forked_error(err);
+    if (group < 0 || group == 1 || group == getpgrp())
+        return dlock_fail(err, DLOCK_EINVAL, "%d is no process group that a guardian could end", group);
+    dlock__enter(client);
+    int rc = 0;
+    if (client->closed)
+        rc = dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
+    else if (!client->guard)
+        rc = dlock_fail(err, DLOCK_ENOTSUP, "this client has no guardian");
+    else if (client->guard->local && !client->backend->descriptors)
+        rc = dlock_fail(err, DLOCK_ENOTSUP, "a guardian cannot keep the locks of %s", client->backend->name);
+    if (rc == 0) {
+        client->inside++;
+        rc = guard_group(client, group, err);
+        client->inside--;
+        if (client->closed) pthread_cond_broadcast(&client->changed);
+    }
+    dlock__leave(client);
+    return rc;
+}

@@ -1,0 +1,153 @@
+#include "io/io.h"
+#include "uri/password.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+static void peer_log(const struct dlock_peer *peer, int level, const char *message) {
+    const struct dlock__conn *conn =
+        (const struct dlock__conn *)(const void *)((const char *)peer - offsetof(struct dlock__conn, peer));
+    dlock__log(conn->client, level, "%s", message);
+}
+
+struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
+    struct dlock__conn *conn = calloc(1, sizeof *conn + client->backend->conn_size);
+    if (!conn) return NULL;
+    conn->client = client;
+    conn->fd = -1;
+    conn->rest_us = DLOCK__NEVER;
+    conn->peer.abi = DLOCK_ABI;
+    conn->peer.client = client->id;
+    conn->peer.quarantine_ms = client->quarantine_ms;
+    conn->peer.log = peer_log;
+    conn->all = client->conns;
+    client->conns = conn;
+    return conn;
+}
+
+/* The backend's part of it: the URI with the password in it, which is read anew each time, since it may have been
+ * changed. */
+static int connect_backend(struct dlock__conn *conn, struct dlock_uri uri, int64_t deadline_us,
+                           struct dlock_error *err) {
+    const struct dlock_client *client = conn->client;
+    char password[DLOCK__PASSWORD_MAX + 1];
+    int rc = 0;
+    if (client->uri->password_file) {
+        rc = dlock__password_read(client->uri->password_file, password, err);
+        uri.password = password;
+    }
+    if (rc == 0)
+        rc = client->backend->connect(conn->data, &uri, &conn->peer, dlock__timeout_ms(dlock__now_us(), deadline_us),
+                                      err);
+    if (client->uri->password_file) explicit_bzero(password, sizeof password);
+    return rc;
+}
+
+int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err) {
+    struct dlock_client *client = conn->client;
+    const struct dlock_backend *backend = client->backend;
+    struct dlock__addresses *addresses = NULL;
+    struct dlock_uri uri = client->uri->parts;
+    int rc;
+    if (!(backend->caps & DLOCK_CAP_LOCAL)) {
+        rc = dlock__resolve(client->resolver, deadline_us, lookup, &addresses, err);
+        if (rc != 0) return rc;
+        uri.hosts = addresses->hosts;
+        uri.n_hosts = addresses->n;
+    }
+    memset(conn->data, 0, backend->conn_size);
+    atomic_store(&conn->live, true);
+    rc = connect_backend(conn, uri, deadline_us, err);
+    if (addresses) dlock__addresses_put(addresses);
+    if (rc == 0) return 0;
+    if (rc > 0) rc = dlock_fail(err, DLOCK_EPROTO, "backend %s: connect returned %d", backend->name, rc);
+    dlock__conn_close(conn);
+    return rc;
+}
+
+void dlock__conn_close(struct dlock__conn *conn) {
+    if (!atomic_load(&conn->live)) return;
+    dlock__watch_end(conn);
+    conn->client->backend->disconnect(conn->data);
+    atomic_store(&conn->live, false);
+    dlock__resolver_stale(conn->client->resolver); /* the server may have moved */
+}
+
+dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind kind) {
+    switch (kind) {
+    case DLOCK__ACQUIRE: return client->backend->acquire;
+    case DLOCK__RENEW: return client->backend->renew;
+    case DLOCK__RELEASE: break;
+    }
+    return client->backend->release;
+}
+
+int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
+    struct dlock_client *client = conn->client;
+    if (conn->connected) return 0;
+    dlock__leave(client);
+    int rc = dlock__conn_open(conn, deadline_us, true, err);
+    if (rc == 0 && client->watch >= 0) rc = dlock__watch_begin(conn, deadline_us, err);
+    dlock__enter(client);
+    conn->connected = rc == 0;
+    return rc;
+}
+
+void dlock__conn_drop(struct dlock__conn *conn) {
+    struct dlock_client *client = conn->client;
+    conn->connected = false;
+    dlock__leave(client);
+    dlock__conn_close(conn);
+    dlock__enter(client);
+    dlock__pool_broke(client);
+}
+
+/* ---- being watched, where the server speaks unasked: PENDING ---- */
+
+enum { SOON_US = 10000 };
+
+int dlock__watch_open(struct dlock_client *client, struct dlock_error *err) {
+    if (!dlock__can(client, DLOCK_CAP_PENDING)) return 0;
+    client->watch = epoll_create1(EPOLL_CLOEXEC);
+    if (client->watch >= 0) return 0;
+    return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left for a client; raise the limit (ulimit -n)");
+}
+
+int dlock__watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
+    struct dlock_client *client = conn->client;
+    struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
+    int fd = -1, rc = client->backend->listen(conn->data, &fd, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
+    if (rc > 0 || (rc == 0 && fd < 0)) rc = dlock_fail(err, DLOCK_EPROTO, "listen gave no descriptor");
+    if (rc == 0 && epoll_ctl(client->watch, EPOLL_CTL_ADD, fd, &event) != 0)
+        rc = dlock_fail(err, DLOCK_ENOMEM, "a connection cannot be watched: %s", strerror(errno));
+    if (rc == 0)
+        conn->fd = fd;
+    else
+        dlock__conn_close(conn);
+    return rc;
+}
+
+void dlock__watch_end(struct dlock__conn *conn) {
+    if (conn->fd >= 0) epoll_ctl(conn->client->watch, EPOLL_CTL_DEL, conn->fd, NULL);
+    conn->fd = -1;
+    conn->watched = false;
+}
+
+void dlock__watch(struct dlock__conn *conn, bool on) {
+    struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
+    if (conn->fd < 0 || conn->watched == on) return;
+    if (on) event.events |= EPOLLIN | EPOLLRDHUP;
+    epoll_ctl(conn->client->watch, EPOLL_CTL_MOD, conn->fd, &event);
+    conn->watched = on;
+}
+
+void dlock__watch_soon(struct dlock__conn *conn) {
+    int64_t now = dlock__now(conn->client);
+    if (conn->fd < 0) return;
+    if (conn->ended_us == 0 || now - conn->ended_us > SOON_US)
+        dlock__watch(conn, true);
+    else
+        dlock__keeper_arm(conn->client, now + SOON_US);
+}

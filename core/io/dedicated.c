@@ -1,0 +1,177 @@
+/* Connections that carry one claim each, from acquire to release: SESSION without THREADSAFE. A grant ends with its
+ * connection, so an answer that never came leaves nothing behind once that is closed. */
+#include "io/batch.h"
+#include "io/io.h"
+
+enum { SPARE_US = 1000000 }; /* so long more idle connections than `connections` are kept */
+
+/* ---- carrying a claim ---- */
+
+void dlock__session_begin(struct dlock__conn *conn, struct dlock__claim *claim) {
+    conn->claim = claim;
+    conn->rest_us = DLOCK__NEVER;
+    claim->home = conn;
+}
+
+static bool enough_without(const struct dlock_client *client) {
+    return client->n_idle >= client->uri->connections;
+}
+
+/* The next claim may be here before it is worth while: usually the keeper's timer is set to an earlier time already.
+ * A connection beyond those that are kept is closed then, and not at once: a program that takes several locks together
+ * soon does so again. */
+static void rest_later(struct dlock__conn *conn, const struct dlock__claim *claim) {
+    struct dlock_client *client = conn->client;
+    int64_t pause_us = dlock__us(claim->lease_ms) / 3;
+    if (!client->keeper.started || !conn->connected) return;
+    if (enough_without(client) && pause_us > SPARE_US) pause_us = SPARE_US;
+    conn->rest_us = dlock__after(dlock__now(client), pause_us);
+    dlock__keeper_arm(client, conn->rest_us);
+}
+
+void dlock__session_end(struct dlock__conn *conn) {
+    if (conn->claim) {
+        conn->claim->home = NULL;
+        conn->ended_us = dlock__now(conn->client);
+        rest_later(conn, conn->claim);
+    }
+    conn->claim = NULL;
+    conn->waiting = false;
+    dlock__pool_take_back(conn);
+}
+
+/* Whether a connection goes on to carry the claim after this answer. */
+static bool stays(const struct dlock__op *op) {
+    if (op->kind != DLOCK__ACQUIRE) return false;
+    return op->arg.result == 0 || (op->arg.result == DLOCK_EBUSY && op->arg.flags & DLOCK_CLAIM_QUEUE &&
+                                   dlock__can(op->conn->client, DLOCK_CAP_PENDING));
+}
+
+/* Runs an operation on the connection that the claim lives in, or an acquire on one that it begins to live in. */
+static int run_at_home(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err) {
+    struct dlock__claim *claim = batch->claims[0];
+    struct dlock_client *client = conn->client;
+    bool begins = !claim->home;
+    if (begins) dlock__session_begin(conn, claim);
+    conn->busy = true;
+    if (!begins) dlock__watch(conn, false);
+    if (!begins) dlock__batch_hurry(batch, client);
+    int rc = begins ? dlock__batch_run(conn, batch, err) : dlock__batch_send(conn, batch, err);
+    bool unknown = dlock__batch_unknown(claim, rc);
+    if (unknown && conn->connected) dlock__conn_drop(conn);
+    conn->busy = false;
+    claim->op->conn = conn;
+    if (!unknown && stays(claim->op)) {
+        conn->waiting = claim->op->arg.result == DLOCK_EBUSY;
+        if (conn->waiting)
+            dlock__watch(conn, true);
+        else
+            dlock__watch_soon(conn);
+    } else {
+        dlock__session_end(conn);
+    }
+    claim->op->conn = NULL;
+    pthread_cond_broadcast(&client->changed);
+    return rc;
+}
+
+void dlock__session_run(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    struct dlock__batch batch;
+    struct dlock_error err;
+    int rc = 0;
+    err.code = 0;
+    dlock__batch_begin(&batch, &claim, 1);
+    while (claim->home && claim->home->busy && dlock__now(client) < batch.deadline_us)
+        dlock__wait(client, &client->changed, batch.deadline_us);
+    struct dlock__conn *conn = claim->home;
+    if (conn && conn->busy) {
+        rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection that the lock lives in was not ready in time");
+    } else if (!conn && batch.kind != DLOCK__ACQUIRE) {
+        claim->op->arg.result = DLOCK_ELOST;
+        claim->op->arg.server_us = 0;
+    } else {
+        if (!conn) conn = dlock__pool_pick(client);
+        rc = conn ? run_at_home(conn, &batch, &err) : dlock_fail(&err, DLOCK_ENOMEM, "out of memory for a connection");
+    }
+    dlock__batch_complete(&batch, claim, rc, &err);
+    if (!claim->home) claim->may_be_held = false;
+}
+
+/* ---- being broken, renewed, idle ---- */
+
+/* Nobody else uses it meanwhile. */
+static void close_conn(struct dlock__conn *conn) {
+    struct dlock_client *client = conn->client;
+    conn->connected = false;
+    conn->busy = true;
+    dlock__leave(client);
+    dlock__conn_close(conn);
+    dlock__enter(client);
+    conn->busy = false;
+}
+
+void dlock__session_broke(struct dlock__conn *conn) {
+    struct dlock__claim *claim = conn->claim;
+    close_conn(conn);
+    dlock__pool_broke(conn->client);
+    dlock__session_end(conn);
+    pthread_cond_broadcast(&conn->client->changed);
+    if (!claim) return;
+    if (dlock__claim_had(claim)) {
+        dlock__lose(claim);
+        return;
+    }
+    if (claim->phase == DLOCK__CONFIRMING) claim->phase = DLOCK__WAITING;
+    if (claim->phase == DLOCK__WAITING) claim->server_fence = 0;
+    dlock__claim_ask_again(claim, dlock__now_us());
+}
+
+int dlock__session_renew(struct dlock__claim *claim, struct dlock_claim **arg, int64_t deadline_us,
+                         struct dlock_error *err) {
+    struct dlock_client *client = claim->name->client;
+    struct dlock__conn *conn = claim->home;
+    int64_t now = dlock__now_us();
+    if (!conn || conn->busy || now >= deadline_us)
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": no time for its renewal",
+                          dlock__name_shown(claim->name));
+    conn->busy = true;
+    dlock__leave(client);
+    int rc = client->backend->renew(conn->data, arg, 1, dlock__timeout_ms(now, deadline_us), err);
+    dlock__enter(client);
+    conn->busy = false;
+    pthread_cond_broadcast(&client->changed);
+    if (rc == 0) {
+        dlock__watch(conn, true);
+        return (*arg)->result;
+    }
+    dlock__session_broke(conn);
+    return rc;
+}
+
+int64_t dlock__session_rest_at(const struct dlock_client *client) {
+    int64_t at_us = DLOCK__NEVER;
+    if (!dlock__one_each(client)) return at_us;
+    for (const struct dlock__conn *conn = client->idle; conn; conn = conn->idle)
+        if (conn->connected && conn->rest_us < at_us) at_us = conn->rest_us;
+    return at_us;
+}
+
+void dlock__session_rest(struct dlock_client *client, int64_t now, int64_t deadline_us) {
+    struct dlock__conn **at = &client->idle, *conn;
+    while (*at && (!(*at)->connected || (*at)->rest_us > now)) at = &(*at)->idle;
+    if (!(conn = *at)) return;
+    struct dlock_error err;
+    *at = conn->idle; /* nobody else uses it meanwhile */
+    client->n_idle--;
+    conn->rest_us = DLOCK__NEVER;
+    int rc = 0;
+    bool spare = enough_without(client);
+    if (!spare && client->backend->rest) {
+        dlock__leave(client);
+        rc = client->backend->rest(conn->data, dlock__timeout_ms(now, deadline_us), &err);
+        dlock__enter(client);
+    }
+    if (spare || rc != 0) close_conn(conn);
+    dlock__pool_take_back(conn);
+}

@@ -1,0 +1,122 @@
+/* Requests and the connections that they use. Functions expect the client's mutex unless they say otherwise. */
+#ifndef DLOCK_CORE_IO_IO_H
+#define DLOCK_CORE_IO_IO_H
+
+#include "claim/client.h"
+
+/* ---- conn.c: without the mutex, by the thread that has the connection ---- */
+
+/* A new, unconnected connection, listed in the client. NULL: out of memory. With the mutex. */
+struct dlock__conn *dlock__conn_new(struct dlock_client *client);
+int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err);
+void dlock__conn_close(struct dlock__conn *conn);
+/* The backend's batch operation of this kind. */
+dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind kind);
+/* Opens it unless it is connected; closes it, and forgets what died with it. With the mutex, which they leave
+ * meanwhile. */
+int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err);
+void dlock__conn_drop(struct dlock__conn *conn);
+
+int dlock__watch_open(struct dlock_client *client, struct dlock_error *err);
+/* A connection that was just opened: `listen`. Without the mutex, by the thread that has the connection. */
+int dlock__watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err);
+/* It is about to be closed. No mutex needed. */
+void dlock__watch_end(struct dlock__conn *conn);
+/* Whether the keeper is to read what comes. */
+void dlock__watch(struct dlock__conn *conn, bool on);
+/* Within a moment: the keeper then watches whatever is held. */
+void dlock__watch_soon(struct dlock__conn *conn);
+
+/* ---- pool.c ---- */
+
+/* A connection that nobody uses, connected or not; NULL: all are busy, or out of memory. */
+struct dlock__conn *dlock__pool_pick(struct dlock_client *client);
+/* A connection that carried a claim is free. Leaves the mutex meanwhile. */
+void dlock__pool_take_back(struct dlock__conn *conn);
+/* Takes a connection for something other than a claim, connected; give it back with dlock__pool_give, `rc` being what
+ * the backend returned. Leaves the mutex meanwhile. */
+int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **conn,
+                     struct dlock_error *err);
+void dlock__pool_give(struct dlock__conn *conn, int rc);
+
+/* An operation waits for a connection no longer; nobody waits while there is a free one. */
+void dlock__pool_unqueue(struct dlock_client *client, struct dlock__claim *claim);
+void dlock__pool_hand_out(struct dlock_client *client);
+
+/* ---- op.c ---- */
+
+/* What a backend finds in a claim that it is asked about, behind the question. */
+static inline void dlock__preset(struct dlock_claim *arg) {
+    arg->result = DLOCK_EPROTO;
+    arg->fence = 0;
+    arg->server_us = 0;
+    arg->kept_ms = arg->lease_ms;
+    arg->retry_ms = -1;
+    arg->hints = 0;
+    arg->ready_ms = -1;
+}
+
+/* Whether an acquire that was answered like that may be answered otherwise later. */
+static inline bool dlock__asks_again(int result) {
+    return result == DLOCK_EBUSY || result == DLOCK_ENOTREADY || result == DLOCK_EUNAVAILABLE;
+}
+
+/* Describes a request about the claim, which is equipped for it, to be answered until deadline_us at the latest (the
+ * URI's `timeout` bounds it too). `err` is the sender's, and may be NULL. */
+void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
+                       struct dlock_error *err);
+/* Sends what was prepared for n claims (at most DLOCK__BATCH) of one client, of one kind, no name twice, as one request
+ * and waits for the answers. Leaves the mutex meanwhile. Every claim's op.result tells what became of it; op.unsent
+ * whether nothing was sent. EUNAVAILABLE while op.status is still RUNNING: the answer may come later, the claim belongs
+ * to the pool until then. */
+void dlock__op_send(struct dlock__claim *const *claims, size_t n);
+/* Both for one claim; returns op.result. */
+int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
+                  struct dlock_error *err);
+
+/* ---- dedicated.c: connections that carry one claim each ---- */
+
+/* The claim lives in this connection from now on; and no longer. */
+void dlock__session_begin(struct dlock__conn *conn, struct dlock__claim *claim);
+void dlock__session_end(struct dlock__conn *conn);
+/* Runs the claim's operation, on its own connection. Leaves the mutex meanwhile. */
+void dlock__session_run(struct dlock__claim *claim);
+/* Its connection has broken: what it took along is lost, who waited asks again. Leaves the mutex meanwhile. */
+void dlock__session_broke(struct dlock__conn *conn);
+/* Sends one renewal, by the keeper; returns its result. Leaves the mutex meanwhile. */
+int dlock__session_renew(struct dlock__claim *claim, struct dlock_claim **arg, int64_t deadline_us,
+                         struct dlock_error *err);
+
+/* When the first of the idle connections is to be told to rest; then one of those that are due is. */
+int64_t dlock__session_rest_at(const struct dlock_client *client);
+void dlock__session_rest(struct dlock_client *client, int64_t now, int64_t deadline_us);
+
+/* ---- pending.c ---- */
+
+/* Reads, once each, and acts on it. With the mutex, which it leaves meanwhile. */
+void dlock__watch_read(struct dlock_client *client);
+
+/* ---- listener.c ---- */
+
+/* Brings up the connection that gets wake-ups, or waits for whoever does. Leaves the mutex meanwhile. True: it is up.
+ */
+bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us);
+/* The keeper saw it die. Leaves the mutex meanwhile. */
+void dlock__listener_lost(struct dlock_client *client, const struct dlock_error *why);
+/* Somebody waits for a wake-up from now on. */
+void dlock__listener_awaited(struct dlock_client *client);
+/* A wake-up did not come that should have: whether the listener is alive is asked now. */
+void dlock__listener_doubted(struct dlock_client *client);
+/* The server, asked at sent_us, knows of no listener of ours. */
+void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us);
+/* The keeper's: when it has to look after the listener, and that. Leaves the mutex meanwhile. */
+int64_t dlock__listener_due(const struct dlock_client *client);
+void dlock__listener_look(struct dlock_client *client);
+
+/* ---- wake.c ---- */
+
+/* Reads and acts on every wake-up that is there; with the mutex, which it leaves meanwhile. 0, or the listener is dead.
+ */
+int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err);
+
+#endif

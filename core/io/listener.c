@@ -1,0 +1,191 @@
+#include "io/io.h"
+
+enum { RETRY_MIN_US = 100000, RETRY_MAX_US = 5000000 };
+
+/* What an answer to a probe gets at least, whatever the lease: a machine may be busy. */
+enum { ANSWER_MIN_US = 1000000 };
+
+/* A listener that the server knows nothing of is not dropped more often than that. */
+enum { UNHEARD_US = 1000000 };
+
+static int open_conn(struct dlock_client *client, int64_t deadline_us, struct dlock_error *err) {
+    if (dlock__can(client, DLOCK_CAP_THREADSAFE)) {
+        struct dlock__conn *conn;
+        int rc = dlock__pool_take(client, deadline_us, &conn, err); /* kept: the listener is one of its users */
+        if (rc == 0) client->listener.conn = conn;
+        return rc;
+    }
+    if (!client->listener.conn) client->listener.conn = dlock__conn_new(client);
+    struct dlock__conn *conn = client->listener.conn;
+    if (!conn) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a connection");
+    dlock__leave(client);
+    int rc = dlock__conn_open(conn, deadline_us, true, err);
+    dlock__enter(client);
+    return rc;
+}
+
+/* `rc` is what the backend said last: the one connection of a THREADSAFE backend goes on if that was not its end. */
+static void close_conn(struct dlock_client *client, int rc) {
+    struct dlock__conn *conn = client->listener.conn;
+    if (dlock__can(client, DLOCK_CAP_THREADSAFE)) {
+        client->listener.conn = NULL;
+        if (conn) dlock__pool_give(conn, rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EPROTO ? rc : 0);
+        return;
+    }
+    if (!conn) return;
+    dlock__leave(client);
+    dlock__conn_close(conn);
+    dlock__enter(client);
+}
+
+static int bring_up(struct dlock_client *client, int64_t deadline_us, struct dlock_error *err) {
+    int rc = open_conn(client, deadline_us, err);
+    if (rc != 0) return rc;
+    int fd = -1;
+    struct dlock__conn *conn = client->listener.conn;
+    dlock__leave(client);
+    rc = client->backend->listen(conn->data, &fd, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
+    dlock__enter(client);
+    if (rc == 0 && fd < 0) rc = dlock_fail(err, DLOCK_EPROTO, "listen gave no descriptor");
+    if (rc != 0) {
+        if (rc > 0) rc = DLOCK_EPROTO;
+        close_conn(client, rc);
+        return rc;
+    }
+    client->listener.fd = fd;
+    return 0;
+}
+
+bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
+    int64_t most = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
+    if (deadline_us > most) deadline_us = most;
+    while (client->listener.state == DLOCK__LISTENER_CONNECTING && dlock__now_us() < deadline_us)
+        dlock__wait(client, &client->changed, deadline_us);
+    if (client->listener.state != DLOCK__LISTENER_DOWN) return client->listener.state == DLOCK__LISTENER_UP;
+
+    struct dlock_error err;
+    err.message[0] = '\0';
+    client->listener.state = DLOCK__LISTENER_CONNECTING;
+    int rc = bring_up(client, deadline_us, &err);
+    if (rc == 0) {
+        client->listener.state = DLOCK__LISTENER_UP;
+        client->listener.pause_us = 0;
+        client->listener.up_us = dlock__now_us();
+        dlock__keeper_kick(client);
+    } else if (deadline_us < most && dlock__now_us() >= deadline_us) {
+        client->listener.state = DLOCK__LISTENER_DOWN; /* cut short, which is no reason for others not to try */
+    } else {
+        int64_t pause = dlock__longer_pause(client->listener.pause_us, RETRY_MIN_US, RETRY_MAX_US);
+        client->listener.state = DLOCK__LISTENER_DOWN;
+        client->listener.pause_us = pause;
+        client->listener.retry_at_us = rc == DLOCK_ENOTSUP ? DLOCK__NEVER : dlock__now_us() + pause;
+        dlock__leave(client);
+        dlock__log(client, DLOCK_LOG_WARN, "no wake-ups, waiters poll: %s", err.message);
+        dlock__enter(client);
+    }
+    pthread_cond_broadcast(&client->changed);
+    return rc == 0;
+}
+
+void dlock__listener_lost(struct dlock_client *client, const struct dlock_error *why) {
+    client->listener.state = DLOCK__LISTENER_CONNECTING; /* nobody else may touch it until it is closed */
+    client->listener.fd = -1;
+    client->listener.probe_at_us = client->listener.answer_by_us = DLOCK__NEVER;
+    client->listener.unheard = client->listener.doubted = false;
+    client->pair.known = false;
+    close_conn(client, why->code);
+    client->listener.state = DLOCK__LISTENER_DOWN;
+    client->listener.retry_at_us = 0;
+    pthread_cond_broadcast(&client->changed);
+    /* Nobody would tell us who asks for them. */
+    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
+        next = claim->all_next;
+        claim->wanted = true;
+        if (claim->phase == DLOCK__HELD) dlock__linger_not(claim);
+    }
+    /* Nobody would wake them any more: all ask again, and bring the listener back on the way. */
+    for (struct dlock__claim *claim = client->claims; claim; claim = claim->all_next) {
+        if (claim->phase != DLOCK__WAITING) continue;
+        claim->due_us = dlock__now_us();
+        dlock__name_signal(claim->name);
+    }
+    dlock__leave(client);
+    dlock__log(client, DLOCK_LOG_WARN, "lost the connection that brings wake-ups: %s", why->message);
+    dlock__enter(client);
+}
+
+/* ---- whether it is alive: a connection may stay open although nothing passes it any more ---- */
+
+static bool is_up(const struct dlock_client *client) {
+    return client->listener.state == DLOCK__LISTENER_UP;
+}
+
+static void probe_at(struct dlock_client *client, int64_t at_us) {
+    if (!is_up(client) || !client->backend->probe || client->listener.probe_at_us <= at_us) return;
+    client->listener.probe_at_us = at_us;
+    dlock__keeper_arm(client, at_us);
+}
+
+void dlock__listener_awaited(struct dlock_client *client) {
+    probe_at(client, dlock__after(dlock__now(client), dlock__us(client->uri->lease_ms) / 3));
+}
+
+void dlock__listener_doubted(struct dlock_client *client) {
+    client->listener.doubted = true;
+    probe_at(client, dlock__now(client));
+}
+
+void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us) {
+    if (!is_up(client) || sent_us < client->listener.up_us + UNHEARD_US) return; /* another one, or just connected */
+    client->listener.unheard = true;
+    dlock__keeper_kick(client);
+}
+
+int64_t dlock__listener_due(const struct dlock_client *client) {
+    if (!is_up(client)) return DLOCK__NEVER;
+    if (client->listener.unheard) return 0;
+    bool probed = client->listener.answer_by_us != DLOCK__NEVER;
+    return probed ? client->listener.answer_by_us : client->listener.probe_at_us;
+}
+
+static bool somebody_waits(const struct dlock_client *client) {
+    const struct dlock__claim *claim = client->claims;
+    while (claim && !(claim->phase == DLOCK__WAITING && claim->queued)) claim = claim->all_next;
+    return claim != NULL;
+}
+
+/* The answer to the last probe, which may be here: this process was perhaps stopped meanwhile. */
+static int late_answer(struct dlock_client *client, struct dlock_error *err) {
+    int rc = dlock__wakes_read(client, err);
+    if (rc != 0 || client->listener.answer_by_us == DLOCK__NEVER) return rc;
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "it is silent");
+}
+
+static int probe(struct dlock_client *client, struct dlock_error *err) {
+    struct dlock__conn *conn = client->listener.conn;
+    int64_t third = dlock__us(client->uri->lease_ms) / 3, most = dlock__us(client->uri->timeout_ms);
+    int64_t patience = third > ANSWER_MIN_US ? third : ANSWER_MIN_US, now = dlock__now_us();
+    bool awaited = somebody_waits(client), doubted = client->listener.doubted;
+    client->listener.probe_at_us = awaited ? dlock__after(now, third) : DLOCK__NEVER;
+    client->listener.doubted = false;
+    if (!awaited && !doubted) return 0;
+    client->listener.answer_by_us = dlock__after(now, patience < most ? patience : most);
+    dlock__leave(client);
+    int rc = client->backend->probe(conn->data, err);
+    dlock__enter(client);
+    return rc > 0 ? dlock_fail(err, DLOCK_EPROTO, "probe returned %d", rc) : rc;
+}
+
+void dlock__listener_look(struct dlock_client *client) {
+    struct dlock_error err;
+    int rc;
+    if (client->listener.unheard)
+        rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the server knows nothing of it");
+    else if (client->listener.answer_by_us != DLOCK__NEVER)
+        rc = late_answer(client, &err);
+    else
+        rc = probe(client, &err);
+    if (rc == 0) return;
+    err.code = rc;
+    dlock__listener_lost(client, &err);
+}

@@ -1,0 +1,64 @@
+/* What connections say unasked: PENDING. The answer to a blocking request comes through the connection's own
+ * descriptor, and so does the end of one whose claim is held. The keeper looks at all of them through one epoll
+ * descriptor; each is reported once, and then not until it is watched again. That takes a system call, and another one
+ * to end it, so that a grant is only watched at once when its connection has rested, and otherwise when it has lasted
+ * for a moment. */
+#include "io/io.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+enum { EVENTS = 16, RETRY_US = 50000 };
+
+/* The blocking request has ended without a grant: another one after a moment. */
+static void ask_again(struct dlock__conn *conn, struct dlock__claim *claim) {
+    dlock__session_end(conn);
+    dlock__claim_ask_again(claim, dlock__now_us() + RETRY_US);
+}
+
+static void act(struct dlock__conn *conn, struct dlock__claim *claim, const struct dlock_wake *wake,
+                int64_t received_us) {
+    if (conn->waiting && wake->kind == DLOCK_WAKE_GRANTED) {
+        conn->waiting = false;
+        dlock__wake_granted(claim, wake, received_us);
+    } else if (conn->waiting) {
+        ask_again(conn, claim);
+        return;
+    } else if (wake->kind == DLOCK_WAKE_LOST && dlock__claim_had(claim)) {
+        dlock__lose(claim);
+    }
+    if (claim->home == conn && !conn->busy) dlock__watch(conn, true);
+}
+
+/* Who is using it sees for himself. */
+static void look(struct dlock__conn *conn) {
+    struct dlock_client *client = conn->client;
+    struct dlock__claim *claim = conn->claim;
+    struct dlock_wake wake;
+    struct dlock_error err;
+    conn->watched = false;
+    if (!claim || conn->busy || !conn->connected) return;
+    memset(&wake, 0, sizeof wake);
+    claim->refs++;
+    conn->busy = true;
+    dlock__leave(client);
+    int64_t received_us = dlock__now_us();
+    int rc = client->backend->wake(conn->data, &wake, &err);
+    dlock__enter(client);
+    conn->busy = false;
+    pthread_cond_broadcast(&client->changed);
+    if (rc == 0)
+        dlock__watch(conn, true);
+    else if (rc == 1)
+        act(conn, claim, &wake, received_us);
+    else
+        dlock__session_broke(conn);
+    dlock__claim_put(claim);
+}
+
+void dlock__watch_read(struct dlock_client *client) {
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(client->watch, events, EVENTS, 0);
+    for (int i = 0; i < n; i++) look(events[i].data.ptr);
+}

@@ -1,0 +1,149 @@
+/* The connections of a client that nobody owns for good: one for everybody (THREADSAFE), one for each claim (other
+ * SESSION backends), or as many as `connections` says. */
+#include "io/io.h"
+
+#include <string.h>
+
+/* ---- connections ---- */
+
+static bool threadsafe(const struct dlock_client *client) {
+    return dlock__can(client, DLOCK_CAP_THREADSAFE);
+}
+
+static void shared_close_if_unused(struct dlock__conn *conn) {
+    struct dlock_client *client = conn->client;
+    if (conn->users > 0 || conn->connected || conn->busy || !atomic_load(&conn->live)) return;
+    conn->busy = true;
+    dlock__leave(client);
+    dlock__conn_close(conn);
+    dlock__enter(client);
+    conn->busy = false;
+    pthread_cond_broadcast(&client->changed);
+}
+
+static int shared_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **out,
+                       struct dlock_error *err) {
+    if (!client->shared) client->shared = dlock__conn_new(client);
+    struct dlock__conn *conn = client->shared;
+    if (!conn) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a connection");
+    while (conn->busy || (!conn->connected && conn->users > 0)) {
+        if (dlock__now(client) >= deadline_us)
+            return dlock_fail(err, DLOCK_EUNAVAILABLE, "the connection was not ready in time");
+        dlock__wait(client, &client->changed, deadline_us);
+    }
+    if (!conn->connected) {
+        conn->busy = true;
+        dlock__leave(client);
+        int rc = dlock__conn_open(conn, deadline_us, true, err);
+        dlock__enter(client);
+        conn->busy = false;
+        conn->connected = rc == 0;
+        pthread_cond_broadcast(&client->changed);
+        if (rc != 0) return rc;
+    }
+    conn->users++;
+    *out = conn;
+    return 0;
+}
+
+static void shared_give(struct dlock__conn *conn, int rc) {
+    struct dlock_client *client = conn->client;
+    if (rc != 0 && conn->connected) {
+        conn->connected = false;
+        dlock__pool_broke(client);
+        dlock__keeper_kick(client); /* it lets go of the listener */
+    }
+    conn->users--;
+    if (!conn->connected) pthread_cond_broadcast(&client->changed);
+    shared_close_if_unused(conn);
+}
+
+struct dlock__conn *dlock__pool_pick(struct dlock_client *client) {
+    struct dlock__conn **at = &client->idle, *conn;
+    if (client->n_idle > 0)
+        while (!(*at)->connected) at = &(*at)->idle;
+    if ((conn = *at)) {
+        *at = conn->idle;
+        if (conn->connected && dlock__one_each(client)) client->n_idle--;
+        return conn;
+    }
+    if (client->n_pool >= client->uri->connections && !dlock__one_each(client)) return NULL;
+    conn = dlock__conn_new(client);
+    if (conn) client->n_pool++;
+    return conn;
+}
+
+void dlock__pool_unqueue(struct dlock_client *client, struct dlock__claim *claim) {
+    struct dlock__claim **at = &client->pending, *before = NULL;
+    while (*at != claim) {
+        before = *at;
+        at = &(*at)->op->next;
+    }
+    *at = claim->op->next;
+    client->n_pending--;
+    if (client->pending_tail == claim) client->pending_tail = before;
+}
+
+/* The first that nobody is about to take along. */
+static struct dlock__claim *first_pending(struct dlock_client *client) {
+    struct dlock__claim *claim = client->pending;
+    while (claim && client->gathering[claim->op->kind]) claim = claim->op->next;
+    return claim;
+}
+
+static void pooled_give(struct dlock__conn *conn) {
+    struct dlock_client *client = conn->client;
+    struct dlock__claim *first = first_pending(client);
+    if (!first) {
+        conn->idle = client->idle;
+        client->idle = conn;
+        pthread_cond_broadcast(&client->changed);
+        return;
+    }
+    dlock__pool_unqueue(client, first);
+    first->op->conn = conn;
+    dlock__bell_ring(&client->bell, first->op->bell);
+}
+
+/* Nobody waits while there is a free connection. */
+void dlock__pool_hand_out(struct dlock_client *client) {
+    struct dlock__conn *conn;
+    while (first_pending(client) && (conn = dlock__pool_pick(client))) pooled_give(conn);
+}
+
+void dlock__pool_take_back(struct dlock__conn *conn) {
+    struct dlock_client *client = conn->client;
+    if (conn->connected && dlock__one_each(client)) client->n_idle++;
+    pooled_give(conn);
+}
+
+/* ---- for everything that is not a claim ---- */
+
+int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **out,
+                     struct dlock_error *err) {
+    deadline_us = dlock__bounded(client, deadline_us);
+    if (threadsafe(client)) return shared_take(client, deadline_us, out, err);
+    struct dlock__conn *conn;
+    while (!(conn = dlock__pool_pick(client))) {
+        if (dlock__now(client) >= deadline_us)
+            return dlock_fail(err, DLOCK_EUNAVAILABLE, "no free connection in time: all %u are busy",
+                              client->uri->connections);
+        dlock__wait(client, &client->changed, deadline_us);
+    }
+    int rc = dlock__conn_ready(conn, deadline_us, err);
+    if (rc != 0) {
+        dlock__pool_take_back(conn);
+        return rc;
+    }
+    *out = conn;
+    return 0;
+}
+
+void dlock__pool_give(struct dlock__conn *conn, int rc) {
+    if (threadsafe(conn->client)) {
+        shared_give(conn, rc);
+        return;
+    }
+    if (rc != 0) dlock__conn_drop(conn);
+    dlock__pool_take_back(conn);
+}

@@ -1,0 +1,108 @@
+/* Acting on wake-ups: what the server says without being asked. All of it is hostile input. */
+#include "io/io.h"
+
+#include <string.h>
+
+static bool has_token(const struct dlock__claim *claim, const char *token) {
+    return claim && strcmp(claim->token, token) == 0;
+}
+
+/* Everybody who waits for the name asks again now. */
+static void look(struct dlock__name *name) {
+    if (name->asking) dlock__claim_ask_again(name->asking, dlock__now_us());
+}
+
+static void look_everywhere(struct dlock_client *client) {
+    for (size_t i = 0; i < client->n_buckets; i++)
+        for (struct dlock__name *name = client->names[i]; name; name = name->chain) look(name);
+}
+
+/* Granted to a token of ours that nobody waits for: a wait that was given up, or a duplicate. It must not stay. */
+static void give_back(struct dlock_client *client, const struct dlock_wake *wake) {
+    struct dlock__claim *claim = dlock__claim_find(client, wake->token);
+    if (claim) {
+        claim->untold_grant = false;
+        if (claim->orphaned) dlock__orphan(claim);
+        return;
+    }
+    if (dlock__exported(client, wake->token)) return;
+    if (strncmp(wake->token, client->id, 24) != 0 || strlen(wake->token) > DLOCK_TOKEN_MAX ||
+        strlen(wake->name) > DLOCK__FULL_NAME_MAX)
+        return;
+    struct dlock__name *name = dlock__name_get(client, wake->name);
+    if (!name) return;
+    claim = dlock__claim_for_token(name, wake->token);
+    if (claim) {
+        claim->queued = true;
+        dlock__orphan(claim);
+        dlock__claim_put(claim);
+    }
+    dlock__name_put(name);
+}
+
+static void granted(struct dlock_client *client, const struct dlock_wake *wake, int64_t received_us) {
+    struct dlock__name *name = dlock__name_find(client, wake->name);
+    struct dlock__claim *claim = name ? name->asking : NULL;
+    if (!has_token(claim, wake->token)) {
+        give_back(client, wake);
+    } else {
+        dlock__wake_granted(claim, wake, received_us);
+    }
+}
+
+static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
+    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
+        next = claim->all_next;
+        if (wake->token && !has_token(claim, wake->token)) continue;
+        if (dlock__claim_had(claim)) dlock__lose(claim);
+    }
+    look_everywhere(client);
+}
+
+/* Another client asks for what we have. */
+static void wanted(struct dlock__name *name) {
+    if (!name) return;
+    if (name->asking) { /* it may have the grant, and not know */
+        name->asking->wanted = true;
+        name->asking->may_linger = false;
+    }
+    struct dlock__claim *claim = dlock__name_exclusive(name);
+    if (claim && claim->phase == DLOCK__HELD) dlock__linger_not(claim);
+}
+
+static void act(struct dlock_client *client, const struct dlock_wake *wake, int64_t received_us) {
+    switch (wake->kind) {
+    case DLOCK_WAKE_LOOK:
+        if (!wake->name) {
+            look_everywhere(client);
+        } else {
+            struct dlock__name *name = dlock__name_find(client, wake->name);
+            if (name) look(name);
+        }
+        return;
+    case DLOCK_WAKE_GRANTED:
+        if (wake->name && wake->token) granted(client, wake, received_us);
+        return;
+    case DLOCK_WAKE_LOST: lost(client, wake); return;
+    case DLOCK_WAKE_WANTED:
+        if (wake->name) wanted(dlock__name_find(client, wake->name));
+        return;
+    case DLOCK_WAKE_HEARD: return;
+    }
+}
+
+int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err) {
+    struct dlock__conn *conn = client->listener.conn;
+    for (;;) {
+        struct dlock_wake wake;
+        memset(&wake, 0, sizeof wake);
+        dlock__leave(client);
+        int64_t received_us = dlock__now_us();
+        int rc = client->backend->wake(conn->data, &wake, err);
+        dlock__enter(client);
+        if (rc == 0) return 0;
+        if (rc != 1) return rc < 0 ? rc : dlock_fail(err, DLOCK_EPROTO, "wake returned %d", rc);
+        client->listener.answer_by_us = DLOCK__NEVER; /* it lives */
+        act(client, &wake, received_us);
+    }
+}

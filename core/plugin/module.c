@@ -1,0 +1,92 @@
+/* Modules on the disk. A module stays loaded: its threads, and pointers into it, may be anywhere. */
+#include "plugin/module.h"
+#include "base/text.h"
+#include "plugin/registry.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PREFIX "dlock-"
+#define SUFFIX ".so"
+
+/* ---- folders ----------------------------------------------------------------------------------------------------- */
+
+bool dlock__own_file(char real[PATH_MAX]) {
+    Dl_info info;
+    void *extra = NULL;
+    if (!dladdr1(dlock__builtin_backends, &info, &extra, RTLD_DL_LINKMAP)) return false;
+    const struct link_map *map = extra; /* what dladdr says of a program is argv[0], the caller's to choose */
+    return realpath(map->l_name && *map->l_name ? map->l_name : "/proc/self/exe", real) != NULL;
+}
+
+static bool own_folder(char folder[PATH_MAX]) {
+    static const char name[] = "/dlock";
+    if (!dlock__own_file(folder)) return false;
+    char *slash = strrchr(folder, '/');
+    if (!slash || (size_t)(slash - folder) + sizeof name > PATH_MAX) return false;
+    memcpy(slash, name, sizeof name);
+    return true;
+}
+
+char **dlock__module_folders(void) {
+    char own[PATH_MAX];
+    const char *path = secure_getenv("DLOCK_PLUGIN_PATH");
+    size_t n = 3, used = 0;
+    if (!path) path = "";
+    if (!own_folder(own)) *own = '\0';
+    for (const char *p = path; *p; p++) n += *p == ':';
+    size_t bytes = strlen(path) + strlen(own) + 2;
+    char **folders = calloc(1, n * sizeof *folders + bytes);
+    if (!folders) return NULL;
+    char *text = (char *)(folders + n), *rest = text;
+    snprintf(text, bytes, "%s:%s", path, own);
+    for (char *folder; (folder = strsep(&rest, ":"));)
+        if (*folder) folders[used++] = folder;
+    return folders;
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+/* Takes the backend's name out of `…/dlock-<name>.so`, or `….so.1`. False: not such a path, or not such a name. */
+static bool name_of(const char *path, char name[DLOCK__WORD_MAX + 1]) {
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    bool prefixed = strncmp(base, PREFIX, strlen(PREFIX)) == 0;
+    if (prefixed) base += strlen(PREFIX);
+    const char *end = strstr(base, SUFFIX);
+    size_t length = end ? (size_t)(end - base) : strlen(base);
+    bool whole = prefixed && end && (!end[strlen(SUFFIX)] || end[strlen(SUFFIX)] == '.') && length <= DLOCK__WORD_MAX;
+    snprintf(name, DLOCK__WORD_MAX + 1, "%.*s", length < DLOCK__WORD_MAX ? (int)length : DLOCK__WORD_MAX, base);
+    return whole && dlock__text_is_word(name, "_");
+}
+
+int dlock__module_identify(const char *path, struct dlock__module_file *file, struct dlock_error *err) {
+    char real[PATH_MAX];
+    struct stat there;
+    snprintf(file->path, sizeof file->path, "%s", path);
+    name_of(path, file->name);
+    if (!realpath(path, real)) {
+        int why = errno;
+        if (lstat(path, &there) != 0) return dlock_fail(err, DLOCK_ENOBACKEND, "%.240s: no such file", path);
+        return dlock_fail(err, DLOCK_EABI, "%.240s: the file cannot be reached: %s", path, strerror(why));
+    }
+    memcpy(file->path, real, strlen(real) + 1);
+    if (name_of(real, file->name)) return DLOCK_OK;
+    return dlock_fail(err, DLOCK_EABI,
+                      "%.240s: a module's file must be called dlock-<name>.so, with a name of a-z, 0-9 and '_'", real);
+}
+
+int dlock__module_open(const struct dlock__module_file *file, const struct dlock_backend **backend,
+                       struct dlock_error *err) {
+    char symbol[sizeof "dlock_backend_" + DLOCK__WORD_MAX];
+    snprintf(symbol, sizeof symbol, "dlock_backend_%s", file->name);
+    void *module = dlopen(file->path, RTLD_NOW | RTLD_LOCAL);
+    if (!module) return dlock_fail(err, DLOCK_EABI, "cannot load the module: %s", dlerror());
+    const struct dlock_backend *found = dlsym(module, symbol);
+    if (!found) return dlock_fail(err, DLOCK_EABI, "%.240s: it has no symbol %s", file->path, symbol);
+    *backend = found;
+    return DLOCK_OK;
+}

@@ -1,0 +1,41 @@
+/* Backends as files and as structs: where modules are looked for, how one is loaded, what every backend must fulfil. */
+#ifndef DLOCK_CORE_PLUGIN_MODULE_H
+#define DLOCK_CORE_PLUGIN_MODULE_H
+
+#include <dlock/backend.h>
+
+#include <limits.h>
+
+/* Longest name of a backend, and longest scheme, in bytes. */
+#define DLOCK__WORD_MAX 64
+
+/* Checks a backend and copies as much of it as it has into *copy, the rest zero. `name` is what it must be called
+ * (NULL: any valid name), `where` says in `err` which backend is meant. Errors: EABI (abi, size, name), EINVAL (what it
+ * lacks or contradicts itself in). */
+int dlock__backend_check(const struct dlock_backend *backend, const char *name, const char *where,
+                         struct dlock_backend *copy, struct dlock_error *err);
+
+/* Whether a checked backend has `scheme` among its schemes. */
+bool dlock__backend_serves(const struct dlock_backend *backend, const char *scheme);
+
+/* The file that this code was loaded from: libdlock.so, or the program where it is linked in statically. */
+bool dlock__own_file(char real[PATH_MAX]);
+
+/* The folders in which modules are looked for, best first, NULL-terminated; give them back with free(). NULL: no
+ * memory. */
+char **dlock__module_folders(void);
+
+struct dlock__module_file {
+    char path[PATH_MAX];
+    char name[DLOCK__WORD_MAX + 1]; /* of the backend; what fits of it when it is not a valid one */
+};
+
+/* Follows links from `path` to the real file, which says what the backend is called. Where that fails, *file gets what
+ * `path` itself says. Errors: ENOBACKEND (no such file), EABI (a broken link, or not a module's name). */
+int dlock__module_identify(const char *path, struct dlock__module_file *file, struct dlock_error *err);
+
+/* Loads an identified module, for good. Error: EABI (dlopen's text, or the missing symbol). */
+int dlock__module_open(const struct dlock__module_file *file, const struct dlock_backend **backend,
+                       struct dlock_error *err);
+
+#endif

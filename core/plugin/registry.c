@@ -1,0 +1,346 @@
+/* The backends of this process, in one list that only grows. It has no lock: whoever fork()s while another thread loads
+ * a module gets a child that can still open clients. */
+#include "plugin/registry.h"
+#include "base/text.h"
+#include "plugin/module.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum origin {
+    BUILTIN,
+    REGISTERED,
+    LOADED,
+    BROKEN,  /* a module that could not be loaded, kept because what dlock_backends() shows stays valid */
+    VARIANT, /* what a backend answers for some URIs */
+    BOUND    /* not a backend: `scheme` was found to be served by `module` */
+};
+
+struct entry {
+    enum origin origin;
+    struct dlock__module own;
+    const struct dlock__module *module; /* &own, except where BOUND */
+    const struct dlock_backend *source; /* BUILTIN, LOADED, VARIANT: what `own` is a copy of */
+    const char *scheme;                 /* BOUND */
+    struct entry *_Atomic next;
+    char text[]; /* strings of its own */
+};
+
+static struct entry *_Atomic entries;
+
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
+
+static bool same_text(const char *a, const char *b) {
+    return a && b && strcmp(a, b) == 0;
+}
+
+static bool share_a_scheme(const struct dlock_backend *a, const struct dlock_backend *b) {
+    for (const char *const *scheme = a->schemes; *scheme; scheme++)
+        if (dlock__backend_serves(b, *scheme)) return true;
+    return false;
+}
+
+static bool clash(const struct dlock_backend *a, const struct dlock_backend *b) {
+    return strcmp(a->name, b->name) == 0 || share_a_scheme(a, b);
+}
+
+/* Whether the list needs only one of two entries. */
+static bool same(const struct entry *a, const struct entry *b) {
+    if (a->origin != b->origin) return false;
+    switch (a->origin) {
+    case REGISTERED: return clash(&a->own.ops, &b->own.ops);
+    case BROKEN:
+        return same_text(a->own.info.path, b->own.info.path) && same_text(a->own.info.error, b->own.info.error);
+    case BOUND: return strcmp(a->scheme, b->scheme) == 0;
+    default: return a->source == b->source;
+    }
+}
+
+static struct entry *entry_new(enum origin origin, size_t text_size) {
+    struct entry *entry = calloc(1, sizeof *entry + text_size);
+    if (!entry) return NULL;
+    entry->origin = origin;
+    entry->module = &entry->own;
+    return entry;
+}
+
+/* Puts `fresh` at the end and returns it; or frees it and returns the one that makes it superfluous. */
+static struct entry *append(struct entry *fresh, bool *added) {
+    struct entry *_Atomic *slot = &entries;
+    for (;;) {
+        struct entry *there = NULL;
+        *added = atomic_compare_exchange_strong(slot, &there, fresh);
+        if (*added) return fresh;
+        if (same(there, fresh)) {
+            free(fresh);
+            return there;
+        }
+        slot = &there->next;
+    }
+}
+
+/* The entry of this origin that comes after `entry`; NULL: the first. */
+static const struct entry *next_of(enum origin origin, const struct entry *entry) {
+    do entry = atomic_load(entry ? &entry->next : &entries);
+    while (entry && entry->origin != origin);
+    return entry;
+}
+
+static int no_memory(struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_ENOMEM, "no memory for a backend");
+}
+
+/* Checks `source` and takes it into the list. `name` is what it must be called, `path` its file; NULL: any, none. */
+static int adopt(enum origin origin, const struct dlock_backend *source, const char *name, const char *path,
+                 const struct entry **out, bool *added, struct dlock_error *err) {
+    struct entry *entry = entry_new(origin, path ? strlen(path) + 1 : 0);
+    if (!entry) return no_memory(err);
+    struct dlock_backend *ops = &entry->own.ops;
+    const char *where = path ? path : origin == REGISTERED ? "the registered backend" : "a built-in backend";
+    int rc = dlock__backend_check(source, name, where, ops, err);
+    if (rc != DLOCK_OK) {
+        free(entry);
+        return rc;
+    }
+    if (path) memcpy(entry->text, path, strlen(path) + 1);
+    entry->source = source;
+    entry->own.info = (struct dlock_backend_info){.name = ops->name,
+                                                  .schemes = ops->schemes,
+                                                  .caps = ops->caps,
+                                                  .path = path ? entry->text : NULL,
+                                                  .schema = ops->schema};
+    *out = append(entry, added);
+    return DLOCK_OK;
+}
+
+static int adopt_builtin(struct dlock_error *err) {
+    const struct entry *entry;
+    bool added;
+    int rc = DLOCK_OK;
+    for (size_t i = 0; rc == DLOCK_OK && dlock__builtin_backends[i]; i++)
+        rc = adopt(BUILTIN, dlock__builtin_backends[i], NULL, NULL, &entry, &added, err);
+    return rc;
+}
+
+static int load(const struct dlock__module_file *file, const struct entry **out, struct dlock_error *err) {
+    const struct dlock_backend *source = NULL;
+    bool added;
+    int rc = dlock__module_open(file, &source, err);
+    return rc == DLOCK_OK ? adopt(LOADED, source, file->name, file->path, out, &added, err) : rc;
+}
+
+/* ---- finding one ------------------------------------------------------------------------------------------------- */
+
+static const struct entry *find_served(enum origin origin, const char *scheme) {
+    const struct entry *entry = NULL;
+    while ((entry = next_of(origin, entry)) && !dlock__backend_serves(&entry->module->ops, scheme)) continue;
+    return entry;
+}
+
+static const struct entry *find_bound(const char *scheme) {
+    const struct entry *entry = NULL;
+    while ((entry = next_of(BOUND, entry)) && strcmp(entry->scheme, scheme) != 0) continue;
+    return entry;
+}
+
+/* Identifies the first file there is for a scheme. ENOBACKEND, EABI. */
+static int find_file(const char *scheme, char *const *folders, struct dlock__module_file *file,
+                     struct dlock_error *err) {
+    char name[DLOCK__WORD_MAX + 1], path[PATH_MAX], looked[280];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(scheme, "+"), scheme);
+    for (char *p = name; *p; p++)
+        if (*p == '-' || *p == '.') *p = '_';
+    for (char *const *folder = folders; *folder; folder++) {
+        if (snprintf(path, sizeof path, "%s/dlock-%s.so", *folder, name) >= (int)sizeof path) continue;
+        int rc = dlock__module_identify(path, file, err);
+        if (rc != DLOCK_ENOBACKEND) return rc;
+    }
+    dlock__text_join(looked, sizeof looked, (const char *const *)folders);
+    return dlock_fail(
+        err, DLOCK_ENOBACKEND,
+        "no backend for the scheme \"%s\": dlock-%s.so is not in %s; install it, or set DLOCK_PLUGIN_PATH to "
+        "its folder",
+        scheme, name, looked);
+}
+
+static int bind_scheme(const char *scheme, const struct dlock__module *module, struct dlock_error *err) {
+    bool added;
+    struct entry *entry = entry_new(BOUND, strlen(scheme) + 1);
+    if (!entry) return no_memory(err);
+    entry->scheme = memcpy(entry->text, scheme, strlen(scheme) + 1);
+    entry->module = module;
+    append(entry, &added);
+    return DLOCK_OK;
+}
+
+static int find_module(const char *scheme, const struct dlock__module **module, struct dlock_error *err) {
+    struct dlock__module_file file;
+    const struct entry *entry = NULL;
+    char **folders = dlock__module_folders();
+    if (!folders) return no_memory(err);
+    int rc = find_file(scheme, folders, &file, err);
+    free(folders);
+    if (rc == DLOCK_OK) rc = load(&file, &entry, err);
+    if (rc != DLOCK_OK) return rc;
+    if (!dlock__backend_serves(&entry->own.ops, scheme)) {
+        char schemes[128];
+        dlock__text_join(schemes, sizeof schemes, entry->own.ops.schemes);
+        return dlock_fail(err, DLOCK_EINVAL, "%.240s does not serve the scheme \"%s\", only %s", file.path, scheme,
+                          schemes);
+    }
+    rc = bind_scheme(scheme, entry->module, err);
+    if (rc == DLOCK_OK) *module = entry->module;
+    return rc;
+}
+
+int dlock__registry_find(const char *scheme, const struct dlock__module **module, struct dlock_error *err) {
+    if (!dlock__text_is_word(scheme, "+.-") || strlen(scheme) > DLOCK__WORD_MAX)
+        return dlock_fail(err, DLOCK_EINVAL, "a scheme consists of a-z, 0-9, '+', '.' and '-', at most %d",
+                          DLOCK__WORD_MAX);
+    int rc = adopt_builtin(err);
+    if (rc != DLOCK_OK) return rc;
+    const struct entry *entry = find_served(BUILTIN, scheme);
+    if (!entry) entry = find_served(REGISTERED, scheme);
+    if (!entry) entry = find_bound(scheme);
+    if (!entry) return find_module(scheme, module, err);
+    *module = entry->module;
+    return DLOCK_OK;
+}
+
+int dlock__registry_variant(const struct dlock__module **module, const struct dlock_uri *uri, struct dlock_error *err) {
+    const struct dlock__module *base = *module;
+    const struct dlock_backend *source = base->ops.variant ? base->ops.variant(uri) : NULL;
+    const struct entry *entry = NULL;
+    bool added;
+    if (!source) return DLOCK_OK;
+    while ((entry = next_of(VARIANT, entry)) && entry->source != source) continue;
+    int rc = entry ? DLOCK_OK : adopt(VARIANT, source, base->info.name, base->info.path, &entry, &added, err);
+    if (rc == DLOCK_OK) *module = entry->module;
+    return rc;
+}
+
+/* ---- adding one -------------------------------------------------------------------------------------------------- */
+
+static int taken(const struct dlock_backend *own, const struct dlock_backend *other, struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_EINVAL, "the name \"%s\" or one of its schemes is taken by the backend \"%s\"",
+                      own->name, other->name);
+}
+
+int dlock_register(const struct dlock_backend *backend, struct dlock_error *err) {
+    if (!backend) return dlock_fail(err, DLOCK_EINVAL, "the backend is NULL");
+    struct dlock_backend checked;
+    const struct entry *entry = NULL;
+    bool added = false;
+    int rc = adopt_builtin(err);
+    if (rc == DLOCK_OK) rc = dlock__backend_check(backend, NULL, "the registered backend", &checked, err);
+    if (rc != DLOCK_OK) return rc;
+    while ((entry = next_of(BUILTIN, entry)))
+        if (clash(&entry->own.ops, &checked)) return taken(&checked, &entry->own.ops, err);
+    rc = adopt(REGISTERED, backend, NULL, NULL, &entry, &added, err);
+    if (rc == DLOCK_OK && !added) rc = taken(&checked, &entry->own.ops, err);
+    return rc;
+}
+
+/* ---- showing all ------------------------------------------------------------------------------------------------- */
+
+static int is_module(const struct dirent *entry) {
+    size_t length = strlen(entry->d_name);
+    return length > strlen("dlock-.so") && strncmp(entry->d_name, "dlock-", strlen("dlock-")) == 0 &&
+           strcmp(entry->d_name + length - strlen(".so"), ".so") == 0;
+}
+
+/* The files found so far, and whether there is something wrong with one before it is loaded. */
+struct findings {
+    struct finding {
+        struct dlock__module_file file;
+        struct dlock_error err;
+    } * list;
+    size_t n;
+};
+
+/* An alias of a file that was found, or a module that one of the same name before it hides. */
+static bool is_hidden(const struct findings *findings, const struct dlock__module_file *file) {
+    for (size_t i = 0; i < findings->n; i++)
+        if (strcmp(findings->list[i].file.name, file->name) == 0 ||
+            strcmp(findings->list[i].file.path, file->path) == 0)
+            return true;
+    for (enum origin origin = BUILTIN; origin <= REGISTERED; origin++)
+        for (const struct entry *entry = NULL; (entry = next_of(origin, entry));)
+            if (strcmp(entry->own.info.name, file->name) == 0) return true;
+    return false;
+}
+
+static int add_finding(struct findings *findings, const char *folder, const char *name) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return DLOCK_OK;
+    struct finding *list = realloc(findings->list, (findings->n + 1) * sizeof *list);
+    if (!list) return DLOCK_ENOMEM;
+    findings->list = list;
+    struct finding *fresh = &list[findings->n];
+    fresh->err.code = DLOCK_OK;
+    int rc = dlock__module_identify(path, &fresh->file, &fresh->err);
+    if (rc != DLOCK_ENOBACKEND && !is_hidden(findings, &fresh->file)) findings->n++;
+    return DLOCK_OK;
+}
+
+static int find_all_in(const char *folder, struct findings *findings) {
+    struct dirent **names;
+    int n = scandir(folder, &names, is_module, alphasort), rc = DLOCK_OK;
+    if (n < 0) return errno == ENOMEM ? DLOCK_ENOMEM : DLOCK_OK;
+    for (int i = 0; i < n; i++) {
+        if (rc == DLOCK_OK) rc = add_finding(findings, folder, names[i]->d_name);
+        free(names[i]);
+    }
+    free(names);
+    return rc;
+}
+
+static int find_all(struct findings *findings) {
+    char **folders = dlock__module_folders();
+    int rc = folders ? DLOCK_OK : DLOCK_ENOMEM;
+    for (char **folder = folders; rc == DLOCK_OK && *folder; folder++) rc = find_all_in(*folder, findings);
+    free(folders);
+    return rc;
+}
+
+/* Keeps what is shown of a broken module. */
+static int keep_broken(const struct finding *finding, const struct entry **out, struct dlock_error *err) {
+    const struct dlock__module_file *file = &finding->file;
+    size_t name = strlen(file->name) + 1, path = strlen(file->path) + 1, error = strlen(finding->err.message) + 1;
+    struct entry *entry = entry_new(BROKEN, name + path + error);
+    bool added;
+    if (!entry) return no_memory(err);
+    struct dlock_backend_info *info = &entry->own.info;
+    info->name = memcpy(entry->text, file->name, name);
+    info->path = memcpy(entry->text + name, file->path, path);
+    info->error = memcpy(entry->text + name + path, finding->err.message, error);
+    *out = append(entry, &added);
+    return DLOCK_OK;
+}
+
+/* Returns 1 when `each` has had enough. */
+static int show(struct finding *finding, dlock_each_backend each, void *arg, struct dlock_error *err) {
+    const struct entry *entry = NULL;
+    int rc = finding->err.code;
+    if (rc == DLOCK_OK) rc = load(&finding->file, &entry, &finding->err);
+    if (rc == DLOCK_ENOMEM) return no_memory(err);
+    if (rc != DLOCK_OK) rc = keep_broken(finding, &entry, err);
+    if (rc != DLOCK_OK) return rc;
+    return each(&entry->own.info, arg) != 0;
+}
+
+int dlock_backends(dlock_each_backend each, void *arg, struct dlock_error *err) {
+    struct findings findings = {0};
+    int rc = adopt_builtin(err);
+    if (rc != DLOCK_OK) return rc;
+    rc = find_all(&findings);
+    if (rc != DLOCK_OK) no_memory(err);
+    for (enum origin origin = BUILTIN; rc == DLOCK_OK && origin <= REGISTERED; origin++)
+        for (const struct entry *entry = NULL; rc == DLOCK_OK && (entry = next_of(origin, entry));)
+            rc = each(&entry->own.info, arg) != 0;
+    for (size_t i = 0; rc == DLOCK_OK && i < findings.n; i++) rc = show(&findings.list[i], each, arg, err);
+    free(findings.list);
+    return rc < 0 ? rc : DLOCK_OK;
+}

@@ -1,0 +1,208 @@
+/* The worker thread that calls the application: never the keeper, which has leases to look after and may be in the
+ * middle of a renewal that hangs. For the same reason this thread watches the ends of the grants that have an on_lost:
+ * the word comes in time whatever the network does. */
+#include "threads/threads.h"
+
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* Ends what has run out; the earliest end to come of a grant whose holder wants to be told. */
+static int64_t look_around(struct dlock_client *client) {
+    int64_t end_us = DLOCK__NEVER;
+    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
+        next = claim->all_next;
+        dlock__settle(claim);
+        if (claim->phase != DLOCK__HELD || claim->valid_until_us >= end_us) continue;
+        for (const struct dlock__hold *hold = claim->hold; hold; hold = hold->next)
+            if (dlock__wants_word(hold)) end_us = claim->valid_until_us;
+    }
+    return end_us;
+}
+
+/* Takes the first event out, of one handle or (NULL) of any. */
+static struct dlock__event *pop(struct dlock_client *client, const struct dlock_lock *lock) {
+    struct dlock__event *before = NULL, *event = client->callback.first;
+    while (event && lock && dlock__event_lock(event) != lock) {
+        before = event;
+        event = event->next;
+    }
+    if (!event) return NULL;
+    *(before ? &before->next : &client->callback.first) = event->next;
+    if (client->callback.last == event) client->callback.last = before;
+    return event;
+}
+
+static void count_told(struct dlock__claim *claim) {
+    claim->untold--;
+    if (claim->orphan_when_told) dlock__orphan(claim);
+}
+
+/* The handle has been told of the loss, or is freed and need not be. */
+static void told(struct dlock__event *event) {
+    struct dlock__claim *claim = dlock__event_hold(event)->claim;
+    if (!claim->told_early) count_told(claim);
+    claim->told_early = false;
+    dlock__claim_put(claim);
+}
+
+/* It may want the lock anew, and would wait for what it has lost. */
+void dlock__callback_released(struct dlock__claim *claim) {
+    const struct dlock_client *client = claim->name->client;
+    if (client->callback.loses != claim || client->callback.runner != dlock__thread_id()) return;
+    claim->told_early = true;
+    count_told(claim);
+}
+
+static void call_lost(struct dlock_client *client, struct dlock__event *event) {
+    struct dlock__claim *claim = dlock__event_hold(event)->claim;
+    struct dlock_lock *lock = dlock__event_hold(event)->handle;
+    dlock_callback on_lost = lock->on_lost;
+    void *arg = lock->on_lost_arg;
+    struct dlock_error err;
+    dlock_fail(&err, DLOCK_ELOST, "lock \"%s\" was lost", dlock__name_shown(claim->name));
+    client->callback.loses = claim;
+    dlock__leave(client);
+    on_lost(lock, &err, arg);
+    dlock__enter(client);
+    client->callback.loses = NULL;
+    told(event);
+}
+
+static void call_async(struct dlock_client *client, struct dlock__event *event) {
+    struct dlock__async *async = dlock__event_async(event);
+    struct dlock__waiter *waiter = &async->waiter;
+    struct dlock_lock *lock = waiter->lock;
+    struct dlock_error plain, *err = NULL;
+    if (waiter->result != 0) {
+        err = waiter->why ? waiter->why : &plain;
+        if (!waiter->why || err->code != waiter->result)
+            dlock_fail(err, waiter->result, "lock \"%s\": %s", dlock__name_shown(lock->name),
+                       dlock_strerror(waiter->result));
+    }
+    lock->async--;
+    dlock__leave(client);
+    async->call(lock, err, async->arg);
+    free(waiter->why);
+    free(async);
+    dlock__enter(client);
+}
+
+static void call(struct dlock_client *client, struct dlock__event *event) {
+    struct dlock_lock *lock = dlock__event_lock(event);
+    client->callback.running = lock;
+    client->callback.runner = dlock__thread_id();
+    (event->kind == DLOCK__EVENT_LOST ? call_lost : call_async)(client, event);
+    client->callback.running = NULL;
+    pthread_cond_broadcast(&client->changed);
+    if (lock->freed_inside) dlock__lock_destroy(lock);
+}
+
+static void *run(void *arg) {
+    struct dlock_client *client = arg;
+    dlock__enter(client);
+    while (!client->callback.stop) {
+        if (dlock__now_us() >= client->callback.armed_us) client->callback.armed_us = look_around(client);
+        int64_t until_us = client->async.busy ? dlock__async_expire(client) : DLOCK__NEVER;
+        if (client->callback.first && !client->callback.manual && !client->callback.running) {
+            call(client, pop(client, NULL));
+            continue;
+        }
+        if (client->callback.armed_us < until_us) until_us = client->callback.armed_us;
+        client->callback.asleep_us = until_us;
+        dlock__wait(client, &client->callback.cond, until_us);
+        client->callback.asleep_us = 0;
+    }
+    dlock__leave(client);
+    return NULL;
+}
+
+/* ---- MANUAL ---- */
+
+int dlock__callback_manual(struct dlock_client *client, struct dlock_error *err) {
+    client->callback.manual = true;
+    client->callback.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (client->callback.fd < 0)
+        return dlock_fail(err, DLOCK_ENOMEM, "no descriptor left for the client; raise the limit (ulimit -n)");
+    return 0;
+}
+
+int dlock_client_fd(dlock_client *client) {
+    if (!client) return DLOCK_EINVAL;
+    if (dlock__forked(client)) return DLOCK_EFORKED;
+    return client->callback.manual ? client->callback.fd : DLOCK_ENOTSUP;
+}
+
+int dlock_client_dispatch(dlock_client *client) {
+    int rc = dlock__client_begin(client, NULL);
+    if (rc != 0) return rc;
+    if (!client->callback.manual) return dlock__client_end(client, DLOCK_ENOTSUP);
+    /* One callback at a time: whoever dispatches inside of one goes on with it first. */
+    while (client->callback.running && client->callback.runner != dlock__thread_id() && !client->closed)
+        dlock__wait(client, &client->changed, DLOCK__NEVER);
+    if (client->callback.running) return dlock__client_end(client, 0);
+    int calls = 0;
+    uint64_t count;
+    if (read(client->callback.fd, &count, sizeof count) < 0) {
+        /* nothing was queued */
+    }
+    /* What is queued by these calls waits for the next dispatch: one that feeds itself would never end. */
+    for (const struct dlock__event *last = client->callback.last, *done = NULL;
+         client->callback.first && done != last;) {
+        struct dlock__event *event = pop(client, NULL);
+        done = event;
+        call(client, event);
+        calls++;
+    }
+    return dlock__client_end(client, calls);
+}
+
+/* ---- from outside ---- */
+
+int dlock__callback_start(struct dlock_client *client, struct dlock_error *err) {
+    if (client->callback.started) return 0;
+    client->callback.armed_us = DLOCK__NEVER;
+    if (dlock__thread_start(&client->callback.thread, run, client) != 0)
+        return dlock_fail(err, DLOCK_ENOMEM, "no thread for callbacks; raise the limit (ulimit -u)");
+    client->callback.started = true;
+    return 0;
+}
+
+static bool runs_elsewhere(const struct dlock_lock *lock) {
+    const struct dlock_client *client = lock->client;
+    return client->callback.running == lock && client->callback.runner != dlock__thread_id();
+}
+
+void dlock__callback_forget(struct dlock_lock *lock) {
+    struct dlock_client *client = lock->client;
+    for (;;) {
+        struct dlock__event *event = pop(client, lock);
+        if (event && event->kind == DLOCK__EVENT_LOST)
+            told(event);
+        else if (event)
+            call_async(client, event);
+        else if (lock->async > 0 || runs_elsewhere(lock))
+            dlock__wait(client, &client->changed, DLOCK__NEVER);
+        else
+            return;
+    }
+}
+
+void dlock__callback_stop(struct dlock_client *client) {
+    dlock__enter(client);
+    client->callback.stop = true;
+    pthread_cond_signal(&client->callback.cond);
+    dlock__leave(client);
+    if (client->callback.started) pthread_join(client->callback.thread, NULL);
+    dlock__enter(client);
+    client->callback.started = false;
+    struct dlock__event *event;
+    while ((event = pop(client, NULL))) {
+        if (event->kind == DLOCK__EVENT_LOST)
+            told(event);
+        else
+            call(client, event);
+    }
+    dlock__leave(client);
+    if (client->callback.fd >= 0) close(client->callback.fd);
+}

@@ -1,0 +1,124 @@
+/* The thread that releases what nobody owns any more but the server may keep: waits given up without an answer,
+ * releases without an answer, grants that came too late. An acquire whose answer was lost may still be executed later,
+ * so its token is released again and again for one lease after its last send; one that was queued, until the server has
+ * acknowledged. */
+#include "threads/threads.h"
+
+enum { RETRY_MIN_US = 100000, RETRY_MAX_US = 1000000, REPEAT_MIN_US = 50000 };
+
+static void drop(struct dlock__claim *claim) {
+    struct dlock__claim **at = &claim->name->client->janitor.orphans;
+    while (*at != claim) at = &(*at)->orphan_next;
+    *at = claim->orphan_next;
+    claim->orphaned = false;
+    dlock__claim_put(claim);
+}
+
+/* Orphans that are due by then, for one request: no name twice. */
+static size_t gather(struct dlock_client *client, struct dlock__claim **batch, int64_t due_us) {
+    size_t n = 0;
+    for (struct dlock__claim *claim = client->janitor.orphans; claim && n < DLOCK__BATCH; claim = claim->orphan_next) {
+        if (claim->due_us > due_us || dlock__claim_in_request(claim) || claim->name->in_batch) continue;
+        if (!dlock__claim_equip(claim)) { /* some other time */
+            claim->due_us = dlock__now_us() + RETRY_MAX_US;
+            continue;
+        }
+        claim->name->in_batch = true;
+        batch[n++] = claim;
+    }
+    for (size_t i = 0; i < n; i++) batch[i]->name->in_batch = false;
+    return n;
+}
+
+static int64_t first_due(struct dlock_client *client) {
+    int64_t due_us = DLOCK__NEVER;
+    for (struct dlock__claim *claim = client->janitor.orphans; claim; claim = claim->orphan_next)
+        if (!dlock__claim_in_request(claim) && claim->due_us < due_us) due_us = claim->due_us;
+    return due_us;
+}
+
+static void answered(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    int rc = claim->op->result;
+    int64_t now = dlock__now_us(), lease = dlock__us(claim->lease_ms);
+    if (rc == 0 || rc == DLOCK_ELOST || rc == DLOCK_EINVAL || rc == DLOCK_ENOTSUP) {
+        claim->queued = false;
+        if (!claim->may_be_held || now >= claim->orphan_until_us) {
+            drop(claim);
+            return;
+        }
+        claim->due_us = now + (lease / 4 > REPEAT_MIN_US ? lease / 4 : REPEAT_MIN_US);
+        return;
+    }
+    bool lives_on = claim->queued || dlock__can(client, DLOCK_CAP_SESSION); /* whatever its lease says */
+    if (now >= claim->orphan_until_us && !lives_on && !dlock__claim_in_request(claim)) {
+        drop(claim); /* its lease has ended it */
+        return;
+    }
+    claim->pause_us = dlock__longer_pause(claim->pause_us, RETRY_MIN_US, RETRY_MAX_US);
+    claim->due_us = now + dlock__jitter(client, claim->pause_us / 2, claim->pause_us);
+}
+
+/* Those that died with their connection are gone already. */
+static size_t drop_outlived(struct dlock__claim **batch, size_t n) {
+    size_t left = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (dlock__claim_outlived(batch[i]))
+            drop(batch[i]);
+        else
+            batch[left++] = batch[i];
+    }
+    return left;
+}
+
+static void release(struct dlock__claim *const *batch, size_t n, int64_t deadline_us) {
+    for (size_t i = 0; i < n; i++) dlock__op_prepare(batch[i], DLOCK__RELEASE, 0, deadline_us, NULL);
+    dlock__op_send(batch, n);
+}
+
+static void *run(void *arg) {
+    struct dlock_client *client = arg;
+    struct dlock__claim *batch[DLOCK__BATCH];
+    dlock__enter(client);
+    while (!client->janitor.stop) {
+        size_t n = drop_outlived(batch, gather(client, batch, dlock__now_us()));
+        if (n > 0) {
+            release(batch, n, DLOCK__NEVER);
+            for (size_t i = 0; i < n; i++) answered(batch[i]);
+        } else {
+            dlock__wait(client, &client->janitor.cond, first_due(client));
+        }
+    }
+    dlock__leave(client);
+    return NULL;
+}
+
+void dlock__janitor_start(struct dlock_client *client) {
+    if (client->janitor.started || client->janitor.stop || !client->janitor.orphans) return;
+    client->janitor.started = dlock__thread_start(&client->janitor.thread, run, client) == 0;
+}
+
+void dlock__janitor_stop(struct dlock_client *client, int64_t deadline_us) {
+    dlock__enter(client);
+    client->janitor.stop = true;
+    pthread_cond_signal(&client->janitor.cond);
+    dlock__leave(client);
+    if (client->janitor.started) pthread_join(client->janitor.thread, NULL);
+    dlock__enter(client);
+    client->janitor.started = false;
+    bool reachable = true;
+    while (client->janitor.orphans) {
+        struct dlock__claim *batch[DLOCK__BATCH];
+        size_t n = gather(client, batch, DLOCK__NEVER);
+        if (n == 0) { /* nobody else has requests any more: there is no memory for them */
+            drop(client->janitor.orphans);
+            continue;
+        }
+        if (reachable && dlock__now_us() < deadline_us) {
+            release(batch, n, deadline_us);
+            reachable = batch[0]->op->result != DLOCK_EUNAVAILABLE;
+        }
+        for (size_t i = 0; i < n; i++) drop(batch[i]);
+    }
+    dlock__leave(client);
+}

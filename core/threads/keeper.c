@@ -1,0 +1,327 @@
+/* The keeper thread: ends what has run out, renews what is due, reads wake-ups. It sleeps on a control eventfd, a timer
+ * on CLOCK_BOOTTIME and the listener's descriptor. Nothing in it blocks but renewals, each of them bounded by the next
+ * thing that has to happen, and the loop never ends before the client does. */
+#include "guardian/guardian.h"
+#include "threads/threads.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    RETRY_MIN_US = 50000, /* between tries of a failed renewal */
+    RETRY_MAX_US = 1000000,
+    TRY_MIN_US = 10000 /* the shortest time that a renewal gets */
+};
+
+static bool renewable(const struct dlock__claim *claim) {
+    return claim->phase == DLOCK__HELD || claim->phase == DLOCK__CONFIRMING;
+}
+
+/* ---- renewing ---- */
+
+/* How much too early a claim may be renewed, so that all locks of a client end up in one request: half of the time
+ * between two renewals of what the server keeps, which can be less than the lease. What failed waits its pause. */
+static int64_t earliness(const struct dlock__claim *claim) {
+    if (claim->pause_us || claim->valid_until_us < claim->due_us) return 0;
+    int64_t most = dlock__us(claim->lease_ms) / 6, left = (claim->valid_until_us - claim->due_us) / 4;
+    return left < most ? left : most;
+}
+
+/* What is due. Whatever is taken goes to the end of the list: should the renewals of all take longer than the time
+ * between two of them, then all come too late by the same, instead of the last ones never. */
+static size_t gather(struct dlock_client *client, int64_t now) {
+    size_t n = 0;
+    struct dlock__claim *claim = client->claims, *last = client->claims_last, *next;
+    for (bool over = !claim; !over && n < DLOCK__BATCH; claim = next) {
+        next = claim->all_next;
+        over = claim == last;
+        if (!renewable(claim) || claim->renewing || claim->due_us - earliness(claim) > now) continue;
+        dlock__claim_unlink(claim);
+        dlock__claim_append(claim);
+        claim->refs++;
+        claim->renewing = true;
+        client->keeper.batch[n++] = claim;
+    }
+    return n;
+}
+
+/* A fixed lease is only renewed to become a shared one, and gets no longer by that. */
+static int64_t lease_of(const struct dlock__claim *claim) {
+    if (!(claim->options & DLOCK_FIXED_LEASE) || claim->phase != DLOCK__HELD) return claim->lease_ms;
+    int64_t left_ms = (claim->valid_until_us - dlock__now_us()) / 1000;
+    return left_ms < 1 ? 1 : left_ms;
+}
+
+/* The arguments are copies: the claim's own may be in use by a release at the same time. */
+static void fill(struct dlock_client *client, size_t n) {
+    qsort(client->keeper.batch, n, sizeof *client->keeper.batch, dlock__claim_by_name);
+    for (size_t i = 0; i < n; i++) {
+        const struct dlock__claim *claim = client->keeper.batch[i];
+        struct dlock_claim *arg = &client->keeper.args[i];
+        memset(arg, 0, sizeof *arg);
+        arg->name = claim->name->text;
+        arg->token = claim->token;
+        arg->mode = claim->mode;
+        arg->limit = claim->limit;
+        arg->lease_ms = lease_of(claim);
+        dlock__preset(arg);
+        memcpy(arg->state, claim->state, sizeof arg->state);
+        client->keeper.arg_pointers[i] = arg;
+    }
+}
+
+/* Without the mutex. On its own connection, and without ever waiting for a name server. */
+static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
+                struct dlock_error *err) {
+    struct dlock__conn *conn = client->keeper.conn;
+    *sent = false;
+    if (!conn->connected) {
+        int rc = dlock__conn_open(conn, deadline_us, false, err);
+        if (rc != 0) return rc;
+        conn->connected = true;
+    }
+    *sent = true;
+    *sent_us = dlock__now_us();
+    int rc = client->backend->renew(conn->data, client->keeper.arg_pointers, n,
+                                    dlock__timeout_ms(dlock__now_us(), deadline_us), err);
+    if (rc == 0) return 0;
+    conn->connected = false;
+    dlock__conn_close(conn);
+    return rc < 0 ? rc : DLOCK_EPROTO;
+}
+
+/* THREADSAFE: through the one connection of everybody. */
+static int send_shared(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
+                       struct dlock_error *err) {
+    struct dlock__conn *conn;
+    *sent = false;
+    dlock__enter(client);
+    int rc = dlock__pool_take(client, deadline_us, &conn, err);
+    dlock__leave(client);
+    if (rc != 0) return rc;
+    *sent = true;
+    *sent_us = dlock__now_us();
+    rc = client->backend->renew(conn->data, client->keeper.arg_pointers, n,
+                                dlock__timeout_ms(dlock__now_us(), deadline_us), err);
+    dlock__enter(client);
+    dlock__pool_give(conn, rc);
+    dlock__leave(client);
+    return rc <= 0 ? rc : DLOCK_EPROTO;
+}
+
+/* Each on the connection that it lives in. What is not answered in time is tried again: only a connection that breaks
+ * takes its grant along. */
+static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
+                     struct dlock_error *err) {
+    *sent = true;
+    *sent_us = dlock__now_us();
+    dlock__enter(client);
+    for (size_t i = 0; i < n; i++)
+        client->keeper.args[i].result =
+            dlock__session_renew(client->keeper.batch[i], client->keeper.arg_pointers + i, deadline_us, err);
+    dlock__leave(client);
+    return 0;
+}
+
+/* False: the answer makes no sense. */
+static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, int64_t sent_us) {
+    dlock__pair_learn(claim->name->client, sent_us, arg->server_us);
+    if (!renewable(claim)) return true; /* released, or lost, meanwhile */
+    if (arg->result == DLOCK_ELOST) {
+        if (dlock__claim_had(claim)) {
+            dlock__lose(claim);
+        } else { /* a server's hand-over that had lapsed: back in the queue */
+            claim->phase = DLOCK__WAITING;
+            claim->server_fence = 0;
+            dlock__claim_ask_again(claim, dlock__now_us());
+        }
+        return true;
+    }
+    memcpy(claim->state, arg->state, sizeof claim->state);
+    dlock__guard_note(claim);
+    if (claim->downgrading) {
+        claim->downgrading = false;
+        if (claim->ordinal < DLOCK__ORDINAL_MAX) claim->ordinal++; /* a reader is another holder than the writer was */
+        dlock__name_signal(claim->name);                           /* readers may go along */
+    }
+    return dlock__claim_renewed(claim, sent_us, arg->kept_ms);
+}
+
+static void failed(struct dlock__claim *claim, bool sent, int64_t pause_us) {
+    if (!renewable(claim)) return;
+    if (sent) {
+        claim->may_be_held = true;
+        claim->last_unknown_us = dlock__now_us();
+    }
+    claim->pause_us = pause_us;
+    claim->due_us = dlock__now_us() + pause_us;
+}
+
+/* Lost by the local clock while its renewal was on the way: the server may have kept it. */
+static void too_late(struct dlock__claim *claim, int result) {
+    if (result != 0) {
+        claim->may_be_held = true;
+        claim->last_unknown_us = dlock__now_us();
+    }
+    dlock__orphan(claim);
+}
+
+/* One pause for the whole batch, so that it stays one batch. */
+static int64_t next_pause(struct dlock_client *client) {
+    int64_t pause = dlock__longer_pause(client->keeper.batch[0]->pause_us, RETRY_MIN_US, RETRY_MAX_US);
+    return dlock__jitter(client, pause / 2, pause);
+}
+
+static void renew(struct dlock_client *client, size_t n, int64_t deadline_us) {
+    struct dlock_error err;
+    int64_t sent_us = 0;
+    bool sent;
+    err.message[0] = '\0';
+    fill(client, n);
+    dlock__leave(client);
+    int rc = client->keeper.conn       ? send(client, n, deadline_us, &sent_us, &sent, &err)
+             : dlock__one_each(client) ? send_each(client, n, deadline_us, &sent_us, &sent, &err)
+                                       : send_shared(client, n, deadline_us, &sent_us, &sent, &err);
+    if (rc != 0) dlock__log(client, DLOCK_LOG_WARN, "renewal of %zu lock(s) failed: %s", n, err.message);
+    dlock__enter(client);
+    if (rc != 0) client->pair.known = false;
+    int64_t pause_us = next_pause(client);
+    for (size_t i = 0; i < n; i++) {
+        struct dlock__claim *claim = client->keeper.batch[i];
+        int result = rc != 0 ? rc : client->keeper.args[i].result;
+        claim->renewing = false;
+        if (claim->phase == DLOCK__LOST && sent && result != DLOCK_ELOST)
+            too_late(claim, result);
+        else if ((result != 0 && result != DLOCK_ELOST) || !answered(claim, &client->keeper.args[i], sent_us))
+            failed(claim, sent, pause_us);
+        dlock__claim_put(claim);
+    }
+    pthread_cond_broadcast(&client->changed);
+}
+
+/* ---- the loop ---- */
+
+/* Ends what has run out. Stores the earliest end to come, the earliest renewal, and the earliest end that a renewal
+ * could put off.
+ */
+static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *renew_us, int64_t *due_us) {
+    *end_us = *renew_us = *due_us = DLOCK__NEVER;
+    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
+        next = claim->all_next;
+        dlock__settle(claim);
+        if (dlock__lingers(claim) && claim->phase == DLOCK__HELD && dlock__now_us() >= claim->linger_until_us)
+            dlock__linger_end(claim);
+        if (!renewable(claim)) continue;
+        if (claim->home && !claim->home->busy) dlock__watch(claim->home, true);
+        if (claim->linger_until_us < *end_us) *end_us = claim->linger_until_us;
+        if (claim->valid_until_us < *end_us) *end_us = claim->valid_until_us;
+        if (claim->due_us < *renew_us) *renew_us = claim->due_us;
+        if (claim->due_us != DLOCK__NEVER && claim->valid_until_us < *due_us) *due_us = claim->valid_until_us;
+    }
+}
+
+static void drain(int fd) {
+    uint64_t count;
+    while (read(fd, &count, sizeof count) > 0) {
+    }
+}
+
+static void sleep_until(struct dlock_client *client, int64_t at_us) {
+    if (at_us != DLOCK__NEVER) dlock__keeper_arm(client, at_us);
+    struct pollfd fds[3] = {{.fd = client->keeper.control, .events = POLLIN},
+                            {.fd = client->keeper.timer, .events = POLLIN},
+                            {.fd = client->watch, .events = POLLIN}};
+    if (client->listener.state == DLOCK__LISTENER_UP) fds[2].fd = client->listener.fd;
+    dlock__leave(client);
+    poll(fds, 3, -1);
+    if (fds[0].revents) drain(client->keeper.control);
+    if (fds[1].revents) drain(client->keeper.timer);
+    dlock__enter(client);
+    if (fds[1].revents) client->keeper.armed_us = DLOCK__NEVER;
+    if (client->watch >= 0 && fds[2].revents) dlock__watch_read(client);
+    bool gone = client->shared && !client->shared->connected;
+    if (client->listener.state != DLOCK__LISTENER_UP || (!fds[2].revents && !gone)) return;
+    struct dlock_error err;
+    dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection was dropped");
+    int rc = gone ? DLOCK_EUNAVAILABLE : dlock__wakes_read(client, &err);
+    if (rc == 0) return;
+    err.code = rc;
+    dlock__listener_lost(client, &err);
+}
+
+/* A renewal that hangs gets half of the time that is left, so that there is time for others, on new connections; and a
+ * third of the shortest lease, since locks that are granted meanwhile have to be renewed, too. */
+static int64_t renewal_deadline(struct dlock_client *client, int64_t now, int64_t due_us) {
+    int64_t most = dlock__us(client->uri->timeout_ms), third = dlock__us(client->shortest_lease_ms) / 3;
+    if (third < most) most = third;
+    if (due_us != DLOCK__NEVER && (due_us - now) / 2 < most) most = (due_us - now) / 2;
+    return dlock__after(now, most > TRY_MIN_US ? most : TRY_MIN_US);
+}
+
+static void *run(void *arg) {
+    struct dlock_client *client = arg;
+    dlock__enter(client);
+    while (!client->keeper.stop) {
+        int64_t end_us, renew_us, due_us;
+        dlock__guard_look(client);
+        dlock__janitor_start(client);
+        look_around(client, &end_us, &renew_us, &due_us);
+        int64_t now = dlock__now_us(), rest_us = dlock__session_rest_at(client),
+                listener_us = dlock__listener_due(client);
+        if (renew_us <= now) {
+            size_t n = gather(client, now);
+            renew(client, n, renewal_deadline(client, now, due_us));
+        } else if (listener_us <= now) {
+            dlock__listener_look(client);
+        } else if (rest_us <= now) {
+            dlock__session_rest(client, now, renewal_deadline(client, now, due_us));
+        } else {
+            if (rest_us < end_us) end_us = rest_us;
+            if (listener_us < end_us) end_us = listener_us;
+            sleep_until(client, end_us < renew_us ? end_us : renew_us);
+        }
+    }
+    dlock__leave(client);
+    return NULL;
+}
+
+/* ---- from outside ---- */
+
+int dlock__keeper_start(struct dlock_client *client, struct dlock_error *err) {
+    if (client->keeper.started) return 0;
+    if (client->keeper.control < 0) client->keeper.control = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (client->keeper.timer < 0) client->keeper.timer = dlock__timer_open();
+    if (client->keeper.control < 0 || client->keeper.timer < 0)
+        return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left for the keeper; raise the limit (ulimit -n)");
+    if (!client->keeper.batch) client->keeper.batch = calloc(DLOCK__BATCH, sizeof *client->keeper.batch);
+    if (!client->keeper.args) client->keeper.args = calloc(DLOCK__BATCH, sizeof *client->keeper.args);
+    if (!client->keeper.arg_pointers)
+        client->keeper.arg_pointers = calloc(DLOCK__BATCH, sizeof *client->keeper.arg_pointers);
+    if (!dlock__can(client, DLOCK_CAP_THREADSAFE) && !dlock__one_each(client) && !client->keeper.conn) {
+        client->keeper.conn = dlock__conn_new(client);
+        if (!client->keeper.conn) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the keeper");
+    }
+    if (!client->keeper.batch || !client->keeper.args || !client->keeper.arg_pointers)
+        return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the keeper");
+    client->keeper.armed_us = DLOCK__NEVER;
+    if (dlock__thread_start(&client->keeper.thread, run, client) != 0)
+        return dlock_fail(err, DLOCK_ENOMEM, "no thread for the keeper; raise the limit (ulimit -u)");
+    client->keeper.started = true;
+    return 0;
+}
+
+void dlock__keeper_stop(struct dlock_client *client) {
+    dlock__enter(client);
+    client->keeper.stop = true;
+    dlock__keeper_kick(client);
+    dlock__leave(client);
+    if (client->keeper.started) pthread_join(client->keeper.thread, NULL);
+    if (client->keeper.control >= 0) close(client->keeper.control);
+    if (client->keeper.timer >= 0) close(client->keeper.timer);
+    free(client->keeper.batch);
+    free(client->keeper.args);
+    free(client->keeper.arg_pointers);
+}

@@ -1,0 +1,69 @@
+#include "uri/password.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* So that a path of any length leaves room for what is wrong. */
+#define FILE_IS "password_file %.300s "
+
+/* Reads up to `size` bytes; returns how many there were, or -1. */
+static ssize_t read_all(int fd, char *to, size_t size) {
+    size_t used = 0;
+    while (used < size) {
+        ssize_t n = read(fd, to + used, size - used);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return -1;
+        if (n == 0) break;
+        used += (size_t)n;
+    }
+    return (ssize_t)used;
+}
+
+/* A pipe would have the password for the first connection only, and a folder or a device has none. */
+static int open_file(const char *path, int *fd, struct dlock_error *err) {
+    struct stat st;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (*fd < 0) return dlock_fail(err, DLOCK_EAUTH, FILE_IS "cannot be read: %s", path, strerror(errno));
+    if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode)) return DLOCK_OK;
+    close(*fd);
+    return dlock_fail(err, DLOCK_EAUTH, FILE_IS "is no regular file", path);
+}
+
+int dlock__password_read(const char *path, char out[DLOCK__PASSWORD_MAX + 1], struct dlock_error *err) {
+    char text[DLOCK__PASSWORD_MAX + 2]; /* with its newline, and one byte that would be too many */
+    int fd, rc = open_file(path, &fd, err);
+    if (rc != DLOCK_OK) return rc;
+    ssize_t n = read_all(fd, text, sizeof text);
+    if (n < 0) rc = dlock_fail(err, DLOCK_EAUTH, FILE_IS "cannot be read: %s", path, strerror(errno));
+    close(fd);
+    if (n > 0 && text[n - 1] == '\n') n--;
+    if (rc == DLOCK_OK && n == 0) rc = dlock_fail(err, DLOCK_EAUTH, FILE_IS "is empty", path);
+    if (rc == DLOCK_OK && n > DLOCK__PASSWORD_MAX)
+        rc = dlock_fail(err, DLOCK_EAUTH, FILE_IS "has more than %d bytes", path, DLOCK__PASSWORD_MAX);
+    if (rc == DLOCK_OK && memchr(text, '\0', (size_t)n))
+        rc = dlock_fail(err, DLOCK_EAUTH, FILE_IS "has a NUL byte in it", path);
+    if (rc == DLOCK_OK) {
+        memcpy(out, text, (size_t)n);
+        out[n] = '\0';
+    }
+    explicit_bzero(text, sizeof text);
+    return rc;
+}
+
+void dlock__password_check(const char *path, dlock_each_finding each, void *arg) {
+    struct dlock_report report = {each, arg, false};
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        dlock_find(&report, "connections that are opened from now on cannot log in: put the file back",
+                   FILE_IS "is gone", path);
+        return;
+    }
+    const char *advice = NULL;
+    if (st.st_mode & S_IWOTH)
+        advice = "anybody on this host may replace the password: chmod o-rwx";
+    else if (st.st_mode & S_IROTH)
+        advice = "anybody on this host may read the password: chmod o-rwx";
+    dlock_find(&report, advice, FILE_IS "has mode %04o", path, (unsigned)st.st_mode & 07777U);
+}

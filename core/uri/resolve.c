@@ -1,0 +1,307 @@
+/* One thread per name that is being looked up: getaddrinfo() cannot be cancelled, and hangs for as long as the name
+ * server does. One that got its answer is joined: what it keeps for itself is gone before the process ends. One that
+ * hangs when the resolver is freed is left alone. */
+#include "uri/resolve.h"
+#include "base/env.h"
+
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+/* A numeric address, with its zone. */
+typedef char address_text[INET6_ADDRSTRLEN + 1 + IF_NAMESIZE];
+
+/* What getaddrinfo() said about one host. */
+struct answer {
+    size_t n;
+    address_text address[];
+};
+
+struct target {
+    struct dlock__resolver *resolver;
+    const char *host; /* this and the next two never change */
+    int port;
+    bool numeric;
+    bool looking; /* the thread is at it, and holds a reference */
+    bool ended;   /* the thread waits to be joined */
+    pthread_t thread;
+    int failure;          /* EAI_… of the last look-up, 0 if it worked */
+    struct answer *known; /* the last one that worked */
+};
+
+struct dlock__resolver {
+    pthread_mutex_t mutex; /* guards everything below */
+    pthread_cond_t changed;
+    unsigned references; /* the owner's, and one per look-up */
+    size_t looking;      /* how many are */
+    bool stale;
+    struct dlock__addresses *current; /* what all targets know, put together; never NULL */
+    size_t n;
+    struct target targets[]; /* the hosts' names follow in the same allocation */
+};
+
+/* ---- one look-up ------------------------------------------------------------------------------------------------- */
+
+static struct answer *answer_new(const struct addrinfo *list) {
+    size_t n = 0;
+    for (const struct addrinfo *a = list; a; a = a->ai_next) n++;
+    struct answer *answer = calloc(1, sizeof *answer + n * sizeof *answer->address);
+    if (!answer) return NULL;
+    for (const struct addrinfo *a = list; a; a = a->ai_next) {
+        char *text = answer->address[answer->n];
+        if (a->ai_family != AF_INET && a->ai_family != AF_INET6) continue;
+        if (getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof(address_text), NULL, 0, NI_NUMERICHOST) == 0)
+            answer->n++;
+    }
+    return answer;
+}
+
+/* Stores an answer with at least one address and returns 0, or returns an EAI_… code. */
+static int query(const char *host, int flags, struct answer **out) {
+    /* No AI_ADDRCONFIG: a machine whose only interface is loopback still reaches localhost. */
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags}, *list = NULL;
+    int code = getaddrinfo(host, NULL, &hints, &list);
+    if (code != 0) return code;
+    struct answer *answer = answer_new(list);
+    freeaddrinfo(list);
+    if (!answer) return EAI_MEMORY;
+    if (answer->n == 0) {
+        free(answer);
+        return EAI_NONAME;
+    }
+    *out = answer;
+    return 0;
+}
+
+/* ---- what is known ----------------------------------------------------------------------------------------------- */
+
+static bool listed(const struct dlock__addresses *addresses, const char *address, int port) {
+    for (size_t i = 0; i < addresses->n; i++)
+        if (addresses->hosts[i].port == port && strcmp(addresses->hosts[i].address, address) == 0) return true;
+    return false;
+}
+
+static char *copy(char **strings, const char *text) {
+    size_t size = strlen(text) + 1;
+    char *at = memcpy(*strings, text, size);
+    *strings += size;
+    return at;
+}
+
+/* Puts together what the targets know. NULL: no memory. */
+/* Of a Unix socket: it is its own address. */
+static bool is_folder(const struct target *target) {
+    return *target->host == '/';
+}
+
+static struct dlock__addresses *addresses_new(const struct target *targets, size_t n_targets) {
+    size_t n = 0, bytes = 0;
+    for (size_t i = 0; i < n_targets; i++) {
+        size_t known = targets[i].known ? targets[i].known->n : 0;
+        n += known + is_folder(&targets[i]);
+        bytes += strlen(targets[i].host) + 1 + known * sizeof(address_text);
+    }
+    struct dlock__addresses *addresses = calloc(1, sizeof *addresses + n * sizeof *addresses->hosts + bytes);
+    if (!addresses) return NULL;
+    char *strings = (char *)(addresses->hosts + n);
+    atomic_init(&addresses->references, 1);
+    for (size_t i = 0; i < n_targets; i++) {
+        const struct target *target = &targets[i];
+        const char *host = copy(&strings, target->host);
+        if (is_folder(target)) addresses->hosts[addresses->n++] = (struct dlock_host){host, host, target->port};
+        for (size_t j = 0; target->known && j < target->known->n; j++)
+            if (!listed(addresses, target->known->address[j], target->port))
+                addresses->hosts[addresses->n++] =
+                    (struct dlock_host){host, copy(&strings, target->known->address[j]), target->port};
+    }
+    return addresses;
+}
+
+void dlock__addresses_put(struct dlock__addresses *addresses) {
+    if (addresses && atomic_fetch_sub(&addresses->references, 1) == 1) free(addresses);
+}
+
+/* Takes a new answer of `target`, or its failure, over into what is remembered. */
+static void learn(struct target *target, int code, struct answer *answer) {
+    struct dlock__resolver *resolver = target->resolver;
+    target->failure = code;
+    if (code != 0) return;
+    struct answer *before = target->known;
+    target->known = answer;
+    struct dlock__addresses *fresh = addresses_new(resolver->targets, resolver->n);
+    if (!fresh) {
+        target->known = before;
+        target->failure = EAI_MEMORY;
+        free(answer);
+        return;
+    }
+    free(before);
+    dlock__addresses_put(resolver->current);
+    resolver->current = fresh;
+}
+
+/* ---- look-ups on threads ----------------------------------------------------------------------------------------- */
+
+/* Gives one reference back. The mutex is held, and is not afterwards. */
+static void leave(struct dlock__resolver *resolver) {
+    bool last = --resolver->references == 0;
+    pthread_mutex_unlock(&resolver->mutex);
+    if (!last) return;
+    for (size_t i = 0; i < resolver->n; i++) free(resolver->targets[i].known);
+    dlock__addresses_put(resolver->current);
+    pthread_cond_destroy(&resolver->changed);
+    pthread_mutex_destroy(&resolver->mutex);
+    free(resolver);
+}
+
+static void *look_up(void *arg) {
+    struct target *target = arg;
+    struct dlock__resolver *resolver = target->resolver;
+    struct answer *answer = NULL;
+    int code = query(target->host, 0, &answer);
+    pthread_mutex_lock(&resolver->mutex);
+    learn(target, code, answer);
+    target->looking = false;
+    target->ended = true;
+    if (--resolver->looking == 0) resolver->stale = false;
+    pthread_cond_broadcast(&resolver->changed);
+    leave(resolver);
+    return NULL;
+}
+
+/* Joins what is gone already, so that it may be started again. */
+static void join_gone(struct dlock__resolver *resolver) {
+    for (size_t i = 0; i < resolver->n; i++) {
+        struct target *target = &resolver->targets[i];
+        if (target->ended && pthread_tryjoin_np(target->thread, NULL) == 0) target->ended = false;
+    }
+}
+
+/* The mutex is held, but not meanwhile: an end may take a moment. */
+static void join_ended(struct dlock__resolver *resolver) {
+    for (size_t i = 0; i < resolver->n; i++) {
+        struct target *target = &resolver->targets[i];
+        if (!target->ended) continue;
+        target->ended = false;
+        pthread_t thread = target->thread;
+        pthread_mutex_unlock(&resolver->mutex);
+        pthread_join(thread, NULL);
+        pthread_mutex_lock(&resolver->mutex);
+        i = SIZE_MAX; /* those before it may have ended meanwhile */
+    }
+}
+
+static void start_missing(struct dlock__resolver *resolver) {
+    for (size_t i = 0; i < resolver->n; i++) {
+        struct target *target = &resolver->targets[i];
+        if (target->numeric || target->looking || target->ended) continue;
+        if (dlock__thread_start(&target->thread, look_up, target) != DLOCK_OK) {
+            target->failure = EAI_MEMORY;
+            continue;
+        }
+        target->looking = true; /* the thread waits for the mutex before it says that it is done */
+        resolver->looking++;
+        resolver->references++;
+    }
+}
+
+/* Waits until every look-up ended or it is time to make do with what is there. */
+static void wait_for_answers(struct dlock__resolver *resolver, int64_t deadline_us) {
+    int64_t start_us = dlock__now_us();
+    int64_t half_us = deadline_us > start_us ? start_us + (deadline_us - start_us) / 2 : deadline_us;
+    while (resolver->looking > 0) {
+        int64_t until_us = resolver->current->n > 0 ? half_us : deadline_us;
+        if (dlock__now_us() >= until_us) break;
+        dlock__cond_wait(&resolver->changed, &resolver->mutex, until_us);
+    }
+    /* Who comes after this one need not wait again for what hangs, until what is there fails him too. */
+    resolver->stale = false;
+}
+
+/* Why there is no address at all. */
+static int explain(const struct dlock__resolver *resolver, struct dlock_error *err) {
+    const struct target *worst = &resolver->targets[0];
+    for (size_t i = 0; i < resolver->n; i++)
+        if (resolver->targets[i].failure != 0) worst = &resolver->targets[i];
+    if (worst->failure == EAI_MEMORY)
+        return dlock_fail(err, DLOCK_ENOMEM, "no memory or thread to look up the host \"%s\"", worst->host);
+    if (worst->failure != 0)
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "the host \"%s\" was not found: %s", worst->host,
+                          gai_strerror(worst->failure));
+    if (worst->looking)
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "looking up the host \"%s\" takes too long: check the name server",
+                          worst->host);
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "no address of the host \"%s\" is known yet", worst->host);
+}
+
+/* ---- for the core ------------------------------------------------------------------------------------------------ */
+
+int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **out, struct dlock_error *err) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < uri->n_hosts; i++) bytes += strlen(uri->hosts[i].host) + 1;
+    struct dlock__resolver *resolver = calloc(1, sizeof *resolver + uri->n_hosts * sizeof(struct target) + bytes);
+    if (!resolver) return dlock_fail(err, DLOCK_ENOMEM, "no memory for the resolver");
+    pthread_mutex_init(&resolver->mutex, NULL);
+    dlock__cond_init(&resolver->changed);
+    resolver->references = 1;
+    resolver->n = uri->n_hosts;
+    char *strings = (char *)(resolver->targets + uri->n_hosts);
+    bool memory = true;
+    for (size_t i = 0; i < resolver->n; i++) {
+        struct target *target = &resolver->targets[i];
+        *target = (struct target){.resolver = resolver, .port = uri->hosts[i].port};
+        target->host = copy(&strings, uri->hosts[i].host);
+        int code = is_folder(target) ? 0 : query(target->host, AI_NUMERICHOST, &target->known);
+        target->numeric = code == 0;
+        if (!target->numeric) resolver->stale = true; /* what is known is not all there is */
+        memory = memory && code != EAI_MEMORY;
+    }
+    resolver->current = memory ? addresses_new(resolver->targets, resolver->n) : NULL;
+    if (!resolver->current) {
+        dlock__resolver_free(resolver);
+        return dlock_fail(err, DLOCK_ENOMEM, "no memory for the resolver");
+    }
+    *out = resolver;
+    return DLOCK_OK;
+}
+
+int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool lookup,
+                   struct dlock__addresses **addresses, struct dlock_error *err) {
+    int rc = DLOCK_OK;
+    pthread_mutex_lock(&resolver->mutex);
+    bool known = resolver->current->n > 0;
+    if (lookup && (resolver->stale || !known)) {
+        join_ended(resolver);
+        start_missing(resolver);
+        wait_for_answers(resolver, deadline_us);
+        join_ended(resolver);
+    } else if (resolver->stale && known) {
+        join_gone(resolver);
+        start_missing(resolver);
+    }
+    if (resolver->current->n > 0 || resolver->n == 0) {
+        atomic_fetch_add(&resolver->current->references, 1);
+        *addresses = resolver->current;
+    } else {
+        rc = explain(resolver, err);
+    }
+    pthread_mutex_unlock(&resolver->mutex);
+    return rc;
+}
+
+void dlock__resolver_stale(struct dlock__resolver *resolver) {
+    pthread_mutex_lock(&resolver->mutex);
+    resolver->stale = true;
+    pthread_mutex_unlock(&resolver->mutex);
+}
+
+void dlock__resolver_free(struct dlock__resolver *resolver) {
+    if (!resolver) return;
+    pthread_mutex_lock(&resolver->mutex);
+    join_ended(resolver);
+    for (size_t i = 0; i < resolver->n; i++)
+        if (resolver->targets[i].looking) pthread_detach(resolver->targets[i].thread);
+    leave(resolver);
+}

@@ -1,0 +1,66 @@
+/* A waiter that has a thread: that takes its turns, and in between sleeps, or looks out for a moment for who may be
+ * done before it would be asleep. */
+#include "wait/wait.h"
+
+#include <sched.h>
+#include <string.h>
+
+/* Next after another thread of this process, which may be done in a moment. */
+static bool next_in_turn(const struct dlock__waiter *waiter) {
+    const struct dlock__name *name = waiter->lock->name;
+    return name->head == waiter && !name->asking && dlock__name_exclusive(name);
+}
+
+/* True: something has happened. Leaves the mutex. */
+static bool look_out(struct dlock__waiter *waiter) {
+    struct dlock_client *client = waiter->lock->client;
+    unsigned seen = atomic_load_explicit(&waiter->woken, memory_order_relaxed);
+    bool brisk = waiter->lock->name->brisk;
+    dlock__leave(client);
+    (brisk ? dlock__look_out : dlock__spin)(&waiter->woken, seen);
+    dlock__enter(client);
+    return atomic_load_explicit(&waiter->woken, memory_order_relaxed) != seen;
+}
+
+/* Woken by the clock it may be here before whoever signals it has done so. */
+static void sleep_until(struct dlock__waiter *waiter, int64_t until_us) {
+    waiter->asleep = true;
+    dlock__wait(waiter->lock->client, waiter->cond, until_us);
+    waiter->asleep = false;
+    while (atomic_load_explicit(&waiter->signalling, memory_order_acquire)) sched_yield();
+}
+
+void dlock__waiter_drive(struct dlock__waiter *waiter) {
+    struct dlock_client *client = waiter->lock->client;
+    for (;;) {
+        int64_t until_us = DLOCK__NEVER;
+        enum dlock__turn turn = dlock__waiter_turn(waiter, &until_us);
+        if (turn == DLOCK__TURN_OVER) return;
+        if (turn == DLOCK__TURN_SLEEP) {
+            if (next_in_turn(waiter) && look_out(waiter)) continue;
+            sleep_until(waiter, until_us);
+        } else {
+            struct dlock__claim *claim = waiter->lock->name->asking;
+            if (claim->op->arg.flags & DLOCK_CLAIM_QUEUE && dlock__can(client, DLOCK_CAP_PENDING))
+                claim->op->arg.flags |= DLOCK_CLAIM_AWAITED;
+            dlock__op_send(&claim, 1);
+            dlock__waiter_answered(waiter);
+        }
+    }
+}
+
+int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err) {
+    struct dlock__waiter waiter;
+    struct dlock_error why;
+    pthread_cond_t cond;
+    why.code = 0;
+    memset(&waiter, 0, sizeof waiter);
+    waiter.why = &why;
+    waiter.cond = &cond;
+    dlock__cond_init(&cond);
+    dlock__waiter_enter(&waiter, lock, timeout_ms);
+    dlock__waiter_drive(&waiter);
+    pthread_cond_destroy(&cond);
+    if (waiter.result != 0 && err) *err = why;
+    return waiter.result;
+}

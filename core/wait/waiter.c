@@ -1,0 +1,458 @@
+/* Waiting for a name. Waiters of one process stand in line in the name; the one at the head asks the server, with one
+ * claim, until it is granted, gives up, or is cancelled. Whoever comes in meanwhile waits behind it, and gets the lock
+ * by local hand-over (release.c) or by becoming the head.
+ *
+ * A waiter is a small state machine that takes turns: its own thread drives it (drive.c), or async.c does where it has
+ * none. */
+#include "wait/wait.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    POLL_MIN_US = 1000,
+    POLL_MAX_US = 50000,     /* servers without wake-ups */
+    DEAF_MAX_US = 500000,    /* servers with wake-ups while our listener is down */
+    OUTAGE_MIN_US = 10000,   /* between tries while the server is away */
+    OUTAGE_MAX_US = 1000000, /* "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), decorrelated */
+    LAST_MIN_US = 1000,      /* who polls asks once more that long before the deadline, or */
+    LAST_MAX_US = 10000,     /* as long as its last answer took, and a half */
+    ANSWER_US = 40000,       /* what a question gets at least: cut short by the deadline it would look like an outage */
+    LEAVE_US = 50000,        /* for leaving the queue after the deadline */
+    LISTEN_US = 20000,       /* who waits for less polls */
+    SLEEP_MAX_MS = 3600000,  /* whatever a backend says, somebody looks again */
+    STAGGER_MAX_US = 10000   /* between clients that a server's queue told the same time */
+};
+
+static struct dlock_client *client_of(const struct dlock__waiter *waiter) {
+    return waiter->lock->client;
+}
+
+static struct dlock__name *name_of(const struct dlock__waiter *waiter) {
+    return waiter->lock->name;
+}
+
+/* What the waiter asks with: only the head has one. */
+static struct dlock__claim *claim_of(const struct dlock__waiter *waiter) {
+    struct dlock__name *name = name_of(waiter);
+    return name->head == waiter ? name->asking : NULL;
+}
+
+/* Random, growing, at most `high`. */
+static int64_t next_pause(struct dlock__waiter *waiter, int64_t low, int64_t high) {
+    int64_t top = (waiter->pause_us > low ? waiter->pause_us : low) * 3;
+    waiter->pause_us = dlock__jitter(client_of(waiter), low, top < high ? top : high);
+    return waiter->pause_us;
+}
+
+/* ---- the end of a wait ---- */
+
+/* Takes the waiter out of the line for good. */
+static void finish(struct dlock__waiter *waiter, int result) {
+    struct dlock__name *name = name_of(waiter);
+    waiter->done = waiter->over = true;
+    waiter->result = result;
+    waiter->lock->waiting--;
+    if (!waiter->in_line) return;
+    dlock__name_remove(name, waiter);
+    if (!dlock__name_exclusive(name)) dlock__name_signal(name);
+}
+
+static int why_code(const struct dlock__waiter *waiter) {
+    return waiter->why ? waiter->why->code : 0;
+}
+
+/* Words for the end, if somebody wants them. */
+DLOCK_PRINTF(3, 4)
+static int explain(struct dlock__waiter *waiter, int code, const char *format, ...) {
+    struct dlock_error *why = waiter->why;
+    if (!why && !waiter->cond) why = waiter->why = malloc(sizeof *why);
+    if (why) {
+        char message[sizeof why->message]; /* `format` may speak of what stood there before */
+        va_list args;
+        va_start(args, format);
+        vsnprintf(message, sizeof message, format, args);
+        va_end(args);
+        why->code = code;
+        memcpy(why->message, message, sizeof message);
+    }
+    return code;
+}
+
+static void explain_not_ready(struct dlock__waiter *waiter) {
+    struct dlock_error err;
+    dlock__name_not_ready(name_of(waiter), &err);
+    explain(waiter, err.code, "%s", err.message);
+}
+
+/* Nobody is known to be in its way, but the server grants nothing yet: says so. */
+static bool not_ready(struct dlock__waiter *waiter) {
+    if (dlock__name_ready(name_of(waiter), NULL) == 0) return false;
+    explain_not_ready(waiter);
+    return true;
+}
+
+/* A question that was still open at the deadline, behind others that were answered, says nothing of the server. */
+static int timed_out(struct dlock__waiter *waiter) {
+    const char *shown = dlock__name_shown(name_of(waiter));
+    int code = why_code(waiter);
+    if (code == DLOCK_EUNAVAILABLE && !waiter->heard) return code;
+    if (not_ready(waiter)) return DLOCK_ENOTREADY;
+    if (code == DLOCK_EBUSY)
+        return explain(waiter, DLOCK_ETIMEDOUT, "lock \"%s\" was not granted in time: %s", shown, waiter->why->message);
+    return explain(waiter, DLOCK_ETIMEDOUT, "lock \"%s\" was held by somebody else until the deadline", shown);
+}
+
+static int refused(struct dlock__waiter *waiter) {
+    if (not_ready(waiter)) return DLOCK_ENOTREADY;
+    return explain(waiter, DLOCK_EBUSY, "lock \"%s\" is held or waited for in this process",
+                   dlock__name_shown(name_of(waiter)));
+}
+
+static int cancelled(struct dlock__waiter *waiter) {
+    if (waiter->result != DLOCK_ECANCELED) return waiter->result;
+    return explain(waiter, DLOCK_ECANCELED, "the wait for lock \"%s\" was cancelled",
+                   dlock__name_shown(name_of(waiter)));
+}
+
+/* The claim is not wanted any more: leaves nothing behind at the server. A thread sees to that itself; who has none
+ * must not keep others waiting. */
+static void give_up(struct dlock__waiter *waiter) {
+    struct dlock__claim *claim = claim_of(waiter);
+    if (!claim) return;
+    struct dlock_error ignored;
+    name_of(waiter)->asking = NULL;
+    bool unseen = claim->phase == DLOCK__ASKING && claim->op->status == DLOCK__OP_DONE && claim->op->result == 0;
+    bool left = dlock__claim_may_remain(claim) || ((unseen || claim->server_fence) && !dlock__claim_outlived(claim));
+    bool later = !waiter->cond || !dlock__claim_equip(claim);
+    if (dlock__claim_in_request(claim) || (left && later)) {
+        dlock__orphan(claim);
+    } else if (left) {
+        claim->phase = DLOCK__RELEASING;
+        bool uncertain = claim->may_be_held;
+        int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, dlock__now(client_of(waiter)) + LEAVE_US, &ignored);
+        if ((rc != 0 && rc != DLOCK_ELOST) || uncertain) dlock__orphan(claim);
+    }
+    dlock__claim_put(claim);
+}
+
+/* ---- being granted ---- */
+
+void dlock__waiter_leave(struct dlock__waiter *waiter) {
+    give_up(waiter);
+    explain(waiter, DLOCK_EUNAVAILABLE, "lock \"%s\": no answer until the deadline",
+            dlock__name_shown(name_of(waiter)));
+    finish(waiter, waiter->heard ? timed_out(waiter) : DLOCK_EUNAVAILABLE);
+}
+
+void dlock__waiter_cancel(struct dlock__waiter *waiter) {
+    if (waiter->done) return;
+    waiter->done = true;
+    waiter->result = DLOCK_ECANCELED;
+    dlock__waiter_wake(waiter);
+}
+
+/* The waiter looks at what it was given: false when the grant ended meanwhile (this process may have been stopped
+ * between the two), and was then never reported to anybody. */
+static bool take(struct dlock__waiter *waiter) {
+    struct dlock__claim *claim = waiter->handed;
+    waiter->handed = NULL;
+    dlock__settle(claim);
+    bool good = claim->phase == DLOCK__HELD;
+    if (good) {
+        dlock__hold_through(claim, waiter->lock);
+    } else if (claim->phase == DLOCK__LOST) {
+        dlock__lost_remove(claim);
+        dlock__claim_put(claim);
+    }
+    dlock__claim_put(claim);
+    return good;
+}
+
+/* ---- asking ---- */
+
+static int64_t question_deadline(const struct dlock__waiter *waiter) {
+    int64_t least = dlock__now(client_of(waiter)) + ANSWER_US;
+    return waiter->deadline_us > least ? waiter->deadline_us : least;
+}
+
+/* When to send a question whose answer is there by the deadline. */
+static int64_t last_question(const struct dlock__waiter *waiter) {
+    int64_t before = waiter->trip_us + waiter->trip_us / 2;
+    if (before > LAST_MAX_US) before = LAST_MAX_US;
+    return waiter->deadline_us - (before < LAST_MIN_US ? LAST_MIN_US : before);
+}
+
+static enum dlock__turn out_of_memory(struct dlock__waiter *waiter) {
+    give_up(waiter);
+    finish(waiter, explain(waiter, DLOCK_ENOMEM, "out of memory for a claim"));
+    return DLOCK__TURN_OVER;
+}
+
+static enum dlock__turn ask(struct dlock__waiter *waiter) {
+    struct dlock_client *client = client_of(waiter);
+    struct dlock__claim *claim = claim_of(waiter);
+    bool heard = client->listener.state == DLOCK__LISTENER_UP || dlock__can(client, DLOCK_CAP_PENDING);
+    bool queue = !waiter->try_only && dlock__can(client, DLOCK_CAP_QUEUE) && heard;
+    bool linger = dlock__linger_wanted(waiter->lock) && client->listener.state == DLOCK__LISTENER_UP;
+    uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (linger ? DLOCK_CLAIM_LINGER : 0);
+    if (!dlock__claim_equip(claim)) return out_of_memory(waiter);
+    claim->phase = DLOCK__ASKING;
+    if (waiter->why) waiter->why->code = 0;
+    dlock__op_prepare(claim, DLOCK__ACQUIRE, flags, question_deadline(waiter), waiter->why);
+    return DLOCK__TURN_ASK;
+}
+
+static enum dlock__turn ask_first(struct dlock__waiter *waiter) {
+    struct dlock__claim *claim = dlock__claim_new(waiter->lock);
+    if (!claim) return out_of_memory(waiter);
+    name_of(waiter)->asking = claim;
+    return ask(waiter);
+}
+
+/* When to ask again after an answer that grants nothing, if nothing else happens. */
+static int64_t ask_again_at(struct dlock__waiter *waiter, const struct dlock_claim *answer) {
+    struct dlock_client *client = client_of(waiter);
+    int64_t now = dlock__now(client_of(waiter)), retry_ms = answer->retry_ms;
+    if (answer->result == DLOCK_ENOTREADY && retry_ms < 0) retry_ms = answer->ready_ms;
+    if (claim_of(waiter)->home) return DLOCK__NEVER; /* its connection will tell */
+    bool deaf = dlock__can(client, DLOCK_CAP_WAKE) && client->listener.state != DLOCK__LISTENER_UP;
+    bool for_good = client->listener.retry_at_us == DLOCK__NEVER;
+    if (deaf || retry_ms < 0)
+        return now + next_pause(waiter, POLL_MIN_US, deaf && !for_good ? DEAF_MAX_US : POLL_MAX_US);
+    if (retry_ms == DLOCK_FOREVER) return DLOCK__NEVER;
+    if (retry_ms > SLEEP_MAX_MS) retry_ms = SLEEP_MAX_MS;
+    if (claim_of(waiter)->queued && retry_ms > 0) {
+        int64_t stagger = retry_ms * 10 < STAGGER_MAX_US ? retry_ms * 10 : STAGGER_MAX_US;
+        return now + retry_ms * 1000 + dlock__jitter(client, 0, stagger);
+    }
+    int64_t least = next_pause(waiter, POLL_MIN_US, POLL_MAX_US); /* "at once" is no reason for a tight loop */
+    int64_t pause = retry_ms * 1000 + dlock__jitter(client, 0, retry_ms * 100);
+    return now + (pause > least ? pause : least);
+}
+
+/* The same; who has no place in a queue, and may not be told of a release, asks once more before the deadline. */
+static int64_t ask_again_in_time(struct dlock__waiter *waiter, const struct dlock_claim *answer) {
+    int64_t at = ask_again_at(waiter, answer), last = last_question(waiter);
+    bool told = claim_of(waiter)->queued || claim_of(waiter)->home;
+    return !told && last < at && dlock__now(client_of(waiter)) < last ? last : at;
+}
+
+/* The head has to wait: tries behind it, which came in because they might have gone along, have lost. */
+static void turn_tries_away(struct dlock__name *name) {
+    for (struct dlock__waiter *waiter = name->head->next; waiter; waiter = waiter->next)
+        if (waiter->try_only) dlock__waiter_wake(waiter);
+}
+
+/* A busy answer, or one of a server that grants nothing yet: sets the claim waiting, unless what came while we asked
+ * says otherwise. */
+static void busy(struct dlock__waiter *waiter) {
+    struct dlock__claim *claim = claim_of(waiter);
+    struct dlock__op *op = claim->op;
+    claim->phase = DLOCK__WAITING;
+    if (op->result == DLOCK_EBUSY) claim->contended = true;
+    if (claim->queued) dlock__listener_awaited(client_of(waiter));
+    if (op->arg.hints & DLOCK_HINT_UNHEARD) dlock__listener_unheard(client_of(waiter), op->sent_us);
+    claim->due_us = op->look ? dlock__now(client_of(waiter)) : ask_again_in_time(waiter, &op->arg);
+    if (op->wake.here) {
+        /* One from after this answer counts; one of the same microsecond is confirmed. One from before it is over, or
+         * it became known while the server worked on both: whoever asks again learns that. */
+        int64_t answered_us = op->arg.server_us, server_us = op->wake.server_us;
+        if (server_us >= answered_us)
+            dlock__claim_woken(claim, op->wake.fence, server_us > answered_us ? server_us : 0, op->wake.kept_ms,
+                               op->wake.received_us);
+        else
+            claim->due_us = dlock__now(client_of(waiter));
+    }
+    op->look = op->wake.here = false;
+    if (claim->phase == DLOCK__WAITING) dlock__claim_strip(claim);
+    if (waiter->in_line) turn_tries_away(name_of(waiter));
+}
+
+/* Whether now is the time to bring up the listener: there has to be enough of it left. */
+static bool may_listen(const struct dlock__waiter *waiter) {
+    struct dlock_client *client = client_of(waiter);
+    int64_t now = dlock__now(client);
+    return now >= client->listener.retry_at_us && now + LISTEN_US <= waiter->deadline_us;
+}
+
+/* Busy, and the server could wake us if somebody listened: true = ask again at once, now that somebody does. */
+static bool listen_first(struct dlock__waiter *waiter) {
+    struct dlock_client *client = client_of(waiter);
+    if (!dlock__can(client, DLOCK_CAP_WAKE) || client->listener.state == DLOCK__LISTENER_UP) return false;
+    if (!may_listen(waiter)) return false;
+    return dlock__listener_ensure(client, waiter->deadline_us) && dlock__now(client) < waiter->deadline_us;
+}
+
+/* What an answer, or none, says of the server: `heard` ends when the connection breaks, or nothing is answered for a
+ * whole `timeout`. */
+static void judge(struct dlock__waiter *waiter, int result) {
+    struct dlock_client *client = client_of(waiter);
+    int64_t trip_us = dlock__now(client) - claim_of(waiter)->op->prepared_us;
+    if (result == DLOCK_EBUSY || result == DLOCK_ENOTREADY) {
+        waiter->heard = true;
+        waiter->trip_us = (uint16_t)(trip_us < LAST_MAX_US ? trip_us : LAST_MAX_US);
+    } else if (result == DLOCK_EUNAVAILABLE) {
+        bool silent = trip_us >= dlock__us(client->uri->timeout_ms);
+        waiter->heard = waiter->heard && claim_of(waiter)->op->late && !silent;
+        if (waiter->heard) return; /* what it said before still counts */
+    }
+    dlock__name_heard(name_of(waiter), result, claim_of(waiter)->op->arg.ready_ms);
+}
+
+void dlock__waiter_answered(struct dlock__waiter *waiter) {
+    struct dlock__claim *claim = claim_of(waiter);
+    struct dlock_error err;
+    int rc = claim->op->result;
+    if (rc == 0) {
+        rc = dlock__claim_granted(claim, &err);
+        if (rc != 0) { /* granted there, but of no use here */
+            claim->may_be_held = true;
+            claim->last_unknown_us = dlock__now(client_of(waiter));
+            explain(waiter, rc, "%s", err.message);
+        }
+    }
+    judge(waiter, rc);
+    if (waiter->done) { /* cancelled meanwhile: its next turn gives up, grant and all */
+        if (rc == 0) claim->phase = DLOCK__WAITING;
+        return;
+    }
+    if (rc == 0) {
+        claim->untold_grant = claim->queued && !claim->op->wake.here;
+        if (claim->untold_grant && waiter->heard) dlock__listener_doubted(client_of(waiter));
+        claim->may_linger = claim->op->arg.flags & DLOCK_CLAIM_LINGER && !claim->wanted;
+        dlock__own_for(claim, waiter);
+        dlock__hold_through(claim, waiter->lock);
+        finish(waiter, 0);
+        return;
+    }
+    if (waiter->try_only || !dlock__asks_again(rc) || claim->op->status == DLOCK__OP_RUNNING) {
+        give_up(waiter);
+        if (rc == DLOCK_EBUSY && why_code(waiter) != rc)
+            explain(waiter, rc, "lock \"%s\" is held by somebody else", dlock__name_shown(name_of(waiter)));
+        if (rc == DLOCK_ENOTREADY) explain_not_ready(waiter);
+        finish(waiter, rc == DLOCK_EUNAVAILABLE && waiter->heard ? timed_out(waiter) : rc);
+    } else if (rc == DLOCK_EUNAVAILABLE) {
+        claim->phase = DLOCK__WAITING;
+        claim->due_us = dlock__now(client_of(waiter)) + next_pause(waiter, OUTAGE_MIN_US, OUTAGE_MAX_US);
+        dlock__claim_strip(claim);
+    } else if (listen_first(waiter)) {
+        claim->phase = DLOCK__WAITING;
+        claim->due_us = 0;
+    } else {
+        busy(waiter);
+    }
+}
+
+/* ---- turns ---- */
+
+/* Until granted by a wake, ended from outside, or it is time to ask again. */
+static enum dlock__turn asker_turn(struct dlock__waiter *waiter, int64_t *until_us) {
+    const struct dlock__claim *claim = claim_of(waiter);
+    int64_t until = claim->phase == DLOCK__CONFIRMING ? DLOCK__NEVER : claim->due_us,
+            now = dlock__now(client_of(waiter));
+    if (until > waiter->deadline_us) until = waiter->deadline_us;
+    if (now < until) {
+        *until_us = until;
+        return DLOCK__TURN_SLEEP;
+    }
+    if (now < waiter->deadline_us) return ask(waiter);
+    give_up(waiter);
+    finish(waiter, timed_out(waiter));
+    return DLOCK__TURN_OVER;
+}
+
+/* The owner before is done with it, and it is still ours. */
+static bool take_lingering(struct dlock__waiter *waiter) {
+    struct dlock__claim *claim = dlock__linger_take(waiter->lock);
+    if (!claim) return false;
+    dlock__own_for(claim, waiter);
+    dlock__hold_through(claim, waiter->lock);
+    finish(waiter, 0);
+    return true;
+}
+
+/* Only who hears that others ask may linger. True: it took its time to find out. */
+static bool listen_to_linger(struct dlock__waiter *waiter) {
+    struct dlock_client *client = client_of(waiter);
+    if (!waiter->cond || !dlock__linger_wanted(waiter->lock)) return false; /* async.c sees to its own */
+    if (client->listener.state == DLOCK__LISTENER_UP) return false;
+    if (!may_listen(waiter)) return false;
+    dlock__listener_ensure(client, waiter->deadline_us);
+    return true;
+}
+
+/* Until at the head of the line with nobody in the way, who then asks. */
+static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_us) {
+    struct dlock__name *name = name_of(waiter);
+    int64_t now = dlock__now(client_of(waiter)), until = waiter->deadline_us;
+    if (name->head == waiter && take_lingering(waiter)) return DLOCK__TURN_OVER;
+    bool blocked = dlock__name_exclusive(name) != NULL;
+    if (name->head == waiter && !blocked) {
+        if (listen_to_linger(waiter)) {
+            *until_us = 0; /* the mutex was left: look again */
+            return DLOCK__TURN_SLEEP;
+        }
+        int64_t ask_us = name->yield_until_us, last = last_question(waiter);
+        if (last < ask_us) ask_us = last;
+        if (waiter->try_only || (ask_us <= now && now < until)) return ask_first(waiter);
+        if (ask_us < until) until = ask_us;
+    } else if (waiter->try_only && (blocked || (name->asking && name->asking->phase != DLOCK__ASKING))) {
+        finish(waiter, refused(waiter));
+        return DLOCK__TURN_OVER;
+    }
+    if (now >= waiter->deadline_us) {
+        bool late = !waiter->try_only && not_ready(waiter);
+        finish(waiter,
+               late ? DLOCK_ENOTREADY
+                    : explain(waiter, waiter->try_only ? DLOCK_EUNAVAILABLE : DLOCK_ETIMEDOUT,
+                              "lock \"%s\" was held in this process until the deadline", dlock__name_shown(name)));
+        return DLOCK__TURN_OVER;
+    }
+    *until_us = until;
+    return DLOCK__TURN_SLEEP;
+}
+
+enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until_us) {
+    while (waiter->done && !waiter->over) {
+        if (waiter->handed && take(waiter)) {
+            finish(waiter, 0);
+        } else if (waiter->result == 0) { /* what it was given is over: back into the line */
+            waiter->done = client_of(waiter)->closed;
+            waiter->result = DLOCK_ECANCELED;
+            dlock__name_return(name_of(waiter), waiter);
+        } else {
+            give_up(waiter);
+            finish(waiter, cancelled(waiter));
+        }
+    }
+    if (waiter->over) return DLOCK__TURN_OVER;
+    return claim_of(waiter) ? asker_turn(waiter, until_us) : line_turn(waiter, until_us);
+}
+
+/* Whether a try may stand behind others: readers and permits may be granted together. */
+static bool may_go_along(const struct dlock__name *name, const struct dlock_lock *lock) {
+    const struct dlock__waiter *waiter = name->head;
+    if (!waiter) return true;
+    if (lock->mode == DLOCK_EXCLUSIVE || (name->asking && name->asking->phase != DLOCK__ASKING)) return false;
+    while (waiter && waiter->lock->mode == lock->mode) waiter = waiter->next;
+    return !waiter;
+}
+
+int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms) {
+    int64_t wait_ms = timeout_ms < 0 ? DLOCK_FOREVER : timeout_ms == 0 ? client->uri->timeout_ms : timeout_ms;
+    return dlock__after(dlock__now(client), dlock__us(wait_ms));
+}
+
+void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, int64_t timeout_ms) {
+    struct dlock__name *name = lock->name;
+    waiter->lock = lock;
+    lock->waiting++;
+    waiter->thread = dlock__thread_id();
+    waiter->try_only = timeout_ms == 0;
+    waiter->deadline_us = dlock__deadline(lock->client, timeout_ms);
+    if (waiter->try_only && (dlock__name_exclusive(name) || !may_go_along(name, lock)))
+        finish(waiter, refused(waiter));
+    else
+        dlock__name_append(name, waiter);
+}

@@ -1,0 +1,240 @@
+/* The helper program: waits for the end of its client's process, which only the kernel can tell (a pidfd). It gets the
+ * table and the pidfd as descriptors, and the client's environment in the table. It is in a session of its own and has
+ * every signal blocked, so that nothing which ends its client ends it. */
+#include "guardian/guardian.h"
+
+#include "api/api.h"
+#include "claim/guard_table.h"
+#include "group.h"
+#include "release.h"
+
+#include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    USAGE = 64,
+    FAILED = 71,
+    IDLE_FIRST_US = 1000000, /* looking whether the client is still the program that it was */
+    IDLE_LAST_US = 64000000,
+    GROUP_FIRST_US = 1000, /* looking whether a killed group is gone */
+    GROUP_LAST_US = 20000
+};
+
+struct guardian {
+    struct dlock__guard_table *table;
+    ino_t inode;       /* of the table */
+    int called, timer; /* eventfd, timerfd */
+    int ended_group;   /* killed, and still the group that is guarded */
+    int64_t idle_us;   /* the next pause while there is nothing to guard */
+    int64_t idle_at_us;
+};
+
+/* ---- beginning --------------------------------------------------------------------------------------------------- */
+
+/* When this thread ends, however that happens, the kernel marks table->helper. */
+static void announce(struct dlock__guard_table *table) {
+    static struct robust_list entry;
+    static struct robust_list_head head;
+    entry.next = &head.list;
+    head.list.next = &entry;
+    head.futex_offset = (char *)&table->helper - (char *)&entry;
+    syscall(SYS_set_robust_list, &head, sizeof head);
+    atomic_store(&table->helper, (unsigned)syscall(SYS_gettid));
+    dlock__guard_wake(&table->helper);
+}
+
+/* The client's environment, where plugins and their libraries look for their settings. */
+static bool adopt_environment(struct dlock__guard_table *table) {
+    char *at = table->texts + strlen(table->texts) + 1, *end = table->texts + table->texts_end;
+    size_t n = 0;
+    for (const char *p = at; p < end; p += strlen(p) + 1) n++;
+    char **list = calloc(n + 1, sizeof *list);
+    if (!list) return false;
+    for (size_t i = 0; i < n; i++, at += strlen(at) + 1) list[i] = at;
+    environ = list;
+    return true;
+}
+
+/* poll() knows nothing of futexes. */
+static void *hear_calls(void *arg) {
+    struct guardian *guardian = arg;
+    const uint64_t one = 1;
+    for (unsigned heard = 0;;) {
+        unsigned calls = atomic_load(&guardian->table->calls);
+        if (calls == heard) {
+            dlock__guard_wait(&guardian->table->calls, heard, false);
+            continue;
+        }
+        heard = calls;
+        (void)!write(guardian->called, &one, sizeof one);
+    }
+    return NULL;
+}
+
+/* ---- the group --------------------------------------------------------------------------------------------------- */
+
+/* Kills what runs of the guarded group. False: nothing does, or it is not guarded any more. */
+static bool kill_group(const struct dlock__guard_table *table, int group) {
+    if (group == 0 || group != atomic_load(&table->group)) return false;
+    if (!dlock__group_runs(group, atomic_load(&table->session))) return false;
+    kill(-group, SIGKILL);
+    return true;
+}
+
+/* Returns once nothing of the group runs. What cannot be killed, because it has other rights or hangs in the kernel,
+ * works on under the grants: they are renewed meanwhile, if there is an estate to renew. */
+static void end_group(const struct dlock__guard_table *table, int group, struct dlock__estate *estate) {
+    int64_t wait_us = GROUP_FIRST_US, renew_us = DLOCK__NEVER;
+    if (estate) renew_us = dlock__after(dlock__now_us(), dlock__estate_patience_us(estate));
+    while (kill_group(table, group)) {
+        if (dlock__now_us() >= renew_us) renew_us = dlock__estate_renew(estate);
+        dlock__sleep_us(wait_us);
+        wait_us = wait_us * 2 < GROUP_LAST_US ? wait_us * 2 : GROUP_LAST_US;
+    }
+}
+
+/* How long before the end of a grant the group is killed: half of what `dlock run` itself leaves, so that it acts
+ * first where it can. */
+static int64_t margin_us(int64_t lease_ms) {
+    int64_t margin = lease_ms * 1000 / 40, least = 5000, most = 500000;
+    return margin < least ? least : margin > most ? most : margin;
+}
+
+/* When the group has to be gone: before the first grant ends. NEVER: that is not to be seen. */
+static int64_t group_end_us(const struct dlock__guard_table *table) {
+    int64_t first = DLOCK__NEVER;
+    uint32_t n = atomic_load(&table->n_entries);
+    for (uint32_t i = 1; i <= n; i++) {
+        const struct dlock__guard_entry *entry = dlock__guard_entry(table, i);
+        int64_t until = atomic_load(&entry->valid_until_us), lease_ms = entry->lease_ms;
+        if (until == 0 || until == DLOCK__NEVER || !atomic_load(&entry->used)) continue;
+        if (until - margin_us(lease_ms) < first) first = until - margin_us(lease_ms);
+    }
+    return first;
+}
+
+/* Kills the group when its time is over although the client's process is there: it is stopped, or hangs. Returns when
+ * to look again. */
+static int64_t look_at_group(struct guardian *guardian) {
+    struct dlock__guard_table *table = guardian->table;
+    int group = atomic_load(&table->group);
+    if (group == 0 || group == guardian->ended_group || table->spares_group) return DLOCK__NEVER;
+    guardian->ended_group = 0;
+    atomic_store(&table->looks_at_us, DLOCK__NEVER); /* whatever is renewed or granted from here on calls us */
+    int64_t at = group_end_us(table), now = dlock__now_us();
+    if (at <= now) at = group_end_us(table); /* an entry may have been given to another claim while we read it */
+    if (at > now) {
+        atomic_store(&table->looks_at_us, at);
+        return at;
+    }
+    end_group(table, group, NULL); /* the client lives, and its grants with it */
+    guardian->ended_group = group;
+    return DLOCK__NEVER;
+}
+
+/* ---- nothing to guard -------------------------------------------------------------------------------------------- */
+
+static bool anything_entered(const struct dlock__guard_table *table) {
+    uint32_t n = atomic_load(&table->n_entries);
+    for (uint32_t i = 1; i <= n; i++)
+        if (atomic_load(&dlock__guard_entry(table, i)->used)) return true;
+    return false;
+}
+
+/* Whether the client still has the table: not after an exec, which leaves the process as it was otherwise. What cannot
+ * be told counts as yes. */
+static bool client_has_table(const struct guardian *guardian) {
+    char path[64], *line = NULL;
+    size_t size = 0;
+    unsigned long inode;
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%lld/maps", (long long)guardian->table->pid);
+    FILE *maps = fopen(path, "re");
+    if (!maps) return true;
+    while (!found && getline(&line, &size, maps) > 0) /* "7f0…-7f4… rw-s 00000000 00:01 4242  /memfd:…" */
+        found = sscanf(line, "%*s %*s %*s %*s %lu", &inode) == 1 && inode == guardian->inode && strstr(line, "/memfd:");
+    bool failed = ferror(maps);
+    free(line);
+    fclose(maps);
+    return found || failed;
+}
+
+/* With nothing entered by a program that is no longer there, nothing ever will be. Returns false then. Stores when to
+ * look again. */
+static bool look_at_client(struct guardian *guardian, int64_t *at_us) {
+    int64_t now = dlock__now_us();
+    if (now >= guardian->idle_at_us) {
+        if (!anything_entered(guardian->table) && !client_has_table(guardian)) return false;
+        if (guardian->idle_us < IDLE_LAST_US) guardian->idle_us *= 2;
+        guardian->idle_at_us = now + guardian->idle_us;
+    }
+    if (guardian->idle_at_us < *at_us) *at_us = guardian->idle_at_us;
+    return true;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+static void bury(const struct guardian *guardian) {
+    int64_t died_us = dlock__now_us();
+    const struct dlock__guard_table *table = guardian->table;
+    int group = atomic_load(&table->group);
+    kill_group(table, group); /* at once: the rest takes a moment */
+    struct dlock__estate *estate = table->local ? NULL : dlock__estate_open(table);
+    end_group(table, group, estate);
+    for (uint32_t i = 0; i < table->n_kept; i++) close(DLOCK__GUARD_MORE_FD + (int)i);
+    if (estate) dlock__estate_release(estate, died_us);
+    dlock__estate_free(estate);
+}
+
+/* Until the client is closed, or its process is gone. */
+static int watch(struct guardian *guardian) {
+    struct pollfd fds[] = {{DLOCK__GUARD_PID_FD, POLLIN, 0},
+                           {guardian->called, POLLIN, 0},
+                           {guardian->timer, POLLIN, 0}};
+    for (;;) {
+        int64_t at_us = look_at_group(guardian);
+        if (!look_at_client(guardian, &at_us)) return 0;
+        dlock__timer_set(guardian->timer, at_us);
+        if (poll(fds, 3, -1) < 0) continue;
+        if (atomic_load(&guardian->table->closed)) return 0;
+        if (fds[0].revents) {
+            bury(guardian);
+            return 0;
+        }
+        uint64_t count;
+        if (fds[1].revents) (void)!read(guardian->called, &count, sizeof count);
+        if (fds[2].revents) (void)!read(guardian->timer, &count, sizeof count);
+    }
+}
+
+int dlock__guardian_main(void) {
+    sigset_t all;
+    pthread_t hearing;
+    struct guardian guardian = {.table = dlock__guard_table_map(DLOCK__GUARD_TABLE_FD), .idle_us = IDLE_FIRST_US};
+    if (!guardian.table) {
+        fputs("dlock-guardian is started by libdlock, for clients with guardian=on\n", stderr);
+        return USAGE;
+    }
+    struct stat st;
+    if (fstat(DLOCK__GUARD_TABLE_FD, &st) == 0) guardian.inode = st.st_ino;
+    close(DLOCK__GUARD_TABLE_FD);
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    guardian.called = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    guardian.timer = dlock__timer_open();
+    guardian.idle_at_us = dlock__now_us() + guardian.idle_us;
+    dlock__guard_off = true;
+    if (guardian.called < 0 || guardian.timer < 0 || !adopt_environment(guardian.table) ||
+        dlock__thread_start(&hearing, hear_calls, &guardian) != 0)
+        return FAILED;
+    announce(guardian.table);
+    return watch(&guardian);
+}
