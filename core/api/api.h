@@ -8,7 +8,7 @@
 /* ---- lock.c ---- */
 
 /* 0: the caller has to acquire; 1: re-entered; or why neither is possible. */
-int dlock__enter_again(struct dlock_lock *lock, struct dlock_error *err);
+int dlock__try_reenter(struct dlock_lock *lock, struct dlock_error *err);
 /* Takes one acquisition back. 1: it was the last, and *claim has to be released at the server; 0: done. */
 int dlock__release_one(struct dlock_lock *lock, struct dlock__claim **claim, struct dlock_error *err);
 /* The caller's grant, held or lost; NULL: none. Of several permits the youngest, of this handle if there is one. */

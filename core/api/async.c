@@ -11,7 +11,7 @@ int dlock_acquire_async(dlock_lock *lock, int64_t timeout_ms, dlock_callback don
     if (lock->owner != DLOCK_OWNER_HANDLE) rc = DLOCK_ENOTSUP;
     if (rc == 0) rc = dlock__callback_start(lock->client, NULL);
     if (rc == 0) rc = dlock__async_make(lock, done, arg, &async);
-    if (rc == 0 && (rc = dlock__enter_again(lock, NULL)) < 0) free(async);
+    if (rc == 0 && (rc = dlock__try_reenter(lock, NULL)) < 0) free(async);
     if (rc >= 0) {
         dlock__async_begun(async);
         if (rc == 0) dlock__waiter_enter(&async->waiter, lock, timeout_ms);

@@ -72,7 +72,7 @@ int dlock_new(dlock_client *client, const char *name, const struct dlock_options
     lock->mode = options.mode;
     lock->owner = options.owner;
     lock->limit = options.limit;
-    lock->options = options.flags;
+    lock->flags = options.flags;
     lock->lease_ms = options.lease_ms;
     lock->on_lost = options.on_lost;
     lock->on_lost_arg = options.on_lost_arg;
@@ -83,7 +83,7 @@ int dlock_new(dlock_client *client, const char *name, const struct dlock_options
     if (rc == 0 && !(lock->name = dlock__name_get(client, full)))
         rc = dlock_fail(err, DLOCK_ENOMEM, "out of memory for a lock");
     if (rc == 0) client->refs++;
-    bool renewed = !(lock->options & DLOCK_FIXED_LEASE);
+    bool renewed = !(lock->flags & DLOCK_FIXED_LEASE);
     if (rc == 0 && renewed && lock->lease_ms < client->shortest_lease_ms) client->shortest_lease_ms = lock->lease_ms;
     dlock__leave(client);
     if (rc != 0) {
@@ -165,7 +165,7 @@ struct dlock__claim *dlock__owned(struct dlock_lock *lock) {
         break;
     }
     if (mine) {
-        dlock__settle(mine);
+        dlock__expire_if_due(mine);
         return mine;
     }
     struct dlock__claim *claim = lock->name->lost;
@@ -189,7 +189,7 @@ static int reenter(struct dlock__claim *claim, struct dlock_lock *lock, struct d
     if ((claim->mode == DLOCK_PERMIT) != (lock->mode == DLOCK_PERMIT))
         return dlock_fail(err, DLOCK_EINVAL, "\"%s\" is held %s by the caller: a name is either a lock or permits",
                           shown, claim->mode == DLOCK_PERMIT ? "as a permit" : "as a lock, not as permits,");
-    if ((lock->options | claim->options) & DLOCK_NO_REENTRY)
+    if ((lock->flags | claim->flags) & DLOCK_NO_REENTRY)
         return dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\": this thread already holds it, and DLOCK_NO_REENTRY is set",
                           shown);
     if (claim->mode == DLOCK_SHARED && lock->mode == DLOCK_EXCLUSIVE)
@@ -210,10 +210,10 @@ static int reenter(struct dlock__claim *claim, struct dlock_lock *lock, struct d
 /* Permits are counted by the server, not by re-entry: a thread may hold several. */
 static bool takes_another(const struct dlock__claim *claim, const struct dlock_lock *lock) {
     return claim->mode == DLOCK_PERMIT && lock->mode == DLOCK_PERMIT && claim->phase == DLOCK__HELD &&
-           lock->owner == DLOCK_OWNER_THREAD && !((lock->options | claim->options) & DLOCK_NO_REENTRY);
+           lock->owner == DLOCK_OWNER_THREAD && !((lock->flags | claim->flags) & DLOCK_NO_REENTRY);
 }
 
-int dlock__enter_again(struct dlock_lock *lock, struct dlock_error *err) {
+int dlock__try_reenter(struct dlock_lock *lock, struct dlock_error *err) {
     struct dlock__claim *claim = dlock__owned(lock);
     if (claim && !takes_another(claim, lock)) {
         int rc = reenter(claim, lock, err);
@@ -233,7 +233,7 @@ int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err)
     int rc = dlock__lock_begin(lock, err);
     if (rc != 0) return rc;
     dlock__linger_clear(lock, dlock__deadline(lock->client, timeout_ms));
-    rc = dlock__enter_again(lock, err);
+    rc = dlock__try_reenter(lock, err);
     if (rc >= 0) rc = rc > 0 ? 0 : dlock__acquire(lock, timeout_ms, err);
     return dlock__lock_end(lock, rc);
 }

@@ -97,7 +97,7 @@ static void begin_try(struct all *all, struct item *item, struct dlock_error *er
     memset(waiter, 0, sizeof *waiter);
     err->code = 0;
     item->asking = false;
-    item->result = dlock__enter_again(item->lock, err);
+    item->result = dlock__try_reenter(item->lock, err);
     if (item->result != 0) {
         item->held = item->result > 0;
         return;
@@ -121,7 +121,7 @@ static void end_try(struct item *item) {
 static void leave_out(struct item *item, struct dlock_error *err) {
     err->code = 0;
     item->asking = false;
-    item->result = dlock__enter_again(item->lock, err);
+    item->result = dlock__try_reenter(item->lock, err);
     item->held = item->result > 0;
     if (item->result == 0) item->result = DLOCK_EBUSY;
 }

@@ -37,7 +37,7 @@ static void write_ticket(const struct dlock__claim *claim, char out[DLOCK_TICKET
     int n = snprintf(out, DLOCK_TICKET_MAX + 1,
                      "dlock1+%s+%x+%" PRIx32 "+%" PRIx32 "+%" PRIx64 "+%" PRIx64 "+%x+%" PRIx64 "+%" PRIx64 "+%" PRIx64
                      "+%" PRIx64 "+%s+%s",
-                     claim->name->client->backend->name, (unsigned)claim->mode, claim->limit, claim->options,
+                     claim->name->client->backend->name, (unsigned)claim->mode, claim->limit, claim->flags,
                      (uint64_t)claim->lease_ms, claim->server_fence, claim->ordinal, claim->state[0], claim->state[1],
                      claim->state[2], claim->state[3], claim->token, name);
     snprintf(out + n, (size_t)(DLOCK_TICKET_MAX + 1 - n), "+%016" PRIx64, hash_of(out, (size_t)n));
@@ -121,7 +121,7 @@ static int check_export(struct dlock_lock *lock, const struct dlock__claim *clai
 /* It stays ours, unless its end came meanwhile; the keeper renews it again. */
 static void keep(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
-    dlock__settle(claim);
+    dlock__expire_if_due(claim);
     if (claim->phase != DLOCK__HELD) return;
     dlock__keeper_arm(client, claim->due_us < claim->valid_until_us ? claim->due_us : claim->valid_until_us);
     for (const struct dlock__hold *hold = claim->hold; hold; hold = hold->next)
@@ -135,7 +135,7 @@ static int set_lease(struct dlock__claim *claim, struct dlock_error *err) {
     struct dlock_error why;
     why.code = 0;
     int rc = 0;
-    if (claim->phase == DLOCK__HELD && !(claim->options & DLOCK_FIXED_LEASE)) {
+    if (claim->phase == DLOCK__HELD && !(claim->flags & DLOCK_FIXED_LEASE)) {
         claim->phase = DLOCK__RELEASING;
         rc = dlock__op_run(claim, DLOCK__RENEW, 0, DLOCK__NEVER, &why);
         claim->phase = DLOCK__HELD;
@@ -231,7 +231,7 @@ static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struc
     why.code = 0;
     claim->mode = lock->mode;
     claim->limit = lock->limit;
-    claim->options = lock->options;
+    claim->flags = lock->flags;
     claim->lease_ms = lock->lease_ms;
     memcpy(claim->state, ticket->number + STATE, sizeof claim->state);
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));

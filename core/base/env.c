@@ -114,16 +114,16 @@ bool dlock__spin(const atomic_uint *word, unsigned seen) {
     return !alone() && changed(word, seen, 400); /* some 10 us: what a sleep and a wake-up would cost */
 }
 
-static bool gave_way(const atomic_uint *word, unsigned seen) {
+static bool yielded(const atomic_uint *word, unsigned seen) {
     sched_yield();
     return changed(word, seen, 1);
 }
 
-bool dlock__give_way(const atomic_uint *word, unsigned seen) {
-    return gave_way(word, seen) || gave_way(word, seen); /* the one that took it also gives way */
+bool dlock__yield_once(const atomic_uint *word, unsigned seen) {
+    return yielded(word, seen) || yielded(word, seen); /* the one that took it also gives way */
 }
 
-void dlock__let_others(void) {
+void dlock__yield(void) {
     sched_yield();
 }
 
@@ -131,9 +131,9 @@ int dlock__cpu(void) {
     return sched_getcpu();
 }
 
-bool dlock__look_out(const atomic_uint *word, unsigned seen) {
+bool dlock__spin_then_yield(const atomic_uint *word, unsigned seen) {
     for (int i = 0; i < 100; i++) /* some 100 us */
-        if ((!alone() && changed(word, seen, 20)) || gave_way(word, seen)) return true;
+        if ((!alone() && changed(word, seen, 20)) || yielded(word, seen)) return true;
     return false;
 }
 

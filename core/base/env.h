@@ -38,17 +38,17 @@ void dlock__bell_ring(atomic_uint *bell, uint32_t bits);
 bool dlock__spin(const atomic_uint *word, unsigned seen);
 
 /* The same, for who is looked out for runs on this processor: lets it, and whoever else is ready there. */
-bool dlock__give_way(const atomic_uint *word, unsigned seen);
+bool dlock__yield_once(const atomic_uint *word, unsigned seen);
 
 /* Lets whoever else is ready on this processor. */
-void dlock__let_others(void);
+void dlock__yield(void);
 
 /* Where the calling thread runs. */
 int dlock__cpu(void);
 
 /* As dlock__spin for ten times as long, letting others run meanwhile: whoever is looked out for may be anywhere.
  */
-bool dlock__look_out(const atomic_uint *word, unsigned seen);
+bool dlock__spin_then_yield(const atomic_uint *word, unsigned seen);
 
 /* A mutex that is never held for long: who finds it taken spins before it sleeps. */
 void dlock__mutex_init(pthread_mutex_t *mutex);

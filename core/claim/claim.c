@@ -35,7 +35,7 @@ static struct dlock__claim *make(struct dlock__name *name, size_t token_room) {
     }
     claim->token_room = (uint8_t)token_room;
     claim->name = name;
-    if (!dlock__claim_equip(claim)) {
+    if (!dlock__slot_attach(claim)) {
         free(claim);
         return NULL;
     }
@@ -50,37 +50,37 @@ static struct dlock__claim *make(struct dlock__name *name, size_t token_room) {
     return claim;
 }
 
-bool dlock__claim_equip(struct dlock__claim *claim) {
+bool dlock__slot_attach(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
-    struct dlock__gear *gear = client->spare_gear;
+    struct dlock__slot *slot = client->spare_slots;
     if (claim->op) return true;
-    if (gear) {
-        client->spare_gear = gear->spare;
-        client->n_spare_gear--;
-        memset(gear, 0, sizeof *gear);
-    } else if (!(gear = calloc(1, sizeof *gear))) {
+    if (slot) {
+        client->spare_slots = slot->spare;
+        client->n_spare_slots--;
+        memset(slot, 0, sizeof *slot);
+    } else if (!(slot = calloc(1, sizeof *slot))) {
         return false;
     }
-    gear->hold.claim = claim;
-    claim->op = &gear->op;
-    claim->hold = &gear->hold;
+    slot->hold.claim = claim;
+    claim->op = &slot->op;
+    claim->hold = &slot->hold;
     return true;
 }
 
-void dlock__claim_strip(struct dlock__claim *claim) {
+void dlock__slot_detach(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
-    struct dlock__gear *gear = (struct dlock__gear *)claim->op;
-    if (!gear) return;
+    struct dlock__slot *slot = (struct dlock__slot *)claim->op;
+    if (!slot) return;
     dlock__claim_disown(claim);
     claim->op = NULL;
     claim->hold = NULL;
-    if (client->n_spare_gear >= SPARE_MAX) {
-        free(gear);
+    if (client->n_spare_slots >= SPARE_MAX) {
+        free(slot);
         return;
     }
-    gear->spare = client->spare_gear;
-    client->spare_gear = gear;
-    client->n_spare_gear++;
+    slot->spare = client->spare_slots;
+    client->spare_slots = slot;
+    client->n_spare_slots++;
 }
 
 bool dlock__claim_in_request(const struct dlock__claim *claim) {
@@ -93,7 +93,7 @@ struct dlock__claim *dlock__claim_new(struct dlock_lock *lock) {
     claim->mode = lock->mode;
     claim->limit = lock->limit;
     dlock__token_write(claim);
-    claim->options = lock->options;
+    claim->flags = lock->flags;
     claim->lease_ms = lock->lease_ms;
     if (dlock__guard_enter(claim) == 0) return claim;
     dlock__claim_put(claim);
@@ -114,8 +114,8 @@ void dlock__claim_put(struct dlock__claim *claim) {
     if (--claim->refs > 0) return;
     struct dlock_client *client = claim->name->client;
     dlock__claim_unlink(claim);
-    if (claim->home) claim->home->claim = NULL; /* the client ends, and its connections with it */
-    dlock__claim_strip(claim);
+    if (claim->conn) claim->conn->claim = NULL; /* the client ends, and its connections with it */
+    dlock__slot_detach(claim);
     dlock__guard_leave(claim);
     dlock__name_put(claim->name);
     if (client->n_spare >= SPARE_MAX || claim->token_room < dlock__token_room(client)) {
@@ -172,13 +172,13 @@ uint64_t dlock__claim_fence(const struct dlock__claim *claim) {
     return claim->server_fence << 8 | claim->ordinal;
 }
 
-bool dlock__claim_outlived(const struct dlock__claim *claim) {
+bool dlock__claim_died_with_connection(const struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
-    return dlock__one_each(client) ? !claim->home : claim->session != client->session;
+    return dlock__one_each(client) ? !claim->conn : claim->session != client->session;
 }
 
 bool dlock__claim_may_remain(const struct dlock__claim *claim) {
-    if (dlock__claim_outlived(claim)) return false;
-    return claim->queued || claim->may_be_held || claim->state[0] || claim->state[1] || claim->state[2] ||
+    if (dlock__claim_died_with_connection(claim)) return false;
+    return claim->queued || claim->outcome_unknown || claim->state[0] || claim->state[1] || claim->state[2] ||
            claim->state[3] || dlock__can(claim->name->client, DLOCK_CAP_SESSION);
 }

@@ -80,10 +80,10 @@ struct dlock__hold {
 };
 
 /* What a claim needs only while it is more than a wait: thousands of waits are small. */
-struct dlock__gear {
-    struct dlock__op op; /* the first member: the gear is found by it */
+struct dlock__slot {
+    struct dlock__op op; /* the first member: the slot is found by it */
     struct dlock__hold hold;
-    struct dlock__gear *spare; /* next in client->spare_gear */
+    struct dlock__slot *spare; /* next in client->spare_slots */
 };
 
 /* One acquisition as the server knows it. Reference counted: the name (current, asking), the lost list, the janitor, a
@@ -93,8 +93,8 @@ struct dlock__claim {
     struct dlock__name *name;                 /* holds a reference */
     struct dlock__claim *next;                /* in name->held, or name->lost */
     struct dlock__claim *orphan_next;         /* in client->orphans */
-    struct dlock__op *op;                     /* its gear's; NULL: it has none, being WAITING, or an orphan that was */
-    struct dlock__hold *hold;                 /* its gear's, the first of a list; the others are malloc'ed */
+    struct dlock__op *op;                     /* its slot's; NULL: it has none, being WAITING, or an orphan that was */
+    struct dlock__hold *hold;                 /* its slot's, the first of a list; the others are malloc'ed */
     unsigned refs;
     enum dlock__phase phase : 8;
     enum dlock_owner owner : 8; /* of the grant */
@@ -103,10 +103,10 @@ struct dlock__claim {
     /* what was asked; and the token, at the end */
     enum dlock_mode mode : 8;
     uint32_t limit;
-    uint32_t options; /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
+    uint32_t flags; /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     int64_t lease_ms;
     uint64_t state[4];
-    struct dlock__conn *home; /* SESSION, not THREADSAFE: the connection that it lives in; NULL: it is nowhere */
+    struct dlock__conn *conn; /* SESSION, not THREADSAFE: the connection that it lives in; NULL: it is nowhere */
     uint32_t guarded;         /* its entry in the guardian's table; 0: none */
     unsigned session;         /* client->session when it was last sent: what it left in an older one died with that */
     bool renewing;            /* the keeper has it in a request */
@@ -114,7 +114,7 @@ struct dlock__claim {
     bool may_linger;          /* its holder may keep it after the release: nobody else has asked so far */
     bool wanted;              /* a WANTED came, or may have been missed, before the grant */
     bool queued;              /* a QUEUE acquire was sent since the last release */
-    bool may_be_held;         /* an acquire or renewal without answer: the server may hold more than we know */
+    bool outcome_unknown;     /* an acquire or renewal without answer: the server may hold more than we know */
     bool release_sent;        /* no local hand-over any more, and not-found is then no surprise */
     bool orphaned;
     bool orphan_when_told;   /* as soon as `untold` is 0 */
@@ -122,7 +122,7 @@ struct dlock__claim {
     unsigned untold;         /* on_losts of it that have not returned: until then the server keeps what it has of it */
     bool untold_grant;       /* it was queued, and a question brought its grant: a wake-up may still do so, too */
     bool contended;          /* the server said that others are there, before it granted this */
-    int64_t last_unknown_us; /* when that was: may_be_held */
+    int64_t last_unknown_us; /* when that was: outcome_unknown */
 
     /* what is next */
     int64_t due_us;   /* WAITING: ask again; HELD, CONFIRMING: renew; orphaned: release again */
@@ -170,9 +170,9 @@ void dlock__claim_put(struct dlock__claim *claim);
 void dlock__claim_unlink(struct dlock__claim *claim);
 void dlock__claim_append(struct dlock__claim *claim);
 /* Gives a claim that merely waited what it needs for a request, or to be held. False: out of memory. */
-bool dlock__claim_equip(struct dlock__claim *claim);
+bool dlock__slot_attach(struct dlock__claim *claim);
 /* It merely waits from here on: lets others have that. */
-void dlock__claim_strip(struct dlock__claim *claim);
+void dlock__slot_detach(struct dlock__claim *claim);
 /* Its request is on the way, or waits for a connection: the claim belongs to the pool until that is over. */
 bool dlock__claim_in_request(const struct dlock__claim *claim);
 /* The claim's hold through this handle, made if `make` is set; NULL: none, or out of memory. */
@@ -185,7 +185,7 @@ struct dlock__claim *dlock__claim_find(struct dlock_client *client, const char *
 int dlock__claim_by_name(const void *a, const void *b);
 uint64_t dlock__claim_fence(const struct dlock__claim *claim);
 /* Whether a connection that has ended took everything about this claim along. */
-bool dlock__claim_outlived(const struct dlock__claim *claim);
+bool dlock__claim_died_with_connection(const struct dlock__claim *claim);
 /* Whether the server or the backend may still keep something for a claim that is not granted. */
 bool dlock__claim_may_remain(const struct dlock__claim *claim);
 
@@ -207,7 +207,7 @@ void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t serv
 /* A GRANTED for a claim that was asking or waiting when it was sent. */
 void dlock__wake_granted(struct dlock__claim *claim, const struct dlock_wake *wake, int64_t received_us);
 /* An answer with the server's clock arrived: remember it for wakes. */
-void dlock__pair_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us);
+void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us);
 /* The waiter at the head of the line has this HELD claim, whose owner is done with it, once the server has confirmed
  * it.
  */
@@ -235,8 +235,8 @@ void dlock__lose(struct dlock__claim *claim);
 /* Takes a lost claim off its name's list; the caller gets that list's reference. */
 void dlock__lost_remove(struct dlock__claim *claim);
 /* dlock__lose, if its time is over. */
-void dlock__settle(struct dlock__claim *claim);
+void dlock__expire_if_due(struct dlock__claim *claim);
 /* A connection broke: what is known of the server's clock, and of grants that lived in it, died with it. */
-void dlock__pool_broke(struct dlock_client *client);
+void dlock__connection_epoch_ended(struct dlock_client *client);
 
 #endif

@@ -47,10 +47,10 @@ void dlock__client_put(struct dlock_client *client) {
         client->spare = claim->all_next;
         free(claim);
     }
-    while (client->spare_gear) {
-        struct dlock__gear *gear = client->spare_gear;
-        client->spare_gear = gear->spare;
-        free(gear);
+    while (client->spare_slots) {
+        struct dlock__slot *slot = client->spare_slots;
+        client->spare_slots = slot->spare;
+        free(slot);
     }
     while (client->conns) {
         struct dlock__conn *conn = client->conns;

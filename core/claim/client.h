@@ -19,7 +19,7 @@ struct dlock__conn {
     bool connected;   /* the last operation left it usable */
     bool busy;        /* THREADSAFE: somebody connects or disconnects it right now; carrying a claim: a call on it */
     unsigned users;   /* THREADSAFE: calls in progress, the listener counts as one */
-    struct dlock__claim *claim; /* SESSION, not THREADSAFE: the one it carries; claim->home is this one then */
+    struct dlock__claim *claim; /* SESSION, not THREADSAFE: the one it carries; claim->conn is this one then */
     bool waiting;               /* PENDING: its blocking request is not answered yet */
     int fd;                     /* PENDING: what `listen` gave, in client->watch; -1: none */
     bool watched;               /* PENDING: the keeper is told when that polls readable */
@@ -61,8 +61,8 @@ struct dlock_client {
     size_t n_names, n_buckets;
     struct dlock__claim *claims, *claims_last; /* those that were renewed last are at the end */
     struct dlock__claim *spare;                /* freed claims, kept so that a steady state allocates nothing */
-    struct dlock__gear *spare_gear;
-    size_t n_spare, n_spare_gear;
+    struct dlock__slot *spare_slots;
+    size_t n_spare, n_spare_slots;
 
     struct dlock__exported *exported; /* tokens whose grants are somebody else's now, whatever a wake-up says */
 
@@ -72,19 +72,19 @@ struct dlock_client {
     int watch;                                   /* PENDING: an epoll descriptor; else -1 */
     struct dlock__claim *pending, *pending_tail; /* operations that wait for a connection */
     unsigned n_pending, n_sent;                  /* how many; and how many operations are on the way */
-    atomic_uint bell;                   /* for those who wait for a connection, or for somebody else's request */
-    unsigned bells;                     /* bits of it that were given out */
-    bool gathering[DLOCK__RELEASE + 1]; /* of this kind: somebody is about to send all that wait */
-    bool crowded;                       /* there were more operations than connections just now: there may be again */
-    int64_t invite_at_us;               /* nobody is waited for before: others than ours are ready on this processor */
-    struct dlock__conn *shared;         /* THREADSAFE: the only one */
-    unsigned session;                   /* SESSION|THREADSAFE: counts the connections that broke */
+    atomic_uint bell;                    /* for those who wait for a connection, or for somebody else's request */
+    unsigned bells;                      /* bits of it that were given out */
+    bool coalescing[DLOCK__RELEASE + 1]; /* of this kind: somebody is about to send all that wait */
+    bool backlogged;                     /* there were more operations than connections just now: there may be again */
+    int64_t coalesce_at_us;              /* nobody is waited for before: others than ours are ready on this processor */
+    struct dlock__conn *shared;          /* THREADSAFE: the only one */
+    unsigned session;                    /* SESSION|THREADSAFE: counts the connections that broke */
 
     /* A request's send time and the server's clock in its answer (DESIGN §1.3); dies with any reconnect. */
     struct {
         bool known;
         int64_t sent_us, server_us;
-    } pair;
+    } clock_sample;
 
     struct {
         enum dlock__listener_state state;

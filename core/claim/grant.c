@@ -26,7 +26,7 @@ static bool kept_sensible(struct dlock__claim *claim, int64_t *kept_ms) {
 }
 
 static void schedule(struct dlock__claim *claim, int64_t from_us, int64_t kept_ms) {
-    bool fixed = claim->options & DLOCK_FIXED_LEASE;
+    bool fixed = claim->flags & DLOCK_FIXED_LEASE;
     int64_t lease_ms = kept_ms < claim->lease_ms ? kept_ms : claim->lease_ms;
     int64_t now = dlock__now(claim->name->client), sure_us = SURE_TIMES * (now - from_us);
     if (sure_us < SURE_MIN_US) sure_us = SURE_MIN_US;
@@ -52,7 +52,7 @@ static void begin_grant(struct dlock__claim *claim, uint64_t fence) {
 
 static void hold(struct dlock__claim *claim) {
     claim->phase = DLOCK__HELD;
-    claim->may_be_held = false;
+    claim->outcome_unknown = false;
     dlock__guard_valid_until(claim);
     arm(claim);
 }
@@ -123,7 +123,7 @@ int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err) {
     if (!kept_sensible(claim, &kept_ms))
         return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it for the impossible time of %lld ms",
                           shown, (long long)kept_ms);
-    if (dlock__claim_outlived(claim))
+    if (dlock__claim_died_with_connection(claim))
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the connection that it lives in broke", shown);
     schedule(claim, claim->op->sent_us, kept_ms);
     if (claim->valid_until_us <= dlock__now(claim->name->client))
@@ -145,7 +145,7 @@ bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t k
     if (!kept_sensible(claim, &kept_ms)) return false;
     schedule(claim, sent_us, kept_ms);
     dlock__guard_valid_until(claim);
-    claim->may_be_held = false;
+    claim->outcome_unknown = false;
     if (claim->phase != DLOCK__CONFIRMING) return true;
     if (claim->valid_until_us > dlock__now(claim->name->client)) {
         hold_for_waiter(claim);
@@ -158,10 +158,10 @@ bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t k
 /* Counts a grant's age from the last answered request: false when that proves nothing. */
 static bool wake_valid_until(struct dlock_client *client, int64_t server_us, int64_t kept_ms, int64_t received_us,
                              int64_t *until_us) {
-    if (!client->pair.known || server_us <= 0) return false;
-    int64_t delta = server_us - client->pair.server_us, passed = received_us - client->pair.sent_us;
+    if (!client->clock_sample.known || server_us <= 0) return false;
+    int64_t delta = server_us - client->clock_sample.server_us, passed = received_us - client->clock_sample.sent_us;
     if (delta < 0 || passed < 0 || delta > passed + passed / 100 + 2000) return false;
-    int64_t from = dlock__after(client->pair.sent_us, delta);
+    int64_t from = dlock__after(client->clock_sample.sent_us, delta);
     if (from > received_us) from = received_us;
     *until_us = from + usable_us(kept_ms) - delta / 100;
     return *until_us > dlock__now(client) + USEFUL_US;
@@ -179,7 +179,7 @@ void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t serv
                         int64_t received_us) {
     struct dlock_client *client = claim->name->client;
     if (!fence_sensible(fence) || !kept_sensible(claim, &kept_ms)) return;
-    if (!dlock__claim_equip(claim)) { /* as if it had not come: the answer to the next question says the same */
+    if (!dlock__slot_attach(claim)) { /* as if it had not come: the answer to the next question says the same */
         claim->due_us = dlock__now(client);
         dlock__name_signal(claim->name);
         return;
@@ -191,7 +191,7 @@ void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t serv
     /* A hand-over is confirmed by a renewal. A fixed lease has none, so it is confirmed, and made whole, before it
      * counts. */
     bool whole = kept_ms >= claim->lease_ms && dlock__can(client, DLOCK_CAP_SESSION);
-    if (!known || (claim->options & DLOCK_FIXED_LEASE && !whole)) {
+    if (!known || (claim->flags & DLOCK_FIXED_LEASE && !whole)) {
         confirm(claim);
         return;
     }
@@ -211,11 +211,11 @@ void dlock__claim_confirm(struct dlock__claim *claim) {
     confirm(claim);
 }
 
-void dlock__pair_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us) {
-    if (server_us <= 0 || (client->pair.known && sent_us < client->pair.sent_us)) return;
-    client->pair.known = true;
-    client->pair.sent_us = sent_us;
-    client->pair.server_us = server_us;
+void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us) {
+    if (server_us <= 0 || (client->clock_sample.known && sent_us < client->clock_sample.sent_us)) return;
+    client->clock_sample.known = true;
+    client->clock_sample.sent_us = sent_us;
+    client->clock_sample.server_us = server_us;
 }
 
 void dlock__claim_ask_again(struct dlock__claim *claim, int64_t at_us) {
@@ -249,7 +249,7 @@ void dlock__orphan(struct dlock__claim *claim) {
         client->janitor.orphans = claim;
     }
     if (claim->phase != DLOCK__LOST) claim->phase = DLOCK__ORPHAN;
-    int64_t from = claim->may_be_held ? claim->last_unknown_us : now;
+    int64_t from = claim->outcome_unknown ? claim->last_unknown_us : now;
     claim->orphan_until_us = dlock__after(from, dlock__us(claim->lease_ms));
     claim->due_us = now;
     claim->pause_us = 0;
@@ -297,12 +297,12 @@ void dlock__lost_remove(struct dlock__claim *claim) {
     *at = claim->next;
 }
 
-void dlock__settle(struct dlock__claim *claim) {
+void dlock__expire_if_due(struct dlock__claim *claim) {
     if (claim->phase == DLOCK__HELD && dlock__now(claim->name->client) >= claim->valid_until_us) dlock__lose(claim);
 }
 
-void dlock__pool_broke(struct dlock_client *client) {
-    client->pair.known = false;
+void dlock__connection_epoch_ended(struct dlock_client *client) {
+    client->clock_sample.known = false;
     if (!dlock__can(client, DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE)) return;
     client->session++;
     for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {

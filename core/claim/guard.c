@@ -20,7 +20,7 @@ int dlock__guard_enter(struct dlock__claim *claim) {
     struct dlock__guard_entry *entry = dlock__guard_entry(guard->table, number);
     if (number == guard->free) guard->free = entry->next_free;
     entry->limit = claim->limit;
-    entry->fixed = claim->options & DLOCK_FIXED_LEASE;
+    entry->fixed = claim->flags & DLOCK_FIXED_LEASE;
     entry->lease_ms = claim->lease_ms;
     atomic_store(&entry->valid_until_us, 0);
     snprintf(entry->token, sizeof entry->token, "%s", claim->token);

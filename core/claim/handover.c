@@ -6,28 +6,28 @@
 enum { HAND_OVERS_MAX = 32 };
 
 /* Whoever has it for no longer is worth waiting for without sleeping. */
-enum { BRISK_US = 100 };
+enum { SHORT_HOLD_US = 100 };
 
 /* Where no queue knows who is next, our own waiters stand back after that: for as long as a wake-up may take, or, where
  * others poll or nobody needs to be woken, for about as long as this process has had the lock. Then any question finds
  * it free with a chance of at least one in three, and no more than half of the time is lost when nobody asks. */
-enum { YIELD_WAKE_US = 5000, YIELD_POLL_US = 50000 };
+enum { BACKOFF_WAKE_US = 5000, BACKOFF_POLL_US = 50000 };
 
-bool dlock__same_wish(const struct dlock__claim *claim, const struct dlock_lock *lock) {
+bool dlock__same_terms(const struct dlock__claim *claim, const struct dlock_lock *lock) {
     return claim->mode == lock->mode && claim->limit == lock->limit && claim->lease_ms == lock->lease_ms &&
-           claim->options == lock->options;
+           claim->flags == lock->flags;
 }
 
 bool dlock__may_stay(const struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     if (claim->mode != DLOCK_EXCLUSIVE) return false; /* the server knows who is next among readers and permits */
-    if (claim->options & DLOCK_FIXED_LEASE || claim->ordinal >= HAND_OVERS_MAX || claim->release_sent) return false;
+    if (claim->flags & DLOCK_FIXED_LEASE || claim->ordinal >= HAND_OVERS_MAX || claim->release_sent) return false;
     return !client->closed && dlock__now(client) < dlock__after(claim->granted_us, dlock__us(claim->lease_ms));
 }
 
 void dlock__next_turn(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
-    name->brisk = dlock__now(name->client) - name->turn_us < BRISK_US;
+    name->short_holds = dlock__now(name->client) - name->turn_us < SHORT_HOLD_US;
     claim->ordinal++;
 }
 
@@ -36,7 +36,7 @@ void dlock__next_turn(struct dlock__claim *claim) {
 bool dlock__hand_over(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     struct dlock__waiter *next = name->head;
-    if (!next || next->done || name->asking || !dlock__same_wish(claim, next->lock) || !dlock__may_stay(claim))
+    if (!next || next->done || name->asking || !dlock__same_terms(claim, next->lock) || !dlock__may_stay(claim))
         return false;
     if (dlock__now(name->client) >= next->deadline_us) return false;
     name->cpu = dlock__cpu();
@@ -48,12 +48,12 @@ bool dlock__hand_over(struct dlock__claim *claim) {
     return true;
 }
 
-void dlock__stand_back(const struct dlock__claim *claim) {
+void dlock__back_off(const struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     bool more = name->head || claim->ordinal >= HAND_OVERS_MAX; /* of this process: now or in a moment */
     if (!more || dlock__can(name->client, DLOCK_CAP_QUEUE)) return;
     int64_t now = dlock__now(name->client), most = now - claim->granted_us;
-    if (most > YIELD_POLL_US) most = YIELD_POLL_US;
-    if (dlock__can(name->client, DLOCK_CAP_WAKE) && claim->op->arg.retry_ms != 0) most = YIELD_WAKE_US;
-    name->yield_until_us = now + dlock__jitter(name->client, most / 2, most);
+    if (most > BACKOFF_POLL_US) most = BACKOFF_POLL_US;
+    if (dlock__can(name->client, DLOCK_CAP_WAKE) && claim->op->arg.retry_ms != 0) most = BACKOFF_WAKE_US;
+    name->backoff_until_us = now + dlock__jitter(name->client, most / 2, most);
 }

@@ -10,7 +10,7 @@ enum { ORDINAL_MAX = DLOCK__ORDINAL_MAX - 55 };
 enum { BRIEFLY_US = 1000 };
 
 bool dlock__linger_wanted(const struct dlock_lock *lock) {
-    return lock->client->uri->linger_ms > 0 && lock->mode == DLOCK_EXCLUSIVE && !(lock->options & DLOCK_FIXED_LEASE);
+    return lock->client->uri->linger_ms > 0 && lock->mode == DLOCK_EXCLUSIVE && !(lock->flags & DLOCK_FIXED_LEASE);
 }
 
 bool dlock__linger_begin(struct dlock__claim *claim) {
@@ -27,7 +27,7 @@ bool dlock__linger_begin(struct dlock__claim *claim) {
 bool dlock__linger_briefly(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     struct dlock_client *client = name->client;
-    if (!name->brisk || name->head || claim->contended || !dlock__may_stay(claim)) return false;
+    if (!name->short_holds || name->head || claim->contended || !dlock__may_stay(claim)) return false;
     if (dlock__now(client) >= claim->sure_until_us) return false;
     unsigned ordinal = claim->ordinal, seen = atomic_load_explicit(&name->taken, memory_order_relaxed);
     int cpu = dlock__cpu(), next_cpu = name->cpu;
@@ -36,13 +36,13 @@ bool dlock__linger_briefly(struct dlock__claim *claim) {
     claim->linger_until_us = dlock__now(client) + BRIEFLY_US;
     claim->refs++;
     dlock__leave(client);
-    (cpu == next_cpu ? dlock__give_way : dlock__spin)(&name->taken, seen); /* it cannot run while this thread does */
+    (cpu == next_cpu ? dlock__yield_once : dlock__spin)(&name->taken, seen); /* it cannot run while this thread does */
     dlock__enter(client);
     bool still = claim->phase == DLOCK__HELD && dlock__lingers(claim) && claim->ordinal == ordinal;
     if (still) { /* and not another thread's, who has given it back meanwhile */
         claim->linger_until_us = DLOCK__NEVER;
         claim->phase = DLOCK__RELEASING;
-        name->brisk = false;
+        name->short_holds = false;
     }
     dlock__claim_put(claim);
     return !still;
@@ -61,9 +61,9 @@ void dlock__linger_end(struct dlock__claim *claim) {
 struct dlock__claim *dlock__linger_take(struct dlock_lock *lock) {
     struct dlock__claim *claim = dlock__name_exclusive(lock->name);
     if (!claim || !dlock__lingers(claim)) return NULL;
-    dlock__settle(claim);
+    dlock__expire_if_due(claim);
     if (claim->phase != DLOCK__HELD) return NULL; /* its time was over */
-    if (!dlock__same_wish(claim, lock)) {
+    if (!dlock__same_terms(claim, lock)) {
         dlock__linger_end(claim);
         return NULL;
     }

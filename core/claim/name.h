@@ -11,7 +11,7 @@ struct dlock__name {
     unsigned refs;
     uint32_t hash;
     bool in_batch;               /* only while the pool gathers one */
-    bool brisk;                  /* threads of this process take turns, each for a moment: it pays to look out */
+    bool short_holds;            /* threads of this process take turns, each for a moment: it pays to look out */
     atomic_uint taken;           /* counts takes of what lingers */
     int cpu;                     /* where the last release of a turn ran */
     int64_t turn_us;             /* when the present holder was told */
@@ -19,7 +19,7 @@ struct dlock__name {
     struct dlock__claim *asking; /* the head waiter's: ASKING, WAITING or CONFIRMING */
     struct dlock__claim *lost;   /* lost and not yet released as often as acquired */
     struct dlock__waiter *head, *tail;
-    int64_t yield_until_us; /* other processes' turn: the head asks no earlier */
+    int64_t backoff_until_us; /* other processes' turn: the head asks no earlier */
     int64_t ready_at_us; /* the server, asked for it last, grants nothing before; 0: it does; DLOCK__NEVER: who knows */
     char text[];         /* with the prefix */
 };
@@ -30,7 +30,7 @@ struct dlock_lock {
     enum dlock_owner owner;
     enum dlock_mode mode;
     uint32_t limit;
-    uint32_t options;
+    uint32_t flags;
     int64_t lease_ms;
     dlock_callback on_lost;
     void *on_lost_arg;
@@ -132,12 +132,12 @@ bool dlock__may_stay(const struct dlock__claim *claim);
 /* Another thread of this process has it from now on. */
 void dlock__next_turn(struct dlock__claim *claim);
 /* Whether the claim is what this handle would ask for. */
-bool dlock__same_wish(const struct dlock__claim *claim, const struct dlock_lock *lock);
+bool dlock__same_terms(const struct dlock__claim *claim, const struct dlock_lock *lock);
 
 /* The next waiter of this process owns the same grant, if there is one who may. */
 bool dlock__hand_over(struct dlock__claim *claim);
 /* After a release: where no queue knows who is next this process's own waiters let others ask first. */
-void dlock__stand_back(const struct dlock__claim *claim);
+void dlock__back_off(const struct dlock__claim *claim);
 
 /* ---- linger.c ---- */
 

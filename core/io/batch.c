@@ -109,13 +109,13 @@ void dlock__batch_complete(struct dlock__batch *batch, struct dlock__claim *clai
     if (op->kind == DLOCK__RELEASE) {
         claim->release_sent = claim->release_sent || batch->sent;
     } else if (batch->sent && dlock__batch_unknown(claim, rc)) {
-        claim->may_be_held = true;
+        claim->outcome_unknown = true;
         claim->last_unknown_us = dlock__now(claim->name->client);
     }
     if (rc == 0) {
         memcpy(claim->state, op->arg.state, sizeof claim->state);
         dlock__guard_note(claim);
-        dlock__pair_learn(claim->name->client, batch->sent_us, op->arg.server_us);
+        dlock__clock_sample_learn(claim->name->client, batch->sent_us, op->arg.server_us);
     }
     if (op->err && result != 0) explain(claim, result, from, batch->n, op->err);
     op->status = DLOCK__OP_DONE;

@@ -101,7 +101,7 @@ void dlock__conn_drop(struct dlock__conn *conn) {
     dlock__leave(client);
     dlock__conn_close(conn);
     dlock__enter(client);
-    dlock__pool_broke(client);
+    dlock__connection_epoch_ended(client);
 }
 
 /* ---- being watched, where the server speaks unasked: PENDING ---- */

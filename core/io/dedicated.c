@@ -10,7 +10,7 @@ enum { SPARE_US = 1000000 }; /* so long more idle connections than `connections`
 void dlock__session_begin(struct dlock__conn *conn, struct dlock__claim *claim) {
     conn->claim = claim;
     conn->rest_us = DLOCK__NEVER;
-    claim->home = conn;
+    claim->conn = conn;
 }
 
 static bool enough_without(const struct dlock_client *client) {
@@ -31,7 +31,7 @@ static void rest_later(struct dlock__conn *conn, const struct dlock__claim *clai
 
 void dlock__session_end(struct dlock__conn *conn) {
     if (conn->claim) {
-        conn->claim->home = NULL;
+        conn->claim->conn = NULL;
         conn->ended_us = dlock__now(conn->client);
         rest_later(conn, conn->claim);
     }
@@ -51,7 +51,7 @@ static bool stays(const struct dlock__op *op) {
 static int run_at_home(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err) {
     struct dlock__claim *claim = batch->claims[0];
     struct dlock_client *client = conn->client;
-    bool begins = !claim->home;
+    bool begins = !claim->conn;
     if (begins) dlock__session_begin(conn, claim);
     conn->busy = true;
     if (!begins) dlock__watch(conn, false);
@@ -82,9 +82,9 @@ void dlock__session_run(struct dlock__claim *claim) {
     int rc = 0;
     err.code = 0;
     dlock__batch_begin(&batch, &claim, 1);
-    while (claim->home && claim->home->busy && dlock__now(client) < batch.deadline_us)
+    while (claim->conn && claim->conn->busy && dlock__now(client) < batch.deadline_us)
         dlock__wait(client, &client->changed, batch.deadline_us);
-    struct dlock__conn *conn = claim->home;
+    struct dlock__conn *conn = claim->conn;
     if (conn && conn->busy) {
         rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection that the lock lives in was not ready in time");
     } else if (!conn && batch.kind != DLOCK__ACQUIRE) {
@@ -95,7 +95,7 @@ void dlock__session_run(struct dlock__claim *claim) {
         rc = conn ? run_at_home(conn, &batch, &err) : dlock_fail(&err, DLOCK_ENOMEM, "out of memory for a connection");
     }
     dlock__batch_complete(&batch, claim, rc, &err);
-    if (!claim->home) claim->may_be_held = false;
+    if (!claim->conn) claim->outcome_unknown = false;
 }
 
 /* ---- being broken, renewed, idle ---- */
@@ -114,7 +114,7 @@ static void close_conn(struct dlock__conn *conn) {
 void dlock__session_broke(struct dlock__conn *conn) {
     struct dlock__claim *claim = conn->claim;
     close_conn(conn);
-    dlock__pool_broke(conn->client);
+    dlock__connection_epoch_ended(conn->client);
     dlock__session_end(conn);
     pthread_cond_broadcast(&conn->client->changed);
     if (!claim) return;
@@ -130,7 +130,7 @@ void dlock__session_broke(struct dlock__conn *conn) {
 int dlock__session_renew(struct dlock__claim *claim, struct dlock_claim **arg, int64_t deadline_us,
                          struct dlock_error *err) {
     struct dlock_client *client = claim->name->client;
-    struct dlock__conn *conn = claim->home;
+    struct dlock__conn *conn = claim->conn;
     int64_t now = dlock__now_us();
     if (!conn || conn->busy || now >= deadline_us)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": no time for its renewal",

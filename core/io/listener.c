@@ -92,7 +92,7 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     client->listener.fd = -1;
     client->listener.probe_at_us = client->listener.answer_by_us = DLOCK__NEVER;
     client->listener.unheard = client->listener.doubted = false;
-    client->pair.known = false;
+    client->clock_sample.known = false;
     close_conn(client, why->code);
     client->listener.state = DLOCK__LISTENER_DOWN;
     client->listener.retry_at_us = 0;

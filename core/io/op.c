@@ -12,7 +12,7 @@
 
 /* How long it may take until those who are about to send a request have come, and how much longer for each of them;
  * and the pause after it took too long. */
-enum { INVITE_US = 1000, INVITE_EACH_US = 50, INVITE_PAUSE_US = 50000 };
+enum { COALESCE_US = 1000, COALESCE_EACH_US = 50, COALESCE_PAUSE_US = 50000 };
 
 /* Adds every waiting operation that fits: same kind, no name twice. The batch ends at its leader's deadline, since that
  * thread cannot leave; operations that had more time are sent again by whoever waits for them. */
@@ -39,24 +39,24 @@ static void gather(struct dlock_client *client, struct dlock__batch *batch) {
 
 /* Lets those come who are about to send the same: as long as more do. That costs next to nothing when nobody is ready,
  * but the time of whoever else is: as soon as it takes longer than our own threads may, not again for a while. */
-static void invite(struct dlock_client *client, enum dlock__op_kind kind) {
-    int64_t begun = dlock__now(client), most = INVITE_US;
+static void coalesce(struct dlock_client *client, enum dlock__op_kind kind) {
+    int64_t begun = dlock__now(client), most = COALESCE_US;
     unsigned before;
-    if (begun < client->invite_at_us) return;
-    client->gathering[kind] = true;
+    if (begun < client->coalesce_at_us) return;
+    client->coalescing[kind] = true;
     do {
         before = client->n_pending;
         dlock__leave(client);
-        dlock__let_others();
+        dlock__yield();
         dlock__enter(client);
-        if (client->n_pending > before) most += (client->n_pending - before) * INVITE_EACH_US;
+        if (client->n_pending > before) most += (client->n_pending - before) * COALESCE_EACH_US;
     } while (client->n_pending > before && dlock__now(client) - begun <= most);
-    client->gathering[kind] = false;
-    if (dlock__now(client) - begun > most) client->invite_at_us = dlock__now(client) + INVITE_PAUSE_US;
+    client->coalescing[kind] = false;
+    if (dlock__now(client) - begun > most) client->coalesce_at_us = dlock__now(client) + COALESCE_PAUSE_US;
 }
 
 /* Wakes those whose operations are done; without the mutex, which they would only run into. */
-static void tell(struct dlock_client *client, struct dlock__claim *const *claims, size_t n) {
+static void complete_others(struct dlock_client *client, struct dlock__claim *const *claims, size_t n) {
     uint32_t bells = 0;
     for (size_t i = 0; i < n; i++) {
         bells |= claims[i]->op->bell;
@@ -69,14 +69,14 @@ static void tell(struct dlock_client *client, struct dlock__claim *const *claims
 }
 
 /* Runs the operations, and those that wait, on the connection. */
-static void lead(struct dlock__conn *conn, struct dlock__claim *const *claims, size_t n) {
+static void combine(struct dlock__conn *conn, struct dlock__claim *const *claims, size_t n) {
     struct dlock_client *client = conn->client;
     struct dlock__batch batch;
     dlock__batch_begin(&batch, claims, n);
-    if (client->crowded && n == 1 && !client->gathering[batch.kind]) invite(client, batch.kind);
+    if (client->backlogged && n == 1 && !client->coalescing[batch.kind]) coalesce(client, batch.kind);
     if (client->pending) gather(client, &batch);
     client->n_sent += (unsigned)batch.n;
-    client->crowded = client->n_sent + client->n_pending > client->uri->connections;
+    client->backlogged = client->n_sent + client->n_pending > client->uri->connections;
     dlock__pool_hand_out(client);
     struct dlock__claim *others[DLOCK__BATCH];
     size_t n_others = batch.n - n;
@@ -87,14 +87,14 @@ static void lead(struct dlock__conn *conn, struct dlock__claim *const *claims, s
     for (size_t i = 0; i < batch.n; i++) dlock__batch_complete(&batch, batch.claims[i], rc, &err);
     client->n_sent -= (unsigned)batch.n;
     dlock__pool_take_back(conn);
-    if (n_others > 0) tell(client, others, n_others);
+    if (n_others > 0) complete_others(client, others, n_others);
 }
 
 /* What the claim left in a session that is over died with that. */
 static void forget_old_session(struct dlock__claim *claim) {
-    if (dlock__claim_outlived(claim)) {
+    if (dlock__claim_died_with_connection(claim)) {
         memset(claim->state, 0, sizeof claim->state);
-        claim->queued = claim->may_be_held = false;
+        claim->queued = claim->outcome_unknown = false;
         claim->session = claim->name->client->session;
     }
     claim->queued = claim->queued || claim->op->arg.flags & DLOCK_CLAIM_QUEUE;
@@ -212,14 +212,14 @@ void dlock__op_send(struct dlock__claim *const *claims, size_t n) {
     for (size_t i = 1; i < n; i++) claims[i]->op->status = DLOCK__OP_RUNNING; /* nobody else may send them meanwhile */
     while (n > 0) {
         struct dlock_error *err = claims[0]->op->err;
-        bool joins = n == 1 && client->gathering[claims[0]->op->kind];
+        bool joins = n == 1 && client->coalescing[claims[0]->op->kind];
         struct dlock__conn *conn = joins ? NULL : dlock__pool_pick(client);
         if (!conn && client->n_pool > 0) conn = wait_for_conn(claims[0]);
         if (conn) {
             claims[0]->op->conn = NULL;
             claims[0]->op->err = err;
             if (dlock__now(client) < claims[0]->op->deadline_us) {
-                lead(conn, claims, n);
+                combine(conn, claims, n);
                 return;
             }
             not_sent(claims[0], DLOCK_EUNAVAILABLE, "no free connection in time");

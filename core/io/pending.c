@@ -28,7 +28,7 @@ static void act(struct dlock__conn *conn, struct dlock__claim *claim, const stru
     } else if (wake->kind == DLOCK_WAKE_LOST && dlock__claim_had(claim)) {
         dlock__lose(claim);
     }
-    if (claim->home == conn && !conn->busy) dlock__watch(conn, true);
+    if (claim->conn == conn && !conn->busy) dlock__watch(conn, true);
 }
 
 /* Who is using it sees for himself. */

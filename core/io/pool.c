@@ -50,7 +50,7 @@ static void shared_give(struct dlock__conn *conn, int rc) {
     struct dlock_client *client = conn->client;
     if (rc != 0 && conn->connected) {
         conn->connected = false;
-        dlock__pool_broke(client);
+        dlock__connection_epoch_ended(client);
         dlock__keeper_kick(client); /* it lets go of the listener */
     }
     conn->users--;
@@ -87,7 +87,7 @@ void dlock__pool_unqueue(struct dlock_client *client, struct dlock__claim *claim
 /* The first that nobody is about to take along. */
 static struct dlock__claim *first_pending(struct dlock_client *client) {
     struct dlock__claim *claim = client->pending;
-    while (claim && client->gathering[claim->op->kind]) claim = claim->op->next;
+    while (claim && client->coalescing[claim->op->kind]) claim = claim->op->next;
     return claim;
 }
 

@@ -12,7 +12,7 @@ static int64_t look_around(struct dlock_client *client) {
     int64_t end_us = DLOCK__NEVER;
     for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
         next = claim->all_next;
-        dlock__settle(claim);
+        dlock__expire_if_due(claim);
         if (claim->phase != DLOCK__HELD || claim->valid_until_us >= end_us) continue;
         for (const struct dlock__hold *hold = claim->hold; hold; hold = hold->next)
             if (dlock__wants_word(hold)) end_us = claim->valid_until_us;

@@ -19,7 +19,7 @@ static size_t gather(struct dlock_client *client, struct dlock__claim **batch, i
     size_t n = 0;
     for (struct dlock__claim *claim = client->janitor.orphans; claim && n < DLOCK__BATCH; claim = claim->orphan_next) {
         if (claim->due_us > due_us || dlock__claim_in_request(claim) || claim->name->in_batch) continue;
-        if (!dlock__claim_equip(claim)) { /* some other time */
+        if (!dlock__slot_attach(claim)) { /* some other time */
             claim->due_us = dlock__now_us() + RETRY_MAX_US;
             continue;
         }
@@ -43,7 +43,7 @@ static void answered(struct dlock__claim *claim) {
     int64_t now = dlock__now_us(), lease = dlock__us(claim->lease_ms);
     if (rc == 0 || rc == DLOCK_ELOST || rc == DLOCK_EINVAL || rc == DLOCK_ENOTSUP) {
         claim->queued = false;
-        if (!claim->may_be_held || now >= claim->orphan_until_us) {
+        if (!claim->outcome_unknown || now >= claim->orphan_until_us) {
             drop(claim);
             return;
         }
@@ -63,7 +63,7 @@ static void answered(struct dlock__claim *claim) {
 static size_t drop_outlived(struct dlock__claim **batch, size_t n) {
     size_t left = 0;
     for (size_t i = 0; i < n; i++) {
-        if (dlock__claim_outlived(batch[i]))
+        if (dlock__claim_died_with_connection(batch[i]))
             drop(batch[i]);
         else
             batch[left++] = batch[i];

@@ -50,7 +50,7 @@ static size_t gather(struct dlock_client *client, int64_t now) {
 
 /* A fixed lease is only renewed to become a shared one, and gets no longer by that. */
 static int64_t lease_of(const struct dlock__claim *claim) {
-    if (!(claim->options & DLOCK_FIXED_LEASE) || claim->phase != DLOCK__HELD) return claim->lease_ms;
+    if (!(claim->flags & DLOCK_FIXED_LEASE) || claim->phase != DLOCK__HELD) return claim->lease_ms;
     int64_t left_ms = (claim->valid_until_us - dlock__now_us()) / 1000;
     return left_ms < 1 ? 1 : left_ms;
 }
@@ -128,7 +128,7 @@ static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us,
 
 /* False: the answer makes no sense. */
 static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, int64_t sent_us) {
-    dlock__pair_learn(claim->name->client, sent_us, arg->server_us);
+    dlock__clock_sample_learn(claim->name->client, sent_us, arg->server_us);
     if (!renewable(claim)) return true; /* released, or lost, meanwhile */
     if (arg->result == DLOCK_ELOST) {
         if (dlock__claim_had(claim)) {
@@ -153,7 +153,7 @@ static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, 
 static void failed(struct dlock__claim *claim, bool sent, int64_t pause_us) {
     if (!renewable(claim)) return;
     if (sent) {
-        claim->may_be_held = true;
+        claim->outcome_unknown = true;
         claim->last_unknown_us = dlock__now_us();
     }
     claim->pause_us = pause_us;
@@ -163,7 +163,7 @@ static void failed(struct dlock__claim *claim, bool sent, int64_t pause_us) {
 /* Lost by the local clock while its renewal was on the way: the server may have kept it. */
 static void too_late(struct dlock__claim *claim, int result) {
     if (result != 0) {
-        claim->may_be_held = true;
+        claim->outcome_unknown = true;
         claim->last_unknown_us = dlock__now_us();
     }
     dlock__orphan(claim);
@@ -187,7 +187,7 @@ static void renew(struct dlock_client *client, size_t n, int64_t deadline_us) {
                                        : send_shared(client, n, deadline_us, &sent_us, &sent, &err);
     if (rc != 0) dlock__log(client, DLOCK_LOG_WARN, "renewal of %zu lock(s) failed: %s", n, err.message);
     dlock__enter(client);
-    if (rc != 0) client->pair.known = false;
+    if (rc != 0) client->clock_sample.known = false;
     int64_t pause_us = next_pause(client);
     for (size_t i = 0; i < n; i++) {
         struct dlock__claim *claim = client->keeper.batch[i];
@@ -211,11 +211,11 @@ static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *r
     *end_us = *renew_us = *due_us = DLOCK__NEVER;
     for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
         next = claim->all_next;
-        dlock__settle(claim);
+        dlock__expire_if_due(claim);
         if (dlock__lingers(claim) && claim->phase == DLOCK__HELD && dlock__now_us() >= claim->linger_until_us)
             dlock__linger_end(claim);
         if (!renewable(claim)) continue;
-        if (claim->home && !claim->home->busy) dlock__watch(claim->home, true);
+        if (claim->conn && !claim->conn->busy) dlock__watch(claim->conn, true);
         if (claim->linger_until_us < *end_us) *end_us = claim->linger_until_us;
         if (claim->valid_until_us < *end_us) *end_us = claim->valid_until_us;
         if (claim->due_us < *renew_us) *renew_us = claim->due_us;

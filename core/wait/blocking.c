@@ -12,12 +12,12 @@ static bool next_in_turn(const struct dlock__waiter *waiter) {
 }
 
 /* True: something has happened. Leaves the mutex. */
-static bool look_out(struct dlock__waiter *waiter) {
+static bool spin(struct dlock__waiter *waiter) {
     struct dlock_client *client = waiter->lock->client;
     unsigned seen = atomic_load_explicit(&waiter->woken, memory_order_relaxed);
-    bool brisk = waiter->lock->name->brisk;
+    bool short_holds = waiter->lock->name->short_holds;
     dlock__leave(client);
-    (brisk ? dlock__look_out : dlock__spin)(&waiter->woken, seen);
+    (short_holds ? dlock__spin_then_yield : dlock__spin)(&waiter->woken, seen);
     dlock__enter(client);
     return atomic_load_explicit(&waiter->woken, memory_order_relaxed) != seen;
 }
@@ -37,7 +37,7 @@ void dlock__waiter_drive(struct dlock__waiter *waiter) {
         enum dlock__turn turn = dlock__waiter_turn(waiter, &until_us);
         if (turn == DLOCK__TURN_OVER) return;
         if (turn == DLOCK__TURN_SLEEP) {
-            if (next_in_turn(waiter) && look_out(waiter)) continue;
+            if (next_in_turn(waiter) && spin(waiter)) continue;
             sleep_until(waiter, until_us);
         } else {
             struct dlock__claim *claim = waiter->lock->name->asking;

@@ -41,7 +41,7 @@ int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_
     struct dlock__name *name = claim->name;
     const char *shown = dlock__name_shown(name);
     dlock__name_unhold(name, claim);
-    dlock__stand_back(claim);
+    dlock__back_off(claim);
     if (rc == DLOCK_ELOST) {
         rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it", shown);
     } else if (rc != 0) {
@@ -64,7 +64,7 @@ int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err) {
 
 void dlock__linger_clear(struct dlock_lock *lock, int64_t deadline_us) {
     struct dlock__claim *claim = dlock__name_exclusive(lock->name);
-    if (!claim || !dlock__lingers(claim) || dlock__same_wish(claim, lock)) return;
+    if (!claim || !dlock__lingers(claim) || dlock__same_terms(claim, lock)) return;
     claim->linger_until_us = DLOCK__NEVER;
     claim->phase = DLOCK__RELEASING;
     int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, deadline_us, NULL);

@@ -123,13 +123,14 @@ static void give_up(struct dlock__waiter *waiter) {
     struct dlock_error ignored;
     name_of(waiter)->asking = NULL;
     bool unseen = claim->phase == DLOCK__ASKING && claim->op->status == DLOCK__OP_DONE && claim->op->result == 0;
-    bool left = dlock__claim_may_remain(claim) || ((unseen || claim->server_fence) && !dlock__claim_outlived(claim));
-    bool later = !waiter->cond || !dlock__claim_equip(claim);
+    bool left = dlock__claim_may_remain(claim) ||
+                ((unseen || claim->server_fence) && !dlock__claim_died_with_connection(claim));
+    bool later = !waiter->cond || !dlock__slot_attach(claim);
     if (dlock__claim_in_request(claim) || (left && later)) {
         dlock__orphan(claim);
     } else if (left) {
         claim->phase = DLOCK__RELEASING;
-        bool uncertain = claim->may_be_held;
+        bool uncertain = claim->outcome_unknown;
         int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, dlock__now(client_of(waiter)) + LEAVE_US, &ignored);
         if ((rc != 0 && rc != DLOCK_ELOST) || uncertain) dlock__orphan(claim);
     }
@@ -157,7 +158,7 @@ void dlock__waiter_cancel(struct dlock__waiter *waiter) {
 static bool take(struct dlock__waiter *waiter) {
     struct dlock__claim *claim = waiter->handed;
     waiter->handed = NULL;
-    dlock__settle(claim);
+    dlock__expire_if_due(claim);
     bool good = claim->phase == DLOCK__HELD;
     if (good) {
         dlock__hold_through(claim, waiter->lock);
@@ -196,7 +197,7 @@ static enum dlock__turn ask(struct dlock__waiter *waiter) {
     bool queue = !waiter->try_only && dlock__can(client, DLOCK_CAP_QUEUE) && heard;
     bool linger = dlock__linger_wanted(waiter->lock) && client->listener.state == DLOCK__LISTENER_UP;
     uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (linger ? DLOCK_CLAIM_LINGER : 0);
-    if (!dlock__claim_equip(claim)) return out_of_memory(waiter);
+    if (!dlock__slot_attach(claim)) return out_of_memory(waiter);
     claim->phase = DLOCK__ASKING;
     if (waiter->why) waiter->why->code = 0;
     dlock__op_prepare(claim, DLOCK__ACQUIRE, flags, question_deadline(waiter), waiter->why);
@@ -215,7 +216,7 @@ static int64_t ask_again_at(struct dlock__waiter *waiter, const struct dlock_cla
     struct dlock_client *client = client_of(waiter);
     int64_t now = dlock__now(client_of(waiter)), retry_ms = answer->retry_ms;
     if (answer->result == DLOCK_ENOTREADY && retry_ms < 0) retry_ms = answer->ready_ms;
-    if (claim_of(waiter)->home) return DLOCK__NEVER; /* its connection will tell */
+    if (claim_of(waiter)->conn) return DLOCK__NEVER; /* its connection will tell */
     bool deaf = dlock__can(client, DLOCK_CAP_WAKE) && client->listener.state != DLOCK__LISTENER_UP;
     bool for_good = client->listener.retry_at_us == DLOCK__NEVER;
     if (deaf || retry_ms < 0)
@@ -234,7 +235,7 @@ static int64_t ask_again_at(struct dlock__waiter *waiter, const struct dlock_cla
 /* The same; who has no place in a queue, and may not be told of a release, asks once more before the deadline. */
 static int64_t ask_again_in_time(struct dlock__waiter *waiter, const struct dlock_claim *answer) {
     int64_t at = ask_again_at(waiter, answer), last = last_question(waiter);
-    bool told = claim_of(waiter)->queued || claim_of(waiter)->home;
+    bool told = claim_of(waiter)->queued || claim_of(waiter)->conn;
     return !told && last < at && dlock__now(client_of(waiter)) < last ? last : at;
 }
 
@@ -265,7 +266,7 @@ static void busy(struct dlock__waiter *waiter) {
             claim->due_us = dlock__now(client_of(waiter));
     }
     op->look = op->wake.here = false;
-    if (claim->phase == DLOCK__WAITING) dlock__claim_strip(claim);
+    if (claim->phase == DLOCK__WAITING) dlock__slot_detach(claim);
     if (waiter->in_line) turn_tries_away(name_of(waiter));
 }
 
@@ -307,7 +308,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
     if (rc == 0) {
         rc = dlock__claim_granted(claim, &err);
         if (rc != 0) { /* granted there, but of no use here */
-            claim->may_be_held = true;
+            claim->outcome_unknown = true;
             claim->last_unknown_us = dlock__now(client_of(waiter));
             explain(waiter, rc, "%s", err.message);
         }
@@ -335,7 +336,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
     } else if (rc == DLOCK_EUNAVAILABLE) {
         claim->phase = DLOCK__WAITING;
         claim->due_us = dlock__now(client_of(waiter)) + next_pause(waiter, OUTAGE_MIN_US, OUTAGE_MAX_US);
-        dlock__claim_strip(claim);
+        dlock__slot_detach(claim);
     } else if (listen_first(waiter)) {
         claim->phase = DLOCK__WAITING;
         claim->due_us = 0;
@@ -393,7 +394,7 @@ static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_u
             *until_us = 0; /* the mutex was left: look again */
             return DLOCK__TURN_SLEEP;
         }
-        int64_t ask_us = name->yield_until_us, last = last_question(waiter);
+        int64_t ask_us = name->backoff_until_us, last = last_question(waiter);
         if (last < ask_us) ask_us = last;
         if (waiter->try_only || (ask_us <= now && now < until)) return ask_first(waiter);
         if (ask_us < until) until = ask_us;

@@ -119,11 +119,11 @@ bool dlock__spin(const atomic_uint *word, unsigned seen) {
     return changed;
 }
 
-bool dlock__give_way(const atomic_uint *word, unsigned seen) {
+bool dlock__yield_once(const atomic_uint *word, unsigned seen) {
     return dlock__spin(word, seen);
 }
 
-void dlock__let_others(void) {
+void dlock__yield(void) {
     pthread_mutex_lock(&guard);
     away++;
     while (staying) pthread_cond_wait(&back, &guard);
@@ -136,7 +136,7 @@ int dlock__cpu(void) {
     return 0;
 }
 
-bool dlock__look_out(const atomic_uint *word, unsigned seen) {
+bool dlock__spin_then_yield(const atomic_uint *word, unsigned seen) {
     return dlock__spin(word, seen);
 }
 
