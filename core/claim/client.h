@@ -80,7 +80,7 @@ struct dlock_client {
     struct dlock__conn *shared;          /* THREADSAFE: the only one */
     unsigned session;                    /* SESSION|THREADSAFE: counts the connections that broke */
 
-    /* A request's send time and the server's clock in its answer (DESIGN §1.3); dies with any reconnect. */
+    /* A request's send time and the server's clock in its answer; dies with any reconnect. */
     struct {
         bool known;
         int64_t sent_us, server_us;

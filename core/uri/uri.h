@@ -19,7 +19,7 @@ struct dlock__uri {
     const char *password_file; /* NULL: none */
 };
 
-/* Parses `scheme:[//[[user][:password]@][hosts]][path][?key=value&…]` (DESIGN §7) into *uri; free it with
+/* Parses `scheme:[//[[user][:password]@][hosts]][path][?key=value&…]` into *uri; free it with
  * dlock__uri_free(). Never names a password or a query value in `err`. Errors: EINVAL (names the part), ENOMEM.
  *
  * What the grammar leaves open:

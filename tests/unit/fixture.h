@@ -24,7 +24,7 @@ int fixture_teardown(void **state);
  */
 void only(int argc, char **argv);
 
-/* The usual lease, and how much of a lease is a holder's (DESIGN §1.3). */
+/* The usual lease, and how much of a lease is a holder's. */
 enum { LEASE_MS = 10000, THIRD_MS = 3334 };
 int64_t valid_us(int64_t kept_ms);
 

@@ -1,4 +1,4 @@
-/* Waits that are cancelled, or end, while the server grants what they wait for (DESIGN §4). */
+/* Waits that are cancelled, or end, while the server grants what they wait for. */
 #include "fixture.h"
 
 static void a_cancelled_wait_leaves_the_queue(void **state) {

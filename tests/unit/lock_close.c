@@ -1,4 +1,4 @@
-/* Beginnings and ends: opening, closing, freeing handles, and callbacks that do so (DESIGN §3). */
+/* Beginnings and ends: opening, closing, freeing handles, and callbacks that do so. */
 #include "fixture.h"
 
 #include <stdatomic.h>

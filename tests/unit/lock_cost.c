@@ -1,4 +1,4 @@
-/* What an uncontended lock costs: two requests and nothing else (DESIGN §8). */
+/* What an uncontended lock costs: two requests and nothing else. */
 #include "fixture.h"
 
 #include <linux/filter.h>

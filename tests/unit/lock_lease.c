@@ -1,4 +1,4 @@
-/* How long a grant is a holder's, and what happens at its end (DESIGN §1.3, §1.4). */
+/* How long a grant is a holder's, and what happens at its end. */
 #include "fixture.h"
 
 #include <stdatomic.h>

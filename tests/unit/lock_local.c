@@ -1,5 +1,4 @@
-/* Threads of one process settle contention among themselves, without a word to the server, but not for ever (DESIGN
- * §4). */
+/* Threads of one process settle contention among themselves, without a word to the server, but not for ever. */
 #include "fixture.h"
 
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* Backends whose connections carry one claim each, and whose waits are blocking requests (DESIGN §5: PENDING). */
+/* Backends whose connections carry one claim each, and whose waits are blocking requests. */
 #include "fixture.h"
 
 #include <stdio.h>

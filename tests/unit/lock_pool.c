@@ -1,4 +1,4 @@
-/* Connections: shared by threads, opened on demand, gathered into batches, dropped when in doubt (DESIGN §4). */
+/* Connections: shared by threads, opened on demand, gathered into batches, dropped when in doubt. */
 #include "fixture.h"
 
 #include <stdio.h>

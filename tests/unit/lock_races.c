@@ -1,4 +1,4 @@
-/* Things that end, or begin, at the wrong moment: each was, or could have been, a bug (DESIGN §1.6, PITFALLS.md). */
+/* Things that end, or begin, at the wrong moment: each was, or could have been, a bug. */
 #include "fixture.h"
 
 #include <stdatomic.h>

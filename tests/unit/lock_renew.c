@@ -1,4 +1,4 @@
-/* Renewal: on time, in one request, through failures, and never of something that is not ours (DESIGN §1.4, §4). */
+/* Renewal: on time, in one request, through failures, and never of something that is not ours. */
 #include "fixture.h"
 
 #include <stdatomic.h>

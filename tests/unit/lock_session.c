@@ -1,4 +1,4 @@
-/* Backends whose grants live and die with their connection, and that have one connection for everything (DESIGN §5). */
+/* Backends whose grants live and die with their connection, and that have one connection for everything. */
 #include "fixture.h"
 
 #include <stdio.h>

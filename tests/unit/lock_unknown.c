@@ -1,4 +1,4 @@
-/* Requests whose answers never came: nobody knows what the server did (DESIGN §1.6, §4). */
+/* Requests whose answers never came: nobody knows what the server did. */
 #include "fixture.h"
 
 #include <stdio.h>

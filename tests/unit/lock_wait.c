@@ -1,4 +1,4 @@
-/* Waiting: the queue, when to ask again, and deadlines (DESIGN §1.5, §4). */
+/* Waiting: the queue, when to ask again, and deadlines. */
 #include "fixture.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* A grant that arrives by wake-up has no request of ours to count from (DESIGN §1.3). */
+/* A grant that arrives by wake-up has no request of ours to count from. */
 #include "fixture.h"
 
 #include <stdatomic.h>
@@ -42,7 +42,7 @@ static void handed_over(struct scene *s) {
     fake_settle();
 }
 
-/* What the arithmetic of DESIGN §1.3 allows for a hand-over that happened delta_us after the last request. */
+/* What the arithmetic in docs/internals.md allows for a hand-over that happened delta_us after the last request. */
 static int64_t woken_valid_us(int64_t delta_us) {
     return valid_us(HANDOVER_MS) - delta_us / 100;
 }

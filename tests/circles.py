@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""circles.py BUILD TARGET…: fails when files of a target call each other in a circle, and names them.
+
+A file calls another when its object file needs a function or a datum that the other's defines. Each target is looked at
+by itself: between targets there are only public headers."""
+import collections, pathlib, subprocess, sys
+
+
+def objects(build, target):
+    for folder in build.glob(f"**/CMakeFiles/{target}.dir"):
+        return sorted(folder.rglob("*.o"))
+    sys.exit(f"{target} has no object files in {build}")
+
+
+def calls(files):
+    defined, needed = {}, collections.defaultdict(set)
+    for line in subprocess.run(["nm", "-AP", *files], check=True, capture_output=True, text=True).stdout.splitlines():
+        file, symbol, kind = line.split()[:3]
+        file = file.rstrip(":")
+        if kind in "TDBRC": defined[symbol] = file
+        elif kind == "U": needed[file].add(symbol)
+    return {str(file): {defined[s] for s in needed[str(file)] if s in defined} - {str(file)} for file in files}
+
+
+def circles(graph):
+    """Tarjan's strongly connected components, those of more than one file."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for next in graph[node]:
+            if next not in index: visit(next)
+            if next in stack: low[node] = min(low[node], low[next])
+        if low[node] == index[node]:
+            component = stack[stack.index(node):]
+            del stack[stack.index(node):]
+            if len(component) > 1: found.append(component)
+
+    for node in graph:
+        if node not in index: visit(node)
+    return found
+
+
+def stem(file):
+    return pathlib.Path(file).name.removesuffix(".c.o")
+
+
+def main():
+    build, bad = pathlib.Path(sys.argv[1]), False
+    for target in sys.argv[2:]:
+        graph = calls(objects(build, target))
+        for circle in circles(graph):
+            bad = True
+            print(f"{target}: these files call each other in a circle:")
+            for file in sorted(circle):
+                print(f"    {stem(file)} -> {', '.join(sorted(stem(f) for f in graph[file] & set(circle)))}")
+    sys.exit(bad)
+
+
+main()
