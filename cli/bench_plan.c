@@ -81,18 +81,33 @@ static void name_server(const struct bench *bench, struct bench_target *target) 
 
 struct probe {
     struct bench_arena *arena;
-    const char *uri;
+    const struct bench_target *target;
 };
+
+/* A server that was started lately and grants nothing yet is waited for: nothing could be measured before. */
+static void await_ready(const struct probe *probe, dlock_client *client) {
+    struct dlock_error err = {0, ""};
+    dlock_lock *lock;
+    if (dlock_new(client, "dlock-bench:ready", NULL, &lock, &err) != 0) return;
+    if (dlock_acquire(lock, 0, &err) == DLOCK_ENOTREADY) {
+        note("%s: waiting for %s", probe->target->server, err.message);
+        if (dlock_acquire(lock, BENCH_END_MS / 4 * 3, &err) == DLOCK_ENOTREADY) bench_failed(probe->arena, &err);
+    }
+    dlock_free(lock);
+}
 
 static void open_once(void *arg) {
     const struct probe *probe = arg;
-    dlock_close(bench_open(probe->arena, probe->uri));
+    dlock_client *client = bench_open(probe->arena, probe->target->uri);
+    if (client) await_ready(probe, client);
+    dlock_close(client);
 }
 
-/* A wrong URI and a server that is away are told at once. In a process of its own: this one must not have a client. */
+/* A wrong URI, a server that is away, and one that grants nothing for long are told at once. In a process of its own:
+ * this one must not have a client. */
 static int try_target(struct bench_target *target) {
     struct bench_cell cell = {0};
-    struct probe probe = {bench_arena_new(NULL), target->uri};
+    struct probe probe = {bench_arena_new(NULL), target};
     if (!probe.arena) return out_of_memory();
     pid_t pid = bench_fork(probe.arena, open_once, &probe);
     if (pid > 0) bench_reap(probe.arena, &pid, 1, true);

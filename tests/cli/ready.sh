@@ -84,6 +84,13 @@ ended "$pid"
 equal "status" "$status" 143
 equal "nobody waits any more" "$("$DLOCK" list -b "$young")" ""
 
+describe "a bench waits for it, or says why not"
+run "$DLOCK" bench --time 100ms --rounds 1 --workload cycle "$(ready_in 5)"
+equal "a short one" "$status $(said <<<"$err")" "0 dlock: redis: waiting for $(not_ready dlock-bench:ready)"
+run "$DLOCK" bench --time 100ms --rounds 1 --workload cycle "$young"
+equal "a long one" "$status $out $(said <<<"$err")" "69  dlock: redis: waiting for $(not_ready dlock-bench:ready)
+dlock: redis: $(not_ready dlock-bench:ready)"
+
 describe "-l beyond the quarantine"
 too_long() { # URI LEASE QUARANTINE EXPECTED-URI
     local command
