@@ -196,11 +196,11 @@ struct dlock_backend {
      * release would. When a hand-over has ended unconfirmed, waiters that have not asked for DLOCK_HAND_OVER_MS do not
      * live: however many of them stand in a row, they cost one hand-over in all. Results per claim: 0
      * (granted, or granted to this token before: then same fence, lease set anew); EBUSY (retry_ms says when to ask
-     * again: not later than the answer may change); ENOTREADY (nobody has it, and the server grants nothing to anybody
-     * for ready_ms, because it was started lately: otherwise as EBUSY, the place in the queue included); EINVAL (final:
-     * what the server cannot take; a name in use as permits asked as a lock, or the other way round, or permits with
-     * another limit than those that are held: say so in `err`); ENOTSUP (the mode); THREADSAFE backends also
-     * EUNAVAILABLE (outcome unknown; ask again). */
+     * again: not later than the answer may change); ENOTREADY (nobody is known to have it, and the server grants
+     * nothing to anybody for ready_ms, because it was started lately: otherwise as EBUSY, the place in the queue
+     * included); EINVAL (final: what the server cannot take; a name in use as permits asked as a lock, or the other way
+     * round, or permits with another limit than those that are held: say so in `err`); ENOTSUP (the mode); THREADSAFE
+     * backends also EUNAVAILABLE (outcome unknown; ask again). */
     dlock_batch *acquire;
 
     /* Sets the lease anew to lease_ms from now, if the token still has the grant. With mode SHARED on an exclusive

@@ -250,3 +250,7 @@ CASE(linger_not_while_others_wait, DLOCK_CAP_WANTED)
 CASE(linger_is_over_in_time, DLOCK_CAP_WANTED)
 CASE(linger_for_other_wishes, DLOCK_CAP_WANTED)
 CASE(linger_and_loss, DLOCK_CAP_WANTED | DLOCK_CAP_BREAK)
+
+/* ready.c */
+CASE(quarantine_grants_nothing, DLOCK_CAP_VOLATILE)
+CASE(quarantine_keeps_what_is_granted, DLOCK_CAP_VOLATILE)

@@ -1,0 +1,65 @@
+/* A server that may have forgotten grants when it was started, and was so lately: nothing is granted in its quarantine,
+ * and that does not look like somebody else's lock. A quarantine of a year makes any server young. */
+#include "suite.h"
+
+#include <stdlib.h>
+
+#define QUARANTINE_MS (INT64_C(8760) * 3600 * 1000)
+
+static dlock_client *open_young(void) {
+    dlock_client *client;
+    char *uri = uri_with(suite.uri, "quarantine", "8760h");
+    EXPECT_CODE(0, dlock_open(uri, NULL, &client, ERR));
+    free(uri);
+    return client;
+}
+
+static void expect_not_ready(dlock_client *client, const struct dlock_options *options) {
+    dlock_lock *lock = new_lock(client, suite.name, options);
+    EXPECT_CODE(0, dlock_ready(lock, ERR)); /* nobody has asked */
+    EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire_all(&lock, 1, 0, ERR));
+    int64_t begun = now_ms();
+    EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire(lock, 300, ERR));
+    EXPECT_BETWEEN(300, 300 + SLACK_MS, now_ms() - begun);
+    EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire_all(&lock, 1, 300, ERR));
+    EXPECT_CODE(DLOCK_ENOTREADY, dlock_ready(lock, ERR));
+    EXPECT(!dlock_held(lock));
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
+    dlock_free(lock);
+}
+
+void case_quarantine_grants_nothing(void) {
+    dlock_client *young = open_young();
+    struct dlock_options options = options_for(DLOCK_EXCLUSIVE, 0, LEASE_MS);
+    EXPECT(dlock_client_quarantine_ms(young) == QUARANTINE_MS);
+    expect_not_ready(young, &options);
+    if (suite.caps & DLOCK_CAP_SHARED) {
+        options = options_for(DLOCK_SHARED, 0, LEASE_MS);
+        expect_not_ready(young, &options);
+    }
+    if (suite.caps & DLOCK_CAP_PERMIT) {
+        options = options_for(DLOCK_PERMIT, 3, LEASE_MS);
+        expect_not_ready(young, &options);
+    }
+    EXPECT_FREE(suite.name); /* the tries and waits have left nothing */
+    dlock_close(young);
+}
+
+/* Another client, which believes that the server is old enough, is in nobody's way, nor is anybody in its. */
+void case_quarantine_keeps_what_is_granted(void) {
+    dlock_client *young = open_young(), *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, NULL), *wanted = new_lock(young, suite.name, NULL);
+    EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+    int code = dlock_acquire(wanted, 0, ERR);
+    EXPECT(code == DLOCK_EBUSY || code == DLOCK_ENOTREADY); /* it may be asked, or need not */
+    EXPECT(dlock_held(lock));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire(wanted, 300, ERR));
+    EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    dlock_close(young);
+    dlock_free(lock);
+    dlock_free(wanted);
+    dlock_close(client);
+}
