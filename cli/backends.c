@@ -8,7 +8,6 @@
 struct listing {
     bool as_json;
     struct json json;
-    struct table table;
 };
 
 static const struct {
@@ -42,7 +41,9 @@ static void append(char *list, size_t size, const char *word) {
     snprintf(list + used, size - used, "%s%s", used ? " " : "", word);
 }
 
-static void backend_row(struct table *table, const struct dlock_backend_info *info) {
+enum { NAME_COLUMNS = 12 };
+
+static void backend_lines(const struct dlock_backend_info *info) {
     char schemes[256] = "", words[256] = "", origin[1024];
     for (const char *const *scheme = info->schemes; scheme && *scheme; scheme++)
         append(schemes, sizeof schemes, *scheme);
@@ -50,7 +51,13 @@ static void backend_row(struct table *table, const struct dlock_backend_info *in
         if (info->caps & capabilities[i].bit) append(words, sizeof words, capabilities[i].word);
     snprintf(origin, sizeof origin, "%s%s%s", info->path ? info->path : "built in", info->error ? ": " : "",
              info->error ? info->error : "");
-    table_add(table, (const char *const[]){info->name, schemes[0] ? schemes : "-", words[0] ? words : "-", origin});
+    const char *lines[] = {schemes, words, origin}, *name = info->name;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        if (!*lines[i]) continue; /* nothing is known of a module that cannot be loaded */
+        printf("%-*s ", NAME_COLUMNS - 1, name);
+        fill_text(stdout, lines[i], NAME_COLUMNS);
+        name = "";
+    }
 }
 
 static int list_backend(const struct dlock_backend_info *info, void *arg) {
@@ -58,7 +65,7 @@ static int list_backend(const struct dlock_backend_info *info, void *arg) {
     if (listing->as_json)
         backend_json(&listing->json, info);
     else
-        backend_row(&listing->table, info);
+        backend_lines(info);
     return 0;
 }
 
@@ -79,7 +86,7 @@ static int backends_main(int argc, char **argv) {
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
-    struct listing listing = {.table = {.columns = 4}, .json = {.out = stdout}};
+    struct listing listing = {.json = {.out = stdout}};
     opterr = 0;
     for (int c; (c = getopt_long(argc, argv, ":h", longs, NULL)) != -1;) {
         switch (c) {
@@ -91,9 +98,8 @@ static int backends_main(int argc, char **argv) {
     if (optind < argc) return usage_error(&command_backends, "backends takes no operand");
     if (listing.as_json) return print_backends(&listing);
     struct dlock_error err = {0, ""};
-    table_add(&listing.table, (const char *const[]){"NAME", "SCHEMES", "CAPABILITIES", "MODULE"});
+    printf("%-*s SCHEMES, CAPABILITIES, MODULE\n", NAME_COLUMNS - 1, "NAME");
     int result = dlock_backends(list_backend, &listing, &err);
-    table_print(&listing.table, stdout);
     return result == 0 ? STATUS_OK : report(&err);
 }
 

@@ -159,7 +159,7 @@ static int bench_main(int argc, char **argv) {
                                         .lease_ms = 3000}};
     struct bench *bench = &request.bench;
     opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, ":h", longs, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, ":w:h", longs, NULL)) != -1;) {
         if (c == 'h') return print_help(&command_bench);
         if (c == '?' || c == ':') return option_error(&command_bench, argv, c);
         int status = take_option(&request, c);
@@ -196,7 +196,7 @@ const struct command command_bench = {
     "dlock(1).\n\n"
     "      --time TIME      how long all workloads take on one server; default 5s; a crash and renewals take\n"
     "                       what they take\n"
-    "      --workload NAME  only this one; may be given several times\n"
+    "  -w, --workload NAME  only this one; may be given several times\n"
     "      --rounds N       turns of each server at each workload; default 3\n"
     "      --processes N    how many wait for one lock in hand-over; default 4, at most 64\n"
     "      --threads N      most threads in distinct and one-lock; default 64, at most 64\n"

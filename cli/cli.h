@@ -68,6 +68,9 @@ int open_client_flags(const char *uri, uint32_t flags, dlock_client **client);
 /* The same for who opens it itself: `uri`, or $DLOCK_URI, or "file:". */
 const char *uri_or_default(const char *uri);
 
+/* Writes the `words`, NULL at the end, one after the other: "a, b, c"; what does not fit is left out. */
+void word_list(char *list, size_t size, const char *const *words);
+
 /* Reads a whole number from `least` to `max`. */
 bool read_number(const char *text, long least, long max, long *number);
 

@@ -1,6 +1,7 @@
 /* Messages, exit statuses and the client that every command begins with. */
 #include "cli.h"
 
+#include <dlock/backend.h>
 #include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
@@ -42,6 +43,28 @@ int usage_error(const struct command *command, const char *format, ...) {
     return STATUS_USAGE;
 }
 
+/* The long options are those that its help names. */
+static const char *nearest_option(const struct command *command, const char *word, char *guess, size_t size) {
+    char names[48][24];
+    const char *words[49];
+    size_t n = 0;
+    for (const char *at = command->help; n < 48 && (at = strstr(at, "--")); at += 2) {
+        size_t length = strspn(at + 2, "abcdefghijklmnopqrstuvwxyz-");
+        if (length == 0 || length + 2 >= sizeof names[0] || at[-1] != ' ') continue;
+        snprintf(names[n], sizeof names[0], "%.*s", (int)length + 2, at);
+        size_t same = 0;
+        while (same < n && strcmp(names[same], names[n]) != 0) same++;
+        words[same] = names[same];
+        n += same == n;
+    }
+    words[n] = NULL;
+    char name[DLOCK_GUESS_MAX] = "";
+    size_t length = strcspn(word, "=");
+    if (length < sizeof name) snprintf(name, sizeof name, "%.*s", (int)length, word);
+    dlock_guess(guess, size, name, words);
+    return guess;
+}
+
 int option_error(const struct command *command, char **argv, int refusal) {
     const char *word = argv[optind - 1];
     bool is_long = optopt == 0 || strncmp(word, "--", 2) == 0;
@@ -51,13 +74,12 @@ int option_error(const struct command *command, char **argv, int refusal) {
         return usage_error(command, "option -%c needs a value", optopt);
     }
     if (is_long && optopt) return usage_error(command, "option %.*s takes no value", length, word);
-    if (is_long) return usage_error(command, "unknown or ambiguous option %.*s", length, word);
+    if (is_long) {
+        char guess[80];
+        return usage_error(command, "unknown or ambiguous option %.*s%s", length, word,
+                           nearest_option(command, word, guess, sizeof guess));
+    }
     return usage_error(command, "unknown option -%c", optopt);
-}
-
-int print_help(const struct command *command) {
-    fputs(command->help, stdout);
-    return STATUS_OK;
 }
 
 int error_status(int code) {
@@ -99,6 +121,13 @@ const char *uri_or_default(const char *uri) {
     if (uri) return uri; /* an empty one is refused: by default each host has locks of its own */
     uri = getenv("DLOCK_URI");
     return uri && *uri ? uri : "file:";
+}
+
+void word_list(char *list, size_t size, const char *const *words) {
+    size_t used = 0;
+    *list = '\0';
+    for (; *words && used + strlen(*words) + 3 <= size; words++)
+        used += (size_t)snprintf(list + used, size - used, "%s%s", used ? ", " : "", *words);
 }
 
 bool read_number(const char *text, long least, long max, long *number) {

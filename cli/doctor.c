@@ -2,6 +2,7 @@
 #include "cli.h"
 #include "text.h"
 
+#include <dlock/backend.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,13 +147,13 @@ const struct command command_doctor = {
 struct search {
     const char *word; /* a backend's name, or one of its schemes */
     const struct dlock_backend_info *found;
-    char known[512];
+    const char *known[64];
+    size_t n;
 };
 
 static int search_backend(const struct dlock_backend_info *info, void *arg) {
     struct search *search = arg;
-    size_t used = strlen(search->known);
-    snprintf(search->known + used, sizeof search->known - used, "%s%s", used ? ", " : "", info->name);
+    if (search->n < sizeof search->known / sizeof *search->known - 1) search->known[search->n++] = info->name;
     if (strcmp(info->name, search->word) == 0) search->found = info;
     for (const char *const *scheme = info->schemes; scheme && *scheme; scheme++)
         if (!search->found && strcmp(*scheme, search->word) == 0) search->found = info;
@@ -185,7 +186,11 @@ static int schema_main(int argc, char **argv) {
     if (dlock_backends(search_backend, &search, &err) != 0) return report(&err);
     if (search.found) return print_schema(search.found);
     /* The word may be a URI with a password. */
-    return usage_error(&command_schema, "there is no backend of that name; there are: %s", search.known);
+    char list[400], guess[80];
+    if (dlock_guess(guess, sizeof guess, search.word, search.known))
+        return usage_error(&command_schema, "there is no backend of that name%s", guess);
+    word_list(list, sizeof list, search.known);
+    return usage_error(&command_schema, "there is no backend of that name; there are: %s", list);
 }
 
 const struct command command_schema = {

@@ -63,6 +63,26 @@ void remaining_text(int64_t remaining_ms, char *text, size_t size) {
         snprintf(text, size, "%" PRId64 "m %" PRId64 "s", seconds / 60, seconds % 60);
 }
 
+struct place {
+    char host[64], pid[16]; /* "": not known */
+};
+
+/* Where the holder is: dlock's own tokens end in "@host:pid", those of other programs may end in anything. */
+static struct place place_of(const char *token) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    struct place place = {"", ""};
+    const char *at = strrchr(token, '@');
+    if (!at) return place;
+    size_t host = strspn(at + 1, letters);
+    const char *pid = at + 1 + host + 1;
+    if (host == 0 || host >= sizeof place.host || at[1 + host] != ':') return place;
+    size_t digits = strspn(pid, "0123456789");
+    if (digits == 0 || digits > 10 || pid[digits]) return place;
+    snprintf(place.host, sizeof place.host, "%.*s", (int)host, at + 1);
+    snprintf(place.pid, sizeof place.pid, "%s", pid);
+    return place;
+}
+
 /* Fences are 64 bits, and a JSON number holds 53 of them in most readers: so a string. */
 void holders_json(const struct holders *holders, struct json *json) {
     json_begin(json, "holders", '[');
@@ -74,6 +94,12 @@ void holders_json(const struct holders *holders, struct json *json) {
         json_begin(json, NULL, '{');
         json_string(json, "name", holder->name);
         json_string(json, "token", holder->token);
+        struct place place = place_of(holder->token);
+        json_string(json, "host", *place.host ? place.host : NULL);
+        if (*place.pid)
+            json_number(json, "pid", strtoll(place.pid, NULL, 10));
+        else
+            json_null(json, "pid");
         json_string(json, "mode", mode_word(holder->mode));
         json_string(json, "fence", holder->fence ? fence : NULL);
         if (holder->remaining_ms < 0 || endless)
@@ -89,18 +115,20 @@ void holders_json(const struct holders *holders, struct json *json) {
 }
 
 int holders_table(const struct holders *holders) {
-    struct table table = {.columns = 6};
-    table_add(&table, (const char *const[]){"NAME", "MODE", "FENCE", "REMAINING", "WAITERS", "TOKEN"});
+    struct table table = {.columns = 8};
+    table_add(&table, (const char *const[]){"NAME", "MODE", "FENCE", "REMAINING", "WAITERS", "HOST", "PID", "TOKEN"});
     for (size_t i = 0; i < holders->n; i++) {
         const struct dlock_info *holder = &holders->items[i];
+        struct place place = place_of(holder->token);
         char mode[32], fence[24] = "unknown", remaining[32], waiters[16];
         snprintf(mode, sizeof mode, "%s", mode_word(holder->mode));
         if (holder->mode == DLOCK_PERMIT) snprintf(mode, sizeof mode, "permit of %" PRIu32, holder->limit);
         if (holder->fence) snprintf(fence, sizeof fence, "%" PRIu64, holder->fence);
         remaining_text(holder->remaining_ms, remaining, sizeof remaining);
         snprintf(waiters, sizeof waiters, "%" PRIu32, holder->waiters);
-        table_add(&table, (const char *const[]){holder->name, mode, fence, remaining, waiters,
-                                                holder->token[0] ? holder->token : "unknown"});
+        table_add(&table,
+                  (const char *const[]){holder->name, mode, fence, remaining, waiters, *place.host ? place.host : "-",
+                                        *place.pid ? place.pid : "-", holder->token[0] ? holder->token : "unknown"});
     }
     bool failed = table.failed;
     table_print(&table, stdout);

@@ -6,6 +6,7 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What the three have in common. */
 struct look {
@@ -116,6 +117,8 @@ static int print_list(const struct look *look, struct holders *holders) {
         json_newline(&json);
     } else if (holders->n && holders_table(holders) != STATUS_OK) {
         return no_memory();
+    } else if (holders->n == 0 && isatty(STDOUT_FILENO)) { /* for a script no lines are an answer */
+        printf(*look->operand ? "no lock is held whose name begins with \"%s\"\n" : "no lock is held\n", look->operand);
     }
     return STATUS_OK;
 }

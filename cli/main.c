@@ -4,6 +4,8 @@
  */
 #include "cli.h"
 
+#include <dlock/backend.h>
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,15 +25,14 @@ static const struct command *find_command(const char *name) {
 
 static void print_overview(FILE *out) {
     fputs("Usage: dlock COMMAND [OPTION…] …\n\n"
-          "Locks on any coordination server: files, Redis, PostgreSQL, ZooKeeper, memcached, and whatever there is a "
-          "backend\n"
-          "for.\n\nCommands:\n",
+          "Locks on any coordination server: files, Redis, PostgreSQL, ZooKeeper,\n"
+          "memcached, and whatever there is a backend for.\n\nCommands:\n",
           out);
     for (size_t i = 0; i < N_COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
     fputs("  help       explain a command: dlock help COMMAND\n\n"
           "  -h, --help     show this\n"
           "  -V, --version  show the version\n\n"
-          "The server is named by -b URI, else by $DLOCK_URI, else it is \"file:\". More: man dlock\n",
+          "The server is named by -b URI, else by $DLOCK_URI, else it is \"file:\".\nMore: man dlock\n",
           out);
 }
 
@@ -39,12 +40,12 @@ static void print_overview(FILE *out) {
 static int unknown_command(const char *word) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyz-";
     bool is_word = *word && word[strspn(word, plain)] == '\0';
-    char known[256] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s, ", commands[i]->name);
-    note("unknown command%s%s%s; there are: %shelp", is_word ? " '" : "", is_word ? word : "", is_word ? "'" : "",
-         known);
+    const char *known[N_COMMANDS + 2] = {[N_COMMANDS] = "help"};
+    char list[256], guess[80];
+    for (size_t i = 0; i < N_COMMANDS; i++) known[i] = commands[i]->name;
+    if (!dlock_guess(guess, sizeof guess, word, known)) word_list(list, sizeof list, known);
+    note("unknown command%s%s%s%s%s", is_word ? " '" : "", is_word ? word : "", is_word ? "'" : "",
+         *guess ? guess : "; there are: ", *guess ? "" : list);
     return STATUS_USAGE;
 }
 

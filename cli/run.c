@@ -101,6 +101,8 @@ static int parse(int argc, char **argv, struct request *request) {
     opterr = 0;
     for (int c; (c = getopt_long(argc, argv, "+:" WISH_SHORTS "oh", longs, NULL)) != -1;) {
         if (c == 'h') return print_help(&command_run);
+        if (c == '?' && (optopt == 'c' || strncmp(argv[optind - 1], "--command", 9) == 0))
+            return usage_error(&command_run, "-c stands behind NAME: dlock run NAME -c 'SHELL LINE'");
         if (c == '?' || c == ':') return option_error(&command_run, argv, c);
         if (c == 'o') continue; /* what flock(1) calls what is always so here */
         int status = GO_ON;

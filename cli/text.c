@@ -119,25 +119,7 @@ void html_text(FILE *out, const char *text) {
     }
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------------ */
-
-void table_add(struct table *table, const char *const *cells) {
-    if (table->rows == table->capacity) {
-        size_t capacity = table->capacity ? 2 * table->capacity : 16;
-        char **more = realloc(table->cells, capacity * table->columns * sizeof *more);
-        if (!more) {
-            table->failed = true;
-            return;
-        }
-        table->cells = more;
-        table->capacity = capacity;
-    }
-    char **row = table->cells + table->rows++ * table->columns;
-    for (size_t i = 0; i < table->columns; i++) {
-        row[i] = strdup(cells[i]);
-        if (!row[i]) table->failed = true;
-    }
-}
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
 
 /* How many characters a cell has. Wide and combining characters are not worth a table of Unicode. */
 static size_t cell_width(const char *cell) {
@@ -155,6 +137,48 @@ static void print_cell(FILE *out, const char *cell) {
         else
             fwrite(cell, 1, length, out);
         cell += length;
+    }
+}
+
+void fill_text(FILE *out, const char *text, size_t column) {
+    size_t at = column;
+    for (text += strspn(text, " "); *text;) {
+        char word[1024];
+        size_t length = strcspn(text, " ");
+        snprintf(word, sizeof word, "%.*s", (int)length, text);
+        size_t width = cell_width(word);
+        if (at > column && at + 1 + width > LINE_COLUMNS) {
+            fprintf(out, "\n%*s", (int)column, "");
+            at = column;
+        } else if (at > column) {
+            fputc(' ', out);
+            at++;
+        }
+        print_cell(out, word);
+        at += width;
+        text += length;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+void table_add(struct table *table, const char *const *cells) {
+    if (table->rows == table->capacity) {
+        size_t capacity = table->capacity ? 2 * table->capacity : 16;
+        char **more = realloc(table->cells, capacity * table->columns * sizeof *more);
+        if (!more) {
+            table->failed = true;
+            return;
+        }
+        table->cells = more;
+        table->capacity = capacity;
+    }
+    char **row = table->cells + table->rows++ * table->columns;
+    for (size_t i = 0; i < table->columns; i++) {
+        row[i] = strdup(cells[i]);
+        if (!row[i]) table->failed = true;
     }
 }
 

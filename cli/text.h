@@ -31,6 +31,14 @@ void json_newline(struct json *json); /* ends the document */
 /* Text as it may stand between tags and in a quoted attribute. What has no place there becomes U+FFFD. */
 void html_text(FILE *out, const char *text);
 
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
+enum { LINE_COLUMNS = 80 };
+
+/* Prints the words of `text`, and a newline, in lines that end before LINE_COLUMNS unless one word alone is longer. In
+ * the first line `column` columns have been printed; the others are indented by as many. */
+void fill_text(FILE *out, const char *text, size_t column);
+
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 enum { TABLE_COLUMNS = 8 };

@@ -68,6 +68,7 @@ static int read_credentials(const struct dlock_uri *uri, struct memcached_addres
 int memcached_address(const struct dlock_uri *uri, struct memcached_address *address, struct dlock_error *err) {
     int rc;
     memset(address, 0, sizeof *address);
+    if ((rc = dlock_check_slashes(uri, err)) != 0) return rc;
     if ((rc = read_credentials(uri, address, err)) != 0) return rc;
     if (strcmp(uri->scheme, "memcached+unix") == 0) return read_socket(uri, address, err);
     if (is_set(uri->path) && strcmp(uri->path, "/") != 0)

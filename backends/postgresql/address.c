@@ -30,8 +30,12 @@ static int read_listen(struct pg *pg, const char *value, struct dlock_error *err
         pg->listen = PG_LISTEN_ON;
     else if (strcmp(value, "off") == 0)
         pg->listen = PG_LISTEN_OFF;
-    else
-        return dlock_fail(err, DLOCK_EINVAL, "URI: \"listen\" must be on or off");
+    else {
+        static const char *const words[] = {"on", "off", NULL};
+        char guess[80];
+        dlock_guess(guess, sizeof guess, value, words);
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"listen\" must be on or off%s", guess);
+    }
     return 0;
 }
 
@@ -43,8 +47,12 @@ bool pg_says_session(const struct dlock_uri *uri) {
 static int read_mode(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err) {
     const char *mode = dlock_uri_get(uri, "mode");
     pg->sessions = pg_says_session(uri);
-    if (mode && !pg->sessions && strcmp(mode, "rows") != 0)
-        return dlock_fail(err, DLOCK_EINVAL, "URI: \"mode\" must be rows or session");
+    if (mode && !pg->sessions && strcmp(mode, "rows") != 0) {
+        static const char *const words[] = {"rows", "session", NULL};
+        char guess[80];
+        dlock_guess(guess, sizeof guess, mode, words);
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"mode\" must be rows or session%s", guess);
+    }
     if (pg->sessions && pg->listen == PG_LISTEN_OFF)
         return dlock_fail(err, DLOCK_ENOTSUP,
                           "URI: mode=session needs sessions of its own, which a pooler that needs listen=off has not");
@@ -63,6 +71,22 @@ static int read_schema(struct pg *pg, const char *value, struct dlock_error *err
     return 0;
 }
 
+/* Of all the keys that there are, libpq's among them. */
+static int unknown_key(const char *key, const PQconninfoOption *known, struct dlock_error *err) {
+    static const char *const own[] = {"listen", "schema", "mode",
+#define X(word) #word,
+                                      DLOCK_URI_KEYS(X)
+#undef X
+                                          NULL};
+    char guess[80] = "";
+    const char *words[128];
+    size_t n = 0;
+    for (; known->keyword && n < sizeof words / sizeof *words - 1; known++) words[n++] = known->keyword;
+    words[n] = NULL;
+    if (!dlock_guess(guess, sizeof guess, key, own)) dlock_guess(guess, sizeof guess, key, words);
+    return dlock_fail(err, DLOCK_EINVAL, "URI: neither dlock nor libpq knows a key \"%s\"%s", key, guess);
+}
+
 static int check_keys(const struct dlock_uri *uri, struct dlock_error *err) {
     PQconninfoOption *known = PQconndefaults();
     int rc = 0;
@@ -72,15 +96,15 @@ static int check_keys(const struct dlock_uri *uri, struct dlock_error *err) {
         const PQconninfoOption *option = known;
         if (is_ours(key)) continue;
         while (option->keyword && strcmp(option->keyword, key) != 0) option++;
-        if (!option->keyword)
-            rc = dlock_fail(err, DLOCK_EINVAL, "URI: neither dlock nor libpq knows a key \"%s\"", key);
+        if (!option->keyword) rc = unknown_key(key, known, err);
     }
     PQconninfoFree(known);
     return rc;
 }
 
 int pg_address(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err) {
-    int rc = read_listen(pg, dlock_uri_get(uri, "listen"), err);
+    int rc = dlock_check_slashes(uri, err);
+    if (rc == 0) rc = read_listen(pg, dlock_uri_get(uri, "listen"), err);
     if (rc == 0) rc = read_mode(pg, uri, err);
     if (rc == 0) rc = read_schema(pg, dlock_uri_get(uri, "schema"), err);
     return rc == 0 ? check_keys(uri, err) : rc;
@@ -101,7 +125,7 @@ static void add_host(struct pg_parameters *parameters, const struct dlock_host *
 
 int pg_parameters(const struct dlock_uri *uri, const struct dlock_host *host, struct pg_parameters *parameters,
                   struct dlock_error *err) {
-    const char *database = uri->path && *uri->path == '/' ? uri->path + 1 : uri->path;
+    const char *database = uri->path ? uri->path + 1 : NULL;
     size_t most = uri->n_params + MORE;
     parameters->n = 0;
     parameters->keys = calloc(most, sizeof *parameters->keys);

@@ -43,6 +43,7 @@ static int read_socket(const struct dlock_uri *uri, struct redis_address *addres
 int redis_address(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err) {
     const char *db = dlock_uri_get(uri, "db"), *fences = dlock_uri_get(uri, "fences");
     memset(address, 0, sizeof *address);
+    if (dlock_check_slashes(uri, err)) return DLOCK_EINVAL;
     if (fences && read_fences(fences, &address->fences_ms, err)) return DLOCK_EINVAL;
     if (strcmp(uri->scheme, "rediss") == 0)
         return dlock_fail(err, DLOCK_ENOTSUP,
@@ -57,7 +58,6 @@ int redis_address(const struct dlock_uri *uri, struct redis_address *address, st
         if (rc) return rc;
     } else if (is_set(uri->path) && strcmp(uri->path, "/") != 0) {
         if (db) return dlock_fail(err, DLOCK_EINVAL, "the URI names a database twice, as its path and as db=");
-        if (uri->path[0] != '/') return dlock_fail(err, DLOCK_EINVAL, "write redis://host/N for database N");
         db = uri->path + 1;
     }
     return db ? read_db(db, &address->db, err) : 0;

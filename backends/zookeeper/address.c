@@ -30,8 +30,12 @@ static int read_acl_word(struct zookeeper *z, const struct dlock_uri *uri, struc
         z->acl = &ZOO_CREATOR_ALL_ACL;
     else if (strcmp(word, "read") == 0)
         z->acl = &read_acl;
-    else
-        return dlock_fail(err, DLOCK_EINVAL, "acl= in the URI is not one of open, creator, read");
+    else {
+        static const char *const words[] = {"open", "creator", "read", NULL};
+        char guess[80];
+        dlock_guess(guess, sizeof guess, word, words);
+        return dlock_fail(err, DLOCK_EINVAL, "acl= in the URI is not one of open, creator, read%s", guess);
+    }
     if (named) return 0;
     return dlock_fail(err, DLOCK_EINVAL, "acl=%s needs credentials, such as auth=digest:user:password", word);
 }
@@ -44,8 +48,12 @@ static int read_curator(struct zookeeper *z, const struct dlock_uri *uri, struct
         z->writer = ZOOKEEPER_MUTEX;
     else if (strcmp(word, "readwrite") == 0)
         z->writer = ZOOKEEPER_WRITER;
-    else
-        return dlock_fail(err, DLOCK_EINVAL, "curator= in the URI is not one of mutex, readwrite");
+    else {
+        static const char *const words[] = {"mutex", "readwrite", NULL};
+        char guess[80];
+        dlock_guess(guess, sizeof guess, word, words);
+        return dlock_fail(err, DLOCK_EINVAL, "curator= in the URI is not one of mutex, readwrite%s", guess);
+    }
     return 0;
 }
 
@@ -145,7 +153,8 @@ static int read_base(struct zookeeper *z, const struct dlock_uri *uri, struct dl
 }
 
 static int read_settings(struct zookeeper *z, const struct dlock_uri *uri, int *session_ms, struct dlock_error *err) {
-    int rc = read_session(uri, session_ms, err);
+    int rc = dlock_check_slashes(uri, err);
+    if (rc == 0) rc = read_session(uri, session_ms, err);
     if (rc == 0) rc = read_acl_word(z, uri, err);
     if (rc == 0) rc = read_curator(z, uri, err);
     if (rc == 0) rc = check_auth(uri, err);

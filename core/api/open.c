@@ -55,6 +55,7 @@ static int accepts(const struct dlock_client *client, struct dlock_error *err) {
 static int fill(struct dlock_client *client, const char *uri, struct dlock_error *err) {
     int rc = dlock__uri_parse(uri, &client->uri, err);
     if (rc == 0) rc = dlock__registry_find(client->uri->parts.scheme, &client->module, err);
+    if (rc == DLOCK_ENOBACKEND && dlock__uri_is_address(&client->uri->parts, err)) rc = DLOCK_EINVAL;
     if (rc == 0) rc = dlock__registry_variant(&client->module, &client->uri->parts, err);
     if (rc != 0) return rc;
     client->backend = &client->module->ops;

@@ -263,7 +263,7 @@ int dlock_import(dlock_client *client, const char *text, const struct dlock_opti
     size_t n = text ? strnlen(text, sizeof copy) : 0;
     if (n > 0 && n < sizeof copy) memcpy(copy, text, n + 1);
     if (n == 0 || n == sizeof copy || !read_ticket(copy, &ticket))
-        return dlock_fail(err, DLOCK_EINVAL, "this is no ticket of dlock_export, or not a whole one");
+        return dlock_fail(err, DLOCK_EINVAL, "this is no ticket of dlock acquire (dlock_export), or not a whole one");
     int rc = check_import(client, &ticket, err);
     if (rc == 0) rc = dlock__options_read(from, &options, err);
     if (rc == 0) rc = merge(&ticket, &options, err);

@@ -145,10 +145,12 @@ static const struct entry *find_bound(const char *scheme) {
     return entry;
 }
 
+static void name_others(const char *scheme, char *out, size_t size);
+
 /* Identifies the first file there is for a scheme. ENOBACKEND, EABI. */
 static int find_file(const char *scheme, char *const *folders, struct dlock__module_file *file,
                      struct dlock_error *err) {
-    char name[DLOCK__WORD_MAX + 1], path[PATH_MAX], looked[280];
+    char name[DLOCK__WORD_MAX + 1], path[PATH_MAX], looked[200], others[200];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(scheme, "+"), scheme);
     for (char *p = name; *p; p++)
         if (*p == '-' || *p == '.') *p = '_';
@@ -158,11 +160,12 @@ static int find_file(const char *scheme, char *const *folders, struct dlock__mod
         if (rc != DLOCK_ENOBACKEND) return rc;
     }
     dlock__text_join(looked, sizeof looked, (const char *const *)folders);
+    name_others(scheme, others, sizeof others);
     return dlock_fail(
         err, DLOCK_ENOBACKEND,
-        "no backend for the scheme \"%s\": dlock-%s.so is not in %s; install it, or set DLOCK_PLUGIN_PATH to "
-        "its folder",
-        scheme, name, looked);
+        "no backend for the scheme \"%s\"%s (dlock-%s.so is not in %s; install it, or set DLOCK_PLUGIN_PATH to "
+        "its folder)",
+        scheme, others, name, looked);
 }
 
 static int bind_scheme(const char *scheme, const struct dlock__module *module, struct dlock_error *err) {
@@ -303,6 +306,26 @@ static int find_all(struct findings *findings) {
     for (char **folder = folders; rc == DLOCK_OK && *folder; folder++) rc = find_all_in(*folder, findings);
     free(folders);
     return rc;
+}
+
+/* What could have been meant: the one backend that is called nearly so, or all of them. */
+static void name_others(const char *scheme, char *out, size_t size) {
+    const char *names[64];
+    struct findings findings = {0};
+    size_t n = 0;
+    const size_t most = sizeof names / sizeof *names - 1;
+    find_all(&findings);
+    for (enum origin origin = BUILTIN; origin <= REGISTERED; origin++)
+        for (const struct entry *entry = NULL; n < most && (entry = next_of(origin, entry));)
+            names[n++] = entry->own.info.name;
+    for (size_t i = 0; i < findings.n && n < most; i++)
+        if (findings.list[i].err.code == DLOCK_OK) names[n++] = findings.list[i].file.name;
+    names[n] = NULL;
+    if (!dlock_guess(out, size, scheme, names)) {
+        size_t used = (size_t)snprintf(out, size, "; there are: ");
+        dlock__text_join(out + used, size - used, names);
+    }
+    free(findings.list);
 }
 
 /* Keeps what is shown of a broken module. */

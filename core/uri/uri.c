@@ -292,7 +292,11 @@ int dlock__uri_check_keys(const struct dlock__uri *uri, const struct dlock_backe
         const char *key = uri->parts.params[i].key;
         int limit = key_limit(backend, key);
         if (limit == 0) {
-            char own[200], common[128];
+            char own[200], common[128], guess[80];
+            if (dlock_guess(guess, sizeof guess, key, backend->keys) ||
+                dlock_guess(guess, sizeof guess, key, dlock__uri_common_keys))
+                return dlock_fail(err, DLOCK_EINVAL, "URI: %.32s does not know the key \"%s\"%s", backend->name, key,
+                                  guess);
             dlock__text_join(own, sizeof own, backend->keys);
             dlock__text_join(common, sizeof common, dlock__uri_common_keys);
             return dlock_fail(err, DLOCK_EINVAL,
@@ -355,6 +359,23 @@ int dlock__uri_parse(const char *text, struct dlock__uri **uri, struct dlock_err
     else
         dlock__uri_free(b.uri);
     return rc;
+}
+
+bool dlock__uri_is_address(const struct dlock_uri *uri, struct dlock_error *err) {
+    static const struct {
+        int port;
+        const char *scheme;
+    } usual[] = {{6379, "redis"}, {11211, "memcached"}, {2181, "zookeeper"}, {5432, "postgresql"}};
+    const char *scheme = NULL, *p = uri->path ? uri->path : "";
+    int port = 0;
+    while (*p >= '0' && *p <= '9' && port <= 65535) port = port * 10 + (*p++ - '0');
+    if ((*p && *p != '/') || port < 1 || port > 65535 || uri->n_hosts || uri->user || uri->password) return false;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (usual[i].port == port) scheme = usual[i].scheme;
+    dlock_fail(err, DLOCK_EINVAL, "URI: \"%s:%d\" has no scheme; %s%s://%s:%d%s", uri->scheme, port,
+               scheme ? "did you mean " : "write it in front, as in ", scheme ? scheme : "redis", uri->scheme, port,
+               scheme ? "?" : "");
+    return true;
 }
 
 /* ---- without what is secret -------------------------------------------------------------------------------------- */

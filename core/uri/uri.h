@@ -40,6 +40,9 @@ int dlock__uri_parse(const char *text, struct dlock__uri **uri, struct dlock_err
 /* EINVAL, naming the key, when the URI has one that the backend does not take, or has one twice that may stand once. */
 int dlock__uri_check_keys(const struct dlock__uri *uri, const struct dlock_backend *backend, struct dlock_error *err);
 
+/* Whether a URI whose scheme nobody serves is but a host and its port: then `err` says, with EINVAL, what to write. */
+bool dlock__uri_is_address(const struct dlock_uri *uri, struct dlock_error *err);
+
 void dlock__uri_free(struct dlock__uri *uri); /* NULL is allowed */
 
 #endif

@@ -1,7 +1,5 @@
 #include "uri/uri_keys.h"
 
-#define KEYS(X) X(lease) X(timeout) X(connections) X(prefix) X(linger) X(quarantine) X(guardian) X(password_file)
-
 /* A name of this length and the longest prefix fill what a claim's name may have. */
 #define PREFIX_MAX (255 - DLOCK_NAME_MAX)
 
@@ -10,7 +8,7 @@
 
 const char *const dlock__uri_common_keys[] = {
 #define X(key) #key,
-    KEYS(X)
+    DLOCK_URI_KEYS(X)
 #undef X
         NULL};
 
@@ -79,7 +77,10 @@ static int set_linger(struct dlock__uri *uri, const char *value, struct dlock_er
 static int set_guardian(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
     uri->guardian = strcmp(value, "on") == 0;
     if (uri->guardian || strcmp(value, "off") == 0) return DLOCK_OK;
-    return dlock_fail(err, DLOCK_EINVAL, "URI: \"guardian\" must be on or off");
+    static const char *const words[] = {"on", "off", NULL};
+    char guess[80];
+    dlock_guess(guess, sizeof guess, value, words);
+    return dlock_fail(err, DLOCK_EINVAL, "URI: \"guardian\" must be on or off%s", guess);
 }
 
 /* A relative path would mean another file after a chdir(), and to the processes that inherit the URI. */
@@ -96,7 +97,7 @@ static int set_password_file(struct dlock__uri *uri, const char *value, struct d
 int dlock__uri_common_set(struct dlock__uri *uri, int which, const char *value, struct dlock_error *err) {
     static int (*const set[])(struct dlock__uri *, const char *, struct dlock_error *) = {
 #define X(key) set_##key,
-        KEYS(X)
+        DLOCK_URI_KEYS(X)
 #undef X
     };
     return set[which](uri, value, err);

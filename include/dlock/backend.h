@@ -65,6 +65,10 @@ struct dlock_param {
     const char *value; /* "" when the URI has none */
 };
 
+/* The keys that the core takes out of every URI: no backend's own key is called so. */
+#define DLOCK_URI_KEYS(X) \
+    X(lease) X(timeout) X(connections) X(prefix) X(linger) X(quarantine) X(guardian) X(password_file)
+
 /* The connection string, split and percent-decoded. Absent parts are NULL. Common keys (lease, timeout, connections,
  * prefix, linger, quarantine, guardian, password_file) are not among the params. Valid during the call only: with
  * password_file the password is the file's, read for this one connection, and wiped afterwards; `accepts`
@@ -343,6 +347,74 @@ static inline const char *dlock_uri_get(const struct dlock_uri *uri, const char 
     for (size_t i = 0; i < uri->n_params; i++)
         if (strcmp(uri->params[i].key, key) == 0) return uri->params[i].value;
     return NULL;
+}
+
+/* Longest word that is compared with others. */
+#define DLOCK_GUESS_MAX 40
+
+/* How many letters have to be put in, left out, changed or exchanged with their neighbours to make `b` of `a`, whatever
+ * their case. A '*' at the end of `b` does not count. DLOCK_GUESS_MAX: one of them is too long. */
+static inline size_t dlock_edit_distance(const char *a, const char *b) {
+    size_t rows[3][DLOCK_GUESS_MAX + 1], n = strlen(a), m = strlen(b);
+    size_t *before = rows[0], *last = rows[1], *row = rows[2], *spare;
+    if (m && b[m - 1] == '*') m--;
+    if (n >= DLOCK_GUESS_MAX || m >= DLOCK_GUESS_MAX) return DLOCK_GUESS_MAX;
+    for (size_t j = 0; j <= m; j++) row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        spare = before;
+        before = last;
+        last = row;
+        row = spare;
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t best = last[j - 1] + ((a[i - 1] | 0x20) != (b[j - 1] | 0x20));
+            if (last[j] + 1 < best) best = last[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
+                best = before[j - 2] + 1;
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+/* For an unknown word: writes "; did you mean "WORD"?" into `out` and returns true when exactly one of `words`, NULL at
+ * the end, is near it: a third of its letters may be wrong, and one always. Otherwise `out` is "": show all of them. */
+static inline bool dlock_guess(char *out, size_t size, const char *word, const char *const *words) {
+    const char *nearest = NULL;
+    size_t least = DLOCK_GUESS_MAX;
+    for (; words && *words; words++) {
+        size_t distance = dlock_edit_distance(word, *words);
+        if (distance > least) continue;
+        nearest = distance == least ? NULL : *words;
+        least = distance;
+    }
+    *out = '\0';
+    if (!nearest) return false;
+    size_t length = strlen(nearest) - (nearest[strlen(nearest) - 1] == '*');
+    if (least > 1 && least > length / 3) return false;
+    snprintf(out, size, "; did you mean \"%.*s\"?", (int)length, nearest);
+    return true;
+}
+
+/* For the backend of a server that has hosts: refuses a path without a '/' in front, since the "//" before the hosts
+ * has been forgotten. The path is repeated only where it looks like a host, with a port and a path of its own or
+ * without: it may have a password in it. 0 or EINVAL. */
+static inline int dlock_check_slashes(const struct dlock_uri *uri, struct dlock_error *err) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.";
+    const char *path = uri->path;
+    if (!path || *path == '/') return 0;
+    size_t length = strspn(path, letters);
+    bool plain = length > 0;
+    if (path[length] == ':') {
+        size_t digits = strspn(path + length + 1, "0123456789");
+        plain = plain && digits > 0;
+        length += 1 + digits;
+    }
+    if (path[length] == '/') length += 1 + strspn(path + length + 1, letters);
+    if (plain && !path[length])
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"//\" is missing; did you mean %s://%.200s?", uri->scheme, path);
+    return dlock_fail(err, DLOCK_EINVAL, "URI: \"//\" is missing before the hosts: write %s://HOST", uri->scheme);
 }
 
 /* The milliseconds of a duration as every URI key takes it: "500ms", "10s", "2m", "1h", a bare number is seconds. -1:

@@ -19,7 +19,7 @@ for command in $commands; do
     for option in $options; do
         grep -qE "^\.(It|Op|Nm|Fl).*Fl ${option#-}( |\$)" "$page" || fail "$option is not in the man page"
     done
-    statuses=$(sed -n '/^Exit status/,$p' <<<"${help/128 + n/}" | grep -oE '(^|[ (])[0-9]+ ' | tr -d ' (')
+    statuses=$(sed -n '/^Exit status/,$p' <<<"${help/128 + n/}" | tr '\n' ' ' | grep -oE '(^|[ (])[0-9]+ ' | tr -d ' (')
     for number in $statuses; do
         grep -q "^\.It $number\$" "$page" || fail "exit status $number is not in the man page"
     done

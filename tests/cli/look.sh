@@ -29,17 +29,22 @@ run "$DLOCK" break --json free
 equal "break --json" "$status $out" '1 {"name": "free", "broken": false}'
 
 describe "something is held"
-hold beta alpha "alpha two" "$odd"
+hold beta "alpha two" "$odd" alpha
 run "$DLOCK" inspect alpha
 equal "inspect" "$status" 0
 contains "a heading" "$out" "NAME   MODE       FENCE"
 contains "the holder" "$out" "@$(hostname):"
+contains "where it is" "$out" "WAITERS  HOST"
+contains "where it is" "$out" "  PID"
+host=$(hostname | cut -c 1-40 | tr -c 'A-Za-z0-9.\n-' _)
+equal "host and process" "$(awk -F '  +' 'NR == 2 { print $6, $7 }' <<<"$out")" "$host $(sed 's/.*://' <<<"$out" | tail -n 1)"
 run "$DLOCK" inspect --json alpha
 equal "inspect --json" "$status" 0
 equal "its members" "$(value 'sorted(d) == ["held", "holders", "name"] and sorted(d["holders"][0])')" \
-    "['fence', 'limit', 'mode', 'name', 'remaining_ms', 'token', 'until_released', 'waiters']"
+    "['fence', 'host', 'limit', 'mode', 'name', 'pid', 'remaining_ms', 'token', 'until_released', 'waiters']"
 equal "their values" "$(value '[d["held"], d["name"], [(h["name"], h["mode"], h["limit"], h["waiters"]) for h in d["holders"]]]')" \
     "[True, 'alpha', [('alpha', 'exclusive', 1, 0)]]"
+equal "host and process" "$(value '(d["holders"][0]["host"], d["holders"][0]["token"].endswith("@%s:%d" % (d["holders"][0]["host"], d["holders"][0]["pid"])))')" "('$host', True)"
 equal "a fence is a string of digits" "$(value 'd["holders"][0]["fence"].isdigit()')" True
 equal "remaining time" "$(value '(d["holders"][0]["remaining_ms"], d["holders"][0]["until_released"])')" "(None, True)"
 run "$DLOCK" list
@@ -88,7 +93,7 @@ echo "no module" >"$work/modules/dlock-broken.so"
 run env DLOCK_PLUGIN_PATH="$work/modules" "$DLOCK" backends --json
 equal "one that cannot be loaded" "$status $(value '[bool(b["error"]) for b in d["backends"] if b["name"] == "broken"]')" "0 [True]"
 run env DLOCK_PLUGIN_PATH="$work/modules" "$DLOCK" backends
-contains "and in the table" "$out" "$work/modules/dlock-broken.so: "
+contains "and in the list" "$out" "broken      $work/modules/dlock-broken.so:"
 
 describe "failures write nothing to stdout"
 for command in "inspect --json x" "list --json" "break --json x"; do

@@ -402,9 +402,23 @@ def hangup(case):
     case.until(lambda: not case.is_busy("x"), "the lock is still held")
 
 
+def nothing_held(case):
+    """Where nobody holds anything, a person is told so; a pipe gets no line."""
+    case.shell.line("$D list")
+    case.shell.expect(r"[\r\n]no lock is held\r\n")
+    case.shell.line("$D list x")
+    case.shell.expect(r'[\r\n]no lock is held whose name begins with "x"\r\n')
+    case.shell.line("$D inspect x")
+    case.shell.expect(r"[\r\n]x  free\r\n")
+    case.shell.line('echo "<$($D list)>"')
+    case.shell.expect(r"[\r\n]<>\r\n")
+    case.shell.line("$D list --json")
+    case.shell.expect(r'[\r\n]\{"prefix": "", "holders": \[\]\}\r\n')
+
+
 CASES = [reads_the_terminal, interrupt, interrupt_ends_a_script, handled_interrupt, shell_inside, stop_and_continue,
          kill_while_stopped, stop_while_waiting, interrupt_while_waiting, background, orphaned_background, pipeline,
-         no_shell_above, hold, interrupt_leaves_no_hold, stop_while_held, pipeline_while_held, killed_front, hangup]
+         no_shell_above, hold, interrupt_leaves_no_hold, stop_while_held, pipeline_while_held, killed_front, hangup, nothing_held]
 
 
 def main():

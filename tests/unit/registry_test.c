@@ -332,9 +332,10 @@ static void find_fails(const char *scheme, int code, const char *word) {
 static void a_missing_backend_says_where_it_was_looked_for(void **state) {
     (void)state;
     setenv("DLOCK_PLUGIN_PATH", ":/nowhere/first::/nowhere/second:", 1);
-    find_fails("gone", DLOCK_ENOBACKEND,
-               "the scheme \"gone\": dlock-gone.so is not in /nowhere/first, /nowhere/second, /");
-    find_fails("no-such.one+tls", DLOCK_ENOBACKEND, "\"no-such.one+tls\": dlock-no_such_one.so");
+    find_fails("gone", DLOCK_ENOBACKEND, "(dlock-gone.so is not in /nowhere/first, /nowhere/second, /");
+    find_fails("gone", DLOCK_ENOBACKEND, "no backend for the scheme \"gone\"; there are: ");
+    find_fails("no-such.one+tls", DLOCK_ENOBACKEND, "(dlock-no_such_one.so");
+    find_fails("no-such.one+tls", DLOCK_ENOBACKEND, "the scheme \"no-such.one+tls\"; there are: ");
     find_fails("gone", DLOCK_ENOBACKEND, "DLOCK_PLUGIN_PATH");
     unsetenv("DLOCK_PLUGIN_PATH");
     find_fails("gone", DLOCK_ENOBACKEND, "/dlock; install it");

@@ -1,6 +1,8 @@
 /* The pieces of error texts. */
 #include "base/text.h"
 
+#include <dlock/backend.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -28,6 +30,36 @@ static void lists_are_joined_and_cut(void **state) {
     join(16, NULL, "nothing");
 }
 
+static void guess(const char *word, const char *expected) {
+    static const char *const words[] = {
+        "lease", "linger", "db", "auth*", "on", "off", "a-word-that-is-longer-than-any-other-one", NULL};
+    char out[64];
+    assert_int_equal(dlock_guess(out, sizeof out, word, words), *expected != '\0');
+    assert_string_equal(out, expected);
+}
+
+static void words_are_guessed_when_near(void **state) {
+    (void)state;
+    guess("lesae", "; did you mean \"lease\"?");  /* exchanged */
+    guess("leas", "; did you mean \"lease\"?");   /* left out */
+    guess("leaase", "; did you mean \"lease\"?"); /* put in */
+    guess("leese", "; did you mean \"lease\"?");  /* changed */
+    guess("LEASE", "; did you mean \"lease\"?");
+    guess("langar", "; did you mean \"linger\"?"); /* a third of its letters */
+    guess("langur", "; did you mean \"linger\"?");
+    guess("largur", "");
+    guess("auht", "; did you mean \"auth\"?");
+    guess("o", "; did you mean \"on\"?");
+    guess("of", ""); /* on as well as off */
+    guess("onn", "; did you mean \"on\"?");
+    guess("", "");
+    guess("xyz", "");
+    guess("a-word-that-is-longer-than-any-other-one", "");
+    char out[64];
+    assert_false(dlock_guess(out, sizeof out, "x", NULL));
+    assert_string_equal(out, "");
+}
+
 static void words_have_no_other_characters(void **state) {
     (void)state;
     assert_true(dlock__text_is_word("abc09z", ""));
@@ -41,6 +73,7 @@ static void words_have_no_other_characters(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_are_joined_and_cut),
+        cmocka_unit_test(words_are_guessed_when_near),
         cmocka_unit_test(words_have_no_other_characters),
     };
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);

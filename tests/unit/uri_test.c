@@ -288,7 +288,10 @@ static void backends_say_which_keys_they_take(void **state) {
     check("toy://h?db=1&lease=3s", keys, NULL);
     check("toy://h?node=1&db=1&node=2", keys, NULL);
     check("toy://h?db=" SECRET "&db=" SECRET, keys, "\"db\" stands twice");
-    check("toy://u:" SECRET "@h?dbx=" SECRET, keys, "\"dbx\"; it takes db, node, and as every backend lease, timeout");
+    check("toy://u:" SECRET "@h?xyz=" SECRET, keys, "\"xyz\"; it takes db, node, and as every backend lease, timeout");
+    check("toy://h?dbx=" SECRET, keys, "\"dbx\"; did you mean \"db\"?");
+    check("toy://h?nodde=" SECRET, keys, "\"nodde\"; did you mean \"node\"?");
+    check("toy://h?lesae=" SECRET, keys, "\"lesae\"; did you mean \"lease\"?");
     check("toy://h?d=" SECRET, keys, "\"d\"");
     check("toy://h?DB=" SECRET, keys, "\"DB\"");
     check("toy://h?nodes=" SECRET, keys, "\"nodes\"");

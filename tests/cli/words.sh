@@ -1,0 +1,109 @@
+#!/bin/bash
+# Mistakes in words: what is said, word by word. Nothing here needs a server.
+. "$(dirname "$0")/lib.sh"
+
+says() { # STATUS MESSAGE ARGUMENT…: its first line
+    local expected="$1 dlock: $2"
+    shift 2
+    run "$DLOCK" "$@"
+    equal "dlock $*" "$status ${err%%$'\n'*}" "$expected"
+    equal "dlock $* writes nothing to stdout" "$out" ""
+}
+uri() { # MESSAGE URI
+    says 64 "URI: $1" inspect -b "$2" a
+}
+backends=$("$DLOCK" backends --json)
+has() { [[ $backends == *"\"name\": \"$1\""* ]]; }
+
+describe "a host in place of a URI"
+uri '"localhost:6379" has no scheme; did you mean redis://localhost:6379?' localhost:6379
+uri '"10.0.0.7:11211" has no scheme; did you mean memcached://10.0.0.7:11211?' 10.0.0.7:11211
+uri '"zk.example:2181" has no scheme; did you mean zookeeper://zk.example:2181?' zk.example:2181/locks
+uri '"db:5432" has no scheme; did you mean postgresql://db:5432?' "db:5432?schema=x"
+uri '"localhost:7000" has no scheme; write it in front, as in redis://localhost:7000' localhost:7000
+uri 'no scheme: write for example redis://localhost or file:locks' localhost
+
+describe "a scheme without slashes"
+for scheme in redis memcached zookeeper postgresql; do
+    if ! has "$scheme"; then continue; fi
+    uri "\"//\" is missing; did you mean $scheme://localhost?" "$scheme:localhost"
+    uri "\"//\" is missing; did you mean $scheme://h:1/2?" "$scheme:h:1/2"
+    uri "\"//\" is missing before the hosts: write $scheme://HOST" "$scheme:user:hunter2@h"
+done
+
+describe "an unknown scheme"
+known=$(python3 -c 'import json, sys; print(", ".join(b["name"] for b in json.loads(sys.argv[1])["backends"]))' "$backends")
+run "$DLOCK" inspect -b mysql://h a
+equal "the others are listed" "$status ${err%% (*}" "69 dlock: no backend for the scheme \"mysql\"; there are: $known"
+contains "and where it was looked for" "$err" "(dlock-mysql.so is not in "
+run "$DLOCK" inspect -b flie:x a
+equal "the nearest is guessed" "$status ${err%% (*}" '69 dlock: no backend for the scheme "flie"; did you mean "file"?'
+
+describe "unknown keys and values in a URI"
+uri 'file does not know the key "lesae"; did you mean "lease"?' "file:x?lesae=5s"
+uri 'file does not know the key "mod"; did you mean "mode"?' "file:x?mod=0600"
+uri 'file does not know the key "xyz"; it takes mode, group, and as every backend lease, timeout, connections, prefix, linger, quarantine, guardian, password_file' "file:x?xyz=1"
+uri '"guardian" must be on or off; did you mean "off"?' "file:x?guardian=offf"
+uri '"guardian" must be on or off' "file:x?guardian=xyz"
+if has postgresql; then
+    uri 'neither dlock nor libpq knows a key "lesae"; did you mean "lease"?' "postgresql://h/d?lesae=5s"
+    uri 'neither dlock nor libpq knows a key "shcema"; did you mean "schema"?' "postgresql://h/d?shcema=a"
+    uri 'neither dlock nor libpq knows a key "ssl_mode"; did you mean "sslmode"?' "postgresql://h/d?ssl_mode=a"
+    uri 'neither dlock nor libpq knows a key "xyz"' "postgresql://h/d?xyz=1"
+    uri '"mode" must be rows or session; did you mean "session"?' "postgresql://h/d?mode=sesion"
+    uri '"listen" must be on or off; did you mean "on"?' "postgresql://h/d?listen=On"
+fi
+if has zookeeper; then
+    says 64 'acl= in the URI is not one of open, creator, read; did you mean "creator"?' inspect -b "zookeeper://h?acl=creater" a
+    says 64 'curator= in the URI is not one of mutex, readwrite; did you mean "readwrite"?' inspect -b "zookeeper://h?curator=readwriet" a
+fi
+
+describe "commands and options"
+says 64 "unknown command 'bnech'; did you mean \"bench\"?" bnech
+says 64 "unknown command 'lsit'; did you mean \"list\"?" lsit
+says 64 "unknown command 'rnu'; did you mean \"run\"?" help rnu
+says 64 "unknown command 'xyz'; there are: run, acquire, renew, release, inspect, list, break, backends, doctor, schema, bench, help" xyz
+says 64 "unknown command; there are: run, acquire, renew, release, inspect, list, break, backends, doctor, schema, bench, help" redis://:hunter2@h
+says 64 'unknown or ambiguous option --nonblok; did you mean "--nonblock"?' run --nonblok a true
+says 64 'unknown or ambiguous option --bakend; did you mean "--backend"?' inspect --bakend=redis://:hunter2@h a
+says 64 'unknown or ambiguous option --xyz' run --xyz a true
+says 64 "-c stands behind NAME: dlock run NAME -c 'SHELL LINE'" run -c true job
+says 64 "-c stands behind NAME: dlock run NAME -c 'SHELL LINE'" run -n --command true job
+says 64 "-c stands behind NAME: dlock run NAME -c 'SHELL LINE'" run --command=true job
+says 64 "unknown option -c" acquire -c true job
+
+describe "workloads and backends"
+all="cycle, re-entry, hand-over, hand-over-10ms, distinct, one-lock, crash, crowd, renewal"
+says 64 "there is no workload of that name; there are: $all" bench -w xyz
+says 64 'there is no workload of that name; did you mean "cycle"?' bench --workload cylce
+says 64 'there is no backend of that name; did you mean "file"?' schema flie
+says 64 "there is no backend of that name; there are: $known" schema xyz
+
+describe "tickets"
+for command in renew release; do
+    says 64 "this is no ticket of dlock acquire (dlock_export), or not a whole one" "$command" nonsense
+done
+
+describe "nothing is held: a pipe and JSON stay as they are"
+run "$DLOCK" list
+equal "list" "$status $out$err" "0 "
+run "$DLOCK" list --json
+equal "list --json" "$status $out$err" '0 {"prefix": "", "holders": []}'
+run "$DLOCK" inspect a
+equal "inspect" "$status $out$err" "1 a  free"
+
+describe "80 columns"
+narrow() { # WHAT TEXT
+    local wide
+    wide=$(python3 -c 'import sys; print("\n".join(l for l in sys.argv[1].split("\n") if len(l) > 80))' "$2")
+    equal "$1" "$wide" ""
+}
+narrow "the list of backends" "$("$DLOCK" backends | grep -v ' /')" # a path alone may be longer
+equal "which begins with a heading" "$("$DLOCK" backends | head -n 1)" "NAME        SCHEMES, CAPABILITIES, MODULE"
+for command in "" run acquire renew release inspect list break backends doctor schema bench; do
+    help=$("$DLOCK" help $command)
+    narrow "dlock help $command" "$help"
+    if [ "$(wc -l <<<"$help")" -lt 5 ]; then fail "dlock help $command is short" "$help"; fi
+done
+
+finish
