@@ -45,6 +45,16 @@ check_leaks() { # PREFIX
     done
 }
 
+# The servers' own libraries are those that the distribution keeps up to date, not copies of them.
+check_libraries() { # PREFIX
+    local pair module
+    for pair in redis:hiredis postgresql:pq zookeeper:zookeeper_mt; do
+        module=$1/$lib/dlock/dlock-${pair%%:*}.so
+        if [ ! -e "$module" ]; then continue; fi
+        readelf -d "$module" | grep -qF "Shared library: [lib${pair#*:}.so" || fail "$module does not need lib${pair#*:}"
+    done
+}
+
 # Builds and runs everything against PREFIX, in FOLDER.
 use() { # PREFIX FOLDER
     local prefix=$1 work=$2 moduledir flags program
@@ -85,6 +95,7 @@ quietly cmake --install "$build" --prefix "$prefix"
 [ -L "$prefix/$lib/libdlock.so" ] && [ -L "$prefix/$lib/libdlock.so.0" ] || fail "a library link is missing"
 [ "$(readelf -d "$prefix/$lib/libdlock.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')" = libdlock.so.0 ] || fail "the soname"
 check_leaks "$prefix"
+check_libraries "$prefix"
 use "$prefix" "$folder/first"
 
 moved=$folder/moved/somewhere/else
