@@ -63,7 +63,7 @@ int report(const struct dlock_error *err);
 /* Opens a client of `uri`, or of $DLOCK_URI, or of "file:". Returns STATUS_OK, or says what is wrong and returns the
  * exit status. */
 int open_client(const char *uri, dlock_client **client);
-int open_client_flags(const char *uri, uint32_t flags, dlock_client **client);
+int open_client_with(const char *uri, const struct dlock_client_options *options, dlock_client **client);
 
 /* The same for who opens it itself: `uri`, or $DLOCK_URI, or "file:". */
 const char *uri_or_default(const char *uri);

@@ -107,14 +107,12 @@ int report(const struct dlock_error *err) {
 }
 
 int open_client(const char *uri, dlock_client **client) {
-    return open_client_flags(uri, 0, client);
+    return open_client_with(uri, NULL, client);
 }
 
-int open_client_flags(const char *uri, uint32_t flags, dlock_client **client) {
+int open_client_with(const char *uri, const struct dlock_client_options *options, dlock_client **client) {
     struct dlock_error err = {0, ""};
-    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
-    options.flags = flags;
-    return dlock_open(uri_or_default(uri), &options, client, &err) == 0 ? STATUS_OK : report(&err);
+    return dlock_open(uri_or_default(uri), options, client, &err) == 0 ? STATUS_OK : report(&err);
 }
 
 const char *uri_or_default(const char *uri) {

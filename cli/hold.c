@@ -52,10 +52,11 @@ static void say_interrupted(const struct hold_plan *plan, int sig) {
 static void hear_loss(const struct hold *hold) {
     const struct hold_plan *plan = hold->plan;
     bool too_late = lease_ended(plan->watch->lease) || lease_confirmed_since(plan->watch->lease, hold->ending->at_ms);
+    char reason[LOSS_REASON_MAX];
     hold->ending->lost = true;
     if (!too_late) hold->ending->status = STATUS_LOST;
     note("lost the lock \"%s\" in the time of --hold: %s; %s", plan->watch->name,
-         loss_reason(plan->watch->lease, plan->watch->client),
+         loss_reason(plan->watch->loss, plan->watch->lease, plan->watch->client, reason, 0),
          too_late ? "the command had ended before" : "perhaps before the command ended");
 }
 

@@ -1,5 +1,7 @@
 #include "loss.h"
 
+#include <stdio.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -8,6 +10,15 @@ int64_t now_ms(void) {
     struct timespec now;
     clock_gettime(CLOCK_BOOTTIME, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void loss_log(int level, const char *message, void *arg) {
+    struct loss *loss = arg;
+    if (level > DLOCK_LOG_WARN) return;
+    pthread_mutex_lock(&loss->mutex);
+    snprintf(loss->trouble, sizeof loss->trouble, "%s", message);
+    loss->trouble_ms = now_ms();
+    pthread_mutex_unlock(&loss->mutex);
 }
 
 int loss_open(struct loss *loss) {
@@ -45,10 +56,27 @@ bool lease_ended(const struct lease *lease) {
     return lease->longest_ms > 0 && now_ms() >= lease->valid_until_ms;
 }
 
-const char *loss_reason(const struct lease *lease, dlock_client *client) {
-    uint32_t caps = dlock_client_backend(client)->caps;
-    if (lease_ended(lease)) return "its lease ended before it could be renewed";
+/* Where the server still has it, as far as anybody knows: why it could not be renewed. What was logged before the last
+ * renewal has nothing to do with it. */
+static void add_trouble(struct loss *loss, const struct lease *lease, char *reason) {
+    size_t used = strlen(reason);
+    pthread_mutex_lock(&loss->mutex);
+    if (loss->trouble[0] && loss->trouble_ms >= lease->valid_until_ms - lease->longest_ms)
+        snprintf(reason + used, LOSS_REASON_MAX - used, " (%s)", loss->trouble);
+    pthread_mutex_unlock(&loss->mutex);
+}
+
+static const char *taken_away(uint32_t caps) {
     if (caps & DLOCK_CAP_LOCAL) return "somebody broke it, or removed its file";
     if (caps & DLOCK_CAP_SESSION) return "somebody broke it, or its session on the server has ended";
     return "somebody broke it, or the server forgot it";
+}
+
+const char *loss_reason(struct loss *loss, const struct lease *lease, dlock_client *client,
+                        char reason[LOSS_REASON_MAX], int64_t remaining_ms) {
+    bool ended = lease_ended(lease);
+    if (remaining_ms <= 0 && !ended) return strcpy(reason, taken_away(dlock_client_backend(client)->caps));
+    strcpy(reason, ended ? "its lease ended before it could be renewed" : "its lease could not be renewed in time");
+    add_trouble(loss, lease, reason);
+    return reason;
 }

@@ -3,16 +3,23 @@
 #define DLOCK_CLI_LOSS_H
 
 #include <dlock/dlock.h>
+#include <pthread.h>
 
 /* A clock that goes on during suspend, as leases do. */
 int64_t now_ms(void);
 
-/* Set by on_lost, on a thread of the library. */
+/* What the library tells, on threads of its own. */
 struct loss {
-    int fd; /* an eventfd, readable once the lock is lost */
+    int fd; /* an eventfd, readable once the lock is lost; -1 until loss_open() */
+    pthread_mutex_t mutex;
+    char trouble[256]; /* the last that it logged, a failed renewal for example */
+    int64_t trouble_ms;
 };
+#define LOSS_INIT \
+    { .fd = -1, .mutex = PTHREAD_MUTEX_INITIALIZER }
 
-int loss_open(struct loss *loss); /* 0 or -1 */
+void loss_log(int level, const char *message, void *arg); /* the client's log; arg is the struct loss */
+int loss_open(struct loss *loss);                         /* 0 or -1 */
 void loss_close(struct loss *loss);
 void loss_happened(dlock_lock *lock, const struct dlock_error *err,
                    void *arg); /* the on_lost; arg is the struct loss */
@@ -33,7 +40,10 @@ bool lease_confirmed_since(const struct lease *lease, int64_t then_ms);
 /* The lease has ended: the lock was lost for want of renewal, not because the server no longer had it. */
 bool lease_ended(const struct lease *lease);
 
-/* Why the lock was lost; to be asked at once. Static. */
-const char *loss_reason(const struct lease *lease, dlock_client *client);
+/* Why the lock was lost, or with something remaining is about to be; to be asked at once. Writes it into `reason` and
+ * returns that. */
+enum { LOSS_REASON_MAX = 400 };
+const char *loss_reason(struct loss *loss, const struct lease *lease, dlock_client *client,
+                        char reason[LOSS_REASON_MAX], int64_t remaining_ms);
 
 #endif

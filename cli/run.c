@@ -227,18 +227,27 @@ static int run_locked(struct run *run) {
     return status;
 }
 
+static int open_server(struct run *run) {
+    const struct request *request = run->request;
+    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+    options.flags = DLOCK_CLIENT_GUARDIAN;
+    if (request->policy.action == LOSS_WARN) options.flags |= DLOCK_CLIENT_SPARE_GROUP;
+    options.log = loss_log;
+    options.log_arg = &run->loss;
+    return open_client_with(request->wish.uri, &options, &run->client);
+}
+
 static int run_main(int argc, char **argv) {
     struct request request;
     int status = parse(argc, argv, &request);
     if (status != GO_ON) return status;
-    struct run run = {.request = &request, .front = -1};
+    struct run run = {.request = &request, .front = -1, .loss = LOSS_INIT};
     signals_begin(&run.signals);
     terminal_open(&run.terminal);
     if (run.terminal.fd >= 0) run.front = front_split(&run.signals);
     /* Until here and while it connects, a signal may end us: nothing is held and nobody waits. */
     run.adopts = child_adopt(true);
-    uint32_t flags = request.policy.action == LOSS_WARN ? DLOCK_CLIENT_SPARE_GROUP : 0;
-    status = open_client_flags(request.wish.uri, DLOCK_CLIENT_GUARDIAN | flags, &run.client);
+    status = open_server(&run);
     if (status != STATUS_OK) return status;
     status = environment_uri(&run.env, request.pass_uri ? uri_or_default(request.wish.uri) : NULL);
     if (status != STATUS_OK) {

@@ -57,20 +57,23 @@ static void terminate(struct watch *watch) {
 }
 
 /* Once. */
-static void lock_lost(struct watch *watch, const char *reason) {
+static void lock_lost(struct watch *watch, int64_t remaining_ms) {
     static const char *const does[] = {"ending the command", "killing the command", "the command goes on without it"};
-    enum loss_action action = watch->plan->policy.action;
+    const struct watch_plan *plan = watch->plan;
+    enum loss_action action = plan->policy.action;
+    char reason[LOSS_REASON_MAX];
     if (watch->lost) return;
     watch->lost = true;
     if (action == LOSS_TERM) terminate(watch);
-    if (action == LOSS_KILL) child_signal(watch->plan->child, SIGKILL);
-    note("lost the lock \"%s\": %s; %s", watch->plan->name, reason, does[action]);
+    if (action == LOSS_KILL) child_signal(plan->child, SIGKILL);
+    note("lost the lock \"%s\": %s; %s", plan->name,
+         loss_reason(plan->loss, watch->lease, plan->client, reason, remaining_ms), does[action]);
 }
 
 static void hear_loss(struct watch *watch) {
     uint64_t count;
     if (read(watch->plan->loss->fd, &count, sizeof count) != (ssize_t)sizeof count) return;
-    lock_lost(watch, loss_reason(watch->lease, watch->plan->client));
+    lock_lost(watch, 0);
 }
 
 /* The command has been told to end and has not. Returns when to look again, as poll() takes it. */
@@ -90,8 +93,7 @@ static int look_at_lease(struct watch *watch) {
     int64_t remaining = watch->lost ? 0 : lease_look(watch->lease, plan->lock);
     if (remaining == DLOCK_FOREVER) return -1;
     if (remaining > notice_ms(watch)) return (int)least(remaining - notice_ms(watch), INT_MAX);
-    lock_lost(watch,
-              remaining > 0 ? "its lease could not be renewed in time" : loss_reason(watch->lease, plan->client));
+    lock_lost(watch, remaining);
     return plan->policy.action == LOSS_TERM ? kill_late(watch) : -1;
 }
 

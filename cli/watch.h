@@ -24,7 +24,7 @@ struct watch_plan {
     dlock_client *client; /* its guardian, if any, guards the child */
     dlock_lock *lock;
     const char *name;
-    const struct loss *loss;
+    struct loss *loss;
     struct lease *lease;
     const struct signals *signals;
     const struct terminal *terminal;

@@ -100,6 +100,7 @@ equal "status" "$status" 75
 
 if ! "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then finish; fi
 use_redis
+DLOCK_URI+="&timeout=500ms" # that is when a renewal has failed
 
 describe "redis: --kill-after needs its time within the lease"
 run "$DLOCK" run -l 3 --kill-after 2s lease touch "$work/never"
@@ -108,6 +109,12 @@ equal "the message" "$err" 'dlock: --kill-after is longer than a third of the le
 if [ -e "$work/never" ]; then fail "the command was run all the same"; fi
 run "$DLOCK" run -n -l 3 --kill-after 1s lease true
 equal "a third is all right, and the lock was free" "$status" 0
+
+# told REASON CONSEQUENCE: with what went wrong
+told() {
+    grep -qE "^dlock: lost the lock \"outage\": $1 \(renewal of 1 lock\(s\) failed: redis at .*: no answer.*\); $2\$" "$work/bg.err" ||
+        fail "what is said" "$(<"$work/bg.err")"
+}
 
 # outage LEASE OPTION…: the server stops answering; sets $lived to how long the command then did.
 outage() {
@@ -130,14 +137,14 @@ describe "redis: an outage: SIGTERM comes so early that --kill-after fits into t
 outage 6 --kill-after=1500ms
 if [ "$lived" -gt 6000 ]; then fail "it outlived its lease: $lived ms"; fi
 if [ ! -e "$work/beats.term" ]; then fail "no SIGTERM before SIGKILL"; fi
-said 'lost the lock "outage": its lease could not be renewed in time; ending the command'
+told 'its lease could not be renewed in time' 'ending the command'
 said 'lost the lock "outage": SIGTERM has not ended the command; killing it'
 
 describe "redis: an outage: kill comes only just before the lease ends"
 outage 6 --on-lost=kill
 if [ "$lived" -gt 6000 ]; then fail "it outlived its lease: $lived ms"; fi
 if [ -e "$work/beats.term" ]; then fail "it got SIGTERM"; fi
-said 'lost the lock "outage": its lease could not be renewed in time; killing the command'
+told 'its lease could not be renewed in time' 'killing the command'
 
 describe "redis: an outage: warn, and the command outlives the lease"
 begin "$DLOCK" run -l 2 --on-lost=warn outage -- bash -c 'echo $$; until [ -e "$0" ]; do sleep 0.02; done; exit 3' "$work/end"
@@ -145,7 +152,7 @@ forget
 within 10 "the command runs" written "$work/bg.out"
 kill -STOP "$server"
 within 20 "it is said" grep -q "lost the lock" "$work/bg.err"
-said 'dlock: lost the lock "outage": its lease ended before it could be renewed; the command goes on without it'
+told 'its lease ended before it could be renewed' 'the command goes on without it'
 sleep 1 # the guardian had its chance
 gone "$(<"$work/bg.out")" && fail "the command is gone"
 kill -CONT "$server"
