@@ -5,6 +5,8 @@
 /* In a row; each of them lets another session win. */
 #define MOST_RETRIES 100
 #define SQL_MAX 600
+/* For so long others are told in a transaction of its own, after a commit has failed because of them. */
+#define APART_US 1000000
 
 /* mode=session. The fence is drawn after the lock is there: a CASE says so. */
 #define TAKE(got) "SELECT CASE WHEN " got " THEN nextval('", "fences') END, clock_timestamp()"
@@ -230,10 +232,19 @@ static bool objects_missing(const char *state) {
     return schema_missing(state) || pg_state_is(state, "42P01") || pg_state_is(state, "42883");
 }
 
-/* What is left for the server: it gives up a little before we do, so that nothing comes to be after that. */
-static int32_t patience_ms(int64_t deadline_us) {
-    int64_t ms = (deadline_us - dlock_now_us()) * 9 / 10000;
-    return ms < 1 ? 1 : ms > INT32_MAX ? INT32_MAX : (int32_t)ms;
+/* What is left for the server: it gives up a little before we do, so that nothing comes to be after that. Negative, it
+ * leaves it to pg_tell() to tell others. */
+static int32_t patience_ms(const struct pg *pg, int64_t deadline_us) {
+    int64_t now_us = dlock_now_us(), left_ms = (deadline_us - now_us) * 9 / 10000;
+    int32_t ms = left_ms < 1 ? 1 : left_ms > INT32_MAX ? INT32_MAX : (int32_t)left_ms;
+    return now_us < pg->apart_until_us ? -ms : ms;
+}
+
+/* A commit fails because of what it was to tell others: for want of room, or because somebody else keeps NOTIFY's lock.
+ * Errors of functions, which may have the same code, come with where they happened. */
+static bool could_not_notify(const PGresult *result) {
+    const char *state = pg_state(result);
+    return (pg_state_is(state, "54000") || pg_state_is(state, "55P03")) && !PQresultErrorField(result, PG_DIAG_CONTEXT);
 }
 
 /* Sends the call until it is not refused for a reason that can be mended. `rows` NULL: and leaves its answer. */
@@ -241,7 +252,7 @@ static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGres
     bool created = false;
     for (int retries = 0;; retries++) {
         PGresult *result;
-        if (calls[call].patient) pg_add_int4(&pg->arguments, patience_ms(deadline_us));
+        if (calls[call].patient) pg_add_int4(&pg->arguments, patience_ms(pg, deadline_us));
         if (pg->arguments.failed) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request");
         int rc = put(pg, call, deadline_us, &result, err);
         if (rc == 0 && !result) {
@@ -258,6 +269,8 @@ static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGres
             rc = pg_nonsense(pg, "rows of an unknown form", err);
         } else if (worth_repeating(pg_state(result)) && retries < MOST_RETRIES) {
             rc = 0;
+        } else if (calls[call].patient && could_not_notify(result) && dlock_now_us() >= pg->apart_until_us) {
+            pg->apart_until_us = dlock_now_us() + APART_US;
         } else if (rows && schema_missing(pg_state(result)) && !calls[call].creates) {
             PQclear(result);
             *rows = NULL;

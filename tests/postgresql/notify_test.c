@@ -38,6 +38,40 @@ static void standby(const char *name) {
     sql_wait("SELECT (current_setting('synchronous_standby_names') = '%s')::integer", name);
 }
 
+/* Nothing but the release: where nobody else notifies, it does so itself. */
+static void a_release_tells_by_itself(void **state) {
+    struct scene s;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "alone");
+    sql("ALTER FUNCTION {}.tell_v4(text) RENAME TO untold");
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    wake_get(&s.ear, &wake);
+    assert_string_equal(wake.token, s.waits.token);
+    sql("ALTER FUNCTION {}.untold(text) RENAME TO tell_v4");
+    scene_end(&s);
+}
+
+/* Somebody else's hand-over is about to be committed. */
+static void a_release_beside_another_tells_afterwards(void **state) {
+    struct scene s;
+    struct dlock_wake wake;
+    PGconn *other = plain_open();
+    (void)state;
+    scene_begin(&s, "beside");
+    plain_run(other, "BEGIN");
+    plain_run(other, "SELECT pg_advisory_xact_lock(x'646c6f636b01'::bigint)");
+    sql("ALTER FUNCTION {}.tell_v4(text) RENAME TO untold");
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    assert_true(wake_none(&s.ear));
+    sql("ALTER FUNCTION {}.untold(text) RENAME TO tell_v4");
+    assert_int_equal(release(&s.holder, &s.held), DLOCK_ELOST); /* which tells again */
+    wake_get(&s.ear, &wake);
+    assert_string_equal(wake.token, s.waits.token);
+    PQfinish(other);
+    scene_end(&s);
+}
+
 static void *notify_in_thread(void *arg) {
     plain_run(arg, "CREATE TEMP TABLE written (x integer); NOTIFY somebody");
     return NULL;
@@ -62,13 +96,18 @@ static void a_slow_commit_elsewhere(void **state) {
     scene_end(&s);
 }
 
+/* Calls notice it when they look, as where the queue is half full. */
 static void no_room(void) {
+    sql("ALTER FUNCTION {}.may_notify() RENAME TO might_notify");
+    sql("CREATE FUNCTION {}.may_notify() RETURNS boolean LANGUAGE sql VOLATILE AS $$ SELECT false $$");
     sql("ALTER FUNCTION {}.send(text) RENAME TO true_send");
     sql("CREATE FUNCTION {}.send(notices text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION "
         "'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$");
 }
 
 static void room_again(void) {
+    sql("DROP FUNCTION {}.may_notify()");
+    sql("ALTER FUNCTION {}.might_notify() RENAME TO may_notify");
     sql("DROP FUNCTION {}.send(text)");
     sql("ALTER FUNCTION {}.true_send(text) RENAME TO send");
 }
@@ -116,5 +155,6 @@ static void a_second_release_tells_again(void **state) {
     scene_end(&s);
 }
 
-SITE_MAIN(cmocka_unit_test(a_slow_commit_elsewhere), cmocka_unit_test(no_room_for_notices),
+SITE_MAIN(cmocka_unit_test(a_release_tells_by_itself), cmocka_unit_test(a_release_beside_another_tells_afterwards),
+          cmocka_unit_test(a_slow_commit_elsewhere), cmocka_unit_test(no_room_for_notices),
           cmocka_unit_test(a_second_release_tells_again))

@@ -28,7 +28,9 @@ BEGIN
         END IF;
         IF in_use IS NOT NULL OR place IS NOT NULL OR NOT queued THEN
             wrote := place IS NOT NULL AND shows(me.token, present, server_us);
-            done := present.lingers AND tell(present, me.token);
+            IF present.lingers AND tell(present, me.token) THEN
+                wrote := true;
+            END IF;
             left_ms := left_of(present, server_us);
             RETURN;
         END IF;
@@ -86,7 +88,7 @@ END $$;
 -- ---- calls ----------------------------------------------------------------------------------------------------------
 -- Claims come as arrays, so that many are one statement. They are worked on in the order of their names, whatever their
 -- order in the arrays. `notices` is what is to be told to others, once this is committed: hand it to tell_v4() as it is.
--- NULL: nothing.
+-- NULL: nothing, or nothing more.
 -- Sessions keep their plans for long: one made while a table was small must not read the whole of it when it has grown.
 
 CREATE OR REPLACE FUNCTION "dlock".schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 4 $$;
@@ -115,7 +117,9 @@ BEGIN
         -- The short way: nobody has it, and nobody waits, neither in the queue nor for a turn at it. If the row changes
         -- while this waits for it, all of that is looked at again.
         IF modes[claim] = 0 THEN
-            done := be_patient(until_us);
+            IF cardinality(names) > 1 THEN
+                done := be_patient(until_us) AND tell_apart();
+            END IF;
             server_us := clock_us();
             UPDATE locks l SET token = tokens[claim], fence = greatest(l.fence + 1, server_us),
                     expires_us = server_us + leases_ms[claim] * 1000, lingers = flags[claim] & 2 <> 0

@@ -27,10 +27,10 @@
 --   What a grant that ends makes room for is given to the first waiter that lives, and to those behind it for whom there
 --   is room, too (readers together), in the same transaction. Room that somebody waits for is given to that one by the
 --   next who asks: nobody barges in, and no reader passes a writer.
---   Those who were given something are told in a transaction of its own: a NOTIFY takes a lock that the whole cluster
---   shares until its transaction is flushed to disk, and has no room when its queue is full. So the functions return what
---   is to be told, and the client sends that back with tell_v4(). What gets lost on the way its receiver learns when it
---   asks the next time.
+--   A NOTIFY takes a lock that the whole cluster shares until its transaction is flushed to disk, and has no room when
+--   its queue is full. So one call at a time, which an advisory lock picks, tells in its own transaction those who were
+--   given something. The others return what is to be told, and the client sends that back with tell_v4(), in a
+--   transaction that waits for no disk. What gets lost on the way its receiver learns when it asks the next time.
 --   A client may listen and yet be stopped, or its host lost. So a hand-over lasts 3 s at most, until its receiver
 --   renews it or asks again. When it ends unconfirmed, every waiter of that client leaves the queue of that name, and so
 --   do those of clients that have not asked since it began, as all that live do.

@@ -14,14 +14,23 @@ BEGIN
         HINT = 'ALTER ROLE ... SET default_transaction_isolation = ''read committed''';
 END $$;
 
--- What every call begins with: when the patience of its caller ends. It counts from the arrival of the request: a
--- session's first call compiles its functions first.
-CREATE OR REPLACE FUNCTION "dlock".begin_call(wait_ms integer) RETURNS bigint LANGUAGE sql VOLATILE AS $$
-    SELECT CASE WHEN current_setting('transaction_isolation') <> 'read committed' THEN refuse_isolation()
-        ELSE (date_part('epoch', statement_timestamp()) * 1000000)::bigint + wait_ms * 1000::bigint END
+-- From here on this call sends no messages itself.
+CREATE OR REPLACE FUNCTION "dlock".tell_apart() RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT set_config('dlock.apart', 'on', true) IS NULL
 $$;
 
--- Comes before everything that may wait for others: lock_timeout is for each wait, patience for all of them together.
+-- What every call begins with: when the patience of its caller ends. It counts from the arrival of the request: a
+-- session's first call compiles its functions first. A negative patience is as long, and says that the call is to return
+-- what others are to be told, and tell them nothing.
+CREATE OR REPLACE FUNCTION "dlock".begin_call(wait_ms integer) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN current_setting('transaction_isolation') <> 'read committed' THEN refuse_isolation()
+        WHEN wait_ms < 0 AND tell_apart()
+            OR set_config('lock_timeout', greatest(abs(wait_ms), 1)::text, true) IS NOT NULL
+        THEN (date_part('epoch', statement_timestamp()) * 1000000)::bigint + abs(wait_ms) * 1000::bigint END
+$$;
+
+-- Comes before everything that may wait for others, except what the first claim of a call waits for first: lock_timeout is
+-- for each wait, patience for all of them together.
 CREATE OR REPLACE FUNCTION "dlock".be_patient(until_us bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT set_config('lock_timeout', greatest((until_us - clock_us()) / 1000, 1)::text, true) IS NOT NULL
 $$;
@@ -47,29 +56,44 @@ $$;
 
 -- ---- messages -------------------------------------------------------------------------------------------------------
 
--- What shows that a message comes from here. Nested, since a hash of both alone could be continued.
+-- What shows that a message comes from here. Half of the hash, since a whole one could be continued.
 CREATE OR REPLACE FUNCTION "dlock".code_of(secret text, message text) RETURNS text LANGUAGE sql STABLE AS $$
-    SELECT encode(sha256(convert_to(secret || encode(sha256(convert_to(secret || message, 'UTF8')), 'hex'), 'UTF8')), 'hex')
+    SELECT left(encode(sha256(convert_to(secret || message, 'UTF8')), 'hex'), 32)
 $$;
 
--- Keeps a message for the end of the call, as a line: the channel, a space, the message with its code. `ear`: the
--- channel, and the secret. A client of version 3 has none.
+-- A message with its code. `ear`: the channel, and the secret. A client of version 3 has none.
+CREATE OR REPLACE FUNCTION "dlock".coded(ear text[], message text) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT concat(message, ' ' || code_of(ear[2], message))
+$$;
+
+-- Whether this call may NOTIFY: nobody else's does now, so that none waits for the other's flush, and there is room.
+CREATE OR REPLACE FUNCTION "dlock".may_notify() RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN current_setting('dlock.apart', true) <> '' THEN false
+        WHEN pg_try_advisory_xact_lock(x'646c6f636b01'::bigint) THEN pg_notification_queue_usage() < 0.5 ELSE false END
+$$;
+
+-- Sends a message at the end of this transaction, which then fails when somebody else keeps NOTIFY's lock for longer
+-- than a few milliseconds: its client calls again, with a negative patience. Or keeps it for the end of the call, as a
+-- line: the channel, a space, the message. Comes after everything that may wait for others.
 CREATE OR REPLACE FUNCTION "dlock".note(ear text[], message text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
-    SELECT set_config('dlock.notices', concat(current_setting('dlock.notices', true), ear[1], ' ', message,
-        ' ' || code_of(ear[2], message), E'\n'), true) IS NOT NULL
+    SELECT CASE WHEN may_notify()
+        THEN pg_notify(ear[1], message) IS NOT NULL AND set_config('lock_timeout', '5', true) IS NOT NULL
+        ELSE set_config('dlock.notices', concat(current_setting('dlock.notices', true), ear[1], ' ', message, E'\n'), true)
+            IS NOT NULL END
 $$;
 
 -- The messages that this call has kept; NULL: none.
-CREATE OR REPLACE FUNCTION "dlock".noted() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION "dlock".take_notes() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    notices text := nullif(current_setting('dlock.notices', true), '');
-    done text;
+    notices text := current_setting('dlock.notices');
+    done text := set_config('dlock.notices', '', true);
 BEGIN
-    IF notices IS NOT NULL THEN
-        done := set_config('dlock.notices', '', true);
-    END IF;
     RETURN notices;
 END $$;
+
+CREATE OR REPLACE FUNCTION "dlock".noted() RETURNS text LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN current_setting('dlock.notices', true) <> '' THEN take_notes() END
+$$;
 
 -- Sends them, with the rights of whoever calls it. In plpgsql, which keeps its plans.
 CREATE OR REPLACE FUNCTION "dlock".send(notices text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$

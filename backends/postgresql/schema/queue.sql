@@ -1,9 +1,9 @@
 
 -- ---- the queue ------------------------------------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION "dlock".note_grant(ear text[], token text, fence bigint, now_us bigint, kept_ms bigint,
-    lock bytea) RETURNS boolean LANGUAGE sql VOLATILE AS $$
-    SELECT note(ear, format('granted %s %s %s %s %s', token, fence, now_us, kept_ms, encode(lock, 'hex')))
+CREATE OR REPLACE FUNCTION "dlock".grant_message(token text, fence bigint, now_us bigint, kept_ms bigint, lock bytea)
+RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT format('granted %s %s %s %s %s', token, fence, now_us, kept_ms, encode(lock, 'hex'))
 $$;
 
 -- Gives what there is room for to those who come first, and then to `me`, who just asks (NULL: nobody): `given` counts
@@ -19,6 +19,7 @@ DECLARE
     kept_ms bigint;
     fence bigint;
     held bigint := CASE WHEN present.mode = 0 THEN 0 ELSE shares_of(present, now_us) END;
+    message text;
     since bigint := CASE WHEN present.handed AND me.token IS NOT NULL THEN present.fence END;
     done boolean;
 BEGIN
@@ -73,14 +74,16 @@ BEGIN
         IF is_mine THEN
             granted := fence;
         ELSE
-            done := note_grant(ear, waiter.token, fence, now_us, kept_ms, present.name);
+            message := grant_message(waiter.token, fence, now_us, kept_ms, present.name);
+            message := coded(ear, message);
+            done := note(ear, message);
         END IF;
         given := given + 1;
+        EXIT WHEN waiter.mode = 0;
         held := held + 1;
         since := NULL;
         present.mode := waiter.mode;
         present.permits := waiter.permits;
-        EXIT WHEN waiter.mode = 0;
     END LOOP;
 END $$;
 
@@ -89,13 +92,16 @@ END $$;
 CREATE OR REPLACE FUNCTION "dlock".remind(present locks, now_us bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     given record;
+    message text;
     done boolean;
 BEGIN
     FOR given IN SELECT g.token, g.fence, (g.expires_us - now_us) / 1000 AS kept_ms, ARRAY[l.channel, l.secret] AS ear
             FROM (SELECT present.token, present.fence, present.expires_us WHERE present.handed
                 UNION ALL SELECT s.token, s.fence, s.expires_us FROM shares s WHERE s.name = present.name AND s.handed) g
             JOIN listeners l ON l.client = left(g.token, 24) WHERE g.expires_us > now_us LOOP
-        done := note_grant(given.ear, given.token, given.fence, now_us, given.kept_ms, present.name);
+        message := grant_message(given.token, given.fence, now_us, given.kept_ms, present.name);
+        message := coded(given.ear, message);
+        done := note(given.ear, message);
     END LOOP;
     RETURN true;
 END $$;
@@ -104,12 +110,13 @@ END $$;
 CREATE OR REPLACE FUNCTION "dlock".tell(present locks, caller text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ear text[];
-    message text := 'wanted ' || encode(present.name, 'hex');
+    message text;
 BEGIN
     IF present.token IS NULL OR left(present.token, 24) = left(caller, 24) THEN
         RETURN false;
     END IF;
     ear := (SELECT ARRAY[l.channel, l.secret] FROM listeners l WHERE l.client = left(present.token, 24));
+    message := coded(ear, 'wanted ' || encode(present.name, 'hex'));
     RETURN ear IS NOT NULL AND note(ear, message);
 END $$;
 

@@ -14,8 +14,10 @@ DECLARE
     done boolean;
 BEGIN
     FOREACH claim IN ARRAY in_order(names, tokens) LOOP
-        notices := NULL;
-        done := be_patient(until_us);
+        IF cardinality(names) > 1 THEN
+            done := be_patient(until_us) AND tell_apart();
+            notices := NULL;
+        END IF;
         IF modes[claim] = 0 THEN
             SELECT l.expires_us INTO ends_us FROM locks l WHERE l.name = names[claim] AND l.token = tokens[claim]
                 FOR UPDATE;
@@ -67,8 +69,10 @@ DECLARE
     done boolean;
 BEGIN
     FOREACH claim IN ARRAY in_order(names, tokens) LOOP
-        notices := NULL;
-        done := be_patient(until_us);
+        IF cardinality(names) > 1 THEN
+            done := be_patient(until_us) AND tell_apart();
+            notices := NULL;
+        END IF;
         now_us := clock_us();
         UPDATE locks l SET token = NULL, expires_us = now_us, handed = false
             WHERE l.name = names[claim] AND l.token = tokens[claim] AND l.expires_us > now_us RETURNING l.* INTO present;
