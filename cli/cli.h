@@ -74,4 +74,7 @@ void word_list(char *list, size_t size, const char *const *words);
 /* Reads a whole number from `least` to `max`. */
 bool read_number(const char *text, long least, long max, long *number);
 
+/* Lets go of standard input and output, so that a reader behind a pipe sees the end of what was written. */
+void leave_streams(void);
+
 #endif

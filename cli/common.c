@@ -3,6 +3,7 @@
 
 #include <dlock/backend.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -133,4 +134,12 @@ bool read_number(const char *text, long least, long max, long *number) {
     errno = 0;
     *number = strtol(text, &end, 10);
     return end != text && !*end && !errno && *number >= least && *number <= max;
+}
+
+void leave_streams(void) {
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0) return;
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    close(null);
 }

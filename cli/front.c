@@ -1,7 +1,6 @@
 #include "front.h"
 
 #include "cli.h"
-#include "hold.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -59,7 +58,7 @@ static void hear_keeper(struct front *front) {
     }
     switch ((enum front_word)byte) {
     case FRONT_RUNNING: signals_hear_job_control(front->signals); break;
-    case FRONT_HOLDS: hold_leave_streams(); break;
+    case FRONT_HOLDS: leave_streams(); break;
     case FRONT_INTERRUPTED: front->interrupted = true; break;
     case FRONT_STOP:
         byte = (char)stop_job();

@@ -4,7 +4,6 @@
 #include "front.h"
 #include "holders.h"
 
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <unistd.h>
@@ -19,14 +18,6 @@ struct hold {
     struct ending *ending;
     int sig; /* what ended the hold; 0: nothing has */
 };
-
-void hold_leave_streams(void) {
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null < 0) return;
-    dup2(null, STDIN_FILENO);
-    dup2(null, STDOUT_FILENO);
-    close(null);
-}
 
 static int64_t left_ms(const struct hold_plan *plan) {
     int64_t left = plan->until_ms - now_ms();
@@ -106,7 +97,7 @@ int hold_lock(const struct hold_plan *plan, struct ending *ending) {
         return 0;
     }
     front_tell(plan->watch->front, FRONT_HOLDS);
-    hold_leave_streams();
+    leave_streams();
     say_held(&hold);
     wait_for_end(&hold);
     if (hold.sig && !ending->lost) say_interrupted(plan, hold.sig);

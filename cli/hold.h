@@ -14,7 +14,4 @@ struct hold_plan {
  * lost, which `ending` then tells of. Returns the signal that we are to die of, or 0. */
 int hold_lock(const struct hold_plan *plan, struct ending *ending);
 
-/* Lets go of standard input and output, so that a reader behind a pipe sees the end of what the command wrote. */
-void hold_leave_streams(void);
-
 #endif
