@@ -1,7 +1,6 @@
 /* Through the public interface: what an application notices of a session that ends. */
 #include "harness.h"
 #include "support/api.h"
-#include "support/relay.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -203,45 +202,6 @@ static void first_try_after_expiry_is_answered(void **state) {
     dlock_close(client);
 }
 
-struct far_wait {
-    pthread_t thread;
-    dlock_client *client;
-    dlock_lock *lock;
-    int code;
-};
-
-static void *wait_far(void *arg) {
-    struct far_wait *wait = arg;
-    wait->code = dlock_acquire(wait->lock, 500, NULL);
-    return NULL;
-}
-
-/* The last question may be open when the time is over; the lock was held all the same. */
-static void held_lock_of_a_slow_server_is_no_outage(void **state) {
-    enum { WAITS = 12 };
-    struct far_wait waits[WAITS];
-    struct relay *relay = relay_new(shared_port());
-    (void)state;
-    assert_int_equal(dlock_acquire(theirs, 5000, NULL), 0);
-    for (int i = 0; i < WAITS; i++) {
-        waits[i].client = open_client(relay_port(relay), "session=10s");
-        waits[i].lock = api_lock(waits[i].client, "api", NULL);
-    }
-    relay_delay(relay, 20);
-    for (int i = 0; i < WAITS; i++) {
-        assert_int_equal(pthread_create(&waits[i].thread, NULL, wait_far, &waits[i]), 0);
-        sleep_ms(3); /* so that not all of them ask at the same times */
-    }
-    for (int i = 0; i < WAITS; i++) {
-        pthread_join(waits[i].thread, NULL);
-        assert_int_equal(waits[i].code, DLOCK_ETIMEDOUT);
-        dlock_free(waits[i].lock);
-        dlock_close(waits[i].client);
-    }
-    assert_int_equal(dlock_release(theirs, NULL), 0);
-    relay_end(relay);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(holder_hears_of_expiry_in_time, setup, teardown),
@@ -251,7 +211,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(silent_connection_costs_no_lock, setup, teardown),
         cmocka_unit_test_setup_teardown(release_in_an_outage_is_made_up_for, setup, teardown),
         cmocka_unit_test_setup_teardown(first_try_after_expiry_is_answered, setup, teardown),
-        cmocka_unit_test_setup_teardown(held_lock_of_a_slow_server_is_no_outage, setup, teardown),
     };
     return cmocka_run_group_tests_name("zookeeper api", tests, NULL, NULL);
 }
