@@ -50,6 +50,16 @@ kill -TERM "$holder"
 ended "$holder"
 equal "and released" "$status $(<"$work/bg.err")" "143 "
 
+describe "the guardian reads it, too"
+long="redis://$address?quarantine=0&lease=5m&password_file=$file"
+begin "$DLOCK" run -b "$long" guarded -- sleep 1000
+is_guarded() { "$DLOCK" inspect -b "$long" guarded >/dev/null 2>&1; }
+within 20 "held" is_guarded
+kill -KILL "$pid"
+ended "$pid"
+given_back() { ! is_guarded; }
+within 60 "free long before its lease ends" given_back
+
 describe "dlock calls of a command"
 for uri in "redis://$address?quarantine=0&password_file=$file" "redis://:$asking@$address?quarantine=0"; do
     # shellcheck disable=SC2016
