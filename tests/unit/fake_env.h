@@ -1,4 +1,5 @@
-/* core/base/env.h on a clock that only the test moves. Threads are real; the test waits until they have nothing left to do.
+/* core/base/env.h on a clock that only the test moves. Threads are real; the test waits until they have nothing left to
+ * do.
  *
  * One thread, the test's own, calls the functions below. Every other thread is started with dlock__thread_start() (the
  * core's) or fake_thread_start() (the test's), so that fake_settle() knows of it.
