@@ -556,6 +556,7 @@ static void *hammer(void *arg) {
         held_new(&held, &me->link, permit ? "hammered-permits" : "hammered");
         held.claim.mode = permit ? DLOCK_PERMIT : write ? DLOCK_EXCLUSIVE : DLOCK_SHARED;
         held.claim.limit = permit ? 2 : 0;
+        held.claim.lease_ms = 600000; /* nobody here looks at a clock: no lease may end, however long a commit takes */
         if (acquire(&me->link, &held) != 0) continue;
         atomic_int *mine = permit ? &permits : write ? &writers : &readers;
         int n = atomic_fetch_add(mine, 1) + 1;
