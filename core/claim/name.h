@@ -20,8 +20,8 @@ struct dlock__name {
     struct dlock__claim *lost;   /* lost and not yet released as often as acquired */
     struct dlock__waiter *head, *tail;
     int64_t backoff_until_us; /* other processes' turn: the head asks no earlier */
-    int64_t ready_at_us; /* the server, asked for it last, grants nothing before; 0: it does; DLOCK__NEVER: who knows */
-    char text[];         /* with the prefix */
+    int64_t ready_at_us;      /* the server grants nothing before, as it said last; 0: it does; DLOCK__NEVER: unknown */
+    char text[];              /* with the prefix */
 };
 
 struct dlock_lock {

@@ -87,7 +87,7 @@ static void a_deadline_within_it_says_so(void **state) {
     }
 }
 
-/* Who stands behind others learns the same, in the server's queue and in the process. */
+/* Waiters behind others learn the same, in the server's queue and in the process. */
 static void so_do_those_behind_the_first(void **state) {
     (void)state;
     enum { N = 6 };
