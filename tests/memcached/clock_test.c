@@ -9,7 +9,7 @@
 /* ---- a server that is stopped and goes on ------------------------------------------------------------------------ */
 
 /* The lease is shorter than the stop, and longer than it takes to ask for all of them, and then to look. */
-enum { MANY = 40, STOP_MS = 7000, LEASE_AFTER_MS = 4500, LOOK_MS = 1500 };
+enum { MANY = 40, STOP_MS = 7000, LEASE_AFTER_MS = 4500, LOOK_MS = 1500, TRIES = 5 };
 
 /* A client of its own, that asks for something while the server is stopped. */
 struct asker {
@@ -29,8 +29,8 @@ static void *ask_for_it(void *arg) {
     return NULL;
 }
 
-/* All are looked at with one request: a busy machine must not need the whole lease for it. */
-static void check_that_all_last(const struct server *server, const struct asker *askers, int64_t end) {
+/* All are looked at with one request. False: it was answered too late to say, for the machine is busy. */
+static bool check_that_all_last(const struct server *server, const struct asker *askers, int64_t end) {
     char names[MANY * 16] = "";
     int ended = 0;
     for (int i = 0; i < MANY; i++) {
@@ -40,13 +40,14 @@ static void check_that_all_last(const struct server *server, const struct asker 
     const char *items = ask(server, "get%s", names);
     const int64_t late = now_ms() - end;
     for (int i = 0; i < MANY; i++) ended += !strstr(items, askers[i].held.token);
-    if (late >= 0) fail_msg("looked %lld ms too late to say: the machine is too slow", (long long)late);
+    if (late >= 0) return false;
     if (ended) fail_msg("%d of %d leases ended early", ended, MANY);
+    return true;
 }
 
 /* The question is asked shortly before the server goes on, so that its round trip is short, and answered perhaps before
  * the server's clock is set. */
-static void leases_last_that(struct asker *askers, dlock_batch *operation, bool connected) {
+static bool try_leases(struct asker *askers, dlock_batch *operation, bool connected) {
     struct server server;
     server_start(&server, NULL);
     for (int i = 0; i < MANY; i++) {
@@ -70,9 +71,15 @@ static void leases_last_that(struct asker *askers, dlock_batch *operation, bool 
     for (int i = 0; i < MANY; i++) pthread_join(askers[i].thread, NULL);
     const int64_t left = goes_on + LOOK_MS - now_ms(); /* the clock goes on once a second */
     if (left > 0) sleep_ms((int)left);
-    check_that_all_last(&server, askers, goes_on + LEASE_AFTER_MS);
+    bool seen = check_that_all_last(&server, askers, goes_on + LEASE_AFTER_MS);
     for (int i = 0; i < MANY; i++) link_end(&askers[i].link);
     server_stop(&server);
+    return seen;
+}
+
+static void leases_last_that(struct asker *askers, dlock_batch *operation, bool connected) {
+    for (int tries = 1; !try_leases(askers, operation, connected); tries++)
+        if (tries == TRIES) fail_msg("looked %d times too late to say: the machine is too slow", TRIES);
 }
 
 static struct asker askers[MANY];
