@@ -221,6 +221,9 @@ static void crowd_end(struct crowd *c) {
 
 /* Ends the hand-over that is under way, as if its time had passed since it began. */
 static void let_lapse(const char *name) {
+    sql("UPDATE {}.queue q SET ticket = q.ticket - (l.expires_us - {}.clock_us()) - 1 FROM {}.locks l WHERE l.name = "
+        "'%s' AND l.handed AND q.name = l.name",
+        name);
     sql("UPDATE {}.locks SET fence = fence - (expires_us - {}.clock_us()) - 1, expires_us = {}.clock_us() - 1 WHERE "
         "name = '%s' AND handed",
         name);

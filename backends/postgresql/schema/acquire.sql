@@ -10,6 +10,7 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     present locks;
     served record;
+    joins boolean := false;
     done boolean;
 BEGIN
     granted := 0;
@@ -25,6 +26,7 @@ BEGIN
             in_use := present.permits;
         ELSIF queued THEN
             place := place_of(me.name, me.token);
+            joins := place IS NULL;
         END IF;
         IF in_use IS NOT NULL OR place IS NOT NULL OR NOT queued THEN
             wrote := place IS NOT NULL AND shows(me.token, present, server_us);
@@ -39,7 +41,8 @@ BEGIN
     present := make_row(me.name, until_us);
     wrote := true;
     server_us := clock_us();
-    done := queued AND shows(me.token, present, server_us);
+    -- One who joins the queue shows that by its ticket.
+    done := queued AND NOT joins AND shows(me.token, present, server_us);
     present := settle(present, server_us);
     IF present.token = me.token THEN
         UPDATE locks l SET expires_us = server_us + me.lease_ms * 1000, handed = false, lingers = me.lingers

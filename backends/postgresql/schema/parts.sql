@@ -183,7 +183,7 @@ CREATE OR REPLACE FUNCTION "dlock".lapse(lock bytea, receiver text, given bigint
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     DELETE FROM queue q WHERE q.name = lock AND (left(q.token, 24) = left(receiver, 24) OR ended_us - given >= 3000000
-        AND NOT EXISTS (SELECT FROM listeners l WHERE l.client = left(q.token, 24)
+        AND q.ticket < given AND NOT EXISTS (SELECT FROM listeners l WHERE l.client = left(q.token, 24)
             AND (l.asked >= given OR l.secret IS NULL)));
     RETURN true;
 END $$;

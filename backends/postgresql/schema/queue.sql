@@ -25,13 +25,10 @@ DECLARE
 BEGIN
     given := 0;
     granted := 0;
-    IF present.token IS NOT NULL THEN
-        RETURN;
-    END IF;
     LOOP
         -- The first waiter that lives. The dead before it go; I live, since I am asking.
         waiter := NULL;
-        WHILE present.awaited LOOP
+        WHILE present.awaited AND present.token IS NULL LOOP
             IF held = 0 AND since IS NULL THEN -- whoever it is gets it
                 DELETE FROM queue q WHERE q.name = present.name
                     AND q.ticket = (SELECT min(m.ticket) FROM queue m WHERE m.name = present.name)
@@ -43,7 +40,8 @@ BEGIN
                 SELECT q.ticket, q.token, q.lease_ms, q.mode, q.permits, q.lingers, ARRAY[l.channel, l.secret]
                     INTO waiter.ticket, waiter.token, waiter.lease_ms, waiter.mode, waiter.permits, waiter.lingers, ear
                     FROM queue q LEFT JOIN listeners l ON l.client = left(q.token, 24)
-                    WHERE q.name = present.name AND (since IS NULL OR q.token = me.token OR l.asked >= since)
+                    WHERE q.name = present.name AND (since IS NULL OR q.token = me.token OR q.ticket >= since
+                            OR l.asked >= since)
                     ORDER BY q.ticket LIMIT 1;
                 EXIT WHEN waiter.token = me.token OR is_heard(ear[1]) OR waiter.token IS NULL AND since IS NOT NULL;
                 DELETE FROM queue q WHERE q.name = present.name AND q.ticket = waiter.ticket;
@@ -154,7 +152,7 @@ DECLARE
     place bigint;
     mine bigint;
 BEGIN
-    SELECT count(*), coalesce(max(q.ticket), 0) + 1, min(q.ticket) FILTER (WHERE q.token = me.token)
+    SELECT count(*), greatest(max(q.ticket) + 1, clock_us()), min(q.ticket) FILTER (WHERE q.token = me.token)
         INTO place, me.ticket, mine FROM queue q WHERE q.name = me.name;
     IF mine IS NOT NULL THEN
         RETURN place_of(me.name, me.token);

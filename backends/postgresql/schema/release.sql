@@ -71,7 +71,6 @@ BEGIN
     FOREACH claim IN ARRAY in_order(names, tokens) LOOP
         IF cardinality(names) > 1 THEN
             done := be_patient(until_us) AND tell_apart();
-            notices := NULL;
         END IF;
         now_us := clock_us();
         UPDATE locks l SET token = NULL, expires_us = now_us, handed = false
@@ -102,9 +101,7 @@ BEGIN
             served := serve(present, now_us, NULL);
             durable := durable OR served.given > 0;
         END IF;
-        IF present.awaited OR NOT ended THEN
-            notices := noted();
-        END IF;
+        notices := noted();
         RETURN NEXT;
     END LOOP;
     done := end_call(durable);

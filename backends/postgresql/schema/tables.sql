@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS "dlock".shares (
 
 CREATE UNLOGGED TABLE IF NOT EXISTS "dlock".queue (
     name bytea NOT NULL,
-    ticket bigint NOT NULL,                 -- the order within a name
+    ticket bigint NOT NULL,                 -- the order within a name; the clock when it came, or more
     token text COLLATE "C" NOT NULL,
     lease_ms bigint NOT NULL,
     mode integer NOT NULL,
