@@ -100,7 +100,7 @@ equal "status" "$status" 75
 
 if ! "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then finish; fi
 use_redis
-DLOCK_URI+="&timeout=500ms" # that is when a renewal has failed
+DLOCK_URI+="&timeout=1500ms" # that is when a renewal has failed
 
 describe "redis: --kill-after needs its time within the lease"
 run "$DLOCK" run -l 3 --kill-after 2s lease touch "$work/never"
@@ -147,7 +147,7 @@ if [ -e "$work/beats.term" ]; then fail "it got SIGTERM"; fi
 told 'its lease could not be renewed in time' 'killing the command'
 
 describe "redis: an outage: warn, and the command outlives the lease"
-begin "$DLOCK" run -l 2 --on-lost=warn outage -- bash -c 'echo $$; until [ -e "$0" ]; do sleep 0.02; done; exit 3' "$work/end"
+begin "$DLOCK" run -l 6 --on-lost=warn outage -- bash -c 'echo $$; until [ -e "$0" ]; do sleep 0.02; done; exit 3' "$work/end"
 forget
 within 10 "the command runs" written "$work/bg.out"
 kill -STOP "$server"
