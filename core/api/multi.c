@@ -26,7 +26,6 @@ struct all {
     struct dlock__claim **claims; /* n of each: one client's */
     struct item **members;
     struct dlock_error *errors;
-    pthread_cond_t cond; /* only this thread ever waits */
     int64_t deadline_us; /* of an acquisition with one; else DLOCK__NEVER */
 };
 
@@ -63,7 +62,6 @@ static void all_free(struct all *all) {
     free(all->claims);
     free(all->members);
     free(all->errors);
-    pthread_cond_destroy(&all->cond);
 }
 
 static int all_new(struct all *all, dlock_lock *const *locks, size_t n, struct dlock_error *err) {
@@ -73,7 +71,6 @@ static int all_new(struct all *all, dlock_lock *const *locks, size_t n, struct d
     all->claims = calloc(n, sizeof *all->claims);
     all->members = calloc(n, sizeof *all->members);
     all->errors = calloc(n, sizeof *all->errors);
-    dlock__cond_init(&all->cond);
     if (!all->items || !all->claims || !all->members || !all->errors) {
         all_free(all);
         return dlock_fail(err, DLOCK_ENOMEM, "out of memory for %zu locks", n);
@@ -103,7 +100,7 @@ static void begin_try(struct all *all, struct item *item, struct dlock_error *er
         return;
     }
     waiter->why = err;
-    waiter->cond = &all->cond;
+    waiter->has_thread = true;
     dlock__waiter_enter(waiter, item->lock, 0);
     if (all->deadline_us < waiter->deadline_us) waiter->deadline_us = all->deadline_us;
     item->asking = dlock__waiter_turn(waiter, &until_us) == DLOCK__TURN_ASK;

@@ -67,19 +67,15 @@ void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t unti
         pthread_cond_timedwait(cond, mutex, &t);
 }
 
-void dlock__bell_wait(atomic_uint *bell, uint32_t bits, pthread_mutex_t *mutex, int64_t until_us) {
+void dlock__futex_wait(const atomic_uint *word, unsigned seen, uint32_t bits, int64_t until_us) {
     struct timespec t;
     bool ends = until_us != DLOCK__NEVER;
     if (ends && !monotonic(until_us, &t)) return;
-    unsigned rings = atomic_load(bell);
-    pthread_mutex_unlock(mutex);
-    syscall(SYS_futex, bell, FUTEX_WAIT_BITSET_PRIVATE, rings, ends ? &t : NULL, NULL, bits);
-    pthread_mutex_lock(mutex);
+    syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, ends ? &t : NULL, NULL, bits);
 }
 
-void dlock__bell_ring(atomic_uint *bell, uint32_t bits) {
-    atomic_fetch_add(bell, 1);
-    syscall(SYS_futex, bell, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
+void dlock__futex_wake(const atomic_uint *word, uint32_t bits) {
+    syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
 }
 
 /* On one processor whoever is waited for cannot run meanwhile. */

@@ -27,12 +27,13 @@ void dlock__cond_init(pthread_cond_t *cond);
 /* Waits for a signal or until `until_us`, whichever is first; spurious returns happen. */
 void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us);
 
-/* Waits for dlock__bell_ring with one of these bits, or until `until_us`; spurious returns happen. Whoever changes,
- * with the mutex, what is waited for, may ring later, and without it. */
-void dlock__bell_wait(atomic_uint *bell, uint32_t bits, pthread_mutex_t *mutex, int64_t until_us);
+/* Waits while *word is `seen`, until a dlock__futex_wake with one of these bits or until `until_us`; spurious returns
+ * happen. */
+void dlock__futex_wait(const atomic_uint *word, unsigned seen, uint32_t bits, int64_t until_us);
 
-/* Wakes all who wait with one of these bits, by one system call. */
-void dlock__bell_ring(atomic_uint *bell, uint32_t bits);
+/* Wakes all threads that wait on this word with one of these bits, by one system call. The word itself is not looked
+ * at: a thread that saw it change may have freed it. */
+void dlock__futex_wake(const atomic_uint *word, uint32_t bits);
 
 /* Looks at *word for some microseconds, without a system call: true as soon as it is not `seen` any more. */
 bool dlock__spin(const atomic_uint *word, unsigned seen);

@@ -50,12 +50,12 @@ struct dlock_client {
     int64_t shortest_lease_ms; /* of all renewed handles so far: no renewal may hang for much of it */
     unsigned refs;             /* the opener, each handle */
     bool closed;
-    unsigned inside;                 /* threads in a call on this client */
-    struct dlock__waiter *to_signal; /* as soon as the mutex is free: its thread would only run into that */
-    int64_t now_us;                  /* the time since the mutex was taken last, read once; 0: not yet */
-    uint64_t tokens;                 /* handed out so far */
-    uint64_t token_key[2];           /* random: what makes one token tell nothing of another */
-    uint64_t jitter;                 /* state of a small generator: spreads retries, guards nothing */
+    unsigned inside;            /* threads in a call on this client */
+    const atomic_uint *to_wake; /* as soon as the mutex is free: the thread would only run into that */
+    int64_t now_us;             /* the time since the mutex was taken last, read once; 0: not yet */
+    uint64_t tokens;            /* handed out so far */
+    uint64_t token_key[2];      /* random: what makes one token tell nothing of another */
+    uint64_t jitter;            /* state of a small generator: spreads retries, guards nothing */
 
     struct dlock__name **names;
     size_t n_names, n_buckets;
@@ -145,19 +145,15 @@ struct dlock_client {
     } janitor;
 };
 
-static inline void dlock__signal(struct dlock__waiter *waiter) {
-    pthread_cond_signal(waiter->cond);
-    atomic_store_explicit(&waiter->signalling, false, memory_order_release);
-}
 static inline void dlock__enter(struct dlock_client *client) {
     pthread_mutex_lock(&client->mutex);
     client->now_us = 0;
 }
 static inline void dlock__leave(struct dlock_client *client) {
-    struct dlock__waiter *waiter = client->to_signal;
-    client->to_signal = NULL;
+    const atomic_uint *word = client->to_wake;
+    client->to_wake = NULL;
     pthread_mutex_unlock(&client->mutex);
-    if (waiter) dlock__signal(waiter);
+    if (word) dlock__futex_wake(word, UINT32_MAX);
 }
 
 static inline bool dlock__can(const struct dlock_client *client, uint32_t caps) {
@@ -186,16 +182,22 @@ static inline int64_t dlock__now(struct dlock_client *client) {
 }
 
 /* Before a wait, which leaves the mutex as well. */
-static inline void dlock__signal_due(struct dlock_client *client) {
-    if (client->to_signal) dlock__signal(client->to_signal);
-    client->to_signal = NULL;
+static inline void dlock__wake_due(struct dlock_client *client) {
+    if (client->to_wake) dlock__futex_wake(client->to_wake, UINT32_MAX);
+    client->to_wake = NULL;
 }
 
 /* Waits as dlock__cond_wait. */
 static inline void dlock__wait(struct dlock_client *client, pthread_cond_t *cond, int64_t until_us) {
-    dlock__signal_due(client);
+    dlock__wake_due(client);
     dlock__cond_wait(cond, &client->mutex, until_us);
     client->now_us = 0;
+}
+
+/* Wakes threads that wait for a connection, or for a request in another thread's hands. */
+static inline void dlock__bell_ring(struct dlock_client *client, uint32_t bits) {
+    atomic_fetch_add(&client->bell, 1);
+    dlock__futex_wake(&client->bell, bits);
 }
 
 /* The pause after one that was in vain: twice as long, within bounds; after none the shortest. */

@@ -50,15 +50,13 @@ struct dlock__waiter {
     struct dlock__claim *handed; /* among name->held when it was given; holds a reference; may be lost by now */
     int64_t pause_us;            /* the last decorrelated pause between its questions */
     struct dlock_error *why;     /* what the server said last, in the end the error; NULL: nobody needed it yet */
-    pthread_cond_t *cond;        /* of the thread that waits; NULL: async.c's */
-    atomic_uint woken;           /* counts wakes: that thread may look before it sleeps */
-    atomic_bool signalling;      /* somebody is about to signal it: its `cond` may not go yet */
-    bool asleep;                 /* that thread waits for `cond` */
+    atomic_uint word;            /* counts wakes, in steps of 2; odd: its thread sleeps on it */
     uint16_t trip_us;            /* from its last question to "busy", for as much of that as matters */
-    int result;
+    bool has_thread : 1;         /* which waits; else async.c takes its turns */
     bool try_only : 1;
     bool heard : 1; /* the server has said "busy", and is not known to be out of reach since */
     bool in_line;
+    int result;
     bool done; /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
     bool over; /* nothing more happens to it */
 };

@@ -6,15 +6,15 @@
 
 void dlock__waiter_wake(struct dlock__waiter *waiter) {
     struct dlock_client *client = waiter->lock->client;
-    if (!waiter->cond) {
+    if (!waiter->has_thread) {
         client->async.wake(waiter);
         return;
     }
-    atomic_fetch_add_explicit(&waiter->woken, 1, memory_order_release);
-    if (!waiter->asleep || atomic_load_explicit(&waiter->signalling, memory_order_acquire)) return;
-    if (client->to_signal) dlock__signal(client->to_signal);
-    client->to_signal = waiter;
-    atomic_store_explicit(&waiter->signalling, true, memory_order_relaxed);
+    unsigned word = atomic_load_explicit(&waiter->word, memory_order_relaxed);
+    atomic_store_explicit(&waiter->word, (word | 1) + 1, memory_order_release);
+    if (!(word & 1)) return; /* its thread looks at the word before it sleeps */
+    dlock__wake_due(client);
+    client->to_wake = &waiter->word;
 }
 
 void dlock__keeper_arm(struct dlock_client *client, int64_t at_us) {

@@ -64,7 +64,7 @@ static void complete_others(struct dlock_client *client, struct dlock__claim *co
         dlock__claim_put(claims[i]);
     }
     dlock__leave(client);
-    if (bells) dlock__bell_ring(&client->bell, bells);
+    if (bells) dlock__bell_ring(client, bells);
     dlock__enter(client);
 }
 
@@ -126,9 +126,10 @@ static void run_shared(struct dlock_client *client, struct dlock__claim *const *
 }
 
 static void wait_for_bell(struct dlock_client *client, uint32_t bits, int64_t until_us) {
-    dlock__signal_due(client);
-    dlock__bell_wait(&client->bell, bits, &client->mutex, until_us);
-    client->now_us = 0;
+    unsigned seen = atomic_load(&client->bell);
+    dlock__leave(client);
+    dlock__futex_wait(&client->bell, seen, bits, until_us);
+    dlock__enter(client);
 }
 
 /* Waits until a connection is handed over (returned), or until another thread has run the operation, or until the

@@ -102,7 +102,7 @@ static void pooled_give(struct dlock__conn *conn) {
     }
     dlock__pool_unqueue(client, first);
     first->op->conn = conn;
-    dlock__bell_ring(&client->bell, first->op->bell);
+    dlock__bell_ring(client, first->op->bell);
 }
 
 /* Nobody waits while there is a free connection. */

@@ -2,7 +2,6 @@
  * done before it would be asleep. */
 #include "wait/wait.h"
 
-#include <sched.h>
 #include <string.h>
 
 /* Next after another thread of this process, which may be done in a moment. */
@@ -14,20 +13,23 @@ static bool next_in_turn(const struct dlock__waiter *waiter) {
 /* True: something has happened. Leaves the mutex. */
 static bool spin(struct dlock__waiter *waiter) {
     struct dlock_client *client = waiter->lock->client;
-    unsigned seen = atomic_load_explicit(&waiter->woken, memory_order_relaxed);
+    unsigned seen = atomic_load_explicit(&waiter->word, memory_order_relaxed);
     bool short_holds = waiter->lock->name->short_holds;
     dlock__leave(client);
-    (short_holds ? dlock__spin_then_yield : dlock__spin)(&waiter->woken, seen);
+    (short_holds ? dlock__spin_then_yield : dlock__spin)(&waiter->word, seen);
     dlock__enter(client);
-    return atomic_load_explicit(&waiter->woken, memory_order_relaxed) != seen;
+    return atomic_load_explicit(&waiter->word, memory_order_relaxed) != seen;
 }
 
-/* Woken by the clock it may be here before whoever signals it has done so. */
 static void sleep_until(struct dlock__waiter *waiter, int64_t until_us) {
-    waiter->asleep = true;
-    dlock__wait(waiter->lock->client, waiter->cond, until_us);
-    waiter->asleep = false;
-    while (atomic_load_explicit(&waiter->signalling, memory_order_acquire)) sched_yield();
+    struct dlock_client *client = waiter->lock->client;
+    unsigned asleep = atomic_load_explicit(&waiter->word, memory_order_relaxed) | 1;
+    atomic_store_explicit(&waiter->word, asleep, memory_order_relaxed);
+    dlock__leave(client);
+    dlock__futex_wait(&waiter->word, asleep, UINT32_MAX, until_us);
+    dlock__enter(client);
+    if (atomic_load_explicit(&waiter->word, memory_order_relaxed) == asleep)
+        atomic_store_explicit(&waiter->word, asleep - 1, memory_order_relaxed); /* nobody woke it */
 }
 
 void dlock__waiter_drive(struct dlock__waiter *waiter) {
@@ -52,15 +54,12 @@ void dlock__waiter_drive(struct dlock__waiter *waiter) {
 int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err) {
     struct dlock__waiter waiter;
     struct dlock_error why;
-    pthread_cond_t cond;
     why.code = 0;
     memset(&waiter, 0, sizeof waiter);
     waiter.why = &why;
-    waiter.cond = &cond;
-    dlock__cond_init(&cond);
+    waiter.has_thread = true;
     dlock__waiter_enter(&waiter, lock, timeout_ms);
     dlock__waiter_drive(&waiter);
-    pthread_cond_destroy(&cond);
     if (waiter.result != 0 && err) *err = why;
     return waiter.result;
 }

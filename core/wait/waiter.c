@@ -66,7 +66,7 @@ static int why_code(const struct dlock__waiter *waiter) {
 DLOCK_PRINTF(3, 4)
 static int explain(struct dlock__waiter *waiter, int code, const char *format, ...) {
     struct dlock_error *why = waiter->why;
-    if (!why && !waiter->cond) why = waiter->why = malloc(sizeof *why);
+    if (!why && !waiter->has_thread) why = waiter->why = malloc(sizeof *why);
     if (why) {
         char message[sizeof why->message]; /* `format` may speak of what stood there before */
         va_list args;
@@ -125,7 +125,7 @@ static void give_up(struct dlock__waiter *waiter) {
     bool unseen = claim->phase == DLOCK__ASKING && claim->op->status == DLOCK__OP_DONE && claim->op->result == 0;
     bool left = dlock__claim_may_remain(claim) ||
                 ((unseen || claim->server_fence) && !dlock__claim_died_with_connection(claim));
-    bool later = !waiter->cond || !dlock__slot_attach(claim);
+    bool later = !waiter->has_thread || !dlock__slot_attach(claim);
     if (dlock__claim_in_request(claim) || (left && later)) {
         dlock__orphan(claim);
     } else if (left) {
@@ -376,7 +376,7 @@ static bool take_lingering(struct dlock__waiter *waiter) {
 /* Only who hears that others ask may linger. True: it took its time to find out. */
 static bool listen_to_linger(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
-    if (!waiter->cond || !dlock__linger_wanted(waiter->lock)) return false; /* async.c sees to its own */
+    if (!waiter->has_thread || !dlock__linger_wanted(waiter->lock)) return false; /* async.c sees to its own */
     if (client->listener.state == DLOCK__LISTENER_UP) return false;
     if (!may_listen(waiter)) return false;
     dlock__listener_ensure(client, waiter->deadline_us);

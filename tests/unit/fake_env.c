@@ -9,6 +9,8 @@
 #include <dlock/dlock.h>
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -26,9 +28,10 @@ enum { MAX_THREADS = 256, MAX_TIMERS = 64, MAX_STEPS = 200000, PATIENCE_S = 20 }
 static const int64_t epoch_us = INT64_C(1000000000000);
 
 struct waiter {
-    pthread_cond_t *cond;
-    const atomic_uint *bell; /* NULL: none */
+    pthread_cond_t *cond;    /* NULL: a futex, and then */
+    const atomic_uint *word; /* … what it waits on */
     uint32_t bits;
+    atomic_uint woken;
     int64_t until_us;
     pthread_t thread;
     struct waiter *next;
@@ -148,42 +151,74 @@ void dlock__cond_init(pthread_cond_t *cond) {
     pthread_cond_init(cond, NULL);
 }
 
-static void wait_as(struct waiter self, pthread_mutex_t *mutex) {
-    if (self.until_us <= dlock__now_us()) {
+/* With the guard. */
+static void wake(struct waiter *waiter) {
+    if (waiter->cond) {
+        pthread_cond_broadcast(waiter->cond);
+    } else {
+        atomic_store(&waiter->woken, 1);
+        syscall(SYS_futex, &waiter->woken, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+static void waiter_add(struct waiter *self) {
+    self->next = waiters;
+    waiters = self;
+}
+
+static void waiter_remove(struct waiter *self) {
+    struct waiter **at = &waiters;
+    while (*at != self) at = &(*at)->next;
+    *at = self->next;
+}
+
+void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us) {
+    struct waiter self = {.cond = cond, .until_us = until_us, .thread = pthread_self()};
+    if (until_us <= dlock__now_us()) {
         pthread_mutex_unlock(mutex);
         sched_yield();
         pthread_mutex_lock(mutex);
         return;
     }
     pthread_mutex_lock(&guard);
-    self.next = waiters;
-    waiters = &self;
+    waiter_add(&self);
     pthread_mutex_unlock(&guard);
 
-    pthread_cond_wait(self.cond, mutex);
+    pthread_cond_wait(cond, mutex);
 
     pthread_mutex_lock(&guard);
-    struct waiter **at = &waiters;
-    while (*at != &self) at = &(*at)->next;
-    *at = self.next;
+    waiter_remove(&self);
     pthread_mutex_unlock(&guard);
 }
 
-void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us) {
-    wait_as((struct waiter){.cond = cond, .until_us = until_us, .thread = pthread_self()}, mutex);
-}
-
-void dlock__bell_wait(atomic_uint *bell, uint32_t bits, pthread_mutex_t *mutex, int64_t until_us) {
-    pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
-    wait_as((struct waiter){&cond, bell, bits, until_us, pthread_self(), NULL}, mutex);
-    pthread_cond_destroy(&cond);
-}
-
-void dlock__bell_ring(atomic_uint *bell, uint32_t bits) {
+void dlock__futex_wait(const atomic_uint *word, unsigned seen, uint32_t bits, int64_t until_us) {
+    struct waiter self = {.word = word, .bits = bits, .until_us = until_us, .thread = pthread_self()};
     pthread_mutex_lock(&guard);
-    for (struct waiter *waiter = waiters; waiter; waiter = waiter->next)
-        if (waiter->bell == bell && waiter->bits & bits) pthread_cond_broadcast(waiter->cond);
+    bool waits = atomic_load(word) == seen && until_us > dlock__now_us();
+    if (waits) waiter_add(&self);
     pthread_mutex_unlock(&guard);
+    if (!waits) {
+        sched_yield();
+        return;
+    }
+    while (atomic_load(&self.woken) == 0) syscall(SYS_futex, &self.woken, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+    pthread_mutex_lock(&guard);
+    waiter_remove(&self);
+    pthread_mutex_unlock(&guard);
+}
+
+void dlock__futex_wake(const atomic_uint *word, uint32_t bits) {
+    const atomic_uint *woken[MAX_THREADS];
+    size_t n = 0;
+    pthread_mutex_lock(&guard);
+    for (struct waiter *waiter = waiters; waiter; waiter = waiter->next) {
+        if (waiter->word != word || !(waiter->bits & bits)) continue;
+        atomic_store(&waiter->woken, 1);
+        woken[n++] = &waiter->woken;
+    }
+    pthread_mutex_unlock(&guard);
+    /* As the real one does it: a system call, and nothing that the woken thread would have to wait for. */
+    for (size_t i = 0; i < n; i++) syscall(SYS_futex, woken[i], FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 static void *trampoline(void *arg) {
@@ -353,7 +388,7 @@ static bool serve_due(void) {
         if (timers[i].own >= 0 && timers[i].at_us <= now) timer_signal(&timers[i]);
     for (struct waiter *waiter = waiters; waiter; waiter = waiter->next) {
         if (waiter->until_us > now) continue;
-        pthread_cond_broadcast(waiter->cond);
+        wake(waiter);
         due = due || !(is_stopped && pthread_equal(waiter->thread, stopped));
     }
     return due;

@@ -211,7 +211,7 @@ static void nor_does_taking_what_lingers(void **state) {
 
 /* ---- hand-over between threads ---- */
 
-enum { CROWD = 4, TURNS = 1000, ROUND_TRIP_US = 400 };
+enum { CROWD = 12, TURNS = 400, ROUND_TRIP_US = 400 };
 
 struct turns {
     dlock_lock *lock;

@@ -1,0 +1,109 @@
+/* Threads of different real-time priorities on one processor, in the real environment: the one that is woken may run
+ * before the one that woke it has gone on, which must not wait for that. */
+#include "support/test.h"
+
+#include <dlock/backend.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { ROUNDS = 3000, PATIENCE_S = 60 };
+
+extern const struct dlock_backend dlock_backend_toy;
+
+static dlock_client *client;
+static atomic_bool over;
+
+static dlock_lock *new_lock(void) {
+    dlock_lock *lock;
+    if (dlock_new(client, "n", NULL, &lock, NULL) != 0) abort();
+    return lock;
+}
+
+static void set_priority(int priority) {
+    struct sched_param param = {.sched_priority = priority};
+    cpu_set_t first;
+    CPU_ZERO(&first);
+    if (sched_getaffinity(0, sizeof first, &first) != 0) abort();
+    int cpu = 0;
+    while (!CPU_ISSET(cpu, &first)) cpu++;
+    CPU_ZERO(&first);
+    CPU_SET(cpu, &first);
+    if (pthread_setaffinity_np(pthread_self(), sizeof first, &first) != 0) abort();
+    if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &param) != 0) abort();
+}
+
+static void spend_us(int64_t us) {
+    struct timespec begun, now;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    do clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - begun.tv_sec) * 1000000 + (now.tv_nsec - begun.tv_nsec) / 1000 < us);
+}
+
+/* Has the lock nearly always, and works while it does. */
+static void *low(void *arg) {
+    (void)arg;
+    dlock_lock *lock = new_lock();
+    set_priority(1);
+    for (unsigned i = 0; !atomic_load(&over); i++) {
+        if (dlock_acquire(lock, -1, NULL) != 0) continue;
+        spend_us(900 + i * 7 % 200); /* about as long as the other one waits: releases and time-outs coincide */
+        dlock_release(lock, NULL);
+    }
+    dlock_free(lock);
+    return NULL;
+}
+
+static void *high(void *arg) {
+    unsigned *had = arg;
+    dlock_lock *lock = new_lock();
+    set_priority(10);
+    for (int i = 0; i < ROUNDS; i++) {
+        if (dlock_acquire(lock, 1, NULL) != 0) continue;
+        ++*had;
+        dlock_release(lock, NULL);
+    }
+    atomic_store(&over, true);
+    dlock_free(lock);
+    return NULL;
+}
+
+static bool may_be_realtime(void) {
+    struct sched_param param = {.sched_priority = 1}, none = {0};
+    if (sched_setscheduler(0, SCHED_FIFO, &param) != 0) return false;
+    return sched_setscheduler(0, SCHED_OTHER, &none) == 0;
+}
+
+static void a_waiter_does_not_wait_for_a_releaser_of_lower_priority(void **state) {
+    (void)state;
+    if (!may_be_realtime()) {
+        print_message("skipped: this user may not have real-time priorities (ulimit -r)\n");
+        skip();
+    }
+    pthread_t threads[2];
+    unsigned had = 0;
+    struct timespec until;
+    assert_int_equal(dlock_register(&dlock_backend_toy, NULL), 0);
+    assert_int_equal(dlock_open("toy:", NULL, &client, NULL), 0);
+    assert_int_equal(pthread_create(&threads[0], NULL, low, NULL), 0);
+    assert_int_equal(pthread_create(&threads[1], NULL, high, &had), 0);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    if (pthread_timedjoin_np(threads[1], NULL, &until) != 0) {
+        print_error("the thread of higher priority runs for ever\n");
+        _Exit(1);
+    }
+    pthread_join(threads[0], NULL);
+    print_message("granted in time: %u of %d\n", had, ROUNDS);
+    assert_true(had > 0);
+    dlock_close(client);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_waiter_does_not_wait_for_a_releaser_of_lower_priority)};
+    return cmocka_run_group_tests_name("realtime", tests, NULL, NULL);
+}
