@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What /proc/<pid>/stat says. */
+/* One line of /proc/<pid>/stat. */
 struct process {
     char state;
     int group, session;

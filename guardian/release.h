@@ -1,4 +1,4 @@
-/* What a dead process left: its grants, as long as they are needed, and their end. */
+/* The estate of a dead process: its grants, as long as they are needed, and their end. */
 #ifndef DLOCK_GUARDIAN_RELEASE_H
 #define DLOCK_GUARDIAN_RELEASE_H
 

@@ -1,4 +1,4 @@
-/* What the files of the API share. Functions expect the client's mutex unless they say otherwise. */
+/* Shared by the files of the API. Functions expect the client's mutex unless they say otherwise. */
 #ifndef DLOCK_CORE_API_API_H
 #define DLOCK_CORE_API_API_H
 

@@ -128,7 +128,7 @@ static void keep(struct dlock__claim *claim) {
         if (hold->handle && hold->handle->on_lost) dlock__callback_arm(client, claim->valid_until_us);
 }
 
-/* Whoever imports it gets a whole lease to do so. Meanwhile nobody else here finds the claim, to release it, say: it is
+/* The importer gets a whole lease to do so. Meanwhile nobody else here finds the claim, to release it, say: it is
  * in a request. Its end is looked at afterwards; the answer is always waited for. */
 static int set_lease(struct dlock__claim *claim, struct dlock_error *err) {
     const char *shown = dlock__name_shown(claim->name);

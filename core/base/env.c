@@ -116,7 +116,7 @@ static bool yielded(const atomic_uint *word, unsigned seen) {
 }
 
 bool dlock__yield_once(const atomic_uint *word, unsigned seen) {
-    return yielded(word, seen) || yielded(word, seen); /* the one that took it also gives way */
+    return yielded(word, seen) || yielded(word, seen); /* the one that took it also yields */
 }
 
 void dlock__yield(void) {

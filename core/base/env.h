@@ -38,16 +38,16 @@ void dlock__futex_wake(const atomic_uint *word, uint32_t bits);
 /* Looks at *word for some microseconds, without a system call: true as soon as it is not `seen` any more. */
 bool dlock__spin(const atomic_uint *word, unsigned seen);
 
-/* The same, for who is looked out for runs on this processor: lets it, and whoever else is ready there. */
+/* As dlock__spin when the waker runs on this processor: yields instead of spinning. */
 bool dlock__yield_once(const atomic_uint *word, unsigned seen);
 
-/* Lets whoever else is ready on this processor. */
+/* Yields to every thread that is ready on this processor. */
 void dlock__yield(void);
 
 /* Where the calling thread runs. */
 int dlock__cpu(void);
 
-/* As dlock__spin for ten times as long, letting others run meanwhile: whoever is looked out for may be anywhere.
+/* As dlock__spin for ten times as long, yielding in between: the waker may run on any processor.
  */
 bool dlock__spin_then_yield(const atomic_uint *word, unsigned seen);
 

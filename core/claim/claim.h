@@ -79,7 +79,7 @@ struct dlock__hold {
     struct dlock_lock *handle; /* NULL: freed, or nobody yet */
 };
 
-/* What a claim needs only while it is more than a wait: thousands of waits are small. */
+/* Needed by a claim only while it is more than a wait: thousands of waits are small. */
 struct dlock__slot {
     struct dlock__op op; /* the first member: the slot is found by it */
     struct dlock__hold hold;
@@ -230,7 +230,7 @@ void dlock__hold_through(struct dlock__claim *claim, struct dlock_lock *lock);
 /* Nobody wants this claim any more, but the server may keep it: release it until that is certain. Not before its
  * on_losts have returned: the release may give it to somebody else. */
 void dlock__orphan(struct dlock__claim *claim);
-/* What dlock__claim_had ends before its release: owner told, waiters may ask. */
+/* A grant that this process has (dlock__claim_had) ends before its release: owner told, waiters may ask. */
 void dlock__lose(struct dlock__claim *claim);
 /* Takes a lost claim off its name's list; the caller gets that list's reference. */
 void dlock__lost_remove(struct dlock__claim *claim);

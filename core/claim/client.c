@@ -1,4 +1,4 @@
-/* What every part of a client needs: threads' numbers, chance, the log, time, and its end. */
+/* Needed by every part of a client: threads' numbers, chance, the log, time, and its end. */
 #include "claim/client.h"
 
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* What a forked child inherits: copies of handles that must not be used, and descriptors that it must let go of without
+/* A forked child inherits copies of handles that must not be used, and descriptors that it must let go of without
  * a word to any server. The child has one thread and whatever state the others left, so the handlers take every
  * client's mutex before the fork; that is cheap, since no mutex is ever held across anything that blocks. */
 #include "claim/client.h"

@@ -1,4 +1,4 @@
-/* What the guardian has to know of each claim, in the table that it shares with us. */
+/* Everything that the guardian has to know of each claim, in the table that it shares with us. */
 #include "claim/guard.h"
 
 #include "claim/client.h"

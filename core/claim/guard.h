@@ -1,4 +1,4 @@
-/* What a client with a guardian notes for it. All of it costs a client without one a look at client->guard. */
+/* Notes of a client for its guardian. All of it costs a client without one a look at client->guard. */
 #ifndef DLOCK_CORE_CLAIM_GUARD_H
 #define DLOCK_CORE_CLAIM_GUARD_H
 

@@ -1,4 +1,4 @@
-/* What a client and its guardian share: a memfd with the URI and a table of everything that may be held.
+/* Shared by a client and its guardian: a memfd with the URI and a table of everything that may be held.
  *
  * The client maps all the room there will ever be at once, and the kernel gives memory only to what was used: the table
  * grows without moving, nobody maps it anew, and no descriptor stays open that closefrom() could take away.

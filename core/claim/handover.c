@@ -1,14 +1,14 @@
-/* From one thread of this process to the next, without a word to the server: whether that may be, and who stands back.
- */
+/* From one thread of this process to the next, without a word to the server: whether that may be, and when its
+ * threads back off for those of others. */
 #include "claim/client.h"
 
 /* After so many local hand-overs in a row other processes get their turn; the fence's low byte would hold 255. */
 enum { HAND_OVERS_MAX = 32 };
 
-/* Whoever has it for no longer is worth waiting for without sleeping. */
+/* An owner that has it for no longer is worth waiting for without sleeping. */
 enum { SHORT_HOLD_US = 100 };
 
-/* Where no queue knows who is next, our own waiters stand back after that: for as long as a wake-up may take, or, where
+/* Where no queue knows who is next, our own waiters back off after that: for as long as a wake-up may take, or, where
  * others poll or nobody needs to be woken, for about as long as this process has had the lock. Then any question finds
  * it free with a chance of at least one in three, and no more than half of the time is lost when nobody asks. */
 enum { BACKOFF_WAKE_US = 5000, BACKOFF_POLL_US = 50000 };

@@ -6,7 +6,7 @@
 /* Leaves some for a downgrade and for tickets. */
 enum { ORDINAL_MAX = DLOCK__ORDINAL_MAX - 55 };
 
-/* Who lingers briefly sees to the end of that himself; if he is stopped meanwhile, the keeper does. */
+/* The thread that lets it linger briefly ends that itself; if it is stopped meanwhile, the keeper does. */
 enum { BRIEFLY_US = 1000 };
 
 bool dlock__linger_wanted(const struct dlock_lock *lock) {

@@ -1,17 +1,17 @@
-/* What this process knows of a name: its handles, its line of waiters, the claims that are held or asked for. */
+/* A name as this process knows it: its handles, its line of waiters, the claims that are held or asked for. */
 #ifndef DLOCK_CORE_CLAIM_NAME_H
 #define DLOCK_CORE_CLAIM_NAME_H
 
 #include "claim/claim.h"
 
-/* What this process knows of one name. Lives while a handle or a claim refers to it. */
+/* Everything that this process knows of one name. Lives while a handle or a claim refers to it. */
 struct dlock__name {
     struct dlock__name *chain; /* hash bucket */
     struct dlock_client *client;
     unsigned refs;
     uint32_t hash;
     bool in_batch;               /* only while the pool gathers one */
-    bool short_holds;            /* threads of this process take turns, each for a moment: it pays to look out */
+    bool short_holds;            /* threads of this process take turns, each for a moment: it pays to spin */
     atomic_uint taken;           /* counts takes of what lingers */
     int cpu;                     /* where the last release of a turn ran */
     int64_t turn_us;             /* when the present holder was told */
@@ -80,7 +80,7 @@ struct dlock__exported {
     char token[DLOCK_TOKEN_MAX + 1];
 };
 
-/* What an event is about. */
+/* The subject of an event. */
 static inline struct dlock__hold *dlock__event_hold(struct dlock__event *event) {
     return (struct dlock__hold *)((char *)event - offsetof(struct dlock__hold, event));
 }

@@ -23,8 +23,8 @@ static void mix(uint64_t v[4], int rounds) {
     }
 }
 
-/* SipHash-2-4 (Aumasson, Bernstein, 2012) of one number. Whoever knows other tokens of this client, and not its key,
- * cannot tell the next: no system call is needed for each, as fresh random numbers would. */
+/* SipHash-2-4 (Aumasson, Bernstein, 2012) of one number. Knowing other tokens of this client, and not its key, nobody
+ * can tell the next: no system call is needed for each, as fresh random numbers would. */
 static uint64_t scramble(const uint64_t key[2], uint64_t number) {
     uint64_t v[4] = {key[0] ^ UINT64_C(0x736f6d6570736575), key[1] ^ UINT64_C(0x646f72616e646f6d),
                      key[0] ^ UINT64_C(0x6c7967656e657261), key[1] ^ UINT64_C(0x7465646279746573)};

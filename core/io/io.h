@@ -45,7 +45,7 @@ void dlock__pool_hand_out(struct dlock_client *client);
 
 /* ---- op.c ---- */
 
-/* What a backend finds in a claim that it is asked about, behind the question. */
+/* The outputs of a claim as a backend finds them. */
 static inline void dlock__preset(struct dlock_claim *arg) {
     arg->result = DLOCK_EPROTO;
     arg->fence = 0;
@@ -61,7 +61,7 @@ static inline bool dlock__asks_again(int result) {
     return result == DLOCK_EBUSY || result == DLOCK_ENOTREADY || result == DLOCK_EUNAVAILABLE;
 }
 
-/* Describes a request about the claim, which is equipped for it, to be answered until deadline_us at the latest (the
+/* Describes a request about the claim, which has a slot for it, to be answered until deadline_us at the latest (the
  * URI's `timeout` bounds it too). `err` is the sender's, and may be NULL. */
 void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
                        struct dlock_error *err);

@@ -2,7 +2,7 @@
 
 enum { RETRY_MIN_US = 100000, RETRY_MAX_US = 5000000 };
 
-/* What an answer to a probe gets at least, whatever the lease: a machine may be busy. */
+/* The least time for an answer to a probe, whatever the lease: a machine may be busy. */
 enum { ANSWER_MIN_US = 1000000 };
 
 /* A listener that the server knows nothing of is not dropped more often than that. */

@@ -2,9 +2,9 @@
  * operation on it at once. When all are busy the operation waits in client->pending; whoever gives a connection back
  * hands it to the first waiting thread, which takes all waiting operations of its kind along as one batch ("flat
  * combining": Hendler et al., SPAA 2010, with the combiner's role passed on). Where there were more operations than
- * connections just now, who is about to send one lets the threads come that are ready to send the same, so that a crowd
- * costs the server and us few requests. THREADSAFE backends have one connection for everybody and no batches; of other
- * SESSION backends each claim has a connection to itself, as many as there are claims. */
+ * connections just now, a thread that is about to send one yields, so that those about to send the same join its batch:
+ * a crowd costs the server and us few requests. THREADSAFE backends have one connection for everybody and no batches;
+ * of other SESSION backends each claim has a connection to itself, as many as there are claims. */
 #include "io/batch.h"
 #include "io/io.h"
 
@@ -90,7 +90,7 @@ static void combine(struct dlock__conn *conn, struct dlock__claim *const *claims
     if (n_others > 0) complete_others(client, others, n_others);
 }
 
-/* What the claim left in a session that is over died with that. */
+/* Everything that the claim left in a session that is over died with that. */
 static void forget_old_session(struct dlock__claim *claim) {
     if (dlock__claim_died_with_connection(claim)) {
         memset(claim->state, 0, sizeof claim->state);

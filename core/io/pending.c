@@ -1,4 +1,4 @@
-/* What connections say unasked: PENDING. The answer to a blocking request comes through the connection's own
+/* Messages that connections bring unasked: PENDING. The answer to a blocking request comes through the connection's own
  * descriptor, and so does the end of one whose claim is held. The keeper looks at all of them through one epoll
  * descriptor; each is reported once, and then not until it is watched again. That takes a system call, and another one
  * to end it, so that a grant is only watched at once when its connection has rested, and otherwise when it has lasted
@@ -31,7 +31,7 @@ static void act(struct dlock__conn *conn, struct dlock__claim *claim, const stru
     if (claim->conn == conn && !conn->busy) dlock__watch(conn, true);
 }
 
-/* Who is using it sees for himself. */
+/* The thread that is using it notices by itself. */
 static void look(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
     struct dlock__claim *claim = conn->claim;

@@ -1,4 +1,5 @@
-/* What every backend must fulfil, wherever it comes from. Plugins are other people's code: errors, never asserts. */
+/* The rules that every backend must fulfil, wherever it comes from. Plugins are other people's code: errors, never
+ * asserts. */
 #include "base/text.h"
 #include "plugin/module.h"
 

@@ -146,7 +146,7 @@ int dlock_client_dispatch(dlock_client *client) {
     if (read(client->callback.fd, &count, sizeof count) < 0) {
         /* nothing was queued */
     }
-    /* What is queued by these calls waits for the next dispatch: one that feeds itself would never end. */
+    /* Events that these calls queue wait for the next dispatch: one that feeds itself would never end. */
     for (const struct dlock__event *last = client->callback.last, *done = NULL;
          client->callback.first && done != last;) {
         struct dlock__event *event = pop(client, NULL);

@@ -59,7 +59,7 @@ static void answered(struct dlock__claim *claim) {
     claim->due_us = now + dlock__jitter(client, claim->pause_us / 2, claim->pause_us);
 }
 
-/* Those that died with their connection are gone already. */
+/* Claims that died with their connection are gone already. */
 static size_t drop_outlived(struct dlock__claim **batch, size_t n) {
     size_t left = 0;
     for (size_t i = 0; i < n; i++) {

@@ -30,7 +30,7 @@ static int64_t earliness(const struct dlock__claim *claim) {
     return left < most ? left : most;
 }
 
-/* What is due. Whatever is taken goes to the end of the list: should the renewals of all take longer than the time
+/* Collects claims that are due. Each goes to the end of the list: should the renewals of all take longer than the time
  * between two of them, then all come too late by the same, instead of the last ones never. */
 static size_t gather(struct dlock_client *client, int64_t now) {
     size_t n = 0;

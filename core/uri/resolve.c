@@ -13,7 +13,7 @@
 /* A numeric address, with its zone. */
 typedef char address_text[INET6_ADDRSTRLEN + 1 + IF_NAMESIZE];
 
-/* What getaddrinfo() said about one host. */
+/* getaddrinfo()'s answer about one host. */
 struct answer {
     size_t n;
     address_text address[];
@@ -216,7 +216,7 @@ static void wait_for_answers(struct dlock__resolver *resolver, int64_t deadline_
         if (dlock__now_us() >= until_us) break;
         dlock__cond_wait(&resolver->changed, &resolver->mutex, until_us);
     }
-    /* Who comes after this one need not wait again for what hangs, until what is there fails him too. */
+    /* The next one need not wait again for a look-up that hangs, until the address at hand fails it, too. */
     resolver->stale = false;
 }
 

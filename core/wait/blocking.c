@@ -1,5 +1,5 @@
-/* A waiter that has a thread: that takes its turns, and in between sleeps, or looks out for a moment for who may be
- * done before it would be asleep. */
+/* A waiter that has a thread: that takes its turns, and in between sleeps; or spins for a moment, where the
+ * owner before it may be done sooner than it would be asleep. */
 #include "wait/wait.h"
 
 #include <string.h>

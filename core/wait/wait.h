@@ -1,4 +1,4 @@
-/* Who waits for a name, in what order, and how grants are given back. Functions expect the client's mutex. */
+/* Waiting for a name, in the order of its line, and giving grants back. Functions expect the client's mutex. */
 #ifndef DLOCK_CORE_WAIT_WAIT_H
 #define DLOCK_CORE_WAIT_WAIT_H
 

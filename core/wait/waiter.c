@@ -1,6 +1,6 @@
 /* Waiting for a name. Waiters of one process stand in line in the name; the one at the head asks the server, with one
- * claim, until it is granted, gives up, or is cancelled. Whoever comes in meanwhile waits behind it, and gets the lock
- * by local hand-over (release.c) or by becoming the head.
+ * claim, until it is granted, gives up, or is cancelled. Waiters that come in meanwhile stand behind it, and get the
+ * lock by local hand-over (release.c) or by becoming the head.
  *
  * A waiter is a small state machine that takes turns: its own thread drives it (drive.c), or async.c does where it has
  * none. */
@@ -32,7 +32,7 @@ static struct dlock__name *name_of(const struct dlock__waiter *waiter) {
     return waiter->lock->name;
 }
 
-/* What the waiter asks with: only the head has one. */
+/* The claim that the waiter asks with: only the head has one. */
 static struct dlock__claim *claim_of(const struct dlock__waiter *waiter) {
     struct dlock__name *name = name_of(waiter);
     return name->head == waiter ? name->asking : NULL;
@@ -285,8 +285,8 @@ static bool listen_first(struct dlock__waiter *waiter) {
     return dlock__listener_ensure(client, waiter->deadline_us) && dlock__now(client) < waiter->deadline_us;
 }
 
-/* What an answer, or none, says of the server: `heard` ends when the connection breaks, or nothing is answered for a
- * whole `timeout`. */
+/* Learns from an answer, or from none, about the server: `heard` ends when the connection breaks, or nothing is
+ * answered for a whole `timeout`. */
 static void judge(struct dlock__waiter *waiter, int result) {
     struct dlock_client *client = client_of(waiter);
     int64_t trip_us = dlock__now(client) - claim_of(waiter)->op->prepared_us;
