@@ -201,12 +201,12 @@ def shell_inside(case):
 
 def stop_and_continue(case):
     """Ctrl-Z stops command and job; the lock stays, far beyond its lease; fg continues both."""
-    case.shell.line("$D run -l 1 x -- cat")
+    case.shell.line("$D run -l 3 x -- cat")
     case.shell.foreground_is("cat")
     case.shell.send("\x1a")
     case.shell.expect(r"Stopped +\$D run")
     case.shell.foreground_is("bash")
-    time.sleep(3)
+    time.sleep(7)
     assert case.is_busy("x")
     case.shell.line("fg")
     case.shell.foreground_is("cat")

@@ -29,6 +29,7 @@ static void swap_by_replicaof(struct server *master, struct server *replica) {
 
 /* The old master grants nothing until the new one knows everything that it granted. */
 static void swap_by_failover(struct server *master, struct server *replica) {
+    await_role(master, "state=online"); /* the replica knows of it first */
     assert_string_equal(ask_text(master, "FAILOVER TO 127.0.0.1 %d", replica->port), "OK");
     await_role(replica, "role:master");
     await_role(master, "master_link_status:up");
