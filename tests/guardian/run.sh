@@ -2,6 +2,7 @@
 # run.sh BACKEND: the guardian of `dlock run`. Whatever becomes of dlock, what it started has ended before the next
 # holder begins: each writes time stamps.
 . "$(dirname "$0")/../cli/lib.sh"
+. "$(dirname "$0")/../support/as_user.sh"
 : "${STAMPS:?the program that writes time stamps}" "${BUILD:?the folder of the build}"
 backend=$1 server=DLOCK_TEST_URI_$1
 export DLOCK_URI=${!server:?"no server for $1: run the tests with tests/run.sh"}
@@ -108,7 +109,8 @@ if [ "$(id -u)" = 0 ] && [ -z "$sessions" ]; then # there only the dead session 
     chmod u+s "$work/privileged"
     rm -f "$work/stamps"
     if [ "$backend" = file ]; then export "DLOCK_URI=file:$work/shared?mode=0660&group=65534"; fi
-    begin setpriv --reuid=65534 --regid=65534 --clear-groups "$installed" run -l "$lease" "$name" -- "$work/privileged" "$work/stamps" old
+    as_user 65534
+    begin "${as_user[@]}" "$installed" run -l "$lease" "$name" -- "$work/privileged" "$work/stamps" old
     old=$pid
     within 20 "the old holder works" stamping old
     child=$(command_of "$old")

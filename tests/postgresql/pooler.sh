@@ -4,6 +4,7 @@
 # a time; and "sessions".
 set -eu
 . "$(dirname "$0")/../servers/common.sh"
+. "$(dirname "$0")/../support/as_user.sh"
 if [ -z "${DLOCK_TEST_POSTGRESQL:-}" ]; then
     echo "no server: run the tests with tests/run.sh" >&2
     exit 1
@@ -12,11 +13,8 @@ IFS=: read -r host server_port _ <<<"$DLOCK_TEST_POSTGRESQL"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-pooler.XXXXXX")
 trap 'stop_by_pid pgbouncer; rm -rf "$folder"' EXIT
 
-as_pooler=(env)
-if [ "$(id -u)" = 0 ]; then
-    as_pooler=(setpriv --reuid postgres --regid postgres --clear-groups)
-    chown postgres "$folder"
-fi
+as_user postgres
+if [ "$(id -u)" = 0 ]; then chown postgres "$folder"; fi
 
 # From 1.21 on it can keep prepared statements apart; older ones, and other poolers, mix up those of their clients.
 mixes=
@@ -38,7 +36,7 @@ max_client_conn = 200
 default_pool_size = 20
 $mixes
 END
-    "${as_pooler[@]}" /usr/sbin/pgbouncer "$folder/pgbouncer.ini" >"$folder/pgbouncer.log" 2>&1 </dev/null &
+    "${as_user[@]}" /usr/sbin/pgbouncer "$folder/pgbouncer.ini" >"$folder/pgbouncer.log" 2>&1 </dev/null &
 }
 
 answers() { grep -q 'process up' "$folder/pgbouncer.log"; }

@@ -4,6 +4,7 @@
 # DLOCK_TEST_POSTGRESQL tells of this server, too.
 set -eu
 servers=$(cd "$(dirname "$0")/../servers" && pwd)
+. "$servers/../support/as_user.sh"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-restart.XXXXXX")
 chmod 711 "$folder"  # the server runs as another user than root
 control=$folder/control
@@ -21,15 +22,14 @@ trap finish EXIT
 settings=$("$servers/postgresql.sh" start "$folder")
 server=$(sed -n 's/^DLOCK_TEST_URI_postgresql=//p' <<<"$settings")
 programs=$(sed -n 's/^DLOCK_TEST_POSTGRESQL=.*://p' <<<"$settings")
-as_server=
-if [ "$(id -u)" = 0 ]; then as_server="setpriv --reuid postgres --regid postgres --clear-groups"; fi
+as_user postgres
 # It starts with the options it was started with before.
 cat >"$control" <<END
 #!/bin/sh
 cd "$folder/postgresql"
 verb=\$1
 shift
-exec $as_server $programs/pg_ctl \$verb -D "$folder/postgresql" -w -s -l "$folder/postgresql/again.log" "\$@" </dev/null
+exec ${as_user[*]} $programs/pg_ctl \$verb -D "$folder/postgresql" -w -s -l "$folder/postgresql/again.log" "\$@" </dev/null
 END
 chmod +x "$control"
 DLOCK_TEST_POSTGRESQL=$(sed -n 's/^DLOCK_TEST_POSTGRESQL=//p' <<<"$settings")
