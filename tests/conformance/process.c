@@ -1,6 +1,7 @@
 /* Child processes, shared memory and semaphores. */
 #include "suite.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,8 +19,29 @@ void *shared_memory(size_t size) {
     return memory;
 }
 
+#ifdef __SANITIZE_THREAD__
+enum { OWN_THREADS = 2, LAST_THREAD_MS = 2000 }; /* this one and the sanitizer's */
+
+static int threads(void) {
+    DIR *tasks = opendir("/proc/self/task");
+    int n = -2; /* "." and ".." */
+    while (tasks && readdir(tasks)) n++;
+    if (tasks) closedir(tasks);
+    return n;
+}
+
+/* A child of a process with threads may start none under this sanitizer, and a closed session's thread may be about to
+ * end. */
+static void let_threads_end(void) {
+    for (int64_t until = now_ms() + LAST_THREAD_MS; threads() > OWN_THREADS && now_ms() < until;) sleep_ms(5);
+}
+#else
+static void let_threads_end(void) {}
+#endif
+
 pid_t start_process(void (*run)(void *), void *arg) {
     pid_t parent = getpid();
+    let_threads_end();
     fflush(stdout); /* or the child would print it again */
     pid_t pid = fork();
     if (pid < 0) FAIL("fork: %s", strerror(errno));
