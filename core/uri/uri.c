@@ -431,7 +431,9 @@ int dlock_uri_without_secrets(const char *text, char *out, size_t size, struct d
     *to++ = ':';
     if (split.hosts.at) to = stpcpy(to, "//");
     to = put(to, split.user);
-    if (split.user.at && split.user.at < split.user.end) *to++ = '@';
+    /* An '@' in the path would turn everything before it into a user and a password, unless one has ended them. */
+    bool ended = find_any(split.path, "@") < split.path.end;
+    if (split.user.at && (split.user.at < split.user.end || ended)) *to++ = '@';
     to = put(to, split.hosts);
     to = put(to, split.path);
     *put_public_query(to, split.query) = '\0';
