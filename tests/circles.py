@@ -7,8 +7,15 @@ import collections, pathlib, subprocess, sys
 
 
 def objects(build, target):
+    """Those of files that are there: an older build may have left others."""
+    tree = pathlib.Path(__file__).parent.parent
     for folder in build.glob(f"**/CMakeFiles/{target}.dir"):
-        return sorted(folder.rglob("*.o"))
+        own = folder.parent.parent
+        found = []
+        for file in sorted(folder.rglob("*.o")):
+            source = str(file.relative_to(folder).with_suffix("")).replace("__", "..")
+            if (tree / own.relative_to(build) / source).exists() or (own / source).exists(): found.append(file)
+        return found
     sys.exit(f"{target} has no object files in {build}")
 
 

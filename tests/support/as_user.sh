@@ -6,6 +6,7 @@ as_user() {
     if [ "$(id -u)" != 0 ]; then return 0; fi
     as_user=(setpriv --reuid "$1" --regid "$1" --clear-groups)
     if [ $((0$(stat -c %a /) & 1)) = 0 ]; then
-        as_user+=(--inh-caps +dac_read_search --ambient-caps +dac_read_search)
+        # access(2) forgets capabilities without the last one.
+        as_user+=(--inh-caps +dac_read_search --ambient-caps +dac_read_search --securebits +no_setuid_fixup)
     fi
 }
