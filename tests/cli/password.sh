@@ -1,6 +1,7 @@
 #!/bin/bash
 # password_file=: on every server that asks for a password, and everything that can be wrong with the file.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/../support/as_user.sh"
 use_redis
 
 secret=hunter2
@@ -133,10 +134,9 @@ if [[ $installed == *memcached* ]]; then
     echo "alice:$secret" >"$work/users"
     chmod 644 "$work/users"
     chmod 711 "$work"
-    user=()
-    if [ "$(id -u)" = 0 ]; then user=(-u nobody); fi
+    as_user 65534
     port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-    memcached "${user[@]}" -l 127.0.0.1 -p "$port" -U 0 -M -Y "$work/users" >/dev/null 2>&1 &
+    "${as_user[@]}" memcached -l 127.0.0.1 -p "$port" -U 0 -M -Y "$work/users" >/dev/null 2>&1 &
     started+=("$!")
     uri="memcached://alice@127.0.0.1:$port?quarantine=0&password_file=$file"
     set_password "$secret"

@@ -1,13 +1,11 @@
 /* Which directory a URI means, and what is said when it will not do. */
 #include "fixture.h"
+#include "support/become.h"
 
 #include <errno.h>
 #include <grp.h>
-#include <linux/capability.h>
 #include <pwd.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 int directory_tests(void);
@@ -72,20 +70,9 @@ static void is_a_file(void **state) {
     refused(path_of(world, "file/below"), DLOCK_EINVAL, path_of(world, "file"), strerror(ENOTDIR));
 }
 
-/* Where the folder / is closed to everybody but root, nobody else could come to the folders of this test. */
-static bool search_anywhere(void) {
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    const struct __user_cap_data_struct search = {1u << CAP_DAC_READ_SEARCH, 1u << CAP_DAC_READ_SEARCH, 0};
-    const struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {search};
-    return syscall(SYS_capset, &header, data) == 0;
-}
-
 static void become_nobody(void) {
     if (geteuid() != 0) return; /* then we are not root anyway */
-    bool closed = !(mode_of("/") & S_IXOTH);
-    if (closed && prctl(PR_SET_KEEPCAPS, 1) != 0) _exit(99);
-    if (setgroups(0, NULL) != 0 || setgid(NOBODY) != 0 || setuid(NOBODY) != 0) _exit(99);
-    if (closed && !search_anywhere()) _exit(99);
+    if (setgroups(0, NULL) != 0 || !become(NOBODY, NOBODY)) _exit(99);
 }
 
 static int not_permitted(const struct world *world, void *arg) {

@@ -1,6 +1,7 @@
 /* Rights to the locks of a directory, and strangers who could take them away. An ordinary user cannot make files of
  * other owners: they are put into the kernel's answers. */
 #include "fixture.h"
+#include "support/become.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -137,7 +138,7 @@ enum { NAMES = 300 };
 static int take_all(const struct world *world, void *arg) {
     gid_t gid;
     (void)arg;
-    if (geteuid() == 0 && (setgid(STRANGER) != 0 || setuid(STRANGER) != 0)) return 1; /* rights mean nothing to root */
+    if (geteuid() == 0 && !become(STRANGER, STRANGER)) return 1; /* rights mean nothing to root */
     umask(077);
     void *conn = open_with(path_of(world, "shared"), "0660", our_group(&gid));
     umask(0777); /* a file that has not got its rights yet is closed to all of us */
@@ -183,7 +184,7 @@ static void wrong_keys(void **state) {
 
 static int give_to_root(const struct world *world, void *arg) {
     (void)arg;
-    if (geteuid() == 0 && (setgid(STRANGER) != 0 || setuid(STRANGER) != 0)) return 1;
+    if (geteuid() == 0 && !become(STRANGER, STRANGER)) return 1;
     refused(open_with(path_of(world, "open"), "0660", "root"), "job", DLOCK_EAUTH, strerror(EPERM));
     return 0;
 }

@@ -1,5 +1,6 @@
 #include "support/server.h"
 
+#include "support/become.h"
 #include "support/clock.h"
 #include "support/loopback.h"
 #include "support/test.h"
@@ -45,7 +46,7 @@ static void launch(struct server *server, const char *const *arguments) {
     server->pid = fork();
     assert_return_code(server->pid, errno);
     if (server->pid) return;
-    if (nobody && (setgid(nobody->pw_gid) != 0 || setuid(nobody->pw_uid) != 0)) _exit(1);
+    if (nobody && !become(nobody->pw_uid, nobody->pw_gid)) _exit(1);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* which a change of user of its own would undo */
     if (getppid() != parent) _exit(1);
     dup2(open("/dev/null", O_RDWR), 1);
