@@ -68,7 +68,7 @@ int open_client_with(const char *uri, const struct dlock_client_options *options
 /* The same for who opens it itself: `uri`, or $DLOCK_URI, or "file:". */
 const char *uri_or_default(const char *uri);
 
-/* Writes the `words`, NULL at the end, one after the other: "a, b, c"; what does not fit is left out. */
+/* Writes the `words`, NULL at the end, one after the other: "a, b, c"; words that do not fit are left out. */
 void word_list(char *list, size_t size, const char *const *words);
 
 /* Reads a whole number from `least` to `max`. */

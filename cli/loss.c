@@ -56,8 +56,8 @@ bool lease_ended(const struct lease *lease) {
     return lease->longest_ms > 0 && now_ms() >= lease->valid_until_ms;
 }
 
-/* Where the server still has it, as far as anybody knows: why it could not be renewed. What was logged before the last
- * renewal has nothing to do with it. */
+/* Adds why the lock could not be renewed, where the server is not known to have taken it away. A message that was
+ * logged before the last renewal has nothing to do with that. */
 static void add_trouble(struct loss *loss, const struct lease *lease, char *reason) {
     size_t used = strlen(reason);
     pthread_mutex_lock(&loss->mutex);

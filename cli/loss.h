@@ -24,7 +24,7 @@ void loss_close(struct loss *loss);
 void loss_happened(dlock_lock *lock, const struct dlock_error *err,
                    void *arg); /* the on_lost; arg is the struct loss */
 
-/* What was seen of the lock's lease. */
+/* The lock's lease as it was seen. */
 struct lease {
     int64_t longest_ms;     /* the longest remaining time; 0: it has not ended by itself so far */
     int64_t valid_until_ms; /* by now_ms(), as of the last look before the loss */

@@ -44,7 +44,7 @@ static int say_holder(const struct dlock_info *info, void *arg) {
     return 1;
 }
 
-/* What was said last. */
+/* The last report of a wait: it is not repeated. */
 struct said {
     bool not_ready;
     char token[DLOCK_TOKEN_MAX + 1];

@@ -232,8 +232,8 @@ static bool objects_missing(const char *state) {
     return schema_missing(state) || pg_state_is(state, "42P01") || pg_state_is(state, "42883");
 }
 
-/* What is left for the server: it gives up a little before we do, so that nothing comes to be after that. Negative, it
- * leaves it to pg_tell() to tell others. */
+/* The server's share of the time left: it gives up a little before we do, so that nothing comes to be after that.
+ * Negative, it leaves it to pg_tell() to tell others. */
 static int32_t patience_ms(const struct pg *pg, int64_t deadline_us) {
     int64_t now_us = dlock_now_us(), left_ms = (deadline_us - now_us) * 9 / 10000;
     int32_t ms = left_ms < 1 ? 1 : left_ms > INT32_MAX ? INT32_MAX : (int32_t)left_ms;

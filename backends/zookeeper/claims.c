@@ -60,7 +60,7 @@ static void known_is_deleted(struct zookeeper_asking *a, const struct zookeeper_
         zookeeper_alone_went(a->z, a->claim->name, (int32_t)(uint32_t)*s->word, a->claim->state[ZOOKEEPER_FENCE]);
 }
 
-/* Whoever is first has a grant, even if it was not told. */
+/* The first in line has a grant, even if it was not told. */
 static void found_is_deleted(struct zookeeper_asking *a, const struct zookeeper_stand *s) {
     const uint32_t grants = s != a->stands ? 0 : a->claim->mode == DLOCK_PERMIT ? a->claim->limit : 1;
     if (s->line.ahead < grants) a->had = true;

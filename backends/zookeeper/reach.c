@@ -5,10 +5,11 @@
 
 enum { DEFAULT_PORT = 2181 };
 
-/* What was found at an address, worst first. */
+/* Findings about an address, worst first. */
 enum finding { NO_CONNECTION, NO_ZOOKEEPER, NO_SESSION, NOT_SERVING };
 
-/* What answers, as far as it does so until the deadline: `srvr` is the one question that is allowed by default. */
+/* Recognizes the server by its answer, as far as there is one until the deadline: `srvr` is the one question that is
+ * allowed by default. */
 static enum finding recognize(int fd, int64_t deadline_us) {
     char answer[256] = "";
     size_t used = 0;

@@ -172,10 +172,10 @@ static int try_all(struct all *all, size_t from, struct dlock_error *err) {
 
 /* Takes the acquisitions back; those that are the last become requests, no name twice. Returns how many. */
 static size_t begin_release(struct all *all, size_t from, struct dlock_client *client, struct dlock_error *first) {
-    int64_t now = dlock__now(client), deadline_us = dlock__after(now, dlock__us(client->uri->timeout_ms));
+    int64_t now = dlock__now(client);
     int64_t most = dlock__after(all->deadline_us, LEAVE_US); /* a wait that has just ended had its own */
     if (most < now + LEAST_US) most = now + LEAST_US;
-    if (most < deadline_us) deadline_us = most;
+    int64_t deadline_us = dlock__bounded(client, most);
     size_t n = 0;
     for (size_t i = from; i < all->n; i++) {
         struct item *item = &all->items[i];

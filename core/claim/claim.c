@@ -1,7 +1,6 @@
 /* One acquisition: how long it is valid, and its life cycle. */
 #include "claim/client.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -100,7 +100,7 @@ struct dlock__claim {
     enum dlock_owner owner : 8; /* of the grant */
     uint8_t token_room;         /* bytes of `token` */
 
-    /* what was asked; and the token, at the end */
+    /* the request; its token is at the end */
     enum dlock_mode mode : 8;
     uint32_t limit;
     uint32_t flags; /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */

@@ -1,8 +1,6 @@
 /* The grant of an acquisition: how long it is valid, and how it begins, changes hands in this process, and ends. */
 #include "claim/client.h"
 
-#include <string.h>
-
 /* A grant of less than this is as good as none. */
 enum { USEFUL_US = 5000 };
 

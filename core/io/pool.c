@@ -2,8 +2,6 @@
  * SESSION backends), or as many as `connections` says. */
 #include "io/io.h"
 
-#include <string.h>
-
 /* ---- connections ---- */
 
 static bool threadsafe(const struct dlock_client *client) {
@@ -91,9 +89,10 @@ static struct dlock__claim *first_pending(struct dlock_client *client) {
     return claim;
 }
 
-static void pooled_give(struct dlock__conn *conn) {
+void dlock__pool_take_back(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
     struct dlock__claim *first = first_pending(client);
+    if (conn->connected && dlock__one_each(client)) client->n_idle++;
     if (!first) {
         conn->idle = client->idle;
         client->idle = conn;
@@ -108,13 +107,7 @@ static void pooled_give(struct dlock__conn *conn) {
 /* Nobody waits while there is a free connection. */
 void dlock__pool_hand_out(struct dlock_client *client) {
     struct dlock__conn *conn;
-    while (first_pending(client) && (conn = dlock__pool_pick(client))) pooled_give(conn);
-}
-
-void dlock__pool_take_back(struct dlock__conn *conn) {
-    struct dlock_client *client = conn->client;
-    if (conn->connected && dlock__one_each(client)) client->n_idle++;
-    pooled_give(conn);
+    while (first_pending(client) && (conn = dlock__pool_pick(client))) dlock__pool_take_back(conn);
 }
 
 /* ---- for everything that is not a claim ---- */

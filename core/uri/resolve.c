@@ -90,12 +90,12 @@ static char *copy(char **strings, const char *text) {
     return at;
 }
 
-/* Puts together what the targets know. NULL: no memory. */
 /* Of a Unix socket: it is its own address. */
 static bool is_folder(const struct target *target) {
     return *target->host == '/';
 }
 
+/* Puts together what the targets know. NULL: no memory. */
 static struct dlock__addresses *addresses_new(const struct target *targets, size_t n_targets) {
     size_t n = 0, bytes = 0;
     for (size_t i = 0; i < n_targets; i++) {

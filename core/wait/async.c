@@ -4,7 +4,6 @@
 #include "wait/wait.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     RETRY_MIN_US = 10000, /* between tries of a release */

@@ -15,7 +15,7 @@ bool dlock__release_again(const struct dlock__claim *claim, int64_t sent_us) {
 
 int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
     struct dlock_client *client = claim->name->client;
-    int64_t deadline = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms)), pause = RETRY_MIN_US;
+    int64_t deadline = dlock__bounded(client, DLOCK__NEVER), pause = RETRY_MIN_US;
     pthread_cond_t never;
     for (;;) {
         int64_t sent_us = dlock__now(client);
