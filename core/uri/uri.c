@@ -419,24 +419,28 @@ static char *put_public_query(char *to, struct span query) {
     return to;
 }
 
+static void put_public(char *to, const struct split *split, bool at) {
+    to = put(to, split->scheme);
+    *to++ = ':';
+    if (split->hosts.at) to = stpcpy(to, "//");
+    to = put(to, split->user);
+    if (at) *to++ = '@';
+    to = put(to, split->hosts);
+    to = put(to, split->path);
+    *put_public_query(to, split->query) = '\0';
+}
+
 int dlock_uri_without_secrets(const char *text, char *out, size_t size, struct dlock_error *err) {
     struct dlock__uri *uri;
-    struct split split = {0};
+    struct split split = {0}, again = {0};
     int rc = dlock__uri_parse(text, &uri, err);
     if (rc != DLOCK_OK) return rc;
     dlock__uri_free(uri);
     if (!out || size <= strlen(text)) return dlock_fail(err, DLOCK_EINVAL, "no room for the URI without its secrets");
     split_text(text, &split, NULL); /* it works: it has just done so */
-    char *to = put(out, split.scheme);
-    *to++ = ':';
-    if (split.hosts.at) to = stpcpy(to, "//");
-    to = put(to, split.user);
-    /* An '@' in the path would turn everything before it into a user and a password, unless one has ended them. */
-    bool ended = find_any(split.path, "@") < split.path.end;
-    if (split.user.at && (split.user.at < split.user.end || ended)) *to++ = '@';
-    to = put(to, split.hosts);
-    to = put(to, split.path);
-    *put_public_query(to, split.query) = '\0';
+    put_public(out, &split, split.user.at < split.user.end);
+    /* Behind an empty user there may stand another '@', which is only read where this one has ended the user. */
+    if (split_text(out, &again, NULL) != DLOCK_OK) put_public(out, &split, true);
     return DLOCK_OK;
 }
 
