@@ -1,6 +1,6 @@
 /* Acquire.
  *
- * Exclusive: flock(2) exclusively, and the record. Shared, and permits: flock(2) shared, and a seat (marks.c). Seats
+ * Exclusive: flock(2) exclusively, and the record. Shared, and permits: flock(2) shared, and a seat (seats.c). Seats
  * are taken in turn, so that each gets a fence of its own, and so that readers and holders of permits, or of permits
  * with different limits, do not come together.
  *
@@ -149,23 +149,11 @@ static int write_grant(struct attempt *a, const char *token) {
     return 0;
 }
 
-/* The holder wants to know who waits; who waits already has not seen its mark. */
-static void linger(struct attempt *a) {
-    if (!file_watches(a->conn) || !file_mark(a->fd, true, FILE_LINGERS)) return;
-    entry_of(a)->marks |= FILE_LINGERING;
-    atomic_fetch_add(&a->conn->lingering, 1);
-    if (file_marked(a->fd, FILE_WAITS, 1) >= 0) file_tell_wanted(a->fd);
-}
-
-void file_linger_end(struct file_conn *conn, int fd) {
-    if (file_fd_at(&conn->fds, fd)->marks & FILE_LINGERING) atomic_fetch_sub(&conn->lingering, 1);
-}
-
 static int try_exclusive(struct attempt *a) {
     int rc = lock_file(a, LOCK_EX);
     if (rc != 0) return rc;
     rc = write_grant(a, a->claim->token);
-    if (rc == 0 && a->claim->flags & DLOCK_CLAIM_LINGER) linger(a);
+    if (rc == 0 && a->claim->flags & DLOCK_CLAIM_LINGER) file_linger(a->conn, a->fd);
     return rc;
 }
 

@@ -8,12 +8,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-void file_forget(struct file_conn *conn, struct dlock_claim *claim, int fd) {
-    file_linger_end(conn, fd);
-    file_fd_close(&conn->fds, fd);
-    claim->state[FILE_STATE_FD] = claim->state[FILE_STATE_FENCE] = claim->state[FILE_STATE_FILE] = 0;
-}
-
 /* ---- renew ------------------------------------------------------------------------------------------------------- */
 
 /* From writer to reader, as the only one: nobody reads who has not seen our lock end, and that ends by becoming a

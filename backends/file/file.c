@@ -1,47 +1,10 @@
-/* The backend's table, the end of a connection, its errors, and its clock.
+/* The backend's table, and the end of a connection.
  *
  * SPDX-License-Identifier: MIT
  */
 #include "file.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <time.h>
-
-int file_code(int errnum) {
-    switch (errnum) {
-    case EACCES:
-    case EPERM:
-    case EROFS: return DLOCK_EAUTH;
-    case ENOTDIR:
-    case EISDIR:
-    case ELOOP:
-    case ENAMETOOLONG:
-    case EILSEQ:
-    case EINVAL:
-    case ENXIO: return DLOCK_EINVAL;
-    case ENOSYS:
-    case EOPNOTSUPP: return DLOCK_ENOTSUP;
-    case ENOMEM:
-    case EMFILE:
-    case ENFILE:
-    case ENOLCK:
-    case ENOSPC:
-    case EDQUOT: return DLOCK_ENOMEM;
-    default: return DLOCK_EUNAVAILABLE;
-    }
-}
-
-int file_fail(struct dlock_error *err, int errnum, const char *what, const char *path, const char *file) {
-    const char *why = file && errnum == ELOOP ? "it is a symbolic link" : strerror(errnum);
-    return dlock_fail(err, file_code(errnum), "%s %s%s%s: %s", what, path, file ? "/" : "", file ? file : "", why);
-}
-
-int64_t file_now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-}
 
 static void file_disconnect(void *c) {
     struct file_conn *conn = c;

@@ -22,6 +22,7 @@
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <time.h>
 
 enum {
     FILE_NAME_SIZE = 256, /* of a file name and of a lock name, with the NUL */
@@ -92,16 +93,18 @@ struct file_conn {
     char woken[FILE_NAME_SIZE]; /* the name of the last wake */
 };
 
-/* ---- file.c ------------------------------------------------------------------------------------------------------ */
+/* ---- errors.c ---------------------------------------------------------------------------------------------------- */
 
-/* The code for an errno, from the view of somebody who asked for a lock. */
-int file_code(int errnum);
-
-/* Sets `err` to "<what> <path>[/<file>]: <the errno's text>" and returns file_code(errnum). `file` may be NULL. */
+/* Sets `err` to "<what> <path>[/<file>]: <the errno's text>" and returns the code for somebody who asked for a lock.
+ * `file` may be NULL. */
 int file_fail(struct dlock_error *err, int errnum, const char *what, const char *path, const char *file);
 
 /* For deadlines. */
-int64_t file_now_ms(void);
+static inline int64_t file_now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
 
 /* ---- directory.c ------------------------------------------------------------------------------------------------- */
 
@@ -203,6 +206,9 @@ int64_t file_marked(int fd, int64_t at, int64_t n);
 /* The first such byte. */
 int64_t file_marked_first(int fd, int64_t at, int64_t n);
 
+/* ---- seats.c -------------------------------------------------------------------------------------------------------
+ */
+
 /* Takes one of the first `limit` seats in the range for the descriptor, and notes it: false when there is none, or none
  * was found in a reasonable time among thousands. While the caller has the turn, or the file to itself. */
 bool file_seat(struct file_descriptors *fds, int fd, int64_t range, uint32_t limit);
@@ -253,17 +259,7 @@ int file_seat_write(int fd, const char *name, uint32_t seat, const struct file_s
 /* What makes no sense is 0 or "". */
 void file_seat_read(int fd, const char *name, uint32_t seat, struct file_seat *content);
 
-/* ---- acquire.c, claims.c ----------------------------------------------------------------------------------------- */
-
-/* What a claim's state holds. Everything else that belongs to it stands in its descriptor's entry. */
-enum file_state {
-    FILE_STATE_FD,    /* a handle; 0: none */
-    FILE_STATE_FENCE, /* 0: still waiting */
-    FILE_STATE_FILE,  /* the identity of the file */
-    FILE_STATE_SEEN   /* see file_retry_ms() */
-};
-
-dlock_batch file_acquire, file_renew, file_release;
+/* ---- named.c: is the file still the one under its name? ---------------------------------------------------------- */
 
 /* What can be told of a file without opening it. */
 struct file_stat {
@@ -285,11 +281,26 @@ int file_still_named(const struct file_conn *conn, const struct dlock_claim *cla
 /* The same, cheaper, for the descriptor, which the caller has taken. */
 int file_check_named(struct file_conn *conn, const struct dlock_claim *claim, int fd, const char *file);
 
+/* ---- acquire.c, claims.c, grant.c -------------------------------------------------------------------------------- */
+
+/* What a claim's state holds. Everything else that belongs to it stands in its descriptor's entry. */
+enum file_state {
+    FILE_STATE_FD,    /* a handle; 0: none */
+    FILE_STATE_FENCE, /* 0: still waiting */
+    FILE_STATE_FILE,  /* the identity of the file */
+    FILE_STATE_SEEN   /* see file_retry_ms() */
+};
+
+dlock_batch file_acquire, file_renew, file_release;
+
+/* Marks that the holder wants to know who waits, if waiters can tell it. */
+void file_linger(struct file_conn *conn, int fd);
+
+/* Notes that such a grant has ended, before its descriptor is unlocked. */
+void file_linger_end(struct file_conn *conn, int fd);
+
 /* Closes the claim's descriptor, which the caller has taken: it holds nothing and waits for nothing any more. */
 void file_forget(struct file_conn *conn, struct dlock_claim *claim, int fd);
-
-/* Notes that a grant whose holder wants to know who waits has ended, before its descriptor is unlocked. */
-void file_linger_end(struct file_conn *conn, int fd);
 
 /* ---- watch.c ----------------------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,23 @@
+/* What a grant has besides its locks: its holder's wish to be told of waiters, and its end.
+ *
+ * SPDX-License-Identifier: MIT
+ */
+#include "file.h"
+
+/* A waiter that is there already has not seen the mark: its word is given for it. */
+void file_linger(struct file_conn *conn, int fd) {
+    if (!file_watches(conn) || !file_mark(fd, true, FILE_LINGERS)) return;
+    file_fd_at(&conn->fds, fd)->marks |= FILE_LINGERING;
+    atomic_fetch_add(&conn->lingering, 1);
+    if (file_marked(fd, FILE_WAITS, 1) >= 0) file_tell_wanted(fd);
+}
+
+void file_linger_end(struct file_conn *conn, int fd) {
+    if (file_fd_at(&conn->fds, fd)->marks & FILE_LINGERING) atomic_fetch_sub(&conn->lingering, 1);
+}
+
+void file_forget(struct file_conn *conn, struct dlock_claim *claim, int fd) {
+    file_linger_end(conn, fd);
+    file_fd_close(&conn->fds, fd);
+    claim->state[FILE_STATE_FD] = claim->state[FILE_STATE_FENCE] = claim->state[FILE_STATE_FILE] = 0;
+}

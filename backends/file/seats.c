@@ -1,0 +1,61 @@
+/* Seats: a reader, and the holder of a permit, has locked one byte of a range of its own (marks.c).
+ *
+ * SPDX-License-Identifier: MIT
+ */
+#include "file.h"
+
+#include <time.h>
+
+enum { GUESSES = 4, SEARCH_MS = 100 };
+
+static bool take(struct file_descriptors *fds, int fd, int64_t range, uint32_t seat) {
+    struct file_fd *entry = file_fd_at(fds, fd);
+    if (!file_mark(fd, true, range + seat)) return false;
+    entry->marks |= FILE_SEATED;
+    atomic_store(&entry->seat, seat + 1);
+    return true;
+}
+
+/* How many seats there are up to the last that is taken: every later one is free. */
+static uint32_t used(int fd, int64_t range, uint32_t limit) {
+    uint32_t low = 0, high = 1;
+    while (high < limit && file_marked(fd, range + high, limit - high) >= 0) {
+        low = high;
+        high = high < limit / 2 ? 2 * high : limit;
+    }
+    while (high - low > 1) { /* one at `low` or after it is taken, none at `high` or after it */
+        uint32_t middle = low + (high - low) / 2;
+        if (file_marked(fd, range + middle, high - middle) >= 0)
+            low = middle;
+        else
+            high = middle;
+    }
+    return high;
+}
+
+/* What this thread has worked: on a busy machine it takes longer, and no seat may go unseen for that. */
+static int64_t worked_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* The first, or one among those that are in use, so that the list does not grow when seats become free; the one after
+ * them; at last each in turn, from anywhere, because with thousands of holders it takes too long to ask for all. */
+bool file_seat(struct file_descriptors *fds, int fd, int64_t range, uint32_t limit) {
+    struct timespec now;
+    if (take(fds, fd, range, 0)) return true;
+    uint32_t end = used(fd, range, limit);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t chance = (uint64_t)now.tv_nsec * UINT64_C(0x9E3779B97F4A7C15);
+    for (int i = 0; i < GUESSES && end > 1; i++, chance *= UINT64_C(0x9E3779B97F4A7C15))
+        if (take(fds, fd, range, (uint32_t)((chance >> 32) % end))) return true;
+    if (end < limit) return take(fds, fd, range, end);
+    int64_t until = worked_ms() + SEARCH_MS;
+    uint32_t seat = (uint32_t)((chance >> 32) % limit);
+    for (uint32_t i = 0; i < limit; i++, seat = seat + 1 == limit ? 0 : seat + 1) {
+        if (take(fds, fd, range, seat)) return true;
+        if (i % 256 == 255 && worked_ms() > until) return false;
+    }
+    return false;
+}
