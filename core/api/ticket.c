@@ -123,7 +123,7 @@ static void keep(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     dlock__expire_if_due(claim);
     if (claim->phase != DLOCK__HELD) return;
-    dlock__keeper_arm(client, claim->due_us < claim->valid_until_us ? claim->due_us : claim->valid_until_us);
+    dlock__keeper_arm(client, claim->renew_at_us < claim->valid_until_us ? claim->renew_at_us : claim->valid_until_us);
     for (const struct dlock__hold *hold = claim->hold; hold; hold = hold->next)
         if (hold->handle && hold->handle->on_lost) dlock__callback_arm(client, claim->valid_until_us);
 }
@@ -136,9 +136,9 @@ static int set_lease(struct dlock__claim *claim, struct dlock_error *err) {
     why.code = 0;
     int rc = 0;
     if (claim->phase == DLOCK__HELD && !(claim->flags & DLOCK_FIXED_LEASE)) {
-        claim->phase = DLOCK__RELEASING;
+        dlock__claim_release(claim);
         rc = dlock__op_run(claim, DLOCK__RENEW, 0, DLOCK__NEVER, &why);
-        claim->phase = DLOCK__HELD;
+        dlock__claim_keep(claim);
         if (rc == DLOCK_ELOST)
             dlock__lose(claim);
         else if (rc != 0)
@@ -164,7 +164,7 @@ static int export(struct dlock__claim *claim, char *out, struct dlock_error *err
     write_ticket(claim, out);
     dlock__name_unhold(name, claim);
     dlock__claim_disown(claim);
-    claim->phase = DLOCK__RELEASING; /* nobody here renews or releases it any more, our guardian neither */
+    dlock__claim_release(claim); /* nobody here renews or releases it any more, our guardian neither */
     dlock__guard_leave(claim);
     dlock__name_signal(name);
     dlock__claim_put(claim);

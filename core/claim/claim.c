@@ -40,9 +40,9 @@ static struct dlock__claim *make(struct dlock__name *name, size_t token_room) {
     }
     claim->refs = 1;
     name->refs++;
-    claim->phase = DLOCK__ASKING;
     claim->session = client->session;
-    claim->valid_until_us = claim->due_us = claim->linger_until_us = DLOCK__NEVER;
+    claim->ask_at_us = claim->renew_at_us = claim->release_at_us = DLOCK__NEVER;
+    claim->valid_until_us = claim->linger_until_us = DLOCK__NEVER;
     claim->all_next = client->claims;
     *(client->claims ? &client->claims->all_prev : &client->claims_last) = claim;
     client->claims = claim;

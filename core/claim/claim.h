@@ -24,9 +24,10 @@ struct dlock__conn;
 struct dlock__name;
 struct dlock__waiter;
 
+/* What is true in each, and the ways from one to the next, stand at the top of grant.c, which alone makes them. */
 enum dlock__phase {
-    DLOCK__ASKING,     /* an acquire is being sent */
-    DLOCK__WAITING,    /* busy: queued at the server, or to be asked again at due_us */
+    DLOCK__ASKING,     /* an acquire is being sent; a new claim, which is zeroed */
+    DLOCK__WAITING,    /* busy: queued at the server, or to be asked again at ask_at_us */
     DLOCK__CONFIRMING, /* granted by a wake whose age nobody knows, or about to be handed over in this process (then
                         * its ordinal is above 0): the keeper renews before it counts */
     DLOCK__HELD,       /* granted */
@@ -109,28 +110,27 @@ struct dlock__claim {
     struct dlock__conn *conn; /* SESSION, not THREADSAFE: the connection that it lives in; NULL: it is nowhere */
     uint32_t guarded;         /* its entry in the guardian's table; 0: none */
     unsigned session;         /* client->session when it was last sent: what it left in an older one died with that */
-    bool renewing;            /* the keeper has it in a request */
-    bool downgrading;         /* `mode` is SHARED, and the server has not said yes to that */
-    bool may_linger;          /* its holder may keep it after the release: nobody else has asked so far */
-    bool wanted;              /* a WANTED came, or may have been missed, before the grant */
-    bool queued;              /* a QUEUE acquire was sent since the last release */
-    bool outcome_unknown;     /* an acquire or renewal without answer: the server may hold more than we know */
-    bool release_sent;        /* no local hand-over any more, and not-found is then no surprise */
-    bool orphaned;
-    bool orphan_when_told;   /* as soon as `untold` is 0 */
-    bool told_early;         /* one of those, which runs, has released it and is no longer counted */
-    unsigned untold;         /* on_losts of it that have not returned: until then the server keeps what it has of it */
-    bool untold_grant;       /* it was queued, and a question brought its grant: a wake-up may still do so, too */
-    bool contended;          /* the server said that others are there, before it granted this */
-    int64_t last_unknown_us; /* when that was: outcome_unknown */
+    unsigned untold;          /* on_losts of it that have not returned: until then the server keeps what it has of it */
+    bool renewing : 1;        /* the keeper has it in a request */
+    bool downgrading : 1;     /* `mode` is SHARED, and the server has not said yes to that */
+    bool may_linger : 1;      /* its holder may keep it after the release: nobody else has asked so far */
+    bool wanted : 1;          /* a WANTED came, or may have been missed, before the grant */
+    bool queued : 1;          /* a QUEUE acquire was sent since the last release */
+    bool outcome_unknown : 1; /* an acquire or renewal without answer: the server may hold more than we know */
+    bool release_sent : 1;    /* no local hand-over any more, and not-found is then no surprise */
+    bool orphaned : 1;
+    bool orphan_when_told : 1; /* as soon as `untold` is 0 */
+    bool told_early : 1;       /* one of those, which runs, has released it and is no longer counted */
+    bool untold_grant : 1;     /* it was queued, and a question brought its grant: a wake-up may still do so, too */
+    bool contended : 1;        /* the server said that others are there, before it granted this */
+    int64_t last_unknown_us;   /* when that was: the server may keep it for a lease from then on */
 
     /* what is next */
-    int64_t due_us;   /* WAITING: ask again; HELD, CONFIRMING: renew; orphaned: release again */
-    int64_t pause_us; /* back-off after a failed renewal, or release; 0: the last one worked */
-    union {
-        int64_t valid_until_us;  /* HELD; DLOCK__NEVER: as long as its connection lives */
-        int64_t orphan_until_us; /* orphaned: its lease ends it */
-    };
+    int64_t ask_at_us;      /* WAITING */
+    int64_t renew_at_us;    /* HELD, CONFIRMING */
+    int64_t valid_until_us; /* HELD; DLOCK__NEVER: as long as its connection lives */
+    int64_t release_at_us;  /* orphaned */
+    int64_t pause_us;       /* back-off after a failed renewal, or release; 0: the last one worked */
 
     /* the grant */
     uint64_t server_fence;
@@ -189,8 +189,18 @@ bool dlock__claim_died_with_connection(const struct dlock__claim *claim);
 /* Whether the server or the backend may still keep something for a claim that is not granted. */
 bool dlock__claim_may_remain(const struct dlock__claim *claim);
 
-/* ---- grant.c ---- */
+/* ---- grant.c: every change of claim->phase ---- */
 
+/* Its next acquire is being prepared. */
+void dlock__claim_ask(struct dlock__claim *claim);
+/* Its acquire granted nothing: it asks again then, if nothing else happens. */
+void dlock__claim_wait(struct dlock__claim *claim, int64_t ask_at_us);
+/* Its connection broke, or the server's hand-over to it had lapsed: it asks again at once. */
+void dlock__claim_lapsed(struct dlock__claim *claim);
+/* Its release, or the renewal before an export, is on the way: it is not renewed any more. */
+void dlock__claim_release(struct dlock__claim *claim);
+/* It stays ours after all. */
+void dlock__claim_keep(struct dlock__claim *claim);
 /* Lets a waiting claim ask then, and one that is asking once more after the answer. */
 void dlock__claim_ask_again(struct dlock__claim *claim, int64_t at_us);
 /* Takes over an answered acquire (op.result == 0): 0 = HELD; EUNAVAILABLE = the answer came too late to be of use, ask

@@ -1,5 +1,94 @@
-/* The grant of an acquisition: how long it is valid, and how it begins, changes hands in this process, and ends. */
+/* The states of an acquisition. This file alone changes claim->phase, and every change is in the table below:
+ *
+ *     ASKING --busy--> WAITING --GRANTED wake-up, age unproved--> CONFIRMING
+ *       | ^              | ^ |                                      |  |  ^
+ *       | +--due, LOOK---+ +-|---ELOST, the connection broke--------+  |  |
+ *       | granted            | GRANTED wake-up, age proved             |  |
+ *       v                    v                                 renewed |  | local hand-over, long
+ *     HELD <-----------------+-----------------------------------------+  | since confirmed
+ *       |------------------------------------------------------------------+
+ *       |--local hand-over--> HELD, with the next ordinal
+ *       |--release, export--> RELEASING --answered--> gone
+ *       |                         |------no answer--> ORPHAN --acknowledged, or its lease is over--> gone
+ *       +--valid-until, ELOST, the connection broke--> LOST --as many releases as acquires--> gone
+ *
+ *     given up while ASKING, WAITING or CONFIRMING --> RELEASING (a thread sees to it) or ORPHAN
+ *
+ * state       what is true, and who refers to it             left by
+ * ASKING      an acquire is sent, or about to be; it is      dlock__claim_granted, _imported -> HELD; _wait -> WAITING;
+ *             name->asking                                   given up: _release -> RELEASING, dlock__orphan -> ORPHAN
+ * WAITING     busy; it stands in the server's queue, or      dlock__claim_ask -> ASKING; _woken -> HELD, CONFIRMING;
+ *             asks again at ask_at_us; name->asking          given up, as ASKING
+ * CONFIRMING  granted, and the keeper renews it before that  dlock__claim_renewed -> HELD, or WAITING for a cancelled
+ *             counts; name->asking; ordinal > 0: a           waiter; _lapsed -> WAITING; dlock__lose -> LOST (a
+ *             hand-over of this process                      hand-over); given up, as ASKING
+ * HELD        granted, until valid_until_us; name->held.     dlock__claim_confirm -> CONFIRMING; _release -> RELEASING;
+ *             Lingering: with linger_until_us, and nobody    dlock__lose -> LOST; dlock__orphan -> ORPHAN (close)
+ *             holds it
+ * RELEASING   its release, or the renewal before an export,  dlock__claim_keep -> HELD; dlock__orphan -> ORPHAN;
+ *             is on the way; name->held, or nobody           answered: gone
+ * LOST        over before its release; name->lost until      the last release: gone
+ *             everybody has released it
+ * ORPHAN      nobody's; the janitor releases it              the janitor: gone
+ *
+ * A keeper's renewal that is on the way (`renewing`) and an operation in a batch hold references of their own, in any
+ * state. A LOST one may be with the janitor, too (`orphaned`). */
 #include "claim/client.h"
+
+#ifdef DLOCK_CHECK_STATES
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TO(state) (1u << DLOCK__##state)
+
+static const unsigned ways[] = {
+    [DLOCK__ASKING] = TO(ASKING) | TO(WAITING) | TO(HELD) | TO(RELEASING) | TO(ORPHAN),
+    [DLOCK__WAITING] = TO(ASKING) | TO(WAITING) | TO(CONFIRMING) | TO(HELD) | TO(RELEASING) | TO(ORPHAN),
+    [DLOCK__CONFIRMING] = TO(WAITING) | TO(HELD) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
+    [DLOCK__HELD] = TO(CONFIRMING) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
+    [DLOCK__RELEASING] = TO(HELD) | TO(ORPHAN),
+    [DLOCK__LOST] = 0,
+    [DLOCK__ORPHAN] = TO(ORPHAN),
+};
+
+static void check_way(const struct dlock__claim *claim, enum dlock__phase to) {
+    static const char *const words[] = {"ASKING", "WAITING", "CONFIRMING", "HELD", "RELEASING", "LOST", "ORPHAN"};
+    if (ways[claim->phase] & 1u << to) return;
+    fprintf(stderr, "dlock: lock \"%s\": there is no way from %s to %s\n", claim->name->text, words[claim->phase],
+            words[to]);
+    abort();
+}
+#else
+static inline void check_way(const struct dlock__claim *claim, enum dlock__phase to) {
+    (void)claim;
+    (void)to;
+}
+#endif
+
+static void set_state(struct dlock__claim *claim, enum dlock__phase to) {
+    check_way(claim, to);
+    claim->phase = to;
+}
+
+void dlock__claim_ask(struct dlock__claim *claim) {
+    set_state(claim, DLOCK__ASKING);
+}
+
+void dlock__claim_wait(struct dlock__claim *claim, int64_t ask_at_us) {
+    set_state(claim, DLOCK__WAITING);
+    claim->ask_at_us = ask_at_us;
+}
+
+void dlock__claim_release(struct dlock__claim *claim) {
+    set_state(claim, DLOCK__RELEASING);
+    if (claim->downgrading) pthread_cond_broadcast(&claim->name->client->changed);
+}
+
+void dlock__claim_keep(struct dlock__claim *claim) {
+    set_state(claim, DLOCK__HELD);
+}
+
+/* ---- how long a grant is valid ---- */
 
 /* A grant of less than this is as good as none. */
 enum { USEFUL_US = 5000 };
@@ -33,12 +122,12 @@ static void schedule(struct dlock__claim *claim, int64_t from_us, int64_t kept_m
         claim->valid_until_us = DLOCK__NEVER;
     else
         claim->valid_until_us = dlock__after(from_us, usable_us(lease_ms));
-    claim->due_us = fixed ? DLOCK__NEVER : dlock__after(from_us, dlock__us(lease_ms) / 3);
+    claim->renew_at_us = fixed ? DLOCK__NEVER : dlock__after(from_us, dlock__us(lease_ms) / 3);
     claim->pause_us = 0;
 }
 
 static void arm(struct dlock__claim *claim) {
-    int64_t at = claim->valid_until_us < claim->due_us ? claim->valid_until_us : claim->due_us;
+    int64_t at = claim->valid_until_us < claim->renew_at_us ? claim->valid_until_us : claim->renew_at_us;
     if (at != DLOCK__NEVER) dlock__keeper_arm(claim->name->client, at);
 }
 
@@ -49,7 +138,7 @@ static void begin_grant(struct dlock__claim *claim, uint64_t fence) {
 }
 
 static void hold(struct dlock__claim *claim) {
-    claim->phase = DLOCK__HELD;
+    set_state(claim, DLOCK__HELD);
     claim->outcome_unknown = false;
     dlock__guard_valid_until(claim);
     arm(claim);
@@ -101,7 +190,7 @@ void dlock__deliver(struct dlock__claim *claim) {
  * all. */
 static void hold_for_waiter(struct dlock__claim *claim) {
     if (claim->name->head->done) {
-        claim->phase = DLOCK__WAITING;
+        set_state(claim, DLOCK__WAITING);
         return;
     }
     hold(claim);
@@ -148,7 +237,7 @@ bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t k
     if (claim->valid_until_us > dlock__now(claim->name->client)) {
         hold_for_waiter(claim);
     } else {
-        claim->due_us = dlock__now(claim->name->client); /* the answer was too slow: confirm again */
+        claim->renew_at_us = dlock__now(claim->name->client); /* the answer was too slow: confirm again */
     }
     return true;
 }
@@ -167,10 +256,10 @@ static bool wake_valid_until(struct dlock_client *client, int64_t server_us, int
 
 /* At once. */
 static void confirm(struct dlock__claim *claim) {
-    claim->phase = DLOCK__CONFIRMING;
+    set_state(claim, DLOCK__CONFIRMING);
     claim->valid_until_us = DLOCK__NEVER;
-    claim->due_us = dlock__now(claim->name->client);
-    dlock__keeper_arm(claim->name->client, claim->due_us);
+    claim->renew_at_us = dlock__now(claim->name->client);
+    dlock__keeper_arm(claim->name->client, claim->renew_at_us);
 }
 
 void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t server_us, int64_t kept_ms,
@@ -178,7 +267,7 @@ void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t serv
     struct dlock_client *client = claim->name->client;
     if (!fence_sensible(fence) || !kept_sensible(claim, &kept_ms)) return;
     if (!dlock__slot_attach(claim)) { /* as if it had not come: the answer to the next question says the same */
-        claim->due_us = dlock__now(client);
+        claim->ask_at_us = dlock__now(client);
         dlock__name_signal(claim->name);
         return;
     }
@@ -195,7 +284,7 @@ void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t serv
     }
     schedule(claim, received_us, kept_ms);
     if (until_us < claim->valid_until_us) {
-        claim->due_us -= claim->valid_until_us - until_us;
+        claim->renew_at_us -= claim->valid_until_us - until_us;
         claim->valid_until_us = until_us;
     }
     hold_for_waiter(claim);
@@ -216,10 +305,16 @@ void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int
     client->clock_sample.server_us = server_us;
 }
 
+void dlock__claim_lapsed(struct dlock__claim *claim) {
+    if (claim->phase == DLOCK__CONFIRMING) set_state(claim, DLOCK__WAITING);
+    if (claim->phase == DLOCK__WAITING) claim->server_fence = 0;
+    dlock__claim_ask_again(claim, dlock__now_us());
+}
+
 void dlock__claim_ask_again(struct dlock__claim *claim, int64_t at_us) {
     if (claim->phase == DLOCK__ASKING) claim->op->look = true;
     if (claim->phase != DLOCK__WAITING) return;
-    claim->due_us = at_us;
+    claim->ask_at_us = at_us;
     dlock__name_signal(claim->name);
 }
 
@@ -246,10 +341,9 @@ void dlock__orphan(struct dlock__claim *claim) {
         claim->orphan_next = client->janitor.orphans;
         client->janitor.orphans = claim;
     }
-    if (claim->phase != DLOCK__LOST) claim->phase = DLOCK__ORPHAN;
-    int64_t from = claim->outcome_unknown ? claim->last_unknown_us : now;
-    claim->orphan_until_us = dlock__after(from, dlock__us(claim->lease_ms));
-    claim->due_us = now;
+    if (claim->phase != DLOCK__LOST) set_state(claim, DLOCK__ORPHAN);
+    if (!claim->outcome_unknown) claim->last_unknown_us = now; /* what the janitor does until it is certain */
+    claim->release_at_us = now;
     claim->pause_us = 0;
     if (client->janitor.started)
         pthread_cond_signal(&client->janitor.cond);
@@ -269,7 +363,7 @@ static void lose_hand_over(struct dlock__claim *claim) {
 void dlock__lose(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     bool handing_over = claim->phase == DLOCK__CONFIRMING;
-    claim->phase = DLOCK__LOST;
+    set_state(claim, DLOCK__LOST);
     if (handing_over) {
         lose_hand_over(claim);
         return;

@@ -32,7 +32,7 @@ bool dlock__linger_briefly(struct dlock__claim *claim) {
     unsigned ordinal = claim->ordinal, seen = atomic_load_explicit(&name->taken, memory_order_relaxed);
     int cpu = dlock__cpu(), next_cpu = name->cpu;
     name->cpu = cpu;
-    claim->phase = DLOCK__HELD;
+    dlock__claim_keep(claim);
     claim->linger_until_us = dlock__now(client) + BRIEFLY_US;
     claim->refs++;
     dlock__leave(client);
@@ -41,7 +41,7 @@ bool dlock__linger_briefly(struct dlock__claim *claim) {
     bool still = claim->phase == DLOCK__HELD && dlock__lingers(claim) && claim->ordinal == ordinal;
     if (still) { /* and not another thread's, who has given it back meanwhile */
         claim->linger_until_us = DLOCK__NEVER;
-        claim->phase = DLOCK__RELEASING;
+        dlock__claim_release(claim);
         name->short_holds = false;
     }
     dlock__claim_put(claim);
@@ -52,7 +52,7 @@ void dlock__linger_end(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     claim->linger_until_us = DLOCK__NEVER;
     dlock__name_unhold(name, claim);
-    claim->phase = DLOCK__RELEASING;
+    dlock__claim_release(claim);
     dlock__orphan(claim); /* the janitor releases it now */
     dlock__name_signal(name);
     dlock__claim_put(claim);

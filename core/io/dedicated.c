@@ -118,13 +118,10 @@ void dlock__session_broke(struct dlock__conn *conn) {
     dlock__session_end(conn);
     pthread_cond_broadcast(&conn->client->changed);
     if (!claim) return;
-    if (dlock__claim_had(claim)) {
+    if (dlock__claim_had(claim))
         dlock__lose(claim);
-        return;
-    }
-    if (claim->phase == DLOCK__CONFIRMING) claim->phase = DLOCK__WAITING;
-    if (claim->phase == DLOCK__WAITING) claim->server_fence = 0;
-    dlock__claim_ask_again(claim, dlock__now_us());
+    else
+        dlock__claim_lapsed(claim);
 }
 
 int dlock__session_renew(struct dlock__claim *claim, struct dlock_claim **arg, int64_t deadline_us,

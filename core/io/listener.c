@@ -106,7 +106,7 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     /* Nobody would wake them any more: all ask again, and bring the listener back on the way. */
     for (struct dlock__claim *claim = client->claims; claim; claim = claim->all_next) {
         if (claim->phase != DLOCK__WAITING) continue;
-        claim->due_us = dlock__now_us();
+        claim->ask_at_us = dlock__now_us();
         dlock__name_signal(claim->name);
     }
     dlock__leave(client);

@@ -18,9 +18,9 @@ static void drop(struct dlock__claim *claim) {
 static size_t gather(struct dlock_client *client, struct dlock__claim **batch, int64_t due_us) {
     size_t n = 0;
     for (struct dlock__claim *claim = client->janitor.orphans; claim && n < DLOCK__BATCH; claim = claim->orphan_next) {
-        if (claim->due_us > due_us || dlock__claim_in_request(claim) || claim->name->in_batch) continue;
+        if (claim->release_at_us > due_us || dlock__claim_in_request(claim) || claim->name->in_batch) continue;
         if (!dlock__slot_attach(claim)) { /* some other time */
-            claim->due_us = dlock__now_us() + RETRY_MAX_US;
+            claim->release_at_us = dlock__now_us() + RETRY_MAX_US;
             continue;
         }
         claim->name->in_batch = true;
@@ -33,7 +33,7 @@ static size_t gather(struct dlock_client *client, struct dlock__claim **batch, i
 static int64_t first_due(struct dlock_client *client) {
     int64_t due_us = DLOCK__NEVER;
     for (struct dlock__claim *claim = client->janitor.orphans; claim; claim = claim->orphan_next)
-        if (!dlock__claim_in_request(claim) && claim->due_us < due_us) due_us = claim->due_us;
+        if (!dlock__claim_in_request(claim) && claim->release_at_us < due_us) due_us = claim->release_at_us;
     return due_us;
 }
 
@@ -41,22 +41,23 @@ static void answered(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     int rc = claim->op->result;
     int64_t now = dlock__now_us(), lease = dlock__us(claim->lease_ms);
+    bool lease_over = now >= dlock__after(claim->last_unknown_us, lease);
     if (rc == 0 || rc == DLOCK_ELOST || rc == DLOCK_EINVAL || rc == DLOCK_ENOTSUP) {
         claim->queued = false;
-        if (!claim->outcome_unknown || now >= claim->orphan_until_us) {
+        if (!claim->outcome_unknown || lease_over) {
             drop(claim);
             return;
         }
-        claim->due_us = now + (lease / 4 > REPEAT_MIN_US ? lease / 4 : REPEAT_MIN_US);
+        claim->release_at_us = now + (lease / 4 > REPEAT_MIN_US ? lease / 4 : REPEAT_MIN_US);
         return;
     }
     bool lives_on = claim->queued || dlock__can(client, DLOCK_CAP_SESSION); /* whatever its lease says */
-    if (now >= claim->orphan_until_us && !lives_on && !dlock__claim_in_request(claim)) {
+    if (lease_over && !lives_on && !dlock__claim_in_request(claim)) {
         drop(claim); /* its lease has ended it */
         return;
     }
     claim->pause_us = dlock__longer_pause(claim->pause_us, RETRY_MIN_US, RETRY_MAX_US);
-    claim->due_us = now + dlock__jitter(client, claim->pause_us / 2, claim->pause_us);
+    claim->release_at_us = now + dlock__jitter(client, claim->pause_us / 2, claim->pause_us);
 }
 
 /* Claims that died with their connection are gone already. */

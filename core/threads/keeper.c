@@ -25,8 +25,8 @@ static bool renewable(const struct dlock__claim *claim) {
 /* How much too early a claim may be renewed, so that all locks of a client end up in one request: half of the time
  * between two renewals of what the server keeps, which can be less than the lease. What failed waits its pause. */
 static int64_t earliness(const struct dlock__claim *claim) {
-    if (claim->pause_us || claim->valid_until_us < claim->due_us) return 0;
-    int64_t most = dlock__us(claim->lease_ms) / 6, left = (claim->valid_until_us - claim->due_us) / 4;
+    if (claim->pause_us || claim->valid_until_us < claim->renew_at_us) return 0;
+    int64_t most = dlock__us(claim->lease_ms) / 6, left = (claim->valid_until_us - claim->renew_at_us) / 4;
     return left < most ? left : most;
 }
 
@@ -38,7 +38,7 @@ static size_t gather(struct dlock_client *client, int64_t now) {
     for (bool over = !claim; !over && n < DLOCK__BATCH; claim = next) {
         next = claim->all_next;
         over = claim == last;
-        if (!renewable(claim) || claim->renewing || claim->due_us - earliness(claim) > now) continue;
+        if (!renewable(claim) || claim->renewing || claim->renew_at_us - earliness(claim) > now) continue;
         dlock__claim_unlink(claim);
         dlock__claim_append(claim);
         claim->refs++;
@@ -131,13 +131,10 @@ static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, 
     dlock__clock_sample_learn(claim->name->client, sent_us, arg->server_us);
     if (!renewable(claim)) return true; /* released, or lost, meanwhile */
     if (arg->result == DLOCK_ELOST) {
-        if (dlock__claim_had(claim)) {
+        if (dlock__claim_had(claim))
             dlock__lose(claim);
-        } else { /* a server's hand-over that had lapsed: back in the queue */
-            claim->phase = DLOCK__WAITING;
-            claim->server_fence = 0;
-            dlock__claim_ask_again(claim, dlock__now_us());
-        }
+        else /* back in the queue */
+            dlock__claim_lapsed(claim);
         return true;
     }
     memcpy(claim->state, arg->state, sizeof claim->state);
@@ -157,7 +154,7 @@ static void failed(struct dlock__claim *claim, bool sent, int64_t pause_us) {
         claim->last_unknown_us = dlock__now_us();
     }
     claim->pause_us = pause_us;
-    claim->due_us = dlock__now_us() + pause_us;
+    claim->renew_at_us = dlock__now_us() + pause_us;
 }
 
 /* Lost by the local clock while its renewal was on the way: the server may have kept it. */
@@ -218,8 +215,8 @@ static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *r
         if (claim->conn && !claim->conn->busy) dlock__watch(claim->conn, true);
         if (claim->linger_until_us < *end_us) *end_us = claim->linger_until_us;
         if (claim->valid_until_us < *end_us) *end_us = claim->valid_until_us;
-        if (claim->due_us < *renew_us) *renew_us = claim->due_us;
-        if (claim->due_us != DLOCK__NEVER && claim->valid_until_us < *due_us) *due_us = claim->valid_until_us;
+        if (claim->renew_at_us < *renew_us) *renew_us = claim->renew_at_us;
+        if (claim->renew_at_us != DLOCK__NEVER && claim->valid_until_us < *due_us) *due_us = claim->valid_until_us;
     }
 }
 

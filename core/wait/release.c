@@ -31,8 +31,7 @@ int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
 
 bool dlock__give_back_begin(struct dlock__claim *claim) {
     if (dlock__hand_over(claim) || dlock__linger_begin(claim)) return true;
-    claim->phase = DLOCK__RELEASING; /* from here on it is not renewed */
-    if (claim->downgrading) pthread_cond_broadcast(&claim->name->client->changed);
+    dlock__claim_release(claim);
     dlock__claim_disown(claim);
     return false;
 }
@@ -66,7 +65,7 @@ void dlock__linger_clear(struct dlock_lock *lock, int64_t deadline_us) {
     struct dlock__claim *claim = dlock__name_exclusive(lock->name);
     if (!claim || !dlock__lingers(claim) || dlock__same_terms(claim, lock)) return;
     claim->linger_until_us = DLOCK__NEVER;
-    claim->phase = DLOCK__RELEASING;
+    dlock__claim_release(claim);
     int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, deadline_us, NULL);
     dlock__give_back_end(claim, rc == DLOCK_ELOST ? 0 : rc, NULL, NULL);
 }

@@ -129,7 +129,7 @@ static void give_up(struct dlock__waiter *waiter) {
     if (dlock__claim_in_request(claim) || (left && later)) {
         dlock__orphan(claim);
     } else if (left) {
-        claim->phase = DLOCK__RELEASING;
+        dlock__claim_release(claim);
         bool uncertain = claim->outcome_unknown;
         int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, dlock__now(client_of(waiter)) + LEAVE_US, &ignored);
         if ((rc != 0 && rc != DLOCK_ELOST) || uncertain) dlock__orphan(claim);
@@ -198,7 +198,7 @@ static enum dlock__turn ask(struct dlock__waiter *waiter) {
     bool linger = dlock__linger_wanted(waiter->lock) && client->listener.state == DLOCK__LISTENER_UP;
     uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (linger ? DLOCK_CLAIM_LINGER : 0);
     if (!dlock__slot_attach(claim)) return out_of_memory(waiter);
-    claim->phase = DLOCK__ASKING;
+    dlock__claim_ask(claim);
     if (waiter->why) waiter->why->code = 0;
     dlock__op_prepare(claim, DLOCK__ACQUIRE, flags, question_deadline(waiter), waiter->why);
     return DLOCK__TURN_ASK;
@@ -250,11 +250,10 @@ static void turn_tries_away(struct dlock__name *name) {
 static void busy(struct dlock__waiter *waiter) {
     struct dlock__claim *claim = claim_of(waiter);
     struct dlock__op *op = claim->op;
-    claim->phase = DLOCK__WAITING;
     if (op->result == DLOCK_EBUSY) claim->contended = true;
     if (claim->queued) dlock__listener_awaited(client_of(waiter));
     if (op->arg.hints & DLOCK_HINT_UNHEARD) dlock__listener_unheard(client_of(waiter), op->sent_us);
-    claim->due_us = op->look ? dlock__now(client_of(waiter)) : ask_again_in_time(waiter, &op->arg);
+    dlock__claim_wait(claim, op->look ? dlock__now(client_of(waiter)) : ask_again_in_time(waiter, &op->arg));
     if (op->wake.here) {
         /* One from after this answer counts; one of the same microsecond is confirmed. One from before it is over, or
          * it became known while the server worked on both: whoever asks again learns that. */
@@ -263,7 +262,7 @@ static void busy(struct dlock__waiter *waiter) {
             dlock__claim_woken(claim, op->wake.fence, server_us > answered_us ? server_us : 0, op->wake.kept_ms,
                                op->wake.received_us);
         else
-            claim->due_us = dlock__now(client_of(waiter));
+            claim->ask_at_us = dlock__now(client_of(waiter));
     }
     op->look = op->wake.here = false;
     if (claim->phase == DLOCK__WAITING) dlock__slot_detach(claim);
@@ -305,6 +304,10 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
     struct dlock__claim *claim = claim_of(waiter);
     struct dlock_error err;
     int rc = claim->op->result;
+    if (waiter->done) { /* cancelled meanwhile: its next turn gives up, grant and all */
+        judge(waiter, rc);
+        return;
+    }
     if (rc == 0) {
         rc = dlock__claim_granted(claim, &err);
         if (rc != 0) { /* granted there, but of no use here */
@@ -314,10 +317,6 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         }
     }
     judge(waiter, rc);
-    if (waiter->done) { /* cancelled meanwhile: its next turn gives up, grant and all */
-        if (rc == 0) claim->phase = DLOCK__WAITING;
-        return;
-    }
     if (rc == 0) {
         claim->untold_grant = claim->queued && !claim->op->wake.here;
         if (claim->untold_grant && waiter->heard) dlock__listener_doubted(client_of(waiter));
@@ -334,12 +333,10 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         if (rc == DLOCK_ENOTREADY) explain_not_ready(waiter);
         finish(waiter, rc == DLOCK_EUNAVAILABLE && waiter->heard ? timed_out(waiter) : rc);
     } else if (rc == DLOCK_EUNAVAILABLE) {
-        claim->phase = DLOCK__WAITING;
-        claim->due_us = dlock__now(client_of(waiter)) + next_pause(waiter, OUTAGE_MIN_US, OUTAGE_MAX_US);
+        dlock__claim_wait(claim, dlock__now(client_of(waiter)) + next_pause(waiter, OUTAGE_MIN_US, OUTAGE_MAX_US));
         dlock__slot_detach(claim);
     } else if (listen_first(waiter)) {
-        claim->phase = DLOCK__WAITING;
-        claim->due_us = 0;
+        dlock__claim_wait(claim, 0);
     } else {
         busy(waiter);
     }
@@ -350,7 +347,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
 /* Until granted by a wake, ended from outside, or it is time to ask again. */
 static enum dlock__turn asker_turn(struct dlock__waiter *waiter, int64_t *until_us) {
     const struct dlock__claim *claim = claim_of(waiter);
-    int64_t until = claim->phase == DLOCK__CONFIRMING ? DLOCK__NEVER : claim->due_us,
+    int64_t until = claim->phase == DLOCK__CONFIRMING ? DLOCK__NEVER : claim->ask_at_us,
             now = dlock__now(client_of(waiter));
     if (until > waiter->deadline_us) until = waiter->deadline_us;
     if (now < until) {
