@@ -7,9 +7,6 @@
 /* Claims that share a flight: as many as the core sends at once. */
 #define FLIGHT_MAX 256
 
-/* dlock_claim.state */
-enum { STATE_CAS, STATE_SEEN_US, STATE_GRANTED, STATE_ALONE };
-
 enum step {
     DONE,
     ADD,  /* add, and look */

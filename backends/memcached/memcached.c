@@ -5,103 +5,6 @@
 
 #define DEFAULT_PORT 11211
 
-/* A server that has just been started reports an uptime of 2, in whole seconds. */
-#define UPTIME_AHEAD_S 3
-
-/* ---- what the server says about itself --------------------------------------------------------------------------- */
-
-struct facts {
-    bool has_time, has_uptime, no_cas, evicts;
-    uint64_t time_s, uptime_s;
-};
-
-static bool whole_number(const char *text, uint64_t *number) {
-    return memcached_number(&text, number) && !*text;
-}
-
-static void learn(const char *name, const char *value, void *arg) {
-    struct facts *facts = arg;
-    if (strcmp(name, "time") == 0)
-        facts->has_time = whole_number(value, &facts->time_s);
-    else if (strcmp(name, "uptime") == 0)
-        facts->has_uptime = whole_number(value, &facts->uptime_s);
-    else if (strcmp(name, "evictions") == 0)
-        facts->evicts = strcmp(value, "on") == 0;
-    else if (strcmp(name, "cas_enabled") == 0)
-        facts->no_cas = strcmp(value, "no") == 0;
-}
-
-/* A server's start is told in whole seconds, and its fences count from there. So nothing is granted in its first
- * second, whatever the quarantine: a server that was restarted within the same one would count from the same number. */
-#define START_US 1000000
-
-/* A connection ends with its server, so what the uptime says now holds for as long as the connection lives. */
-static void begin_quarantine(struct memcached *memcached, uint64_t uptime_s) {
-    int64_t up_us = uptime_s > UPTIME_AHEAD_S ? (int64_t)(uptime_s - UPTIME_AHEAD_S) * 1000000 : 0;
-    int64_t quarantine_us = memcached->peer->quarantine_ms * 1000;
-    if (quarantine_us < START_US) quarantine_us = START_US;
-    if (up_us < quarantine_us) memcached->quarantine_until_us = dlock_now_us() + quarantine_us - up_us;
-}
-
-int64_t memcached_quarantine_left_us(const struct memcached *memcached) {
-    return memcached->quarantine_until_us ? memcached->quarantine_until_us - dlock_now_us() : 0;
-}
-
-bool memcached_quarantined(const struct memcached *memcached, struct dlock_claim *claim) {
-    const int64_t left_us = memcached_quarantine_left_us(memcached);
-    if (left_us <= 0) return false;
-    claim->ready_ms = left_us / 1000 + 1;
-    return true;
-}
-
-/* Expiries up to this are relative, so a server whose clock says so can be given no absolute ones. */
-#define MONTH_S 2592000
-
-bool memcached_time_makes_sense(uint64_t time_s) {
-    return time_s > MONTH_S && time_s < MEMCACHED_FENCE_END / 1000000 / 2;
-}
-
-static bool time_makes_sense(const struct facts *facts) {
-    return facts->has_time && memcached_time_makes_sense(facts->time_s);
-}
-
-int memcached_read_time(struct memcached *memcached, int64_t deadline_us, uint64_t *time_s, struct dlock_error *err) {
-    struct facts facts = {0};
-    int rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
-    if (rc) return rc;
-    if (!time_makes_sense(&facts)) return memcached_nonsense(memcached, "stats without a time of our days", err);
-    *time_s = facts.time_s;
-    return 0;
-}
-
-/* Asks for the server's start, which is what `time` less `uptime` stays as long as it lives, whatever its clock does.
- */
-static int ask_facts(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
-    const int64_t sent_us = dlock_now_us();
-    struct facts facts = {0};
-    int rc;
-    memcached_request(memcached, 3, MEMCACHED_ASK_STATS MEMCACHED_ASK_META);
-    rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
-    if (rc == 0) rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
-    if (rc) return rc;
-    if (!time_makes_sense(&facts) || !facts.has_uptime || facts.time_s <= facts.uptime_s)
-        return memcached_nonsense(memcached, "stats without uptime, or without a time of our days", err);
-    if (facts.no_cas)
-        return dlock_fail(err, DLOCK_ENOTSUP,
-                          "memcached at %s runs with -C (no compare-and-swap), which locks need; start it without",
-                          memcached->where);
-    if ((rc = memcached_read_meta(memcached, deadline_us, &memcached->knows_meta, err)) != 0) return rc;
-    memcached->started_us = (facts.time_s - facts.uptime_s) * 1000000;
-    memcached->connected_us = dlock_now_us();
-    memset(&memcached->clock, 0, sizeof memcached->clock);
-    memcached_clock_read(&memcached->clock, sent_us, facts.time_s);
-    memcached->evicts = facts.evicts;
-    memcached->tells_ttl = false;
-    memcached->quarantine_until_us = 0;
-    begin_quarantine(memcached, facts.uptime_s);
-    return 0;
-}
-
 /* ---- credentials ------------------------------------------------------------------------------------------------- */
 
 /* memcached takes them as the value of a `set`. One that asks for none would store them for everybody to read, so it
@@ -138,7 +41,7 @@ static int try_address(struct memcached *memcached, const struct memcached_addre
     int rc = memcached_dial(memcached, address, deadline_us, err);
     if (rc) return rc;
     if (address->user) rc = log_in(memcached, address, deadline_us, err);
-    if (rc == 0) rc = ask_facts(memcached, deadline_us, err);
+    if (rc == 0) rc = memcached_ask_facts(memcached, deadline_us, err);
     if (rc == 0) return 0;
     if (rc == DLOCK_EPROTO || !memcached->heard) dlock_doubt(err, "memcached");
     memcached_hang_up(memcached);

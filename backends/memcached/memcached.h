@@ -226,7 +226,10 @@ bool memcached_clock_read(struct memcached_clock *clock, int64_t sent_us, uint64
 /* The expiry, in seconds since 1970 by the server's clock, for a lease that begins at sent_us. */
 int64_t memcached_expiry_s(const struct memcached_clock *clock, int64_t sent_us, int64_t lease_ms);
 
-/* ---- memcached.c: what the server says about itself -------------------------------------------------------------- */
+/* ---- facts.c: what the server says about itself ------------------------------------------------------------------ */
+
+/* Learns what holds as long as the connection, and reads the clock. EUNAVAILABLE, EAUTH, ENOTSUP, EPROTO. */
+int memcached_ask_facts(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err);
 
 #define MEMCACHED_ASK_TIME "stats\r\n"
 
@@ -235,6 +238,11 @@ bool memcached_time_makes_sense(uint64_t time_s);
 
 /* The reply to MEMCACHED_ASK_TIME. EUNAVAILABLE, EAUTH, EPROTO. */
 int memcached_read_time(struct memcached *memcached, int64_t deadline_us, uint64_t *time_s, struct dlock_error *err);
+
+/* > 0 while the quarantine lasts. */
+int64_t memcached_quarantine_left_us(const struct memcached *memcached);
+/* True while it lasts: the claim then says for how long. */
+bool memcached_quarantined(const struct memcached *memcached, struct dlock_claim *claim);
 
 /* ---- holders.c: those who hold a name together ------------------------------------------------------------------- */
 
@@ -275,9 +283,22 @@ int64_t memcached_holder_seen_us(struct memcached *memcached, const char *key, c
 void memcached_drop_ended(struct memcached *memcached, const char *key, uint64_t but_set,
                           struct memcached_holders *holders);
 
-/* ---- claims.c, turns.c, crowd.c: operations on claims ------------------------------------------------------------ */
+/* ---- grants.c: what operations on claims end in ------------------------------------------------------------------ */
 
 enum memcached_operation { MEMCACHED_ACQUIRE, MEMCACHED_RENEW, MEMCACHED_RELEASE };
+
+/* dlock_claim.state */
+enum { STATE_CAS, STATE_SEEN_US, STATE_GRANTED, STATE_ALONE };
+
+/* The claim has its grant, and its lease was set by a request that was sent at sent_us: notes that in it. `alone`: the
+ * item is as it would be if nobody else had ever held the name. */
+void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,
+                    uint64_t cas, uint64_t granted, bool alone, int64_t sent_us);
+
+/* Appends a request that ends the item with this id: the comparison and the end in one step, which `delete` cannot. */
+void memcached_end(struct memcached *memcached, const char *key, uint64_t cas);
+
+/* ---- claims.c, turns.c, crowd.c: operations on claims ------------------------------------------------------------ */
 
 dlock_batch memcached_acquire, memcached_renew, memcached_release;
 
@@ -297,19 +318,6 @@ enum memcached_way {
 };
 enum memcached_way memcached_meet(struct memcached *memcached, struct dlock_claim *claim,
                                   const struct memcached_item *item, char why[MEMCACHED_WHY_MAX]);
-
-/* The claim has its grant, and its lease was set by a request that was sent at sent_us: notes that in it. `alone`: the
- * item is as it would be if nobody else had ever held the name. */
-void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,
-                    uint64_t cas, uint64_t granted, bool alone, int64_t sent_us);
-
-/* Appends a request that ends the item with this id: the comparison and the end in one step, which `delete` cannot. */
-void memcached_end(struct memcached *memcached, const char *key, uint64_t cas);
-
-/* > 0 while the quarantine lasts. */
-int64_t memcached_quarantine_left_us(const struct memcached *memcached);
-/* True while it lasts: the claim then says for how long. */
-bool memcached_quarantined(const struct memcached *memcached, struct dlock_claim *claim);
 
 /* ---- look.c, check.c: operations for operators ------------------------------------------------------------------- */
 

@@ -34,15 +34,6 @@ static uint32_t write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct turn
     return 0;
 }
 
-/* The classic way is a store, which may need memory that a full server has not. Expiries beyond 30 days are absolute
- * times: this one has passed. */
-void memcached_end(struct memcached *memcached, const char *key, uint64_t cas) {
-    if (memcached->knows_meta)
-        memcached_request(memcached, 1, "md %s C%" PRIu64 "\r\n", key, cas);
-    else
-        memcached_request(memcached, 1, "cas %s 0 2592001 0 %" PRIu64 "\r\n\r\n", key, cas);
-}
-
 /* A meta set tells the new id, so that nothing has to be read back: half the work for the server. But one that finds no
  * memory for the new item (or finds it too large) drops the one that is there, whatever its id and the mode. So it
  * never takes a lock, since it would free that of somebody else; and it renews only where the server evicts, and a lock
@@ -95,16 +86,6 @@ void memcached_turn_conclude(struct batch *batch, struct turn *turn, int result,
     if (!*why) return;
     if (!batch->explained) dlock_fail(batch->err, result, "%s", why);
     batch->explained = true;
-}
-
-void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,
-                    uint64_t cas, uint64_t granted, bool alone, int64_t sent_us) {
-    claim->result = 0;
-    claim->state[STATE_CAS] = cas;
-    claim->state[STATE_SEEN_US] = (uint64_t)sent_us;
-    claim->state[STATE_GRANTED] = granted;
-    claim->state[STATE_ALONE] = alone;
-    if (operation == MEMCACHED_ACQUIRE) claim->fence = memcached_fence(memcached, granted);
 }
 
 /* The item is ours, with this claim's lease. */
