@@ -86,15 +86,6 @@ static bool read_integers(const redisReply *reply, int64_t *out, size_t n) {
     return true;
 }
 
-int64_t redis_quarantine_left_ms(const struct redis *redis) {
-    int64_t left_us = redis->quarantine_until_us ? redis->quarantine_until_us - dlock_now_us() : 0;
-    return left_us > 0 ? left_us / 1000 + 1 : 0;
-}
-
-bool redis_may_grant(const struct redis *redis) {
-    return redis_quarantine_left_ms(redis) == 0;
-}
-
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
 /* How long after a fence from the clock the next ones may be counted up from it (acquire.lua). */

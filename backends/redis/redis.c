@@ -2,70 +2,9 @@
 #include "redis.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#define OLDEST_VERSION 5
 #define DEFAULT_PORT 6379
-
-/* ---- what the server says about itself --------------------------------------------------------------------------- */
-
-bool redis_info_field(const redisReply *info, const char *field, char *out, size_t size) {
-    const size_t length = strlen(field);
-    for (const char *line = info->type == REDIS_REPLY_STRING ? info->str : NULL; line && *line;
-         line = strchr(line, '\n')) {
-        size_t n;
-        if (*line == '\n') line++;
-        if (strncmp(line, field, length) != 0 || line[length] != ':') continue;
-        line += length + 1;
-        n = strcspn(line, "\r\n");
-        if (n >= size) n = size - 1;
-        memcpy(out, line, n);
-        out[n] = '\0';
-        return true;
-    }
-    return false;
-}
-
-/* Whether this server can do what we promise. */
-static int check_server(struct redis *redis, const redisReply *info, struct dlock_error *err) {
-    char version[32], mode[32];
-    if (!redis_info_field(info, "redis_version", version, sizeof version))
-        return redis_nonsense(redis, "INFO names no redis_version", err);
-    if (strtol(version, NULL, 10) < OLDEST_VERSION)
-        return dlock_fail(err, DLOCK_ENOTSUP, "redis at %s is version %s; dlock needs %d or newer", redis->where,
-                          version, OLDEST_VERSION);
-    /* Valkey calls it server_mode. */
-    if ((redis_info_field(info, "redis_mode", mode, sizeof mode) ||
-         redis_info_field(info, "server_mode", mode, sizeof mode)) &&
-        strcmp(mode, "standalone") != 0)
-        return dlock_fail(err, DLOCK_ENOTSUP,
-                          "redis at %s runs in %s mode, which dlock does not support; name a standalone server or the "
-                          "master itself",
-                          redis->where, mode);
-    return 0;
-}
-
-static int check_role(struct redis *redis, const redisReply *info, struct dlock_error *err) {
-    char role[32], host[128] = "?", port[16] = "?";
-    if (!redis_info_field(info, "role", role, sizeof role) || strcmp(role, "slave") != 0) return 0;
-    redis_info_field(info, "master_host", host, sizeof host);
-    redis_info_field(info, "master_port", port, sizeof port);
-    return dlock_fail(err, DLOCK_EUNAVAILABLE, "redis at %s is a replica; name its master (it says %s:%s)",
-                      redis->where, host, port);
-}
-
-/* A connection ends with its server, so what the uptime says now holds for as long as the connection lives. What the
- * server is set to do now says nothing about what it was set to do before it was restarted: only the uptime counts. */
-static void begin_quarantine(struct redis *redis, const redisReply *server) {
-    char uptime[24] = "0";
-    int64_t up_s;
-    redis_info_field(server, "uptime_in_seconds", uptime, sizeof uptime);
-    up_s = strtoll(uptime, NULL, 10) - 1; /* in whole seconds, the difference of two rounded clocks */
-    if (up_s < 0) up_s = 0;
-    if (up_s > redis->peer->quarantine_ms / 1000) return;
-    redis->quarantine_until_us = dlock_now_us() - up_s * 1000000 + redis->peer->quarantine_ms * 1000;
-}
 
 /* ---- the greeting: everything in one round trip ------------------------------------------------------------------ */
 
@@ -148,14 +87,14 @@ static int read_info(struct redis *redis, int64_t deadline_us, struct dlock_erro
     redisReply *server, *replication;
     int rc = read_text(redis, deadline_us, &server, err);
     if (rc) return rc;
-    rc = check_server(redis, server, err);
+    rc = redis_check_server(redis, server, err);
     if (rc == 0) rc = read_text(redis, deadline_us, &replication, err);
     if (rc == 0) {
-        rc = check_role(redis, replication, err);
+        rc = redis_check_role(redis, replication, err);
         freeReplyObject(replication);
     }
     if (rc == 0) rc = read_publish(redis, deadline_us, err);
-    if (rc == 0 && redis->peer->quarantine_ms > 0) begin_quarantine(redis, server);
+    if (rc == 0 && redis->peer->quarantine_ms > 0) redis_begin_quarantine(redis, server);
     freeReplyObject(server);
     return rc;
 }

@@ -156,10 +156,24 @@ struct redis_calls {
 };
 int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t deadline_us, struct dlock_error *err);
 
-/* ---- redis.c: what the server says about itself ------------------------------------------------------------------ */
+/* ---- info.c: what the server says about itself ------------------------------------------------------------------- */
 
 /* The value of a line "field:value" of INFO; false: there is none. */
 bool redis_info_field(const redisReply *info, const char *field, char *out, size_t size);
+
+/* Whether this server can do what we promise: 0, ENOTSUP, EPROTO. */
+int redis_check_server(struct redis *redis, const redisReply *info, struct dlock_error *err);
+
+/* Whether it is the master: 0, EUNAVAILABLE. */
+int redis_check_role(struct redis *redis, const redisReply *info, struct dlock_error *err);
+
+/* The quarantine of a new connection, of a URI that has one. */
+void redis_begin_quarantine(struct redis *redis, const redisReply *server);
+
+/* > 0 while the quarantine lasts. */
+int64_t redis_quarantine_left_ms(const struct redis *redis);
+/* Not while it lasts. */
+bool redis_may_grant(const struct redis *redis);
 
 /* ---- rights.c: what its user may do ------------------------------------------------------------------------------ */
 
@@ -172,11 +186,6 @@ dlock_batch redis_acquire, redis_renew, redis_release;
 
 /* Has a script keep fences as long as the URI says; it knows the usual time itself. */
 void redis_add_life(const struct redis *redis, struct redis_call *call);
-
-/* > 0 while the quarantine lasts. */
-int64_t redis_quarantine_left_ms(const struct redis *redis);
-/* Not while it lasts. */
-bool redis_may_grant(const struct redis *redis);
 
 int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int redis_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
