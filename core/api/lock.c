@@ -82,9 +82,10 @@ int dlock_new(dlock_client *client, const char *name, const struct dlock_options
     if (rc == 0 && lock->on_lost) rc = dlock__callback_start(client, err);
     if (rc == 0 && !(lock->name = dlock__name_get(client, full)))
         rc = dlock_fail(err, DLOCK_ENOMEM, "out of memory for a lock");
-    if (rc == 0) client->refs++;
-    bool renewed = !(lock->flags & DLOCK_FIXED_LEASE);
-    if (rc == 0 && renewed && lock->lease_ms < client->shortest_lease_ms) client->shortest_lease_ms = lock->lease_ms;
+    if (rc == 0) {
+        client->refs++;
+        dlock__lock_count(lock, 1);
+    }
     dlock__leave(client);
     if (rc != 0) {
         free(lock);
@@ -140,6 +141,7 @@ void dlock_free(dlock_lock *lock) {
     while (lock->inside > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
     dlock__callback_forget(lock);
     if (!client->closed) release_everything(lock);
+    dlock__lock_count(lock, -1);
     client->inside--;
     pthread_cond_broadcast(&client->changed);
     lock->freed_inside = client->callback.running == lock; /* by this thread: another one was waited for */

@@ -35,6 +35,19 @@ int dlock__lock_end(struct dlock_lock *lock, int rc) {
     return dlock__client_end(lock->client, rc);
 }
 
+void dlock__lock_count(const struct dlock_lock *lock, int difference) {
+    size_t at = 0;
+    if (lock->flags & DLOCK_FIXED_LEASE) return;
+    while (lock->lease_ms >> at >= 2 * DLOCK_LEASE_MIN_MS) at++;
+    lock->client->leases[at] += (uint32_t)difference;
+}
+
+int64_t dlock__shortest_lease_ms(const struct dlock_client *client) {
+    size_t at = 0;
+    while (at < DLOCK__LEASES && client->leases[at] == 0) at++;
+    return (int64_t)DLOCK_LEASE_MIN_MS << at;
+}
+
 void dlock__lock_destroy(struct dlock_lock *lock) {
     dlock__name_put(lock->name);
     free(lock);

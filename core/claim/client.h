@@ -28,6 +28,9 @@ struct dlock__conn {
     max_align_t data[];         /* the backend's, conn_size bytes */
 };
 
+/* DLOCK_LEASE_MIN_MS times two to the power of this is more than any lease. */
+enum { DLOCK__LEASES = 30 };
+
 enum dlock__listener_state { DLOCK__LISTENER_DOWN, DLOCK__LISTENER_CONNECTING, DLOCK__LISTENER_UP };
 
 struct dlock_client {
@@ -47,8 +50,8 @@ struct dlock_client {
     int64_t quarantine_ms;
     struct dlock__guard *guard; /* NULL: no guardian */
 
-    int64_t shortest_lease_ms; /* of all renewed handles so far: no renewal may hang for much of it */
-    unsigned refs;             /* the opener, each handle */
+    uint32_t leases[DLOCK__LEASES]; /* handles whose grants are renewed, by the power of two of their lease */
+    unsigned refs;                  /* the opener, each handle */
     bool closed;
     unsigned inside;            /* threads in a call on this client */
     const atomic_uint *to_wake; /* as soon as the mutex is free: the thread would only run into that */
@@ -105,6 +108,7 @@ struct dlock_client {
         int control, timer; /* eventfd, timerfd */
         int64_t armed_us;   /* the timer goes off then at the latest */
         struct dlock__conn *conn;
+        int64_t patience_us; /* for an answer, as the last renewal taught: the needs of others cut none shorter */
         struct dlock__claim **batch; /* DLOCK__BATCH each: renewal never runs out of memory */
         struct dlock_claim *args;
         struct dlock_claim **arg_pointers;
@@ -234,6 +238,11 @@ int dlock__lock_end(struct dlock_lock *lock, int rc);
 /* The same for calls on clients. */
 int dlock__client_begin(struct dlock_client *client, struct dlock_error *err);
 int dlock__client_end(struct dlock_client *client, int rc);
+
+/* A handle is there whose grants are renewed, or (-1) no longer. */
+void dlock__lock_count(const struct dlock_lock *lock, int difference);
+/* At most the shortest lease of those handles, and more than half of it. */
+int64_t dlock__shortest_lease_ms(const struct dlock_client *client);
 
 /* Frees the memory of a handle that nothing refers to any more. */
 void dlock__lock_destroy(struct dlock_lock *lock);

@@ -30,8 +30,14 @@ static int64_t earliness(const struct dlock__claim *claim) {
     return left < most ? left : most;
 }
 
-/* Collects claims that are due. Each goes to the end of the list: should the renewals of all take longer than the time
- * between two of them, then all come too late by the same, instead of the last ones never. */
+/* Whether it may end before the server has answered, which then is no reason to give up on others. */
+static bool too_short(const struct dlock__claim *claim, int64_t now) {
+    return (claim->valid_until_us - now) / 2 < claim->name->client->keeper.patience_us;
+}
+
+/* Collects claims that are due, those that are too short apart from the others. Each goes to the end of the list:
+ * should the renewals of all take longer than the time between two of them, then all come too late by the same, instead
+ * of the last ones never. */
 static size_t gather(struct dlock_client *client, int64_t now) {
     size_t n = 0;
     struct dlock__claim *claim = client->claims, *last = client->claims_last, *next;
@@ -39,6 +45,7 @@ static size_t gather(struct dlock_client *client, int64_t now) {
         next = claim->all_next;
         over = claim == last;
         if (!renewable(claim) || claim->renewing || claim->renew_at_us - earliness(claim) > now) continue;
+        if (n > 0 && too_short(claim, now) != too_short(client->keeper.batch[0], now)) continue;
         dlock__claim_unlink(claim);
         dlock__claim_append(claim);
         claim->refs++;
@@ -172,9 +179,31 @@ static int64_t next_pause(struct dlock_client *client) {
     return dlock__jitter(client, pause / 2, pause);
 }
 
-static void renew(struct dlock_client *client, size_t n, int64_t deadline_us) {
+/* A renewal that hangs gets half of the time that is left to the first of its batch, so that there is time for another
+ * one on a new connection. Locks that are not in it, or are granted meanwhile, have to be renewed, too: so it also gets
+ * no more than they can wait, as long as that is enough for this server. */
+static int64_t renewal_deadline(const struct dlock_client *client, size_t n, int64_t now, int64_t others_us) {
+    int64_t most = dlock__us(client->uri->timeout_ms);
+    if (client->keeper.patience_us > others_us) others_us = client->keeper.patience_us;
+    if (others_us < most) most = others_us;
+    for (size_t i = 0; i < n; i++) {
+        int64_t half = (client->keeper.batch[i]->valid_until_us - now) / 2;
+        if (half < most) most = half;
+    }
+    return dlock__after(now, most > TRY_MIN_US ? most : TRY_MIN_US);
+}
+
+/* How long the next renewal should get: twice as long as this one took, or at least, if that was cut short. */
+static void learn_patience(struct dlock_client *client, int result, int64_t begun_us, int64_t deadline_us) {
+    int64_t now = dlock__now(client), twice = 2 * (now - begun_us);
+    bool answered = result != DLOCK_EUNAVAILABLE, cut_short = !answered && now >= deadline_us;
+    if (answered || (cut_short && twice > client->keeper.patience_us)) client->keeper.patience_us = twice;
+}
+
+/* `others_us` is how long claims that are not in the batch can wait. */
+static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t others_us) {
     struct dlock_error err;
-    int64_t sent_us = 0;
+    int64_t sent_us = 0, deadline_us = renewal_deadline(client, n, now, others_us);
     bool sent;
     err.message[0] = '\0';
     fill(client, n);
@@ -185,6 +214,7 @@ static void renew(struct dlock_client *client, size_t n, int64_t deadline_us) {
     if (rc != 0) dlock__log(client, DLOCK_LOG_WARN, "renewal of %zu lock(s) failed: %s", n, err.message);
     dlock__enter(client);
     if (rc != 0) client->clock_sample.known = false;
+    learn_patience(client, rc != 0 ? rc : client->keeper.args[0].result, now, deadline_us);
     int64_t pause_us = next_pause(client);
     for (size_t i = 0; i < n; i++) {
         struct dlock__claim *claim = client->keeper.batch[i];
@@ -249,13 +279,11 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     dlock__listener_lost(client, &err);
 }
 
-/* A renewal that hangs gets half of the time that is left, so that there is time for others, on new connections; and a
- * third of the shortest lease, since locks that are granted meanwhile have to be renewed, too. */
-static int64_t renewal_deadline(struct dlock_client *client, int64_t now, int64_t due_us) {
-    int64_t most = dlock__us(client->uri->timeout_ms), third = dlock__us(client->shortest_lease_ms) / 3;
-    if (third < most) most = third;
-    if (due_us != DLOCK__NEVER && (due_us - now) / 2 < most) most = (due_us - now) / 2;
-    return dlock__after(now, most > TRY_MIN_US ? most : TRY_MIN_US);
+/* How long a renewal may keep claims waiting that are not in it: half of the time that is left to the first of those
+ * that are granted, and a third of the shortest lease that may be granted meanwhile. */
+static int64_t others_can_wait(const struct dlock_client *client, int64_t now, int64_t due_us) {
+    int64_t most = dlock__us(dlock__shortest_lease_ms(client)) / 3;
+    return due_us != DLOCK__NEVER && (due_us - now) / 2 < most ? (due_us - now) / 2 : most;
 }
 
 static void *run(void *arg) {
@@ -270,11 +298,11 @@ static void *run(void *arg) {
                 listener_us = dlock__listener_due(client);
         if (renew_us <= now) {
             size_t n = gather(client, now);
-            renew(client, n, renewal_deadline(client, now, due_us));
+            renew(client, n, now, others_can_wait(client, now, due_us));
         } else if (listener_us <= now) {
             dlock__listener_look(client);
         } else if (rest_us <= now) {
-            dlock__session_rest(client, now, renewal_deadline(client, now, due_us));
+            dlock__session_rest(client, now, renewal_deadline(client, 0, now, others_can_wait(client, now, due_us)));
         } else {
             if (rest_us < end_us) end_us = rest_us;
             if (listener_us < end_us) end_us = listener_us;

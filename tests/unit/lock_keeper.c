@@ -100,6 +100,67 @@ static void a_fixed_lease_cuts_no_renewal_short(void **state) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
+/* The handle is gone, and no lock of its lease will ever have to be renewed. */
+static void a_freed_handle_cuts_no_renewal_short(void **state) {
+    (void)state;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    struct fake_command command = {0};
+    dlock_client *client = client_new("fake:");
+    options.lease_ms = DLOCK_LEASE_MIN_MS;
+    lock_end(lock_new_with(client, "short", &options));
+    assert_int_equal(dlock_acquire(lock_new(client, "n"), 0, NULL), 0);
+    fake_advance_ms(THIRD_MS);
+    fake_last(FAKE_RENEW, "n", &command);
+    assert_in_range(command.timeout_ms, 1000, 3000);
+}
+
+enum { TRIP_MS = 50, HEALTHY_MS = 3000 };
+
+/* Time passes beside a server to which the keeper's connections and renewals take TRIP_MS each. `shorter` is taken anew
+ * whenever it was lost. */
+static void live_far_away(int64_t ms, dlock_lock *shorter) {
+    fake_fault(FAKE_CONNECT, FAKE_SLOW, 10000);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 10000);
+    for (int64_t waited = 0; ms > 0; ms--) {
+        fake_advance_ms(1);
+        waited = fake_slow_waiting() > 0 ? waited + 1 : 0;
+        if (waited == TRIP_MS) {
+            fake_slow_go();
+            fake_settle();
+            waited = 0;
+        }
+        if (!shorter || dlock_held(shorter)) continue;
+        dlock_release(shorter, NULL);
+        dlock_acquire(shorter, 0, NULL); /* busy, while the server still has the one that was lost */
+    }
+    fake_faults_clear();
+}
+
+/* Renewal beside a foreign short lease: too short for a server that far away, but healthy locks live there. */
+static void a_lock_outlives_renewals_beside_a_short_handle(bool held) {
+    struct lost_count lost = {0};
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    dlock_client *client = client_new("fake:");
+    options.lease_ms = DLOCK_LEASE_MIN_MS;
+    dlock_lock *lock = watched(client, "n", HEALTHY_MS, &lost), *shorter = lock_new_with(client, "short", &options);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    if (held) assert_int_equal(dlock_acquire(shorter, 0, NULL), 0);
+    live_far_away(2 * HEALTHY_MS, held ? shorter : NULL);
+    assert_int_equal(lost.calls, 0);
+    assert_true(dlock_held(lock));
+    assert_int_equal(fake_grants("n"), 1);
+}
+
+static void a_short_handle_that_was_never_acquired_costs_no_lock(void **state) {
+    (void)state;
+    a_lock_outlives_renewals_beside_a_short_handle(false);
+}
+
+static void a_short_lock_that_cannot_be_renewed_costs_no_other_lock(void **state) {
+    (void)state;
+    a_lock_outlives_renewals_beside_a_short_handle(true);
+}
+
 /* A wait that is as good as over brings up no listener, and so leaves no back-off to the long waits behind it. */
 static void a_short_wait_brings_up_no_listener(void **state) {
     (void)state;
@@ -124,6 +185,9 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_lock_granted_while_a_renewal_hangs_is_renewed_in_time),
         LOCK_TEST(losses_are_told_in_time_while_a_renewal_hangs),
         LOCK_TEST(a_fixed_lease_cuts_no_renewal_short),
+        LOCK_TEST(a_freed_handle_cuts_no_renewal_short),
+        LOCK_TEST(a_short_handle_that_was_never_acquired_costs_no_lock),
+        LOCK_TEST(a_short_lock_that_cannot_be_renewed_costs_no_other_lock),
         LOCK_TEST(a_short_wait_brings_up_no_listener),
     };
     return cmocka_run_group_tests_name("keeper", tests, NULL, NULL);
