@@ -20,16 +20,20 @@ static const struct {
 };
 enum { N_CAPABILITIES = sizeof capabilities / sizeof capabilities[0] };
 
+void json_capabilities(struct json *json, uint32_t caps) {
+    json_begin(json, "capabilities", '[');
+    for (size_t i = 0; i < N_CAPABILITIES; i++)
+        if (caps & capabilities[i].bit) json_string(json, NULL, capabilities[i].word);
+    json_end(json, ']');
+}
+
 static void backend_json(struct json *json, const struct dlock_backend_info *info) {
     json_begin(json, NULL, '{');
     json_string(json, "name", info->name);
     json_begin(json, "schemes", '[');
     for (const char *const *scheme = info->schemes; scheme && *scheme; scheme++) json_string(json, NULL, *scheme);
     json_end(json, ']');
-    json_begin(json, "capabilities", '[');
-    for (size_t i = 0; i < N_CAPABILITIES; i++)
-        if (info->caps & capabilities[i].bit) json_string(json, NULL, capabilities[i].word);
-    json_end(json, ']');
+    json_capabilities(json, info->caps);
     json_string(json, "path", info->path);
     json_string(json, "error", info->error);
     json_end(json, '}');

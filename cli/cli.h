@@ -68,6 +68,10 @@ int open_client_with(const char *uri, const struct dlock_client_options *options
 /* The same for who opens it itself: `uri`, or $DLOCK_URI, or "file:". */
 const char *uri_or_default(const char *uri);
 
+/* Writes the member "capabilities": the words for these DLOCK_CAP_… bits. */
+struct json;
+void json_capabilities(struct json *json, uint32_t caps);
+
 /* Writes the `words`, NULL at the end, one after the other: "a, b, c"; words that do not fit are left out. */
 void word_list(char *list, size_t size, const char *const *words);
 

@@ -53,10 +53,11 @@ static const char *health_word(enum dlock_health health) {
     return health == DLOCK_FINE ? "fine" : "weak";
 }
 
-static void print_json(const struct diagnosis *all, const char *backend) {
+static void print_json(const struct diagnosis *all, const struct dlock_backend_info *backend) {
     struct json json = {.out = stdout};
     json_begin(&json, NULL, '{');
-    json_string(&json, "backend", backend);
+    json_string(&json, "backend", backend->name);
+    json_capabilities(&json, backend->caps);
     json_string(&json, "health", health_word(all->weak ? DLOCK_WEAK : DLOCK_FINE));
     json_begin(&json, "findings", '[');
     for (size_t i = 0; i < all->n; i++) {
@@ -89,7 +90,7 @@ static int diagnose(dlock_client *client, bool as_json) {
     int status = dlock_check(client, keep, &all, &err) == 0 ? STATUS_OK : report(&err);
     if (status == STATUS_OK && !all.failed) {
         if (as_json)
-            print_json(&all, dlock_client_backend(client)->name);
+            print_json(&all, dlock_client_backend(client));
         else
             all.failed = !print_lines(&all);
     }

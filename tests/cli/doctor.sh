@@ -20,7 +20,7 @@ run env -u DLOCK_URI "$DLOCK" doctor -b "file:$work/locks"
 equal "the URI with -b" "$status $out" "0 $whole"
 run "$DLOCK" doctor --json
 equal "JSON" "$status $(value '(sorted(d), d["backend"], d["health"])')" \
-    "0 (['backend', 'findings', 'health'], 'file', 'fine')"
+    "0 (['backend', 'capabilities', 'findings', 'health'], 'file', 'fine')"
 equal "its findings" "$(value '(set(tuple(sorted(f)) for f in d["findings"]), set((f["health"], f["advice"]) for f in d["findings"]))')" \
     "({('advice', 'health', 'what')}, {('fine', None)})"
 equal "as many as there are lines" "$(value 'len(d["findings"])')" "$(wc -l <<<"$whole")"

@@ -7,6 +7,7 @@
 #     contains WHAT TEXT PART
 #     within SECONDS WHAT COMMAND…      COMMAND succeeds before SECONDS have passed
 #     use_redis                         from here on locks are on a Redis
+#     can WORD                          whether the server at $DLOCK_URI has this capability
 #     finish                            ends the test, with failure if a check failed
 
 # Without a controlling terminal, wherever the tests are started; terminal.py has its own terminals.
@@ -76,6 +77,10 @@ lacks() {
     case "$2" in
     *"$3"*) fail "$1" "got:      $2" "expected it without: $3" ;;
     esac
+}
+
+can() {
+    "$DLOCK" doctor --json | python3 -c 'import json, sys; sys.exit(sys.argv[1] not in json.load(sys.stdin)["capabilities"])' "$1"
 }
 
 within() {

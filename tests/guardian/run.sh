@@ -11,7 +11,7 @@ prompt=1000 # 250 ms on a machine that has nothing else to do
 lease=1     # seconds; long enough to be renewed in time, whatever the machine does besides
 if [ -n "${GUARDIAN_SANITIZED:-}" ]; then prompt=3000 lease=4; fi
 
-if [ "$backend" = postgresql_session ]; then # nobody can be asked who holds it
+if ! can inspect; then # nobody can be asked who holds it
     is_held() { ! "$DLOCK" run -n "$1" true 2>/dev/null; }
 fi
 guardian_of() { pgrep -f "^dlock-guardian $1\$"; }
@@ -82,7 +82,7 @@ wait "$old" 2>/dev/null
 expect_order
 if [ "$took" -ge "$prompt" ]; then fail "replaced after $took ms"; fi
 
-if [ "$backend" != file ]; then # its locks have no lease
+if ! can local; then # the kernel's locks have no lease
     describe "$backend: a stopped dlock cannot renew"
     export DLOCK_URI=${DLOCK_URI/session=2s/session=4s} # so that most of it is left, whatever the machine does besides
     begin_both -l 4
@@ -97,8 +97,7 @@ if [ "$backend" != file ]; then # its locks have no lease
 fi
 
 # With other rights than dlock's and the guardian's, which sudo would give it. Only root can arrange that.
-case $backend in zookeeper | postgresql_session) sessions=yes ;; *) sessions= ;; esac
-if [ "$(id -u)" = 0 ] && [ -z "$sessions" ]; then # there only the dead session could renew
+if [ "$(id -u)" = 0 ] && { can local || ! can session; }; then # only the dead session could renew
     describe "$backend: a command that cannot be killed keeps the lock"
     chmod a+rwx "$work"
     # An installation that every user can reach: the build may be in somebody's home, as in /root.
@@ -108,7 +107,7 @@ if [ "$(id -u)" = 0 ] && [ -z "$sessions" ]; then # there only the dead session 
     cp "$STAMPS" "$work/privileged"
     chmod u+s "$work/privileged"
     rm -f "$work/stamps"
-    if [ "$backend" = file ]; then export "DLOCK_URI=file:$work/shared?mode=0660&group=65534"; fi
+    if can local; then export "DLOCK_URI=file:$work/shared?mode=0660&group=65534"; fi
     as_user 65534
     begin "${as_user[@]}" "$installed" run -l "$lease" "$name" -- "$work/privileged" "$work/stamps" old
     old=$pid
@@ -153,7 +152,7 @@ kill -TERM "$pid"
 ended "$pid"
 no_init "$DLOCK" run "$name" -- sh -c '(sleep 0.3) & exit 3'
 contains "what the command leaves is not waited for" "$status $out" "3 s"
-if [ "$backend" != file ] && [ "$backend" != postgresql_session ]; then # there it is not replaced
+if ! can local && { can threadsafe || ! can session; }; then # it is not replaced where it keeps what grants live in
     # shellcheck disable=SC2016
     no_init "$DLOCK" run -l "$lease" "$name" -- sh -c 'pgrep -f "^dlock-guardian $PPID\$" >"$0/first" || exit 9
         kill -KILL "$(cat "$0/first")"
