@@ -3,38 +3,6 @@
 #include "zookeeper.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-enum { PAUSE_US = 5000 };
-
-/* ---- time -------------------------------------------------------------------------------------------------------- */
-
-void zookeeper_cond_init(pthread_cond_t *cond) {
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* BOOTTIME is not allowed here */
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
-bool zookeeper_cond_wait(struct zookeeper *z, pthread_cond_t *cond, int64_t deadline_us) {
-    int64_t left_us = deadline_us - dlock_now_us();
-    struct timespec t;
-    if (left_us <= 0) return false;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    int64_t ns = t.tv_nsec + left_us % 1000000 * 1000;
-    t.tv_sec += (time_t)(left_us / 1000000 + ns / 1000000000);
-    t.tv_nsec = (long)(ns % 1000000000);
-    pthread_cond_timedwait(cond, &z->mutex, &t);
-    return true;
-}
-
-void zookeeper_pause(struct zookeeper *z) {
-    int64_t until_us = dlock_now_us() + PAUSE_US;
-    pthread_mutex_lock(&z->mutex);
-    zookeeper_cond_wait(z, &z->changed, until_us);
-    pthread_mutex_unlock(&z->mutex);
-}
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
@@ -296,65 +264,4 @@ struct zookeeper_request *zookeeper_ask_downgrade(struct zookeeper_call *call, c
                        (int)sizeof request->node);
     zoo_delete_op_init(&parts[1], writer, -1);
     return sent(request, send_parts(request, parts, 2));
-}
-
-/* ---- what answers mean ------------------------------------------------------------------------------------------- */
-
-bool zookeeper_committed(const struct zookeeper_request *transaction) {
-    switch (transaction->rc) {
-    case ZOK:
-    case ZNOAUTH: /* of who may not read "/" */
-    case ZNONODE:
-    case ZNODEEXISTS: return true;
-    default: return false;
-    }
-}
-
-bool zookeeper_unknown(int rc) {
-    switch (rc) {
-    case ZCONNECTIONLOSS:
-    case ZOPERATIONTIMEOUT:
-    case ZINVALIDSTATE:
-    case ZCLOSING:
-    case ZSESSIONEXPIRED:
-    case ZSESSIONMOVED:
-    case ZNOTREADONLY:
-    case ZTHROTTLEDOP:
-    case ZSYSTEMERROR: return true;
-    default: return false;
-    }
-}
-
-int zookeeper_silent(const struct zookeeper *z, struct dlock_error *err) {
-    return dlock_fail(err, DLOCK_EUNAVAILABLE, "no answer in time from ZooKeeper at %s", z->where);
-}
-
-int zookeeper_refused(const struct zookeeper *z, int rc, const char *what, const char *path, struct dlock_error *err) {
-    int code = DLOCK_EPROTO;
-    if (zookeeper_unknown(rc)) return zookeeper_silent(z, err);
-    if (rc == ZNOAUTH || rc == ZAUTHFAILED || rc == ZSESSIONCLOSEDREQUIRESASLAUTH) code = DLOCK_EAUTH;
-    if (rc == ZINVALIDACL)
-        return dlock_fail(err, DLOCK_EAUTH,
-                          "ZooKeeper at %s refused the acl for %.200s: acl=creator needs auth=", z->where, path);
-    if (rc == ZUNIMPLEMENTED)
-        return dlock_fail(err, DLOCK_ENOTSUP, "ZooKeeper at %s is too old; dlock needs 3.5.3 or newer", z->where);
-    if (rc == ZNOCHILDRENFOREPHEMERALS || rc == ZBADARGUMENTS) code = DLOCK_EINVAL;
-    return dlock_fail(err, code, "ZooKeeper at %s cannot %s %.200s: %s", z->where, what, path, zerror(rc));
-}
-
-int zookeeper_ready(struct zookeeper *z, int64_t deadline_us, bool *dead, struct dlock_error *err) {
-    enum zookeeper_state state;
-    pthread_mutex_lock(&z->mutex);
-    while (z->state == ZOOKEEPER_CONNECTING && zookeeper_cond_wait(z, &z->changed, deadline_us)) {
-    }
-    state = z->state;
-    pthread_mutex_unlock(&z->mutex);
-    *dead = state == ZOOKEEPER_EXPIRED || state == ZOOKEEPER_NOT_ALLOWED;
-    switch (state) {
-    case ZOOKEEPER_CONNECTED: return 0;
-    case ZOOKEEPER_CONNECTING: return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to ZooKeeper at %s", z->where);
-    case ZOOKEEPER_EXPIRED: break;
-    case ZOOKEEPER_NOT_ALLOWED: return dlock_fail(err, DLOCK_EAUTH, "ZooKeeper at %s refused auth=", z->where);
-    }
-    return dlock_fail(err, DLOCK_EUNAVAILABLE, "the session with ZooKeeper at %s has expired", z->where);
 }

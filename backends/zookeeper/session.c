@@ -21,19 +21,8 @@ enum {
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
-static bool is_dead(const struct zookeeper *z) {
-    return z->state == ZOOKEEPER_EXPIRED || z->state == ZOOKEEPER_NOT_ALLOWED;
-}
-
-void zookeeper_died(struct zookeeper *z, enum zookeeper_state how) {
-    if (is_dead(z)) return;
-    z->state = how;
-    zookeeper_wake_queue(z, DLOCK_WAKE_LOST, NULL);
-    pthread_cond_broadcast(&z->changed);
-}
-
 static void connected(struct zookeeper *z, zhandle_t *handle) {
-    if (is_dead(z)) return;
+    if (zookeeper_is_dead(z)) return;
     z->state = ZOOKEEPER_CONNECTED;
     z->session = (uint64_t)zoo_client_id(handle)->client_id;
     z->session_ms = zoo_recv_timeout(handle);
@@ -61,7 +50,7 @@ static void on_session(zhandle_t *handle, int type, int state, const char *path,
         zookeeper_died(z, ZOOKEEPER_EXPIRED);
     else if (state == ZOO_AUTH_FAILED_STATE)
         zookeeper_died(z, ZOOKEEPER_NOT_ALLOWED);
-    else if (!is_dead(z))
+    else if (!zookeeper_is_dead(z))
         z->state = ZOOKEEPER_CONNECTING;
     pthread_cond_broadcast(&z->changed);
     pthread_mutex_unlock(&z->mutex);
@@ -210,4 +199,12 @@ void zookeeper_leave_session(struct zookeeper *z) {
     while (z->started && !z->closed && zookeeper_cond_wait(z, &z->changed, deadline_us)) {
     }
     put(z);
+}
+
+int zookeeper_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
+    struct zookeeper *z = zookeeper_of(conn);
+    bool dead;
+    int rc = zookeeper_ready(z, dlock_deadline_us(timeout_ms), &dead, err);
+    if (rc == 0) *fd = z->event_fd;
+    return rc;
 }

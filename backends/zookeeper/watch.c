@@ -40,14 +40,6 @@ void zookeeper_wake_queue(struct zookeeper *z, enum dlock_wake_kind kind, const 
     z->wakes_end = &wake->next;
 }
 
-int zookeeper_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
-    struct zookeeper *z = zookeeper_of(conn);
-    bool dead;
-    int rc = zookeeper_ready(z, dlock_deadline_us(timeout_ms), &dead, err);
-    if (rc == 0) *fd = z->event_fd;
-    return rc;
-}
-
 int zookeeper_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
     struct zookeeper *z = zookeeper_of(conn);
     uint64_t count;

@@ -6,7 +6,7 @@
  * lost is found by listing. The fence is the node's czxid.
  *
  * One connection is one ZooKeeper session, and serves every thread. All requests are asynchronous, with a wait of our
- * own (call.c): completions may come late, or never. The library's threads only store answers and queue wake-ups; they
+ * own (state.c): completions may come late, or never. The library's threads only store answers and queue wake-ups; they
  * never call into the handle. One mutex guards everything that changes after connect; it is never held across a call
  * into the library.
  *
@@ -83,6 +83,23 @@ size_t zookeeper_holders(char *const *names, size_t members);
 bool zookeeper_line(const struct String_vector *nodes, const struct zookeeper_label *label, const int32_t *known,
                     struct zookeeper_line *line);
 
+/* ---- state.c: whether there is a session ------------------------------------------------------------------------- */
+
+enum zookeeper_state { ZOOKEEPER_CONNECTING, ZOOKEEPER_CONNECTED, ZOOKEEPER_EXPIRED, ZOOKEEPER_NOT_ALLOWED };
+
+/* With the mutex: the session is over. */
+void zookeeper_died(struct zookeeper *z, enum zookeeper_state how);
+/* With the mutex: whether it is, for good. */
+bool zookeeper_is_dead(const struct zookeeper *z);
+/* Waits until the session is connected: 0, or EUNAVAILABLE; *dead tells whether for good. */
+int zookeeper_ready(struct zookeeper *z, int64_t deadline_us, bool *dead, struct dlock_error *err);
+
+void zookeeper_cond_init(pthread_cond_t *cond);
+/* One wait on z->mutex, until deadline_us at the latest; false when it has passed. */
+bool zookeeper_cond_wait(struct zookeeper *z, pthread_cond_t *cond, int64_t deadline_us);
+/* A moment, after an answer that says nothing, or until the session's state changes. */
+void zookeeper_pause(struct zookeeper *z);
+
 /* ---- call.c: requests and their answers -------------------------------------------------------------------------- */
 
 struct zookeeper_call;
@@ -117,12 +134,6 @@ struct zookeeper_call {
     struct zookeeper_request requests[];
 };
 
-void zookeeper_cond_init(pthread_cond_t *cond);
-/* One wait on z->mutex, until deadline_us at the latest; false when it has passed. */
-bool zookeeper_cond_wait(struct zookeeper *z, pthread_cond_t *cond, int64_t deadline_us);
-/* A moment, after an answer that says nothing, or until the session's state changes. */
-void zookeeper_pause(struct zookeeper *z);
-
 /* Room for n requests; NULL: out of memory. */
 struct zookeeper_call *zookeeper_call(struct zookeeper *z, size_t n);
 /* Each sends one request. */
@@ -152,6 +163,8 @@ void zookeeper_call_end(struct zookeeper_call *call);
 /* After the handle was closed: frees what never was answered. */
 void zookeeper_calls_free(struct zookeeper *z);
 
+/* ---- errors.c: what answers mean --------------------------------------------------------------------------------- */
+
 /* A transaction was committed: as it was asked for, or as the refusal of one of its parts. */
 bool zookeeper_committed(const struct zookeeper_request *transaction);
 /* True for an answer that says nothing about the outcome. */
@@ -159,8 +172,6 @@ bool zookeeper_unknown(int rc);
 /* Sets err and returns the code for an error of the server's. */
 int zookeeper_refused(const struct zookeeper *z, int rc, const char *what, const char *path, struct dlock_error *err);
 int zookeeper_silent(const struct zookeeper *z, struct dlock_error *err);
-/* Waits until the session is connected: 0, or EUNAVAILABLE; *dead tells whether for good. */
-int zookeeper_ready(struct zookeeper *z, int64_t deadline_us, bool *dead, struct dlock_error *err);
 
 /* ---- watch.c: watches and wake-ups ------------------------------------------------------------------------------- */
 
@@ -200,7 +211,6 @@ void zookeeper_watch_forget(struct zookeeper *z, const char *path);
 /* With the mutex: queues a wake-up. */
 void zookeeper_wake_queue(struct zookeeper *z, enum dlock_wake_kind kind, const char *name);
 void zookeeper_watches_free(struct zookeeper *z);
-int zookeeper_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int zookeeper_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 
 /* ---- address.c --------------------------------------------------------------------------------------------------- */
@@ -318,8 +328,6 @@ int64_t zookeeper_report_us(int session_ms);
 
 /* ---- the connection ---------------------------------------------------------------------------------------------- */
 
-enum zookeeper_state { ZOOKEEPER_CONNECTING, ZOOKEEPER_CONNECTED, ZOOKEEPER_EXPIRED, ZOOKEEPER_NOT_ALLOWED };
-
 /* One session, in memory of its own: the library's threads may outlive the connection in the core. */
 struct zookeeper {
     struct zookeeper_address address;
@@ -366,6 +374,6 @@ struct zookeeper *zookeeper_new(struct dlock_error *err);
 int zookeeper_open(struct zookeeper *z, int64_t deadline_us, struct dlock_error *err);
 /* Ends the session, or leaves that to its thread where it takes long. Frees `z`, then or later. */
 void zookeeper_leave_session(struct zookeeper *z);
-/* With the mutex: the session is over. */
-void zookeeper_died(struct zookeeper *z, enum zookeeper_state how);
+int zookeeper_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
+
 #endif
