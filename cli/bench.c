@@ -4,6 +4,7 @@
 #include "bench_process.h"
 #include "cli.h"
 
+#include <dlock/backend.h>
 #include <getopt.h>
 #include <unistd.h>
 
@@ -140,6 +141,23 @@ static int take_option(struct request *request, int option) {
     }
 }
 
+/* The word may be a URI with a password: it is not repeated. */
+static int unknown_workload(const char *name) {
+    const char *words[32] = {NULL};
+    char list[400], guess[80];
+    for (size_t i = 0; i < bench_n_workloads && i < 31; i++) words[i] = bench_workloads[i].name;
+    if (dlock_guess(guess, sizeof guess, name, words))
+        return usage_error(&command_bench, "there is no workload of that name%s", guess);
+    word_list(list, sizeof list, words);
+    return usage_error(&command_bench, "there is no workload of that name; there are: %s", list);
+}
+
+static int check_names(const struct request *request) {
+    for (size_t i = 0; i < request->n_names; i++)
+        if (!bench_find_workload(request->names[i])) return unknown_workload(request->names[i]);
+    return STATUS_OK;
+}
+
 static int bench_main(int argc, char **argv) {
     static const struct option longs[] = {
         {"time", required_argument, NULL, 't'},    {"workload", required_argument, NULL, 'w'},
@@ -167,7 +185,8 @@ static int bench_main(int argc, char **argv) {
     }
     if (request.as_json && request.as_csv) return usage_error(&command_bench, "--json or --csv, not both");
     bench->progress = isatty(STDERR_FILENO);
-    int status = bench_add_cases(bench, request.names, request.n_names);
+    int status = check_names(&request);
+    if (status == STATUS_OK) status = bench_add_cases(bench, request.names, request.n_names);
     if (status == STATUS_OK) status = bench_add_targets(bench, argv + optind, (size_t)(argc - optind));
     if (status == STATUS_OK && request.page) status = bench_html_check(request.page);
     if (status == STATUS_OK) {

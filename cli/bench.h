@@ -44,6 +44,8 @@ struct bench_workload {
 
 extern const struct bench_workload bench_workloads[];
 extern const size_t bench_n_workloads;
+/* NULL: there is none of that name. */
+const struct bench_workload *bench_find_workload(const char *name);
 
 /* A workload with its crowd: what a row of the table is about. */
 struct bench_case {

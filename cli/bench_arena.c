@@ -1,5 +1,5 @@
 #include "bench_arena.h"
-#include "bench_process.h"
+#include "bench_interrupt.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,6 @@
 #include "bench_process.h"
 #include "cli.h"
 
-#include <dlock/backend.h>
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,26 +47,7 @@ static bool add_workload(struct bench *bench, const struct bench_workload *workl
     }
 }
 
-static const struct bench_workload *find_workload(const char *name) {
-    for (size_t i = 0; i < bench_n_workloads; i++)
-        if (strcmp(bench_workloads[i].name, name) == 0) return &bench_workloads[i];
-    return NULL;
-}
-
-/* The word may be a URI with a password: it is not repeated. */
-static int unknown_workload(const char *name) {
-    const char *words[32] = {NULL};
-    char list[400], guess[80];
-    for (size_t i = 0; i < bench_n_workloads && i < 31; i++) words[i] = bench_workloads[i].name;
-    if (dlock_guess(guess, sizeof guess, name, words))
-        return usage_error(&command_bench, "there is no workload of that name%s", guess);
-    word_list(list, sizeof list, words);
-    return usage_error(&command_bench, "there is no workload of that name; there are: %s", list);
-}
-
 int bench_add_cases(struct bench *bench, const char *const *names, size_t n_names) {
-    for (size_t i = 0; i < n_names; i++)
-        if (!find_workload(names[i])) return unknown_workload(names[i]);
     for (size_t i = 0; i < bench_n_workloads; i++)
         if (is_wanted(&bench_workloads[i], names, n_names) && !add_workload(bench, &bench_workloads[i]))
             return out_of_memory();

@@ -12,36 +12,12 @@ static void failed(struct bench_arena *arena, int code, const char *why) {
     bench_failed(arena, &err);
 }
 
-static volatile sig_atomic_t interrupted;
-
-static void interrupt(int sig) {
-    interrupted = sig;
-}
-
-static void handle(int sig, void (*handler)(int)) {
-    struct sigaction action;
-    if (sigaction(sig, NULL, &action) != 0 || action.sa_handler == SIG_IGN) return;
-    action = (struct sigaction){.sa_handler = handler};
-    sigaction(sig, &action, NULL);
-}
-
-static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-enum { SIGNALS = sizeof signals / sizeof signals[0] };
-
-void bench_hear_signals(void) {
-    for (int i = 0; i < SIGNALS; i++) handle(signals[i], interrupt);
-}
-
-int bench_interrupted(void) {
-    return interrupted;
-}
-
 pid_t bench_fork(struct bench_arena *arena, void (*body)(void *arg), void *arg) {
     pid_t parent = getpid(), pid = fork();
     if (pid < 0) failed(arena, DLOCK_ENOMEM, "cannot start a process");
     if (pid != 0) return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (int i = 0; i < SIGNALS; i++) handle(signals[i], SIG_DFL);
+    bench_leave_signals();
     if (getppid() == parent) body(arg);
     _exit(0);
 }
@@ -53,7 +29,7 @@ static bool one_has_ended(void) {
 
 bool bench_all_ready(struct bench_arena *arena, uint32_t workers) {
     for (int64_t begun = now_ns(); now_ns() - begun < BENCH_READY_MS * INT64_C(1000000); bench_sleep_ms(1)) {
-        if (interrupted) return false;
+        if (bench_interrupted()) return false;
         bool ended = one_has_ended(); /* asked first: one that was ready may have ended its work since */
         if (atomic_load(&arena->error_code) != 0) return false;
         if (atomic_load(&arena->ready) == workers) return true;
@@ -72,7 +48,7 @@ void bench_reap(struct bench_arena *arena, const pid_t *pids, int n, bool by_the
         for (pid_t pid; (pid = waitpid(pids[i], &status, killed ? 0 : WNOHANG)) <= 0;) {
             if (pid < 0 && errno != EINTR) break;
             bool late = now_ns() > deadline;
-            if (!killed && (late || interrupted)) {
+            if (!killed && (late || bench_interrupted())) {
                 if (late) failed(arena, DLOCK_ETIMEDOUT, "a worker did not end in time");
                 kill(pids[i], SIGKILL);
                 killed = true;
@@ -82,11 +58,6 @@ void bench_reap(struct bench_arena *arena, const pid_t *pids, int n, bool by_the
         }
         if (status != 0 && !killed) failed(arena, DLOCK_ECANCELED, "a worker has died");
     }
-}
-
-void bench_sleep_ms(int64_t ms) {
-    struct timespec time = {ms / 1000, (ms % 1000) * 1000000};
-    while (!interrupted && nanosleep(&time, &time) != 0) continue;
 }
 
 int64_t bench_cpu_ns(void) {

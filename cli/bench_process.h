@@ -3,6 +3,7 @@
 #define DLOCK_CLI_BENCH_PROCESS_H
 
 #include "bench_arena.h"
+#include "bench_interrupt.h"
 
 #include <sys/types.h>
 
@@ -21,13 +22,6 @@ bool bench_all_ready(struct bench_arena *arena, uint32_t workers);
 /* Waits for processes that are to end by themselves, or kills them at once, as when the bench is interrupted; notes
  * those that have died, or do not end. */
 void bench_reap(struct bench_arena *arena, const pid_t *pids, int n, bool by_themselves);
-
-/* A signal that interrupts the bench ends it, with what has been measured until then. 0: none came. */
-void bench_hear_signals(void);
-int bench_interrupted(void);
-
-/* Ends early when the bench is interrupted. */
-void bench_sleep_ms(int64_t ms);
 
 /* What this process has used. */
 int64_t bench_cpu_ns(void);

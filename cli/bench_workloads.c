@@ -2,6 +2,8 @@
 #include "bench_arena.h"
 #include "bench_process.h"
 
+#include <string.h>
+
 /* Longer than a queue of workers, and a server that hesitates, can take. */
 enum { PATIENCE_MS = 10000, REENTRIES = 64 };
 
@@ -84,3 +86,9 @@ const struct bench_workload bench_workloads[] = {
     {"renewal", NULL, bench_renewal, NULL, 0, 0, BENCH_LOCKS, true, true},
 };
 const size_t bench_n_workloads = sizeof bench_workloads / sizeof bench_workloads[0];
+
+const struct bench_workload *bench_find_workload(const char *name) {
+    for (size_t i = 0; i < bench_n_workloads; i++)
+        if (strcmp(bench_workloads[i].name, name) == 0) return &bench_workloads[i];
+    return NULL;
+}
