@@ -244,8 +244,8 @@ struct dlock_options {
 /* Opens a client of the server that `uri` names and stores it in *client; end it with dlock_close().
  * `options` may be NULL. Connects once, so that a wrong address or password shows here, unless DLOCK_CLIENT_LAZY is
  * set; later outages are ridden out until each call's own deadline. Blocks up to the URI's `timeout`. Errors: EINVAL
- * (the URI; the message names the part), ENOBACKEND, EABI, EAUTH, EUNAVAILABLE, EPROTO, ENOTSUP (a URI key or a flag
- * that this version or this backend does not have), ENOMEM. */
+ * (the URI, a key of it or a flag that nobody knows; the message names the part), ENOBACKEND, EABI, EAUTH,
+ * EUNAVAILABLE, EPROTO, ENOTSUP (what the URI asks for, or the server as it is set up, is not supported), ENOMEM. */
 DLOCK_EXPORT int dlock_open(const char *uri, const struct dlock_client_options *options, dlock_client **client,
                             struct dlock_error *err);
 
