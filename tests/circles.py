@@ -50,7 +50,7 @@ def circles(graph):
 
 
 def stem(file):
-    return pathlib.Path(file).name.removesuffix(".c.o")
+    return file.split(".dir/")[-1].removesuffix(".c.o")
 
 
 def main():

@@ -1,6 +1,6 @@
 #include "floor.h"
 
-#include "bench_histogram.h"
+#include "bench/histogram.h"
 
 #include <inttypes.h>
 #include <stdio.h>

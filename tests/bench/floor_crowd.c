@@ -1,5 +1,5 @@
 /* Floors with more than one worker. */
-#include "bench_histogram.h"
+#include "bench/histogram.h"
 #include "floor.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* The histogram of `dlock bench`: what it says is within its buckets of what it was told. */
-#include "bench_histogram.h"
+#include "bench/histogram.h"
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "bench_process.h"
+#include "bench/process.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "bench_histogram.h"
+#include "bench/histogram.h"
 
 /* Durations below HISTOGRAM_FINE have a bucket each; above, each power of two has HISTOGRAM_FINE of them. */
 static int bucket_of(int64_t ns) {

@@ -1,5 +1,5 @@
-#include "bench_counter.h"
-#include "bench_process.h"
+#include "bench/counter.h"
+#include "bench/process.h"
 
 #include <inttypes.h>
 

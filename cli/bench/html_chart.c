@@ -1,5 +1,5 @@
 /* The charts of a report. Each is 400 units wide, about as many pixels, and says in words what it shows. */
-#include "bench_html.h"
+#include "bench/html.h"
 #include "text.h"
 
 #include <math.h>

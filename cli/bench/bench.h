@@ -1,9 +1,9 @@
 /* What the parts of `dlock bench` share. Who measures is a process of its own, forked while this one has no client:
- * workers can be killed, and what they count lies in memory that all of them share (bench_arena.h). */
+ * workers can be killed, and what they count lies in memory that all of them share (arena.h). */
 #ifndef DLOCK_CLI_BENCH_H
 #define DLOCK_CLI_BENCH_H
 
-#include "bench_histogram.h"
+#include "bench/histogram.h"
 
 #include <dlock/dlock.h>
 
@@ -14,7 +14,7 @@
 
 enum { BENCH_WORKERS = 64, BENCH_ERROR = 600, BENCH_SERVER = 24 };
 
-struct bench_worker; /* bench_arena.h */
+struct bench_worker; /* arena.h */
 struct bench_word;
 struct bench_target;
 struct bench_case;
@@ -91,33 +91,33 @@ struct bench {
     bool progress;
 };
 
-/* bench_plan.c: which cases there are, and which servers. Adding says 0, or a status after saying what is wrong. */
+/* plan.c: which cases there are, and which servers. Adding says 0, or a status after saying what is wrong. */
 int bench_add_cases(struct bench *bench, const char *const *names, size_t n_names);
 int bench_add_targets(struct bench *bench, char **uris, size_t n_uris);
 void bench_free(struct bench *bench);
 
-/* bench_run.c: workers that begin together. */
+/* run.c: workers that begin together. */
 void bench_run(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                int64_t ms);
 
-/* bench_crash.c: the take-over from a killed holder, at least once. */
+/* crash.c: the take-over from a killed holder, at least once. */
 void bench_crash(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                  int64_t ms);
 
-/* bench_renewal.c: locks that are held for some renewals, at least two. */
+/* renewal.c: locks that are held for some renewals, at least two. */
 void bench_renewal(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                    int64_t ms);
 
-/* bench_floor.c: what the barest client of the same server needs. */
+/* floor.c: what the barest client of the same server needs. */
 bool bench_has_floor(const struct bench *bench, const struct bench_target *target, const struct bench_case *c);
 void bench_floor(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                  int64_t ms);
 
-/* bench_progress.c: a line on standard error that is written over, where that is a terminal. */
+/* progress.c: a line on standard error that is written over, where that is a terminal. */
 void bench_progress(const struct bench *bench, int done, int all, const char *server, const char *label);
 void bench_progress_end(const struct bench *bench);
 
-/* bench_figures.c: what is reported of a cell. Negative: there is no such figure. */
+/* figures.c: what is reported of a cell. Negative: there is no such figure. */
 struct bench_figures {
     int64_t median_ns, p90_ns, p99_ns, longest_ns, floor_median_ns, floor_p99_ns;
     double per_second, floor_per_second, ratio, fairness, in_use, handed_over;
@@ -128,7 +128,7 @@ struct bench_figures {
 void bench_figures(const struct bench_case *c, const struct bench_cell *cell, struct bench_figures *figures);
 uint64_t bench_violations(const struct bench *bench);
 
-/* bench_table.c, bench_export.c. False: out of memory. */
+/* table.c, export.c. False: out of memory. */
 bool bench_table(const struct bench *bench, FILE *out);
 void bench_json(const struct bench *bench, FILE *out);
 void bench_csv(const struct bench *bench, FILE *out);

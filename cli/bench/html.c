@@ -1,7 +1,7 @@
 /* The report: what holds for all workloads, and the frame around what holds for one. It is XML, too: whoever reads it
  * by program needs no tolerant parser. */
-#include "bench_html.h"
-#include "bench_report.css.h"
+#include "bench/html.h"
+#include "report.css.h"
 #include "text.h"
 
 #include <inttypes.h>
@@ -30,7 +30,7 @@ static void head(FILE *out, const struct bench *bench) {
           "<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>dlock bench: ",
           out);
     server_names(out, bench);
-    fprintf(out, "</title>\n<style>\n%s</style>\n</head>\n<body>\n", bench_report_css_text);
+    fprintf(out, "</title>\n<style>\n%s</style>\n</head>\n<body>\n", report_css_text);
 }
 
 static uint64_t all_grants(const struct bench *bench) {

@@ -1,7 +1,7 @@
 /* One process holds many locks: what does it cost to keep them? */
-#include "bench_arena.h"
-#include "bench_counter.h"
-#include "bench_process.h"
+#include "bench/arena.h"
+#include "bench/counter.h"
+#include "bench/process.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 /* What is to be run, on what. */
-#include "bench.h"
-#include "bench_process.h"
+#include "bench/bench.h"
+#include "bench/process.h"
 #include "cli.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "bench_interrupt.h"
+#include "bench/interrupt.h"
 
 #include <signal.h>
 #include <time.h>

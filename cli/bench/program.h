@@ -3,7 +3,7 @@
 #ifndef DLOCK_CLI_BENCH_PROGRAM_H
 #define DLOCK_CLI_BENCH_PROGRAM_H
 
-#include "bench.h"
+#include "bench/bench.h"
 
 #include <sys/types.h>
 

@@ -1,4 +1,4 @@
-#include "bench_html.h"
+#include "bench/html.h"
 #include "cli.h"
 
 #include <errno.h>

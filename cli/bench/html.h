@@ -3,17 +3,17 @@
 #ifndef DLOCK_CLI_BENCH_HTML_H
 #define DLOCK_CLI_BENCH_HTML_H
 
-#include "bench.h"
+#include "bench/bench.h"
 
-/* bench_html_file.c: the page is written beside `path` and renamed, so that whoever reads `path` sees a whole one. Both
+/* html_file.c: the page is written beside `path` and renamed, so that whoever reads `path` sees a whole one. Both
  * return STATUS_OK, or say what is wrong and return the status. Checking comes before the run, which may be long. */
 int bench_html_check(const char *path);
 int bench_html_write(const char *path, const struct bench *bench, char *const *options, size_t n_options);
 
-/* bench_html.c. `options`: the command's, without URIs, which may have passwords. */
+/* html.c. `options`: the command's, without URIs, which may have passwords. */
 void bench_html(FILE *out, const struct bench *bench, char *const *options, size_t n_options);
 
-/* bench_html_section.c: what there is to say of one workload. `cases`: its first one, and how many. */
+/* html_section.c: what there is to say of one workload. `cases`: its first one, and how many. */
 struct html_group {
     const struct bench *bench;
     size_t first, n;
@@ -24,7 +24,7 @@ enum { HTML_COUNT = 40 };
 void html_count(char text[HTML_COUNT], uint64_t n);
 void html_section(FILE *out, const struct html_group *group);
 
-/* bench_html_chart.c. A figure is named `id`, of letters and digits. */
+/* html_chart.c. A figure is named `id`, of letters and digits. */
 struct html_scale {
     double low, high;
     bool is_log;

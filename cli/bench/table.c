@@ -1,5 +1,5 @@
 /* The table for people: at most 100 columns. */
-#include "bench.h"
+#include "bench/bench.h"
 #include "text.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The floors: what the barest client of the same server needs. */
-#include "bench.h"
-#include "bench_process.h"
-#include "bench_program.h"
+#include "bench/bench.h"
+#include "bench/process.h"
+#include "bench/program.h"
 #include "cli.h"
 
 #include <inttypes.h>

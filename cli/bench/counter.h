@@ -2,8 +2,8 @@
 #ifndef DLOCK_CLI_BENCH_COUNTER_H
 #define DLOCK_CLI_BENCH_COUNTER_H
 
-#include "bench.h"
-#include "bench_program.h"
+#include "bench/bench.h"
+#include "bench/program.h"
 
 struct bench_counter {
     struct bench_program program; /* no process: nothing is counted */

@@ -1,5 +1,5 @@
 /* What a report says of one workload: charts, then the figures as a table. */
-#include "bench_html.h"
+#include "bench/html.h"
 #include "text.h"
 
 #include <inttypes.h>

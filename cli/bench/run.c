@@ -1,7 +1,7 @@
 /* One run: processes and threads that begin together and end on time. */
-#include "bench_arena.h"
-#include "bench_counter.h"
-#include "bench_process.h"
+#include "bench/arena.h"
+#include "bench/counter.h"
+#include "bench/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 #ifndef DLOCK_CLI_BENCH_PROCESS_H
 #define DLOCK_CLI_BENCH_PROCESS_H
 
-#include "bench_arena.h"
-#include "bench_interrupt.h"
+#include "bench/arena.h"
+#include "bench/interrupt.h"
 
 #include <sys/types.h>
 

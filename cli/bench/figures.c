@@ -1,5 +1,5 @@
 /* What is reported of the counts. */
-#include "bench.h"
+#include "bench/bench.h"
 
 static double share(uint64_t part, uint64_t whole) {
     return whole ? (double)part / (double)whole : -1;

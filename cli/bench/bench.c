@@ -1,7 +1,7 @@
 /* bench: the same work on several servers, measured in turns. */
-#include "bench.h"
-#include "bench_html.h"
-#include "bench_process.h"
+#include "bench/bench.h"
+#include "bench/html.h"
+#include "bench/process.h"
 #include "cli.h"
 
 #include <dlock/backend.h>

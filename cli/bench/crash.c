@@ -1,6 +1,6 @@
 /* A holder is killed while somebody waits: how long until that one has the lock? */
-#include "bench_arena.h"
-#include "bench_process.h"
+#include "bench/arena.h"
+#include "bench/process.h"
 
 #include <signal.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-#include "bench_arena.h"
-#include "bench_interrupt.h"
+#include "bench/arena.h"
+#include "bench/interrupt.h"
 
 #include <stdlib.h>
 #include <string.h>

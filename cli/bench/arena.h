@@ -3,7 +3,7 @@
 #ifndef DLOCK_CLI_BENCH_ARENA_H
 #define DLOCK_CLI_BENCH_ARENA_H
 
-#include "bench.h"
+#include "bench/bench.h"
 
 #include <stdatomic.h>
 

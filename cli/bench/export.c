@@ -1,5 +1,5 @@
 /* The same for programs: JSON and CSV, from one list of columns. */
-#include "bench.h"
+#include "bench/bench.h"
 #include "text.h"
 
 #include <dlock/dlock.h>

@@ -1,5 +1,5 @@
-#include "bench_program.h"
-#include "bench_process.h"
+#include "bench/program.h"
+#include "bench/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

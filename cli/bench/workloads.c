@@ -1,6 +1,6 @@
 /* What the workers of a run do until its end. */
-#include "bench_arena.h"
-#include "bench_process.h"
+#include "bench/arena.h"
+#include "bench/process.h"
 
 #include <string.h>
 
