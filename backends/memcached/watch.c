@@ -9,11 +9,9 @@
 
 #define PLACES 4
 
-/* FNV-1a, never 0. */
+/* Never 0. */
 static uint64_t hash(const char *text) {
-    uint64_t sum = UINT64_C(14695981039346656037);
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) sum = (sum ^ *p) * UINT64_C(1099511628211);
-    return sum | 1;
+    return dlock_hash(text, strlen(text), DLOCK_HASH_SEED) | 1;
 }
 
 /* Where it is remembered, or what of the places for it was not seen for longest. */

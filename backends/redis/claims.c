@@ -93,12 +93,10 @@ static bool read_integers(const redisReply *reply, int64_t *out, size_t n) {
 /* What is counted up is no smaller. */
 #define COUNT_FROM INT64_C(1000000000000000)
 
-/* FNV-1a. Two names that share it share their time, and that would matter only to a server that went back to what it
- * was before, and kept its connections. */
+/* Two names that share it share their time, and that would matter only to a server that went back to what it was
+ * before, and kept its connections. */
 static uint64_t hash(const char *name) {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (const unsigned char *p = (const unsigned char *)name; *p; p++) hash = (hash ^ *p) * UINT64_C(1099511628211);
-    return hash;
+    return dlock_hash(name, strlen(name), DLOCK_HASH_SEED);
 }
 
 static bool may_count(const struct redis *redis, const char *name) {

@@ -57,7 +57,7 @@ bool zookeeper_name(const struct zookeeper *z, const char *node, char name[256],
 /* ---- the nodes of claims ----------------------------------------------------------------------------------------- */
 
 static uint64_t hash(uint64_t from, const char *text) {
-    for (; *text; text++) from = (from ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    from = dlock_hash(text, strlen(text), from);
     from ^= from >> 33; /* MurmurHash3's finalizer: spreads what differs in the last characters only */
     from *= UINT64_C(0xff51afd7ed558ccd);
     from ^= from >> 33;
@@ -66,7 +66,7 @@ static uint64_t hash(uint64_t from, const char *text) {
 }
 
 void zookeeper_label(const struct dlock_claim *claim, struct zookeeper_label *label) {
-    uint64_t high = hash(UINT64_C(14695981039346656037), claim->token), low = hash(high, claim->token);
+    uint64_t high = hash(DLOCK_HASH_SEED, claim->token), low = hash(high, claim->token);
     snprintf(label->uuid, sizeof label->uuid, "%08" PRIx64 "-%04" PRIx64 "-%04" PRIx64 "-%04" PRIx64 "-%012" PRIx64,
              high >> 32, high >> 16 & 0xffff, high & 0xffff, low >> 48, low & UINT64_C(0xffffffffffff));
     label->limit = claim->mode == DLOCK_PERMIT ? claim->limit : 0;

@@ -23,12 +23,6 @@ enum { MODE, LIMIT, FLAGS, LEASE, FENCE, ORDINAL, STATE };
 _Static_assert(6 + 32 + NUMBERS * 17 + DLOCK_TOKEN_MAX + 3 * DLOCK__FULL_NAME_MAX + 20 <= DLOCK_TICKET_MAX,
                "a ticket always fits");
 
-static uint64_t hash_of(const char *text, size_t n) {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
-    return hash;
-}
-
 /* ---- writing ---- */
 
 static void write_ticket(const struct dlock__claim *claim, char out[DLOCK_TICKET_MAX + 1]) {
@@ -40,7 +34,7 @@ static void write_ticket(const struct dlock__claim *claim, char out[DLOCK_TICKET
                      claim->name->client->backend->name, (unsigned)claim->mode, claim->limit, claim->flags,
                      (uint64_t)claim->lease_ms, claim->server_fence, claim->ordinal, claim->state[0], claim->state[1],
                      claim->state[2], claim->state[3], claim->token, name);
-    snprintf(out + n, (size_t)(DLOCK_TICKET_MAX + 1 - n), "+%016" PRIx64, hash_of(out, (size_t)n));
+    snprintf(out + n, (size_t)(DLOCK_TICKET_MAX + 1 - n), "+%016" PRIx64, dlock_hash(out, (size_t)n, DLOCK_HASH_SEED));
 }
 
 /* ---- reading: anything may stand in one ---- */
@@ -87,7 +81,8 @@ static bool read_ticket(char *copy, struct ticket *ticket) {
     char *field[FIELDS], *rest = copy;
     uint64_t check;
     const char *last = strrchr(copy, '+');
-    if (!last || !read_number(last + 1, &check) || check != hash_of(copy, (size_t)(last - copy))) return false;
+    if (!last || !read_number(last + 1, &check) || check != dlock_hash(copy, (size_t)(last - copy), DLOCK_HASH_SEED))
+        return false;
     for (size_t i = 0; i < FIELDS; i++)
         if (!(field[i] = strsep(&rest, "+"))) return false;
     if (rest || strcmp(field[0], "dlock1") != 0) return false;

@@ -3,10 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t hash_of(const char *text) { /* FNV-1a */
-    uint32_t hash = 2166136261u;
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) hash = (hash ^ *p) * 16777619u;
-    return hash;
+static uint32_t hash_of(const char *text) {
+    uint64_t hash = dlock_hash(text, strlen(text), DLOCK_HASH_SEED);
+    return (uint32_t)(hash ^ hash >> 32);
 }
 
 static struct dlock__name *find(struct dlock_client *client, const char *text, uint32_t hash) {

@@ -485,13 +485,19 @@ static inline void dlock_find_not_ready(struct dlock_report *report, int64_t lef
                "%s: its quarantine after a restart", dlock_not_ready_text(text, left_ms));
 }
 
+/* FNV-1a of `n` bytes, going on from `from`. */
+#define DLOCK_HASH_SEED UINT64_C(14695981039346656037)
+static inline uint64_t dlock_hash(const char *bytes, size_t n, uint64_t from) {
+    for (size_t i = 0; i < n; i++) from = (from ^ (unsigned char)bytes[i]) * UINT64_C(1099511628211);
+    return from;
+}
+
 /* Writes `name` into `out` with control characters, '%' and every byte of `special` percent-encoded; bytes above 0x7f
  * too when `ascii` is set. What does not fit into `size` - 1 bytes is cut and ends in '~' and the 16 hex digits of the
  * FNV-1a hash of the whole name, so that distinct long names stay distinct: keep the full name in the value. `size` is
  * at least 64. */
 static inline void dlock_encode_name(char *out, size_t size, const char *name, const char *special, bool ascii) {
     static const char hex[] = "0123456789ABCDEF";
-    uint64_t hash = UINT64_C(14695981039346656037);
     size_t used = 0, cut = 0;
     const unsigned char *p = (const unsigned char *)name;
     for (; *p; p++) {
@@ -511,7 +517,8 @@ static inline void dlock_encode_name(char *out, size_t size, const char *name, c
         if (used + 18 <= size) cut = used;
     }
     if (*p) { /* it does not fit */
-        for (p = (const unsigned char *)name; *p; p++) hash = (hash ^ *p) * UINT64_C(1099511628211);
+        while (*p) p++;
+        uint64_t hash = dlock_hash(name, (size_t)(p - (const unsigned char *)name), DLOCK_HASH_SEED);
         out[cut] = '~';
         for (int i = 0; i < 16; i++) out[cut + 1 + (size_t)i] = hex[(hash >> (60 - 4 * i)) & 15];
         used = cut + 17;

@@ -29,9 +29,7 @@ unsigned fake_violations(void) {
 
 /* A number that belongs to the claim's token; never 0. */
 static uint64_t mark(const char *token) {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (; *token; token++) hash = (hash ^ (unsigned char)*token) * UINT64_C(1099511628211);
-    return hash | 1;
+    return dlock_hash(token, strlen(token), DLOCK_HASH_SEED) | 1;
 }
 
 static void check_time(const char *what, int timeout_ms) {
