@@ -120,7 +120,7 @@ static int fly_all(struct batch *batch) {
 /* The turns from i on that are one change of one item; returns how many they are. */
 static size_t next_crowd(const struct batch *batch, size_t i) {
     size_t n = 1;
-    while (batch->operation == MEMCACHED_RENEW && i + n < batch->n && batch->turns[i + n].step == CROWD &&
+    while (batch->operation != MEMCACHED_ACQUIRE && i + n < batch->n && batch->turns[i + n].step == CROWD &&
            strcmp(batch->claims[i + n]->name, batch->claims[i]->name) == 0)
         n++;
     return n;
@@ -171,7 +171,7 @@ static bool id_is_known(const struct memcached *memcached, const struct dlock_cl
            strncmp(claim->token, memcached->peer->client, strlen(memcached->peer->client)) == 0;
 }
 
-/* Several grants of one name are renewed in one change. */
+/* Several grants of one name are renewed, or given back, in one change. */
 static bool has_company(const struct batch *batch, size_t i) {
     const char *name = batch->claims[i]->name;
     return (i > 0 && strcmp(batch->claims[i - 1]->name, name) == 0) ||

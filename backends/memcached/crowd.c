@@ -25,7 +25,7 @@ enum decision { ANSWER, CHANGE, TAKE };
 struct crowd {
     struct memcached *memcached;
     enum memcached_operation operation;
-    struct dlock_claim *const *claims; /* of one name; more than one only in a renewal */
+    struct dlock_claim *const *claims; /* of one name; more than one only in a renewal or a release */
     size_t n;
     int64_t deadline_us, sent_us;
     char *why;
@@ -56,15 +56,16 @@ static void begin(struct crowd *crowd, struct memcached *memcached, enum memcach
 static void understand_lock(struct crowd *crowd) {
     const struct memcached_item *item = &crowd->item;
     char value[MEMCACHED_VALUE_MAX + 1];
-    memcached_value(value, crowd->claims[0], crowd->name != NULL);
-    if (item->length != strlen(value) || memcmp(item->value, value, item->length) != 0) {
-        crowd->locked = !memcached_has_lapsed(crowd->memcached, crowd->key, item->cas, item->lease_ms);
+    for (size_t i = 0; i < crowd->n; i++) {
+        memcached_value(value, crowd->claims[i], crowd->name != NULL);
+        if (item->length != strlen(value) || memcmp(item->value, value, item->length) != 0) continue;
+        crowd->holders.mode = DLOCK_SHARED;
+        crowd->holders.limit = 0;
+        memcached_add_holder(&crowd->holders, crowd->claims[i]->token);
+        if (item->granted != MEMCACHED_NOT_KNOWN) crowd->holders.holder[0].granted = item->granted;
         return;
     }
-    crowd->holders.mode = DLOCK_SHARED;
-    crowd->holders.limit = 0;
-    memcached_add_holder(&crowd->holders, crowd->claims[0]->token);
-    if (item->granted != MEMCACHED_NOT_KNOWN) crowd->holders.holder[0].granted = item->granted;
+    crowd->locked = !memcached_has_lapsed(crowd->memcached, crowd->key, item->cas, item->lease_ms);
 }
 
 static void understand(struct crowd *crowd) {
@@ -174,11 +175,16 @@ static enum decision decide_renew(struct crowd *crowd) {
 }
 
 static enum decision decide_release(struct crowd *crowd) {
-    struct memcached_holder *holder = memcached_find_holder(&crowd->holders, crowd->claims[0]->token);
-    if (!holder) return answer(crowd, DLOCK_ELOST);
-    memcached_drop_holder(&crowd->holders, holder);
+    enum decision decision = ANSWER;
+    for (size_t i = 0; i < crowd->n; i++) {
+        struct memcached_holder *holder = memcached_find_holder(&crowd->holders, crowd->claims[i]->token);
+        crowd->claims[i]->result = holder ? 0 : DLOCK_ELOST;
+        if (!holder) continue;
+        memcached_drop_holder(&crowd->holders, holder);
+        decision = CHANGE;
+    }
     drop_ended(crowd);
-    return CHANGE;
+    return decision;
 }
 
 static enum decision decide(struct crowd *crowd) {
@@ -231,7 +237,6 @@ static void request_change(struct crowd *crowd) {
 static bool confirm(struct crowd *crowd) {
     const struct memcached_item *item = &crowd->item;
     const bool listed = item->found && memcached_read_holders(item, crowd->name, &crowd->holders);
-    if (crowd->operation == MEMCACHED_RELEASE) answer(crowd, 0);
     if (crowd->operation == MEMCACHED_RELEASE || crowd->claims[0]->mode == DLOCK_EXCLUSIVE) return true;
     for (size_t i = 0; i < crowd->n; i++) {
         struct dlock_claim *claim = crowd->claims[i];

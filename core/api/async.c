@@ -14,7 +14,8 @@ int dlock_acquire_async(dlock_lock *lock, int64_t timeout_ms, dlock_callback don
     if (rc == 0 && (rc = dlock__try_reenter(lock, NULL)) < 0) free(async);
     if (rc >= 0) {
         dlock__async_begun(async);
-        if (rc == 0) dlock__waiter_enter(&async->waiter, lock, timeout_ms);
+        if (rc == 0)
+            dlock__waiter_enter(&async->waiter, lock, timeout_ms == 0, dlock__deadline(lock->client, timeout_ms));
         if (rc == 1 || async->waiter.over) /* it lingered here, or is a try without a chance */
             dlock__async_over(async);
         else

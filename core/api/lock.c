@@ -111,24 +111,32 @@ static bool let_go(struct dlock__claim *claim, struct dlock_lock *lock) {
     return claim->count == 0;
 }
 
-/* Ends what was acquired through this handle, whichever thread owns it. What the same thread holds through another
- * handle stays. */
-static void release_everything(struct dlock_lock *lock) {
+/* Takes back what is held through this handle and gives its memory up: what is lost is forgotten, and what nobody else
+ * holds becomes a request, as far as there is room; returns how many. */
+static size_t let_go_of_all(struct dlock_lock *lock, struct dlock__claim *claims[DLOCK__BATCH]) {
     struct dlock__name *name = lock->name;
+    size_t n = 0;
     for (struct dlock__claim *claim = name->lost, *next; claim; claim = next) {
         next = claim->next;
         if (!let_go(claim, lock)) continue;
         dlock__lost_remove(claim);
         dlock__claim_put(claim);
     }
-    for (struct dlock__claim *claim = name->held; claim;) {
-        if (claim->phase == DLOCK__HELD && let_go(claim, lock)) {
-            dlock__give_back(claim, NULL);
-            claim = name->held; /* the mutex was left */
-        } else {
-            claim = claim->next;
-        }
+    for (struct dlock__claim *claim = name->held, *next; claim && n < DLOCK__BATCH; claim = next) {
+        next = claim->next;
+        if (claim->phase != DLOCK__HELD || !let_go(claim, lock)) continue;
+        if (lock->client->closed) continue; /* dlock_close releases it */
+        if (!dlock__give_back_begin(claim)) claims[n++] = claim;
     }
+    return n;
+}
+
+/* Ends what was acquired through this handle, whichever thread owns it. What the same thread holds through another
+ * handle stays. */
+static void release_everything(struct dlock_lock *lock) {
+    struct dlock__claim *claims[DLOCK__BATCH];
+    int64_t deadline_us = dlock__bounded(lock->client, DLOCK__NEVER);
+    for (size_t n; (n = let_go_of_all(lock, claims)) > 0;) dlock__give_back(claims, n, deadline_us, NULL);
 }
 
 void dlock_free(dlock_lock *lock) {
@@ -140,7 +148,7 @@ void dlock_free(dlock_lock *lock) {
     cancel_waits(lock);
     while (lock->inside > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
     dlock__callback_forget(lock);
-    if (!client->closed) release_everything(lock);
+    release_everything(lock);
     dlock__lock_count(lock, -1);
     client->inside--;
     pthread_cond_broadcast(&client->changed);
@@ -234,9 +242,11 @@ int dlock__try_reenter(struct dlock_lock *lock, struct dlock_error *err) {
 int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err) {
     int rc = dlock__lock_begin(lock, err);
     if (rc != 0) return rc;
-    dlock__linger_clear(lock, dlock__deadline(lock->client, timeout_ms));
+    int64_t deadline_us = dlock__deadline(lock->client, timeout_ms);
+    struct dlock__claim *unlike = dlock__linger_clear_begin(lock);
+    if (unlike) dlock__linger_clear(&unlike, 1, deadline_us);
     rc = dlock__try_reenter(lock, err);
-    if (rc >= 0) rc = rc > 0 ? 0 : dlock__acquire(lock, timeout_ms, err);
+    if (rc >= 0) rc = rc > 0 ? 0 : dlock__acquire(lock, timeout_ms == 0, deadline_us, err);
     return dlock__lock_end(lock, rc);
 }
 
@@ -265,11 +275,15 @@ static int release(struct dlock_lock *lock, struct dlock_error *err) {
     struct dlock__claim *claim;
     int rc = dlock__release_one(lock, &claim, err);
     if (rc <= 0) return rc;
-    if (dlock__linger_briefly(claim)) return 0;
-    struct dlock_error why;
-    why.code = 0;
-    rc = dlock__give_back_send(claim, &why);
-    return dlock__give_back_end(claim, rc, &why, err);
+    int64_t deadline_us = dlock__bounded(lock->client, DLOCK__NEVER);
+    claim->refs++;
+    switch (dlock__linger_briefly(claim)) {
+    case DLOCK__BRIEFLY_TAKEN: rc = 0; break;
+    case DLOCK__BRIEFLY_SEND: rc = dlock__give_back(&claim, 1, deadline_us, err); break;
+    case DLOCK__BRIEFLY_ENDED: rc = dlock__give_back_await(claim, deadline_us, err); break;
+    }
+    dlock__claim_put(claim);
+    return rc;
 }
 
 int dlock_release(dlock_lock *lock, struct dlock_error *err) {

@@ -101,8 +101,8 @@ static void begin_try(struct all *all, struct item *item, struct dlock_error *er
     }
     waiter->why = err;
     waiter->has_thread = true;
-    dlock__waiter_enter(waiter, item->lock, 0);
-    if (all->deadline_us < waiter->deadline_us) waiter->deadline_us = all->deadline_us;
+    int64_t deadline_us = dlock__deadline(item->lock->client, 0);
+    dlock__waiter_enter(waiter, item->lock, true, all->deadline_us < deadline_us ? all->deadline_us : deadline_us);
     item->asking = dlock__waiter_turn(waiter, &until_us) == DLOCK__TURN_ASK;
 }
 
@@ -131,8 +131,12 @@ static int try_client(struct all *all, size_t from, struct dlock_client *client,
     size_t n = 0, asking = 0;
     bool one_by_one = dlock__one_each(client), busy = false;
     if (rc != 0) return rc;
-    for (size_t i = from; i < all->n; i++)
-        if (all->items[i].lock->client == client) dlock__linger_clear(all->items[i].lock, DLOCK__NEVER);
+    size_t unlike = 0;
+    for (size_t i = from; i < all->n; i++) {
+        struct dlock_lock *lock = all->items[i].lock;
+        if (lock->client == client && (all->claims[unlike] = dlock__linger_clear_begin(lock))) unlike++;
+    }
+    dlock__linger_clear(all->claims, unlike, all->deadline_us);
     for (size_t i = from; i < all->n; i++) {
         struct item *item = &all->items[i];
         if (item->lock->client != client) continue;
@@ -170,58 +174,33 @@ static int try_all(struct all *all, size_t from, struct dlock_error *err) {
 
 /* ---- giving back ---- */
 
-/* Takes the acquisitions back; those that are the last become requests, no name twice. Returns how many. */
-static size_t begin_release(struct all *all, size_t from, struct dlock_client *client, struct dlock_error *first) {
-    int64_t now = dlock__now(client);
-    int64_t most = dlock__after(all->deadline_us, LEAVE_US); /* a wait that has just ended had its own */
-    if (most < now + LEAST_US) most = now + LEAST_US;
-    int64_t deadline_us = dlock__bounded(client, most);
+/* When what is given back has to be answered: a wait that has just ended had its own time. */
+static int64_t leave_by(const struct all *all, struct dlock_client *client) {
+    int64_t most = dlock__after(all->deadline_us, LEAVE_US), least = dlock__now(client) + LEAST_US;
+    return dlock__bounded(client, most < least ? least : most);
+}
+
+/* Takes the acquisitions back; those that are the last become requests. Stores the first error in `first`, unless there
+ * is one. */
+static void release_client(struct all *all, size_t from, struct dlock_client *client, struct dlock_error *first) {
+    struct dlock_error own;
     size_t n = 0;
+    if (dlock__client_begin(client, &own) != 0) {
+        if (first->code == 0) *first = own;
+        for (size_t i = from; i < all->n; i++)
+            if (all->items[i].lock->client == client) all->items[i].held = false;
+        return;
+    }
+    int64_t deadline_us = leave_by(all, client);
     for (size_t i = from; i < all->n; i++) {
         struct item *item = &all->items[i];
-        struct dlock_error own;
-        if (!item->held || item->lock->client != client || item->lock->name->in_batch) continue;
+        if (!item->held || item->lock->client != client) continue;
         item->held = false;
         int rc = dlock__release_one(item->lock, &all->claims[n], &own);
         if (rc < 0 && first->code == 0) *first = own;
-        if (rc != 1) continue;
-        all->errors[n].code = 0;
-        dlock__op_prepare(all->claims[n], DLOCK__RELEASE, 0, deadline_us, &all->errors[n]);
-        item->lock->name->in_batch = true;
-        n++;
+        if (rc == 1) n++;
     }
-    for (size_t i = 0; i < n; i++) all->claims[i]->name->in_batch = false;
-    return n;
-}
-
-static void end_release(const struct all *all, struct dlock__claim *claim, int64_t sent_us, struct dlock_error *why,
-                        struct dlock_error *first) {
-    struct dlock_error own;
-    int rc = dlock__release_result(claim);
-    bool again = all->deadline_us == DLOCK__NEVER; /* else there is no time: the janitor goes on */
-    if (again && dlock__release_again(claim, sent_us)) rc = dlock__give_back_send(claim, why);
-    rc = dlock__give_back_end(claim, rc, why, &own);
-    if (rc != 0 && first->code == 0) *first = own;
-}
-
-static bool holds(const struct all *all, size_t from, const struct dlock_client *client) {
-    while (from < all->n && (!all->items[from].held || all->items[from].lock->client != client)) from++;
-    return from < all->n;
-}
-
-/* Stores the first error in `first`, unless there is one. */
-static void release_client(struct all *all, size_t from, struct dlock_client *client, struct dlock_error *first) {
-    struct dlock_error own;
-    if (dlock__client_begin(client, &own) != 0) {
-        if (first->code == 0) *first = own;
-        return;
-    }
-    while (holds(all, from, client)) { /* several rounds if a name stands several times */
-        size_t n = begin_release(all, from, client, first);
-        int64_t sent_us = dlock__now(client);
-        send(all, n);
-        for (size_t i = 0; i < n; i++) end_release(all, all->claims[i], sent_us, &all->errors[i], first);
-    }
+    if (dlock__give_back(all->claims, n, deadline_us, &own) != 0 && first->code == 0) *first = own;
     dlock__client_end(client, 0);
 }
 

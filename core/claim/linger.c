@@ -24,28 +24,25 @@ bool dlock__linger_begin(struct dlock__claim *claim) {
     return true;
 }
 
-bool dlock__linger_briefly(struct dlock__claim *claim) {
+enum dlock__briefly dlock__linger_briefly(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
     struct dlock_client *client = name->client;
-    if (!name->short_holds || name->head || claim->contended || !dlock__may_stay(claim)) return false;
-    if (dlock__now(client) >= claim->sure_until_us) return false;
+    if (!name->short_holds || name->head || claim->contended || !dlock__may_stay(claim)) return DLOCK__BRIEFLY_SEND;
+    if (dlock__now(client) >= claim->sure_until_us) return DLOCK__BRIEFLY_SEND;
     unsigned ordinal = claim->ordinal, seen = atomic_load_explicit(&name->taken, memory_order_relaxed);
     int cpu = dlock__cpu(), next_cpu = name->cpu;
     name->cpu = cpu;
     dlock__claim_keep(claim);
     claim->linger_until_us = dlock__now(client) + BRIEFLY_US;
-    claim->refs++;
     dlock__leave(client);
     (cpu == next_cpu ? dlock__yield_once : dlock__spin)(&name->taken, seen); /* it cannot run while this thread does */
     dlock__enter(client);
-    bool still = claim->phase == DLOCK__HELD && dlock__lingers(claim) && claim->ordinal == ordinal;
-    if (still) { /* and not another thread's, who has given it back meanwhile */
-        claim->linger_until_us = DLOCK__NEVER;
-        dlock__claim_release(claim);
-        name->short_holds = false;
-    }
-    dlock__claim_put(claim);
-    return !still;
+    if (claim->ordinal != ordinal) return DLOCK__BRIEFLY_TAKEN;
+    if (claim->phase != DLOCK__HELD) return DLOCK__BRIEFLY_ENDED;
+    claim->linger_until_us = DLOCK__NEVER;
+    dlock__claim_release(claim);
+    name->short_holds = false;
+    return DLOCK__BRIEFLY_SEND;
 }
 
 void dlock__linger_end(struct dlock__claim *claim) {

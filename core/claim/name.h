@@ -10,7 +10,7 @@ struct dlock__name {
     struct dlock_client *client;
     unsigned refs;
     uint32_t hash;
-    bool in_batch;               /* only while the pool gathers one */
+    bool in_batch;               /* only while the pool gathers one that has no name twice */
     bool short_holds;            /* threads of this process take turns, each for a moment: it pays to spin */
     atomic_uint taken;           /* counts takes of what lingers */
     int cpu;                     /* where the last release of a turn ran */
@@ -147,10 +147,15 @@ static inline bool dlock__lingers(const struct dlock__claim *claim) {
 bool dlock__linger_wanted(const struct dlock_lock *lock);
 /* Instead of the release of a HELD claim; false: it has to be released. */
 bool dlock__linger_begin(struct dlock__claim *claim);
+enum dlock__briefly {
+    DLOCK__BRIEFLY_SEND,  /* nobody came */
+    DLOCK__BRIEFLY_TAKEN, /* another thread has it, or had it */
+    DLOCK__BRIEFLY_ENDED  /* somebody else releases it, or it was lost */
+};
 /* Instead of a release that is about to be sent, while threads of this process take turns: the next one is likely to be
- * back for the lock before that could have reached the server. True: it was, or the grant has ended otherwise. Leaves
- * the mutex meanwhile. */
-bool dlock__linger_briefly(struct dlock__claim *claim);
+ * back for the lock before that could have reached the server. The caller has a reference. Leaves the mutex meanwhile.
+ */
+enum dlock__briefly dlock__linger_briefly(struct dlock__claim *claim);
 /* Lets the server have it. */
 void dlock__linger_end(struct dlock__claim *claim);
 /* The lingering claim of this name, for a new owner; NULL: there is none, or none that fits, and then it has ended. */

@@ -85,11 +85,11 @@ void dlock__session_run(struct dlock__claim *claim) {
     while (claim->conn && claim->conn->busy && dlock__now(client) < batch.deadline_us)
         dlock__wait(client, &client->changed, batch.deadline_us);
     struct dlock__conn *conn = claim->conn;
-    if (conn && conn->busy) {
-        rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection that the lock lives in was not ready in time");
-    } else if (!conn && batch.kind != DLOCK__ACQUIRE) {
+    if (!conn && batch.kind != DLOCK__ACQUIRE) {
         claim->op->arg.result = DLOCK_ELOST;
         claim->op->arg.server_us = 0;
+    } else if (dlock__now(client) >= batch.deadline_us) {
+        rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection that the lock lives in was not ready in time");
     } else {
         if (!conn) conn = dlock__pool_pick(client);
         rc = conn ? run_at_home(conn, &batch, &err) : dlock_fail(&err, DLOCK_ENOMEM, "out of memory for a connection");

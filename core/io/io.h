@@ -65,10 +65,10 @@ static inline bool dlock__asks_again(int result) {
  * URI's `timeout` bounds it too). `err` is the sender's, and may be NULL. */
 void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
                        struct dlock_error *err);
-/* Sends what was prepared for n claims (at most DLOCK__BATCH) of one client, of one kind, no name twice, as one request
- * and waits for the answers. Leaves the mutex meanwhile. Every claim's op.result tells what became of it; op.unsent
- * whether nothing was sent. EUNAVAILABLE while op.status is still RUNNING: the answer may come later, the claim belongs
- * to the pool until then. */
+/* Sends what was prepared for n claims (at most DLOCK__BATCH) of one client, of one kind, no name twice but for
+ * releases, as one request and waits for the answers. Leaves the mutex meanwhile. Every claim's op.result tells what
+ * became of it; op.unsent whether nothing was sent. EUNAVAILABLE while op.status is still RUNNING: the answer may come
+ * later, the claim belongs to the pool until then. */
 void dlock__op_send(struct dlock__claim *const *claims, size_t n);
 /* Both for one claim; returns op.result. */
 int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,

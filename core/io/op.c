@@ -14,14 +14,15 @@
  * and the pause after it took too long. */
 enum { COALESCE_US = 1000, COALESCE_EACH_US = 50, COALESCE_PAUSE_US = 50000 };
 
-/* Adds every waiting operation that fits: same kind, no name twice. The batch ends at its leader's deadline, since that
- * thread cannot leave; operations that had more time are sent again by whoever waits for them. */
+/* Adds every waiting operation that fits: same kind, and no name twice but for releases. The batch ends at its leader's
+ * deadline, since that thread cannot leave; operations that had more time are sent again by whoever waits for them. */
 static void gather(struct dlock_client *client, struct dlock__batch *batch) {
     struct dlock__claim **at = &client->pending, *last = NULL;
+    bool once = batch->kind != DLOCK__RELEASE;
     for (size_t i = 0; i < batch->n; i++) batch->claims[i]->name->in_batch = true;
     while (*at && batch->n < DLOCK__BATCH) {
         struct dlock__claim *claim = *at;
-        if (claim->op->kind != batch->kind || claim->name->in_batch) {
+        if (claim->op->kind != batch->kind || (once && claim->name->in_batch)) {
             last = claim;
             at = &claim->op->next;
             continue;

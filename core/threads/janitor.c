@@ -7,26 +7,26 @@
 enum { RETRY_MIN_US = 100000, RETRY_MAX_US = 1000000, REPEAT_MIN_US = 50000 };
 
 static void drop(struct dlock__claim *claim) {
-    struct dlock__claim **at = &claim->name->client->janitor.orphans;
+    struct dlock_client *client = claim->name->client;
+    struct dlock__claim **at = &client->janitor.orphans;
     while (*at != claim) at = &(*at)->orphan_next;
     *at = claim->orphan_next;
     claim->orphaned = false;
+    pthread_cond_broadcast(&client->changed); /* dlock__give_back_await */
     dlock__claim_put(claim);
 }
 
-/* Orphans that are due by then, for one request: no name twice. */
+/* Orphans that are due by then, for one request. */
 static size_t gather(struct dlock_client *client, struct dlock__claim **batch, int64_t due_us) {
     size_t n = 0;
     for (struct dlock__claim *claim = client->janitor.orphans; claim && n < DLOCK__BATCH; claim = claim->orphan_next) {
-        if (claim->release_at_us > due_us || dlock__claim_in_request(claim) || claim->name->in_batch) continue;
+        if (claim->release_at_us > due_us || dlock__claim_in_request(claim)) continue;
         if (!dlock__slot_attach(claim)) { /* some other time */
             claim->release_at_us = dlock__now_us() + RETRY_MAX_US;
             continue;
         }
-        claim->name->in_batch = true;
         batch[n++] = claim;
     }
-    for (size_t i = 0; i < n; i++) batch[i]->name->in_batch = false;
     return n;
 }
 

@@ -171,23 +171,19 @@ static void acquire_turn(struct dlock__async *async, struct requests *requests) 
 static void release_turn(struct dlock__async *async, struct requests *requests) {
     dlock__op_prepare(async->releasing, DLOCK__RELEASE, 0, async->waiter.deadline_us, NULL);
     add(requests, async->releasing, async);
-    async->releasing->name->in_batch = true;
 }
 
-/* Turns for everybody who is ready, until a request is full or of another kind, or has the name already: permits of one
- * name may be released together; who asks is alone in that. */
+/* Turns for everybody who is ready, until a request is full or the next is of another kind. */
 static void gather(struct dlock_client *client, struct requests *requests) {
     requests->n = 0;
     while (client->async.ready && requests->n < DLOCK__BATCH) {
         struct dlock__async *async = client->async.ready;
         enum dlock__op_kind kind = async->releasing ? DLOCK__RELEASE : DLOCK__ACQUIRE;
-        if (requests->n > 0 && (kind != requests->kind || (async->releasing && async->releasing->name->in_batch)))
-            break;
+        if (requests->n > 0 && kind != requests->kind) break;
         not_ready(async);
         wake_up(async);
         (async->releasing ? release_turn : acquire_turn)(async, requests);
     }
-    for (size_t i = 0; i < requests->n; i++) requests->claims[i]->name->in_batch = false;
 }
 
 /* Keeps what the server said: the place where it stands is for the next request. */

@@ -51,14 +51,14 @@ void dlock__waiter_drive(struct dlock__waiter *waiter) {
     }
 }
 
-int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err) {
+int dlock__acquire(struct dlock_lock *lock, bool try_only, int64_t deadline_us, struct dlock_error *err) {
     struct dlock__waiter waiter;
     struct dlock_error why;
     why.code = 0;
     memset(&waiter, 0, sizeof waiter);
     waiter.why = &why;
     waiter.has_thread = true;
-    dlock__waiter_enter(&waiter, lock, timeout_ms);
+    dlock__waiter_enter(&waiter, lock, try_only, deadline_us);
     dlock__waiter_drive(&waiter);
     if (waiter.result != 0 && err) *err = why;
     return waiter.result;

@@ -1,5 +1,9 @@
-/* Ways in which a grant ends: handed to another thread of this process, released at the server, or lost. */
+/* Giving grants back: to another thread of this process, or by releases at the server. A release whose caller waits is
+ * sent until it is answered or the caller's one deadline has come; from then on the claim is an orphan, which the
+ * janitor goes on to release. */
 #include "wait/wait.h"
+
+#include <string.h>
 
 enum { RETRY_MIN_US = 10000, RETRY_MAX_US = 300000 };
 
@@ -7,25 +11,42 @@ int dlock__release_result(const struct dlock__claim *claim) {
     return claim->op->result == DLOCK_ELOST && claim->op->resent ? 0 : claim->op->result;
 }
 
-bool dlock__release_again(const struct dlock__claim *claim, int64_t sent_us) {
+/* Whether a release that was sent at sent_us and got no answer is worth another request: not when the only connection
+ * that could tell was closed since it kept silent. */
+static bool worth_another(const struct dlock__claim *claim, int64_t sent_us) {
     struct dlock_client *client = claim->name->client;
     bool hung = dlock__one_each(client) && dlock__now(client) - sent_us >= dlock__us(client->uri->timeout_ms) / 2;
     return dlock__release_result(claim) == DLOCK_EUNAVAILABLE && claim->op->status != DLOCK__OP_RUNNING && !hung;
 }
 
-int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *err) {
-    struct dlock_client *client = claim->name->client;
-    int64_t deadline = dlock__bounded(client, DLOCK__NEVER), pause = RETRY_MIN_US;
+/* Leaves the mutex meanwhile. */
+static void sleep_until(struct dlock_client *client, int64_t until_us) {
     pthread_cond_t never;
-    for (;;) {
+    dlock__cond_init(&never);
+    while (dlock__now(client) < until_us) dlock__wait(client, &never, until_us);
+    pthread_cond_destroy(&never);
+}
+
+static void send_once(struct dlock__claim *const *claims, size_t n, int64_t deadline_us, struct dlock_error *why) {
+    for (size_t i = 0; i < n; i++) dlock__op_prepare(claims[i], DLOCK__RELEASE, 0, deadline_us, i == 0 ? why : NULL);
+    dlock__op_send(claims, n);
+}
+
+/* Until all are answered. `why` is what the server said to the first request of the last round. */
+static void send_all(struct dlock__claim *const *claims, size_t n, int64_t deadline_us, struct dlock_error *why) {
+    struct dlock_client *client = claims[0]->name->client;
+    struct dlock__claim *left[DLOCK__BATCH];
+    memcpy(left, claims, n * sizeof *left);
+    for (int64_t pause = RETRY_MIN_US;; pause = dlock__longer_pause(pause, RETRY_MIN_US, RETRY_MAX_US)) {
         int64_t sent_us = dlock__now(client);
-        dlock__op_run(claim, DLOCK__RELEASE, 0, deadline, err);
+        size_t unanswered = 0;
+        send_once(left, n, deadline_us, why);
+        for (size_t i = 0; i < n; i++)
+            if (worth_another(left[i], sent_us)) left[unanswered++] = left[i];
+        n = unanswered;
         int64_t again = dlock__now(client) + pause;
-        if (!dlock__release_again(claim, sent_us) || again >= deadline) return dlock__release_result(claim);
-        dlock__cond_init(&never);
-        while (dlock__now(client) < again) dlock__wait(client, &never, again);
-        pthread_cond_destroy(&never);
-        pause = dlock__longer_pause(pause, RETRY_MIN_US, RETRY_MAX_US);
+        if (n == 0 || again >= deadline_us) return;
+        sleep_until(client, again);
     }
 }
 
@@ -41,6 +62,7 @@ int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_
     const char *shown = dlock__name_shown(name);
     dlock__name_unhold(name, claim);
     dlock__back_off(claim);
+    pthread_cond_broadcast(&name->client->changed); /* dlock__give_back_await */
     if (rc == DLOCK_ELOST) {
         rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it", shown);
     } else if (rc != 0) {
@@ -53,19 +75,51 @@ int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_
     return rc;
 }
 
-int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err) {
-    if (dlock__give_back_begin(claim)) return 0;
-    struct dlock_error why;
-    why.code = 0;
-    int rc = dlock__give_back_send(claim, &why);
-    return dlock__give_back_end(claim, rc, &why, err);
+int dlock__give_back(struct dlock__claim *const *claims, size_t n, int64_t deadline_us, struct dlock_error *err) {
+    int first = 0;
+    for (size_t from = 0, some; from < n; from += some) {
+        struct dlock_error why;
+        why.code = 0;
+        some = n - from < DLOCK__BATCH ? n - from : DLOCK__BATCH;
+        send_all(claims + from, some, deadline_us, &why);
+        for (size_t i = from; i < from + some; i++) {
+            int rc = dlock__release_result(claims[i]);
+            rc = dlock__give_back_end(claims[i], rc, rc == why.code ? &why : NULL, first == 0 ? err : NULL);
+            if (first == 0) first = rc;
+        }
+    }
+    return first;
 }
 
-void dlock__linger_clear(struct dlock_lock *lock, int64_t deadline_us) {
+int dlock__give_back_await(struct dlock__claim *claim, int64_t deadline_us, struct dlock_error *err) {
+    struct dlock__name *name = claim->name;
+    struct dlock_client *client = name->client;
+    while ((dlock__name_exclusive(name) == claim || claim->orphaned) && !client->closed &&
+           dlock__now(client) < deadline_us)
+        dlock__wait(client, &client->changed, deadline_us);
+    if (dlock__name_exclusive(name) == claim || claim->orphaned)
+        return dlock_fail(err, client->closed ? DLOCK_ECANCELED : DLOCK_EUNAVAILABLE,
+                          "the release of lock \"%s\" was not confirmed, its lease ends it: %s",
+                          dlock__name_shown(name), client->closed ? "the client is closed" : "no answer in time");
+    if (claim->op->kind == DLOCK__RELEASE && dlock__release_result(claim) == 0) return 0;
+    return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its release", dlock__name_shown(name));
+}
+
+struct dlock__claim *dlock__linger_clear_begin(struct dlock_lock *lock) {
     struct dlock__claim *claim = dlock__name_exclusive(lock->name);
-    if (!claim || !dlock__lingers(claim) || dlock__same_terms(claim, lock)) return;
+    if (!claim || !dlock__lingers(claim) || dlock__same_terms(claim, lock)) return NULL;
     claim->linger_until_us = DLOCK__NEVER;
     dlock__claim_release(claim);
-    int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, deadline_us, NULL);
-    dlock__give_back_end(claim, rc == DLOCK_ELOST ? 0 : rc, NULL, NULL);
+    return claim;
+}
+
+void dlock__linger_clear(struct dlock__claim *const *claims, size_t n, int64_t deadline_us) {
+    for (size_t from = 0, some; from < n; from += some) {
+        some = n - from < DLOCK__BATCH ? n - from : DLOCK__BATCH;
+        send_once(claims + from, some, deadline_us, NULL);
+        for (size_t i = from; i < from + some; i++) {
+            int rc = claims[i]->op->result;
+            dlock__give_back_end(claims[i], rc == DLOCK_ELOST ? 0 : rc, NULL, NULL);
+        }
+    }
 }

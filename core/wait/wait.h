@@ -15,7 +15,7 @@ enum dlock__turn {
 /* When an acquire with this timeout ends: a try has the URI's `timeout`. */
 int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms);
 /* Puts a new waiter into the line, unless it is a try that stands no chance (then it is over). */
-void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, int64_t timeout_ms);
+void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, bool try_only, int64_t deadline_us);
 /* What it does next; looks at everything that happened meanwhile. Leaves the mutex when it gives up a claim. */
 enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until_us);
 /* Takes over the answer to its claim's request. Leaves the mutex when it gives up the claim, or brings up the listener.
@@ -29,7 +29,7 @@ void dlock__waiter_cancel(struct dlock__waiter *waiter);
 /* ---- blocking.c ---- */
 
 /* Waits in line and asks the server, for an owner who holds nothing. 0: the grant is the waiter's. */
-int dlock__acquire(struct dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
+int dlock__acquire(struct dlock_lock *lock, bool try_only, int64_t deadline_us, struct dlock_error *err);
 /* All turns of a waiter with a thread: this one. Leaves the mutex meanwhile. */
 void dlock__waiter_drive(struct dlock__waiter *waiter);
 
@@ -49,22 +49,23 @@ void dlock__async_over(struct dlock__async *async);
 
 /* ---- release.c ---- */
 
-/* The owner's last release: hands over locally, or releases at the server. */
-int dlock__give_back(struct dlock__claim *claim, struct dlock_error *err);
 /* What the answer to a release means: of one that was sent before, "not found" is what success left behind. */
 int dlock__release_result(const struct dlock__claim *claim);
-/* Whether a release that was sent at sent_us and got no answer is worth another request: not when the only connection
- * that could tell was closed since it kept silent. */
-bool dlock__release_again(const struct dlock__claim *claim, int64_t sent_us);
-/* Sends the release until it is answered, for one `timeout`. */
-int dlock__give_back_send(struct dlock__claim *claim, struct dlock_error *why);
-/* The same in parts: the first decides, true = it was handed over locally, and that was all. Then its release is sent.
- * The last takes over the answer; `why` is what the server said, and may be NULL. */
+/* The owner's last release. True: the grant stays in this process, with its next owner or lingering, and that was all;
+ * false: it is RELEASING, and has to be sent. */
 bool dlock__give_back_begin(struct dlock__claim *claim);
+/* The end of that, as `rc` says; `why` is what the server said, and may be NULL. Returns rc, with words. */
 int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_error *why, struct dlock_error *err);
+/* Sends the releases of n claims of one client, which are RELEASING, and ends them: as few requests as possible, again
+ * until they are answered or deadline_us. The first error. Leaves the mutex meanwhile. */
+int dlock__give_back(struct dlock__claim *const *claims, size_t n, int64_t deadline_us, struct dlock_error *err);
+/* Waits until an exclusive claim is over whose release is in other hands. Leaves the mutex meanwhile. */
+int dlock__give_back_await(struct dlock__claim *claim, int64_t deadline_us, struct dlock_error *err);
 
-/* Releases a lingering claim that does not fit, so that not even a try finds our own grant in its way. Leaves the mutex
- * meanwhile. */
-void dlock__linger_clear(struct dlock_lock *lock, int64_t deadline_us);
+/* A lingering claim that does not fit is released before its name is acquired, so that not even a try finds our own
+ * grant in its way. The first gives the claim, which is RELEASING then, or NULL; the second sends n of one client's,
+ * once, and ends them. Leaves the mutex meanwhile. */
+struct dlock__claim *dlock__linger_clear_begin(struct dlock_lock *lock);
+void dlock__linger_clear(struct dlock__claim *const *claims, size_t n, int64_t deadline_us);
 
 #endif

@@ -442,13 +442,13 @@ int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms) {
     return dlock__after(dlock__now(client), dlock__us(wait_ms));
 }
 
-void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, int64_t timeout_ms) {
+void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, bool try_only, int64_t deadline_us) {
     struct dlock__name *name = lock->name;
     waiter->lock = lock;
     lock->waiting++;
     waiter->thread = dlock__thread_id();
-    waiter->try_only = timeout_ms == 0;
-    waiter->deadline_us = dlock__deadline(lock->client, timeout_ms);
+    waiter->try_only = try_only;
+    waiter->deadline_us = deadline_us;
     if (waiter->try_only && (dlock__name_exclusive(name) || !may_go_along(name, lock)))
         finish(waiter, refused(waiter));
     else

@@ -165,8 +165,8 @@ struct dlock_wake {
 };
 
 /* An operation on n claims (n >= 1), sorted by name (strcmp). No name stands twice, except in renew with SHARED and
- * PERMIT: one entry for each grant of this client. A simple backend loops, a fast one sends all and then reads all: n
- * claims should cost one round trip. */
+ * PERMIT: one entry for each grant of this client; and in release: one entry for each token. A simple backend loops, a
+ * fast one sends all and then reads all: n claims should cost one round trip. */
 typedef int dlock_batch(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                         struct dlock_error *err);
 

@@ -56,6 +56,32 @@ void case_permits_have_one_bound(void) {
     dlock_close(client);
 }
 
+/* Many grants of one name in one request; what others hold stays. */
+void case_permits_are_given_back_together(void) {
+    enum { MANY = 20 };
+    dlock_client *client = open_client(), *other = open_client();
+    struct dlock_options options = permits_of(MANY, LONG_LEASE_MS);
+    dlock_lock *lock = new_lock(client, suite.name, &options), *theirs = new_lock(other, suite.name, &options);
+    dlock_lock *locks[MANY];
+    EXPECT_CODE(0, dlock_acquire(theirs, PATIENCE_MS, ERR));
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < MANY - 1; i++) EXPECT_CODE(0, dlock_acquire(locks[i] = lock, PATIENCE_MS, ERR));
+        EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(theirs, 0, ERR));
+        if (round == 0)
+            EXPECT_CODE(0, dlock_release_all(locks, MANY - 1, ERR));
+        else
+            dlock_free(lock);
+        EXPECT(dlock_held(theirs));
+        for (int i = 0; i < MANY - 1; i++) EXPECT_CODE(0, dlock_acquire(theirs, PATIENCE_MS, ERR));
+        EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(theirs, 0, ERR));
+        for (int i = 0; i < MANY - 1; i++) EXPECT_CODE(0, dlock_release(theirs, ERR));
+    }
+    EXPECT_CODE(0, dlock_release(theirs, ERR));
+    dlock_free(theirs);
+    dlock_close(client);
+    dlock_close(other);
+}
+
 void case_permits_of_one_thread(void) {
     struct dlock_options options = permits_of(LIMIT, LONG_LEASE_MS);
     dlock_client *client = open_client(), *other = open_client();

@@ -58,10 +58,11 @@ static void check_modes(const struct fake_conn *conn, enum fake_op op, const str
         violated("mode %d of a grant in mode %d", (int)claim->mode, (int)entry->mode);
 }
 
-/* Sorted by name; one name may stand several times in renewals of readers and permits. */
+/* Sorted by name; one name may stand several times in releases, and in renewals of readers and permits. */
 static void check_order(enum fake_op op, const struct dlock_claim *before, const struct dlock_claim *claim) {
     int order = strcmp(before->name, claim->name);
-    bool together = op == FAKE_RENEW && before->mode != DLOCK_EXCLUSIVE && claim->mode != DLOCK_EXCLUSIVE;
+    bool renewed = op == FAKE_RENEW && before->mode != DLOCK_EXCLUSIVE && claim->mode != DLOCK_EXCLUSIVE;
+    bool together = renewed || op == FAKE_RELEASE;
     if (order > 0 || (order == 0 && !together)) violated("batch not sorted, or a name twice");
     if (order == 0 && strcmp(before->token, claim->token) == 0) violated("a token twice in a batch");
 }
