@@ -25,8 +25,7 @@ static int downgrade(struct dlock__claim *claim, struct dlock_error *err) {
         claim->mode = DLOCK_SHARED;
         dlock__guard_note(claim);
         claim->downgrading = true;
-        claim->renew_at_us = dlock__now_us();
-        dlock__keeper_arm(client, claim->renew_at_us);
+        dlock__claim_renew_at(claim, dlock__now_us());
     }
     while (claim->downgrading && claim->phase == DLOCK__HELD && !client->closed && dlock__now(client) < deadline_us)
         dlock__wait(client, &client->changed, deadline_us);

@@ -118,7 +118,7 @@ static void keep(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     dlock__expire_if_due(claim);
     if (claim->phase != DLOCK__HELD) return;
-    dlock__keeper_arm(client, claim->renew_at_us < claim->valid_until_us ? claim->renew_at_us : claim->valid_until_us);
+    dlock__claim_renew_at(claim, claim->renew_at_us);
     for (const struct dlock__hold *hold = claim->hold; hold; hold = hold->next)
         if (hold->handle && hold->handle->on_lost) dlock__callback_arm(client, claim->valid_until_us);
 }

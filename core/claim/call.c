@@ -48,6 +48,12 @@ int64_t dlock__shortest_lease_ms(const struct dlock_client *client) {
     return (int64_t)DLOCK_LEASE_MIN_MS << at;
 }
 
+int64_t dlock__longest_lease_ms(const struct dlock_client *client) {
+    size_t at = DLOCK__LEASES;
+    while (at > 0 && client->leases[at - 1] == 0) at--;
+    return (int64_t)DLOCK_LEASE_MIN_MS << at;
+}
+
 void dlock__lock_destroy(struct dlock_lock *lock) {
     dlock__name_put(lock->name);
     free(lock);

@@ -7,18 +7,9 @@
 /* Freed claims kept per client. */
 enum { SPARE_MAX = 64 };
 
-void dlock__claim_unlink(struct dlock__claim *claim) {
-    struct dlock_client *client = claim->name->client;
-    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim->all_next;
-    *(claim->all_next ? &claim->all_next->all_prev : &client->claims_last) = claim->all_prev;
-}
-
-void dlock__claim_append(struct dlock__claim *claim) {
-    struct dlock_client *client = claim->name->client;
-    claim->all_next = NULL;
-    claim->all_prev = client->claims_last;
-    *(claim->all_prev ? &claim->all_prev->all_next : &client->claims) = claim;
-    client->claims_last = claim;
+static void unlist(struct dlock__claim *claim) {
+    *(claim->all_prev ? &claim->all_prev->all_next : &claim->name->client->claims) = claim->all_next;
+    if (claim->all_next) claim->all_next->all_prev = claim->all_prev;
 }
 
 static struct dlock__claim *make(struct dlock__name *name, size_t token_room) {
@@ -44,15 +35,31 @@ static struct dlock__claim *make(struct dlock__name *name, size_t token_room) {
     claim->ask_at_us = claim->renew_at_us = claim->release_at_us = DLOCK__NEVER;
     claim->valid_until_us = claim->linger_until_us = DLOCK__NEVER;
     claim->all_next = client->claims;
-    *(client->claims ? &client->claims->all_prev : &client->claims_last) = claim;
+    if (claim->all_next) claim->all_next->all_prev = claim;
     client->claims = claim;
     return claim;
+}
+
+/* Room for the timers of one more slot. */
+static bool make_timers(struct dlock_client *client) {
+    size_t n = client->timers.slots + 1;
+    return dlock__heap_reserve(&client->timers.renewals, n) && dlock__heap_reserve(&client->timers.ends, n) &&
+           dlock__heap_reserve(&client->timers.own_ends, n);
+}
+
+struct dlock__claim *dlock__renewal_claim(struct dlock__timer *renewal) {
+    return ((struct dlock__slot *)((char *)renewal - offsetof(struct dlock__slot, renewal)))->hold.claim;
+}
+
+struct dlock__claim *dlock__end_claim(struct dlock__timer *end) {
+    return ((struct dlock__slot *)((char *)end - offsetof(struct dlock__slot, end)))->hold.claim;
 }
 
 bool dlock__slot_attach(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     struct dlock__slot *slot = client->spare_slots;
     if (claim->op) return true;
+    if (!make_timers(client)) return false;
     if (slot) {
         client->spare_slots = slot->spare;
         client->n_spare_slots--;
@@ -60,6 +67,7 @@ bool dlock__slot_attach(struct dlock__claim *claim) {
     } else if (!(slot = calloc(1, sizeof *slot))) {
         return false;
     }
+    client->timers.slots++;
     slot->hold.claim = claim;
     claim->op = &slot->op;
     claim->hold = &slot->hold;
@@ -70,6 +78,9 @@ void dlock__slot_detach(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     struct dlock__slot *slot = (struct dlock__slot *)claim->op;
     if (!slot) return;
+    client->timers.slots--;
+    dlock__timer_disarm(&slot->renewal);
+    dlock__timer_disarm(&slot->end);
     dlock__claim_disown(claim);
     claim->op = NULL;
     claim->hold = NULL;
@@ -112,7 +123,7 @@ struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char
 void dlock__claim_put(struct dlock__claim *claim) {
     if (--claim->refs > 0) return;
     struct dlock_client *client = claim->name->client;
-    dlock__claim_unlink(claim);
+    unlist(claim);
     if (claim->conn) claim->conn->claim = NULL; /* the client ends, and its connections with it */
     dlock__slot_detach(claim);
     dlock__guard_leave(claim);

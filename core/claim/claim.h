@@ -4,6 +4,7 @@
 #define DLOCK_CORE_CLAIM_CLAIM_H
 
 #include "base/env.h"
+#include "base/heap.h"
 
 #include <dlock/backend.h>
 
@@ -84,13 +85,14 @@ struct dlock__hold {
 struct dlock__slot {
     struct dlock__op op; /* the first member: the slot is found by it */
     struct dlock__hold hold;
-    struct dlock__slot *spare; /* next in client->spare_slots */
+    struct dlock__timer renewal, end; /* set by grant.c, while the claim is HELD or CONFIRMING */
+    struct dlock__slot *spare;        /* next in client->spare_slots */
 };
 
 /* One acquisition as the server knows it. Reference counted: the name (current, asking), the lost list, the janitor, a
  * renewal in progress and an operation in progress each hold one. */
 struct dlock__claim {
-    struct dlock__claim *all_next, *all_prev; /* client->claims: every live claim, the keeper's work list */
+    struct dlock__claim *all_next, *all_prev; /* client->claims: every live claim */
     struct dlock__name *name;                 /* holds a reference */
     struct dlock__claim *next;                /* in name->held, or name->lost */
     struct dlock__claim *orphan_next;         /* in client->orphans */
@@ -166,9 +168,6 @@ struct dlock__claim *dlock__claim_new(struct dlock_lock *lock);
 struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token);
 void dlock__claim_put(struct dlock__claim *claim);
 
-/* Takes a claim out of its client's list; puts it to the end of that. */
-void dlock__claim_unlink(struct dlock__claim *claim);
-void dlock__claim_append(struct dlock__claim *claim);
 /* Gives a claim that merely waited what it needs for a request, or to be held. False: out of memory. */
 bool dlock__slot_attach(struct dlock__claim *claim);
 /* It merely waits from here on: lets others have that. */
@@ -188,6 +187,10 @@ uint64_t dlock__claim_fence(const struct dlock__claim *claim);
 bool dlock__claim_died_with_connection(const struct dlock__claim *claim);
 /* Whether the server or the backend may still keep something for a claim that is not granted. */
 bool dlock__claim_may_remain(const struct dlock__claim *claim);
+
+/* Its slot's timers tell of it. */
+struct dlock__claim *dlock__renewal_claim(struct dlock__timer *renewal);
+struct dlock__claim *dlock__end_claim(struct dlock__timer *end);
 
 /* ---- grant.c: every change of claim->phase ---- */
 
@@ -222,6 +225,10 @@ void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int
  * it.
  */
 void dlock__claim_confirm(struct dlock__claim *claim);
+/* Whether the server keeps a grant of it that is to be renewed. */
+static inline bool dlock__claim_renewable(const struct dlock__claim *claim) {
+    return claim->phase == DLOCK__HELD || claim->phase == DLOCK__CONFIRMING;
+}
 /* Whether this process has the grant, or was about to hand it over: its end is a loss then. */
 static inline bool dlock__claim_had(const struct dlock__claim *claim) {
     return claim->phase == DLOCK__HELD || (claim->phase == DLOCK__CONFIRMING && claim->ordinal > 0);
@@ -246,6 +253,15 @@ void dlock__lose(struct dlock__claim *claim);
 void dlock__lost_remove(struct dlock__claim *claim);
 /* dlock__lose, if its time is over. */
 void dlock__expire_if_due(struct dlock__claim *claim);
+/* The same for all claims of a client, and what has lingered for long enough goes back to the server. Returns when the
+ * next one ends. */
+int64_t dlock__expire_all(struct dlock_client *client);
+/* Takes the claim that is to be renewed first out of the timers, if it is to be by then; NULL: there is none. */
+struct dlock__claim *dlock__renewal_take(struct dlock_client *client, int64_t until_us);
+/* It is renewed then, if nothing else happens. Sets its timers anew, also when another of its times has changed. */
+void dlock__claim_renew_at(struct dlock__claim *claim, int64_t at_us);
+/* It goes back to the server then, unless it is taken again; DLOCK__NEVER: it does not linger any more. */
+void dlock__claim_linger_until(struct dlock__claim *claim, int64_t at_us);
 /* A connection broke: what is known of the server's clock, and of grants that lived in it, died with it. */
 void dlock__connection_epoch_ended(struct dlock_client *client);
 

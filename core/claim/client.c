@@ -56,6 +56,9 @@ void dlock__client_put(struct dlock_client *client) {
         client->conns = conn->all;
         free(conn);
     }
+    dlock__heap_free(&client->timers.renewals);
+    dlock__heap_free(&client->timers.ends);
+    dlock__heap_free(&client->timers.own_ends);
     dlock__exported_free(client);
     if (client->watch >= 0) close(client->watch);
     free(client->names);

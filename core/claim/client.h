@@ -23,9 +23,11 @@ struct dlock__conn {
     bool waiting;               /* PENDING: its blocking request is not answered yet */
     int fd;                     /* PENDING: what `listen` gave, in client->watch; -1: none */
     bool watched;               /* PENDING: the keeper is told when that polls readable */
-    int64_t rest_us;            /* when it is to be told to rest, if it is idle then */
-    int64_t ended_us;           /* when the last claim that it carried was over */
-    max_align_t data[];         /* the backend's, conn_size bytes */
+    bool unwatched;             /* PENDING: it is in client->unwatched */
+    struct dlock__conn *next_unwatched;
+    int64_t rest_us;    /* when it is to be told to rest, if it is idle then */
+    int64_t ended_us;   /* when the last claim that it carried was over */
+    max_align_t data[]; /* the backend's, conn_size bytes */
 };
 
 /* DLOCK_LEASE_MIN_MS times two to the power of this is more than any lease. */
@@ -62,10 +64,19 @@ struct dlock_client {
 
     struct dlock__name **names;
     size_t n_names, n_buckets;
-    struct dlock__claim *claims, *claims_last; /* those that were renewed last are at the end */
-    struct dlock__claim *spare;                /* freed claims, kept so that a steady state allocates nothing */
+    struct dlock__claim *claims;
+    struct dlock__claim *spare; /* freed claims, kept so that a steady state allocates nothing */
     struct dlock__slot *spare_slots;
     size_t n_spare, n_spare_slots;
+
+    /* Of claims that are HELD or CONFIRMING. Each has room for one timer of every slot. */
+    struct {
+        struct dlock__heap renewals; /* of claims that are not being renewed */
+        struct dlock__heap ends;     /* of grants that renewals put off */
+        struct dlock__heap own_ends; /* of those that none does: fixed leases; and of what lingers */
+        size_t slots;                /* attached to claims */
+        uint64_t looks;              /* at claims, because of these: counted for tests */
+    } timers;
 
     struct dlock__exported *exported; /* tokens whose grants are somebody else's now, whatever a wake-up says */
 
@@ -73,6 +84,7 @@ struct dlock_client {
     unsigned n_pool;                             /* opened for the pool, at most uri->connections */
     unsigned n_idle;                             /* connected ones in `idle`, where connections carry one claim each */
     int watch;                                   /* PENDING: an epoll descriptor; else -1 */
+    struct dlock__conn *unwatched;               /* PENDING: to be watched by the keeper's next round */
     struct dlock__claim *pending, *pending_tail; /* operations that wait for a connection */
     unsigned n_pending, n_sent;                  /* how many; and how many operations are on the way */
     atomic_uint bell;                    /* for those who wait for a connection, or for somebody else's request */
@@ -241,8 +253,10 @@ int dlock__client_end(struct dlock_client *client, int rc);
 
 /* A handle is there whose grants are renewed, or (-1) no longer. */
 void dlock__lock_count(const struct dlock_lock *lock, int difference);
-/* At most the shortest lease of those handles, and more than half of it. */
+/* At most the shortest lease of those handles, and more than half of it; more than the longest, and at most twice that.
+ */
 int64_t dlock__shortest_lease_ms(const struct dlock_client *client);
+int64_t dlock__longest_lease_ms(const struct dlock_client *client);
 
 /* Frees the memory of a handle that nothing refers to any more. */
 void dlock__lock_destroy(struct dlock_lock *lock);

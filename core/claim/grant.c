@@ -65,9 +65,23 @@ static inline void check_way(const struct dlock__claim *claim, enum dlock__phase
 }
 #endif
 
+/* As its state and its times say: only the timers of grants are set, which have slots, and so room in the heaps. */
+static void set_timers(struct dlock__claim *claim) {
+    struct dlock_client *client = claim->name->client;
+    struct dlock__slot *slot = (struct dlock__slot *)claim->op;
+    if (!slot) return;
+    bool renewed = dlock__claim_renewable(claim) && !claim->renewing, held = claim->phase == DLOCK__HELD;
+    bool own_end = claim->flags & DLOCK_FIXED_LEASE || claim->linger_until_us != DLOCK__NEVER;
+    int64_t end_us = claim->linger_until_us < claim->valid_until_us ? claim->linger_until_us : claim->valid_until_us;
+    dlock__timer_arm(&slot->renewal, &client->timers.renewals, renewed ? claim->renew_at_us : DLOCK__NEVER);
+    dlock__timer_arm(&slot->end, own_end ? &client->timers.own_ends : &client->timers.ends,
+                     held ? end_us : DLOCK__NEVER);
+}
+
 static void set_state(struct dlock__claim *claim, enum dlock__phase to) {
     check_way(claim, to);
     claim->phase = to;
+    set_timers(claim);
 }
 
 void dlock__claim_ask(struct dlock__claim *claim) {
@@ -126,9 +140,16 @@ static void schedule(struct dlock__claim *claim, int64_t from_us, int64_t kept_m
     claim->pause_us = 0;
 }
 
-static void arm(struct dlock__claim *claim) {
-    int64_t at = claim->valid_until_us < claim->renew_at_us ? claim->valid_until_us : claim->renew_at_us;
-    if (at != DLOCK__NEVER) dlock__keeper_arm(claim->name->client, at);
+void dlock__claim_renew_at(struct dlock__claim *claim, int64_t at_us) {
+    claim->renew_at_us = at_us;
+    set_timers(claim);
+    int64_t first_us = claim->valid_until_us < at_us ? claim->valid_until_us : at_us;
+    if (first_us != DLOCK__NEVER) dlock__keeper_arm(claim->name->client, first_us);
+}
+
+void dlock__claim_linger_until(struct dlock__claim *claim, int64_t at_us) {
+    claim->linger_until_us = at_us;
+    set_timers(claim);
 }
 
 static void begin_grant(struct dlock__claim *claim, uint64_t fence) {
@@ -141,7 +162,7 @@ static void hold(struct dlock__claim *claim) {
     set_state(claim, DLOCK__HELD);
     claim->outcome_unknown = false;
     dlock__guard_valid_until(claim);
-    arm(claim);
+    dlock__claim_renew_at(claim, claim->renew_at_us);
 }
 
 /* The waiter is the owner from here on, though not yet told: while no handle holds it no on_lost runs. */
@@ -233,12 +254,12 @@ bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t k
     schedule(claim, sent_us, kept_ms);
     dlock__guard_valid_until(claim);
     claim->outcome_unknown = false;
-    if (claim->phase != DLOCK__CONFIRMING) return true;
-    if (claim->valid_until_us > dlock__now(claim->name->client)) {
+    if (claim->phase != DLOCK__CONFIRMING)
+        dlock__claim_renew_at(claim, claim->renew_at_us);
+    else if (claim->valid_until_us > dlock__now(claim->name->client))
         hold_for_waiter(claim);
-    } else {
-        claim->renew_at_us = dlock__now(claim->name->client); /* the answer was too slow: confirm again */
-    }
+    else /* the answer was too slow: confirm again */
+        dlock__claim_renew_at(claim, dlock__now(claim->name->client));
     return true;
 }
 
@@ -258,8 +279,7 @@ static bool wake_valid_until(struct dlock_client *client, int64_t server_us, int
 static void confirm(struct dlock__claim *claim) {
     set_state(claim, DLOCK__CONFIRMING);
     claim->valid_until_us = DLOCK__NEVER;
-    claim->renew_at_us = dlock__now(claim->name->client);
-    dlock__keeper_arm(claim->name->client, claim->renew_at_us);
+    dlock__claim_renew_at(claim, dlock__now(claim->name->client));
 }
 
 void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t server_us, int64_t kept_ms,
@@ -391,6 +411,35 @@ void dlock__lost_remove(struct dlock__claim *claim) {
 
 void dlock__expire_if_due(struct dlock__claim *claim) {
     if (claim->phase == DLOCK__HELD && dlock__now(claim->name->client) >= claim->valid_until_us) dlock__lose(claim);
+}
+
+/* Its time is over, or that for which it lingers. */
+static void end(struct dlock__claim *claim, int64_t now_us) {
+    if (now_us < claim->valid_until_us)
+        dlock__linger_end(claim);
+    else
+        dlock__lose(claim);
+}
+
+int64_t dlock__expire_all(struct dlock_client *client) {
+    struct dlock__heap *heaps[] = {&client->timers.ends, &client->timers.own_ends};
+    int64_t now_us = dlock__now_us(), next_us = DLOCK__NEVER;
+    for (size_t i = 0; i < 2; i++) {
+        while (dlock__heap_first_us(heaps[i]) <= now_us) {
+            client->timers.looks++;
+            end(dlock__end_claim(dlock__heap_first(heaps[i])), now_us);
+        }
+        if (dlock__heap_first_us(heaps[i]) < next_us) next_us = dlock__heap_first_us(heaps[i]);
+    }
+    return next_us;
+}
+
+struct dlock__claim *dlock__renewal_take(struct dlock_client *client, int64_t until_us) {
+    if (dlock__heap_first_us(&client->timers.renewals) > until_us) return NULL;
+    struct dlock__timer *first = dlock__heap_first(&client->timers.renewals);
+    dlock__timer_disarm(first);
+    client->timers.looks++;
+    return dlock__renewal_claim(first);
 }
 
 void dlock__connection_epoch_ended(struct dlock_client *client) {

@@ -19,7 +19,7 @@ bool dlock__linger_begin(struct dlock__claim *claim) {
     if (!claim->may_linger || name->head || client->closed || claim->release_sent) return false;
     if (claim->mode != DLOCK_EXCLUSIVE || claim->ordinal >= ORDINAL_MAX) return false;
     dlock__claim_disown(claim);
-    claim->linger_until_us = dlock__after(dlock__now(client), dlock__us(client->uri->linger_ms));
+    dlock__claim_linger_until(claim, dlock__after(dlock__now(client), dlock__us(client->uri->linger_ms)));
     dlock__keeper_arm(client, claim->linger_until_us);
     return true;
 }
@@ -33,7 +33,7 @@ enum dlock__briefly dlock__linger_briefly(struct dlock__claim *claim) {
     int cpu = dlock__cpu(), next_cpu = name->cpu;
     name->cpu = cpu;
     dlock__claim_keep(claim);
-    claim->linger_until_us = dlock__now(client) + BRIEFLY_US;
+    dlock__claim_linger_until(claim, dlock__now(client) + BRIEFLY_US);
     dlock__leave(client);
     (cpu == next_cpu ? dlock__yield_once : dlock__spin)(&name->taken, seen); /* it cannot run while this thread does */
     dlock__enter(client);
@@ -64,7 +64,7 @@ struct dlock__claim *dlock__linger_take(struct dlock_lock *lock) {
         dlock__linger_end(claim);
         return NULL;
     }
-    claim->linger_until_us = DLOCK__NEVER;
+    dlock__claim_linger_until(claim, DLOCK__NEVER);
     dlock__next_turn(claim);
     atomic_fetch_add_explicit(&claim->name->taken, 1, memory_order_release);
     return claim;

@@ -181,7 +181,4 @@ void dlock__callback_lost(struct dlock__claim *claim);
 /* Queues the end of an asynchronous operation. */
 void dlock__callback_async(struct dlock__async *async);
 
-/* Whether the handle has an on_lost for this loss. */
-bool dlock__wants_word(const struct dlock__hold *hold);
-
 #endif

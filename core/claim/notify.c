@@ -52,7 +52,8 @@ static void push(struct dlock_client *client, struct dlock__event *event) {
     if (dlock__event_lock(event)->freed) pthread_cond_broadcast(&client->changed); /* dlock_free waits for it */
 }
 
-bool dlock__wants_word(const struct dlock__hold *hold) {
+/* Whether the handle has an on_lost for this loss. */
+static bool wants_word(const struct dlock__hold *hold) {
     return hold->count > 0 && hold->handle && hold->handle->on_lost && !hold->handle->freed;
 }
 
@@ -60,7 +61,7 @@ void dlock__callback_lost(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     if (client->callback.stop) return;
     for (struct dlock__hold *hold = claim->hold; hold; hold = hold->next) {
-        if (!dlock__wants_word(hold)) continue;
+        if (!wants_word(hold)) continue;
         hold->event.kind = DLOCK__EVENT_LOST;
         claim->refs++;
         claim->untold++;

@@ -144,10 +144,25 @@ void dlock__watch(struct dlock__conn *conn, bool on) {
 }
 
 void dlock__watch_soon(struct dlock__conn *conn) {
-    int64_t now = dlock__now(conn->client);
+    struct dlock_client *client = conn->client;
+    int64_t now = dlock__now(client);
     if (conn->fd < 0) return;
-    if (conn->ended_us == 0 || now - conn->ended_us > SOON_US)
+    if (conn->ended_us == 0 || now - conn->ended_us > SOON_US) {
         dlock__watch(conn, true);
-    else
-        dlock__keeper_arm(conn->client, now + SOON_US);
+        return;
+    }
+    dlock__keeper_arm(client, now + SOON_US);
+    if (conn->unwatched) return;
+    conn->unwatched = true;
+    conn->next_unwatched = client->unwatched;
+    client->unwatched = conn;
+}
+
+void dlock__watch_held(struct dlock_client *client) {
+    while (client->unwatched) {
+        struct dlock__conn *conn = client->unwatched;
+        client->unwatched = conn->next_unwatched;
+        conn->unwatched = false;
+        if (conn->claim && dlock__claim_renewable(conn->claim) && !conn->busy) dlock__watch(conn, true);
+    }
 }

@@ -24,8 +24,10 @@ int dlock__watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlo
 void dlock__watch_end(struct dlock__conn *conn);
 /* Whether the keeper is to read what comes. */
 void dlock__watch(struct dlock__conn *conn, bool on);
-/* Within a moment: the keeper then watches whatever is held. */
+/* Within a moment, unless what it carries is released before. */
 void dlock__watch_soon(struct dlock__conn *conn);
+/* The keeper's: watches those. */
+void dlock__watch_held(struct dlock_client *client);
 
 /* ---- pool.c ---- */
 

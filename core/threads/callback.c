@@ -7,19 +7,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Ends what has run out; the earliest end to come of a grant whose holder wants to be told. */
-static int64_t look_around(struct dlock_client *client) {
-    int64_t end_us = DLOCK__NEVER;
-    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
-        next = claim->all_next;
-        dlock__expire_if_due(claim);
-        if (claim->phase != DLOCK__HELD || claim->valid_until_us >= end_us) continue;
-        for (const struct dlock__hold *hold = claim->hold; hold; hold = hold->next)
-            if (dlock__wants_word(hold)) end_us = claim->valid_until_us;
-    }
-    return end_us;
-}
-
 /* Takes the first event out, of one handle or (NULL) of any. */
 static struct dlock__event *pop(struct dlock_client *client, const struct dlock_lock *lock) {
     struct dlock__event *before = NULL, *event = client->callback.first;
@@ -102,7 +89,7 @@ static void *run(void *arg) {
     struct dlock_client *client = arg;
     dlock__enter(client);
     while (!client->callback.stop) {
-        if (dlock__now_us() >= client->callback.armed_us) client->callback.armed_us = look_around(client);
+        if (dlock__now_us() >= client->callback.armed_us) client->callback.armed_us = dlock__expire_all(client);
         int64_t until_us = client->async.busy ? dlock__async_expire(client) : DLOCK__NEVER;
         if (client->callback.first && !client->callback.manual && !client->callback.running) {
             call(client, pop(client, NULL));

@@ -13,12 +13,9 @@
 enum {
     RETRY_MIN_US = 50000, /* between tries of a failed renewal */
     RETRY_MAX_US = 1000000,
-    TRY_MIN_US = 10000 /* the shortest time that a renewal gets */
+    TRY_MIN_US = 10000, /* the shortest time that a renewal gets */
+    OTHERS = 32         /* claims that a batch looks at and does not take, at most */
 };
-
-static bool renewable(const struct dlock__claim *claim) {
-    return claim->phase == DLOCK__HELD || claim->phase == DLOCK__CONFIRMING;
-}
 
 /* ---- renewing ---- */
 
@@ -35,23 +32,29 @@ static bool too_short(const struct dlock__claim *claim, int64_t now) {
     return (claim->valid_until_us - now) / 2 < claim->name->client->keeper.patience_us;
 }
 
-/* Collects claims that are due, those that are too short apart from the others. Each goes to the end of the list:
- * should the renewals of all take longer than the time between two of them, then all come too late by the same, instead
- * of the last ones never. */
+/* No claim is renewed by more too early. */
+static int64_t most_early(const struct dlock_client *client) {
+    return dlock__us(dlock__longest_lease_ms(client)) / 6;
+}
+
+/* Collects claims that are due, the first one first; those that are too short apart from the others. Should the
+ * renewals of all take longer than the time between two of them, then all come too late by the same, instead of the
+ * last ones never. Those that were looked at and not taken are put back. */
 static size_t gather(struct dlock_client *client, int64_t now) {
-    size_t n = 0;
-    struct dlock__claim *claim = client->claims, *last = client->claims_last, *next;
-    for (bool over = !claim; !over && n < DLOCK__BATCH; claim = next) {
-        next = claim->all_next;
-        over = claim == last;
-        if (!renewable(claim) || claim->renewing || claim->renew_at_us - earliness(claim) > now) continue;
-        if (n > 0 && too_short(claim, now) != too_short(client->keeper.batch[0], now)) continue;
-        dlock__claim_unlink(claim);
-        dlock__claim_append(claim);
+    struct dlock__claim *others[OTHERS], *claim;
+    size_t n = 0, n_others = 0;
+    int64_t until_us = dlock__after(now, most_early(client));
+    while (n < DLOCK__BATCH && n_others < OTHERS && (claim = dlock__renewal_take(client, until_us))) {
+        bool apart = n > 0 && too_short(claim, now) != too_short(client->keeper.batch[0], now);
+        if (apart || claim->renew_at_us - earliness(claim) > now) {
+            others[n_others++] = claim;
+            continue;
+        }
         claim->refs++;
         claim->renewing = true;
         client->keeper.batch[n++] = claim;
     }
+    for (size_t i = 0; i < n_others; i++) dlock__claim_renew_at(others[i], others[i]->renew_at_us);
     return n;
 }
 
@@ -64,7 +67,6 @@ static int64_t lease_of(const struct dlock__claim *claim) {
 
 /* The arguments are copies: the claim's own may be in use by a release at the same time. */
 static void fill(struct dlock_client *client, size_t n) {
-    qsort(client->keeper.batch, n, sizeof *client->keeper.batch, dlock__claim_by_name);
     for (size_t i = 0; i < n; i++) {
         const struct dlock__claim *claim = client->keeper.batch[i];
         struct dlock_claim *arg = &client->keeper.args[i];
@@ -80,6 +82,22 @@ static void fill(struct dlock_client *client, size_t n) {
     }
 }
 
+static int by_name(const void *a, const void *b) {
+    const struct dlock_claim *const *left = a, *const *right = b;
+    return strcmp((*left)->name, (*right)->name);
+}
+
+/* Without the mutex. As every batch is sent: in the order of the names. */
+static int send_batch(struct dlock__conn *conn, size_t n, int64_t deadline_us, int64_t *sent_us,
+                      struct dlock_error *err) {
+    const struct dlock_client *client = conn->client;
+    qsort(client->keeper.arg_pointers, n, sizeof *client->keeper.arg_pointers, by_name);
+    *sent_us = dlock__now_us();
+    int rc = client->backend->renew(conn->data, client->keeper.arg_pointers, n,
+                                    dlock__timeout_ms(dlock__now_us(), deadline_us), err);
+    return rc <= 0 ? rc : DLOCK_EPROTO;
+}
+
 /* Without the mutex. On its own connection, and without ever waiting for a name server. */
 static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
                 struct dlock_error *err) {
@@ -91,13 +109,11 @@ static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int6
         conn->connected = true;
     }
     *sent = true;
-    *sent_us = dlock__now_us();
-    int rc = client->backend->renew(conn->data, client->keeper.arg_pointers, n,
-                                    dlock__timeout_ms(dlock__now_us(), deadline_us), err);
+    int rc = send_batch(conn, n, deadline_us, sent_us, err);
     if (rc == 0) return 0;
     conn->connected = false;
     dlock__conn_close(conn);
-    return rc < 0 ? rc : DLOCK_EPROTO;
+    return rc;
 }
 
 /* THREADSAFE: through the one connection of everybody. */
@@ -110,13 +126,11 @@ static int send_shared(struct dlock_client *client, size_t n, int64_t deadline_u
     dlock__leave(client);
     if (rc != 0) return rc;
     *sent = true;
-    *sent_us = dlock__now_us();
-    rc = client->backend->renew(conn->data, client->keeper.arg_pointers, n,
-                                dlock__timeout_ms(dlock__now_us(), deadline_us), err);
+    rc = send_batch(conn, n, deadline_us, sent_us, err);
     dlock__enter(client);
     dlock__pool_give(conn, rc);
     dlock__leave(client);
-    return rc <= 0 ? rc : DLOCK_EPROTO;
+    return rc;
 }
 
 /* Each on the connection that it lives in. What is not answered in time is tried again: only a connection that breaks
@@ -136,7 +150,7 @@ static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us,
 /* False: the answer makes no sense. */
 static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, int64_t sent_us) {
     dlock__clock_sample_learn(claim->name->client, sent_us, arg->server_us);
-    if (!renewable(claim)) return true; /* released, or lost, meanwhile */
+    if (!dlock__claim_renewable(claim)) return true; /* released, or lost, meanwhile */
     if (arg->result == DLOCK_ELOST) {
         if (dlock__claim_had(claim))
             dlock__lose(claim);
@@ -155,13 +169,13 @@ static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, 
 }
 
 static void failed(struct dlock__claim *claim, bool sent, int64_t pause_us) {
-    if (!renewable(claim)) return;
+    if (!dlock__claim_renewable(claim)) return;
     if (sent) {
         claim->outcome_unknown = true;
         claim->last_unknown_us = dlock__now_us();
     }
     claim->pause_us = pause_us;
-    claim->renew_at_us = dlock__now_us() + pause_us;
+    dlock__claim_renew_at(claim, dlock__now_us() + pause_us);
 }
 
 /* Lost by the local clock while its renewal was on the way: the server may have kept it. */
@@ -231,25 +245,6 @@ static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t ot
 
 /* ---- the loop ---- */
 
-/* Ends what has run out. Stores the earliest end to come, the earliest renewal, and the earliest end that a renewal
- * could put off.
- */
-static void look_around(struct dlock_client *client, int64_t *end_us, int64_t *renew_us, int64_t *due_us) {
-    *end_us = *renew_us = *due_us = DLOCK__NEVER;
-    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
-        next = claim->all_next;
-        dlock__expire_if_due(claim);
-        if (dlock__lingers(claim) && claim->phase == DLOCK__HELD && dlock__now_us() >= claim->linger_until_us)
-            dlock__linger_end(claim);
-        if (!renewable(claim)) continue;
-        if (claim->conn && !claim->conn->busy) dlock__watch(claim->conn, true);
-        if (claim->linger_until_us < *end_us) *end_us = claim->linger_until_us;
-        if (claim->valid_until_us < *end_us) *end_us = claim->valid_until_us;
-        if (claim->renew_at_us < *renew_us) *renew_us = claim->renew_at_us;
-        if (claim->renew_at_us != DLOCK__NEVER && claim->valid_until_us < *due_us) *due_us = claim->valid_until_us;
-    }
-}
-
 static void drain(int fd) {
     uint64_t count;
     while (read(fd, &count, sizeof count) > 0) {
@@ -281,28 +276,29 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
 
 /* How long a renewal may keep claims waiting that are not in it: half of the time that is left to the first of those
  * that are granted, and a third of the shortest lease that may be granted meanwhile. */
-static int64_t others_can_wait(const struct dlock_client *client, int64_t now, int64_t due_us) {
+static int64_t others_can_wait(const struct dlock_client *client, int64_t now) {
     int64_t most = dlock__us(dlock__shortest_lease_ms(client)) / 3;
-    return due_us != DLOCK__NEVER && (due_us - now) / 2 < most ? (due_us - now) / 2 : most;
+    int64_t half = (dlock__heap_first_us(&client->timers.ends) - now) / 2;
+    return half < most ? half : most;
 }
 
 static void *run(void *arg) {
     struct dlock_client *client = arg;
     dlock__enter(client);
     while (!client->keeper.stop) {
-        int64_t end_us, renew_us, due_us;
         dlock__guard_look(client);
         dlock__janitor_start(client);
-        look_around(client, &end_us, &renew_us, &due_us);
+        dlock__watch_held(client);
+        int64_t end_us = dlock__expire_all(client), renew_us = dlock__heap_first_us(&client->timers.renewals);
         int64_t now = dlock__now_us(), rest_us = dlock__session_rest_at(client),
                 listener_us = dlock__listener_due(client);
         if (renew_us <= now) {
             size_t n = gather(client, now);
-            renew(client, n, now, others_can_wait(client, now, due_us));
+            renew(client, n, now, others_can_wait(client, now));
         } else if (listener_us <= now) {
             dlock__listener_look(client);
         } else if (rest_us <= now) {
-            dlock__session_rest(client, now, renewal_deadline(client, 0, now, others_can_wait(client, now, due_us)));
+            dlock__session_rest(client, now, renewal_deadline(client, 0, now, others_can_wait(client, now)));
         } else {
             if (rest_us < end_us) end_us = rest_us;
             if (listener_us < end_us) end_us = listener_us;

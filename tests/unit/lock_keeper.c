@@ -1,6 +1,8 @@
 /* The keeper has several locks to look after: what one of them needs must not be at another one's cost. */
 #include "fixture.h"
 
+#include "claim/client.h"
+
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -161,6 +163,66 @@ static void a_short_lock_that_cannot_be_renewed_costs_no_other_lock(void **state
     a_lock_outlives_renewals_beside_a_short_handle(true);
 }
 
+/* ---- what it costs: at how many acquisitions is looked, and not how long that takes ---- */
+
+enum { MANY = 900, LONG_MS = 60000 };
+
+static void hold_many(dlock_client *client) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.lease_ms = LONG_MS;
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "many%d", i);
+        assert_int_equal(dlock_acquire(lock_new_with(client, name, &options), 0, NULL), 0);
+    }
+}
+
+static uint64_t looks(dlock_client *client) {
+    fake_settle();
+    dlock__enter(client);
+    uint64_t n = client->timers.looks;
+    dlock__leave(client);
+    return n;
+}
+
+static void a_wake_up_looks_at_no_other_lock(void **state) {
+    (void)state;
+    enum { WAKES = 50 };
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n");
+    struct actor *actor = actor_new();
+    struct dlock_wake wake = {.kind = DLOCK_WAKE_LOOK, .name = "another"};
+    hold_many(client);
+    fake_other_acquire("n", 600000);
+    begin_acquire(actor, lock, 1000);
+    uint64_t before = looks(client);
+    for (int i = 0; i < WAKES; i++) {
+        fake_wake_push(&wake);
+        fake_settle();
+    }
+    assert_int_equal(fake_claims(FAKE_WAKE, NULL), WAKES);
+    assert_int_equal(looks(client), before);
+    wait_for(actor, 1200);
+}
+
+/* Nor does a round that renews others: but for a few, which may be due soon enough to go along. */
+static void a_renewal_looks_at_few_locks_beside_its_own(void **state) {
+    (void)state;
+    enum { BESIDE = 32 };
+    struct lost_count lost = {0};
+    dlock_client *client = client_new("fake:");
+    dlock_lock *shorter = watched(client, "short", 1000, &lost);
+    hold_many(client);
+    assert_int_equal(dlock_acquire(shorter, 0, NULL), 0);
+    uint64_t before = looks(client);
+    fake_advance_ms(LONG_MS);
+    unsigned renewals = fake_calls(FAKE_RENEW), renewed = fake_claims(FAKE_RENEW, NULL);
+    assert_in_range(looks(client) - before, renewed, renewed + renewals * BESIDE);
+    assert_in_range(renewals, LONG_MS / 1000 * 3, LONG_MS / 1000 * 3 + 20 + 3 * MANY / DLOCK__BATCH);
+    assert_in_range(fake_claims(FAKE_RENEW, "many0"), 2, 6);
+    assert_int_equal(lost.calls, 0);
+}
+
 /* A wait that is as good as over brings up no listener, and so leaves no back-off to the long waits behind it. */
 static void a_short_wait_brings_up_no_listener(void **state) {
     (void)state;
@@ -188,6 +250,8 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_freed_handle_cuts_no_renewal_short),
         LOCK_TEST(a_short_handle_that_was_never_acquired_costs_no_lock),
         LOCK_TEST(a_short_lock_that_cannot_be_renewed_costs_no_other_lock),
+        LOCK_TEST(a_wake_up_looks_at_no_other_lock),
+        LOCK_TEST(a_renewal_looks_at_few_locks_beside_its_own),
         LOCK_TEST(a_short_wait_brings_up_no_listener),
     };
     return cmocka_run_group_tests_name("keeper", tests, NULL, NULL);

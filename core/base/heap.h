@@ -1,0 +1,35 @@
+/* Timers, in a binary heap that knows the first of them. A timer is a member of what it is about, and knows its place.
+ */
+#ifndef DLOCK_CORE_BASE_HEAP_H
+#define DLOCK_CORE_BASE_HEAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct dlock__heap;
+
+struct dlock__timer {
+    int64_t at_us;
+    struct dlock__heap *heap; /* that it is in; NULL: it is not set */
+    size_t place;             /* in that, from 1 on */
+};
+
+struct dlock__heap {
+    struct dlock__timer **timers;
+    size_t n, room;
+};
+
+/* Makes room for n timers at least: setting one then never fails. False: out of memory. */
+bool dlock__heap_reserve(struct dlock__heap *heap, size_t n);
+void dlock__heap_free(struct dlock__heap *heap);
+
+/* Sets the timer in this heap, whether it was set before or not, in this one or another; DLOCK__NEVER: clears it. */
+void dlock__timer_arm(struct dlock__timer *timer, struct dlock__heap *heap, int64_t at_us);
+void dlock__timer_disarm(struct dlock__timer *timer);
+
+/* The timer that goes off first, or NULL; and when it does, or DLOCK__NEVER. */
+struct dlock__timer *dlock__heap_first(const struct dlock__heap *heap);
+int64_t dlock__heap_first_us(const struct dlock__heap *heap);
+
+#endif
