@@ -109,7 +109,7 @@ static void check_ensemble(struct dlock_report *report, const char *srvr, const 
 }
 
 /* A connection that falls silent is given up by the library after two thirds of a session. So the last third has to be
- * longer than a proof is old by then, proof.c's report and the time between two signs of life, and than it takes to
+ * longer than a proof is old by then, validity.c's report and the time between two signs of life, and than it takes to
  * connect again. */
 static const char *advice_on_session(int session_ms, int tick_ms) {
     if (session_ms < 2 * tick_ms)
@@ -121,7 +121,7 @@ static const char *advice_on_session(int session_ms, int tick_ms) {
     return NULL;
 }
 
-/* The leader asks its followers for their sessions every half tick; proof.c reckons with so much at most. */
+/* The leader asks its followers for their sessions every half tick; validity.c reckons with so much at most. */
 static void check_ticks(struct dlock_report *report, struct zookeeper *z, const char *conf) {
     int tick_ms = number_of(conf, "tickTime="), least_ms = number_of(conf, "minSessionTimeout="),
         most_ms = number_of(conf, "maxSessionTimeout=");

@@ -1,6 +1,6 @@
 /* Renewing: one transaction checks the nodes of all grants of a batch. It changes nothing and wakes nobody, but the
  * leader commits it like every other write, also when a check fails. So it proves how long the session will live at
- * least (proof.c), and of each grant that its node is still there; nobody needs to watch them.
+ * least (validity.c), and of each grant that its node is still there; nobody needs to watch them.
  *
  * Where a check fails, its answer says whose node has gone, but not whether others have, too: those are asked for one
  * by one, and a transaction about what is left proves the rest. */

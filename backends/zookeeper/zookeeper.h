@@ -11,7 +11,7 @@
  * into the library.
  *
  * A grant lives and dies with the session. How long that is sure to live follows from writes that the ensemble has
- * committed, see proof.c; neither the library's pings nor a sync prove anything: a follower that has lost its leader
+ * committed, see validity.c; neither the library's pings nor a sync prove anything: a follower that has lost its leader
  * answers the ones, a leader that has lost its followers the other.
  */
 #ifndef DLOCK_ZOOKEEPER_H
@@ -297,12 +297,13 @@ void zookeeper_alone_went(struct zookeeper *z, const char *name, int32_t sequenc
 bool zookeeper_alone_hopes(struct zookeeper *z, const char *name);
 bool zookeeper_alone_still(struct zookeeper *z, const char *name, int32_t sequence, uint64_t czxid);
 
-/* ---- proof.c: how long the session is sure to live ----------------------------------------------------------------
+/* ---- validity.c: how long the session is sure to live
+ * ----------------------------------------------------------------
  */
 
 enum { ZOOKEEPER_TOUCHES = 8 };
 
-struct zookeeper_proof {
+struct zookeeper_validity {
     struct zookeeper_touch {
         int64_t sent_us, ripe_us; /* a request that tells that we live; a write sent from ripe_us on proves that the
                                    * leader knows */
@@ -351,7 +352,7 @@ struct zookeeper {
     int64_t sign_us; /* when the last sign of life was sent */
     uint64_t session;
     int session_ms; /* as negotiated */
-    struct zookeeper_proof proof;
+    struct zookeeper_validity validity;
     struct zookeeper_alone alone[ZOOKEEPER_ALONE];
     struct zookeeper_call *calls;
     struct zookeeper_watch *watches[ZOOKEEPER_BUCKETS];

@@ -38,34 +38,34 @@ int64_t zookeeper_report_us(int session_ms) {
 }
 
 void zookeeper_began(struct zookeeper *z, int64_t sent_us) {
-    z->proof.touches[0] = (struct zookeeper_touch){sent_us, sent_us};
-    z->proof.n = 1;
+    z->validity.touches[0] = (struct zookeeper_touch){sent_us, sent_us};
+    z->validity.n = 1;
 }
 
 void zookeeper_moved(struct zookeeper *z) {
     int64_t now = dlock_now_us();
-    for (size_t i = 0; i < z->proof.n; i++)
-        if (z->proof.touches[i].ripe_us > now) z->proof.touches[i].ripe_us = now;
+    for (size_t i = 0; i < z->validity.n; i++)
+        if (z->validity.touches[i].ripe_us > now) z->validity.touches[i].ripe_us = now;
 }
 
 int64_t zookeeper_last_touch(const struct zookeeper *z) {
-    return z->proof.n > 0 ? z->proof.touches[z->proof.n - 1].sent_us : 0;
+    return z->validity.n > 0 ? z->validity.touches[z->validity.n - 1].sent_us : 0;
 }
 
 void zookeeper_touched(struct zookeeper *z, int64_t sent_us) {
-    struct zookeeper_proof *proof = &z->proof;
+    struct zookeeper_validity *validity = &z->validity;
     int64_t report_us = zookeeper_report_us(z->session_ms);
     if (sent_us - zookeeper_last_touch(z) < report_us / TOUCH_SHARE) return;
-    if (proof->n == ZOOKEEPER_TOUCHES)
-        memmove(proof->touches, proof->touches + 1, --proof->n * sizeof proof->touches[0]);
-    proof->touches[proof->n++] = (struct zookeeper_touch){sent_us, dlock_now_us() + report_us};
+    if (validity->n == ZOOKEEPER_TOUCHES)
+        memmove(validity->touches, validity->touches + 1, --validity->n * sizeof validity->touches[0]);
+    validity->touches[validity->n++] = (struct zookeeper_touch){sent_us, dlock_now_us() + report_us};
 }
 
 void zookeeper_wrote(struct zookeeper *z, int64_t sent_us) {
     pthread_mutex_lock(&z->mutex);
-    struct zookeeper_proof *proof = &z->proof;
-    for (size_t i = 0; i < proof->n && proof->touches[i].ripe_us <= sent_us; i++)
-        if (proof->touches[i].sent_us > proof->alive_us) proof->alive_us = proof->touches[i].sent_us;
+    struct zookeeper_validity *validity = &z->validity;
+    for (size_t i = 0; i < validity->n && validity->touches[i].ripe_us <= sent_us; i++)
+        if (validity->touches[i].sent_us > validity->alive_us) validity->alive_us = validity->touches[i].sent_us;
     pthread_mutex_unlock(&z->mutex);
 }
 
@@ -73,7 +73,7 @@ void zookeeper_wrote(struct zookeeper *z, int64_t sent_us) {
  * has passed. */
 int64_t zookeeper_kept_ms(struct zookeeper *z, int64_t from_us) {
     pthread_mutex_lock(&z->mutex);
-    int64_t age_us = from_us - z->proof.alive_us, session_ms = z->session_ms;
+    int64_t age_us = from_us - z->validity.alive_us, session_ms = z->session_ms;
     pthread_mutex_unlock(&z->mutex);
     return age_us <= 0 ? session_ms : session_ms - (age_us + age_us / 99) / 1000 - 1;
 }
