@@ -1,9 +1,9 @@
-/* Taking a lock that nobody else has wanted since we gave it back, without listing its line.
+/* Taking a lock that nobody else has wanted since we gave it back, without listing its queue.
  *
  * A node's sequence is how many nodes were ever made in its container before it
  * (PrepRequestProcessor.pRequest2TxnCreate: the parent's cversion, which deletions leave alone). A node of ours that
- * was alone in line, number K, has gone. If the next one we make is number K + 1, nobody has made one in between: it is
- * alone, too.
+ * was alone in the queue, number K, has gone. If the next one we make is number K + 1, nobody has made one in between:
+ * it is alone, too.
  *
  * Unless the container was removed in between, and made anew, so that it counts from 0 again. Every change of anything
  * on the server has a zxid of its own, one after the other. From the creation of K until that of K + 1 in a new

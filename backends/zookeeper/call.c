@@ -136,7 +136,7 @@ static void on_data(int rc, const char *value, int length, const struct Stat *st
     answer_end(request, rc);
 }
 
-static void on_line(int rc, const struct String_vector *nodes, const void *data) {
+static void on_queue(int rc, const struct String_vector *nodes, const void *data) {
     struct zookeeper_request *request = request_of(data);
     if (answer_begin(request) && rc == ZOK) {
         const int32_t *known = request->known;
@@ -144,7 +144,7 @@ static void on_line(int rc, const struct String_vector *nodes, const void *data)
         int32_t created;
         if (request->create && request->create->rc == ZOK && zookeeper_place(request->create->node, &kind, &created))
             known = &created;
-        request->sensible = nodes && zookeeper_line(nodes, request->label, known, &request->line);
+        request->sensible = nodes && zookeeper_view_queue(nodes, request->label, known, &request->view);
     }
     answer_end(request, rc);
 }
@@ -196,9 +196,9 @@ struct zookeeper_request *zookeeper_ask_create(struct zookeeper_call *call, cons
                                       on_created, request));
 }
 
-struct zookeeper_request *zookeeper_ask_line(struct zookeeper_call *call, const char *dir,
-                                             const struct zookeeper_label *label, const int32_t *known,
-                                             const struct zookeeper_request *create, struct zookeeper_watch *watch) {
+struct zookeeper_request *zookeeper_ask_queue(struct zookeeper_call *call, const char *dir,
+                                              const struct zookeeper_label *label, const int32_t *known,
+                                              const struct zookeeper_request *create, struct zookeeper_watch *watch) {
     struct zookeeper_request *request = request_new(call);
     watcher_fn fired = watch ? zookeeper_watch_fired : NULL;
     pthread_mutex_lock(&call->z->mutex);
@@ -207,7 +207,7 @@ struct zookeeper_request *zookeeper_ask_line(struct zookeeper_call *call, const 
     request->known = known;
     request->create = create;
     pthread_mutex_unlock(&call->z->mutex);
-    return sent(request, zoo_awget_children(call->z->handle, dir, fired, watch, on_line, request));
+    return sent(request, zoo_awget_children(call->z->handle, dir, fired, watch, on_queue, request));
 }
 
 struct zookeeper_request *zookeeper_ask_children(struct zookeeper_call *call, const char *dir) {

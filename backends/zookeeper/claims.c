@@ -1,22 +1,22 @@
-/* Acquiring and releasing, step by step: locks.c, permits.c, asking.c. */
-#include "asking.h"
+/* Acquiring and releasing, step by step: locks.c, permits.c, attempt.c. */
+#include "attempt.h"
 
 #include <stdlib.h>
 
 enum {
     RETRY_MIN_MS = 10000, /* a waiter looks again after so long, or one session, even if nobody wakes it */
     POLL_MS = 2000,       /* one that nobody wakes */
-    FLIGHT = 64           /* claims whose requests are on their way at a time */
+    PIPELINED = 64        /* claims whose requests are on their way at a time */
 };
 
-static int acquire_step(struct zookeeper_asking *a) {
+static int acquire_step(struct zookeeper_attempt *a) {
     struct dlock_claim *claim = a->claim;
-    if (zookeeper_asking_ready(a) != 0) return DLOCK_EUNAVAILABLE;
+    if (zookeeper_attempt_ready(a) != 0) return DLOCK_EUNAVAILABLE;
     int rc = claim->mode == DLOCK_PERMIT ? zookeeper_permit_step(a) : zookeeper_lock_step(a);
     if (rc == ZOOKEEPER_AGAIN) return rc;
-    uint64_t stands = claim->state[ZOOKEEPER_PLACE] | claim->state[ZOOKEEPER_QUEUE];
-    if (stands == 0) memset(claim->state, 0, sizeof claim->state);
-    bool waits = stands & ZOOKEEPER_QUEUED && !(stands & ZOOKEEPER_WORN);
+    uint64_t slots = claim->state[ZOOKEEPER_PLACE] | claim->state[ZOOKEEPER_QUEUE];
+    if (slots == 0) memset(claim->state, 0, sizeof claim->state);
+    bool waits = slots & ZOOKEEPER_QUEUED && !(slots & ZOOKEEPER_WORN);
     if (rc == DLOCK_EBUSY && waits) claim->retry_ms = a->polls ? POLL_MS : RETRY_MIN_MS;
     return rc;
 }
@@ -24,50 +24,50 @@ static int acquire_step(struct zookeeper_asking *a) {
 /* ---- releasing --------------------------------------------------------------------------------------------------- */
 
 /* Whether this session made the node, and knows where it is. Of what a dead process knew last, nobody knows. */
-static bool is_found(const struct zookeeper_asking *a, const struct zookeeper_stand *s) {
+static bool is_found(const struct zookeeper_attempt *a, const struct zookeeper_slot *s) {
     if (s->missed || a->claim->flags & DLOCK_CLAIM_DEAD) return false;
-    return zookeeper_stands(s, ZOOKEEPER_KNOWN) && a->claim->state[ZOOKEEPER_SESSION] == zookeeper_session(a->z);
+    return zookeeper_slot_has(s, ZOOKEEPER_KNOWN) && a->claim->state[ZOOKEEPER_SESSION] == zookeeper_session(a->z);
 }
 
 /* Whether there may be nodes of the claim. */
-static bool may_stand(const struct zookeeper_asking *a, const struct zookeeper_stand *s) {
+static bool may_have_node(const struct zookeeper_attempt *a, const struct zookeeper_slot *s) {
     bool known = false, dead = a->claim->flags & DLOCK_CLAIM_DEAD;
-    for (size_t i = 0; i < a->n_stands && !dead; i++) known = known || zookeeper_stands(&a->stands[i], ZOOKEEPER_KNOWN);
-    return !s->gone && (!known || zookeeper_stands(s, ZOOKEEPER_SENT));
+    for (size_t i = 0; i < a->n_slots && !dead; i++) known = known || zookeeper_slot_has(&a->slots[i], ZOOKEEPER_KNOWN);
+    return !s->gone && (!known || zookeeper_slot_has(s, ZOOKEEPER_SENT));
 }
 
 /* The node to be deleted next. False: it has to be searched for. */
-static bool node_to_delete(const struct zookeeper_asking *a, const struct zookeeper_stand *s,
+static bool node_to_delete(const struct zookeeper_attempt *a, const struct zookeeper_slot *s,
                            char path[ZOOKEEPER_PATH_SIZE]) {
     bool found = is_found(a, s);
-    if (found) zookeeper_stand_path(a, s, path);
-    if (!found && s->line.own) zookeeper_found_path(a, s, path);
-    return found || s->line.own;
+    if (found) zookeeper_slot_path(a, s, path);
+    if (!found && s->view.own) zookeeper_found_path(a, s, path);
+    return found || s->view.own;
 }
 
 /* Sends what is asked next about these nodes: 0 or EUNAVAILABLE. */
-static int send_release(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+static int send_release(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     char path[ZOOKEEPER_PATH_SIZE];
     if (zookeeper_ready(a->z, a->deadline_us, &a->dead, a->err) != 0) return DLOCK_EUNAVAILABLE;
     if (is_found(a, s)) zookeeper_watch_forget(a->z, a->lock);
     s->sent = node_to_delete(a, s, path) ? zookeeper_delete_begin(a->z, path) : zookeeper_search_begin(a, s);
-    return s->sent ? 0 : zookeeper_asking_no_memory(a);
+    return s->sent ? 0 : zookeeper_attempt_no_memory(a);
 }
 
-static void known_is_deleted(struct zookeeper_asking *a, const struct zookeeper_stand *s) {
-    if (zookeeper_stands(s, ZOOKEEPER_GRANTED)) a->had = true;
-    if (zookeeper_stands(s, ZOOKEEPER_LONELY) && !zookeeper_stands(s, ZOOKEEPER_DOWNGRADED))
+static void known_is_deleted(struct zookeeper_attempt *a, const struct zookeeper_slot *s) {
+    if (zookeeper_slot_has(s, ZOOKEEPER_GRANTED)) a->had = true;
+    if (zookeeper_slot_has(s, ZOOKEEPER_LONELY) && !zookeeper_slot_has(s, ZOOKEEPER_DOWNGRADED))
         zookeeper_alone_went(a->z, a->claim->name, (int32_t)(uint32_t)*s->word, a->claim->state[ZOOKEEPER_FENCE]);
 }
 
-/* The first in line has a grant, even if it was not told. */
-static void found_is_deleted(struct zookeeper_asking *a, const struct zookeeper_stand *s) {
-    const uint32_t grants = s != a->stands ? 0 : a->claim->mode == DLOCK_PERMIT ? a->claim->limit : 1;
-    if (s->line.ahead < grants) a->had = true;
+/* The first in the queue has a grant, even if it was not told. */
+static void found_is_deleted(struct zookeeper_attempt *a, const struct zookeeper_slot *s) {
+    const uint32_t grants = s != a->slots ? 0 : a->claim->mode == DLOCK_PERMIT ? a->claim->limit : 1;
+    if (s->view.ahead < grants) a->had = true;
 }
 
 /* One request: 0, AGAIN, or an error. */
-static int release_stand(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+static int release_slot(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     char path[ZOOKEEPER_PATH_SIZE];
     int rc = s->sent ? 0 : send_release(a, s);
     if (rc != 0) return rc;
@@ -76,7 +76,7 @@ static int release_stand(struct zookeeper_asking *a, struct zookeeper_stand *s) 
     s->sent = NULL;
     if (!deletes) {
         rc = zookeeper_search_end(a, s, sent);
-        s->gone = rc == 0 && !s->line.own;
+        s->gone = rc == 0 && !s->view.own;
         return rc;
     }
     rc = zookeeper_delete_end(a->z, sent, path, a->deadline_us, &a->dead, a->err);
@@ -85,17 +85,17 @@ static int release_stand(struct zookeeper_asking *a, struct zookeeper_stand *s) 
     /* A downgrade that nobody told us of has made another one. */
     s->missed =
         known && rc == DLOCK_ELOST && a->claim->mode == DLOCK_SHARED && !zookeeper_reads(ZOOKEEPER_KIND(*s->word));
-    s->gone = known ? !s->missed : !s->line.twin[0];
-    s->line.own = false;
+    s->gone = known ? !s->missed : !s->view.twin[0];
+    s->view.own = false;
     return 0;
 }
 
-static int release_step(struct zookeeper_asking *a) {
+static int release_step(struct zookeeper_attempt *a) {
     bool gone = true;
-    for (size_t i = 0; i < a->n_stands; i++) {
-        struct zookeeper_stand *s = &a->stands[i];
-        if (!may_stand(a, s)) continue;
-        int rc = release_stand(a, s);
+    for (size_t i = 0; i < a->n_slots; i++) {
+        struct zookeeper_slot *s = &a->slots[i];
+        if (!may_have_node(a, s)) continue;
+        int rc = release_slot(a, s);
         if (rc != 0 && rc != ZOOKEEPER_AGAIN) return rc;
         gone = gone && s->gone;
     }
@@ -107,23 +107,23 @@ static int release_step(struct zookeeper_asking *a) {
 /* ---- the operations ---------------------------------------------------------------------------------------------- */
 
 struct operation {
-    int (*step)(struct zookeeper_asking *);   /* the claim's result, or AGAIN */
-    bool (*ahead)(struct zookeeper_asking *); /* sends what the step sends first; true: it writes */
+    int (*step)(struct zookeeper_attempt *);   /* the claim's result, or AGAIN */
+    bool (*ahead)(struct zookeeper_attempt *); /* sends what the step sends first; true: it writes */
 };
 
-static bool acquire_ahead(struct zookeeper_asking *a) {
-    return zookeeper_asking_ready(a) == 0 && zookeeper_round_ahead(a);
+static bool acquire_ahead(struct zookeeper_attempt *a) {
+    return zookeeper_attempt_ready(a) == 0 && zookeeper_round_ahead(a);
 }
 
-static bool release_ahead(struct zookeeper_asking *a) {
-    for (size_t i = 0; i < a->n_stands; i++)
-        if (may_stand(a, &a->stands[i])) (void)send_release(a, &a->stands[i]); /* what fails, the step tells */
+static bool release_ahead(struct zookeeper_attempt *a) {
+    for (size_t i = 0; i < a->n_slots; i++)
+        if (may_have_node(a, &a->slots[i])) (void)send_release(a, &a->slots[i]); /* what fails, the step tells */
     return true;
 }
 
 /* Step by step: all that are not over ask, then each gets its answer. */
-static int fly(struct zookeeper_asking *a, size_t n, const struct operation *operation) {
-    bool over[FLIGHT] = {false};
+static int run_pipelined(struct zookeeper_attempt *a, size_t n, const struct operation *operation) {
+    bool over[PIPELINED] = {false};
     int rc = 0;
     for (size_t left = n; left > 0 && rc == 0;) {
         bool written = false;
@@ -140,21 +140,21 @@ static int fly(struct zookeeper_asking *a, size_t n, const struct operation *ope
             left--;
         }
     }
-    for (size_t i = 0; i < n; i++) zookeeper_asking_end(&a[i]);
+    for (size_t i = 0; i < n; i++) zookeeper_attempt_end(&a[i]);
     return rc;
 }
 
 static int run_batch(struct zookeeper *z, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                      const struct operation *operation, struct dlock_error *err) {
     int64_t deadline_us = dlock_deadline_us(timeout_ms);
-    size_t room = n < FLIGHT ? n : FLIGHT;
-    struct zookeeper_asking one, *all = room > 1 ? malloc(room * sizeof *all) : &one;
+    size_t room = n < PIPELINED ? n : PIPELINED;
+    struct zookeeper_attempt one, *all = room > 1 ? malloc(room * sizeof *all) : &one;
     int rc = 0;
     if (!all) all = &one, room = 1; /* no memory: one after the other */
     for (size_t done = 0, some; done < n && rc == 0; done += some) {
         some = n - done < room ? n - done : room;
-        for (size_t i = 0; i < some; i++) zookeeper_asking_begin(&all[i], z, claims[done + i], deadline_us, err);
-        rc = fly(all, some, operation);
+        for (size_t i = 0; i < some; i++) zookeeper_attempt_begin(&all[i], z, claims[done + i], deadline_us, err);
+        rc = run_pipelined(all, some, operation);
     }
     if (all != &one) free(all);
     return rc;

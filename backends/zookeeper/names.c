@@ -1,4 +1,4 @@
-/* Lock names, paths, and who stands where in line. */
+/* Lock names, paths, and who stands where in the queue. */
 #include "zookeeper.h"
 
 #include <inttypes.h>
@@ -125,7 +125,7 @@ uint32_t zookeeper_limit(const char *node) {
     return of ? (uint32_t)strtoul(of + 4, NULL, 10) : 0;
 }
 
-/* ---- the line ---------------------------------------------------------------------------------------------------- */
+/* ---- the queue --------------------------------------------------------------------------------------------------- */
 
 /* How far a is behind b, across the counter's wrap. */
 static int32_t behind(int32_t a, int32_t b) {
@@ -143,57 +143,57 @@ static bool is_misfit(const char *node, const struct zookeeper_label *label) {
 
 /* Which of the nodes with our uuid is ours: the one we know, else the last. */
 static void find_own(const struct String_vector *nodes, const struct zookeeper_label *label, const int32_t *known,
-                     struct zookeeper_line *line) {
+                     struct zookeeper_queue_view *view) {
     for (int32_t i = 0; i < nodes->count; i++) {
         const char *node = nodes->data[i];
         enum zookeeper_kind kind;
         int32_t sequence;
         if (!node || !is_own(node, label) || !zookeeper_place(node, &kind, &sequence)) continue;
-        if (known ? sequence == *known : !line->own || behind(sequence, line->own_sequence) > 0) {
-            line->own = true;
-            line->own_kind = kind;
-            line->own_sequence = sequence;
+        if (known ? sequence == *known : !view->own || behind(sequence, view->own_sequence) > 0) {
+            view->own = true;
+            view->own_kind = kind;
+            view->own_sequence = sequence;
         }
     }
 }
 
-bool zookeeper_line(const struct String_vector *nodes, const struct zookeeper_label *label, const int32_t *known,
-                    struct zookeeper_line *line) {
+bool zookeeper_view_queue(const struct String_vector *nodes, const struct zookeeper_label *label, const int32_t *known,
+                          struct zookeeper_queue_view *view) {
     const char *before = NULL, *twin = NULL;
     int32_t before_sequence = 0, first = 0;
     bool try_first = false;
-    memset(line, 0, sizeof *line);
-    find_own(nodes, label, known, line);
+    memset(view, 0, sizeof *view);
+    find_own(nodes, label, known, view);
     for (int32_t i = 0; i < nodes->count; i++) {
         const char *node = nodes->data[i];
         enum zookeeper_kind kind;
         int32_t sequence;
         if (!node) continue;
-        if (strcmp(node, "leases") == 0 || strcmp(node, "locks") == 0) line->permits = true;
+        if (strcmp(node, "leases") == 0 || strcmp(node, "locks") == 0) view->permits = true;
         if (!zookeeper_place(node, &kind, &sequence)) continue;
         if (strlen(node) >= ZOOKEEPER_NODE_SIZE) return false;
         if (is_misfit(node, label)) {
-            line->misfits++;
+            view->misfits++;
             continue;
         }
-        if (line->members++ == 0 || behind(sequence, first) < 0) {
+        if (view->members++ == 0 || behind(sequence, first) < 0) {
             first = sequence;
             try_first = kind & ZOOKEEPER_TRY;
         }
-        if (is_own(node, label) && !(line->own && sequence == line->own_sequence)) twin = node;
-        if (line->own && sequence == line->own_sequence && !is_own(node, label)) line->equal = true;
-        if (!line->own || behind(sequence, line->own_sequence) >= 0) continue;
-        if (zookeeper_reads(line->own_kind) && zookeeper_reads(kind)) continue;
-        line->ahead++;
-        if (kind & ZOOKEEPER_TRY) line->fleeting++;
+        if (is_own(node, label) && !(view->own && sequence == view->own_sequence)) twin = node;
+        if (view->own && sequence == view->own_sequence && !is_own(node, label)) view->equal = true;
+        if (!view->own || behind(sequence, view->own_sequence) >= 0) continue;
+        if (zookeeper_reads(view->own_kind) && zookeeper_reads(kind)) continue;
+        view->ahead++;
+        if (kind & ZOOKEEPER_TRY) view->fleeting++;
         if (!before || behind(sequence, before_sequence) > 0) {
             before = node;
             before_sequence = sequence;
         }
     }
-    if (try_first && line->fleeting > 0) line->fleeting--; /* that one holds it */
-    snprintf(line->before, sizeof line->before, "%s", before ? before : "");
-    snprintf(line->twin, sizeof line->twin, "%s", twin ? twin : "");
+    if (try_first && view->fleeting > 0) view->fleeting--; /* that one holds it */
+    snprintf(view->before, sizeof view->before, "%s", before ? before : "");
+    snprintf(view->twin, sizeof view->twin, "%s", twin ? twin : "");
     return true;
 }
 

@@ -1,24 +1,24 @@
 /* Permits, in the layout of Curator's InterProcessSemaphoreV2: `leases` has one node per permit that is held, and who
- * waits stands in line in `locks`, as for a mutex. Only the first there may make a lease, a permit as soon as it is
- * among the first `limit` leases: so one waiter watches the leases, and the others one another.
+ * waits stands in the queue in `locks`, as for a mutex. Only the first there may make a lease, a permit as soon as it
+ * is among the first `limit` leases: so one waiter watches the leases, and the others one another.
  *
- * A permit that is free, with nobody waiting, is taken in one round trip, without standing in line before: a lease that
- * turns out to be behind the limit, or to have passed somebody in the queue, is given back. Curator, who makes its
+ * A permit that is free, with nobody waiting, is taken in one round trip, without standing in the queue before: a lease
+ * that turns out to be behind the limit, or to have passed somebody in the queue, is given back. Curator, who makes its
  * lease as the first in the queue, and has a permit as soon as there are no more leases than the limit, does not
  * notice. The limit is in the names of nodes of ours. */
-#include "asking.h"
+#include "attempt.h"
 
 /* With a lease: it is a permit if it is among the first ones, and nobody waited for it. */
-static int take(struct zookeeper_asking *a) {
-    struct zookeeper_stand *lease = &a->stands[0], *queue = &a->stands[1];
-    bool in_turn = zookeeper_stands(lease, ZOOKEEPER_GRANTED) || queue->line.own || queue->line.members == 0;
+static int take(struct zookeeper_attempt *a) {
+    struct zookeeper_slot *lease = &a->slots[0], *queue = &a->slots[1];
+    bool in_turn = zookeeper_slot_has(lease, ZOOKEEPER_GRANTED) || queue->view.own || queue->view.members == 0;
     int rc;
-    if (lease->line.ahead < a->claim->limit && in_turn) {
+    if (lease->view.ahead < a->claim->limit && in_turn) {
         if (zookeeper_is_worn(lease)) return zookeeper_retire(a, lease);
         *lease->word |= ZOOKEEPER_GRANTED | ZOOKEEPER_RIGHTFUL; /* whoever comes from now on waits for us, too */
         return (rc = zookeeper_leave(a, queue)) == 0 ? zookeeper_granted(a) : rc;
     }
-    if (queue->line.own) {
+    if (queue->view.own) {
         *queue->word |= ZOOKEEPER_QUEUED;
         return zookeeper_stay_leased(a, lease);
     }
@@ -28,17 +28,17 @@ static int take(struct zookeeper_asking *a) {
     return rc == ZOOKEEPER_LOOKED ? ZOOKEEPER_AGAIN : rc;
 }
 
-int zookeeper_permit_step(struct zookeeper_asking *a) {
-    struct zookeeper_stand *lease = &a->stands[0], *queue = &a->stands[1];
-    bool stands = zookeeper_stands(lease, ZOOKEEPER_SENT) || zookeeper_stands(queue, ZOOKEEPER_SENT);
+int zookeeper_permit_step(struct zookeeper_attempt *a) {
+    struct zookeeper_slot *lease = &a->slots[0], *queue = &a->slots[1];
+    bool there = zookeeper_slot_has(lease, ZOOKEEPER_SENT) || zookeeper_slot_has(queue, ZOOKEEPER_SENT);
     int rc = zookeeper_await_container(a);
     if (rc != 0 || (rc = zookeeper_await_use(a)) != 0) return rc;
-    if ((rc = zookeeper_round(a, stands ? NULL : lease)) != ZOOKEEPER_LOOKED) return rc;
-    bool others = a->lock_members > 0 || lease->line.misfits > 0 || queue->line.misfits > 0;
+    if ((rc = zookeeper_round(a, there ? NULL : lease)) != ZOOKEEPER_LOOKED) return rc;
+    bool others = a->lock_members > 0 || lease->view.misfits > 0 || queue->view.misfits > 0;
     if ((rc = zookeeper_check_use(a, others)) != 0) return rc;
-    if (lease->line.own) return take(a);
-    if (!queue->line.own) return ZOOKEEPER_AGAIN;
-    if (queue->line.ahead > 0) return zookeeper_stay(a, queue);
+    if (lease->view.own) return take(a);
+    if (!queue->view.own) return ZOOKEEPER_AGAIN;
+    if (queue->view.ahead > 0) return zookeeper_stay(a, queue);
     if (zookeeper_is_worn(queue)) return zookeeper_retire(a, queue);
     rc = zookeeper_round(a, lease);
     return rc == ZOOKEEPER_LOOKED ? take(a) : rc;

@@ -2,8 +2,8 @@
  * zookeeper_init, zookeeper_close. So deadlines hold, and a goodbye that nobody answers keeps nobody waiting. In
  * between the thread sees to it that the server hears of us often enough, and ends a session whose servers have said
  * nothing for so long that none of its locks is valid any more. They may have moved, and only a new session looks them
- * up; or they may hear us though we do not hear them, and then each new connection would keep our places in line, for
- * as long as that lasts, for nobody.
+ * up; or they may hear us though we do not hear them, and then each new connection would keep our places in the queue,
+ * for as long as that lasts, for nobody.
  *
  * `struct zookeeper` belongs to this thread and to the connection in the core; the last one frees it. */
 #include "zookeeper.h"

@@ -9,7 +9,7 @@
  * its own node away at once, where it would be in others' way just so, and goes on looking without one. It begins anew
  * when no other use is left; it is refused when there was always one for as long as no claim takes to find out that it
  * is wrong, or when the older node is seen to have been there for so long. */
-#include "asking.h"
+#include "attempt.h"
 
 enum { SETTLED_MS = 500 };
 
@@ -21,7 +21,7 @@ struct use {
 };
 
 struct search {
-    struct zookeeper_asking *a;
+    struct zookeeper_attempt *a;
     struct use oldest; /* of those that differ from our claim's */
     bool gone;         /* a node that was listed has gone, or its claim has another one by now */
 };
@@ -29,7 +29,7 @@ struct search {
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
 
 /* Curator's nodes name no limit: theirs is ours. */
-static bool is_our_use(const struct zookeeper_asking *a, const char *node, bool lock) {
+static bool is_our_use(const struct zookeeper_attempt *a, const char *node, bool lock) {
     uint32_t limit = zookeeper_limit(node);
     return !lock && a->claim->mode == DLOCK_PERMIT && (!limit || limit == a->label.limit);
 }
@@ -41,8 +41,8 @@ static void note(struct search *search, const struct zookeeper_request *get, con
     search->oldest = (struct use){since, get->stat.ctime, lock, zookeeper_limit(node)};
 }
 
-static int failed(struct zookeeper_asking *a, int answer, const char *dir) {
-    return zookeeper_unknown(answer) ? zookeeper_asking_unknown(a)
+static int failed(struct zookeeper_attempt *a, int answer, const char *dir) {
+    return zookeeper_unknown(answer) ? zookeeper_attempt_unknown(a)
                                      : zookeeper_refused(a->z, answer, "read a node in", dir, a->err);
 }
 
@@ -50,7 +50,7 @@ static int read_nodes(struct search *search, const char *dir, char *const *nodes
     struct zookeeper_call *call = zookeeper_call(search->a->z, n);
     char path[ZOOKEEPER_PATH_SIZE];
     int rc = 0;
-    if (!call) return zookeeper_asking_no_memory(search->a);
+    if (!call) return zookeeper_attempt_no_memory(search->a);
     for (size_t i = 0; i < n; i++) {
         zookeeper_join(dir, nodes[i], path);
         zookeeper_ask_get(call, path, NULL);
@@ -74,7 +74,7 @@ static int look_into(struct search *search, const char *dir, bool lock) {
     struct zookeeper_call *call = zookeeper_call(search->a->z, 1);
     size_t n, others = 0;
     int rc = 0;
-    if (!call) return zookeeper_asking_no_memory(search->a);
+    if (!call) return zookeeper_attempt_no_memory(search->a);
     struct zookeeper_request *list = zookeeper_ask_children(call, dir);
     zookeeper_call_wait(call, search->a->deadline_us);
     if (list->rc == ZOK) {
@@ -94,7 +94,7 @@ static int look_into(struct search *search, const char *dir, bool lock) {
 }
 
 /* 0, AGAIN, or an error. */
-static int look_everywhere(struct search *search, struct zookeeper_asking *a) {
+static int look_everywhere(struct search *search, struct zookeeper_attempt *a) {
     char queue[ZOOKEEPER_PATH_SIZE], leases[ZOOKEEPER_PATH_SIZE];
     *search = (struct search){a, {UINT64_MAX, 0, false, 0}, false};
     zookeeper_join(a->lock, "locks", queue);
@@ -107,7 +107,7 @@ static int look_everywhere(struct search *search, struct zookeeper_asking *a) {
 
 /* ---- what comes of it -------------------------------------------------------------------------------------------- */
 
-static int refuse(const struct zookeeper_asking *a, const struct use *use) {
+static int refuse(const struct zookeeper_attempt *a, const struct use *use) {
     const char *name = a->claim->name;
     if (use->lock) return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%.100s\" is in use as a lock", name);
     if (!use->limit) return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%.100s\" is in use as permits", name);
@@ -117,9 +117,9 @@ static int refuse(const struct zookeeper_asking *a, const struct use *use) {
                       a->claim->limit);
 }
 
-static int give_way(struct zookeeper_asking *a, const struct use *use) {
-    for (size_t i = 0; i < a->n_stands; i++) {
-        int rc = zookeeper_leave(a, &a->stands[i]);
+static int give_way(struct zookeeper_attempt *a, const struct use *use) {
+    for (size_t i = 0; i < a->n_slots; i++) {
+        int rc = zookeeper_leave(a, &a->slots[i]);
         if (rc != 0) return rc;
     }
     if (a->made_ms && a->made_ms - use->made_ms >= SETTLED_MS) return refuse(a, use);
@@ -128,7 +128,7 @@ static int give_way(struct zookeeper_asking *a, const struct use *use) {
     return ZOOKEEPER_AGAIN;
 }
 
-int zookeeper_await_use(struct zookeeper_asking *a) {
+int zookeeper_await_use(struct zookeeper_attempt *a) {
     struct search search;
     if (!a->doubt_until_us) return 0;
     if (dlock_now_us() >= a->deadline_us) return DLOCK_EBUSY;
@@ -144,17 +144,17 @@ int zookeeper_await_use(struct zookeeper_asking *a) {
     return 0;
 }
 
-int zookeeper_check_use(struct zookeeper_asking *a, bool others) {
+int zookeeper_check_use(struct zookeeper_attempt *a, bool others) {
     struct search search;
-    for (size_t i = 0; i < a->n_stands; i++)
-        if (zookeeper_stands(&a->stands[i], ZOOKEEPER_RIGHTFUL)) return 0;
+    for (size_t i = 0; i < a->n_slots; i++)
+        if (zookeeper_slot_has(&a->slots[i], ZOOKEEPER_RIGHTFUL)) return 0;
     if (others) {
         int rc = look_everywhere(&search, a);
         if (rc != 0) return rc;
         if (search.oldest.since < a->claim->state[ZOOKEEPER_FENCE]) return give_way(a, &search.oldest);
         if (search.gone) return ZOOKEEPER_AGAIN;
     }
-    for (size_t i = 0; i < a->n_stands; i++)
-        if (a->stands[i].line.own) *a->stands[i].word |= ZOOKEEPER_RIGHTFUL;
+    for (size_t i = 0; i < a->n_slots; i++)
+        if (a->slots[i].view.own) *a->slots[i].word |= ZOOKEEPER_RIGHTFUL;
     return 0;
 }

@@ -2,18 +2,18 @@
  *
  * A node's sequence is how many nodes its container had before it. The server counts in 31 bits, and stops at the end
  * (DataTree.createNode takes no smaller count than the one it has): from then on all nodes have the same sequence, and
- * everybody is first. So nobody is granted anything by a node that is near that: it leaves the line when it is first
+ * everybody is first. So nobody is granted anything by a node that is near that: it leaves the queue when it is first
  * there, and its claim begins anew when the container is empty, and has been deleted. A claim that holds something
  * there by an older node keeps it. */
-#include "asking.h"
+#include "attempt.h"
 
 enum { WORN_OUT = 2147000000 };
 
-bool zookeeper_is_worn(const struct zookeeper_stand *s) {
-    return s->line.own && (s->line.own_sequence < 0 || s->line.own_sequence >= WORN_OUT);
+bool zookeeper_is_worn(const struct zookeeper_slot *s) {
+    return s->view.own && (s->view.own_sequence < 0 || s->view.own_sequence >= WORN_OUT);
 }
 
-int zookeeper_retire(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+int zookeeper_retire(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     int rc = zookeeper_leave(a, s);
     if (rc != 0) return rc;
     *s->word = ZOOKEEPER_WORN;
@@ -21,12 +21,12 @@ int zookeeper_retire(struct zookeeper_asking *a, struct zookeeper_stand *s) {
 }
 
 /* Where a lock's container has those of permits in it, they go first. */
-static int delete_container(struct zookeeper_asking *a, const struct zookeeper_stand *s) {
+static int delete_container(struct zookeeper_attempt *a, const struct zookeeper_slot *s) {
     struct zookeeper_call *call = zookeeper_call(a->z, 3);
     char path[ZOOKEEPER_PATH_SIZE];
     if (!call) return ZSYSTEMERROR;
-    if (a->n_stands == 1 && zookeeper_join(s->dir, "leases", path)) zookeeper_ask_delete(call, path);
-    if (a->n_stands == 1 && zookeeper_join(s->dir, "locks", path)) zookeeper_ask_delete(call, path);
+    if (a->n_slots == 1 && zookeeper_join(s->dir, "leases", path)) zookeeper_ask_delete(call, path);
+    if (a->n_slots == 1 && zookeeper_join(s->dir, "locks", path)) zookeeper_ask_delete(call, path);
     const struct zookeeper_request *deletion = zookeeper_ask_delete(call, s->dir);
     zookeeper_call_wait(call, a->deadline_us);
     int answer = deletion->rc;
@@ -34,9 +34,9 @@ static int delete_container(struct zookeeper_asking *a, const struct zookeeper_s
     return answer;
 }
 
-static int begin_anew(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+static int begin_anew(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     int answer = delete_container(a, s);
-    if (zookeeper_unknown(answer)) return zookeeper_asking_unknown(a);
+    if (zookeeper_unknown(answer)) return zookeeper_attempt_unknown(a);
     if (answer == ZNOTEMPTY) {
         if (!(a->claim->flags & DLOCK_CLAIM_QUEUE)) *s->word = 0;
         return dlock_fail(a->err, DLOCK_EBUSY,
@@ -50,9 +50,9 @@ static int begin_anew(struct zookeeper_asking *a, struct zookeeper_stand *s) {
     return 0;
 }
 
-int zookeeper_await_container(struct zookeeper_asking *a) {
+int zookeeper_await_container(struct zookeeper_attempt *a) {
     int rc = 0;
-    for (size_t i = 0; i < a->n_stands && rc == 0; i++)
-        if (zookeeper_stands(&a->stands[i], ZOOKEEPER_WORN)) rc = begin_anew(a, &a->stands[i]);
+    for (size_t i = 0; i < a->n_slots && rc == 0; i++)
+        if (zookeeper_slot_has(&a->slots[i], ZOOKEEPER_WORN)) rc = begin_anew(a, &a->slots[i]);
     return rc;
 }

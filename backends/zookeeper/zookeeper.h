@@ -1,6 +1,6 @@
 /* Locks in ZooKeeper: what the parts of this backend share.
  *
- * The layout is that of Curator's InterProcessMutex, so that Curator and we stand in one line: a container node per
+ * The layout is that of Curator's InterProcessMutex, so that Curator and we stand in one queue: a container node per
  * lock name, in it one ephemeral sequential node per claim, `_c_<uuid>-lock-<sequence>`. The lowest sequence holds the
  * lock; every other one watches the node before it. The uuid is made from the token, so that a create whose answer was
  * lost is found by listing. The fence is the node's czxid.
@@ -41,12 +41,13 @@ struct zookeeper_label {
     uint32_t limit; /* of permits, else 0 */
 };
 
-/* What stands in line: `lock-`, `__WRIT__`, `__READ__`, `lease-`. A try is to leave at once where it is not first. */
+/* What stands in the queue: `lock-`, `__WRIT__`, `__READ__`, `lease-`. A try is to leave at once where it is not first.
+ */
 enum zookeeper_kind { ZOOKEEPER_MUTEX, ZOOKEEPER_WRITER, ZOOKEEPER_READER, ZOOKEEPER_LEASE, ZOOKEEPER_TRY = 4 };
 
-/* A claim's place in line, as a listing shows it. */
-struct zookeeper_line {
-    uint32_t members; /* nodes in line; all that follows is about these */
+/* A claim's place in the queue, as a listing shows it. */
+struct zookeeper_queue_view {
+    uint32_t members; /* nodes in the queue; all that follows is about these */
     uint32_t misfits; /* nodes of another limit than ours, which are in nobody's way */
     bool permits;     /* there are the containers of permits */
     bool own;         /* a node with our uuid is there */
@@ -70,18 +71,18 @@ void zookeeper_label(const struct dlock_claim *claim, struct zookeeper_label *la
 /* A node of a claim; without its sequence where `sequence` is NULL. */
 void zookeeper_node(const struct zookeeper_label *label, enum zookeeper_kind kind, const int32_t *sequence,
                     char node[ZOOKEEPER_NODE_SIZE]);
-/* Reads a node's name, ours, Curator's or kazoo's; false: it does not stand in line. */
+/* Reads a node's name, ours, Curator's or kazoo's; false: it does not stand in the queue. */
 bool zookeeper_place(const char *node, enum zookeeper_kind *kind, int32_t *sequence);
 bool zookeeper_reads(enum zookeeper_kind kind);
 /* The limit that a node of ours names; 0: it names none. */
 uint32_t zookeeper_limit(const char *node);
-/* Moves those that stand in line to the front, in order, and returns their number. */
+/* Moves those that stand in the queue to the front, in order, and returns their number. */
 size_t zookeeper_sort(char **names, size_t n);
 /* How many of them, in order, hold the lock: one writer, or readers. */
 size_t zookeeper_holders(char *const *names, size_t members);
 /* Finds places. `label` may be NULL; `known` is our sequence where we know it, else NULL. False: EPROTO. */
-bool zookeeper_line(const struct String_vector *nodes, const struct zookeeper_label *label, const int32_t *known,
-                    struct zookeeper_line *line);
+bool zookeeper_view_queue(const struct String_vector *nodes, const struct zookeeper_label *label, const int32_t *known,
+                          struct zookeeper_queue_view *view);
 
 /* ---- state.c: whether there is a session ------------------------------------------------------------------------- */
 
@@ -113,11 +114,11 @@ struct zookeeper_request {
     char node[ZOOKEEPER_NODE_SIZE];         /* create: the name it got */
     size_t size;                            /* get: bytes in `data` */
     char data[ZOOKEEPER_DATA_SIZE];         /* get: its begin, NUL-terminated */
-    const struct zookeeper_label *label;    /* line, in: valid until the call ends */
-    const struct zookeeper_request *create; /* line, in: the create before it, or NULL */
-    const int32_t *known;                   /* line, in */
-    bool sensible;                          /* line */
-    struct zookeeper_line line;             /* line */
+    const struct zookeeper_label *label;    /* queue, in: valid until the call ends */
+    const struct zookeeper_request *create; /* queue, in: the create before it, or NULL */
+    const int32_t *known;                   /* queue, in */
+    bool sensible;                          /* queue */
+    struct zookeeper_queue_view view;       /* queue */
     char **names;                           /* children: each malloc'ed */
     size_t n_names;
 };
@@ -139,9 +140,9 @@ struct zookeeper_call *zookeeper_call(struct zookeeper *z, size_t n);
 /* Each sends one request. */
 struct zookeeper_request *zookeeper_ask_container(struct zookeeper_call *call, const char *path);
 struct zookeeper_request *zookeeper_ask_create(struct zookeeper_call *call, const char *path, const char *data);
-struct zookeeper_request *zookeeper_ask_line(struct zookeeper_call *call, const char *dir,
-                                             const struct zookeeper_label *label, const int32_t *known,
-                                             const struct zookeeper_request *create, struct zookeeper_watch *watch);
+struct zookeeper_request *zookeeper_ask_queue(struct zookeeper_call *call, const char *dir,
+                                              const struct zookeeper_label *label, const int32_t *known,
+                                              const struct zookeeper_request *create, struct zookeeper_watch *watch);
 struct zookeeper_request *zookeeper_ask_children(struct zookeeper_call *call, const char *dir);
 struct zookeeper_request *zookeeper_ask_get(struct zookeeper_call *call, const char *path,
                                             struct zookeeper_watch *watch);
@@ -196,7 +197,7 @@ struct zookeeper_wake {
 
 enum zookeeper_watched { ZOOKEEPER_WATCH_THERE, ZOOKEEPER_WATCHES_FULL, ZOOKEEPER_WATCH_NO_MEMORY };
 
-/* A new watch, entered, for zookeeper_ask_get, or for zookeeper_ask_line where the path is a container's. NULL: *why.
+/* A new watch, entered, for zookeeper_ask_get, or for zookeeper_ask_queue where the path is a container's. NULL: *why.
  */
 struct zookeeper_watch *zookeeper_watch_new(struct zookeeper *z, const char *path, const char *name, bool wanted,
                                             enum zookeeper_watched *why);
@@ -245,7 +246,7 @@ struct zookeeper_call *zookeeper_delete_begin(struct zookeeper *z, const char *p
 int zookeeper_delete_end(struct zookeeper *z, struct zookeeper_call *call, const char *path, int64_t deadline_us,
                          bool *dead, struct dlock_error *err);
 
-/* ---- claims.c, asking.c, renew.c, look.c ------------------------------------------------------------------------- */
+/* ---- claims.c, attempt.c, renew.c, look.c ------------------------------------------------------------------------ */
 
 /* dlock_claim.state. PLACE is of the node that is the grant, QUEUE of the one in which a claim waits for a permit;
  * FENCE is the czxid of the grant's, or as long as there is none of the other. */
@@ -256,7 +257,7 @@ enum { ZOOKEEPER_SESSION, ZOOKEEPER_FENCE, ZOOKEEPER_PLACE, ZOOKEEPER_QUEUE };
 #define ZOOKEEPER_DOWNGRADED (UINT64_C(1) << 35) /* the fence is that of another node */
 #define ZOOKEEPER_RIGHTFUL (UINT64_C(1) << 39)   /* the name was not in another use when the node was made */
 #define ZOOKEEPER_GRANTED (UINT64_C(1) << 40)
-#define ZOOKEEPER_LONELY (UINT64_C(1) << 41) /* nobody else stood in line */
+#define ZOOKEEPER_LONELY (UINT64_C(1) << 41) /* nobody else stood in the queue */
 #define ZOOKEEPER_WORN (UINT64_C(1) << 42)   /* no node is there before the container has been deleted: wear.c */
 #define ZOOKEEPER_OF_KIND(kind) ((uint64_t)(kind) << 36)
 #define ZOOKEEPER_KIND(word) ((enum zookeeper_kind)((word) >> 36 & 7))
@@ -283,7 +284,7 @@ int zookeeper_break(void *conn, const char *name, int timeout_ms, struct dlock_e
 
 enum { ZOOKEEPER_ALONE = 64 };
 
-/* A node of ours that had the line for itself, and has gone. */
+/* A node of ours that had the queue for itself, and has gone. */
 struct zookeeper_alone {
     char name[256]; /* the lock's */
     int32_t sequence;
@@ -335,7 +336,7 @@ struct zookeeper {
     char base[ZOOKEEPER_BASE_SIZE]; /* "" or "/locks" */
     char where[64];                 /* for messages */
     const struct ACL_vector *acl;
-    enum zookeeper_kind writer; /* what exclusive locks stand in line as */
+    enum zookeeper_kind writer; /* what exclusive locks stand in the queue as */
     int event_fd;
     bool started;     /* the thread was */
     int64_t begun_us; /* not later than the session was asked for */

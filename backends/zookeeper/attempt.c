@@ -1,15 +1,15 @@
-/* Finding out where a claim stands. */
-#include "asking.h"
+/* An attempt: finding out where a claim stands in the queue. */
+#include "attempt.h"
 
 #include <stdlib.h>
 
 enum { MOMENTS = 20 };
 
-bool zookeeper_stands(const struct zookeeper_stand *s, uint64_t flag) {
+bool zookeeper_slot_has(const struct zookeeper_slot *s, uint64_t flag) {
     return *s->word & flag;
 }
 
-static int32_t sequence_of(const struct zookeeper_stand *s) {
+static int32_t sequence_of(const struct zookeeper_slot *s) {
     return (int32_t)(uint32_t)*s->word;
 }
 
@@ -20,18 +20,18 @@ uint64_t zookeeper_session(struct zookeeper *z) {
     return session;
 }
 
-static void stand(struct zookeeper_stand *s, const char *lock, const char *below, enum zookeeper_kind kind,
-                  uint64_t *word) {
+static void slot_begin(struct zookeeper_slot *s, const char *lock, const char *below, enum zookeeper_kind kind,
+                       uint64_t *word) {
     snprintf(s->dir, sizeof s->dir, "%.*s%s", ZOOKEEPER_PATH_SIZE - 16, lock, below);
     s->kind = kind;
     s->word = word;
-    memset(&s->line, 0, sizeof s->line);
+    memset(&s->view, 0, sizeof s->view);
     s->sent = NULL;
     s->missed = s->gone = false;
 }
 
-void zookeeper_asking_begin(struct zookeeper_asking *a, struct zookeeper *z, struct dlock_claim *claim,
-                            int64_t deadline_us, struct dlock_error *err) {
+void zookeeper_attempt_begin(struct zookeeper_attempt *a, struct zookeeper *z, struct dlock_claim *claim,
+                             int64_t deadline_us, struct dlock_error *err) {
     bool permit = claim->mode == DLOCK_PERMIT;
     a->z = z;
     a->claim = claim;
@@ -46,43 +46,43 @@ void zookeeper_asking_begin(struct zookeeper_asking *a, struct zookeeper *z, str
     a->err = err;
     zookeeper_label(claim, &a->label);
     zookeeper_path(z, claim->name, a->lock);
-    a->n_stands = permit ? 2 : 1;
+    a->n_slots = permit ? 2 : 1;
     if (permit) {
-        stand(&a->stands[0], a->lock, "/leases", ZOOKEEPER_LEASE, &claim->state[ZOOKEEPER_PLACE]);
-        stand(&a->stands[1], a->lock, "/locks", ZOOKEEPER_MUTEX, &claim->state[ZOOKEEPER_QUEUE]);
+        slot_begin(&a->slots[0], a->lock, "/leases", ZOOKEEPER_LEASE, &claim->state[ZOOKEEPER_PLACE]);
+        slot_begin(&a->slots[1], a->lock, "/locks", ZOOKEEPER_MUTEX, &claim->state[ZOOKEEPER_QUEUE]);
     } else {
         unsigned kind = claim->mode == DLOCK_SHARED ? ZOOKEEPER_READER : z->writer;
         if (!(claim->flags & DLOCK_CLAIM_QUEUE)) kind |= ZOOKEEPER_TRY;
-        stand(&a->stands[0], a->lock, "", (enum zookeeper_kind)kind, &claim->state[ZOOKEEPER_PLACE]);
+        slot_begin(&a->slots[0], a->lock, "", (enum zookeeper_kind)kind, &claim->state[ZOOKEEPER_PLACE]);
     }
 }
 
-void zookeeper_asking_end(struct zookeeper_asking *a) {
+void zookeeper_attempt_end(struct zookeeper_attempt *a) {
     if (a->round.call) zookeeper_call_end(a->round.call);
-    for (size_t i = 0; i < a->n_stands; i++)
-        if (a->stands[i].sent) zookeeper_call_end(a->stands[i].sent);
+    for (size_t i = 0; i < a->n_slots; i++)
+        if (a->slots[i].sent) zookeeper_call_end(a->slots[i].sent);
 }
 
-int zookeeper_asking_ready(struct zookeeper_asking *a) {
+int zookeeper_attempt_ready(struct zookeeper_attempt *a) {
     if (zookeeper_ready(a->z, a->deadline_us, &a->dead, a->err) != 0) return DLOCK_EUNAVAILABLE;
     if (a->claim->state[ZOOKEEPER_SESSION] != zookeeper_session(a->z))
         memset(a->claim->state, 0, sizeof a->claim->state);
     return 0;
 }
 
-int zookeeper_asking_unknown(struct zookeeper_asking *a) {
+int zookeeper_attempt_unknown(struct zookeeper_attempt *a) {
     if (dlock_now_us() >= a->deadline_us) return zookeeper_silent(a->z, a->err);
     zookeeper_pause(a->z);
     return ZOOKEEPER_AGAIN;
 }
 
-int zookeeper_asking_no_memory(struct zookeeper_asking *a) {
+int zookeeper_attempt_no_memory(struct zookeeper_attempt *a) {
     return dlock_fail(a->err, DLOCK_EUNAVAILABLE, "out of memory for a request to ZooKeeper");
 }
 
 /* ---- nodes of the claim ------------------------------------------------------------------------------------------ */
 
-static void node_path(const struct zookeeper_asking *a, const struct zookeeper_stand *s, enum zookeeper_kind kind,
+static void node_path(const struct zookeeper_attempt *a, const struct zookeeper_slot *s, enum zookeeper_kind kind,
                       int32_t sequence, char path[ZOOKEEPER_PATH_SIZE]) {
     char node[ZOOKEEPER_NODE_SIZE];
     zookeeper_node(&a->label, kind, &sequence, node);
@@ -117,24 +117,24 @@ uint64_t zookeeper_since(const char *data) {
     return since ? strtoull(since + 1, NULL, 10) : 0;
 }
 
-void zookeeper_stand_path(const struct zookeeper_asking *a, const struct zookeeper_stand *s,
-                          char path[ZOOKEEPER_PATH_SIZE]) {
+void zookeeper_slot_path(const struct zookeeper_attempt *a, const struct zookeeper_slot *s,
+                         char path[ZOOKEEPER_PATH_SIZE]) {
     node_path(a, s, ZOOKEEPER_KIND(*s->word), sequence_of(s), path);
 }
 
-void zookeeper_found_path(const struct zookeeper_asking *a, const struct zookeeper_stand *s,
+void zookeeper_found_path(const struct zookeeper_attempt *a, const struct zookeeper_slot *s,
                           char path[ZOOKEEPER_PATH_SIZE]) {
-    node_path(a, s, s->line.own_kind, s->line.own_sequence, path);
+    node_path(a, s, s->view.own_kind, s->view.own_sequence, path);
 }
 
-static int delete_node(struct zookeeper_asking *a, const char *path) {
+static int delete_node(struct zookeeper_attempt *a, const char *path) {
     int rc = zookeeper_delete(a->z, path, a->deadline_us, &a->dead, a->err);
     return rc == DLOCK_ELOST ? 0 : rc;
 }
 
-int zookeeper_leave(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+int zookeeper_leave(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     char path[ZOOKEEPER_PATH_SIZE];
-    if (s->line.own) {
+    if (s->view.own) {
         zookeeper_found_path(a, s, path);
         int rc = delete_node(a, path);
         if (rc != 0) return rc;
@@ -146,29 +146,29 @@ int zookeeper_leave(struct zookeeper_asking *a, struct zookeeper_stand *s) {
 /* ---- a round ----------------------------------------------------------------------------------------------------- */
 
 /* A claim looks again with listings alone, where the session is sure to live for a while: the server may be behind, or
- * cut off, but who was first in line once, and has not left it, still is. Otherwise a write goes out before them, and
- * proves how long the session lives and that the server is not behind. */
-static bool must_write(const struct zookeeper_asking *a) {
+ * cut off, but who was first in the queue once, and has not left it, still is. Otherwise a write goes out before them,
+ * and proves how long the session lives and that the server is not behind. */
+static bool must_write(const struct zookeeper_attempt *a) {
     pthread_mutex_lock(&a->z->mutex);
     int64_t half_ms = a->z->session_ms / 2;
     pthread_mutex_unlock(&a->z->mutex);
     bool known = false;
-    for (size_t i = 0; i < a->n_stands; i++) {
-        const struct zookeeper_stand *s = &a->stands[i];
-        if (zookeeper_stands(s, ZOOKEEPER_SENT) && !zookeeper_stands(s, ZOOKEEPER_KNOWN)) return true;
-        known = known || zookeeper_stands(s, ZOOKEEPER_KNOWN);
+    for (size_t i = 0; i < a->n_slots; i++) {
+        const struct zookeeper_slot *s = &a->slots[i];
+        if (zookeeper_slot_has(s, ZOOKEEPER_SENT) && !zookeeper_slot_has(s, ZOOKEEPER_KNOWN)) return true;
+        known = known || zookeeper_slot_has(s, ZOOKEEPER_KNOWN);
     }
     if (!known) return true;
     return !a->spared && zookeeper_kept_ms(a->z, a->begun_us) < half_ms;
 }
 
 /* From the queue to the leases. */
-static bool moves(const struct zookeeper_asking *a, const struct zookeeper_stand *to) {
-    return a->n_stands > 1 && to == a->stands && zookeeper_stands(&a->stands[1], ZOOKEEPER_KNOWN);
+static bool moves(const struct zookeeper_attempt *a, const struct zookeeper_slot *to) {
+    return a->n_slots > 1 && to == a->slots && zookeeper_slot_has(&a->slots[1], ZOOKEEPER_KNOWN);
 }
 
 /* False: the path is too long. */
-static bool ask_create(struct zookeeper_asking *a, struct zookeeper_stand *s, struct zookeeper_round *r) {
+static bool ask_create(struct zookeeper_attempt *a, struct zookeeper_slot *s, struct zookeeper_round *r) {
     char path[ZOOKEEPER_PATH_SIZE], data[ZOOKEEPER_DATA_SIZE], node[ZOOKEEPER_NODE_SIZE];
     zookeeper_node(&a->label, s->kind, NULL, node);
     zookeeper_write_data(a->z, a->claim, moves(a, s) ? a->claim->state[ZOOKEEPER_FENCE] : 0, data);
@@ -182,28 +182,28 @@ static bool ask_create(struct zookeeper_asking *a, struct zookeeper_stand *s, st
 }
 
 /* Nobody else may be there: then there is no need to list. */
-static bool hopes(const struct zookeeper_asking *a, const struct zookeeper_stand *create) {
-    return create && a->n_stands == 1 && !a->make && !(a->claim->flags & DLOCK_CLAIM_LINGER) &&
+static bool hopes(const struct zookeeper_attempt *a, const struct zookeeper_slot *create) {
+    return create && a->n_slots == 1 && !a->make && !(a->claim->flags & DLOCK_CLAIM_LINGER) &&
            zookeeper_alone_hopes(a->z, a->claim->name);
 }
 
 /* The queue before the leases: a claim that moves from the one to the other is seen in one of them at least. */
-static void ask_lists(struct zookeeper_asking *a, struct zookeeper_stand *create, struct zookeeper_round *r) {
-    for (size_t i = a->n_stands; i-- > 0;) {
-        struct zookeeper_stand *s = &a->stands[i];
+static void ask_lists(struct zookeeper_attempt *a, struct zookeeper_slot *create, struct zookeeper_round *r) {
+    for (size_t i = a->n_slots; i-- > 0;) {
+        struct zookeeper_slot *s = &a->slots[i];
         r->known[i] = sequence_of(s);
-        r->lists[i] =
-            zookeeper_ask_line(r->call, s->dir, &a->label, zookeeper_stands(s, ZOOKEEPER_KNOWN) ? &r->known[i] : NULL,
-                               s == create ? r->create : NULL, NULL);
+        r->lists[i] = zookeeper_ask_queue(r->call, s->dir, &a->label,
+                                          zookeeper_slot_has(s, ZOOKEEPER_KNOWN) ? &r->known[i] : NULL,
+                                          s == create ? r->create : NULL, NULL);
     }
-    if (a->n_stands > 1) r->lists[2] = zookeeper_ask_line(r->call, a->lock, NULL, NULL, NULL, NULL);
+    if (a->n_slots > 1) r->lists[2] = zookeeper_ask_queue(r->call, a->lock, NULL, NULL, NULL, NULL);
 }
 
 /* No container: next time with it, and if that was not enough, with its parents. */
-static int missing(struct zookeeper_asking *a, struct zookeeper_stand *s, int made) {
+static int missing(struct zookeeper_attempt *a, struct zookeeper_slot *s, int made) {
     *s->word = 0;
     if (a->deep && made != ZOK && made != ZNODEEXISTS && made != ZNONODE)
-        return zookeeper_unknown(made) ? zookeeper_asking_unknown(a)
+        return zookeeper_unknown(made) ? zookeeper_attempt_unknown(a)
                                        : zookeeper_refused(a->z, made, "create", s->dir, a->err);
     if (dlock_now_us() >= a->deadline_us) return zookeeper_silent(a->z, a->err);
     a->deep = a->make;
@@ -211,12 +211,12 @@ static int missing(struct zookeeper_asking *a, struct zookeeper_stand *s, int ma
     return ZOOKEEPER_AGAIN;
 }
 
-static int read_create(struct zookeeper_asking *a, struct zookeeper_stand *s, const struct zookeeper_round *r) {
+static int read_create(struct zookeeper_attempt *a, struct zookeeper_slot *s, const struct zookeeper_round *r) {
     const struct zookeeper_request *create = r->create;
     enum zookeeper_kind kind;
     int32_t sequence;
     if (create->rc == ZNONODE) return missing(a, s, r->containers ? r->call->requests[r->containers - 1].rc : -1);
-    if (zookeeper_unknown(create->rc)) return zookeeper_asking_unknown(a);
+    if (zookeeper_unknown(create->rc)) return zookeeper_attempt_unknown(a);
     if (create->rc != ZOK) {
         *s->word = 0;
         return zookeeper_refused(a->z, create->rc, "create a node in", s->dir, a->err);
@@ -232,49 +232,49 @@ static int read_create(struct zookeeper_asking *a, struct zookeeper_stand *s, co
     return 0;
 }
 
-static int read_list(struct zookeeper_asking *a, const struct zookeeper_request *list, const char *dir,
-                     struct zookeeper_line *line) {
+static int read_list(struct zookeeper_attempt *a, const struct zookeeper_request *list, const char *dir,
+                     struct zookeeper_queue_view *view) {
     if (list->rc == ZNONODE) {
-        memset(line, 0, sizeof *line);
+        memset(view, 0, sizeof *view);
         return 0;
     }
-    if (zookeeper_unknown(list->rc)) return zookeeper_asking_unknown(a);
+    if (zookeeper_unknown(list->rc)) return zookeeper_attempt_unknown(a);
     if (list->rc != ZOK) return zookeeper_refused(a->z, list->rc, "list", dir, a->err);
     if (!list->sensible)
         return dlock_fail(a->err, DLOCK_EPROTO,
                           "ZooKeeper at %s has a node in %.200s whose name is too long for a lock's", a->z->where, dir);
-    *line = list->line;
+    *view = list->view;
     return 0;
 }
 
-static int read_write(struct zookeeper_asking *a, const struct zookeeper_call *call,
+static int read_write(struct zookeeper_attempt *a, const struct zookeeper_call *call,
                       const struct zookeeper_request *write) {
-    if (zookeeper_unknown(write->rc)) return zookeeper_asking_unknown(a);
+    if (zookeeper_unknown(write->rc)) return zookeeper_attempt_unknown(a);
     if (!zookeeper_committed(write)) return zookeeper_refused(a->z, write->rc, "write to", "/", a->err);
     zookeeper_wrote(a->z, call->sent_us);
     return 0;
 }
 
 /* What a listing would show. AGAIN: that is uncertain. */
-static int imagine(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+static int imagine(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     if (!zookeeper_alone_still(a->z, a->claim->name, sequence_of(s), a->claim->state[ZOOKEEPER_FENCE]))
         return ZOOKEEPER_AGAIN;
-    memset(&s->line, 0, sizeof s->line);
-    s->line.members = 1;
-    s->line.own = true;
-    s->line.own_kind = s->kind;
-    s->line.own_sequence = sequence_of(s);
+    memset(&s->view, 0, sizeof s->view);
+    s->view.members = 1;
+    s->view.own = true;
+    s->view.own_kind = s->kind;
+    s->view.own_sequence = sequence_of(s);
     return 0;
 }
 
-static int read_round(struct zookeeper_asking *a, struct zookeeper_stand *create, const struct zookeeper_round *r) {
-    struct zookeeper_line lock;
+static int read_round(struct zookeeper_attempt *a, struct zookeeper_slot *create, const struct zookeeper_round *r) {
+    struct zookeeper_queue_view lock;
     int rc = 0;
     if (r->create) rc = read_create(a, create, r);
     if (r->write) rc = read_write(a, r->call, r->write);
     if (!r->lists[0]) return rc == 0 ? imagine(a, create) : rc;
-    for (size_t i = 0; i < a->n_stands && rc == 0; i++)
-        rc = read_list(a, r->lists[i], a->stands[i].dir, &a->stands[i].line);
+    for (size_t i = 0; i < a->n_slots && rc == 0; i++)
+        rc = read_list(a, r->lists[i], a->slots[i].dir, &a->slots[i].view);
     if (r->lists[2] && rc == 0 && (rc = read_list(a, r->lists[2], a->lock, &lock)) == 0) a->lock_members = lock.members;
     return rc;
 }
@@ -282,11 +282,11 @@ static int read_round(struct zookeeper_asking *a, struct zookeeper_stand *create
 /* ---- what it shows ----------------------------------------------------------------------------------------------- */
 
 /* A node with our uuid whose create was never answered: ours if this session made it. */
-static int adopt(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+static int adopt(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     char path[ZOOKEEPER_PATH_SIZE];
     zookeeper_found_path(a, s, path);
     struct zookeeper_call *call = zookeeper_call(a->z, 1);
-    if (!call) return zookeeper_asking_no_memory(a);
+    if (!call) return zookeeper_attempt_no_memory(a);
     struct zookeeper_request *get = zookeeper_ask_get(call, path, NULL);
     zookeeper_call_wait(call, a->deadline_us);
     int answer = get->rc;
@@ -294,42 +294,42 @@ static int adopt(struct zookeeper_asking *a, struct zookeeper_stand *s) {
     int64_t made_ms = get->stat.ctime;
     zookeeper_call_end(call);
     if (answer == ZNONODE) return ZOOKEEPER_AGAIN;
-    if (zookeeper_unknown(answer)) return zookeeper_asking_unknown(a);
+    if (zookeeper_unknown(answer)) return zookeeper_attempt_unknown(a);
     if (answer != ZOK) return zookeeper_refused(a->z, answer, "read", path, a->err);
     if (owner != a->claim->state[ZOOKEEPER_SESSION]) {
         int rc = delete_node(a, path);
         return rc == 0 ? ZOOKEEPER_AGAIN : rc;
     }
-    if (s == a->stands || !zookeeper_stands(a->stands, ZOOKEEPER_KNOWN)) a->claim->state[ZOOKEEPER_FENCE] = fence;
+    if (s == a->slots || !zookeeper_slot_has(a->slots, ZOOKEEPER_KNOWN)) a->claim->state[ZOOKEEPER_FENCE] = fence;
     a->made_ms = made_ms;
-    *s->word |= ZOOKEEPER_KNOWN | (uint32_t)s->line.own_sequence;
+    *s->word |= ZOOKEEPER_KNOWN | (uint32_t)s->view.own_sequence;
     return 0;
 }
 
-/* 0: the line and what is known of the claim agree. */
-static int settle(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+/* 0: the queue and what is known of the claim agree. */
+static int reconcile(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     char path[ZOOKEEPER_PATH_SIZE];
-    bool sent = zookeeper_stands(s, ZOOKEEPER_SENT), stray = s->line.twin[0] || (s->line.own && !sent);
+    bool sent = zookeeper_slot_has(s, ZOOKEEPER_SENT), stray = s->view.twin[0] || (s->view.own && !sent);
     if (stray) { /* of an older session, or of a create that was executed although we had given it up */
-        if (s->line.twin[0] && !zookeeper_join(s->dir, s->line.twin, path)) return ZOOKEEPER_AGAIN;
-        if (!s->line.twin[0]) zookeeper_found_path(a, s, path);
+        if (s->view.twin[0] && !zookeeper_join(s->dir, s->view.twin, path)) return ZOOKEEPER_AGAIN;
+        if (!s->view.twin[0]) zookeeper_found_path(a, s, path);
         int rc = delete_node(a, path);
         return rc == 0 ? ZOOKEEPER_AGAIN : rc;
     }
-    if (sent && !s->line.own) { /* never made, or removed by somebody: anew */
+    if (sent && !s->view.own) { /* never made, or removed by somebody: anew */
         *s->word = 0;
         return dlock_now_us() < a->deadline_us ? ZOOKEEPER_AGAIN : zookeeper_silent(a->z, a->err);
     }
-    return sent && !zookeeper_stands(s, ZOOKEEPER_KNOWN) ? adopt(a, s) : 0;
+    return sent && !zookeeper_slot_has(s, ZOOKEEPER_KNOWN) ? adopt(a, s) : 0;
 }
 
 /* 0, or an error. */
-static int send_round(struct zookeeper_asking *a, struct zookeeper_stand *create) {
+static int send_round(struct zookeeper_attempt *a, struct zookeeper_slot *create) {
     struct zookeeper_round *r = &a->round;
     bool write = !create && must_write(a);
     memset(r, 0, sizeof *r);
     r->call = zookeeper_call(a->z, 5 + (create && a->make ? zookeeper_depth(create->dir) : 0));
-    if (!r->call) return zookeeper_asking_no_memory(a);
+    if (!r->call) return zookeeper_attempt_no_memory(a);
     r->made = create;
     if (create && !ask_create(a, create, r)) {
         zookeeper_call_end(r->call);
@@ -341,17 +341,17 @@ static int send_round(struct zookeeper_asking *a, struct zookeeper_stand *create
     return 0;
 }
 
-bool zookeeper_round_ahead(struct zookeeper_asking *a) {
-    bool stands = false;
+bool zookeeper_round_ahead(struct zookeeper_attempt *a) {
+    bool there = false;
     if (a->doubt_until_us) return false;
-    for (size_t i = 0; i < a->n_stands; i++) {
-        if (zookeeper_stands(&a->stands[i], ZOOKEEPER_WORN)) return false;
-        stands = stands || zookeeper_stands(&a->stands[i], ZOOKEEPER_SENT);
+    for (size_t i = 0; i < a->n_slots; i++) {
+        if (zookeeper_slot_has(&a->slots[i], ZOOKEEPER_WORN)) return false;
+        there = there || zookeeper_slot_has(&a->slots[i], ZOOKEEPER_SENT);
     }
-    return send_round(a, stands ? NULL : &a->stands[0]) == 0 && (a->round.create || a->round.write);
+    return send_round(a, there ? NULL : &a->slots[0]) == 0 && (a->round.create || a->round.write);
 }
 
-int zookeeper_round(struct zookeeper_asking *a, struct zookeeper_stand *create) {
+int zookeeper_round(struct zookeeper_attempt *a, struct zookeeper_slot *create) {
     int rc = a->round.call ? 0 : send_round(a, create);
     if (rc != 0) return rc;
     zookeeper_call_wait(a->round.call, a->deadline_us);
@@ -359,36 +359,36 @@ int zookeeper_round(struct zookeeper_asking *a, struct zookeeper_stand *create) 
     zookeeper_call_end(a->round.call);
     a->round.call = NULL;
     a->spared = false;
-    for (size_t i = 0; i < a->n_stands && rc == 0; i++) rc = settle(a, &a->stands[i]);
+    for (size_t i = 0; i < a->n_slots && rc == 0; i++) rc = reconcile(a, &a->slots[i]);
     return rc == 0 ? ZOOKEEPER_LOOKED : rc;
 }
 
-struct zookeeper_call *zookeeper_search_begin(struct zookeeper_asking *a, const struct zookeeper_stand *s) {
+struct zookeeper_call *zookeeper_search_begin(struct zookeeper_attempt *a, const struct zookeeper_slot *s) {
     struct zookeeper_call *call = zookeeper_call(a->z, 2);
     if (!call) return NULL;
     zookeeper_ask_write(call);
-    zookeeper_ask_line(call, s->dir, &a->label, NULL, NULL, NULL);
+    zookeeper_ask_queue(call, s->dir, &a->label, NULL, NULL, NULL);
     return call;
 }
 
-int zookeeper_search_end(struct zookeeper_asking *a, struct zookeeper_stand *s, struct zookeeper_call *call) {
+int zookeeper_search_end(struct zookeeper_attempt *a, struct zookeeper_slot *s, struct zookeeper_call *call) {
     zookeeper_call_wait(call, a->deadline_us);
     int rc = read_write(a, call, &call->requests[0]);
-    if (rc == 0) rc = read_list(a, &call->requests[1], s->dir, &s->line);
+    if (rc == 0) rc = read_list(a, &call->requests[1], s->dir, &s->view);
     zookeeper_call_end(call);
     return rc;
 }
 
 /* ---- after it ---------------------------------------------------------------------------------------------------- */
 
-int zookeeper_granted(struct zookeeper_asking *a) {
+int zookeeper_granted(struct zookeeper_attempt *a) {
     struct dlock_claim *claim = a->claim;
-    if (a->stands[0].line.equal)
+    if (a->slots[0].view.equal)
         return dlock_fail(a->err, DLOCK_EPROTO, "ZooKeeper at %s has two nodes of one sequence in %.200s", a->z->where,
-                          a->stands[0].dir);
+                          a->slots[0].dir);
     claim->fence = claim->state[ZOOKEEPER_FENCE];
     claim->kept_ms = zookeeper_kept_ms(a->z, a->begun_us);
-    *a->stands[0].word |= ZOOKEEPER_QUEUED | ZOOKEEPER_GRANTED;
+    *a->slots[0].word |= ZOOKEEPER_QUEUED | ZOOKEEPER_GRANTED;
     if (claim->kept_ms > 0) return 0;
     claim->kept_ms = claim->lease_ms; /* a machine that stood still: the next question proves the session anew */
     return dlock_fail(a->err, DLOCK_EUNAVAILABLE, "the session with ZooKeeper at %s is older than what proves it",
@@ -398,11 +398,11 @@ int zookeeper_granted(struct zookeeper_asking *a) {
 /* Whether nobody is in the way of the claim any more. */
 static bool is_free(const struct zookeeper_request *request, uint32_t limit) {
     if (request->rc == ZNONODE) return true;
-    return request->rc == ZOK && limit > 0 && request->line.ahead < limit;
+    return request->rc == ZOK && limit > 0 && request->view.ahead < limit;
 }
 
 /* Sets a watch on the node at `path`, or, for permits, on the listing there. */
-static int watch(struct zookeeper_asking *a, const char *path, const struct zookeeper_stand *lease) {
+static int watch(struct zookeeper_attempt *a, const char *path, const struct zookeeper_slot *lease) {
     int32_t known = lease ? sequence_of(lease) : 0;
     enum zookeeper_watched why;
     struct zookeeper_watch *watch = zookeeper_watch_new(a->z, path, a->claim->name, false, &why);
@@ -411,39 +411,39 @@ static int watch(struct zookeeper_asking *a, const char *path, const struct zook
     struct zookeeper_call *call = watch ? zookeeper_call(a->z, 1) : NULL;
     if (!call) {
         if (watch) zookeeper_watch_cancel(watch);
-        return zookeeper_asking_no_memory(a);
+        return zookeeper_attempt_no_memory(a);
     }
     struct zookeeper_request *request =
-        lease ? zookeeper_ask_line(call, path, &a->label, &known, NULL, watch) : zookeeper_ask_get(call, path, watch);
+        lease ? zookeeper_ask_queue(call, path, &a->label, &known, NULL, watch) : zookeeper_ask_get(call, path, watch);
     zookeeper_call_wait(call, a->deadline_us);
     int answer = request->rc;
     bool free = is_free(request, lease ? a->claim->limit : 0);
     zookeeper_call_end(call);
     if (free) return ZOOKEEPER_AGAIN;
     if (answer == ZOK) return DLOCK_EBUSY;
-    return zookeeper_unknown(answer) ? zookeeper_asking_unknown(a)
+    return zookeeper_unknown(answer) ? zookeeper_attempt_unknown(a)
                                      : zookeeper_refused(a->z, answer, "watch", path, a->err);
 }
 
-int zookeeper_stay(struct zookeeper_asking *a, struct zookeeper_stand *s) {
+int zookeeper_stay(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     char path[ZOOKEEPER_PATH_SIZE];
     *s->word |= ZOOKEEPER_QUEUED;
-    zookeeper_join(s->dir, s->line.before, path);
+    zookeeper_join(s->dir, s->view.before, path);
     return watch(a, path, NULL);
 }
 
-int zookeeper_stay_leased(struct zookeeper_asking *a, struct zookeeper_stand *lease) {
+int zookeeper_stay_leased(struct zookeeper_attempt *a, struct zookeeper_slot *lease) {
     return watch(a, lease->dir, lease);
 }
 
-static void tell_wanted(struct zookeeper_asking *a) {
+static void tell_wanted(struct zookeeper_attempt *a) {
     pthread_mutex_lock(&a->z->mutex);
     zookeeper_wake_queue(a->z, DLOCK_WAKE_WANTED, a->claim->name);
     pthread_mutex_unlock(&a->z->mutex);
 }
 
-int zookeeper_watch_others(struct zookeeper_asking *a) {
-    int32_t known = sequence_of(a->stands);
+int zookeeper_watch_others(struct zookeeper_attempt *a) {
+    int32_t known = sequence_of(a->slots);
     enum zookeeper_watched why;
     struct zookeeper_watch *watch = zookeeper_watch_new(a->z, a->lock, a->claim->name, true, &why);
     if (!watch && why == ZOOKEEPER_WATCHES_FULL) tell_wanted(a); /* nobody would hear of them */
@@ -451,11 +451,11 @@ int zookeeper_watch_others(struct zookeeper_asking *a) {
     struct zookeeper_call *call = watch ? zookeeper_call(a->z, 1) : NULL;
     if (!call) {
         if (watch) zookeeper_watch_cancel(watch);
-        return zookeeper_asking_no_memory(a);
+        return zookeeper_attempt_no_memory(a);
     }
-    struct zookeeper_request *list = zookeeper_ask_line(call, a->lock, &a->label, &known, NULL, watch);
+    struct zookeeper_request *list = zookeeper_ask_queue(call, a->lock, &a->label, &known, NULL, watch);
     zookeeper_call_wait(call, a->deadline_us);
-    if (list->rc == ZOK && list->line.members > 1) tell_wanted(a); /* who has come before the watch was set */
+    if (list->rc == ZOK && list->view.members > 1) tell_wanted(a); /* who has come before the watch was set */
     zookeeper_call_end(call);
     return 0;
 }
