@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* ---- JSON, in the order of the calls; commas are the writer's --------------------------------------------------- */
+/* ---- JSON, in the order of the calls; commas are the writer's ---------------------------------------------------- */
 
 struct json {
     FILE *out;

@@ -206,8 +206,7 @@ int64_t file_marked(int fd, int64_t at, int64_t n);
 /* The first such byte. */
 int64_t file_marked_first(int fd, int64_t at, int64_t n);
 
-/* ---- seats.c -------------------------------------------------------------------------------------------------------
- */
+/* ---- seats.c ----------------------------------------------------------------------------------------------------- */
 
 /* Takes one of the first `limit` seats in the range for the descriptor, and notes it: false when there is none, or none
  * was found in a reasonable time among thousands. While the caller has the turn, or the file to itself. */

@@ -298,9 +298,7 @@ void zookeeper_alone_went(struct zookeeper *z, const char *name, int32_t sequenc
 bool zookeeper_alone_hopes(struct zookeeper *z, const char *name);
 bool zookeeper_alone_still(struct zookeeper *z, const char *name, int32_t sequence, uint64_t czxid);
 
-/* ---- validity.c: how long the session is sure to live
- * ----------------------------------------------------------------
- */
+/* ---- validity.c: how long the session is sure to live ------------------------------------------------------------ */
 
 enum { ZOOKEEPER_TOUCHES = 8 };
 

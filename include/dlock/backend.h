@@ -12,23 +12,24 @@
  *
  * The rules, for every operation:
  *   - A connection is `conn_size` bytes, allocated and zeroed by the core. One thread uses it at a time, so a backend
- * needs no locks, unless it says THREADSAFE. A half-built connection must be fit for `disconnect` and `abandon`.
+ *     needs no locks, unless it says THREADSAFE. A half-built connection must be fit for `disconnect` and `abandon`.
  *   - Return within timeout_ms (always > 0), whatever the server does: poll() with that deadline, never a blocking
- * call. Never resolve a name: hosts come with numeric addresses.
+ *     call. Never resolve a name: hosts come with numeric addresses.
  *   - The RETURN VALUE speaks of the connection: 0 (each claim has its `result`), or EUNAVAILABLE (dead, or no answer
- * in time), EPROTO (an answer that makes no sense), EAUTH. On anything but 0 the core disconnects and opens a new
- * connection, and treats every claim of the call as "outcome unknown", whatever its result says.
+ *     in time), EPROTO (an answer that makes no sense), EAUTH. On anything but 0 the core disconnects and opens a new
+ *     connection, and treats every claim of the call as "outcome unknown", whatever its result says.
  *   - Fill `err` whenever you return non-zero; for a batch also when you return 0, for the first claim whose result is
- * an error other than EBUSY, ENOTREADY and ELOST, or an EBUSY that wants an explanation. Never put a password into it.
+ *     an error other than EBUSY, ENOTREADY and ELOST, or an EBUSY that wants an explanation. Never put a password into
+ *     it.
  *   - Every operation is idempotent by token, and may arrive more than once.
  *   - SESSION: only the connection that a grant was made on renews and releases it. Unless THREADSAFE too, a connection
- * carries one claim from acquire to release, with as many connections as there are claims, and a batch has one claim; a
- * renewal that was not answered in time may keep its connection by EUNAVAILABLE as the claim's result.
+ *     carries one claim from acquire to release, with as many connections as there are claims, and a batch has one
+ *     claim; a renewal that was not answered in time may keep its connection by EUNAVAILABLE as the claim's result.
  *   - No SIGPIPE (MSG_NOSIGNAL), every descriptor close-on-exec, no output, no signal handlers, no state outside the
- * connection (where a client library has some: safe for threads and for fork, and say how).
+ *     connection (where a client library has some: safe for threads and for fork, and say how).
  *   - Connections are opened again at any time: fix a relative path the first time you see it, the process may chdir().
  *   - `each` callbacks may use other clients of the same backend: call them with no lock and no transaction held. The
- * core sets the `size` of what they get.
+ *     core sets the `size` of what they get.
  *   - The server's answers are hostile input: check lengths, types and ranges; answer EPROTO.
  *
  * The struct is append-only; each appended member raises DLOCK_ABI.

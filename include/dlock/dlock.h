@@ -14,10 +14,10 @@
  *   - Functions return 0 or a negative DLOCK_E… code. On failure outputs are untouched and `err`, where it is not NULL,
  *     says what is wrong and what to do. On success `err` is untouched.
  *   - Pointer-to-pointer outputs belong to the caller, who ends them with the function that the comment names.
- * Everything else stays the library's. Inputs are copied where they are needed later.
+ *     Everything else stays the library's. Inputs are copied where they are needed later.
  *   - Every function may be called from any thread at any time. None is async-signal-safe.
  *   - `_ms` is milliseconds. A timeout is relative: 0 tries once, DLOCK_FOREVER (or any negative number) waits for
- * ever. A call with a timeout ends at most 100 ms after it. A call without one is bounded by the URI's `timeout` key.
+ *     ever. A call with a timeout ends at most 100 ms after it. A call without one is bounded by the URI's `timeout` key.
  *   - After fork() every handle answers DLOCK_EFORKED in the child; exec() there is always safe.
  *   - The library never prints, installs no signal handler and keeps no last-error state.
  */
