@@ -9,10 +9,10 @@
 
 enum step {
     DONE,
-    ADD,  /* add, and look */
-    LOOK, /* look whose it is, and at which id */
-    SWAP, /* cas; when the grant goes on, look for the new id */
-    CROWD /* what needs memcached_crowd(), after all flights */
+    ADD,   /* add, and look */
+    LOOK,  /* look whose it is, and at which id */
+    SWAP,  /* cas; when the grant goes on, look for the new id */
+    SHARED /* what needs memcached_shared(), after all flights */
 };
 
 /* One claim's progress through a call. */
@@ -45,7 +45,7 @@ struct batch {
 /* When a lease ends that this flight sets. */
 int64_t memcached_turn_expiry_s(const struct batch *batch, const struct turn *turn);
 
-/* Appends what a turn asks for, which is neither DONE nor CROWD, and reads the answer. EUNAVAILABLE, EAUTH, EPROTO. */
+/* Appends what a turn asks for, which is neither DONE nor SHARED, and reads the answer. EUNAVAILABLE, EAUTH, EPROTO. */
 void memcached_turn_write(struct memcached *memcached, const struct batch *batch, const struct turn *turn);
 int memcached_turn_read(struct batch *batch, struct turn *turn);
 

@@ -64,7 +64,7 @@ static int read_time(struct batch *batch) {
         struct turn *turn = &batch->turns[batch->flight[i]];
         if (!has_new_lease(turn)) continue;
         memcached_turn_swap_known(turn);
-        if (!turn->claim->state[STATE_ALONE]) turn->step = CROWD;
+        if (!turn->claim->state[STATE_ALONE]) turn->step = SHARED;
     }
     return 0;
 }
@@ -109,7 +109,7 @@ static int fly_all(struct batch *batch) {
         int rc;
         batch->n_flight = 0;
         for (size_t i = 0; i < batch->n; i++)
-            if (batch->turns[i].step != DONE && batch->turns[i].step != CROWD) batch->flight[batch->n_flight++] = i;
+            if (batch->turns[i].step != DONE && batch->turns[i].step != SHARED) batch->flight[batch->n_flight++] = i;
         if (batch->n_flight == 0) return 0;
         if (flights == MAX_FLIGHTS)
             return memcached_dead(batch->memcached, "an item changes each time it was looked at", batch->err);
@@ -118,9 +118,9 @@ static int fly_all(struct batch *batch) {
 }
 
 /* The turns from i on that are one change of one item; returns how many they are. */
-static size_t next_crowd(const struct batch *batch, size_t i) {
+static size_t next_shared(const struct batch *batch, size_t i) {
     size_t n = 1;
-    while (batch->operation != MEMCACHED_ACQUIRE && i + n < batch->n && batch->turns[i + n].step == CROWD &&
+    while (batch->operation != MEMCACHED_ACQUIRE && i + n < batch->n && batch->turns[i + n].step == SHARED &&
            strcmp(batch->claims[i + n]->name, batch->claims[i]->name) == 0)
         n++;
     return n;
@@ -131,10 +131,10 @@ static int run(struct batch *batch) {
     for (size_t i = 0, n; i < batch->n && rc == 0; i += n) {
         char why[MEMCACHED_WHY_MAX];
         n = 1;
-        if (batch->turns[i].step != CROWD) continue;
-        n = next_crowd(batch, i);
-        rc = memcached_crowd(batch->memcached, batch->operation, &batch->claims[i], n, batch->deadline_us, why,
-                             batch->err);
+        if (batch->turns[i].step != SHARED) continue;
+        n = next_shared(batch, i);
+        rc = memcached_shared(batch->memcached, batch->operation, &batch->claims[i], n, batch->deadline_us, why,
+                              batch->err);
         if (rc == 0) memcached_turn_conclude(batch, &batch->turns[i], batch->claims[i]->result, why);
     }
     return rc;
@@ -183,7 +183,7 @@ static void begin(struct batch *batch, size_t i) {
     struct dlock_claim *claim = batch->claims[i];
     memset(turn, 0, sizeof *turn);
     turn->claim = claim;
-    turn->step = batch->operation == MEMCACHED_ACQUIRE ? ADD : claim->mode != DLOCK_EXCLUSIVE ? CROWD : LOOK;
+    turn->step = batch->operation == MEMCACHED_ACQUIRE ? ADD : claim->mode != DLOCK_EXCLUSIVE ? SHARED : LOOK;
     if (!acceptable(batch, turn)) return;
     if (batch->operation == MEMCACHED_ACQUIRE && memcached_quarantined(batch->memcached, claim)) {
         memcached_turn_conclude(batch, turn, DLOCK_ENOTREADY, "");

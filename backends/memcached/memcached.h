@@ -298,7 +298,7 @@ void memcached_keep(struct memcached *memcached, enum memcached_operation operat
 /* Appends a request that ends the item with this id: the comparison and the end in one step, which `delete` cannot. */
 void memcached_end(struct memcached *memcached, const char *key, uint64_t cas);
 
-/* ---- claims.c, turns.c, crowd.c: operations on claims ------------------------------------------------------------ */
+/* ---- claims.c, turns.c, shared.c: operations on claims ----------------------------------------------------------- */
 
 dlock_batch memcached_acquire, memcached_renew, memcached_release;
 
@@ -307,14 +307,14 @@ dlock_batch memcached_acquire, memcached_renew, memcached_release;
 
 /* An operation that cannot be done without looking at who else holds the name, on claims of one name; more than one
  * only in a renewal. Sets their results. EUNAVAILABLE, EAUTH, EPROTO. */
-int memcached_crowd(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *const *claims,
-                    size_t n, int64_t deadline_us, char why[MEMCACHED_WHY_MAX], struct dlock_error *err);
+int memcached_shared(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *const *claims,
+                     size_t n, int64_t deadline_us, char why[MEMCACHED_WHY_MAX], struct dlock_error *err);
 
 /* What an acquire is to do that has met this item. */
 enum memcached_way {
     MEMCACHED_CLOSED, /* nothing: its result is set */
     MEMCACHED_OPEN,   /* take the item over, alone */
-    MEMCACHED_CHANGE  /* memcached_crowd() */
+    MEMCACHED_CHANGE  /* memcached_shared() */
 };
 enum memcached_way memcached_meet(struct memcached *memcached, struct dlock_claim *claim,
                                   const struct memcached_item *item, char why[MEMCACHED_WHY_MAX]);

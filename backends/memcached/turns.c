@@ -119,7 +119,7 @@ static void met(struct batch *batch, struct turn *turn, const struct memcached_i
     char why[MEMCACHED_WHY_MAX];
     switch (memcached_meet(batch->memcached, turn->claim, item, why)) {
     case MEMCACHED_OPEN: swap(turn, item->cas, MEMCACHED_THIS_STORE); break;
-    case MEMCACHED_CHANGE: turn->step = CROWD; break;
+    case MEMCACHED_CHANGE: turn->step = SHARED; break;
     case MEMCACHED_CLOSED: memcached_turn_conclude(batch, turn, turn->claim->result, why); break;
     }
 }
@@ -172,7 +172,7 @@ static void look_at_list(struct batch *batch, struct turn *turn, const struct me
     else if (batch->operation == MEMCACHED_ACQUIRE)
         met(batch, turn, item);
     else
-        turn->step = CROWD;
+        turn->step = SHARED;
 }
 
 static int read_look(struct batch *batch, struct turn *turn, bool lease_is_new) {
@@ -198,7 +198,7 @@ static bool fits(enum step step, enum memcached_stored stored) {
 /* The item was not there, or with another id: our own renewal came in between, or it is not ours alone. */
 static void missed(struct turn *turn, enum memcached_stored stored) {
     if (stored == MEMCACHED_EXISTS)
-        turn->step = is_shared(turn) ? CROWD : LOOK;
+        turn->step = is_shared(turn) ? SHARED : LOOK;
     else
         finish(turn, DLOCK_ELOST);
 }

@@ -1,0 +1,313 @@
+/* Names that several hold at once. Their item is one list (holders.c), and every change of it is one cas of the whole:
+ * who gets in, who leaves, whose lease is set anew. Whoever meets another's change looks, and tries again; one of those
+ * who try at a time always succeeds. A reader keeps writers out as any item keeps out an `add`, and the other way
+ * round.
+ *
+ * A downgrade is the cas that puts a list in the place of the writer's token, with the grant's own id.
+ *
+ * Holders whose lease has ended (watch.c, or by the server's clock) are left out by whoever changes the list. That
+ * cannot meet a renewal, which would have changed the item's id.
+ *
+ * There is no queue. But a writer that goes on asking for a while leaves word in the list, which readers who come then
+ * respect, so that a stream of them lets it in. The word ends by itself, as a lease does, unless it is repeated. */
+#include "memcached.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+
+/* How long a writer asks before it leaves word, and before it repeats it; and how long the word counts. */
+#define PATIENCE_US 250000
+#define WORD_MS 1000
+
+/* What one look leads to. */
+enum decision { ANSWER, CHANGE, TAKE };
+
+struct shared {
+    struct memcached *memcached;
+    enum memcached_operation operation;
+    struct dlock_claim *const *claims; /* of one name; more than one only in a renewal or a release */
+    size_t n;
+    int64_t deadline_us, sent_us;
+    char *why;
+    struct dlock_error *err;
+
+    char key[MEMCACHED_KEY_MAX + 1];
+    const char *name; /* in the value, too; or NULL */
+    struct memcached_item item;
+    struct memcached_holders holders;
+    bool locked; /* by somebody else, exclusively */
+};
+
+static void begin(struct shared *shared, struct memcached *memcached, enum memcached_operation operation,
+                  struct dlock_claim *const *claims, size_t n, char why[MEMCACHED_WHY_MAX]) {
+    memset(shared, 0, offsetof(struct shared, key));
+    shared->memcached = memcached;
+    shared->operation = operation;
+    shared->claims = claims;
+    shared->n = n;
+    shared->why = why;
+    shared->name = memcached_key(shared->key, claims[0]->name) ? claims[0]->name : NULL;
+    why[0] = '\0';
+}
+
+/* ---- what there is ----------------------------------------------------------------------------------------------- */
+
+/* A token alone: ours, from before a downgrade, or a writer's. */
+static void understand_lock(struct shared *shared) {
+    const struct memcached_item *item = &shared->item;
+    char value[MEMCACHED_VALUE_MAX + 1];
+    for (size_t i = 0; i < shared->n; i++) {
+        memcached_value(value, shared->claims[i], shared->name != NULL);
+        if (item->length != strlen(value) || memcmp(item->value, value, item->length) != 0) continue;
+        shared->holders.mode = DLOCK_SHARED;
+        shared->holders.limit = 0;
+        memcached_add_holder(&shared->holders, shared->claims[i]->token);
+        if (item->granted != MEMCACHED_NOT_KNOWN) shared->holders.holder[0].granted = item->granted;
+        return;
+    }
+    shared->locked = !memcached_has_lapsed(shared->memcached, shared->key, item->cas, item->lease_ms);
+}
+
+static void understand(struct shared *shared) {
+    shared->locked = false;
+    shared->holders.n = 0;
+    if (!shared->item.found || memcached_read_holders(&shared->item, shared->name, &shared->holders)) return;
+    shared->holders.n = 0;
+    understand_lock(shared);
+}
+
+/* But for those whose lease was just set. */
+static void drop_ended(struct shared *shared) {
+    memcached_drop_ended(shared->memcached, shared->key, shared->item.cas, &shared->holders);
+}
+
+static size_t live(struct shared *shared) {
+    return memcached_live_holders(&shared->holders);
+}
+
+/* ---- what to do -------------------------------------------------------------------------------------------------- */
+
+static enum decision answer(struct shared *shared, int result) {
+    for (size_t i = 0; i < shared->n; i++) shared->claims[i]->result = result;
+    return ANSWER;
+}
+
+DLOCK_PRINTF(3, 4)
+static enum decision explain(struct shared *shared, int result, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(shared->why, MEMCACHED_WHY_MAX, format, args);
+    va_end(args);
+    return answer(shared, result);
+}
+
+static void set_lease(struct shared *shared, struct memcached_holder *holder, int64_t lease_ms) {
+    holder->set = shared->item.cas;
+    holder->lease_ms = lease_ms;
+    holder->expiry_s = (uint64_t)memcached_expiry_s(&shared->memcached->clock, shared->sent_us, lease_ms);
+}
+
+/* Whether a claim cannot stand beside those who hold the name. */
+static bool misfits(struct shared *shared, const struct dlock_claim *claim) {
+    const struct memcached_holders *holders = &shared->holders;
+    const bool permits = claim->mode == DLOCK_PERMIT, held = live(shared) > 0;
+    if (held && holders->mode == DLOCK_PERMIT && (!permits || holders->limit != claim->limit))
+        explain(shared, DLOCK_EINVAL, "the name is in use as %" PRIu32 " permits", holders->limit);
+    else if (permits && (shared->locked || (held && holders->mode != DLOCK_PERMIT)))
+        explain(shared, DLOCK_EINVAL, "the name is in use as a lock, not as permits");
+    else
+        return false;
+    return true;
+}
+
+/* A writer has met readers: it changes nothing but the word that it may leave. */
+static enum decision decide_writer(struct shared *shared) {
+    struct memcached *memcached = shared->memcached;
+    struct memcached_holders *holders = &shared->holders;
+    struct memcached_holder *word;
+    drop_ended(shared);
+    if (misfits(shared, shared->claims[0])) return ANSWER;
+    answer(shared, DLOCK_EBUSY);
+    if (shared->locked) return ANSWER;
+    if (live(shared) == 0) return TAKE;
+    if (memcached_seen_us(memcached, shared->claims[0]->token, 0) < PATIENCE_US) return ANSWER;
+    word = memcached_find_holder(holders, MEMCACHED_WRITER);
+    if (word && memcached_holder_seen_us(memcached, shared->key, word) < PATIENCE_US) return ANSWER;
+    if (!word && holders->n == MEMCACHED_HOLDERS_MAX) return ANSWER;
+    if (!word) word = memcached_add_holder(holders, MEMCACHED_WRITER);
+    set_lease(shared, word, WORD_MS);
+    return CHANGE;
+}
+
+static enum decision decide_acquire(struct shared *shared) {
+    struct memcached_holders *holders = &shared->holders;
+    const struct dlock_claim *claim = shared->claims[0];
+    struct memcached_holder *holder = memcached_find_holder(holders, claim->token);
+    if (holder) set_lease(shared, holder, claim->lease_ms); /* asked again */
+    drop_ended(shared);
+    if (misfits(shared, claim)) return ANSWER;
+    if (shared->locked) return answer(shared, DLOCK_EBUSY);
+    if (holder) return CHANGE;
+    if (claim->mode == DLOCK_PERMIT && live(shared) >= claim->limit) return answer(shared, DLOCK_EBUSY);
+    if (claim->mode == DLOCK_SHARED && live(shared) < holders->n) return answer(shared, DLOCK_EBUSY);
+    if (holders->n == MEMCACHED_HOLDERS_MAX)
+        return explain(shared, DLOCK_EBUSY, "no more than %d can hold a name at a time", MEMCACHED_HOLDERS_MAX);
+    if (live(shared) == 0) holders->n = 0;
+    holders->mode = claim->mode;
+    holders->limit = claim->limit;
+    set_lease(shared, memcached_add_holder(holders, claim->token), claim->lease_ms);
+    if (memcached_holders_size(holders) > MEMCACHED_KEPT_MAX)
+        return explain(shared, DLOCK_EBUSY, "those who hold the name fill the longest item that a lock may have");
+    return CHANGE;
+}
+
+static enum decision decide_renew(struct shared *shared) {
+    enum decision decision = ANSWER;
+    for (size_t i = 0; i < shared->n; i++) {
+        struct memcached_holder *holder = memcached_find_holder(&shared->holders, shared->claims[i]->token);
+        shared->claims[i]->result = holder ? 0 : DLOCK_ELOST;
+        if (!holder) continue;
+        set_lease(shared, holder, shared->claims[i]->lease_ms);
+        decision = CHANGE;
+    }
+    drop_ended(shared);
+    return decision;
+}
+
+static enum decision decide_release(struct shared *shared) {
+    enum decision decision = ANSWER;
+    for (size_t i = 0; i < shared->n; i++) {
+        struct memcached_holder *holder = memcached_find_holder(&shared->holders, shared->claims[i]->token);
+        shared->claims[i]->result = holder ? 0 : DLOCK_ELOST;
+        if (!holder) continue;
+        memcached_drop_holder(&shared->holders, holder);
+        decision = CHANGE;
+    }
+    drop_ended(shared);
+    return decision;
+}
+
+static enum decision decide(struct shared *shared) {
+    understand(shared);
+    switch (shared->operation) {
+    case MEMCACHED_ACQUIRE:
+        return shared->claims[0]->mode == DLOCK_EXCLUSIVE ? decide_writer(shared) : decide_acquire(shared);
+    case MEMCACHED_RENEW: return decide_renew(shared);
+    case MEMCACHED_RELEASE: break;
+    }
+    return decide_release(shared);
+}
+
+enum memcached_way memcached_meet(struct memcached *memcached, struct dlock_claim *claim,
+                                  const struct memcached_item *item, char why[MEMCACHED_WHY_MAX]) {
+    struct shared shared;
+    begin(&shared, memcached, MEMCACHED_ACQUIRE, &claim, 1, why);
+    shared.item = *item;
+    switch (decide(&shared)) {
+    case TAKE: return MEMCACHED_OPEN;
+    case CHANGE: return MEMCACHED_CHANGE;
+    case ANSWER: break;
+    }
+    return MEMCACHED_CLOSED;
+}
+
+/* ---- doing it ---------------------------------------------------------------------------------------------------- */
+
+static void request_change(struct shared *shared) {
+    const struct memcached_holders *holders = &shared->holders;
+    char value[MEMCACHED_KEPT_MAX + 1];
+    uint64_t expiry_s = 0;
+    if (holders->n == 0) {
+        memcached_end(shared->memcached, shared->key, shared->item.cas);
+        memcached_request(shared->memcached, 1, "gets %s\r\n", shared->key);
+        return;
+    }
+    memcached_write_holders(value, sizeof value, shared->name, holders);
+    for (size_t i = 0; i < holders->n; i++)
+        if (holders->holder[i].expiry_s > expiry_s) expiry_s = holders->holder[i].expiry_s;
+    if (shared->item.found)
+        memcached_request(shared->memcached, 2, "cas %s 0 %" PRIu64 " %zu %" PRIu64 "\r\n%s\r\ngets %s\r\n",
+                          shared->key, expiry_s, strlen(value), shared->item.cas, value, shared->key);
+    else
+        memcached_request(shared->memcached, 2, "add %s 0 %" PRIu64 " %zu\r\n%s\r\ngets %s\r\n", shared->key, expiry_s,
+                          strlen(value), value, shared->key);
+}
+
+/* The change was stored, and then the item was read. False: what was granted is not there any more. */
+static bool confirm(struct shared *shared) {
+    const struct memcached_item *item = &shared->item;
+    const bool listed = item->found && memcached_read_holders(item, shared->name, &shared->holders);
+    if (shared->operation == MEMCACHED_RELEASE || shared->claims[0]->mode == DLOCK_EXCLUSIVE) return true;
+    for (size_t i = 0; i < shared->n; i++) {
+        struct dlock_claim *claim = shared->claims[i];
+        const struct memcached_holder *holder = listed ? memcached_find_holder(&shared->holders, claim->token) : NULL;
+        if (!holder && shared->operation == MEMCACHED_ACQUIRE) return false;
+        if (!holder)
+            claim->result = DLOCK_ELOST;
+        else if (shared->operation == MEMCACHED_ACQUIRE || claim->result == 0)
+            memcached_keep(shared->memcached, shared->operation, claim, item->cas, holder->granted,
+                           shared->holders.n == 1, shared->sent_us);
+    }
+    return true;
+}
+
+/* As every flight that sets a lease may have to (clock.c). *again: it did not set it long enough. */
+static int read_time(struct shared *shared, bool *again) {
+    struct memcached *memcached = shared->memcached;
+    uint64_t time_s = 0;
+    int rc = memcached_read_time(memcached, shared->deadline_us, &time_s, shared->err);
+    if (rc == 0 && memcached_clock_read(&memcached->clock, shared->sent_us, time_s)) *again = true;
+    return rc;
+}
+
+/* One change; *done is set once it is answered. */
+static int try(struct shared *shared, bool *done) {
+    struct memcached *memcached = shared->memcached;
+    const bool adds = !shared->item.found;
+    enum memcached_stored stored;
+    bool asks_time, again = false;
+    int rc;
+    shared->sent_us = dlock_now_us();
+    asks_time = shared->operation != MEMCACHED_RELEASE && memcached_clock_is_due(&memcached->clock, shared->sent_us);
+    *done = decide(shared) != CHANGE;
+    if (*done) return 0;
+    const bool ends = shared->holders.n == 0;
+    request_change(shared);
+    if (asks_time) memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
+    rc = ends ? memcached_read_ended(memcached, shared->deadline_us, &stored, shared->err)
+              : memcached_read_stored(memcached, shared->deadline_us, &stored, shared->err);
+    if (rc) return rc;
+    if (!ends && stored != MEMCACHED_STORED && (stored == MEMCACHED_NOT_STORED) != adds)
+        return memcached_nonsense(memcached, "add or cas", shared->err);
+    if ((rc = memcached_read_item(memcached, shared->key, shared->deadline_us, &shared->item, shared->err)) != 0)
+        return rc;
+    *done = stored == MEMCACHED_STORED && confirm(shared);
+    if (asks_time) rc = read_time(shared, &again);
+    if (again) *done = false;
+    return rc;
+}
+
+/* Somebody else came first each time. An acquire has got nothing, as is certain, and may ask again. */
+static int give_up(struct shared *shared) {
+    static const char why[] = "others changed the item each time before this client could";
+    if (shared->operation != MEMCACHED_ACQUIRE) return memcached_dead(shared->memcached, why, shared->err);
+    explain(shared, DLOCK_EBUSY, "%s", why);
+    return 0;
+}
+
+/* One of those who try at a time always comes through, so tries are not counted: it is the time that ends them, early
+ * enough for the last one to be answered. */
+int memcached_shared(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *const *claims,
+                     size_t n, int64_t deadline_us, char why[MEMCACHED_WHY_MAX], struct dlock_error *err) {
+    const int64_t now_us = dlock_now_us(), last_try_us = deadline_us - (deadline_us - now_us) / 4;
+    struct shared shared;
+    bool done = false;
+    int rc;
+    begin(&shared, memcached, operation, claims, n, why);
+    shared.deadline_us = deadline_us;
+    shared.err = err;
+    memcached_request(memcached, 1, "gets %s\r\n", shared.key);
+    rc = memcached_read_item(memcached, shared.key, deadline_us, &shared.item, err);
+    while (rc == 0 && !done && dlock_now_us() < last_try_us) rc = try(&shared, &done);
+    return rc == 0 && !done ? give_up(&shared) : rc;
+}
