@@ -43,7 +43,7 @@ struct memcached_clock {
     bool ticked;      /* readings have differed */
 };
 
-/* Something that was seen in one version since then, see watch.c. */
+/* Something that was seen in one version since then, see sightings.c. */
 struct memcached_sighting {
     uint64_t key, version;
     int64_t since_us, last_us;
@@ -203,7 +203,7 @@ uint64_t memcached_granted(uint32_t flags, uint64_t cas);
 /* What the flags say, into lease_ms and granted. */
 void memcached_read_flags(struct memcached_item *item);
 
-/* ---- watch.c: leases that were not renewed ----------------------------------------------------------------------- */
+/* ---- sightings.c: leases that were not renewed ------------------------------------------------------------------- */
 
 /* For how long `what` has been seen in this version by this connection. Remembers that it was seen. */
 int64_t memcached_seen_us(struct memcached *memcached, const char *what, uint64_t version);

@@ -5,7 +5,7 @@
  *
  * A downgrade is the cas that puts a list in the place of the writer's token, with the grant's own id.
  *
- * Holders whose lease has ended (watch.c, or by the server's clock) are left out by whoever changes the list. That
+ * Holders whose lease has ended (sightings.c, or by the server's clock) are left out by whoever changes the list. That
  * cannot meet a renewal, which would have changed the item's id.
  *
  * There is no queue. But a writer that goes on asking for a while leaves word in the list, which readers who come then

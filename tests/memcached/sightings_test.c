@@ -129,5 +129,5 @@ int main(void) {
         cmocka_unit_test(leases_of_all_lengths),        cmocka_unit_test(a_stranger_is_left_alone),
         cmocka_unit_test(many_names_are_watched),
     };
-    return cmocka_run_group_tests_name("memcached watch", tests, start, stop);
+    return cmocka_run_group_tests_name("memcached sightings", tests, start, stop);
 }
