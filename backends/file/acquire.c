@@ -161,11 +161,11 @@ static int try_exclusive(struct attempt *a) {
 
 static bool take_turn(struct attempt *a, int timeout_ms) {
     const struct timespec instant = {0, 50000};
-    if (file_mark(a->fd, true, FILE_TURN)) return true;
+    if (file_byte_lock(a->fd, true, FILE_TURN)) return true;
     int64_t end = file_now_ms() + (timeout_ms < TURN_MS ? timeout_ms : TURN_MS);
     while (file_now_ms() < end) {
         nanosleep(&instant, NULL);
-        if (file_mark(a->fd, true, FILE_TURN)) return true;
+        if (file_byte_lock(a->fd, true, FILE_TURN)) return true;
     }
     return false;
 }
@@ -173,7 +173,7 @@ static bool take_turn(struct attempt *a, int timeout_ms) {
 /* Whether permits are held; how many there are stands in a->in_use then. */
 static bool permits_held(struct attempt *a) {
     struct file_seat holder;
-    int64_t at = file_marked(a->fd, FILE_PERMITS, FILE_SEATS);
+    int64_t at = file_byte_locked(a->fd, FILE_PERMITS, FILE_SEATS);
     if (at < 0) return false;
     file_seat_read(a->fd, a->claim->name, (uint32_t)(at - FILE_PERMITS), &holder);
     a->in_use = holder.limit;
@@ -185,7 +185,7 @@ static int sit_down(struct attempt *a) {
     const struct dlock_claim *claim = a->claim;
     bool reads = claim->mode == DLOCK_SHARED;
     if (permits_held(a) && (reads || (a->in_use != 0 && a->in_use != claim->limit))) return IN_USE;
-    if (!reads && file_marked(a->fd, FILE_READERS, FILE_SEATS) >= 0) return a->in_use = -1, IN_USE;
+    if (!reads && file_byte_locked(a->fd, FILE_READERS, FILE_SEATS) >= 0) return a->in_use = -1, IN_USE;
     if (!file_seat(&a->conn->fds, a->fd, reads ? FILE_READERS : FILE_PERMITS, reads ? UINT32_MAX : claim->limit))
         return DLOCK_EBUSY;
     int rc = write_grant(a, "");
@@ -198,12 +198,12 @@ static int sit_down(struct attempt *a) {
 }
 
 static int try_shared(struct attempt *a, int timeout_ms) {
-    if (a->claim->mode == DLOCK_SHARED && file_marked(a->fd, FILE_GATE, 1) >= 0) return DLOCK_EBUSY;
+    if (a->claim->mode == DLOCK_SHARED && file_byte_locked(a->fd, FILE_GATE, 1) >= 0) return DLOCK_EBUSY;
     int rc = lock_file(a, LOCK_SH);
     if (rc != 0) return rc;
     if (take_turn(a, timeout_ms)) {
         rc = sit_down(a);
-        file_unmark(a->fd, FILE_TURN, 1);
+        file_byte_unlock(a->fd, FILE_TURN, 1);
     } else {
         rc = DLOCK_EBUSY;
         a->soon = true;
@@ -229,15 +229,15 @@ static int in_use(struct attempt *a) {
 static int busy(struct attempt *a) {
     struct file_fd *entry = entry_of(a);
     enum dlock_mode mode = a->claim->mode;
-    bool asked = entry->marks & FILE_ASKED;
-    entry->marks |= FILE_ASKED;
-    if (file_marked(a->fd, FILE_LINGERS, 1) >= 0) {
+    bool asked = entry->flags & FILE_ASKED;
+    entry->flags |= FILE_ASKED;
+    if (file_byte_locked(a->fd, FILE_LINGERS, 1) >= 0) {
         file_tell_wanted(a->fd);
     } else if (mode == DLOCK_EXCLUSIVE) {
         if (permits_held(a)) return IN_USE;
-        if (entry->marks & FILE_GATED || file_marked(a->fd, FILE_READERS, FILE_SEATS) < 0) return DLOCK_EBUSY;
-        if (asked && file_mark(a->fd, true, FILE_GATE)) entry->marks |= FILE_GATED;
-    } else if (mode == DLOCK_PERMIT && file_marked(a->fd, FILE_PERMITS, FILE_SEATS) < 0) {
+        if (entry->flags & FILE_GATED || file_byte_locked(a->fd, FILE_READERS, FILE_SEATS) < 0) return DLOCK_EBUSY;
+        if (asked && file_byte_lock(a->fd, true, FILE_GATE)) entry->flags |= FILE_GATED;
+    } else if (mode == DLOCK_PERMIT && file_byte_locked(a->fd, FILE_PERMITS, FILE_SEATS) < 0) {
         a->in_use = -1;
         if (file_holder(a->conn, a->fd) == FILE_OURS) return IN_USE;
     }
@@ -257,9 +257,9 @@ static int try_once(struct attempt *a, int timeout_ms) {
     int rc = a->fd >= 0 ? 0 : open_lock_file(a);
     if (rc != 0) return rc;
     rc = try_to_lock(a, timeout_ms);
-    if (rc == DLOCK_EBUSY && !(entry_of(a)->marks & FILE_WAITING) && file_watches(a->conn) &&
-        file_mark(a->fd, false, FILE_WAITS)) {
-        entry_of(a)->marks |= FILE_WAITING;
+    if (rc == DLOCK_EBUSY && !(entry_of(a)->flags & FILE_WAITING) && file_watches(a->conn) &&
+        file_byte_lock(a->fd, false, FILE_WAITS)) {
+        entry_of(a)->flags |= FILE_WAITING;
         rc = try_to_lock(a, timeout_ms);
     }
     if (rc != 0 && rc != DLOCK_EBUSY && rc != IN_USE) return rc;
@@ -273,8 +273,8 @@ static int try_once(struct attempt *a, int timeout_ms) {
 /* What was only for the wait. */
 static void end_wait(struct attempt *a) {
     struct file_fd *entry = entry_of(a);
-    if (entry->marks & (FILE_WAITING | FILE_GATED)) file_unmark(a->fd, FILE_GATE, FILE_WAITS - FILE_GATE + 1);
-    entry->marks &= ~(unsigned)(FILE_WAITING | FILE_GATED | FILE_ASKED);
+    if (entry->flags & (FILE_WAITING | FILE_GATED)) file_byte_unlock(a->fd, FILE_GATE, FILE_WAITS - FILE_GATE + 1);
+    entry->flags &= ~(unsigned)(FILE_WAITING | FILE_GATED | FILE_ASKED);
 }
 
 static int attempt(struct attempt *a, int timeout_ms) {

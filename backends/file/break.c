@@ -5,9 +5,9 @@
  * we die in between; and once after, when nobody can be granted the old file any more (see try_once() in acquire.c),
  * while we hold the lock of the new one.
  *
- * Breaks of one lock take turns, by a mark on its file (marks.c), from beginning to end: a second break could otherwise
- * take the fresh file of the first one away before the fence has come over, or with it a grant that nobody meant to
- * break. So only a user who may write the lock's file can keep others from breaking it.
+ * Breaks of one lock take turns, by a byte lock on its file (byte_locks.c), from beginning to end: a second break could
+ * otherwise take the fresh file of the first one away before the fence has come over, or with it a grant that nobody
+ * meant to break. So only a user who may write the lock's file can keep others from breaking it.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 static bool take_turn(struct file_conn *conn, int fd) {
-    if (!file_mark(fd, true, FILE_BREAKS)) return false;
-    file_fd_at(&conn->fds, fd)->marks |= FILE_BREAKING;
+    if (!file_byte_lock(fd, true, FILE_BREAKS)) return false;
+    file_fd_at(&conn->fds, fd)->flags |= FILE_BREAKING;
     return true;
 }
 

@@ -24,12 +24,12 @@ static int downgrade(struct file_conn *conn, struct dlock_claim *claim, int fd, 
     (void)!file_seat_write(fd, claim->name, atomic_load(&entry->seat) - 1, &seat);
     do rc = flock(fd, LOCK_SH | LOCK_NB);
     while (rc != 0 && errno == EINTR);
-    if (entry->marks & FILE_LINGERING) {
+    if (entry->flags & FILE_LINGERING) {
         file_linger_end(conn, fd);
-        file_unmark(fd, FILE_LINGERS, 1);
-        entry->marks &= ~(unsigned)FILE_LINGERING;
+        file_byte_unlock(fd, FILE_LINGERS, 1);
+        entry->flags &= ~(unsigned)FILE_LINGERING;
     }
-    if (file_marked(fd, FILE_WAITS, 1) >= 0) (void)!file_wake_others(conn, file);
+    if (file_byte_locked(fd, FILE_WAITS, 1) >= 0) (void)!file_wake_others(conn, file);
     return rc == 0 ? 0 : DLOCK_EUNAVAILABLE;
 }
 
@@ -80,7 +80,7 @@ static int release(struct file_conn *conn, struct dlock_claim *claim) {
     int fd = file_fd_take(&conn->fds, claim->state[FILE_STATE_FD]);
     if (fd < 0) return DLOCK_ELOST;
     struct file_fd *entry = file_fd_at(&conn->fds, fd);
-    bool held = claim->state[FILE_STATE_FENCE] != 0, wake = held || entry->marks & FILE_GATED;
+    bool held = claim->state[FILE_STATE_FENCE] != 0, wake = held || entry->flags & FILE_GATED;
     file_name_encode(conn, claim->name, file);
     if (held && file_check_named(conn, claim, fd, file) == 0) {
         file_forget(conn, claim, fd);
@@ -89,7 +89,7 @@ static int release(struct file_conn *conn, struct dlock_claim *claim) {
     if (held && atomic_load(&entry->seat) == 0) erase_token(conn, claim, fd);
     file_linger_end(conn, fd);
     file_fd_unlock(&conn->fds, fd);
-    wake = wake && file_marked(fd, FILE_WAITS, 1) >= 0;
+    wake = wake && file_byte_locked(fd, FILE_WAITS, 1) >= 0;
     if (!wake) claim->retry_ms = 0;
     if (wake && !file_wake_others(conn, file))
         file_fd_close(&conn->fds, fd); /* which may wake them as well */

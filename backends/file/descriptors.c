@@ -46,7 +46,7 @@ int file_fd_keep(struct file_descriptors *fds, int fd) {
      * orders close and open too, but not for the compiler. */
     (void)atomic_exchange(&entry->owner, TAKEN);
     atomic_store(&entry->seat, 0);
-    entry->marks = 0;
+    entry->flags = 0;
     entry->version = 0;
     return fd;
 }
@@ -93,12 +93,12 @@ bool file_fd_seated(struct file_descriptors *fds, uint64_t handle) {
     return entry && atomic_load(&entry->seat) != 0 && atomic_load(&entry->owner) == handle;
 }
 
-/* The marks first: whoever finds the lock free must not find a seat taken. */
+/* The byte locks first: whoever finds the lock free must not find a seat taken. */
 void file_fd_unlock(struct file_descriptors *fds, int fd) {
     struct file_fd *entry = file_fd_at(fds, fd);
-    if (entry->marks & ~(unsigned)FILE_ASKED) file_unmark(fd, FILE_MARKS, INT64_MAX - FILE_MARKS);
+    if (entry->flags & ~(unsigned)FILE_ASKED) file_byte_unlock(fd, FILE_BYTES, INT64_MAX - FILE_BYTES);
     flock(fd, LOCK_UN);
-    entry->marks = 0;
+    entry->flags = 0;
     atomic_store(&entry->seat, 0);
 }
 

@@ -7,7 +7,7 @@
  * broken, which is a rename over it) holds nothing.
  *
  * What flock(2) cannot say, who waits, who has which permit, is said by locks on single bytes far behind the end of the
- * file (marks.c). They belong to the same descriptors, so that the kernel ends them together with the process.
+ * file (byte_locks.c). They belong to the same descriptors, so that the kernel ends them together with the process.
  *
  * The connection serves every thread (THREADSAFE). Nothing in it changes after connect, except what is atomic, what
  * belongs to the descriptor that a thread has taken, and what only the one thread that calls `wake` uses; so there is
@@ -32,13 +32,13 @@ enum {
     FILE_CACHE_WAYS = 4
 };
 
-/* What a descriptor has marked besides its flock(2) lock: see marks.c. */
-enum file_marks {
+/* What a descriptor has locked besides its flock(2) lock: see byte_locks.c. */
+enum file_fd_flags {
     FILE_WAITING = 1,
     FILE_GATED = 2,
     FILE_LINGERING = 4,
     FILE_SEATED = 8,
-    FILE_ASKED = 16, /* marks nothing: the claim has asked before */
+    FILE_ASKED = 16, /* locks nothing: the claim has asked before */
     FILE_BREAKING = 32
 };
 
@@ -46,7 +46,7 @@ enum file_marks {
 struct file_fd {
     atomic_uint_least64_t owner; /* 0: not ours; 1: taken; or the handle it is lent under */
     atomic_uint seat;            /* 1 + its place in the file's list of readers or permits; 0: none */
-    unsigned marks;              /* enum file_marks */
+    unsigned flags;              /* enum file_fd_flags */
     int64_t version;             /* of the directory in which its file had its name for certain; 0: not known */
 };
 
@@ -184,27 +184,27 @@ void file_cache_put(struct file_conn *conn, int fd, const char *file, uint64_t i
 /* Closes all; false when there were none. */
 bool file_cache_drop(struct file_conn *conn);
 
-/* ---- marks.c: locks on single bytes ------------------------------------------------------------------------------ */
+/* ---- byte_locks.c: locks on single bytes ------------------------------------------------------------------------- */
 
-#define FILE_MARKS (INT64_C(1) << 60)
-#define FILE_TURN FILE_MARKS                     /* exclusive: held while a reader or a permit is written in */
-#define FILE_GATE (FILE_MARKS + 1)               /* exclusive: a writer waits for readers to leave, others stay out */
-#define FILE_WAITS (FILE_MARKS + 2)              /* shared: waits to be woken */
-#define FILE_LINGERS (FILE_MARKS + 3)            /* exclusive: the holder wants to know who waits */
-#define FILE_BREAKS (FILE_MARKS + 4)             /* exclusive: the lock is being broken */
+#define FILE_BYTES (INT64_C(1) << 60)
+#define FILE_TURN FILE_BYTES                     /* exclusive: held while a reader or a permit is written in */
+#define FILE_GATE (FILE_BYTES + 1)               /* exclusive: a writer waits for readers to leave, others stay out */
+#define FILE_WAITS (FILE_BYTES + 2)              /* shared: waits to be woken */
+#define FILE_LINGERS (FILE_BYTES + 3)            /* exclusive: the holder wants to know who waits */
+#define FILE_BREAKS (FILE_BYTES + 4)             /* exclusive: the lock is being broken */
 #define FILE_SEATS (INT64_C(1) << 32)            /* how many there are of each of these */
-#define FILE_READERS (FILE_MARKS + FILE_SEATS)   /* exclusive, one byte for each reader's seat */
+#define FILE_READERS (FILE_BYTES + FILE_SEATS)   /* exclusive, one byte for each reader's seat */
 #define FILE_PERMITS (FILE_READERS + FILE_SEATS) /* the same for permits */
 
 /* Locks a byte, shared or exclusively; false (errno is set) when somebody else has it. */
-bool file_mark(int fd, bool exclusive, int64_t at);
-void file_unmark(int fd, int64_t at, int64_t n);
+bool file_byte_lock(int fd, bool exclusive, int64_t at);
+void file_byte_unlock(int fd, int64_t at, int64_t n);
 
 /* A byte of the range that another descriptor has locked, in whatever way; -1: none. */
-int64_t file_marked(int fd, int64_t at, int64_t n);
+int64_t file_byte_locked(int fd, int64_t at, int64_t n);
 
 /* The first such byte. */
-int64_t file_marked_first(int fd, int64_t at, int64_t n);
+int64_t file_byte_locked_first(int fd, int64_t at, int64_t n);
 
 /* ---- seats.c ----------------------------------------------------------------------------------------------------- */
 

@@ -4,16 +4,16 @@
  */
 #include "file.h"
 
-/* A waiter that is there already has not seen the mark: its word is given for it. */
+/* A waiter that came before the byte lock has not seen it and tells nobody: we tell in its place. */
 void file_linger(struct file_conn *conn, int fd) {
-    if (!file_watches(conn) || !file_mark(fd, true, FILE_LINGERS)) return;
-    file_fd_at(&conn->fds, fd)->marks |= FILE_LINGERING;
+    if (!file_watches(conn) || !file_byte_lock(fd, true, FILE_LINGERS)) return;
+    file_fd_at(&conn->fds, fd)->flags |= FILE_LINGERING;
     atomic_fetch_add(&conn->lingering, 1);
-    if (file_marked(fd, FILE_WAITS, 1) >= 0) file_tell_wanted(fd);
+    if (file_byte_locked(fd, FILE_WAITS, 1) >= 0) file_tell_wanted(fd);
 }
 
 void file_linger_end(struct file_conn *conn, int fd) {
-    if (file_fd_at(&conn->fds, fd)->marks & FILE_LINGERING) atomic_fetch_sub(&conn->lingering, 1);
+    if (file_fd_at(&conn->fds, fd)->flags & FILE_LINGERING) atomic_fetch_sub(&conn->lingering, 1);
 }
 
 void file_forget(struct file_conn *conn, struct dlock_claim *claim, int fd) {

@@ -169,8 +169,8 @@ static bool remembered(const struct seated *seated, pid_t pid) {
 static int show_seats(const struct view *view, int64_t range, struct seated *seated) {
     struct file_seat seat;
     int rc = 0;
-    int64_t at = file_marked_first(view->fd, range, FILE_SEATS);
-    for (; at >= 0 && rc == 0; at = file_marked_first(view->fd, at + 1, range + FILE_SEATS - at - 1)) {
+    int64_t at = file_byte_locked_first(view->fd, range, FILE_SEATS);
+    for (; at >= 0 && rc == 0; at = file_byte_locked_first(view->fd, at + 1, range + FILE_SEATS - at - 1)) {
         bool reads = range == FILE_READERS;
         file_seat_read(view->fd, view->name, (uint32_t)(at - range), &seat);
         remember(seated, pid_of(seat.token));
@@ -249,7 +249,7 @@ static bool held_by_us(const struct file_conn *conn, const struct view *view, co
 }
 
 static bool has_seats(int fd) {
-    return file_marked(fd, FILE_READERS, FILE_SEATS) >= 0 || file_marked(fd, FILE_PERMITS, FILE_SEATS) >= 0;
+    return file_byte_locked(fd, FILE_READERS, FILE_SEATS) >= 0 || file_byte_locked(fd, FILE_PERMITS, FILE_SEATS) >= 0;
 }
 
 /* Opens nothing: a close would wake the waiters. */

@@ -14,7 +14,7 @@
  *     reader               fence 1795248000000001  token 5f0c…e1.18@host:4242
  *     permit of 3          fence …
  *
- * Whether a seat is taken is not to be seen there: that is up to its mark (marks.c).
+ * Whether a seat is taken is not to be seen there: that is up to its byte (byte_locks.c).
  *
  * SPDX-License-Identifier: MIT
  */

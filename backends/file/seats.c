@@ -1,4 +1,4 @@
-/* Seats: a reader, and the holder of a permit, has locked one byte of a range of its own (marks.c).
+/* Seats: a reader, and the holder of a permit, has locked one byte of a range of its own (byte_locks.c).
  *
  * SPDX-License-Identifier: MIT
  */
@@ -10,8 +10,8 @@ enum { GUESSES = 4, SEARCH_MS = 100 };
 
 static bool take(struct file_descriptors *fds, int fd, int64_t range, uint32_t seat) {
     struct file_fd *entry = file_fd_at(fds, fd);
-    if (!file_mark(fd, true, range + seat)) return false;
-    entry->marks |= FILE_SEATED;
+    if (!file_byte_lock(fd, true, range + seat)) return false;
+    entry->flags |= FILE_SEATED;
     atomic_store(&entry->seat, seat + 1);
     return true;
 }
@@ -19,13 +19,13 @@ static bool take(struct file_descriptors *fds, int fd, int64_t range, uint32_t s
 /* How many seats there are up to the last that is taken: every later one is free. */
 static uint32_t used(int fd, int64_t range, uint32_t limit) {
     uint32_t low = 0, high = 1;
-    while (high < limit && file_marked(fd, range + high, limit - high) >= 0) {
+    while (high < limit && file_byte_locked(fd, range + high, limit - high) >= 0) {
         low = high;
         high = high < limit / 2 ? 2 * high : limit;
     }
     while (high - low > 1) { /* one at `low` or after it is taken, none at `high` or after it */
         uint32_t middle = low + (high - low) / 2;
-        if (file_marked(fd, range + middle, high - middle) >= 0)
+        if (file_byte_locked(fd, range + middle, high - middle) >= 0)
             low = middle;
         else
             high = middle;

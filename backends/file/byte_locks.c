@@ -1,4 +1,4 @@
-/* Marks: locks on single bytes far behind the end of the file (open file description locks, fcntl(2)). They have
+/* Byte locks: locks on single bytes far behind the end of the file (open file description locks, fcntl(2)). They have
  * nothing to do with the flock(2) lock of the same file, and like it end with their descriptor.
  *
  * SPDX-License-Identifier: MIT
@@ -16,28 +16,28 @@ static int operate(int fd, int command, short type, int64_t at, int64_t n, struc
     return rc;
 }
 
-bool file_mark(int fd, bool exclusive, int64_t at) {
+bool file_byte_lock(int fd, bool exclusive, int64_t at) {
     struct flock lock;
     return operate(fd, F_OFD_SETLK, exclusive ? F_WRLCK : F_RDLCK, at, 1, &lock) == 0;
 }
 
-void file_unmark(int fd, int64_t at, int64_t n) {
+void file_byte_unlock(int fd, int64_t at, int64_t n) {
     struct flock lock;
     operate(fd, F_OFD_SETLK, F_UNLCK, at, n, &lock);
 }
 
-int64_t file_marked(int fd, int64_t at, int64_t n) {
+int64_t file_byte_locked(int fd, int64_t at, int64_t n) {
     struct flock lock;
     if (n <= 0 || operate(fd, F_OFD_GETLK, F_WRLCK, at, n, &lock) != 0 || lock.l_type == F_UNLCK) return -1;
     return lock.l_start > at ? lock.l_start : at;
 }
 
 /* The kernel names any; then the ones before that are asked for. */
-int64_t file_marked_first(int fd, int64_t at, int64_t n) {
-    int64_t first = -1, found = file_marked(fd, at, n);
+int64_t file_byte_locked_first(int fd, int64_t at, int64_t n) {
+    int64_t first = -1, found = file_byte_locked(fd, at, n);
     while (found >= 0) {
         first = found;
-        found = file_marked(fd, at, first - at);
+        found = file_byte_locked(fd, at, first - at);
     }
     return first;
 }
