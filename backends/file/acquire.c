@@ -257,7 +257,7 @@ static int try_once(struct attempt *a, int timeout_ms) {
     int rc = a->fd >= 0 ? 0 : open_lock_file(a);
     if (rc != 0) return rc;
     rc = try_to_lock(a, timeout_ms);
-    if (rc == DLOCK_EBUSY && !(entry_of(a)->flags & FILE_WAITING) && file_watches(a->conn) &&
+    if (rc == DLOCK_EBUSY && !(entry_of(a)->flags & FILE_WAITING) && file_has_inotify(a->conn) &&
         file_byte_lock(a->fd, false, FILE_WAITS)) {
         entry_of(a)->flags |= FILE_WAITING;
         rc = try_to_lock(a, timeout_ms);

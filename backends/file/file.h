@@ -66,7 +66,7 @@ struct file_cached {
 
 enum file_listening {
     FILE_DEAF,    /* nobody listens: waiters poll */
-    FILE_WATCHES, /* inotify tells when to ask again */
+    FILE_INOTIFY, /* inotify tells when to ask again */
     FILE_POLLS    /* somebody listens, but there is no inotify to be had */
 };
 
@@ -84,7 +84,7 @@ struct file_conn {
     struct file_descriptors fds;
     struct file_cached cache[FILE_CACHE_SETS][FILE_CACHE_WAYS];
     atomic_uint lingering; /* how many grants have FILE_LINGERING */
-    /* watch.c */
+    /* inotify.c */
     int wake_fd;
     atomic_int listening;         /* enum file_listening */
     atomic_uint_least64_t events; /* 1 + how often something was read from wake_fd; 0: it was not there yet */
@@ -301,7 +301,7 @@ void file_linger_end(struct file_conn *conn, int fd);
 /* Closes the claim's descriptor, which the caller has taken: it holds nothing and waits for nothing any more. */
 void file_forget(struct file_conn *conn, struct dlock_claim *claim, int fd);
 
-/* ---- watch.c ----------------------------------------------------------------------------------------------------- */
+/* ---- inotify.c --------------------------------------------------------------------------------------------------- */
 
 enum { FILE_SOON_MS = 10 }; /* for one more look at what may change without an event */
 
@@ -309,7 +309,7 @@ int file_listen(void *c, int *fd, int timeout_ms, struct dlock_error *err);
 int file_wake(void *c, struct dlock_wake *out, struct dlock_error *err);
 
 /* Whether inotify wakes this connection, so that its waiters should mark that they wait. */
-bool file_watches(const struct file_conn *conn);
+bool file_has_inotify(const struct file_conn *conn);
 
 /* When a claim that found its file locked should ask again. `seen` is a word of the claim's state, at first 0; `fd` is
  * its descriptor, -1: none. */

@@ -6,7 +6,7 @@
 
 /* A waiter that came before the byte lock has not seen it and tells nobody: we tell in its place. */
 void file_linger(struct file_conn *conn, int fd) {
-    if (!file_watches(conn) || !file_byte_lock(fd, true, FILE_LINGERS)) return;
+    if (!file_has_inotify(conn) || !file_byte_lock(fd, true, FILE_LINGERS)) return;
     file_fd_at(&conn->fds, fd)->flags |= FILE_LINGERING;
     atomic_fetch_add(&conn->lingering, 1);
     if (file_byte_locked(fd, FILE_WAITS, 1) >= 0) file_tell_wanted(fd);

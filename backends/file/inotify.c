@@ -39,7 +39,7 @@ int file_listen(void *c, int *fd, int timeout_ms, struct dlock_error *err) {
         if (notify >= 0 && inotify_add_watch(notify, conn->path, mask) >= 0) {
             conn->wake_fd = notify;
             atomic_fetch_add(&conn->events, 1); /* there may have been some that nobody read */
-            atomic_store(&conn->listening, FILE_WATCHES);
+            atomic_store(&conn->listening, FILE_INOTIFY);
         } else {
             int errnum = errno;
             if (notify >= 0) file_fd_close(&conn->fds, notify);
@@ -51,8 +51,8 @@ int file_listen(void *c, int *fd, int timeout_ms, struct dlock_error *err) {
     return rc;
 }
 
-bool file_watches(const struct file_conn *conn) {
-    return atomic_load(&conn->listening) == FILE_WATCHES;
+bool file_has_inotify(const struct file_conn *conn) {
+    return atomic_load(&conn->listening) == FILE_INOTIFY;
 }
 
 /* The kernel tells of a close before it ends the lock: an instant, or longer where who closes has to wait for a
@@ -60,7 +60,7 @@ bool file_watches(const struct file_conn *conn) {
  * before; up to a pause that is short where flock(1) is the holder, since that may unlock without closing. The holder
  * is looked up once for that, which reads all locks of this machine. */
 int64_t file_retry_ms(struct file_conn *conn, int fd, uint64_t *seen) {
-    if (!file_watches(conn)) return -1;
+    if (!file_has_inotify(conn)) return -1;
     uint64_t events = atomic_load(&conn->events) << LOOKS_BITS, looks = *seen - events;
     if (looks >> LOOKS_BITS != 0) looks = 0; /* seen before the last event */
     if (looks == FOREIGN) return FOREIGN_MS;
@@ -118,7 +118,7 @@ static bool translate(struct file_conn *conn, const struct inotify_event *event,
 int file_wake(void *c, struct dlock_wake *out, struct dlock_error *err) {
     struct file_conn *conn = c;
     (void)err;
-    while (file_watches(conn)) {
+    while (file_has_inotify(conn)) {
         if (conn->unread >= conn->end && !read_events(conn)) return 0;
         const struct inotify_event *event = (const void *)(conn->buffer + conn->unread);
         conn->unread += sizeof *event + event->len;
