@@ -258,7 +258,7 @@ int file_seat_write(int fd, const char *name, uint32_t seat, const struct file_s
 /* What makes no sense is 0 or "". */
 void file_seat_read(int fd, const char *name, uint32_t seat, struct file_seat *content);
 
-/* ---- named.c: is the file still the one under its name? ---------------------------------------------------------- */
+/* ---- identity.c: is the file still the one under its name? ------------------------------------------------------- */
 
 /* What can be told of a file without opening it. */
 struct file_stat {
