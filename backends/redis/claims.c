@@ -275,10 +275,10 @@ static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum redi
     return false;
 }
 
-static int run_once(struct redis *redis, enum redis_script script, struct redis_calls calls, struct batch *batch,
+static int run_once(struct redis *redis, enum redis_script script, struct redis_pipeline pipeline, struct batch *batch,
                     struct dlock_claim *const *claims, size_t n, int64_t deadline_us) {
     size_t i = 0;
-    calls.arg = batch;
+    pipeline.arg = batch;
     while (i < n) {
         int rc;
         if (!acceptable(batch, claims[i], script)) {
@@ -286,39 +286,39 @@ static int run_once(struct redis *redis, enum redis_script script, struct redis_
             continue;
         }
         batch->claims = claims + i;
-        for (calls.count = 1; i + calls.count < n; calls.count++)
-            if (!acceptable(batch, claims[i + calls.count], script)) break;
-        if ((rc = redis_run(redis, &calls, deadline_us, batch->err)) != 0) return rc;
-        i += calls.count;
+        for (pipeline.count = 1; i + pipeline.count < n; pipeline.count++)
+            if (!acceptable(batch, claims[i + pipeline.count], script)) break;
+        if ((rc = redis_run_pipeline(redis, &pipeline, deadline_us, batch->err)) != 0) return rc;
+        i += pipeline.count;
     }
     return 0;
 }
 
-static int run_batch(struct redis *redis, enum redis_script script, struct redis_calls calls,
+static int run_batch(struct redis *redis, enum redis_script script, struct redis_pipeline pipeline,
                      struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct batch batch = {.err = err};
-    int rc = run_once(redis, script, calls, &batch, claims, n, deadline_us);
+    int rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us);
     /* What is left to do when the time is over is done by the next waiter that asks. */
     while (rc == 0 && batch.again && dlock_now_us() < deadline_us) {
         batch.again = false;
         batch.repeated = true;
-        rc = run_once(redis, script, calls, &batch, claims, n, deadline_us);
+        rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us);
     }
     return rc;
 }
 
 int redis_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    const struct redis_calls calls = {.write = write_acquire, .read = read_acquire};
-    return run_batch(conn, REDIS_ACQUIRE, calls, claims, n, timeout_ms, err);
+    const struct redis_pipeline pipeline = {.write = write_acquire, .read = read_acquire};
+    return run_batch(conn, REDIS_ACQUIRE, pipeline, claims, n, timeout_ms, err);
 }
 
 int redis_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    const struct redis_calls calls = {.write = write_renew, .read = read_renew};
-    return run_batch(conn, REDIS_RENEW, calls, claims, n, timeout_ms, err);
+    const struct redis_pipeline pipeline = {.write = write_renew, .read = read_renew};
+    return run_batch(conn, REDIS_RENEW, pipeline, claims, n, timeout_ms, err);
 }
 
 int redis_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    const struct redis_calls calls = {.write = write_release, .read = read_release};
-    return run_batch(conn, REDIS_RELEASE, calls, claims, n, timeout_ms, err);
+    const struct redis_pipeline pipeline = {.write = write_release, .read = read_release};
+    return run_batch(conn, REDIS_RELEASE, pipeline, claims, n, timeout_ms, err);
 }

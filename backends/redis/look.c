@@ -79,8 +79,8 @@ static int read_inspect(struct redis *redis, size_t i, const redisReply *reply, 
 }
 
 static int run_walk(struct redis *redis, struct walk *walk, size_t n, int64_t deadline_us, struct dlock_error *err) {
-    const struct redis_calls calls = {n, write_inspect, read_inspect, walk};
-    return redis_run(redis, &calls, deadline_us, err);
+    const struct redis_pipeline pipeline = {n, write_inspect, read_inspect, walk};
+    return redis_run_pipeline(redis, &pipeline, deadline_us, err);
 }
 
 int redis_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
@@ -184,8 +184,8 @@ static int read_break(struct redis *redis, size_t i, const redisReply *reply, vo
 
 int redis_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     struct breaking breaking = {name, 0};
-    const struct redis_calls calls = {1, write_break, read_break, &breaking};
-    int rc = redis_run(conn, &calls, dlock_deadline_us(timeout_ms), err);
+    const struct redis_pipeline pipeline = {1, write_break, read_break, &breaking};
+    int rc = redis_run_pipeline(conn, &pipeline, dlock_deadline_us(timeout_ms), err);
     if (rc != 0 || breaking.was == 1) return rc;
     if (breaking.was == 0) return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
     return dlock_fail(

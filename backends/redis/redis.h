@@ -133,7 +133,7 @@ bool redis_decode_key(const char *key, size_t length, char *name);
 /* Reads the limit out of a kind; false: it is none of permits. */
 bool redis_limit_of(const char *kind, uint32_t *limit);
 
-/* ---- calls.c: calling them --------------------------------------------------------------------------------------- */
+/* ---- pipeline.c: calling them ------------------------------------------------------------------------------------ */
 
 /* A script for one lock; `lease` and `kind` are room for arguments. */
 struct redis_call {
@@ -148,13 +148,14 @@ struct redis_call {
  * `write` says how the i-th is called. `read` takes its reply, which is no error reply but for redis_is_foreign_data,
  * and returns 0 or what ends the connection. Every reply is read even when one is an error; the first error is
  * returned. */
-struct redis_calls {
+struct redis_pipeline {
     size_t count;
     void (*write)(struct redis *redis, size_t i, struct redis_call *call, void *arg);
     int (*read)(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err);
     void *arg;
 };
-int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t deadline_us, struct dlock_error *err);
+int redis_run_pipeline(struct redis *redis, const struct redis_pipeline *pipeline, int64_t deadline_us,
+                       struct dlock_error *err);
 
 /* ---- info.c: what the server says about itself ------------------------------------------------------------------- */
 

@@ -45,13 +45,14 @@ static bool goes_along(const struct redis_call *first, const struct redis_call *
 
 /* Writes a call for the locks from the `from`-th on that go together; returns how many these are, and which script that
  * calls. */
-static size_t write_some(struct redis *redis, const struct redis_calls *calls, size_t from, size_t to, int *script) {
+static size_t write_some(struct redis *redis, const struct redis_pipeline *pipeline, size_t from, size_t to,
+                         int *script) {
     struct redis_call list[MANY];
     size_t n = 1;
-    calls->write(redis, from, &list[0], calls->arg);
+    pipeline->write(redis, from, &list[0], pipeline->arg);
     if (list[0].script <= REDIS_RELEASE && redis_is_plain(list[0].name))
         for (; n < MANY && from + n < to; n++) {
-            calls->write(redis, from + n, &list[n], calls->arg);
+            pipeline->write(redis, from + n, &list[n], pipeline->arg);
             if (!goes_along(list, &list[n])) break;
         }
     *script = (int)list[0].script + (n > 1 ? REDIS_MANY : 0);
@@ -64,15 +65,15 @@ static size_t write_some(struct redis *redis, const struct redis_calls *calls, s
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-static int judge(struct redis *redis, const struct redis_calls *calls, size_t i, const redisReply *reply,
+static int judge(struct redis *redis, const struct redis_pipeline *pipeline, size_t i, const redisReply *reply,
                  struct dlock_error *err) {
     if (reply->type == REDIS_REPLY_ERROR && !redis_is_foreign_data(reply)) return redis_refused(redis, reply, err);
-    return calls->read(redis, i, reply, calls->arg, err);
+    return pipeline->read(redis, i, reply, pipeline->arg, err);
 }
 
 /* Reads the reply to the call for n locks from the i-th on. `missing` is set, instead of answering, when the server
  * does not have the script; NULL: that is an error. */
-static int take_answer(struct redis *redis, const struct redis_calls *calls, size_t i, size_t n, bool *missing,
+static int take_answer(struct redis *redis, const struct redis_pipeline *pipeline, size_t i, size_t n, bool *missing,
                        int64_t deadline_us, struct dlock_error *err) {
     redisReply *reply;
     int first = redis_reply(redis, deadline_us, &reply, err);
@@ -80,12 +81,12 @@ static int take_answer(struct redis *redis, const struct redis_calls *calls, siz
     if (missing && redis_error_is(reply, "NOSCRIPT"))
         *missing = true;
     else if (n == 1 || reply->type == REDIS_REPLY_ERROR)
-        first = judge(redis, calls, i, reply, err);
+        first = judge(redis, pipeline, i, reply, err);
     else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != n)
         first = redis_nonsense(redis, "the replies for several locks", err);
     else
         for (size_t j = 0; j < n; j++) {
-            int rc = judge(redis, calls, i + j, reply->element[j], first ? NULL : err);
+            int rc = judge(redis, pipeline, i + j, reply->element[j], first ? NULL : err);
             if (!first) first = rc;
         }
     freeReplyObject(reply);
@@ -96,7 +97,7 @@ static int take_answer(struct redis *redis, const struct redis_calls *calls, siz
 
 /* A part of the locks on their way. */
 struct chunk {
-    const struct redis_calls *calls;
+    const struct redis_pipeline *pipeline;
     size_t from, to;
     bool asks[CHUNK];     /* these are sent, or sent again; the others have their answer */
     uint8_t sizes[CHUNK]; /* of the call that begins here, in locks */
@@ -111,7 +112,7 @@ static void write_chunk(struct redis *redis, struct chunk *chunk, int scripts[CH
         n = 1;
         if (!chunk->asks[at]) continue;
         while (end < chunk->to && chunk->asks[end - chunk->from]) end++;
-        n = write_some(redis, chunk->calls, i, end, &scripts[at]);
+        n = write_some(redis, chunk->pipeline, i, end, &scripts[at]);
         chunk->sizes[at] = (uint8_t)n;
     }
 }
@@ -128,7 +129,7 @@ static int read_chunk(struct redis *redis, struct chunk *chunk, const int script
         n = 1;
         if (!chunk->asks[at]) continue;
         n = chunk->sizes[at];
-        rc = take_answer(redis, chunk->calls, i, n, any ? &lost : NULL, deadline_us, first ? NULL : err);
+        rc = take_answer(redis, chunk->pipeline, i, n, any ? &lost : NULL, deadline_us, first ? NULL : err);
         for (size_t j = 0; j < n; j++) chunk->asks[at + j] = lost;
         if (lost) chunk->missing[scripts[at]] = *any = true;
         if (!first) first = rc;
@@ -153,9 +154,9 @@ static int call_again(struct redis *redis, struct chunk *chunk, int scripts[CHUN
     return first ? first : rc;
 }
 
-static int run_chunk(struct redis *redis, const struct redis_calls *calls, size_t from, size_t to, int64_t deadline_us,
-                     struct dlock_error *err) {
-    struct chunk chunk = {.calls = calls, .from = from, .to = to};
+static int run_chunk(struct redis *redis, const struct redis_pipeline *pipeline, size_t from, size_t to,
+                     int64_t deadline_us, struct dlock_error *err) {
+    struct chunk chunk = {.pipeline = pipeline, .from = from, .to = to};
     int scripts[CHUNK], rc;
     bool any = false;
     memset(chunk.asks, true, to - from);
@@ -164,11 +165,12 @@ static int run_chunk(struct redis *redis, const struct redis_calls *calls, size_
     return rc || !any ? rc : call_again(redis, &chunk, scripts, deadline_us, err);
 }
 
-int redis_run(struct redis *redis, const struct redis_calls *calls, int64_t deadline_us, struct dlock_error *err) {
+int redis_run_pipeline(struct redis *redis, const struct redis_pipeline *pipeline, int64_t deadline_us,
+                       struct dlock_error *err) {
     int rc = 0;
-    for (size_t from = 0; from < calls->count && rc == 0; from += CHUNK) {
-        size_t to = calls->count - from > CHUNK ? from + CHUNK : calls->count;
-        rc = run_chunk(redis, calls, from, to, deadline_us, err);
+    for (size_t from = 0; from < pipeline->count && rc == 0; from += CHUNK) {
+        size_t to = pipeline->count - from > CHUNK ? from + CHUNK : pipeline->count;
+        rc = run_chunk(redis, pipeline, from, to, deadline_us, err);
     }
     return rc;
 }
