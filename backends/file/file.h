@@ -352,7 +352,7 @@ enum file_holder {
 };
 enum file_holder file_holder(const struct file_conn *conn, int fd);
 
-/* ---- look.c, break.c --------------------------------------------------------------------------------------------- */
+/* ---- inspect.c, break.c ------------------------------------------------------------------------------------------ */
 
 int file_inspect(void *c, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 int file_list(void *c, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,

@@ -319,7 +319,7 @@ enum memcached_way {
 enum memcached_way memcached_meet(struct memcached *memcached, struct dlock_claim *claim,
                                   const struct memcached_item *item, char why[MEMCACHED_WHY_MAX]);
 
-/* ---- look.c, check.c: operations for operators ------------------------------------------------------------------- */
+/* ---- inspect.c, check.c: operations for operators ---------------------------------------------------------------- */
 
 int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
                       struct dlock_error *err);

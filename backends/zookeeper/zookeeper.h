@@ -246,7 +246,7 @@ struct zookeeper_call *zookeeper_delete_begin(struct zookeeper *z, const char *p
 int zookeeper_delete_end(struct zookeeper *z, struct zookeeper_call *call, const char *path, int64_t deadline_us,
                          bool *dead, struct dlock_error *err);
 
-/* ---- claims.c, attempt.c, renew.c, look.c ------------------------------------------------------------------------ */
+/* ---- claims.c, attempt.c, renew.c, inspect.c --------------------------------------------------------------------- */
 
 /* dlock_claim.state. PLACE is of the node that is the grant, QUEUE of the one in which a claim waits for a permit;
  * FENCE is the czxid of the grant's, or as long as there is none of the other. */

@@ -184,5 +184,5 @@ int main(void) {
         cmocka_unit_test_setup_teardown(list_shows_names_as_they_were_given, setup, teardown),
         cmocka_unit_test_setup_teardown(list_of_nothing, setup, teardown),
     };
-    return cmocka_run_group_tests_name("zookeeper look", tests, backend_load, NULL);
+    return cmocka_run_group_tests_name("zookeeper inspect", tests, backend_load, NULL);
 }

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-int look_tests(void);
+int inspect_tests(void);
 
 static void inspects(void **state) {
     struct world *world = *state;
@@ -165,7 +165,7 @@ static void from_a_container(void **state) {
     assert_int_equal(child_end(child_start(in_pid_namespace, world, NULL)), 0);
 }
 
-int look_tests(void) {
+int inspect_tests(void) {
     const struct CMUnitTest tests[] = {
         WORLD_TEST(inspects),         WORLD_TEST(disturbs_nobody), WORLD_TEST(holder_in_another_process),
         WORLD_TEST(foreign_holder),   WORLD_TEST(lists),           WORLD_TEST(lists_in_pages),

@@ -215,5 +215,5 @@ int main(void) {
         cmocka_unit_test(a_break_compares),
         cmocka_unit_test(settings_are_judged),
     };
-    return cmocka_run_group_tests_name("memcached look", tests, start, stop);
+    return cmocka_run_group_tests_name("memcached inspect", tests, start, stop);
 }
