@@ -1,8 +1,8 @@
 #include "hold.h"
 
 #include "cli.h"
-#include "front.h"
 #include "holders.h"
+#include "job_control.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -54,7 +54,7 @@ static void hear_loss(const struct hold *hold) {
 static void hear_signals(struct hold *hold) {
     for (int sig; (sig = signals_next(hold->plan->watch->signals)) != 0;) {
         if (sig == SIGTSTP)
-            front_tell(hold->plan->watch->front, FRONT_STOP); /* the job stops, we go on */
+            job_tell(hold->plan->watch->job, JOB_STOP); /* the job stops, we go on */
         else if (sig != SIGCHLD && sig != SIGCONT && !hold->sig)
             hold->sig = sig;
     }
@@ -75,11 +75,11 @@ static void wait_for_end(struct hold *hold) {
     while (left_ms(plan) > 0 && !hold->sig && !hold->ending->lost) {
         struct pollfd fds[] = {{plan->watch->loss->fd, POLLIN, 0},
                                {plan->watch->signals->fd, POLLIN, 0},
-                               {plan->watch->front, POLLIN, 0}};
+                               {plan->watch->job, POLLIN, 0}};
         if (poll(fds, 3, look(plan)) <= 0) continue;
         if (fds[0].revents) hear_loss(hold);
         if (fds[1].revents) hear_signals(hold);
-        if (fds[2].revents) (void)!read(plan->watch->front, &answer, 1); /* the job goes on */
+        if (fds[2].revents) (void)!read(plan->watch->job, &answer, 1); /* the job goes on */
     }
 }
 
@@ -96,7 +96,7 @@ int hold_lock(const struct hold_plan *plan, struct ending *ending) {
         say_interrupted(plan, ending->sig);
         return 0;
     }
-    front_tell(plan->watch->front, FRONT_HOLDS);
+    job_tell(plan->watch->job, JOB_HOLDS);
     leave_streams();
     say_held(&hold);
     wait_for_end(&hold);

@@ -2,8 +2,8 @@
 #include "child.h"
 #include "cli.h"
 #include "environment.h"
-#include "front.h"
 #include "hold.h"
+#include "job_control.h"
 #include "signals.h"
 #include "terminal.h"
 #include "watch.h"
@@ -32,7 +32,7 @@ struct run {
     const struct request *request;
     struct signals signals;
     struct terminal terminal;
-    int front;
+    int job;
     struct loss loss;
     dlock_client *client;
     dlock_lock *lock;
@@ -147,7 +147,7 @@ static int guard(const struct run *run, pid_t group) {
 static struct ending attend(struct run *run, pid_t child) {
     const struct request *request = run->request;
     const struct watch_plan watch = {run->client,   run->lock,      request->wish.name, &run->loss, &run->lease,
-                                     &run->signals, &run->terminal, run->front,         child,      request->policy};
+                                     &run->signals, &run->terminal, run->job,           child,      request->policy};
     const struct hold_plan hold = {&watch, run->granted_ms + request->hold_ms, request->wish.verbose};
     struct ending ending = watch_command(&watch);
     if (!ending.lost) run->sig = hold_lock(&hold, &ending);
@@ -196,7 +196,7 @@ static struct ending run_command(struct run *run) {
         note("%s", dlock_strerror(DLOCK_ENOMEM));
         return (struct ending){.status = STATUS_OS};
     }
-    if (run->front >= 0) setpgid(0, 0); /* no longer stopped by what stops the job */
+    if (run->job >= 0) setpgid(0, 0); /* no longer stopped by what stops the job */
     signals_hear_job_control(&run->signals);
     const struct child_plan plan = {run->request->argv, run->env.entries, &run->signals, &run->terminal};
     return run_child(run, &plan);
@@ -241,10 +241,10 @@ static int run_main(int argc, char **argv) {
     struct request request;
     int status = parse(argc, argv, &request);
     if (status != GO_ON) return status;
-    struct run run = {.request = &request, .front = -1, .loss = LOSS_INIT};
+    struct run run = {.request = &request, .job = -1, .loss = LOSS_INIT};
     signals_begin(&run.signals);
     terminal_open(&run.terminal);
-    if (run.terminal.fd >= 0) run.front = front_split(&run.signals);
+    if (run.terminal.fd >= 0) run.job = job_split(&run.signals);
     /* Until here and while it connects, a signal may end us: nothing is held and nobody waits. */
     run.adopts = child_adopt(true);
     status = open_server(&run);

@@ -2,7 +2,7 @@
 
 #include "child.h"
 #include "cli.h"
-#include "front.h"
+#include "job_control.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -106,7 +106,7 @@ static void resume(struct watch *watch) {
 }
 
 /* The command stopped. Where it wants the terminal and our job has it, it gets it. Otherwise the job stops, too, as its
- * user expects, while the lock stays held and renewed. Without a front nobody waits for us to stop. */
+ * user expects, while the lock stays held and renewed. Without a job process nobody waits for us to stop. */
 static void command_stopped(struct watch *watch, int sig) {
     const struct watch_plan *plan = watch->plan;
     bool asks_for_terminal = sig == SIGTTIN || sig == SIGTTOU;
@@ -116,13 +116,13 @@ static void command_stopped(struct watch *watch, int sig) {
         return;
     }
     terminal_take_back(plan->terminal, plan->child);
-    front_tell(plan->front, FRONT_STOP);
+    job_tell(plan->job, JOB_STOP);
 }
 
-static void hear_front(struct watch *watch) {
+static void hear_job(struct watch *watch) {
     char answer;
-    if (read(watch->plan->front, &answer, 1) != 1) return; /* it died, and so shall we */
-    if (answer == FRONT_ORPHANED && (watch->stop_signal == SIGTTIN || watch->stop_signal == SIGTTOU)) {
+    if (read(watch->plan->job, &answer, 1) != 1) return; /* it died, and so shall we */
+    if (answer == JOB_ORPHANED && (watch->stop_signal == SIGTTIN || watch->stop_signal == SIGTTOU)) {
         /* It will never get the terminal: the same end that the kernel gives to stopped orphans. */
         child_signal(watch->plan->child, SIGHUP);
     }
@@ -162,7 +162,7 @@ static struct ending end(const struct watch *watch) {
     bool had_terminal = terminal_take_back(plan->terminal, plan->child);
     dlock_client_guard(plan->client, 0, NULL); /* once it is waited for, its number may become another's */
     int status = child_reap(plan->child);
-    if (had_terminal && watch->fatal_signal == SIGINT) front_tell(plan->front, FRONT_INTERRUPTED);
+    if (had_terminal && watch->fatal_signal == SIGINT) job_tell(plan->job, JOB_INTERRUPTED);
     bool from_terminal = had_terminal && (watch->fatal_signal == SIGINT || watch->fatal_signal == SIGQUIT);
     if (watch->lost && warns) note("the command has ended with status %d, without the lock \"%s\"", status, plan->name);
     return (struct ending){watch->lost ? STATUS_LOST : status, watch->lost,
@@ -172,12 +172,12 @@ static struct ending end(const struct watch *watch) {
 struct ending watch_command(const struct watch_plan *plan) {
     struct watch watch = {.plan = plan, .lease = plan->lease};
     bool ended = false;
-    front_tell(plan->front, FRONT_RUNNING);
+    job_tell(plan->job, JOB_RUNNING);
     while (!ended) {
-        struct pollfd fds[] = {{plan->signals->fd, POLLIN, 0}, {plan->loss->fd, POLLIN, 0}, {plan->front, POLLIN, 0}};
+        struct pollfd fds[] = {{plan->signals->fd, POLLIN, 0}, {plan->loss->fd, POLLIN, 0}, {plan->job, POLLIN, 0}};
         if (poll(fds, 3, look_at_lease(&watch)) < 0) continue;
         if (fds[1].revents) hear_loss(&watch);
-        if (fds[2].revents) hear_front(&watch);
+        if (fds[2].revents) hear_job(&watch);
         if (fds[0].revents) ended = hear_signals(&watch);
     }
     return end(&watch);

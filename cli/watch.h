@@ -28,7 +28,7 @@ struct watch_plan {
     struct lease *lease;
     const struct signals *signals;
     const struct terminal *terminal;
-    int front; /* see front.h; -1: none */
+    int job; /* see job_control.h; -1: none */
     pid_t child;
     struct loss_policy policy;
 };

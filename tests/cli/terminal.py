@@ -385,8 +385,8 @@ def killed_front(case):
     case.shell.line("$D run x -- sleep 1000")
     case.shell.foreground_is("sleep")
     command = os.tcgetpgrp(case.shell.fd)
-    front = parent_of(parent_of(command))
-    os.kill(front, signal.SIGKILL)
+    job = parent_of(parent_of(command))
+    os.kill(job, signal.SIGKILL)
     case.shell.expect("Killed")
     case.until(lambda: not os.path.exists(f"/proc/{command}"), "the command is still there")
 
