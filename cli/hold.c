@@ -30,31 +30,32 @@ static void say_held(const struct hold *hold) {
     if (!plan->verbose && (!isatty(STDERR_FILENO) || left_ms(plan) < WORTH_A_WORD_MS)) return;
     remaining_text(left_ms(plan), left, sizeof left);
     note("the command has ended with status %d; \"%s\" is held for another %s (--hold)%s", hold->ending->status,
-         plan->watch->name, left, isatty(STDERR_FILENO) ? ", Ctrl-C releases it" : "");
+         plan->command->name, left, isatty(STDERR_FILENO) ? ", Ctrl-C releases it" : "");
 }
 
 static void say_interrupted(const struct hold_plan *plan, int sig) {
     char left[32];
     remaining_text(left_ms(plan), left, sizeof left);
-    note("%s: \"%s\" is released %s before the end of --hold", signals_name(sig), plan->watch->name, left);
+    note("%s: \"%s\" is released %s before the end of --hold", signals_name(sig), plan->command->name, left);
 }
 
 /* The work is done, so this changes the command's status only where the lock may have been lost while it worked. */
 static void hear_loss(const struct hold *hold) {
     const struct hold_plan *plan = hold->plan;
-    bool too_late = lease_ended(plan->watch->lease) || lease_confirmed_since(plan->watch->lease, hold->ending->at_ms);
+    bool too_late =
+        lease_ended(plan->command->lease) || lease_confirmed_since(plan->command->lease, hold->ending->at_ms);
     char reason[LOSS_REASON_MAX];
     hold->ending->lost = true;
     if (!too_late) hold->ending->status = STATUS_LOST;
-    note("lost the lock \"%s\" in the time of --hold: %s; %s", plan->watch->name,
-         loss_reason(plan->watch->loss, plan->watch->lease, plan->watch->client, reason, 0),
+    note("lost the lock \"%s\" in the time of --hold: %s; %s", plan->command->name,
+         loss_reason(plan->command->loss, plan->command->lease, plan->command->client, reason, 0),
          too_late ? "the command had ended before" : "perhaps before the command ended");
 }
 
 static void hear_signals(struct hold *hold) {
-    for (int sig; (sig = signals_next(hold->plan->watch->signals)) != 0;) {
+    for (int sig; (sig = signals_next(hold->plan->command->signals)) != 0;) {
         if (sig == SIGTSTP)
-            job_tell(hold->plan->watch->job, JOB_STOP); /* the job stops, we go on */
+            job_tell(hold->plan->command->job, JOB_STOP); /* the job stops, we go on */
         else if (sig != SIGCHLD && sig != SIGCONT && !hold->sig)
             hold->sig = sig;
     }
@@ -63,9 +64,9 @@ static void hear_signals(struct hold *hold) {
 /* Returns for how long there is nothing to do, as poll() takes it. */
 static int look(const struct hold_plan *plan) {
     int64_t pause = left_ms(plan);
-    if (lease_look(plan->watch->lease, plan->watch->lock) != DLOCK_FOREVER &&
-        plan->watch->lease->longest_ms / LOOKS < pause)
-        pause = plan->watch->lease->longest_ms / LOOKS;
+    if (lease_look(plan->command->lease, plan->command->lock) != DLOCK_FOREVER &&
+        plan->command->lease->longest_ms / LOOKS < pause)
+        pause = plan->command->lease->longest_ms / LOOKS;
     return (int)(pause < INT_MAX ? pause : INT_MAX);
 }
 
@@ -73,13 +74,13 @@ static void wait_for_end(struct hold *hold) {
     const struct hold_plan *plan = hold->plan;
     char answer;
     while (left_ms(plan) > 0 && !hold->sig && !hold->ending->lost) {
-        struct pollfd fds[] = {{plan->watch->loss->fd, POLLIN, 0},
-                               {plan->watch->signals->fd, POLLIN, 0},
-                               {plan->watch->job, POLLIN, 0}};
+        struct pollfd fds[] = {{plan->command->loss->fd, POLLIN, 0},
+                               {plan->command->signals->fd, POLLIN, 0},
+                               {plan->command->job, POLLIN, 0}};
         if (poll(fds, 3, look(plan)) <= 0) continue;
         if (fds[0].revents) hear_loss(hold);
         if (fds[1].revents) hear_signals(hold);
-        if (fds[2].revents) (void)!read(plan->watch->job, &answer, 1); /* the job goes on */
+        if (fds[2].revents) (void)!read(plan->command->job, &answer, 1); /* the job goes on */
     }
 }
 
@@ -96,7 +97,7 @@ int hold_lock(const struct hold_plan *plan, struct ending *ending) {
         say_interrupted(plan, ending->sig);
         return 0;
     }
-    job_tell(plan->watch->job, JOB_HOLDS);
+    job_tell(plan->command->job, JOB_HOLDS);
     leave_streams();
     say_held(&hold);
     wait_for_end(&hold);

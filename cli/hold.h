@@ -2,11 +2,11 @@
 #ifndef DLOCK_CLI_HOLD_H
 #define DLOCK_CLI_HOLD_H
 
-#include "watch.h"
+#include "supervise.h"
 
 struct hold_plan {
-    const struct watch_plan *watch; /* of the command, which has ended */
-    int64_t until_ms;               /* by now_ms() */
+    const struct supervise_plan *command; /* which has ended */
+    int64_t until_ms;                     /* by now_ms() */
     bool verbose;
 };
 

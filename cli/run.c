@@ -5,8 +5,8 @@
 #include "hold.h"
 #include "job_control.h"
 #include "signals.h"
+#include "supervise.h"
 #include "terminal.h"
-#include "watch.h"
 #include "wish.h"
 
 #include <dlock/backend.h>
@@ -146,10 +146,11 @@ static int guard(const struct run *run, pid_t group) {
 /* Runs it to its end, and holds the lock on for as long as was asked for. */
 static struct ending attend(struct run *run, pid_t child) {
     const struct request *request = run->request;
-    const struct watch_plan watch = {run->client,   run->lock,      request->wish.name, &run->loss, &run->lease,
-                                     &run->signals, &run->terminal, run->job,           child,      request->policy};
-    const struct hold_plan hold = {&watch, run->granted_ms + request->hold_ms, request->wish.verbose};
-    struct ending ending = watch_command(&watch);
+    const struct supervise_plan command = {run->client, run->lock,      request->wish.name, &run->loss,
+                                           &run->lease, &run->signals,  &run->terminal,     run->job,
+                                           child,       request->policy};
+    const struct hold_plan hold = {&command, run->granted_ms + request->hold_ms, request->wish.verbose};
+    struct ending ending = supervise_command(&command);
     if (!ending.lost) run->sig = hold_lock(&hold, &ending);
     return ending;
 }

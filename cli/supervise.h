@@ -1,6 +1,6 @@
 /* What happens while the command runs: signals, stops, and the lease. */
-#ifndef DLOCK_CLI_WATCH_H
-#define DLOCK_CLI_WATCH_H
+#ifndef DLOCK_CLI_SUPERVISE_H
+#define DLOCK_CLI_SUPERVISE_H
 
 #include "loss.h"
 #include "signals.h"
@@ -20,7 +20,7 @@ struct loss_policy {
     int64_t kill_after_ms; /* LOSS_TERM: between the two; 0: as the lease allows */
 };
 
-struct watch_plan {
+struct supervise_plan {
     dlock_client *client; /* its guardian, if any, guards the child */
     dlock_lock *lock;
     const char *name;
@@ -42,6 +42,6 @@ struct ending {
 };
 
 /* Returns once the command has ended. */
-struct ending watch_command(const struct watch_plan *plan);
+struct ending supervise_command(const struct supervise_plan *plan);
 
 #endif
