@@ -4,10 +4,10 @@
 #include "environment.h"
 #include "hold.h"
 #include "job_control.h"
+#include "lock_options.h"
 #include "signals.h"
 #include "supervise.h"
 #include "terminal.h"
-#include "wish.h"
 
 #include <dlock/backend.h>
 
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 struct request {
-    struct wish wish;
+    struct lock_options wanted;
     int64_t hold_ms; /* for so long after its grant the lock stays held at least */
     struct loss_policy policy;
     char **argv; /* the command */
@@ -48,7 +48,7 @@ struct run {
 /* What stands behind the options: NAME, then a command, or -c and a line for the shell. */
 static int parse_operands(struct request *request, int argc, char **argv) {
     if (argc == 0) return usage_error(&command_run, "which lock? NAME is missing");
-    request->wish.name = argv[0];
+    request->wanted.name = argv[0];
     bool shell = argc > 1 && (strcmp(argv[1], "-c") == 0 || strcmp(argv[1], "--command") == 0);
     if (shell) {
         if (argc != 3) return usage_error(&command_run, "-c takes exactly one argument, a line for the shell");
@@ -80,7 +80,7 @@ static int take_action(struct loss_policy *policy) {
 }
 
 static int take_kill_after(struct loss_policy *policy) {
-    int status = wish_duration(&command_run, "--kill-after", &policy->kill_after_ms);
+    int status = take_duration(&command_run, "--kill-after", &policy->kill_after_ms);
     if (status != GO_ON || policy->kill_after_ms > 0) return status;
     return usage_error(&command_run, "--kill-after: longer than nothing; --on-lost=kill kills at once");
 }
@@ -88,18 +88,14 @@ static int take_kill_after(struct loss_policy *policy) {
 /* Returns GO_ON, or the status to exit with. */
 static int parse(int argc, char **argv, struct request *request) {
     static const struct option longs[] = {
-        WISH_OPTIONS(WISH_LONG),
-        {"hold", required_argument, NULL, 'H'},
-        {"on-lost", required_argument, NULL, 'L'},
-        {"kill-after", required_argument, NULL, 'K'},
-        {"close", no_argument, NULL, 'o'},
-        {"pass-uri", no_argument, NULL, 'u'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        LOCK_OPTIONS(LOCK_OPTIONS_LONG),           {"hold", required_argument, NULL, 'H'},
+        {"on-lost", required_argument, NULL, 'L'}, {"kill-after", required_argument, NULL, 'K'},
+        {"close", no_argument, NULL, 'o'},         {"pass-uri", no_argument, NULL, 'u'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
     };
-    *request = (struct request){.wish = WISH_INIT};
+    *request = (struct request){.wanted = LOCK_OPTIONS_INIT};
     opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, "+:" WISH_SHORTS "oh", longs, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "+:" LOCK_OPTIONS_SHORTS "oh", longs, NULL)) != -1;) {
         if (c == 'h') return print_help(&command_run);
         if (c == '?' && (optopt == 'c' || strncmp(argv[optind - 1], "--command", 9) == 0))
             return usage_error(&command_run, "-c stands behind NAME: dlock run NAME -c 'SHELL LINE'");
@@ -109,13 +105,13 @@ static int parse(int argc, char **argv, struct request *request) {
         if (c == 'u')
             request->pass_uri = true;
         else if (c == 'H')
-            status = wish_duration(&command_run, "--hold", &request->hold_ms);
+            status = take_duration(&command_run, "--hold", &request->hold_ms);
         else if (c == 'L')
             status = take_action(&request->policy);
         else if (c == 'K')
             status = take_kill_after(&request->policy);
         else
-            status = wish_option(&request->wish, &command_run, c);
+            status = lock_options_take(&request->wanted, &command_run, c);
         if (status != GO_ON) return status;
     }
     if (request->policy.kill_after_ms && request->policy.action != LOSS_TERM)
@@ -146,10 +142,10 @@ static int guard(const struct run *run, pid_t group) {
 /* Runs it to its end, and holds the lock on for as long as was asked for. */
 static struct ending attend(struct run *run, pid_t child) {
     const struct request *request = run->request;
-    const struct supervise_plan command = {run->client, run->lock,      request->wish.name, &run->loss,
-                                           &run->lease, &run->signals,  &run->terminal,     run->job,
+    const struct supervise_plan command = {run->client, run->lock,      request->wanted.name, &run->loss,
+                                           &run->lease, &run->signals,  &run->terminal,       run->job,
                                            child,       request->policy};
-    const struct hold_plan hold = {&command, run->granted_ms + request->hold_ms, request->wish.verbose};
+    const struct hold_plan hold = {&command, run->granted_ms + request->hold_ms, request->wanted.verbose};
     struct ending ending = supervise_command(&command);
     if (!ending.lost) run->sig = hold_lock(&hold, &ending);
     return ending;
@@ -185,7 +181,7 @@ static bool grace_fits(struct run *run) {
     if (endless || grace <= (run->lease.longest_ms + run->lease.longest_ms / 20) / 3) return true;
     note("--kill-after is longer than a third of the lease of \"%s\": make that at least %s, with -l or as lease= in "
          "the URI",
-         run->request->wish.name, dlock_duration_text(least, 3 * grace));
+         run->request->wanted.name, dlock_duration_text(least, 3 * grace));
     return false;
 }
 
@@ -193,7 +189,7 @@ static bool grace_fits(struct run *run) {
 static struct ending run_command(struct run *run) {
     run->granted_ms = now_ms();
     if (!grace_fits(run)) return (struct ending){.status = STATUS_USAGE};
-    if (environment_make(&run->env, run->request->wish.name, run->lock) != 0) {
+    if (environment_make(&run->env, run->request->wanted.name, run->lock) != 0) {
         note("%s", dlock_strerror(DLOCK_ENOMEM));
         return (struct ending){.status = STATUS_OS};
     }
@@ -209,20 +205,20 @@ static int release(struct run *run, struct ending ending) {
     struct dlock_error err = {0, ""};
     int result = dlock_release(run->lock, &err);
     if (result == 0 || ending.lost) return ending.status;
-    note("\"%s\" was not released properly: %s", run->request->wish.name, err.message);
+    note("\"%s\" was not released properly: %s", run->request->wanted.name, err.message);
     bool too_late = result != DLOCK_ELOST || lease_confirmed_since(&run->lease, ending.at_ms);
     return too_late ? ending.status : STATUS_LOST;
 }
 
 /* With the client open: acquire, run, release. */
 static int run_locked(struct run *run) {
-    const struct wish *wish = &run->request->wish;
+    const struct lock_options *wanted = &run->request->wanted;
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.on_lost = loss_happened;
     options.on_lost_arg = &run->loss;
-    int status = wish_new(wish, run->client, options, &run->lock);
+    int status = lock_options_new(wanted, run->client, options, &run->lock);
     if (status != STATUS_OK) return status;
-    status = wish_wait(wish, run->client, run->lock, &run->signals, &run->sig);
+    status = lock_options_wait(wanted, run->client, run->lock, &run->signals, &run->sig);
     if (status == GO_ON) status = release(run, run_command(run));
     dlock_free(run->lock);
     return status;
@@ -235,7 +231,7 @@ static int open_server(struct run *run) {
     if (request->policy.action == LOSS_WARN) options.flags |= DLOCK_CLIENT_SPARE_GROUP;
     options.log = loss_log;
     options.log_arg = &run->loss;
-    return open_client_with(request->wish.uri, &options, &run->client);
+    return open_client_with(request->wanted.uri, &options, &run->client);
 }
 
 static int run_main(int argc, char **argv) {
@@ -250,7 +246,7 @@ static int run_main(int argc, char **argv) {
     run.adopts = child_adopt(true);
     status = open_server(&run);
     if (status != STATUS_OK) return status;
-    status = environment_uri(&run.env, request.pass_uri ? uri_or_default(request.wish.uri) : NULL);
+    status = environment_uri(&run.env, request.pass_uri ? uri_or_default(request.wanted.uri) : NULL);
     if (status != STATUS_OK) {
         /* nothing to undo but the client */
     } else if (signals_open(&run.signals) != 0 || loss_open(&run.loss) != 0) {
@@ -270,7 +266,7 @@ const struct command command_run = {
     "run", "run a command while holding a lock",
     "Usage: dlock run [OPTION…] [--] NAME [--] COMMAND [ARGUMENT…]\n"
     "       dlock run [OPTION…] [--] NAME -c 'SHELL LINE'\n\n"
-    "Acquires the lock NAME, runs COMMAND, releases the lock, and exits as COMMAND did.\n\n" WISH_HELP
+    "Acquires the lock NAME, runs COMMAND, releases the lock, and exits as COMMAND did.\n\n" LOCK_OPTIONS_HELP
     "  -l, --lease TIME               how long the lock outlives us if we vanish; default, and on servers that forget\n"
     "                                 at a restart also the most: the URI's lease, then 10s\n"
     "      --hold TIME                keep the lock for TIME from the moment it was\n"

@@ -1,7 +1,7 @@
 /* acquire, renew and release: locks for scripts that cannot wrap what they protect into one command. In between nobody
  * holds the grant but its lease, and whoever has the ticket. */
+#include "lock_options.h"
 #include "text.h"
-#include "wish.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
 struct acquisition {
-    struct wish wish;
+    struct lock_options wanted;
     bool as_json;
 };
 
@@ -32,7 +32,7 @@ static void print_ticket(const struct acquisition *what, const char *ticket, con
     struct json json = {.out = stdout};
     snprintf(fence, sizeof fence, "%" PRIu64, known->fence);
     json_begin(&json, NULL, '{');
-    json_string(&json, "name", what->wish.name);
+    json_string(&json, "name", what->wanted.name);
     json_string(&json, "ticket", ticket);
     json_string(&json, "fence", fence);
     json_string(&json, "token", known->token);
@@ -66,14 +66,14 @@ static int acquire(const struct acquisition *what, dlock_client *client, const s
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.flags = DLOCK_FIXED_LEASE;
     dlock_lock *lock;
-    int status = wish_new(&what->wish, client, options, &lock);
+    int status = lock_options_new(&what->wanted, client, options, &lock);
     if (status != STATUS_OK) return status;
     if (!(dlock_client_backend(client)->caps & DLOCK_CAP_EXPORT)) { /* now, not after a long wait */
         char none[DLOCK_TICKET_MAX + 1];
         dlock_export(lock, none, sizeof none, &err); /* says why */
         status = report(&err);
     } else {
-        status = wish_wait(&what->wish, client, lock, signals, sig);
+        status = lock_options_wait(&what->wanted, client, lock, signals, sig);
         if (status == GO_ON) status = hand_out(what, client, lock);
     }
     dlock_free(lock);
@@ -83,38 +83,38 @@ static int acquire(const struct acquisition *what, dlock_client *client, const s
 /* Returns GO_ON, or the status to exit with. */
 static int parse_acquire(int argc, char **argv, struct acquisition *what) {
     static const struct option longs[] = {
-        WISH_OPTIONS(WISH_LONG),
+        LOCK_OPTIONS(LOCK_OPTIONS_LONG),
         {"json", no_argument, NULL, 'j'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, ":" WISH_SHORTS "h", longs, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, ":" LOCK_OPTIONS_SHORTS "h", longs, NULL)) != -1;) {
         if (c == 'h') return print_help(&command_acquire);
         if (c == '?' || c == ':') return option_error(&command_acquire, argv, c);
         int status = GO_ON;
         if (c == 'j')
             what->as_json = true;
         else
-            status = wish_option(&what->wish, &command_acquire, c);
+            status = lock_options_take(&what->wanted, &command_acquire, c);
         if (status != GO_ON) return status;
     }
     if (optind == argc) return usage_error(&command_acquire, "which lock? NAME is missing");
     if (argc - optind > 1)
         return usage_error(&command_acquire, "acquire takes one name, and no command: that is run's");
-    what->wish.name = argv[optind];
+    what->wanted.name = argv[optind];
     return GO_ON;
 }
 
 static int acquire_main(int argc, char **argv) {
-    struct acquisition what = {.wish = WISH_INIT};
+    struct acquisition what = {.wanted = LOCK_OPTIONS_INIT};
     struct signals signals;
     dlock_client *client;
     int sig = 0;
     int status = parse_acquire(argc, argv, &what);
     if (status != GO_ON) return status;
     signals_begin(&signals);
-    status = open_client(what.wish.uri, &client);
+    status = open_client(what.wanted.uri, &client);
     if (status != STATUS_OK) return status;
     if (signals_open(&signals) == 0) {
         status = acquire(&what, client, &signals, &sig);
@@ -201,7 +201,7 @@ const struct command command_acquire = {
     "end\n"
     "with their process there are no tickets (`dlock backends` shows which have \"export\"): use dlock run, and "
     "prefer\n"
-    "that anyway.\n\n" WISH_HELP
+    "that anyway.\n\n" LOCK_OPTIONS_HELP
     "  -l, --lease TIME               when the lock ends unless the ticket is renewed; default, and on servers that\n"
     "                                 forget at a restart also the most: the URI's lease, then 10s\n"
     "      --json                     print JSON: the ticket, the fence and more\n"

@@ -1,6 +1,6 @@
 /* What `run` and `acquire` have in common: which lock, held how, and how long to wait for it. */
-#ifndef DLOCK_CLI_WISH_H
-#define DLOCK_CLI_WISH_H
+#ifndef DLOCK_CLI_LOCK_OPTIONS_H
+#define DLOCK_CLI_LOCK_OPTIONS_H
 
 #include "cli.h"
 #include "signals.h"
@@ -8,7 +8,7 @@
 #include <dlock/dlock.h>
 #include <getopt.h>
 
-struct wish {
+struct lock_options {
     const char *uri;
     const char *name;
     int64_t wait_ms;
@@ -20,19 +20,19 @@ struct wish {
     bool nonblock; /* whatever wait_ms says */
     bool verbose;
 };
-#define WISH_INIT \
+#define LOCK_OPTIONS_INIT \
     { .wait_ms = DLOCK_FOREVER, .conflict_status = STATUS_CONFLICT }
 
 /* The options as getopt_long() takes them, and as the help shows them. */
-#define WISH_SHORTS "b:w:nl:E:xesp:v"
-#define WISH_OPTIONS(X)                                                                                            \
+#define LOCK_OPTIONS_SHORTS "b:w:nl:E:xesp:v"
+#define LOCK_OPTIONS(X)                                                                                            \
     X("backend", required_argument, 'b'), X("wait", required_argument, 'w'), X("timeout", required_argument, 'w'), \
         X("nonblock", no_argument, 'n'), X("nb", no_argument, 'n'), X("lease", required_argument, 'l'),            \
         X("conflict-exit-code", required_argument, 'E'), X("exclusive", no_argument, 'x'),                         \
         X("shared", no_argument, 's'), X("permits", required_argument, 'p'), X("verbose", no_argument, 'v')
-#define WISH_LONG(word, argument, letter) \
+#define LOCK_OPTIONS_LONG(word, argument, letter) \
     { word, argument, NULL, letter }
-#define WISH_HELP                                                                                            \
+#define LOCK_OPTIONS_HELP                                                                                    \
     "  -b, --backend URI              the lock server; default $DLOCK_URI, then file:\n"                     \
     "  -w, --wait, --timeout TIME     give up when the lock is not free in TIME; default: wait for ever\n"   \
     "  -n, --nonblock, --nb           give up when the lock is not free now\n"                               \
@@ -44,17 +44,19 @@ struct wish {
 
 /* Takes the option that getopt_long() found; `command` is for complaints. GO_ON, or the status to exit with. */
 enum parsed { GO_ON = -1 };
-int wish_option(struct wish *wish, const struct command *command, int option);
+int lock_options_take(struct lock_options *wanted, const struct command *command, int option);
 
 /* Takes the option's value, a duration. GO_ON, or says what is wrong and returns the exit status. */
-int wish_duration(const struct command *command, const char *option, int64_t *ms);
+int take_duration(const struct command *command, const char *option, int64_t *ms);
 
-/* Makes the handle that is wished for, owned by itself; flags and on_lost come from `options`. STATUS_OK, or says what
+/* Makes the handle that is wanted, owned by itself; flags and on_lost come from `options`. STATUS_OK, or says what
  * is wrong and returns the exit status. */
-int wish_new(const struct wish *wish, dlock_client *client, struct dlock_options options, dlock_lock **lock);
+int lock_options_new(const struct lock_options *wanted, dlock_client *client, struct dlock_options options,
+                     dlock_lock **lock);
 
 /* Acquires it. GO_ON: it is held. Otherwise says why not and returns the exit status; *sig is the signal that ended the
  * wait, or 0. */
-int wish_wait(const struct wish *wish, dlock_client *client, dlock_lock *lock, const struct signals *signals, int *sig);
+int lock_options_wait(const struct lock_options *wanted, dlock_client *client, dlock_lock *lock,
+                      const struct signals *signals, int *sig);
 
 #endif
