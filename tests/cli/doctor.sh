@@ -1,5 +1,5 @@
 #!/bin/bash
-# doctor and schema. DLOCK_TEST_MODULES is the folder of tests/abi's modules, which have nothing to check and no schema;
+# doctor and schema. DLOCK_TEST_MODULES is the folder of tests/package/abi's modules, which have nothing to check and no schema;
 # DLOCK_TEST_SCHEMA is PostgreSQL's script.
 . "$(dirname "$0")/lib.sh"
 : "${DLOCK_TEST_MODULES:?}"

@@ -29,7 +29,7 @@ heading=
 export ASAN_OPTIONS="exitcode=99 ${ASAN_OPTIONS:-}" TSAN_OPTIONS="exitcode=99 ${TSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="exitcode=99 ${UBSAN_OPTIONS:-}"
 
-servers=$(dirname "$0")/../servers
+servers=$(dirname "${BASH_SOURCE[0]}")/../servers
 at_exit=() # functions
 clean_up() {
     local status=$? pid action

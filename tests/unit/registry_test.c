@@ -1,4 +1,4 @@
-/* What a backend must fulfil, and the list of them. Modules on the disk: tests/abi. */
+/* What a backend must fulfil, and the list of them. Modules on the disk: tests/package/abi. */
 #include "plugin/module.h"
 #include "plugin/registry.h"
 

@@ -5,8 +5,8 @@
 #     fine TEXT               $out has a fine line that begins with TEXT
 #     weak TEXT [ADVICE]      … a weak one, and below it ADVICE somewhere
 here=$(cd "$(dirname "$0")" && pwd)
-. "$here/../cli/lib.sh"
-. "$here/../servers/common.sh"
+. "$here/../lib.sh"
+. "$here/../../servers/common.sh"
 # shellcheck disable=SC2034 # for common.sh
 folder=$work
 chmod a+x "$work" # for servers that run as another user

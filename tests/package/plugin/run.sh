@@ -4,7 +4,7 @@
 # was, but for the new module). The conformance suite is one of the steps. Then the backend meets files that are not
 # its own. CFLAGS and LDFLAGS are passed on.
 set -euo pipefail
-source=$(cd "$(dirname "$0")/../.." && pwd)
+source=$(cd "$(dirname "$0")/../../.." && pwd)
 example=$source/examples/sqlite-backend
 . "$source/tests/packages.sh"
 need_packages cmake make gcc libc6-dev libsqlite3-dev python3 binutils
@@ -67,7 +67,7 @@ if nm -D --undefined-only "$module" | grep dlock; then fail "the module takes mo
 dlock backends | grep -q sqlite || fail "the installed module is not found"
 
 # ---- a child that outlives its parent's client; the suite's children do not
-here=$source/tests/plugin lib=$(dirname "$(find "$prefix" -name libdlock.so | head -n 1)")
+here=$source/tests/package/plugin lib=$(dirname "$(find "$prefix" -name libdlock.so | head -n 1)")
 # shellcheck disable=SC2086
 gcc -Wall -Wextra -Werror ${CFLAGS:-} -I "$prefix/include" "$here/fork.c" -o "$folder/fork" ${LDFLAGS:-} \
     -L "$lib" -Wl,-rpath,"$lib" -ldlock

@@ -2,7 +2,7 @@
 # dlock doctor on ZooKeeper.
 . "$(dirname "$0")/lib.sh"
 
-server=$here/../servers/zookeeper.sh
+server=$here/../../servers/zookeeper.sh
 where=$("$server" start "$folder" | sed -n 's/^DLOCK_TEST_ZOOKEEPER=//p')
 patient="&timeout=20s" # a server that has just started may be slow to make its first session
 at_exit+=(stop_server)

@@ -5,7 +5,7 @@
 # CFLAGS, CXXFLAGS and LDFLAGS are passed on.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-source=$(cd "$here/../.." && pwd)
+source=$(cd "$here/../../.." && pwd)
 . "$source/tests/packages.sh"
 need_packages cmake make gcc g++ libc6-dev 'pkg-config|pkgconf' binutils
 

@@ -2,9 +2,9 @@
 # dlock doctor on PostgreSQL.
 . "$(dirname "$0")/lib.sh"
 
-settings_of_server=$("$here/../servers/postgresql.sh" start "$folder")
+settings_of_server=$("$here/../../servers/postgresql.sh" start "$folder")
 at_exit+=(stop_server)
-stop_server() { "$here/../servers/postgresql.sh" stop "$folder"; }
+stop_server() { "$here/../../servers/postgresql.sh" stop "$folder"; }
 IFS=: read -r host port data programs < <(sed -n 's/^DLOCK_TEST_POSTGRESQL=//p' <<<"$settings_of_server")
 base=$host:$port/postgres
 uri=postgresql://dlock@$base
@@ -108,7 +108,7 @@ describe "a connection pooler"
 # pooled DATABASE-AND-KEYS STATUS: as settings, with pgbouncer in between.
 pooled() {
     # shellcheck disable=SC2016
-    run env DLOCK_TEST_POSTGRESQL="$host:$port:$data:$programs" "$here/../postgresql/pooler.sh" \
+    run env DLOCK_TEST_POSTGRESQL="$host:$port:$data:$programs" "$here/../../postgresql/pooler.sh" \
         bash -c '"$DLOCK" doctor "postgresql://dlock@127.0.0.1:$DLOCK_TEST_POOLER/$1"' - "$1"
     equal "status" "$status" "$2"
 }
