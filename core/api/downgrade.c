@@ -12,26 +12,27 @@ static int check(struct dlock_lock *lock, const struct dlock__claim *claim, stru
     if (claim->mode != DLOCK_EXCLUSIVE)
         return dlock_fail(err, DLOCK_EINVAL, "lock \"%s\" is not held exclusively: there is nothing to downgrade",
                           shown);
-    return 0;
+    return dlock__fence_can_grow(claim, err);
 }
 
 /* From here on the claim counts as shared, whatever becomes of the request: a writer's rights are given up at once. */
-static int downgrade(struct dlock__claim *claim, struct dlock_error *err) {
+static int downgrade(struct dlock_lock *lock, struct dlock__claim *claim, struct dlock_error *err) {
     struct dlock_client *client = claim->name->client;
     const char *shown = dlock__name_shown(claim->name);
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
-    while (claim->renewing) dlock__wait(client, &client->changed, DLOCK__NEVER);
-    if (claim->phase == DLOCK__HELD) {
+    bool ours = dlock__owned_after_renewal(lock, claim);
+    if (ours && claim->phase == DLOCK__HELD && claim->mode == DLOCK_EXCLUSIVE) {
         claim->mode = DLOCK_SHARED;
         dlock__guard_note(claim);
         claim->downgrading = true;
         dlock__claim_renew_at(claim, dlock__now_us());
     }
-    while (claim->downgrading && claim->phase == DLOCK__HELD && !client->closed && dlock__now(client) < deadline_us)
+    while (ours && claim->downgrading && claim->phase == DLOCK__HELD && !client->closed &&
+           dlock__now(client) < deadline_us)
         dlock__wait(client, &client->changed, deadline_us);
     if (claim->phase == DLOCK__LOST)
         return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its downgrade", shown);
-    if (claim->phase != DLOCK__HELD)
+    if (!ours || claim->phase != DLOCK__HELD)
         return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its downgrade", shown);
     if (claim->downgrading && client->closed) return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
     if (claim->downgrading)
@@ -50,7 +51,7 @@ int dlock_downgrade(dlock_lock *lock, struct dlock_error *err) {
     rc = check(lock, claim, err);
     if (rc == 0) {
         claim->refs++;
-        rc = downgrade(claim, err);
+        rc = downgrade(lock, claim, err);
         dlock__claim_put(claim);
     }
     return dlock__lock_end(lock, rc);

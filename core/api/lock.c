@@ -183,6 +183,21 @@ struct dlock__claim *dlock__owned(struct dlock_lock *lock) {
     return claim;
 }
 
+bool dlock__owned_after_renewal(struct dlock_lock *lock, const struct dlock__claim *claim) {
+    uint64_t fence = dlock__claim_fence(claim);
+    while (claim->renewing) dlock__wait(lock->client, &lock->client->changed, DLOCK__NEVER);
+    if (claim->phase == DLOCK__LOST) return true;
+    return dlock__owned(lock) == claim && dlock__claim_fence(claim) == fence;
+}
+
+int dlock__fence_can_grow(const struct dlock__claim *claim, struct dlock_error *err) {
+    if (claim->ordinal < DLOCK__ORDINAL_MAX) return 0;
+    return dlock_fail(err, DLOCK_EINVAL,
+                      "lock \"%s\" has changed hands %d times since the server granted it, and its fence can grow no "
+                      "more: release it, and acquire it anew",
+                      dlock__name_shown(claim->name), DLOCK__ORDINAL_MAX);
+}
+
 int dlock__not_owned(const struct dlock_lock *lock, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is not held by %s", dlock__name_shown(lock->name),
                       lock->owner == DLOCK_OWNER_HANDLE ? "this handle" : "the calling thread");

@@ -71,7 +71,7 @@ static bool sensible(const struct ticket *ticket) {
     return number[MODE] <= DLOCK_PERMIT && number[LIMIT] <= UINT32_MAX &&
            (number[MODE] == DLOCK_PERMIT) == (number[LIMIT] > 0) &&
            number[FLAGS] <= (DLOCK_FIXED_LEASE | DLOCK_NO_REENTRY) && number[LEASE] <= DLOCK_LEASE_MAX_MS &&
-           number[FENCE] > 0 && number[FENCE] < UINT64_C(1) << 55 && number[ORDINAL] <= DLOCK__ORDINAL_MAX &&
+           number[FENCE] > 0 && number[FENCE] < UINT64_C(1) << 55 && number[ORDINAL] < DLOCK__ORDINAL_MAX &&
            token > 0 && token <= DLOCK_TOKEN_MAX &&
            strspn(ticket->token, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@-") == token;
 }
@@ -110,7 +110,11 @@ static int check_export(struct dlock_lock *lock, const struct dlock__claim *clai
         return dlock_fail(err, DLOCK_EINVAL,
                           "lock \"%s\" was acquired %u times; release it down to once, then export it", shown,
                           (unsigned)claim->count);
-    return 0;
+    return dlock__fence_can_grow(claim, err);
+}
+
+static int released_before(const struct dlock__claim *claim, struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its export", dlock__name_shown(claim->name));
 }
 
 /* It stays ours, unless its end came meanwhile; the keeper renews it again. */
@@ -141,18 +145,16 @@ static int set_lease(struct dlock__claim *claim, struct dlock_error *err) {
     }
     if (claim->phase == DLOCK__LOST)
         return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
-    if (claim->phase != DLOCK__HELD)
-        return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its export", shown);
+    if (claim->phase != DLOCK__HELD) return released_before(claim, err);
     if (rc != 0)
         return dlock_fail(err, rc, "lock \"%s\" is still held here, its export failed: %s", shown,
                           why.code ? why.message : dlock_strerror(rc));
     return 0;
 }
 
-static int export(struct dlock__claim *claim, char *out, struct dlock_error *err) {
+static int export(struct dlock_lock *lock, struct dlock__claim *claim, char *out, struct dlock_error *err) {
     struct dlock__name *name = claim->name;
-    struct dlock_client *client = name->client;
-    while (claim->renewing) dlock__wait(client, &client->changed, DLOCK__NEVER);
+    if (!dlock__owned_after_renewal(lock, claim)) return released_before(claim, err);
     int rc = set_lease(claim, err);
     if (rc == 0) rc = dlock__exported_remember(claim, err);
     if (rc != 0) return rc;
@@ -176,7 +178,7 @@ int dlock_export(dlock_lock *lock, char *ticket, size_t size, struct dlock_error
     rc = check_export(lock, claim, err);
     if (rc == 0) {
         claim->refs++;
-        rc = export(claim, ticket, err);
+        rc = export(lock, claim, ticket, err);
         dlock__claim_put(claim);
     }
     return dlock__lock_end(lock, rc);
@@ -221,7 +223,6 @@ static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struc
     if (rc != 0) return rc;
     struct dlock__claim *claim = dlock__claim_for_token(lock->name, ticket->token);
     if (!claim) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a claim");
-    uint64_t ordinal = ticket->number[ORDINAL] + (ticket->number[ORDINAL] < DLOCK__ORDINAL_MAX);
     struct dlock_error why;
     why.code = 0;
     claim->mode = lock->mode;
@@ -232,7 +233,7 @@ static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struc
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     rc = dlock__op_run(claim, DLOCK__RENEW, 0, deadline_us, &why);
     if (rc == 0) rc = dlock__guard_enter(claim); /* until then it is not our end that ends it */
-    if (rc == 0) rc = dlock__claim_imported(claim, ticket->number[FENCE], (unsigned)ordinal, &why);
+    if (rc == 0) rc = dlock__claim_imported(claim, ticket->number[FENCE], (unsigned)ticket->number[ORDINAL] + 1, &why);
     if (rc == 0) {
         dlock__name_hold(lock->name, claim);
         dlock__own(claim, lock);

@@ -162,8 +162,8 @@ static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, 
     dlock__guard_note(claim);
     if (claim->downgrading) {
         claim->downgrading = false;
-        if (claim->ordinal < DLOCK__ORDINAL_MAX) claim->ordinal++; /* a reader is another holder than the writer was */
-        dlock__name_signal(claim->name);                           /* readers may go along */
+        claim->ordinal++;                /* a reader is another holder than the writer was */
+        dlock__name_signal(claim->name); /* readers may go along */
     }
     return dlock__claim_renewed(claim, sent_us, arg->kept_ms);
 }

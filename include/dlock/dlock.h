@@ -351,7 +351,8 @@ DLOCK_EXPORT int dlock_release_async(dlock_lock *lock, dlock_callback done, void
 
 /* Turns the caller's exclusive grant into a shared one, without a moment in which a waiting writer could slip in. The
  * fence stays the server's and grows in its last byte only. Blocks up to the URI's `timeout`. Errors: ENOTSUP, EOWNER,
- * ELOST, EINVAL (not held exclusively), EUNAVAILABLE (not confirmed: from now on it counts as shared all the same, and
+ * ELOST, EINVAL (not held exclusively; the grant has changed hands 255 times since the server gave it: release it, and
+ * acquire it anew), EUNAVAILABLE (not confirmed: from now on it counts as shared all the same, and
  * is tried until it is), ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_downgrade(dlock_lock *lock, struct dlock_error *err);
 
@@ -395,7 +396,8 @@ DLOCK_EXPORT int dlock_release_all(dlock_lock *const *locks, size_t n, struct dl
  * DLOCK_TICKET_MAX + 1 bytes: printable, without spaces, and as good as the grant itself, so keep it private. This
  * handle then no longer holds it, nobody renews it, and it ends with its lease, set anew here unless it is fixed, if
  * nobody imports it. Blocks up to the URI's `timeout`. Errors: ENOTSUP (grants that die with their connection), EOWNER,
- * ELOST, EINVAL (size; acquired more than once), EUNAVAILABLE (still held here), ECANCELED, EFORKED. */
+ * ELOST, EINVAL (size; acquired more than once; changed hands 255 times, see dlock_downgrade), EUNAVAILABLE (still
+ * held here), ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_export(dlock_lock *lock, char *ticket, size_t size, struct dlock_error *err);
 
 /* Takes over the grant that a ticket names, into a new handle that holds it; end it with dlock_free(). Sets its lease

@@ -142,6 +142,148 @@ static void an_export_waits_for_a_renewal(void **state) {
     assert_int_equal(fake_claims(FAKE_RENEW, "n"), 2);
 }
 
+/* Thread-less owners: `lock` is held through its handle, `next` waits for it, and a renewal hangs. */
+struct overtaken {
+    dlock_lock *lock, *next;
+    struct actor *caller, *other, *waiter;
+};
+
+static void overtaken_begin(struct overtaken *o) {
+    static const struct dlock_options handle = {.size = sizeof handle, .owner = DLOCK_OWNER_HANDLE};
+    dlock_client *client = client_new("fakefull:");
+    o->lock = lock_new_with(client, "n", &handle);
+    o->next = lock_new_with(client, "n", &handle);
+    o->caller = actor_new();
+    o->other = actor_new();
+    o->waiter = actor_new();
+    assert_int_equal(acquire_by(o->caller, o->lock, 0), 0);
+    begin_acquire(o->waiter, o->next, -1);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_slow_waiting(), 1);
+}
+
+/* Another thread releases it meanwhile, and the grant goes to the next one. */
+static void overtake(struct overtaken *o) {
+    assert_false(over(o->caller));
+    assert_int_equal(release_by(o->other, o->lock), 0);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(o->waiter), 0);
+    assert_int_equal(result(o->caller), DLOCK_EOWNER);
+    assert_true(held_by(o->waiter, o->next));
+}
+
+static void an_export_leaves_alone_what_the_next_one_was_given(void **state) {
+    (void)state;
+    struct overtaken o;
+    overtaken_begin(&o);
+    struct export export = {.lock = o.lock};
+    begin_call(o.caller, export_it, &export);
+    overtake(&o);
+    assert_int_equal(export.err.code, DLOCK_EOWNER);
+    fake_advance_ms(2 * LEASE_MS);
+    assert_true(held_by(o.waiter, o.next));
+    assert_int_equal(release_by(o.waiter, o.next), 0);
+}
+
+static int downgrade_it(void *arg) {
+    return dlock_downgrade(arg, NULL);
+}
+
+static void a_downgrade_leaves_alone_what_the_next_one_was_given(void **state) {
+    (void)state;
+    struct overtaken o;
+    overtaken_begin(&o);
+    struct dlock_options reader = {.size = sizeof reader, .mode = DLOCK_SHARED};
+    begin_call(o.caller, downgrade_it, o.lock);
+    overtake(&o);
+    assert_int_equal(acquire_by(o.other, lock_new_with(client_new("fakefull:"), "n", &reader), 0), DLOCK_EBUSY);
+    begin_call(o.caller, downgrade_it, o.next); /* it is still exclusive */
+    assert_int_equal(result(o.caller), 0);
+    assert_int_equal(release_by(o.waiter, o.next), 0);
+}
+
+/* Released while its downgrade hangs: a grant that is neither exclusive nor shared goes to nobody of this process. */
+static void a_pending_downgrade_is_not_handed_over(void **state) {
+    (void)state;
+    struct overtaken o;
+    overtaken_begin(&o);
+    fake_slow_go();
+    fake_settle();
+    uint64_t fence = fence_by(o.caller, o.lock);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    begin_call(o.caller, downgrade_it, o.lock);
+    assert_int_equal(fake_slow_waiting(), 1);
+    assert_int_equal(release_by(o.other, o.lock), 0);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(o.caller), DLOCK_EOWNER);
+    wait_for(o.waiter, 1000);
+    assert_int_equal(result(o.waiter), 0);
+    assert_true(fence_by(o.waiter, o.next) >> 8 > fence >> 8);
+    assert_int_equal(fake_grants("n"), 2);
+    begin_call(o.waiter, downgrade_it, o.next); /* it is exclusive */
+    assert_int_equal(result(o.waiter), 0);
+    assert_int_equal(release_by(o.waiter, o.next), 0);
+}
+
+/* Whoever waits here gets a grant of its own after that of the ticket has ended. */
+static void what_is_being_exported_is_not_handed_over(void **state) {
+    (void)state;
+    struct overtaken o;
+    overtaken_begin(&o);
+    struct export export = {.lock = o.lock};
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    begin_call(o.caller, export_it, &export);
+    fake_slow_go(); /* the renewal; the export's own hangs now */
+    fake_settle();
+    assert_int_equal(fake_slow_waiting(), 1);
+    assert_int_equal(release_by(o.other, o.lock), DLOCK_EOWNER);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(o.caller), 0);
+    assert_false(over(o.waiter));
+    fake_advance_ms(LEASE_MS + 1000);
+    assert_int_equal(result(o.waiter), 0);
+    assert_int_equal(fake_grants("n"), 2);
+    assert_int_equal(release_by(o.waiter, o.next), 0);
+}
+
+/* The fence has one byte for what happens to a grant outside of the server. */
+static void a_grant_changes_hands_as_long_as_its_fence_can_grow(void **state) {
+    (void)state;
+    dlock_client *clients[2] = {client_new("fakefull:"), client_new("fakefull:")};
+    struct export export = {.lock = NULL};
+    dlock_lock *lock = lock_new(clients[0], "n");
+    lock_forget(lock);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    uint64_t fence = dlock_fence(lock), first = fence;
+    for (int i = 1; i <= 255; i++) {
+        struct import import = {.client = clients[i % 2], .ticket = export.ticket};
+        export.lock = lock;
+        assert_int_equal(export_it(&export), 0);
+        dlock_free(lock);
+        assert_int_equal(import_it(&import), 0);
+        lock = import.lock;
+        assert_true(dlock_fence(lock) > fence);
+        fence = dlock_fence(lock);
+    }
+    assert_int_equal(fence - first, 255);
+    export.lock = lock;
+    assert_int_equal(export_it(&export), DLOCK_EINVAL);
+    assert_non_null(strstr(export.err.message, "acquire it anew"));
+    struct dlock_error err;
+    assert_int_equal(dlock_downgrade(lock, &err), DLOCK_EINVAL);
+    assert_non_null(strstr(err.message, "acquire it anew"));
+    assert_true(dlock_held(lock));
+    assert_int_equal(dlock_fence(lock), fence);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_true(dlock_fence(lock) > fence);
+    dlock_free(lock);
+}
+
 static void a_damaged_ticket_is_no_ticket(void **state) {
     (void)state;
     struct actor *actor = actor_new();
@@ -199,6 +341,11 @@ int main(int argc, char **argv) {
         LOCK_TEST(nobody_releases_what_is_being_exported),
         LOCK_TEST(a_failed_export_leaves_it_held),
         LOCK_TEST(an_export_waits_for_a_renewal),
+        LOCK_TEST(an_export_leaves_alone_what_the_next_one_was_given),
+        LOCK_TEST(a_downgrade_leaves_alone_what_the_next_one_was_given),
+        LOCK_TEST(a_pending_downgrade_is_not_handed_over),
+        LOCK_TEST(what_is_being_exported_is_not_handed_over),
+        LOCK_TEST(a_grant_changes_hands_as_long_as_its_fence_can_grow),
         LOCK_TEST(a_damaged_ticket_is_no_ticket),
         LOCK_TEST(a_late_wake_up_takes_nothing_back),
     };
