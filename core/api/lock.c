@@ -97,6 +97,7 @@ int dlock_new(dlock_client *client, const char *name, const struct dlock_options
 
 static void cancel_waits(struct dlock_lock *lock) {
     if (lock->waiting == 0) return;
+    lock->cancels++; /* for those who are out of the line with a grant, and may be back in it when that has lapsed */
     for (struct dlock__waiter *waiter = lock->name->head; waiter; waiter = waiter->next)
         if (waiter->lock == lock) dlock__waiter_cancel(waiter);
 }
@@ -239,6 +240,8 @@ static bool takes_another(const struct dlock__claim *claim, const struct dlock_l
 }
 
 int dlock__try_reenter(struct dlock_lock *lock, struct dlock_error *err) {
+    if (lock->freed) /* a callback that dlock_free waits for */
+        return dlock_fail(err, DLOCK_ECANCELED, "lock \"%s\" is being freed", dlock__name_shown(lock->name));
     struct dlock__claim *claim = dlock__owned(lock);
     if (claim && !takes_another(claim, lock)) {
         int rc = reenter(claim, lock, err);

@@ -36,6 +36,7 @@ struct dlock_lock {
     void *on_lost_arg;
     uint32_t inside;   /* threads in a call on it */
     uint32_t waiting;  /* waits on it, in line or about to leave it */
+    uint32_t cancels;  /* so often all waits on it were ended */
     uint32_t async;    /* asynchronous operations whose callback has not begun */
     bool freed;        /* dlock_free is at work */
     bool freed_inside; /* … by its own callback: the callback's thread destroys it */
@@ -55,10 +56,11 @@ struct dlock__waiter {
     bool has_thread : 1;         /* which waits; else async.c takes its turns */
     bool try_only : 1;
     bool heard : 1; /* the server has said "busy", and is not known to be out of reach since */
-    bool in_line;
+    bool in_line : 1;
+    bool done : 1; /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
+    bool over : 1; /* nothing more happens to it */
+    uint32_t cancels; /* lock->cancels when it began to wait: that one is greater when it was cancelled */
     int result;
-    bool done; /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
-    bool over; /* nothing more happens to it */
 };
 
 /* An acquire or release that no thread waits for. */

@@ -416,7 +416,7 @@ enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until
         if (waiter->handed && take(waiter)) {
             finish(waiter, 0);
         } else if (waiter->result == 0) { /* what it was given is over: back into the line */
-            waiter->done = client_of(waiter)->closed;
+            waiter->done = client_of(waiter)->closed || waiter->cancels != waiter->lock->cancels;
             waiter->result = DLOCK_ECANCELED;
             dlock__name_return(name_of(waiter), waiter);
         } else {
@@ -445,6 +445,7 @@ int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms) {
 void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, bool try_only, int64_t deadline_us) {
     struct dlock__name *name = lock->name;
     waiter->lock = lock;
+    waiter->cancels = lock->cancels;
     lock->waiting++;
     waiter->thread = dlock__thread_id();
     waiter->try_only = try_only;

@@ -342,7 +342,7 @@ DLOCK_EXPORT int dlock_release(dlock_lock *lock, struct dlock_error *err);
  * dlock_acquire would have said, and never from inside this call. For handles that own (DLOCK_OWNER_HANDLE). Errors at
  * once: EINVAL, ENOTSUP (the handle is owned by threads), EDEADLK (held or being acquired already), ELOST, ECANCELED,
  * EFORKED, ENOMEM; `done` is then not called. dlock_free and dlock_close end the wait, and call `done` before they
- * return. */
+ * return; a wait that it begins on the same handle then is refused with ECANCELED. */
 DLOCK_EXPORT int dlock_acquire_async(dlock_lock *lock, int64_t timeout_ms, dlock_callback done, void *arg);
 
 /* As dlock_release, without blocking: `done` is called once when it ended, and never from inside this call. The handle

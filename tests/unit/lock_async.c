@@ -393,6 +393,73 @@ static void a_grant_whose_wait_ended_before_its_answer_was_seen_is_given_back(vo
     assert_done(&late, 0);
 }
 
+struct again {
+    struct done done;
+    _Atomic int refused;
+};
+
+static void wait_again(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct again *again = arg;
+    note(lock, err, &again->done);
+    if (again->done.calls < 10) again->refused = dlock_acquire_async(lock, -1, wait_again, again);
+}
+
+static void a_free_ends_though_its_callback_wants_to_wait_again(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &by_handle);
+    struct actor *actor = actor_new();
+    struct again again = {{0}, 0};
+    taken("n");
+    assert_int_equal(dlock_acquire_async(lock, -1, wait_again, &again), 0);
+    fake_settle();
+    begin_free(actor, lock);
+    assert_true(over(actor));
+    assert_done(&again.done, DLOCK_ECANCELED);
+    assert_int_equal(again.refused, DLOCK_ECANCELED);
+    assert_int_equal(fake_waiters("n"), 0);
+}
+
+/* Handed over, but lapsed before its thread, which is in a request, comes to it. */
+static void a_wait_whose_grant_lapsed_before_its_turn_is_ended(bool by_free) {
+    dlock_client *client = client_new("fake:?timeout=60s");
+    dlock_lock *held = lock_new_with(client, "n", &by_handle), *lock = lock_new_with(client, "n", &by_handle);
+    dlock_lock *elsewhere = lock_new_with(client, "m", &by_handle);
+    static struct done done, slow;
+    memset(&done, 0, sizeof done);
+    memset(&slow, 0, sizeof slow);
+    struct actor *actor = actor_new();
+    assert_int_equal(acquire_by(actor, held, 0), 0);
+    begin_async(lock, -1, &done);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    begin_async(elsewhere, -1, &slow);
+    assert_int_equal(fake_slow_waiting(), 1);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 100000);
+    assert_int_equal(release_by(actor, held), 0);
+    fake_advance_ms(LEASE_MS);
+    fake_other_acquire("n", 600000);
+    assert_int_equal(done.calls, 0);
+    if (by_free)
+        begin_free(actor, lock);
+    else
+        assert_int_equal(dlock_cancel(lock), 0);
+    fake_slow_go();
+    fake_settle();
+    assert_done(&done, DLOCK_ECANCELED);
+    assert_true(over(actor));
+    assert_int_equal(fake_waiters("n"), 0);
+    fake_faults_clear();
+}
+
+static void a_cancel_reaches_a_wait_whose_grant_lapsed_before_its_turn(void **state) {
+    (void)state;
+    a_wait_whose_grant_lapsed_before_its_turn_is_ended(false);
+}
+
+static void a_free_ends_a_wait_whose_grant_lapsed_before_its_turn(void **state) {
+    (void)state;
+    a_wait_whose_grant_lapsed_before_its_turn_is_ended(true);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -409,6 +476,9 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_callback_may_dispatch),
         LOCK_TEST(a_lingering_lock_is_taken),
         LOCK_TEST(a_grant_whose_wait_ended_before_its_answer_was_seen_is_given_back),
+        LOCK_TEST(a_free_ends_though_its_callback_wants_to_wait_again),
+        LOCK_TEST(a_cancel_reaches_a_wait_whose_grant_lapsed_before_its_turn),
+        LOCK_TEST(a_free_ends_a_wait_whose_grant_lapsed_before_its_turn),
     };
     return cmocka_run_group_tests_name("async", tests, NULL, NULL);
 }

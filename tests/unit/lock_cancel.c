@@ -104,6 +104,69 @@ static void a_deadline_that_races_with_the_grant_leaves_nothing(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
+/* `waiter` is handed the lock, and that lapses before it runs again. */
+struct lapsed {
+    dlock_lock *lock;
+    struct actor *waiter;
+};
+
+static void lapse(struct lapsed *l) {
+    dlock_client *client = client_new("fake:");
+    dlock_lock *held = lock_new(client, "n");
+    struct actor *holder = actor_new();
+    l->lock = lock_new(client, "n");
+    l->waiter = actor_new();
+    assert_int_equal(acquire_by(holder, held, 0), 0);
+    begin_acquire(l->waiter, l->lock, -1);
+    actor_park(l->waiter);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 100000);
+    assert_int_equal(release_by(holder, held), 0);
+    fake_advance_ms(LEASE_MS);
+    fake_faults_clear();
+    fake_other_acquire("n", 600000);
+}
+
+static void a_cancel_reaches_a_waiter_whose_grant_lapsed_before_it_ran(void **state) {
+    (void)state;
+    struct lapsed l;
+    lapse(&l);
+    assert_int_equal(dlock_cancel(l.lock), 0);
+    actor_unpark();
+    fake_settle();
+    assert_int_equal(result(l.waiter), DLOCK_ECANCELED);
+    assert_int_equal(error_of(l.waiter)->code, DLOCK_ECANCELED);
+    assert_int_equal(fake_waiters("n"), 0);
+}
+
+static void a_free_ends_a_waiter_whose_grant_lapsed_before_it_ran(void **state) {
+    (void)state;
+    struct lapsed l;
+    struct actor *other = actor_new();
+    lapse(&l);
+    begin_free(other, l.lock);
+    assert_false(over(other));
+    actor_unpark();
+    fake_settle();
+    assert_true(over(other));
+    assert_int_equal(result(l.waiter), DLOCK_ECANCELED);
+    assert_int_equal(fake_waiters("n"), 0);
+}
+
+/* Without a cancel it waits on, for a grant of its own. */
+static void a_waiter_whose_grant_lapsed_before_it_ran_waits_on(void **state) {
+    (void)state;
+    struct lapsed l;
+    lapse(&l);
+    actor_unpark();
+    fake_settle();
+    assert_false(over(l.waiter));
+    struct fake_grant other = fake_holder("n");
+    fake_other_release(&other, "n");
+    fake_settle();
+    assert_int_equal(result(l.waiter), 0);
+    assert_int_equal(release_by(l.waiter, l.lock), 0);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -114,6 +177,9 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_cancel_that_races_with_the_grant_leaves_nothing),
         LOCK_TEST(a_cancel_after_the_grant_is_too_late),
         LOCK_TEST(a_deadline_that_races_with_the_grant_leaves_nothing),
+        LOCK_TEST(a_cancel_reaches_a_waiter_whose_grant_lapsed_before_it_ran),
+        LOCK_TEST(a_free_ends_a_waiter_whose_grant_lapsed_before_it_ran),
+        LOCK_TEST(a_waiter_whose_grant_lapsed_before_it_ran_waits_on),
     };
     return cmocka_run_group_tests_name("cancel", tests, NULL, NULL);
 }
