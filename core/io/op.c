@@ -105,6 +105,7 @@ static void forget_old_session(struct dlock__claim *claim) {
 static int send_shared(struct dlock_client *client, struct dlock__batch *batch, struct dlock_error *err) {
     struct dlock__conn *conn = NULL;
     int rc = dlock__pool_take(client, batch->deadline_us, &conn, err);
+    for (size_t i = 0; rc == 0 && i < batch->n; i++) forget_old_session(batch->claims[i]); /* it may be a new one */
     if (rc == 0) rc = dlock__batch_send(conn, batch, err);
     if (conn) dlock__pool_give(conn, rc);
     return rc;
@@ -119,7 +120,6 @@ static void run_shared(struct dlock_client *client, struct dlock__claim *const *
     dlock__batch_begin(&batch, claims, n);
     int rc = send_shared(client, &batch, &err);
     if (rc == DLOCK_EUNAVAILABLE && reused && dlock__now(client) < batch.deadline_us) {
-        for (size_t i = 0; i < n; i++) forget_old_session(claims[i]);
         err.code = 0;
         rc = send_shared(client, &batch, &err);
     }

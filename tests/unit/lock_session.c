@@ -85,6 +85,33 @@ static void an_unknown_outcome_given_up_is_released(void **state) {
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
 }
 
+/* Its request was prepared, the connection broke twice, and it was granted on a third one: that grant counts. */
+static void a_request_from_before_the_connection_broke_is_granted_on_the_next(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakesession:");
+    dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "m");
+    struct actor *actor = actor_new(), *another = actor_new();
+    fake_server_cut();
+    fake_fault(FAKE_CONNECT, FAKE_SLOW, 1);
+    begin_acquire(another, other, 5000);
+    assert_int_equal(fake_slow_waiting(), 1);
+    begin_acquire(actor, lock, 0); /* it waits for that connection */
+    assert_false(over(actor));
+    actor_park(actor);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(another), 0);
+    fake_server_cut();
+    begin_release(another, other);
+    assert_true(over(another));
+    actor_unpark();
+    wait_for(actor, 1000);
+    assert_int_equal(result(actor), 0);
+    assert_true(held_by(actor, lock));
+    assert_int_equal(release_by(actor, lock), 0);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
 static void proves_nothing(struct dlock_claim *claim) {
     claim->result = DLOCK_EUNAVAILABLE;
 }
@@ -307,6 +334,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(threads_do_not_wait_for_each_other),
         LOCK_TEST(an_unknown_outcome_keeps_the_connection),
         LOCK_TEST(an_unknown_outcome_given_up_is_released),
+        LOCK_TEST(a_request_from_before_the_connection_broke_is_granted_on_the_next),
         LOCK_TEST(a_grant_without_proof_is_asked_for_again),
         LOCK_TEST(a_dead_session_is_a_loss),
         LOCK_TEST(a_dead_connection_of_locks_without_lease_is_a_loss),
