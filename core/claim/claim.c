@@ -187,8 +187,13 @@ bool dlock__claim_died_with_connection(const struct dlock__claim *claim) {
     return dlock__one_each(client) ? !claim->conn : claim->session != client->session;
 }
 
+bool dlock__claim_may_come_late(const struct dlock__claim *claim) {
+    return claim->late_acquire &&
+           dlock__now(claim->name->client) < dlock__after(claim->last_unknown_us, dlock__us(claim->lease_ms));
+}
+
 bool dlock__claim_may_remain(const struct dlock__claim *claim) {
     if (dlock__claim_died_with_connection(claim)) return false;
-    return claim->queued || claim->outcome_unknown || claim->state[0] || claim->state[1] || claim->state[2] ||
-           claim->state[3] || dlock__can(claim->name->client, DLOCK_CAP_SESSION);
+    return claim->queued || claim->outcome_unknown || dlock__claim_may_come_late(claim) || claim->state[0] ||
+           claim->state[1] || claim->state[2] || claim->state[3] || dlock__can(claim->name->client, DLOCK_CAP_SESSION);
 }

@@ -119,6 +119,7 @@ struct dlock__claim {
     bool wanted : 1;          /* a WANTED came, or may have been missed, before the grant */
     bool queued : 1;          /* a QUEUE acquire was sent since the last release */
     bool outcome_unknown : 1; /* an acquire or renewal without answer: the server may hold more than we know */
+    bool late_acquire : 1;    /* one without answer: it may be executed yet, whatever the next was answered */
     bool release_sent : 1;    /* no local hand-over any more, and not-found is then no surprise */
     bool orphaned : 1;
     bool orphan_when_told : 1; /* as soon as `untold` is 0 */
@@ -185,6 +186,8 @@ int dlock__claim_by_name(const void *a, const void *b);
 uint64_t dlock__claim_fence(const struct dlock__claim *claim);
 /* Whether a connection that has ended took everything about this claim along. */
 bool dlock__claim_died_with_connection(const struct dlock__claim *claim);
+/* Whether an acquire that nobody answered may still reach the server, and would be granted, after a release. */
+bool dlock__claim_may_come_late(const struct dlock__claim *claim);
 /* Whether the server or the backend may still keep something for a claim that is not granted. */
 bool dlock__claim_may_remain(const struct dlock__claim *claim);
 
@@ -247,6 +250,8 @@ void dlock__hold_through(struct dlock__claim *claim, struct dlock_lock *lock);
 /* Nobody wants this claim any more, but the server may keep it: release it until that is certain. Not before its
  * on_losts have returned: the release may give it to somebody else. */
 void dlock__orphan(struct dlock__claim *claim);
+/* Its release was answered: nobody's if an acquire may still come. */
+void dlock__orphan_late(struct dlock__claim *claim);
 /* A grant that this process has (dlock__claim_had) ends before its release: owner told, waiters may ask. */
 void dlock__lose(struct dlock__claim *claim);
 /* Takes a lost claim off its name's list; the caller gets that list's reference. */

@@ -362,13 +362,20 @@ void dlock__orphan(struct dlock__claim *claim) {
         client->janitor.orphans = claim;
     }
     if (claim->phase != DLOCK__LOST) set_state(claim, DLOCK__ORPHAN);
-    if (!claim->outcome_unknown) claim->last_unknown_us = now; /* what the janitor does until it is certain */
+    claim->late_acquire = dlock__claim_may_come_late(claim);
+    if (!claim->outcome_unknown) claim->last_unknown_us = now; /* the janitor does until it is certain */
     claim->release_at_us = now;
     claim->pause_us = 0;
     if (client->janitor.started)
         pthread_cond_signal(&client->janitor.cond);
     else
         dlock__keeper_kick(client); /* which starts it */
+}
+
+void dlock__orphan_late(struct dlock__claim *claim) {
+    if (!dlock__claim_may_come_late(claim)) return;
+    claim->outcome_unknown = true; /* as of the acquire: nothing else is */
+    dlock__orphan(claim);
 }
 
 /* The waiter that it was to go to asks for a grant of its own. */

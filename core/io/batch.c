@@ -97,6 +97,16 @@ static void explain(const struct dlock__claim *claim, int result, const struct d
         err->code = 0; /* nothing to add */
 }
 
+/* A connection that broke takes along what was sent over it only where it is a session. */
+static void note_unknown(const struct dlock__batch *batch, struct dlock__claim *claim, bool unknown) {
+    bool acquire = batch->kind == DLOCK__ACQUIRE;
+    bool before = acquire && batch->resent && !dlock__can(claim->name->client, DLOCK_CAP_SESSION);
+    if (!unknown && !before) return;
+    claim->outcome_unknown = claim->outcome_unknown || unknown;
+    claim->late_acquire = claim->late_acquire || acquire;
+    claim->last_unknown_us = dlock__now(claim->name->client);
+}
+
 void dlock__batch_complete(struct dlock__batch *batch, struct dlock__claim *claim, int rc,
                            const struct dlock_error *from) {
     struct dlock__op *op = claim->op;
@@ -108,9 +118,8 @@ void dlock__batch_complete(struct dlock__batch *batch, struct dlock__claim *clai
     op->sent_us = batch->sent_us;
     if (op->kind == DLOCK__RELEASE) {
         claim->release_sent = claim->release_sent || batch->sent;
-    } else if (batch->sent && dlock__batch_unknown(claim, rc)) {
-        claim->outcome_unknown = true;
-        claim->last_unknown_us = dlock__now(claim->name->client);
+    } else {
+        note_unknown(batch, claim, batch->sent && dlock__batch_unknown(claim, rc));
     }
     if (rc == 0) {
         memcpy(claim->state, op->arg.state, sizeof claim->state);

@@ -95,6 +95,7 @@ void dlock__session_run(struct dlock__claim *claim) {
         rc = conn ? run_at_home(conn, &batch, &err) : dlock_fail(&err, DLOCK_ENOMEM, "out of memory for a connection");
     }
     dlock__batch_complete(&batch, claim, rc, &err);
+    claim->late_acquire = false; /* it would come over that connection */
     if (!claim->conn) claim->outcome_unknown = false;
 }
 

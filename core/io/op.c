@@ -95,7 +95,7 @@ static void combine(struct dlock__conn *conn, struct dlock__claim *const *claims
 static void forget_old_session(struct dlock__claim *claim) {
     if (dlock__claim_died_with_connection(claim)) {
         memset(claim->state, 0, sizeof claim->state);
-        claim->queued = claim->outcome_unknown = false;
+        claim->queued = claim->outcome_unknown = claim->late_acquire = false;
         claim->session = claim->name->client->session;
     }
     claim->queued = claim->queued || claim->op->arg.flags & DLOCK_CLAIM_QUEUE;

@@ -44,7 +44,7 @@ static void answered(struct dlock__claim *claim) {
     bool lease_over = now >= dlock__after(claim->last_unknown_us, lease);
     if (rc == 0 || rc == DLOCK_ELOST || rc == DLOCK_EINVAL || rc == DLOCK_ENOTSUP) {
         claim->queued = false;
-        if (!claim->outcome_unknown || lease_over) {
+        if (!dlock__claim_may_come_late(claim)) {
             drop(claim);
             return;
         }

@@ -70,6 +70,7 @@ int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_
         rc = dlock_fail(err, rc, "the release of lock \"%s\" was not confirmed, its lease ends it: %s", shown,
                         why && why->code ? why->message : dlock_strerror(rc));
     }
+    if (rc == 0 || rc == DLOCK_ELOST) dlock__orphan_late(claim);
     dlock__name_signal(name);
     dlock__claim_put(claim);
     return rc;

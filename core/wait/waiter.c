@@ -130,9 +130,8 @@ static void give_up(struct dlock__waiter *waiter) {
         dlock__orphan(claim);
     } else if (left) {
         dlock__claim_release(claim);
-        bool uncertain = claim->outcome_unknown;
         int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, dlock__now(client_of(waiter)) + LEAVE_US, &ignored);
-        if ((rc != 0 && rc != DLOCK_ELOST) || uncertain) dlock__orphan(claim);
+        if ((rc != 0 && rc != DLOCK_ELOST) || dlock__claim_may_come_late(claim)) dlock__orphan(claim);
     }
     dlock__claim_put(claim);
 }
@@ -311,7 +310,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
     if (rc == 0) {
         rc = dlock__claim_granted(claim, &err);
         if (rc != 0) { /* granted there, but of no use here */
-            claim->outcome_unknown = true;
+            claim->outcome_unknown = claim->late_acquire = true;
             claim->last_unknown_us = dlock__now(client_of(waiter));
             explain(waiter, rc, "%s", err.message);
         }

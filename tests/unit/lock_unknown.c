@@ -112,6 +112,45 @@ static void a_late_duplicate_leaves_no_orphan(void **state) {
     assert_all_of_one_token(FAKE_RELEASE, "n");
 }
 
+/* Nor does one of an acquire whose second try was granted, and given back long before. */
+static void a_duplicate_that_comes_after_the_release_leaves_no_orphan(void **state) {
+    (void)state;
+    for (unsigned lost_times = 1; lost_times <= 2; lost_times++) { /* on the connection, and as a request */
+        dlock_lock *lock = lock_new(client_new("fake:"), "n");
+        struct actor *actor = actor_new();
+        struct fake_command lost;
+        fake_log_clear();
+        fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, lost_times);
+        begin_acquire(actor, lock, 5000);
+        wait_for(actor, 5000);
+        assert_int_equal(result(actor), 0);
+        assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, &lost));
+        assert_int_equal(release_by(actor, lock), 0);
+        fake_replay(&lost);
+        assert_string_equal(fake_holder("n").token, lost.token);
+        fake_advance_ms(LEASE_MS / 2);
+        assert_string_equal(fake_holder("n").token, "");
+        fake_advance_ms(2 * LEASE_MS);
+        unsigned releases = fake_calls(FAKE_RELEASE);
+        fake_advance_ms(2 * LEASE_MS);
+        assert_int_equal(fake_calls(FAKE_RELEASE), releases);
+    }
+}
+
+/* One lease after the lost request nothing of it can come any more. */
+static void a_release_long_after_a_lost_answer_is_one_release(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 2);
+    begin_acquire(actor, lock, 5000);
+    wait_for(actor, 5000);
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(release_by(actor, lock), 0);
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+}
+
 static void the_releases_of_a_lost_token_end_after_one_lease(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
@@ -392,6 +431,8 @@ int main(int argc, char **argv) {
         LOCK_TEST(an_acquire_given_up_is_released_behind_the_scenes),
         LOCK_TEST(an_acquire_given_up_is_released_when_the_server_is_back),
         LOCK_TEST(a_late_duplicate_leaves_no_orphan),
+        LOCK_TEST(a_duplicate_that_comes_after_the_release_leaves_no_orphan),
+        LOCK_TEST(a_release_long_after_a_lost_answer_is_one_release),
         LOCK_TEST(the_releases_of_a_lost_token_end_after_one_lease),
         LOCK_TEST(nor_do_they_go_on_for_ever_when_the_server_is_gone),
         LOCK_TEST(releases_of_an_old_token_spare_the_new_one),
