@@ -261,8 +261,6 @@ int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err)
     int rc = dlock__lock_begin(lock, err);
     if (rc != 0) return rc;
     int64_t deadline_us = dlock__deadline(lock->client, timeout_ms);
-    struct dlock__claim *unlike = dlock__linger_clear_begin(lock);
-    if (unlike) dlock__linger_clear(&unlike, 1, deadline_us);
     rc = dlock__try_reenter(lock, err);
     if (rc >= 0) rc = rc > 0 ? 0 : dlock__acquire(lock, timeout_ms == 0, deadline_us, err);
     return dlock__lock_end(lock, rc);

@@ -59,15 +59,16 @@ struct dlock__claim *dlock__linger_take(struct dlock_lock *lock) {
     struct dlock__claim *claim = dlock__name_exclusive(lock->name);
     if (!claim || !dlock__lingers(claim)) return NULL;
     dlock__expire_if_due(claim);
-    if (claim->phase != DLOCK__HELD) return NULL; /* its time was over */
-    if (!dlock__same_terms(claim, lock)) {
-        dlock__linger_end(claim);
-        return NULL;
-    }
+    if (claim->phase != DLOCK__HELD || !dlock__same_terms(claim, lock)) return NULL; /* its time was over */
     dlock__claim_linger_until(claim, DLOCK__NEVER);
     dlock__next_turn(claim);
     atomic_fetch_add_explicit(&claim->name->taken, 1, memory_order_release);
     return claim;
+}
+
+struct dlock__claim *dlock__linger_misfit(const struct dlock_lock *lock) {
+    struct dlock__claim *claim = dlock__name_exclusive(lock->name);
+    return claim && dlock__lingers(claim) && !dlock__same_terms(claim, lock) ? claim : NULL;
 }
 
 void dlock__linger_not(struct dlock__claim *claim) {

@@ -160,8 +160,10 @@ enum dlock__briefly {
 enum dlock__briefly dlock__linger_briefly(struct dlock__claim *claim);
 /* Lets the server have it. */
 void dlock__linger_end(struct dlock__claim *claim);
-/* The lingering claim of this name, for a new owner; NULL: there is none, or none that fits, and then it has ended. */
+/* The lingering claim of this name, for a new owner; NULL: there is none, or none that fits. */
 struct dlock__claim *dlock__linger_take(struct dlock_lock *lock);
+/* The lingering claim of this name that does not fit: it is to be released before the lock's waiter asks. */
+struct dlock__claim *dlock__linger_misfit(const struct dlock_lock *lock);
 /* It must not linger, or no longer. */
 void dlock__linger_not(struct dlock__claim *claim);
 

@@ -247,6 +247,15 @@ static void listen_to_linger(struct dlock_client *client) {
     if (dlock__now(client) >= client->listener.retry_at_us) dlock__listener_ensure(client, DLOCK__NEVER);
 }
 
+/* Releases what lingers under other terms than a wait that is ready has: that must not leave the mutex in its turn. */
+static void clear_lingering(struct dlock_client *client) {
+    for (struct dlock__async *async = client->async.ready; async;) {
+        struct dlock__claim *claim = async->releasing ? NULL : dlock__linger_clear_begin(async->waiter.lock);
+        if (claim) dlock__linger_clear(&claim, 1, async->waiter.deadline_us);
+        async = claim ? client->async.ready : async->next; /* the mutex was left: from the beginning */
+    }
+}
+
 static void *run(void *arg) {
     struct dlock_client *client = arg;
     struct requests requests;
@@ -255,6 +264,7 @@ static void *run(void *arg) {
         client->async.busy = true;
         watch(client);
         listen_to_linger(client);
+        if (client->uri->linger_ms > 0) clear_lingering(client);
         gather(client, &requests);
         if (requests.n > 0) send(client, &requests);
         client->async.busy = false;

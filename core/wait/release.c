@@ -92,13 +92,19 @@ int dlock__give_back(struct dlock__claim *const *claims, size_t n, int64_t deadl
     return first;
 }
 
+/* Somebody else sees to its release, which is not over. */
+static bool unanswered(const struct dlock__claim *claim) {
+    const struct dlock__op *op = claim->op;
+    if (op->kind == DLOCK__RELEASE && op->status == DLOCK__OP_DONE && dlock__release_result(claim) == 0) return false;
+    return claim->orphaned || dlock__name_exclusive(claim->name) == claim;
+}
+
 int dlock__give_back_await(struct dlock__claim *claim, int64_t deadline_us, struct dlock_error *err) {
     struct dlock__name *name = claim->name;
     struct dlock_client *client = name->client;
-    while ((dlock__name_exclusive(name) == claim || claim->orphaned) && !client->closed &&
-           dlock__now(client) < deadline_us)
+    while (unanswered(claim) && !client->closed && dlock__now(client) < deadline_us)
         dlock__wait(client, &client->changed, deadline_us);
-    if (dlock__name_exclusive(name) == claim || claim->orphaned)
+    if (unanswered(claim))
         return dlock_fail(err, client->closed ? DLOCK_ECANCELED : DLOCK_EUNAVAILABLE,
                           "the release of lock \"%s\" was not confirmed, its lease ends it: %s",
                           dlock__name_shown(name), client->closed ? "the client is closed" : "no answer in time");
@@ -107,8 +113,8 @@ int dlock__give_back_await(struct dlock__claim *claim, int64_t deadline_us, stru
 }
 
 struct dlock__claim *dlock__linger_clear_begin(struct dlock_lock *lock) {
-    struct dlock__claim *claim = dlock__name_exclusive(lock->name);
-    if (!claim || !dlock__lingers(claim) || dlock__same_terms(claim, lock)) return NULL;
+    struct dlock__claim *claim = dlock__linger_misfit(lock);
+    if (!claim) return NULL;
     claim->linger_until_us = DLOCK__NEVER;
     dlock__claim_release(claim);
     return claim;

@@ -379,11 +379,21 @@ static bool listen_to_linger(struct dlock__waiter *waiter) {
     return true;
 }
 
+static void clear_lingering(const struct dlock__waiter *waiter) {
+    struct dlock__claim *claim = dlock__linger_clear_begin(waiter->lock);
+    dlock__linger_clear(&claim, 1, waiter->deadline_us);
+}
+
 /* Until at the head of the line with nobody in the way, who then asks. */
 static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_us) {
     struct dlock__name *name = name_of(waiter);
     int64_t now = dlock__now(client_of(waiter)), until = waiter->deadline_us;
     if (name->head == waiter && take_lingering(waiter)) return DLOCK__TURN_OVER;
+    if (name->head == waiter && dlock__linger_misfit(waiter->lock)) {
+        if (waiter->has_thread) clear_lingering(waiter); /* async.c sees to its own */
+        *until_us = 0;                                   /* the mutex was left: look again */
+        return DLOCK__TURN_SLEEP;
+    }
     bool blocked = dlock__name_exclusive(name) != NULL;
     if (name->head == waiter && !blocked) {
         if (listen_to_linger(waiter)) {
@@ -449,7 +459,8 @@ void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, 
     waiter->thread = dlock__thread_id();
     waiter->try_only = try_only;
     waiter->deadline_us = deadline_us;
-    if (waiter->try_only && (dlock__name_exclusive(name) || !may_go_along(name, lock)))
+    bool blocked = dlock__name_exclusive(name) && !dlock__linger_misfit(lock);
+    if (waiter->try_only && (blocked || !may_go_along(name, lock)))
         finish(waiter, refused(waiter));
     else
         dlock__name_append(name, waiter);

@@ -126,6 +126,27 @@ static void other_wishes_do_not_find_it_in_the_way(void **state) {
     }
 }
 
+static void note_code(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock;
+    *(_Atomic int *)arg = err ? err->code : 0;
+}
+
+static void nor_do_asynchronous_ones(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakefull:?linger=60s");
+    struct dlock_options reader = {.size = sizeof reader, .mode = DLOCK_SHARED, .owner = DLOCK_OWNER_HANDLE};
+    dlock_lock *lock = lock_new(client, "n"), *shared = lock_new_with(client, "n", &reader);
+    for (int timeout_ms = 0; timeout_ms <= 1000; timeout_ms += 1000) {
+        _Atomic int code = 1;
+        cycle(lock);
+        assert_int_equal(dlock_acquire_async(shared, timeout_ms, note_code, (void *)&code), 0);
+        fake_settle();
+        assert_int_equal(code, 0);
+        assert_true(dlock_held(shared));
+        assert_int_equal(dlock_release(shared, NULL), 0);
+    }
+}
+
 static void it_is_renewed_and_can_be_lost(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fakefull:?linger=60s"), "n");
@@ -163,6 +184,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(it_ends_with_the_connection_that_would_tell),
         LOCK_TEST(a_grant_from_before_the_connection_broke_does_not_linger),
         LOCK_TEST(other_wishes_do_not_find_it_in_the_way),
+        LOCK_TEST(nor_do_asynchronous_ones),
         LOCK_TEST(it_is_renewed_and_can_be_lost),
         LOCK_TEST(it_outlives_its_handle_but_not_its_client),
     };
