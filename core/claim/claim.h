@@ -267,6 +267,8 @@ struct dlock__claim *dlock__renewal_take(struct dlock_client *client, int64_t un
 void dlock__claim_renew_at(struct dlock__claim *claim, int64_t at_us);
 /* It goes back to the server then, unless it is taken again; DLOCK__NEVER: it does not linger any more. */
 void dlock__claim_linger_until(struct dlock__claim *claim, int64_t at_us);
+/* What lingers goes back to the server. */
+void dlock__linger_end(struct dlock__claim *claim);
 /* A connection broke: what is known of the server's clock, and of grants that lived in it, died with it. */
 void dlock__connection_epoch_ended(struct dlock_client *client);
 

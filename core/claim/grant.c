@@ -420,6 +420,16 @@ void dlock__expire_if_due(struct dlock__claim *claim) {
     if (claim->phase == DLOCK__HELD && dlock__now(claim->name->client) >= claim->valid_until_us) dlock__lose(claim);
 }
 
+void dlock__linger_end(struct dlock__claim *claim) {
+    struct dlock__name *name = claim->name;
+    claim->linger_until_us = DLOCK__NEVER;
+    dlock__name_unhold(name, claim);
+    dlock__claim_release(claim);
+    dlock__orphan(claim); /* the janitor releases it now */
+    dlock__name_signal(name);
+    dlock__claim_put(claim);
+}
+
 /* Its time is over, or that for which it lingers. */
 static void end(struct dlock__claim *claim, int64_t now_us) {
     if (now_us < claim->valid_until_us)

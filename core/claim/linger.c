@@ -45,16 +45,6 @@ enum dlock__briefly dlock__linger_briefly(struct dlock__claim *claim) {
     return DLOCK__BRIEFLY_SEND;
 }
 
-void dlock__linger_end(struct dlock__claim *claim) {
-    struct dlock__name *name = claim->name;
-    claim->linger_until_us = DLOCK__NEVER;
-    dlock__name_unhold(name, claim);
-    dlock__claim_release(claim);
-    dlock__orphan(claim); /* the janitor releases it now */
-    dlock__name_signal(name);
-    dlock__claim_put(claim);
-}
-
 struct dlock__claim *dlock__linger_take(struct dlock_lock *lock) {
     struct dlock__claim *claim = dlock__name_exclusive(lock->name);
     if (!claim || !dlock__lingers(claim)) return NULL;

@@ -158,8 +158,6 @@ enum dlock__briefly {
  * back for the lock before that could have reached the server. The caller has a reference. Leaves the mutex meanwhile.
  */
 enum dlock__briefly dlock__linger_briefly(struct dlock__claim *claim);
-/* Lets the server have it. */
-void dlock__linger_end(struct dlock__claim *claim);
 /* The lingering claim of this name, for a new owner; NULL: there is none, or none that fits. */
 struct dlock__claim *dlock__linger_take(struct dlock_lock *lock);
 /* The lingering claim of this name that does not fit: it is to be released before the lock's waiter asks. */
