@@ -1,6 +1,7 @@
 /* acquire, renew and release on a real server, and what they leave there. */
 #include "harness.h"
 #include "support/group.h"
+#include "support/pair.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -9,20 +10,11 @@
 /* How long a fence is kept at least when its lock is not used. */
 enum { LIFE_MS = 600000 };
 
-static struct link one, two;
-
 static int setup(void **state) {
     (void)state;
     ask_text(&server, "FLUSHALL");
     link_to(&one, server.port, 'a');
     link_to(&two, server.port, 'b');
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    link_end(&one);
-    link_end(&two);
     return 0;
 }
 
@@ -500,7 +492,7 @@ static void a_cycle_is_two_commands(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, pair_end)
     const struct CMUnitTest tests[] = {
         TEST(a_grant_is_the_plain_key),
         TEST(acquiring_again_gives_the_same_grant),

@@ -1,24 +1,8 @@
 /* One claim at a time: what stands on the server, who may have it, and what ends it. */
-#include "harness.h"
+#include "pair.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-static struct link one, two;
-
-static int setup(void **state) {
-    (void)state;
-    link_new(&one, shared_port(), "10s", 'a');
-    link_new(&two, shared_port(), "10s", 'b');
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    link_end(&one);
-    link_end(&two);
-    return 0;
-}
 
 /* ---- the layout -------------------------------------------------------------------------------------------------- */
 
@@ -288,20 +272,20 @@ static void every_name_is_taken(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(node_is_curators, setup, teardown),
-        cmocka_unit_test_setup_teardown(vanished_container_is_made_anew, setup, teardown),
-        cmocka_unit_test_setup_teardown(same_token_same_grant, setup, teardown),
-        cmocka_unit_test_setup_teardown(two_claims_of_one_session_exclude_each_other, setup, teardown),
-        cmocka_unit_test_setup_teardown(losing_try_leaves_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(kept_from_a_sign_of_life_on, setup, teardown),
-        cmocka_unit_test_setup_teardown(node_of_another_session_is_not_adopted, setup, teardown),
-        cmocka_unit_test_setup_teardown(claim_of_another_session_is_released, setup, teardown),
-        cmocka_unit_test_setup_teardown(ending_the_session_frees_at_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(deleted_node_is_found_by_renewal, setup, teardown),
-        cmocka_unit_test_setup_teardown(deleted_nodes_are_told_apart, setup, teardown),
-        cmocka_unit_test_setup_teardown(changed_node_is_still_ours, setup, teardown),
-        cmocka_unit_test_setup_teardown(own_release_wakes_nobody, setup, teardown),
-        cmocka_unit_test_setup_teardown(every_name_is_taken, setup, teardown),
+        cmocka_unit_test_setup_teardown(node_is_curators, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(vanished_container_is_made_anew, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(same_token_same_grant, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(two_claims_of_one_session_exclude_each_other, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(losing_try_leaves_nothing, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(kept_from_a_sign_of_life_on, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(node_of_another_session_is_not_adopted, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(claim_of_another_session_is_released, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(ending_the_session_frees_at_once, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(deleted_node_is_found_by_renewal, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(deleted_nodes_are_told_apart, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(changed_node_is_still_ours, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(own_release_wakes_nobody, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(every_name_is_taken, pair_begin, pair_end),
     };
     return cmocka_run_group_tests_name("zookeeper claims", tests, backend_load, NULL);
 }

@@ -1,38 +1,15 @@
 /* What operations cost: requests, counted in a proxy, and round trips: whatever is sent while the answers are held back
  * goes out together. */
-#include "harness.h"
+#include "behind.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct proxy *proxy;
-static struct link link, other;
-static int64_t linked_ms; /* when the session of `link` was there */
-
 static int setup(void **state) {
     (void)state;
-    proxy = proxy_new(shared_port());
-    link_new(&link, proxy_port(proxy), "10s", 'a');
-    linked_ms = now_ms();
-    link_new(&other, shared_port(), "10s", 'b');
+    behind_begin("10s");
     return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    link_end(&link);
-    link_end(&other);
-    proxy_end(proxy);
-    return 0;
-}
-
-/* The container is there already, as in any lock that is used. */
-static void warm(const char *name) {
-    struct held held;
-    claim_init(&held, name, 'b', 999);
-    assert_int_equal(acquire(&other, &held), 0);
-    assert_int_equal(release(&other, &held), 0);
 }
 
 static void acquire_is_one_round_trip(void **state) {
@@ -43,7 +20,7 @@ static void acquire_is_one_round_trip(void **state) {
     int all = proxy_seen(proxy, -1), creates = proxy_seen(proxy, OP_CREATE2), lists = proxy_seen(proxy, OP_CHILDREN);
     proxy_hold(proxy, true);
     claim_init(&held, "one trip", 'a', 1);
-    task_begin(&task, backend->acquire, &link, &held, 0);
+    task_begin(&task, backend->acquire, &far, &held, 0);
     assert_true(proxy_await(proxy, OP_CREATE2, creates + 1));
     assert_true(proxy_await(proxy, OP_CHILDREN, lists + 1)); /* before any answer */
     assert_int_equal(proxy_seen(proxy, -1), all + 2);
@@ -51,7 +28,7 @@ static void acquire_is_one_round_trip(void **state) {
     assert_int_equal(task_end(&task), 0);
     assert_int_equal(held.claim.result, 0);
     assert_int_equal(proxy_seen(proxy, -1), all + 2); /* and nothing after them */
-    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(release(&far, &held), 0);
     assert_int_equal(proxy_seen(proxy, -1), all + 3);
 }
 
@@ -63,19 +40,19 @@ static void new_name_is_two_round_trips(void **state) {
     snprintf(name, sizeof name, "new-%lld", (long long)now_ms());
     int all = proxy_seen(proxy, -1);
     claim_init(&held, name, 'a', 1);
-    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(acquire(&far, &held), 0);
     assert_int_equal(proxy_seen(proxy, -1), all + 5); /* create, list; container, create, list */
-    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(release(&far, &held), 0);
 }
 
-/* One cycle of `link`; returns how many requests it was. */
+/* One cycle of `far`; returns how many requests it was. */
 static int cycle(const char *name, int serial, uint64_t *fence) {
     struct held held;
     int all = proxy_seen(proxy, -1);
     claim_init(&held, name, 'a', serial);
-    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(acquire(&far, &held), 0);
     *fence = held.claim.fence;
-    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(release(&far, &held), 0);
     return proxy_seen(proxy, -1) - all;
 }
 
@@ -136,11 +113,11 @@ static void lock_that_nobody_else_wants_is_not_listed(void **state) {
     }
     assert_true(seen);
     claim_init(&held, name, 'b', 1);
-    assert_int_equal(acquire(&other, &held), 0);
+    assert_int_equal(acquire(&near, &held), 0);
     claim_init(&held, name, 'a', 999);
-    assert_int_equal(acquire(&link, &held), DLOCK_EBUSY);
+    assert_int_equal(acquire(&far, &held), DLOCK_EBUSY);
     claim_init(&held, name, 'b', 1);
-    (void)release(&other, &held);
+    (void)release(&near, &held);
 }
 
 static void make_node(const char *path, int flags) {
@@ -164,7 +141,7 @@ static void new_container_is_listed(void **state) {
         strcat(path, "/_c_stranger-lock-");
         for (int i = 0; i < used; i++) make_node(path, ZOO_EPHEMERAL | ZOO_SEQUENCE);
         claim_init(&held, name, 'a', 9);
-        assert_int_equal(acquire(&link, &held), DLOCK_EBUSY);
+        assert_int_equal(acquire(&far, &held), DLOCK_EBUSY);
     }
 }
 
@@ -184,7 +161,7 @@ static void batch_new(struct dlock_claim *claims[BATCH]) {
 
 static void *acquire_batch(void *arg) {
     struct dlock_claim **claims = arg;
-    assert_int_equal(backend->acquire(link.conn, claims, BATCH, TIMEOUT_MS, NULL), 0);
+    assert_int_equal(backend->acquire(far.conn, claims, BATCH, TIMEOUT_MS, NULL), 0);
     return NULL;
 }
 
@@ -193,7 +170,7 @@ static void all_are_granted(struct dlock_claim *const claims[BATCH]) {
 }
 
 static void release_batch(struct dlock_claim *const claims[BATCH]) {
-    assert_int_equal(backend->release(link.conn, claims, BATCH, TIMEOUT_MS, NULL), 0);
+    assert_int_equal(backend->release(far.conn, claims, BATCH, TIMEOUT_MS, NULL), 0);
     all_are_granted(claims);
     for (size_t i = 0; i < BATCH; i++) memset(claims[i]->state, 0, sizeof claims[i]->state);
 }
@@ -226,7 +203,7 @@ static void batch_goes_out_together(void **state) {
 
 static void *release_dead(void *arg) {
     struct dlock_claim **claims = arg;
-    assert_int_equal(backend->release(link.conn, claims, BATCH, TIMEOUT_MS, NULL), 0);
+    assert_int_equal(backend->release(far.conn, claims, BATCH, TIMEOUT_MS, NULL), 0);
     return NULL;
 }
 
@@ -238,7 +215,7 @@ static void dead_batch_goes_out_together(void **state) {
     pthread_t thread;
     (void)state;
     batch_new(claims);
-    assert_int_equal(backend->acquire(other.conn, claims, BATCH, TIMEOUT_MS, NULL), 0);
+    assert_int_equal(backend->acquire(near.conn, claims, BATCH, TIMEOUT_MS, NULL), 0);
     all_are_granted(claims);
     for (size_t i = 0; i < BATCH; i++) claims[i]->flags = DLOCK_CLAIM_DEAD;
     int all = proxy_seen(proxy, -1), lists = proxy_seen(proxy, OP_CHILDREN), deletes = proxy_seen(proxy, OP_DELETE);
@@ -287,23 +264,23 @@ static void hand_over_is_one_round_trip(void **state) {
     warm("handed over");
     claim_init(&holder, "handed over", 'b', 1);
     claim_init(&waiter, "handed over", 'a', 1);
-    assert_int_equal(acquire(&other, &holder), 0);
+    assert_int_equal(acquire(&near, &holder), 0);
     int all = proxy_seen(proxy, -1);
-    assert_int_equal(queue_up(&link, &waiter), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
     assert_int_equal(proxy_seen(proxy, -1), all + 3); /* create, list; watch */
     sleep_ms(500);
     assert_int_equal(proxy_seen(proxy, -1), all + 3);
-    assert_int_equal(release(&other, &holder), 0);
-    assert_true(wake_within(&link, &wake, 5000));
+    assert_int_equal(release(&near, &holder), 0);
+    assert_true(wake_within(&far, &wake, 5000));
     int lists = proxy_seen(proxy, OP_CHILDREN);
     proxy_hold(proxy, true);
-    task_begin(&task, backend->acquire, &link, &waiter, DLOCK_CLAIM_QUEUE);
+    task_begin(&task, backend->acquire, &far, &waiter, DLOCK_CLAIM_QUEUE);
     assert_true(proxy_await(proxy, OP_CHILDREN, lists + 1));
     assert_int_equal(proxy_seen(proxy, -1), all + 4); /* list */
     proxy_hold(proxy, false);
     assert_int_equal(task_end(&task), 0);
     assert_int_equal(waiter.claim.result, 0);
-    assert_int_equal(release(&link, &waiter), 0);
+    assert_int_equal(release(&far, &waiter), 0);
     assert_int_equal(proxy_seen(proxy, -1), all + 5);
 }
 
@@ -316,11 +293,11 @@ static void long_wait_ends_with_a_write(void **state) {
     link_new(&brief, proxy_port(proxy), "2s", 'c');
     claim_init(&holder, "waited long", 'b', 1);
     claim_init(&waiter, "waited long", 'c', 1);
-    assert_int_equal(acquire(&other, &holder), 0);
+    assert_int_equal(acquire(&near, &holder), 0);
     assert_int_equal(queue_up(&brief, &waiter), DLOCK_EBUSY);
     sleep_ms(1500);
     int writes = proxy_seen(proxy, OP_MULTI), all = proxy_seen(proxy, -1);
-    assert_int_equal(release(&other, &holder), 0);
+    assert_int_equal(release(&near, &holder), 0);
     assert_true(wake_within(&brief, &wake, 5000));
     assert_int_equal(queue_up(&brief, &waiter), 0);
     assert_in_range(waiter.claim.kept_ms, 1, 2000);
@@ -336,7 +313,7 @@ static void renew_all(struct dlock_claim **claims, size_t n) {
     int64_t age_ms = now_ms() - linked_ms, most_ms = 10000 - (age_ms < 1500 ? age_ms : 1500);
     for (size_t done = 0; done < n; done += 256) {
         size_t part = n - done < 256 ? n - done : 256;
-        assert_int_equal(backend->renew(link.conn, claims + done, part, TIMEOUT_MS, NULL), 0);
+        assert_int_equal(backend->renew(far.conn, claims + done, part, TIMEOUT_MS, NULL), 0);
         for (size_t i = done; i < done + part; i++) {
             assert_int_equal(claims[i]->result, 0);
             assert_in_range(claims[i]->kept_ms, 1000, most_ms);
@@ -354,7 +331,7 @@ static void renewing_a_thousand_is_four_writes(void **state) {
         snprintf(names[i], sizeof names[i], "many-%04zu", i);
         claim_init(&held[i], names[i], 'a', (int)i);
         claims[i] = &held[i].claim;
-        assert_int_equal(acquire(&link, &held[i]), 0);
+        assert_int_equal(acquire(&far, &held[i]), 0);
     }
     for (int i = 0; i < 3; i++) {
         int writes = proxy_seen(proxy, OP_MULTI), all = proxy_seen(proxy, -1);
@@ -363,7 +340,7 @@ static void renewing_a_thousand_is_four_writes(void **state) {
         assert_int_equal(proxy_seen(proxy, -1) - all, 4);
         sleep_ms(1000);
     }
-    for (size_t i = 0; i < MANY; i++) assert_int_equal(release(&link, &held[i]), 0);
+    for (size_t i = 0; i < MANY; i++) assert_int_equal(release(&far, &held[i]), 0);
     free(held);
     free(names);
 }
@@ -377,32 +354,32 @@ static void late_answers_are_dropped(void **state) {
     claim_init(&held, "late", 'a', 1);
     proxy_hold(proxy, true);
     int64_t begun = now_ms();
-    assert_int_equal(held_run(backend->acquire, &link, &held, 0, 300, &err), 0);
+    assert_int_equal(held_run(backend->acquire, &far, &held, 0, 300, &err), 0);
     assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
     assert_int_equal(err.code, DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begun, 290, 2000);
-    assert_int_equal(held_run(backend->renew, &link, &held, 0, 300, &err), 0);
+    assert_int_equal(held_run(backend->renew, &far, &held, 0, 300, &err), 0);
     proxy_hold(proxy, false);
-    assert_int_equal(release(&link, &held), 0); /* found, although nothing was answered */
+    assert_int_equal(release(&far, &held), 0); /* found, although nothing was answered */
     assert_int_equal(plain_count(BASE "/late"), 0);
     claim_init(&next, "late", 'a', 2);
-    assert_int_equal(acquire(&link, &next), 0);
-    assert_int_equal(release(&link, &next), 0);
+    assert_int_equal(acquire(&far, &next), 0);
+    assert_int_equal(release(&far, &next), 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(acquire_is_one_round_trip, setup, teardown),
-        cmocka_unit_test_setup_teardown(new_name_is_two_round_trips, setup, teardown),
-        cmocka_unit_test_setup_teardown(lock_that_nobody_else_wants_is_not_listed, setup, teardown),
-        cmocka_unit_test_setup_teardown(new_container_is_listed, setup, teardown),
-        cmocka_unit_test_setup_teardown(batch_goes_out_together, setup, teardown),
-        cmocka_unit_test_setup_teardown(dead_batch_goes_out_together, setup, teardown),
-        cmocka_unit_test_setup_teardown(batch_survives_its_connection, setup, teardown),
-        cmocka_unit_test_setup_teardown(hand_over_is_one_round_trip, setup, teardown),
-        cmocka_unit_test_setup_teardown(long_wait_ends_with_a_write, setup, teardown),
-        cmocka_unit_test_setup_teardown(renewing_a_thousand_is_four_writes, setup, teardown),
-        cmocka_unit_test_setup_teardown(late_answers_are_dropped, setup, teardown),
+        cmocka_unit_test_setup_teardown(acquire_is_one_round_trip, setup, behind_end),
+        cmocka_unit_test_setup_teardown(new_name_is_two_round_trips, setup, behind_end),
+        cmocka_unit_test_setup_teardown(lock_that_nobody_else_wants_is_not_listed, setup, behind_end),
+        cmocka_unit_test_setup_teardown(new_container_is_listed, setup, behind_end),
+        cmocka_unit_test_setup_teardown(batch_goes_out_together, setup, behind_end),
+        cmocka_unit_test_setup_teardown(dead_batch_goes_out_together, setup, behind_end),
+        cmocka_unit_test_setup_teardown(batch_survives_its_connection, setup, behind_end),
+        cmocka_unit_test_setup_teardown(hand_over_is_one_round_trip, setup, behind_end),
+        cmocka_unit_test_setup_teardown(long_wait_ends_with_a_write, setup, behind_end),
+        cmocka_unit_test_setup_teardown(renewing_a_thousand_is_four_writes, setup, behind_end),
+        cmocka_unit_test_setup_teardown(late_answers_are_dropped, setup, behind_end),
     };
     return cmocka_run_group_tests_name("zookeeper counts", tests, backend_load, NULL);
 }

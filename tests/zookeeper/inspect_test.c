@@ -1,24 +1,8 @@
 /* inspect, list and break. */
-#include "harness.h"
+#include "pair.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-static struct link one, two;
-
-static int setup(void **state) {
-    (void)state;
-    link_new(&one, shared_port(), "10s", 'a');
-    link_new(&two, shared_port(), "10s", 'b');
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    link_end(&one);
-    link_end(&two);
-    return 0;
-}
 
 struct seen {
     int calls, stop_after;
@@ -177,12 +161,12 @@ static void list_of_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(inspect_shows_the_holder, setup, teardown),
-        cmocka_unit_test_setup_teardown(inspect_of_foreign_holders, setup, teardown),
-        cmocka_unit_test_setup_teardown(break_hands_over, setup, teardown),
-        cmocka_unit_test_setup_teardown(list_walks_in_pages, setup, teardown),
-        cmocka_unit_test_setup_teardown(list_shows_names_as_they_were_given, setup, teardown),
-        cmocka_unit_test_setup_teardown(list_of_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(inspect_shows_the_holder, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(inspect_of_foreign_holders, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(break_hands_over, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(list_walks_in_pages, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(list_shows_names_as_they_were_given, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(list_of_nothing, pair_begin, pair_end),
     };
     return cmocka_run_group_tests_name("zookeeper inspect", tests, backend_load, NULL);
 }

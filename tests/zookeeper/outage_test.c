@@ -1,43 +1,23 @@
 /* Connections that break, answers that are lost, partitions shorter and longer than a session. */
-#include "harness.h"
+#include "behind.h"
 
 #include <stdio.h>
 
-static struct proxy *proxy;
-static struct link link, other;
-
 static int setup(void **state) {
     (void)state;
-    proxy = proxy_new(shared_port());
-    link_new(&link, proxy_port(proxy), "4s", 'a');
-    link_new(&other, shared_port(), "10s", 'b');
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    link_end(&link);
-    link_end(&other);
-    proxy_end(proxy);
+    behind_begin("4s");
     return 0;
 }
 
 /* Asks until the answer is known. */
 static int persistently(int (*operation)(struct link *, struct held *), struct held *held) {
     int rc;
-    for (int64_t until = now_ms() + 20000; (rc = operation(&link, held)) == DLOCK_EUNAVAILABLE; sleep_ms(50))
+    for (int64_t until = now_ms() + 20000; (rc = operation(&far, held)) == DLOCK_EUNAVAILABLE; sleep_ms(50))
         assert_true(now_ms() < until);
     return rc;
 }
 
 /* ---- lost answers ------------------------------------------------------------------------------------------------ */
-
-static void warm(const char *name) {
-    struct held held;
-    claim_init(&held, name, 'b', 999);
-    assert_int_equal(acquire(&other, &held), 0);
-    assert_int_equal(release(&other, &held), 0);
-}
 
 static void lost_create_is_found(void **state) {
     struct held held, next;
@@ -48,25 +28,25 @@ static void lost_create_is_found(void **state) {
     assert_int_equal(persistently(acquire, &held), 0);
     assert_int_equal(proxy_seen(proxy, OP_CREATE2), 1);
     assert_int_equal(plain_count(BASE "/lost create"), 1);
-    assert_int_equal(renew(&link, &held), 0);
+    assert_int_equal(renew(&far, &held), 0);
     claim_init(&next, "lost create", 'b', 1);
-    assert_int_equal(acquire(&other, &next), DLOCK_EBUSY);
-    assert_int_equal(release(&link, &held), 0);
-    assert_int_equal(acquire(&other, &next), 0);
+    assert_int_equal(acquire(&near, &next), DLOCK_EBUSY);
+    assert_int_equal(release(&far, &held), 0);
+    assert_int_equal(acquire(&near, &next), 0);
     assert_true(next.claim.fence > held.claim.fence);
-    assert_int_equal(release(&other, &next), 0);
+    assert_int_equal(release(&near, &next), 0);
 }
 
 static void lost_create_of_a_try_leaves_nothing(void **state) {
     struct held holder, held;
     (void)state;
     claim_init(&holder, "lost try", 'b', 1);
-    assert_int_equal(acquire(&other, &holder), 0);
+    assert_int_equal(acquire(&near, &holder), 0);
     claim_init(&held, "lost try", 'a', 1);
     proxy_lose_answer(proxy, OP_CREATE2);
     assert_int_equal(persistently(acquire, &held), DLOCK_EBUSY);
     assert_int_equal(plain_count(BASE "/lost try"), 1);
-    assert_int_equal(release(&other, &holder), 0);
+    assert_int_equal(release(&near, &holder), 0);
 }
 
 static void lost_create_of_a_waiter_keeps_one_place(void **state) {
@@ -74,17 +54,17 @@ static void lost_create_of_a_waiter_keeps_one_place(void **state) {
     struct dlock_wake wake;
     (void)state;
     claim_init(&holder, "lost waiter", 'b', 1);
-    assert_int_equal(acquire(&other, &holder), 0);
+    assert_int_equal(acquire(&near, &holder), 0);
     claim_init(&held, "lost waiter", 'a', 1);
     proxy_lose_answer(proxy, OP_CREATE2);
     assert_int_equal(persistently(queue_up, &held), DLOCK_EBUSY);
     assert_int_equal(plain_count(BASE "/lost waiter"), 2);
-    while (wake_within(&link, &wake, 50)) { /* the reconnection */
+    while (wake_within(&far, &wake, 50)) { /* the reconnection */
     }
-    assert_int_equal(release(&other, &holder), 0);
-    assert_true(wake_kind_within(&link, &wake, DLOCK_WAKE_LOOK, 5000));
-    assert_int_equal(queue_up(&link, &held), 0);
-    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(release(&near, &holder), 0);
+    assert_true(wake_kind_within(&far, &wake, DLOCK_WAKE_LOOK, 5000));
+    assert_int_equal(queue_up(&far, &held), 0);
+    assert_int_equal(release(&far, &held), 0);
 }
 
 static void lost_list_is_asked_again(void **state) {
@@ -95,14 +75,14 @@ static void lost_list_is_asked_again(void **state) {
     proxy_lose_answer(proxy, OP_CHILDREN);
     assert_int_equal(persistently(acquire, &held), 0);
     assert_int_equal(plain_count(BASE "/lost list"), 1);
-    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(release(&far, &held), 0);
 }
 
 static void lost_delete_is_sent_again(void **state) {
     struct held held;
     (void)state;
     claim_init(&held, "lost delete", 'a', 1);
-    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(acquire(&far, &held), 0);
     proxy_lose_answer(proxy, OP_DELETE);
     assert_int_equal(persistently(release, &held), 0); /* "no such node" is success then */
     assert_int_equal(plain_count(BASE "/lost delete"), 0);
@@ -113,13 +93,13 @@ static void lost_write_proves_nothing(void **state) {
     struct held held;
     (void)state;
     claim_init(&held, "lost write", 'a', 1);
-    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(acquire(&far, &held), 0);
     sleep_ms(500);
     proxy_lose_answer(proxy, OP_MULTI);
-    assert_int_equal(held_run(backend->renew, &link, &held, 0, TIMEOUT_MS, &err), 0);
+    assert_int_equal(held_run(backend->renew, &far, &held, 0, TIMEOUT_MS, &err), 0);
     assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
     assert_int_equal(persistently(renew, &held), 0);
-    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(release(&far, &held), 0);
 }
 
 /* ---- lost answers about permits ---------------------------------------------------------------------------------- */
@@ -147,13 +127,13 @@ static void lost_creates_of_permits_are_found(void **state) {
         permit_init(&held, "lost lease", 'a', i);
         proxy_lose_answer(proxy, OP_CREATE2);
         assert_int_equal(persistently(acquire, &held), 0);
-        assert_int_equal(renew(&link, &held), 0);
+        assert_int_equal(renew(&far, &held), 0);
         expect_permits("lost lease", 1, 0);
-        assert_int_equal(release(&link, &held), 0);
+        assert_int_equal(release(&far, &held), 0);
         expect_permits("lost lease", 0, 0);
     }
     permit_init(&holder, "lost lease", 'b', 1);
-    assert_int_equal(acquire(&other, &holder), 0);
+    assert_int_equal(acquire(&near, &holder), 0);
     permit_init(&held, "lost lease", 'a', 10);
     proxy_lose_answer(proxy, OP_CREATE2);
     assert_int_equal(persistently(acquire, &held), DLOCK_EBUSY);
@@ -161,10 +141,10 @@ static void lost_creates_of_permits_are_found(void **state) {
     proxy_lose_answer(proxy, OP_CREATE2);
     assert_int_equal(persistently(queue_up, &held), DLOCK_EBUSY);
     expect_permits("lost lease", 2, 1);
-    while (wake_within(&link, &wake, 50)) { /* the reconnections */
+    while (wake_within(&far, &wake, 50)) { /* the reconnections */
     }
-    assert_int_equal(release(&other, &holder), 0);
-    assert_true(wake_kind_within(&link, &wake, DLOCK_WAKE_LOOK, 5000));
+    assert_int_equal(release(&near, &holder), 0);
+    assert_true(wake_kind_within(&far, &wake, DLOCK_WAKE_LOOK, 5000));
     proxy_lose_answer(proxy, OP_DELETE); /* of its place, now that it has the permit */
     assert_int_equal(persistently(queue_up, &held), 0);
     expect_permits("lost lease", 1, 0);
@@ -179,22 +159,22 @@ static void unanswered_permits_are_released(void **state) {
     struct held holder, held;
     (void)state;
     permit_init(&holder, "unanswered", 'b', 1);
-    assert_int_equal(acquire(&other, &holder), 0);
+    assert_int_equal(acquire(&near, &holder), 0);
     for (int i = 0; i < 2; i++) {
         permit_init(&held, "unanswered", 'a', i);
         proxy_hold(proxy, true);
-        assert_int_equal(held_run(backend->acquire, &link, &held, i ? DLOCK_CLAIM_QUEUE : 0, 300, &err), 0);
+        assert_int_equal(held_run(backend->acquire, &far, &held, i ? DLOCK_CLAIM_QUEUE : 0, 300, &err), 0);
         assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
         proxy_hold(proxy, false);
         assert_int_equal(persistently(release, &held), DLOCK_ELOST);
         expect_permits("unanswered", 1, 0);
     }
     permit_init(&held, "unanswered", 'a', 9);
-    assert_int_equal(queue_up(&link, &held), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&far, &held), DLOCK_EBUSY);
     expect_permits("unanswered", 2, 1);
-    assert_int_equal(release(&link, &held), DLOCK_ELOST);
+    assert_int_equal(release(&far, &held), DLOCK_ELOST);
     expect_permits("unanswered", 1, 0);
-    assert_int_equal(release(&other, &holder), 0);
+    assert_int_equal(release(&near, &holder), 0);
 }
 
 /* ---- short outages ----------------------------------------------------------------------------------------------- */
@@ -205,21 +185,21 @@ static void session_survives_a_short_outage(void **state) {
     (void)state;
     claim_init(&held, "short outage", 'a', 1);
     claim_init(&next, "short outage", 'a', 2);
-    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(acquire(&far, &held), 0);
     sleep_ms(500);
     proxy_refuse(proxy, true);
     sleep_ms(300);
     int64_t begun = now_ms();
-    assert_int_equal(held_run(backend->renew, &link, &held, 0, 300, &err), 0);
+    assert_int_equal(held_run(backend->renew, &far, &held, 0, 300, &err), 0);
     assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE); /* suspect, not lost */
-    assert_int_equal(held_run(backend->acquire, &link, &next, 0, 300, &err), 0);
+    assert_int_equal(held_run(backend->acquire, &far, &next, 0, 300, &err), 0);
     assert_int_equal(next.claim.result, DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begun, 500, 2500);
     proxy_refuse(proxy, false);
     assert_int_equal(persistently(renew, &held), 0);
     claim_init(&next, "short outage", 'b', 1);
-    assert_int_equal(acquire(&other, &next), DLOCK_EBUSY);
-    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(acquire(&near, &next), DLOCK_EBUSY);
+    assert_int_equal(release(&far, &held), 0);
 }
 
 /* What happens during the outage is heard of after it. */
@@ -231,42 +211,42 @@ static void watches_survive_a_short_outage(void **state) {
     claim_init(&holder, "watched", 'b', 1);
     claim_init(&waiter, "watched", 'a', 1);
     claim_init(&held, "watched too", 'a', 2);
-    assert_int_equal(acquire(&other, &holder), 0);
-    assert_int_equal(queue_up(&link, &waiter), DLOCK_EBUSY);
-    assert_int_equal(acquire(&link, &held), 0);
-    assert_int_equal(renew(&link, &held), 0);
+    assert_int_equal(acquire(&near, &holder), 0);
+    assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
+    assert_int_equal(acquire(&far, &held), 0);
+    assert_int_equal(renew(&far, &held), 0);
     proxy_refuse(proxy, true);
     sleep_ms(200);
-    assert_int_equal(release(&other, &holder), 0);
+    assert_int_equal(release(&near, &holder), 0);
     plain_only(BASE "/watched too", path, sizeof path);
     assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
     proxy_refuse(proxy, false);
-    assert_true(wake_kind_within(&link, &wake, DLOCK_WAKE_LOOK, 10000));
+    assert_true(wake_kind_within(&far, &wake, DLOCK_WAKE_LOOK, 10000));
     assert_int_equal(persistently(queue_up, &waiter), 0);
     assert_int_equal(persistently(renew, &held), DLOCK_ELOST);
-    assert_int_equal(release(&link, &waiter), 0);
+    assert_int_equal(release(&far, &waiter), 0);
 }
 
 /* ---- expiry ------------------------------------------------------------------------------------------------------ */
 
 /* Until the server has given the lock to somebody else. */
 static void await_expiry(struct held *next) {
-    for (int64_t until = now_ms() + 20000; acquire(&other, next) != 0; sleep_ms(20)) assert_true(now_ms() < until);
+    for (int64_t until = now_ms() + 20000; acquire(&near, next) != 0; sleep_ms(20)) assert_true(now_ms() < until);
 }
 
 static void expect_dead(void) {
     struct dlock_error err = {0};
     struct dlock_wake wake;
     struct held held;
-    assert_true(wake_kind_within(&link, &wake, DLOCK_WAKE_LOST, 10000));
+    assert_true(wake_kind_within(&far, &wake, DLOCK_WAKE_LOST, 10000));
     assert_null(wake.name);
     assert_null(wake.token);
-    assert_int_equal(backend->wake(link.conn, &wake, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(backend->wake(far.conn, &wake, &err), DLOCK_EUNAVAILABLE);
     claim_init(&held, "dead", 'a', 77);
     int64_t begun = now_ms();
-    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
-    assert_int_equal(held_run(backend->renew, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
-    assert_int_equal(held_run(backend->release, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(held_run(backend->acquire, &far, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(held_run(backend->renew, &far, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(held_run(backend->release, &far, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begun, 0, 2000); /* at once */
 }
 
@@ -277,24 +257,24 @@ static void holder_is_partitioned(void **state) {
     (void)state;
     claim_init(&held, "partitioned", 'a', 1);
     claim_init(&next, "partitioned", 'b', 1);
-    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(acquire(&far, &held), 0);
     sleep_ms(500);
     int64_t renewed = now_ms();
-    assert_int_equal(renew(&link, &held), 0);
+    assert_int_equal(renew(&far, &held), 0);
     int64_t valid_until = renewed + held.claim.kept_ms;
     proxy_silence(proxy, true);
-    assert_int_equal(held_run(backend->renew, &link, &held, 0, 500, &err), 0);
+    assert_int_equal(held_run(backend->renew, &far, &held, 0, 500, &err), 0);
     await_expiry(&next);
     assert_true(now_ms() >= valid_until);
     assert_true(next.claim.fence > held.claim.fence);
     proxy_silence(proxy, false);
     expect_dead();
-    link_end(&link);
-    link_new(&link, proxy_port(proxy), "4s", 'a');
-    assert_int_equal(release(&link, &held), DLOCK_ELOST);
-    assert_int_equal(renew(&link, &held), DLOCK_ELOST);
+    link_end(&far);
+    link_new(&far, proxy_port(proxy), "4s", 'a');
+    assert_int_equal(release(&far, &held), DLOCK_ELOST);
+    assert_int_equal(renew(&far, &held), DLOCK_ELOST);
     assert_int_equal(plain_count(BASE "/partitioned"), 1);
-    assert_int_equal(release(&other, &next), 0);
+    assert_int_equal(release(&near, &next), 0);
 }
 
 /* They may be somewhere else by now: only a new session looks them up. */
@@ -302,7 +282,7 @@ static void servers_that_stay_away_end_the_session(void **state) {
     struct held held;
     (void)state;
     claim_init(&held, "stay away", 'a', 1);
-    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(acquire(&far, &held), 0);
     proxy_refuse(proxy, true);
     expect_dead();
     proxy_refuse(proxy, false);
@@ -313,24 +293,24 @@ static void waiter_is_partitioned(void **state) {
     (void)state;
     claim_init(&holder, "waiting apart", 'b', 1);
     claim_init(&waiter, "waiting apart", 'a', 1);
-    assert_int_equal(acquire(&other, &holder), 0);
-    assert_int_equal(queue_up(&link, &waiter), DLOCK_EBUSY);
+    assert_int_equal(acquire(&near, &holder), 0);
+    assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
     proxy_silence(proxy, true);
     for (int64_t until = now_ms() + 20000; plain_count(BASE "/waiting apart") > 1; sleep_ms(50))
         assert_true(now_ms() < until);
-    assert_int_equal(release(&other, &holder), 0);
+    assert_int_equal(release(&near, &holder), 0);
     claim_init(&next, "waiting apart", 'b', 2);
-    assert_int_equal(acquire(&other, &next), 0);
+    assert_int_equal(acquire(&near, &next), 0);
     proxy_silence(proxy, false);
     expect_dead();
-    link_end(&link);
-    link_new(&link, proxy_port(proxy), "4s", 'a');
-    assert_int_equal(queue_up(&link, &waiter), DLOCK_EBUSY); /* the same token, in a new session */
-    assert_int_equal(release(&other, &next), 0);
+    link_end(&far);
+    link_new(&far, proxy_port(proxy), "4s", 'a');
+    assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY); /* the same token, in a new session */
+    assert_int_equal(release(&near, &next), 0);
     struct dlock_wake wake;
-    assert_true(wake_kind_within(&link, &wake, DLOCK_WAKE_LOOK, 5000));
-    assert_int_equal(queue_up(&link, &waiter), 0);
-    assert_int_equal(release(&link, &waiter), 0);
+    assert_true(wake_kind_within(&far, &wake, DLOCK_WAKE_LOOK, 5000));
+    assert_int_equal(queue_up(&far, &waiter), 0);
+    assert_int_equal(release(&far, &waiter), 0);
 }
 
 /* An acquire that is on its way while its session ends. */
@@ -341,15 +321,15 @@ static void session_ends_while_acquiring(void **state) {
     warm("on its way");
     claim_init(&held, "on its way", 'a', 1);
     proxy_silence(proxy, true);
-    task_begin(&task, backend->acquire, &link, &held, 0);
+    task_begin(&task, backend->acquire, &far, &held, 0);
     sleep_ms(6000);
     proxy_silence(proxy, false);
     assert_int_equal(task_end(&task), DLOCK_EUNAVAILABLE);
-    link_end(&link);
-    link_new(&link, proxy_port(proxy), "4s", 'a');
-    assert_int_equal(acquire(&link, &held), 0);
+    link_end(&far);
+    link_new(&far, proxy_port(proxy), "4s", 'a');
+    assert_int_equal(acquire(&far, &held), 0);
     assert_int_equal(plain_count(BASE "/on its way"), 1);
-    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(release(&far, &held), 0);
 }
 
 static void nothing_waits_for_a_silent_server(void **state) {
@@ -359,23 +339,23 @@ static void nothing_waits_for_a_silent_server(void **state) {
     struct link late;
     (void)state;
     claim_init(&held, "silent", 'a', 1);
-    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(acquire(&far, &held), 0);
     proxy_silence(proxy, true);
     int64_t begun = now_ms();
-    held_run(backend->renew, &link, &held, 0, 200, &err);
-    held_run(backend->release, &link, &held, 0, 200, &err);
-    assert_int_equal(backend->inspect(link.conn, "silent", NULL, NULL, 200, &err), DLOCK_EUNAVAILABLE);
-    assert_int_equal(backend->break_lock(link.conn, "silent", 200, &err), DLOCK_EUNAVAILABLE);
+    held_run(backend->renew, &far, &held, 0, 200, &err);
+    held_run(backend->release, &far, &held, 0, 200, &err);
+    assert_int_equal(backend->inspect(far.conn, "silent", NULL, NULL, 200, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(backend->break_lock(far.conn, "silent", 200, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begun, 700, 2500);
     int64_t took = INT64_MAX;
     for (int i = 0; i < 4 && took > 1000; i++) { /* the quickest of some, since the machine may be busy */
         if (i > 0) {
             proxy_silence(proxy, false);
-            link_new(&link, proxy_port(proxy), "4s", 'a');
+            link_new(&far, proxy_port(proxy), "4s", 'a');
             proxy_silence(proxy, true);
         }
         begun = now_ms();
-        link_end(&link);
+        link_end(&far);
         took = now_ms() - begun;
     }
     assert_in_range(took, 0, 1000); /* the library alone would wait 1.5 s, and up to 3 s */
@@ -386,26 +366,26 @@ static void nothing_waits_for_a_silent_server(void **state) {
     link_end(&late);
     assert_in_range(now_ms() - begun, 1400, 1500 + 2000);
     proxy_silence(proxy, false);
-    link_new(&link, shared_port(), "4s", 'a');
+    link_new(&far, shared_port(), "4s", 'a');
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(lost_create_is_found, setup, teardown),
-        cmocka_unit_test_setup_teardown(lost_create_of_a_try_leaves_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(lost_create_of_a_waiter_keeps_one_place, setup, teardown),
-        cmocka_unit_test_setup_teardown(lost_creates_of_permits_are_found, setup, teardown),
-        cmocka_unit_test_setup_teardown(unanswered_permits_are_released, setup, teardown),
-        cmocka_unit_test_setup_teardown(lost_list_is_asked_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(lost_delete_is_sent_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(lost_write_proves_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(session_survives_a_short_outage, setup, teardown),
-        cmocka_unit_test_setup_teardown(watches_survive_a_short_outage, setup, teardown),
-        cmocka_unit_test_setup_teardown(holder_is_partitioned, setup, teardown),
-        cmocka_unit_test_setup_teardown(servers_that_stay_away_end_the_session, setup, teardown),
-        cmocka_unit_test_setup_teardown(waiter_is_partitioned, setup, teardown),
-        cmocka_unit_test_setup_teardown(session_ends_while_acquiring, setup, teardown),
-        cmocka_unit_test_setup_teardown(nothing_waits_for_a_silent_server, setup, teardown),
+        cmocka_unit_test_setup_teardown(lost_create_is_found, setup, behind_end),
+        cmocka_unit_test_setup_teardown(lost_create_of_a_try_leaves_nothing, setup, behind_end),
+        cmocka_unit_test_setup_teardown(lost_create_of_a_waiter_keeps_one_place, setup, behind_end),
+        cmocka_unit_test_setup_teardown(lost_creates_of_permits_are_found, setup, behind_end),
+        cmocka_unit_test_setup_teardown(unanswered_permits_are_released, setup, behind_end),
+        cmocka_unit_test_setup_teardown(lost_list_is_asked_again, setup, behind_end),
+        cmocka_unit_test_setup_teardown(lost_delete_is_sent_again, setup, behind_end),
+        cmocka_unit_test_setup_teardown(lost_write_proves_nothing, setup, behind_end),
+        cmocka_unit_test_setup_teardown(session_survives_a_short_outage, setup, behind_end),
+        cmocka_unit_test_setup_teardown(watches_survive_a_short_outage, setup, behind_end),
+        cmocka_unit_test_setup_teardown(holder_is_partitioned, setup, behind_end),
+        cmocka_unit_test_setup_teardown(servers_that_stay_away_end_the_session, setup, behind_end),
+        cmocka_unit_test_setup_teardown(waiter_is_partitioned, setup, behind_end),
+        cmocka_unit_test_setup_teardown(session_ends_while_acquiring, setup, behind_end),
+        cmocka_unit_test_setup_teardown(nothing_waits_for_a_silent_server, setup, behind_end),
     };
     return cmocka_run_group_tests_name("zookeeper outage", tests, backend_load, NULL);
 }

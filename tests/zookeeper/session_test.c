@@ -1,5 +1,5 @@
 /* Through servers of the test's own: stopped, killed, restarted, frozen. */
-#include "harness.h"
+#include "pair.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -9,7 +9,6 @@
 #include <time.h>
 
 static struct site site;
-static struct link one, two;
 
 static int setup_site(void **state) {
     backend_load(state);
@@ -26,15 +25,7 @@ static int teardown_site(void **state) {
 
 static int setup(void **state) {
     (void)state;
-    link_new(&one, site.port, "60s", 'a'); /* longer than a restart takes, however busy the machine is */
-    link_new(&two, site.port, "60s", 'b');
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    link_end(&one);
-    link_end(&two);
+    pair_new(site.port, "60s"); /* longer than a restart takes, however busy the machine is */
     return 0;
 }
 
@@ -221,12 +212,12 @@ static void time_is_over_before_there_is_a_container(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(grants_survive_a_restart, setup, teardown),
-        cmocka_unit_test_setup_teardown(fences_survive_a_restart, setup, teardown),
-        cmocka_unit_test_setup_teardown(containers_go_and_come, setup, teardown),
-        cmocka_unit_test_setup_teardown(frozen_server, setup, teardown),
-        cmocka_unit_test_setup_teardown(closing_does_not_wait_for_a_frozen_server, setup, teardown),
-        cmocka_unit_test_setup_teardown(time_is_over_before_there_is_a_container, setup, teardown),
+        cmocka_unit_test_setup_teardown(grants_survive_a_restart, setup, pair_end),
+        cmocka_unit_test_setup_teardown(fences_survive_a_restart, setup, pair_end),
+        cmocka_unit_test_setup_teardown(containers_go_and_come, setup, pair_end),
+        cmocka_unit_test_setup_teardown(frozen_server, setup, pair_end),
+        cmocka_unit_test_setup_teardown(closing_does_not_wait_for_a_frozen_server, setup, pair_end),
+        cmocka_unit_test_setup_teardown(time_is_over_before_there_is_a_container, setup, pair_end),
     };
     return cmocka_run_group_tests_name("zookeeper session", tests, setup_site, teardown_site);
 }

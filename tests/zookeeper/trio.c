@@ -1,19 +1,15 @@
 #include "trio.h"
 
-struct link one, two, three;
+struct link three;
 
 int trio_begin(void **state) {
-    (void)state;
-    link_new(&one, shared_port(), "10s", 'a');
-    link_new(&two, shared_port(), "10s", 'b');
+    pair_begin(state);
     link_new(&three, shared_port(), "10s", 'c');
     return 0;
 }
 
 int trio_end(void **state) {
-    (void)state;
-    link_end(&one);
-    link_end(&two);
+    pair_end(state);
     link_end(&three);
     return 0;
 }

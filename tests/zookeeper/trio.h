@@ -2,9 +2,9 @@
 #ifndef DLOCK_TESTS_ZOOKEEPER_TRIO_H
 #define DLOCK_TESTS_ZOOKEEPER_TRIO_H
 
-#include "harness.h"
+#include "pair.h"
 
-extern struct link one, two, three; /* clients a, b and c */
+extern struct link three; /* client c, beside the two of support/pair.h */
 
 /* Setup and teardown of a test. */
 int trio_begin(void **state);

@@ -1,5 +1,5 @@
 /* Containers that have had nearly as many nodes as the server can count; wear.py makes them so. */
-#include "harness.h"
+#include "pair.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -9,7 +9,6 @@
 enum { WORN_OUT = 2147000000 };
 
 static struct site site;
-static struct link one, two;
 
 static void wear(const char *path, int32_t nodes) {
     char command[512];
@@ -59,15 +58,7 @@ static int end(void **state) {
 
 static int setup(void **state) {
     (void)state;
-    link_new(&one, site.port, "10s", 'a');
-    link_new(&two, site.port, "10s", 'b');
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    link_end(&one);
-    link_end(&two);
+    pair_new(site.port, "10s");
     return 0;
 }
 
@@ -229,14 +220,14 @@ static void equal_sequences_are_an_error(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_holder_at_the_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_client_does_not_notice, setup, teardown),
-        cmocka_unit_test_setup_teardown(holders_keep_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(readers_begin_anew_together, setup, teardown),
-        cmocka_unit_test_setup_teardown(permits_begin_anew, setup, teardown),
-        cmocka_unit_test_setup_teardown(queue_for_permits_begins_anew, setup, teardown),
-        cmocka_unit_test_setup_teardown(try_is_busy, setup, teardown),
-        cmocka_unit_test_setup_teardown(equal_sequences_are_an_error, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_holder_at_the_end, setup, pair_end),
+        cmocka_unit_test_setup_teardown(one_client_does_not_notice, setup, pair_end),
+        cmocka_unit_test_setup_teardown(holders_keep_it, setup, pair_end),
+        cmocka_unit_test_setup_teardown(readers_begin_anew_together, setup, pair_end),
+        cmocka_unit_test_setup_teardown(permits_begin_anew, setup, pair_end),
+        cmocka_unit_test_setup_teardown(queue_for_permits_begins_anew, setup, pair_end),
+        cmocka_unit_test_setup_teardown(try_is_busy, setup, pair_end),
+        cmocka_unit_test_setup_teardown(equal_sequences_are_an_error, setup, pair_end),
     };
     return cmocka_run_group_tests_name("zookeeper wear", tests, begin, end);
 }
