@@ -120,6 +120,7 @@ struct dlock_client {
         int control, timer; /* eventfd, timerfd */
         int64_t armed_us;   /* the timer goes off then at the latest */
         struct dlock__conn *conn;
+        bool borrows;        /* it waits for a connection of the pool */
         int64_t patience_us; /* for an answer, as the last renewal taught: the needs of others cut none shorter */
         struct dlock__claim **batch; /* DLOCK__BATCH each: renewal never runs out of memory */
         struct dlock_claim *args;

@@ -40,6 +40,9 @@ void dlock__pool_take_back(struct dlock__conn *conn);
 int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **conn,
                      struct dlock_error *err);
 void dlock__pool_give(struct dlock__conn *conn, int rc);
+/* The keeper's: one that is connected already, waiting for that if all are in use; the operations that wait come after
+ * it. NULL: there is none. Leaves the mutex meanwhile. */
+struct dlock__conn *dlock__pool_borrow(struct dlock_client *client, int64_t deadline_us);
 
 /* An operation waits for a connection no longer; nobody waits while there is a free one. */
 void dlock__pool_unqueue(struct dlock_client *client, struct dlock__claim *claim);

@@ -91,7 +91,7 @@ static struct dlock__claim *first_pending(struct dlock_client *client) {
 
 void dlock__pool_take_back(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
-    struct dlock__claim *first = first_pending(client);
+    struct dlock__claim *first = client->keeper.borrows ? NULL : first_pending(client);
     if (conn->connected && dlock__one_each(client)) client->n_idle++;
     if (!first) {
         conn->idle = client->idle;
@@ -139,4 +139,25 @@ void dlock__pool_give(struct dlock__conn *conn, int rc) {
     }
     if (rc != 0) dlock__conn_drop(conn);
     dlock__pool_take_back(conn);
+}
+
+/* Takes a connected one out of `idle`; *in_use: there are others. */
+static struct dlock__conn *pick_connected(struct dlock_client *client, bool *in_use) {
+    struct dlock__conn **at = &client->idle, *conn;
+    unsigned n = 0;
+    for (; *at && !(*at)->connected; at = &(*at)->idle) n++;
+    *in_use = n < client->n_pool;
+    if ((conn = *at)) *at = conn->idle;
+    return conn;
+}
+
+struct dlock__conn *dlock__pool_borrow(struct dlock_client *client, int64_t deadline_us) {
+    struct dlock__conn *conn;
+    bool in_use;
+    client->keeper.borrows = true;
+    while (!(conn = pick_connected(client, &in_use)) && in_use && dlock__now(client) < deadline_us)
+        dlock__wait(client, &client->changed, deadline_us);
+    client->keeper.borrows = false;
+    if (!conn) dlock__pool_hand_out(client);
+    return conn;
 }

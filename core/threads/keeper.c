@@ -98,14 +98,29 @@ static int send_batch(struct dlock__conn *conn, size_t n, int64_t deadline_us, i
     return rc <= 0 ? rc : DLOCK_EPROTO;
 }
 
+/* The server, or this process, may have no room for one more connection, and an idle one beside that. */
+static int send_borrowed(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
+                         struct dlock_error *err) {
+    dlock__enter(client);
+    struct dlock__conn *conn = dlock__pool_borrow(client, deadline_us);
+    dlock__leave(client);
+    *sent = conn != NULL;
+    if (!conn) return err->code;
+    int rc = send_batch(conn, n, deadline_us, sent_us, err);
+    dlock__enter(client);
+    dlock__pool_give(conn, rc);
+    dlock__leave(client);
+    return rc;
+}
+
 /* Without the mutex. On its own connection, and without ever waiting for a name server. */
 static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
                 struct dlock_error *err) {
     struct dlock__conn *conn = client->keeper.conn;
-    *sent = false;
     if (!conn->connected) {
         int rc = dlock__conn_open(conn, deadline_us, false, err);
-        if (rc != 0) return rc;
+        err->code = rc;
+        if (rc != 0) return send_borrowed(client, n, deadline_us, sent_us, sent, err);
         conn->connected = true;
     }
     *sent = true;

@@ -163,6 +163,59 @@ static void a_short_lock_that_cannot_be_renewed_costs_no_other_lock(void **state
     a_lock_outlives_renewals_beside_a_short_handle(true);
 }
 
+/* ---- connections ---- */
+
+/* The server takes no more connections, or this process has no descriptors left: those that there are go on. */
+static void a_lock_lives_on_where_no_connection_can_be_opened(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = watched(client, "n", LEASE_MS, &lost);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_CONNECT, FAKE_LOST_BEFORE, 1000);
+    fake_advance_ms(5 * LEASE_MS);
+    assert_int_equal(lost.calls, 0);
+    assert_true(dlock_held(lock));
+    assert_int_equal(fake_connections(), 1);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
+/* Also when the only one is in a request just then. */
+static void a_renewal_waits_for_the_only_connection_that_there_is(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_client *client = client_new("fake:?connections=1&timeout=60s");
+    dlock_lock *lock = watched(client, "n", LEASE_MS, &lost), *other = lock_new(client, "other");
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_CONNECT, FAKE_LOST_BEFORE, 1000);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    fake_advance_ms(THIRD_MS - 100);
+    begin_acquire(actor, other, 50000);
+    fake_advance_ms(200);
+    assert_int_equal(fake_calls(FAKE_RENEW), 0);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_calls(FAKE_RENEW), 1);
+    assert_int_equal(lost.calls, 0);
+    assert_int_equal(release_by(actor, other), 0);
+}
+
+static void short_holds_need_one_connection_and_renewals_another(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+        fake_advance_ms(THIRD_MS / 4);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+    }
+    assert_int_equal(fake_connections(), 1);
+    assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_connections(), 2);
+}
+
 /* ---- what it costs: at how many acquisitions is looked, and not how long that takes ---- */
 
 enum { MANY = 900, LONG_MS = 60000 };
@@ -250,6 +303,9 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_freed_handle_cuts_no_renewal_short),
         LOCK_TEST(a_short_handle_that_was_never_acquired_costs_no_lock),
         LOCK_TEST(a_short_lock_that_cannot_be_renewed_costs_no_other_lock),
+        LOCK_TEST(a_lock_lives_on_where_no_connection_can_be_opened),
+        LOCK_TEST(a_renewal_waits_for_the_only_connection_that_there_is),
+        LOCK_TEST(short_holds_need_one_connection_and_renewals_another),
         LOCK_TEST(a_wake_up_looks_at_no_other_lock),
         LOCK_TEST(a_renewal_looks_at_few_locks_beside_its_own),
         LOCK_TEST(a_short_wait_brings_up_no_listener),
