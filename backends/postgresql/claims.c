@@ -8,6 +8,9 @@
 
 enum operation { ACQUIRE, RENEW, RELEASE };
 
+/* Of a claim's state: whether it was in the queue when it asked last. */
+enum { STATE_QUEUED };
+
 /* Columns of acquire()'s rows. */
 enum { GRANTED = 1, SERVER_US, IN_USE, PLACE, LEFT_MS, NOTICES };
 /* And of those of renew() and release(). */
@@ -15,6 +18,7 @@ enum { OTHERS_NOTICES = 2 };
 
 /* The claims of one statement; those that the server need not see are answered beforehand and left out. */
 struct batch {
+    struct pg *pg;
     struct dlock_claim *claims[CHUNK];
     size_t n;
     bool explained; /* `err` speaks of a claim */
@@ -45,10 +49,17 @@ static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum oper
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
+/* A claim that is not in the queue yet joins it without a try of its own where the last one for this name had to wait.
+ */
+static bool will_wait(const struct pg *pg, const struct dlock_claim *claim) {
+    return claim->flags & DLOCK_CLAIM_QUEUE && !claim->state[STATE_QUEUED] && strcmp(claim->name, pg->awaited) == 0;
+}
+
 /* As acquire_v4() takes them. Without LISTEN nobody could be told anything. */
 static int32_t flags_of(const struct pg *pg, const struct dlock_claim *claim) {
     if (pg->listen == PG_LISTEN_OFF) return 0;
-    return (claim->flags & DLOCK_CLAIM_QUEUE ? 1 : 0) | (claim->flags & DLOCK_CLAIM_LINGER ? 2 : 0);
+    return (claim->flags & DLOCK_CLAIM_QUEUE ? 1 : 0) | (claim->flags & DLOCK_CLAIM_LINGER ? 2 : 0) |
+           (will_wait(pg, claim) ? 4 : 0);
 }
 
 static void write_batch(struct pg *pg, const struct batch *batch, enum operation operation) {
@@ -87,6 +98,15 @@ static void explain_use(struct batch *batch, struct dlock_claim *claim, int32_t 
     refuse(batch, claim, DLOCK_EINVAL, why);
 }
 
+/* For will_wait(). */
+static void note_wait(struct pg *pg, struct dlock_claim *claim, bool waits) {
+    if (waits)
+        strcpy(pg->awaited, claim->name); /* acceptable() has measured it */
+    else if (strcmp(claim->name, pg->awaited) == 0)
+        *pg->awaited = '\0';
+    claim->state[STATE_QUEUED] = waits;
+}
+
 static bool read_acquire(const PGresult *rows, int row, struct batch *batch, struct dlock_claim *claim) {
     int64_t fence, server_us, left_ms;
     int32_t place = -1, limit;
@@ -98,6 +118,7 @@ static bool read_acquire(const PGresult *rows, int row, struct batch *batch, str
         claim->fence = (uint64_t)fence;
         claim->kept_ms = lease_of(claim);
         claim->result = 0;
+        note_wait(batch->pg, claim, false);
         return true;
     }
     if (!PQgetisnull(rows, row, IN_USE)) {
@@ -108,6 +129,7 @@ static bool read_acquire(const PGresult *rows, int row, struct batch *batch, str
     if (!pg_read_int8(rows, row, LEFT_MS, &left_ms)) return false;
     if (!PQgetisnull(rows, row, PLACE) && (!pg_read_int4(rows, row, PLACE, &place) || place < 0)) return false;
     if (place >= 0) claim->retry_ms = dlock_queue_retry_ms(place, left_ms < 0 ? 0 : left_ms, lease_of(claim));
+    if (place >= 0) note_wait(batch->pg, claim, true);
     claim->result = DLOCK_EBUSY;
     return true;
 }
@@ -167,10 +189,11 @@ static int run(struct pg *pg, struct batch *batch, enum operation operation, int
     return rc;
 }
 
-static int run_all(struct pg *pg, struct dlock_claim *const *claims, size_t n, enum operation operation, int timeout_ms,
+static int run_all(void *conn, struct dlock_claim *const *claims, size_t n, enum operation operation, int timeout_ms,
                    struct dlock_error *err) {
     int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct batch batch;
+    batch.pg = conn;
     batch.n = 0;
     batch.explained = false;
     batch.err = err;
@@ -178,7 +201,7 @@ static int run_all(struct pg *pg, struct dlock_claim *const *claims, size_t n, e
         if (acceptable(&batch, claims[i], operation)) batch.claims[batch.n++] = claims[i];
         if (batch.n < CHUNK && i + 1 < n) continue;
         if (batch.n == 0) return 0;
-        int rc = run(pg, &batch, operation, deadline_us, err);
+        int rc = run(conn, &batch, operation, deadline_us, err);
         if (rc != 0) return rc;
         batch.n = 0;
     }

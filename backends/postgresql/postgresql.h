@@ -97,10 +97,11 @@ struct pg {
         char key_name[PG_NAME_MAX + 1];
     } session;
     struct pg_arguments arguments;
-    int64_t apart_until_us;     /* until then what others are to be told is left to pg_tell() */
-    bool untold;                /* the application knows that others cannot be told */
-    char secret[PG_SECRET + 1]; /* of this connection's wake-ups */
-    char name[PG_NAME_MAX + 1]; /* of the last wake-up, as is the token */
+    int64_t apart_until_us;        /* until then what others are to be told is left to pg_tell() */
+    char awaited[PG_NAME_MAX + 1]; /* the lock that had to be waited for last, unless one was free since */
+    bool untold;                   /* the application knows that others cannot be told */
+    char secret[PG_SECRET + 1];    /* of this connection's wake-ups */
+    char name[PG_NAME_MAX + 1];    /* of the last wake-up, as is the token */
     char token[DLOCK_TOKEN_MAX + 1];
 };
 

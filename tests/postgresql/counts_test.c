@@ -137,6 +137,52 @@ static void the_short_way_comes_back(void **state) {
     link_end(&ear);
 }
 
+/* A client that had to wait last time joins the queue at once. When nobody has the lock any more, it has the short way
+ * back after one acquire. */
+static void a_hand_over_is_short(void **state) {
+    struct link a, b, ears[2];
+    struct held mine, next;
+    struct dlock_wake wake;
+    (void)state;
+    link_new(&a, 'a');
+    link_new(&b, 'b');
+    for (int i = 0; i < 2; i++) {
+        link_new(&ears[i], (char)('a' + i));
+        link_listen(&ears[i]);
+    }
+    held_new(&mine, &a, "in turn");
+    held_new(&next, &b, "in turn");
+    assert_int_equal(acquire(&a, &mine), 0);
+    assert_int_equal(queue_up(&b, &next), DLOCK_EBUSY);
+    assert_int_equal(release(&a, &mine), 0);
+    wake_get(&ears[1], &wake);
+    held_new(&mine, &a, "in turn");
+    assert_int_equal(queue_up(&a, &mine), DLOCK_EBUSY);
+    assert_int_equal(release(&b, &next), 0);
+    wake_get(&ears[0], &wake);
+
+    sql("SELECT pg_stat_statements_reset()");
+    count_inner(&b);
+    held_new(&next, &b, "in turn");
+    assert_int_equal(queue_up(&b, &next), DLOCK_EBUSY);
+    assert_int_equal(inner(), 3); /* locks the row, joins, and marks the row as awaited */
+    assert_int_equal(release(&a, &mine), 0);
+    wake_get(&ears[1], &wake);
+    assert_int_equal(release(&b, &next), 0);
+
+    held_new(&next, &b, "in turn");
+    assert_int_equal(queue_up(&b, &next), 0);
+    assert_int_equal(release(&b, &next), 0);
+    sql("SELECT pg_stat_statements_reset()");
+    held_new(&next, &b, "in turn");
+    assert_int_equal(queue_up(&b, &next), 0);
+    assert_int_equal(release(&b, &next), 0);
+    assert_int_equal(inner(), 2);
+    link_end(&a);
+    link_end(&b);
+    for (int i = 0; i < 2; i++) link_end(&ears[i]);
+}
+
 static void many_claims_are_one_statement(void **state) {
     enum { N = 256 };
     static struct held held[N];
@@ -397,11 +443,11 @@ static int counts_begin(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cycle_is_two_statements),    cmocka_unit_test(a_cycle_is_two_updates),
-        cmocka_unit_test(the_short_way_comes_back),     cmocka_unit_test(many_claims_are_one_statement),
-        cmocka_unit_test(a_hand_over_is_one_statement), cmocka_unit_test(readers_enter_by_one_statement),
-        cmocka_unit_test(a_loser_writes_nothing),       cmocka_unit_test(only_grants_are_flushed),
-        cmocka_unit_test(grants_are_flushed_always),    cmocka_unit_test(hand_overs_are_flushed),
-        cmocka_unit_test(updates_stay_in_their_page)};
+        cmocka_unit_test(a_cycle_is_two_statements),      cmocka_unit_test(a_cycle_is_two_updates),
+        cmocka_unit_test(the_short_way_comes_back),       cmocka_unit_test(a_hand_over_is_short),
+        cmocka_unit_test(many_claims_are_one_statement),  cmocka_unit_test(a_hand_over_is_one_statement),
+        cmocka_unit_test(readers_enter_by_one_statement), cmocka_unit_test(a_loser_writes_nothing),
+        cmocka_unit_test(only_grants_are_flushed),        cmocka_unit_test(grants_are_flushed_always),
+        cmocka_unit_test(hand_overs_are_flushed),         cmocka_unit_test(updates_stay_in_their_page)};
     return cmocka_run_group_tests(tests, counts_begin, site_end);
 }

@@ -1,8 +1,9 @@
 
 -- ---- acquire --------------------------------------------------------------------------------------------------------
 
--- The long way of one who asks, `queued` if it wants to be. As acquire()'s row; and is_new: the name has no row yet;
--- wrote, durable: what this did to the tables, and whether that must outlive a crash.
+-- The long way of one who asks, `queued` if it wants to be. Its ticket is 0 if it is likely that it is about to join the
+-- queue, and NULL otherwise. As acquire()'s row; and is_new: the name had no row yet; wrote, durable: what this did to the
+-- tables, and whether that must outlive a crash.
 CREATE OR REPLACE FUNCTION "dlock".ask(me queue, queued boolean, until_us bigint, OUT granted bigint,
     OUT server_us bigint, OUT in_use integer, OUT place integer, OUT left_ms bigint, OUT is_new boolean,
     OUT wrote boolean, OUT durable boolean)
@@ -10,35 +11,42 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     present locks;
     served record;
-    joins boolean := false;
+    joins boolean := queued AND me.ticket IS NOT NULL;
     done boolean;
 BEGIN
     granted := 0;
+    is_new := false;
     durable := false;
 
-    -- A look first, which locks nothing. The order of the two matters: whoever grants us something takes us out of the
-    -- queue in the same transaction, so that we are never both refused and out of the queue.
-    SELECT * INTO present FROM locks l WHERE l.name = me.name;
-    is_new := NOT FOUND;
-    server_us := clock_us();
-    IF refuses(present, server_us, me) THEN
-        IF present.permits <> me.permits THEN
-            in_use := present.permits;
-        ELSIF queued THEN
-            place := place_of(me.name, me.token);
-            joins := place IS NULL;
-        END IF;
-        IF in_use IS NOT NULL OR place IS NOT NULL OR NOT queued THEN
-            wrote := place IS NOT NULL AND shows(me.token, present, server_us);
-            IF present.lingers AND tell(present, me.token) THEN
-                wrote := true;
+    -- A look first, which locks nothing, unless this is to join the queue. The order of the two matters: whoever grants
+    -- us something takes us out of the queue in the same transaction, so that we are never both refused and out of the
+    -- queue.
+    IF NOT joins THEN
+        SELECT * INTO present FROM locks l WHERE l.name = me.name;
+        server_us := clock_us();
+        IF refuses(present, server_us, me) THEN
+            IF present.permits <> me.permits THEN
+                in_use := present.permits;
+            ELSIF queued THEN
+                place := place_of(me.name, me.token);
+                joins := place IS NULL;
             END IF;
-            left_ms := left_of(present, server_us);
-            RETURN;
+            IF NOT joins THEN
+                wrote := place IS NOT NULL AND shows(me.token, present, server_us);
+                IF present.lingers AND tell(present, me.token) THEN
+                    wrote := true;
+                END IF;
+                left_ms := left_of(present, server_us);
+                RETURN;
+            END IF;
         END IF;
     END IF;
 
-    present := make_row(me.name, until_us);
+    present := lock_row(me.name, until_us);
+    IF present.name IS NULL THEN
+        present := make_row(me.name, until_us);
+        is_new := true;
+    END IF;
     wrote := true;
     server_us := clock_us();
     -- One who joins the queue shows that by its ticket.
@@ -96,7 +104,8 @@ END $$;
 
 CREATE OR REPLACE FUNCTION "dlock".schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 4 $$;
 
--- Asks for grants. A claim's flags: 1, it wants to be queued; 2, it is to be told who else asks. One row per claim:
+-- Asks for grants. A claim's flags: 1, it wants to be queued; 2, it is to be told who else asks; 4, it is likely that it
+-- has to wait, and is not in the queue yet. One row per claim:
 --   claim      its index in the arrays, from 1
 --   granted    > 0: the fence; token has its grant, for its whole lease from now. 0: it has none, and then
 --   in_use     otherwise than asked for: as permits with this limit, or as a lock (0). NULL: as asked for, and then
@@ -117,12 +126,12 @@ DECLARE
     done boolean;
 BEGIN
     FOREACH claim IN ARRAY in_order(names, tokens) LOOP
+        IF cardinality(names) > 1 THEN
+            done := be_patient(until_us) AND tell_apart();
+        END IF;
         -- The short way: nobody has it, and nobody waits, neither in the queue nor for a turn at it. If the row changes
         -- while this waits for it, all of that is looked at again.
-        IF modes[claim] = 0 THEN
-            IF cardinality(names) > 1 THEN
-                done := be_patient(until_us) AND tell_apart();
-            END IF;
+        IF modes[claim] = 0 AND flags[claim] & 4 = 0 THEN
             server_us := clock_us();
             UPDATE locks l SET token = tokens[claim], fence = greatest(l.fence + 1, server_us),
                     expires_us = server_us + leases_ms[claim] * 1000, lingers = flags[claim] & 2 <> 0
@@ -140,8 +149,8 @@ BEGIN
             END IF;
         END IF;
 
-        answer := ask(ROW(names[claim], NULL, tokens[claim], leases_ms[claim], modes[claim], limits[claim],
-            flags[claim] & 2 <> 0), flags[claim] & 1 <> 0, until_us);
+        answer := ask(ROW(names[claim], CASE WHEN flags[claim] & 4 <> 0 THEN 0 END, tokens[claim], leases_ms[claim],
+            modes[claim], limits[claim], flags[claim] & 2 <> 0), flags[claim] & 1 <> 0, until_us);
         granted := answer.granted;
         server_us := answer.server_us;
         in_use := answer.in_use;

@@ -150,15 +150,19 @@ END $$;
 CREATE OR REPLACE FUNCTION "dlock".enqueue(me queue) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     place bigint;
-    mine bigint;
 BEGIN
-    SELECT count(*), greatest(max(q.ticket) + 1, clock_us()), min(q.ticket) FILTER (WHERE q.token = me.token)
-        INTO place, me.ticket, mine FROM queue q WHERE q.name = me.name;
-    IF mine IS NOT NULL THEN
+    WITH line AS (SELECT count(*) AS length, greatest(max(q.ticket) + 1, clock_us()) AS ticket,
+                coalesce(bool_or(q.token = me.token), false) AS has_me FROM queue q WHERE q.name = me.name),
+            joined AS (INSERT INTO queue
+                SELECT me.name, l.ticket, me.token, me.lease_ms, me.mode, me.permits, me.lingers
+                FROM line l WHERE NOT l.has_me)
+        SELECT l.length INTO place FROM line l WHERE NOT l.has_me;
+    IF place IS NULL THEN
         RETURN place_of(me.name, me.token);
     END IF;
-    INSERT INTO queue SELECT me.*;
-    UPDATE locks l SET awaited = true WHERE l.name = me.name AND NOT l.awaited;
+    IF place = 0 THEN
+        UPDATE locks l SET awaited = true WHERE l.name = me.name AND NOT l.awaited;
+    END IF;
     RETURN place;
 END $$;
 
@@ -192,17 +196,21 @@ END $$;
 CREATE OR REPLACE FUNCTION "dlock".lock_row(lock bytea, until_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     found_row locks;
-    done boolean := take_turn(lock, until_us);
+    done boolean;
 BEGIN
-    done := be_patient(until_us);
-    SELECT * INTO found_row FROM locks l WHERE l.name = lock FOR UPDATE;
+    SELECT * INTO found_row FROM locks l WHERE l.name = lock AND pg_try_advisory_xact_lock(turn_key(l.name)) FOR UPDATE;
+    IF NOT FOUND THEN -- or somebody else has the turn
+        done := take_turn(lock, until_us);
+        done := be_patient(until_us);
+        SELECT * INTO found_row FROM locks l WHERE l.name = lock FOR UPDATE;
+    END IF;
     RETURN found_row;
 END $$;
 
 -- The same; the row is made if need be.
 CREATE OR REPLACE FUNCTION "dlock".make_row(lock bytea, until_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    found_row locks := lock_row(lock, until_us);
+    found_row locks;
 BEGIN
     WHILE found_row.name IS NULL LOOP
         -- Between the two it may be made by somebody else, and swept away again.
