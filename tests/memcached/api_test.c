@@ -2,15 +2,11 @@
 #include "harness.h"
 #include "support/api.h"
 #include "support/group.h"
-#include "support/loopback.h"
 #include "support/relay.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 static dlock_client *open_at(int port, const char *query) {
     return api_client("memcached://127.0.0.1:%d?%s", port, query);
@@ -79,124 +75,42 @@ static void waiting_is_polite(void **state) {
     dlock_close(waiter);
 }
 
-/* A relay that passes on all that one side says, until it pauses, before it listens to the other: what passes through
- * it in one go took one round trip, however many requests it was. It serves the connections of one client. */
-struct relay {
-    int port, listener, server_port;
-    atomic_bool stop;
-    atomic_int pause_ms; /* how long a side must be silent before the other is heard */
-    atomic_int trips;    /* times that a client spoke after its server */
-    pthread_t thread, links[16];
-    int fds[16];
-    atomic_int n;
-};
-
-static bool pass(int from, int to, int pause_ms) {
-    char buffer[65536];
-    struct pollfd poll_fd = {from, POLLIN, 0};
-    bool any = false;
-    while (poll(&poll_fd, 1, any ? pause_ms : 0) > 0) {
-        ssize_t n = recv(from, buffer, sizeof buffer, 0);
-        if (n <= 0 || send(to, buffer, (size_t)n, MSG_NOSIGNAL) != n) return any;
-        any = true;
-    }
-    return any;
-}
-
-struct relay_link {
-    struct relay *relay;
-    int client;
-};
-
-static void *relay_link(void *arg) {
-    struct relay_link link = *(struct relay_link *)arg;
-    int to = loopback_connect(link.relay->server_port);
-    bool spoke = false;
-    assert_true(to >= 0);
-    while (!atomic_load(&link.relay->stop)) {
-        struct pollfd fds[2] = {{link.client, POLLIN, 0}, {to, POLLIN, 0}};
-        if (poll(fds, 2, 20) <= 0) continue;
-        const int pause_ms = atomic_load(&link.relay->pause_ms);
-        if (pass(link.client, to, pause_ms) && !spoke) {
-            spoke = true;
-            atomic_fetch_add(&link.relay->trips, 1);
-        }
-        if (pass(to, link.client, pause_ms)) spoke = false;
-        if ((fds[0].revents | fds[1].revents) & (POLLHUP | POLLERR)) break;
-    }
-    close(to);
-    return NULL;
-}
-
-static void *relay_run(void *arg) {
-    static struct relay_link links[16];
-    struct relay *relay = arg;
-    while (!atomic_load(&relay->stop)) {
-        struct pollfd poll_fd = {relay->listener, POLLIN, 0};
-        int n = atomic_load(&relay->n);
-        if (poll(&poll_fd, 1, 20) <= 0 || n == 16) continue;
-        links[n] = (struct relay_link){relay, accept(relay->listener, NULL, NULL)};
-        relay->fds[n] = links[n].client;
-        assert_int_equal(pthread_create(&relay->links[n], NULL, relay_link, &links[n]), 0);
-        atomic_fetch_add(&relay->n, 1);
-    }
-    return NULL;
-}
-
-static void relay_start(struct relay *relay) {
-    memset(relay, 0, sizeof *relay);
-    relay->server_port = server.port;
-    relay->listener = loopback_listen(&relay->port);
-    assert_int_equal(pthread_create(&relay->thread, NULL, relay_run, relay), 0);
-}
-
-static void relay_stop(struct relay *relay) {
-    atomic_store(&relay->stop, true);
-    pthread_join(relay->thread, NULL);
-    for (int i = 0; i < atomic_load(&relay->n); i++) {
-        pthread_join(relay->links[i], NULL);
-        close(relay->fds[i]);
-    }
-    close(relay->listener);
-}
-
 /* At most 10 round trips per lease/3; the first time, one of them is the greeting and one per batch looks the ids up.
  */
 static void a_thousand_locks_are_renewed_in_a_few_round_trips(void **state) {
     enum { LOCKS = 1000 };
     static dlock_lock *locks[LOCKS];
-    struct relay relay;
+    struct relay *relay = relay_new(server.port);
     struct counts counts;
     dlock_client *client;
     int renewals = 0, trips;
     (void)state;
-    relay_start(&relay);
-    client = open_at(relay.port, "quarantine=0&lease=9s&timeout=9s");
+    client = open_at(relay_port(relay), "quarantine=0&lease=9s&timeout=9s");
     for (int i = 0; i < LOCKS; i++) {
         char name[16];
         snprintf(name, sizeof name, "r%04d", i);
         locks[i] = api_lock(client, name, NULL);
         assert_int_equal(dlock_acquire(locks[i], 10000, NULL), 0);
     }
-    atomic_store(&relay.pause_ms, 20);
-    trips = atomic_load(&relay.trips);
+    relay_delay(relay, 20);
+    trips = relay_trips(relay);
     count(&server, NULL);
     for (int64_t until = now_ms() + 20000; renewals < 3 * LOCKS && now_ms() < until; sleep_ms(10)) {
         count(&server, &counts);
         renewals += (int)counts.cas_hits;
     }
-    trips = atomic_load(&relay.trips) - trips;
+    trips = relay_trips(relay) - trips;
     print_message("%d round trips, %d renewals\n", trips, renewals);
     assert_true(renewals >= 3 * LOCKS);
     assert_in_range(trips, 1, 10 * renewals / LOCKS);
     for (int i = 0; i < LOCKS; i++) assert_true(dlock_held(locks[i]));
-    atomic_store(&relay.pause_ms, 0);
+    relay_delay(relay, 0);
     for (int i = 0; i < LOCKS; i++) {
         assert_int_equal(dlock_release(locks[i], NULL), 0);
         dlock_free(locks[i]);
     }
     dlock_close(client);
-    relay_stop(&relay);
+    relay_end(relay);
 }
 
 /* ---- restarts ---------------------------------------------------------------------------------------------------- */

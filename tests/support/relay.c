@@ -28,7 +28,7 @@ struct chunk {
 struct pair {
     int fd[2];              /* the client's and the server's; -1: free */
     struct chunk *first[2]; /* towards each of them */
-    bool mute;
+    bool mute, spoke;       /* spoke: the client, after the server */
     size_t n_said;
     char said[SAID]; /* by the client, as far as there is room */
 };
@@ -36,7 +36,7 @@ struct pair {
 struct relay {
     pthread_mutex_t mutex;
     pthread_t thread;
-    int listener, port, server_port, kick[2], delay_ms, taken;
+    int listener, port, server_port, kick[2], delay_ms, taken, trips;
     bool stop, silent;
     struct pair pairs[PAIRS];
 };
@@ -84,6 +84,8 @@ static void take(struct relay *relay, struct pair *pair, int side) {
     size_t room = SAID - pair->n_said, kept = (size_t)got < room ? (size_t)got : room;
     if (side == 0) memcpy(pair->said + pair->n_said, chunk->bytes, kept);
     if (side == 0) pair->n_said += kept;
+    if (side == 0 && !pair->spoke) relay->trips++;
+    pair->spoke = side == 0;
     chunk->next = NULL;
     chunk->size = (size_t)got;
     chunk->due_ms = now_ms() + relay->delay_ms;
@@ -217,6 +219,13 @@ int relay_taken(struct relay *relay) {
     int taken = relay->taken;
     pthread_mutex_unlock(&relay->mutex);
     return taken;
+}
+
+int relay_trips(struct relay *relay) {
+    pthread_mutex_lock(&relay->mutex);
+    int trips = relay->trips;
+    pthread_mutex_unlock(&relay->mutex);
+    return trips;
 }
 
 void relay_hang_up(struct relay *relay) {

@@ -19,6 +19,8 @@ int relay_mute(struct relay *relay, const char *word);
 
 /* How many clients have connected so far. */
 int relay_taken(struct relay *relay);
+/* How often clients have spoken after their server: round trips, where what is said at once passes within the delay. */
+int relay_trips(struct relay *relay);
 /* Ends the connections; takes new ones as ever. */
 void relay_hang_up(struct relay *relay);
 /* Nothing passes any more, and nobody is told; clients still connect. */
