@@ -117,9 +117,11 @@ static int send_borrowed(struct dlock_client *client, size_t n, int64_t deadline
 static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
                 struct dlock_error *err) {
     struct dlock__conn *conn = client->keeper.conn;
+    *sent = false;
     if (!conn->connected) {
         int rc = dlock__conn_open(conn, deadline_us, false, err);
         err->code = rc;
+        if (rc != 0 && dlock__now_us() >= deadline_us) return rc;
         if (rc != 0) return send_borrowed(client, n, deadline_us, sent_us, sent, err);
         conn->connected = true;
     }
