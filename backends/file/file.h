@@ -12,6 +12,14 @@
  * The connection serves every thread (THREADSAFE). Nothing in it changes after connect, except what is atomic, what
  * belongs to the descriptor that a thread has taken, and what only the one thread that calls `wake` uses; so there is
  * no mutex, and a forked child finds everything in order.
+ *
+ * The files; each calls those below it only:
+ *   file
+ *   acquire  claims
+ *   directory  grant  break  inspect  check
+ *   cache  seats  identity  inotify  rights
+ *   descriptors  holder
+ *   byte_locks  record  names  errors
  */
 #ifndef DLOCK_FILE_H
 #define DLOCK_FILE_H

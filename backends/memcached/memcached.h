@@ -1,6 +1,15 @@
 /* The memcached backend's inside: one connection, and what its files offer each other.
  *
- * It speaks the text protocol on its own socket: "Why no client library" in docs/backends.md. */
+ * It speaks the text protocol on its own socket: "Why no client library" in docs/backends.md.
+ *
+ * The files; each calls those below it only:
+ *   memcached
+ *   claims
+ *   turns  inspect  check
+ *   shared
+ *   grants  holders  facts
+ *   replies
+ *   wire  address  names  flags  clock  sightings */
 #ifndef DLOCK_MEMCACHED_H
 #define DLOCK_MEMCACHED_H
 

@@ -1,4 +1,12 @@
-/* The Redis backend's inside: one connection, and what its files offer each other. */
+/* The Redis backend's inside: one connection, and what its files offer each other.
+ *
+ * The files; each calls those below it only:
+ *   redis
+ *   inspect
+ *   claims
+ *   pipeline  listen  check
+ *   scripts  info  rights
+ *   wire  address */
 #ifndef DLOCK_REDIS_H
 #define DLOCK_REDIS_H
 

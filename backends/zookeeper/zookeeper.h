@@ -13,6 +13,17 @@
  * A grant lives and dies with the session. How long that is sure to live follows from writes that the ensemble has
  * committed, see validity.c; neither the library's pings nor a sync prove anything: a follower that has lost its leader
  * answers the ones, a leader that has lost its followers the other.
+ *
+ * The files; each calls those below it only:
+ *   zookeeper
+ *   claims
+ *   locks  permits
+ *   uses  wear  renew  inspect
+ *   attempt
+ *   session  node  check
+ *   address  call
+ *   state
+ *   watch  validity  alone  names  reach  errors
  */
 #ifndef DLOCK_ZOOKEEPER_H
 #define DLOCK_ZOOKEEPER_H
