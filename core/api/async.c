@@ -37,7 +37,7 @@ int dlock_release_async(dlock_lock *lock, dlock_callback done, void *arg) {
     if (rc == 0) rc = dlock__async_make(lock, done, arg, &async);
     if (rc == 0) {
         dlock__async_begun(async);
-        async->waiter.result = dlock__release_one(lock, &async->releasing, &err);
+        async->waiter.result = dlock__release_one(lock, &async->waiter.leaving, &err);
         async->waiter.deadline_us = dlock__after(dlock__now_us(), dlock__us(lock->client->uri->timeout_ms));
         if (async->waiter.result == 1)
             dlock__async_ready(async);

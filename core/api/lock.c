@@ -96,6 +96,7 @@ int dlock_new(dlock_client *client, const char *name, const struct dlock_options
 }
 
 static void cancel_waits(struct dlock_lock *lock) {
+    dlock__parts_cancel(lock->client, lock);
     if (lock->waiting == 0) return;
     lock->cancels++; /* for those who are out of the line with a grant, and may be back in it when that has lapsed */
     for (struct dlock__waiter *waiter = lock->name->head; waiter; waiter = waiter->next)

@@ -13,20 +13,25 @@ enum {
 };
 
 struct item {
+    struct dlock__part part;
     struct dlock_lock *lock;
+    struct dlock_client *client; /* its; constant, and still there when the handle is not */
+    bool in_call;
     bool held;
-    bool asking; /* its request is in the batch */
-    int result;  /* of the last try */
+    bool entered; /* `waiter` is in use */
+    int result;   /* of the last try */
     struct dlock__waiter waiter;
+    struct dlock_error err; /* of that */
 };
 
 struct all {
     struct item *items; /* in the order that every process agrees on */
     size_t n;
-    struct dlock__claim **claims; /* n of each: one client's */
-    struct item **members;
-    struct dlock_error *errors;
-    int64_t deadline_us; /* of an acquisition with one; else DLOCK__NEVER */
+    struct dlock__claim **claims;   /* n of each: one client's */
+    struct dlock__waiter **waiters; /* entered, and to be driven */
+    struct dlock__latch latch;
+    int64_t deadline_us; /* of everything: taken when the call begins */
+    bool try_only;
 };
 
 /* ---- the order ---- */
@@ -34,7 +39,7 @@ struct all {
 /* By name; the same name on two servers by what tells the servers apart. */
 static int in_order(const void *a, const void *b) {
     const struct item *left = a, *right = b;
-    const struct dlock_client *x = left->lock->client, *y = right->lock->client;
+    const struct dlock_client *x = left->client, *y = right->client;
     int order = strcmp(left->lock->name->text, right->lock->name->text);
     if (order != 0 || x == y) return order;
     if ((order = strcmp(x->backend->name, y->backend->name)) != 0) return order;
@@ -60,65 +65,139 @@ static int check(dlock_lock *const *locks, size_t n, struct dlock_error *err) {
 static void all_free(struct all *all) {
     free(all->items);
     free(all->claims);
-    free(all->members);
-    free(all->errors);
+    free(all->waiters);
 }
 
 static int all_new(struct all *all, dlock_lock *const *locks, size_t n, struct dlock_error *err) {
+    memset(all, 0, sizeof *all);
     all->n = n;
     all->deadline_us = DLOCK__NEVER;
     all->items = calloc(n, sizeof *all->items);
     all->claims = calloc(n, sizeof *all->claims);
-    all->members = calloc(n, sizeof *all->members);
-    all->errors = calloc(n, sizeof *all->errors);
-    if (!all->items || !all->claims || !all->members || !all->errors) {
+    all->waiters = calloc(n, sizeof *all->waiters);
+    if (!all->items || !all->claims || !all->waiters) {
         all_free(all);
         return dlock_fail(err, DLOCK_ENOMEM, "out of memory for %zu locks", n);
     }
-    for (size_t i = 0; i < n; i++) all->items[i].lock = locks[i];
+    for (size_t i = 0; i < n; i++) {
+        all->items[i].lock = locks[i];
+        all->items[i].client = locks[i]->client;
+    }
+    qsort(all->items, n, sizeof *all->items, in_order);
     return 0;
 }
 
-/* ---- requests: what is described for up to DLOCK__BATCH claims of one client goes out together ---- */
+/* A try has one `timeout`, the longest of its clients'. */
+static void set_deadline(struct all *all, int64_t timeout_ms) {
+    all->try_only = timeout_ms == 0;
+    for (size_t i = 0; all->try_only && i < all->n; i++)
+        if (all->items[i].client->uri->timeout_ms > timeout_ms) timeout_ms = all->items[i].client->uri->timeout_ms;
+    if (timeout_ms > 0) all->deadline_us = dlock__after(dlock__now_us(), dlock__us(timeout_ms));
+}
 
-static void send(struct all *all, size_t n) {
-    for (size_t from = 0; from < n; from += DLOCK__BATCH)
-        dlock__op_send(all->claims + from, n - from < DLOCK__BATCH ? n - from : DLOCK__BATCH);
+/* ---- beginning and ending the call ---- */
+
+/* Whether an earlier item of the range lives in the same client. */
+static bool seen(const struct all *all, size_t from, size_t at) {
+    while (from < at && all->items[from].client != all->items[at].client) from++;
+    return from < at;
+}
+
+/* The handles of one client are in a call from here on: whoever frees one of them, or closes the client, waits for the
+ * end of that, and cancels what waits. */
+static int begin_client(struct all *all, struct dlock_client *client, struct dlock_error *err) {
+    int rc = dlock__client_begin(client, err);
+    if (rc != 0) return rc;
+    for (size_t i = 0; i < all->n; i++) {
+        struct item *item = &all->items[i];
+        if (item->client != client) continue;
+        item->in_call = true;
+        item->lock->inside++;
+        item->part.lock = item->lock;
+        item->part.latch = &all->latch;
+        item->part.next = client->parts;
+        if (client->parts) client->parts->prev = &item->part;
+        client->parts = &item->part;
+    }
+    dlock__leave(client);
+    return 0;
+}
+
+static void end_client(struct all *all, struct dlock_client *client) {
+    dlock__enter(client);
+    for (size_t i = 0; i < all->n; i++) {
+        struct dlock__part *part = &all->items[i].part;
+        if (all->items[i].client != client) continue;
+        *(part->prev ? &part->prev->next : &client->parts) = part->next;
+        if (part->next) part->next->prev = part->prev;
+        part->lock->inside--;
+        if (part->lock->freed) pthread_cond_broadcast(&client->changed);
+    }
+    dlock__client_end(client, 0);
+}
+
+/* The first error; the other clients' handles are in the call all the same. */
+static int begin(struct all *all, struct dlock_error *err) {
+    int first = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        int rc = seen(all, 0, i) ? 0 : begin_client(all, all->items[i].client, first == 0 ? err : NULL);
+        if (first == 0) first = rc;
+    }
+    return first;
+}
+
+static void end(struct all *all) {
+    for (size_t i = 0; i < all->n; i++)
+        if (all->items[i].in_call && !seen(all, 0, i)) end_client(all, all->items[i].client);
+    all_free(all);
 }
 
 /* ---- acquiring ---- */
 
-static void begin_try(struct all *all, struct item *item, struct dlock_error *err) {
-    struct dlock__waiter *waiter = &item->waiter;
-    int64_t until_us;
-    memset(waiter, 0, sizeof *waiter);
-    err->code = 0;
-    item->asking = false;
-    item->result = dlock__try_reenter(item->lock, err);
-    if (item->result != 0) {
-        item->held = item->result > 0;
-        return;
-    }
-    waiter->why = err;
-    waiter->has_thread = true;
-    int64_t deadline_us = dlock__deadline(item->lock->client, 0);
-    dlock__waiter_enter(waiter, item->lock, true, all->deadline_us < deadline_us ? all->deadline_us : deadline_us);
-    item->asking = dlock__waiter_turn(waiter, &until_us) == DLOCK__TURN_ASK;
+static int cancelled(const struct all *all, struct dlock_error *err) {
+    if (!atomic_load(&all->latch.cancelled)) return 0;
+    return dlock_fail(err, DLOCK_ECANCELED, "the wait for %zu locks was cancelled", all->n);
 }
 
-static void end_try(struct item *item) {
-    if (item->result != 0) return; /* re-entered, or refused */
-    if (item->asking) dlock__waiter_answered(&item->waiter);
-    dlock__waiter_drive(&item->waiter); /* one that stood behind somebody of this process */
+/* What lingers here under other terms makes room. */
+static void make_room(struct all *all, size_t from, size_t to, struct dlock_client *client) {
+    size_t n = 0;
+    for (size_t i = from; i < to; i++)
+        if (all->items[i].client == client && (all->claims[n] = dlock__linger_clear_begin(all->items[i].lock))) n++;
+    dlock__linger_clear(all->claims, n, all->deadline_us);
+}
+
+/* True: its waiter has to be driven. */
+static bool enter(struct all *all, struct item *item, bool try_only) {
+    item->err.code = 0;
+    item->result = dlock__try_reenter(item->lock, &item->err);
+    item->held = item->result > 0;
+    item->entered = item->result == 0;
+    if (!item->entered) return false;
+    int64_t deadline_us = try_only ? dlock__deadline(item->client, 0) : all->deadline_us;
+    memset(&item->waiter, 0, sizeof item->waiter);
+    item->waiter.why = &item->err;
+    item->waiter.latch = &all->latch;
+    dlock__waiter_enter(&item->waiter, item->lock, try_only,
+                        deadline_us < all->deadline_us ? deadline_us : all->deadline_us);
+    return true;
+}
+
+static void drive(struct all *all, size_t n) {
+    if (n > 0) dlock__waiters_drive(all->waiters, n);
+}
+
+static void take_result(struct item *item) {
+    if (!item->entered) return; /* re-entered, or refused */
+    item->entered = false;
     item->result = item->waiter.result;
     item->held = item->result == 0;
 }
 
 /* It stands behind a busy one: not worth a request. */
-static void leave_out(struct item *item, struct dlock_error *err) {
-    err->code = 0;
-    item->asking = false;
-    item->result = dlock__try_reenter(item->lock, err);
+static void leave_out(struct item *item) {
+    item->err.code = 0;
+    item->result = dlock__try_reenter(item->lock, &item->err);
     item->held = item->result > 0;
     if (item->result == 0) item->result = DLOCK_EBUSY;
 }
@@ -126,50 +205,42 @@ static void leave_out(struct item *item, struct dlock_error *err) {
 /* Tries everything from `from` on that lives in one client. Where each lock is a request of its own, one after the
  * other and none behind a busy one: processes that want the same locks would take them from under each other, for
  * nothing. */
-static int try_client(struct all *all, size_t from, struct dlock_client *client, struct dlock_error *err) {
-    int rc = dlock__client_begin(client, err);
-    size_t n = 0, asking = 0;
+static void try_client(struct all *all, size_t from, struct dlock_client *client) {
     bool one_by_one = dlock__one_each(client), busy = false;
-    if (rc != 0) return rc;
-    size_t unlike = 0;
-    for (size_t i = from; i < all->n; i++) {
-        struct dlock_lock *lock = all->items[i].lock;
-        if (lock->client == client && (all->claims[unlike] = dlock__linger_clear_begin(lock))) unlike++;
-    }
-    dlock__linger_clear(all->claims, unlike, all->deadline_us);
+    size_t n = 0;
+    dlock__enter(client);
+    make_room(all, from, all->n, client);
     for (size_t i = from; i < all->n; i++) {
         struct item *item = &all->items[i];
-        if (item->lock->client != client) continue;
+        if (item->client != client) continue;
         if (busy) {
-            leave_out(item, &all->errors[i]);
+            leave_out(item);
             continue;
         }
-        begin_try(all, item, &all->errors[i]);
-        all->members[n++] = item;
-        if (item->asking) all->claims[asking++] = item->lock->name->asking;
+        if (enter(all, item, true)) all->waiters[n++] = &item->waiter;
         if (!one_by_one) continue;
-        send(all, asking);
-        end_try(item);
+        drive(all, n);
+        take_result(item);
         busy = !item->held;
-        n = asking = 0;
+        n = 0;
     }
-    send(all, asking);
-    for (size_t i = 0; i < n; i++) end_try(all->members[i]);
-    return dlock__client_end(client, 0);
+    drive(all, n);
+    for (size_t i = from; i < all->n; i++)
+        if (all->items[i].client == client) take_result(&all->items[i]);
+    dlock__leave(client);
 }
 
-/* Whether an earlier item of the range lives in the same client. */
-static bool seen(const struct all *all, size_t from, size_t at) {
-    while (from < at && all->items[from].lock->client != all->items[at].lock->client) from++;
-    return from < at;
-}
-
-static int try_all(struct all *all, size_t from, struct dlock_error *err) {
-    for (size_t i = from; i < all->n; i++) {
-        int rc = seen(all, from, i) ? 0 : try_client(all, from, all->items[i].lock->client, err);
-        if (rc != 0) return rc;
+static int wait_for(struct all *all, size_t at) {
+    struct item *item = &all->items[at];
+    dlock__enter(item->client);
+    make_room(all, at, at + 1, item->client);
+    if (enter(all, item, false)) {
+        all->waiters[0] = &item->waiter;
+        drive(all, 1);
+        take_result(item);
     }
-    return 0;
+    dlock__leave(item->client);
+    return item->held ? 0 : item->result;
 }
 
 /* ---- giving back ---- */
@@ -185,23 +256,18 @@ static int64_t leave_by(const struct all *all, struct dlock_client *client) {
 static void release_client(struct all *all, size_t from, struct dlock_client *client, struct dlock_error *first) {
     struct dlock_error own;
     size_t n = 0;
-    if (dlock__client_begin(client, &own) != 0) {
-        if (first->code == 0) *first = own;
-        for (size_t i = from; i < all->n; i++)
-            if (all->items[i].lock->client == client) all->items[i].held = false;
-        return;
-    }
+    dlock__enter(client);
     int64_t deadline_us = leave_by(all, client);
     for (size_t i = from; i < all->n; i++) {
         struct item *item = &all->items[i];
-        if (!item->held || item->lock->client != client) continue;
+        if (!item->held || item->client != client) continue;
         item->held = false;
         int rc = dlock__release_one(item->lock, &all->claims[n], &own);
         if (rc < 0 && first->code == 0) *first = own;
         if (rc == 1) n++;
     }
     if (dlock__give_back(all->claims, n, deadline_us, &own) != 0 && first->code == 0) *first = own;
-    dlock__client_end(client, 0);
+    dlock__leave(client);
 }
 
 /* Every one that is held, from `from` on; the first error. */
@@ -209,49 +275,56 @@ static int release_from(struct all *all, size_t from, struct dlock_error *err) {
     struct dlock_error first;
     first.code = 0;
     for (size_t i = from; i < all->n; i++)
-        if (all->items[i].held) release_client(all, i, all->items[i].lock->client, &first);
+        if (all->items[i].held) release_client(all, i, all->items[i].client, &first);
     if (first.code != 0 && err) *err = first;
     return first.code;
 }
 
 /* ---- the API ---- */
 
-static int64_t left_ms(int64_t deadline_us) {
-    int64_t left = (deadline_us - dlock__now_us() + 999) / 1000;
-    return deadline_us == DLOCK__NEVER ? -1 : left > 0 ? left : 0;
-}
-
 /* Everything from `from` on is tried; the first that is busy is waited for, with nothing held behind it. Stores from
  * where on to go on. */
-static int advance(struct all *all, size_t *from, bool try_only, struct dlock_error *err) {
-    int rc = try_all(all, *from, err);
-    if (rc != 0) return rc;
+static int advance(struct all *all, size_t *from, struct dlock_error *err) {
     size_t busy = *from;
+    for (size_t i = busy; i < all->n; i++) {
+        if (cancelled(all, err) != 0) return DLOCK_ECANCELED;
+        if (!seen(all, busy, i)) try_client(all, busy, all->items[i].client);
+    }
     while (busy < all->n && all->items[busy].held) busy++;
     *from = busy;
     if (busy == all->n) return 0;
     for (size_t i = busy; i < all->n; i++) {
-        int result = all->items[i].result;
-        bool wait = !try_only && dlock__asks_again(result);
-        if (all->items[i].held || wait) continue;
-        if (err) *err = all->errors[i];
-        return result;
+        struct item *item = &all->items[i];
+        if (item->held || (!all->try_only && dlock__asks_again(item->result))) continue;
+        if (err) *err = item->err;
+        return item->result;
     }
-    struct dlock_error why = all->errors[busy];
+    struct item *item = &all->items[busy];
     release_from(all, busy, NULL);
-    int64_t left = left_ms(all->deadline_us);
-    if (left == 0 && all->items[busy].result != DLOCK_EBUSY) {
-        if (err) *err = why;
-        return why.code;
+    if (cancelled(all, err) != 0) return DLOCK_ECANCELED;
+    if (dlock__now_us() < all->deadline_us) {
+        *from = busy + 1;
+        int rc = wait_for(all, busy);
+        if (rc != 0 && err) *err = item->err;
+        return rc;
     }
-    if (left == 0)
-        return dlock_fail(err, DLOCK_ETIMEDOUT, "lock \"%s\", one of %zu, was held by somebody else until the deadline",
-                          dlock__name_shown(all->items[busy].lock->name), all->n);
-    rc = dlock_acquire(all->items[busy].lock, left, err);
-    if (rc != 0) return rc;
-    all->items[busy].held = true;
-    *from = busy + 1;
-    return 0;
+    if (item->result != DLOCK_EBUSY) {
+        if (err) *err = item->err;
+        return item->result;
+    }
+    return dlock_fail(err, DLOCK_ETIMEDOUT, "lock \"%s\", one of %zu, was held by somebody else until the deadline",
+                      dlock__name_shown(item->lock->name), all->n);
+}
+
+static int acquire_all(struct all *all, struct dlock_error *err) {
+    int rc = 0;
+    for (size_t i = 1; i < all->n && rc == 0; i++)
+        if (all->items[i - 1].lock->name == all->items[i].lock->name)
+            rc = dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\" stands twice in the list",
+                            dlock__name_shown(all->items[i].lock->name));
+    for (size_t from = 0; rc == 0 && from < all->n;) rc = advance(all, &from, err);
+    if (rc != 0) release_from(all, 0, NULL);
+    return rc;
 }
 
 int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err) {
@@ -259,15 +332,10 @@ int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, st
     if (rc != 0 || n == 0) return rc;
     struct all all;
     if ((rc = all_new(&all, locks, n, err)) != 0) return rc;
-    if (timeout_ms > 0) all.deadline_us = dlock__after(dlock__now_us(), dlock__us(timeout_ms));
-    qsort(all.items, n, sizeof *all.items, in_order);
-    for (size_t i = 1; i < n && rc == 0; i++)
-        if (all.items[i - 1].lock->name == all.items[i].lock->name)
-            rc = dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\" stands twice in the list",
-                            dlock__name_shown(all.items[i].lock->name));
-    for (size_t from = 0; rc == 0 && from < n;) rc = advance(&all, &from, timeout_ms == 0, err);
-    if (rc != 0) release_from(&all, 0, NULL);
-    all_free(&all);
+    set_deadline(&all, timeout_ms);
+    rc = begin(&all, err);
+    if (rc == 0) rc = acquire_all(&all, err);
+    end(&all);
     return rc;
 }
 
@@ -276,9 +344,9 @@ int dlock_release_all(dlock_lock *const *locks, size_t n, struct dlock_error *er
     if (rc != 0 || n == 0) return rc;
     struct all all;
     if ((rc = all_new(&all, locks, n, err)) != 0) return rc;
-    for (size_t i = 0; i < n; i++) all.items[i].held = true;
-    qsort(all.items, n, sizeof *all.items, in_order);
-    rc = release_from(&all, 0, err);
-    all_free(&all);
-    return rc;
+    rc = begin(&all, err);
+    for (size_t i = 0; i < n; i++) all.items[i].held = all.items[i].in_call;
+    int released = release_from(&all, 0, rc == 0 ? err : NULL);
+    end(&all);
+    return rc != 0 ? rc : released;
 }

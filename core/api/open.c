@@ -122,6 +122,7 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
 }
 
 static void cancel_waiters(struct dlock_client *client) {
+    dlock__parts_cancel(client, NULL);
     for (size_t i = 0; i < client->n_buckets; i++)
         for (struct dlock__name *name = client->names[i]; name; name = name->chain)
             for (struct dlock__waiter *waiter = name->head; waiter; waiter = waiter->next) dlock__waiter_cancel(waiter);

@@ -78,6 +78,7 @@ struct dlock_client {
         uint64_t looks;              /* at claims, because of these: counted for tests */
     } timers;
 
+    struct dlock__part *parts;        /* of calls in progress about several handles */
     struct dlock__exported *exported; /* tokens whose grants are somebody else's now, whatever a wake-up says */
 
     struct dlock__conn *conns, *idle;

@@ -42,32 +42,45 @@ struct dlock_lock {
     bool freed_inside; /* … by its own callback: the callback's thread destroys it */
 };
 
+/* What a thread sleeps on that takes the turns of waiters: of one, or of those of a dlock_acquire_all. */
+struct dlock__latch {
+    atomic_uint word;      /* counts wakes, in steps of 2; odd, which changes under the waiters' mutex: it sleeps */
+    atomic_bool cancelled; /* by whoever ended one of the handles; stays */
+};
+
+/* A handle's part in a call about several. */
+struct dlock__part {
+    struct dlock__part *next, *prev; /* in client->parts */
+    struct dlock_lock *lock;
+    struct dlock__latch *latch;
+};
+
 /* Somebody of this process who waits for a name, first come first served. The head one talks to the server. */
 struct dlock__waiter {
     struct dlock__waiter *next, *prev;
     struct dlock_lock *lock;
     uint64_t thread;
     int64_t deadline_us;
-    struct dlock__claim *handed; /* among name->held when it was given; holds a reference; may be lost by now */
-    int64_t pause_us;            /* the last decorrelated pause between its questions */
-    struct dlock_error *why;     /* what the server said last, in the end the error; NULL: nobody needed it yet */
-    atomic_uint word;            /* counts wakes, in steps of 2; odd: its thread sleeps on it */
-    uint16_t trip_us;            /* from its last question to "busy", for as much of that as matters */
-    bool has_thread : 1;         /* which waits; else async.c takes its turns */
+    struct dlock__claim *handed;  /* among name->held when it was given; holds a reference; may be lost by now */
+    int64_t pause_us;             /* the last decorrelated pause between its questions */
+    struct dlock_error *why;      /* what the server said last, in the end the error; NULL: nobody needed it yet */
+    struct dlock__latch *latch;   /* of the thread that takes its turns; NULL: async.c does */
+    struct dlock__claim *leaving; /* RELEASING, which has to be sent before it is over: what it gave up, or (an async
+                                   * release) all that it is about; with a reference */
+    int result;
+    uint32_t cancels; /* lock->cancels when it began to wait: that one is greater when it was cancelled */
+    uint16_t trip_us; /* from its last question to "busy", for as much of that as matters */
     bool try_only : 1;
     bool heard : 1; /* the server has said "busy", and is not known to be out of reach since */
     bool in_line : 1;
     bool done : 1; /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
     bool over : 1; /* nothing more happens to it */
-    uint32_t cancels; /* lock->cancels when it began to wait: that one is greater when it was cancelled */
-    int result;
 };
 
 /* An acquire or release that no thread waits for. */
 struct dlock__async {
     struct dlock__waiter waiter; /* the first member: async.c finds the record by it */
     struct dlock__event event;
-    struct dlock__claim *releasing; /* with the name's reference; NULL: this is an acquire */
     dlock_callback call;
     void *arg;
     struct dlock__async *next, *prev; /* in client->async.ready */
@@ -169,6 +182,8 @@ void dlock__linger_not(struct dlock__claim *claim);
 
 /* It has a turn now. */
 void dlock__waiter_wake(struct dlock__waiter *waiter);
+/* Ends the calls in progress that are about this handle among others (NULL: about any). */
+void dlock__parts_cancel(struct dlock_client *client, const struct dlock_lock *lock);
 /* Something has to happen at at_us: makes sure that the keeper is awake then. Wakes nobody. */
 void dlock__keeper_arm(struct dlock_client *client, int64_t at_us);
 /* The set of descriptors changed. */

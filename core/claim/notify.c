@@ -6,15 +6,26 @@
 
 void dlock__waiter_wake(struct dlock__waiter *waiter) {
     struct dlock_client *client = waiter->lock->client;
-    if (!waiter->has_thread) {
+    struct dlock__latch *latch = waiter->latch;
+    if (!latch) {
         client->async.wake(waiter);
         return;
     }
-    unsigned word = atomic_load_explicit(&waiter->word, memory_order_relaxed);
-    atomic_store_explicit(&waiter->word, (word | 1) + 1, memory_order_release);
-    if (!(word & 1)) return; /* its thread looks at the word before it sleeps */
+    unsigned asleep = atomic_load_explicit(&latch->word, memory_order_relaxed) & 1;
+    atomic_fetch_add_explicit(&latch->word, 2 - asleep, memory_order_release);
+    if (!asleep) return; /* its thread looks at the word before it sleeps */
     dlock__wake_due(client);
-    client->to_wake = &waiter->word;
+    client->to_wake = &latch->word;
+}
+
+/* The thread may be in a wait for a lock of another client, whose mutex nobody has here. */
+void dlock__parts_cancel(struct dlock_client *client, const struct dlock_lock *lock) {
+    for (struct dlock__part *part = client->parts; part; part = part->next) {
+        if (lock && part->lock != lock) continue;
+        atomic_store(&part->latch->cancelled, true);
+        atomic_fetch_add(&part->latch->word, 2);
+        dlock__futex_wake(&part->latch->word, UINT32_MAX);
+    }
 }
 
 void dlock__keeper_arm(struct dlock_client *client, int64_t at_us) {

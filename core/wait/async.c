@@ -111,9 +111,9 @@ static void end_late(struct dlock__async *async) {
     struct dlock__waiter *waiter = &async->waiter;
     const struct dlock__name *name = waiter->lock->name;
     not_ready(async);
-    if (async->releasing) {
+    if (async->waiter.leaving) {
         waiter->why = malloc(sizeof *waiter->why);
-        waiter->result = dlock__give_back_end(async->releasing, DLOCK_EUNAVAILABLE, NULL, waiter->why);
+        waiter->result = dlock__give_back_end(async->waiter.leaving, DLOCK_EUNAVAILABLE, NULL, waiter->why);
     } else {
         int64_t until_us;
         bool unasked = !waiter->done && name->head == waiter && !name->asking && !dlock__name_exclusive(name);
@@ -162,6 +162,7 @@ static void acquire_turn(struct dlock__async *async, struct requests *requests) 
     switch (dlock__waiter_turn(&async->waiter, &until_us)) {
     case DLOCK__TURN_OVER: dlock__async_over(async); return;
     case DLOCK__TURN_SLEEP: sleep_until(async, until_us); return;
+    case DLOCK__TURN_LEAVE: return; /* never: it has no latch */
     case DLOCK__TURN_ASK: break;
     }
     add(requests, async->waiter.lock->name->asking, async);
@@ -169,8 +170,8 @@ static void acquire_turn(struct dlock__async *async, struct requests *requests) 
 }
 
 static void release_turn(struct dlock__async *async, struct requests *requests) {
-    dlock__op_prepare(async->releasing, DLOCK__RELEASE, 0, async->waiter.deadline_us, NULL);
-    add(requests, async->releasing, async);
+    dlock__op_prepare(async->waiter.leaving, DLOCK__RELEASE, 0, async->waiter.deadline_us, NULL);
+    add(requests, async->waiter.leaving, async);
 }
 
 /* Turns for everybody who is ready, until a request is full or the next is of another kind. */
@@ -178,11 +179,11 @@ static void gather(struct dlock_client *client, struct requests *requests) {
     requests->n = 0;
     while (client->async.ready && requests->n < DLOCK__BATCH) {
         struct dlock__async *async = client->async.ready;
-        enum dlock__op_kind kind = async->releasing ? DLOCK__RELEASE : DLOCK__ACQUIRE;
+        enum dlock__op_kind kind = async->waiter.leaving ? DLOCK__RELEASE : DLOCK__ACQUIRE;
         if (requests->n > 0 && kind != requests->kind) break;
         not_ready(async);
         wake_up(async);
-        (async->releasing ? release_turn : acquire_turn)(async, requests);
+        (async->waiter.leaving ? release_turn : acquire_turn)(async, requests);
     }
 }
 
@@ -208,7 +209,7 @@ static void acquire_answered(struct dlock__claim *claim, const struct dlock_erro
 }
 
 static void release_answered(struct dlock__async *async, const struct dlock_error *err) {
-    struct dlock__claim *claim = async->releasing;
+    struct dlock__claim *claim = async->waiter.leaving;
     struct dlock__waiter *waiter = &async->waiter;
     int rc = dlock__release_result(claim);
     waiter->pause_us = dlock__longer_pause(waiter->pause_us, RETRY_MIN_US, RETRY_MAX_US);
@@ -250,7 +251,7 @@ static void listen_to_linger(struct dlock_client *client) {
 /* Releases what lingers under other terms than a wait that is ready has: that must not leave the mutex in its turn. */
 static void clear_lingering(struct dlock_client *client) {
     for (struct dlock__async *async = client->async.ready; async;) {
-        struct dlock__claim *claim = async->releasing ? NULL : dlock__linger_clear_begin(async->waiter.lock);
+        struct dlock__claim *claim = async->waiter.leaving ? NULL : dlock__linger_clear_begin(async->waiter.lock);
         if (claim) dlock__linger_clear(&claim, 1, async->waiter.deadline_us);
         async = claim ? client->async.ready : async->next; /* the mutex was left: from the beginning */
     }

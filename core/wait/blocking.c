@@ -1,8 +1,67 @@
-/* A waiter that has a thread: that takes its turns, and in between sleeps; or spins for a moment, where the
- * owner before it may be done sooner than it would be asleep. */
+/* Waiters that have a thread: that takes their turns, sends what they ask together, and in between sleeps; or spins for
+ * a moment, where the owner before may be done sooner than it would be asleep. */
 #include "wait/wait.h"
 
 #include <string.h>
+
+/* For leaving the server's queue: after the deadline, and in any case. */
+enum { LEAVE_US = 50000, LEAST_US = 20000 };
+
+/* What waiters of one thread ask, or give up, at the same time. */
+struct requests {
+    struct dlock__claim *claims[DLOCK__BATCH];
+    struct dlock__waiter *waiters[DLOCK__BATCH]; /* of each */
+    size_t n;
+    bool leave;
+};
+
+static void add(struct requests *requests, struct dlock__waiter *waiter, struct dlock__claim *claim) {
+    requests->waiters[requests->n] = waiter;
+    requests->claims[requests->n++] = claim;
+}
+
+/* ---- turns ---- */
+
+/* What all of them do next: requests, or a sleep until *until_us. True: all are over. */
+static bool take_turns(struct dlock__waiter *const *waiters, size_t n, struct requests *requests, int64_t *until_us) {
+    bool over = true;
+    requests->n = 0;
+    *until_us = DLOCK__NEVER;
+    for (size_t i = 0; i < n && requests->n < DLOCK__BATCH; i++) {
+        int64_t at_us = DLOCK__NEVER;
+        enum dlock__turn turn = dlock__waiter_turn(waiters[i], &at_us);
+        if (turn == DLOCK__TURN_OVER) continue;
+        over = false;
+        if (turn == DLOCK__TURN_ASK) add(requests, waiters[i], waiters[i]->lock->name->asking);
+        if (turn == DLOCK__TURN_SLEEP && at_us < *until_us) *until_us = at_us;
+    }
+    requests->leave = requests->n == 0;
+    for (size_t i = 0; i < n && requests->leave && requests->n < DLOCK__BATCH; i++)
+        if (waiters[i]->leaving) add(requests, waiters[i], waiters[i]->leaving);
+    return over;
+}
+
+static void ask(const struct requests *requests) {
+    struct dlock_claim *first = &requests->claims[0]->op->arg;
+    if (requests->n == 1 && first->flags & DLOCK_CLAIM_QUEUE &&
+        dlock__can(requests->claims[0]->name->client, DLOCK_CAP_PENDING))
+        first->flags |= DLOCK_CLAIM_AWAITED;
+    dlock__op_send(requests->claims, requests->n);
+    for (size_t i = 0; i < requests->n; i++) dlock__waiter_answered(requests->waiters[i]);
+}
+
+/* By one deadline, soon after that of the wait. */
+static void leave(const struct requests *requests) {
+    int64_t now = dlock__now(requests->claims[0]->name->client);
+    int64_t until_us = dlock__after(requests->waiters[0]->deadline_us, LEAVE_US);
+    if (until_us > now + LEAVE_US) until_us = now + LEAVE_US;
+    if (until_us < now + LEAST_US) until_us = now + LEAST_US;
+    for (size_t i = 0; i < requests->n; i++) dlock__op_prepare(requests->claims[i], DLOCK__RELEASE, 0, until_us, NULL);
+    dlock__op_send(requests->claims, requests->n);
+    for (size_t i = 0; i < requests->n; i++) dlock__waiter_left(requests->waiters[i]);
+}
+
+/* ---- waiting for one ---- */
 
 /* Next after another thread of this process, which may be done in a moment. */
 static bool next_in_turn(const struct dlock__waiter *waiter) {
@@ -13,53 +72,53 @@ static bool next_in_turn(const struct dlock__waiter *waiter) {
 /* True: something has happened. Leaves the mutex. */
 static bool spin(struct dlock__waiter *waiter) {
     struct dlock_client *client = waiter->lock->client;
-    unsigned seen = atomic_load_explicit(&waiter->word, memory_order_relaxed);
+    const atomic_uint *word = &waiter->latch->word;
+    unsigned seen = atomic_load_explicit(word, memory_order_relaxed);
     bool short_holds = waiter->lock->name->short_holds;
     dlock__leave(client);
-    (short_holds ? dlock__spin_then_yield : dlock__spin)(&waiter->word, seen);
+    (short_holds ? dlock__spin_then_yield : dlock__spin)(word, seen);
     dlock__enter(client);
-    return atomic_load_explicit(&waiter->word, memory_order_relaxed) != seen;
+    return atomic_load_explicit(word, memory_order_relaxed) != seen;
 }
 
-static void sleep_until(struct dlock__waiter *waiter, int64_t until_us) {
-    struct dlock_client *client = waiter->lock->client;
-    unsigned asleep = atomic_load_explicit(&waiter->word, memory_order_relaxed) | 1;
-    atomic_store_explicit(&waiter->word, asleep, memory_order_relaxed);
-    dlock__leave(client);
-    dlock__futex_wait(&waiter->word, asleep, UINT32_MAX, until_us);
-    dlock__enter(client);
-    if (atomic_load_explicit(&waiter->word, memory_order_relaxed) == asleep)
-        atomic_store_explicit(&waiter->word, asleep - 1, memory_order_relaxed); /* nobody woke it */
+static void sleep_until(struct dlock_client *client, struct dlock__latch *latch, int64_t until_us) {
+    unsigned asleep = atomic_fetch_or(&latch->word, 1) | 1;
+    if (!atomic_load(&latch->cancelled)) { /* else nobody changes the word once more */
+        dlock__leave(client);
+        dlock__futex_wait(&latch->word, asleep, UINT32_MAX, until_us);
+        dlock__enter(client);
+    }
+    if (atomic_load_explicit(&latch->word, memory_order_relaxed) & 1)
+        atomic_fetch_sub(&latch->word, 1); /* nobody of this client woke it */
 }
 
-void dlock__waiter_drive(struct dlock__waiter *waiter) {
-    struct dlock_client *client = waiter->lock->client;
+void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n) {
+    struct dlock_client *client = waiters[0]->lock->client;
+    struct dlock__latch *latch = waiters[0]->latch;
+    struct requests requests;
+    int64_t until_us;
     for (;;) {
-        int64_t until_us = DLOCK__NEVER;
-        enum dlock__turn turn = dlock__waiter_turn(waiter, &until_us);
-        if (turn == DLOCK__TURN_OVER) return;
-        if (turn == DLOCK__TURN_SLEEP) {
-            if (next_in_turn(waiter) && spin(waiter)) continue;
-            sleep_until(waiter, until_us);
-        } else {
-            struct dlock__claim *claim = waiter->lock->name->asking;
-            if (claim->op->arg.flags & DLOCK_CLAIM_QUEUE && dlock__can(client, DLOCK_CAP_PENDING))
-                claim->op->arg.flags |= DLOCK_CLAIM_AWAITED;
-            dlock__op_send(&claim, 1);
-            dlock__waiter_answered(waiter);
+        if (atomic_load_explicit(&latch->cancelled, memory_order_relaxed))
+            for (size_t i = 0; i < n; i++) dlock__waiter_cancel(waiters[i]);
+        if (take_turns(waiters, n, &requests, &until_us)) return;
+        if (requests.n > 0) {
+            (requests.leave ? leave : ask)(&requests);
+        } else if (n > 1 || !next_in_turn(waiters[0]) || !spin(waiters[0])) {
+            sleep_until(client, latch, until_us);
         }
     }
 }
 
 int dlock__acquire(struct dlock_lock *lock, bool try_only, int64_t deadline_us, struct dlock_error *err) {
-    struct dlock__waiter waiter;
+    struct dlock__waiter waiter, *const one = &waiter;
+    struct dlock__latch latch = {0};
     struct dlock_error why;
     why.code = 0;
     memset(&waiter, 0, sizeof waiter);
     waiter.why = &why;
-    waiter.has_thread = true;
+    waiter.latch = &latch;
     dlock__waiter_enter(&waiter, lock, try_only, deadline_us);
-    dlock__waiter_drive(&waiter);
+    dlock__waiters_drive(&one, 1);
     if (waiter.result != 0 && err) *err = why;
     return waiter.result;
 }

@@ -8,6 +8,8 @@
 
 enum dlock__turn {
     DLOCK__TURN_ASK,   /* its claim's request is prepared: send it, and tell the answer with dlock__waiter_answered */
+    DLOCK__TURN_LEAVE, /* release waiter->leaving, and tell the end of that with dlock__waiter_left; not without a latch
+                        */
     DLOCK__TURN_SLEEP, /* nothing to do until *until_us, or until it is woken */
     DLOCK__TURN_OVER   /* waiter->result, with words in waiter->why */
 };
@@ -16,11 +18,13 @@ enum dlock__turn {
 int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms);
 /* Puts a new waiter into the line, unless it is a try that stands no chance (then it is over). */
 void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, bool try_only, int64_t deadline_us);
-/* What it does next; looks at everything that happened meanwhile. Leaves the mutex when it gives up a claim. */
+/* What it does next; looks at everything that happened meanwhile. With a latch it may bring up the listener, and leaves
+ * the mutex then. */
 enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until_us);
-/* Takes over the answer to its claim's request. Leaves the mutex when it gives up the claim, or brings up the listener.
- */
+/* Takes over the answer to its claim's request. Leaves the mutex when it brings up the listener. */
 void dlock__waiter_answered(struct dlock__waiter *waiter);
+/* The release of what it gave up is answered, or will not be in time: the wait is over. */
+void dlock__waiter_left(struct dlock__waiter *waiter);
 /* Its deadline passed while its request hangs. */
 void dlock__waiter_leave(struct dlock__waiter *waiter);
 /* Ends a wait with ECANCELED. */
@@ -30,8 +34,9 @@ void dlock__waiter_cancel(struct dlock__waiter *waiter);
 
 /* Waits in line and asks the server, for an owner who holds nothing. 0: the grant is the waiter's. */
 int dlock__acquire(struct dlock_lock *lock, bool try_only, int64_t deadline_us, struct dlock_error *err);
-/* All turns of a waiter with a thread: this one. Leaves the mutex meanwhile. */
-void dlock__waiter_drive(struct dlock__waiter *waiter);
+/* All turns of n waiters of one client, which have this thread's latch, until all are over: what they ask at the same
+ * time is one request. Leaves the mutex meanwhile. */
+void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n);
 
 /* ---- async.c ---- */
 

@@ -18,7 +18,6 @@ enum {
     LAST_MIN_US = 1000,      /* who polls asks once more that long before the deadline, or */
     LAST_MAX_US = 10000,     /* as long as its last answer took, and a half */
     ANSWER_US = 40000,       /* what a question gets at least: cut short by the deadline it would look like an outage */
-    LEAVE_US = 50000,        /* for leaving the queue after the deadline */
     LISTEN_US = 20000,       /* who waits for less polls */
     SLEEP_MAX_MS = 3600000,  /* whatever a backend says, somebody looks again */
     STAGGER_MAX_US = 10000   /* between clients that a server's queue told the same time */
@@ -66,7 +65,7 @@ static int why_code(const struct dlock__waiter *waiter) {
 DLOCK_PRINTF(3, 4)
 static int explain(struct dlock__waiter *waiter, int code, const char *format, ...) {
     struct dlock_error *why = waiter->why;
-    if (!why && !waiter->has_thread) why = waiter->why = malloc(sizeof *why);
+    if (!why && !waiter->latch) why = waiter->why = malloc(sizeof *why);
     if (why) {
         char message[sizeof why->message]; /* `format` may speak of what stood there before */
         va_list args;
@@ -115,25 +114,41 @@ static int cancelled(struct dlock__waiter *waiter) {
                    dlock__name_shown(name_of(waiter)));
 }
 
-/* The claim is not wanted any more: leaves nothing behind at the server. A thread sees to that itself; who has none
- * must not keep others waiting. */
+/* The claim is not wanted any more: leaves nothing behind at the server. A thread sees to that itself, before the wait
+ * is over; without one, or memory for it, the janitor does. */
 static void give_up(struct dlock__waiter *waiter) {
     struct dlock__claim *claim = claim_of(waiter);
     if (!claim) return;
-    struct dlock_error ignored;
     name_of(waiter)->asking = NULL;
     bool unseen = claim->phase == DLOCK__ASKING && claim->op->status == DLOCK__OP_DONE && claim->op->result == 0;
     bool left = dlock__claim_may_remain(claim) ||
                 ((unseen || claim->server_fence) && !dlock__claim_died_with_connection(claim));
-    bool later = !waiter->has_thread || !dlock__slot_attach(claim);
-    if (dlock__claim_in_request(claim) || (left && later)) {
-        dlock__orphan(claim);
-    } else if (left) {
+    bool in_request = dlock__claim_in_request(claim);
+    if (left && !in_request && waiter->latch && dlock__slot_attach(claim)) {
         dlock__claim_release(claim);
-        int rc = dlock__op_run(claim, DLOCK__RELEASE, 0, dlock__now(client_of(waiter)) + LEAVE_US, &ignored);
-        if ((rc != 0 && rc != DLOCK_ELOST) || dlock__claim_may_come_late(claim)) dlock__orphan(claim);
+        waiter->leaving = claim; /* with the reference */
+        return;
     }
+    if (left || in_request) dlock__orphan(claim);
     dlock__claim_put(claim);
+}
+
+/* The wait ends like that, as soon as what it gave up is released. */
+static enum dlock__turn end(struct dlock__waiter *waiter, int result) {
+    waiter->done = true;
+    waiter->result = result;
+    if (waiter->leaving) return DLOCK__TURN_LEAVE;
+    finish(waiter, result);
+    return DLOCK__TURN_OVER;
+}
+
+void dlock__waiter_left(struct dlock__waiter *waiter) {
+    struct dlock__claim *claim = waiter->leaving;
+    int rc = claim->op->result;
+    waiter->leaving = NULL;
+    if ((rc != 0 && rc != DLOCK_ELOST) || dlock__claim_may_come_late(claim)) dlock__orphan(claim);
+    dlock__claim_put(claim);
+    finish(waiter, waiter->result);
 }
 
 /* ---- being granted ---- */
@@ -142,7 +157,7 @@ void dlock__waiter_leave(struct dlock__waiter *waiter) {
     give_up(waiter);
     explain(waiter, DLOCK_EUNAVAILABLE, "lock \"%s\": no answer until the deadline",
             dlock__name_shown(name_of(waiter)));
-    finish(waiter, waiter->heard ? timed_out(waiter) : DLOCK_EUNAVAILABLE);
+    end(waiter, waiter->heard ? timed_out(waiter) : DLOCK_EUNAVAILABLE);
 }
 
 void dlock__waiter_cancel(struct dlock__waiter *waiter) {
@@ -185,8 +200,7 @@ static int64_t last_question(const struct dlock__waiter *waiter) {
 
 static enum dlock__turn out_of_memory(struct dlock__waiter *waiter) {
     give_up(waiter);
-    finish(waiter, explain(waiter, DLOCK_ENOMEM, "out of memory for a claim"));
-    return DLOCK__TURN_OVER;
+    return end(waiter, explain(waiter, DLOCK_ENOMEM, "out of memory for a claim"));
 }
 
 static enum dlock__turn ask(struct dlock__waiter *waiter) {
@@ -330,7 +344,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         if (rc == DLOCK_EBUSY && why_code(waiter) != rc)
             explain(waiter, rc, "lock \"%s\" is held by somebody else", dlock__name_shown(name_of(waiter)));
         if (rc == DLOCK_ENOTREADY) explain_not_ready(waiter);
-        finish(waiter, rc == DLOCK_EUNAVAILABLE && waiter->heard ? timed_out(waiter) : rc);
+        end(waiter, rc == DLOCK_EUNAVAILABLE && waiter->heard ? timed_out(waiter) : rc);
     } else if (rc == DLOCK_EUNAVAILABLE) {
         dlock__claim_wait(claim, dlock__now(client_of(waiter)) + next_pause(waiter, OUTAGE_MIN_US, OUTAGE_MAX_US));
         dlock__slot_detach(claim);
@@ -355,8 +369,7 @@ static enum dlock__turn asker_turn(struct dlock__waiter *waiter, int64_t *until_
     }
     if (now < waiter->deadline_us) return ask(waiter);
     give_up(waiter);
-    finish(waiter, timed_out(waiter));
-    return DLOCK__TURN_OVER;
+    return end(waiter, timed_out(waiter));
 }
 
 /* The owner before is done with it, and it is still ours. */
@@ -372,7 +385,7 @@ static bool take_lingering(struct dlock__waiter *waiter) {
 /* Only who hears that others ask may linger. True: it took its time to find out. */
 static bool listen_to_linger(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
-    if (!waiter->has_thread || !dlock__linger_wanted(waiter->lock)) return false; /* async.c sees to its own */
+    if (!waiter->latch || !dlock__linger_wanted(waiter->lock)) return false; /* async.c sees to its own */
     if (client->listener.state == DLOCK__LISTENER_UP) return false;
     if (!may_listen(waiter)) return false;
     dlock__listener_ensure(client, waiter->deadline_us);
@@ -390,8 +403,8 @@ static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_u
     int64_t now = dlock__now(client_of(waiter)), until = waiter->deadline_us;
     if (name->head == waiter && take_lingering(waiter)) return DLOCK__TURN_OVER;
     if (name->head == waiter && dlock__linger_misfit(waiter->lock)) {
-        if (waiter->has_thread) clear_lingering(waiter); /* async.c sees to its own */
-        *until_us = 0;                                   /* the mutex was left: look again */
+        if (waiter->latch) clear_lingering(waiter); /* async.c sees to its own */
+        *until_us = 0;                              /* the mutex was left: look again */
         return DLOCK__TURN_SLEEP;
     }
     bool blocked = dlock__name_exclusive(name) != NULL;
@@ -402,7 +415,7 @@ static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_u
         }
         int64_t ask_us = name->backoff_until_us, last = last_question(waiter);
         if (last < ask_us) ask_us = last;
-        if (waiter->try_only || (ask_us <= now && now < until)) return ask_first(waiter);
+        if (now < until && (waiter->try_only || ask_us <= now)) return ask_first(waiter);
         if (ask_us < until) until = ask_us;
     } else if (waiter->try_only && (blocked || (name->asking && name->asking->phase != DLOCK__ASKING))) {
         finish(waiter, refused(waiter));
@@ -421,7 +434,7 @@ static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_u
 }
 
 enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until_us) {
-    while (waiter->done && !waiter->over) {
+    while (waiter->done && !waiter->over && !waiter->leaving) {
         if (waiter->handed && take(waiter)) {
             finish(waiter, 0);
         } else if (waiter->result == 0) { /* what it was given is over: back into the line */
@@ -430,9 +443,10 @@ enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until
             dlock__name_return(name_of(waiter), waiter);
         } else {
             give_up(waiter);
-            finish(waiter, cancelled(waiter));
+            end(waiter, cancelled(waiter));
         }
     }
+    if (waiter->leaving) return DLOCK__TURN_LEAVE;
     if (waiter->over) return DLOCK__TURN_OVER;
     return claim_of(waiter) ? asker_turn(waiter, until_us) : line_turn(waiter, until_us);
 }

@@ -385,7 +385,8 @@ DLOCK_EXPORT int dlock_token(dlock_lock *lock, char *token, size_t size, struct 
 /* Acquires n locks, of one or several clients, all or none, in whatever order they are given, without deadlock: one
  * request per server when nobody is in the way. timeout_ms is for all of them together. Blocks. Errors: as
  * dlock_acquire; EDEADLK also when one lock of a client stands twice (through two clients of one server it waits for
- * itself until the deadline). Whatever the error, none of them is held by this call. */
+ * itself until the deadline). Whatever the error, none of them is held by this call.
+ * dlock_cancel, dlock_free or dlock_close of any of them ends it with ECANCELED. */
 DLOCK_EXPORT int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err);
 
 /* Releases n locks, all of them whatever happens; the error is the first that occurred. Blocks. Errors: as

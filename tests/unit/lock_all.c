@@ -176,6 +176,91 @@ static void one_by_one_nothing_is_taken_behind_a_busy_one(void **state) {
     }
 }
 
+/* ---- a crowd on a silent server: one deadline, and no more than a moment for giving up ---- */
+
+enum { CROWD = 200 };
+
+struct crowd {
+    dlock_lock *locks[CROWD];
+    int64_t timeout_ms;
+};
+
+static int acquire_crowd(void *arg) {
+    struct crowd *crowd = arg;
+    return dlock_acquire_all(crowd->locks, CROWD, crowd->timeout_ms, NULL);
+}
+
+static void a_silent_server_costs_a_crowd_one_deadline(void **state) {
+    (void)state;
+    static const char *const uris[] = {"fake:?timeout=20s", "fakepoll:?timeout=300ms", "fakesession:", "fakepending:"};
+    for (size_t k = 0; k < sizeof uris / sizeof uris[0]; k++) {
+        dlock_client *client = client_new(uris[k]);
+        struct actor *actor = actor_new();
+        struct crowd crowd = {.timeout_ms = 500};
+        for (size_t i = 0; i < CROWD; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "%03zu", i);
+            crowd.locks[i] = lock_new(client, name);
+        }
+        fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 10000);
+        fake_fault(FAKE_RELEASE, FAKE_SLOW, 10000);
+        begin_call(actor, acquire_crowd, &crowd);
+        assert_true(wait_for(actor, 100000) <= 600000);
+        assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+        fake_faults_clear();
+        fake_advance_ms(2 * LEASE_MS); /* the janitor's part */
+        assert_int_equal(fake_entries(), 0);
+        for (size_t i = 0; i < CROWD; i++) lock_end(crowd.locks[i]);
+        client_end(client);
+    }
+}
+
+/* ---- the end of one of the handles ---- */
+
+static int cancel(void *arg) {
+    return dlock_cancel(arg);
+}
+
+/* Of one that it has, that it waits for, and that it has not asked for yet; in the client that it waits in, or not. */
+static void the_end_of_a_handle_ends_the_wait_for_all(void **state) {
+    (void)state;
+    static const char *const names[] = {"a", "b", "c", "d"};
+    dlock_client *clients[] = {client_new("fake:"), client_new("fake:")};
+    struct fake_grant other = taken("b");
+    for (size_t ended = 0; ended < 4; ended++) {
+        struct all all = {.n = 4, .timeout_ms = -1};
+        struct actor *actor = actor_new(), *ender = actor_new();
+        for (size_t i = 0; i < 4; i++) all.locks[i] = lock_new(clients[i % 2], names[i]);
+        begin_call(actor, acquire_all, &all);
+        assert_false(over(actor));
+        assert_string_not_equal(fake_holder("a").token, "");
+        begin_call(ender, cancel, all.locks[ended]);
+        assert_int_equal(result(actor), DLOCK_ECANCELED);
+        assert_string_equal(fake_holder("a").token, "");
+        begin_call(actor, acquire_all, &all); /* a cancel is not remembered */
+        assert_false(over(actor));
+        begin_free(ender, all.locks[ended]);
+        assert_true(over(ender));
+        assert_int_equal(result(actor), DLOCK_ECANCELED);
+        assert_int_equal(fake_entries(), 0);
+    }
+    fake_other_release(&other, "b");
+}
+
+static void a_close_ends_the_wait_for_all(void **state) {
+    (void)state;
+    dlock_client *one = client_new("fake:"), *two = client_new("fake:");
+    struct fake_grant other = taken("b");
+    struct all all = {{lock_new(one, "a"), lock_new(two, "b")}, 2, -1, {0}};
+    struct actor *actor = actor_new(), *closer = actor_new();
+    begin_call(actor, acquire_all, &all);
+    begin_close(closer, one);
+    assert_true(over(closer));
+    assert_int_equal(result(actor), DLOCK_ECANCELED);
+    assert_int_equal(fake_entries(), 0);
+    fake_other_release(&other, "b");
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -187,6 +272,9 @@ int main(int argc, char **argv) {
         LOCK_TEST(the_deadline_is_kept),
         LOCK_TEST(a_release_of_all_goes_on_after_an_error),
         LOCK_TEST(one_by_one_nothing_is_taken_behind_a_busy_one),
+        LOCK_TEST(a_silent_server_costs_a_crowd_one_deadline),
+        LOCK_TEST(the_end_of_a_handle_ends_the_wait_for_all),
+        LOCK_TEST(a_close_ends_the_wait_for_all),
     };
     return cmocka_run_group_tests_name("all", tests, NULL, NULL);
 }
