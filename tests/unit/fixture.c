@@ -272,6 +272,20 @@ void count_lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     atomic_fetch_add(&count->calls, 1);
 }
 
+dlock_lock *watched_lock(dlock_client *client, const char *name, struct lost_count *lost) {
+    return watched_lock_with(client, name, 0, 0, lost);
+}
+
+dlock_lock *watched_lock_with(dlock_client *client, const char *name, uint32_t flags, int64_t lease_ms,
+                              struct lost_count *lost) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.flags = flags;
+    options.lease_ms = lease_ms;
+    options.on_lost = count_lost;
+    options.on_lost_arg = lost;
+    return lock_new_with(client, name, &options);
+}
+
 /* ---- setup and teardown ------------------------------------------------------------------------------------------ */
 
 void only(int argc, char **argv) {

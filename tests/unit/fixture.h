@@ -75,5 +75,9 @@ struct lost_count {
     dlock_lock *_Atomic lock;
 };
 void count_lost(dlock_lock *lock, const struct dlock_error *err, void *arg);
+/* As lock_new(), with that on_lost; lease_ms 0: the URI's. */
+dlock_lock *watched_lock(dlock_client *client, const char *name, struct lost_count *lost);
+dlock_lock *watched_lock_with(dlock_client *client, const char *name, uint32_t flags, int64_t lease_ms,
+                              struct lost_count *lost);
 
 #endif

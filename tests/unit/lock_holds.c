@@ -40,18 +40,11 @@ struct pair {
     struct lost_count lost_a, lost_b;
 };
 
-static dlock_lock *watched(dlock_client *client, struct lost_count *lost) {
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.on_lost = count_lost;
-    options.on_lost_arg = lost;
-    return lock_new_with(client, "n", &options);
-}
-
 static void pair_new(struct pair *p) {
     memset(p, 0, sizeof *p);
     p->client = client_new("fake:");
-    p->a = watched(p->client, &p->lost_a);
-    p->b = watched(p->client, &p->lost_b);
+    p->a = watched_lock(p->client, "n", &p->lost_a);
+    p->b = watched_lock(p->client, "n", &p->lost_b);
 }
 
 static void lose(void) {
@@ -220,7 +213,7 @@ static int left_after_a_close(bool late) {
     int before = in_use;
     struct actor *closer = actor_new();
     dlock_client *client = client_new("fake:");
-    dlock_lock *second = watched(client, &lost);
+    dlock_lock *second = watched_lock(client, "n", &lost);
     options.on_lost = pass_gate;
     options.on_lost_arg = &gate;
     dlock_lock *first = lock_new_with(client, "first", &options);

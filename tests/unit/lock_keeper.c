@@ -6,14 +6,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-static dlock_lock *watched(dlock_client *client, const char *name, int64_t lease_ms, struct lost_count *lost) {
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.lease_ms = lease_ms;
-    options.on_lost = count_lost;
-    options.on_lost_arg = lost;
-    return lock_new_with(client, name, &options);
-}
-
 /* An application that takes a fixed lease every few milliseconds and never releases it: one is always about to end. */
 static void fixed_leases_that_end_all_the_time_starve_no_renewal(void **state) {
     (void)state;
@@ -21,7 +13,7 @@ static void fixed_leases_that_end_all_the_time_starve_no_renewal(void **state) {
     struct lost_count lost = {0};
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     dlock_client *client = client_new("fake:");
-    dlock_lock *lock = watched(client, "n", OWN_MS, &lost), *fixed[FIXED];
+    dlock_lock *lock = watched_lock_with(client, "n", 0, OWN_MS, &lost), *fixed[FIXED];
     options.owner = DLOCK_OWNER_HANDLE;
     options.flags = DLOCK_FIXED_LEASE;
     options.lease_ms = 100;
@@ -47,8 +39,8 @@ static void a_lock_granted_while_a_renewal_hangs_is_renewed_in_time(void **state
     (void)state;
     struct lost_count lost_long = {0}, lost_short = {0};
     dlock_client *client = client_new("fake:");
-    dlock_lock *longer = watched(client, "long", LEASE_MS, &lost_long);
-    dlock_lock *shorter = watched(client, "short", 600, &lost_short);
+    dlock_lock *longer = watched_lock_with(client, "long", 0, LEASE_MS, &lost_long);
+    dlock_lock *shorter = watched_lock_with(client, "short", 0, 600, &lost_short);
     assert_int_equal(dlock_acquire(longer, 0, NULL), 0);
     fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
     fake_advance_ms(THIRD_MS);
@@ -66,13 +58,13 @@ static void losses_are_told_in_time_while_a_renewal_hangs(void **state) {
     (void)state;
     struct lost_count lost_long = {0}, lost_short = {0};
     dlock_client *client = client_new("fake:?timeout=60s");
-    dlock_lock *longer = watched(client, "long", LEASE_MS, &lost_long);
+    dlock_lock *longer = watched_lock_with(client, "long", 0, LEASE_MS, &lost_long);
     int64_t long_us = dlock__now_us();
     assert_int_equal(dlock_acquire(longer, 0, NULL), 0);
     fake_fault(FAKE_RENEW, FAKE_SLOW, 1000);
     fake_advance_ms(THIRD_MS);
     assert_int_equal(fake_slow_waiting(), 1);
-    dlock_lock *shorter = watched(client, "short", 600, &lost_short);
+    dlock_lock *shorter = watched_lock_with(client, "short", 0, 600, &lost_short);
     int64_t short_us = dlock__now_us();
     assert_int_equal(dlock_acquire(shorter, 0, NULL), 0);
     fake_advance_ms(600);
@@ -144,7 +136,8 @@ static void a_lock_outlives_renewals_beside_a_short_handle(bool held) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     dlock_client *client = client_new("fake:");
     options.lease_ms = DLOCK_LEASE_MIN_MS;
-    dlock_lock *lock = watched(client, "n", HEALTHY_MS, &lost), *shorter = lock_new_with(client, "short", &options);
+    dlock_lock *lock = watched_lock_with(client, "n", 0, HEALTHY_MS, &lost),
+               *shorter = lock_new_with(client, "short", &options);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     if (held) assert_int_equal(dlock_acquire(shorter, 0, NULL), 0);
     live_far_away(2 * HEALTHY_MS, held ? shorter : NULL);
@@ -170,7 +163,7 @@ static void a_lock_lives_on_where_no_connection_can_be_opened(void **state) {
     (void)state;
     struct lost_count lost = {0};
     dlock_client *client = client_new("fake:");
-    dlock_lock *lock = watched(client, "n", LEASE_MS, &lost);
+    dlock_lock *lock = watched_lock_with(client, "n", 0, LEASE_MS, &lost);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_fault(FAKE_CONNECT, FAKE_LOST_BEFORE, 1000);
     fake_advance_ms(5 * LEASE_MS);
@@ -185,7 +178,7 @@ static void a_renewal_waits_for_the_only_connection_that_there_is(void **state) 
     (void)state;
     struct lost_count lost = {0};
     dlock_client *client = client_new("fake:?connections=1&timeout=60s");
-    dlock_lock *lock = watched(client, "n", LEASE_MS, &lost), *other = lock_new(client, "other");
+    dlock_lock *lock = watched_lock_with(client, "n", 0, LEASE_MS, &lost), *other = lock_new(client, "other");
     struct actor *actor = actor_new();
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_fault(FAKE_CONNECT, FAKE_LOST_BEFORE, 1000);
@@ -264,7 +257,7 @@ static void a_renewal_looks_at_few_locks_beside_its_own(void **state) {
     enum { BESIDE = 32 };
     struct lost_count lost = {0};
     dlock_client *client = client_new("fake:");
-    dlock_lock *shorter = watched(client, "short", 1000, &lost);
+    dlock_lock *shorter = watched_lock_with(client, "short", 0, 1000, &lost);
     hold_many(client);
     assert_int_equal(dlock_acquire(shorter, 0, NULL), 0);
     uint64_t before = looks(client);

@@ -5,13 +5,6 @@
 
 enum { N = 12 };
 
-static dlock_lock *watched_lock(dlock_client *client, const char *name, struct lost_count *lost) {
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.on_lost = count_lost;
-    options.on_lost_arg = lost;
-    return lock_new_with(client, name, &options);
-}
-
 static void a_cycle_is_two_requests_on_one_connection(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");

@@ -4,13 +4,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-static dlock_lock *watched_lock(dlock_client *client, const char *name, struct lost_count *lost) {
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.on_lost = count_lost;
-    options.on_lost_arg = lost;
-    return lock_new_with(client, name, &options);
-}
-
 static void a_lock_is_renewed_at_a_third_of_its_lease(void **state) {
     (void)state;
     struct lost_count lost = {0};

@@ -5,14 +5,6 @@
 
 enum { N = 8 };
 
-static dlock_lock *watched_lock(dlock_client *client, const char *name, uint32_t flags, struct lost_count *lost) {
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.flags = flags;
-    options.on_lost = count_lost;
-    options.on_lost_arg = lost;
-    return lock_new_with(client, name, &options);
-}
-
 static void one_connection_serves_everything(void **state) {
     (void)state;
     dlock_client *client = client_new("fakesession:");
@@ -135,7 +127,7 @@ static void a_grant_without_proof_is_asked_for_again(void **state) {
 static void a_dead_connection_loses_what_it_held(const char *uri) {
     struct lost_count lost[2] = {{0}, {0}};
     dlock_client *client = client_new(uri);
-    dlock_lock *n = watched_lock(client, "n", 0, &lost[0]), *m = watched_lock(client, "m", 0, &lost[1]);
+    dlock_lock *n = watched_lock(client, "n", &lost[0]), *m = watched_lock(client, "m", &lost[1]);
     assert_int_equal(dlock_acquire(n, 0, NULL), 0);
     assert_int_equal(dlock_acquire(m, 0, NULL), 0);
     uint64_t fence = dlock_fence(n);
@@ -168,7 +160,7 @@ static void any_request_that_finds_it_dead_tells_all(void **state) {
     (void)state;
     struct lost_count lost = {0};
     dlock_client *client = client_new("fakesession:");
-    dlock_lock *held = watched_lock(client, "n", 0, &lost), *other = lock_new(client, "m");
+    dlock_lock *held = watched_lock(client, "n", &lost), *other = lock_new(client, "m");
     struct actor *actor = actor_new();
     assert_int_equal(dlock_acquire(held, 0, NULL), 0);
     fake_server_cut();
@@ -204,7 +196,7 @@ static void a_listener_that_dies_tells_all_at_once(void **state) {
     (void)state;
     struct lost_count lost = {0};
     dlock_client *client = client_new("fakesession:");
-    dlock_lock *held = watched_lock(client, "n", 0, &lost), *other = lock_new(client, "m");
+    dlock_lock *held = watched_lock(client, "n", &lost), *other = lock_new(client, "m");
     struct actor *actor = actor_new();
     fake_other_acquire("m", 600000);
     begin_acquire(actor, other, 1000);
@@ -238,7 +230,7 @@ static void a_waiter_survives_its_session(void **state) {
 static void a_dead_client_gives_its_lock_to_the_next(void **state) {
     (void)state;
     struct lost_count lost = {0};
-    dlock_lock *first = watched_lock(client_new("fakesession:"), "n", 0, &lost);
+    dlock_lock *first = watched_lock(client_new("fakesession:"), "n", &lost);
     dlock_lock *second = lock_new(client_new("fakesession:"), "n");
     struct actor *actor = actor_new();
     assert_int_equal(dlock_acquire(first, 0, NULL), 0);
@@ -258,7 +250,7 @@ static void a_dead_client_gives_its_lock_to_the_next(void **state) {
 static void a_grant_without_lease_lasts(void **state) {
     (void)state;
     struct lost_count lost = {0};
-    dlock_lock *lock = watched_lock(client_new("fakeforever:"), "n", 0, &lost);
+    dlock_lock *lock = watched_lock(client_new("fakeforever:"), "n", &lost);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     assert_true(dlock_remaining_ms(lock) == DLOCK_FOREVER);
     fake_jump_ms(600000);
@@ -274,7 +266,7 @@ static void a_grant_without_lease_lasts(void **state) {
 static void a_fixed_lease_ends_although_the_server_knows_none(void **state) {
     (void)state;
     struct lost_count lost = {0};
-    dlock_lock *lock = watched_lock(client_new("fakeforever:"), "n", DLOCK_FIXED_LEASE, &lost);
+    dlock_lock *lock = watched_lock_with(client_new("fakeforever:"), "n", DLOCK_FIXED_LEASE, 0, &lost);
     int64_t sent_us = dlock__now_us();
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     assert_int_equal(dlock_remaining_ms(lock), 9898);
@@ -288,7 +280,7 @@ static void a_fixed_lease_ends_although_the_server_knows_none(void **state) {
 static void a_lock_without_lease_that_is_taken_away_is_lost(void **state) {
     (void)state;
     struct lost_count lost = {0};
-    dlock_lock *lock = watched_lock(client_new("fakeforever:"), "n", 0, &lost);
+    dlock_lock *lock = watched_lock(client_new("fakeforever:"), "n", &lost);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_server_break("n");
     fake_advance_ms(LEASE_MS);
