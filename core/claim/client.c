@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 uint64_t dlock__thread_id(void) {
@@ -24,6 +25,30 @@ int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high) {
     return low + (int64_t)(client->jitter % (uint64_t)(high - low + 1));
 }
 
+/* More lines than that are left out, until the application has read some. */
+enum { LINES_MAX = 256 };
+
+/* False: the client ends, and there is nothing left to keep. */
+static bool leave_line(struct dlock_client *client, int level, const char *text) {
+    size_t size = strlen(text) + 1;
+    struct dlock__line *line = malloc(sizeof *line + size);
+    dlock__enter(client);
+    bool left = !client->callback.stop;
+    if (left && line && client->callback.n_lines < LINES_MAX) {
+        line->next = NULL;
+        line->level = level;
+        memcpy(line->text, text, size);
+        *(client->callback.lines ? &client->callback.last_line->next : &client->callback.lines) = line;
+        client->callback.last_line = line;
+        client->callback.n_lines++;
+        line = NULL;
+        pthread_cond_signal(&client->callback.cond);
+    }
+    dlock__leave(client);
+    free(line);
+    return left;
+}
+
 void dlock__log(struct dlock_client *client, int level, const char *format, ...) {
     if (!client->log) return;
     char line[600];
@@ -31,6 +56,7 @@ void dlock__log(struct dlock_client *client, int level, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    if (atomic_load(&client->keeper.id) == dlock__thread_id() && leave_line(client, level, line)) return;
     client->log(level, line, client->log_arg);
 }
 

@@ -33,6 +33,13 @@ struct dlock__conn {
 /* DLOCK_LEASE_MIN_MS times two to the power of this is more than any lease. */
 enum { DLOCK__LEASES = 30 };
 
+/* What the keeper has to say: the callback thread passes it to the application. */
+struct dlock__line {
+    struct dlock__line *next;
+    int level;
+    char text[];
+};
+
 enum dlock__listener_state { DLOCK__LISTENER_DOWN, DLOCK__LISTENER_CONNECTING, DLOCK__LISTENER_UP };
 
 struct dlock_client {
@@ -118,8 +125,9 @@ struct dlock_client {
     struct {
         bool started, stop;
         pthread_t thread;
-        int control, timer; /* eventfd, timerfd */
-        int64_t armed_us;   /* the timer goes off then at the latest */
+        atomic_uint_fast64_t id; /* dlock__thread_id() of that */
+        int control, timer;      /* eventfd, timerfd */
+        int64_t armed_us;        /* the timer goes off then at the latest */
         struct dlock__conn *conn;
         bool borrows;        /* it waits for a connection of the pool */
         int64_t patience_us; /* for an answer, as the last renewal taught: the needs of others cut none shorter */
@@ -135,6 +143,8 @@ struct dlock_client {
         bool manual; /* dlock_client_dispatch calls; the thread only looks for lost grants */
         int fd;      /* eventfd: something is queued; -1: not MANUAL */
         struct dlock__event *first, *last;
+        struct dlock__line *lines, *last_line;
+        size_t n_lines;
         struct dlock_lock *running; /* whose callback runs */
         uint64_t runner;            /* … in which thread */
         struct dlock__claim *loses; /* … and the loss that it is told of */
@@ -232,7 +242,7 @@ int dlock__timeout_ms(int64_t now_us, int64_t deadline_us);
 /* A pseudo-random number in [low, high]. */
 int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high);
 
-/* One line for the application's log. Without the mutex. */
+/* One line for the application's log. Without the mutex; by the keeper, too: that does not wait for the application. */
 DLOCK_PRINTF(3, 4) void dlock__log(struct dlock_client *client, int level, const char *format, ...);
 
 /* Drops one reference; the last one frees the client. Without the mutex. */

@@ -1,4 +1,4 @@
-/* The worker thread that calls the application: never the keeper, which has leases to look after and may be in the
+/* The worker thread that calls the application, its log too: never the keeper, which has leases to look after and may be in the
  * middle of a renewal that hangs. For the same reason this thread watches the ends of the grants that have an on_lost:
  * the word comes in time whatever the network does. */
 #include "threads/threads.h"
@@ -85,11 +85,24 @@ static void call(struct dlock_client *client, struct dlock__event *event) {
     if (lock->freed_inside) dlock__lock_destroy(lock);
 }
 
+static bool pass_line_on(struct dlock_client *client) {
+    struct dlock__line *line = client->callback.lines;
+    if (!line) return false;
+    client->callback.lines = line->next;
+    client->callback.n_lines--;
+    dlock__leave(client);
+    client->log(line->level, line->text, client->log_arg);
+    free(line);
+    dlock__enter(client);
+    return true;
+}
+
 static void *run(void *arg) {
     struct dlock_client *client = arg;
     dlock__enter(client);
     while (!client->callback.stop) {
         if (dlock__now_us() >= client->callback.armed_us) client->callback.armed_us = dlock__expire_all(client);
+        if (pass_line_on(client)) continue;
         int64_t until_us = client->async.busy ? dlock__async_expire(client) : DLOCK__NEVER;
         if (client->callback.first && !client->callback.manual && !client->callback.running) {
             call(client, pop(client, NULL));
@@ -155,6 +168,10 @@ int dlock__callback_start(struct dlock_client *client, struct dlock_error *err) 
     return 0;
 }
 
+void dlock__callback_look(struct dlock_client *client) {
+    if (client->callback.lines && !client->callback.stop) dlock__callback_start(client, NULL);
+}
+
 static bool runs_elsewhere(const struct dlock_lock *lock) {
     const struct dlock_client *client = lock->client;
     return client->callback.running == lock && client->callback.runner != dlock__thread_id();
@@ -184,6 +201,8 @@ void dlock__callback_stop(struct dlock_client *client) {
     dlock__enter(client);
     client->callback.started = false;
     struct dlock__event *event;
+    while (pass_line_on(client)) {
+    }
     while ((event = pop(client, NULL))) {
         if (event->kind == DLOCK__EVENT_LOST)
             told(event);

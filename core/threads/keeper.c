@@ -301,10 +301,12 @@ static int64_t others_can_wait(const struct dlock_client *client, int64_t now) {
 
 static void *run(void *arg) {
     struct dlock_client *client = arg;
+    atomic_store(&client->keeper.id, dlock__thread_id());
     dlock__enter(client);
     while (!client->keeper.stop) {
         dlock__guard_look(client);
         dlock__janitor_start(client);
+        dlock__callback_look(client);
         dlock__watch_held(client);
         int64_t end_us = dlock__expire_all(client), renew_us = dlock__heap_first_us(&client->timers.renewals);
         int64_t now = dlock__now_us(), rest_us = dlock__session_rest_at(client),

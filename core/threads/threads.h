@@ -15,6 +15,8 @@ void dlock__keeper_stop(struct dlock_client *client);
 
 /* Starts the thread if need be. 0 or ENOMEM. */
 int dlock__callback_start(struct dlock_client *client, struct dlock_error *err);
+/* Starts it if the keeper has something for the log. The keeper's. */
+void dlock__callback_look(struct dlock_client *client);
 /* Makes the client a MANUAL one. Without the mutex. */
 int dlock__callback_manual(struct dlock_client *client, struct dlock_error *err);
 /* The lost claim has been released as often as it was acquired. An on_lost that does so is told, though it runs. */
