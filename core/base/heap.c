@@ -1,8 +1,6 @@
 /* Knuth, The Art of Computer Programming 3, 5.2.3. */
 #include "base/heap.h"
 
-#include "base/env.h"
-
 #include <stdlib.h>
 
 bool dlock__heap_reserve(struct dlock__heap *heap, size_t n) {
@@ -54,8 +52,7 @@ void dlock__timer_disarm(struct dlock__timer *timer) {
     if (last != timer) sift(heap, last, timer->place);
 }
 
-void dlock__timer_arm(struct dlock__timer *timer, struct dlock__heap *heap, int64_t at_us) {
-    if (timer->heap == heap && timer->at_us == at_us) return;
+void dlock__timer_move(struct dlock__timer *timer, struct dlock__heap *heap, int64_t at_us) {
     if (timer->heap != heap || at_us == DLOCK__NEVER) dlock__timer_disarm(timer);
     timer->at_us = at_us;
     if (at_us == DLOCK__NEVER) return;

@@ -3,9 +3,7 @@
 #ifndef DLOCK_CORE_BASE_HEAP_H
 #define DLOCK_CORE_BASE_HEAP_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/env.h"
 
 struct dlock__heap;
 
@@ -24,9 +22,17 @@ struct dlock__heap {
 bool dlock__heap_reserve(struct dlock__heap *heap, size_t n);
 void dlock__heap_free(struct dlock__heap *heap);
 
-/* Sets the timer in this heap, whether it was set before or not, in this one or another; DLOCK__NEVER: clears it. */
-void dlock__timer_arm(struct dlock__timer *timer, struct dlock__heap *heap, int64_t at_us);
 void dlock__timer_disarm(struct dlock__timer *timer);
+
+/* As dlock__timer_arm, for a timer that is not set so already. */
+void dlock__timer_move(struct dlock__timer *timer, struct dlock__heap *heap, int64_t at_us);
+
+/* Sets the timer in this heap, whether it was set before or not, in this one or another; DLOCK__NEVER: clears it. Each
+ * change of a claim's state calls this, and mostly there is nothing to do. */
+static inline void dlock__timer_arm(struct dlock__timer *timer, struct dlock__heap *heap, int64_t at_us) {
+    if (at_us == DLOCK__NEVER ? !timer->heap : timer->heap == heap && timer->at_us == at_us) return;
+    dlock__timer_move(timer, heap, at_us);
+}
 
 /* The timer that goes off first, or NULL; and when it does, or DLOCK__NEVER. */
 struct dlock__timer *dlock__heap_first(const struct dlock__heap *heap);

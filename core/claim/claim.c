@@ -182,11 +182,6 @@ uint64_t dlock__claim_fence(const struct dlock__claim *claim) {
     return claim->server_fence << 8 | claim->ordinal;
 }
 
-bool dlock__claim_died_with_connection(const struct dlock__claim *claim) {
-    struct dlock_client *client = claim->name->client;
-    return dlock__one_each(client) ? !claim->conn : claim->session != client->session;
-}
-
 bool dlock__claim_may_come_late(const struct dlock__claim *claim) {
     return claim->late_acquire &&
            dlock__now(claim->name->client) < dlock__after(claim->last_unknown_us, dlock__us(claim->lease_ms));

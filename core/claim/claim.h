@@ -184,8 +184,6 @@ struct dlock__claim *dlock__claim_find(struct dlock_client *client, const char *
 /* Orders pointers to claims by name, for qsort: the order in which every batch is sent. */
 int dlock__claim_by_name(const void *a, const void *b);
 uint64_t dlock__claim_fence(const struct dlock__claim *claim);
-/* Whether a connection that has ended took everything about this claim along. */
-bool dlock__claim_died_with_connection(const struct dlock__claim *claim);
 /* Whether an acquire that nobody answered may still reach the server, and would be granted, after a release. */
 bool dlock__claim_may_come_late(const struct dlock__claim *claim);
 /* Whether the server or the backend may still keep something for a claim that is not granted. */

@@ -104,8 +104,3 @@ int dlock__timeout_ms(int64_t now_us, int64_t deadline_us) {
     left = left / 1000 + (left % 1000 != 0);
     return left > INT_MAX ? INT_MAX : (int)left;
 }
-
-int64_t dlock__bounded(struct dlock_client *client, int64_t deadline_us) {
-    int64_t most = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms));
-    return deadline_us < most ? deadline_us : most;
-}

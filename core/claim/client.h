@@ -252,7 +252,16 @@ void dlock__client_put(struct dlock_client *client);
 uint64_t dlock__thread_id(void);
 
 /* deadline_us, but no later than the URI's `timeout` from now. */
-int64_t dlock__bounded(struct dlock_client *client, int64_t deadline_us);
+static inline int64_t dlock__bounded(struct dlock_client *client, int64_t deadline_us) {
+    int64_t most = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms));
+    return deadline_us < most ? deadline_us : most;
+}
+
+/* Whether a connection that has ended took everything about this claim along. */
+static inline bool dlock__claim_died_with_connection(const struct dlock__claim *claim) {
+    const struct dlock_client *client = claim->name->client;
+    return dlock__one_each(client) ? !claim->conn : claim->session != client->session;
+}
 
 /* ---- call.c ---- */
 

@@ -41,14 +41,10 @@ static uint64_t scramble(const uint64_t key[2], uint64_t number) {
 
 /* `least` digits of a number in hex, and as many more as it has, without snprintf: this is on the hot path. */
 static char *write_hex(uint64_t number, unsigned least, char *out) {
-    char digits[16];
-    unsigned n = 0;
-    while (number || n < least) {
-        digits[n++] = "0123456789abcdef"[number & 15];
-        number >>= 4;
-    }
-    while (n) *out++ = digits[--n];
-    return out;
+    unsigned n = least;
+    while (n < 16 && number >> 4 * n) n++;
+    for (unsigned i = n; i-- > 0; number >>= 4) out[i] = "0123456789abcdef"[number & 15];
+    return out + n;
 }
 
 void dlock__token_write(struct dlock__claim *claim) {

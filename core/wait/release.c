@@ -43,9 +43,9 @@ static void send_all(struct dlock__claim *const *claims, size_t n, int64_t deadl
         send_once(left, n, deadline_us, why);
         for (size_t i = 0; i < n; i++)
             if (worth_another(left[i], sent_us)) left[unanswered++] = left[i];
-        n = unanswered;
+        if ((n = unanswered) == 0) return; /* mostly: without another look at the clock */
         int64_t again = dlock__now(client) + pause;
-        if (n == 0 || again >= deadline_us) return;
+        if (again >= deadline_us) return;
         sleep_until(client, again);
     }
 }
