@@ -12,6 +12,7 @@ static int pg_connect(void *conn, const struct dlock_uri *uri, const struct dloc
     struct pg *pg = conn;
     pg->peer = peer;
     int rc = pg_address(pg, uri, err);
+    pg->script = pg->sessions ? session_sql_text : schema_sql_text;
     return rc == 0 ? pg_dial(pg, uri, dlock_deadline_us(timeout_ms), err) : rc;
 }
 
@@ -40,10 +41,6 @@ static size_t pg_descriptors(void *conn, int *fds, size_t max) {
     const struct pg *pg = conn;
     if (max > 0) fds[0] = PQsocket(pg->link);
     return 1;
-}
-
-const char *pg_script(const struct pg *pg) {
-    return pg->sessions ? session_sql_text : schema_sql_text;
 }
 
 static const char *const schemes[] = {"postgresql", "postgres", NULL};

@@ -28,7 +28,7 @@
 #define PG_SCHEMA_OLDEST 3  /* that the script brings up to date */
 #define PG_SCHEMA_VERSION 4 /* schema/acquire.sql's */
 
-/* Functions of the schema; the statements are in wire.c. */
+/* Functions of the schema; the statements are in calls.c. */
 enum pg_call {
     PG_ACQUIRE,
     PG_RENEW,
@@ -79,8 +79,9 @@ struct pg {
     bool unanswered;                    /* a request was sent whose answer was not read */
     bool probed;                        /* that request is a probe of the listening connection */
     bool prepared[PG_CALLS];
-    bool sessions; /* mode=session */
-    bool blocks;   /* the socket does, for PG_BLOCK_US at most */
+    bool sessions;      /* mode=session */
+    const char *script; /* that makes the objects of that mode */
+    bool blocks;        /* the socket does, for PG_BLOCK_US at most */
     struct {
         uint64_t fence; /* of the lock that this session holds; 0: it holds none */
         int64_t granted_us;
@@ -163,23 +164,36 @@ void pg_hang_up(struct pg *pg);
  * PQclear(). EUNAVAILABLE, ENOMEM. */
 int pg_query(struct pg *pg, const char *sql, int64_t deadline_us, PGresult **result, struct dlock_error *err);
 
+/* Waits until there is something to read, or it is known that there never will be: POLLIN or more; 0: the time is over.
+ * A socket that may block is read by a call of its own for the first PG_BLOCK_US, which costs less than poll(). */
+#define PG_BLOCK_US 10000
+int pg_wait(const struct pg *pg, int64_t deadline_us);
+
+/* After a PQsend…() of the caller's: sends all of it; reads all that it is answered with, and stores the last result, or
+ * the first that is an error. EUNAVAILABLE, EPROTO. */
+int pg_flush(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
+int pg_read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, struct dlock_error *err);
+bool pg_is_error(const PGresult *result);
+
+/* After a PQsend…() that has failed. EUNAVAILABLE. */
+int pg_send_failed(struct pg *pg, struct dlock_error *err);
+
+/* What has come of the answer to such a request, without waiting: 0 and NULL, it is not all there yet. */
+int pg_posted(struct pg *pg, PGresult **result, struct dlock_error *err);
+
+/* Reads, and forgets, what is left of an answer that came too late. */
+int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
+
+/* ---- calls.c ----------------------------------------------------------------------------------------------------- */
+
 /* Runs one of the calls with pg->arguments, to which it adds the patience where that is the last one, and stores its
  * rows. Where the objects are missing PG_ACQUIRE and PG_LISTEN create them; the others store NULL when there is no
  * schema, and so no lock. Calls again after a serialization failure or a deadlock. What the server refuses is told as
  * by pg_refused(). */
 int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err);
 
-/* Waits until there is something to read, or it is known that there never will be: POLLIN or more; 0: the time is over.
- * A socket that may block is read by a call of its own for the first PG_BLOCK_US, which costs less than poll(). */
-#define PG_BLOCK_US 10000
-int pg_wait(const struct pg *pg, int64_t deadline_us);
-
 /* Sends one of the calls, which must exist, and leaves its answer to pg_posted(): 0 and NULL, it is not there yet. */
 int pg_post(struct pg *pg, enum pg_call call, int64_t deadline_us, struct dlock_error *err);
-int pg_posted(struct pg *pg, PGresult **result, struct dlock_error *err);
-
-/* Reads, and forgets, what is left of an answer that came too late. */
-int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- tell.c ------------------------------------------------------------------------------------------------------ */
 
@@ -278,7 +292,5 @@ int pg_session_break(void *conn, const char *name, int timeout_ms, struct dlock_
 
 /* Whether the URI says mode=session. */
 bool pg_says_session(const struct dlock_uri *uri);
-/* The script that makes the objects of this connection's mode. */
-const char *pg_script(const struct pg *pg);
 
 #endif

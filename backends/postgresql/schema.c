@@ -27,7 +27,7 @@ static char *script(const char *text, const char *schema) {
 
 int pg_create_schema(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     PGresult *result, *undone;
-    char *sql = script(pg_script(pg), pg->schema);
+    char *sql = script(pg->script, pg->schema);
     if (!sql) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory");
     int rc = pg_query(pg, sql, deadline_us, &result, err);
     free(sql);

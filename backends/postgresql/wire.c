@@ -2,54 +2,6 @@
  * with MSG_NOSIGNAL, or with SIGPIPE masked where TLS writes. */
 #include "postgresql.h"
 
-/* In a row; each of them lets another session win. */
-#define MOST_RETRIES 100
-#define SQL_MAX 600
-/* For so long others are told in a transaction of its own, after a commit has failed because of them. */
-#define APART_US 1000000
-
-/* mode=session. The fence is drawn after the lock is there: a CASE says so. */
-#define TAKE(got) "SELECT CASE WHEN " got " THEN nextval('", "fences') END, clock_timestamp()"
-#define TRY(shared) TAKE("pg_try_advisory_lock" shared "($1)")
-#define WAIT(shared) TAKE("pg_advisory_lock" shared "($1) IS NOT NULL")
-#define LEASE(name, value) ", set_config(" name ", " value ", false)"
-
-static const struct {
-    const char *name;            /* of the prepared statement; NULL: what is rare is not prepared */
-    const char *verb, *function; /* the schema stands between them; NULL: it needs none */
-    int columns;
-    bool patient; /* its last argument is how long it may wait for others, in ms */
-    bool creates; /* the objects, where they are missing; the others have nothing to do there */
-} calls[PG_CALLS] = {
-    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM ", "acquire_v4($1, $2, $3, $4, $5, $6, $7)", 7, true, true},
-    [PG_RENEW] = {"dlock_renew", "SELECT * FROM ", "renew_v4($1, $2, $3, $4, $5)", 3, true, false},
-    [PG_RELEASE] = {"dlock_release", "SELECT * FROM ", "release_v4($1, $2, $3)", 3, true, false},
-    [PG_BREAK] = {"dlock_break", "SELECT * FROM ", "break_v4($1, $2)", 2, true, false},
-    [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM ", "holders($1, $2, $3)", 7, false, false},
-    [PG_TRY] = {"dlock_try", TRY(""), 2, false, true},
-    [PG_TRY_SHARED] = {"dlock_try_shared", TRY("_shared"), 2, false, true},
-    [PG_WAIT] = {"dlock_wait", WAIT(""), 2, false, true},
-    [PG_WAIT_SHARED] = {"dlock_wait_shared", WAIT("_shared"), 2, false, true},
-    [PG_TRY_LEASE] = {"dlock_try_lease", TRY("") LEASE("$2", "$3"), 3, false, true},
-    [PG_TRY_SHARED_LEASE] = {"dlock_try_shared_lease", TRY("_shared") LEASE("$2", "$3"), 3, false, true},
-    [PG_WAIT_LEASE] = {"dlock_wait_lease", WAIT("") LEASE("$2", "$3"), 3, false, true},
-    [PG_WAIT_SHARED_LEASE] = {"dlock_wait_shared_lease", WAIT("_shared") LEASE("$2", "$3"), 3, false, true},
-    [PG_PROVE] = {NULL, "SELECT clock_timestamp()" LEASE("$1", "$2"), NULL, 2, false, false},
-    [PG_DOWNGRADE] =
-        {NULL,
-         "SELECT clock_timestamp()" LEASE(
-             "$1",
-             "$2") " FROM (SELECT pg_advisory_unlock($3) AS ended FROM (SELECT pg_advisory_lock_shared($3) IS NOT "
-                   "NULL AS got OFFSET 0) s WHERE got OFFSET 0) e WHERE ended IS NOT NULL",
-         NULL, 2, false, false},
-    [PG_GIVE_BACK] = {"dlock_give_back", "SELECT pg_advisory_unlock_all()", NULL, 1, false, false},
-    [PG_END_SESSIONS] = {"dlock_end_sessions", "SELECT ", "end_sessions($1, $2)", 1, true, false},
-    [PG_LISTEN] = {"dlock_listen", "SELECT ", "listen_v4($1, $2, $3)", 1, false, true},
-    [PG_TELL] = {"dlock_tell", "SELECT ", "tell_v4($1)", 1, false, false},
-};
-
-/* ---- one exchange ------------------------------------------------------------------------------------------------ */
-
 int pg_wait(const struct pg *pg, int64_t deadline_us) {
     int fd = PQsocket(pg->link);
     char next;
@@ -70,13 +22,13 @@ static int wait_for_result(struct pg *pg, int64_t deadline_us, struct dlock_erro
     }
 }
 
-static bool is_error(const PGresult *result) {
+bool pg_is_error(const PGresult *result) {
     ExecStatusType status = PQresultStatus(result);
     return status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK;
 }
 
 /* Reads all that a request is answered with, and keeps the last result or the first error. */
-static int read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, struct dlock_error *err) {
+int pg_read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, struct dlock_error *err) {
     PGresult *kept = NULL, *one;
     for (;;) {
         int rc = wait_for_result(pg, deadline_us, err);
@@ -93,7 +45,7 @@ static int read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, st
             PQclear(kept);
             return pg_nonsense(pg, "a copy that nobody asked for", err);
         }
-        if (kept && is_error(kept)) {
+        if (kept && pg_is_error(kept)) {
             PQclear(one);
         } else {
             PQclear(kept);
@@ -112,77 +64,22 @@ static int read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, st
     return 0;
 }
 
-static int send_failed(struct pg *pg, struct dlock_error *err) {
+int pg_send_failed(struct pg *pg, struct dlock_error *err) {
     return pg_dead(pg, PQerrorMessage(pg->link), err);
 }
 
 int pg_query(struct pg *pg, const char *sql, int64_t deadline_us, PGresult **result, struct dlock_error *err) {
     if (!pg->link || pg->unanswered) return pg_dead(pg, "the connection is broken", err);
     pg->unanswered = true;
-    if (!PQsendQuery(pg->link, sql)) return send_failed(pg, err);
-    return read_answer(pg, deadline_us, result, err);
+    if (!PQsendQuery(pg->link, sql)) return pg_send_failed(pg, err);
+    return pg_read_answer(pg, deadline_us, result, err);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------- */
-
-struct values {
-    const char *values[PG_ARGUMENTS];
-    int lengths[PG_ARGUMENTS], formats[PG_ARGUMENTS];
-};
-
-static void point(const struct pg_arguments *arguments, struct values *out) {
-    for (int i = 0; i < arguments->n; i++) {
-        size_t end = i + 1 < arguments->n ? arguments->at[i + 1] : arguments->used;
-        out->values[i] = arguments->null[i] ? NULL : arguments->bytes + arguments->at[i];
-        out->lengths[i] = (int)(end - arguments->at[i]);
-        out->formats[i] = 1;
-    }
-}
-
-static void write_sql(const struct pg *pg, enum pg_call call, char sql[SQL_MAX]) {
-    bool whole = !calls[call].function;
-    snprintf(sql, SQL_MAX, "%s%s%s%s", calls[call].verb, whole ? "" : pg->schema, whole ? "" : ".",
-             whole ? "" : calls[call].function);
-}
-
-/* Sends the call, which it prepares first; *refused, when the server would not have that. Without LISTEN nothing may
- * outlive a statement, so nothing is prepared by name. */
-static int put(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **refused, struct dlock_error *err) {
-    const struct pg_arguments *arguments = &pg->arguments;
-    bool once = pg->listen == PG_LISTEN_OFF || !calls[call].name;
-    struct values v;
-    char sql[SQL_MAX];
-    *refused = NULL;
-    if (!pg->link || pg->unanswered) return pg_dead(pg, "the connection is broken", err);
-    point(arguments, &v);
-    pg->unanswered = true;
-    if (once || !pg->prepared[call]) write_sql(pg, call, sql);
-    if (once)
-        return PQsendQueryParams(pg->link, sql, arguments->n, NULL, v.values, v.lengths, v.formats, 1)
-                   ? 0
-                   : send_failed(pg, err);
-    if (!pg->prepared[call]) {
-        PGresult *result;
-        if (!PQsendPrepare(pg->link, calls[call].name, sql, 0, NULL)) return send_failed(pg, err);
-        int rc = read_answer(pg, deadline_us, &result, err);
-        if (rc != 0) return rc;
-        if (is_error(result)) {
-            *refused = result;
-            return 0;
-        }
-        PQclear(result);
-        pg->prepared[call] = pg->unanswered = true;
-    }
-    return PQsendQueryPrepared(pg->link, calls[call].name, arguments->n, v.values, v.lengths, v.formats, 1)
-               ? 0
-               : send_failed(pg, err);
-}
-
-static int flush(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
+int pg_flush(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     int unsent;
     while ((unsent = PQflush(pg->link)) > 0)
         if (!dlock_wait_fd(PQsocket(pg->link), POLLOUT, deadline_us)) return pg_dead(pg, "no answer in time", err);
-    return unsent == 0 ? 0 : send_failed(pg, err);
+    return unsent == 0 ? 0 : pg_send_failed(pg, err);
 }
 
 int pg_posted(struct pg *pg, PGresult **result, struct dlock_error *err) {
@@ -216,80 +113,4 @@ int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     }
     pg->unanswered = false;
     return 0;
-}
-
-/* Serialization failure, deadlock: another session won. */
-static bool worth_repeating(const char *state) {
-    return pg_state_is(state, "40001") || pg_state_is(state, "40P01");
-}
-
-static bool schema_missing(const char *state) {
-    return pg_state_is(state, "3F000");
-}
-
-/* Or a table or a function of it. */
-static bool objects_missing(const char *state) {
-    return schema_missing(state) || pg_state_is(state, "42P01") || pg_state_is(state, "42883");
-}
-
-/* The server's share of the time left: it gives up a little before we do, so that nothing comes to be after that.
- * Negative, it leaves it to pg_tell() to tell others. */
-static int32_t patience_ms(const struct pg *pg, int64_t deadline_us) {
-    int64_t now_us = dlock_now_us(), left_ms = (deadline_us - now_us) * 9 / 10000;
-    int32_t ms = left_ms < 1 ? 1 : left_ms > INT32_MAX ? INT32_MAX : (int32_t)left_ms;
-    return now_us < pg->apart_until_us ? -ms : ms;
-}
-
-/* A commit fails because of what it was to tell others: for want of room, or because somebody else keeps NOTIFY's lock.
- * Errors of functions, which may have the same code, come with where they happened. */
-static bool could_not_notify(const PGresult *result) {
-    const char *state = pg_state(result);
-    return (pg_state_is(state, "54000") || pg_state_is(state, "55P03")) && !PQresultErrorField(result, PG_DIAG_CONTEXT);
-}
-
-/* Sends the call until it is not refused for a reason that can be mended. `rows` NULL: and leaves its answer. */
-static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err) {
-    bool created = false;
-    for (int retries = 0;; retries++) {
-        PGresult *result;
-        if (calls[call].patient) pg_add_int4(&pg->arguments, patience_ms(pg, deadline_us));
-        if (pg->arguments.failed) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request");
-        int rc = put(pg, call, deadline_us, &result, err);
-        if (rc == 0 && !result) {
-            if (!rows) return flush(pg, deadline_us, err);
-            rc = read_answer(pg, deadline_us, &result, err);
-        }
-        if (rc != 0) return rc;
-        if (calls[call].patient) pg_drop_last(&pg->arguments);
-        if (rows && PQresultStatus(result) == PGRES_TUPLES_OK && PQnfields(result) == calls[call].columns) {
-            *rows = result;
-            return 0;
-        }
-        if (!is_error(result)) {
-            rc = pg_nonsense(pg, "rows of an unknown form", err);
-        } else if (worth_repeating(pg_state(result)) && retries < MOST_RETRIES) {
-            rc = 0;
-        } else if (calls[call].patient && could_not_notify(result) && dlock_now_us() >= pg->apart_until_us) {
-            pg->apart_until_us = dlock_now_us() + APART_US;
-        } else if (rows && schema_missing(pg_state(result)) && !calls[call].creates) {
-            PQclear(result);
-            *rows = NULL;
-            return 0;
-        } else if (objects_missing(pg_state(result)) && calls[call].creates && !created) {
-            created = true;
-            rc = pg_create_schema(pg, deadline_us, err);
-        } else {
-            rc = pg_refused(pg, result, err);
-        }
-        PQclear(result);
-        if (rc != 0) return rc;
-    }
-}
-
-int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err) {
-    return exchange(pg, call, deadline_us, rows, err);
-}
-
-int pg_post(struct pg *pg, enum pg_call call, int64_t deadline_us, struct dlock_error *err) {
-    return exchange(pg, call, deadline_us, NULL, err);
 }
