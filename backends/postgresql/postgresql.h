@@ -1,7 +1,7 @@
 /* The postgresql backend. schema/intro.sql tells how locks live in the database; here is what calls it.
  *
  *   address.c    the URI: what is ours, what is libpq's      hosts.c    where to, when the URI leaves that to libpq
- *   dial.c       connecting, and what a session is set to
+ *   connect.c       connecting, and what a session is set to
  *   wire.c       requests and answers within deadlines       refusal.c  the server's errors, in dlock's words
  *   schema.c     creating the objects on first use           arguments.c  arrays and numbers as the server reads them
  *   claims.c     acquire, renew, release                     listen.c   wake-ups           look.c  inspect, list, break
@@ -150,10 +150,10 @@ bool pg_hosts_in_keys(const struct dlock_uri *uri);
 /* Where libpq would connect to if the URI had no hosts in front. EUNAVAILABLE (nothing could be looked up), ENOMEM. */
 int pg_hosts(const struct dlock_uri *uri, struct pg_hosts *hosts, int64_t deadline_us, struct dlock_error *err);
 
-/* ---- dial.c ------------------------------------------------------------------------------------------------------ */
+/* ---- connect.c --------------------------------------------------------------------------------------------------- */
 
 /* Connects to the first host that is there and takes writes. EUNAVAILABLE, EAUTH, EINVAL, ENOTSUP, EPROTO, ENOMEM. */
-int pg_dial(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err);
+int pg_connect_link(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err);
 
 /* Closes the connection, by reset when a request is unanswered. */
 void pg_hang_up(struct pg *pg);

@@ -57,8 +57,8 @@ static void name_server(struct pg *pg, const struct dlock_uri *uri, const struct
                  host->port ? host->port : 5432);
 }
 
-static int dial_one(struct pg *pg, const struct dlock_uri *uri, const struct dlock_host *host, int64_t deadline_us,
-                    struct dlock_error *err) {
+static int connect_one(struct pg *pg, const struct dlock_uri *uri, const struct dlock_host *host, int64_t deadline_us,
+                       struct dlock_error *err) {
     struct pg_parameters parameters;
     locale_t before = (locale_t)0, english;
     name_server(pg, uri, host);
@@ -129,18 +129,18 @@ static void let_block(struct pg *pg) {
 }
 
 /* The hosts in front of the URI, with the addresses that the core has found, unless a key says otherwise. */
-static int dial_front(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
+static int connect_front(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
     int rc = DLOCK_EUNAVAILABLE;
     for (size_t i = 0; i < uri->n_hosts && rc == DLOCK_EUNAVAILABLE; i++) {
         struct dlock_host host = uri->hosts[i];
         int64_t now = dlock_now_us(), share = (deadline_us - now) / (int64_t)(uri->n_hosts - i);
         if (dlock_uri_get(uri, "port")) host.port = 0;
-        rc = dial_one(pg, uri, &host, now + share, err);
+        rc = connect_one(pg, uri, &host, now + share, err);
     }
     return rc;
 }
 
-static int dial_elsewhere(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
+static int connect_elsewhere(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
     struct pg_hosts hosts;
     int rc = pg_hosts(uri, &hosts, deadline_us, err);
     if (rc != 0) return rc;
@@ -148,14 +148,14 @@ static int dial_elsewhere(struct pg *pg, const struct dlock_uri *uri, int64_t de
     for (size_t i = 0; i < hosts.n && rc == DLOCK_EUNAVAILABLE; i++) {
         const struct dlock_host host = {hosts.list[i].host, hosts.list[i].address, hosts.list[i].port};
         int64_t now = dlock_now_us(), share = (deadline_us - now) / (int64_t)(hosts.n - i);
-        rc = dial_one(pg, uri, &host, now + share, err);
+        rc = connect_one(pg, uri, &host, now + share, err);
     }
     return rc;
 }
 
-int pg_dial(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
+int pg_connect_link(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
     bool elsewhere = uri->n_hosts == 0 || pg_hosts_in_keys(uri);
-    int rc = elsewhere ? dial_elsewhere(pg, uri, deadline_us, err) : dial_front(pg, uri, deadline_us, err);
+    int rc = elsewhere ? connect_elsewhere(pg, uri, deadline_us, err) : connect_front(pg, uri, deadline_us, err);
     if (rc != 0) return rc;
     if (PQserverVersion(pg->link) < OLDEST)
         return dlock_fail(err, DLOCK_ENOTSUP, "postgresql at %s is older than version %d", pg->where, OLDEST / 10000);
