@@ -2,7 +2,7 @@
  *
  *   address.c    the URI: what is ours, what is libpq's      hosts.c    where to, when the URI leaves that to libpq
  *   connect.c       connecting, and what a session is set to
- *   wire.c       requests and answers within deadlines       refusal.c  the server's errors, in dlock's words
+ *   wire.c       requests and answers within deadlines       errors.c  the server's errors, in dlock's words
  *   schema.c     creating the objects on first use           arguments.c  arrays and numbers as the server reads them
  *   claims.c     acquire, renew, release                     listen.c   wake-ups           look.c  inspect, list, break
  *   tell.c       waking others
@@ -202,7 +202,7 @@ int pg_post(struct pg *pg, enum pg_call call, int64_t deadline_us, struct dlock_
  * request. */
 void pg_tell(struct pg *pg, const PGresult *rows, int column, int64_t deadline_us);
 
-/* ---- refusal.c --------------------------------------------------------------------------------------------------- */
+/* ---- errors.c ---------------------------------------------------------------------------------------------------- */
 
 /* The result's SQLSTATE; "" when it has none. */
 const char *pg_state(const PGresult *result);
