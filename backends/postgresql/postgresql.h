@@ -4,7 +4,7 @@
  *   connect.c       connecting, and what a session is set to
  *   wire.c       requests and answers within deadlines       errors.c  the server's errors, in dlock's words
  *   schema.c     creating the objects on first use           arguments.c  arrays and numbers as the server reads them
- *   claims.c     acquire, renew, release                     listen.c   wake-ups           look.c  inspect, list, break
+ *   claims.c     acquire, renew, release                     listen.c   wake-ups           inspect.c  inspect, list, break
  *   tell.c       waking others
  *   session.c    all of these for mode=session, on the objects of schema/session.sql
  *   key.c        a lock's key there                            sha256.c   the hash that it and wake-ups are proved with
