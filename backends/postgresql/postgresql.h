@@ -1,13 +1,17 @@
 /* The postgresql backend. schema/intro.sql tells how locks live in the database; here is what calls it.
  *
- *   address.c    the URI: what is ours, what is libpq's      hosts.c    where to, when the URI leaves that to libpq
- *   connect.c       connecting, and what a session is set to
- *   wire.c       requests and answers within deadlines       errors.c  the server's errors, in dlock's words
- *   schema.c     creating the objects on first use           arguments.c  arrays and numbers as the server reads them
- *   claims.c     acquire, renew, release                     listen.c   wake-ups           inspect.c  inspect, list, break
- *   tell.c       waking others
- *   session.c    all of these for mode=session, on the objects of schema/session.sql
- *   key.c        a lock's key there                            sha256.c   the hash that it and wake-ups are proved with
+ * The files; each calls those below it only:
+ *   postgresql   the tables of operations
+ *   claims       acquire, renew, release              inspect     inspect, list, break
+ *   session      all of these for mode=session, on the objects of schema/session.sql
+ *   listen       wake-ups                             tell        waking others
+ *   calls        calls of the schema's functions
+ *   schema       creating the objects on first use    check       the doctor
+ *   connect      connecting, and what a session is set to
+ *   hosts        where to, when the URI leaves that to libpq
+ *   wire         requests and answers in time         key         a lock's key in mode=session
+ *   address      the URI: ours and libpq's            arguments   arrays and numbers as the server reads them
+ *   errors       the server's errors, in our words    sha256      the hash that keys and wake-ups are proved with
  */
 #ifndef DLOCK_POSTGRESQL_H
 #define DLOCK_POSTGRESQL_H
