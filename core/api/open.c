@@ -75,10 +75,10 @@ static int fill(struct dlock_client *client, const char *uri, struct dlock_error
 }
 
 /* Finds out now rather than at the first lock whether the server is there and lets us in. */
-static int try_connect(struct dlock_client *client, struct dlock_error *err) {
+static int try_connect(struct dlock_client *client, int64_t deadline_us, struct dlock_error *err) {
     struct dlock__conn *conn;
     dlock__enter(client);
-    int rc = dlock__pool_take(client, DLOCK__NEVER, &conn, err);
+    int rc = dlock__pool_take(client, deadline_us, &conn, err);
     if (rc == 0) dlock__pool_give(conn, 0);
     dlock__leave(client);
     return rc;
@@ -111,8 +111,9 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
         return rc;
     }
     uint32_t flags = options ? options->flags : 0;
-    rc = dlock__guard_open(client, uri, flags, err);
-    if (rc == 0 && !(flags & DLOCK_CLIENT_LAZY)) rc = try_connect(client, err);
+    int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
+    rc = dlock__guard_open(client, uri, flags, deadline_us, err);
+    if (rc == 0 && !(flags & DLOCK_CLIENT_LAZY)) rc = try_connect(client, deadline_us, err);
     if (rc != 0) {
         dlock_close(client);
         return rc;

@@ -4,6 +4,7 @@
 
 #include <dlock/dlock.h>
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -17,6 +18,9 @@ struct dlock__guard {
     bool local; /* the kernel ends grants, or the connections that they live in: a helper is there only while a group is
                    guarded */
     bool busy;  /* somebody starts a helper, without the mutex */
+    bool replacing; /* `thread` does, in place of one that died */
+    bool joinable;
+    pthread_t thread;
     bool missing;       /* the last attempt to replace it failed */
     int64_t restart_us; /* not before */
     uint32_t free;      /* the first unused entry */

@@ -80,14 +80,15 @@ static size_t descriptors_of_claims(struct dlock_client *client, int *fds, size_
 }
 
 /* The descriptors that grants live in which the kernel ends, in fds[0 … *n). */
-static int local_descriptors(struct dlock_client *client, int *fds, size_t *n, struct dlock_error *err) {
+static int local_descriptors(struct dlock_client *client, int *fds, size_t *n, int64_t deadline_us,
+                             struct dlock_error *err) {
     const size_t max = DLOCK__START_FDS_MAX - OWN_FDS;
     struct dlock__conn *conn;
     if (dlock__one_each(client)) {
         *n = descriptors_of_claims(client, fds, max);
     } else {
         dlock__enter(client);
-        int rc = dlock__pool_take(client, DLOCK__NEVER, &conn, err);
+        int rc = dlock__pool_take(client, deadline_us, &conn, err);
         dlock__leave(client);
         if (rc != 0) return rc;
         *n = client->backend->descriptors(conn->data, fds, max);
@@ -104,9 +105,7 @@ static bool gone(const struct dlock__guard *guard, pid_t helper) {
 }
 
 /* Until it says that it runs. */
-static bool came_up(struct dlock_client *client, pid_t helper) {
-    struct dlock__guard *guard = client->guard;
-    int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
+static bool came_up(const struct dlock__guard *guard, pid_t helper, int64_t deadline_us) {
     while (atomic_load(&guard->table->helper) == 0) {
         if (dlock__now_us() >= deadline_us || (helper > 0 && gone(guard, helper))) break;
         dlock__guard_wait(&guard->table->helper, 0, true);
@@ -126,12 +125,12 @@ static pid_t run_program(struct dlock__guard *guard, const char *path, const int
 }
 
 /* Starts a helper for the table, which is the guard's; closes table_fd. Without the mutex, by one thread at a time. */
-static int start(struct dlock_client *client, int table_fd, struct dlock_error *err) {
+static int start(struct dlock_client *client, int table_fd, int64_t deadline_us, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
     char path[PATH_MAX] = PROGRAM;
     int fds[DLOCK__START_FDS_MAX] = {table_fd};
     size_t more = 0;
-    int rc = guard->local ? local_descriptors(client, fds + OWN_FDS, &more, err) : 0;
+    int rc = guard->local ? local_descriptors(client, fds + OWN_FDS, &more, deadline_us, err) : 0;
     if (rc == 0 && !find_program(path)) rc = cannot_start(path, ENOENT, err);
     guard->table->n_kept = (uint32_t)more;
     int pid_fd = fds[1] = rc == 0 ? (int)syscall(SYS_pidfd_open, getpid(), 0) : -1;
@@ -144,7 +143,7 @@ static int start(struct dlock_client *client, int table_fd, struct dlock_error *
         pid_t helper = run_program(guard, path, fds, OWN_FDS + more);
         if (helper < 0)
             rc = cannot_start(path, errno, err);
-        else if (!came_up(client, helper))
+        else if (!came_up(guard, helper, deadline_us))
             rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "the guardian %.240s was started and does not run", path);
         else
             guard->helper = (pid_t)(atomic_load(&guard->table->helper) & FUTEX_TID_MASK);
@@ -184,7 +183,8 @@ static bool linked_into_the_application(const struct dlock__module *module) {
     return module->info.path == NULL;
 }
 
-int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t flags, struct dlock_error *err) {
+int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t flags, int64_t deadline_us,
+                      struct dlock_error *err) {
     int said = client->uri->guardian;
     if (dlock__guard_off || said == 0 || (said < 0 && !(flags & DLOCK_CLIENT_GUARDIAN))) return 0;
     if (linked_into_the_application(client->module))
@@ -202,7 +202,7 @@ int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t fla
     guard->local = guard->table->local = dlock__can(client, DLOCK_CAP_LOCAL) || dlock__one_each(client);
     guard->table->spares_group = flags & DLOCK_CLIENT_SPARE_GROUP;
     client->guard = guard;
-    if (!guard->local) return start(client, fd, err);
+    if (!guard->local) return start(client, fd, deadline_us, err);
     close(fd);
     return 0;
 }
@@ -214,9 +214,15 @@ static void reap(const struct dlock__guard *guard, pid_t helper) {
     for (int i = 0; i < LAST_WORDS_MS && !dlock__start_reaped(helper); i++) nanosleep(&moment, NULL);
 }
 
+static void join_thread(struct dlock__guard *guard) {
+    if (guard->joinable) pthread_join(guard->thread, NULL);
+    guard->joinable = false;
+}
+
 void dlock__guard_close(struct dlock_client *client) {
     struct dlock__guard *guard = client->guard;
     if (!guard) return;
+    join_thread(guard);
     dismiss(guard->table);
     reap(guard, guard->helper);
     client->guard = NULL;
@@ -232,7 +238,7 @@ static int replace(struct dlock_client *client, struct dlock_error *err) {
     guard->helper = 0;
     if (rc == 0) {
         dlock__leave(client);
-        rc = start(client, fd, err);
+        rc = start(client, fd, dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms)), err);
         dlock__enter(client);
     }
     guard->busy = false;
@@ -242,21 +248,34 @@ static int replace(struct dlock_client *client, struct dlock_error *err) {
     return rc;
 }
 
-void dlock__guard_look(struct dlock_client *client) {
+/* A thread of its own: the keeper has leases to look after, whatever becomes of the program. */
+static void *run_replace(void *arg) {
+    struct dlock_client *client = arg;
     struct dlock__guard *guard = client->guard;
-    if (!guard || guard->busy) return;
-    bool died = guard->helper && atomic_load(&guard->table->helper) & FUTEX_OWNER_DIED;
-    if ((!died && !guard->missing) || dlock__now_us() < guard->restart_us) return;
-    pid_t helper = guard->helper;
     struct dlock_error err;
     err.message[0] = '\0';
+    dlock__enter(client);
+    pid_t helper = guard->helper; /* 0: only tried again */
     int rc = replace(client, &err);
     dlock__leave(client);
-    if (died)
+    if (helper)
         dlock__log(client, DLOCK_LOG_WARN, "the guardian (process %ld) has died; %s", (long)helper,
                    rc == 0 ? "another one was started" : "nobody guards this client");
     if (rc != 0) dlock__log(client, DLOCK_LOG_ERROR, "%s", err.message);
     dlock__enter(client);
+    guard->replacing = false;
+    dlock__leave(client);
+    return NULL;
+}
+
+void dlock__guard_look(struct dlock_client *client) {
+    struct dlock__guard *guard = client->guard;
+    if (!guard || guard->busy || guard->replacing) return;
+    bool died = guard->helper && atomic_load(&guard->table->helper) & FUTEX_OWNER_DIED;
+    if ((!died && !guard->missing) || dlock__now_us() < guard->restart_us) return;
+    join_thread(guard); /* it has ended, or is about to */
+    guard->joinable = guard->replacing = guard->busy = dlock__thread_start(&guard->thread, run_replace, client) == 0;
+    if (!guard->replacing) guard->restart_us = dlock__after(dlock__now_us(), RESTART_US);
 }
 
 /* ---- the process group ------------------------------------------------------------------------------------------- */

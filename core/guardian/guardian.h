@@ -17,13 +17,14 @@ extern bool dlock__guard_off;
  * where the kernel ends a dead process's grants anyway (LOCAL). For dlock_open, before anything is sent; without the
  * mutex. The URI's text is kept for the helper. Errors: ENOTSUP (the kernel, or a backend that no other process can
  * load), ENOMEM, EUNAVAILABLE (the helper program cannot be started; the message says why). */
-int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t flags, struct dlock_error *err);
+int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t flags, int64_t deadline_us,
+                      struct dlock_error *err);
 
 /* Ends the helper and frees client->guard. For dlock_close, when the last release was sent; without the mutex. */
 void dlock__guard_close(struct dlock_client *client);
 
-/* Has the helper died, or is it to be tried again? Then starts a new one, and leaves the mutex meanwhile; otherwise
- * costs nothing. For the keeper, each time it looks around; with the mutex. */
+/* Has the helper died, or is it to be tried again? Then starts a thread that starts a new one; otherwise costs nothing.
+ * For the keeper, each time it looks around; with the mutex. */
 void dlock__guard_look(struct dlock_client *client);
 
 /* The whole of the helper program; returns its exit status. Exported for it, and no part of the API. */
