@@ -127,8 +127,14 @@ static size_t let_go_of_all(struct dlock_lock *lock, struct dlock__claim *claims
     for (struct dlock__claim *claim = name->held, *next; claim && n < DLOCK__BATCH; claim = next) {
         next = claim->next;
         if (claim->phase != DLOCK__HELD || !let_go(claim, lock)) continue;
-        if (lock->client->closed) continue; /* dlock_close releases it */
-        if (!dlock__give_back_begin(claim)) claims[n++] = claim;
+        if (lock->client->closed) { /* dlock_close releases it, with everything else */
+            dlock__name_unhold(name, claim);
+            dlock__claim_disown(claim);
+            dlock__orphan(claim);
+            dlock__claim_put(claim);
+        } else if (!dlock__give_back_begin(claim)) {
+            claims[n++] = claim;
+        }
     }
     return n;
 }
