@@ -23,18 +23,26 @@ if held == token and may_grant then
     end
 end
 
--- Whatever it had, it has no more.
-local lock, had, left = joint(held), held == token, false
+-- Whatever it had, it has no more. The last of several joint holders settles for all of them (many.lua).
+local lock, had, left = joint(held), held == token, ARGV.owed
 if had then
     call('DEL', key)
     lock.held = false
-elseif lock.is_held() and call('ZSCORE', lock.holders, token) then
-    had = tonumber(call('ZSCORE', lock.holders, token)) > tonumber(string.sub(clock, 1, 13))
-    call('ZREM', lock.holders, token)
-    call('HDEL', lock.grants, token)
-    lock.settle()
+elseif lock.is_held() then
+    local ends = call('ZSCORE', lock.holders, token)
+    if ends then
+        had = tonumber(ends) > tonumber(string.sub(clock, 1, 13))
+        call('ZREM', lock.holders, token)
+        call('HDEL', lock.grants, token)
+    end
+    ARGV.owes = ARGV.more and (ends or ARGV.owed)
+    if ARGV.owes then
+        if not had then lock.leave(token) end
+        return had and 1 or 0
+    end
+    if ends or ARGV.owed then lock.settle() end
 end
-if not had then left = lock.leave(token) == 1 end
+if not had then left = lock.leave(token) == 1 or left end
 
 local tired = false
 if may_grant and (not lock.held or (had or left) and lock.is_held()) then

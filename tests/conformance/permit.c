@@ -56,27 +56,36 @@ void case_permits_have_one_bound(void) {
     dlock_close(client);
 }
 
-/* Many grants of one name in one request; what others hold stays. */
+/* Many grants of one name in one request; what others hold stays, and those who wait get theirs. */
 void case_permits_are_given_back_together(void) {
     enum { MANY = 20 };
     dlock_client *client = open_client(), *other = open_client();
     struct dlock_options options = permits_of(MANY, LONG_LEASE_MS);
     dlock_lock *lock = new_lock(client, suite.name, &options), *theirs = new_lock(other, suite.name, &options);
     dlock_lock *locks[MANY];
+    struct actor waiters[2];
+    for (int i = 0; i < 2; i++) actor_start(&waiters[i], suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(theirs, PATIENCE_MS, ERR));
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < MANY - 1; i++) EXPECT_CODE(0, dlock_acquire(locks[i] = lock, PATIENCE_MS, ERR));
         EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(theirs, 0, ERR));
+        for (int i = 0; i < 2; i++) {
+            actor_begin(&waiters[i], ACTOR_ACQUIRE, PATIENCE_MS);
+            EXPECT_WAITING(&waiters[i], 100);
+        }
         if (round == 0)
             EXPECT_CODE(0, dlock_release_all(locks, MANY - 1, ERR));
         else
             dlock_free(lock);
         EXPECT(dlock_held(theirs));
+        for (int i = 0; i < 2; i++) EXPECT(ACTOR_FINISH(0, &waiters[i]).held);
+        for (int i = 0; i < 2; i++) ACTOR_DO(0, &waiters[i], ACTOR_RELEASE, 0);
         for (int i = 0; i < MANY - 1; i++) EXPECT_CODE(0, dlock_acquire(theirs, PATIENCE_MS, ERR));
         EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(theirs, 0, ERR));
         for (int i = 0; i < MANY - 1; i++) EXPECT_CODE(0, dlock_release(theirs, ERR));
     }
     EXPECT_CODE(0, dlock_release(theirs, ERR));
+    for (int i = 0; i < 2; i++) actor_end(&waiters[i]);
     dlock_free(theirs);
     dlock_close(client);
     dlock_close(other);
