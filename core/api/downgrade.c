@@ -7,7 +7,7 @@ static int check(struct dlock_lock *lock, const struct dlock__claim *claim, stru
     if (!dlock__can(lock->client, DLOCK_CAP_SHARED))
         return dlock_fail(err, DLOCK_ENOTSUP, "backend %s has no shared locks", lock->client->backend->name);
     if (!claim) return dlock__not_owned(lock, err);
-    if (claim->phase == DLOCK__LOST)
+    if (dlock__claim_lost(claim))
         return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its downgrade", shown);
     if (claim->mode != DLOCK_EXCLUSIVE)
         return dlock_fail(err, DLOCK_EINVAL, "lock \"%s\" is not held exclusively: there is nothing to downgrade",
@@ -21,21 +21,16 @@ static int downgrade(struct dlock_lock *lock, struct dlock__claim *claim, struct
     const char *shown = dlock__name_shown(claim->name);
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     bool ours = dlock__owned_after_renewal(lock, claim);
-    if (ours && claim->phase == DLOCK__HELD && claim->mode == DLOCK_EXCLUSIVE) {
-        claim->mode = DLOCK_SHARED;
-        dlock__guard_note(claim);
-        claim->downgrading = true;
-        dlock__claim_renew_at(claim, dlock__now_us());
-    }
-    while (ours && claim->downgrading && claim->phase == DLOCK__HELD && !client->closed &&
-           dlock__now(client) < deadline_us)
+    if (ours && claim->phase == DLOCK__HELD && claim->mode == DLOCK_EXCLUSIVE) dlock__claim_downgrade(claim);
+    while (ours && claim->phase == DLOCK__DOWNGRADING && !client->closed && dlock__now(client) < deadline_us)
         dlock__wait(client, &client->changed, deadline_us);
-    if (claim->phase == DLOCK__LOST)
+    if (dlock__claim_lost(claim))
         return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its downgrade", shown);
-    if (!ours || claim->phase != DLOCK__HELD)
+    if (!ours || !dlock__claim_held(claim))
         return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its downgrade", shown);
-    if (claim->downgrading && client->closed) return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
-    if (claim->downgrading)
+    if (claim->phase == DLOCK__DOWNGRADING && client->closed)
+        return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
+    if (claim->phase == DLOCK__DOWNGRADING)
         return dlock_fail(
             err, DLOCK_EUNAVAILABLE,
             "the downgrade of lock \"%s\" was not confirmed in time: it is held shared or exclusively, and "

@@ -126,7 +126,7 @@ static size_t let_go_of_all(struct dlock_lock *lock, struct dlock__claim *claims
     }
     for (struct dlock__claim *claim = name->held, *next; claim && n < DLOCK__BATCH; claim = next) {
         next = claim->next;
-        if (claim->phase != DLOCK__HELD || !let_go(claim, lock)) continue;
+        if (!dlock__claim_held(claim) || !let_go(claim, lock)) continue;
         if (lock->client->closed) { /* dlock_close releases it, with everything else */
             dlock__name_unhold(name, claim);
             dlock__claim_disown(claim);
@@ -176,7 +176,7 @@ static bool owns(const struct dlock__claim *claim, const struct dlock_lock *lock
 struct dlock__claim *dlock__owned(struct dlock_lock *lock) {
     struct dlock__claim *mine = NULL;
     for (struct dlock__claim *claim = lock->name->held; claim; claim = claim->next) {
-        if (claim->phase != DLOCK__HELD || !owns(claim, lock)) continue;
+        if (!dlock__claim_held(claim) || !owns(claim, lock)) continue;
         if (!mine) mine = claim;
         if (!dlock__claim_hold(claim, lock, false)) continue;
         mine = claim;
@@ -194,7 +194,7 @@ struct dlock__claim *dlock__owned(struct dlock_lock *lock) {
 bool dlock__owned_after_renewal(struct dlock_lock *lock, const struct dlock__claim *claim) {
     uint64_t fence = dlock__claim_fence(claim);
     while (claim->renewing) dlock__wait(lock->client, &lock->client->changed, DLOCK__NEVER);
-    if (claim->phase == DLOCK__LOST) return true;
+    if (dlock__claim_lost(claim)) return true;
     return dlock__owned(lock) == claim && dlock__claim_fence(claim) == fence;
 }
 
@@ -213,7 +213,7 @@ int dlock__not_owned(const struct dlock_lock *lock, struct dlock_error *err) {
 
 static int reenter(struct dlock__claim *claim, struct dlock_lock *lock, struct dlock_error *err) {
     const char *shown = dlock__name_shown(lock->name);
-    if (claim->phase == DLOCK__LOST)
+    if (dlock__claim_lost(claim))
         return dlock_fail(err, DLOCK_ELOST,
                           "lock \"%s\" was lost; release it as often as it was acquired (%u), then try again", shown,
                           (unsigned)claim->count);
@@ -242,7 +242,7 @@ static int reenter(struct dlock__claim *claim, struct dlock_lock *lock, struct d
 
 /* Permits are counted by the server, not by re-entry: a thread may hold several. */
 static bool takes_another(const struct dlock__claim *claim, const struct dlock_lock *lock) {
-    return claim->mode == DLOCK_PERMIT && lock->mode == DLOCK_PERMIT && claim->phase == DLOCK__HELD &&
+    return claim->mode == DLOCK_PERMIT && lock->mode == DLOCK_PERMIT && dlock__claim_held(claim) &&
            lock->owner == DLOCK_OWNER_THREAD && !((lock->flags | claim->flags) & DLOCK_NO_REENTRY);
 }
 
@@ -281,7 +281,7 @@ int dlock__release_one(struct dlock_lock *lock, struct dlock__claim **out, struc
         for (hold = claim->hold; hold->count == 0;) hold = hold->next;
     hold->count--;
     claim->count--;
-    if (claim->phase == DLOCK__LOST) {
+    if (dlock__claim_lost(claim)) {
         if (claim->count == 0) {
             dlock__lost_remove(claim);
             dlock__callback_released(claim);
@@ -332,7 +332,7 @@ int64_t dlock_remaining_ms(dlock_lock *lock) {
     if (dlock__lock_begin(lock, NULL) != 0) return 0;
     const struct dlock__claim *claim = dlock__owned(lock);
     int64_t left = 0;
-    if (claim && claim->phase == DLOCK__HELD) {
+    if (claim && dlock__claim_held(claim)) {
         left = claim->valid_until_us == DLOCK__NEVER ? DLOCK_FOREVER
                                                      : (claim->valid_until_us - dlock__now(lock->client)) / 1000;
         if (left < 0) left = 0;
@@ -344,7 +344,7 @@ int64_t dlock_remaining_ms(dlock_lock *lock) {
 bool dlock_held(dlock_lock *lock) {
     if (dlock__lock_begin(lock, NULL) != 0) return false;
     const struct dlock__claim *claim = dlock__owned(lock);
-    bool held = claim && claim->phase == DLOCK__HELD;
+    bool held = claim && dlock__claim_held(claim);
     dlock__lock_end(lock, 0);
     return held;
 }

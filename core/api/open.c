@@ -134,7 +134,7 @@ static void cancel_waiters(struct dlock_client *client) {
 static void let_go(struct dlock_client *client) {
     for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
         next = claim->all_next;
-        bool listed = claim->phase == DLOCK__LOST && claim->count > 0;
+        bool listed = dlock__claim_lost(claim) && claim->count > 0;
         bool held = dlock__name_unhold(claim->name, claim);
         if (!listed && !held) continue;
         dlock__claim_disown(claim);

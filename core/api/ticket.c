@@ -104,8 +104,7 @@ static int check_export(struct dlock_lock *lock, const struct dlock__claim *clai
             "that one running (`dlock run NAME COMMAND`)",
             lock->client->backend->name);
     if (!claim) return dlock__not_owned(lock, err);
-    if (claim->phase == DLOCK__LOST)
-        return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
+    if (dlock__claim_lost(claim)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
     if (claim->count != 1)
         return dlock_fail(err, DLOCK_EINVAL,
                           "lock \"%s\" was acquired %u times; release it down to once, then export it", shown,
@@ -121,7 +120,7 @@ static int released_before(const struct dlock__claim *claim, struct dlock_error 
 static void keep(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     dlock__expire_if_due(claim);
-    if (claim->phase != DLOCK__HELD) return;
+    if (!dlock__claim_held(claim)) return;
     dlock__claim_renew_at(claim, claim->renew_at_us);
     for (const struct dlock__hold *hold = claim->hold; hold; hold = hold->next)
         if (hold->handle && hold->handle->on_lost) dlock__callback_arm(client, claim->valid_until_us);
@@ -134,18 +133,19 @@ static int set_lease(struct dlock__claim *claim, struct dlock_error *err) {
     struct dlock_error why;
     why.code = 0;
     int rc = 0;
-    if (claim->phase == DLOCK__HELD && !(claim->flags & DLOCK_FIXED_LEASE)) {
+    if (dlock__claim_held(claim) && !(claim->flags & DLOCK_FIXED_LEASE)) {
+        enum dlock__phase before = claim->phase;
         dlock__claim_release(claim);
         rc = dlock__op_run(claim, DLOCK__RENEW, 0, DLOCK__NEVER, &why);
-        dlock__claim_keep(claim);
+        dlock__claim_keep(claim, before);
+        if (rc == 0 && before == DLOCK__DOWNGRADING) dlock__claim_downgraded(claim);
         if (rc == DLOCK_ELOST)
             dlock__lose(claim);
         else if (rc != 0)
             keep(claim);
     }
-    if (claim->phase == DLOCK__LOST)
-        return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
-    if (claim->phase != DLOCK__HELD) return released_before(claim, err);
+    if (dlock__claim_lost(claim)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
+    if (!dlock__claim_held(claim)) return released_before(claim, err);
     if (rc != 0)
         return dlock_fail(err, rc, "lock \"%s\" is still held here, its export failed: %s", shown,
                           why.code ? why.message : dlock_strerror(rc));
@@ -156,6 +156,7 @@ static int export(struct dlock_lock *lock, struct dlock__claim *claim, char *out
     struct dlock__name *name = claim->name;
     if (!dlock__owned_after_renewal(lock, claim)) return released_before(claim, err);
     int rc = set_lease(claim, err);
+    if (rc == 0) rc = dlock__fence_can_grow(claim, err); /* a downgrade may have had the last of it */
     if (rc == 0) rc = dlock__exported_remember(claim, err);
     if (rc != 0) return rc;
     write_ticket(claim, out);

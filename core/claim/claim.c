@@ -33,7 +33,7 @@ static struct dlock__claim *make(struct dlock__name *name, size_t token_room) {
     name->refs++;
     claim->session = client->session;
     claim->ask_at_us = claim->renew_at_us = claim->release_at_us = DLOCK__NEVER;
-    claim->valid_until_us = claim->linger_until_us = DLOCK__NEVER;
+    claim->valid_until_us = DLOCK__NEVER;
     claim->all_next = client->claims;
     if (claim->all_next) claim->all_next->all_prev = claim;
     client->claims = claim;

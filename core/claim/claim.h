@@ -27,14 +27,18 @@ struct dlock__waiter;
 
 /* What is true in each, and the ways from one to the next, stand at the top of grant.c, which alone makes them. */
 enum dlock__phase {
-    DLOCK__ASKING,     /* an acquire is being sent; a new claim, which is zeroed */
-    DLOCK__WAITING,    /* busy: queued at the server, or to be asked again at ask_at_us */
-    DLOCK__CONFIRMING, /* granted by a wake whose age nobody knows, or about to be handed over in this process (then
+    DLOCK__ASKING,      /* an acquire is being sent; a new claim, which is zeroed */
+    DLOCK__WAITING,     /* busy: queued at the server, or to be asked again at ask_at_us */
+    DLOCK__CONFIRMING,  /* granted by a wake whose age nobody knows, or about to be handed over in this process (then
                         * its ordinal is above 0): the keeper renews before it counts */
-    DLOCK__HELD,       /* granted */
-    DLOCK__RELEASING,  /* being given back by its owner, or leaving the queue */
-    DLOCK__LOST,       /* ended before its release */
-    DLOCK__ORPHAN      /* nobody's: the janitor releases it */
+    DLOCK__HELD,        /* granted */
+    DLOCK__DOWNGRADING, /* HELD, `mode` is SHARED, and the server has not said yes to that */
+    DLOCK__LINGERING,   /* granted, held by nobody, until linger_until_us */
+    DLOCK__RELEASING,   /* being given back by its owner, or leaving the queue */
+    DLOCK__LOST,        /* ended before its release */
+    DLOCK__LOST_ORPHAN, /* LOST, and the janitor releases it at the server */
+    DLOCK__ORPHAN,      /* nobody's: the janitor releases it */
+    DLOCK__GONE         /* an orphan of which the server keeps nothing any more */
 };
 
 enum dlock__op_kind { DLOCK__ACQUIRE, DLOCK__RENEW, DLOCK__RELEASE };
@@ -114,32 +118,29 @@ struct dlock__claim {
     unsigned session;         /* client->session when it was last sent: what it left in an older one died with that */
     unsigned untold;          /* on_losts of it that have not returned: until then the server keeps what it has of it */
     bool renewing : 1;        /* the keeper has it in a request */
-    bool downgrading : 1;     /* `mode` is SHARED, and the server has not said yes to that */
     bool may_linger : 1;      /* its holder may keep it after the release: nobody else has asked so far */
     bool wanted : 1;          /* a WANTED came, or may have been missed, before the grant */
     bool queued : 1;          /* a QUEUE acquire was sent since the last release */
     bool outcome_unknown : 1; /* an acquire or renewal without answer: the server may hold more than we know */
     bool late_acquire : 1;    /* one without answer: it may be executed yet, whatever the next was answered */
     bool release_sent : 1;    /* no local hand-over any more, and not-found is then no surprise */
-    bool orphaned : 1;
-    bool orphan_when_told : 1; /* as soon as `untold` is 0 */
-    bool told_early : 1;       /* one of those, which runs, has released it and is no longer counted */
-    bool untold_grant : 1;     /* it was queued, and a question brought its grant: a wake-up may still do so, too */
-    bool contended : 1;        /* the server said that others are there, before it granted this */
-    int64_t last_unknown_us;   /* when that was: the server may keep it for a lease from then on */
+    bool told_early : 1;      /* one of those, which runs, has released it and is no longer counted */
+    bool untold_grant : 1;    /* it was queued, and a question brought its grant: a wake-up may still do so, too */
+    bool contended : 1;       /* the server said that others are there, before it granted this */
+    int64_t last_unknown_us;  /* when that was: the server may keep it for a lease from then on */
 
     /* what is next */
     int64_t ask_at_us;      /* WAITING */
-    int64_t renew_at_us;    /* HELD, CONFIRMING */
-    int64_t valid_until_us; /* HELD; DLOCK__NEVER: as long as its connection lives */
-    int64_t release_at_us;  /* orphaned */
+    int64_t renew_at_us;    /* CONFIRMING to LINGERING */
+    int64_t valid_until_us; /* HELD to LINGERING; DLOCK__NEVER: as long as its connection lives */
+    int64_t release_at_us;  /* ORPHAN, LOST_ORPHAN; DLOCK__NEVER: while `untold` */
     int64_t pause_us;       /* back-off after a failed renewal, or release; 0: the last one worked */
 
     /* the grant */
     uint64_t server_fence;
     int64_t granted_us;      /* when the server granted it to this process */
     int64_t sure_until_us;   /* the server confirmed it so lately that it may be handed over without a question */
-    int64_t linger_until_us; /* HELD by nobody; DLOCK__NEVER: not lingering */
+    int64_t linger_until_us; /* LINGERING */
     unsigned ordinal;        /* hand-overs inside this process, the fence's low byte */
 
     /* who has it: a thread, through one handle or several; or a handle, which is then hold->handle */
@@ -203,8 +204,12 @@ void dlock__claim_wait(struct dlock__claim *claim, int64_t ask_at_us);
 void dlock__claim_lapsed(struct dlock__claim *claim);
 /* Its release, or the renewal before an export, is on the way: it is not renewed any more. */
 void dlock__claim_release(struct dlock__claim *claim);
-/* It stays ours after all. */
-void dlock__claim_keep(struct dlock__claim *claim);
+/* It stays ours after all, as it was (HELD or DOWNGRADING); or what lingered has an owner again (HELD). */
+void dlock__claim_keep(struct dlock__claim *claim, enum dlock__phase as);
+/* From here on it counts as shared, and is renewed as that at once. */
+void dlock__claim_downgrade(struct dlock__claim *claim);
+/* The server has said yes to that. */
+void dlock__claim_downgraded(struct dlock__claim *claim);
 /* Lets a waiting claim ask then, and one that is asking once more after the answer. */
 void dlock__claim_ask_again(struct dlock__claim *claim, int64_t at_us);
 /* Takes over an answered acquire (op.result == 0): 0 = HELD; EUNAVAILABLE = the answer came too late to be of use, ask
@@ -228,11 +233,22 @@ void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int
 void dlock__claim_confirm(struct dlock__claim *claim);
 /* Whether the server keeps a grant of it that is to be renewed. */
 static inline bool dlock__claim_renewable(const struct dlock__claim *claim) {
-    return claim->phase == DLOCK__HELD || claim->phase == DLOCK__CONFIRMING;
+    return claim->phase >= DLOCK__CONFIRMING && claim->phase <= DLOCK__LINGERING;
 }
 /* Whether this process has the grant, or was about to hand it over: its end is a loss then. */
 static inline bool dlock__claim_had(const struct dlock__claim *claim) {
-    return claim->phase == DLOCK__HELD || (claim->phase == DLOCK__CONFIRMING && claim->ordinal > 0);
+    return dlock__claim_renewable(claim) && (claim->phase != DLOCK__CONFIRMING || claim->ordinal > 0);
+}
+/* Whether somebody of this process holds it, or is about to be told so. */
+static inline bool dlock__claim_held(const struct dlock__claim *claim) {
+    return claim->phase == DLOCK__HELD || claim->phase == DLOCK__DOWNGRADING;
+}
+static inline bool dlock__claim_lost(const struct dlock__claim *claim) {
+    return claim->phase == DLOCK__LOST || claim->phase == DLOCK__LOST_ORPHAN;
+}
+/* Whether it is with the janitor. */
+static inline bool dlock__claim_orphaned(const struct dlock__claim *claim) {
+    return claim->phase == DLOCK__ORPHAN || claim->phase == DLOCK__LOST_ORPHAN;
 }
 /* The calling thread, or the handle, holds a claim of name->held that nobody held. */
 void dlock__own(struct dlock__claim *claim, struct dlock_lock *lock);
@@ -248,6 +264,8 @@ void dlock__hold_through(struct dlock__claim *claim, struct dlock_lock *lock);
 /* Nobody wants this claim any more, but the server may keep it: release it until that is certain. Not before its
  * on_losts have returned: the release may give it to somebody else. */
 void dlock__orphan(struct dlock__claim *claim);
+/* The janitor is done with it. */
+void dlock__orphan_gone(struct dlock__claim *claim);
 /* Its release was answered: nobody's if an acquire may still come. */
 void dlock__orphan_late(struct dlock__claim *claim);
 /* A grant that this process has (dlock__claim_had) ends before its release: owner told, waiters may ask. */
@@ -263,8 +281,8 @@ int64_t dlock__expire_all(struct dlock_client *client);
 struct dlock__claim *dlock__renewal_take(struct dlock_client *client, int64_t until_us);
 /* It is renewed then, if nothing else happens. Sets its timers anew, also when another of its times has changed. */
 void dlock__claim_renew_at(struct dlock__claim *claim, int64_t at_us);
-/* It goes back to the server then, unless it is taken again; DLOCK__NEVER: it does not linger any more. */
-void dlock__claim_linger_until(struct dlock__claim *claim, int64_t at_us);
+/* Nobody holds it any more; it goes back to the server then, unless it is taken again. */
+void dlock__claim_linger(struct dlock__claim *claim, int64_t until_us);
 /* What lingers goes back to the server. */
 void dlock__linger_end(struct dlock__claim *claim);
 /* A connection broke: what is known of the server's clock, and of grants that lived in it, died with it. */

@@ -8,11 +8,14 @@
  *     HELD <-----------------+-----------------------------------------+  | since confirmed
  *       |------------------------------------------------------------------+
  *       |--local hand-over--> HELD, with the next ordinal
- *       |--release, export--> RELEASING --answered--> gone
- *       |                         |------no answer--> ORPHAN --acknowledged, or its lease is over--> gone
+ *       |--downgrade--> DOWNGRADING --confirmed--> HELD, with the next ordinal
+ *       |--release, linger=--> LINGERING --taken again--> HELD     --its time is over, WANTED, lost--> ORPHAN
+ *       |--release, export--> RELEASING --answered--> gone     --no answer--> ORPHAN
  *       +--valid-until, ELOST, the connection broke--> LOST --as many releases as acquires--> gone
  *
  *     given up while ASKING, WAITING or CONFIRMING --> RELEASING (a thread sees to it) or ORPHAN
+ *     LOST --the server may keep it--> LOST_ORPHAN --acknowledged, or its lease is over--> LOST
+ *     ORPHAN --acknowledged, or its lease is over--> GONE
  *
  * state       what is true, and who refers to it             left by
  * ASKING      an acquire is sent, or about to be; it is      dlock__claim_granted, _imported -> HELD; _wait -> WAITING;
@@ -22,17 +25,27 @@
  * CONFIRMING  granted, and the keeper renews it before that  dlock__claim_renewed -> HELD, or WAITING for a cancelled
  *             counts; name->asking; ordinal > 0: a           waiter; _lapsed -> WAITING; dlock__lose -> LOST (a
  *             hand-over of this process                      hand-over); given up, as ASKING
- * HELD        granted, until valid_until_us; name->held.     dlock__claim_confirm -> CONFIRMING; _release -> RELEASING;
- *             Lingering: with linger_until_us, and nobody    dlock__lose -> LOST; dlock__orphan -> ORPHAN (close)
- *             holds it
- * RELEASING   its release, or the renewal before an export,  dlock__claim_keep -> HELD; dlock__orphan -> ORPHAN;
- *             is on the way; name->held, or nobody           answered: gone
- * LOST        over before its release; name->lost until      the last release: gone
+ * HELD        granted, until valid_until_us; name->held      dlock__claim_confirm -> CONFIRMING; _downgrade ->
+ *                                                            DOWNGRADING; _linger -> LINGERING; _release -> RELEASING;
+ *                                                            dlock__lose -> LOST; dlock__orphan -> ORPHAN (close)
+ * DOWNGRADING as HELD, counts as shared, and the keeper      dlock__claim_downgraded -> HELD; else as HELD
+ *             renews it as that; name->held
+ * LINGERING   as HELD, and nobody holds it; name->held       dlock__claim_keep -> HELD; _release -> RELEASING;
+ *                                                            dlock__linger_end -> ORPHAN
+ * RELEASING   its release, or the renewal before an export,  dlock__claim_keep -> HELD, DOWNGRADING (the export
+ *             is on the way; name->held, or nobody           failed); _linger -> LINGERING; dlock__orphan -> ORPHAN;
+ *                                                            answered: gone
+ * LOST        over before its release; name->lost until      dlock__orphan -> LOST_ORPHAN; the last release: gone
  *             everybody has released it
- * ORPHAN      nobody's; the janitor releases it              the janitor: gone
+ * LOST_ORPHAN the same, and the janitor releases it, after   dlock__orphan_gone -> LOST
+ *             its on_losts have returned; name->lost as
+ *             above, and client->janitor.orphans
+ * ORPHAN      nobody's; the janitor releases it;             dlock__orphan_gone -> GONE
+ *             client->janitor.orphans
+ * GONE        only a request that is on the way knows it     -
  *
- * A keeper's renewal that is on the way (`renewing`) and an operation in a batch hold references of their own, in any
- * state. A LOST one may be with the janitor, too (`orphaned`). */
+ * Each place named here has a reference. A renewal of the keeper's (`renewing`) and an operation in a batch have one of
+ * their own: neither is a state, since both go on whatever becomes of the claim meanwhile. */
 #include "claim/client.h"
 
 #ifdef DLOCK_CHECK_STATES
@@ -45,14 +58,19 @@ static const unsigned ways[] = {
     [DLOCK__ASKING] = TO(ASKING) | TO(WAITING) | TO(HELD) | TO(RELEASING) | TO(ORPHAN),
     [DLOCK__WAITING] = TO(ASKING) | TO(WAITING) | TO(CONFIRMING) | TO(HELD) | TO(RELEASING) | TO(ORPHAN),
     [DLOCK__CONFIRMING] = TO(WAITING) | TO(HELD) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
-    [DLOCK__HELD] = TO(CONFIRMING) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
-    [DLOCK__RELEASING] = TO(HELD) | TO(ORPHAN),
-    [DLOCK__LOST] = 0,
-    [DLOCK__ORPHAN] = TO(ORPHAN),
+    [DLOCK__HELD] = TO(CONFIRMING) | TO(DOWNGRADING) | TO(LINGERING) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
+    [DLOCK__DOWNGRADING] = TO(HELD) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
+    [DLOCK__LINGERING] = TO(HELD) | TO(RELEASING) | TO(ORPHAN),
+    [DLOCK__RELEASING] = TO(HELD) | TO(DOWNGRADING) | TO(LINGERING) | TO(ORPHAN),
+    [DLOCK__LOST] = TO(LOST_ORPHAN),
+    [DLOCK__LOST_ORPHAN] = TO(LOST_ORPHAN) | TO(LOST),
+    [DLOCK__ORPHAN] = TO(ORPHAN) | TO(GONE),
+    [DLOCK__GONE] = 0,
 };
 
 static void check_way(const struct dlock__claim *claim, enum dlock__phase to) {
-    static const char *const words[] = {"ASKING", "WAITING", "CONFIRMING", "HELD", "RELEASING", "LOST", "ORPHAN"};
+    static const char *const words[] = {"ASKING",    "WAITING", "CONFIRMING",  "HELD",   "DOWNGRADING", "LINGERING",
+                                        "RELEASING", "LOST",    "LOST_ORPHAN", "ORPHAN", "GONE"};
     if (ways[claim->phase] & 1u << to) return;
     fprintf(stderr, "dlock: lock \"%s\": there is no way from %s to %s\n", claim->name->text, words[claim->phase],
             words[to]);
@@ -70,12 +88,13 @@ static void set_timers(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     struct dlock__slot *slot = (struct dlock__slot *)claim->op;
     if (!slot) return;
-    bool renewed = dlock__claim_renewable(claim) && !claim->renewing, held = claim->phase == DLOCK__HELD;
-    bool own_end = claim->flags & DLOCK_FIXED_LEASE || claim->linger_until_us != DLOCK__NEVER;
-    int64_t end_us = claim->linger_until_us < claim->valid_until_us ? claim->linger_until_us : claim->valid_until_us;
+    bool renewed = dlock__claim_renewable(claim) && !claim->renewing, lingers = claim->phase == DLOCK__LINGERING;
+    bool own_end = claim->flags & DLOCK_FIXED_LEASE || lingers, ends = dlock__claim_held(claim) || lingers;
+    int64_t end_us = claim->valid_until_us;
+    if (lingers && claim->linger_until_us < end_us) end_us = claim->linger_until_us;
     dlock__timer_arm(&slot->renewal, &client->timers.renewals, renewed ? claim->renew_at_us : DLOCK__NEVER);
     dlock__timer_arm(&slot->end, own_end ? &client->timers.own_ends : &client->timers.ends,
-                     held ? end_us : DLOCK__NEVER);
+                     ends ? end_us : DLOCK__NEVER);
 }
 
 static void set_state(struct dlock__claim *claim, enum dlock__phase to) {
@@ -94,12 +113,26 @@ void dlock__claim_wait(struct dlock__claim *claim, int64_t ask_at_us) {
 }
 
 void dlock__claim_release(struct dlock__claim *claim) {
+    bool downgrading = claim->phase == DLOCK__DOWNGRADING;
     set_state(claim, DLOCK__RELEASING);
-    if (claim->downgrading) pthread_cond_broadcast(&claim->name->client->changed);
+    if (downgrading) pthread_cond_broadcast(&claim->name->client->changed);
 }
 
-void dlock__claim_keep(struct dlock__claim *claim) {
+void dlock__claim_keep(struct dlock__claim *claim, enum dlock__phase as) {
+    set_state(claim, as);
+}
+
+void dlock__claim_downgrade(struct dlock__claim *claim) {
+    set_state(claim, DLOCK__DOWNGRADING);
+    claim->mode = DLOCK_SHARED;
+    dlock__guard_note(claim);
+    dlock__claim_renew_at(claim, dlock__now(claim->name->client));
+}
+
+void dlock__claim_downgraded(struct dlock__claim *claim) {
     set_state(claim, DLOCK__HELD);
+    claim->ordinal++;                /* a reader is another holder than the writer was */
+    dlock__name_signal(claim->name); /* readers may go along */
 }
 
 /* ---- how long a grant is valid ---- */
@@ -147,9 +180,9 @@ void dlock__claim_renew_at(struct dlock__claim *claim, int64_t at_us) {
     if (first_us != DLOCK__NEVER) dlock__keeper_arm(claim->name->client, first_us);
 }
 
-void dlock__claim_linger_until(struct dlock__claim *claim, int64_t at_us) {
-    claim->linger_until_us = at_us;
-    set_timers(claim);
+void dlock__claim_linger(struct dlock__claim *claim, int64_t until_us) {
+    claim->linger_until_us = until_us;
+    set_state(claim, DLOCK__LINGERING);
 }
 
 static void begin_grant(struct dlock__claim *claim, uint64_t fence) {
@@ -353,23 +386,24 @@ void dlock__wake_granted(struct dlock__claim *claim, const struct dlock_wake *wa
 void dlock__orphan(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     int64_t now = dlock__now_us();
-    claim->orphan_when_told = claim->untold > 0;
-    if (claim->orphan_when_told) return;
-    if (!claim->orphaned) {
-        claim->orphaned = true;
+    if (!dlock__claim_orphaned(claim)) {
         claim->refs++;
         claim->orphan_next = client->janitor.orphans;
         client->janitor.orphans = claim;
     }
-    if (claim->phase != DLOCK__LOST) set_state(claim, DLOCK__ORPHAN);
+    set_state(claim, dlock__claim_lost(claim) ? DLOCK__LOST_ORPHAN : DLOCK__ORPHAN);
     claim->late_acquire = dlock__claim_may_come_late(claim);
     if (!claim->outcome_unknown) claim->last_unknown_us = now; /* the janitor does until it is certain */
-    claim->release_at_us = now;
+    claim->release_at_us = claim->untold > 0 ? DLOCK__NEVER : now;
     claim->pause_us = 0;
     if (client->janitor.started)
         pthread_cond_signal(&client->janitor.cond);
     else
         dlock__keeper_kick(client); /* which starts it */
+}
+
+void dlock__orphan_gone(struct dlock__claim *claim) {
+    set_state(claim, claim->phase == DLOCK__LOST_ORPHAN ? DLOCK__LOST : DLOCK__GONE);
 }
 
 void dlock__orphan_late(struct dlock__claim *claim) {
@@ -389,20 +423,18 @@ static void lose_hand_over(struct dlock__claim *claim) {
 
 void dlock__lose(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
-    bool handing_over = claim->phase == DLOCK__CONFIRMING;
+    enum dlock__phase before = claim->phase;
+    if (before == DLOCK__LINGERING) { /* nobody here held it any more */
+        dlock__linger_end(claim);
+        return;
+    }
     set_state(claim, DLOCK__LOST);
-    if (handing_over) {
+    if (before == DLOCK__CONFIRMING) {
         lose_hand_over(claim);
         return;
     }
-    if (claim->downgrading) pthread_cond_broadcast(&name->client->changed);
+    if (before == DLOCK__DOWNGRADING) pthread_cond_broadcast(&name->client->changed);
     dlock__name_unhold(name, claim);
-    if (dlock__lingers(claim)) { /* nobody here held it any more */
-        dlock__orphan(claim);
-        dlock__claim_put(claim);
-        dlock__name_signal(name);
-        return;
-    }
     claim->next = name->lost; /* takes over the reference */
     name->lost = claim;
     dlock__callback_lost(claim);
@@ -417,25 +449,16 @@ void dlock__lost_remove(struct dlock__claim *claim) {
 }
 
 void dlock__expire_if_due(struct dlock__claim *claim) {
-    if (claim->phase == DLOCK__HELD && dlock__now(claim->name->client) >= claim->valid_until_us) dlock__lose(claim);
+    bool ends = dlock__claim_held(claim) || claim->phase == DLOCK__LINGERING;
+    if (ends && dlock__now(claim->name->client) >= claim->valid_until_us) dlock__lose(claim);
 }
 
 void dlock__linger_end(struct dlock__claim *claim) {
     struct dlock__name *name = claim->name;
-    claim->linger_until_us = DLOCK__NEVER;
     dlock__name_unhold(name, claim);
-    dlock__claim_release(claim);
     dlock__orphan(claim); /* the janitor releases it now */
     dlock__name_signal(name);
     dlock__claim_put(claim);
-}
-
-/* Its time is over, or that for which it lingers. */
-static void end(struct dlock__claim *claim, int64_t now_us) {
-    if (now_us < claim->valid_until_us)
-        dlock__linger_end(claim);
-    else
-        dlock__lose(claim);
 }
 
 int64_t dlock__expire_all(struct dlock_client *client) {
@@ -444,7 +467,7 @@ int64_t dlock__expire_all(struct dlock_client *client) {
     for (size_t i = 0; i < 2; i++) {
         while (dlock__heap_first_us(heaps[i]) <= now_us) {
             client->timers.looks++;
-            end(dlock__end_claim(dlock__heap_first(heaps[i])), now_us);
+            dlock__lose(dlock__end_claim(dlock__heap_first(heaps[i]))); /* or it has lingered for long enough */
         }
         if (dlock__heap_first_us(heaps[i]) < next_us) next_us = dlock__heap_first_us(heaps[i]);
     }

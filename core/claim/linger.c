@@ -19,7 +19,7 @@ bool dlock__linger_begin(struct dlock__claim *claim) {
     if (!claim->may_linger || name->head || client->closed || claim->release_sent) return false;
     if (claim->mode != DLOCK_EXCLUSIVE || claim->ordinal >= ORDINAL_MAX) return false;
     dlock__claim_disown(claim);
-    dlock__claim_linger_until(claim, dlock__after(dlock__now(client), dlock__us(client->uri->linger_ms)));
+    dlock__claim_linger(claim, dlock__after(dlock__now(client), dlock__us(client->uri->linger_ms)));
     dlock__keeper_arm(client, claim->linger_until_us);
     return true;
 }
@@ -32,14 +32,12 @@ enum dlock__briefly dlock__linger_briefly(struct dlock__claim *claim) {
     unsigned ordinal = claim->ordinal, seen = atomic_load_explicit(&name->taken, memory_order_relaxed);
     int cpu = dlock__cpu(), next_cpu = name->cpu;
     name->cpu = cpu;
-    dlock__claim_keep(claim);
-    dlock__claim_linger_until(claim, dlock__now(client) + BRIEFLY_US);
+    dlock__claim_linger(claim, dlock__now(client) + BRIEFLY_US);
     dlock__leave(client);
     (cpu == next_cpu ? dlock__yield_once : dlock__spin)(&name->taken, seen); /* it cannot run while this thread does */
     dlock__enter(client);
     if (claim->ordinal != ordinal) return DLOCK__BRIEFLY_TAKEN;
-    if (claim->phase != DLOCK__HELD) return DLOCK__BRIEFLY_ENDED;
-    claim->linger_until_us = DLOCK__NEVER;
+    if (!dlock__lingers(claim)) return DLOCK__BRIEFLY_ENDED;
     dlock__claim_release(claim);
     name->short_holds = false;
     return DLOCK__BRIEFLY_SEND;
@@ -49,8 +47,8 @@ struct dlock__claim *dlock__linger_take(struct dlock_lock *lock) {
     struct dlock__claim *claim = dlock__name_exclusive(lock->name);
     if (!claim || !dlock__lingers(claim)) return NULL;
     dlock__expire_if_due(claim);
-    if (claim->phase != DLOCK__HELD || !dlock__same_terms(claim, lock)) return NULL; /* its time was over */
-    dlock__claim_linger_until(claim, DLOCK__NEVER);
+    if (!dlock__lingers(claim) || !dlock__same_terms(claim, lock)) return NULL; /* its time was over */
+    dlock__claim_keep(claim, DLOCK__HELD);
     dlock__next_turn(claim);
     atomic_fetch_add_explicit(&claim->name->taken, 1, memory_order_release);
     return claim;

@@ -15,7 +15,7 @@ struct dlock__name {
     atomic_uint taken;           /* counts takes of what lingers */
     int cpu;                     /* where the last release of a turn ran */
     int64_t turn_us;             /* when the present holder was told */
-    struct dlock__claim *held;   /* HELD or RELEASING, the youngest first; an exclusive one is alone */
+    struct dlock__claim *held;   /* HELD to RELEASING, the youngest first; an exclusive one is alone */
     struct dlock__claim *asking; /* the head waiter's: ASKING, WAITING or CONFIRMING */
     struct dlock__claim *lost;   /* lost and not yet released as often as acquired */
     struct dlock__waiter *head, *tail;
@@ -128,7 +128,7 @@ void dlock__name_signal(struct dlock__name *name);
 /* Adds to, and removes from, name->held; the reference goes along. False: it was not there. */
 void dlock__name_hold(struct dlock__name *name, struct dlock__claim *claim);
 bool dlock__name_unhold(struct dlock__name *name, struct dlock__claim *claim);
-/* The exclusive claim that is HELD or RELEASING, or NULL: while there is one nobody of this process asks the server. */
+/* The exclusive claim among name->held, or NULL: while there is one nobody of this process asks the server. */
 struct dlock__claim *dlock__name_exclusive(const struct dlock__name *name);
 
 /* Notes what an answered question for it says of the server: `result`, and for how long that grants nothing. */
@@ -155,7 +155,7 @@ void dlock__back_off(const struct dlock__claim *claim);
 /* ---- linger.c ---- */
 
 static inline bool dlock__lingers(const struct dlock__claim *claim) {
-    return claim->linger_until_us != DLOCK__NEVER;
+    return claim->phase == DLOCK__LINGERING;
 }
 
 /* Whether a grant for this handle should be one that may linger. */

@@ -101,7 +101,7 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
         next = claim->all_next;
         claim->wanted = true;
-        if (claim->phase == DLOCK__HELD) dlock__linger_not(claim);
+        if (dlock__claim_renewable(claim)) dlock__linger_not(claim);
     }
     /* Nobody would wake them any more: all ask again, and bring the listener back on the way. */
     for (struct dlock__claim *claim = client->claims; claim; claim = claim->all_next) {

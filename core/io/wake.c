@@ -22,7 +22,7 @@ static void give_back(struct dlock_client *client, const struct dlock_wake *wake
     struct dlock__claim *claim = dlock__claim_find(client, wake->token);
     if (claim) {
         claim->untold_grant = false;
-        if (claim->orphaned) dlock__orphan(claim);
+        if (dlock__claim_orphaned(claim)) dlock__orphan(claim);
         return;
     }
     if (dlock__exported(client, wake->token)) return;
@@ -67,7 +67,7 @@ static void wanted(struct dlock__name *name) {
         name->asking->may_linger = false;
     }
     struct dlock__claim *claim = dlock__name_exclusive(name);
-    if (claim && claim->phase == DLOCK__HELD) dlock__linger_not(claim);
+    if (claim && dlock__claim_renewable(claim)) dlock__linger_not(claim);
 }
 
 static void act(struct dlock_client *client, const struct dlock_wake *wake, int64_t received_us) {

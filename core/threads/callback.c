@@ -22,7 +22,7 @@ static struct dlock__event *pop(struct dlock_client *client, const struct dlock_
 
 static void count_told(struct dlock__claim *claim) {
     claim->untold--;
-    if (claim->orphan_when_told) dlock__orphan(claim);
+    if (claim->untold == 0 && dlock__claim_orphaned(claim)) dlock__orphan(claim);
 }
 
 /* The handle has been told of the loss, or is freed and need not be. */

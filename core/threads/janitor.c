@@ -11,7 +11,7 @@ static void drop(struct dlock__claim *claim) {
     struct dlock__claim **at = &client->janitor.orphans;
     while (*at != claim) at = &(*at)->orphan_next;
     *at = claim->orphan_next;
-    claim->orphaned = false;
+    dlock__orphan_gone(claim);
     pthread_cond_broadcast(&client->changed); /* dlock__give_back_await */
     dlock__claim_put(claim);
 }

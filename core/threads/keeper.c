@@ -60,7 +60,7 @@ static size_t gather(struct dlock_client *client, int64_t now) {
 
 /* A fixed lease is only renewed to become a shared one, and gets no longer by that. */
 static int64_t lease_of(const struct dlock__claim *claim) {
-    if (!(claim->flags & DLOCK_FIXED_LEASE) || claim->phase != DLOCK__HELD) return claim->lease_ms;
+    if (!(claim->flags & DLOCK_FIXED_LEASE) || !dlock__claim_held(claim)) return claim->lease_ms;
     int64_t left_ms = (claim->valid_until_us - dlock__now_us()) / 1000;
     return left_ms < 1 ? 1 : left_ms;
 }
@@ -177,11 +177,7 @@ static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, 
     }
     memcpy(claim->state, arg->state, sizeof claim->state);
     dlock__guard_note(claim);
-    if (claim->downgrading) {
-        claim->downgrading = false;
-        claim->ordinal++;                /* a reader is another holder than the writer was */
-        dlock__name_signal(claim->name); /* readers may go along */
-    }
+    if (claim->phase == DLOCK__DOWNGRADING) dlock__claim_downgraded(claim);
     return dlock__claim_renewed(claim, sent_us, arg->kept_ms);
 }
 
@@ -251,7 +247,7 @@ static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t ot
         struct dlock__claim *claim = client->keeper.batch[i];
         int result = rc != 0 ? rc : client->keeper.args[i].result;
         claim->renewing = false;
-        if (claim->phase == DLOCK__LOST && sent && result != DLOCK_ELOST)
+        if (dlock__claim_lost(claim) && sent && result != DLOCK_ELOST)
             too_late(claim, result);
         else if ((result != 0 && result != DLOCK_ELOST) || !answered(claim, &client->keeper.args[i], sent_us))
             failed(claim, sent, pause_us);

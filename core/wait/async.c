@@ -197,7 +197,7 @@ static void remember(struct dlock__waiter *waiter, const struct dlock_error *err
 static void acquire_answered(struct dlock__claim *claim, const struct dlock_error *err) {
     struct dlock__name *name = claim->name;
     if (name->asking != claim) { /* whoever asked has left */
-        if (claim->orphaned) pthread_cond_signal(&name->client->janitor.cond);
+        if (dlock__claim_orphaned(claim)) pthread_cond_signal(&name->client->janitor.cond);
         return;
     }
     struct dlock__async *async = async_of(name->head);

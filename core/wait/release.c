@@ -96,7 +96,7 @@ int dlock__give_back(struct dlock__claim *const *claims, size_t n, int64_t deadl
 static bool unanswered(const struct dlock__claim *claim) {
     const struct dlock__op *op = claim->op;
     if (op->kind == DLOCK__RELEASE && op->status == DLOCK__OP_DONE && dlock__release_result(claim) == 0) return false;
-    return claim->orphaned || dlock__name_exclusive(claim->name) == claim;
+    return dlock__claim_orphaned(claim) || dlock__name_exclusive(claim->name) == claim;
 }
 
 int dlock__give_back_await(struct dlock__claim *claim, int64_t deadline_us, struct dlock_error *err) {
@@ -115,7 +115,6 @@ int dlock__give_back_await(struct dlock__claim *claim, int64_t deadline_us, stru
 struct dlock__claim *dlock__linger_clear_begin(struct dlock_lock *lock) {
     struct dlock__claim *claim = dlock__linger_misfit(lock);
     if (!claim) return NULL;
-    claim->linger_until_us = DLOCK__NEVER;
     dlock__claim_release(claim);
     return claim;
 }

@@ -173,10 +173,10 @@ static bool take(struct dlock__waiter *waiter) {
     struct dlock__claim *claim = waiter->handed;
     waiter->handed = NULL;
     dlock__expire_if_due(claim);
-    bool good = claim->phase == DLOCK__HELD;
+    bool good = dlock__claim_held(claim);
     if (good) {
         dlock__hold_through(claim, waiter->lock);
-    } else if (claim->phase == DLOCK__LOST) {
+    } else if (dlock__claim_lost(claim)) {
         dlock__lost_remove(claim);
         dlock__claim_put(claim);
     }
