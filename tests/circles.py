@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""circles.py BUILD TARGET…: fails when files of a target call each other in a circle, and names them.
+"""circles.py BUILD TARGET…: fails when files of a target call each other in a circle, and names them; and when one calls
+upwards in the drawing that the target has of its files: the rooms in docs/internals.md, or the list in a backend's header.
 
 A file calls another when its object file needs a function or a datum that the other's defines. Each target is looked at
 by itself: between targets there are only public headers."""
-import collections, pathlib, subprocess, sys
+import collections, pathlib, re, subprocess, sys
+
+tree = pathlib.Path(__file__).resolve().parent.parent
 
 
 def objects(build, target):
     """Those of files that are there: an older build may have left others."""
-    tree = pathlib.Path(__file__).parent.parent
     for folder in build.glob(f"**/CMakeFiles/{target}.dir"):
         own = folder.parent.parent
         found = []
@@ -53,6 +55,39 @@ def stem(file):
     return file.split(".dir/")[-1].removesuffix(".c.o")
 
 
+def drawing(target):
+    """Where it is, and the row of each file, or folder, in it; None: there is none."""
+    name = target.removeprefix("dlock-")
+    header = tree / "backends" / name / f"{name}.h"
+    if name == "core":
+        header = tree / "docs/internals.md"
+        rows = re.findall(r"^    (\w+/) ", header.read_text(), re.M)
+    elif header.exists():
+        rows = re.search(r"each calls those below it only:\n((?: \*   .*\n)+)", header.read_text())
+        if not rows: sys.exit(f"{header} does not draw which files call which")
+        rows = [line.replace("*/", "") for line in rows[1].splitlines()]
+    else:
+        return None
+    found = {}
+    for i, row in enumerate(rows):
+        for word in re.findall(r"(?:(?<=  )|^)(\w+/?)(?=  | ?$)", row): found.setdefault(word, i)
+    return header, found
+
+
+def upward(target, graph):
+    """What is drawn otherwise than it is. A folder's files may call each other; those that no room has are left out."""
+    if not drawing(target): return
+    header, rows = drawing(target)
+    rooms = target == "dlock-core"
+    key = (lambda file: stem(file).split("/")[0] + "/") if rooms else stem
+    for caller in graph:
+        if not rooms and key(caller) not in rows: yield f"{target}: {key(caller)} is not in the drawing in {header.relative_to(tree)}"
+        for callee in graph[caller]:
+            one, other = rows.get(key(caller)), rows.get(key(callee))
+            if one is None or other is None or one < other or (rooms and one == other): continue
+            yield f"{target}: {stem(caller)} calls {stem(callee)}, which is not below it in {header.relative_to(tree)}"
+
+
 def main():
     build, bad = pathlib.Path(sys.argv[1]), False
     for target in sys.argv[2:]:
@@ -62,6 +97,9 @@ def main():
             print(f"{target}: these files call each other in a circle:")
             for file in sorted(circle):
                 print(f"    {stem(file)} -> {', '.join(sorted(stem(f) for f in graph[file] & set(circle)))}")
+        for line in upward(target, graph):
+            bad = True
+            print(line)
     sys.exit(bad)
 
 
