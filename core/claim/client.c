@@ -85,6 +85,7 @@ void dlock__client_put(struct dlock_client *client) {
     dlock__heap_free(&client->timers.renewals);
     dlock__heap_free(&client->timers.ends);
     dlock__heap_free(&client->timers.own_ends);
+    dlock__heap_free(&client->timers.sleeps);
     dlock__exported_free(client);
     if (client->watch >= 0) close(client->watch);
     free(client->names);

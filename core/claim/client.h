@@ -81,6 +81,7 @@ struct dlock_client {
         struct dlock__heap renewals; /* of claims that are not being renewed */
         struct dlock__heap ends;     /* of grants that renewals put off */
         struct dlock__heap own_ends; /* of those that none does: fixed leases; and of what lingers */
+        struct dlock__heap sleeps;   /* of threads, for longer */
         size_t slots;                /* attached to claims */
         uint64_t looks;              /* at claims, because of these: counted for tests */
     } timers;
@@ -217,8 +218,11 @@ static inline void dlock__wake_due(struct dlock_client *client) {
 
 /* Waits as dlock__cond_wait. */
 static inline void dlock__wait(struct dlock_client *client, pthread_cond_t *cond, int64_t until_us) {
+    struct dlock__sleep sleep = {.cond = cond};
+    dlock__sleep_begin(client, &sleep, until_us);
     dlock__wake_due(client);
     dlock__cond_wait(cond, &client->mutex, until_us);
+    dlock__timer_disarm(&sleep.timer);
     client->now_us = 0;
 }
 

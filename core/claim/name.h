@@ -77,6 +77,14 @@ struct dlock__waiter {
     bool over : 1; /* nothing more happens to it */
 };
 
+/* A sleep that ends by itself, but by a clock that stands still while the machine is suspended: the keeper, whose timer
+ * goes on, ends it by the right one. */
+struct dlock__sleep {
+    struct dlock__timer timer;
+    struct dlock__latch *latch; /* that the thread sleeps on, or */
+    pthread_cond_t *cond;
+};
+
 /* An acquire or release that no thread waits for. */
 struct dlock__async {
     struct dlock__waiter waiter; /* the first member: async.c finds the record by it */
@@ -184,6 +192,10 @@ void dlock__linger_not(struct dlock__claim *claim);
 void dlock__waiter_wake(struct dlock__waiter *waiter);
 /* Ends the calls in progress that are about this handle among others (NULL: about any). */
 void dlock__parts_cancel(struct dlock_client *client, const struct dlock_lock *lock);
+/* Begins and ends a sleep. One that is short is not watched: it does not end much too late. */
+void dlock__sleep_begin(struct dlock_client *client, struct dlock__sleep *sleep, int64_t until_us);
+/* The keeper's: wakes those whose time is over; the end of the first that is left. */
+int64_t dlock__sleeps_end(struct dlock_client *client);
 /* Something has to happen at at_us: makes sure that the keeper is awake then. Wakes nobody. */
 void dlock__keeper_arm(struct dlock_client *client, int64_t at_us);
 /* The set of descriptors changed. */

@@ -4,6 +4,17 @@
 
 #include <unistd.h>
 
+/* Sleeps of at least that are watched. */
+enum { LONG_US = 1000000 };
+
+static void latch_wake(struct dlock_client *client, struct dlock__latch *latch) {
+    unsigned asleep = atomic_load_explicit(&latch->word, memory_order_relaxed) & 1;
+    atomic_fetch_add_explicit(&latch->word, 2 - asleep, memory_order_release);
+    if (!asleep) return; /* its thread looks at the word before it sleeps */
+    dlock__wake_due(client);
+    client->to_wake = &latch->word;
+}
+
 void dlock__waiter_wake(struct dlock__waiter *waiter) {
     struct dlock_client *client = waiter->lock->client;
     struct dlock__latch *latch = waiter->latch;
@@ -11,11 +22,26 @@ void dlock__waiter_wake(struct dlock__waiter *waiter) {
         client->async.wake(waiter);
         return;
     }
-    unsigned asleep = atomic_load_explicit(&latch->word, memory_order_relaxed) & 1;
-    atomic_fetch_add_explicit(&latch->word, 2 - asleep, memory_order_release);
-    if (!asleep) return; /* its thread looks at the word before it sleeps */
-    dlock__wake_due(client);
-    client->to_wake = &latch->word;
+    latch_wake(client, latch);
+}
+
+void dlock__sleep_begin(struct dlock_client *client, struct dlock__sleep *sleep, int64_t until_us) {
+    if (until_us == DLOCK__NEVER || until_us - dlock__now(client) < LONG_US || !client->keeper.started) return;
+    if (!dlock__heap_reserve(&client->timers.sleeps, client->timers.sleeps.n + 1)) return; /* it may end late */
+    dlock__timer_arm(&sleep->timer, &client->timers.sleeps, until_us);
+    dlock__keeper_arm(client, until_us);
+}
+
+int64_t dlock__sleeps_end(struct dlock_client *client) {
+    while (dlock__heap_first_us(&client->timers.sleeps) <= dlock__now(client)) {
+        struct dlock__sleep *sleep = (struct dlock__sleep *)dlock__heap_first(&client->timers.sleeps);
+        dlock__timer_disarm(&sleep->timer);
+        if (sleep->latch)
+            latch_wake(client, sleep->latch);
+        else
+            pthread_cond_broadcast(sleep->cond);
+    }
+    return dlock__heap_first_us(&client->timers.sleeps);
 }
 
 /* The thread may be in a wait for a lock of another client, whose mutex nobody has here. */

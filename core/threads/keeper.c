@@ -305,7 +305,7 @@ static void *run(void *arg) {
         dlock__callback_look(client);
         dlock__watch_held(client);
         int64_t end_us = dlock__expire_all(client), renew_us = dlock__heap_first_us(&client->timers.renewals);
-        int64_t now = dlock__now_us(), rest_us = dlock__session_rest_at(client),
+        int64_t sleep_us = dlock__sleeps_end(client), now = dlock__now_us(), rest_us = dlock__session_rest_at(client),
                 listener_us = dlock__listener_due(client);
         if (renew_us <= now) {
             size_t n = gather(client, now);
@@ -317,6 +317,7 @@ static void *run(void *arg) {
         } else {
             if (rest_us < end_us) end_us = rest_us;
             if (listener_us < end_us) end_us = listener_us;
+            if (sleep_us < end_us) end_us = sleep_us;
             sleep_until(client, end_us < renew_us ? end_us : renew_us);
         }
     }

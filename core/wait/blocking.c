@@ -83,10 +83,13 @@ static bool spin(struct dlock__waiter *waiter) {
 
 static void sleep_until(struct dlock_client *client, struct dlock__latch *latch, int64_t until_us) {
     unsigned asleep = atomic_fetch_or(&latch->word, 1) | 1;
+    struct dlock__sleep sleep = {.latch = latch};
     if (!atomic_load(&latch->cancelled)) { /* else nobody changes the word once more */
+        dlock__sleep_begin(client, &sleep, until_us);
         dlock__leave(client);
         dlock__futex_wait(&latch->word, asleep, UINT32_MAX, until_us);
         dlock__enter(client);
+        dlock__timer_disarm(&sleep.timer);
     }
     if (atomic_load_explicit(&latch->word, memory_order_relaxed) & 1)
         atomic_fetch_sub(&latch->word, 1); /* nobody of this client woke it */

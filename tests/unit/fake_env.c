@@ -458,6 +458,14 @@ void fake_jump_ms(int64_t ms) {
     atomic_fetch_add(&clock_us, ms * 1000);
 }
 
+void fake_suspend_ms(int64_t ms) {
+    pthread_mutex_lock(&guard);
+    for (struct waiter *waiter = waiters; waiter; waiter = waiter->next)
+        waiter->until_us = waiter->until_us > DLOCK__NEVER - ms * 1000 ? DLOCK__NEVER : waiter->until_us + ms * 1000;
+    atomic_fetch_add(&clock_us, ms * 1000);
+    pthread_mutex_unlock(&guard);
+}
+
 int fake_thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
     return thread_start(thread, run, arg, true);
 }

@@ -209,6 +209,44 @@ static void short_holds_need_one_connection_and_renewals_another(void **state) {
     assert_int_equal(fake_connections(), 2);
 }
 
+/* ---- the machine was asleep ---- */
+
+static void a_wait_ends_when_the_machine_is_awake_again(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new(), *longer = actor_new();
+    fake_other_acquire("n", 600000);
+    begin_acquire(longer, lock, 500000);
+    begin_acquire(actor, lock, 60000);
+    fake_advance_ms(1000);
+    fake_suspend_ms(120000);
+    fake_settle();
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    assert_false(over(longer));
+    fake_suspend_ms(400000);
+    fake_settle();
+    assert_int_equal(result(longer), DLOCK_ETIMEDOUT);
+}
+
+static void note_end(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock;
+    atomic_store((_Atomic int *)arg, err ? err->code : 1);
+}
+
+static void so_does_one_without_a_thread(void **state) {
+    (void)state;
+    _Atomic int end = 0;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.owner = DLOCK_OWNER_HANDLE;
+    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &options);
+    fake_other_acquire("n", 600000);
+    assert_int_equal(dlock_acquire_async(lock, 60000, note_end, &end), 0);
+    fake_advance_ms(1000);
+    fake_suspend_ms(120000);
+    fake_settle();
+    assert_int_equal(end, DLOCK_ETIMEDOUT);
+}
+
 /* ---- what it costs: at how many acquisitions is looked, and not how long that takes ---- */
 
 enum { MANY = 900, LONG_MS = 60000 };
@@ -299,6 +337,8 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_lock_lives_on_where_no_connection_can_be_opened),
         LOCK_TEST(a_renewal_waits_for_the_only_connection_that_there_is),
         LOCK_TEST(short_holds_need_one_connection_and_renewals_another),
+        LOCK_TEST(a_wait_ends_when_the_machine_is_awake_again),
+        LOCK_TEST(so_does_one_without_a_thread),
         LOCK_TEST(a_wake_up_looks_at_no_other_lock),
         LOCK_TEST(a_renewal_looks_at_few_locks_beside_its_own),
         LOCK_TEST(a_short_wait_brings_up_no_listener),
