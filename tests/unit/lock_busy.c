@@ -177,6 +177,32 @@ static void a_child_of_a_child_lets_go_of_nothing(void **state) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
+/* The last question is in another thread's request, which hangs, when the deadline comes: what the server said before
+ * counts. */
+static void a_deadline_in_a_request_of_others_is_no_outage(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakepoll:?connections=1&timeout=60s");
+    struct actor *waiter = actor_new(), *first = actor_new(), *leader = actor_new();
+    taken("n");
+    begin_acquire(waiter, lock_new(client, "n"), 5000);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 2);
+    begin_acquire(first, lock_new(client, "a"), 60000);
+    begin_acquire(leader, lock_new(client, "b"), 60000);
+    fake_advance_ms(100); /* the waiter's question stands behind that */
+    unsigned asked = fake_claims(FAKE_ACQUIRE, "n");
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(first), 0);
+    assert_int_equal(fake_slow_waiting(), 1);
+    wait_for(waiter, 6000);
+    assert_int_equal(result(waiter), DLOCK_ETIMEDOUT);
+    assert_int_equal(error_of(waiter)->code, DLOCK_ETIMEDOUT);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(leader), 0);
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), asked + 1);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -187,6 +213,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(closing_releases_many_locks_in_few_requests),
         LOCK_TEST(what_closing_releases_in_one_request_may_be_of_one_name),
         LOCK_TEST(a_child_of_a_child_lets_go_of_nothing),
+        LOCK_TEST(a_deadline_in_a_request_of_others_is_no_outage),
     };
     return cmocka_run_group_tests_name("busy", tests, NULL, NULL);
 }
