@@ -300,13 +300,10 @@ static int release(struct dlock_lock *lock, struct dlock_error *err) {
     if (rc <= 0) return rc;
     int64_t deadline_us = dlock__bounded(lock->client, DLOCK__NEVER);
     claim->refs++;
-    switch (dlock__linger_briefly(claim)) {
-    case DLOCK__BRIEFLY_TAKEN: rc = 0; break;
-    case DLOCK__BRIEFLY_SEND: rc = dlock__give_back(&claim, 1, deadline_us, err); break;
-    case DLOCK__BRIEFLY_ENDED: rc = dlock__give_back_await(claim, deadline_us, err); break;
-    }
+    enum dlock__briefly briefly = dlock__linger_briefly(claim);
+    rc = briefly == DLOCK__BRIEFLY_ENDED ? dlock__give_back_await(claim, deadline_us, err) : 0;
     dlock__claim_put(claim);
-    return rc;
+    return briefly == DLOCK__BRIEFLY_SEND ? dlock__give_back(&claim, 1, deadline_us, err) : rc;
 }
 
 int dlock_release(dlock_lock *lock, struct dlock_error *err) {

@@ -62,7 +62,7 @@ int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_
     const char *shown = dlock__name_shown(name);
     dlock__name_unhold(name, claim);
     dlock__back_off(claim);
-    pthread_cond_broadcast(&name->client->changed); /* dlock__give_back_await */
+    if (claim->refs > 1) pthread_cond_broadcast(&name->client->changed); /* dlock__give_back_await may be one of them */
     if (rc == DLOCK_ELOST) {
         rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it", shown);
     } else if (rc != 0) {
