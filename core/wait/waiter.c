@@ -324,7 +324,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
     if (rc == 0) {
         rc = dlock__claim_granted(claim, &err);
         if (rc != 0) { /* granted there, but of no use here */
-            claim->outcome_unknown = claim->late_acquire = true;
+            claim->outcome_unknown = true;
             claim->last_unknown_us = dlock__now(client_of(waiter));
             explain(waiter, rc, "%s", err.message);
         }
