@@ -250,6 +250,36 @@ static void what_is_being_exported_is_not_handed_over(void **state) {
     assert_int_equal(release_by(o.waiter, o.next), 0);
 }
 
+/* The export's renewal says what the downgrade's would have said. */
+static void an_export_confirms_a_pending_downgrade(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    struct export export = {.lock = lock_new(client_new("fakefull:?timeout=1s"), "n")};
+    struct import import = {.client = client_new("fakefull:"), .ticket = export.ticket};
+    assert_int_equal(acquire_by(actor, export.lock, 0), 0);
+    uint64_t fence = fence_by(actor, export.lock);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1000);
+    begin_call(actor, downgrade_it, export.lock);
+    wait_for(actor, 1100);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    begin_call(actor, export_it, &export);
+    wait_for(actor, 2100);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    assert_true(held_by(actor, export.lock));
+    assert_int_equal(fence_by(actor, export.lock), fence); /* not a reader's yet */
+    fake_faults_clear();
+    begin_call(actor, export_it, &export);
+    wait_for(actor, 1100);
+    assert_int_equal(result(actor), 0);
+    begin_call(actor, import_it, &import);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fence_by(actor, import.lock), fence + 2);
+    begin_call(actor, downgrade_it, import.lock);
+    assert_int_equal(result(actor), DLOCK_EINVAL);
+    begin_call(actor, free_it, import.lock);
+    assert_int_equal(fake_entries(), 0);
+}
+
 /* The fence has one byte for what happens to a grant outside of the server. */
 static void a_grant_changes_hands_as_long_as_its_fence_can_grow(void **state) {
     (void)state;
@@ -345,6 +375,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_downgrade_leaves_alone_what_the_next_one_was_given),
         LOCK_TEST(a_pending_downgrade_is_not_handed_over),
         LOCK_TEST(what_is_being_exported_is_not_handed_over),
+        LOCK_TEST(an_export_confirms_a_pending_downgrade),
         LOCK_TEST(a_grant_changes_hands_as_long_as_its_fence_can_grow),
         LOCK_TEST(a_damaged_ticket_is_no_ticket),
         LOCK_TEST(a_late_wake_up_takes_nothing_back),
