@@ -109,7 +109,7 @@ static bool let_go(struct dlock__claim *claim, struct dlock_lock *lock) {
     if (!hold) return false;
     claim->count -= hold->count;
     hold->count = 0;
-    hold->handle = NULL;
+    dlock__hold_set(hold, NULL);
     return claim->count == 0;
 }
 
@@ -157,6 +157,7 @@ void dlock_free(dlock_lock *lock) {
     while (lock->inside > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
     dlock__callback_forget(lock);
     release_everything(lock);
+    while (lock->holds) dlock__hold_set(lock->holds, NULL);
     dlock__lock_count(lock, -1);
     client->inside--;
     pthread_cond_broadcast(&client->changed);
@@ -175,13 +176,10 @@ static bool owns(const struct dlock__claim *claim, const struct dlock_lock *lock
 
 struct dlock__claim *dlock__owned(struct dlock_lock *lock) {
     struct dlock__claim *mine = NULL;
-    for (struct dlock__claim *claim = lock->name->held; claim; claim = claim->next) {
-        if (!dlock__claim_held(claim) || !owns(claim, lock)) continue;
-        if (!mine) mine = claim;
-        if (!dlock__claim_hold(claim, lock, false)) continue;
-        mine = claim;
-        break;
-    }
+    for (const struct dlock__hold *hold = lock->holds; hold && !mine; hold = hold->other)
+        if (dlock__claim_held(hold->claim) && owns(hold->claim, lock)) mine = hold->claim;
+    for (struct dlock__claim *claim = lock->name->held; claim && !mine; claim = claim->next)
+        if (dlock__claim_held(claim) && owns(claim, lock)) mine = claim; /* through another handle of this thread */
     if (mine) {
         dlock__expire_if_due(mine);
         return mine;

@@ -137,6 +137,19 @@ void dlock__claim_put(struct dlock__claim *claim) {
     client->n_spare++;
 }
 
+void dlock__hold_set(struct dlock__hold *hold, struct dlock_lock *handle) {
+    if (hold->handle) {
+        *hold->at = hold->other;
+        if (hold->other) hold->other->at = hold->at;
+    }
+    hold->handle = handle;
+    if (!handle) return;
+    hold->at = &handle->holds;
+    hold->other = handle->holds;
+    if (hold->other) hold->other->at = &hold->other;
+    handle->holds = hold;
+}
+
 struct dlock__hold *dlock__claim_hold(struct dlock__claim *claim, struct dlock_lock *handle, bool make) {
     struct dlock__hold *hold = claim->hold, *unused = NULL;
     for (; hold; hold = hold->next) {
@@ -151,7 +164,7 @@ struct dlock__hold *dlock__claim_hold(struct dlock__claim *claim, struct dlock_l
         unused->next = claim->hold->next;
         claim->hold->next = unused;
     }
-    unused->handle = handle;
+    dlock__hold_set(unused, handle);
     return unused;
 }
 
@@ -161,9 +174,10 @@ void dlock__claim_disown(struct dlock__claim *claim) {
     while (claim->hold->next) {
         struct dlock__hold *hold = claim->hold->next;
         claim->hold->next = hold->next;
+        dlock__hold_set(hold, NULL);
         free(hold);
     }
-    claim->hold->handle = NULL;
+    dlock__hold_set(claim->hold, NULL);
     claim->hold->count = 0;
 }
 

@@ -82,7 +82,8 @@ struct dlock__hold {
     uint32_t count;
     struct dlock__hold *next; /* in claim->hold */
     struct dlock__claim *claim;
-    struct dlock_lock *handle; /* NULL: freed, or nobody yet */
+    struct dlock_lock *handle;       /* NULL: freed, or nobody yet; set by dlock__hold_set */
+    struct dlock__hold *other, **at; /* in handle->holds */
 };
 
 /* Needed by a claim only while it is more than a wait: thousands of waits are small. */
@@ -178,6 +179,8 @@ void dlock__slot_detach(struct dlock__claim *claim);
 bool dlock__claim_in_request(const struct dlock__claim *claim);
 /* The claim's hold through this handle, made if `make` is set; NULL: none, or out of memory. */
 struct dlock__hold *dlock__claim_hold(struct dlock__claim *claim, struct dlock_lock *handle, bool make);
+/* Whose hold it is; NULL: nobody's. */
+void dlock__hold_set(struct dlock__hold *hold, struct dlock_lock *handle);
 /* Forgets who holds it. */
 void dlock__claim_disown(struct dlock__claim *claim);
 /* The live claim with this token, or NULL. */

@@ -215,7 +215,7 @@ void dlock__own_for(struct dlock__claim *claim, struct dlock__waiter *waiter) {
 
 /* The owner is about to be told. */
 void dlock__hold_through(struct dlock__claim *claim, struct dlock_lock *lock) {
-    claim->hold->handle = lock;
+    dlock__hold_set(claim->hold, lock);
     claim->hold->count = 1;
     claim->name->turn_us = dlock__now(lock->client);
     if (lock->on_lost) dlock__callback_arm(lock->client, claim->valid_until_us);

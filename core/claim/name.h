@@ -34,12 +34,13 @@ struct dlock_lock {
     int64_t lease_ms;
     dlock_callback on_lost;
     void *on_lost_arg;
-    uint32_t inside;   /* threads in a call on it */
-    uint32_t waiting;  /* waits on it, in line or about to leave it */
-    uint32_t cancels;  /* so often all waits on it were ended */
-    uint32_t async;    /* asynchronous operations whose callback has not begun */
-    bool freed;        /* dlock_free is at work */
-    bool freed_inside; /* … by its own callback: the callback's thread destroys it */
+    struct dlock__hold *holds; /* of claims through it, the youngest first */
+    uint32_t inside;           /* threads in a call on it */
+    uint32_t waiting;          /* waits on it, in line or about to leave it */
+    uint32_t cancels;          /* so often all waits on it were ended */
+    uint32_t async;            /* asynchronous operations whose callback has not begun */
+    bool freed;                /* dlock_free is at work */
+    bool freed_inside;         /* … by its own callback: the callback's thread destroys it */
 };
 
 /* What a thread sleeps on that takes the turns of waiters: of one, or of those of a dlock_acquire_all. */
