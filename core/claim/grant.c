@@ -87,7 +87,7 @@ static inline void check_way(const struct dlock__claim *claim, enum dlock__phase
 static void set_timers(struct dlock__claim *claim) {
     struct dlock_client *client = claim->name->client;
     struct dlock__slot *slot = (struct dlock__slot *)claim->op;
-    if (!slot) return;
+    if (!slot || (!dlock__claim_renewable(claim) && !slot->renewal.heap && !slot->end.heap)) return;
     bool renewed = dlock__claim_renewable(claim) && !claim->renewing, lingers = claim->phase == DLOCK__LINGERING;
     bool own_end = claim->flags & DLOCK_FIXED_LEASE || lingers, ends = dlock__claim_held(claim) || lingers;
     int64_t end_us = claim->valid_until_us;
@@ -173,11 +173,15 @@ static void schedule(struct dlock__claim *claim, int64_t from_us, int64_t kept_m
     claim->pause_us = 0;
 }
 
+static void arm_keeper(const struct dlock__claim *claim) {
+    int64_t first_us = claim->valid_until_us < claim->renew_at_us ? claim->valid_until_us : claim->renew_at_us;
+    if (first_us != DLOCK__NEVER) dlock__keeper_arm(claim->name->client, first_us);
+}
+
 void dlock__claim_renew_at(struct dlock__claim *claim, int64_t at_us) {
     claim->renew_at_us = at_us;
     set_timers(claim);
-    int64_t first_us = claim->valid_until_us < at_us ? claim->valid_until_us : at_us;
-    if (first_us != DLOCK__NEVER) dlock__keeper_arm(claim->name->client, first_us);
+    arm_keeper(claim);
 }
 
 void dlock__claim_linger(struct dlock__claim *claim, int64_t until_us) {
@@ -195,7 +199,7 @@ static void hold(struct dlock__claim *claim) {
     set_state(claim, DLOCK__HELD);
     claim->outcome_unknown = false;
     dlock__guard_valid_until(claim);
-    dlock__claim_renew_at(claim, claim->renew_at_us);
+    arm_keeper(claim);
 }
 
 /* The waiter is the owner from here on, though not yet told: while no handle holds it no on_lost runs. */
