@@ -88,7 +88,7 @@ static bool read_cas(const char *flags, uint64_t *cas) {
 
 int memcached_read_meta_stored(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
                                uint64_t *cas, struct dlock_error *err) {
-    const char *flags;
+    const char *flags = "";
     int rc = read_word(memcached, deadline_us, meta_words, stored, &flags, err);
     if (rc) return rc;
     if (*stored == MEMCACHED_NOT_STORED ||
