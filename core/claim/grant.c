@@ -101,6 +101,7 @@ static void set_state(struct dlock__claim *claim, enum dlock__phase to) {
     check_way(claim, to);
     claim->phase = to;
     set_timers(claim);
+    dlock__guard_valid_until(claim);
 }
 
 void dlock__claim_ask(struct dlock__claim *claim) {
@@ -198,7 +199,6 @@ static void begin_grant(struct dlock__claim *claim, uint64_t fence) {
 static void hold(struct dlock__claim *claim) {
     set_state(claim, DLOCK__HELD);
     claim->outcome_unknown = false;
-    dlock__guard_valid_until(claim);
     arm_keeper(claim);
 }
 

@@ -42,9 +42,10 @@ void dlock__guard_note(struct dlock__claim *claim) {
 
 void dlock__guard_valid_until(struct dlock__claim *claim) {
     if (!claim->guarded) return;
+    bool idle = claim->phase == DLOCK__RELEASING || claim->phase == DLOCK__LINGERING || claim->phase == DLOCK__ORPHAN;
     struct dlock__guard_table *table = claim->name->client->guard->table;
-    atomic_store(&dlock__guard_entry(table, claim->guarded)->valid_until_us, claim->valid_until_us);
-    if (atomic_load(&table->group) != 0 && claim->valid_until_us < atomic_load(&table->looks_at_us))
+    atomic_store(&dlock__guard_entry(table, claim->guarded)->valid_until_us, idle ? 0 : claim->valid_until_us);
+    if (!idle && atomic_load(&table->group) != 0 && claim->valid_until_us < atomic_load(&table->looks_at_us))
         dlock__guard_call(table);
 }
 

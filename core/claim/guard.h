@@ -33,7 +33,8 @@ int dlock__guard_enter(struct dlock__claim *claim);
 /* Notes the claim's mode and state anew, at once and as a whole. With the mutex. */
 void dlock__guard_note(struct dlock__claim *claim);
 
-/* Notes the claim's valid-until: it was granted or renewed. With the mutex. */
+/* Notes the claim's valid-until: it was granted or renewed, or its state has changed. What is being given back, or is
+ * held by nobody, protects no work any more: its end is no reason to kill the process group. With the mutex. */
 void dlock__guard_valid_until(struct dlock__claim *claim);
 
 /* Forgets the claim: its release was answered, or it is no longer this process's to release. With the mutex. */

@@ -1,0 +1,78 @@
+/* What a client tells its guardian of when its grants end: the process group is killed before the first of them does. */
+#include "fixture.h"
+
+#include "claim/client.h"
+#include "claim/guard_table.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* A client with a table and no helper that reads it: nothing is killed here. */
+static dlock_client *guarded_client(const char *uri) {
+    dlock_client *client = client_new(uri);
+    int fd = -1;
+    client->guard = calloc(1, sizeof *client->guard);
+    assert_non_null(client->guard);
+    client->guard->local = true;
+    client->guard->table = dlock__guard_table_new(uri, NULL, &fd);
+    assert_non_null(client->guard->table);
+    close(fd);
+    return client;
+}
+
+static const struct dlock__guard_entry *entry_of(const dlock_client *client, const char *name) {
+    const struct dlock__guard_table *table = client->guard->table;
+    for (uint32_t i = 1; i <= atomic_load(&table->n_entries); i++) {
+        const struct dlock__guard_entry *entry = dlock__guard_entry(table, i);
+        if (atomic_load(&entry->used) && strcmp(entry->name, name) == 0) return entry;
+    }
+    fail_msg("the guardian would not release %s", name);
+    return NULL;
+}
+
+static int64_t ends_us(const dlock_client *client, const char *name) {
+    return atomic_load(&entry_of(client, name)->valid_until_us);
+}
+
+/* Another grant goes on meanwhile, and so does the work. */
+static void a_release_without_answer_ends_no_work(void **state) {
+    (void)state;
+    dlock_client *client = guarded_client("fake:?timeout=3s");
+    dlock_lock *a = lock_new(client, "a"), *b = lock_new(client, "b");
+    struct actor *actor = actor_new();
+    assert_int_equal(acquire_by(actor, a, 0), 0);
+    assert_int_equal(dlock_acquire(b, 0, NULL), 0);
+    assert_true(ends_us(client, "a") > dlock__now_us());
+    fake_fault(FAKE_RELEASE, FAKE_SLOW, 1000);
+    begin_release(actor, a);
+    assert_int_equal(ends_us(client, "a"), 0);
+    wait_for(actor, 100000);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    assert_int_equal(ends_us(client, "a"), 0); /* the janitor has it now */
+    fake_advance_ms(LEASE_MS);
+    assert_true(ends_us(client, "b") > dlock__now_us());
+    fake_faults_clear();
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(dlock_release(b, NULL), 0);
+}
+
+static void a_grant_that_nobody_holds_ends_no_work(void **state) {
+    (void)state;
+    dlock_client *client = guarded_client("fakefull:?linger=2s");
+    dlock_lock *lock = lock_new(client, "a");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    assert_int_equal(ends_us(client, "a"), 0);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_true(ends_us(client, "a") > dlock__now_us());
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_release_without_answer_ends_no_work),
+        LOCK_TEST(a_grant_that_nobody_holds_ends_no_work),
+    };
+    return cmocka_run_group_tests_name("guarded", tests, NULL, NULL);
+}
