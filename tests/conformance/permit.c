@@ -59,12 +59,12 @@ void case_permits_have_one_bound(void) {
 /* Many grants of one name in one request; what others hold stays, and those who wait get theirs. */
 void case_permits_are_given_back_together(void) {
     enum { MANY = 20 };
-    dlock_client *client = open_client(), *other = open_client();
     struct dlock_options options = permits_of(MANY, LONG_LEASE_MS);
-    dlock_lock *lock = new_lock(client, suite.name, &options), *theirs = new_lock(other, suite.name, &options);
-    dlock_lock *locks[MANY];
     struct actor waiters[2];
     for (int i = 0; i < 2; i++) actor_start(&waiters[i], suite.name, &options);
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *theirs = new_lock(other, suite.name, &options);
+    dlock_lock *locks[MANY];
     EXPECT_CODE(0, dlock_acquire(theirs, PATIENCE_MS, ERR));
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < MANY - 1; i++) EXPECT_CODE(0, dlock_acquire(locks[i] = lock, PATIENCE_MS, ERR));

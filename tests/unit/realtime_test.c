@@ -16,6 +16,8 @@ enum { ROUNDS = 3000, PATIENCE_S = 60 };
 extern const struct dlock_backend dlock_backend_toy;
 
 static dlock_client *client;
+static dlock_lock *locks[2];
+static unsigned had;
 static atomic_bool over;
 
 static dlock_lock *new_lock(void) {
@@ -46,29 +48,25 @@ static void spend_us(int64_t us) {
 
 /* Has the lock nearly always, and works while it does. */
 static void *low(void *arg) {
-    (void)arg;
-    dlock_lock *lock = new_lock();
+    dlock_lock *lock = arg;
     set_priority(1);
     for (unsigned i = 0; !atomic_load(&over); i++) {
         if (dlock_acquire(lock, -1, NULL) != 0) continue;
         spend_us(900 + i * 7 % 200); /* about as long as the other one waits: releases and time-outs coincide */
         dlock_release(lock, NULL);
     }
-    dlock_free(lock);
     return NULL;
 }
 
 static void *high(void *arg) {
-    unsigned *had = arg;
-    dlock_lock *lock = new_lock();
+    dlock_lock *lock = arg;
     set_priority(10);
     for (int i = 0; i < ROUNDS; i++) {
         if (dlock_acquire(lock, 1, NULL) != 0) continue;
-        ++*had;
+        had++;
         dlock_release(lock, NULL);
     }
     atomic_store(&over, true);
-    dlock_free(lock);
     return NULL;
 }
 
@@ -85,12 +83,15 @@ static void a_waiter_does_not_wait_for_a_releaser_of_lower_priority(void **state
         skip();
     }
     pthread_t threads[2];
-    unsigned had = 0;
     struct timespec until;
     assert_int_equal(dlock_register(&dlock_backend_toy, NULL), 0);
     assert_int_equal(dlock_open("toy:", NULL, &client, NULL), 0);
-    assert_int_equal(pthread_create(&threads[0], NULL, low, NULL), 0);
-    assert_int_equal(pthread_create(&threads[1], NULL, high, &had), 0);
+    for (int i = 0; i < 2; i++) locks[i] = new_lock();
+    /* The library's threads start here: as children of `low`, which never blocks, they would never run. */
+    assert_int_equal(dlock_acquire(locks[0], 0, NULL), 0);
+    assert_int_equal(dlock_release(locks[0], NULL), 0);
+    assert_int_equal(pthread_create(&threads[0], NULL, low, locks[0]), 0);
+    assert_int_equal(pthread_create(&threads[1], NULL, high, locks[1]), 0);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += PATIENCE_S;
     if (pthread_timedjoin_np(threads[1], NULL, &until) != 0) {
@@ -100,6 +101,7 @@ static void a_waiter_does_not_wait_for_a_releaser_of_lower_priority(void **state
     pthread_join(threads[0], NULL);
     print_message("granted in time: %u of %d\n", had, ROUNDS);
     assert_true(had > 0);
+    for (int i = 0; i < 2; i++) dlock_free(locks[i]);
     dlock_close(client);
 }
 
