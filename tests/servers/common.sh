@@ -1,8 +1,19 @@
 # Sourced by the servers' scripts. Each defines `launch PORT` (starts the server in the background, logging to
 # $folder/NAME.log) and `answers PORT`.
 
+# Not one of those that the kernel gives to outgoing connections: a server that is down for a while, or listens only
+# once it leads, finds its port free.
 free_port() {
-    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+    python3 -c '
+import random, socket
+with open("/proc/sys/net/ipv4/ip_local_port_range") as file: end = int(file.read().split()[0])
+for attempt in range(1000):
+    with socket.socket() as s:
+        try: s.bind(("127.0.0.1", random.randrange(10000, end) if end > 20000 and attempt < 999 else 0))
+        except OSError: continue
+        print(s.getsockname()[1])
+        break
+'
 }
 
 # start_on_free_port NAME: sets `port` and writes $folder/NAME.pid. Another process may take the port first: tries again.
