@@ -17,7 +17,7 @@ def objects(build, target):
         for file in sorted(folder.rglob("*.o")):
             source = str(file.relative_to(folder).with_suffix("")).replace("__", "..")
             if (tree / own.relative_to(build) / source).exists() or (own / source).exists(): found.append(file)
-        return found
+        if found: return found  # else it is another build inside of this one
     sys.exit(f"{target} has no object files in {build}")
 
 
