@@ -197,11 +197,9 @@ const struct command command_acquire = {
     "acquire", "take a lock and print a ticket for it",
     "Usage: dlock acquire [OPTION…] NAME\n\n"
     "Acquires the lock NAME, prints a ticket for it, and exits. The lock ends with its lease unless the ticket is\n"
-    "renewed, and is released with the ticket. Whoever has the ticket has the lock: keep it private. Where locks "
-    "end\n"
-    "with their process there are no tickets (`dlock backends` shows which have \"export\"): use dlock run, and "
-    "prefer\n"
-    "that anyway.\n\n" LOCK_OPTIONS_HELP
+    "renewed, and is released with the ticket. Any holder of the ticket holds the lock: keep it private. Where locks\n"
+    "end with their process there are no tickets (`dlock backends` shows which have \"export\"): use dlock run, and\n"
+    "prefer that anyway.\n\n" LOCK_OPTIONS_HELP
     "  -l, --lease TIME               when the lock ends unless the ticket is renewed; default, and on servers that\n"
     "                                 forget at a restart also the most: the URI's lease, then 10s\n"
     "      --json                     print JSON: the ticket, the fence and more\n"

@@ -233,7 +233,7 @@ static void request_change(struct shared *shared) {
                           strlen(value), value, shared->key);
 }
 
-/* The change was stored, and then the item was read. False: what was granted is not there any more. */
+/* The change was stored, and then the item was read. False: the item does not list our grant any more. */
 static bool confirm(struct shared *shared) {
     const struct memcached_item *item = &shared->item;
     const bool listed = item->found && memcached_read_holders(item, shared->name, &shared->holders);

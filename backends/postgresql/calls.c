@@ -14,7 +14,7 @@
 #define LEASE(name, value) ", set_config(" name ", " value ", false)"
 
 static const struct {
-    const char *name;            /* of the prepared statement; NULL: what is rare is not prepared */
+    const char *name;            /* of the prepared statement; NULL: a rare call, not prepared */
     const char *verb, *function; /* the schema stands between them; NULL: it needs none */
     int columns;
     bool patient; /* its last argument is how long it may wait for others, in ms */

@@ -173,8 +173,8 @@ int pg_query(struct pg *pg, const char *sql, int64_t deadline_us, PGresult **res
 #define PG_BLOCK_US 10000
 int pg_wait(const struct pg *pg, int64_t deadline_us);
 
-/* After a PQsend…() of the caller's: sends all of it; reads all that it is answered with, and stores the last result, or
- * the first that is an error. EUNAVAILABLE, EPROTO. */
+/* After a PQsend…() of the caller's: the first sends all of it; the second reads the whole answer and stores the last
+ * result, or the first that is an error. EUNAVAILABLE, EPROTO. */
 int pg_flush(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 int pg_read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, struct dlock_error *err);
 bool pg_is_error(const PGresult *result);
@@ -182,7 +182,7 @@ bool pg_is_error(const PGresult *result);
 /* After a PQsend…() that has failed. EUNAVAILABLE. */
 int pg_send_failed(struct pg *pg, struct dlock_error *err);
 
-/* What has come of the answer to such a request, without waiting: 0 and NULL, it is not all there yet. */
+/* Reads the answer to such a request as far as it is here, without waiting: 0 and NULL, it is not complete yet. */
 int pg_posted(struct pg *pg, PGresult **result, struct dlock_error *err);
 
 /* Reads, and forgets, what is left of an answer that came too late. */

@@ -455,7 +455,7 @@ int zookeeper_watch_others(struct zookeeper_attempt *a) {
     }
     struct zookeeper_request *list = zookeeper_ask_queue(call, a->lock, &a->label, &known, NULL, watch);
     zookeeper_call_wait(call, a->deadline_us);
-    if (list->rc == ZOK && list->view.members > 1) tell_wanted(a); /* who has come before the watch was set */
+    if (list->rc == ZOK && list->view.members > 1) tell_wanted(a); /* others came before the watch was set */
     zookeeper_call_end(call);
     return 0;
 }

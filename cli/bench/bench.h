@@ -117,7 +117,7 @@ void bench_floor(const struct bench *bench, struct bench_target *target, size_t 
 void bench_progress(const struct bench *bench, int done, int all, const char *server, const char *label);
 void bench_progress_end(const struct bench *bench);
 
-/* figures.c: what is reported of a cell. Negative: there is no such figure. */
+/* figures.c: the figures of a cell. Negative: there is no such figure. */
 struct bench_figures {
     int64_t median_ns, p90_ns, p99_ns, longest_ns, floor_median_ns, floor_p99_ns;
     double per_second, floor_per_second, ratio, fairness, in_use, handed_over;

@@ -3,8 +3,7 @@
 
 #include <stdlib.h>
 
-bool dlock__heap_reserve(struct dlock__heap *heap, size_t n) {
-    if (n < heap->room) return true;
+bool dlock__heap_grow(struct dlock__heap *heap, size_t n) {
     size_t room = heap->room ? heap->room * 2 : 64;
     while (room <= n) room *= 2;
     struct dlock__timer **timers = realloc(heap->timers, room * sizeof(struct dlock__timer *));

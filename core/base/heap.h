@@ -18,8 +18,11 @@ struct dlock__heap {
     size_t n, room;
 };
 
-/* Makes room for n timers at least: setting one then never fails. False: out of memory. */
-bool dlock__heap_reserve(struct dlock__heap *heap, size_t n);
+bool dlock__heap_grow(struct dlock__heap *heap, size_t n);
+/* Makes room for n timers at least: setting one then never fails. False: out of memory. Each acquire calls this. */
+static inline bool dlock__heap_reserve(struct dlock__heap *heap, size_t n) {
+    return n < heap->room || dlock__heap_grow(heap, n);
+}
 void dlock__heap_free(struct dlock__heap *heap);
 
 void dlock__timer_disarm(struct dlock__timer *timer);

@@ -161,9 +161,8 @@ struct dlock_client {
         bool busy;                                  /* in a request: somebody else has to watch the deadlines */
         size_t n;                                   /* records that are not over */
         struct dlock__async *ready, *last;          /* they have a turn */
-        struct dlock__async **heap;                 /* by time; room for `heap_size` */
-        size_t n_heap, heap_size;
-        struct dlock_error *errors; /* DLOCK__BATCH: what the server said */
+        struct dlock__heap sleepers;                /* of all that are to have one, with room for each record */
+        struct dlock_error *errors;                 /* DLOCK__BATCH: what the server said */
     } async;
 
     struct {

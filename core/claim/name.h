@@ -76,6 +76,9 @@ struct dlock__waiter {
     bool in_line : 1;
     bool done : 1; /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
     bool over : 1; /* nothing more happens to it */
+    /* those that async.c takes the turns of */
+    bool ready : 1;  /* in client->async.ready */
+    bool asking : 1; /* its request is on the way */
 };
 
 /* A sleep that ends by itself, but by a clock that stands still while the machine is suspended: the keeper, whose timer
@@ -93,9 +96,7 @@ struct dlock__async {
     dlock_callback call;
     void *arg;
     struct dlock__async *next, *prev; /* in client->async.ready */
-    int64_t until_us;                 /* the key of the heap: a turn is due; asking or ready: it ends without one */
-    size_t heap_at;                   /* its place there, from 1 on; 0: not in it */
-    bool ready, asking;
+    struct dlock__timer timer;        /* a turn is due; asking or ready: it ends without one */
 };
 
 struct dlock__exported {

@@ -1,6 +1,6 @@
-/* The worker thread that calls the application, its log too: never the keeper, which has leases to look after and may be in the
- * middle of a renewal that hangs. For the same reason this thread watches the ends of the grants that have an on_lost:
- * the word comes in time whatever the network does. */
+/* The worker thread that calls the application, its log too: never the keeper, which has leases to look after and may
+ * be in the middle of a renewal that hangs. For the same reason this thread watches the ends of the grants that have an
+ * on_lost: the word comes in time whatever the network does. */
 #include "threads/threads.h"
 
 #include <stdlib.h>

@@ -19,80 +19,41 @@ static struct dlock_client *client_of(const struct dlock__async *async) {
     return async->waiter.lock->client;
 }
 
-/* ---- who sleeps: a binary heap by until_us, from 1 on (Knuth, The Art of Computer Programming 3, 5.2.3) ---- */
-
-static void place(struct dlock_client *client, struct dlock__async *async, size_t at) {
-    client->async.heap[at] = async;
-    async->heap_at = at;
-}
-
-static void sift_up(struct dlock_client *client, struct dlock__async *async, size_t at) {
-    struct dlock__async **heap = client->async.heap;
-    for (; at > 1 && heap[at / 2]->until_us > async->until_us; at /= 2) place(client, heap[at / 2], at);
-    place(client, async, at);
-}
-
-static void sift_down(struct dlock_client *client, struct dlock__async *async, size_t at) {
-    struct dlock__async **heap = client->async.heap;
-    for (size_t child; (child = 2 * at) <= client->async.n_heap; at = child) {
-        if (child < client->async.n_heap && heap[child + 1]->until_us < heap[child]->until_us) child++;
-        if (heap[child]->until_us >= async->until_us) break;
-        place(client, heap[child], at);
-    }
-    place(client, async, at);
+static struct dlock__async *async_of_timer(struct dlock__timer *timer) {
+    return (struct dlock__async *)((char *)timer - offsetof(struct dlock__async, timer));
 }
 
 static void wake_up(struct dlock__async *async) {
-    struct dlock_client *client = client_of(async);
-    size_t at = async->heap_at;
-    if (at == 0) return;
-    async->heap_at = 0;
-    struct dlock__async *last = client->async.heap[client->async.n_heap--];
-    if (last == async) return;
-    sift_down(client, last, at);
-    sift_up(client, last, last->heap_at);
+    dlock__timer_disarm(&async->timer);
 }
 
 /* There is room: one place for each record. */
 static void sleep_until(struct dlock__async *async, int64_t until_us) {
-    struct dlock_client *client = client_of(async);
-    wake_up(async);
-    async->until_us = until_us;
-    if (until_us != DLOCK__NEVER) sift_up(client, async, ++client->async.n_heap);
-}
-
-static bool make_room(struct dlock_client *client) {
-    if (client->async.n + 2 <= client->async.heap_size) return true;
-    size_t size = client->async.heap_size ? client->async.heap_size * 2 : 64;
-    struct dlock__async **heap = realloc(client->async.heap, size * sizeof *heap);
-    if (!heap) return false;
-    client->async.heap = heap;
-    client->async.heap_size = size;
-    return true;
+    dlock__timer_arm(&async->timer, &client_of(async)->async.sleepers, until_us);
 }
 
 /* ---- whose turn it is ---- */
 
 void dlock__async_ready(struct dlock__async *async) {
     struct dlock_client *client = client_of(async);
-    if (async->ready || async->asking) return;
+    if (async->waiter.ready || async->waiter.asking) return;
     int64_t now = dlock__now(client), deadline_us = async->waiter.deadline_us;
     sleep_until(async, dlock__after(deadline_us > now ? deadline_us : now, LATE_US));
-    async->ready = true;
+    async->waiter.ready = true;
     async->next = NULL;
     async->prev = client->async.last;
     *(async->prev ? &async->prev->next : &client->async.ready) = async;
     client->async.last = async;
     pthread_cond_signal(&client->async.cond);
-    if (client->async.busy) dlock__callback_watch(client, async->until_us);
+    if (client->async.busy) dlock__callback_watch(client, async->timer.at_us);
 }
 
 static void not_ready(struct dlock__async *async) {
     struct dlock_client *client = client_of(async);
-    if (!async->ready) return;
+    if (!async->waiter.ready) return;
     *(async->prev ? &async->prev->next : &client->async.ready) = async->next;
     *(async->next ? &async->next->prev : &client->async.last) = async->prev;
-    async->ready = false;
+    async->waiter.ready = false;
 }
 
 void dlock__async_over(struct dlock__async *async) {
@@ -117,17 +78,18 @@ static void end_late(struct dlock__async *async) {
     } else {
         int64_t until_us;
         bool unasked = !waiter->done && name->head == waiter && !name->asking && !dlock__name_exclusive(name);
-        if (async->asking || unasked || dlock__waiter_turn(waiter, &until_us) != DLOCK__TURN_OVER)
+        if (async->waiter.asking || unasked || dlock__waiter_turn(waiter, &until_us) != DLOCK__TURN_OVER)
             dlock__waiter_leave(waiter);
     }
     dlock__async_over(async);
 }
 
 int64_t dlock__async_expire(struct dlock_client *client) {
-    while (client->async.n_heap > 0) {
-        struct dlock__async *first = client->async.heap[1];
-        if (first->until_us > dlock__now(client)) return first->until_us;
-        if (first->asking || first->ready)
+    struct dlock__timer *timer;
+    while ((timer = dlock__heap_first(&client->async.sleepers))) {
+        struct dlock__async *first = async_of_timer(timer);
+        if (timer->at_us > dlock__now(client)) return timer->at_us;
+        if (first->waiter.asking || first->waiter.ready)
             end_late(first);
         else
             dlock__async_ready(first);
@@ -151,7 +113,7 @@ static void add(struct requests *requests, struct dlock__claim *claim, struct dl
     claim->op->err = err;
     claim->op->status = DLOCK__OP_RUNNING; /* as good as sent: whoever ends it now leaves its release to the janitor */
     claim->refs++;
-    async->asking = true;
+    async->waiter.asking = true;
     requests->kind = claim->op->kind;
     requests->asyncs[requests->n] = async;
     requests->claims[requests->n++] = claim;
@@ -204,7 +166,7 @@ static void acquire_answered(struct dlock__claim *claim, const struct dlock_erro
     wake_up(async); /* from here on nobody but this thread ends it */
     remember(&async->waiter, err);
     dlock__waiter_answered(&async->waiter);
-    async->asking = false;
+    async->waiter.asking = false;
     dlock__async_ready(async);
 }
 
@@ -214,7 +176,7 @@ static void release_answered(struct dlock__async *async, const struct dlock_erro
     int rc = dlock__release_result(claim);
     waiter->pause_us = dlock__longer_pause(waiter->pause_us, RETRY_MIN_US, RETRY_MAX_US);
     int64_t again = dlock__now_us() + waiter->pause_us;
-    async->asking = false;
+    async->waiter.asking = false;
     if (rc == DLOCK_EUNAVAILABLE && claim->op->status != DLOCK__OP_RUNNING && again < waiter->deadline_us) {
         sleep_until(async, again);
         return;
@@ -226,7 +188,8 @@ static void release_answered(struct dlock__async *async, const struct dlock_erro
 
 /* The mutex is about to be left for longer: somebody else has to look at the next deadline. */
 static void watch(struct dlock_client *client) {
-    if (client->async.n_heap > 0) dlock__callback_watch(client, client->async.heap[1]->until_us);
+    int64_t first_us = dlock__heap_first_us(&client->async.sleepers);
+    if (first_us != DLOCK__NEVER) dlock__callback_watch(client, first_us);
 }
 
 static void send(struct dlock_client *client, struct requests *requests) {
@@ -295,7 +258,7 @@ void dlock__async_stop(struct dlock_client *client) {
     pthread_cond_signal(&client->async.cond);
     dlock__leave(client);
     if (client->async.started) pthread_join(client->async.thread, NULL);
-    free(client->async.heap);
+    dlock__heap_free(&client->async.sleepers);
     free(client->async.errors);
 }
 
@@ -306,7 +269,8 @@ int dlock__async_make(struct dlock_lock *lock, dlock_callback done, void *arg, s
     struct dlock_client *client = lock->client;
     int rc = start(client, NULL);
     if (rc != 0) return rc;
-    struct dlock__async *async = make_room(client) ? calloc(1, sizeof *async) : NULL;
+    struct dlock__async *async = NULL;
+    if (dlock__heap_reserve(&client->async.sleepers, client->async.n + 1)) async = calloc(1, sizeof *async);
     if (!async) return DLOCK_ENOMEM;
     async->waiter.lock = lock;
     async->call = done;

@@ -17,7 +17,8 @@
  *     Everything else stays the library's. Inputs are copied where they are needed later.
  *   - Every function may be called from any thread at any time. None is async-signal-safe.
  *   - `_ms` is milliseconds. A timeout is relative: 0 tries once, DLOCK_FOREVER (or any negative number) waits for
- *     ever. A call with a timeout ends at most 100 ms after it. A call without one is bounded by the URI's `timeout` key.
+ *     ever. A call with a timeout ends at most 100 ms after it. A call without one is bounded by the URI's `timeout`
+ *     key.
  *   - After fork() every handle answers DLOCK_EFORKED in the child; exec() there is always safe.
  *   - The library never prints, installs no signal handler and keeps no last-error state.
  */

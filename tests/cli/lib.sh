@@ -79,8 +79,13 @@ lacks() {
     esac
 }
 
+declare -A capabilities=() # by URI
 can() {
-    "$DLOCK" doctor --json | python3 -c 'import json, sys; sys.exit(sys.argv[1] not in json.load(sys.stdin)["capabilities"])' "$1"
+    if [ -z "${capabilities[$DLOCK_URI]:-}" ]; then
+        capabilities[$DLOCK_URI]=$("$DLOCK" doctor --json |
+            python3 -c 'import json, sys; print(*json.load(sys.stdin)["capabilities"])')
+    fi
+    [[ " ${capabilities[$DLOCK_URI]} " == *" $1 "* ]]
 }
 
 within() {

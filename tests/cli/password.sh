@@ -2,6 +2,7 @@
 # password_file=: on every server that asks for a password, and everything that can be wrong with the file.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/../support/as_user.sh"
+. "$servers/common.sh"
 use_redis
 
 secret=hunter2
@@ -135,7 +136,7 @@ if [[ $installed == *memcached* ]]; then
     chmod 644 "$work/users"
     chmod 711 "$work"
     as_user 65534
-    port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    port=$(free_port)
     "${as_user[@]}" memcached -l 127.0.0.1 -p "$port" -U 0 -M -Y "$work/users" >/dev/null 2>&1 &
     started+=("$!")
     uri="memcached://alice@127.0.0.1:$port?quarantine=0&password_file=$file"

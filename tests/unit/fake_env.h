@@ -30,7 +30,8 @@ bool fake_advance_next(void);
  * fake_settle() is the moment at which it goes on. */
 void fake_jump_ms(int64_t ms);
 
-/* The same while the machine sleeps: waits, which are measured by another clock than timers, then last as much longer. */
+/* The same while the machine sleeps: waits, which are measured by another clock than timers, then last as much longer.
+ */
 void fake_suspend_ms(int64_t ms);
 
 /* The time of the next deadline, or DLOCK__NEVER. */

@@ -1,4 +1,4 @@
-/* What a client tells its guardian of when its grants end: the process group is killed before the first of them does. */
+/* When its grants end, as a client tells its guardian: the process group is killed before the first of them does. */
 #include "fixture.h"
 
 #include "claim/client.h"
