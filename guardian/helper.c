@@ -4,9 +4,9 @@
 #include "guardian/guardian.h"
 
 #include "api/api.h"
-#include "claim/guard_table.h"
 #include "group.h"
 #include "release.h"
+#include "state/guard_table.h"
 
 #include <linux/futex.h>
 #include <poll.h>

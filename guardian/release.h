@@ -2,7 +2,7 @@
 #ifndef DLOCK_GUARDIAN_RELEASE_H
 #define DLOCK_GUARDIAN_RELEASE_H
 
-#include "claim/guard_table.h"
+#include "state/guard_table.h"
 
 struct dlock__estate;
 

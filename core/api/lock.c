@@ -103,37 +103,37 @@ static void cancel_waits(struct dlock_lock *lock) {
         if (waiter->lock == lock) dlock__waiter_cancel(waiter);
 }
 
-/* Takes back what a claim is held through this handle. True: nobody holds it any more. */
-static bool let_go(struct dlock__claim *claim, struct dlock_lock *lock) {
-    struct dlock__hold *hold = dlock__claim_hold(claim, lock, false);
+/* Takes back what an acquisition is held through this handle. True: nobody holds it any more. */
+static bool let_go(struct dlock__acquisition *acq, struct dlock_lock *lock) {
+    struct dlock__hold *hold = dlock__acq_hold(acq, lock, false);
     if (!hold) return false;
-    claim->count -= hold->count;
+    acq->count -= hold->count;
     hold->count = 0;
     dlock__hold_set(hold, NULL);
-    return claim->count == 0;
+    return acq->count == 0;
 }
 
 /* Takes back what is held through this handle and gives its memory up: what is lost is forgotten, and what nobody else
  * holds becomes a request, as far as there is room; returns how many. */
-static size_t let_go_of_all(struct dlock_lock *lock, struct dlock__claim *claims[DLOCK__BATCH]) {
+static size_t let_go_of_all(struct dlock_lock *lock, struct dlock__acquisition *acqs[DLOCK__BATCH]) {
     struct dlock__name *name = lock->name;
     size_t n = 0;
-    for (struct dlock__claim *claim = name->lost, *next; claim; claim = next) {
-        next = claim->next;
-        if (!let_go(claim, lock)) continue;
-        dlock__lost_remove(claim);
-        dlock__claim_put(claim);
+    for (struct dlock__acquisition *acq = name->lost, *next; acq; acq = next) {
+        next = acq->next;
+        if (!let_go(acq, lock)) continue;
+        dlock__lost_remove(acq);
+        dlock__acq_put(acq);
     }
-    for (struct dlock__claim *claim = name->held, *next; claim && n < DLOCK__BATCH; claim = next) {
-        next = claim->next;
-        if (!dlock__claim_held(claim) || !let_go(claim, lock)) continue;
+    for (struct dlock__acquisition *acq = name->held, *next; acq && n < DLOCK__BATCH; acq = next) {
+        next = acq->next;
+        if (!dlock__acq_held(acq) || !let_go(acq, lock)) continue;
         if (lock->client->closed) { /* dlock_close releases it, with everything else */
-            dlock__name_unhold(name, claim);
-            dlock__claim_disown(claim);
-            dlock__orphan(claim);
-            dlock__claim_put(claim);
-        } else if (!dlock__give_back_begin(claim)) {
-            claims[n++] = claim;
+            dlock__name_unhold(name, acq);
+            dlock__acq_disown(acq);
+            dlock__orphan(acq);
+            dlock__acq_put(acq);
+        } else if (!dlock__give_back_begin(acq)) {
+            acqs[n++] = acq;
         }
     }
     return n;
@@ -142,9 +142,9 @@ static size_t let_go_of_all(struct dlock_lock *lock, struct dlock__claim *claims
 /* Ends what was acquired through this handle, whichever thread owns it. What the same thread holds through another
  * handle stays. */
 static void release_everything(struct dlock_lock *lock) {
-    struct dlock__claim *claims[DLOCK__BATCH];
+    struct dlock__acquisition *acqs[DLOCK__BATCH];
     int64_t deadline_us = dlock__bounded(lock->client, DLOCK__NEVER);
-    for (size_t n; (n = let_go_of_all(lock, claims)) > 0;) dlock__give_back(claims, n, deadline_us, NULL);
+    for (size_t n; (n = let_go_of_all(lock, acqs)) > 0;) dlock__give_back(acqs, n, deadline_us, NULL);
 }
 
 void dlock_free(dlock_lock *lock) {
@@ -169,39 +169,39 @@ void dlock_free(dlock_lock *lock) {
 
 /* ---- calls on handles ---- */
 
-static bool owns(const struct dlock__claim *claim, const struct dlock_lock *lock) {
-    if (claim->owner != lock->owner || claim->count == 0) return false;
-    return lock->owner == DLOCK_OWNER_HANDLE ? claim->hold->handle == lock : claim->thread == dlock__thread_id();
+static bool owns(const struct dlock__acquisition *acq, const struct dlock_lock *lock) {
+    if (acq->owner != lock->owner || acq->count == 0) return false;
+    return lock->owner == DLOCK_OWNER_HANDLE ? acq->hold->handle == lock : acq->thread == dlock__thread_id();
 }
 
-struct dlock__claim *dlock__owned(struct dlock_lock *lock) {
-    struct dlock__claim *mine = NULL;
+struct dlock__acquisition *dlock__owned(struct dlock_lock *lock) {
+    struct dlock__acquisition *mine = NULL;
     for (const struct dlock__hold *hold = lock->holds; hold && !mine; hold = hold->other)
-        if (dlock__claim_held(hold->claim) && owns(hold->claim, lock)) mine = hold->claim;
-    for (struct dlock__claim *claim = lock->name->held; claim && !mine; claim = claim->next)
-        if (dlock__claim_held(claim) && owns(claim, lock)) mine = claim; /* through another handle of this thread */
+        if (dlock__acq_held(hold->acq) && owns(hold->acq, lock)) mine = hold->acq;
+    for (struct dlock__acquisition *acq = lock->name->held; acq && !mine; acq = acq->next)
+        if (dlock__acq_held(acq) && owns(acq, lock)) mine = acq; /* through another handle of this thread */
     if (mine) {
         dlock__expire_if_due(mine);
         return mine;
     }
-    struct dlock__claim *claim = lock->name->lost;
-    while (claim && !owns(claim, lock)) claim = claim->next;
-    return claim;
+    struct dlock__acquisition *acq = lock->name->lost;
+    while (acq && !owns(acq, lock)) acq = acq->next;
+    return acq;
 }
 
-bool dlock__owned_after_renewal(struct dlock_lock *lock, const struct dlock__claim *claim) {
-    uint64_t fence = dlock__claim_fence(claim);
-    while (claim->renewing) dlock__wait(lock->client, &lock->client->changed, DLOCK__NEVER);
-    if (dlock__claim_lost(claim)) return true;
-    return dlock__owned(lock) == claim && dlock__claim_fence(claim) == fence;
+bool dlock__owned_after_renewal(struct dlock_lock *lock, const struct dlock__acquisition *acq) {
+    uint64_t fence = dlock__acq_fence(acq);
+    while (acq->renewing) dlock__wait(lock->client, &lock->client->changed, DLOCK__NEVER);
+    if (dlock__acq_lost(acq)) return true;
+    return dlock__owned(lock) == acq && dlock__acq_fence(acq) == fence;
 }
 
-int dlock__fence_can_grow(const struct dlock__claim *claim, struct dlock_error *err) {
-    if (claim->ordinal < DLOCK__ORDINAL_MAX) return 0;
+int dlock__fence_can_grow(const struct dlock__acquisition *acq, struct dlock_error *err) {
+    if (acq->ordinal < DLOCK__ORDINAL_MAX) return 0;
     return dlock_fail(err, DLOCK_EINVAL,
                       "lock \"%s\" has changed hands %d times since the server granted it, and its fence can grow no "
                       "more: release it, and acquire it anew",
-                      dlock__name_shown(claim->name), DLOCK__ORDINAL_MAX);
+                      dlock__name_shown(acq->name), DLOCK__ORDINAL_MAX);
 }
 
 int dlock__not_owned(const struct dlock_lock *lock, struct dlock_error *err) {
@@ -209,51 +209,51 @@ int dlock__not_owned(const struct dlock_lock *lock, struct dlock_error *err) {
                       lock->owner == DLOCK_OWNER_HANDLE ? "this handle" : "the calling thread");
 }
 
-static int reenter(struct dlock__claim *claim, struct dlock_lock *lock, struct dlock_error *err) {
+static int reenter(struct dlock__acquisition *acq, struct dlock_lock *lock, struct dlock_error *err) {
     const char *shown = dlock__name_shown(lock->name);
-    if (dlock__claim_lost(claim))
+    if (dlock__acq_lost(acq))
         return dlock_fail(err, DLOCK_ELOST,
                           "lock \"%s\" was lost; release it as often as it was acquired (%u), then try again", shown,
-                          (unsigned)claim->count);
+                          (unsigned)acq->count);
     if (lock->owner == DLOCK_OWNER_HANDLE)
         return dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\": this handle already holds it", shown);
-    if ((claim->mode == DLOCK_PERMIT) != (lock->mode == DLOCK_PERMIT))
+    if ((acq->mode == DLOCK_PERMIT) != (lock->mode == DLOCK_PERMIT))
         return dlock_fail(err, DLOCK_EINVAL, "\"%s\" is held %s by the caller: a name is either a lock or permits",
-                          shown, claim->mode == DLOCK_PERMIT ? "as a permit" : "as a lock, not as permits,");
-    if ((lock->flags | claim->flags) & DLOCK_NO_REENTRY)
+                          shown, acq->mode == DLOCK_PERMIT ? "as a permit" : "as a lock, not as permits,");
+    if ((lock->flags | acq->flags) & DLOCK_NO_REENTRY)
         return dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\": this thread already holds it, and DLOCK_NO_REENTRY is set",
                           shown);
-    if (claim->mode == DLOCK_SHARED && lock->mode == DLOCK_EXCLUSIVE)
+    if (acq->mode == DLOCK_SHARED && lock->mode == DLOCK_EXCLUSIVE)
         return dlock_fail(err, DLOCK_EDEADLK,
                           "lock \"%s\" is held shared by the caller, who would wait for itself to have it exclusively; "
                           "release it first",
                           shown);
-    if (claim->count == UINT32_MAX)
+    if (acq->count == UINT32_MAX)
         return dlock_fail(err, DLOCK_EINVAL, "lock \"%s\" was acquired too often without a release", shown);
-    struct dlock__hold *hold = dlock__claim_hold(claim, lock, true);
+    struct dlock__hold *hold = dlock__acq_hold(acq, lock, true);
     if (!hold) return dlock_fail(err, DLOCK_ENOMEM, "out of memory to hold \"%s\" once more", shown);
-    if (lock->on_lost) dlock__callback_arm(lock->client, claim->valid_until_us);
+    if (lock->on_lost) dlock__callback_arm(lock->client, acq->valid_until_us);
     hold->count++;
-    claim->count++;
+    acq->count++;
     return 0;
 }
 
 /* Permits are counted by the server, not by re-entry: a thread may hold several. */
-static bool takes_another(const struct dlock__claim *claim, const struct dlock_lock *lock) {
-    return claim->mode == DLOCK_PERMIT && lock->mode == DLOCK_PERMIT && dlock__claim_held(claim) &&
-           lock->owner == DLOCK_OWNER_THREAD && !((lock->flags | claim->flags) & DLOCK_NO_REENTRY);
+static bool takes_another(const struct dlock__acquisition *acq, const struct dlock_lock *lock) {
+    return acq->mode == DLOCK_PERMIT && lock->mode == DLOCK_PERMIT && dlock__acq_held(acq) &&
+           lock->owner == DLOCK_OWNER_THREAD && !((lock->flags | acq->flags) & DLOCK_NO_REENTRY);
 }
 
 int dlock__try_reenter(struct dlock_lock *lock, struct dlock_error *err) {
     if (lock->freed) /* a callback that dlock_free waits for */
         return dlock_fail(err, DLOCK_ECANCELED, "lock \"%s\" is being freed", dlock__name_shown(lock->name));
-    struct dlock__claim *claim = dlock__owned(lock);
-    if (claim && !takes_another(claim, lock)) {
-        int rc = reenter(claim, lock, err);
+    struct dlock__acquisition *acq = dlock__owned(lock);
+    if (acq && !takes_another(acq, lock)) {
+        int rc = reenter(acq, lock, err);
         return rc == 0 ? 1 : rc;
     }
-    if (!claim && !lock->name->head && (claim = dlock__linger_take(lock))) {
-        dlock__own(claim, lock);
+    if (!acq && !lock->name->head && (acq = dlock__linger_take(lock))) {
+        dlock__own(acq, lock);
         return 1;
     }
     if (lock->owner == DLOCK_OWNER_HANDLE && lock->waiting > 0)
@@ -271,37 +271,37 @@ int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err)
     return dlock__lock_end(lock, rc);
 }
 
-int dlock__release_one(struct dlock_lock *lock, struct dlock__claim **out, struct dlock_error *err) {
-    struct dlock__claim *claim = dlock__owned(lock);
-    if (!claim) return dlock__not_owned(lock, err);
-    struct dlock__hold *hold = dlock__claim_hold(claim, lock, false);
+int dlock__release_one(struct dlock_lock *lock, struct dlock__acquisition **out, struct dlock_error *err) {
+    struct dlock__acquisition *acq = dlock__owned(lock);
+    if (!acq) return dlock__not_owned(lock, err);
+    struct dlock__hold *hold = dlock__acq_hold(acq, lock, false);
     if (!hold || hold->count == 0) /* acquired through another handle of this thread */
-        for (hold = claim->hold; hold->count == 0;) hold = hold->next;
+        for (hold = acq->hold; hold->count == 0;) hold = hold->next;
     hold->count--;
-    claim->count--;
-    if (dlock__claim_lost(claim)) {
-        if (claim->count == 0) {
-            dlock__lost_remove(claim);
-            dlock__callback_released(claim);
-            dlock__claim_put(claim);
+    acq->count--;
+    if (dlock__acq_lost(acq)) {
+        if (acq->count == 0) {
+            dlock__lost_remove(acq);
+            dlock__callback_released(acq);
+            dlock__acq_put(acq);
         }
         return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before this release", dlock__name_shown(lock->name));
     }
-    if (claim->count > 0 || dlock__give_back_begin(claim)) return 0;
-    *out = claim;
+    if (acq->count > 0 || dlock__give_back_begin(acq)) return 0;
+    *out = acq;
     return 1;
 }
 
 static int release(struct dlock_lock *lock, struct dlock_error *err) {
-    struct dlock__claim *claim;
-    int rc = dlock__release_one(lock, &claim, err);
+    struct dlock__acquisition *acq;
+    int rc = dlock__release_one(lock, &acq, err);
     if (rc <= 0) return rc;
     int64_t deadline_us = dlock__bounded(lock->client, DLOCK__NEVER);
-    claim->refs++;
-    enum dlock__briefly briefly = dlock__linger_briefly(claim);
-    rc = briefly == DLOCK__BRIEFLY_ENDED ? dlock__give_back_await(claim, deadline_us, err) : 0;
-    dlock__claim_put(claim);
-    return briefly == DLOCK__BRIEFLY_SEND ? dlock__give_back(&claim, 1, deadline_us, err) : rc;
+    acq->refs++;
+    enum dlock__briefly briefly = dlock__linger_briefly(acq);
+    rc = briefly == DLOCK__BRIEFLY_ENDED ? dlock__give_back_await(acq, deadline_us, err) : 0;
+    dlock__acq_put(acq);
+    return briefly == DLOCK__BRIEFLY_SEND ? dlock__give_back(&acq, 1, deadline_us, err) : rc;
 }
 
 int dlock_release(dlock_lock *lock, struct dlock_error *err) {
@@ -325,11 +325,11 @@ int dlock_ready(dlock_lock *lock, struct dlock_error *err) {
 
 int64_t dlock_remaining_ms(dlock_lock *lock) {
     if (dlock__lock_begin(lock, NULL) != 0) return 0;
-    const struct dlock__claim *claim = dlock__owned(lock);
+    const struct dlock__acquisition *acq = dlock__owned(lock);
     int64_t left = 0;
-    if (claim && dlock__claim_held(claim)) {
-        left = claim->valid_until_us == DLOCK__NEVER ? DLOCK_FOREVER
-                                                     : (claim->valid_until_us - dlock__now(lock->client)) / 1000;
+    if (acq && dlock__acq_held(acq)) {
+        left = acq->valid_until_us == DLOCK__NEVER ? DLOCK_FOREVER
+                                                   : (acq->valid_until_us - dlock__now(lock->client)) / 1000;
         if (left < 0) left = 0;
     }
     dlock__lock_end(lock, 0);
@@ -338,16 +338,16 @@ int64_t dlock_remaining_ms(dlock_lock *lock) {
 
 bool dlock_held(dlock_lock *lock) {
     if (dlock__lock_begin(lock, NULL) != 0) return false;
-    const struct dlock__claim *claim = dlock__owned(lock);
-    bool held = claim && dlock__claim_held(claim);
+    const struct dlock__acquisition *acq = dlock__owned(lock);
+    bool held = acq && dlock__acq_held(acq);
     dlock__lock_end(lock, 0);
     return held;
 }
 
 uint64_t dlock_fence(dlock_lock *lock) {
     if (dlock__lock_begin(lock, NULL) != 0) return 0;
-    const struct dlock__claim *claim = dlock__owned(lock);
-    uint64_t fence = claim ? dlock__claim_fence(claim) : 0;
+    const struct dlock__acquisition *acq = dlock__owned(lock);
+    uint64_t fence = acq ? dlock__acq_fence(acq) : 0;
     dlock__lock_end(lock, 0);
     return fence;
 }
@@ -357,9 +357,9 @@ int dlock_token(dlock_lock *lock, char *token, size_t size, struct dlock_error *
         return dlock_fail(err, DLOCK_EINVAL, "a token needs a buffer of %d bytes, got %zu", DLOCK_TOKEN_MAX + 1, size);
     int rc = dlock__lock_begin(lock, err);
     if (rc != 0) return rc;
-    const struct dlock__claim *claim = dlock__owned(lock);
-    if (claim)
-        memcpy(token, claim->token, strlen(claim->token) + 1);
+    const struct dlock__acquisition *acq = dlock__owned(lock);
+    if (acq)
+        memcpy(token, acq->token, strlen(acq->token) + 1);
     else
         rc = dlock__not_owned(lock, err);
     return dlock__lock_end(lock, rc);

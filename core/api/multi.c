@@ -27,8 +27,8 @@ struct item {
 struct all {
     struct item *items; /* in the order that every process agrees on */
     size_t n;
-    struct dlock__claim **claims;   /* n of each: one client's */
-    struct dlock__waiter **waiters; /* entered, and to be driven */
+    struct dlock__acquisition **acqs; /* n of each: one client's */
+    struct dlock__waiter **waiters;   /* entered, and to be driven */
     struct dlock__latch latch;
     int64_t deadline_us; /* of everything: taken when the call begins */
     bool try_only;
@@ -64,7 +64,7 @@ static int check(dlock_lock *const *locks, size_t n, struct dlock_error *err) {
 
 static void all_free(struct all *all) {
     free(all->items);
-    free(all->claims);
+    free(all->acqs);
     free(all->waiters);
 }
 
@@ -73,9 +73,9 @@ static int all_new(struct all *all, dlock_lock *const *locks, size_t n, struct d
     all->n = n;
     all->deadline_us = DLOCK__NEVER;
     all->items = calloc(n, sizeof *all->items);
-    all->claims = calloc(n, sizeof *all->claims);
+    all->acqs = calloc(n, sizeof *all->acqs);
     all->waiters = calloc(n, sizeof *all->waiters);
-    if (!all->items || !all->claims || !all->waiters) {
+    if (!all->items || !all->acqs || !all->waiters) {
         all_free(all);
         return dlock_fail(err, DLOCK_ENOMEM, "out of memory for %zu locks", n);
     }
@@ -163,8 +163,8 @@ static int cancelled(const struct all *all, struct dlock_error *err) {
 static void make_room(struct all *all, size_t from, size_t to, struct dlock_client *client) {
     size_t n = 0;
     for (size_t i = from; i < to; i++)
-        if (all->items[i].client == client && (all->claims[n] = dlock__linger_clear_begin(all->items[i].lock))) n++;
-    dlock__linger_clear(all->claims, n, all->deadline_us);
+        if (all->items[i].client == client && (all->acqs[n] = dlock__linger_clear_begin(all->items[i].lock))) n++;
+    dlock__linger_clear(all->acqs, n, all->deadline_us);
 }
 
 /* True: its waiter has to be driven. */
@@ -262,11 +262,11 @@ static void release_client(struct all *all, size_t from, struct dlock_client *cl
         struct item *item = &all->items[i];
         if (!item->held || item->client != client) continue;
         item->held = false;
-        int rc = dlock__release_one(item->lock, &all->claims[n], &own);
+        int rc = dlock__release_one(item->lock, &all->acqs[n], &own);
         if (rc < 0 && first->code == 0) *first = own;
         if (rc == 1) n++;
     }
-    if (dlock__give_back(all->claims, n, deadline_us, &own) != 0 && first->code == 0) *first = own;
+    if (dlock__give_back(all->acqs, n, deadline_us, &own) != 0 && first->code == 0) *first = own;
     dlock__leave(client);
 }
 

@@ -132,15 +132,15 @@ static void cancel_waiters(struct dlock_client *client) {
 /* Everything held is released by the janitor's last round; what was lost and not yet released needs no more than
  * forgetting. */
 static void let_go(struct dlock_client *client) {
-    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
-        next = claim->all_next;
-        bool listed = dlock__claim_lost(claim) && claim->count > 0;
-        bool held = dlock__name_unhold(claim->name, claim);
+    for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
+        next = acq->all_next;
+        bool listed = dlock__acq_lost(acq) && acq->count > 0;
+        bool held = dlock__name_unhold(acq->name, acq);
         if (!listed && !held) continue;
-        dlock__claim_disown(claim);
-        if (listed) dlock__lost_remove(claim);
-        if (held) dlock__orphan(claim);
-        dlock__claim_put(claim);
+        dlock__acq_disown(acq);
+        if (listed) dlock__lost_remove(acq);
+        if (held) dlock__orphan(acq);
+        dlock__acq_put(acq);
     }
 }
 

@@ -1,5 +1,5 @@
-/* Grants that change hands between processes. A ticket is everything that a backend needs to renew and release a claim,
- * in printable characters:
+/* Grants that change hands between processes. A ticket is everything that a backend needs to renew and release an
+ * acquisition, in printable characters:
  *
  *     dlock1+<backend>+<mode>+<limit>+<flags>+<lease_ms>+<fence>+<ordinal>+<state>+…+<state>+<token>+<name>+<check>
  *
@@ -25,15 +25,15 @@ _Static_assert(6 + 32 + NUMBERS * 17 + DLOCK_TOKEN_MAX + 3 * DLOCK__FULL_NAME_MA
 
 /* ---- writing ---- */
 
-static void write_ticket(const struct dlock__claim *claim, char out[DLOCK_TICKET_MAX + 1]) {
+static void write_ticket(const struct dlock__acquisition *acq, char out[DLOCK_TICKET_MAX + 1]) {
     char name[3 * DLOCK__FULL_NAME_MAX + 1];
-    dlock_encode_name(name, sizeof name, claim->name->text, " !\"#$&'()*+,/;<=>?[\\]^`{|}~", true);
+    dlock_encode_name(name, sizeof name, acq->name->text, " !\"#$&'()*+,/;<=>?[\\]^`{|}~", true);
     int n = snprintf(out, DLOCK_TICKET_MAX + 1,
                      "dlock1+%s+%x+%" PRIx32 "+%" PRIx32 "+%" PRIx64 "+%" PRIx64 "+%x+%" PRIx64 "+%" PRIx64 "+%" PRIx64
                      "+%" PRIx64 "+%s+%s",
-                     claim->name->client->backend->name, (unsigned)claim->mode, claim->limit, claim->flags,
-                     (uint64_t)claim->lease_ms, claim->server_fence, claim->ordinal, claim->state[0], claim->state[1],
-                     claim->state[2], claim->state[3], claim->token, name);
+                     acq->name->client->backend->name, (unsigned)acq->mode, acq->limit, acq->flags,
+                     (uint64_t)acq->lease_ms, acq->server_fence, acq->ordinal, acq->backend_state[0],
+                     acq->backend_state[1], acq->backend_state[2], acq->backend_state[3], acq->token, name);
     snprintf(out + n, (size_t)(DLOCK_TICKET_MAX + 1 - n), "+%016" PRIx64, dlock_hash(out, (size_t)n, DLOCK_HASH_SEED));
 }
 
@@ -95,7 +95,7 @@ static bool read_ticket(char *copy, struct ticket *ticket) {
 
 /* ---- export ---- */
 
-static int check_export(struct dlock_lock *lock, const struct dlock__claim *claim, struct dlock_error *err) {
+static int check_export(struct dlock_lock *lock, const struct dlock__acquisition *acq, struct dlock_error *err) {
     const char *shown = dlock__name_shown(lock->name);
     if (!dlock__can(lock->client, DLOCK_CAP_EXPORT))
         return dlock_fail(
@@ -103,69 +103,69 @@ static int check_export(struct dlock_lock *lock, const struct dlock__claim *clai
             "backend %s cannot hand a grant to another process: it ends with the process that has it; keep "
             "that one running (`dlock run NAME COMMAND`)",
             lock->client->backend->name);
-    if (!claim) return dlock__not_owned(lock, err);
-    if (dlock__claim_lost(claim)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
-    if (claim->count != 1)
+    if (!acq) return dlock__not_owned(lock, err);
+    if (dlock__acq_lost(acq)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
+    if (acq->count != 1)
         return dlock_fail(err, DLOCK_EINVAL,
                           "lock \"%s\" was acquired %u times; release it down to once, then export it", shown,
-                          (unsigned)claim->count);
-    return dlock__fence_can_grow(claim, err);
+                          (unsigned)acq->count);
+    return dlock__fence_can_grow(acq, err);
 }
 
-static int released_before(const struct dlock__claim *claim, struct dlock_error *err) {
-    return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its export", dlock__name_shown(claim->name));
+static int released_before(const struct dlock__acquisition *acq, struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its export", dlock__name_shown(acq->name));
 }
 
 /* It stays ours, unless its end came meanwhile; the keeper renews it again. */
-static void keep(struct dlock__claim *claim) {
-    struct dlock_client *client = claim->name->client;
-    dlock__expire_if_due(claim);
-    if (!dlock__claim_held(claim)) return;
-    dlock__claim_renew_at(claim, claim->renew_at_us);
-    for (const struct dlock__hold *hold = claim->hold; hold; hold = hold->next)
-        if (hold->handle && hold->handle->on_lost) dlock__callback_arm(client, claim->valid_until_us);
+static void keep(struct dlock__acquisition *acq) {
+    struct dlock_client *client = acq->name->client;
+    dlock__expire_if_due(acq);
+    if (!dlock__acq_held(acq)) return;
+    dlock__acq_renew_at(acq, acq->renew_at_us);
+    for (const struct dlock__hold *hold = acq->hold; hold; hold = hold->next)
+        if (hold->handle && hold->handle->on_lost) dlock__callback_arm(client, acq->valid_until_us);
 }
 
-/* The importer gets a whole lease to do so. Meanwhile nobody else here finds the claim, to release it, say: it is
+/* The importer gets a whole lease to do so. Meanwhile nobody else here finds the acquisition, to release it, say: it is
  * in a request. Its end is looked at afterwards; the answer is always waited for. */
-static int set_lease(struct dlock__claim *claim, struct dlock_error *err) {
-    const char *shown = dlock__name_shown(claim->name);
+static int set_lease(struct dlock__acquisition *acq, struct dlock_error *err) {
+    const char *shown = dlock__name_shown(acq->name);
     struct dlock_error why;
     why.code = 0;
     int rc = 0;
-    if (dlock__claim_held(claim) && !(claim->flags & DLOCK_FIXED_LEASE)) {
-        enum dlock__phase before = claim->phase;
-        dlock__claim_release(claim);
-        rc = dlock__op_run(claim, DLOCK__RENEW, 0, DLOCK__NEVER, &why);
-        dlock__claim_keep(claim, before);
-        if (rc == 0 && before == DLOCK__DOWNGRADING) dlock__claim_downgraded(claim);
+    if (dlock__acq_held(acq) && !(acq->flags & DLOCK_FIXED_LEASE)) {
+        enum dlock__acq_state before = acq->state;
+        dlock__acq_release(acq);
+        rc = dlock__op_run(acq, DLOCK__RENEW, 0, DLOCK__NEVER, &why);
+        dlock__acq_keep(acq, before);
+        if (rc == 0 && before == DLOCK__DOWNGRADING) dlock__acq_downgraded(acq);
         if (rc == DLOCK_ELOST)
-            dlock__lose(claim);
+            dlock__lose(acq);
         else if (rc != 0)
-            keep(claim);
+            keep(acq);
     }
-    if (dlock__claim_lost(claim)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
-    if (!dlock__claim_held(claim)) return released_before(claim, err);
+    if (dlock__acq_lost(acq)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
+    if (!dlock__acq_held(acq)) return released_before(acq, err);
     if (rc != 0)
         return dlock_fail(err, rc, "lock \"%s\" is still held here, its export failed: %s", shown,
                           why.code ? why.message : dlock_strerror(rc));
     return 0;
 }
 
-static int export(struct dlock_lock *lock, struct dlock__claim *claim, char *out, struct dlock_error *err) {
-    struct dlock__name *name = claim->name;
-    if (!dlock__owned_after_renewal(lock, claim)) return released_before(claim, err);
-    int rc = set_lease(claim, err);
-    if (rc == 0) rc = dlock__fence_can_grow(claim, err); /* a downgrade may have had the last of it */
-    if (rc == 0) rc = dlock__exported_remember(claim, err);
+static int export(struct dlock_lock *lock, struct dlock__acquisition *acq, char *out, struct dlock_error *err) {
+    struct dlock__name *name = acq->name;
+    if (!dlock__owned_after_renewal(lock, acq)) return released_before(acq, err);
+    int rc = set_lease(acq, err);
+    if (rc == 0) rc = dlock__fence_can_grow(acq, err); /* a downgrade may have had the last of it */
+    if (rc == 0) rc = dlock__exported_remember(acq, err);
     if (rc != 0) return rc;
-    write_ticket(claim, out);
-    dlock__name_unhold(name, claim);
-    dlock__claim_disown(claim);
-    dlock__claim_release(claim); /* nobody here renews or releases it any more, our guardian neither */
-    dlock__guard_leave(claim);
+    write_ticket(acq, out);
+    dlock__name_unhold(name, acq);
+    dlock__acq_disown(acq);
+    dlock__acq_release(acq); /* nobody here renews or releases it any more, our guardian neither */
+    dlock__guard_leave(acq);
     dlock__name_signal(name);
-    dlock__claim_put(claim);
+    dlock__acq_put(acq);
     return 0;
 }
 
@@ -175,12 +175,12 @@ int dlock_export(dlock_lock *lock, char *ticket, size_t size, struct dlock_error
                           size);
     int rc = dlock__lock_begin(lock, err);
     if (rc != 0) return rc;
-    struct dlock__claim *claim = dlock__owned(lock);
-    rc = check_export(lock, claim, err);
+    struct dlock__acquisition *acq = dlock__owned(lock);
+    rc = check_export(lock, acq, err);
     if (rc == 0) {
-        claim->refs++;
-        rc = export(lock, claim, ticket, err);
-        dlock__claim_put(claim);
+        acq->refs++;
+        rc = export(lock, acq, ticket, err);
+        dlock__acq_put(acq);
     }
     return dlock__lock_end(lock, rc);
 }
@@ -218,26 +218,26 @@ static int check_import(dlock_client *client, const struct ticket *ticket, struc
 /* One renewal tells whether it still lives, and sets its lease anew. */
 static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struct dlock_error *err) {
     struct dlock_client *client = lock->client;
-    if (dlock__claim_find(client, ticket->token))
+    if (dlock__acq_find(client, ticket->token))
         return dlock_fail(err, DLOCK_EINVAL, "the ticket's grant is in this client already");
     int rc = dlock__keeper_start(client, err);
     if (rc != 0) return rc;
-    struct dlock__claim *claim = dlock__claim_for_token(lock->name, ticket->token);
-    if (!claim) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a claim");
+    struct dlock__acquisition *acq = dlock__acq_for_token(lock->name, ticket->token);
+    if (!acq) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for an acquisition");
     struct dlock_error why;
     why.code = 0;
-    claim->mode = lock->mode;
-    claim->limit = lock->limit;
-    claim->flags = lock->flags;
-    claim->lease_ms = lock->lease_ms;
-    memcpy(claim->state, ticket->number + STATE, sizeof claim->state);
+    acq->mode = lock->mode;
+    acq->limit = lock->limit;
+    acq->flags = lock->flags;
+    acq->lease_ms = lock->lease_ms;
+    memcpy(acq->backend_state, ticket->number + STATE, sizeof acq->backend_state);
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
-    rc = dlock__op_run(claim, DLOCK__RENEW, 0, deadline_us, &why);
-    if (rc == 0) rc = dlock__guard_enter(claim); /* until then it is not our end that ends it */
-    if (rc == 0) rc = dlock__claim_imported(claim, ticket->number[FENCE], (unsigned)ticket->number[ORDINAL] + 1, &why);
+    rc = dlock__op_run(acq, DLOCK__RENEW, 0, deadline_us, &why);
+    if (rc == 0) rc = dlock__guard_enter(acq); /* until then it is not our end that ends it */
+    if (rc == 0) rc = dlock__acq_imported(acq, ticket->number[FENCE], (unsigned)ticket->number[ORDINAL] + 1, &why);
     if (rc == 0) {
-        dlock__name_hold(lock->name, claim);
-        dlock__own(claim, lock);
+        dlock__name_hold(lock->name, acq);
+        dlock__own(acq, lock);
         return 0;
     }
     if (rc == DLOCK_ELOST)
@@ -246,7 +246,7 @@ static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struc
     else
         rc = dlock_fail(err, rc, "lock \"%s\" was not taken over: %s", dlock__name_shown(lock->name),
                         why.code ? why.message : dlock_strerror(rc));
-    dlock__claim_put(claim);
+    dlock__acq_put(acq);
     return rc;
 }
 

@@ -31,7 +31,7 @@ void dlock__timer_disarm(struct dlock__timer *timer);
 void dlock__timer_move(struct dlock__timer *timer, struct dlock__heap *heap, int64_t at_us);
 
 /* Sets the timer in this heap, whether it was set before or not, in this one or another; DLOCK__NEVER: clears it. Each
- * change of a claim's state calls this, and mostly there is nothing to do. */
+ * change of an acquisition's state calls this, and mostly there is nothing to do. */
 static inline void dlock__timer_arm(struct dlock__timer *timer, struct dlock__heap *heap, int64_t at_us) {
     if (at_us == DLOCK__NEVER ? !timer->heap : timer->heap == heap && timer->at_us == at_us) return;
     dlock__timer_move(timer, heap, at_us);

@@ -1,10 +1,10 @@
 /* The client's side of the guardian. The mutex is never held while the helper starts. */
 #include "guardian/guardian.h"
 
-#include "claim/guard_table.h"
 #include "guardian/start.h"
 #include "io/io.h"
 #include "plugin/module.h"
+#include "state/guard_table.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -69,12 +69,13 @@ static int cannot_start(const char *path, int why, struct dlock_error *err) {
                       limit ? "raise the limit (ulimit -n, ulimit -u)" : "without one, add guardian=off to the URI");
 }
 
-/* What the connections that carry a claim live in; room for `max`. With as much as one more there are too many. */
-static size_t descriptors_of_claims(struct dlock_client *client, int *fds, size_t max) {
+/* What the connections that carry an acquisition live in; room for `max`. With as much as one more there are too many.
+ * */
+static size_t descriptors_of_acqs(struct dlock_client *client, int *fds, size_t max) {
     size_t n = 0;
     dlock__enter(client);
     for (struct dlock__conn *conn = client->conns; conn && n <= max; conn = conn->all)
-        if (conn->claim && conn->connected) n += client->backend->descriptors(conn->data, fds + n, max - n);
+        if (conn->acq && conn->connected) n += client->backend->descriptors(conn->data, fds + n, max - n);
     dlock__leave(client);
     return n;
 }
@@ -85,7 +86,7 @@ static int local_descriptors(struct dlock_client *client, int *fds, size_t *n, i
     const size_t max = DLOCK__START_FDS_MAX - OWN_FDS;
     struct dlock__conn *conn;
     if (dlock__one_each(client)) {
-        *n = descriptors_of_claims(client, fds, max);
+        *n = descriptors_of_acqs(client, fds, max);
     } else {
         dlock__enter(client);
         int rc = dlock__pool_take(client, deadline_us, &conn, err);

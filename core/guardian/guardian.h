@@ -1,13 +1,13 @@
 /* The guardian: a small helper process that releases a client's grants once the client's process is gone, so that
  * nobody has to wait for their leases to end. guardian.c decides when it is started, start.c starts it; what goes into
- * the table that both share is in claim/guard.h, and what only the helper runs in the folder guardian/ of the tree. */
+ * the table that both share is in state/guard.h, and what only the helper runs in the folder guardian/ of the tree. */
 #ifndef DLOCK_CORE_GUARDIAN_GUARDIAN_H
 #define DLOCK_CORE_GUARDIAN_GUARDIAN_H
 
 #include <dlock/dlock.h>
 
 struct dlock_client;
-struct dlock__claim;
+struct dlock__acquisition;
 struct dlock__guard;
 
 /* No client of this process gets a guardian: it is one itself. Set before any is opened. */

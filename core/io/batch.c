@@ -1,4 +1,4 @@
-/* One request about several claims: sending it, and what its answer means for each of them. */
+/* One request about several acquisitions: sending it, and what its answer means for each of them. */
 #include "io/batch.h"
 #include "io/io.h"
 
@@ -8,24 +8,24 @@
 /* A server that knows the deadline may give up a moment before it. */
 enum { EARLY_US = 5000 };
 
-void dlock__batch_begin(struct dlock__batch *batch, struct dlock__claim *const *claims, size_t n) {
-    memcpy(batch->claims, claims, n * sizeof *claims);
+void dlock__batch_begin(struct dlock__batch *batch, struct dlock__acquisition *const *acqs, size_t n) {
+    memcpy(batch->acqs, acqs, n * sizeof *acqs);
     batch->n = n;
-    batch->kind = claims[0]->op->kind;
-    batch->deadline_us = claims[0]->op->deadline_us;
+    batch->kind = acqs[0]->op->kind;
+    batch->deadline_us = acqs[0]->op->deadline_us;
     batch->sent_us = 0;
     batch->sent = batch->resent = false;
     for (size_t i = 0; i < n; i++) {
-        claims[i]->op->status = DLOCK__OP_RUNNING;
-        if (claims[i]->op->deadline_us > batch->deadline_us) batch->deadline_us = claims[i]->op->deadline_us;
+        acqs[i]->op->status = DLOCK__OP_RUNNING;
+        if (acqs[i]->op->deadline_us > batch->deadline_us) batch->deadline_us = acqs[i]->op->deadline_us;
     }
 }
 
 int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
-    if (batch->n > 1) qsort(batch->claims, batch->n, sizeof *batch->claims, dlock__claim_by_name);
+    if (batch->n > 1) qsort(batch->acqs, batch->n, sizeof *batch->acqs, dlock__acq_by_name);
     for (size_t i = 0; i < batch->n; i++) {
-        struct dlock_claim *arg = &batch->claims[i]->op->arg;
+        struct dlock_claim *arg = &batch->acqs[i]->op->arg;
         dlock__preset(arg);
         batch->args[i] = arg;
     }
@@ -77,55 +77,55 @@ static bool sensible(enum dlock__op_kind kind, int result) {
     }
 }
 
-static int result_of(const struct dlock__claim *claim, int rc) {
-    int result = rc != 0 ? rc : claim->op->arg.result;
-    return sensible(claim->op->kind, result) ? result : DLOCK_EPROTO;
+static int result_of(const struct dlock__acquisition *acq, int rc) {
+    int result = rc != 0 ? rc : acq->op->arg.result;
+    return sensible(acq->op->kind, result) ? result : DLOCK_EPROTO;
 }
 
-bool dlock__batch_unknown(const struct dlock__claim *claim, int rc) {
-    int result = result_of(claim, rc);
+bool dlock__batch_unknown(const struct dlock__acquisition *acq, int rc) {
+    int result = result_of(acq, rc);
     return rc != 0 || result == DLOCK_EUNAVAILABLE || result == DLOCK_EPROTO;
 }
 
-static void explain(const struct dlock__claim *claim, int result, const struct dlock_error *from, size_t n,
+static void explain(const struct dlock__acquisition *acq, int result, const struct dlock_error *from, size_t n,
                     struct dlock_error *err) {
     if (from->code == result && (n == 1 || result == DLOCK_EUNAVAILABLE))
         *err = *from;
     else if (result != DLOCK_EBUSY && result != DLOCK_ENOTREADY && result != DLOCK_ELOST)
-        dlock_fail(err, result, "lock \"%s\": %s", dlock__name_shown(claim->name), dlock_strerror(result));
+        dlock_fail(err, result, "lock \"%s\": %s", dlock__name_shown(acq->name), dlock_strerror(result));
     else
         err->code = 0; /* nothing to add */
 }
 
 /* A connection that broke takes along what was sent over it only where it is a session. */
-static void note_unknown(const struct dlock__batch *batch, struct dlock__claim *claim, bool unknown) {
+static void note_unknown(const struct dlock__batch *batch, struct dlock__acquisition *acq, bool unknown) {
     bool acquire = batch->kind == DLOCK__ACQUIRE;
-    bool before = acquire && batch->resent && !dlock__can(claim->name->client, DLOCK_CAP_SESSION);
+    bool before = acquire && batch->resent && !dlock__can(acq->name->client, DLOCK_CAP_SESSION);
     if (!unknown && !before) return;
-    claim->outcome_unknown = claim->outcome_unknown || unknown;
-    claim->late_acquire = claim->late_acquire || acquire;
-    claim->last_unknown_us = dlock__now(claim->name->client);
+    acq->outcome_unknown = acq->outcome_unknown || unknown;
+    acq->late_acquire = acq->late_acquire || acquire;
+    acq->last_unknown_us = dlock__now(acq->name->client);
 }
 
-void dlock__batch_complete(struct dlock__batch *batch, struct dlock__claim *claim, int rc,
+void dlock__batch_complete(struct dlock__batch *batch, struct dlock__acquisition *acq, int rc,
                            const struct dlock_error *from) {
-    struct dlock__op *op = claim->op;
-    int result = result_of(claim, rc);
+    struct dlock__op *op = acq->op;
+    int result = result_of(acq, rc);
     op->result = result;
     op->unsent = !batch->sent;
-    op->late = result == DLOCK_EUNAVAILABLE && dlock__now(claim->name->client) >= batch->deadline_us - EARLY_US;
+    op->late = result == DLOCK_EUNAVAILABLE && dlock__now(acq->name->client) >= batch->deadline_us - EARLY_US;
     op->resent = op->resent || batch->resent;
     op->sent_us = batch->sent_us;
     if (op->kind == DLOCK__RELEASE) {
-        claim->release_sent = claim->release_sent || batch->sent;
+        acq->release_sent = acq->release_sent || batch->sent;
     } else {
-        note_unknown(batch, claim, batch->sent && dlock__batch_unknown(claim, rc));
+        note_unknown(batch, acq, batch->sent && dlock__batch_unknown(acq, rc));
     }
     if (rc == 0) {
-        memcpy(claim->state, op->arg.state, sizeof claim->state);
-        dlock__guard_note(claim);
-        dlock__clock_sample_learn(claim->name->client, batch->sent_us, op->arg.server_us);
+        memcpy(acq->backend_state, op->arg.state, sizeof acq->backend_state);
+        dlock__guard_note(acq);
+        dlock__clock_sample_learn(acq->name->client, batch->sent_us, op->arg.server_us);
     }
-    if (op->err && result != 0) explain(claim, result, from, batch->n, op->err);
+    if (op->err && result != 0) explain(acq, result, from, batch->n, op->err);
     op->status = DLOCK__OP_DONE;
 }

@@ -163,6 +163,6 @@ void dlock__watch_held(struct dlock_client *client) {
         struct dlock__conn *conn = client->unwatched;
         client->unwatched = conn->next_unwatched;
         conn->unwatched = false;
-        if (conn->claim && dlock__claim_renewable(conn->claim) && !conn->busy) dlock__watch(conn, true);
+        if (conn->acq && dlock__acq_renewable(conn->acq) && !conn->busy) dlock__watch(conn, true);
     }
 }

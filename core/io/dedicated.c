@@ -1,28 +1,28 @@
-/* Connections that carry one claim each, from acquire to release: SESSION without THREADSAFE. A grant ends with its
- * connection, so an answer that never came leaves nothing behind once that is closed. */
+/* Connections that carry one acquisition each, from acquire to release: SESSION without THREADSAFE. A grant ends with
+ * its connection, so an answer that never came leaves nothing behind once that is closed. */
 #include "io/batch.h"
 #include "io/io.h"
 
 enum { SPARE_US = 1000000 }; /* so long more idle connections than `connections` are kept */
 
-/* ---- carrying a claim ---- */
+/* ---- carrying an acquisition ---- */
 
-void dlock__session_begin(struct dlock__conn *conn, struct dlock__claim *claim) {
-    conn->claim = claim;
+void dlock__session_begin(struct dlock__conn *conn, struct dlock__acquisition *acq) {
+    conn->acq = acq;
     conn->rest_us = DLOCK__NEVER;
-    claim->conn = conn;
+    acq->conn = conn;
 }
 
 static bool enough_without(const struct dlock_client *client) {
     return client->n_idle >= client->uri->connections;
 }
 
-/* The next claim may be here before it is worth while: usually the keeper's timer is set to an earlier time already.
- * A connection beyond those that are kept is closed then, and not at once: a program that takes several locks together
- * soon does so again. */
-static void rest_later(struct dlock__conn *conn, const struct dlock__claim *claim) {
+/* The next acquisition may be here before it is worth while: usually the keeper's timer is set to an earlier time
+ * already. A connection beyond those that are kept is closed then, and not at once: a program that takes several locks
+ * together soon does so again. */
+static void rest_later(struct dlock__conn *conn, const struct dlock__acquisition *acq) {
     struct dlock_client *client = conn->client;
-    int64_t pause_us = dlock__us(claim->lease_ms) / 3;
+    int64_t pause_us = dlock__us(acq->lease_ms) / 3;
     if (!client->keeper.started || !conn->connected) return;
     if (enough_without(client) && pause_us > SPARE_US) pause_us = SPARE_US;
     conn->rest_us = dlock__after(dlock__now(client), pause_us);
@@ -30,39 +30,39 @@ static void rest_later(struct dlock__conn *conn, const struct dlock__claim *clai
 }
 
 void dlock__session_end(struct dlock__conn *conn) {
-    if (conn->claim) {
-        conn->claim->conn = NULL;
+    if (conn->acq) {
+        conn->acq->conn = NULL;
         conn->ended_us = dlock__now(conn->client);
-        rest_later(conn, conn->claim);
+        rest_later(conn, conn->acq);
     }
-    conn->claim = NULL;
+    conn->acq = NULL;
     conn->waiting = false;
     dlock__pool_take_back(conn);
 }
 
-/* Whether a connection goes on to carry the claim after this answer. */
+/* Whether a connection goes on to carry the acquisition after this answer. */
 static bool stays(const struct dlock__op *op) {
     if (op->kind != DLOCK__ACQUIRE) return false;
     return op->arg.result == 0 || (op->arg.result == DLOCK_EBUSY && op->arg.flags & DLOCK_CLAIM_QUEUE &&
                                    dlock__can(op->conn->client, DLOCK_CAP_PENDING));
 }
 
-/* Runs an operation on the connection that the claim lives in, or an acquire on one that it begins to live in. */
+/* Runs an operation on the connection that the acquisition lives in, or an acquire on one that it begins to live in. */
 static int run_at_home(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err) {
-    struct dlock__claim *claim = batch->claims[0];
+    struct dlock__acquisition *acq = batch->acqs[0];
     struct dlock_client *client = conn->client;
-    bool begins = !claim->conn;
-    if (begins) dlock__session_begin(conn, claim);
+    bool begins = !acq->conn;
+    if (begins) dlock__session_begin(conn, acq);
     conn->busy = true;
     if (!begins) dlock__watch(conn, false);
     if (!begins) dlock__batch_hurry(batch, client);
     int rc = begins ? dlock__batch_run(conn, batch, err) : dlock__batch_send(conn, batch, err);
-    bool unknown = dlock__batch_unknown(claim, rc);
+    bool unknown = dlock__batch_unknown(acq, rc);
     if (unknown && conn->connected) dlock__conn_drop(conn);
     conn->busy = false;
-    claim->op->conn = conn;
-    if (!unknown && stays(claim->op)) {
-        conn->waiting = claim->op->arg.result == DLOCK_EBUSY;
+    acq->op->conn = conn;
+    if (!unknown && stays(acq->op)) {
+        conn->waiting = acq->op->arg.result == DLOCK_EBUSY;
         if (conn->waiting)
             dlock__watch(conn, true);
         else
@@ -70,33 +70,33 @@ static int run_at_home(struct dlock__conn *conn, struct dlock__batch *batch, str
     } else {
         dlock__session_end(conn);
     }
-    claim->op->conn = NULL;
+    acq->op->conn = NULL;
     pthread_cond_broadcast(&client->changed);
     return rc;
 }
 
-void dlock__session_run(struct dlock__claim *claim) {
-    struct dlock_client *client = claim->name->client;
+void dlock__session_run(struct dlock__acquisition *acq) {
+    struct dlock_client *client = acq->name->client;
     struct dlock__batch batch;
     struct dlock_error err;
     int rc = 0;
     err.code = 0;
-    dlock__batch_begin(&batch, &claim, 1);
-    while (claim->conn && claim->conn->busy && dlock__now(client) < batch.deadline_us)
+    dlock__batch_begin(&batch, &acq, 1);
+    while (acq->conn && acq->conn->busy && dlock__now(client) < batch.deadline_us)
         dlock__wait(client, &client->changed, batch.deadline_us);
-    struct dlock__conn *conn = claim->conn;
+    struct dlock__conn *conn = acq->conn;
     if (!conn && batch.kind != DLOCK__ACQUIRE) {
-        claim->op->arg.result = DLOCK_ELOST;
-        claim->op->arg.server_us = 0;
+        acq->op->arg.result = DLOCK_ELOST;
+        acq->op->arg.server_us = 0;
     } else if (dlock__now(client) >= batch.deadline_us) {
         rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection that the lock lives in was not ready in time");
     } else {
         if (!conn) conn = dlock__pool_pick(client);
         rc = conn ? run_at_home(conn, &batch, &err) : dlock_fail(&err, DLOCK_ENOMEM, "out of memory for a connection");
     }
-    dlock__batch_complete(&batch, claim, rc, &err);
-    claim->late_acquire = false; /* it would come over that connection */
-    if (!claim->conn) claim->outcome_unknown = false;
+    dlock__batch_complete(&batch, acq, rc, &err);
+    acq->late_acquire = false; /* it would come over that connection */
+    if (!acq->conn) acq->outcome_unknown = false;
 }
 
 /* ---- being broken, renewed, idle ---- */
@@ -113,26 +113,26 @@ static void close_conn(struct dlock__conn *conn) {
 }
 
 void dlock__session_broke(struct dlock__conn *conn) {
-    struct dlock__claim *claim = conn->claim;
+    struct dlock__acquisition *acq = conn->acq;
     close_conn(conn);
     dlock__connection_epoch_ended(conn->client);
     dlock__session_end(conn);
     pthread_cond_broadcast(&conn->client->changed);
-    if (!claim) return;
-    if (dlock__claim_had(claim))
-        dlock__lose(claim);
+    if (!acq) return;
+    if (dlock__acq_had(acq))
+        dlock__lose(acq);
     else
-        dlock__claim_lapsed(claim);
+        dlock__acq_lapsed(acq);
 }
 
-int dlock__session_renew(struct dlock__claim *claim, struct dlock_claim **arg, int64_t deadline_us,
+int dlock__session_renew(struct dlock__acquisition *acq, struct dlock_claim **arg, int64_t deadline_us,
                          struct dlock_error *err) {
-    struct dlock_client *client = claim->name->client;
-    struct dlock__conn *conn = claim->conn;
+    struct dlock_client *client = acq->name->client;
+    struct dlock__conn *conn = acq->conn;
     int64_t now = dlock__now_us();
     if (!conn || conn->busy || now >= deadline_us)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": no time for its renewal",
-                          dlock__name_shown(claim->name));
+                          dlock__name_shown(acq->name));
     conn->busy = true;
     dlock__leave(client);
     int rc = client->backend->renew(conn->data, arg, 1, dlock__timeout_ms(now, deadline_us), err);

@@ -2,7 +2,7 @@
 #ifndef DLOCK_CORE_IO_IO_H
 #define DLOCK_CORE_IO_IO_H
 
-#include "claim/client.h"
+#include "state/client.h"
 
 /* ---- conn.c: without the mutex, by the thread that has the connection ---- */
 
@@ -33,10 +33,10 @@ void dlock__watch_held(struct dlock_client *client);
 
 /* A connection that nobody uses, connected or not; NULL: all are busy, or out of memory. */
 struct dlock__conn *dlock__pool_pick(struct dlock_client *client);
-/* A connection that carried a claim is free. Leaves the mutex meanwhile. */
+/* A connection that carried an acquisition is free. Leaves the mutex meanwhile. */
 void dlock__pool_take_back(struct dlock__conn *conn);
-/* Takes a connection for something other than a claim, connected; give it back with dlock__pool_give, `rc` being what
- * the backend returned. Leaves the mutex meanwhile. */
+/* Takes a connection for something other than an acquisition, connected; give it back with dlock__pool_give, `rc` being
+ * what the backend returned. Leaves the mutex meanwhile. */
 int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **conn,
                      struct dlock_error *err);
 void dlock__pool_give(struct dlock__conn *conn, int rc);
@@ -45,12 +45,12 @@ void dlock__pool_give(struct dlock__conn *conn, int rc);
 struct dlock__conn *dlock__pool_borrow(struct dlock_client *client, int64_t deadline_us);
 
 /* An operation waits for a connection no longer; nobody waits while there is a free one. */
-void dlock__pool_unqueue(struct dlock_client *client, struct dlock__claim *claim);
+void dlock__pool_unqueue(struct dlock_client *client, struct dlock__acquisition *acq);
 void dlock__pool_hand_out(struct dlock_client *client);
 
 /* ---- op.c ---- */
 
-/* The outputs of a claim as a backend finds them. */
+/* The outputs of an acquisition as a backend finds them. */
 static inline void dlock__preset(struct dlock_claim *arg) {
     arg->result = DLOCK_EPROTO;
     arg->fence = 0;
@@ -66,30 +66,30 @@ static inline bool dlock__asks_again(int result) {
     return result == DLOCK_EBUSY || result == DLOCK_ENOTREADY || result == DLOCK_EUNAVAILABLE;
 }
 
-/* Describes a request about the claim, which has a slot for it, to be answered until deadline_us at the latest (the
- * URI's `timeout` bounds it too). `err` is the sender's, and may be NULL. */
-void dlock__op_prepare(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
+/* Describes a request about the acquisition, which has a slot for it, to be answered until deadline_us at the latest
+ * (the URI's `timeout` bounds it too). `err` is the sender's, and may be NULL. */
+void dlock__op_prepare(struct dlock__acquisition *acq, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
                        struct dlock_error *err);
-/* Sends what was prepared for n claims (at most DLOCK__BATCH) of one client, of one kind, no name twice but for
- * releases, as one request and waits for the answers. Leaves the mutex meanwhile. Every claim's op.result tells what
- * became of it; op.unsent whether nothing was sent. EUNAVAILABLE while op.status is still RUNNING: the answer may come
- * later, the claim belongs to the pool until then. */
-void dlock__op_send(struct dlock__claim *const *claims, size_t n);
-/* Both for one claim; returns op.result. */
-int dlock__op_run(struct dlock__claim *claim, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
+/* Sends what was prepared for n acquisitions (at most DLOCK__BATCH) of one client, of one kind, no name twice but for
+ * releases, as one request and waits for the answers. Leaves the mutex meanwhile. Every acquisition's op.result tells
+ * what became of it; op.unsent whether nothing was sent. EUNAVAILABLE while op.status is still RUNNING: the answer may
+ * come later, the acquisition belongs to the pool until then. */
+void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n);
+/* Both for one acquisition; returns op.result. */
+int dlock__op_run(struct dlock__acquisition *acq, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
                   struct dlock_error *err);
 
-/* ---- dedicated.c: connections that carry one claim each ---- */
+/* ---- dedicated.c: connections that carry one acquisition each ---- */
 
-/* The claim lives in this connection from now on; and no longer. */
-void dlock__session_begin(struct dlock__conn *conn, struct dlock__claim *claim);
+/* The acquisition lives in this connection from now on; and no longer. */
+void dlock__session_begin(struct dlock__conn *conn, struct dlock__acquisition *acq);
 void dlock__session_end(struct dlock__conn *conn);
-/* Runs the claim's operation, on its own connection. Leaves the mutex meanwhile. */
-void dlock__session_run(struct dlock__claim *claim);
+/* Runs the acquisition's operation, on its own connection. Leaves the mutex meanwhile. */
+void dlock__session_run(struct dlock__acquisition *acq);
 /* Its connection has broken: what it took along is lost, who waited asks again. Leaves the mutex meanwhile. */
 void dlock__session_broke(struct dlock__conn *conn);
 /* Sends one renewal, by the keeper; returns its result. Leaves the mutex meanwhile. */
-int dlock__session_renew(struct dlock__claim *claim, struct dlock_claim **arg, int64_t deadline_us,
+int dlock__session_renew(struct dlock__acquisition *acq, struct dlock_claim **arg, int64_t deadline_us,
                          struct dlock_error *err);
 
 /* When the first of the idle connections is to be told to rest; then one of those that are due is. */

@@ -98,16 +98,16 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     client->listener.retry_at_us = 0;
     pthread_cond_broadcast(&client->changed);
     /* Nobody would tell us who asks for them. */
-    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
-        next = claim->all_next;
-        claim->wanted = true;
-        if (dlock__claim_renewable(claim)) dlock__linger_not(claim);
+    for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
+        next = acq->all_next;
+        acq->wanted = true;
+        if (dlock__acq_renewable(acq)) dlock__linger_not(acq);
     }
     /* Nobody would wake them any more: all ask again, and bring the listener back on the way. */
-    for (struct dlock__claim *claim = client->claims; claim; claim = claim->all_next) {
-        if (claim->phase != DLOCK__WAITING) continue;
-        claim->ask_at_us = dlock__now_us();
-        dlock__name_signal(claim->name);
+    for (struct dlock__acquisition *acq = client->acquisitions; acq; acq = acq->all_next) {
+        if (acq->state != DLOCK__WAITING) continue;
+        acq->ask_at_us = dlock__now_us();
+        dlock__name_signal(acq->name);
     }
     dlock__leave(client);
     dlock__log(client, DLOCK_LOG_WARN, "lost the connection that brings wake-ups: %s", why->message);
@@ -149,9 +149,9 @@ int64_t dlock__listener_due(const struct dlock_client *client) {
 }
 
 static bool somebody_waits(const struct dlock_client *client) {
-    const struct dlock__claim *claim = client->claims;
-    while (claim && !(claim->phase == DLOCK__WAITING && claim->queued)) claim = claim->all_next;
-    return claim != NULL;
+    const struct dlock__acquisition *acq = client->acquisitions;
+    while (acq && !(acq->state == DLOCK__WAITING && acq->queued)) acq = acq->all_next;
+    return acq != NULL;
 }
 
 /* The answer to the last probe, which may be here: this process was perhaps stopped meanwhile. */

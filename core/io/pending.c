@@ -1,5 +1,5 @@
 /* Messages that connections bring unasked: PENDING. The answer to a blocking request comes through the connection's own
- * descriptor, and so does the end of one whose claim is held. The keeper looks at all of them through one epoll
+ * descriptor, and so does the end of one whose acquisition is held. The keeper looks at all of them through one epoll
  * descriptor; each is reported once, and then not until it is watched again. That takes a system call, and another one
  * to end it, so that a grant is only watched at once when its connection has rested, and otherwise when it has lasted
  * for a moment. */
@@ -12,35 +12,35 @@
 enum { EVENTS = 16, RETRY_US = 50000 };
 
 /* The blocking request has ended without a grant: another one after a moment. */
-static void ask_again(struct dlock__conn *conn, struct dlock__claim *claim) {
+static void ask_again(struct dlock__conn *conn, struct dlock__acquisition *acq) {
     dlock__session_end(conn);
-    dlock__claim_ask_again(claim, dlock__now_us() + RETRY_US);
+    dlock__acq_ask_again(acq, dlock__now_us() + RETRY_US);
 }
 
-static void act(struct dlock__conn *conn, struct dlock__claim *claim, const struct dlock_wake *wake,
+static void act(struct dlock__conn *conn, struct dlock__acquisition *acq, const struct dlock_wake *wake,
                 int64_t received_us) {
     if (conn->waiting && wake->kind == DLOCK_WAKE_GRANTED) {
         conn->waiting = false;
-        dlock__wake_granted(claim, wake, received_us);
+        dlock__wake_granted(acq, wake, received_us);
     } else if (conn->waiting) {
-        ask_again(conn, claim);
+        ask_again(conn, acq);
         return;
-    } else if (wake->kind == DLOCK_WAKE_LOST && dlock__claim_had(claim)) {
-        dlock__lose(claim);
+    } else if (wake->kind == DLOCK_WAKE_LOST && dlock__acq_had(acq)) {
+        dlock__lose(acq);
     }
-    if (claim->conn == conn && !conn->busy) dlock__watch(conn, true);
+    if (acq->conn == conn && !conn->busy) dlock__watch(conn, true);
 }
 
 /* The thread that is using it notices by itself. */
 static void look(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
-    struct dlock__claim *claim = conn->claim;
+    struct dlock__acquisition *acq = conn->acq;
     struct dlock_wake wake;
     struct dlock_error err;
     conn->watched = false;
-    if (!claim || conn->busy || !conn->connected) return;
+    if (!acq || conn->busy || !conn->connected) return;
     memset(&wake, 0, sizeof wake);
-    claim->refs++;
+    acq->refs++;
     conn->busy = true;
     dlock__leave(client);
     int64_t received_us = dlock__now_us();
@@ -51,10 +51,10 @@ static void look(struct dlock__conn *conn) {
     if (rc == 0)
         dlock__watch(conn, true);
     else if (rc == 1)
-        act(conn, claim, &wake, received_us);
+        act(conn, acq, &wake, received_us);
     else
         dlock__session_broke(conn);
-    dlock__claim_put(claim);
+    dlock__acq_put(acq);
 }
 
 void dlock__watch_read(struct dlock_client *client) {

@@ -1,5 +1,5 @@
-/* The connections of a client that nobody owns for good: one for everybody (THREADSAFE), one for each claim (other
- * SESSION backends), or as many as `connections` says. */
+/* The connections of a client that nobody owns for good: one for everybody (THREADSAFE), one for each acquisition
+ * (other SESSION backends), or as many as `connections` says. */
 #include "io/io.h"
 
 /* ---- connections ---- */
@@ -71,27 +71,27 @@ struct dlock__conn *dlock__pool_pick(struct dlock_client *client) {
     return conn;
 }
 
-void dlock__pool_unqueue(struct dlock_client *client, struct dlock__claim *claim) {
-    struct dlock__claim **at = &client->pending, *before = NULL;
-    while (*at != claim) {
+void dlock__pool_unqueue(struct dlock_client *client, struct dlock__acquisition *acq) {
+    struct dlock__acquisition **at = &client->pending, *before = NULL;
+    while (*at != acq) {
         before = *at;
         at = &(*at)->op->next;
     }
-    *at = claim->op->next;
+    *at = acq->op->next;
     client->n_pending--;
-    if (client->pending_tail == claim) client->pending_tail = before;
+    if (client->pending_tail == acq) client->pending_tail = before;
 }
 
 /* The first that nobody is about to take along. */
-static struct dlock__claim *first_pending(struct dlock_client *client) {
-    struct dlock__claim *claim = client->pending;
-    while (claim && client->coalescing[claim->op->kind]) claim = claim->op->next;
-    return claim;
+static struct dlock__acquisition *first_pending(struct dlock_client *client) {
+    struct dlock__acquisition *acq = client->pending;
+    while (acq && client->coalescing[acq->op->kind]) acq = acq->op->next;
+    return acq;
 }
 
 void dlock__pool_take_back(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
-    struct dlock__claim *first = client->keeper.borrows ? NULL : first_pending(client);
+    struct dlock__acquisition *first = client->keeper.borrows ? NULL : first_pending(client);
     if (conn->connected && dlock__one_each(client)) client->n_idle++;
     if (!first) {
         conn->idle = client->idle;
@@ -110,7 +110,7 @@ void dlock__pool_hand_out(struct dlock_client *client) {
     while (first_pending(client) && (conn = dlock__pool_pick(client))) dlock__pool_take_back(conn);
 }
 
-/* ---- for everything that is not a claim ---- */
+/* ---- for everything that is not an acquisition ---- */
 
 int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **out,
                      struct dlock_error *err) {

@@ -3,13 +3,13 @@
 
 #include <string.h>
 
-static bool has_token(const struct dlock__claim *claim, const char *token) {
-    return claim && strcmp(claim->token, token) == 0;
+static bool has_token(const struct dlock__acquisition *acq, const char *token) {
+    return acq && strcmp(acq->token, token) == 0;
 }
 
 /* Everybody who waits for the name asks again now. */
 static void look(struct dlock__name *name) {
-    if (name->asking) dlock__claim_ask_again(name->asking, dlock__now_us());
+    if (name->asking) dlock__acq_ask_again(name->asking, dlock__now_us());
 }
 
 static void look_everywhere(struct dlock_client *client) {
@@ -19,10 +19,10 @@ static void look_everywhere(struct dlock_client *client) {
 
 /* Granted to a token of ours that nobody waits for: a wait that was given up, or a duplicate. It must not stay. */
 static void give_back(struct dlock_client *client, const struct dlock_wake *wake) {
-    struct dlock__claim *claim = dlock__claim_find(client, wake->token);
-    if (claim) {
-        claim->untold_grant = false;
-        if (dlock__claim_orphaned(claim)) dlock__orphan(claim);
+    struct dlock__acquisition *acq = dlock__acq_find(client, wake->token);
+    if (acq) {
+        acq->untold_grant = false;
+        if (dlock__acq_orphaned(acq)) dlock__orphan(acq);
         return;
     }
     if (dlock__exported(client, wake->token)) return;
@@ -31,30 +31,30 @@ static void give_back(struct dlock_client *client, const struct dlock_wake *wake
         return;
     struct dlock__name *name = dlock__name_get(client, wake->name);
     if (!name) return;
-    claim = dlock__claim_for_token(name, wake->token);
-    if (claim) {
-        claim->queued = true;
-        dlock__orphan(claim);
-        dlock__claim_put(claim);
+    acq = dlock__acq_for_token(name, wake->token);
+    if (acq) {
+        acq->queued = true;
+        dlock__orphan(acq);
+        dlock__acq_put(acq);
     }
     dlock__name_put(name);
 }
 
 static void granted(struct dlock_client *client, const struct dlock_wake *wake, int64_t received_us) {
     struct dlock__name *name = dlock__name_find(client, wake->name);
-    struct dlock__claim *claim = name ? name->asking : NULL;
-    if (!has_token(claim, wake->token)) {
+    struct dlock__acquisition *acq = name ? name->asking : NULL;
+    if (!has_token(acq, wake->token)) {
         give_back(client, wake);
     } else {
-        dlock__wake_granted(claim, wake, received_us);
+        dlock__wake_granted(acq, wake, received_us);
     }
 }
 
 static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
-    for (struct dlock__claim *claim = client->claims, *next; claim; claim = next) {
-        next = claim->all_next;
-        if (wake->token && !has_token(claim, wake->token)) continue;
-        if (dlock__claim_had(claim)) dlock__lose(claim);
+    for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
+        next = acq->all_next;
+        if (wake->token && !has_token(acq, wake->token)) continue;
+        if (dlock__acq_had(acq)) dlock__lose(acq);
     }
     look_everywhere(client);
 }
@@ -66,8 +66,8 @@ static void wanted(struct dlock__name *name) {
         name->asking->wanted = true;
         name->asking->may_linger = false;
     }
-    struct dlock__claim *claim = dlock__name_exclusive(name);
-    if (claim && dlock__claim_renewable(claim)) dlock__linger_not(claim);
+    struct dlock__acquisition *acq = dlock__name_exclusive(name);
+    if (acq && dlock__acq_renewable(acq)) dlock__linger_not(acq);
 }
 
 static void act(struct dlock_client *client, const struct dlock_wake *wake, int64_t received_us) {

@@ -20,35 +20,35 @@ static struct dlock__event *pop(struct dlock_client *client, const struct dlock_
     return event;
 }
 
-static void count_told(struct dlock__claim *claim) {
-    claim->untold--;
-    if (claim->untold == 0 && dlock__claim_orphaned(claim)) dlock__orphan(claim);
+static void count_told(struct dlock__acquisition *acq) {
+    acq->untold--;
+    if (acq->untold == 0 && dlock__acq_orphaned(acq)) dlock__orphan(acq);
 }
 
 /* The handle has been told of the loss, or is freed and need not be. */
 static void told(struct dlock__event *event) {
-    struct dlock__claim *claim = dlock__event_hold(event)->claim;
-    if (!claim->told_early) count_told(claim);
-    claim->told_early = false;
-    dlock__claim_put(claim);
+    struct dlock__acquisition *acq = dlock__event_hold(event)->acq;
+    if (!acq->told_early) count_told(acq);
+    acq->told_early = false;
+    dlock__acq_put(acq);
 }
 
 /* It may want the lock anew, and would wait for what it has lost. */
-void dlock__callback_released(struct dlock__claim *claim) {
-    const struct dlock_client *client = claim->name->client;
-    if (client->callback.loses != claim || client->callback.runner != dlock__thread_id()) return;
-    claim->told_early = true;
-    count_told(claim);
+void dlock__callback_released(struct dlock__acquisition *acq) {
+    const struct dlock_client *client = acq->name->client;
+    if (client->callback.loses != acq || client->callback.runner != dlock__thread_id()) return;
+    acq->told_early = true;
+    count_told(acq);
 }
 
 static void call_lost(struct dlock_client *client, struct dlock__event *event) {
-    struct dlock__claim *claim = dlock__event_hold(event)->claim;
+    struct dlock__acquisition *acq = dlock__event_hold(event)->acq;
     struct dlock_lock *lock = dlock__event_hold(event)->handle;
     dlock_callback on_lost = lock->on_lost;
     void *arg = lock->on_lost_arg;
     struct dlock_error err;
-    dlock_fail(&err, DLOCK_ELOST, "lock \"%s\" was lost", dlock__name_shown(claim->name));
-    client->callback.loses = claim;
+    dlock_fail(&err, DLOCK_ELOST, "lock \"%s\" was lost", dlock__name_shown(acq->name));
+    client->callback.loses = acq;
     dlock__leave(client);
     on_lost(lock, &err, arg);
     dlock__enter(client);

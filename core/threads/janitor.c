@@ -6,65 +6,65 @@
 
 enum { RETRY_MIN_US = 100000, RETRY_MAX_US = 1000000, REPEAT_MIN_US = 50000 };
 
-static void drop(struct dlock__claim *claim) {
-    struct dlock_client *client = claim->name->client;
-    struct dlock__claim **at = &client->janitor.orphans;
-    while (*at != claim) at = &(*at)->orphan_next;
-    *at = claim->orphan_next;
-    dlock__orphan_gone(claim);
+static void drop(struct dlock__acquisition *acq) {
+    struct dlock_client *client = acq->name->client;
+    struct dlock__acquisition **at = &client->janitor.orphans;
+    while (*at != acq) at = &(*at)->orphan_next;
+    *at = acq->orphan_next;
+    dlock__orphan_gone(acq);
     pthread_cond_broadcast(&client->changed); /* dlock__give_back_await */
-    dlock__claim_put(claim);
+    dlock__acq_put(acq);
 }
 
 /* Orphans that are due by then, for one request. */
-static size_t gather(struct dlock_client *client, struct dlock__claim **batch, int64_t due_us) {
+static size_t gather(struct dlock_client *client, struct dlock__acquisition **batch, int64_t due_us) {
     size_t n = 0;
-    for (struct dlock__claim *claim = client->janitor.orphans; claim && n < DLOCK__BATCH; claim = claim->orphan_next) {
-        if (claim->release_at_us > due_us || dlock__claim_in_request(claim)) continue;
-        if (!dlock__slot_attach(claim)) { /* some other time */
-            claim->release_at_us = dlock__now_us() + RETRY_MAX_US;
+    for (struct dlock__acquisition *acq = client->janitor.orphans; acq && n < DLOCK__BATCH; acq = acq->orphan_next) {
+        if (acq->release_at_us > due_us || dlock__acq_in_request(acq)) continue;
+        if (!dlock__slot_attach(acq)) { /* some other time */
+            acq->release_at_us = dlock__now_us() + RETRY_MAX_US;
             continue;
         }
-        batch[n++] = claim;
+        batch[n++] = acq;
     }
     return n;
 }
 
 static int64_t first_due(struct dlock_client *client) {
     int64_t due_us = DLOCK__NEVER;
-    for (struct dlock__claim *claim = client->janitor.orphans; claim; claim = claim->orphan_next)
-        if (!dlock__claim_in_request(claim) && claim->release_at_us < due_us) due_us = claim->release_at_us;
+    for (struct dlock__acquisition *acq = client->janitor.orphans; acq; acq = acq->orphan_next)
+        if (!dlock__acq_in_request(acq) && acq->release_at_us < due_us) due_us = acq->release_at_us;
     return due_us;
 }
 
-static void answered(struct dlock__claim *claim) {
-    struct dlock_client *client = claim->name->client;
-    int rc = claim->op->result;
-    int64_t now = dlock__now_us(), lease = dlock__us(claim->lease_ms);
-    bool lease_over = now >= dlock__after(claim->last_unknown_us, lease);
+static void answered(struct dlock__acquisition *acq) {
+    struct dlock_client *client = acq->name->client;
+    int rc = acq->op->result;
+    int64_t now = dlock__now_us(), lease = dlock__us(acq->lease_ms);
+    bool lease_over = now >= dlock__after(acq->last_unknown_us, lease);
     if (rc == 0 || rc == DLOCK_ELOST || rc == DLOCK_EINVAL || rc == DLOCK_ENOTSUP) {
-        claim->queued = false;
-        if (!dlock__claim_may_come_late(claim)) {
-            drop(claim);
+        acq->queued = false;
+        if (!dlock__acq_may_come_late(acq)) {
+            drop(acq);
             return;
         }
-        claim->release_at_us = now + (lease / 4 > REPEAT_MIN_US ? lease / 4 : REPEAT_MIN_US);
+        acq->release_at_us = now + (lease / 4 > REPEAT_MIN_US ? lease / 4 : REPEAT_MIN_US);
         return;
     }
-    bool lives_on = claim->queued || dlock__can(client, DLOCK_CAP_SESSION); /* whatever its lease says */
-    if (lease_over && !lives_on && !dlock__claim_in_request(claim)) {
-        drop(claim); /* its lease has ended it */
+    bool lives_on = acq->queued || dlock__can(client, DLOCK_CAP_SESSION); /* whatever its lease says */
+    if (lease_over && !lives_on && !dlock__acq_in_request(acq)) {
+        drop(acq); /* its lease has ended it */
         return;
     }
-    claim->pause_us = dlock__longer_pause(claim->pause_us, RETRY_MIN_US, RETRY_MAX_US);
-    claim->release_at_us = now + dlock__jitter(client, claim->pause_us / 2, claim->pause_us);
+    acq->pause_us = dlock__longer_pause(acq->pause_us, RETRY_MIN_US, RETRY_MAX_US);
+    acq->release_at_us = now + dlock__jitter(client, acq->pause_us / 2, acq->pause_us);
 }
 
-/* Claims that died with their connection are gone already. */
-static size_t drop_outlived(struct dlock__claim **batch, size_t n) {
+/* Acquisitions that died with their connection are gone already. */
+static size_t drop_outlived(struct dlock__acquisition **batch, size_t n) {
     size_t left = 0;
     for (size_t i = 0; i < n; i++) {
-        if (dlock__claim_died_with_connection(batch[i]))
+        if (dlock__acq_died_with_connection(batch[i]))
             drop(batch[i]);
         else
             batch[left++] = batch[i];
@@ -72,14 +72,14 @@ static size_t drop_outlived(struct dlock__claim **batch, size_t n) {
     return left;
 }
 
-static void release(struct dlock__claim *const *batch, size_t n, int64_t deadline_us) {
+static void release(struct dlock__acquisition *const *batch, size_t n, int64_t deadline_us) {
     for (size_t i = 0; i < n; i++) dlock__op_prepare(batch[i], DLOCK__RELEASE, 0, deadline_us, NULL);
     dlock__op_send(batch, n);
 }
 
 static void *run(void *arg) {
     struct dlock_client *client = arg;
-    struct dlock__claim *batch[DLOCK__BATCH];
+    struct dlock__acquisition *batch[DLOCK__BATCH];
     dlock__enter(client);
     while (!client->janitor.stop) {
         size_t n = drop_outlived(batch, gather(client, batch, dlock__now_us()));
@@ -109,7 +109,7 @@ void dlock__janitor_stop(struct dlock_client *client, int64_t deadline_us) {
     client->janitor.started = false;
     bool reachable = true;
     while (client->janitor.orphans) {
-        struct dlock__claim *batch[DLOCK__BATCH];
+        struct dlock__acquisition *batch[DLOCK__BATCH];
         size_t n = gather(client, batch, DLOCK__NEVER);
         if (n == 0) { /* nobody else has requests any more: there is no memory for them */
             drop(client->janitor.orphans);

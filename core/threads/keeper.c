@@ -14,70 +14,70 @@ enum {
     RETRY_MIN_US = 50000, /* between tries of a failed renewal */
     RETRY_MAX_US = 1000000,
     TRY_MIN_US = 10000, /* the shortest time that a renewal gets */
-    OTHERS = 32         /* claims that a batch looks at and does not take, at most */
+    OTHERS = 32         /* acquisitions that a batch looks at and does not take, at most */
 };
 
 /* ---- renewing ---- */
 
-/* How much too early a claim may be renewed, so that all locks of a client end up in one request: half of the time
- * between two renewals of what the server keeps, which can be less than the lease. What failed waits its pause. */
-static int64_t earliness(const struct dlock__claim *claim) {
-    if (claim->pause_us || claim->valid_until_us < claim->renew_at_us) return 0;
-    int64_t most = dlock__us(claim->lease_ms) / 6, left = (claim->valid_until_us - claim->renew_at_us) / 4;
+/* How much too early an acquisition may be renewed, so that all locks of a client end up in one request: half of the
+ * time between two renewals of what the server keeps, which can be less than the lease. What failed waits its pause. */
+static int64_t earliness(const struct dlock__acquisition *acq) {
+    if (acq->pause_us || acq->valid_until_us < acq->renew_at_us) return 0;
+    int64_t most = dlock__us(acq->lease_ms) / 6, left = (acq->valid_until_us - acq->renew_at_us) / 4;
     return left < most ? left : most;
 }
 
 /* Whether it may end before the server has answered, which then is no reason to give up on others. */
-static bool too_short(const struct dlock__claim *claim, int64_t now) {
-    return (claim->valid_until_us - now) / 2 < claim->name->client->keeper.patience_us;
+static bool too_short(const struct dlock__acquisition *acq, int64_t now) {
+    return (acq->valid_until_us - now) / 2 < acq->name->client->keeper.patience_us;
 }
 
-/* No claim is renewed by more too early. */
+/* No acquisition is renewed by more too early. */
 static int64_t most_early(const struct dlock_client *client) {
     return dlock__us(dlock__longest_lease_ms(client)) / 6;
 }
 
-/* Collects claims that are due, the first one first; those that are too short apart from the others. Should the
+/* Collects acquisitions that are due, the first one first; those that are too short apart from the others. Should the
  * renewals of all take longer than the time between two of them, then all come too late by the same, instead of the
  * last ones never. Those that were looked at and not taken are put back. */
 static size_t gather(struct dlock_client *client, int64_t now) {
-    struct dlock__claim *others[OTHERS], *claim;
+    struct dlock__acquisition *others[OTHERS], *acq;
     size_t n = 0, n_others = 0;
     int64_t until_us = dlock__after(now, most_early(client));
-    while (n < DLOCK__BATCH && n_others < OTHERS && (claim = dlock__renewal_take(client, until_us))) {
-        bool apart = n > 0 && too_short(claim, now) != too_short(client->keeper.batch[0], now);
-        if (apart || claim->renew_at_us - earliness(claim) > now) {
-            others[n_others++] = claim;
+    while (n < DLOCK__BATCH && n_others < OTHERS && (acq = dlock__renewal_take(client, until_us))) {
+        bool apart = n > 0 && too_short(acq, now) != too_short(client->keeper.batch[0], now);
+        if (apart || acq->renew_at_us - earliness(acq) > now) {
+            others[n_others++] = acq;
             continue;
         }
-        claim->refs++;
-        claim->renewing = true;
-        client->keeper.batch[n++] = claim;
+        acq->refs++;
+        acq->renewing = true;
+        client->keeper.batch[n++] = acq;
     }
-    for (size_t i = 0; i < n_others; i++) dlock__claim_renew_at(others[i], others[i]->renew_at_us);
+    for (size_t i = 0; i < n_others; i++) dlock__acq_renew_at(others[i], others[i]->renew_at_us);
     return n;
 }
 
 /* A fixed lease is only renewed to become a shared one, and gets no longer by that. */
-static int64_t lease_of(const struct dlock__claim *claim) {
-    if (!(claim->flags & DLOCK_FIXED_LEASE) || !dlock__claim_held(claim)) return claim->lease_ms;
-    int64_t left_ms = (claim->valid_until_us - dlock__now_us()) / 1000;
+static int64_t lease_of(const struct dlock__acquisition *acq) {
+    if (!(acq->flags & DLOCK_FIXED_LEASE) || !dlock__acq_held(acq)) return acq->lease_ms;
+    int64_t left_ms = (acq->valid_until_us - dlock__now_us()) / 1000;
     return left_ms < 1 ? 1 : left_ms;
 }
 
-/* The arguments are copies: the claim's own may be in use by a release at the same time. */
+/* The arguments are copies: the acquisition's own may be in use by a release at the same time. */
 static void fill(struct dlock_client *client, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        const struct dlock__claim *claim = client->keeper.batch[i];
+        const struct dlock__acquisition *acq = client->keeper.batch[i];
         struct dlock_claim *arg = &client->keeper.args[i];
         memset(arg, 0, sizeof *arg);
-        arg->name = claim->name->text;
-        arg->token = claim->token;
-        arg->mode = claim->mode;
-        arg->limit = claim->limit;
-        arg->lease_ms = lease_of(claim);
+        arg->name = acq->name->text;
+        arg->token = acq->token;
+        arg->mode = acq->mode;
+        arg->limit = acq->limit;
+        arg->lease_ms = lease_of(acq);
         dlock__preset(arg);
-        memcpy(arg->state, claim->state, sizeof arg->state);
+        memcpy(arg->state, acq->backend_state, sizeof arg->state);
         client->keeper.arg_pointers[i] = arg;
     }
 }
@@ -165,39 +165,39 @@ static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us,
 }
 
 /* False: the answer makes no sense. */
-static bool answered(struct dlock__claim *claim, const struct dlock_claim *arg, int64_t sent_us) {
-    dlock__clock_sample_learn(claim->name->client, sent_us, arg->server_us);
-    if (!dlock__claim_renewable(claim)) return true; /* released, or lost, meanwhile */
+static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *arg, int64_t sent_us) {
+    dlock__clock_sample_learn(acq->name->client, sent_us, arg->server_us);
+    if (!dlock__acq_renewable(acq)) return true; /* released, or lost, meanwhile */
     if (arg->result == DLOCK_ELOST) {
-        if (dlock__claim_had(claim))
-            dlock__lose(claim);
+        if (dlock__acq_had(acq))
+            dlock__lose(acq);
         else /* back in the queue */
-            dlock__claim_lapsed(claim);
+            dlock__acq_lapsed(acq);
         return true;
     }
-    memcpy(claim->state, arg->state, sizeof claim->state);
-    dlock__guard_note(claim);
-    if (claim->phase == DLOCK__DOWNGRADING) dlock__claim_downgraded(claim);
-    return dlock__claim_renewed(claim, sent_us, arg->kept_ms);
+    memcpy(acq->backend_state, arg->state, sizeof acq->backend_state);
+    dlock__guard_note(acq);
+    if (acq->state == DLOCK__DOWNGRADING) dlock__acq_downgraded(acq);
+    return dlock__acq_renewed(acq, sent_us, arg->kept_ms);
 }
 
-static void failed(struct dlock__claim *claim, bool sent, int64_t pause_us) {
-    if (!dlock__claim_renewable(claim)) return;
+static void failed(struct dlock__acquisition *acq, bool sent, int64_t pause_us) {
+    if (!dlock__acq_renewable(acq)) return;
     if (sent) {
-        claim->outcome_unknown = true;
-        claim->last_unknown_us = dlock__now_us();
+        acq->outcome_unknown = true;
+        acq->last_unknown_us = dlock__now_us();
     }
-    claim->pause_us = pause_us;
-    dlock__claim_renew_at(claim, dlock__now_us() + pause_us);
+    acq->pause_us = pause_us;
+    dlock__acq_renew_at(acq, dlock__now_us() + pause_us);
 }
 
 /* Lost by the local clock while its renewal was on the way: the server may have kept it. */
-static void too_late(struct dlock__claim *claim, int result) {
+static void too_late(struct dlock__acquisition *acq, int result) {
     if (result != 0) {
-        claim->outcome_unknown = true;
-        claim->last_unknown_us = dlock__now_us();
+        acq->outcome_unknown = true;
+        acq->last_unknown_us = dlock__now_us();
     }
-    dlock__orphan(claim);
+    dlock__orphan(acq);
 }
 
 /* One pause for the whole batch, so that it stays one batch. */
@@ -227,7 +227,7 @@ static void learn_patience(struct dlock_client *client, int result, int64_t begu
     if (answered || (cut_short && twice > client->keeper.patience_us)) client->keeper.patience_us = twice;
 }
 
-/* `others_us` is how long claims that are not in the batch can wait. */
+/* `others_us` is how long acquisitions that are not in the batch can wait. */
 static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t others_us) {
     struct dlock_error err;
     int64_t sent_us = 0, deadline_us = renewal_deadline(client, n, now, others_us);
@@ -244,14 +244,14 @@ static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t ot
     learn_patience(client, rc != 0 ? rc : client->keeper.args[0].result, now, deadline_us);
     int64_t pause_us = next_pause(client);
     for (size_t i = 0; i < n; i++) {
-        struct dlock__claim *claim = client->keeper.batch[i];
+        struct dlock__acquisition *acq = client->keeper.batch[i];
         int result = rc != 0 ? rc : client->keeper.args[i].result;
-        claim->renewing = false;
-        if (dlock__claim_lost(claim) && sent && result != DLOCK_ELOST)
-            too_late(claim, result);
-        else if ((result != 0 && result != DLOCK_ELOST) || !answered(claim, &client->keeper.args[i], sent_us))
-            failed(claim, sent, pause_us);
-        dlock__claim_put(claim);
+        acq->renewing = false;
+        if (dlock__acq_lost(acq) && sent && result != DLOCK_ELOST)
+            too_late(acq, result);
+        else if ((result != 0 && result != DLOCK_ELOST) || !answered(acq, &client->keeper.args[i], sent_us))
+            failed(acq, sent, pause_us);
+        dlock__acq_put(acq);
     }
     pthread_cond_broadcast(&client->changed);
 }
@@ -287,8 +287,8 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     dlock__listener_lost(client, &err);
 }
 
-/* How long a renewal may keep claims waiting that are not in it: half of the time that is left to the first of those
- * that are granted, and a third of the shortest lease that may be granted meanwhile. */
+/* How long a renewal may keep acquisitions waiting that are not in it: half of the time that is left to the first of
+ * those that are granted, and a third of the shortest lease that may be granted meanwhile. */
 static int64_t others_can_wait(const struct dlock_client *client, int64_t now) {
     int64_t most = dlock__us(dlock__shortest_lease_ms(client)) / 3;
     int64_t half = (dlock__heap_first_us(&client->timers.ends) - now) / 2;

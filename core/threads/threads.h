@@ -19,8 +19,9 @@ int dlock__callback_start(struct dlock_client *client, struct dlock_error *err);
 void dlock__callback_look(struct dlock_client *client);
 /* Makes the client a MANUAL one. Without the mutex. */
 int dlock__callback_manual(struct dlock_client *client, struct dlock_error *err);
-/* The lost claim has been released as often as it was acquired. An on_lost that does so is told, though it runs. */
-void dlock__callback_released(struct dlock__claim *claim);
+/* The lost acquisition has been released as often as it was acquired. An on_lost that does so is told, though it runs.
+ * */
+void dlock__callback_released(struct dlock__acquisition *acq);
 /* Forgets queued on_losts of the handle, calls the ends of its asynchronous operations, and waits for a running
  * callback, unless called from it. Leaves the mutex meanwhile. */
 void dlock__callback_forget(struct dlock_lock *lock);

@@ -1,6 +1,6 @@
 #include "uri/uri_keys.h"
 
-/* A name of this length and the longest prefix fill what a claim's name may have. */
+/* A name of this length and the longest prefix fill what an acquisition's name may have. */
 #define PREFIX_MAX (255 - DLOCK_NAME_MAX)
 
 #define HOUR_MS (INT64_C(3600) * 1000)

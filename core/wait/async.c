@@ -100,23 +100,23 @@ int64_t dlock__async_expire(struct dlock_client *client) {
 /* ---- requests ---- */
 
 struct requests {
-    struct dlock__claim *claims[DLOCK__BATCH];
+    struct dlock__acquisition *acqs[DLOCK__BATCH];
     struct dlock__async *asyncs[DLOCK__BATCH]; /* of releases; who asks may be over before the answer is here */
     size_t n;
     enum dlock__op_kind kind;
 };
 
-static void add(struct requests *requests, struct dlock__claim *claim, struct dlock__async *async) {
+static void add(struct requests *requests, struct dlock__acquisition *acq, struct dlock__async *async) {
     struct dlock_client *client = client_of(async);
     struct dlock_error *err = &client->async.errors[requests->n];
     err->code = 0;
-    claim->op->err = err;
-    claim->op->status = DLOCK__OP_RUNNING; /* as good as sent: whoever ends it now leaves its release to the janitor */
-    claim->refs++;
+    acq->op->err = err;
+    acq->op->status = DLOCK__OP_RUNNING; /* as good as sent: whoever ends it now leaves its release to the janitor */
+    acq->refs++;
     async->waiter.asking = true;
-    requests->kind = claim->op->kind;
+    requests->kind = acq->op->kind;
     requests->asyncs[requests->n] = async;
-    requests->claims[requests->n++] = claim;
+    requests->acqs[requests->n++] = acq;
 }
 
 static void acquire_turn(struct dlock__async *async, struct requests *requests) {
@@ -156,10 +156,10 @@ static void remember(struct dlock__waiter *waiter, const struct dlock_error *err
     if (waiter->why) *waiter->why = *err;
 }
 
-static void acquire_answered(struct dlock__claim *claim, const struct dlock_error *err) {
-    struct dlock__name *name = claim->name;
-    if (name->asking != claim) { /* whoever asked has left */
-        if (dlock__claim_orphaned(claim)) pthread_cond_signal(&name->client->janitor.cond);
+static void acquire_answered(struct dlock__acquisition *acq, const struct dlock_error *err) {
+    struct dlock__name *name = acq->name;
+    if (name->asking != acq) { /* whoever asked has left */
+        if (dlock__acq_orphaned(acq)) pthread_cond_signal(&name->client->janitor.cond);
         return;
     }
     struct dlock__async *async = async_of(name->head);
@@ -171,18 +171,18 @@ static void acquire_answered(struct dlock__claim *claim, const struct dlock_erro
 }
 
 static void release_answered(struct dlock__async *async, const struct dlock_error *err) {
-    struct dlock__claim *claim = async->waiter.leaving;
+    struct dlock__acquisition *acq = async->waiter.leaving;
     struct dlock__waiter *waiter = &async->waiter;
-    int rc = dlock__release_result(claim);
+    int rc = dlock__release_result(acq);
     waiter->pause_us = dlock__longer_pause(waiter->pause_us, RETRY_MIN_US, RETRY_MAX_US);
     int64_t again = dlock__now_us() + waiter->pause_us;
     async->waiter.asking = false;
-    if (rc == DLOCK_EUNAVAILABLE && claim->op->status != DLOCK__OP_RUNNING && again < waiter->deadline_us) {
+    if (rc == DLOCK_EUNAVAILABLE && acq->op->status != DLOCK__OP_RUNNING && again < waiter->deadline_us) {
         sleep_until(async, again);
         return;
     }
     if (rc != 0) waiter->why = malloc(sizeof *waiter->why);
-    waiter->result = dlock__give_back_end(claim, rc, err, waiter->why);
+    waiter->result = dlock__give_back_end(acq, rc, err, waiter->why);
     dlock__async_over(async);
 }
 
@@ -194,14 +194,14 @@ static void watch(struct dlock_client *client) {
 
 static void send(struct dlock_client *client, struct requests *requests) {
     watch(client);
-    dlock__op_send(requests->claims, requests->n);
+    dlock__op_send(requests->acqs, requests->n);
     for (size_t i = 0; i < requests->n; i++) {
-        struct dlock__claim *claim = requests->claims[i];
+        struct dlock__acquisition *acq = requests->acqs[i];
         if (requests->kind == DLOCK__RELEASE)
             release_answered(requests->asyncs[i], &client->async.errors[i]);
         else
-            acquire_answered(claim, &client->async.errors[i]);
-        dlock__claim_put(claim);
+            acquire_answered(acq, &client->async.errors[i]);
+        dlock__acq_put(acq);
     }
 }
 
@@ -214,9 +214,9 @@ static void listen_to_linger(struct dlock_client *client) {
 /* Releases what lingers under other terms than a wait that is ready has: that must not leave the mutex in its turn. */
 static void clear_lingering(struct dlock_client *client) {
     for (struct dlock__async *async = client->async.ready; async;) {
-        struct dlock__claim *claim = async->waiter.leaving ? NULL : dlock__linger_clear_begin(async->waiter.lock);
-        if (claim) dlock__linger_clear(&claim, 1, async->waiter.deadline_us);
-        async = claim ? client->async.ready : async->next; /* the mutex was left: from the beginning */
+        struct dlock__acquisition *acq = async->waiter.leaving ? NULL : dlock__linger_clear_begin(async->waiter.lock);
+        if (acq) dlock__linger_clear(&acq, 1, async->waiter.deadline_us);
+        async = acq ? client->async.ready : async->next; /* the mutex was left: from the beginning */
     }
 }
 

@@ -9,15 +9,15 @@ enum { LEAVE_US = 50000, LEAST_US = 20000 };
 
 /* What waiters of one thread ask, or give up, at the same time. */
 struct requests {
-    struct dlock__claim *claims[DLOCK__BATCH];
+    struct dlock__acquisition *acqs[DLOCK__BATCH];
     struct dlock__waiter *waiters[DLOCK__BATCH]; /* of each */
     size_t n;
     bool leave;
 };
 
-static void add(struct requests *requests, struct dlock__waiter *waiter, struct dlock__claim *claim) {
+static void add(struct requests *requests, struct dlock__waiter *waiter, struct dlock__acquisition *acq) {
     requests->waiters[requests->n] = waiter;
-    requests->claims[requests->n++] = claim;
+    requests->acqs[requests->n++] = acq;
 }
 
 /* ---- turns ---- */
@@ -42,22 +42,22 @@ static bool take_turns(struct dlock__waiter *const *waiters, size_t n, struct re
 }
 
 static void ask(const struct requests *requests) {
-    struct dlock_claim *first = &requests->claims[0]->op->arg;
+    struct dlock_claim *first = &requests->acqs[0]->op->arg;
     if (requests->n == 1 && first->flags & DLOCK_CLAIM_QUEUE &&
-        dlock__can(requests->claims[0]->name->client, DLOCK_CAP_PENDING))
+        dlock__can(requests->acqs[0]->name->client, DLOCK_CAP_PENDING))
         first->flags |= DLOCK_CLAIM_AWAITED;
-    dlock__op_send(requests->claims, requests->n);
+    dlock__op_send(requests->acqs, requests->n);
     for (size_t i = 0; i < requests->n; i++) dlock__waiter_answered(requests->waiters[i]);
 }
 
 /* By one deadline, soon after that of the wait. */
 static void leave(const struct requests *requests) {
-    int64_t now = dlock__now(requests->claims[0]->name->client);
+    int64_t now = dlock__now(requests->acqs[0]->name->client);
     int64_t until_us = dlock__after(requests->waiters[0]->deadline_us, LEAVE_US);
     if (until_us > now + LEAVE_US) until_us = now + LEAVE_US;
     if (until_us < now + LEAST_US) until_us = now + LEAST_US;
-    for (size_t i = 0; i < requests->n; i++) dlock__op_prepare(requests->claims[i], DLOCK__RELEASE, 0, until_us, NULL);
-    dlock__op_send(requests->claims, requests->n);
+    for (size_t i = 0; i < requests->n; i++) dlock__op_prepare(requests->acqs[i], DLOCK__RELEASE, 0, until_us, NULL);
+    dlock__op_send(requests->acqs, requests->n);
     for (size_t i = 0; i < requests->n; i++) dlock__waiter_left(requests->waiters[i]);
 }
 

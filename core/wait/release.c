@@ -1,5 +1,5 @@
 /* Giving grants back: to another thread of this process, or by releases at the server. A release whose caller waits is
- * sent until it is answered or the caller's one deadline has come; from then on the claim is an orphan, which the
+ * sent until it is answered or the caller's one deadline has come; from then on the acquisition is an orphan, which the
  * janitor goes on to release. */
 #include "wait/wait.h"
 
@@ -7,16 +7,16 @@
 
 enum { RETRY_MIN_US = 10000, RETRY_MAX_US = 300000 };
 
-int dlock__release_result(const struct dlock__claim *claim) {
-    return claim->op->result == DLOCK_ELOST && claim->op->resent ? 0 : claim->op->result;
+int dlock__release_result(const struct dlock__acquisition *acq) {
+    return acq->op->result == DLOCK_ELOST && acq->op->resent ? 0 : acq->op->result;
 }
 
 /* Whether a release that was sent at sent_us and got no answer is worth another request: not when the only connection
  * that could tell was closed since it kept silent. */
-static bool worth_another(const struct dlock__claim *claim, int64_t sent_us) {
-    struct dlock_client *client = claim->name->client;
+static bool worth_another(const struct dlock__acquisition *acq, int64_t sent_us) {
+    struct dlock_client *client = acq->name->client;
     bool hung = dlock__one_each(client) && dlock__now(client) - sent_us >= dlock__us(client->uri->timeout_ms) / 2;
-    return dlock__release_result(claim) == DLOCK_EUNAVAILABLE && claim->op->status != DLOCK__OP_RUNNING && !hung;
+    return dlock__release_result(acq) == DLOCK_EUNAVAILABLE && acq->op->status != DLOCK__OP_RUNNING && !hung;
 }
 
 /* Leaves the mutex meanwhile. */
@@ -27,16 +27,16 @@ static void sleep_until(struct dlock_client *client, int64_t until_us) {
     pthread_cond_destroy(&never);
 }
 
-static void send_once(struct dlock__claim *const *claims, size_t n, int64_t deadline_us, struct dlock_error *why) {
-    for (size_t i = 0; i < n; i++) dlock__op_prepare(claims[i], DLOCK__RELEASE, 0, deadline_us, i == 0 ? why : NULL);
-    dlock__op_send(claims, n);
+static void send_once(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us, struct dlock_error *why) {
+    for (size_t i = 0; i < n; i++) dlock__op_prepare(acqs[i], DLOCK__RELEASE, 0, deadline_us, i == 0 ? why : NULL);
+    dlock__op_send(acqs, n);
 }
 
 /* Until all are answered. `why` is what the server said to the first request of the last round. */
-static void send_all(struct dlock__claim *const *claims, size_t n, int64_t deadline_us, struct dlock_error *why) {
-    struct dlock_client *client = claims[0]->name->client;
-    struct dlock__claim *left[DLOCK__BATCH];
-    memcpy(left, claims, n * sizeof *left);
+static void send_all(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us, struct dlock_error *why) {
+    struct dlock_client *client = acqs[0]->name->client;
+    struct dlock__acquisition *left[DLOCK__BATCH];
+    memcpy(left, acqs, n * sizeof *left);
     for (int64_t pause = RETRY_MIN_US;; pause = dlock__longer_pause(pause, RETRY_MIN_US, RETRY_MAX_US)) {
         int64_t sent_us = dlock__now(client);
         size_t unanswered = 0;
@@ -50,42 +50,43 @@ static void send_all(struct dlock__claim *const *claims, size_t n, int64_t deadl
     }
 }
 
-bool dlock__give_back_begin(struct dlock__claim *claim) {
-    if (dlock__hand_over(claim) || dlock__linger_begin(claim)) return true;
-    dlock__claim_release(claim);
-    dlock__claim_disown(claim);
+bool dlock__give_back_begin(struct dlock__acquisition *acq) {
+    if (dlock__hand_over(acq) || dlock__linger_begin(acq)) return true;
+    dlock__acq_release(acq);
+    dlock__acq_disown(acq);
     return false;
 }
 
-int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_error *why, struct dlock_error *err) {
-    struct dlock__name *name = claim->name;
+int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dlock_error *why,
+                         struct dlock_error *err) {
+    struct dlock__name *name = acq->name;
     const char *shown = dlock__name_shown(name);
-    dlock__name_unhold(name, claim);
-    dlock__back_off(claim);
-    if (claim->refs > 1) pthread_cond_broadcast(&name->client->changed); /* dlock__give_back_await may be one of them */
+    dlock__name_unhold(name, acq);
+    dlock__back_off(acq);
+    if (acq->refs > 1) pthread_cond_broadcast(&name->client->changed); /* dlock__give_back_await may be one of them */
     if (rc == DLOCK_ELOST) {
         rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it", shown);
     } else if (rc != 0) {
-        dlock__orphan(claim);
+        dlock__orphan(acq);
         rc = dlock_fail(err, rc, "the release of lock \"%s\" was not confirmed, its lease ends it: %s", shown,
                         why && why->code ? why->message : dlock_strerror(rc));
     }
-    if (rc == 0 || rc == DLOCK_ELOST) dlock__orphan_late(claim);
+    if (rc == 0 || rc == DLOCK_ELOST) dlock__orphan_late(acq);
     dlock__name_signal(name);
-    dlock__claim_put(claim);
+    dlock__acq_put(acq);
     return rc;
 }
 
-int dlock__give_back(struct dlock__claim *const *claims, size_t n, int64_t deadline_us, struct dlock_error *err) {
+int dlock__give_back(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us, struct dlock_error *err) {
     int first = 0;
     for (size_t from = 0, some; from < n; from += some) {
         struct dlock_error why;
         why.code = 0;
         some = n - from < DLOCK__BATCH ? n - from : DLOCK__BATCH;
-        send_all(claims + from, some, deadline_us, &why);
+        send_all(acqs + from, some, deadline_us, &why);
         for (size_t i = from; i < from + some; i++) {
-            int rc = dlock__release_result(claims[i]);
-            rc = dlock__give_back_end(claims[i], rc, rc == why.code ? &why : NULL, first == 0 ? err : NULL);
+            int rc = dlock__release_result(acqs[i]);
+            rc = dlock__give_back_end(acqs[i], rc, rc == why.code ? &why : NULL, first == 0 ? err : NULL);
             if (first == 0) first = rc;
         }
     }
@@ -93,39 +94,39 @@ int dlock__give_back(struct dlock__claim *const *claims, size_t n, int64_t deadl
 }
 
 /* Somebody else sees to its release, which is not over. */
-static bool unanswered(const struct dlock__claim *claim) {
-    const struct dlock__op *op = claim->op;
-    if (op->kind == DLOCK__RELEASE && op->status == DLOCK__OP_DONE && dlock__release_result(claim) == 0) return false;
-    return dlock__claim_orphaned(claim) || dlock__name_exclusive(claim->name) == claim;
+static bool unanswered(const struct dlock__acquisition *acq) {
+    const struct dlock__op *op = acq->op;
+    if (op->kind == DLOCK__RELEASE && op->status == DLOCK__OP_DONE && dlock__release_result(acq) == 0) return false;
+    return dlock__acq_orphaned(acq) || dlock__name_exclusive(acq->name) == acq;
 }
 
-int dlock__give_back_await(struct dlock__claim *claim, int64_t deadline_us, struct dlock_error *err) {
-    struct dlock__name *name = claim->name;
+int dlock__give_back_await(struct dlock__acquisition *acq, int64_t deadline_us, struct dlock_error *err) {
+    struct dlock__name *name = acq->name;
     struct dlock_client *client = name->client;
-    while (unanswered(claim) && !client->closed && dlock__now(client) < deadline_us)
+    while (unanswered(acq) && !client->closed && dlock__now(client) < deadline_us)
         dlock__wait(client, &client->changed, deadline_us);
-    if (unanswered(claim))
+    if (unanswered(acq))
         return dlock_fail(err, client->closed ? DLOCK_ECANCELED : DLOCK_EUNAVAILABLE,
                           "the release of lock \"%s\" was not confirmed, its lease ends it: %s",
                           dlock__name_shown(name), client->closed ? "the client is closed" : "no answer in time");
-    if (claim->op->kind == DLOCK__RELEASE && dlock__release_result(claim) == 0) return 0;
+    if (acq->op->kind == DLOCK__RELEASE && dlock__release_result(acq) == 0) return 0;
     return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its release", dlock__name_shown(name));
 }
 
-struct dlock__claim *dlock__linger_clear_begin(struct dlock_lock *lock) {
-    struct dlock__claim *claim = dlock__linger_misfit(lock);
-    if (!claim) return NULL;
-    dlock__claim_release(claim);
-    return claim;
+struct dlock__acquisition *dlock__linger_clear_begin(struct dlock_lock *lock) {
+    struct dlock__acquisition *acq = dlock__linger_misfit(lock);
+    if (!acq) return NULL;
+    dlock__acq_release(acq);
+    return acq;
 }
 
-void dlock__linger_clear(struct dlock__claim *const *claims, size_t n, int64_t deadline_us) {
+void dlock__linger_clear(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us) {
     for (size_t from = 0, some; from < n; from += some) {
         some = n - from < DLOCK__BATCH ? n - from : DLOCK__BATCH;
-        send_once(claims + from, some, deadline_us, NULL);
+        send_once(acqs + from, some, deadline_us, NULL);
         for (size_t i = from; i < from + some; i++) {
-            int rc = claims[i]->op->result;
-            dlock__give_back_end(claims[i], rc == DLOCK_ELOST ? 0 : rc, NULL, NULL);
+            int rc = acqs[i]->op->result;
+            dlock__give_back_end(acqs[i], rc == DLOCK_ELOST ? 0 : rc, NULL, NULL);
         }
     }
 }

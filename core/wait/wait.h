@@ -7,7 +7,7 @@
 /* ---- waiter.c ---- */
 
 enum dlock__turn {
-    DLOCK__TURN_ASK,   /* its claim's request is prepared: send it, and tell the answer with dlock__waiter_answered */
+    DLOCK__TURN_ASK, /* its acquisition's request is prepared: send it, and tell dlock__waiter_answered */
     DLOCK__TURN_LEAVE, /* release waiter->leaving, and tell the end of that with dlock__waiter_left; not without a latch
                         */
     DLOCK__TURN_SLEEP, /* nothing to do until *until_us, or until it is woken */
@@ -21,7 +21,7 @@ void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, 
 /* What it does next; looks at everything that happened meanwhile. With a latch it may bring up the listener, and leaves
  * the mutex then. */
 enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until_us);
-/* Takes over the answer to its claim's request. Leaves the mutex when it brings up the listener. */
+/* Takes over the answer to its acquisition's request. Leaves the mutex when it brings up the listener. */
 void dlock__waiter_answered(struct dlock__waiter *waiter);
 /* The release of what it gave up is answered, or will not be in time: the wait is over. */
 void dlock__waiter_left(struct dlock__waiter *waiter);
@@ -55,22 +55,23 @@ void dlock__async_over(struct dlock__async *async);
 /* ---- release.c ---- */
 
 /* What the answer to a release means: of one that was sent before, "not found" is what success left behind. */
-int dlock__release_result(const struct dlock__claim *claim);
+int dlock__release_result(const struct dlock__acquisition *acq);
 /* The owner's last release. True: the grant stays in this process, with its next owner or lingering, and that was all;
  * false: it is RELEASING, and has to be sent. */
-bool dlock__give_back_begin(struct dlock__claim *claim);
+bool dlock__give_back_begin(struct dlock__acquisition *acq);
 /* The end of that, as `rc` says; `why` is what the server said, and may be NULL. Returns rc, with words. */
-int dlock__give_back_end(struct dlock__claim *claim, int rc, const struct dlock_error *why, struct dlock_error *err);
-/* Sends the releases of n claims of one client, which are RELEASING, and ends them: as few requests as possible, again
- * until they are answered or deadline_us. The first error. Leaves the mutex meanwhile. */
-int dlock__give_back(struct dlock__claim *const *claims, size_t n, int64_t deadline_us, struct dlock_error *err);
-/* Waits until an exclusive claim is over whose release is in other hands. Leaves the mutex meanwhile. */
-int dlock__give_back_await(struct dlock__claim *claim, int64_t deadline_us, struct dlock_error *err);
+int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dlock_error *why,
+                         struct dlock_error *err);
+/* Sends the releases of n acquisitions of one client, which are RELEASING, and ends them: as few requests as possible,
+ * again until they are answered or deadline_us. The first error. Leaves the mutex meanwhile. */
+int dlock__give_back(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us, struct dlock_error *err);
+/* Waits until an exclusive acquisition is over whose release is in other hands. Leaves the mutex meanwhile. */
+int dlock__give_back_await(struct dlock__acquisition *acq, int64_t deadline_us, struct dlock_error *err);
 
-/* A lingering claim that does not fit is released before its name is acquired, so that not even a try finds our own
- * grant in its way. The first gives the claim, which is RELEASING then, or NULL; the second sends n of one client's,
- * once, and ends them. Leaves the mutex meanwhile. */
-struct dlock__claim *dlock__linger_clear_begin(struct dlock_lock *lock);
-void dlock__linger_clear(struct dlock__claim *const *claims, size_t n, int64_t deadline_us);
+/* A lingering acquisition that does not fit is released before its name is acquired, so that not even a try finds our
+ * own grant in its way. The first gives the acquisition, which is RELEASING then, or NULL; the second sends n of one
+ * client's, once, and ends them. Leaves the mutex meanwhile. */
+struct dlock__acquisition *dlock__linger_clear_begin(struct dlock_lock *lock);
+void dlock__linger_clear(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us);
 
 #endif

@@ -1,6 +1,6 @@
 /* Waiting for a name. Waiters of one process stand in line in the name; the one at the head asks the server, with one
- * claim, until it is granted, gives up, or is cancelled. Waiters that come in meanwhile stand behind it, and get the
- * lock by local hand-over (release.c) or by becoming the head.
+ * acquisition, until it is granted, gives up, or is cancelled. Waiters that come in meanwhile stand behind it, and get
+ * the lock by local hand-over (release.c) or by becoming the head.
  *
  * A waiter is a small state machine that takes turns: its own thread drives it (drive.c), or async.c does where it has
  * none. */
@@ -31,8 +31,8 @@ static struct dlock__name *name_of(const struct dlock__waiter *waiter) {
     return waiter->lock->name;
 }
 
-/* The claim that the waiter asks with: only the head has one. */
-static struct dlock__claim *claim_of(const struct dlock__waiter *waiter) {
+/* The acquisition that the waiter asks with: only the head has one. */
+static struct dlock__acquisition *acq_of(const struct dlock__waiter *waiter) {
     struct dlock__name *name = name_of(waiter);
     return name->head == waiter ? name->asking : NULL;
 }
@@ -114,23 +114,22 @@ static int cancelled(struct dlock__waiter *waiter) {
                    dlock__name_shown(name_of(waiter)));
 }
 
-/* The claim is not wanted any more: leaves nothing behind at the server. A thread sees to that itself, before the wait
- * is over; without one, or memory for it, the janitor does. */
+/* The acquisition is not wanted any more: leaves nothing behind at the server. A thread sees to that itself, before the
+ * wait is over; without one, or memory for it, the janitor does. */
 static void give_up(struct dlock__waiter *waiter) {
-    struct dlock__claim *claim = claim_of(waiter);
-    if (!claim) return;
+    struct dlock__acquisition *acq = acq_of(waiter);
+    if (!acq) return;
     name_of(waiter)->asking = NULL;
-    bool unseen = claim->phase == DLOCK__ASKING && claim->op->status == DLOCK__OP_DONE && claim->op->result == 0;
-    bool left = dlock__claim_may_remain(claim) ||
-                ((unseen || claim->server_fence) && !dlock__claim_died_with_connection(claim));
-    bool in_request = dlock__claim_in_request(claim);
-    if (left && !in_request && waiter->latch && dlock__slot_attach(claim)) {
-        dlock__claim_release(claim);
-        waiter->leaving = claim; /* with the reference */
+    bool unseen = acq->state == DLOCK__ASKING && acq->op->status == DLOCK__OP_DONE && acq->op->result == 0;
+    bool left = dlock__acq_may_remain(acq) || ((unseen || acq->server_fence) && !dlock__acq_died_with_connection(acq));
+    bool in_request = dlock__acq_in_request(acq);
+    if (left && !in_request && waiter->latch && dlock__slot_attach(acq)) {
+        dlock__acq_release(acq);
+        waiter->leaving = acq; /* with the reference */
         return;
     }
-    if (left || in_request) dlock__orphan(claim);
-    dlock__claim_put(claim);
+    if (left || in_request) dlock__orphan(acq);
+    dlock__acq_put(acq);
 }
 
 /* The wait ends like that, as soon as what it gave up is released. */
@@ -143,11 +142,11 @@ static enum dlock__turn end(struct dlock__waiter *waiter, int result) {
 }
 
 void dlock__waiter_left(struct dlock__waiter *waiter) {
-    struct dlock__claim *claim = waiter->leaving;
-    int rc = claim->op->result;
+    struct dlock__acquisition *acq = waiter->leaving;
+    int rc = acq->op->result;
     waiter->leaving = NULL;
-    if ((rc != 0 && rc != DLOCK_ELOST) || dlock__claim_may_come_late(claim)) dlock__orphan(claim);
-    dlock__claim_put(claim);
+    if ((rc != 0 && rc != DLOCK_ELOST) || dlock__acq_may_come_late(acq)) dlock__orphan(acq);
+    dlock__acq_put(acq);
     finish(waiter, waiter->result);
 }
 
@@ -170,17 +169,17 @@ void dlock__waiter_cancel(struct dlock__waiter *waiter) {
 /* The waiter looks at what it was given: false when the grant ended meanwhile (this process may have been stopped
  * between the two), and was then never reported to anybody. */
 static bool take(struct dlock__waiter *waiter) {
-    struct dlock__claim *claim = waiter->handed;
+    struct dlock__acquisition *acq = waiter->handed;
     waiter->handed = NULL;
-    dlock__expire_if_due(claim);
-    bool good = dlock__claim_held(claim);
+    dlock__expire_if_due(acq);
+    bool good = dlock__acq_held(acq);
     if (good) {
-        dlock__hold_through(claim, waiter->lock);
-    } else if (dlock__claim_lost(claim)) {
-        dlock__lost_remove(claim);
-        dlock__claim_put(claim);
+        dlock__hold_through(acq, waiter->lock);
+    } else if (dlock__acq_lost(acq)) {
+        dlock__lost_remove(acq);
+        dlock__acq_put(acq);
     }
-    dlock__claim_put(claim);
+    dlock__acq_put(acq);
     return good;
 }
 
@@ -200,27 +199,27 @@ static int64_t last_question(const struct dlock__waiter *waiter) {
 
 static enum dlock__turn out_of_memory(struct dlock__waiter *waiter) {
     give_up(waiter);
-    return end(waiter, explain(waiter, DLOCK_ENOMEM, "out of memory for a claim"));
+    return end(waiter, explain(waiter, DLOCK_ENOMEM, "out of memory for an acquisition"));
 }
 
 static enum dlock__turn ask(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
-    struct dlock__claim *claim = claim_of(waiter);
+    struct dlock__acquisition *acq = acq_of(waiter);
     bool heard = client->listener.state == DLOCK__LISTENER_UP || dlock__can(client, DLOCK_CAP_PENDING);
     bool queue = !waiter->try_only && dlock__can(client, DLOCK_CAP_QUEUE) && heard;
     bool linger = dlock__linger_wanted(waiter->lock) && client->listener.state == DLOCK__LISTENER_UP;
     uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (linger ? DLOCK_CLAIM_LINGER : 0);
-    if (!dlock__slot_attach(claim)) return out_of_memory(waiter);
-    dlock__claim_ask(claim);
+    if (!dlock__slot_attach(acq)) return out_of_memory(waiter);
+    dlock__acq_ask(acq);
     if (waiter->why) waiter->why->code = 0;
-    dlock__op_prepare(claim, DLOCK__ACQUIRE, flags, question_deadline(waiter), waiter->why);
+    dlock__op_prepare(acq, DLOCK__ACQUIRE, flags, question_deadline(waiter), waiter->why);
     return DLOCK__TURN_ASK;
 }
 
 static enum dlock__turn ask_first(struct dlock__waiter *waiter) {
-    struct dlock__claim *claim = dlock__claim_new(waiter->lock);
-    if (!claim) return out_of_memory(waiter);
-    name_of(waiter)->asking = claim;
+    struct dlock__acquisition *acq = dlock__acq_new(waiter->lock);
+    if (!acq) return out_of_memory(waiter);
+    name_of(waiter)->asking = acq;
     return ask(waiter);
 }
 
@@ -229,14 +228,14 @@ static int64_t ask_again_at(struct dlock__waiter *waiter, const struct dlock_cla
     struct dlock_client *client = client_of(waiter);
     int64_t now = dlock__now(client_of(waiter)), retry_ms = answer->retry_ms;
     if (answer->result == DLOCK_ENOTREADY && retry_ms < 0) retry_ms = answer->ready_ms;
-    if (claim_of(waiter)->conn) return DLOCK__NEVER; /* its connection will tell */
+    if (acq_of(waiter)->conn) return DLOCK__NEVER; /* its connection will tell */
     bool deaf = dlock__can(client, DLOCK_CAP_WAKE) && client->listener.state != DLOCK__LISTENER_UP;
     bool for_good = client->listener.retry_at_us == DLOCK__NEVER;
     if (deaf || retry_ms < 0)
         return now + next_pause(waiter, POLL_MIN_US, deaf && !for_good ? DEAF_MAX_US : POLL_MAX_US);
     if (retry_ms == DLOCK_FOREVER) return DLOCK__NEVER;
     if (retry_ms > SLEEP_MAX_MS) retry_ms = SLEEP_MAX_MS;
-    if (claim_of(waiter)->queued && retry_ms > 0) {
+    if (acq_of(waiter)->queued && retry_ms > 0) {
         int64_t stagger = retry_ms * 10 < STAGGER_MAX_US ? retry_ms * 10 : STAGGER_MAX_US;
         return now + retry_ms * 1000 + dlock__jitter(client, 0, stagger);
     }
@@ -248,7 +247,7 @@ static int64_t ask_again_at(struct dlock__waiter *waiter, const struct dlock_cla
 /* The same; who has no place in a queue, and may not be told of a release, asks once more before the deadline. */
 static int64_t ask_again_in_time(struct dlock__waiter *waiter, const struct dlock_claim *answer) {
     int64_t at = ask_again_at(waiter, answer), last = last_question(waiter);
-    bool told = claim_of(waiter)->queued || claim_of(waiter)->conn;
+    bool told = acq_of(waiter)->queued || acq_of(waiter)->conn;
     return !told && last < at && dlock__now(client_of(waiter)) < last ? last : at;
 }
 
@@ -258,27 +257,27 @@ static void turn_tries_away(struct dlock__name *name) {
         if (waiter->try_only) dlock__waiter_wake(waiter);
 }
 
-/* A busy answer, or one of a server that grants nothing yet: sets the claim waiting, unless what came while we asked
- * says otherwise. */
+/* A busy answer, or one of a server that grants nothing yet: sets the acquisition waiting, unless what came while we
+ * asked says otherwise. */
 static void busy(struct dlock__waiter *waiter) {
-    struct dlock__claim *claim = claim_of(waiter);
-    struct dlock__op *op = claim->op;
-    if (op->result == DLOCK_EBUSY) claim->contended = true;
-    if (claim->queued) dlock__listener_awaited(client_of(waiter));
+    struct dlock__acquisition *acq = acq_of(waiter);
+    struct dlock__op *op = acq->op;
+    if (op->result == DLOCK_EBUSY) acq->contended = true;
+    if (acq->queued) dlock__listener_awaited(client_of(waiter));
     if (op->arg.hints & DLOCK_HINT_UNHEARD) dlock__listener_unheard(client_of(waiter), op->sent_us);
-    dlock__claim_wait(claim, op->look ? dlock__now(client_of(waiter)) : ask_again_in_time(waiter, &op->arg));
+    dlock__acq_wait(acq, op->look ? dlock__now(client_of(waiter)) : ask_again_in_time(waiter, &op->arg));
     if (op->wake.here) {
         /* One from after this answer counts; one of the same microsecond is confirmed. One from before it is over, or
          * it became known while the server worked on both: whoever asks again learns that. */
         int64_t answered_us = op->arg.server_us, server_us = op->wake.server_us;
         if (server_us >= answered_us)
-            dlock__claim_woken(claim, op->wake.fence, server_us > answered_us ? server_us : 0, op->wake.kept_ms,
-                               op->wake.received_us);
+            dlock__acq_woken(acq, op->wake.fence, server_us > answered_us ? server_us : 0, op->wake.kept_ms,
+                             op->wake.received_us);
         else
-            claim->ask_at_us = dlock__now(client_of(waiter));
+            acq->ask_at_us = dlock__now(client_of(waiter));
     }
     op->look = op->wake.here = false;
-    if (claim->phase == DLOCK__WAITING) dlock__slot_detach(claim);
+    if (acq->state == DLOCK__WAITING) dlock__slot_detach(acq);
     if (waiter->in_line) turn_tries_away(name_of(waiter));
 }
 
@@ -301,55 +300,55 @@ static bool listen_first(struct dlock__waiter *waiter) {
  * answered for a whole `timeout`. */
 static void judge(struct dlock__waiter *waiter, int result) {
     struct dlock_client *client = client_of(waiter);
-    int64_t trip_us = dlock__now(client) - claim_of(waiter)->op->prepared_us;
+    int64_t trip_us = dlock__now(client) - acq_of(waiter)->op->prepared_us;
     if (result == DLOCK_EBUSY || result == DLOCK_ENOTREADY) {
         waiter->heard = true;
         waiter->trip_us = (uint16_t)(trip_us < LAST_MAX_US ? trip_us : LAST_MAX_US);
     } else if (result == DLOCK_EUNAVAILABLE) {
         bool silent = trip_us >= dlock__us(client->uri->timeout_ms);
-        waiter->heard = waiter->heard && claim_of(waiter)->op->late && !silent;
+        waiter->heard = waiter->heard && acq_of(waiter)->op->late && !silent;
         if (waiter->heard) return; /* what it said before still counts */
     }
-    dlock__name_heard(name_of(waiter), result, claim_of(waiter)->op->arg.ready_ms);
+    dlock__name_heard(name_of(waiter), result, acq_of(waiter)->op->arg.ready_ms);
 }
 
 void dlock__waiter_answered(struct dlock__waiter *waiter) {
-    struct dlock__claim *claim = claim_of(waiter);
+    struct dlock__acquisition *acq = acq_of(waiter);
     struct dlock_error err;
-    int rc = claim->op->result;
+    int rc = acq->op->result;
     if (waiter->done) { /* cancelled meanwhile: its next turn gives up, grant and all */
         judge(waiter, rc);
         return;
     }
     if (rc == 0) {
-        rc = dlock__claim_granted(claim, &err);
+        rc = dlock__acq_granted(acq, &err);
         if (rc != 0) { /* granted there, but of no use here */
-            claim->outcome_unknown = true;
-            claim->last_unknown_us = dlock__now(client_of(waiter));
+            acq->outcome_unknown = true;
+            acq->last_unknown_us = dlock__now(client_of(waiter));
             explain(waiter, rc, "%s", err.message);
         }
     }
     judge(waiter, rc);
     if (rc == 0) {
-        claim->untold_grant = claim->queued && !claim->op->wake.here;
-        if (claim->untold_grant && waiter->heard) dlock__listener_doubted(client_of(waiter));
-        claim->may_linger = claim->op->arg.flags & DLOCK_CLAIM_LINGER && !claim->wanted;
-        dlock__own_for(claim, waiter);
-        dlock__hold_through(claim, waiter->lock);
+        acq->untold_grant = acq->queued && !acq->op->wake.here;
+        if (acq->untold_grant && waiter->heard) dlock__listener_doubted(client_of(waiter));
+        acq->may_linger = acq->op->arg.flags & DLOCK_CLAIM_LINGER && !acq->wanted;
+        dlock__own_for(acq, waiter);
+        dlock__hold_through(acq, waiter->lock);
         finish(waiter, 0);
         return;
     }
-    if (waiter->try_only || !dlock__asks_again(rc) || claim->op->status == DLOCK__OP_RUNNING) {
+    if (waiter->try_only || !dlock__asks_again(rc) || acq->op->status == DLOCK__OP_RUNNING) {
         give_up(waiter);
         if (rc == DLOCK_EBUSY && why_code(waiter) != rc)
             explain(waiter, rc, "lock \"%s\" is held by somebody else", dlock__name_shown(name_of(waiter)));
         if (rc == DLOCK_ENOTREADY) explain_not_ready(waiter);
         end(waiter, rc == DLOCK_EUNAVAILABLE && waiter->heard ? timed_out(waiter) : rc);
     } else if (rc == DLOCK_EUNAVAILABLE) {
-        dlock__claim_wait(claim, dlock__now(client_of(waiter)) + next_pause(waiter, OUTAGE_MIN_US, OUTAGE_MAX_US));
-        dlock__slot_detach(claim);
+        dlock__acq_wait(acq, dlock__now(client_of(waiter)) + next_pause(waiter, OUTAGE_MIN_US, OUTAGE_MAX_US));
+        dlock__slot_detach(acq);
     } else if (listen_first(waiter)) {
-        dlock__claim_wait(claim, 0);
+        dlock__acq_wait(acq, 0);
     } else {
         busy(waiter);
     }
@@ -359,8 +358,8 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
 
 /* Until granted by a wake, ended from outside, or it is time to ask again. */
 static enum dlock__turn asker_turn(struct dlock__waiter *waiter, int64_t *until_us) {
-    const struct dlock__claim *claim = claim_of(waiter);
-    int64_t until = claim->phase == DLOCK__CONFIRMING ? DLOCK__NEVER : claim->ask_at_us,
+    const struct dlock__acquisition *acq = acq_of(waiter);
+    int64_t until = acq->state == DLOCK__CONFIRMING ? DLOCK__NEVER : acq->ask_at_us,
             now = dlock__now(client_of(waiter));
     if (until > waiter->deadline_us) until = waiter->deadline_us;
     if (now < until) {
@@ -374,10 +373,10 @@ static enum dlock__turn asker_turn(struct dlock__waiter *waiter, int64_t *until_
 
 /* The owner before is done with it, and it is still ours. */
 static bool take_lingering(struct dlock__waiter *waiter) {
-    struct dlock__claim *claim = dlock__linger_take(waiter->lock);
-    if (!claim) return false;
-    dlock__own_for(claim, waiter);
-    dlock__hold_through(claim, waiter->lock);
+    struct dlock__acquisition *acq = dlock__linger_take(waiter->lock);
+    if (!acq) return false;
+    dlock__own_for(acq, waiter);
+    dlock__hold_through(acq, waiter->lock);
     finish(waiter, 0);
     return true;
 }
@@ -393,8 +392,8 @@ static bool listen_to_linger(struct dlock__waiter *waiter) {
 }
 
 static void clear_lingering(const struct dlock__waiter *waiter) {
-    struct dlock__claim *claim = dlock__linger_clear_begin(waiter->lock);
-    dlock__linger_clear(&claim, 1, waiter->deadline_us);
+    struct dlock__acquisition *acq = dlock__linger_clear_begin(waiter->lock);
+    dlock__linger_clear(&acq, 1, waiter->deadline_us);
 }
 
 /* Until at the head of the line with nobody in the way, who then asks. */
@@ -417,7 +416,7 @@ static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_u
         if (last < ask_us) ask_us = last;
         if (now < until && (waiter->try_only || ask_us <= now)) return ask_first(waiter);
         if (ask_us < until) until = ask_us;
-    } else if (waiter->try_only && (blocked || (name->asking && name->asking->phase != DLOCK__ASKING))) {
+    } else if (waiter->try_only && (blocked || (name->asking && name->asking->state != DLOCK__ASKING))) {
         finish(waiter, refused(waiter));
         return DLOCK__TURN_OVER;
     }
@@ -448,14 +447,14 @@ enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until
     }
     if (waiter->leaving) return DLOCK__TURN_LEAVE;
     if (waiter->over) return DLOCK__TURN_OVER;
-    return claim_of(waiter) ? asker_turn(waiter, until_us) : line_turn(waiter, until_us);
+    return acq_of(waiter) ? asker_turn(waiter, until_us) : line_turn(waiter, until_us);
 }
 
 /* Whether a try may stand behind others: readers and permits may be granted together. */
 static bool may_go_along(const struct dlock__name *name, const struct dlock_lock *lock) {
     const struct dlock__waiter *waiter = name->head;
     if (!waiter) return true;
-    if (lock->mode == DLOCK_EXCLUSIVE || (name->asking && name->asking->phase != DLOCK__ASKING)) return false;
+    if (lock->mode == DLOCK_EXCLUSIVE || (name->asking && name->asking->state != DLOCK__ASKING)) return false;
     while (waiter && waiter->lock->mode == lock->mode) waiter = waiter->next;
     return !waiter;
 }

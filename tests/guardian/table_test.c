@@ -1,5 +1,5 @@
 /* The memory that a client shares with its guardian. */
-#include "claim/guard_table.h"
+#include "state/guard_table.h"
 
 #include "support/clock.h"
 #include "support/test.h"

@@ -1,8 +1,8 @@
 /* When its grants end, as a client tells its guardian: the process group is killed before the first of them does. */
 #include "fixture.h"
 
-#include "claim/client.h"
-#include "claim/guard_table.h"
+#include "state/client.h"
+#include "state/guard_table.h"
 
 #include <stdlib.h>
 #include <unistd.h>

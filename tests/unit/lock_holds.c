@@ -1,7 +1,7 @@
 /* One thread holds a lock through several handles: what each holds, what it is told, and what ending one leaves. */
 #include "fixture.h"
 
-#include "claim/client.h"
+#include "state/client.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

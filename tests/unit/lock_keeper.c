@@ -1,7 +1,7 @@
 /* The keeper has several locks to look after: what one of them needs must not be at another one's cost. */
 #include "fixture.h"
 
-#include "claim/client.h"
+#include "state/client.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,23 +1,23 @@
-/* A name as this process knows it: its handles, its line of waiters, the claims that are held or asked for. */
-#ifndef DLOCK_CORE_CLAIM_NAME_H
-#define DLOCK_CORE_CLAIM_NAME_H
+/* A name as this process knows it: its handles, its line of waiters, the acquisitions that are held or asked for. */
+#ifndef DLOCK_CORE_STATE_NAME_H
+#define DLOCK_CORE_STATE_NAME_H
 
-#include "claim/claim.h"
+#include "state/acquisition.h"
 
-/* Everything that this process knows of one name. Lives while a handle or a claim refers to it. */
+/* Everything that this process knows of one name. Lives while a handle or an acquisition refers to it. */
 struct dlock__name {
     struct dlock__name *chain; /* hash bucket */
     struct dlock_client *client;
     unsigned refs;
     uint32_t hash;
-    bool in_batch;               /* only while the pool gathers one that has no name twice */
-    bool short_holds;            /* threads of this process take turns, each for a moment: it pays to spin */
-    atomic_uint taken;           /* counts takes of what lingers */
-    int cpu;                     /* where the last release of a turn ran */
-    int64_t turn_us;             /* when the present holder was told */
-    struct dlock__claim *held;   /* HELD to RELEASING, the youngest first; an exclusive one is alone */
-    struct dlock__claim *asking; /* the head waiter's: ASKING, WAITING or CONFIRMING */
-    struct dlock__claim *lost;   /* lost and not yet released as often as acquired */
+    bool in_batch;                     /* only while the pool gathers one that has no name twice */
+    bool short_holds;                  /* threads of this process take turns, each for a moment: it pays to spin */
+    atomic_uint taken;                 /* counts takes of what lingers */
+    int cpu;                           /* where the last release of a turn ran */
+    int64_t turn_us;                   /* when the present holder was told */
+    struct dlock__acquisition *held;   /* HELD to RELEASING, the youngest first; an exclusive one is alone */
+    struct dlock__acquisition *asking; /* the head waiter's: ASKING, WAITING or CONFIRMING */
+    struct dlock__acquisition *lost;   /* lost and not yet released as often as acquired */
     struct dlock__waiter *head, *tail;
     int64_t backoff_until_us; /* other processes' turn: the head asks no earlier */
     int64_t ready_at_us;      /* the server grants nothing before, as it said last; 0: it does; DLOCK__NEVER: unknown */
@@ -34,7 +34,7 @@ struct dlock_lock {
     int64_t lease_ms;
     dlock_callback on_lost;
     void *on_lost_arg;
-    struct dlock__hold *holds; /* of claims through it, the youngest first */
+    struct dlock__hold *holds; /* of acquisitions through it, the youngest first */
     uint32_t inside;           /* threads in a call on it */
     uint32_t waiting;          /* waits on it, in line or about to leave it */
     uint32_t cancels;          /* so often all waits on it were ended */
@@ -62,11 +62,12 @@ struct dlock__waiter {
     struct dlock_lock *lock;
     uint64_t thread;
     int64_t deadline_us;
-    struct dlock__claim *handed;  /* among name->held when it was given; holds a reference; may be lost by now */
-    int64_t pause_us;             /* the last decorrelated pause between its questions */
-    struct dlock_error *why;      /* what the server said last, in the end the error; NULL: nobody needed it yet */
-    struct dlock__latch *latch;   /* of the thread that takes its turns; NULL: async.c does */
-    struct dlock__claim *leaving; /* RELEASING, which has to be sent before it is over: what it gave up, or (an async
+    struct dlock__acquisition *handed; /* among name->held when it was given; holds a reference; may be lost by now */
+    int64_t pause_us;                  /* the last decorrelated pause between its questions */
+    struct dlock_error *why;           /* what the server said last, in the end the error; NULL: nobody needed it yet */
+    struct dlock__latch *latch;        /* of the thread that takes its turns; NULL: async.c does */
+    struct dlock__acquisition
+        *leaving; /* RELEASING, which has to be sent before it is over: what it gave up, or (an async
                                    * release) all that it is about; with a reference */
     int result;
     uint32_t cancels; /* lock->cancels when it began to wait: that one is greater when it was cancelled */
@@ -136,10 +137,10 @@ void dlock__name_remove(struct dlock__name *name, struct dlock__waiter *waiter);
 /* Wakes the waiter at the head, who looks around again. */
 void dlock__name_signal(struct dlock__name *name);
 /* Adds to, and removes from, name->held; the reference goes along. False: it was not there. */
-void dlock__name_hold(struct dlock__name *name, struct dlock__claim *claim);
-bool dlock__name_unhold(struct dlock__name *name, struct dlock__claim *claim);
-/* The exclusive claim among name->held, or NULL: while there is one nobody of this process asks the server. */
-struct dlock__claim *dlock__name_exclusive(const struct dlock__name *name);
+void dlock__name_hold(struct dlock__name *name, struct dlock__acquisition *acq);
+bool dlock__name_unhold(struct dlock__name *name, struct dlock__acquisition *acq);
+/* The exclusive acquisition among name->held, or NULL: while there is one nobody of this process asks the server. */
+struct dlock__acquisition *dlock__name_exclusive(const struct dlock__name *name);
 
 /* Notes what an answered question for it says of the server: `result`, and for how long that grants nothing. */
 void dlock__name_heard(struct dlock__name *name, int result, int64_t ready_ms);
@@ -151,27 +152,27 @@ int dlock__name_not_ready(const struct dlock__name *name, struct dlock_error *er
 /* ---- handover.c ---- */
 
 /* Whether the grant may go on in this process after its release: other processes have not had to wait for too long. */
-bool dlock__may_stay(const struct dlock__claim *claim);
+bool dlock__may_stay(const struct dlock__acquisition *acq);
 /* Another thread of this process has it from now on. */
-void dlock__next_turn(struct dlock__claim *claim);
-/* Whether the claim is what this handle would ask for. */
-bool dlock__same_terms(const struct dlock__claim *claim, const struct dlock_lock *lock);
+void dlock__next_turn(struct dlock__acquisition *acq);
+/* Whether the acquisition is what this handle would ask for. */
+bool dlock__same_terms(const struct dlock__acquisition *acq, const struct dlock_lock *lock);
 
 /* The next waiter of this process owns the same grant, if there is one who may. */
-bool dlock__hand_over(struct dlock__claim *claim);
+bool dlock__hand_over(struct dlock__acquisition *acq);
 /* After a release: where no queue knows who is next this process's own waiters let others ask first. */
-void dlock__back_off(const struct dlock__claim *claim);
+void dlock__back_off(const struct dlock__acquisition *acq);
 
 /* ---- linger.c ---- */
 
-static inline bool dlock__lingers(const struct dlock__claim *claim) {
-    return claim->phase == DLOCK__LINGERING;
+static inline bool dlock__lingers(const struct dlock__acquisition *acq) {
+    return acq->state == DLOCK__LINGERING;
 }
 
 /* Whether a grant for this handle should be one that may linger. */
 bool dlock__linger_wanted(const struct dlock_lock *lock);
-/* Instead of the release of a HELD claim; false: it has to be released. */
-bool dlock__linger_begin(struct dlock__claim *claim);
+/* Instead of the release of a HELD acquisition; false: it has to be released. */
+bool dlock__linger_begin(struct dlock__acquisition *acq);
 enum dlock__briefly {
     DLOCK__BRIEFLY_SEND,  /* nobody came */
     DLOCK__BRIEFLY_TAKEN, /* another thread has it, or had it */
@@ -180,13 +181,13 @@ enum dlock__briefly {
 /* Instead of a release that is about to be sent, while threads of this process take turns: the next one is likely to be
  * back for the lock before that could have reached the server. The caller has a reference. Leaves the mutex meanwhile.
  */
-enum dlock__briefly dlock__linger_briefly(struct dlock__claim *claim);
-/* The lingering claim of this name, for a new owner; NULL: there is none, or none that fits. */
-struct dlock__claim *dlock__linger_take(struct dlock_lock *lock);
-/* The lingering claim of this name that does not fit: it is to be released before the lock's waiter asks. */
-struct dlock__claim *dlock__linger_misfit(const struct dlock_lock *lock);
+enum dlock__briefly dlock__linger_briefly(struct dlock__acquisition *acq);
+/* The lingering acquisition of this name, for a new owner; NULL: there is none, or none that fits. */
+struct dlock__acquisition *dlock__linger_take(struct dlock_lock *lock);
+/* The lingering acquisition of this name that does not fit: it is to be released before the lock's waiter asks. */
+struct dlock__acquisition *dlock__linger_misfit(const struct dlock_lock *lock);
 /* It must not linger, or no longer. */
-void dlock__linger_not(struct dlock__claim *claim);
+void dlock__linger_not(struct dlock__acquisition *acq);
 
 /* ---- notify.c ---- */
 
@@ -207,8 +208,8 @@ void dlock__keeper_kick(struct dlock_client *client);
 void dlock__callback_arm(struct dlock_client *client, int64_t at_us);
 /* Looks at the deadlines of asynchronous waits, at_us being the first, as long as async.busy. */
 void dlock__callback_watch(struct dlock_client *client, int64_t at_us);
-/* Queues the on_lost of the handles that hold the claim. */
-void dlock__callback_lost(struct dlock__claim *claim);
+/* Queues the on_lost of the handles that hold the acquisition. */
+void dlock__callback_lost(struct dlock__acquisition *acq);
 /* Queues the end of an asynchronous operation. */
 void dlock__callback_async(struct dlock__async *async);
 

@@ -1,5 +1,5 @@
 /* The way into and out of every call of the API. */
-#include "claim/client.h"
+#include "state/client.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-#include "claim/client.h"
+#include "state/client.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -115,16 +115,16 @@ void dlock__name_signal(struct dlock__name *name) {
     if (name->head) dlock__waiter_wake(name->head);
 }
 
-void dlock__name_hold(struct dlock__name *name, struct dlock__claim *claim) {
-    claim->next = name->held;
-    name->held = claim;
+void dlock__name_hold(struct dlock__name *name, struct dlock__acquisition *acq) {
+    acq->next = name->held;
+    name->held = acq;
 }
 
-bool dlock__name_unhold(struct dlock__name *name, struct dlock__claim *claim) {
-    struct dlock__claim **at = &name->held;
-    while (*at && *at != claim) at = &(*at)->next;
+bool dlock__name_unhold(struct dlock__name *name, struct dlock__acquisition *acq) {
+    struct dlock__acquisition **at = &name->held;
+    while (*at && *at != acq) at = &(*at)->next;
     if (!*at) return false;
-    *at = claim->next;
+    *at = acq->next;
     return true;
 }
 
@@ -151,6 +151,6 @@ int dlock__name_not_ready(const struct dlock__name *name, struct dlock_error *er
                       dlock__name_shown(name), text);
 }
 
-struct dlock__claim *dlock__name_exclusive(const struct dlock__name *name) {
+struct dlock__acquisition *dlock__name_exclusive(const struct dlock__name *name) {
     return name->held && name->held->mode == DLOCK_EXCLUSIVE ? name->held : NULL;
 }

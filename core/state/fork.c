@@ -1,7 +1,7 @@
 /* A forked child inherits copies of handles that must not be used, and descriptors that it must let go of without
  * a word to any server. The child has one thread and whatever state the others left, so the handlers take every
  * client's mutex before the fork; that is cheap, since no mutex is ever held across anything that blocks. */
-#include "claim/client.h"
+#include "state/client.h"
 
 static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct dlock_client *clients;

@@ -1,5 +1,5 @@
 /* Needed by every part of a client: threads' numbers, chance, the log, time, and its end. */
-#include "claim/client.h"
+#include "state/client.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -68,9 +68,9 @@ void dlock__client_put(struct dlock_client *client) {
     dlock__leave(client);
     if (!last) return;
     while (client->spare) {
-        struct dlock__claim *claim = client->spare;
-        client->spare = claim->all_next;
-        free(claim);
+        struct dlock__acquisition *acq = client->spare;
+        client->spare = acq->all_next;
+        free(acq);
     }
     while (client->spare_slots) {
         struct dlock__slot *slot = client->spare_slots;

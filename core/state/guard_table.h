@@ -6,8 +6,8 @@
  * The client alone writes entries, under its mutex; it may die between any two of its stores. What the guardian reads
  * is made whole by one last store: `used` after the rest of a new entry, `copy` after one of the two states. So a torn
  * entry is one that is not there yet, or the one before. */
-#ifndef DLOCK_CORE_CLAIM_GUARD_TABLE_H
-#define DLOCK_CORE_CLAIM_GUARD_TABLE_H
+#ifndef DLOCK_CORE_STATE_GUARD_TABLE_H
+#define DLOCK_CORE_STATE_GUARD_TABLE_H
 
 #include <dlock/backend.h>
 

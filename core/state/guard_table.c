@@ -1,4 +1,4 @@
-#include "claim/guard_table.h"
+#include "state/guard_table.h"
 
 #include <errno.h>
 #include <fcntl.h>

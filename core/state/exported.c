@@ -1,5 +1,5 @@
 /* Tokens whose grants have left this client with a ticket. */
-#include "claim/client.h"
+#include "state/client.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,14 +32,14 @@ bool dlock__exported(const struct dlock_client *client, const char *token) {
 
 /* The wake-up that also tells of this grant may come when nobody here knows the token any more, and nobody here may
  * take that for a grant that nobody wants. */
-int dlock__exported_remember(const struct dlock__claim *claim, struct dlock_error *err) {
-    struct dlock_client *client = claim->name->client;
-    if (!claim->untold_grant) return 0;
+int dlock__exported_remember(const struct dlock__acquisition *acq, struct dlock_error *err) {
+    struct dlock_client *client = acq->name->client;
+    if (!acq->untold_grant) return 0;
     forget_before(client, dlock__now_us());
     struct dlock__exported *exported = calloc(1, sizeof *exported);
     if (!exported) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for an export");
-    memcpy(exported->token, claim->token, strlen(claim->token) + 1);
-    exported->until_us = dlock__after(dlock__now_us(), dlock__us(claim->lease_ms) + KNOWN_US);
+    memcpy(exported->token, acq->token, strlen(acq->token) + 1);
+    exported->until_us = dlock__after(dlock__now_us(), dlock__us(acq->lease_ms) + KNOWN_US);
     exported->next = client->exported;
     client->exported = exported;
     return 0;

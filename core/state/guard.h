@@ -1,6 +1,6 @@
 /* Notes of a client for its guardian. All of it costs a client without one a look at client->guard. */
-#ifndef DLOCK_CORE_CLAIM_GUARD_H
-#define DLOCK_CORE_CLAIM_GUARD_H
+#ifndef DLOCK_CORE_STATE_GUARD_H
+#define DLOCK_CORE_STATE_GUARD_H
 
 #include <dlock/dlock.h>
 
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-struct dlock__claim;
+struct dlock__acquisition;
 struct dlock__guard_table;
 
 struct dlock__guard {
@@ -26,19 +26,19 @@ struct dlock__guard {
     uint32_t free;      /* the first unused entry */
 };
 
-/* Notes a claim whose name, token, mode, limit and lease are set: before the first request that may grant it is sent.
- * From here on the guardian releases it when this process dies. With the mutex. 0 or ENOMEM. */
-int dlock__guard_enter(struct dlock__claim *claim);
+/* Notes an acquisition whose name, token, mode, limit and lease are set: before the first request that may grant it is
+ * sent. From here on the guardian releases it when this process dies. With the mutex. 0 or ENOMEM. */
+int dlock__guard_enter(struct dlock__acquisition *acq);
 
-/* Notes the claim's mode and state anew, at once and as a whole. With the mutex. */
-void dlock__guard_note(struct dlock__claim *claim);
+/* Notes the acquisition's mode and state anew, at once and as a whole. With the mutex. */
+void dlock__guard_note(struct dlock__acquisition *acq);
 
-/* Notes the claim's valid-until: it was granted or renewed, or its state has changed. What is being given back, or is
- * held by nobody, protects no work any more: its end is no reason to kill the process group. With the mutex. */
-void dlock__guard_valid_until(struct dlock__claim *claim);
+/* Notes the acquisition's valid-until: it was granted or renewed, or its state has changed. What is being given back,
+ * or is held by nobody, protects no work any more: its end is no reason to kill the process group. With the mutex. */
+void dlock__guard_valid_until(struct dlock__acquisition *acq);
 
-/* Forgets the claim: its release was answered, or it is no longer this process's to release. With the mutex. */
-void dlock__guard_leave(struct dlock__claim *claim);
+/* Forgets the acquisition: its release was answered, or it is no longer this process's to release. With the mutex. */
+void dlock__guard_leave(struct dlock__acquisition *acq);
 
 /* Something in the table has changed that the helper has to look at. */
 void dlock__guard_call(struct dlock__guard_table *table);

@@ -1,12 +1,12 @@
 /* A client: its connections, and the parts that its threads own. One mutex per client guards everything here except
  * what is marked otherwise; it is never held across a call into a backend, a callback, or the resolver. Functions named
  * dlock__… expect it held unless they say so. */
-#ifndef DLOCK_CORE_CLAIM_CLIENT_H
-#define DLOCK_CORE_CLAIM_CLIENT_H
+#ifndef DLOCK_CORE_STATE_CLIENT_H
+#define DLOCK_CORE_STATE_CLIENT_H
 
-#include "claim/guard.h"
-#include "claim/name.h"
 #include "plugin/registry.h"
+#include "state/guard.h"
+#include "state/name.h"
 #include "uri/resolve.h"
 #include "uri/uri.h"
 
@@ -17,16 +17,16 @@ struct dlock__conn {
     struct dlock_peer peer;
     atomic_bool live; /* `data` may own descriptors: read by the fork handler */
     bool connected;   /* the last operation left it usable */
-    bool busy;        /* THREADSAFE: somebody connects or disconnects it right now; carrying a claim: a call on it */
-    unsigned users;   /* THREADSAFE: calls in progress, the listener counts as one */
-    struct dlock__claim *claim; /* SESSION, not THREADSAFE: the one it carries; claim->conn is this one then */
-    bool waiting;               /* PENDING: its blocking request is not answered yet */
-    int fd;                     /* PENDING: what `listen` gave, in client->watch; -1: none */
-    bool watched;               /* PENDING: the keeper is told when that polls readable */
-    bool unwatched;             /* PENDING: it is in client->unwatched */
+    bool busy; /* THREADSAFE: somebody connects or disconnects it right now; carrying an acquisition: a call on it */
+    unsigned users;                 /* THREADSAFE: calls in progress, the listener counts as one */
+    struct dlock__acquisition *acq; /* SESSION, not THREADSAFE: the one it carries; acq->conn is this one then */
+    bool waiting;                   /* PENDING: its blocking request is not answered yet */
+    int fd;                         /* PENDING: what `listen` gave, in client->watch; -1: none */
+    bool watched;                   /* PENDING: the keeper is told when that polls readable */
+    bool unwatched;                 /* PENDING: it is in client->unwatched */
     struct dlock__conn *next_unwatched;
     int64_t rest_us;    /* when it is to be told to rest, if it is idle then */
-    int64_t ended_us;   /* when the last claim that it carried was over */
+    int64_t ended_us;   /* when the last acquisition that it carried was over */
     max_align_t data[]; /* the backend's, conn_size bytes */
 };
 
@@ -71,31 +71,31 @@ struct dlock_client {
 
     struct dlock__name **names;
     size_t n_names, n_buckets;
-    struct dlock__claim *claims;
-    struct dlock__claim *spare; /* freed claims, kept so that a steady state allocates nothing */
+    struct dlock__acquisition *acquisitions;
+    struct dlock__acquisition *spare; /* freed acquisitions, kept so that a steady state allocates nothing */
     struct dlock__slot *spare_slots;
     size_t n_spare, n_spare_slots;
 
-    /* Of claims that are HELD or CONFIRMING. Each has room for one timer of every slot. */
+    /* Of acquisitions that are HELD or CONFIRMING. Each has room for one timer of every slot. */
     struct {
-        struct dlock__heap renewals; /* of claims that are not being renewed */
+        struct dlock__heap renewals; /* of acquisitions that are not being renewed */
         struct dlock__heap ends;     /* of grants that renewals put off */
         struct dlock__heap own_ends; /* of those that none does: fixed leases; and of what lingers */
         struct dlock__heap sleeps;   /* of threads, for longer */
-        size_t slots;                /* attached to claims */
-        uint64_t looks;              /* at claims, because of these: counted for tests */
+        size_t slots;                /* attached to acquisitions */
+        uint64_t looks;              /* at acquisitions, because of these: counted for tests */
     } timers;
 
     struct dlock__part *parts;        /* of calls in progress about several handles */
     struct dlock__exported *exported; /* tokens whose grants are somebody else's now, whatever a wake-up says */
 
     struct dlock__conn *conns, *idle;
-    unsigned n_pool;                             /* opened for the pool, at most uri->connections */
-    unsigned n_idle;                             /* connected ones in `idle`, where connections carry one claim each */
-    int watch;                                   /* PENDING: an epoll descriptor; else -1 */
-    struct dlock__conn *unwatched;               /* PENDING: to be watched by the keeper's next round */
-    struct dlock__claim *pending, *pending_tail; /* operations that wait for a connection */
-    unsigned n_pending, n_sent;                  /* how many; and how many operations are on the way */
+    unsigned n_pool;               /* opened for the pool, at most uri->connections */
+    unsigned n_idle;               /* connected ones in `idle`, where connections carry one acquisition each */
+    int watch;                     /* PENDING: an epoll descriptor; else -1 */
+    struct dlock__conn *unwatched; /* PENDING: to be watched by the keeper's next round */
+    struct dlock__acquisition *pending, *pending_tail; /* operations that wait for a connection */
+    unsigned n_pending, n_sent;                        /* how many; and how many operations are on the way */
     atomic_uint bell;                    /* for those who wait for a connection, or for somebody else's request */
     unsigned bells;                      /* bits of it that were given out */
     bool coalescing[DLOCK__RELEASE + 1]; /* of this kind: somebody is about to send all that wait */
@@ -132,7 +132,7 @@ struct dlock_client {
         struct dlock__conn *conn;
         bool borrows;        /* it waits for a connection of the pool */
         int64_t patience_us; /* for an answer, as the last renewal taught: the needs of others cut none shorter */
-        struct dlock__claim **batch; /* DLOCK__BATCH each: renewal never runs out of memory */
+        struct dlock__acquisition **batch; /* DLOCK__BATCH each: renewal never runs out of memory */
         struct dlock_claim *args;
         struct dlock_claim **arg_pointers;
     } keeper;
@@ -146,11 +146,11 @@ struct dlock_client {
         struct dlock__event *first, *last;
         struct dlock__line *lines, *last_line;
         size_t n_lines;
-        struct dlock_lock *running; /* whose callback runs */
-        uint64_t runner;            /* … in which thread */
-        struct dlock__claim *loses; /* … and the loss that it is told of */
-        int64_t armed_us;           /* it looks for lost grants then at the latest */
-        int64_t asleep_us;          /* it sleeps until then; 0: it is awake */
+        struct dlock_lock *running;       /* whose callback runs */
+        uint64_t runner;                  /* … in which thread */
+        struct dlock__acquisition *loses; /* … and the loss that it is told of */
+        int64_t armed_us;                 /* it looks for lost grants then at the latest */
+        int64_t asleep_us;                /* it sleeps until then; 0: it is awake */
     } callback;
 
     struct {
@@ -169,7 +169,7 @@ struct dlock_client {
         bool started, stop;
         pthread_t thread;
         pthread_cond_t cond;
-        struct dlock__claim *orphans;
+        struct dlock__acquisition *orphans;
     } janitor;
 };
 
@@ -188,7 +188,7 @@ static inline bool dlock__can(const struct dlock_client *client, uint32_t caps) 
     return (client->backend->caps & caps) == caps;
 }
 
-/* Whether a connection carries one claim, from acquire to release. */
+/* Whether a connection carries one acquisition, from acquire to release. */
 static inline bool dlock__one_each(const struct dlock_client *client) {
     return dlock__can(client, DLOCK_CAP_SESSION) && !dlock__can(client, DLOCK_CAP_THREADSAFE);
 }
@@ -260,10 +260,10 @@ static inline int64_t dlock__bounded(struct dlock_client *client, int64_t deadli
     return deadline_us < most ? deadline_us : most;
 }
 
-/* Whether a connection that has ended took everything about this claim along. */
-static inline bool dlock__claim_died_with_connection(const struct dlock__claim *claim) {
-    const struct dlock_client *client = claim->name->client;
-    return dlock__one_each(client) ? !claim->conn : claim->session != client->session;
+/* Whether a connection that has ended took everything about this acquisition along. */
+static inline bool dlock__acq_died_with_connection(const struct dlock__acquisition *acq) {
+    const struct dlock_client *client = acq->name->client;
+    return dlock__one_each(client) ? !acq->conn : acq->session != client->session;
 }
 
 /* ---- call.c ---- */
@@ -300,8 +300,8 @@ void dlock__fork_unwatch(struct dlock_client *client);
 bool dlock__exported(const struct dlock_client *client, const char *token);
 void dlock__exported_free(struct dlock_client *client);
 
-/* Notes the claim's token before it is exported, if a wake-up may still tell of its grant: nobody here may take that
- * for a grant that nobody wants. 0 or ENOMEM. */
-int dlock__exported_remember(const struct dlock__claim *claim, struct dlock_error *err);
+/* Notes the acquisition's token before it is exported, if a wake-up may still tell of its grant: nobody here may take
+ * that for a grant that nobody wants. 0 or ENOMEM. */
+int dlock__exported_remember(const struct dlock__acquisition *acq, struct dlock_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* One acquisition as the server knows it, and what it takes to ask for it. The client's mutex guards all of it, and
  * functions expect that held unless they say otherwise. */
-#ifndef DLOCK_CORE_CLAIM_CLAIM_H
-#define DLOCK_CORE_CLAIM_CLAIM_H
+#ifndef DLOCK_CORE_STATE_ACQUISITION_H
+#define DLOCK_CORE_STATE_ACQUISITION_H
 
 #include "base/env.h"
 #include "base/heap.h"
@@ -15,7 +15,7 @@
 #define DLOCK__LEASE_MAX_MS (INT64_C(366) * 24 * 3600 * 1000)
 /* The fence's low byte. */
 #define DLOCK__ORDINAL_MAX 255
-/* An operation takes at most this many claims. */
+/* An operation takes at most this many acquisitions. */
 #define DLOCK__BATCH 256
 /* Names as a backend sees them, prefix included. */
 #define DLOCK__FULL_NAME_MAX 255
@@ -26,8 +26,8 @@ struct dlock__name;
 struct dlock__waiter;
 
 /* What is true in each, and the ways from one to the next, stand at the top of grant.c, which alone makes them. */
-enum dlock__phase {
-    DLOCK__ASKING,      /* an acquire is being sent; a new claim, which is zeroed */
+enum dlock__acq_state {
+    DLOCK__ASKING,      /* an acquire is being sent; a new acquisition, which is zeroed */
     DLOCK__WAITING,     /* busy: queued at the server, or to be asked again at ask_at_us */
     DLOCK__CONFIRMING,  /* granted by a wake whose age nobody knows, or about to be handed over in this process (then
                         * its ordinal is above 0): the keeper renews before it counts */
@@ -45,7 +45,7 @@ enum dlock__op_kind { DLOCK__ACQUIRE, DLOCK__RENEW, DLOCK__RELEASE };
 
 enum dlock__op_status { DLOCK__OP_NONE, DLOCK__OP_PENDING, DLOCK__OP_RUNNING, DLOCK__OP_DONE };
 
-/* One request about one claim, as the pool handles it. */
+/* One request about one acquisition, as the pool handles it. */
 struct dlock__op {
     struct dlock_claim arg; /* what the backend sees; while RUNNING it belongs to the thread that runs the batch */
     enum dlock__op_kind kind;
@@ -54,15 +54,15 @@ struct dlock__op {
     int64_t deadline_us; /* of the request */
     int64_t leave_us;    /* of the thread that waits for it */
     int64_t prepared_us;
-    int64_t sent_us;           /* before the request that was answered was sent */
-    int result;                /* of the connection if that failed, else of the claim */
-    bool unsent;               /* it failed before anything was sent */
-    bool late;                 /* it failed for lack of time */
-    uint32_t bell;             /* what the thread that waits for it hears of client->bell; 0: that one left */
-    struct dlock_error *err;   /* that thread's */
-    struct dlock__conn *conn;  /* handed over to lead the next batch */
-    struct dlock__claim *next; /* in client->pending */
-    bool look;                 /* a LOOK came while ASKING */
+    int64_t sent_us;                 /* before the request that was answered was sent */
+    int result;                      /* of the connection if that failed, else of the acquisition */
+    bool unsent;                     /* it failed before anything was sent */
+    bool late;                       /* it failed for lack of time */
+    uint32_t bell;                   /* what the thread that waits for it hears of client->bell; 0: that one left */
+    struct dlock_error *err;         /* that thread's */
+    struct dlock__conn *conn;        /* handed over to lead the next batch */
+    struct dlock__acquisition *next; /* in client->pending */
+    bool look;                       /* a LOOK came while ASKING */
     struct {
         bool here; /* a GRANTED came while ASKING */
         uint64_t fence;
@@ -73,38 +73,41 @@ struct dlock__op {
 /* Something to tell the application, in client->callback. */
 struct dlock__event {
     struct dlock__event *next;
-    enum { DLOCK__EVENT_LOST, DLOCK__EVENT_ASYNC } kind; /* in a hold, with a reference to its claim; in an async */
+    enum {
+        DLOCK__EVENT_LOST,
+        DLOCK__EVENT_ASYNC
+    } kind; /* in a hold, with a reference to its acquisition; in an async */
 };
 
-/* How often a claim is held through one handle, and that handle's on_lost when it is to run. */
+/* How often an acquisition is held through one handle, and that handle's on_lost when it is to run. */
 struct dlock__hold {
     struct dlock__event event;
     uint32_t count;
-    struct dlock__hold *next; /* in claim->hold */
-    struct dlock__claim *claim;
+    struct dlock__hold *next; /* in acq->hold */
+    struct dlock__acquisition *acq;
     struct dlock_lock *handle;       /* NULL: freed, or nobody yet; set by dlock__hold_set */
     struct dlock__hold *other, **at; /* in handle->holds */
 };
 
-/* Needed by a claim only while it is more than a wait: thousands of waits are small. */
+/* Needed by an acquisition only while it is more than a wait: thousands of waits are small. */
 struct dlock__slot {
     struct dlock__op op; /* the first member: the slot is found by it */
     struct dlock__hold hold;
-    struct dlock__timer renewal, end; /* set by grant.c, while the claim is HELD or CONFIRMING */
+    struct dlock__timer renewal, end; /* set by grant.c, while the acquisition is HELD or CONFIRMING */
     struct dlock__slot *spare;        /* next in client->spare_slots */
 };
 
 /* One acquisition as the server knows it. Reference counted: the name (current, asking), the lost list, the janitor, a
  * renewal in progress and an operation in progress each hold one. */
-struct dlock__claim {
-    struct dlock__claim *all_next, *all_prev; /* client->claims: every live claim */
-    struct dlock__name *name;                 /* holds a reference */
-    struct dlock__claim *next;                /* in name->held, or name->lost */
-    struct dlock__claim *orphan_next;         /* in client->orphans */
-    struct dlock__op *op;                     /* its slot's; NULL: it has none, being WAITING, or an orphan that was */
-    struct dlock__hold *hold;                 /* its slot's, the first of a list; the others are malloc'ed */
+struct dlock__acquisition {
+    struct dlock__acquisition *all_next, *all_prev; /* client->acquisitions: every live acquisition */
+    struct dlock__name *name;                       /* holds a reference */
+    struct dlock__acquisition *next;                /* in name->held, or name->lost */
+    struct dlock__acquisition *orphan_next;         /* in client->orphans */
+    struct dlock__op *op;     /* its slot's; NULL: it has none, being WAITING, or an orphan that was */
+    struct dlock__hold *hold; /* its slot's, the first of a list; the others are malloc'ed */
     unsigned refs;
-    enum dlock__phase phase : 8;
+    enum dlock__acq_state state : 8;
     enum dlock_owner owner : 8; /* of the grant */
     uint8_t token_room;         /* bytes of `token` */
 
@@ -113,7 +116,7 @@ struct dlock__claim {
     uint32_t limit;
     uint32_t flags; /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     int64_t lease_ms;
-    uint64_t state[4];
+    uint64_t backend_state[4];
     struct dlock__conn *conn; /* SESSION, not THREADSAFE: the connection that it lives in; NULL: it is nowhere */
     uint32_t guarded;         /* its entry in the guardian's table; 0: none */
     unsigned session;         /* client->session when it was last sent: what it left in an older one died with that */
@@ -156,138 +159,138 @@ struct dlock__claim {
 /* Bytes that a token of this client needs at most. */
 size_t dlock__token_room(const struct dlock_client *client);
 
-/* Gives the claim a new token, for its mode and limit: "<client>.<16 hex digits>@host:pid", with "-s" behind the digits
- * for a reader, "-p<limit>" for a permit: enough to release what this client has forgotten. */
-void dlock__token_write(struct dlock__claim *claim);
+/* Gives the acquisition a new token, for its mode and limit: "<client>.<16 hex digits>@host:pid", with "-s" behind the
+ * digits for a reader, "-p<limit>" for a permit: enough to release what this client has forgotten. */
+void dlock__token_write(struct dlock__acquisition *acq);
 
-/* Sets the mode, and the limit, to what stands in the claim's token. */
-void dlock__token_read(struct dlock__claim *claim);
+/* Sets the mode, and the limit, to what stands in the acquisition's token. */
+void dlock__token_read(struct dlock__acquisition *acq);
 
-/* ---- claim.c ---- */
+/* ---- acquisition.c ---- */
 
-/* A claim with a new token for what `lock` wants, in phase ASKING; NULL: out of memory. */
-struct dlock__claim *dlock__claim_new(struct dlock_lock *lock);
+/* An acquisition with a new token for what `lock` wants, in state ASKING; NULL: out of memory. */
+struct dlock__acquisition *dlock__acq_new(struct dlock_lock *lock);
 /* The same for a token that was made before (a wake for nobody, a ticket), with the mode that it tells. */
-struct dlock__claim *dlock__claim_for_token(struct dlock__name *name, const char *token);
-void dlock__claim_put(struct dlock__claim *claim);
+struct dlock__acquisition *dlock__acq_for_token(struct dlock__name *name, const char *token);
+void dlock__acq_put(struct dlock__acquisition *acq);
 
-/* Gives a claim that merely waited what it needs for a request, or to be held. False: out of memory. */
-bool dlock__slot_attach(struct dlock__claim *claim);
+/* Gives an acquisition that merely waited what it needs for a request, or to be held. False: out of memory. */
+bool dlock__slot_attach(struct dlock__acquisition *acq);
 /* It merely waits from here on: lets others have that. */
-void dlock__slot_detach(struct dlock__claim *claim);
-/* Its request is on the way, or waits for a connection: the claim belongs to the pool until that is over. */
-bool dlock__claim_in_request(const struct dlock__claim *claim);
-/* The claim's hold through this handle, made if `make` is set; NULL: none, or out of memory. */
-struct dlock__hold *dlock__claim_hold(struct dlock__claim *claim, struct dlock_lock *handle, bool make);
+void dlock__slot_detach(struct dlock__acquisition *acq);
+/* Its request is on the way, or waits for a connection: the acquisition belongs to the pool until that is over. */
+bool dlock__acq_in_request(const struct dlock__acquisition *acq);
+/* The acquisition's hold through this handle, made if `make` is set; NULL: none, or out of memory. */
+struct dlock__hold *dlock__acq_hold(struct dlock__acquisition *acq, struct dlock_lock *handle, bool make);
 /* Whose hold it is; NULL: nobody's. */
 void dlock__hold_set(struct dlock__hold *hold, struct dlock_lock *handle);
 /* Forgets who holds it. */
-void dlock__claim_disown(struct dlock__claim *claim);
-/* The live claim with this token, or NULL. */
-struct dlock__claim *dlock__claim_find(struct dlock_client *client, const char *token);
-/* Orders pointers to claims by name, for qsort: the order in which every batch is sent. */
-int dlock__claim_by_name(const void *a, const void *b);
-uint64_t dlock__claim_fence(const struct dlock__claim *claim);
+void dlock__acq_disown(struct dlock__acquisition *acq);
+/* The live acquisition with this token, or NULL. */
+struct dlock__acquisition *dlock__acq_find(struct dlock_client *client, const char *token);
+/* Orders pointers to acquisitions by name, for qsort: the order in which every batch is sent. */
+int dlock__acq_by_name(const void *a, const void *b);
+uint64_t dlock__acq_fence(const struct dlock__acquisition *acq);
 /* Whether an acquire that nobody answered may still reach the server, and would be granted, after a release. */
-bool dlock__claim_may_come_late(const struct dlock__claim *claim);
-/* Whether the server or the backend may still keep something for a claim that is not granted. */
-bool dlock__claim_may_remain(const struct dlock__claim *claim);
+bool dlock__acq_may_come_late(const struct dlock__acquisition *acq);
+/* Whether the server or the backend may still keep something for an acquisition that is not granted. */
+bool dlock__acq_may_remain(const struct dlock__acquisition *acq);
 
 /* Its slot's timers tell of it. */
-struct dlock__claim *dlock__renewal_claim(struct dlock__timer *renewal);
-struct dlock__claim *dlock__end_claim(struct dlock__timer *end);
+struct dlock__acquisition *dlock__renewal_acq(struct dlock__timer *renewal);
+struct dlock__acquisition *dlock__end_acq(struct dlock__timer *end);
 
-/* ---- grant.c: every change of claim->phase ---- */
+/* ---- grant.c: every change of acq->state ---- */
 
 /* Its next acquire is being prepared. */
-void dlock__claim_ask(struct dlock__claim *claim);
+void dlock__acq_ask(struct dlock__acquisition *acq);
 /* Its acquire granted nothing: it asks again then, if nothing else happens. */
-void dlock__claim_wait(struct dlock__claim *claim, int64_t ask_at_us);
+void dlock__acq_wait(struct dlock__acquisition *acq, int64_t ask_at_us);
 /* Its connection broke, or the server's hand-over to it had lapsed: it asks again at once. */
-void dlock__claim_lapsed(struct dlock__claim *claim);
+void dlock__acq_lapsed(struct dlock__acquisition *acq);
 /* Its release, or the renewal before an export, is on the way: it is not renewed any more. */
-void dlock__claim_release(struct dlock__claim *claim);
+void dlock__acq_release(struct dlock__acquisition *acq);
 /* It stays ours after all, as it was (HELD or DOWNGRADING); or what lingered has an owner again (HELD). */
-void dlock__claim_keep(struct dlock__claim *claim, enum dlock__phase as);
+void dlock__acq_keep(struct dlock__acquisition *acq, enum dlock__acq_state as);
 /* From here on it counts as shared, and is renewed as that at once. */
-void dlock__claim_downgrade(struct dlock__claim *claim);
+void dlock__acq_downgrade(struct dlock__acquisition *acq);
 /* The server has said yes to that. */
-void dlock__claim_downgraded(struct dlock__claim *claim);
-/* Lets a waiting claim ask then, and one that is asking once more after the answer. */
-void dlock__claim_ask_again(struct dlock__claim *claim, int64_t at_us);
+void dlock__acq_downgraded(struct dlock__acquisition *acq);
+/* Lets a waiting acquisition ask then, and one that is asking once more after the answer. */
+void dlock__acq_ask_again(struct dlock__acquisition *acq, int64_t at_us);
 /* Takes over an answered acquire (op.result == 0): 0 = HELD; EUNAVAILABLE = the answer came too late to be of use, ask
  * again; EPROTO = it makes no sense. */
-int dlock__claim_granted(struct dlock__claim *claim, struct dlock_error *err);
-/* Takes over the answered renewal of a grant that another process had: as dlock__claim_granted. */
-int dlock__claim_imported(struct dlock__claim *claim, uint64_t fence, unsigned ordinal, struct dlock_error *err);
+int dlock__acq_granted(struct dlock__acquisition *acq, struct dlock_error *err);
+/* Takes over the answered renewal of a grant that another process had: as dlock__acq_granted. */
+int dlock__acq_imported(struct dlock__acquisition *acq, uint64_t fence, unsigned ordinal, struct dlock_error *err);
 /* Takes over an answered renewal; false when it makes no sense, and then counts as not answered. */
-bool dlock__claim_renewed(struct dlock__claim *claim, int64_t sent_us, int64_t kept_ms);
+bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t kept_ms);
 /* Takes over a GRANTED wake: HELD, or CONFIRMING with a renewal due at once, or nothing when the wake makes no sense.
  */
-void dlock__claim_woken(struct dlock__claim *claim, uint64_t fence, int64_t server_us, int64_t kept_ms,
-                        int64_t received_us);
-/* A GRANTED for a claim that was asking or waiting when it was sent. */
-void dlock__wake_granted(struct dlock__claim *claim, const struct dlock_wake *wake, int64_t received_us);
+void dlock__acq_woken(struct dlock__acquisition *acq, uint64_t fence, int64_t server_us, int64_t kept_ms,
+                      int64_t received_us);
+/* A GRANTED for an acquisition that was asking or waiting when it was sent. */
+void dlock__wake_granted(struct dlock__acquisition *acq, const struct dlock_wake *wake, int64_t received_us);
 /* An answer with the server's clock arrived: remember it for wakes. */
 void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us);
-/* The waiter at the head of the line has this HELD claim, whose owner is done with it, once the server has confirmed
- * it.
+/* The waiter at the head of the line has this HELD acquisition, whose owner is done with it, once the server has
+ * confirmed it.
  */
-void dlock__claim_confirm(struct dlock__claim *claim);
+void dlock__acq_confirm(struct dlock__acquisition *acq);
 /* Whether the server keeps a grant of it that is to be renewed. */
-static inline bool dlock__claim_renewable(const struct dlock__claim *claim) {
-    return claim->phase >= DLOCK__CONFIRMING && claim->phase <= DLOCK__LINGERING;
+static inline bool dlock__acq_renewable(const struct dlock__acquisition *acq) {
+    return acq->state >= DLOCK__CONFIRMING && acq->state <= DLOCK__LINGERING;
 }
 /* Whether this process has the grant, or was about to hand it over: its end is a loss then. */
-static inline bool dlock__claim_had(const struct dlock__claim *claim) {
-    return dlock__claim_renewable(claim) && (claim->phase != DLOCK__CONFIRMING || claim->ordinal > 0);
+static inline bool dlock__acq_had(const struct dlock__acquisition *acq) {
+    return dlock__acq_renewable(acq) && (acq->state != DLOCK__CONFIRMING || acq->ordinal > 0);
 }
 /* Whether somebody of this process holds it, or is about to be told so. */
-static inline bool dlock__claim_held(const struct dlock__claim *claim) {
-    return claim->phase == DLOCK__HELD || claim->phase == DLOCK__DOWNGRADING;
+static inline bool dlock__acq_held(const struct dlock__acquisition *acq) {
+    return acq->state == DLOCK__HELD || acq->state == DLOCK__DOWNGRADING;
 }
-static inline bool dlock__claim_lost(const struct dlock__claim *claim) {
-    return claim->phase == DLOCK__LOST || claim->phase == DLOCK__LOST_ORPHAN;
+static inline bool dlock__acq_lost(const struct dlock__acquisition *acq) {
+    return acq->state == DLOCK__LOST || acq->state == DLOCK__LOST_ORPHAN;
 }
 /* Whether it is with the janitor. */
-static inline bool dlock__claim_orphaned(const struct dlock__claim *claim) {
-    return claim->phase == DLOCK__ORPHAN || claim->phase == DLOCK__LOST_ORPHAN;
+static inline bool dlock__acq_orphaned(const struct dlock__acquisition *acq) {
+    return acq->state == DLOCK__ORPHAN || acq->state == DLOCK__LOST_ORPHAN;
 }
-/* The calling thread, or the handle, holds a claim of name->held that nobody held. */
-void dlock__own(struct dlock__claim *claim, struct dlock_lock *lock);
+/* The calling thread, or the handle, holds an acquisition of name->held that nobody held. */
+void dlock__own(struct dlock__acquisition *acq, struct dlock_lock *lock);
 /* A grant came by wake-up or hand-over for the waiter at the head of the line, who was not cancelled: it owns the
- * claim, which is then among name->held, and leaves the line. */
-void dlock__deliver(struct dlock__claim *claim);
+ * acquisition, which is then among name->held, and leaves the line. */
+void dlock__deliver(struct dlock__acquisition *acq);
 
-/* The same for the waiter, who is not told yet: while no handle holds the claim no on_lost runs. */
-void dlock__own_for(struct dlock__claim *claim, struct dlock__waiter *waiter);
+/* The same for the waiter, who is not told yet: while no handle holds the acquisition no on_lost runs. */
+void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter);
 /* The owner is about to be told. */
-void dlock__hold_through(struct dlock__claim *claim, struct dlock_lock *lock);
+void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock);
 
-/* Nobody wants this claim any more, but the server may keep it: release it until that is certain. Not before its
+/* Nobody wants this acquisition any more, but the server may keep it: release it until that is certain. Not before its
  * on_losts have returned: the release may give it to somebody else. */
-void dlock__orphan(struct dlock__claim *claim);
+void dlock__orphan(struct dlock__acquisition *acq);
 /* The janitor is done with it. */
-void dlock__orphan_gone(struct dlock__claim *claim);
+void dlock__orphan_gone(struct dlock__acquisition *acq);
 /* Its release was answered: nobody's if an acquire may still come. */
-void dlock__orphan_late(struct dlock__claim *claim);
-/* A grant that this process has (dlock__claim_had) ends before its release: owner told, waiters may ask. */
-void dlock__lose(struct dlock__claim *claim);
-/* Takes a lost claim off its name's list; the caller gets that list's reference. */
-void dlock__lost_remove(struct dlock__claim *claim);
+void dlock__orphan_late(struct dlock__acquisition *acq);
+/* A grant that this process has (dlock__acq_had) ends before its release: owner told, waiters may ask. */
+void dlock__lose(struct dlock__acquisition *acq);
+/* Takes a lost acquisition off its name's list; the caller gets that list's reference. */
+void dlock__lost_remove(struct dlock__acquisition *acq);
 /* dlock__lose, if its time is over. */
-void dlock__expire_if_due(struct dlock__claim *claim);
-/* The same for all claims of a client, and what has lingered for long enough goes back to the server. Returns when the
- * next one ends. */
+void dlock__expire_if_due(struct dlock__acquisition *acq);
+/* The same for all acquisitions of a client, and what has lingered for long enough goes back to the server. Returns
+ * when the next one ends. */
 int64_t dlock__expire_all(struct dlock_client *client);
-/* Takes the claim that is to be renewed first out of the timers, if it is to be by then; NULL: there is none. */
-struct dlock__claim *dlock__renewal_take(struct dlock_client *client, int64_t until_us);
+/* Takes the acquisition that is to be renewed first out of the timers, if it is to be by then; NULL: there is none. */
+struct dlock__acquisition *dlock__renewal_take(struct dlock_client *client, int64_t until_us);
 /* It is renewed then, if nothing else happens. Sets its timers anew, also when another of its times has changed. */
-void dlock__claim_renew_at(struct dlock__claim *claim, int64_t at_us);
+void dlock__acq_renew_at(struct dlock__acquisition *acq, int64_t at_us);
 /* Nobody holds it any more; it goes back to the server then, unless it is taken again. */
-void dlock__claim_linger(struct dlock__claim *claim, int64_t until_us);
+void dlock__acq_linger(struct dlock__acquisition *acq, int64_t until_us);
 /* What lingers goes back to the server. */
-void dlock__linger_end(struct dlock__claim *claim);
+void dlock__linger_end(struct dlock__acquisition *acq);
 /* A connection broke: what is known of the server's clock, and of grants that lived in it, died with it. */
 void dlock__connection_epoch_ended(struct dlock_client *client);
 

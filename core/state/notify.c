@@ -1,6 +1,6 @@
 /* How one part of a client leaves word for another: wakes a waiter, sets the keeper's timer, queues a callback. Nothing
  * here waits, or calls what it tells. */
-#include "claim/client.h"
+#include "state/client.h"
 
 #include <unistd.h>
 
@@ -94,14 +94,14 @@ static bool wants_word(const struct dlock__hold *hold) {
     return hold->count > 0 && hold->handle && hold->handle->on_lost && !hold->handle->freed;
 }
 
-void dlock__callback_lost(struct dlock__claim *claim) {
-    struct dlock_client *client = claim->name->client;
+void dlock__callback_lost(struct dlock__acquisition *acq) {
+    struct dlock_client *client = acq->name->client;
     if (client->callback.stop) return;
-    for (struct dlock__hold *hold = claim->hold; hold; hold = hold->next) {
+    for (struct dlock__hold *hold = acq->hold; hold; hold = hold->next) {
         if (!wants_word(hold)) continue;
         hold->event.kind = DLOCK__EVENT_LOST;
-        claim->refs++;
-        claim->untold++;
+        acq->refs++;
+        acq->untold++;
         push(client, &hold->event);
     }
 }

@@ -1,5 +1,5 @@
 /* Tokens: what names an acquisition to the server. */
-#include "claim/client.h"
+#include "state/client.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,26 +47,26 @@ static char *write_hex(uint64_t number, unsigned least, char *out) {
     return out + n;
 }
 
-void dlock__token_write(struct dlock__claim *claim) {
-    struct dlock_client *client = claim->name->client;
-    char *out = claim->token;
+void dlock__token_write(struct dlock__acquisition *acq) {
+    struct dlock_client *client = acq->name->client;
+    char *out = acq->token;
     memcpy(out, client->id, 24);
     out += 24;
     *out++ = '.';
     out = write_hex(scramble(client->token_key, ++client->tokens), NUMBER_DIGITS, out);
-    if (claim->mode != DLOCK_EXCLUSIVE) *out++ = '-';
-    if (claim->mode != DLOCK_EXCLUSIVE) *out++ = claim->mode == DLOCK_SHARED ? 's' : 'p';
-    if (claim->mode == DLOCK_PERMIT) out = write_hex(claim->limit, 1, out);
+    if (acq->mode != DLOCK_EXCLUSIVE) *out++ = '-';
+    if (acq->mode != DLOCK_EXCLUSIVE) *out++ = acq->mode == DLOCK_SHARED ? 's' : 'p';
+    if (acq->mode == DLOCK_PERMIT) out = write_hex(acq->limit, 1, out);
     memcpy(out, client->token_tail, strlen(client->token_tail) + 1);
 }
 
-void dlock__token_read(struct dlock__claim *claim) {
-    const char *at = claim->token + strcspn(claim->token, "-@");
-    if (strncmp(at, "-s@", 3) == 0) claim->mode = DLOCK_SHARED;
+void dlock__token_read(struct dlock__acquisition *acq) {
+    const char *at = acq->token + strcspn(acq->token, "-@");
+    if (strncmp(at, "-s@", 3) == 0) acq->mode = DLOCK_SHARED;
     if (strncmp(at, "-p", 2) != 0) return;
     char *end;
     unsigned long limit = strtoul(at + 2, &end, 16);
     if (*end != '@' || limit == 0 || limit > UINT32_MAX) return;
-    claim->mode = DLOCK_PERMIT;
-    claim->limit = (uint32_t)limit;
+    acq->mode = DLOCK_PERMIT;
+    acq->limit = (uint32_t)limit;
 }

@@ -1,0 +1,209 @@
+/* One acquisition: how long it is valid, and its life cycle. */
+#include "state/client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Freed acquisitions kept per client. */
+enum { SPARE_MAX = 64 };
+
+static void unlist(struct dlock__acquisition *acq) {
+    *(acq->all_prev ? &acq->all_prev->all_next : &acq->name->client->acquisitions) = acq->all_next;
+    if (acq->all_next) acq->all_next->all_prev = acq->all_prev;
+}
+
+static struct dlock__acquisition *make(struct dlock__name *name, size_t token_room) {
+    struct dlock_client *client = name->client;
+    struct dlock__acquisition *acq = client->spare;
+    if (acq && acq->token_room >= token_room) {
+        client->spare = acq->all_next;
+        client->n_spare--;
+        token_room = acq->token_room;
+        memset(acq, 0, sizeof *acq);
+    } else if (!(acq = calloc(1, sizeof *acq + token_room))) {
+        return NULL;
+    }
+    acq->token_room = (uint8_t)token_room;
+    acq->name = name;
+    if (!dlock__slot_attach(acq)) {
+        free(acq);
+        return NULL;
+    }
+    acq->refs = 1;
+    name->refs++;
+    acq->session = client->session;
+    acq->ask_at_us = acq->renew_at_us = acq->release_at_us = DLOCK__NEVER;
+    acq->valid_until_us = DLOCK__NEVER;
+    acq->all_next = client->acquisitions;
+    if (acq->all_next) acq->all_next->all_prev = acq;
+    client->acquisitions = acq;
+    return acq;
+}
+
+/* Room for the timers of one more slot. */
+static bool make_timers(struct dlock_client *client) {
+    size_t n = client->timers.slots + 1;
+    return dlock__heap_reserve(&client->timers.renewals, n) && dlock__heap_reserve(&client->timers.ends, n) &&
+           dlock__heap_reserve(&client->timers.own_ends, n);
+}
+
+struct dlock__acquisition *dlock__renewal_acq(struct dlock__timer *renewal) {
+    return ((struct dlock__slot *)((char *)renewal - offsetof(struct dlock__slot, renewal)))->hold.acq;
+}
+
+struct dlock__acquisition *dlock__end_acq(struct dlock__timer *end) {
+    return ((struct dlock__slot *)((char *)end - offsetof(struct dlock__slot, end)))->hold.acq;
+}
+
+bool dlock__slot_attach(struct dlock__acquisition *acq) {
+    struct dlock_client *client = acq->name->client;
+    struct dlock__slot *slot = client->spare_slots;
+    if (acq->op) return true;
+    if (!make_timers(client)) return false;
+    if (slot) {
+        client->spare_slots = slot->spare;
+        client->n_spare_slots--;
+        memset(slot, 0, sizeof *slot);
+    } else if (!(slot = calloc(1, sizeof *slot))) {
+        return false;
+    }
+    client->timers.slots++;
+    slot->hold.acq = acq;
+    acq->op = &slot->op;
+    acq->hold = &slot->hold;
+    return true;
+}
+
+void dlock__slot_detach(struct dlock__acquisition *acq) {
+    struct dlock_client *client = acq->name->client;
+    struct dlock__slot *slot = (struct dlock__slot *)acq->op;
+    if (!slot) return;
+    client->timers.slots--;
+    dlock__timer_disarm(&slot->renewal);
+    dlock__timer_disarm(&slot->end);
+    dlock__acq_disown(acq);
+    acq->op = NULL;
+    acq->hold = NULL;
+    if (client->n_spare_slots >= SPARE_MAX) {
+        free(slot);
+        return;
+    }
+    slot->spare = client->spare_slots;
+    client->spare_slots = slot;
+    client->n_spare_slots++;
+}
+
+bool dlock__acq_in_request(const struct dlock__acquisition *acq) {
+    return acq->op && (acq->op->status == DLOCK__OP_RUNNING || acq->op->status == DLOCK__OP_PENDING);
+}
+
+struct dlock__acquisition *dlock__acq_new(struct dlock_lock *lock) {
+    struct dlock__acquisition *acq = make(lock->name, dlock__token_room(lock->client));
+    if (!acq) return NULL;
+    acq->mode = lock->mode;
+    acq->limit = lock->limit;
+    dlock__token_write(acq);
+    acq->flags = lock->flags;
+    acq->lease_ms = lock->lease_ms;
+    if (dlock__guard_enter(acq) == 0) return acq;
+    dlock__acq_put(acq);
+    return NULL;
+}
+
+struct dlock__acquisition *dlock__acq_for_token(struct dlock__name *name, const char *token) {
+    size_t size = strlen(token) + 1;
+    struct dlock__acquisition *acq = size <= DLOCK_TOKEN_MAX + 1 ? make(name, size) : NULL;
+    if (!acq) return NULL;
+    memcpy(acq->token, token, size);
+    dlock__token_read(acq);
+    acq->lease_ms = name->client->uri->lease_ms;
+    return acq;
+}
+
+void dlock__acq_put(struct dlock__acquisition *acq) {
+    if (--acq->refs > 0) return;
+    struct dlock_client *client = acq->name->client;
+    unlist(acq);
+    if (acq->conn) acq->conn->acq = NULL; /* the client ends, and its connections with it */
+    dlock__slot_detach(acq);
+    dlock__guard_leave(acq);
+    dlock__name_put(acq->name);
+    if (client->n_spare >= SPARE_MAX || acq->token_room < dlock__token_room(client)) {
+        free(acq);
+        return;
+    }
+    acq->all_next = client->spare;
+    client->spare = acq;
+    client->n_spare++;
+}
+
+void dlock__hold_set(struct dlock__hold *hold, struct dlock_lock *handle) {
+    if (hold->handle) {
+        *hold->at = hold->other;
+        if (hold->other) hold->other->at = hold->at;
+    }
+    hold->handle = handle;
+    if (!handle) return;
+    hold->at = &handle->holds;
+    hold->other = handle->holds;
+    if (hold->other) hold->other->at = &hold->other;
+    handle->holds = hold;
+}
+
+struct dlock__hold *dlock__acq_hold(struct dlock__acquisition *acq, struct dlock_lock *handle, bool make) {
+    struct dlock__hold *hold = acq->hold, *unused = NULL;
+    for (; hold; hold = hold->next) {
+        if (hold->handle == handle) return hold;
+        if (!hold->handle && hold->count == 0) unused = hold;
+    }
+    if (!make) return NULL;
+    if (!unused) {
+        unused = calloc(1, sizeof *unused);
+        if (!unused) return NULL;
+        unused->acq = acq;
+        unused->next = acq->hold->next;
+        acq->hold->next = unused;
+    }
+    dlock__hold_set(unused, handle);
+    return unused;
+}
+
+void dlock__acq_disown(struct dlock__acquisition *acq) {
+    acq->count = 0;
+    if (!acq->hold) return;
+    while (acq->hold->next) {
+        struct dlock__hold *hold = acq->hold->next;
+        acq->hold->next = hold->next;
+        dlock__hold_set(hold, NULL);
+        free(hold);
+    }
+    dlock__hold_set(acq->hold, NULL);
+    acq->hold->count = 0;
+}
+
+struct dlock__acquisition *dlock__acq_find(struct dlock_client *client, const char *token) {
+    struct dlock__acquisition *acq = client->acquisitions;
+    while (acq && strcmp(acq->token, token) != 0) acq = acq->all_next;
+    return acq;
+}
+
+int dlock__acq_by_name(const void *a, const void *b) {
+    const struct dlock__acquisition *const *left = a, *const *right = b;
+    return strcmp((*left)->name->text, (*right)->name->text);
+}
+
+uint64_t dlock__acq_fence(const struct dlock__acquisition *acq) {
+    return acq->server_fence << 8 | acq->ordinal;
+}
+
+bool dlock__acq_may_come_late(const struct dlock__acquisition *acq) {
+    return acq->late_acquire &&
+           dlock__now(acq->name->client) < dlock__after(acq->last_unknown_us, dlock__us(acq->lease_ms));
+}
+
+bool dlock__acq_may_remain(const struct dlock__acquisition *acq) {
+    if (dlock__acq_died_with_connection(acq)) return false;
+    return acq->queued || acq->outcome_unknown || dlock__acq_may_come_late(acq) || acq->backend_state[0] ||
+           acq->backend_state[1] || acq->backend_state[2] || acq->backend_state[3] ||
+           dlock__can(acq->name->client, DLOCK_CAP_SESSION);
+}

@@ -1,0 +1,497 @@
+/* The states of an acquisition. This file alone changes acq->state, and every change is in the table below:
+ *
+ *     ASKING --busy--> WAITING --GRANTED wake-up, age unproved--> CONFIRMING
+ *       | ^              | ^ |                                      |  |  ^
+ *       | +--due, LOOK---+ +-|---ELOST, the connection broke--------+  |  |
+ *       | granted            | GRANTED wake-up, age proved             |  |
+ *       v                    v                                 renewed |  | local hand-over, long
+ *     HELD <-----------------+-----------------------------------------+  | since confirmed
+ *       |------------------------------------------------------------------+
+ *       |--local hand-over--> HELD, with the next ordinal
+ *       |--downgrade--> DOWNGRADING --confirmed--> HELD, with the next ordinal
+ *       |--release, linger=--> LINGERING --taken again--> HELD     --its time is over, WANTED, lost--> ORPHAN
+ *       |--release, export--> RELEASING --answered--> gone     --no answer--> ORPHAN
+ *       +--valid-until, ELOST, the connection broke--> LOST --as many releases as acquires--> gone
+ *
+ *     given up while ASKING, WAITING or CONFIRMING --> RELEASING (a thread sees to it) or ORPHAN
+ *     LOST --the server may keep it--> LOST_ORPHAN --acknowledged, or its lease is over--> LOST
+ *     ORPHAN --acknowledged, or its lease is over--> GONE
+ *
+ * state       what is true, and who refers to it             left by
+ * ASKING      an acquire is sent, or about to be; it is      dlock__acq_granted, _imported -> HELD; _wait -> WAITING;
+ *             name->asking                                   given up: _release -> RELEASING, dlock__orphan -> ORPHAN
+ * WAITING     busy; it stands in the server's queue, or      dlock__acq_ask -> ASKING; _woken -> HELD, CONFIRMING;
+ *             asks again at ask_at_us; name->asking          given up, as ASKING
+ * CONFIRMING  granted, and the keeper renews it before that  dlock__acq_renewed -> HELD, or WAITING for a cancelled
+ *             counts; name->asking; ordinal > 0: a           waiter; _lapsed -> WAITING; dlock__lose -> LOST (a
+ *             hand-over of this process                      hand-over); given up, as ASKING
+ * HELD        granted, until valid_until_us; name->held      dlock__acq_confirm -> CONFIRMING; _downgrade ->
+ *                                                            DOWNGRADING; _linger -> LINGERING; _release -> RELEASING;
+ *                                                            dlock__lose -> LOST; dlock__orphan -> ORPHAN (close)
+ * DOWNGRADING as HELD, counts as shared, and the keeper      dlock__acq_downgraded -> HELD; else as HELD
+ *             renews it as that; name->held
+ * LINGERING   as HELD, and nobody holds it; name->held       dlock__acq_keep -> HELD; _release -> RELEASING;
+ *                                                            dlock__linger_end -> ORPHAN
+ * RELEASING   its release, or the renewal before an export,  dlock__acq_keep -> HELD, DOWNGRADING (the export
+ *             is on the way; name->held, or nobody           failed); _linger -> LINGERING; dlock__orphan -> ORPHAN;
+ *                                                            answered: gone
+ * LOST        over before its release; name->lost until      dlock__orphan -> LOST_ORPHAN; the last release: gone
+ *             everybody has released it
+ * LOST_ORPHAN the same, and the janitor releases it, after   dlock__orphan_gone -> LOST
+ *             its on_losts have returned; name->lost as
+ *             above, and client->janitor.orphans
+ * ORPHAN      nobody's; the janitor releases it;             dlock__orphan_gone -> GONE
+ *             client->janitor.orphans
+ * GONE        only a request that is on the way knows it     -
+ *
+ * Each place named here has a reference. A renewal of the keeper's (`renewing`) and an operation in a batch have one of
+ * their own: neither is a state, since both go on whatever becomes of the acquisition meanwhile. */
+#include "state/client.h"
+
+#ifdef DLOCK_CHECK_STATES
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TO(state) (1u << DLOCK__##state)
+
+static const unsigned ways[] = {
+    [DLOCK__ASKING] = TO(ASKING) | TO(WAITING) | TO(HELD) | TO(RELEASING) | TO(ORPHAN),
+    [DLOCK__WAITING] = TO(ASKING) | TO(WAITING) | TO(CONFIRMING) | TO(HELD) | TO(RELEASING) | TO(ORPHAN),
+    [DLOCK__CONFIRMING] = TO(WAITING) | TO(HELD) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
+    [DLOCK__HELD] = TO(CONFIRMING) | TO(DOWNGRADING) | TO(LINGERING) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
+    [DLOCK__DOWNGRADING] = TO(HELD) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
+    [DLOCK__LINGERING] = TO(HELD) | TO(RELEASING) | TO(ORPHAN),
+    [DLOCK__RELEASING] = TO(HELD) | TO(DOWNGRADING) | TO(LINGERING) | TO(ORPHAN),
+    [DLOCK__LOST] = TO(LOST_ORPHAN),
+    [DLOCK__LOST_ORPHAN] = TO(LOST_ORPHAN) | TO(LOST),
+    [DLOCK__ORPHAN] = TO(ORPHAN) | TO(GONE),
+    [DLOCK__GONE] = 0,
+};
+
+static void check_way(const struct dlock__acquisition *acq, enum dlock__acq_state to) {
+    static const char *const words[] = {"ASKING",    "WAITING", "CONFIRMING",  "HELD",   "DOWNGRADING", "LINGERING",
+                                        "RELEASING", "LOST",    "LOST_ORPHAN", "ORPHAN", "GONE"};
+    if (ways[acq->state] & 1u << to) return;
+    fprintf(stderr, "dlock: lock \"%s\": there is no way from %s to %s\n", acq->name->text, words[acq->state],
+            words[to]);
+    abort();
+}
+#else
+static inline void check_way(const struct dlock__acquisition *acq, enum dlock__acq_state to) {
+    (void)acq;
+    (void)to;
+}
+#endif
+
+/* As its state and its times say: only the timers of grants are set, which have slots, and so room in the heaps. */
+static void set_timers(struct dlock__acquisition *acq) {
+    struct dlock_client *client = acq->name->client;
+    struct dlock__slot *slot = (struct dlock__slot *)acq->op;
+    if (!slot || (!dlock__acq_renewable(acq) && !slot->renewal.heap && !slot->end.heap)) return;
+    bool renewed = dlock__acq_renewable(acq) && !acq->renewing, lingers = acq->state == DLOCK__LINGERING;
+    bool own_end = acq->flags & DLOCK_FIXED_LEASE || lingers, ends = dlock__acq_held(acq) || lingers;
+    int64_t end_us = acq->valid_until_us;
+    if (lingers && acq->linger_until_us < end_us) end_us = acq->linger_until_us;
+    dlock__timer_arm(&slot->renewal, &client->timers.renewals, renewed ? acq->renew_at_us : DLOCK__NEVER);
+    dlock__timer_arm(&slot->end, own_end ? &client->timers.own_ends : &client->timers.ends,
+                     ends ? end_us : DLOCK__NEVER);
+}
+
+static void set_state(struct dlock__acquisition *acq, enum dlock__acq_state to) {
+    check_way(acq, to);
+    acq->state = to;
+    set_timers(acq);
+    dlock__guard_valid_until(acq);
+}
+
+void dlock__acq_ask(struct dlock__acquisition *acq) {
+    set_state(acq, DLOCK__ASKING);
+}
+
+void dlock__acq_wait(struct dlock__acquisition *acq, int64_t ask_at_us) {
+    set_state(acq, DLOCK__WAITING);
+    acq->ask_at_us = ask_at_us;
+}
+
+void dlock__acq_release(struct dlock__acquisition *acq) {
+    bool downgrading = acq->state == DLOCK__DOWNGRADING;
+    set_state(acq, DLOCK__RELEASING);
+    if (downgrading) pthread_cond_broadcast(&acq->name->client->changed);
+}
+
+void dlock__acq_keep(struct dlock__acquisition *acq, enum dlock__acq_state as) {
+    set_state(acq, as);
+}
+
+void dlock__acq_downgrade(struct dlock__acquisition *acq) {
+    set_state(acq, DLOCK__DOWNGRADING);
+    acq->mode = DLOCK_SHARED;
+    dlock__guard_note(acq);
+    dlock__acq_renew_at(acq, dlock__now(acq->name->client));
+}
+
+void dlock__acq_downgraded(struct dlock__acquisition *acq) {
+    set_state(acq, DLOCK__HELD);
+    acq->ordinal++;                /* a reader is another holder than the writer was */
+    dlock__name_signal(acq->name); /* readers may go along */
+}
+
+/* ---- how long a grant is valid ---- */
+
+/* A grant of less than this is as good as none. */
+enum { USEFUL_US = 5000 };
+
+/* Between threads of this process a grant goes from hand to hand without a question for so long after the server has
+ * confirmed it: so many times as long as that took, within bounds. A question then costs little beside the time that
+ * has passed. */
+enum { SURE_TIMES = 20, SURE_MIN_US = 20000, SURE_MAX_US = 100000 };
+
+/* How much of a lease is ours: clocks may differ by 1 %, and 2 ms are for everything else. */
+static int64_t usable_us(int64_t kept_ms) {
+    int64_t us = dlock__us(kept_ms);
+    return us - us / 100 - 2000;
+}
+
+/* The server may keep a grant for less than we asked, never for more as far as we are concerned. */
+static bool kept_sensible(struct dlock__acquisition *acq, int64_t *kept_ms) {
+    struct dlock_client *client = acq->name->client;
+    if (*kept_ms == DLOCK_FOREVER) return dlock__can(client, DLOCK_CAP_SESSION);
+    if (*kept_ms > acq->lease_ms) *kept_ms = acq->lease_ms;
+    return *kept_ms > 0;
+}
+
+static void schedule(struct dlock__acquisition *acq, int64_t from_us, int64_t kept_ms) {
+    bool fixed = acq->flags & DLOCK_FIXED_LEASE;
+    int64_t lease_ms = kept_ms < acq->lease_ms ? kept_ms : acq->lease_ms;
+    int64_t now = dlock__now(acq->name->client), sure_us = SURE_TIMES * (now - from_us);
+    if (sure_us < SURE_MIN_US) sure_us = SURE_MIN_US;
+    acq->sure_until_us = now + (sure_us < SURE_MAX_US ? sure_us : SURE_MAX_US);
+    if (kept_ms == DLOCK_FOREVER && !fixed)
+        acq->valid_until_us = DLOCK__NEVER;
+    else
+        acq->valid_until_us = dlock__after(from_us, usable_us(lease_ms));
+    acq->renew_at_us = fixed ? DLOCK__NEVER : dlock__after(from_us, dlock__us(lease_ms) / 3);
+    acq->pause_us = 0;
+}
+
+static void arm_keeper(const struct dlock__acquisition *acq) {
+    int64_t first_us = acq->valid_until_us < acq->renew_at_us ? acq->valid_until_us : acq->renew_at_us;
+    if (first_us != DLOCK__NEVER) dlock__keeper_arm(acq->name->client, first_us);
+}
+
+void dlock__acq_renew_at(struct dlock__acquisition *acq, int64_t at_us) {
+    acq->renew_at_us = at_us;
+    set_timers(acq);
+    arm_keeper(acq);
+}
+
+void dlock__acq_linger(struct dlock__acquisition *acq, int64_t until_us) {
+    acq->linger_until_us = until_us;
+    set_state(acq, DLOCK__LINGERING);
+}
+
+static void begin_grant(struct dlock__acquisition *acq, uint64_t fence) {
+    acq->server_fence = fence;
+    acq->ordinal = 0;
+    acq->granted_us = dlock__now(acq->name->client);
+}
+
+static void hold(struct dlock__acquisition *acq) {
+    set_state(acq, DLOCK__HELD);
+    acq->outcome_unknown = false;
+    arm_keeper(acq);
+}
+
+/* The waiter is the owner from here on, though not yet told: while no handle holds it no on_lost runs. */
+void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter) {
+    struct dlock__name *name = acq->name;
+    dlock__name_heard(name, 0, 0);
+    if (name->asking == acq) {
+        name->asking = NULL;
+        dlock__name_hold(name, acq); /* with the asker's reference */
+    }
+    dlock__acq_disown(acq);
+    acq->owner = waiter->lock->owner;
+    acq->thread = waiter->thread;
+    acq->count = 1;
+    acq->queued = false;
+}
+
+/* The owner is about to be told. */
+void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock) {
+    dlock__hold_set(acq->hold, lock);
+    acq->hold->count = 1;
+    acq->name->turn_us = dlock__now(lock->client);
+    if (lock->on_lost) dlock__callback_arm(lock->client, acq->valid_until_us);
+}
+
+void dlock__own(struct dlock__acquisition *acq, struct dlock_lock *lock) {
+    acq->owner = lock->owner;
+    acq->thread = dlock__thread_id();
+    acq->count = 1;
+    dlock__hold_through(acq, lock);
+}
+
+void dlock__deliver(struct dlock__acquisition *acq) {
+    struct dlock__waiter *waiter = acq->name->head;
+    dlock__own_for(acq, waiter);
+    acq->refs++;
+    waiter->handed = acq;
+    waiter->done = true;
+    waiter->result = 0;
+    dlock__name_remove(acq->name, waiter);
+    dlock__waiter_wake(waiter);
+    if (acq->mode != DLOCK_EXCLUSIVE) dlock__name_signal(acq->name); /* there may be room for more */
+}
+
+/* A grant that the asker did not fetch itself. If that one was cancelled meanwhile it will give the acquisition up,
+ * grant and all. */
+static void hold_for_waiter(struct dlock__acquisition *acq) {
+    if (acq->name->head->done) {
+        set_state(acq, DLOCK__WAITING);
+        return;
+    }
+    hold(acq);
+    dlock__deliver(acq);
+}
+
+static bool fence_sensible(uint64_t fence) {
+    return fence > 0 && fence < UINT64_C(1) << 55;
+}
+
+int dlock__acq_granted(struct dlock__acquisition *acq, struct dlock_error *err) {
+    int64_t kept_ms = acq->op->arg.kept_ms;
+    const char *shown = dlock__name_shown(acq->name);
+    if (!fence_sensible(acq->op->arg.fence))
+        return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it with the impossible fence %llu", shown,
+                          (unsigned long long)acq->op->arg.fence);
+    if (!kept_sensible(acq, &kept_ms))
+        return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it for the impossible time of %lld ms",
+                          shown, (long long)kept_ms);
+    if (dlock__acq_died_with_connection(acq))
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the connection that it lives in broke", shown);
+    schedule(acq, acq->op->sent_us, kept_ms);
+    if (acq->valid_until_us <= dlock__now(acq->name->client))
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the answer took longer than the lease of %lld ms",
+                          shown, (long long)kept_ms);
+    begin_grant(acq, acq->op->arg.fence);
+    hold(acq);
+    return 0;
+}
+
+int dlock__acq_imported(struct dlock__acquisition *acq, uint64_t fence, unsigned ordinal, struct dlock_error *err) {
+    acq->op->arg.fence = fence;
+    int rc = dlock__acq_granted(acq, err);
+    acq->ordinal = ordinal;
+    return rc;
+}
+
+bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t kept_ms) {
+    if (!kept_sensible(acq, &kept_ms)) return false;
+    schedule(acq, sent_us, kept_ms);
+    dlock__guard_valid_until(acq);
+    acq->outcome_unknown = false;
+    if (acq->state != DLOCK__CONFIRMING)
+        dlock__acq_renew_at(acq, acq->renew_at_us);
+    else if (acq->valid_until_us > dlock__now(acq->name->client))
+        hold_for_waiter(acq);
+    else /* the answer was too slow: confirm again */
+        dlock__acq_renew_at(acq, dlock__now(acq->name->client));
+    return true;
+}
+
+/* Counts a grant's age from the last answered request: false when that proves nothing. */
+static bool wake_valid_until(struct dlock_client *client, int64_t server_us, int64_t kept_ms, int64_t received_us,
+                             int64_t *until_us) {
+    if (!client->clock_sample.known || server_us <= 0) return false;
+    int64_t delta = server_us - client->clock_sample.server_us, passed = received_us - client->clock_sample.sent_us;
+    if (delta < 0 || passed < 0 || delta > passed + passed / 100 + 2000) return false;
+    int64_t from = dlock__after(client->clock_sample.sent_us, delta);
+    if (from > received_us) from = received_us;
+    *until_us = from + usable_us(kept_ms) - delta / 100;
+    return *until_us > dlock__now(client) + USEFUL_US;
+}
+
+/* At once. */
+static void confirm(struct dlock__acquisition *acq) {
+    set_state(acq, DLOCK__CONFIRMING);
+    acq->valid_until_us = DLOCK__NEVER;
+    dlock__acq_renew_at(acq, dlock__now(acq->name->client));
+}
+
+void dlock__acq_woken(struct dlock__acquisition *acq, uint64_t fence, int64_t server_us, int64_t kept_ms,
+                      int64_t received_us) {
+    struct dlock_client *client = acq->name->client;
+    if (!fence_sensible(fence) || !kept_sensible(acq, &kept_ms)) return;
+    if (!dlock__slot_attach(acq)) { /* as if it had not come: the answer to the next question says the same */
+        acq->ask_at_us = dlock__now(client);
+        dlock__name_signal(acq->name);
+        return;
+    }
+    begin_grant(acq, fence);
+    acq->pause_us = 0;
+    int64_t until_us = DLOCK__NEVER;
+    bool known = kept_ms == DLOCK_FOREVER || wake_valid_until(client, server_us, kept_ms, received_us, &until_us);
+    /* A hand-over is confirmed by a renewal. A fixed lease has none, so it is confirmed, and made whole, before it
+     * counts. */
+    bool whole = kept_ms >= acq->lease_ms && dlock__can(client, DLOCK_CAP_SESSION);
+    if (!known || (acq->flags & DLOCK_FIXED_LEASE && !whole)) {
+        confirm(acq);
+        return;
+    }
+    schedule(acq, received_us, kept_ms);
+    if (until_us < acq->valid_until_us) {
+        acq->renew_at_us -= acq->valid_until_us - until_us;
+        acq->valid_until_us = until_us;
+    }
+    hold_for_waiter(acq);
+}
+
+void dlock__acq_confirm(struct dlock__acquisition *acq) {
+    dlock__name_unhold(acq->name, acq);
+    acq->name->asking = acq; /* with that list's reference */
+    dlock__acq_disown(acq);
+    acq->pause_us = 0;
+    confirm(acq);
+}
+
+void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us) {
+    if (server_us <= 0 || (client->clock_sample.known && sent_us < client->clock_sample.sent_us)) return;
+    client->clock_sample.known = true;
+    client->clock_sample.sent_us = sent_us;
+    client->clock_sample.server_us = server_us;
+}
+
+void dlock__acq_lapsed(struct dlock__acquisition *acq) {
+    if (acq->state == DLOCK__CONFIRMING) set_state(acq, DLOCK__WAITING);
+    if (acq->state == DLOCK__WAITING) acq->server_fence = 0;
+    dlock__acq_ask_again(acq, dlock__now_us());
+}
+
+void dlock__acq_ask_again(struct dlock__acquisition *acq, int64_t at_us) {
+    if (acq->state == DLOCK__ASKING) acq->op->look = true;
+    if (acq->state != DLOCK__WAITING) return;
+    acq->ask_at_us = at_us;
+    dlock__name_signal(acq->name);
+}
+
+void dlock__wake_granted(struct dlock__acquisition *acq, const struct dlock_wake *wake, int64_t received_us) {
+    if (acq->state == DLOCK__WAITING) {
+        dlock__acq_woken(acq, wake->fence, wake->server_us, wake->kept_ms, received_us);
+    } else if (acq->state == DLOCK__ASKING) {
+        acq->op->wake.here = true;
+        acq->op->wake.fence = wake->fence;
+        acq->op->wake.server_us = wake->server_us;
+        acq->op->wake.kept_ms = wake->kept_ms;
+        acq->op->wake.received_us = received_us;
+    }
+}
+
+void dlock__orphan(struct dlock__acquisition *acq) {
+    struct dlock_client *client = acq->name->client;
+    int64_t now = dlock__now_us();
+    if (!dlock__acq_orphaned(acq)) {
+        acq->refs++;
+        acq->orphan_next = client->janitor.orphans;
+        client->janitor.orphans = acq;
+    }
+    set_state(acq, dlock__acq_lost(acq) ? DLOCK__LOST_ORPHAN : DLOCK__ORPHAN);
+    acq->late_acquire = dlock__acq_may_come_late(acq);
+    if (!acq->outcome_unknown) acq->last_unknown_us = now; /* the janitor does until it is certain */
+    acq->release_at_us = acq->untold > 0 ? DLOCK__NEVER : now;
+    acq->pause_us = 0;
+    if (client->janitor.started)
+        pthread_cond_signal(&client->janitor.cond);
+    else
+        dlock__keeper_kick(client); /* which starts it */
+}
+
+void dlock__orphan_gone(struct dlock__acquisition *acq) {
+    set_state(acq, acq->state == DLOCK__LOST_ORPHAN ? DLOCK__LOST : DLOCK__GONE);
+}
+
+void dlock__orphan_late(struct dlock__acquisition *acq) {
+    if (!dlock__acq_may_come_late(acq)) return;
+    acq->outcome_unknown = true; /* as of the acquire: nothing else is */
+    dlock__orphan(acq);
+}
+
+/* The waiter that it was to go to asks for a grant of its own. */
+static void lose_hand_over(struct dlock__acquisition *acq) {
+    struct dlock__name *name = acq->name;
+    name->asking = NULL;
+    if (dlock__acq_may_remain(acq)) dlock__orphan(acq);
+    dlock__name_signal(name);
+    dlock__acq_put(acq);
+}
+
+void dlock__lose(struct dlock__acquisition *acq) {
+    struct dlock__name *name = acq->name;
+    enum dlock__acq_state before = acq->state;
+    if (before == DLOCK__LINGERING) { /* nobody here held it any more */
+        dlock__linger_end(acq);
+        return;
+    }
+    set_state(acq, DLOCK__LOST);
+    if (before == DLOCK__CONFIRMING) {
+        lose_hand_over(acq);
+        return;
+    }
+    if (before == DLOCK__DOWNGRADING) pthread_cond_broadcast(&name->client->changed);
+    dlock__name_unhold(name, acq);
+    acq->next = name->lost; /* takes over the reference */
+    name->lost = acq;
+    dlock__callback_lost(acq);
+    if (dlock__acq_may_remain(acq)) dlock__orphan(acq);
+    dlock__name_signal(name);
+}
+
+void dlock__lost_remove(struct dlock__acquisition *acq) {
+    struct dlock__acquisition **at = &acq->name->lost;
+    while (*at != acq) at = &(*at)->next;
+    *at = acq->next;
+}
+
+void dlock__expire_if_due(struct dlock__acquisition *acq) {
+    bool ends = dlock__acq_held(acq) || acq->state == DLOCK__LINGERING;
+    if (ends && dlock__now(acq->name->client) >= acq->valid_until_us) dlock__lose(acq);
+}
+
+void dlock__linger_end(struct dlock__acquisition *acq) {
+    struct dlock__name *name = acq->name;
+    dlock__name_unhold(name, acq);
+    dlock__orphan(acq); /* the janitor releases it now */
+    dlock__name_signal(name);
+    dlock__acq_put(acq);
+}
+
+int64_t dlock__expire_all(struct dlock_client *client) {
+    struct dlock__heap *heaps[] = {&client->timers.ends, &client->timers.own_ends};
+    int64_t now_us = dlock__now_us(), next_us = DLOCK__NEVER;
+    for (size_t i = 0; i < 2; i++) {
+        while (dlock__heap_first_us(heaps[i]) <= now_us) {
+            client->timers.looks++;
+            dlock__lose(dlock__end_acq(dlock__heap_first(heaps[i]))); /* or it has lingered for long enough */
+        }
+        if (dlock__heap_first_us(heaps[i]) < next_us) next_us = dlock__heap_first_us(heaps[i]);
+    }
+    return next_us;
+}
+
+struct dlock__acquisition *dlock__renewal_take(struct dlock_client *client, int64_t until_us) {
+    if (dlock__heap_first_us(&client->timers.renewals) > until_us) return NULL;
+    struct dlock__timer *first = dlock__heap_first(&client->timers.renewals);
+    dlock__timer_disarm(first);
+    client->timers.looks++;
+    return dlock__renewal_acq(first);
+}
+
+void dlock__connection_epoch_ended(struct dlock_client *client) {
+    client->clock_sample.known = false;
+    if (!dlock__can(client, DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE)) return;
+    client->session++;
+    for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
+        next = acq->all_next;
+        if (dlock__acq_had(acq)) dlock__lose(acq);
+    }
+}

@@ -1,0 +1,60 @@
+/* Everything that the guardian has to know of each acquisition, in the table that it shares with us. */
+#include "state/guard.h"
+
+#include "state/client.h"
+#include "state/guard_table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void dlock__guard_call(struct dlock__guard_table *table) {
+    atomic_fetch_add(&table->calls, 1);
+    dlock__guard_wake(&table->calls);
+}
+
+int dlock__guard_enter(struct dlock__acquisition *acq) {
+    struct dlock__guard *guard = acq->name->client->guard;
+    if (!guard || acq->guarded) return 0;
+    uint32_t number = guard->free ? guard->free : dlock__guard_table_grow(guard->table);
+    if (number == 0) return DLOCK_ENOMEM;
+    struct dlock__guard_entry *entry = dlock__guard_entry(guard->table, number);
+    if (number == guard->free) guard->free = entry->next_free;
+    entry->limit = acq->limit;
+    entry->fixed = acq->flags & DLOCK_FIXED_LEASE;
+    entry->lease_ms = acq->lease_ms;
+    atomic_store(&entry->valid_until_us, 0);
+    snprintf(entry->token, sizeof entry->token, "%s", acq->token);
+    snprintf(entry->name, sizeof entry->name, "%s", acq->name->text);
+    acq->guarded = number;
+    dlock__guard_note(acq);
+    atomic_store(&entry->used, 1);
+    return 0;
+}
+
+void dlock__guard_note(struct dlock__acquisition *acq) {
+    if (!acq->guarded) return;
+    struct dlock__guard_entry *entry = dlock__guard_entry(acq->name->client->guard->table, acq->guarded);
+    unsigned other = 1 - atomic_load_explicit(&entry->copy, memory_order_relaxed);
+    memcpy(entry->state[other], acq->backend_state, sizeof acq->backend_state);
+    atomic_store(&entry->copy, other);
+    atomic_store(&entry->mode, acq->mode);
+}
+
+void dlock__guard_valid_until(struct dlock__acquisition *acq) {
+    if (!acq->guarded) return;
+    bool idle = acq->state == DLOCK__RELEASING || acq->state == DLOCK__LINGERING || acq->state == DLOCK__ORPHAN;
+    struct dlock__guard_table *table = acq->name->client->guard->table;
+    atomic_store(&dlock__guard_entry(table, acq->guarded)->valid_until_us, idle ? 0 : acq->valid_until_us);
+    if (!idle && atomic_load(&table->group) != 0 && acq->valid_until_us < atomic_load(&table->looks_at_us))
+        dlock__guard_call(table);
+}
+
+void dlock__guard_leave(struct dlock__acquisition *acq) {
+    if (!acq->guarded) return;
+    struct dlock__guard *guard = acq->name->client->guard;
+    struct dlock__guard_entry *entry = dlock__guard_entry(guard->table, acq->guarded);
+    atomic_store(&entry->used, 0);
+    entry->next_free = guard->free;
+    guard->free = acq->guarded;
+    acq->guarded = 0;
+}
