@@ -153,30 +153,6 @@ static void what_closing_releases_in_one_request_may_be_of_one_name(void **state
     assert_int_equal(fake_violations(), 0);
 }
 
-/* ---- fork -------------------------------------------------------------------------------------------------------- */
-
-/* By then the descriptors' numbers may be other files of the child's. */
-static void a_child_of_a_child_lets_go_of_nothing(void **state) {
-    (void)state;
-    dlock_lock *lock = lock_new(client_new("fake:"), "n");
-    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
-    fake_settle();
-    int status = 0;
-    pid_t child = fork();
-    if (child == 0) {
-        unsigned once = fake_abandoned();
-        int inner = 0;
-        pid_t grandchild = fork();
-        if (grandchild == 0) _exit(fake_abandoned() == once ? 0 : 1);
-        if (waitpid(grandchild, &inner, 0) != grandchild) _exit(2);
-        _exit(once == 0 ? 3 : inner != 0);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-    assert_int_equal(fake_abandoned(), 0);
-    assert_int_equal(dlock_release(lock, NULL), 0);
-}
-
 /* The last question is in another thread's request, which hangs, when the deadline comes: what the server said before
  * counts. */
 static void a_deadline_in_a_request_of_others_is_no_outage(void **state) {
@@ -212,7 +188,6 @@ int main(int argc, char **argv) {
         LOCK_TEST(nor_is_the_connection_dropped_that_serves_everything),
         LOCK_TEST(closing_releases_many_locks_in_few_requests),
         LOCK_TEST(what_closing_releases_in_one_request_may_be_of_one_name),
-        LOCK_TEST(a_child_of_a_child_lets_go_of_nothing),
         LOCK_TEST(a_deadline_in_a_request_of_others_is_no_outage),
     };
     return cmocka_run_group_tests_name("busy", tests, NULL, NULL);

@@ -385,40 +385,6 @@ static void a_callback_of_a_freed_handle_does_not_come(void **state) {
     assert_int_equal(lost.calls, came);
 }
 
-/* ---- fork -------------------------------------------------------------------------------------------------------- */
-
-static int in_child(dlock_client *client, dlock_lock *lock) {
-    struct dlock_error err;
-    dlock_lock *fresh = NULL;
-    char token[DLOCK_TOKEN_MAX + 1];
-    if (dlock_acquire(lock, 0, &err) != DLOCK_EFORKED || err.code != DLOCK_EFORKED) return 1;
-    if (dlock_release(lock, &err) != DLOCK_EFORKED) return 2;
-    if (dlock_held(lock) || dlock_fence(lock) || dlock_remaining_ms(lock)) return 3;
-    if (dlock_token(lock, token, sizeof token, &err) != DLOCK_EFORKED) return 4;
-    if (dlock_cancel(lock) != DLOCK_EFORKED) return 5;
-    if (dlock_new(client, "n", NULL, &fresh, &err) != DLOCK_EFORKED) return 6;
-    if (dlock_client_fd(client) != DLOCK_EFORKED) return 7;
-    dlock_free(lock);
-    dlock_close(client);
-    return 0;
-}
-
-static void a_forked_child_holds_nothing(void **state) {
-    (void)state;
-    dlock_client *client = client_new("fake:");
-    dlock_lock *lock = lock_new(client, "n");
-    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
-    fake_settle();
-    int status = 0;
-    pid_t child = fork();
-    if (child == 0) _exit(in_child(client, lock));
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-    fake_advance_ms(3 * LEASE_MS);
-    assert_true(dlock_held(lock));
-    assert_int_equal(dlock_release(lock, NULL), 0);
-}
-
 /* The answer says that the server has kept what is lost here, and nobody but the close itself can give that back. With
  * a lease this short the last renewal is soon one that is on its way when the grant ends. */
 static void closing_while_a_renewal_comes_too_late_releases(void **state) {
@@ -469,7 +435,6 @@ int main(int argc, char **argv) {
         LOCK_TEST(closing_waits_for_a_callback_that_runs),
         LOCK_TEST(a_callback_that_stays_delays_no_renewal),
         LOCK_TEST(a_callback_of_a_freed_handle_does_not_come),
-        LOCK_TEST(a_forked_child_holds_nothing),
     };
     return cmocka_run_group_tests_name("close", tests, NULL, NULL);
 }
