@@ -1,8 +1,10 @@
 /* Through the public interface: how many commands locks cost, and a server that is restarted. */
 #include "api.h"
 #include "support/group.h"
+#include "support/relay.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -286,6 +288,84 @@ static void a_child_of_a_child_closes_nothing(void **state) {
     dlock_close(client);
 }
 
+/* The exit status of a child that uses what it inherited, and leaves as any process does. */
+static int child_status(dlock_client *client, dlock_lock *lock) {
+    int status = -1;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        dlock_lock *fresh;
+        alarm(20);
+        if (dlock_acquire(lock, -1, NULL) != DLOCK_EFORKED || dlock_release(lock, NULL) != DLOCK_EFORKED) _exit(1);
+        if (dlock_held(lock) || dlock_fence(lock) || dlock_remaining_ms(lock)) _exit(2);
+        if (dlock_new(client, "a child's", NULL, &fresh, NULL) != DLOCK_EFORKED) _exit(3);
+        dlock_free(lock);
+        dlock_close(client);
+        exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+/* Waits until `count` (of the relay) is not `before` any more. */
+static void await_change(struct relay *relay, int (*count)(struct relay *), int before) {
+    for (int64_t until = now_ms() + 20000; count(relay) == before; sleep_ms(1))
+        if (now_ms() > until) fail_msg("nobody has said anything");
+}
+
+static void expect_renewed(dlock_lock *lock, int64_t for_ms) {
+    for (int64_t until = now_ms() + for_ms; now_ms() < until; sleep_ms(10)) assert_true(dlock_held(lock));
+}
+
+/* The server has renewed the lock, and its answer is on the way, when the process forks: the answer is the parent's. */
+static void a_fork_in_the_middle_of_a_renewal(void **state) {
+    struct relay *relay = relay_new(server.port);
+    dlock_client *client = api_client("redis://127.0.0.1:%d?quarantine=0&lease=3s", relay_port(relay));
+    dlock_lock *lock = api_lock(client, "forked", NULL);
+    (void)state;
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    uint64_t fence = dlock_fence(lock);
+    await_change(relay, relay_trips, relay_trips(relay)); /* the first renewal: the next one has its connection */
+    while (dlock_remaining_ms(lock) < 2500) sleep_ms(1);
+    relay_hold(relay, true);
+    await_change(relay, relay_trips, relay_trips(relay));
+    int trips = relay_trips(relay), taken = relay_taken(relay);
+    assert_int_equal(child_status(client, lock), 0);
+    assert_int_equal(relay_trips(relay), trips);
+    relay_hold(relay, false);
+    expect_renewed(lock, 4500);
+    assert_int_equal(relay_taken(relay), taken); /* by the same connections */
+    assert_int_equal(dlock_fence(lock), fence);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    dlock_free(lock);
+    dlock_close(client);
+    relay_end(relay);
+}
+
+/* The connection is there, and the server's greeting on the way. */
+static void a_fork_in_the_middle_of_a_connect(void **state) {
+    struct relay *relay = relay_new(server.port);
+    dlock_client *client = api_client("redis://127.0.0.1:%d?quarantine=0&lease=3s&timeout=20s", relay_port(relay));
+    dlock_lock *lock = api_lock(client, "forked", NULL);
+    struct api_worker worker = {.lock = lock, .timeout_ms = 20000, .rounds = 1, .hold_ms = 4500};
+    (void)state;
+    relay_hold(relay, true);
+    relay_hang_up(relay);
+    int trips = relay_trips(relay);
+    api_begin(&worker);
+    await_change(relay, relay_trips, trips);
+    int taken = relay_taken(relay);
+    assert_int_equal(child_status(client, lock), 0);
+    assert_int_equal(relay_taken(relay), taken);
+    relay_hold(relay, false);
+    api_await_grant(&worker);
+    api_end(&worker); /* held for longer than a lease */
+    if (worker.code) fail_msg("%s", worker.err.message);
+    dlock_free(lock);
+    dlock_close(client);
+    relay_end(relay);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_uncontended_cycle_is_two_commands),
@@ -297,6 +377,8 @@ int main(void) {
         cmocka_unit_test(restarted_with_a_journal),
         cmocka_unit_test(a_full_server_grants_nothing_and_says_why),
         cmocka_unit_test(a_child_of_a_child_closes_nothing),
+        cmocka_unit_test(a_fork_in_the_middle_of_a_renewal),
+        cmocka_unit_test(a_fork_in_the_middle_of_a_connect),
     };
     return cmocka_run_group_tests(tests, group_begin, group_end);
 }

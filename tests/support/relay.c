@@ -37,7 +37,7 @@ struct relay {
     pthread_mutex_t mutex;
     pthread_t thread;
     int listener, port, server_port, kick[2], delay_ms, taken, trips;
-    bool stop, silent;
+    bool stop, silent, held; /* held: what servers have said */
     struct pair pairs[PAIRS];
 };
 
@@ -93,8 +93,13 @@ static void take(struct relay *relay, struct pair *pair, int side) {
     *last = chunk;
 }
 
+/* Whether anything goes on towards this side. */
+static bool passes(const struct relay *relay, const struct pair *pair, size_t side) {
+    return !pair->mute && !(relay->held && side == 0);
+}
+
 /* Passes on what is due. */
-static void pass(struct pair *pair, int side) {
+static void pass(struct pair *pair, size_t side) {
     while (pair->first[side] && pair->first[side]->due_ms <= now_ms()) {
         struct chunk *chunk = pair->first[side];
         for (size_t sent = 0; sent < chunk->size;) {
@@ -114,7 +119,7 @@ static int prepare(const struct relay *relay, struct pollfd *fds) {
         const struct pair *pair = &relay->pairs[i];
         for (size_t side = 0; side < 2; side++) {
             fds[2 * i + side] = (struct pollfd){pair->mute ? -1 : pair->fd[side], POLLIN, 0};
-            if (!pair->mute && pair->first[side] && pair->first[side]->due_ms < due_ms)
+            if (passes(relay, pair, side) && pair->first[side] && pair->first[side]->due_ms < due_ms)
                 due_ms = pair->first[side]->due_ms;
         }
     }
@@ -139,8 +144,8 @@ static void *run(void *arg) {
             struct pair *pair = &relay->pairs[i];
             for (int side = 0; side < 2; side++)
                 if (!pair->mute && pair->fd[side] >= 0 && fds[2 * i + (size_t)side].revents) take(relay, pair, side);
-            for (int side = 0; side < 2; side++)
-                if (!pair->mute && pair->fd[side] >= 0) pass(pair, side);
+            for (size_t side = 0; side < 2; side++)
+                if (passes(relay, pair, side) && pair->fd[side] >= 0) pass(pair, side);
         }
         if (fds[2 * PAIRS].revents) accept_one(relay);
     }
@@ -198,6 +203,13 @@ void relay_delay(struct relay *relay, int ms) {
     pthread_mutex_lock(&relay->mutex);
     relay->delay_ms = ms;
     pthread_mutex_unlock(&relay->mutex);
+}
+
+void relay_hold(struct relay *relay, bool hold) {
+    pthread_mutex_lock(&relay->mutex);
+    relay->held = hold;
+    pthread_mutex_unlock(&relay->mutex);
+    kick(relay);
 }
 
 int relay_mute(struct relay *relay, const char *word) {

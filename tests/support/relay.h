@@ -3,6 +3,8 @@
 #ifndef DLOCK_TESTS_SUPPORT_RELAY_H
 #define DLOCK_TESTS_SUPPORT_RELAY_H
 
+#include <stdbool.h>
+
 struct relay;
 struct relay *relay_new(int server_port);
 /* On this loopback address and port; NULL where the port is taken. */
@@ -12,6 +14,9 @@ int relay_port(const struct relay *relay);
 
 /* Whatever comes from now on waits here that long, in either direction. */
 void relay_delay(struct relay *relay, int ms);
+
+/* What servers say from now on stays here until that is set back. */
+void relay_hold(struct relay *relay, bool hold);
 
 /* The connections through which a client has said this word pass nothing on any more, and stay open; later ones do.
  * Returns how many there were. */
