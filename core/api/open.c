@@ -20,7 +20,8 @@ static int name_client(struct dlock_client *client, struct dlock_error *err) {
     host[sizeof host - 1] = '\0';
     for (char *p = host; *p; p++)
         if (!isalnum((unsigned char)*p) && *p != '.' && *p != '-') *p = '_';
-    snprintf(client->token_tail, sizeof client->token_tail, "@%s:%ld", host, (long)getpid());
+    client->token_tail_size =
+        (size_t)snprintf(client->token_tail, sizeof client->token_tail, "@%s:%ld", host, (long)getpid()) + 1;
     return 0;
 }
 

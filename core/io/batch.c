@@ -41,29 +41,27 @@ int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, stru
 }
 
 void dlock__batch_hurry(struct dlock__batch *batch, struct dlock_client *client) {
+    if (batch->kind != DLOCK__RELEASE) return;
     int64_t most = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms) / 2);
-    if (batch->kind == DLOCK__RELEASE && most < batch->deadline_us) batch->deadline_us = most;
+    if (most < batch->deadline_us) batch->deadline_us = most;
 }
 
 int dlock__batch_run(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err) {
     bool reused = conn->connected;
     int64_t deadline_us = batch->deadline_us;
     if (reused) dlock__batch_hurry(batch, conn->client);
-    int rc = dlock__conn_ready(conn, batch->deadline_us, err);
-    if (rc == 0) rc = dlock__batch_send(conn, batch, err);
-    if (rc != 0 && batch->sent) dlock__conn_drop(conn);
-    if (rc != DLOCK_EUNAVAILABLE || !reused || dlock__now(conn->client) >= deadline_us) return rc;
-    err->code = 0;
-    batch->deadline_us = deadline_us;
-    rc = dlock__conn_ready(conn, batch->deadline_us, err);
-    if (rc == 0 && (rc = dlock__batch_send(conn, batch, err)) != 0) dlock__conn_drop(conn);
-    return rc;
+    for (;; reused = false) {
+        int rc = conn->connected ? 0 : dlock__conn_ready(conn, batch->deadline_us, err);
+        if (rc == 0 && (rc = dlock__batch_send(conn, batch, err)) != 0) dlock__conn_drop(conn);
+        if (rc != DLOCK_EUNAVAILABLE || !reused || dlock__now(conn->client) >= deadline_us) return rc;
+        err->code = 0;
+        batch->deadline_us = deadline_us;
+    }
 }
 
 /* Whether a backend may answer this. */
 static bool sensible(enum dlock__op_kind kind, int result) {
     switch (result) {
-    case 0:
     case DLOCK_EUNAVAILABLE:
     case DLOCK_EAUTH:
     case DLOCK_EPROTO:
@@ -79,12 +77,15 @@ static bool sensible(enum dlock__op_kind kind, int result) {
 
 static int result_of(const struct dlock__acquisition *acq, int rc) {
     int result = rc != 0 ? rc : acq->op->arg.result;
-    return sensible(acq->op->kind, result) ? result : DLOCK_EPROTO;
+    return result == 0 || sensible(acq->op->kind, result) ? result : DLOCK_EPROTO;
+}
+
+static bool is_unknown(int rc, int result) {
+    return rc != 0 || result == DLOCK_EUNAVAILABLE || result == DLOCK_EPROTO;
 }
 
 bool dlock__batch_unknown(const struct dlock__acquisition *acq, int rc) {
-    int result = result_of(acq, rc);
-    return rc != 0 || result == DLOCK_EUNAVAILABLE || result == DLOCK_EPROTO;
+    return is_unknown(rc, result_of(acq, rc));
 }
 
 static void explain(const struct dlock__acquisition *acq, int result, const struct dlock_error *from, size_t n,
@@ -102,8 +103,8 @@ static void note_unknown(const struct dlock__batch *batch, struct dlock__acquisi
     bool acquire = batch->kind == DLOCK__ACQUIRE;
     bool before = acquire && batch->resent && !dlock__can(acq->name->client, DLOCK_CAP_SESSION);
     if (!unknown && !before) return;
-    acq->outcome_unknown = acq->outcome_unknown || unknown;
-    acq->late_acquire = acq->late_acquire || acquire;
+    acq->outcome_unknown |= unknown;
+    acq->late_acquire |= acquire;
     acq->last_unknown_us = dlock__now(acq->name->client);
 }
 
@@ -112,15 +113,13 @@ void dlock__batch_complete(struct dlock__batch *batch, struct dlock__acquisition
     struct dlock__op *op = acq->op;
     int result = result_of(acq, rc);
     op->result = result;
-    op->unsent = !batch->sent;
     op->late = result == DLOCK_EUNAVAILABLE && dlock__now(acq->name->client) >= batch->deadline_us - EARLY_US;
-    op->resent = op->resent || batch->resent;
+    op->resent |= batch->resent;
     op->sent_us = batch->sent_us;
-    if (op->kind == DLOCK__RELEASE) {
-        acq->release_sent = acq->release_sent || batch->sent;
-    } else {
-        note_unknown(batch, acq, batch->sent && dlock__batch_unknown(acq, rc));
-    }
+    if (op->kind == DLOCK__RELEASE)
+        acq->release_sent |= batch->sent;
+    else
+        note_unknown(batch, acq, batch->sent && is_unknown(rc, result));
     if (rc == 0) {
         memcpy(acq->backend_state, op->arg.state, sizeof acq->backend_state);
         dlock__guard_note(acq);

@@ -72,7 +72,7 @@ void dlock__op_prepare(struct dlock__acquisition *acq, enum dlock__op_kind kind,
                        struct dlock_error *err);
 /* Sends what was prepared for n acquisitions (at most DLOCK__BATCH) of one client, of one kind, no name twice but for
  * releases, as one request and waits for the answers. Leaves the mutex meanwhile. Every acquisition's op.result tells
- * what became of it; op.unsent whether nothing was sent. EUNAVAILABLE while op.status is still RUNNING: the answer may
+ * what became of it. EUNAVAILABLE while op.status is still RUNNING: the answer may
  * come later, the acquisition belongs to the pool until then. */
 void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n);
 /* Both for one acquisition; returns op.result. */

@@ -79,9 +79,9 @@ static void combine(struct dlock__conn *conn, struct dlock__acquisition *const *
     client->n_sent += (unsigned)batch.n;
     client->backlogged = client->n_sent + client->n_pending > client->uri->connections;
     dlock__pool_hand_out(client);
-    struct dlock__acquisition *others[DLOCK__BATCH];
+    struct dlock__acquisition *others[DLOCK__BATCH]; /* the batch is sorted */
     size_t n_others = batch.n - n;
-    memcpy(others, batch.acqs + n, n_others * sizeof *others);
+    if (n_others > 0) memcpy(others, batch.acqs + n, n_others * sizeof *others);
     struct dlock_error err;
     err.code = 0;
     int rc = dlock__batch_run(conn, &batch, &err);
@@ -98,7 +98,7 @@ static void forget_old_session(struct dlock__acquisition *acq) {
         acq->queued = acq->outcome_unknown = acq->late_acquire = false;
         acq->session = acq->name->client->session;
     }
-    acq->queued = acq->queued || acq->op->arg.flags & DLOCK_CLAIM_QUEUE;
+    acq->queued |= (acq->op->arg.flags & DLOCK_CLAIM_QUEUE) != 0;
     memcpy(acq->op->arg.state, acq->backend_state, sizeof acq->op->arg.state);
 }
 
@@ -162,7 +162,6 @@ static struct dlock__conn *wait_for_conn(struct dlock__acquisition *acq) {
         if (op->status == DLOCK__OP_PENDING) {
             dlock__pool_unqueue(client, acq);
             op->status = DLOCK__OP_DONE;
-            op->unsent = true;
         }
     }
     op->bell = 0;
@@ -176,7 +175,7 @@ void dlock__op_prepare(struct dlock__acquisition *acq, enum dlock__op_kind kind,
     struct dlock__op *op = acq->op;
     op->kind = kind;
     op->resent = kind == DLOCK__RELEASE && acq->release_sent;
-    op->unsent = op->late = false;
+    op->late = false;
     op->deadline_us = dlock__bounded(client, deadline_us);
     op->leave_us = deadline_us;
     op->prepared_us = dlock__now(client);
@@ -194,7 +193,7 @@ void dlock__op_prepare(struct dlock__acquisition *acq, enum dlock__op_kind kind,
 
 /* It never reached a connection. */
 static void not_sent(struct dlock__acquisition *acq, int code, const char *why) {
-    acq->op->unsent = acq->op->late = true;
+    acq->op->late = true;
     acq->op->status = DLOCK__OP_DONE;
     acq->op->result = dlock_fail(acq->op->err, code, "%s", why);
 }

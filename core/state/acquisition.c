@@ -40,26 +40,16 @@ static struct dlock__acquisition *make(struct dlock__name *name, size_t token_ro
     return acq;
 }
 
-/* Room for the timers of one more slot. */
-static bool make_timers(struct dlock_client *client) {
-    size_t n = client->timers.slots + 1;
-    return dlock__heap_reserve(&client->timers.renewals, n) && dlock__heap_reserve(&client->timers.ends, n) &&
-           dlock__heap_reserve(&client->timers.own_ends, n);
-}
-
-struct dlock__acquisition *dlock__renewal_acq(struct dlock__timer *renewal) {
-    return ((struct dlock__slot *)((char *)renewal - offsetof(struct dlock__slot, renewal)))->hold.acq;
-}
-
-struct dlock__acquisition *dlock__end_acq(struct dlock__timer *end) {
-    return ((struct dlock__slot *)((char *)end - offsetof(struct dlock__slot, end)))->hold.acq;
+struct dlock__acquisition *dlock__timer_acq(struct dlock__timer *timer) {
+    return ((struct dlock__slot *)((char *)timer - offsetof(struct dlock__slot, timer)))->hold.acq;
 }
 
 bool dlock__slot_attach(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     struct dlock__slot *slot = client->spare_slots;
     if (acq->op) return true;
-    if (!make_timers(client)) return false;
+    if (!dlock__heap_reserve(&client->timers.next, client->timers.slots + 1)) return false;
+    if (!dlock__heap_reserve(&client->timers.due, client->timers.slots + 1)) return false;
     if (slot) {
         client->spare_slots = slot->spare;
         client->n_spare_slots--;
@@ -79,8 +69,7 @@ void dlock__slot_detach(struct dlock__acquisition *acq) {
     struct dlock__slot *slot = (struct dlock__slot *)acq->op;
     if (!slot) return;
     client->timers.slots--;
-    dlock__timer_disarm(&slot->renewal);
-    dlock__timer_disarm(&slot->end);
+    dlock__timer_disarm(&slot->timer);
     dlock__acq_disown(acq);
     acq->op = NULL;
     acq->hold = NULL;

@@ -56,7 +56,6 @@ struct dlock__op {
     int64_t prepared_us;
     int64_t sent_us;                 /* before the request that was answered was sent */
     int result;                      /* of the connection if that failed, else of the acquisition */
-    bool unsent;                     /* it failed before anything was sent */
     bool late;                       /* it failed for lack of time */
     uint32_t bell;                   /* what the thread that waits for it hears of client->bell; 0: that one left */
     struct dlock_error *err;         /* that thread's */
@@ -93,8 +92,8 @@ struct dlock__hold {
 struct dlock__slot {
     struct dlock__op op; /* the first member: the slot is found by it */
     struct dlock__hold hold;
-    struct dlock__timer renewal, end; /* set by grant.c, while the acquisition is HELD or CONFIRMING */
-    struct dlock__slot *spare;        /* next in client->spare_slots */
+    struct dlock__timer timer; /* set by grant.c, while the acquisition is granted */
+    struct dlock__slot *spare; /* next in client->spare_slots */
 };
 
 /* One acquisition as the server knows it. Reference counted: the name (current, asking), the lost list, the janitor, a
@@ -196,9 +195,8 @@ bool dlock__acq_may_come_late(const struct dlock__acquisition *acq);
 /* Whether the server or the backend may still keep something for an acquisition that is not granted. */
 bool dlock__acq_may_remain(const struct dlock__acquisition *acq);
 
-/* Its slot's timers tell of it. */
-struct dlock__acquisition *dlock__renewal_acq(struct dlock__timer *renewal);
-struct dlock__acquisition *dlock__end_acq(struct dlock__timer *end);
+/* Whose slot's timer that is. */
+struct dlock__acquisition *dlock__timer_acq(struct dlock__timer *timer);
 
 /* ---- grant.c: every change of acq->state ---- */
 
@@ -280,12 +278,15 @@ void dlock__lose(struct dlock__acquisition *acq);
 void dlock__lost_remove(struct dlock__acquisition *acq);
 /* dlock__lose, if its time is over. */
 void dlock__expire_if_due(struct dlock__acquisition *acq);
-/* The same for all acquisitions of a client, and what has lingered for long enough goes back to the server. Returns
- * when the next one ends. */
+/* The same for all acquisitions of a client, and what has lingered for long enough goes back to the server; those to be
+ * renewed are in client->timers.due then. Returns when there is more to do. Leaves the mutex meanwhile. */
 int64_t dlock__expire_all(struct dlock_client *client);
-/* Takes the acquisition that is to be renewed first out of the timers, if it is to be by then; NULL: there is none. */
+/* Takes an acquisition out of the timers that is due, the one that ends first, or has something due by then; NULL: there
+ * is none. */
 struct dlock__acquisition *dlock__renewal_take(struct dlock_client *client, int64_t until_us);
-/* It is renewed then, if nothing else happens. Sets its timers anew, also when another of its times has changed. */
+/* What was taken is in a request, which has a reference: its end is watched meanwhile. */
+void dlock__acq_renewing(struct dlock__acquisition *acq);
+/* It is renewed then, if nothing else happens. Sets its timer anew, also when another of its times has changed. */
 void dlock__acq_renew_at(struct dlock__acquisition *acq, int64_t at_us);
 /* Nobody holds it any more; it goes back to the server then, unless it is taken again. */
 void dlock__acq_linger(struct dlock__acquisition *acq, int64_t until_us);

@@ -82,9 +82,8 @@ void dlock__client_put(struct dlock_client *client) {
         client->conns = conn->all;
         free(conn);
     }
-    dlock__heap_free(&client->timers.renewals);
-    dlock__heap_free(&client->timers.ends);
-    dlock__heap_free(&client->timers.own_ends);
+    dlock__heap_free(&client->timers.next);
+    dlock__heap_free(&client->timers.due);
     dlock__heap_free(&client->timers.sleeps);
     dlock__exported_free(client);
     if (client->watch >= 0) close(client->watch);
@@ -100,8 +99,7 @@ void dlock__client_put(struct dlock_client *client) {
 }
 
 int dlock__timeout_ms(int64_t now_us, int64_t deadline_us) {
-    int64_t left = deadline_us - now_us;
-    if (left <= 1000) return 1;
-    left = left / 1000 + (left % 1000 != 0);
+    if (deadline_us <= now_us) return 1;
+    int64_t left = (deadline_us - now_us - 1) / 1000 + 1;
     return left > INT_MAX ? INT_MAX : (int)left;
 }

@@ -56,6 +56,7 @@ struct dlock_client {
     void *log_arg;
     char id[25];
     char token_tail[64]; /* @host:pid */
+    size_t token_tail_size;
     int64_t quarantine_ms;
     struct dlock__guard *guard; /* NULL: no guardian */
 
@@ -76,14 +77,12 @@ struct dlock_client {
     struct dlock__slot *spare_slots;
     size_t n_spare, n_spare_slots;
 
-    /* Of acquisitions that are HELD or CONFIRMING. Each has room for one timer of every slot. */
     struct {
-        struct dlock__heap renewals; /* of acquisitions that are not being renewed */
-        struct dlock__heap ends;     /* of grants that renewals put off */
-        struct dlock__heap own_ends; /* of those that none does: fixed leases; and of what lingers */
-        struct dlock__heap sleeps;   /* of threads, for longer */
-        size_t slots;                /* attached to acquisitions */
-        uint64_t looks;              /* at acquisitions, because of these: counted for tests */
+        struct dlock__heap next;   /* of grants: the next renewal, or the end where that comes first */
+        struct dlock__heap due;    /* the end of those whose renewal is due, or on the way */
+        struct dlock__heap sleeps; /* of threads, for longer */
+        size_t slots;              /* attached to acquisitions: `next` and `due` have room for a timer of each */
+        uint64_t looks;            /* at acquisitions, because of these: counted for tests */
     } timers;
 
     struct dlock__part *parts;        /* of calls in progress about several handles */

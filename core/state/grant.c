@@ -83,24 +83,30 @@ static inline void check_way(const struct dlock__acquisition *acq, enum dlock__a
 }
 #endif
 
+static int64_t end_of(const struct dlock__acquisition *acq) {
+    bool lingers = acq->state == DLOCK__LINGERING && acq->linger_until_us < acq->valid_until_us;
+    return lingers ? acq->linger_until_us : acq->valid_until_us;
+}
+
 /* As its state and its times say: only the timers of grants are set, which have slots, and so room in the heaps. */
-static void set_timers(struct dlock__acquisition *acq) {
+static void set_timer(struct dlock__acquisition *acq) {
+    struct dlock__timer *timer = &((struct dlock__slot *)acq->op)->timer;
     struct dlock_client *client = acq->name->client;
-    struct dlock__slot *slot = (struct dlock__slot *)acq->op;
-    if (!slot || (!dlock__acq_renewable(acq) && !slot->renewal.heap && !slot->end.heap)) return;
-    bool renewed = dlock__acq_renewable(acq) && !acq->renewing, lingers = acq->state == DLOCK__LINGERING;
-    bool own_end = acq->flags & DLOCK_FIXED_LEASE || lingers, ends = dlock__acq_held(acq) || lingers;
-    int64_t end_us = acq->valid_until_us;
-    if (lingers && acq->linger_until_us < end_us) end_us = acq->linger_until_us;
-    dlock__timer_arm(&slot->renewal, &client->timers.renewals, renewed ? acq->renew_at_us : DLOCK__NEVER);
-    dlock__timer_arm(&slot->end, own_end ? &client->timers.own_ends : &client->timers.ends,
-                     ends ? end_us : DLOCK__NEVER);
+    int64_t end_us = end_of(acq);
+    if (acq->renewing)
+        dlock__timer_arm(timer, &client->timers.due, end_us);
+    else
+        dlock__timer_arm(timer, &client->timers.next, acq->renew_at_us < end_us ? acq->renew_at_us : end_us);
 }
 
 static void set_state(struct dlock__acquisition *acq, enum dlock__acq_state to) {
     check_way(acq, to);
+    bool before = dlock__acq_renewable(acq);
     acq->state = to;
-    set_timers(acq);
+    if (dlock__acq_renewable(acq))
+        set_timer(acq);
+    else if (before)
+        dlock__timer_disarm(&((struct dlock__slot *)acq->op)->timer);
     dlock__guard_valid_until(acq);
 }
 
@@ -181,7 +187,7 @@ static void arm_keeper(const struct dlock__acquisition *acq) {
 
 void dlock__acq_renew_at(struct dlock__acquisition *acq, int64_t at_us) {
     acq->renew_at_us = at_us;
-    set_timers(acq);
+    set_timer(acq);
     arm_keeper(acq);
 }
 
@@ -261,19 +267,19 @@ static bool fence_sensible(uint64_t fence) {
 
 int dlock__acq_granted(struct dlock__acquisition *acq, struct dlock_error *err) {
     int64_t kept_ms = acq->op->arg.kept_ms;
-    const char *shown = dlock__name_shown(acq->name);
     if (!fence_sensible(acq->op->arg.fence))
-        return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it with the impossible fence %llu", shown,
-                          (unsigned long long)acq->op->arg.fence);
+        return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it with the impossible fence %llu",
+                          dlock__name_shown(acq->name), (unsigned long long)acq->op->arg.fence);
     if (!kept_sensible(acq, &kept_ms))
         return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it for the impossible time of %lld ms",
-                          shown, (long long)kept_ms);
+                          dlock__name_shown(acq->name), (long long)kept_ms);
     if (dlock__acq_died_with_connection(acq))
-        return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the connection that it lives in broke", shown);
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the connection that it lives in broke",
+                          dlock__name_shown(acq->name));
     schedule(acq, acq->op->sent_us, kept_ms);
     if (acq->valid_until_us <= dlock__now(acq->name->client))
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the answer took longer than the lease of %lld ms",
-                          shown, (long long)kept_ms);
+                          dlock__name_shown(acq->name), (long long)kept_ms);
     begin_grant(acq, acq->op->arg.fence);
     hold(acq);
     return 0;
@@ -465,25 +471,48 @@ void dlock__linger_end(struct dlock__acquisition *acq) {
     dlock__acq_put(acq);
 }
 
+/* So many acquisitions are looked at before others get the mutex: 100,000 locks may be due at the same time. */
+enum { LOOKS_MAX = 64 };
+
+static void breathe(struct dlock_client *client) {
+    dlock__leave(client);
+    dlock__yield();
+    dlock__enter(client);
+}
+
+static struct dlock__acquisition *first_of(struct dlock_client *client, const struct dlock__heap *heap) {
+    if (heap == &client->timers.next) client->timers.looks++;
+    return dlock__timer_acq(dlock__heap_first(heap));
+}
+
 int64_t dlock__expire_all(struct dlock_client *client) {
-    struct dlock__heap *heaps[] = {&client->timers.ends, &client->timers.own_ends};
-    int64_t now_us = dlock__now_us(), next_us = DLOCK__NEVER;
-    for (size_t i = 0; i < 2; i++) {
-        while (dlock__heap_first_us(heaps[i]) <= now_us) {
-            client->timers.looks++;
-            dlock__lose(dlock__end_acq(dlock__heap_first(heaps[i]))); /* or it has lingered for long enough */
-        }
-        if (dlock__heap_first_us(heaps[i]) < next_us) next_us = dlock__heap_first_us(heaps[i]);
+    struct dlock__heap *next = &client->timers.next, *due = &client->timers.due;
+    int64_t now = dlock__now_us(), next_us, due_us;
+    for (unsigned n = 1;; n++) {
+        next_us = dlock__heap_first_us(next), due_us = dlock__heap_first_us(due);
+        if (next_us > now && due_us > now) return next_us < due_us ? next_us : due_us;
+        struct dlock__acquisition *acq = first_of(client, next_us <= now ? next : due);
+        int64_t end_us = end_of(acq);
+        if (end_us <= now)
+            dlock__lose(acq); /* or it has lingered for long enough */
+        else                  /* in a heap, even if it has no end */
+            dlock__timer_arm(dlock__heap_first(next), due, end_us == DLOCK__NEVER ? end_us - 1 : end_us);
+        if (n % LOOKS_MAX == 0) breathe(client);
     }
-    return next_us;
 }
 
 struct dlock__acquisition *dlock__renewal_take(struct dlock_client *client, int64_t until_us) {
-    if (dlock__heap_first_us(&client->timers.renewals) > until_us) return NULL;
-    struct dlock__timer *first = dlock__heap_first(&client->timers.renewals);
-    dlock__timer_disarm(first);
-    client->timers.looks++;
-    return dlock__renewal_acq(first);
+    struct dlock__heap *heap = client->timers.due.n > 0 ? &client->timers.due : &client->timers.next;
+    if (heap == &client->timers.next && dlock__heap_first_us(heap) > until_us) return NULL;
+    struct dlock__acquisition *acq = first_of(client, heap);
+    dlock__timer_disarm(dlock__heap_first(heap));
+    return acq;
+}
+
+void dlock__acq_renewing(struct dlock__acquisition *acq) {
+    acq->refs++;
+    acq->renewing = true;
+    set_timer(acq);
 }
 
 void dlock__connection_epoch_ended(struct dlock_client *client) {

@@ -50,11 +50,10 @@ static size_t gather(struct dlock_client *client, int64_t now) {
             others[n_others++] = acq;
             continue;
         }
-        acq->refs++;
-        acq->renewing = true;
         client->keeper.batch[n++] = acq;
     }
     for (size_t i = 0; i < n_others; i++) dlock__acq_renew_at(others[i], others[i]->renew_at_us);
+    for (size_t i = 0; i < n; i++) dlock__acq_renewing(client->keeper.batch[i]);
     return n;
 }
 
@@ -288,11 +287,15 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
 }
 
 /* How long a renewal may keep acquisitions waiting that are not in it: half of the time that is left to the first of
- * those that are granted, and a third of the shortest lease that may be granted meanwhile. */
+ * those that are due, and to the next one, which may be kept for less than its lease; and a third of the shortest lease
+ * that may be granted meanwhile: the others have that long in any case. */
 static int64_t others_can_wait(const struct dlock_client *client, int64_t now) {
-    int64_t most = dlock__us(dlock__shortest_lease_ms(client)) / 3;
-    int64_t half = (dlock__heap_first_us(&client->timers.ends) - now) / 2;
-    return half < most ? half : most;
+    int64_t most = dlock__us(dlock__shortest_lease_ms(client)) / 3,
+            first_us = dlock__heap_first_us(&client->timers.due);
+    struct dlock__timer *next = dlock__heap_first(&client->timers.next);
+    const struct dlock__acquisition *acq = next ? dlock__timer_acq(next) : NULL;
+    if (acq && next->at_us == acq->renew_at_us && acq->valid_until_us < first_us) first_us = acq->valid_until_us;
+    return (first_us - now) / 2 < most ? (first_us - now) / 2 : most;
 }
 
 static void *run(void *arg) {
@@ -304,10 +307,9 @@ static void *run(void *arg) {
         dlock__janitor_start(client);
         dlock__callback_look(client);
         dlock__watch_held(client);
-        int64_t end_us = dlock__expire_all(client), renew_us = dlock__heap_first_us(&client->timers.renewals);
-        int64_t sleep_us = dlock__sleeps_end(client), now = dlock__now_us(), rest_us = dlock__session_rest_at(client),
-                listener_us = dlock__listener_due(client);
-        if (renew_us <= now) {
+        int64_t next_us = dlock__expire_all(client), sleep_us = dlock__sleeps_end(client), now = dlock__now_us(),
+                rest_us = dlock__session_rest_at(client), listener_us = dlock__listener_due(client);
+        if (client->timers.due.n > 0) {
             size_t n = gather(client, now);
             renew(client, n, now, others_can_wait(client, now));
         } else if (listener_us <= now) {
@@ -315,10 +317,9 @@ static void *run(void *arg) {
         } else if (rest_us <= now) {
             dlock__session_rest(client, now, renewal_deadline(client, 0, now, others_can_wait(client, now)));
         } else {
-            if (rest_us < end_us) end_us = rest_us;
-            if (listener_us < end_us) end_us = listener_us;
-            if (sleep_us < end_us) end_us = sleep_us;
-            sleep_until(client, end_us < renew_us ? end_us : renew_us);
+            if (rest_us < next_us) next_us = rest_us;
+            if (listener_us < next_us) next_us = listener_us;
+            sleep_until(client, sleep_us < next_us ? sleep_us : next_us);
         }
     }
     dlock__leave(client);

@@ -3,8 +3,6 @@
  * janitor goes on to release. */
 #include "wait/wait.h"
 
-#include <string.h>
-
 enum { RETRY_MIN_US = 10000, RETRY_MAX_US = 300000 };
 
 int dlock__release_result(const struct dlock__acquisition *acq) {
@@ -36,14 +34,14 @@ static void send_once(struct dlock__acquisition *const *acqs, size_t n, int64_t 
 static void send_all(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us, struct dlock_error *why) {
     struct dlock_client *client = acqs[0]->name->client;
     struct dlock__acquisition *left[DLOCK__BATCH];
-    memcpy(left, acqs, n * sizeof *left);
     for (int64_t pause = RETRY_MIN_US;; pause = dlock__longer_pause(pause, RETRY_MIN_US, RETRY_MAX_US)) {
         int64_t sent_us = dlock__now(client);
         size_t unanswered = 0;
-        send_once(left, n, deadline_us, why);
+        send_once(acqs, n, deadline_us, why);
         for (size_t i = 0; i < n; i++)
-            if (worth_another(left[i], sent_us)) left[unanswered++] = left[i];
+            if (worth_another(acqs[i], sent_us)) left[unanswered++] = acqs[i];
         if ((n = unanswered) == 0) return; /* mostly: without another look at the clock */
+        acqs = left;
         int64_t again = dlock__now(client) + pause;
         if (again >= deadline_us) return;
         sleep_until(client, again);
@@ -60,16 +58,16 @@ bool dlock__give_back_begin(struct dlock__acquisition *acq) {
 int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dlock_error *why,
                          struct dlock_error *err) {
     struct dlock__name *name = acq->name;
-    const char *shown = dlock__name_shown(name);
     dlock__name_unhold(name, acq);
     dlock__back_off(acq);
     if (acq->refs > 1) pthread_cond_broadcast(&name->client->changed); /* dlock__give_back_await may be one of them */
     if (rc == DLOCK_ELOST) {
-        rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it", shown);
+        rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it",
+                        dlock__name_shown(name));
     } else if (rc != 0) {
         dlock__orphan(acq);
-        rc = dlock_fail(err, rc, "the release of lock \"%s\" was not confirmed, its lease ends it: %s", shown,
-                        why && why->code ? why->message : dlock_strerror(rc));
+        rc = dlock_fail(err, rc, "the release of lock \"%s\" was not confirmed, its lease ends it: %s",
+                        dlock__name_shown(name), why && why->code ? why->message : dlock_strerror(rc));
     }
     if (rc == 0 || rc == DLOCK_ELOST) dlock__orphan_late(acq);
     dlock__name_signal(name);
