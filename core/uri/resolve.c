@@ -11,68 +11,40 @@
 #include <sys/socket.h>
 
 /* A numeric address, with its zone. */
-typedef char address_text[INET6_ADDRSTRLEN + 1 + IF_NAMESIZE];
+#define ADDRESS_SIZE (INET6_ADDRSTRLEN + 1 + IF_NAMESIZE)
 
-/* getaddrinfo()'s answer about one host. */
-struct answer {
-    size_t n;
-    address_text address[];
+enum state {
+    FIXED, /* a numeric address or the folder of a Unix socket: never looked up */
+    IDLE,
+    LOOKING,
+    ENDED /* the thread waits to be joined */
 };
 
 struct target {
     struct dlock__resolver *resolver;
-    const char *host; /* this and the next two never change */
+    const char *host; /* this and the port never change */
     int port;
-    bool numeric;
-    bool looking; /* the thread is at it, and holds a reference */
-    bool ended;   /* the thread waits to be joined */
+    enum state state;
     pthread_t thread;
-    int failure;          /* EAI_… of the last look-up, 0 if it worked */
-    struct answer *known; /* the last one that worked */
+    int failure;            /* EAI_… of the last look-up, 0 if it worked */
+    struct addrinfo *known; /* the last answer; NULL: none yet */
 };
 
 struct dlock__resolver {
     pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t changed;
-    unsigned references; /* the owner's, and one per look-up */
-    size_t looking;      /* how many are */
+    size_t looking; /* how many are */
+    bool freed;     /* the last of those frees the memory */
     bool stale;
     struct dlock__addresses *current; /* what all targets know, put together; never NULL */
     size_t n;
     struct target targets[]; /* the hosts' names follow in the same allocation */
 };
 
-/* ---- one look-up ------------------------------------------------------------------------------------------------- */
-
-static struct answer *answer_new(const struct addrinfo *list) {
-    size_t n = 0;
-    for (const struct addrinfo *a = list; a; a = a->ai_next) n++;
-    struct answer *answer = calloc(1, sizeof *answer + n * sizeof *answer->address);
-    if (!answer) return NULL;
-    for (const struct addrinfo *a = list; a; a = a->ai_next) {
-        char *text = answer->address[answer->n];
-        if (a->ai_family != AF_INET && a->ai_family != AF_INET6) continue;
-        if (getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof(address_text), NULL, 0, NI_NUMERICHOST) == 0)
-            answer->n++;
-    }
-    return answer;
-}
-
-/* Stores an answer with at least one address and returns 0, or returns an EAI_… code. */
-static int query(const char *host, int flags, struct answer **out) {
+static int query(const char *host, int flags, struct addrinfo **list) {
     /* No AI_ADDRCONFIG: a machine whose only interface is loopback still reaches localhost. */
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags}, *list = NULL;
-    int code = getaddrinfo(host, NULL, &hints, &list);
-    if (code != 0) return code;
-    struct answer *answer = answer_new(list);
-    freeaddrinfo(list);
-    if (!answer) return EAI_MEMORY;
-    if (answer->n == 0) {
-        free(answer);
-        return EAI_NONAME;
-    }
-    *out = answer;
-    return 0;
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags};
+    return getaddrinfo(host, NULL, &hints, list);
 }
 
 /* ---- what is known ----------------------------------------------------------------------------------------------- */
@@ -84,9 +56,8 @@ static bool listed(const struct dlock__addresses *addresses, const char *address
 }
 
 static char *copy(char **strings, const char *text) {
-    size_t size = strlen(text) + 1;
-    char *at = memcpy(*strings, text, size);
-    *strings += size;
+    char *at = *strings;
+    *strings = stpcpy(at, text) + 1;
     return at;
 }
 
@@ -97,13 +68,13 @@ static bool is_folder(const struct target *target) {
 
 /* Puts together what the targets know. NULL: no memory. */
 static struct dlock__addresses *addresses_new(const struct target *targets, size_t n_targets) {
-    size_t n = 0, bytes = 0;
+    size_t n = n_targets, bytes = 0;
     for (size_t i = 0; i < n_targets; i++) {
-        size_t known = targets[i].known ? targets[i].known->n : 0;
-        n += known + is_folder(&targets[i]);
-        bytes += strlen(targets[i].host) + 1 + known * sizeof(address_text);
+        bytes += strlen(targets[i].host) + 1;
+        for (const struct addrinfo *a = targets[i].known; a; a = a->ai_next) n++;
     }
-    struct dlock__addresses *addresses = calloc(1, sizeof *addresses + n * sizeof *addresses->hosts + bytes);
+    struct dlock__addresses *addresses =
+        calloc(1, sizeof *addresses + n * (sizeof *addresses->hosts + ADDRESS_SIZE) + bytes);
     if (!addresses) return NULL;
     char *strings = (char *)(addresses->hosts + n);
     atomic_init(&addresses->references, 1);
@@ -111,10 +82,12 @@ static struct dlock__addresses *addresses_new(const struct target *targets, size
         const struct target *target = &targets[i];
         const char *host = copy(&strings, target->host);
         if (is_folder(target)) addresses->hosts[addresses->n++] = (struct dlock_host){host, host, target->port};
-        for (size_t j = 0; target->known && j < target->known->n; j++)
-            if (!listed(addresses, target->known->address[j], target->port))
-                addresses->hosts[addresses->n++] =
-                    (struct dlock_host){host, copy(&strings, target->known->address[j]), target->port};
+        for (const struct addrinfo *a = target->known; a; a = a->ai_next) {
+            char text[ADDRESS_SIZE];
+            if (getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST) == 0 &&
+                !listed(addresses, text, target->port))
+                addresses->hosts[addresses->n++] = (struct dlock_host){host, copy(&strings, text), target->port};
+        }
     }
     return addresses;
 }
@@ -123,33 +96,36 @@ void dlock__addresses_put(struct dlock__addresses *addresses) {
     if (addresses && atomic_fetch_sub(&addresses->references, 1) == 1) free(addresses);
 }
 
+static void forget(struct addrinfo *list) {
+    if (list) freeaddrinfo(list);
+}
+
 /* Takes a new answer of `target`, or its failure, over into what is remembered. */
-static void learn(struct target *target, int code, struct answer *answer) {
+static void learn(struct target *target, int code, struct addrinfo *answer) {
     struct dlock__resolver *resolver = target->resolver;
+    struct addrinfo *before = target->known;
     target->failure = code;
     if (code != 0) return;
-    struct answer *before = target->known;
     target->known = answer;
     struct dlock__addresses *fresh = addresses_new(resolver->targets, resolver->n);
-    if (!fresh) {
+    if (fresh) {
+        dlock__addresses_put(resolver->current);
+        resolver->current = fresh;
+    } else {
         target->known = before;
         target->failure = EAI_MEMORY;
-        free(answer);
-        return;
     }
-    free(before);
-    dlock__addresses_put(resolver->current);
-    resolver->current = fresh;
+    forget(fresh ? before : answer);
 }
 
 /* ---- look-ups on threads ----------------------------------------------------------------------------------------- */
 
-/* Gives one reference back. The mutex is held, and is not afterwards. */
+/* Frees it when nothing needs it any more. The mutex is held, and is not afterwards. */
 static void leave(struct dlock__resolver *resolver) {
-    bool last = --resolver->references == 0;
+    bool last = resolver->freed && resolver->looking == 0;
     pthread_mutex_unlock(&resolver->mutex);
     if (!last) return;
-    for (size_t i = 0; i < resolver->n; i++) free(resolver->targets[i].known);
+    for (size_t i = 0; i < resolver->n; i++) forget(resolver->targets[i].known);
     dlock__addresses_put(resolver->current);
     pthread_cond_destroy(&resolver->changed);
     pthread_mutex_destroy(&resolver->mutex);
@@ -159,32 +135,23 @@ static void leave(struct dlock__resolver *resolver) {
 static void *look_up(void *arg) {
     struct target *target = arg;
     struct dlock__resolver *resolver = target->resolver;
-    struct answer *answer = NULL;
+    struct addrinfo *answer = NULL;
     int code = query(target->host, 0, &answer);
     pthread_mutex_lock(&resolver->mutex);
     learn(target, code, answer);
-    target->looking = false;
-    target->ended = true;
+    target->state = ENDED;
     if (--resolver->looking == 0) resolver->stale = false;
     pthread_cond_broadcast(&resolver->changed);
     leave(resolver);
     return NULL;
 }
 
-/* Joins what is gone already, so that it may be started again. */
-static void join_gone(struct dlock__resolver *resolver) {
-    for (size_t i = 0; i < resolver->n; i++) {
-        struct target *target = &resolver->targets[i];
-        if (target->ended && pthread_tryjoin_np(target->thread, NULL) == 0) target->ended = false;
-    }
-}
-
 /* The mutex is held, but not meanwhile: an end may take a moment. */
 static void join_ended(struct dlock__resolver *resolver) {
     for (size_t i = 0; i < resolver->n; i++) {
         struct target *target = &resolver->targets[i];
-        if (!target->ended) continue;
-        target->ended = false;
+        if (target->state != ENDED) continue;
+        target->state = IDLE;
         pthread_t thread = target->thread;
         pthread_mutex_unlock(&resolver->mutex);
         pthread_join(thread, NULL);
@@ -196,14 +163,14 @@ static void join_ended(struct dlock__resolver *resolver) {
 static void start_missing(struct dlock__resolver *resolver) {
     for (size_t i = 0; i < resolver->n; i++) {
         struct target *target = &resolver->targets[i];
-        if (target->numeric || target->looking || target->ended) continue;
+        if (target->state == ENDED && pthread_tryjoin_np(target->thread, NULL) == 0) target->state = IDLE;
+        if (target->state != IDLE) continue;
         if (dlock__thread_start(&target->thread, look_up, target) != DLOCK_OK) {
             target->failure = EAI_MEMORY;
             continue;
         }
-        target->looking = true; /* the thread waits for the mutex before it says that it is done */
+        target->state = LOOKING; /* the thread waits for the mutex before it says that it is done */
         resolver->looking++;
-        resolver->references++;
     }
 }
 
@@ -230,7 +197,7 @@ static int explain(const struct dlock__resolver *resolver, struct dlock_error *e
     if (worst->failure != 0)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "the host \"%s\" was not found: %s", worst->host,
                           gai_strerror(worst->failure));
-    if (worst->looking)
+    if (worst->state == LOOKING)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "looking up the host \"%s\" takes too long: check the name server",
                           worst->host);
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "no address of the host \"%s\" is known yet", worst->host);
@@ -245,20 +212,17 @@ int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **ou
     if (!resolver) return dlock_fail(err, DLOCK_ENOMEM, "no memory for the resolver");
     pthread_mutex_init(&resolver->mutex, NULL);
     dlock__cond_init(&resolver->changed);
-    resolver->references = 1;
     resolver->n = uri->n_hosts;
     char *strings = (char *)(resolver->targets + uri->n_hosts);
-    bool memory = true;
     for (size_t i = 0; i < resolver->n; i++) {
         struct target *target = &resolver->targets[i];
-        *target = (struct target){.resolver = resolver, .port = uri->hosts[i].port};
+        *target = (struct target){.resolver = resolver, .port = uri->hosts[i].port, .state = FIXED};
         target->host = copy(&strings, uri->hosts[i].host);
-        int code = is_folder(target) ? 0 : query(target->host, AI_NUMERICHOST, &target->known);
-        target->numeric = code == 0;
-        if (!target->numeric) resolver->stale = true; /* what is known is not all there is */
-        memory = memory && code != EAI_MEMORY;
+        if (is_folder(target) || query(target->host, AI_NUMERICHOST, &target->known) == 0) continue;
+        target->state = IDLE;
+        resolver->stale = true; /* what is known is not all there is */
     }
-    resolver->current = memory ? addresses_new(resolver->targets, resolver->n) : NULL;
+    resolver->current = addresses_new(resolver->targets, resolver->n);
     if (!resolver->current) {
         dlock__resolver_free(resolver);
         return dlock_fail(err, DLOCK_ENOMEM, "no memory for the resolver");
@@ -278,7 +242,6 @@ int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool l
         wait_for_answers(resolver, deadline_us);
         join_ended(resolver);
     } else if (resolver->stale && known) {
-        join_gone(resolver);
         start_missing(resolver);
     }
     if (resolver->current->n > 0 || resolver->n == 0) {
@@ -302,6 +265,7 @@ void dlock__resolver_free(struct dlock__resolver *resolver) {
     pthread_mutex_lock(&resolver->mutex);
     join_ended(resolver);
     for (size_t i = 0; i < resolver->n; i++)
-        if (resolver->targets[i].looking) pthread_detach(resolver->targets[i].thread);
+        if (resolver->targets[i].state == LOOKING) pthread_detach(resolver->targets[i].thread);
+    resolver->freed = true;
     leave(resolver);
 }
