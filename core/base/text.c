@@ -27,3 +27,10 @@ bool dlock__text_is_word(const char *text, const char *also) {
         if (!(*p >= 'a' && *p <= 'z') && !(*p >= '0' && *p <= '9') && !strchr(also, *p)) return false;
     return *text != '\0';
 }
+
+unsigned dlock__text_number(const char *text, unsigned most, const char **end) {
+    unsigned number = 0;
+    while (*text >= '0' && *text <= '9' && number <= most) number = number * 10 + (unsigned)(*text++ - '0');
+    *end = text;
+    return number <= most ? number : 0;
+}

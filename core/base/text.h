@@ -1,4 +1,4 @@
-/* Small pieces of error texts that more than one file of the core writes. */
+/* Small texts that more than one file of the core reads or writes. */
 #ifndef DLOCK_CORE_BASE_TEXT_H
 #define DLOCK_CORE_BASE_TEXT_H
 
@@ -11,5 +11,8 @@ void dlock__text_join(char *out, size_t size, const char *const *items);
 
 /* Whether `text` is one or more of a-z, 0-9 and the characters of `also`. */
 bool dlock__text_is_word(const char *text, const char *also);
+
+/* The number from 1 to `most` (below a million) that `text` begins with; *end is behind its digits. 0: none. */
+unsigned dlock__text_number(const char *text, unsigned most, const char **end);
 
 #endif

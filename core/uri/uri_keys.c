@@ -1,4 +1,5 @@
 #include "uri/uri_keys.h"
+#include "base/text.h"
 
 /* A name of this length and the longest prefix fill what an acquisition's name may have. */
 #define PREFIX_MAX (255 - DLOCK_NAME_MAX)
@@ -18,18 +19,15 @@ int dlock__uri_common_key(const char *key) {
     return -1;
 }
 
-void dlock__uri_common_defaults(struct dlock__uri *uri) {
-    uri->lease_ms = 10000;
-    uri->timeout_ms = 3000;
-    uri->quarantine_ms = -1;
-    uri->guardian = -1;
-    uri->connections = 4;
-    uri->prefix = "";
-}
+enum key {
+#define X(key) KEY_##key,
+    DLOCK_URI_KEYS(X)
+#undef X
+};
 
 /* A duration in a range, which `range` words. */
-static int duration(const char *key, const char *value, int64_t min_ms, int64_t max_ms, const char *range, int64_t *ms,
-                    struct dlock_error *err) {
+static int set_duration(int64_t *ms, const char *key, const char *value, int64_t min_ms, int64_t max_ms,
+                        const char *range, struct dlock_error *err) {
     struct dlock_error why;
     int64_t parsed = 0;
     if (dlock_parse_duration(value, &parsed, &why) != DLOCK_OK)
@@ -39,24 +37,17 @@ static int duration(const char *key, const char *value, int64_t min_ms, int64_t 
     return DLOCK_OK;
 }
 
-static int set_lease(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
-    return duration("lease", value, 100, YEAR_MS, "from 100ms to 8760h", &uri->lease_ms, err);
-}
-
-static int set_timeout(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
-    return duration("timeout", value, 10, HOUR_MS, "from 10ms to 1h", &uri->timeout_ms, err);
-}
-
-static int set_quarantine(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
-    return duration("quarantine", value, 0, YEAR_MS, "0 (off) or up to 8760h", &uri->quarantine_ms, err);
+/* A text without control characters. */
+static int set_text(const char **text, const char *key, const char *value, struct dlock_error *err) {
+    for (const unsigned char *p = (const unsigned char *)value; *p; p++)
+        if (*p < 0x20 || *p == 0x7f) return dlock_fail(err, DLOCK_EINVAL, "URI: \"%s\" has a control character", key);
+    *text = value;
+    return DLOCK_OK;
 }
 
 static int set_connections(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
-    uint32_t number = 0;
-    const char *p = value;
-    while (*p >= '0' && *p <= '9' && number <= 1024) number = number * 10 + (uint32_t)(*p++ - '0');
-    if (*p || number < 1 || number > 1024)
-        return dlock_fail(err, DLOCK_EINVAL, "URI: \"connections\" must be a number from 1 to 1024");
+    unsigned number = dlock__text_number(value, 1024, &value);
+    if (!number || *value) return dlock_fail(err, DLOCK_EINVAL, "URI: \"connections\" must be a number from 1 to 1024");
     uri->connections = number;
     return DLOCK_OK;
 }
@@ -64,14 +55,7 @@ static int set_connections(struct dlock__uri *uri, const char *value, struct dlo
 static int set_prefix(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
     if (strlen(value) > PREFIX_MAX)
         return dlock_fail(err, DLOCK_EINVAL, "URI: \"prefix\" is longer than %d bytes", PREFIX_MAX);
-    for (const unsigned char *p = (const unsigned char *)value; *p; p++)
-        if (*p < 0x20 || *p == 0x7f) return dlock_fail(err, DLOCK_EINVAL, "URI: \"prefix\" has a control character");
-    uri->prefix = value;
-    return DLOCK_OK;
-}
-
-static int set_linger(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
-    return duration("linger", value, 0, HOUR_MS, "0 (off) or up to 1h", &uri->linger_ms, err);
+    return set_text(&uri->prefix, "prefix", value, err);
 }
 
 static int set_guardian(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
@@ -87,18 +71,20 @@ static int set_guardian(struct dlock__uri *uri, const char *value, struct dlock_
 static int set_password_file(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
     if (*value != '/')
         return dlock_fail(err, DLOCK_EINVAL, "URI: \"password_file\" must be an absolute path, beginning with '/'");
-    for (const unsigned char *p = (const unsigned char *)value; *p; p++)
-        if (*p < 0x20 || *p == 0x7f)
-            return dlock_fail(err, DLOCK_EINVAL, "URI: \"password_file\" has a control character");
-    uri->password_file = value;
-    return DLOCK_OK;
+    return set_text(&uri->password_file, "password_file", value, err);
 }
 
 int dlock__uri_common_set(struct dlock__uri *uri, int which, const char *value, struct dlock_error *err) {
-    static int (*const set[])(struct dlock__uri *, const char *, struct dlock_error *) = {
-#define X(key) set_##key,
-        DLOCK_URI_KEYS(X)
-#undef X
-    };
-    return set[which](uri, value, err);
+    switch ((enum key)which) {
+    case KEY_lease: return set_duration(&uri->lease_ms, "lease", value, 100, YEAR_MS, "from 100ms to 8760h", err);
+    case KEY_timeout: return set_duration(&uri->timeout_ms, "timeout", value, 10, HOUR_MS, "from 10ms to 1h", err);
+    case KEY_linger: return set_duration(&uri->linger_ms, "linger", value, 0, HOUR_MS, "0 (off) or up to 1h", err);
+    case KEY_quarantine:
+        return set_duration(&uri->quarantine_ms, "quarantine", value, 0, YEAR_MS, "0 (off) or up to 8760h", err);
+    case KEY_connections: return set_connections(uri, value, err);
+    case KEY_prefix: return set_prefix(uri, value, err);
+    case KEY_guardian: return set_guardian(uri, value, err);
+    case KEY_password_file: break;
+    }
+    return set_password_file(uri, value, err);
 }

@@ -10,8 +10,6 @@ extern const char *const dlock__uri_common_keys[];
 /* The place of a key in that list, or -1. */
 int dlock__uri_common_key(const char *key);
 
-void dlock__uri_common_defaults(struct dlock__uri *uri);
-
 /* Checks a decoded value and stores it; `value` lives as long as `uri`. Never quotes it. EINVAL, ENOTSUP. */
 int dlock__uri_common_set(struct dlock__uri *uri, int which, const char *value, struct dlock_error *err);
 
