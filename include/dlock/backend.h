@@ -418,22 +418,37 @@ static inline int dlock_check_slashes(const struct dlock_uri *uri, struct dlock_
     return dlock_fail(err, DLOCK_EINVAL, "URI: \"//\" is missing before the hosts: write %s://HOST", uri->scheme);
 }
 
-/* The milliseconds of a duration as every URI key takes it: "500ms", "10s", "2m", "1h", a bare number is seconds. -1:
- * it is none. */
+/* The milliseconds of a duration as every URI key takes it: "500ms", "10s", "2m", "1h", a bare number is seconds;
+ * rounded to the nearest, but what is not zero does not become zero. -1: it is none; INT64_MAX: it is longer than 292
+ * years, so that a clock in nanoseconds and a duration could not be added. Whole numbers only: 0.3s is 300 everywhere. */
 static inline int64_t dlock_duration_ms(const char *text) {
     static const struct {
         const char *unit;
         int64_t ms;
     } units[] = {{"", 1000}, {"s", 1000}, {"ms", 1}, {"m", 60000}, {"h", 3600000}};
+    const int64_t longest_ms = INT64_MAX / 1000000;
     int64_t whole = 0, fraction = 0, scale = 1;
+    bool more = false; /* … than twelve digits behind the point, which make no difference to an hour */
     const char *at = text;
-    for (; *at >= '0' && *at <= '9' && whole < INT64_C(1000000000); at++) whole = whole * 10 + (*at - '0');
-    if (*at == '.')
-        for (at++; *at >= '0' && *at <= '9' && scale < 1000000; at++, scale *= 10)
+    for (; *at >= '0' && *at <= '9'; at++)
+        if (whole <= longest_ms) whole = whole * 10 + (*at - '0');
+    if (*at == '.') {
+        if (at[1] < '0' || at[1] > '9') return -1;
+        for (at++; *at >= '0' && *at <= '9'; at++) {
+            if (scale == INT64_C(1000000000000)) {
+                more = more || *at != '0';
+                continue;
+            }
             fraction = fraction * 10 + (*at - '0');
-    if (at == text || (at == text + 1 && *text == '.')) return -1;
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (strcmp(at, units[i].unit) == 0) return whole * units[i].ms + fraction * units[i].ms / scale;
+            scale *= 10;
+        }
+    }
+    for (size_t i = 0; at > text && i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(at, units[i].unit) != 0) continue;
+        if (whole > longest_ms / units[i].ms - 1) return INT64_MAX;
+        int64_t ms = whole * units[i].ms + (fraction * units[i].ms + scale / 2) / scale;
+        return ms == 0 && (fraction || more) ? 1 : ms;
+    }
     return -1;
 }
 
