@@ -6,12 +6,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 enum origin {
-    BUILTIN,
-    REGISTERED,
+    LINKED, /* built in, or registered */
     LOADED,
     BROKEN,  /* a module that could not be loaded, kept because what dlock_backends() shows stays valid */
     VARIANT, /* what a backend answers for some URIs */
@@ -22,7 +22,7 @@ struct entry {
     enum origin origin;
     struct dlock__module own;
     const struct dlock__module *module; /* &own, except where BOUND */
-    const struct dlock_backend *source; /* BUILTIN, LOADED, VARIANT: what `own` is a copy of */
+    const struct dlock_backend *source; /* LINKED, LOADED, VARIANT: what `own` is a copy of */
     const char *scheme;                 /* BOUND */
     struct entry *_Atomic next;
     char text[]; /* strings of its own */
@@ -36,21 +36,17 @@ static bool same_text(const char *a, const char *b) {
     return a && b && strcmp(a, b) == 0;
 }
 
-static bool share_a_scheme(const struct dlock_backend *a, const struct dlock_backend *b) {
+static bool clash(const struct dlock_backend *a, const struct dlock_backend *b) {
     for (const char *const *scheme = a->schemes; *scheme; scheme++)
         if (dlock__backend_serves(b, *scheme)) return true;
-    return false;
-}
-
-static bool clash(const struct dlock_backend *a, const struct dlock_backend *b) {
-    return strcmp(a->name, b->name) == 0 || share_a_scheme(a, b);
+    return strcmp(a->name, b->name) == 0;
 }
 
 /* Whether the list needs only one of two entries. */
 static bool same(const struct entry *a, const struct entry *b) {
     if (a->origin != b->origin) return false;
     switch (a->origin) {
-    case REGISTERED: return clash(&a->own.ops, &b->own.ops);
+    case LINKED: return clash(&a->own.ops, &b->own.ops);
     case BROKEN:
         return same_text(a->own.info.path, b->own.info.path) && same_text(a->own.info.error, b->own.info.error);
     case BOUND: return strcmp(a->scheme, b->scheme) == 0;
@@ -66,16 +62,17 @@ static struct entry *entry_new(enum origin origin, size_t text_size) {
     return entry;
 }
 
-/* Puts `fresh` at the end and returns it; or frees it and returns the one that makes it superfluous. */
-static struct entry *append(struct entry *fresh, bool *added) {
+/* Puts `fresh` at the end. False: one makes it superfluous, and it is freed. *entry is the one that stays. */
+static bool append(struct entry *fresh, const struct entry **entry) {
     struct entry *_Atomic *slot = &entries;
     for (;;) {
         struct entry *there = NULL;
-        *added = atomic_compare_exchange_strong(slot, &there, fresh);
-        if (*added) return fresh;
+        bool added = atomic_compare_exchange_strong(slot, &there, fresh);
+        *entry = added ? fresh : there;
+        if (added) return true;
         if (same(there, fresh)) {
             free(fresh);
-            return there;
+            return false;
         }
         slot = &there->next;
     }
@@ -92,14 +89,14 @@ static int no_memory(struct dlock_error *err) {
     return dlock_fail(err, DLOCK_ENOMEM, "no memory for a backend");
 }
 
-/* Checks `source` and takes it into the list. `name` is what it must be called, `path` its file; NULL: any, none. */
+/* Checks `source` and takes it into the list; 1: there is one already. `name` is what it must be called, `path` its
+ * file; NULL: any, none. */
 static int adopt(enum origin origin, const struct dlock_backend *source, const char *name, const char *path,
-                 const struct entry **out, bool *added, struct dlock_error *err) {
+                 const struct entry **out, struct dlock_error *err) {
     struct entry *entry = entry_new(origin, path ? strlen(path) + 1 : 0);
     if (!entry) return no_memory(err);
     struct dlock_backend *ops = &entry->own.ops;
-    const char *where = path ? path : origin == REGISTERED ? "the registered backend" : "a built-in backend";
-    int rc = dlock__backend_check(source, name, where, ops, err);
+    int rc = dlock__backend_check(source, name, path ? path : "a backend in this program", ops, err);
     if (rc != DLOCK_OK) {
         free(entry);
         return rc;
@@ -111,147 +108,28 @@ static int adopt(enum origin origin, const struct dlock_backend *source, const c
                                                   .caps = ops->caps,
                                                   .path = path ? entry->text : NULL,
                                                   .schema = ops->schema};
-    *out = append(entry, added);
-    return DLOCK_OK;
+    return append(entry, out) ? DLOCK_OK : 1;
 }
 
 static int adopt_builtin(struct dlock_error *err) {
     const struct entry *entry;
-    bool added;
     int rc = DLOCK_OK;
-    for (size_t i = 0; rc == DLOCK_OK && dlock__builtin_backends[i]; i++)
-        rc = adopt(BUILTIN, dlock__builtin_backends[i], NULL, NULL, &entry, &added, err);
-    return rc;
+    for (size_t i = 0; rc >= 0 && dlock__builtin_backends[i]; i++)
+        rc = adopt(LINKED, dlock__builtin_backends[i], NULL, NULL, &entry, err);
+    return rc < 0 ? rc : DLOCK_OK;
 }
 
 static int load(const struct dlock__module_file *file, const struct entry **out, struct dlock_error *err) {
     const struct dlock_backend *source = NULL;
-    bool added;
     int rc = dlock__module_open(file, &source, err);
-    return rc == DLOCK_OK ? adopt(LOADED, source, file->name, file->path, out, &added, err) : rc;
+    if (rc == DLOCK_OK) rc = adopt(LOADED, source, file->name, file->path, out, err);
+    return rc < 0 ? rc : DLOCK_OK;
 }
 
-/* ---- finding one ------------------------------------------------------------------------------------------------- */
-
-static const struct entry *find_served(enum origin origin, const char *scheme) {
-    const struct entry *entry = NULL;
-    while ((entry = next_of(origin, entry)) && !dlock__backend_serves(&entry->module->ops, scheme)) continue;
-    return entry;
-}
-
-static const struct entry *find_bound(const char *scheme) {
-    const struct entry *entry = NULL;
-    while ((entry = next_of(BOUND, entry)) && strcmp(entry->scheme, scheme) != 0) continue;
-    return entry;
-}
-
-static void name_others(const char *scheme, char *out, size_t size);
-
-/* Identifies the first file there is for a scheme. ENOBACKEND, EABI. */
-static int find_file(const char *scheme, char *const *folders, struct dlock__module_file *file,
-                     struct dlock_error *err) {
-    char name[DLOCK__WORD_MAX + 1], path[PATH_MAX], looked[200], others[200];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(scheme, "+"), scheme);
-    for (char *p = name; *p; p++)
-        if (*p == '-' || *p == '.') *p = '_';
-    for (char *const *folder = folders; *folder; folder++) {
-        if (snprintf(path, sizeof path, "%s/dlock-%s.so", *folder, name) >= (int)sizeof path) continue;
-        int rc = dlock__module_identify(path, file, err);
-        if (rc != DLOCK_ENOBACKEND) return rc;
-    }
-    dlock__text_join(looked, sizeof looked, (const char *const *)folders);
-    name_others(scheme, others, sizeof others);
-    return dlock_fail(
-        err, DLOCK_ENOBACKEND,
-        "no backend for the scheme \"%s\"%s (dlock-%s.so is not in %s; install it, or set DLOCK_PLUGIN_PATH to "
-        "its folder)",
-        scheme, others, name, looked);
-}
-
-static int bind_scheme(const char *scheme, const struct dlock__module *module, struct dlock_error *err) {
-    bool added;
-    struct entry *entry = entry_new(BOUND, strlen(scheme) + 1);
-    if (!entry) return no_memory(err);
-    entry->scheme = memcpy(entry->text, scheme, strlen(scheme) + 1);
-    entry->module = module;
-    append(entry, &added);
-    return DLOCK_OK;
-}
-
-static int find_module(const char *scheme, const struct dlock__module **module, struct dlock_error *err) {
-    struct dlock__module_file file;
-    const struct entry *entry = NULL;
-    char **folders = dlock__module_folders();
-    if (!folders) return no_memory(err);
-    int rc = find_file(scheme, folders, &file, err);
-    free(folders);
-    if (rc == DLOCK_OK) rc = load(&file, &entry, err);
-    if (rc != DLOCK_OK) return rc;
-    if (!dlock__backend_serves(&entry->own.ops, scheme)) {
-        char schemes[128];
-        dlock__text_join(schemes, sizeof schemes, entry->own.ops.schemes);
-        return dlock_fail(err, DLOCK_EINVAL, "%.240s does not serve the scheme \"%s\", only %s", file.path, scheme,
-                          schemes);
-    }
-    rc = bind_scheme(scheme, entry->module, err);
-    if (rc == DLOCK_OK) *module = entry->module;
-    return rc;
-}
-
-int dlock__registry_find(const char *scheme, const struct dlock__module **module, struct dlock_error *err) {
-    if (!dlock__text_is_word(scheme, "+.-") || strlen(scheme) > DLOCK__WORD_MAX)
-        return dlock_fail(err, DLOCK_EINVAL, "a scheme consists of a-z, 0-9, '+', '.' and '-', at most %d",
-                          DLOCK__WORD_MAX);
-    int rc = adopt_builtin(err);
-    if (rc != DLOCK_OK) return rc;
-    const struct entry *entry = find_served(BUILTIN, scheme);
-    if (!entry) entry = find_served(REGISTERED, scheme);
-    if (!entry) entry = find_bound(scheme);
-    if (!entry) return find_module(scheme, module, err);
-    *module = entry->module;
-    return DLOCK_OK;
-}
-
-int dlock__registry_variant(const struct dlock__module **module, const struct dlock_uri *uri, struct dlock_error *err) {
-    const struct dlock__module *base = *module;
-    const struct dlock_backend *source = base->ops.variant ? base->ops.variant(uri) : NULL;
-    const struct entry *entry = NULL;
-    bool added;
-    if (!source) return DLOCK_OK;
-    while ((entry = next_of(VARIANT, entry)) && entry->source != source) continue;
-    int rc = entry ? DLOCK_OK : adopt(VARIANT, source, base->info.name, base->info.path, &entry, &added, err);
-    if (rc == DLOCK_OK) *module = entry->module;
-    return rc;
-}
-
-/* ---- adding one -------------------------------------------------------------------------------------------------- */
-
-static int taken(const struct dlock_backend *own, const struct dlock_backend *other, struct dlock_error *err) {
-    return dlock_fail(err, DLOCK_EINVAL, "the name \"%s\" or one of its schemes is taken by the backend \"%s\"",
-                      own->name, other->name);
-}
-
-int dlock_register(const struct dlock_backend *backend, struct dlock_error *err) {
-    if (!backend) return dlock_fail(err, DLOCK_EINVAL, "the backend is NULL");
-    struct dlock_backend checked;
-    const struct entry *entry = NULL;
-    bool added = false;
-    int rc = adopt_builtin(err);
-    if (rc == DLOCK_OK) rc = dlock__backend_check(backend, NULL, "the registered backend", &checked, err);
-    if (rc != DLOCK_OK) return rc;
-    while ((entry = next_of(BUILTIN, entry)))
-        if (clash(&entry->own.ops, &checked)) return taken(&checked, &entry->own.ops, err);
-    rc = adopt(REGISTERED, backend, NULL, NULL, &entry, &added, err);
-    if (rc == DLOCK_OK && !added) rc = taken(&checked, &entry->own.ops, err);
-    return rc;
-}
-
-/* ---- showing all ------------------------------------------------------------------------------------------------- */
+/* ---- files on the disk ------------------------------------------------------------------------------------------- */
 
 static int is_module(const struct dirent *entry) {
-    size_t length = strlen(entry->d_name);
-    return length > strlen("dlock-.so") && strncmp(entry->d_name, "dlock-", strlen("dlock-")) == 0 &&
-           strcmp(entry->d_name + length - strlen(".so"), ".so") == 0;
+    return fnmatch("dlock-?*.so", entry->d_name, 0) == 0;
 }
 
 /* The files found so far, and whether there is something wrong with one before it is loaded. */
@@ -269,9 +147,8 @@ static bool is_hidden(const struct findings *findings, const struct dlock__modul
         if (strcmp(findings->list[i].file.name, file->name) == 0 ||
             strcmp(findings->list[i].file.path, file->path) == 0)
             return true;
-    for (enum origin origin = BUILTIN; origin <= REGISTERED; origin++)
-        for (const struct entry *entry = NULL; (entry = next_of(origin, entry));)
-            if (strcmp(entry->own.info.name, file->name) == 0) return true;
+    for (const struct entry *entry = NULL; (entry = next_of(LINKED, entry));)
+        if (strcmp(entry->own.info.name, file->name) == 0) return true;
     return false;
 }
 
@@ -315,9 +192,8 @@ static void name_others(const char *scheme, char *out, size_t size) {
     size_t n = 0;
     const size_t most = sizeof names / sizeof *names - 1;
     find_all(&findings);
-    for (enum origin origin = BUILTIN; origin <= REGISTERED; origin++)
-        for (const struct entry *entry = NULL; n < most && (entry = next_of(origin, entry));)
-            names[n++] = entry->own.info.name;
+    for (const struct entry *entry = NULL; n < most && (entry = next_of(LINKED, entry));)
+        names[n++] = entry->own.info.name;
     for (size_t i = 0; i < findings.n && n < most; i++)
         if (findings.list[i].err.code == DLOCK_OK) names[n++] = findings.list[i].file.name;
     names[n] = NULL;
@@ -328,18 +204,121 @@ static void name_others(const char *scheme, char *out, size_t size) {
     free(findings.list);
 }
 
+/* ---- finding one ------------------------------------------------------------------------------------------------- */
+
+static const struct entry *find_linked(const char *scheme) {
+    const struct entry *entry = NULL;
+    while ((entry = next_of(LINKED, entry)) && !dlock__backend_serves(&entry->own.ops, scheme)) continue;
+    return entry;
+}
+
+static const struct entry *find_bound(const char *scheme) {
+    const struct entry *entry = NULL;
+    while ((entry = next_of(BOUND, entry)) && strcmp(entry->scheme, scheme) != 0) continue;
+    return entry;
+}
+
+/* Identifies the first file there is for a scheme. ENOBACKEND, EABI. */
+static int find_file(const char *scheme, char *const *folders, struct dlock__module_file *file,
+                     struct dlock_error *err) {
+    char name[DLOCK__WORD_MAX + 1], path[PATH_MAX], looked[200], others[200];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(scheme, "+"), scheme);
+    for (char *p = name; *p; p++)
+        if (*p == '-' || *p == '.') *p = '_';
+    for (char *const *folder = folders; *folder; folder++) {
+        if (snprintf(path, sizeof path, "%s/dlock-%s.so", *folder, name) >= (int)sizeof path) continue;
+        int rc = dlock__module_identify(path, file, err);
+        if (rc != DLOCK_ENOBACKEND) return rc;
+    }
+    dlock__text_join(looked, sizeof looked, (const char *const *)folders);
+    name_others(scheme, others, sizeof others);
+    return dlock_fail(
+        err, DLOCK_ENOBACKEND,
+        "no backend for the scheme \"%s\"%s (dlock-%s.so is not in %s; install it, or set DLOCK_PLUGIN_PATH to "
+        "its folder)",
+        scheme, others, name, looked);
+}
+
+static int bind_scheme(const char *scheme, const struct dlock__module *module, struct dlock_error *err) {
+    const struct entry *bound;
+    struct entry *entry = entry_new(BOUND, strlen(scheme) + 1);
+    if (!entry) return no_memory(err);
+    entry->scheme = strcpy(entry->text, scheme);
+    entry->module = module;
+    append(entry, &bound);
+    return DLOCK_OK;
+}
+
+static int find_module(const char *scheme, const struct dlock__module **module, struct dlock_error *err) {
+    struct dlock__module_file file;
+    const struct entry *entry = NULL;
+    char **folders = dlock__module_folders();
+    if (!folders) return no_memory(err);
+    int rc = find_file(scheme, folders, &file, err);
+    free(folders);
+    if (rc == DLOCK_OK) rc = load(&file, &entry, err);
+    if (rc != DLOCK_OK) return rc;
+    if (!dlock__backend_serves(&entry->own.ops, scheme)) {
+        char schemes[128];
+        dlock__text_join(schemes, sizeof schemes, entry->own.ops.schemes);
+        return dlock_fail(err, DLOCK_EINVAL, "%.240s does not serve the scheme \"%s\", only %s", file.path, scheme,
+                          schemes);
+    }
+    rc = bind_scheme(scheme, entry->module, err);
+    if (rc == DLOCK_OK) *module = entry->module;
+    return rc;
+}
+
+int dlock__registry_find(const char *scheme, const struct dlock__module **module, struct dlock_error *err) {
+    if (!dlock__text_is_word(scheme, "+.-") || strlen(scheme) > DLOCK__WORD_MAX)
+        return dlock_fail(err, DLOCK_EINVAL, "a scheme consists of a-z, 0-9, '+', '.' and '-', at most %d",
+                          DLOCK__WORD_MAX);
+    int rc = adopt_builtin(err);
+    if (rc != DLOCK_OK) return rc;
+    const struct entry *entry = find_linked(scheme);
+    if (!entry) entry = find_bound(scheme);
+    if (!entry) return find_module(scheme, module, err);
+    *module = entry->module;
+    return DLOCK_OK;
+}
+
+int dlock__registry_variant(const struct dlock__module **module, const struct dlock_uri *uri, struct dlock_error *err) {
+    const struct dlock__module *base = *module;
+    const struct dlock_backend *source = base->ops.variant ? base->ops.variant(uri) : NULL;
+    const struct entry *entry = NULL;
+    if (!source) return DLOCK_OK;
+    int rc = adopt(VARIANT, source, base->info.name, base->info.path, &entry, err);
+    if (rc < 0) return rc;
+    *module = entry->module;
+    return DLOCK_OK;
+}
+
+/* ---- adding one -------------------------------------------------------------------------------------------------- */
+
+int dlock_register(const struct dlock_backend *backend, struct dlock_error *err) {
+    if (!backend) return dlock_fail(err, DLOCK_EINVAL, "the backend is NULL");
+    const struct entry *entry = NULL;
+    int rc = adopt_builtin(err);
+    if (rc == DLOCK_OK) rc = adopt(LINKED, backend, NULL, NULL, &entry, err);
+    if (rc == 1)
+        rc = dlock_fail(err, DLOCK_EINVAL, "the name \"%s\" or one of its schemes is taken by the backend \"%s\"",
+                        backend->name, entry->own.info.name);
+    return rc;
+}
+
+/* ---- showing all ------------------------------------------------------------------------------------------------- */
+
 /* Keeps what is shown of a broken module. */
 static int keep_broken(const struct finding *finding, const struct entry **out, struct dlock_error *err) {
     const struct dlock__module_file *file = &finding->file;
     size_t name = strlen(file->name) + 1, path = strlen(file->path) + 1, error = strlen(finding->err.message) + 1;
     struct entry *entry = entry_new(BROKEN, name + path + error);
-    bool added;
     if (!entry) return no_memory(err);
     struct dlock_backend_info *info = &entry->own.info;
     info->name = memcpy(entry->text, file->name, name);
     info->path = memcpy(entry->text + name, file->path, path);
     info->error = memcpy(entry->text + name + path, finding->err.message, error);
-    *out = append(entry, &added);
+    append(entry, out);
     return DLOCK_OK;
 }
 
@@ -360,9 +339,8 @@ int dlock_backends(dlock_each_backend each, void *arg, struct dlock_error *err) 
     if (rc != DLOCK_OK) return rc;
     rc = find_all(&findings);
     if (rc != DLOCK_OK) no_memory(err);
-    for (enum origin origin = BUILTIN; rc == DLOCK_OK && origin <= REGISTERED; origin++)
-        for (const struct entry *entry = NULL; rc == DLOCK_OK && (entry = next_of(origin, entry));)
-            rc = each(&entry->own.info, arg) != 0;
+    for (const struct entry *entry = NULL; rc == DLOCK_OK && (entry = next_of(LINKED, entry));)
+        rc = each(&entry->own.info, arg) != 0;
     for (size_t i = 0; rc == DLOCK_OK && i < findings.n; i++) rc = show(&findings.list[i], each, arg, err);
     free(findings.list);
     return rc < 0 ? rc : DLOCK_OK;
