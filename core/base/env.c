@@ -2,12 +2,10 @@
 
 #include <dlock/dlock.h>
 
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -29,15 +27,7 @@ void dlock__sleep_us(int64_t us) {
 }
 
 int dlock__random(void *buf, size_t size) {
-    char *at = buf;
-    while (size > 0) {
-        ssize_t n = getrandom(at, size, 0);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return DLOCK_EUNAVAILABLE;
-        at += n;
-        size -= (size_t)n;
-    }
-    return 0;
+    return getentropy(buf, size) == 0 ? 0 : DLOCK_EUNAVAILABLE;
 }
 
 void dlock__cond_init(pthread_cond_t *cond) {
@@ -161,9 +151,4 @@ void dlock__timer_set(int fd, int64_t at_us) {
     struct itimerspec at = {
         .it_value = {.tv_sec = (time_t)(at_us / 1000000), .tv_nsec = (long)(at_us % 1000000) * 1000}};
     timerfd_settime(fd, TFD_TIMER_ABSTIME, &at, NULL);
-}
-
-void dlock__timer_clear(int fd) {
-    struct itimerspec never = {0};
-    timerfd_settime(fd, 0, &never, NULL);
 }

@@ -18,7 +18,7 @@ int64_t dlock__now_us(void);
 /* Sleeps; for the guardian, whose only thread it is. */
 void dlock__sleep_us(int64_t us);
 
-/* Fills `buf` with random bytes that nobody can guess. Returns 0, or DLOCK_EUNAVAILABLE where the kernel has none. */
+/* Fills `buf` with at most 256 random bytes that nobody can guess. Returns 0, or DLOCK_EUNAVAILABLE where the kernel has none. */
 int dlock__random(void *buf, size_t size);
 
 /* A condition variable for dlock__cond_wait. */
@@ -57,10 +57,8 @@ void dlock__mutex_init(pthread_mutex_t *mutex);
 /* Starts a thread with every signal blocked, so that the application's handlers never run on it. 0 or DLOCK_ENOMEM. */
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
-/* A descriptor that polls readable from `at_us` on, until dlock__timer_clear or a later dlock__timer_set. -1: none
- * left. */
+/* A descriptor that polls readable from `at_us` on, until a later dlock__timer_set. -1: none left. */
 int dlock__timer_open(void);
 void dlock__timer_set(int fd, int64_t at_us);
-void dlock__timer_clear(int fd);
 
 #endif

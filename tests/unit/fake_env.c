@@ -318,10 +318,6 @@ void dlock__timer_set(int fd, int64_t at_us) {
     pthread_mutex_unlock(&guard);
 }
 
-void dlock__timer_clear(int fd) {
-    dlock__timer_set(fd, DLOCK__NEVER);
-}
-
 /* ---- the test's side --------------------------------------------------------------------------------------------- */
 
 void fake_env_reset(uint64_t seed) {

@@ -95,7 +95,7 @@ static void timers_become_readable_in_time(void **state) {
     assert_false(readable(fd));
     dlock__timer_set(fd, dlock__now_us());
     assert_true(readable(fd));
-    dlock__timer_clear(fd);
+    dlock__timer_set(fd, DLOCK__NEVER);
     assert_false(readable(fd));
     fake_advance_ms(10);
     assert_false(readable(fd));
