@@ -31,9 +31,7 @@ bool dlock__guard_off;
 static bool find_program(char path[PATH_MAX]) {
     static const char *const folders[] = {DLOCK__LIBEXEC, "../libexec/dlock"};
     char own[PATH_MAX];
-    char *slash = dlock__own_file(own) ? strrchr(own, '/') : NULL;
-    if (!slash) return false;
-    *slash = '\0';
+    if (!dlock__own_folder(own)) return false;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
         if (snprintf(path, PATH_MAX, "%s/%s/" PROGRAM, own, folders[i]) < PATH_MAX && access(path, X_OK) == 0)
             return true;
@@ -129,17 +127,16 @@ static pid_t run_program(struct dlock__guard *guard, const char *path, const int
 static int start(struct dlock_client *client, int table_fd, int64_t deadline_us, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
     char path[PATH_MAX] = PROGRAM;
-    int fds[DLOCK__START_FDS_MAX] = {table_fd};
+    int fds[DLOCK__START_FDS_MAX] = {table_fd, -1};
     size_t more = 0;
     int rc = guard->local ? local_descriptors(client, fds + OWN_FDS, &more, deadline_us, err) : 0;
     if (rc == 0 && !find_program(path)) rc = cannot_start(path, ENOENT, err);
     guard->table->n_kept = (uint32_t)more;
-    int pid_fd = fds[1] = rc == 0 ? (int)syscall(SYS_pidfd_open, getpid(), 0) : -1;
-    if (rc == 0 && pid_fd < 0 && errno == ENOSYS)
-        rc = dlock_fail(err, DLOCK_ENOTSUP,
-                        "a guardian needs Linux 5.3 or newer; without one, add guardian=off to the URI");
-    else if (rc == 0 && pid_fd < 0)
-        rc = cannot_start(path, errno, err);
+    if (rc == 0 && (fds[1] = (int)syscall(SYS_pidfd_open, getpid(), 0)) < 0)
+        rc = errno == ENOSYS
+                 ? dlock_fail(err, DLOCK_ENOTSUP,
+                              "a guardian needs Linux 5.3 or newer; without one, add guardian=off to the URI")
+                 : cannot_start(path, errno, err);
     if (rc == 0) {
         pid_t helper = run_program(guard, path, fds, OWN_FDS + more);
         if (helper < 0)
@@ -149,7 +146,7 @@ static int start(struct dlock_client *client, int table_fd, int64_t deadline_us,
         else
             guard->helper = (pid_t)(atomic_load(&guard->table->helper) & FUTEX_TID_MASK);
     }
-    if (pid_fd >= 0) close(pid_fd);
+    if (fds[1] >= 0) close(fds[1]);
     close(table_fd);
     return rc;
 }
@@ -215,15 +212,10 @@ static void reap(const struct dlock__guard *guard, pid_t helper) {
     for (int i = 0; i < LAST_WORDS_MS && !dlock__start_reaped(helper); i++) nanosleep(&moment, NULL);
 }
 
-static void join_thread(struct dlock__guard *guard) {
-    if (guard->joinable) pthread_join(guard->thread, NULL);
-    guard->joinable = false;
-}
-
 void dlock__guard_close(struct dlock_client *client) {
     struct dlock__guard *guard = client->guard;
     if (!guard) return;
-    join_thread(guard);
+    if (guard->joinable) pthread_join(guard->thread, NULL);
     dismiss(guard->table);
     reap(guard, guard->helper);
     client->guard = NULL;
@@ -263,20 +255,17 @@ static void *run_replace(void *arg) {
         dlock__log(client, DLOCK_LOG_WARN, "the guardian (process %ld) has died; %s", (long)helper,
                    rc == 0 ? "another one was started" : "nobody guards this client");
     if (rc != 0) dlock__log(client, DLOCK_LOG_ERROR, "%s", err.message);
-    dlock__enter(client);
-    guard->replacing = false;
-    dlock__leave(client);
     return NULL;
 }
 
 void dlock__guard_look(struct dlock_client *client) {
     struct dlock__guard *guard = client->guard;
-    if (!guard || guard->busy || guard->replacing) return;
+    if (!guard || guard->busy || (guard->joinable && pthread_tryjoin_np(guard->thread, NULL) != 0)) return;
+    guard->joinable = false;
     bool died = guard->helper && atomic_load(&guard->table->helper) & FUTEX_OWNER_DIED;
     if ((!died && !guard->missing) || dlock__now_us() < guard->restart_us) return;
-    join_thread(guard); /* it has ended, or is about to */
-    guard->joinable = guard->replacing = guard->busy = dlock__thread_start(&guard->thread, run_replace, client) == 0;
-    if (!guard->replacing) guard->restart_us = dlock__after(dlock__now_us(), RESTART_US);
+    guard->joinable = guard->busy = dlock__thread_start(&guard->thread, run_replace, client) == 0;
+    if (!guard->joinable) guard->restart_us = dlock__after(dlock__now_us(), RESTART_US);
 }
 
 /* ---- the process group ------------------------------------------------------------------------------------------- */
@@ -316,24 +305,15 @@ static int guard_group(struct dlock_client *client, int group, struct dlock_erro
 }
 
 int dlock_client_guard(dlock_client *client, int group, struct dlock_error *err) {
-    if (!client) return dlock_fail(err, DLOCK_EINVAL, "the client is NULL");
-    if (dlock__forked(client)) return dlock__forked_error(err);
+    int rc = dlock__client_begin(client, err);
+    if (rc != 0) return rc;
     if (group < 0 || group == 1 || group == getpgrp())
-        return dlock_fail(err, DLOCK_EINVAL, "%d is no process group that a guardian could end", group);
-    dlock__enter(client);
-    int rc = 0;
-    if (client->closed)
-        rc = dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
+        rc = dlock_fail(err, DLOCK_EINVAL, "%d is no process group that a guardian could end", group);
     else if (!client->guard)
         rc = dlock_fail(err, DLOCK_ENOTSUP, "this client has no guardian");
     else if (client->guard->local && !client->backend->descriptors)
         rc = dlock_fail(err, DLOCK_ENOTSUP, "a guardian cannot keep the locks of %s", client->backend->name);
-    if (rc == 0) {
-        client->inside++;
+    else
         rc = guard_group(client, group, err);
-        client->inside--;
-        if (client->closed) pthread_cond_broadcast(&client->changed);
-    }
-    dlock__leave(client);
-    return rc;
+    return dlock__client_end(client, rc);
 }

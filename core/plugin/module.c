@@ -15,35 +15,27 @@
 
 /* ---- folders ----------------------------------------------------------------------------------------------------- */
 
-bool dlock__own_file(char real[PATH_MAX]) {
+bool dlock__own_folder(char folder[PATH_MAX]) {
     Dl_info info;
     void *extra = NULL;
     if (!dladdr1(dlock__builtin_backends, &info, &extra, RTLD_DL_LINKMAP)) return false;
     const struct link_map *map = extra; /* what dladdr says of a program is argv[0], the caller's to choose */
-    return realpath(map->l_name && *map->l_name ? map->l_name : "/proc/self/exe", real) != NULL;
-}
-
-static bool own_folder(char folder[PATH_MAX]) {
-    static const char name[] = "/dlock";
-    if (!dlock__own_file(folder)) return false;
-    char *slash = strrchr(folder, '/');
-    if (!slash || (size_t)(slash - folder) + sizeof name > PATH_MAX) return false;
-    memcpy(slash, name, sizeof name);
+    if (!realpath(map->l_name && *map->l_name ? map->l_name : "/proc/self/exe", folder)) return false;
+    *strrchr(folder, '/') = '\0'; /* realpath's answer begins with one */
     return true;
 }
 
 char **dlock__module_folders(void) {
     char own[PATH_MAX];
     const char *path = secure_getenv("DLOCK_PLUGIN_PATH");
-    size_t n = 3, used = 0;
     if (!path) path = "";
-    if (!own_folder(own)) *own = '\0';
+    bool known = dlock__own_folder(own);
+    size_t bytes = strlen(path) + (known ? strlen(own) : 0) + sizeof ":/dlock", n = 3, used = 0;
     for (const char *p = path; *p; p++) n += *p == ':';
-    size_t bytes = strlen(path) + strlen(own) + 2;
     char **folders = calloc(1, n * sizeof *folders + bytes);
     if (!folders) return NULL;
-    char *text = (char *)(folders + n), *rest = text;
-    snprintf(text, bytes, "%s:%s", path, own);
+    char *rest = (char *)(folders + n);
+    snprintf(rest, bytes, "%s:%s%s", path, known ? own : "", known ? "/dlock" : "");
     for (char *folder; (folder = strsep(&rest, ":"));)
         if (*folder) folders[used++] = folder;
     return folders;

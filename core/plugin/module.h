@@ -18,8 +18,8 @@ int dlock__backend_check(const struct dlock_backend *backend, const char *name, 
 /* Whether a checked backend has `scheme` among its schemes. */
 bool dlock__backend_serves(const struct dlock_backend *backend, const char *scheme);
 
-/* The file that this code was loaded from: libdlock.so, or the program where it is linked in statically. */
-bool dlock__own_file(char real[PATH_MAX]);
+/* The folder of libdlock.so, or of the program where that is linked in statically. */
+bool dlock__own_folder(char folder[PATH_MAX]);
 
 /* The folders in which modules are looked for, best first, NULL-terminated; give them back with free(). NULL: no
  * memory. */

@@ -18,9 +18,8 @@ struct dlock__guard {
     bool local; /* the kernel ends grants, or the connections that they live in: a helper is there only while a group is
                    guarded */
     bool busy;  /* somebody starts a helper, without the mutex */
-    bool replacing; /* `thread` does, in place of one that died */
     bool joinable;
-    pthread_t thread;
+    pthread_t thread;   /* replaces one that died */
     bool missing;       /* the last attempt to replace it failed */
     int64_t restart_us; /* not before */
     uint32_t free;      /* the first unused entry */

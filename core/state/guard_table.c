@@ -61,19 +61,15 @@ static struct dlock__guard_table *make(size_t texts, uint32_t least, int *out) {
     if (fd < 0) return NULL;
     struct dlock__guard_table *table = NULL;
     size_t entries_at = page_up(sizeof *table + texts), size = 0;
-    uint32_t capacity = CAPACITY;
-    for (; !table && capacity >= least; capacity /= 2) {
+    uint32_t capacity = 2 * CAPACITY;
+    while (!table && (capacity /= 2) >= least) {
         size = page_up(entries_at + capacity * sizeof(struct dlock__guard_entry));
         errno = EFBIG;
         if (file_may_have(size) && ftruncate(fd, (off_t)size) == 0) table = map(fd, size);
-        if (table) break;
     }
-    if (table && !populate(table, entries_at)) {
-        munmap(table, size);
-        table = NULL;
-    }
-    if (!table) {
+    if (!table || !populate(table, entries_at)) {
         int why = errno;
+        if (table) munmap(table, size);
         close(fd);
         errno = why;
         return NULL;

@@ -17,7 +17,7 @@
 #define DLOCK__GUARD_NAME 256
 
 /* The descriptors of the helper program; the descriptors that LOCAL grants live in follow. */
-enum { DLOCK__GUARD_TABLE_FD = 3, DLOCK__GUARD_PID_FD = 4, DLOCK__GUARD_MORE_FD = 5, DLOCK__GUARD_FDS_MAX = 256 };
+enum { DLOCK__GUARD_TABLE_FD = 3, DLOCK__GUARD_PID_FD = 4, DLOCK__GUARD_MORE_FD = 5 };
 
 struct dlock__guard_entry {
     atomic_uint used; /* 0 or 1; everything below is valid while it is 1 */
@@ -52,8 +52,7 @@ struct dlock__guard_table {
     char texts[];
 };
 
-/* A new table, mapped, with room for as many entries as limits allow; *fd (close-on-exec) is for
- * the helper. NULL: errno says why. */
+/* A new table, mapped, with room for as many entries as limits allow; *fd (close-on-exec) is for the helper. NULL: errno says why. */
 struct dlock__guard_table *dlock__guard_table_new(const char *uri, char *const *environment, int *fd);
 
 /* The same with everything that is in `old`, for another helper. */
