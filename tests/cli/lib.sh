@@ -10,7 +10,7 @@
 #     can WORD                          whether the server at $DLOCK_URI has this capability
 #     finish                            ends the test, with failure if a check failed
 
-# Without a controlling terminal, wherever the tests are started; terminal.py has its own terminals.
+# Without a controlling terminal, wherever the tests are started; terminal_test.py has its own terminals.
 if [ -z "${DLOCK_TEST_DETACHED:-}" ]; then
     DLOCK_TEST_DETACHED=1 exec setsid --wait bash "$0" "$@"
 fi

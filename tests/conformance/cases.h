@@ -1,7 +1,7 @@
 /* Every case of the suite: CASE(name, capabilities it needs). CMake reads the names from these lines, so one line is
  * one case; its function is `case_<name>`, in the file that the heading names. No include guard: a list to expand. */
 
-/* basic.c */
+/* basic_test.c */
 CASE(acquire_release, 0)
 CASE(handle_is_reusable, 0)
 CASE(try_is_busy, 0)
@@ -13,7 +13,7 @@ CASE(double_release, 0)
 CASE(release_without_acquire, 0)
 CASE(errors_and_outputs, 0)
 
-/* owner.c */
+/* owner_test.c */
 CASE(reentry_counts, 0)
 CASE(reentry_across_handles, 0)
 CASE(no_reentry, 0)
@@ -23,7 +23,7 @@ CASE(thread_owner_excludes_threads, 0)
 CASE(release_by_other_thread, 0)
 CASE(release_by_other_client, 0)
 
-/* lease.c */
+/* lease_test.c */
 CASE(fixed_lease_ends, 0)
 CASE(fixed_lease_ends_before_next_grant, 0)
 CASE(lease_counts_from_the_grant, 0)
@@ -32,7 +32,7 @@ CASE(renewal_outlives_three_leases, 0)
 CASE(renewal_of_many_locks, 0)
 CASE(reuse_after_expiry, 0)
 
-/* loss.c */
+/* loss_test.c */
 CASE(break_is_reported, DLOCK_CAP_BREAK)
 CASE(break_counts_down, DLOCK_CAP_BREAK)
 CASE(other_thread_after_loss, DLOCK_CAP_BREAK)
@@ -43,13 +43,13 @@ CASE(holder_stopped_release, 0)
 CASE(reader_stopped, DLOCK_CAP_SHARED)
 CASE(permit_holder_stopped, DLOCK_CAP_PERMIT)
 
-/* callback.c */
+/* callback_test.c */
 CASE(on_lost_may_call_the_library, 0)
 CASE(on_lost_may_free_its_handle, 0)
 CASE(free_waits_for_on_lost, 0)
 CASE(close_waits_for_on_lost, 0)
 
-/* queue.c */
+/* queue_test.c */
 CASE(fifo_processes, DLOCK_CAP_QUEUE)
 CASE(fifo_threads, DLOCK_CAP_QUEUE)
 CASE(nobody_barges, DLOCK_CAP_QUEUE)
@@ -59,13 +59,13 @@ CASE(holder_killed_with_a_long_queue, DLOCK_CAP_QUEUE)
 CASE(stopped_waiter_reports_no_stale_grant, 0)
 CASE(timed_out_waiter_leaves_the_queue, 0)
 
-/* cancel.c */
+/* cancel_test.c */
 CASE(cancel_ends_waits, 0)
 CASE(cancel_is_not_remembered, 0)
 CASE(cancel_leaves_no_entry, 0)
 CASE(cancel_races_with_the_grant, 0)
 
-/* lifecycle.c */
+/* lifecycle_test.c */
 CASE(close_ends_waits, 0)
 CASE(close_releases, 0)
 CASE(close_refuses_every_call, 0)
@@ -77,7 +77,7 @@ CASE(free_while_another_handle_waits, 0)
 CASE(free_and_close_in_any_order, 0)
 CASE(clients_leave_nothing_behind, 0)
 
-/* fork.c */
+/* fork_test.c */
 CASE(fork_child_is_refused, 0)
 CASE(fork_parent_keeps_its_lock, 0)
 CASE(fork_child_frees_and_closes, 0)
@@ -89,25 +89,25 @@ CASE(exec_child_outlives_the_holder, 0)
 CASE(child_outlives_a_reader, DLOCK_CAP_SHARED)
 CASE(child_outlives_a_permit, DLOCK_CAP_PERMIT)
 
-/* names.c */
+/* names_test.c */
 CASE(names_of_every_kind, 0)
 CASE(names_stay_distinct, 0)
 CASE(names_of_200_bytes, 0)
 CASE(names_that_are_refused, 0)
 CASE(prefix_is_part_of_the_name, 0)
 
-/* options.c */
+/* options_test.c */
 CASE(options_refused, 0)
 CASE(options_of_other_sizes, 0)
 CASE(client_options_refused, 0)
 CASE(features_absent, 0)
 
-/* uris.c */
+/* uris_test.c */
 CASE(uris_refused, 0)
 CASE(uri_unknown_key_is_named, 0)
 CASE(uri_secrets_stay_secret, 0)
 
-/* unreachable.c */
+/* unreachable_test.c */
 CASE(closed_port, NEEDS_HOST)
 CASE(closed_port_lazy, NEEDS_HOST)
 CASE(silent_server, NEEDS_HOST)
@@ -115,14 +115,14 @@ CASE(silent_server_lazy, NEEDS_HOST)
 CASE(unanswered_connect, NEEDS_HOST)
 CASE(unresolvable_host, NEEDS_HOST)
 
-/* admin.c */
+/* admin_test.c */
 CASE(inspect_shows_the_holder, DLOCK_CAP_INSPECT)
 CASE(inspect_counts_waiters, DLOCK_CAP_INSPECT | DLOCK_CAP_QUEUE)
 CASE(list_by_prefix, DLOCK_CAP_LIST)
 CASE(break_wakes_a_waiter, DLOCK_CAP_BREAK)
 CASE(break_of_a_free_lock, DLOCK_CAP_BREAK)
 
-/* contention.c */
+/* contention_test.c */
 CASE(exclusion_among_processes_and_threads, 0)
 CASE(exclusion_among_clients_of_one_process, 0)
 CASE(exclusion_with_many_names, 0)
@@ -133,7 +133,7 @@ CASE(local_hand_over, 0)
 CASE(other_processes_get_their_turn, 0)
 CASE(fairness, DLOCK_CAP_QUEUE)
 
-/* shared.c */
+/* shared_test.c */
 CASE(readers_together, DLOCK_CAP_SHARED)
 CASE(readers_of_one_client, DLOCK_CAP_SHARED)
 CASE(reader_waits_for_a_writer, DLOCK_CAP_SHARED)
@@ -145,7 +145,7 @@ CASE(renewal_of_many_readers, DLOCK_CAP_SHARED)
 CASE(reader_killed, DLOCK_CAP_SHARED)
 CASE(fixed_leases_of_readers_end, DLOCK_CAP_SHARED)
 
-/* shared_queue.c */
+/* shared_queue_test.c */
 CASE(reader_behind_a_writer_waits, DLOCK_CAP_SHARED | DLOCK_CAP_QUEUE)
 CASE(readers_and_writers_take_turns, DLOCK_CAP_SHARED | DLOCK_CAP_QUEUE)
 CASE(writer_gives_up, DLOCK_CAP_SHARED)
@@ -155,7 +155,7 @@ CASE(readers_and_writers_exclude, DLOCK_CAP_SHARED)
 CASE(impatient_readers_and_writers, DLOCK_CAP_SHARED)
 CASE(writers_do_not_starve, DLOCK_CAP_SHARED)
 
-/* downgrade.c */
+/* downgrade_test.c */
 CASE(downgrade, DLOCK_CAP_SHARED)
 CASE(downgrade_lets_readers_in, DLOCK_CAP_SHARED)
 CASE(downgrade_in_front_of_a_writer, DLOCK_CAP_SHARED)
@@ -165,7 +165,7 @@ CASE(downgrade_after_a_break, DLOCK_CAP_SHARED | DLOCK_CAP_BREAK)
 CASE(renewal_after_a_downgrade, DLOCK_CAP_SHARED)
 CASE(downgrades_exclude_writers, DLOCK_CAP_SHARED)
 
-/* permit.c */
+/* permit_test.c */
 CASE(permits_up_to_the_limit, DLOCK_CAP_PERMIT)
 CASE(permits_have_one_bound, DLOCK_CAP_PERMIT)
 CASE(permits_of_one_thread, DLOCK_CAP_PERMIT)
@@ -178,24 +178,24 @@ CASE(permits_disagree_about_the_limit, DLOCK_CAP_PERMIT)
 CASE(permits_and_locks_do_not_mix, DLOCK_CAP_PERMIT)
 CASE(permit_options_refused, DLOCK_CAP_PERMIT)
 
-/* permit_queue.c */
+/* permit_queue_test.c */
 CASE(permits_fifo, DLOCK_CAP_PERMIT | DLOCK_CAP_QUEUE)
 CASE(freed_permits_wake_waiters, DLOCK_CAP_PERMIT | DLOCK_CAP_WAKE)
 CASE(permit_waiter_gives_up, DLOCK_CAP_PERMIT)
 CASE(permits_never_exceed_the_limit, DLOCK_CAP_PERMIT)
 CASE(impatient_permit_waiters, DLOCK_CAP_PERMIT)
 
-/* admin_modes.c */
+/* admin_modes_test.c */
 CASE(inspect_shows_every_reader, DLOCK_CAP_SHARED | DLOCK_CAP_INSPECT)
 CASE(inspect_shows_every_permit, DLOCK_CAP_PERMIT | DLOCK_CAP_INSPECT)
 CASE(break_takes_all_readers, DLOCK_CAP_SHARED | DLOCK_CAP_BREAK)
 CASE(break_takes_all_permits, DLOCK_CAP_PERMIT | DLOCK_CAP_BREAK)
 
-/* deaths.c */
+/* deaths_test.c */
 CASE(readers_and_writers_die, DLOCK_CAP_SHARED)
 CASE(permit_holders_die, DLOCK_CAP_PERMIT)
 
-/* all.c */
+/* all_test.c */
 CASE(all_of_several, 0)
 CASE(all_or_nothing, 0)
 CASE(all_wait_for_the_busy_one, 0)
@@ -208,7 +208,7 @@ CASE(all_cancelled, 0)
 CASE(all_of_mixed_modes, DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT)
 CASE(all_in_opposite_orders, 0)
 
-/* async.c */
+/* async_test.c */
 CASE(async_acquire_and_release, 0)
 CASE(async_ends_of_waits, 0)
 CASE(async_refused, 0)
@@ -217,7 +217,7 @@ CASE(async_many_names, 0)
 CASE(async_callbacks_go_on, 0)
 CASE(async_readers, DLOCK_CAP_SHARED)
 
-/* async_ends.c */
+/* async_ends_test.c */
 CASE(async_cancel_races_with_the_grant, 0)
 CASE(async_cancel_in_line, 0)
 CASE(async_free_while_waiting, 0)
@@ -225,14 +225,14 @@ CASE(async_free_while_releasing, 0)
 CASE(async_close_while_waiting, 0)
 CASE(async_callback_frees_its_handle, 0)
 
-/* manual.c */
+/* manual_test.c */
 CASE(manual_dispatch, 0)
 CASE(manual_calls_that_wait, 0)
 CASE(manual_on_lost, 0)
 CASE(manual_loop, 0)
 CASE(manual_ends, 0)
 
-/* export.c */
+/* export_test.c */
 CASE(export_to_another_process, DLOCK_CAP_EXPORT)
 CASE(export_from_hand_to_hand, DLOCK_CAP_EXPORT)
 CASE(export_in_front_of_waiters, DLOCK_CAP_EXPORT)
@@ -243,7 +243,7 @@ CASE(export_of_a_permit, DLOCK_CAP_EXPORT | DLOCK_CAP_PERMIT)
 CASE(export_refused, DLOCK_CAP_EXPORT)
 CASE(import_refused, DLOCK_CAP_EXPORT)
 
-/* linger.c */
+/* linger_test.c */
 CASE(linger_costs_nothing, DLOCK_CAP_WANTED)
 CASE(linger_fences_grow, DLOCK_CAP_WANTED)
 CASE(linger_ends_when_wanted, DLOCK_CAP_WANTED)
@@ -252,6 +252,6 @@ CASE(linger_is_over_in_time, DLOCK_CAP_WANTED)
 CASE(linger_for_other_wishes, DLOCK_CAP_WANTED)
 CASE(linger_and_loss, DLOCK_CAP_WANTED | DLOCK_CAP_BREAK)
 
-/* ready.c */
+/* ready_test.c */
 CASE(quarantine_grants_nothing, DLOCK_CAP_VOLATILE)
 CASE(quarantine_keeps_what_is_granted, DLOCK_CAP_VOLATILE)

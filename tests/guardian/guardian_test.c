@@ -19,7 +19,7 @@ enum {
     ROUNDS = 20,
     AT_ONCE = 8,
     QUIET_MS = 700,      /* for what must not happen */
-    PATIENCE_MS = 20000, /* client.sh: what is free before was released, since all leases and sessions last longer */
+    PATIENCE_MS = 20000, /* client_test.sh: what is free before was released, since all leases and sessions last longer */
     START_MS = 60000,
     IN_LINE_MS = 2500, /* what is had before did not have to wait for a dead waiter's turn, which takes three seconds */
     TRIES = 10,

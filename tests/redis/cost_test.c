@@ -151,7 +151,7 @@ static void many_at_once(void **state) {
     dlock_close(client);
 }
 
-/* With a number: that many cycles and nothing else, for instructions.sh. */
+/* With a number: that many cycles and nothing else, for instructions_test.sh. */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_cycle), cmocka_unit_test(many_at_once)};
     const struct CMUnitTest only[] = {cmocka_unit_test(a_cycle)};

@@ -1,4 +1,4 @@
-/* Takes a lock that this thread holds again and again: reentry.sh counts what one more time costs. */
+/* Takes a lock that this thread holds again and again: reentry_test.sh counts what one more time costs. */
 #include "fake_backend.h"
 
 #include <dlock/dlock.h>

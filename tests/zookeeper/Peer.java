@@ -1,4 +1,4 @@
-// Curator's locks at the command of interop.py: Peer HOST:PORT PATH KIND, where KIND is mutex, write, read or
+// Curator's locks at the command of interop_test.py: Peer HOST:PORT PATH KIND, where KIND is mutex, write, read or
 // permits:LIMIT; then one command a line on stdin.
 import java.io.BufferedReader;
 import java.io.InputStreamReader;

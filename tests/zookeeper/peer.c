@@ -1,4 +1,4 @@
-/* dlock at the command of interop.py: peer URI NAME KIND, where KIND is write, read or permits:LIMIT; then one command
+/* dlock at the command of interop_test.py: peer URI NAME KIND, where KIND is write, read or permits:LIMIT; then one command
  * a line on stdin. */
 #include <dlock/dlock.h>
 

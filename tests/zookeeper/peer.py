@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""kazoo's Lock at the command of interop.py: peer.py HOST:PORT PATH KIND, then one command a line on stdin.
+"""kazoo's Lock at the command of interop_test.py: peer.py HOST:PORT PATH KIND, then one command a line on stdin.
 
 KIND is `lock`: as dlock's documentation advises it, or `curators`: its nodes are given Curator's name, since Curator, too,
 is to wait for them.

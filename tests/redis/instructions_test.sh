@@ -1,5 +1,5 @@
 #!/bin/bash
-# instructions.sh PROGRAM MOST: how many instructions a cycle takes on the client's side, by callgrind; PROGRAM takes the
+# instructions_test.sh PROGRAM MOST: how many instructions a cycle takes on the client's side, by callgrind; PROGRAM takes the
 # number of cycles. More than MOST is a failure.
 set -eu
 

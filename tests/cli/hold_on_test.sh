@@ -1,5 +1,5 @@
 #!/bin/bash
-# hold_on.sh BACKEND: `dlock run --hold` there, exclusive, shared and with permits. The lock is refused to others until
+# hold_on_test.sh BACKEND: `dlock run --hold` there, exclusive, shared and with permits. The lock is refused to others until
 # the time is over, although the command has ended and the lease is shorter.
 . "$(dirname "$0")/lib.sh"
 backend=$1 server=DLOCK_TEST_URI_$1

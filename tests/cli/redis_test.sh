@@ -145,7 +145,7 @@ for arguments in "run s true" "run -v s true" "inspect s" "list --json" "break s
 done
 
 describe "Ctrl-Z stops the command, not the renewals"
-DLOCK_TEST_TERMINAL_URI=$DLOCK_URI python3 "$(dirname "$0")/terminal.py" stop_and_continue kill_while_stopped \
+DLOCK_TEST_TERMINAL_URI=$DLOCK_URI python3 "$(dirname "$0")/terminal_test.py" stop_and_continue kill_while_stopped \
     stop_while_waiting || fail "on a terminal"
 
 finish

@@ -1,5 +1,5 @@
 #!/bin/bash
-# reentry.sh PROGRAM: the instructions of one re-entry and its release, counted by callgrind.
+# reentry_test.sh PROGRAM: the instructions of one re-entry and its release, counted by callgrind.
 set -eu
 most=2000 # 1200 when nothing is optimised
 if ! command -v valgrind >/dev/null; then

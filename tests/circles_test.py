@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""circles.py BUILD TARGET…: fails when files of a target call each other in a circle, and names them; and when one calls
+"""circles_test.py BUILD TARGET…: fails when files of a target call each other in a circle, and names them; and when one calls
 upwards in the drawing that the target has of its files: the rooms in docs/internals.md, or the list in a backend's header.
 
 A file calls another when its object file needs a function or a datum that the other's defines. Each target is looked at

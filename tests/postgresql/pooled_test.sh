@@ -1,5 +1,5 @@
 #!/bin/sh
-# pooled.sh CONFORMANCE: what of the conformance suite has nothing to do with wake-ups, through the pooler of pooler.sh.
+# pooled_test.sh CONFORMANCE: what of the conformance suite has nothing to do with wake-ups, through the pooler of pooler.sh.
 set -eu
 for case in blocking_acquire_is_granted exclusion_among_processes_and_threads exclusion_with_many_names \
     exclusion_when_holders_die renewal_outlives_three_leases renewal_of_many_locks holder_stopped break_is_reported \

@@ -1,5 +1,5 @@
 #!/bin/bash
-# run.sh [BUILD]: installs a build under a temporary prefix and uses it from there as others would: a C11 and a C++11
+# install_test.sh [BUILD]: installs a build under a temporary prefix and uses it from there as others would: a C11 and a C++11
 # program, each through find_package and through pkg-config, a backend built out of tree, the command. Then the prefix
 # moves, and everything has to work again. Without BUILD it builds the preset `release` first.
 # CFLAGS, CXXFLAGS and LDFLAGS are passed on.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# examples.sh FOLDER DLOCK: the built examples do what their first lines say; on files, and what files have not, on a
+# examples_test.sh FOLDER DLOCK: the built examples do what their first lines say; on files, and what files have not, on a
 # Redis, where that is built.
 set -euo pipefail
 examples=$1 dlock=$2

@@ -1,6 +1,6 @@
 #!/bin/bash
-# check.sh DLOCK: nothing that a user can meet is undocumented, and the documentation names nothing that does not exist.
-# tests/cli/docs.sh does the same for the command's man page.
+# docs_test.sh DLOCK: nothing that a user can meet is undocumented, and the documentation names nothing that does not exist.
+# tests/cli/docs_test.sh does the same for the command's man page.
 set -eu # without pipefail: grep -q leaves its pipe early
 dlock=$(realpath "$1")
 cd "$(dirname "$0")/../.."
@@ -98,7 +98,7 @@ at_least 10 examples "$examples"
 for file in $examples; do
     [ "$(wc -l <"$file")" -lt 80 ] || complain "$file has 80 lines or more"
     grep -qF "$file" "${text[@]}" || complain "nothing tells of $file"
-    grep -qF "\$examples/$(basename "${file%.*}")\"" tests/docs/examples.sh || complain "nothing tries $file"
+    grep -qF "\$examples/$(basename "${file%.*}")\"" tests/docs/examples_test.sh || complain "nothing tries $file"
 done
 
 # ---- links

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""dlock, Curator's locks and kazoo's Lock on one path: interop.py PEER
+"""dlock, Curator's locks and kazoo's Lock on one path: interop_test.py PEER
 
 Nobody overlaps, the order is first come, first served, and whoever dies is succeeded.
 """

@@ -1,5 +1,5 @@
 #!/bin/bash
-# run.sh BUILD | --prefix PREFIX: does what docs/writing-a-backend.md says, step by step in an empty folder, with a dlock
+# plugin_test.sh BUILD | --prefix PREFIX: does what docs/writing-a-backend.md says, step by step in an empty folder, with a dlock
 # that it installs from BUILD under a temporary prefix, or that is installed under PREFIX already (and is left as it
 # was, but for the new module). The conformance suite is one of the steps. Then the backend meets files that are not
 # its own. CFLAGS and LDFLAGS are passed on.

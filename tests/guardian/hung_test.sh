@@ -1,5 +1,5 @@
 #!/bin/bash
-# hung.sh BACKEND: a helper program that takes its time to start, or never does.
+# hung_test.sh BACKEND: a helper program that takes its time to start, or never does.
 . "$(dirname "$0")/../cli/lib.sh"
 : "${BUILD:?the folder of the build}"
 backend=$1 server=DLOCK_TEST_URI_$1
