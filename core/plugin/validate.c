@@ -37,50 +37,40 @@ static int check_names(const struct dlock_backend *b, const char *name, const ch
     return DLOCK_OK;
 }
 
-static int check_operations(const struct dlock_backend *b, const char *where, struct dlock_error *err) {
+/* What a backend lacks, or contradicts itself in. */
+static int check_rules(const struct dlock_backend *b, const char *where, struct dlock_error *err) {
+#define DLOCK_X(name, bit, word, meaning) | DLOCK_CAP_##name
+    const uint32_t caps = b->caps, known = 0 DLOCK_CAPS(DLOCK_X);
+#undef DLOCK_X
+#define MANDATORY(operation) \
+    { !b->operation, "the mandatory operation " #operation " is missing" }
+    const bool listens = b->listen && b->wake;
     const struct {
-        bool there;
-        const char *name;
-    } mandatory[] = {{b->connect != NULL, "connect"},
-                     {b->disconnect != NULL, "disconnect"},
-                     {b->acquire != NULL, "acquire"},
-                     {b->renew != NULL, "renew"},
-                     {b->release != NULL, "release"}};
-    for (size_t i = 0; i < sizeof mandatory / sizeof *mandatory; i++)
-        if (!mandatory[i].there)
-            return dlock_fail(err, DLOCK_EINVAL, WHERE "the mandatory operation %s is missing", where,
-                              mandatory[i].name);
+        bool broken;
+        const char *text;
+    } rules[] = {
+        MANDATORY(connect),
+        MANDATORY(disconnect),
+        MANDATORY(acquire),
+        MANDATORY(renew),
+        MANDATORY(release),
+        {caps & DLOCK_CAP_WAKE && !listens, "caps has WAKE without listen and wake"},
+        {caps & DLOCK_CAP_PENDING && !listens, "caps has PENDING without listen and wake"},
+        {caps & DLOCK_CAP_PENDING && caps & DLOCK_CAP_THREADSAFE, "caps has PENDING together with THREADSAFE"},
+        {caps & DLOCK_CAP_PENDING && !(caps & DLOCK_CAP_SESSION), "caps has PENDING without SESSION"},
+        {caps & DLOCK_CAP_QUEUE && !(caps & (DLOCK_CAP_WAKE | DLOCK_CAP_PENDING)),
+         "caps has QUEUE without WAKE or PENDING"},
+        {caps & DLOCK_CAP_INSPECT && !b->inspect, "caps has INSPECT without inspect"},
+        {caps & DLOCK_CAP_LIST && !b->list, "caps has LIST without list"},
+        {caps & DLOCK_CAP_BREAK && !b->break_lock, "caps has BREAK without break_lock"},
+        {caps & DLOCK_CAP_EXPORT && caps & DLOCK_CAP_SESSION, "caps has EXPORT together with SESSION"},
+    };
     if (b->conn_size == 0 || b->conn_size > CONN_SIZE_MAX)
         return dlock_fail(err, DLOCK_EINVAL, WHERE "conn_size is %zu: it must be from 1 to %d", where, b->conn_size,
                           CONN_SIZE_MAX);
-    return DLOCK_OK;
-}
-
-/* A capability that was promised, and what it takes. */
-static int check_caps(const struct dlock_backend *b, const char *where, struct dlock_error *err) {
-#define DLOCK_X(name, bit, word, meaning) | DLOCK_CAP_##name
-    const uint32_t known = 0 DLOCK_CAPS(DLOCK_X);
-#undef DLOCK_X
-    const struct {
-        uint32_t cap;
-        bool fulfilled;
-        const char *text;
-    } rules[] = {
-        {DLOCK_CAP_WAKE, b->listen && b->wake, "WAKE without listen and wake"},
-        {DLOCK_CAP_PENDING, b->listen && b->wake, "PENDING without listen and wake"},
-        {DLOCK_CAP_PENDING, !(b->caps & DLOCK_CAP_THREADSAFE), "PENDING together with THREADSAFE"},
-        {DLOCK_CAP_PENDING, (b->caps & DLOCK_CAP_SESSION) != 0, "PENDING without SESSION"},
-        {DLOCK_CAP_QUEUE, (b->caps & (DLOCK_CAP_WAKE | DLOCK_CAP_PENDING)) != 0, "QUEUE without WAKE or PENDING"},
-        {DLOCK_CAP_INSPECT, b->inspect != NULL, "INSPECT without inspect"},
-        {DLOCK_CAP_LIST, b->list != NULL, "LIST without list"},
-        {DLOCK_CAP_BREAK, b->break_lock != NULL, "BREAK without break_lock"},
-        {DLOCK_CAP_EXPORT, !(b->caps & DLOCK_CAP_SESSION), "EXPORT together with SESSION"},
-    };
-    if (b->caps & ~known)
-        return dlock_fail(err, DLOCK_EINVAL, WHERE "caps has unknown bits: 0x%x", where, b->caps & ~known);
+    if (caps & ~known) return dlock_fail(err, DLOCK_EINVAL, WHERE "caps has unknown bits: 0x%x", where, caps & ~known);
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (b->caps & rules[i].cap && !rules[i].fulfilled)
-            return dlock_fail(err, DLOCK_EINVAL, WHERE "caps has %s", where, rules[i].text);
+        if (rules[i].broken) return dlock_fail(err, DLOCK_EINVAL, WHERE "%s", where, rules[i].text);
     return DLOCK_OK;
 }
 
@@ -92,8 +82,7 @@ int dlock__backend_check(const struct dlock_backend *backend, const char *name, 
     memset(&known, 0, sizeof known);
     memcpy(&known, backend, backend->size < sizeof known ? backend->size : sizeof known);
     rc = check_names(&known, name, where, err);
-    if (rc == DLOCK_OK) rc = check_operations(&known, where, err);
-    if (rc == DLOCK_OK) rc = check_caps(&known, where, err);
+    if (rc == DLOCK_OK) rc = check_rules(&known, where, err);
     if (rc == DLOCK_OK) *copy = known;
     return rc;
 }
