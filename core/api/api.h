@@ -18,6 +18,8 @@ struct dlock__acquisition *dlock__owned(struct dlock_lock *lock);
 bool dlock__owned_after_renewal(struct dlock_lock *lock, const struct dlock__acquisition *acq);
 /* 0, or EINVAL: the fence of this grant has no room to grow in this process, as the next owner's has to. */
 int dlock__fence_can_grow(const struct dlock__acquisition *acq, struct dlock_error *err);
+/* The lease of lock options, or of a call: 0, or EINVAL. No mutex needed. */
+int dlock__lease_check(const struct dlock_client *client, int64_t lease_ms, struct dlock_error *err);
 /* EOWNER. */
 int dlock__not_owned(const struct dlock_lock *lock, struct dlock_error *err);
 /* Copies what the caller knows of the struct; what this library does not know has to be zero. No mutex needed. */

@@ -19,18 +19,16 @@ int dlock__options_read(const struct dlock_options *from, struct dlock_options *
     return 0;
 }
 
-static int check_lease(struct dlock_client *client, struct dlock_options *options, struct dlock_error *err) {
+int dlock__lease_check(const struct dlock_client *client, int64_t lease_ms, struct dlock_error *err) {
     char text[32];
-    if (options->lease_ms == 0) options->lease_ms = client->uri->lease_ms;
-    if (options->lease_ms < DLOCK_LEASE_MIN_MS || options->lease_ms > DLOCK_LEASE_MAX_MS)
-        return dlock_fail(err, DLOCK_EINVAL, "lock options: lease_ms is %lld, it can be %lld to %lld (0: the URI's)",
-                          (long long)options->lease_ms, (long long)DLOCK_LEASE_MIN_MS, (long long)DLOCK_LEASE_MAX_MS);
-    if (client->quarantine_ms > 0 && options->lease_ms > client->quarantine_ms)
+    if (lease_ms < DLOCK_LEASE_MIN_MS || lease_ms > DLOCK_LEASE_MAX_MS)
+        return dlock_fail(err, DLOCK_EINVAL, "lease_ms is %lld, it can be %lld to %lld (0: the default)",
+                          (long long)lease_ms, (long long)DLOCK_LEASE_MIN_MS, (long long)DLOCK_LEASE_MAX_MS);
+    if (client->quarantine_ms > 0 && lease_ms > client->quarantine_ms)
         return dlock_fail(err, DLOCK_EINVAL,
-                          "lock options: lease_ms is %lld, longer than the quarantine of this server (%s), which "
-                          "protects leases when "
-                          "it restarts; set lease= or quarantine= in the URI",
-                          (long long)options->lease_ms, dlock_duration_text(text, client->quarantine_ms));
+                          "lease_ms is %lld, longer than the quarantine of this server (%s), which protects leases "
+                          "when it restarts; set lease= or quarantine= in the URI",
+                          (long long)lease_ms, dlock_duration_text(text, client->quarantine_ms));
     return 0;
 }
 
@@ -49,7 +47,8 @@ static int check_options(struct dlock_client *client, struct dlock_options *opti
         return dlock_fail(err, DLOCK_ENOTSUP, "backend %s has no shared locks", backend);
     if (options->mode == DLOCK_PERMIT && !dlock__can(client, DLOCK_CAP_PERMIT))
         return dlock_fail(err, DLOCK_ENOTSUP, "backend %s has no permits", backend);
-    return check_lease(client, options, err);
+    if (options->lease_ms == 0) options->lease_ms = client->uri->lease_ms;
+    return dlock__lease_check(client, options->lease_ms, err);
 }
 
 int dlock_new(dlock_client *client, const char *name, const struct dlock_options *from, dlock_lock **out,

@@ -228,7 +228,7 @@ static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struc
     why.code = 0;
     acq->mode = lock->mode;
     acq->limit = lock->limit;
-    acq->flags = lock->flags;
+    acq->flags = lock->flags & 0xff;
     acq->lease_ms = lock->lease_ms;
     memcpy(acq->backend_state, ticket->number + STATE, sizeof acq->backend_state);
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));

@@ -105,7 +105,7 @@ static void note_unknown(const struct dlock__batch *batch, struct dlock__acquisi
     if (!unknown && !before) return;
     acq->outcome_unknown |= unknown;
     acq->late_acquire |= acquire;
-    acq->last_unknown_us = dlock__now(acq->name->client);
+    dlock__acq_unanswered(acq, acq->op->arg.lease_ms);
 }
 
 void dlock__batch_complete(struct dlock__batch *batch, struct dlock__acquisition *acq, int rc,

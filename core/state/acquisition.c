@@ -92,7 +92,7 @@ struct dlock__acquisition *dlock__acq_new(struct dlock_lock *lock) {
     acq->mode = lock->mode;
     acq->limit = lock->limit;
     dlock__token_write(acq);
-    acq->flags = lock->flags;
+    acq->flags = lock->flags & 0xff;
     acq->lease_ms = lock->lease_ms;
     if (dlock__guard_enter(acq) == 0) return acq;
     dlock__acq_put(acq);
@@ -186,8 +186,15 @@ uint64_t dlock__acq_fence(const struct dlock__acquisition *acq) {
 }
 
 bool dlock__acq_may_come_late(const struct dlock__acquisition *acq) {
-    return acq->late_acquire &&
-           dlock__now(acq->name->client) < dlock__after(acq->last_unknown_us, dlock__us(acq->lease_ms));
+    return acq->late_acquire && dlock__now(acq->name->client) < acq->unknown_until_us;
+}
+
+void dlock__acq_unanswered(struct dlock__acquisition *acq, int64_t lease_ms) {
+    int64_t now = dlock__now(acq->name->client), longest_ms = lease_ms > acq->lease_ms ? lease_ms : acq->lease_ms;
+    int64_t until_us = dlock__after(now, dlock__us(longest_ms));
+    if (now >= acq->unknown_until_us || lease_ms < acq->unknown_lease_ms)
+        acq->unknown_lease_ms = lease_ms < UINT32_MAX ? (uint32_t)lease_ms : UINT32_MAX;
+    if (until_us > acq->unknown_until_us) acq->unknown_until_us = until_us;
 }
 
 bool dlock__acq_may_remain(const struct dlock__acquisition *acq) {

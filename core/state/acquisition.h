@@ -45,6 +45,12 @@ enum dlock__op_kind { DLOCK__ACQUIRE, DLOCK__RENEW, DLOCK__RELEASE };
 
 enum dlock__op_status { DLOCK__OP_NONE, DLOCK__OP_PENDING, DLOCK__OP_RUNNING, DLOCK__OP_DONE };
 
+/* A call that waits for its grant's lease to be set anew. */
+struct dlock__extension {
+    int64_t lease_ms;
+    int result; /* EUNAVAILABLE until there is an answer */
+};
+
 /* One request about one acquisition, as the pool handles it. */
 struct dlock__op {
     struct dlock_claim arg; /* what the backend sees; while RUNNING it belongs to the thread that runs the batch */
@@ -54,14 +60,15 @@ struct dlock__op {
     int64_t deadline_us; /* of the request */
     int64_t leave_us;    /* of the thread that waits for it */
     int64_t prepared_us;
-    int64_t sent_us;                 /* before the request that was answered was sent */
-    int result;                      /* of the connection if that failed, else of the acquisition */
-    bool late;                       /* it failed for lack of time */
-    uint32_t bell;                   /* what the thread that waits for it hears of client->bell; 0: that one left */
-    struct dlock_error *err;         /* that thread's */
-    struct dlock__conn *conn;        /* handed over to lead the next batch */
-    struct dlock__acquisition *next; /* in client->pending */
-    bool look;                       /* a LOOK came while ASKING */
+    int64_t sent_us;                    /* before the request that was answered was sent */
+    int result;                         /* of the connection if that failed, else of the acquisition */
+    bool late;                          /* it failed for lack of time */
+    uint32_t bell;                      /* what the thread that waits for it hears of client->bell; 0: that one left */
+    struct dlock_error *err;            /* that thread's */
+    struct dlock__conn *conn;           /* handed over to lead the next batch */
+    struct dlock__acquisition *next;    /* in client->pending */
+    struct dlock__extension *extension; /* HELD, DOWNGRADING: for its next renewal; NULL: none */
+    bool look;                          /* a LOOK came while ASKING */
     struct {
         bool here; /* a GRANTED came while ASKING */
         uint64_t fence;
@@ -113,13 +120,14 @@ struct dlock__acquisition {
     /* the request; its token is at the end */
     enum dlock_mode mode : 8;
     uint32_t limit;
-    uint32_t flags; /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
+    uint32_t unknown_lease_ms; /* with unknown_until_us: the shortest lease that it may set, or less */
     int64_t lease_ms;
     uint64_t backend_state[4];
     struct dlock__conn *conn; /* SESSION, not THREADSAFE: the connection that it lives in; NULL: it is nowhere */
     uint32_t guarded;         /* its entry in the guardian's table; 0: none */
     unsigned session;         /* client->session when it was last sent: what it left in an older one died with that */
     unsigned untold;          /* on_losts of it that have not returned: until then the server keeps what it has of it */
+    uint32_t flags : 8;       /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     bool renewing : 1;        /* the keeper has it in a request */
     bool may_linger : 1;      /* its holder may keep it after the release: nobody else has asked so far */
     bool wanted : 1;          /* a WANTED came, or may have been missed, before the grant */
@@ -130,7 +138,7 @@ struct dlock__acquisition {
     bool told_early : 1;      /* one of those, which runs, has released it and is no longer counted */
     bool untold_grant : 1;    /* it was queued, and a question brought its grant: a wake-up may still do so, too */
     bool contended : 1;       /* the server said that others are there, before it granted this */
-    int64_t last_unknown_us;  /* when that was: the server may keep it for a lease from then on */
+    int64_t unknown_until_us; /* the server may execute that, or keep what it did, until then */
 
     /* what is next */
     int64_t ask_at_us;      /* WAITING */
@@ -192,6 +200,8 @@ int dlock__acq_by_name(const void *a, const void *b);
 uint64_t dlock__acq_fence(const struct dlock__acquisition *acq);
 /* Whether an acquire that nobody answered may still reach the server, and would be granted, after a release. */
 bool dlock__acq_may_come_late(const struct dlock__acquisition *acq);
+/* A request that asked for this lease got no answer; or the server may keep the acquisition for a lease from now on. */
+void dlock__acq_unanswered(struct dlock__acquisition *acq, int64_t lease_ms);
 /* Whether the server or the backend may still keep something for an acquisition that is not granted. */
 bool dlock__acq_may_remain(const struct dlock__acquisition *acq);
 
@@ -214,6 +224,13 @@ void dlock__acq_keep(struct dlock__acquisition *acq, enum dlock__acq_state as);
 void dlock__acq_downgrade(struct dlock__acquisition *acq);
 /* The server has said yes to that. */
 void dlock__acq_downgraded(struct dlock__acquisition *acq);
+/* Its next renewal, which is due at once, asks for that lease. Its end comes no later than a server would have it that
+ * executes a request without answering. */
+void dlock__acq_extend(struct dlock__acquisition *acq, struct dlock__extension *extension);
+/* Whether the keeper renews it. */
+static inline bool dlock__acq_is_renewed(const struct dlock__acquisition *acq) {
+    return !(acq->flags & DLOCK_FIXED_LEASE) || acq->state != DLOCK__HELD || acq->op->extension;
+}
 /* Lets a waiting acquisition ask then, and one that is asking once more after the answer. */
 void dlock__acq_ask_again(struct dlock__acquisition *acq, int64_t at_us);
 /* Takes over an answered acquire (op.result == 0): 0 = HELD; EUNAVAILABLE = the answer came too late to be of use, ask
@@ -221,8 +238,9 @@ void dlock__acq_ask_again(struct dlock__acquisition *acq, int64_t at_us);
 int dlock__acq_granted(struct dlock__acquisition *acq, struct dlock_error *err);
 /* Takes over the answered renewal of a grant that another process had: as dlock__acq_granted. */
 int dlock__acq_imported(struct dlock__acquisition *acq, uint64_t fence, unsigned ordinal, struct dlock_error *err);
-/* Takes over an answered renewal; false when it makes no sense, and then counts as not answered. */
-bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t kept_ms);
+/* Takes over an answered renewal that asked for lease_ms; false when it makes no sense, and then counts as not
+ * answered. */
+bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t lease_ms, int64_t kept_ms);
 /* Takes over a GRANTED wake: HELD, or CONFIRMING with a renewal due at once, or nothing when the wake makes no sense.
  */
 void dlock__acq_woken(struct dlock__acquisition *acq, uint64_t fence, int64_t server_us, int64_t kept_ms,

@@ -120,9 +120,9 @@ void dlock__acq_wait(struct dlock__acquisition *acq, int64_t ask_at_us) {
 }
 
 void dlock__acq_release(struct dlock__acquisition *acq) {
-    bool downgrading = acq->state == DLOCK__DOWNGRADING;
+    bool awaited = acq->state == DLOCK__DOWNGRADING || acq->op->extension;
     set_state(acq, DLOCK__RELEASING);
-    if (downgrading) pthread_cond_broadcast(&acq->name->client->changed);
+    if (awaited) pthread_cond_broadcast(&acq->name->client->changed);
 }
 
 void dlock__acq_keep(struct dlock__acquisition *acq, enum dlock__acq_state as) {
@@ -159,16 +159,17 @@ static int64_t usable_us(int64_t kept_ms) {
 }
 
 /* The server may keep a grant for less than we asked, never for more as far as we are concerned. */
-static bool kept_sensible(struct dlock__acquisition *acq, int64_t *kept_ms) {
+static bool kept_sensible(struct dlock__acquisition *acq, int64_t lease_ms, int64_t *kept_ms) {
     struct dlock_client *client = acq->name->client;
     if (*kept_ms == DLOCK_FOREVER) return dlock__can(client, DLOCK_CAP_SESSION);
-    if (*kept_ms > acq->lease_ms) *kept_ms = acq->lease_ms;
+    if (*kept_ms > lease_ms) *kept_ms = lease_ms;
     return *kept_ms > 0;
 }
 
-static void schedule(struct dlock__acquisition *acq, int64_t from_us, int64_t kept_ms) {
+static void schedule(struct dlock__acquisition *acq, int64_t from_us, int64_t lease_ms, int64_t kept_ms) {
     bool fixed = acq->flags & DLOCK_FIXED_LEASE;
-    int64_t lease_ms = kept_ms < acq->lease_ms ? kept_ms : acq->lease_ms;
+    if (kept_ms < lease_ms) lease_ms = kept_ms;
+    if (from_us < acq->unknown_until_us && acq->unknown_lease_ms < lease_ms) lease_ms = acq->unknown_lease_ms;
     int64_t now = dlock__now(acq->name->client), sure_us = SURE_TIMES * (now - from_us);
     if (sure_us < SURE_MIN_US) sure_us = SURE_MIN_US;
     acq->sure_until_us = now + (sure_us < SURE_MAX_US ? sure_us : SURE_MAX_US);
@@ -189,6 +190,18 @@ void dlock__acq_renew_at(struct dlock__acquisition *acq, int64_t at_us) {
     acq->renew_at_us = at_us;
     set_timer(acq);
     arm_keeper(acq);
+}
+
+void dlock__acq_extend(struct dlock__acquisition *acq, struct dlock__extension *extension) {
+    struct dlock_client *client = acq->name->client;
+    int64_t end_us = dlock__after(dlock__now(client), usable_us(extension->lease_ms));
+    acq->op->extension = extension;
+    if (acq->flags & DLOCK_FIXED_LEASE && end_us < acq->valid_until_us) {
+        acq->valid_until_us = end_us;
+        dlock__callback_arm(client, end_us);
+    }
+    dlock__guard_extend(acq, extension->lease_ms);
+    dlock__acq_renew_at(acq, dlock__now(client));
 }
 
 void dlock__acq_linger(struct dlock__acquisition *acq, int64_t until_us) {
@@ -270,13 +283,13 @@ int dlock__acq_granted(struct dlock__acquisition *acq, struct dlock_error *err) 
     if (!fence_sensible(acq->op->arg.fence))
         return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it with the impossible fence %llu",
                           dlock__name_shown(acq->name), (unsigned long long)acq->op->arg.fence);
-    if (!kept_sensible(acq, &kept_ms))
+    if (!kept_sensible(acq, acq->lease_ms, &kept_ms))
         return dlock_fail(err, DLOCK_EPROTO, "lock \"%s\": the server granted it for the impossible time of %lld ms",
                           dlock__name_shown(acq->name), (long long)kept_ms);
     if (dlock__acq_died_with_connection(acq))
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the connection that it lives in broke",
                           dlock__name_shown(acq->name));
-    schedule(acq, acq->op->sent_us, kept_ms);
+    schedule(acq, acq->op->sent_us, acq->lease_ms, kept_ms);
     if (acq->valid_until_us <= dlock__now(acq->name->client))
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the answer took longer than the lease of %lld ms",
                           dlock__name_shown(acq->name), (long long)kept_ms);
@@ -292,9 +305,9 @@ int dlock__acq_imported(struct dlock__acquisition *acq, uint64_t fence, unsigned
     return rc;
 }
 
-bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t kept_ms) {
-    if (!kept_sensible(acq, &kept_ms)) return false;
-    schedule(acq, sent_us, kept_ms);
+bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t lease_ms, int64_t kept_ms) {
+    if (!kept_sensible(acq, lease_ms, &kept_ms)) return false;
+    schedule(acq, sent_us, lease_ms, kept_ms);
     dlock__guard_valid_until(acq);
     acq->outcome_unknown = false;
     if (acq->state != DLOCK__CONFIRMING)
@@ -328,7 +341,7 @@ static void confirm(struct dlock__acquisition *acq) {
 void dlock__acq_woken(struct dlock__acquisition *acq, uint64_t fence, int64_t server_us, int64_t kept_ms,
                       int64_t received_us) {
     struct dlock_client *client = acq->name->client;
-    if (!fence_sensible(fence) || !kept_sensible(acq, &kept_ms)) return;
+    if (!fence_sensible(fence) || !kept_sensible(acq, acq->lease_ms, &kept_ms)) return;
     if (!dlock__slot_attach(acq)) { /* as if it had not come: the answer to the next question says the same */
         acq->ask_at_us = dlock__now(client);
         dlock__name_signal(acq->name);
@@ -345,7 +358,7 @@ void dlock__acq_woken(struct dlock__acquisition *acq, uint64_t fence, int64_t se
         confirm(acq);
         return;
     }
-    schedule(acq, received_us, kept_ms);
+    schedule(acq, received_us, acq->lease_ms, kept_ms);
     if (until_us < acq->valid_until_us) {
         acq->renew_at_us -= acq->valid_until_us - until_us;
         acq->valid_until_us = until_us;
@@ -403,7 +416,7 @@ void dlock__orphan(struct dlock__acquisition *acq) {
     }
     set_state(acq, dlock__acq_lost(acq) ? DLOCK__LOST_ORPHAN : DLOCK__ORPHAN);
     acq->late_acquire = dlock__acq_may_come_late(acq);
-    if (!acq->outcome_unknown) acq->last_unknown_us = now; /* the janitor does until it is certain */
+    if (!acq->outcome_unknown) dlock__acq_unanswered(acq, acq->lease_ms); /* the janitor does until it is certain */
     acq->release_at_us = acq->untold > 0 ? DLOCK__NEVER : now;
     acq->pause_us = 0;
     if (client->janitor.started)
@@ -443,7 +456,7 @@ void dlock__lose(struct dlock__acquisition *acq) {
         lose_hand_over(acq);
         return;
     }
-    if (before == DLOCK__DOWNGRADING) pthread_cond_broadcast(&name->client->changed);
+    if (before == DLOCK__DOWNGRADING || acq->op->extension) pthread_cond_broadcast(&name->client->changed);
     dlock__name_unhold(name, acq);
     acq->next = name->lost; /* takes over the reference */
     name->lost = acq;

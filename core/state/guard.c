@@ -21,7 +21,7 @@ int dlock__guard_enter(struct dlock__acquisition *acq) {
     if (number == guard->free) guard->free = entry->next_free;
     entry->limit = acq->limit;
     entry->fixed = acq->flags & DLOCK_FIXED_LEASE;
-    entry->lease_ms = acq->lease_ms;
+    atomic_store(&entry->lease_ms, acq->lease_ms);
     atomic_store(&entry->valid_until_us, 0);
     snprintf(entry->token, sizeof entry->token, "%s", acq->token);
     snprintf(entry->name, sizeof entry->name, "%s", acq->name->text);
@@ -38,6 +38,13 @@ void dlock__guard_note(struct dlock__acquisition *acq) {
     memcpy(entry->state[other], acq->backend_state, sizeof acq->backend_state);
     atomic_store(&entry->copy, other);
     atomic_store(&entry->mode, acq->mode);
+}
+
+void dlock__guard_extend(struct dlock__acquisition *acq, int64_t lease_ms) {
+    if (!acq->guarded) return;
+    struct dlock__guard_entry *entry = dlock__guard_entry(acq->name->client->guard->table, acq->guarded);
+    if (lease_ms > atomic_load(&entry->lease_ms)) atomic_store(&entry->lease_ms, lease_ms);
+    dlock__guard_valid_until(acq);
 }
 
 void dlock__guard_valid_until(struct dlock__acquisition *acq) {

@@ -36,6 +36,9 @@ void dlock__guard_note(struct dlock__acquisition *acq);
  * or is held by nobody, protects no work any more: its end is no reason to kill the process group. With the mutex. */
 void dlock__guard_valid_until(struct dlock__acquisition *acq);
 
+/* Its next renewal asks for that lease, and its valid-until may be less already. With the mutex. */
+void dlock__guard_extend(struct dlock__acquisition *acq, int64_t lease_ms);
+
 /* Forgets the acquisition: its release was answered, or it is no longer this process's to release. With the mutex. */
 void dlock__guard_leave(struct dlock__acquisition *acq);
 

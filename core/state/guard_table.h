@@ -24,9 +24,9 @@ struct dlock__guard_entry {
     atomic_uint mode;
     atomic_uint copy; /* which of the states counts */
     uint32_t limit;
-    uint32_t next_free; /* the client's: 0 or the number of the next unused entry */
-    uint32_t fixed;     /* its lease: nobody renews it */
-    int64_t lease_ms;
+    uint32_t next_free;                  /* the client's: 0 or the number of the next unused entry */
+    uint32_t fixed;                      /* its lease: nobody renews it */
+    atomic_int_least64_t lease_ms;       /* the longest that the server was asked for */
     atomic_int_least64_t valid_until_us; /* 0: not granted yet */
     uint64_t state[2][4];
     char token[DLOCK_TOKEN_MAX + 1];

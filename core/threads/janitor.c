@@ -41,7 +41,7 @@ static void answered(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     int rc = acq->op->result;
     int64_t now = dlock__now_us(), lease = dlock__us(acq->lease_ms);
-    bool lease_over = now >= dlock__after(acq->last_unknown_us, lease);
+    bool lease_over = now >= acq->unknown_until_us;
     if (rc == 0 || rc == DLOCK_ELOST || rc == DLOCK_EINVAL || rc == DLOCK_ENOTSUP) {
         acq->queued = false;
         if (!dlock__acq_may_come_late(acq)) {

@@ -57,8 +57,9 @@ static size_t gather(struct dlock_client *client, int64_t now) {
     return n;
 }
 
-/* A fixed lease is only renewed to become a shared one, and gets no longer by that. */
+/* A fixed lease gets no longer by a downgrade. */
 static int64_t lease_of(const struct dlock__acquisition *acq) {
+    if (acq->op->extension) return acq->op->extension->lease_ms;
     if (!(acq->flags & DLOCK_FIXED_LEASE) || !dlock__acq_held(acq)) return acq->lease_ms;
     int64_t left_ms = (acq->valid_until_us - dlock__now_us()) / 1000;
     return left_ms < 1 ? 1 : left_ms;
@@ -177,25 +178,31 @@ static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *a
     memcpy(acq->backend_state, arg->state, sizeof acq->backend_state);
     dlock__guard_note(acq);
     if (acq->state == DLOCK__DOWNGRADING) dlock__acq_downgraded(acq);
-    return dlock__acq_renewed(acq, sent_us, arg->kept_ms);
+    if (!dlock__acq_renewed(acq, sent_us, arg->lease_ms, arg->kept_ms)) return false;
+    if (!acq->op->extension) return true;
+    acq->lease_ms = arg->lease_ms;
+    acq->op->extension->result = 0;
+    acq->op->extension = NULL;
+    return true;
 }
 
-static void failed(struct dlock__acquisition *acq, bool sent, int64_t pause_us) {
+static void unanswered(struct dlock__acquisition *acq, const struct dlock_claim *arg) {
+    acq->outcome_unknown = true;
+    dlock__acq_unanswered(acq, arg->lease_ms);
+}
+
+static void failed(struct dlock__acquisition *acq, const struct dlock_claim *arg, int result, bool sent,
+                   int64_t pause_us) {
     if (!dlock__acq_renewable(acq)) return;
-    if (sent) {
-        acq->outcome_unknown = true;
-        acq->last_unknown_us = dlock__now_us();
-    }
+    if (sent) unanswered(acq, arg);
+    if (acq->op->extension) acq->op->extension->result = result != 0 ? result : DLOCK_EPROTO;
     acq->pause_us = pause_us;
-    dlock__acq_renew_at(acq, dlock__now_us() + pause_us);
+    dlock__acq_renew_at(acq, dlock__acq_is_renewed(acq) ? dlock__now_us() + pause_us : DLOCK__NEVER);
 }
 
 /* Lost by the local clock while its renewal was on the way: the server may have kept it. */
-static void too_late(struct dlock__acquisition *acq, int result) {
-    if (result != 0) {
-        acq->outcome_unknown = true;
-        acq->last_unknown_us = dlock__now_us();
-    }
+static void too_late(struct dlock__acquisition *acq, const struct dlock_claim *arg, int result) {
+    if (result != 0) unanswered(acq, arg);
     dlock__orphan(acq);
 }
 
@@ -244,12 +251,13 @@ static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t ot
     int64_t pause_us = next_pause(client);
     for (size_t i = 0; i < n; i++) {
         struct dlock__acquisition *acq = client->keeper.batch[i];
-        int result = rc != 0 ? rc : client->keeper.args[i].result;
+        const struct dlock_claim *arg = &client->keeper.args[i];
+        int result = rc != 0 ? rc : arg->result;
         acq->renewing = false;
         if (dlock__acq_lost(acq) && sent && result != DLOCK_ELOST)
-            too_late(acq, result);
-        else if ((result != 0 && result != DLOCK_ELOST) || !answered(acq, &client->keeper.args[i], sent_us))
-            failed(acq, sent, pause_us);
+            too_late(acq, arg, result);
+        else if ((result != 0 && result != DLOCK_ELOST) || !answered(acq, arg, sent_us))
+            failed(acq, arg, result, sent, pause_us);
         dlock__acq_put(acq);
     }
     pthread_cond_broadcast(&client->changed);

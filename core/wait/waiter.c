@@ -324,7 +324,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         rc = dlock__acq_granted(acq, &err);
         if (rc != 0) { /* granted there, but of no use here */
             acq->outcome_unknown = true;
-            acq->last_unknown_us = dlock__now(client_of(waiter));
+            dlock__acq_unanswered(acq, acq->op->arg.lease_ms);
             explain(waiter, rc, "%s", err.message);
         }
     }

@@ -121,7 +121,7 @@ enum dlock_owner {
 };
 
 enum dlock_flag {
-    DLOCK_FIXED_LEASE = 1, /* never renew: the grant ends with its lease */
+    DLOCK_FIXED_LEASE = 1, /* never renew: the grant ends with its lease, unless dlock_extend() sets that anew */
     DLOCK_NO_REENTRY = 2   /* acquiring again by the same owner is DLOCK_EDEADLK */
 };
 
@@ -356,6 +356,18 @@ DLOCK_EXPORT int dlock_release_async(dlock_lock *lock, dlock_callback done, void
  * acquire it anew), EUNAVAILABLE (not confirmed: from now on it counts as shared all the same, and
  * is tried until it is), ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_downgrade(dlock_lock *lock, struct dlock_error *err);
+
+/* Sets the lease of the caller's grant anew: it ends lease_ms from now, be that later or earlier than before; 0: for the
+ * handle's own lease. Meant for grants with DLOCK_FIXED_LEASE, whose work goes on and is known to. A grant that is
+ * renewed keeps its lease: it takes that or 0, and is renewed at once, so that the server has just confirmed it when
+ * this returns 0. The fence stays; of several permits of a thread it is the one that dlock_release would give back;
+ * every handle and thread that holds the grant sees the new end. The server may keep it for less: dlock_remaining_ms
+ * tells. Blocks up to the URI's `timeout`; calls of several threads take turns. Errors: EINVAL (lease_ms is not within
+ * the bounds of dlock_options.lease_ms; another lease than its own for a grant that is renewed), EOWNER (not held, or
+ * another thread has released it meanwhile), ELOST (it ended first, and is released as always), EUNAVAILABLE (not
+ * confirmed: still held until the earlier of both ends, though the server may keep it until the later; call it again),
+ * ECANCELED, EFORKED, and what the server answers to a renewal that it refuses: EAUTH, EPROTO, EINVAL. */
+DLOCK_EXPORT int dlock_extend(dlock_lock *lock, int64_t lease_ms, struct dlock_error *err);
 
 /* Ends the waits in progress on this handle with ECANCELED. Is not remembered: a wait that begins later is not ended.
  * Never blocks. Errors: EFORKED. */

@@ -130,6 +130,11 @@ class mutex {
         dlock_error err;
         detail::check(dlock_downgrade(get(), &err), err);
     }
+    /* Ends that long from now, for a lock with DLOCK_FIXED_LEASE; 0: its own lease, from now on. Throws dlock::error. */
+    void extend(std::chrono::milliseconds lease = std::chrono::milliseconds(0)) {
+        dlock_error err;
+        detail::check(dlock_extend(get(), lease.count(), &err), err);
+    }
     bool held() const noexcept { return dlock_held(get()); }
     std::uint64_t fence() const noexcept { return dlock_fence(get()); }
     /* std::chrono::milliseconds::max() where the grant ends only with this process. */

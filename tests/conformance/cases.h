@@ -31,6 +31,10 @@ CASE(stale_release_frees_nobody, 0)
 CASE(renewal_outlives_three_leases, 0)
 CASE(renewal_of_many_locks, 0)
 CASE(reuse_after_expiry, 0)
+CASE(extended_lease, 0)
+CASE(extended_lease_of_a_reader, DLOCK_CAP_SHARED)
+CASE(extended_lease_of_a_permit, DLOCK_CAP_PERMIT)
+CASE(extension_of_a_renewed_grant, 0)
 
 /* loss_test.c */
 CASE(break_is_reported, DLOCK_CAP_BREAK)

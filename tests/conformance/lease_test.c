@@ -129,6 +129,67 @@ void case_renewal_of_many_locks(void) {
     dlock_close(client);
 }
 
+/* A grant whose lease is set anew outlives its first end, and keeps a waiter out until the new one and not longer,
+ * whether that is later or earlier. A server may keep it for less than it is asked for. */
+static void extend(struct dlock_options options, const struct dlock_options *others) {
+    struct actor waiter;
+    actor_start(&waiter, suite.name, others);
+    dlock_client *client = open_client();
+    options.flags = DLOCK_FIXED_LEASE;
+    for (int round = 0; round < 2; round++) {
+        options.lease_ms = round == 0 ? RENEWED_LEASE_MS : LONG_LEASE_MS;
+        dlock_lock *lock = new_lock(client, suite.name, &options);
+        EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+        uint64_t fence = dlock_fence(lock);
+        int64_t end_us = valid_until_us(lock), until_us = end_us + LEASE_MS * INT64_C(1000);
+        actor_begin(&waiter, ACTOR_ACQUIRE, PATIENCE_MS);
+        for (; round == 0 && now_us() < until_us; sleep_ms(RENEWED_LEASE_MS / 20))
+            EXPECT_CODE(0, dlock_extend(lock, 2 * RENEWED_LEASE_MS, ERR));
+        EXPECT_CODE(0, dlock_extend(lock, RENEWED_LEASE_MS, ERR));
+        EXPECT(dlock_held(lock) && dlock_remaining_ms(lock) <= RENEWED_LEASE_MS && dlock_fence(lock) == fence);
+        end_us = valid_until_us(lock);
+        EXPECT_BETWEEN(end_us, INT64_MAX, ACTOR_FINISH(0, &waiter).at_us);
+        EXPECT(!dlock_held(lock));
+        EXPECT_CODE(DLOCK_ELOST, dlock_extend(lock, 0, ERR));
+        EXPECT_CODE(DLOCK_ELOST, dlock_release(lock, ERR));
+        EXPECT_CODE(DLOCK_EOWNER, dlock_extend(lock, 0, ERR));
+        ACTOR_DO(0, &waiter, ACTOR_RELEASE, 0);
+        dlock_free(lock);
+    }
+    dlock_close(client);
+    actor_end(&waiter);
+}
+
+void case_extended_lease(void) {
+    extend(options_for(DLOCK_EXCLUSIVE, 0, 0), NULL);
+}
+
+void case_extended_lease_of_a_reader(void) {
+    extend(options_for(DLOCK_SHARED, 0, 0), NULL);
+}
+
+void case_extended_lease_of_a_permit(void) {
+    struct dlock_options permit = options_for(DLOCK_PERMIT, 1, LONG_LEASE_MS);
+    extend(permit, &permit);
+}
+
+void case_extension_of_a_renewed_grant(void) {
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &renewed);
+    EXPECT_CODE(DLOCK_EOWNER, dlock_extend(lock, 0, ERR));
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    EXPECT_CODE(DLOCK_EINVAL, dlock_extend(lock, 2 * RENEWED_LEASE_MS, ERR));
+    EXPECT_CODE(DLOCK_EINVAL, dlock_extend(lock, -1, ERR));
+    EXPECT_CODE(0, dlock_extend(lock, 0, ERR));
+    EXPECT_CODE(0, dlock_extend(lock, RENEWED_LEASE_MS, ERR));
+    sleep_ms(RENEWED_LEASE_MS * 3 / 2);
+    EXPECT(dlock_held(lock));
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    EXPECT_FREE(suite.name);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 void case_reuse_after_expiry(void) {
     dlock_client *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, &fixed);
