@@ -1,6 +1,5 @@
 /* Looking at locks, and breaking them: for operators. */
 #include "api/api.h"
-#include "uri/password.h"
 
 #include <string.h>
 

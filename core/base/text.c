@@ -1,25 +1,22 @@
 #include "base/text.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void dlock__text_join(char *out, size_t size, const char *const *items) {
-    static const char nothing[] = "nothing", cut[] = "...";
+    static const char cut[] = "...";
     size_t used = 0;
+    snprintf(out, size, "nothing");
     for (; items && *items; items++) {
-        size_t length = strlen(*items), gap = used ? 2 : 0;
+        const char *gap = used ? ", " : "";
+        size_t length = strlen(*items);
         if (length && (*items)[length - 1] == '*') length--;
-        if (used + gap + length + sizeof cut > size) {
+        if (used + strlen(gap) + length + sizeof cut > size) {
             memcpy(out + used, cut, sizeof cut);
             return;
         }
-        memcpy(out + used, ", ", gap);
-        memcpy(out + used + gap, *items, length);
-        used += gap + length;
+        used += (size_t)sprintf(out + used, "%s%.*s", gap, (int)length, *items);
     }
-    if (used)
-        out[used] = '\0';
-    else
-        memcpy(out, nothing, sizeof nothing);
 }
 
 bool dlock__text_is_word(const char *text, const char *also) {

@@ -1,5 +1,4 @@
 #include "io/io.h"
-#include "uri/password.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -9,14 +9,13 @@ enum { KNOWN_US = 60000000 };
 
 static void forget_before(struct dlock_client *client, int64_t now_us) {
     struct dlock__exported **at = &client->exported;
-    while (*at) {
-        struct dlock__exported *exported = *at;
+    for (struct dlock__exported *exported; (exported = *at);) {
         if (exported->until_us > now_us) {
             at = &exported->next;
-            continue;
+        } else {
+            *at = exported->next;
+            free(exported);
         }
-        *at = exported->next;
-        free(exported);
     }
 }
 
@@ -30,8 +29,6 @@ bool dlock__exported(const struct dlock_client *client, const char *token) {
     return exported != NULL;
 }
 
-/* The wake-up that also tells of this grant may come when nobody here knows the token any more, and nobody here may
- * take that for a grant that nobody wants. */
 int dlock__exported_remember(const struct dlock__acquisition *acq, struct dlock_error *err) {
     struct dlock_client *client = acq->name->client;
     if (!acq->untold_grant) return 0;

@@ -1,4 +1,4 @@
-#include "uri/password.h"
+#include "uri/uri.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,14 +11,9 @@
 /* Reads up to `size` bytes; returns how many there were, or -1. */
 static ssize_t read_all(int fd, char *to, size_t size) {
     size_t used = 0;
-    while (used < size) {
-        ssize_t n = read(fd, to + used, size - used);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return -1;
-        if (n == 0) break;
-        used += (size_t)n;
-    }
-    return (ssize_t)used;
+    ssize_t n;
+    while ((n = TEMP_FAILURE_RETRY(read(fd, to + used, size - used))) > 0) used += (size_t)n;
+    return n < 0 ? -1 : (ssize_t)used;
 }
 
 /* A pipe would have the password for the first connection only, and a folder or a device has none. */
@@ -39,15 +34,13 @@ int dlock__password_read(const char *path, char out[DLOCK__PASSWORD_MAX + 1], st
     if (n < 0) rc = dlock_fail(err, DLOCK_EAUTH, FILE_IS "cannot be read: %s", path, strerror(errno));
     close(fd);
     if (n > 0 && text[n - 1] == '\n') n--;
-    if (rc == DLOCK_OK && n == 0) rc = dlock_fail(err, DLOCK_EAUTH, FILE_IS "is empty", path);
-    if (rc == DLOCK_OK && n > DLOCK__PASSWORD_MAX)
+    if (n == 0)
+        rc = dlock_fail(err, DLOCK_EAUTH, FILE_IS "is empty", path);
+    else if (n > DLOCK__PASSWORD_MAX)
         rc = dlock_fail(err, DLOCK_EAUTH, FILE_IS "has more than %d bytes", path, DLOCK__PASSWORD_MAX);
-    if (rc == DLOCK_OK && memchr(text, '\0', (size_t)n))
+    else if (n > 0 && memchr(text, '\0', (size_t)n))
         rc = dlock_fail(err, DLOCK_EAUTH, FILE_IS "has a NUL byte in it", path);
-    if (rc == DLOCK_OK) {
-        memcpy(out, text, (size_t)n);
-        out[n] = '\0';
-    }
+    if (rc == DLOCK_OK) *(char *)mempcpy(out, text, (size_t)n) = '\0';
     explicit_bzero(text, sizeof text);
     return rc;
 }

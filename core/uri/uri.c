@@ -2,7 +2,6 @@
  * or key and quote nothing but scheme and keys, since a URI with a mistake may have its password anywhere. */
 #include "uri/uri.h"
 #include "base/text.h"
-#include "uri/uri_keys.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -28,7 +27,7 @@ struct builder {
     struct dlock_host *hosts;
     struct dlock_param *params;
     char *strings; /* where the next one goes */
-    unsigned keys_seen;
+    uint32_t keys_seen;
     struct dlock_error *err;
 };
 
@@ -210,14 +209,10 @@ static int parse_param(struct builder *b, struct span in) {
     snprintf(what, sizeof what, "the value of \"%.64s\"", key);
     rc = decode(b, (struct span){equals < in.end ? equals + 1 : in.end, in.end}, what, &value);
     if (rc != DLOCK_OK) return rc;
-    int which = dlock__uri_common_key(key);
-    if (which < 0) {
-        b->params[b->uri->parts.n_params++] = (struct dlock_param){key, value};
-        return DLOCK_OK;
-    }
-    if (b->keys_seen & 1U << which) return dlock_fail(b->err, DLOCK_EINVAL, "URI: \"%s\" stands twice", key);
-    b->keys_seen |= 1U << which;
-    return dlock__uri_common_set(b->uri, which, value, b->err);
+    rc = dlock__uri_common_set(b->uri, key, value, &b->keys_seen, b->err);
+    if (rc != 1) return rc;
+    b->params[b->uri->parts.n_params++] = (struct dlock_param){key, value};
+    return DLOCK_OK;
 }
 
 static int parse_query(struct builder *b, struct span in) {

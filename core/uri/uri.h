@@ -45,4 +45,26 @@ bool dlock__uri_is_address(const struct dlock_uri *uri, struct dlock_error *err)
 
 void dlock__uri_free(struct dlock__uri *uri); /* NULL is allowed */
 
+/* ---- uri_keys.c: the keys that every backend has, because the core itself understands them ---- */
+
+/* Their names, NULL-terminated. At most 32. */
+extern const char *const dlock__uri_common_keys[];
+
+/* Checks a decoded value and stores it; `value` lives as long as `uri`. Never quotes it. *seen has a bit for each key
+ * that was set. 1: the key is none of these. EINVAL. */
+int dlock__uri_common_set(struct dlock__uri *uri, const char *key, const char *value, uint32_t *seen,
+                          struct dlock_error *err);
+
+/* ---- password.c: passwords that stand in a file of their own ---- */
+
+/* Longest password that a file may have, in bytes; access tokens of cloud services have a few thousand. */
+#define DLOCK__PASSWORD_MAX 8191
+
+/* Reads the file's whole content, but for one newline at its end, into `out`, which the caller wipes. Never waits for a
+ * writer. EAUTH, naming the file and what is wrong with it, never anything that stands in it. */
+int dlock__password_read(const char *path, char out[DLOCK__PASSWORD_MAX + 1], struct dlock_error *err);
+
+/* Tells `each` whether other users of this host may read or replace the file. */
+void dlock__password_check(const char *path, dlock_each_finding each, void *arg);
+
 #endif

@@ -1,5 +1,5 @@
-#include "uri/uri_keys.h"
 #include "base/text.h"
+#include "uri/uri.h"
 
 /* A name of this length and the longest prefix fill what an acquisition's name may have. */
 #define PREFIX_MAX (255 - DLOCK_NAME_MAX)
@@ -12,12 +12,6 @@ const char *const dlock__uri_common_keys[] = {
     DLOCK_URI_KEYS(X)
 #undef X
         NULL};
-
-int dlock__uri_common_key(const char *key) {
-    for (int i = 0; dlock__uri_common_keys[i]; i++)
-        if (strcmp(dlock__uri_common_keys[i], key) == 0) return i;
-    return -1;
-}
 
 enum key {
 #define X(key) KEY_##key,
@@ -74,13 +68,19 @@ static int set_password_file(struct dlock__uri *uri, const char *value, struct d
     return set_text(&uri->password_file, "password_file", value, err);
 }
 
-int dlock__uri_common_set(struct dlock__uri *uri, int which, const char *value, struct dlock_error *err) {
+int dlock__uri_common_set(struct dlock__uri *uri, const char *key, const char *value, uint32_t *seen,
+                          struct dlock_error *err) {
+    int which = 0;
+    while (dlock__uri_common_keys[which] && strcmp(dlock__uri_common_keys[which], key) != 0) which++;
+    if (!dlock__uri_common_keys[which]) return 1;
+    if (*seen & 1U << which) return dlock_fail(err, DLOCK_EINVAL, "URI: \"%s\" stands twice", key);
+    *seen |= 1U << which;
     switch ((enum key)which) {
-    case KEY_lease: return set_duration(&uri->lease_ms, "lease", value, 100, YEAR_MS, "from 100ms to 8760h", err);
-    case KEY_timeout: return set_duration(&uri->timeout_ms, "timeout", value, 10, HOUR_MS, "from 10ms to 1h", err);
-    case KEY_linger: return set_duration(&uri->linger_ms, "linger", value, 0, HOUR_MS, "0 (off) or up to 1h", err);
+    case KEY_lease: return set_duration(&uri->lease_ms, key, value, 100, YEAR_MS, "from 100ms to 8760h", err);
+    case KEY_timeout: return set_duration(&uri->timeout_ms, key, value, 10, HOUR_MS, "from 10ms to 1h", err);
+    case KEY_linger: return set_duration(&uri->linger_ms, key, value, 0, HOUR_MS, "0 (off) or up to 1h", err);
     case KEY_quarantine:
-        return set_duration(&uri->quarantine_ms, "quarantine", value, 0, YEAR_MS, "0 (off) or up to 8760h", err);
+        return set_duration(&uri->quarantine_ms, key, value, 0, YEAR_MS, "0 (off) or up to 8760h", err);
     case KEY_connections: return set_connections(uri, value, err);
     case KEY_prefix: return set_prefix(uri, value, err);
     case KEY_guardian: return set_guardian(uri, value, err);
