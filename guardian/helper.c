@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,10 +29,10 @@ enum {
 
 struct guardian {
     struct dlock__guard_table *table;
-    ino_t inode;       /* of the table */
-    int called, timer; /* eventfd, timerfd */
-    int ended_group;   /* killed, and still the group that is guarded */
-    int64_t idle_us;   /* the next pause while there is nothing to guard */
+    ino_t inode;     /* of the table */
+    int timer;       /* timerfd: when to look again, or at once since the client calls */
+    int ended_group; /* killed, and still the group that is guarded */
+    int64_t idle_us; /* the next pause while there is nothing to guard */
     int64_t idle_at_us;
 };
 
@@ -66,15 +65,10 @@ static bool adopt_environment(struct dlock__guard_table *table) {
 /* poll() knows nothing of futexes. */
 static void *hear_calls(void *arg) {
     struct guardian *guardian = arg;
-    const uint64_t one = 1;
     for (unsigned heard = 0;;) {
-        unsigned calls = atomic_load(&guardian->table->calls);
-        if (calls == heard) {
-            dlock__guard_wait(&guardian->table->calls, heard, false);
-            continue;
-        }
-        heard = calls;
-        (void)!write(guardian->called, &one, sizeof one);
+        dlock__guard_wait(&guardian->table->calls, heard, false);
+        heard = atomic_load(&guardian->table->calls);
+        dlock__timer_set(guardian->timer, 0);
     }
     return NULL;
 }
@@ -196,22 +190,18 @@ static void bury(const struct guardian *guardian) {
 
 /* Until the client is closed, or its process is gone. */
 static int watch(struct guardian *guardian) {
-    struct pollfd fds[] = {{DLOCK__GUARD_PID_FD, POLLIN, 0},
-                           {guardian->called, POLLIN, 0},
-                           {guardian->timer, POLLIN, 0}};
+    struct pollfd fds[] = {{DLOCK__GUARD_PID_FD, POLLIN, 0}, {guardian->timer, POLLIN, 0}};
     for (;;) {
+        unsigned heard = atomic_load(&guardian->table->calls);
         int64_t at_us = look_at_group(guardian);
         if (!look_at_client(guardian, &at_us)) return 0;
         dlock__timer_set(guardian->timer, at_us);
-        if (poll(fds, 3, -1) < 0) continue;
+        if (atomic_load(&guardian->table->calls) == heard && poll(fds, 2, -1) < 0) continue;
         if (atomic_load(&guardian->table->closed)) return 0;
         if (fds[0].revents) {
             bury(guardian);
             return 0;
         }
-        uint64_t count;
-        if (fds[1].revents) (void)!read(guardian->called, &count, sizeof count);
-        if (fds[2].revents) (void)!read(guardian->timer, &count, sizeof count);
     }
 }
 
@@ -228,11 +218,10 @@ int dlock__guardian_main(void) {
     close(DLOCK__GUARD_TABLE_FD);
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, NULL);
-    guardian.called = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     guardian.timer = dlock__timer_open();
     guardian.idle_at_us = dlock__now_us() + guardian.idle_us;
     dlock__guard_off = true;
-    if (guardian.called < 0 || guardian.timer < 0 || !adopt_environment(guardian.table) ||
+    if (guardian.timer < 0 || !adopt_environment(guardian.table) ||
         dlock__thread_start(&hearing, hear_calls, &guardian) != 0)
         return FAILED;
     announce(guardian.table);
