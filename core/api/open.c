@@ -102,8 +102,7 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
     dlock__mutex_init(&client->mutex);
     dlock__cond_init(&client->changed);
     dlock__cond_init(&client->callback.cond);
-    dlock__cond_init(&client->async.cond);
-    dlock__cond_init(&client->janitor.cond);
+    dlock__cond_init(&client->engine.cond);
     rc = fill(client, uri, err);
     if (rc == 0 && options && options->flags & DLOCK_CLIENT_MANUAL) rc = dlock__callback_manual(client, err);
     if (rc == 0) rc = dlock__fork_watch(client, err);
@@ -130,8 +129,7 @@ static void cancel_waiters(struct dlock_client *client) {
             for (struct dlock__waiter *waiter = name->head; waiter; waiter = waiter->next) dlock__waiter_cancel(waiter);
 }
 
-/* Everything held is released by the janitor's last round; what was lost and not yet released needs no more than
- * forgetting. */
+/* Everything held is for the engine; what was lost and not yet released needs no more than forgetting. */
 static void let_go(struct dlock_client *client) {
     for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
         next = acq->all_next;
@@ -149,20 +147,20 @@ void dlock_close(dlock_client *client) {
     if (!client || dlock__forked(client)) return;
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     dlock__enter(client);
-    client->closed = client->janitor.stop = client->keeper.stop = true; /* no new requests but the last releases */
+    client->closed = client->keeper.stop = true; /* no new requests but the last releases */
     dlock__keeper_kick(client);
     cancel_waiters(client);
     pthread_cond_broadcast(&client->changed);
-    while (client->inside > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
+    while (client->inside > 0 || client->engine.n > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
     dlock__leave(client);
-    dlock__async_stop(client);
     dlock__callback_stop(client);
     dlock__enter(client);
+    client->engine.stop = true; /* all that is left becomes full requests, of this thread */
     let_go(client);
     dlock__leave(client);
-    dlock__janitor_stop(client, deadline_us);
+    dlock__engine_stop(client, deadline_us);
     dlock__keeper_stop(client);
-    dlock__janitor_stop(client, deadline_us); /* what the keeper's last renewal came too late for */
+    dlock__engine_stop(client, deadline_us); /* what the keeper's last renewal came too late for */
     dlock__guard_close(client);
     for (struct dlock__conn *conn = client->conns; conn; conn = conn->all) dlock__conn_close(conn);
     dlock__fork_unwatch(client);

@@ -61,7 +61,7 @@ static void complete_others(struct dlock_client *client, struct dlock__acquisiti
     uint32_t bells = 0;
     for (size_t i = 0; i < n; i++) {
         bells |= acqs[i]->op->bell;
-        if (!acqs[i]->op->bell) pthread_cond_signal(&client->janitor.cond);
+        if (!acqs[i]->op->bell && dlock__acq_orphaned(acqs[i])) dlock__orphan(acqs[i]); /* it can be released now */
         dlock__acq_put(acqs[i]);
     }
     dlock__leave(client);

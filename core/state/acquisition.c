@@ -32,8 +32,7 @@ static struct dlock__acquisition *make(struct dlock__name *name, size_t token_ro
     acq->refs = 1;
     name->refs++;
     acq->session = client->session;
-    acq->ask_at_us = acq->renew_at_us = acq->release_at_us = DLOCK__NEVER;
-    acq->valid_until_us = DLOCK__NEVER;
+    acq->ask_at_us = acq->renew_at_us = acq->valid_until_us = DLOCK__NEVER;
     acq->all_next = client->acquisitions;
     if (acq->all_next) acq->all_next->all_prev = acq;
     client->acquisitions = acq;
@@ -50,6 +49,7 @@ bool dlock__slot_attach(struct dlock__acquisition *acq) {
     if (acq->op) return true;
     if (!dlock__heap_reserve(&client->timers.next, client->timers.slots + 1)) return false;
     if (!dlock__heap_reserve(&client->timers.due, client->timers.slots + 1)) return false;
+    if (!dlock__heap_reserve(&client->engine.orphans, client->timers.slots + 1)) return false;
     if (slot) {
         client->spare_slots = slot->spare;
         client->n_spare_slots--;

@@ -36,8 +36,8 @@ enum dlock__acq_state {
     DLOCK__LINGERING,   /* granted, held by nobody, until linger_until_us */
     DLOCK__RELEASING,   /* being given back by its owner, or leaving the queue */
     DLOCK__LOST,        /* ended before its release */
-    DLOCK__LOST_ORPHAN, /* LOST, and the janitor releases it at the server */
-    DLOCK__ORPHAN,      /* nobody's: the janitor releases it */
+    DLOCK__LOST_ORPHAN, /* LOST, and the engine releases it at the server */
+    DLOCK__ORPHAN,      /* nobody's: the engine releases it */
     DLOCK__GONE         /* an orphan of which the server keeps nothing any more */
 };
 
@@ -99,17 +99,16 @@ struct dlock__hold {
 struct dlock__slot {
     struct dlock__op op; /* the first member: the slot is found by it */
     struct dlock__hold hold;
-    struct dlock__timer timer; /* set by grant.c, while the acquisition is granted */
+    struct dlock__timer timer; /* set by grant.c: while the acquisition is granted, or an orphan */
     struct dlock__slot *spare; /* next in client->spare_slots */
 };
 
-/* One acquisition as the server knows it. Reference counted: the name (current, asking), the lost list, the janitor, a
+/* One acquisition as the server knows it. Reference counted: the name (current, asking), the lost list, the engine, a
  * renewal in progress and an operation in progress each hold one. */
 struct dlock__acquisition {
     struct dlock__acquisition *all_next, *all_prev; /* client->acquisitions: every live acquisition */
     struct dlock__name *name;                       /* holds a reference */
-    struct dlock__acquisition *next;                /* in name->held, or name->lost */
-    struct dlock__acquisition *orphan_next;         /* in client->orphans */
+    struct dlock__acquisition *next;                /* in name->held, name->lost or client->engine.bare */
     struct dlock__op *op;     /* its slot's; NULL: it has none, being WAITING, or an orphan that was */
     struct dlock__hold *hold; /* its slot's, the first of a list; the others are malloc'ed */
     unsigned refs;
@@ -144,7 +143,6 @@ struct dlock__acquisition {
     int64_t ask_at_us;      /* WAITING */
     int64_t renew_at_us;    /* CONFIRMING to LINGERING */
     int64_t valid_until_us; /* HELD to LINGERING; DLOCK__NEVER: as long as its connection lives */
-    int64_t release_at_us;  /* ORPHAN, LOST_ORPHAN; DLOCK__NEVER: while `untold` */
     int64_t pause_us;       /* back-off after a failed renewal, or release; 0: the last one worked */
 
     /* the grant */
@@ -268,7 +266,7 @@ static inline bool dlock__acq_held(const struct dlock__acquisition *acq) {
 static inline bool dlock__acq_lost(const struct dlock__acquisition *acq) {
     return acq->state == DLOCK__LOST || acq->state == DLOCK__LOST_ORPHAN;
 }
-/* Whether it is with the janitor. */
+/* Whether it is with the engine. */
 static inline bool dlock__acq_orphaned(const struct dlock__acquisition *acq) {
     return acq->state == DLOCK__ORPHAN || acq->state == DLOCK__LOST_ORPHAN;
 }
@@ -286,7 +284,9 @@ void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock
 /* Nobody wants this acquisition any more, but the server may keep it: release it until that is certain. Not before its
  * on_losts have returned: the release may give it to somebody else. */
 void dlock__orphan(struct dlock__acquisition *acq);
-/* The janitor is done with it. */
+/* It is released then. */
+void dlock__orphan_at(struct dlock__acquisition *acq, int64_t at_us);
+/* The engine is done with it. */
 void dlock__orphan_gone(struct dlock__acquisition *acq);
 /* Its release was answered: nobody's if an acquire may still come. */
 void dlock__orphan_late(struct dlock__acquisition *acq);

@@ -85,13 +85,15 @@ void dlock__client_put(struct dlock_client *client) {
     dlock__heap_free(&client->timers.next);
     dlock__heap_free(&client->timers.due);
     dlock__heap_free(&client->timers.sleeps);
+    dlock__heap_free(&client->engine.sleepers);
+    dlock__heap_free(&client->engine.orphans);
+    free(client->engine.errors);
     dlock__exported_free(client);
     if (client->watch >= 0) close(client->watch);
     free(client->names);
     dlock__resolver_free(client->resolver);
     dlock__uri_free(client->uri);
-    pthread_cond_destroy(&client->janitor.cond);
-    pthread_cond_destroy(&client->async.cond);
+    pthread_cond_destroy(&client->engine.cond);
     pthread_cond_destroy(&client->callback.cond);
     pthread_cond_destroy(&client->changed);
     pthread_mutex_destroy(&client->mutex);

@@ -40,6 +40,23 @@ struct dlock__line {
     char text[];
 };
 
+/* What nobody waits for: engine.c. */
+struct dlock__engine {
+    pthread_t threads[2]; /* which are alike */
+    unsigned n_threads;
+    bool stop;
+    bool asking;    /* one of them is in a request of those that had a turn */
+    bool releasing; /* one is in a request of orphans */
+    pthread_cond_t cond;
+    void (*wake)(struct dlock__waiter *waiter); /* gives a waiter without a thread a turn */
+    size_t n;                                   /* asynchronous operations that are not over */
+    struct dlock__async *ready, *last;          /* they have a turn */
+    struct dlock__heap sleepers;                /* of all that are to have one, with room for each record */
+    struct dlock_error *errors;                 /* DLOCK__BATCH: what the server said */
+    struct dlock__heap orphans;                 /* with room for each slot */
+    struct dlock__acquisition *bare;            /* orphans without a slot: due as soon as there is memory for one */
+};
+
 enum dlock__listener_state { DLOCK__LISTENER_DOWN, DLOCK__LISTENER_CONNECTING, DLOCK__LISTENER_UP };
 
 struct dlock_client {
@@ -152,24 +169,7 @@ struct dlock_client {
         int64_t asleep_us;                /* it sleeps until then; 0: it is awake */
     } callback;
 
-    struct {
-        bool started, stop;
-        pthread_t thread;
-        pthread_cond_t cond;
-        void (*wake)(struct dlock__waiter *waiter); /* gives a waiter without a thread a turn */
-        bool busy;                                  /* in a request: somebody else has to watch the deadlines */
-        size_t n;                                   /* records that are not over */
-        struct dlock__async *ready, *last;          /* they have a turn */
-        struct dlock__heap sleepers;                /* of all that are to have one, with room for each record */
-        struct dlock_error *errors;                 /* DLOCK__BATCH: what the server said */
-    } async;
-
-    struct {
-        bool started, stop;
-        pthread_t thread;
-        pthread_cond_t cond;
-        struct dlock__acquisition *orphans;
-    } janitor;
+    struct dlock__engine engine;
 };
 
 static inline void dlock__enter(struct dlock_client *client) {

@@ -37,11 +37,11 @@
  *                                                            answered: gone
  * LOST        over before its release; name->lost until      dlock__orphan -> LOST_ORPHAN; the last release: gone
  *             everybody has released it
- * LOST_ORPHAN the same, and the janitor releases it, after   dlock__orphan_gone -> LOST
+ * LOST_ORPHAN the same, and the engine releases it, after   dlock__orphan_gone -> LOST
  *             its on_losts have returned; name->lost as
- *             above, and client->janitor.orphans
- * ORPHAN      nobody's; the janitor releases it;             dlock__orphan_gone -> GONE
- *             client->janitor.orphans
+ *             above, and client->engine
+ * ORPHAN      nobody's; the engine releases it;              dlock__orphan_gone -> GONE
+ *             client->engine
  * GONE        only a request that is on the way knows it     -
  *
  * Each place named here has a reference. A renewal of the keeper's (`renewing`) and an operation in a batch have one of
@@ -411,21 +411,28 @@ void dlock__orphan(struct dlock__acquisition *acq) {
     int64_t now = dlock__now_us();
     if (!dlock__acq_orphaned(acq)) {
         acq->refs++;
-        acq->orphan_next = client->janitor.orphans;
-        client->janitor.orphans = acq;
+        if (!acq->op) { /* it merely waited */
+            acq->next = client->engine.bare;
+            client->engine.bare = acq;
+        }
     }
     set_state(acq, dlock__acq_lost(acq) ? DLOCK__LOST_ORPHAN : DLOCK__ORPHAN);
     acq->late_acquire = dlock__acq_may_come_late(acq);
-    if (!acq->outcome_unknown) dlock__acq_unanswered(acq, acq->lease_ms); /* the janitor does until it is certain */
-    acq->release_at_us = acq->untold > 0 ? DLOCK__NEVER : now;
+    if (!acq->outcome_unknown) dlock__acq_unanswered(acq, acq->lease_ms); /* the engine does until it is certain */
     acq->pause_us = 0;
-    if (client->janitor.started)
-        pthread_cond_signal(&client->janitor.cond);
-    else
-        dlock__keeper_kick(client); /* which starts it */
+    dlock__orphan_at(acq, acq->untold > 0 ? DLOCK__NEVER : now);
+}
+
+void dlock__orphan_at(struct dlock__acquisition *acq, int64_t at_us) {
+    struct dlock_client *client = acq->name->client;
+    if (acq->op) dlock__timer_arm(&((struct dlock__slot *)acq->op)->timer, &client->engine.orphans, at_us);
+    pthread_cond_signal(&client->engine.cond);
+    if (client->engine.n_threads < 1 + (client->engine.n > 0) && !client->closed)
+        dlock__keeper_kick(client); /* it starts one */
 }
 
 void dlock__orphan_gone(struct dlock__acquisition *acq) {
+    if (acq->op) dlock__timer_disarm(&((struct dlock__slot *)acq->op)->timer);
     set_state(acq, acq->state == DLOCK__LOST_ORPHAN ? DLOCK__LOST : DLOCK__GONE);
 }
 
@@ -479,7 +486,7 @@ void dlock__expire_if_due(struct dlock__acquisition *acq) {
 void dlock__linger_end(struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
     dlock__name_unhold(name, acq);
-    dlock__orphan(acq); /* the janitor releases it now */
+    dlock__orphan(acq); /* the engine releases it now */
     dlock__name_signal(name);
     dlock__acq_put(acq);
 }

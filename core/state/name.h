@@ -65,7 +65,7 @@ struct dlock__waiter {
     struct dlock__acquisition *handed; /* among name->held when it was given; holds a reference; may be lost by now */
     int64_t pause_us;                  /* the last decorrelated pause between its questions */
     struct dlock_error *why;           /* what the server said last, in the end the error; NULL: nobody needed it yet */
-    struct dlock__latch *latch;        /* of the thread that takes its turns; NULL: async.c does */
+    struct dlock__latch *latch;        /* of the thread that takes its turns; NULL: the engine does */
     struct dlock__acquisition
         *leaving; /* RELEASING, which has to be sent before it is over: what it gave up, or (an async
                                    * release) all that it is about; with a reference */
@@ -77,8 +77,8 @@ struct dlock__waiter {
     bool in_line : 1;
     bool done : 1; /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
     bool over : 1; /* nothing more happens to it */
-    /* those that async.c takes the turns of */
-    bool ready : 1;  /* in client->async.ready */
+    /* those that the engine takes the turns of */
+    bool ready : 1;  /* in client->engine.ready */
     bool asking : 1; /* its request is on the way */
 };
 
@@ -92,11 +92,11 @@ struct dlock__sleep {
 
 /* An acquire or release that no thread waits for. */
 struct dlock__async {
-    struct dlock__waiter waiter; /* the first member: async.c finds the record by it */
+    struct dlock__waiter waiter; /* the first member: the engine finds the record by it */
     struct dlock__event event;
     dlock_callback call;
     void *arg;
-    struct dlock__async *next, *prev; /* in client->async.ready */
+    struct dlock__async *next, *prev; /* in client->engine.ready */
     struct dlock__timer timer;        /* a turn is due; asking or ready: it ends without one */
 };
 
@@ -206,7 +206,7 @@ void dlock__keeper_kick(struct dlock_client *client);
 /* A grant with an on_lost ends at at_us at the latest: makes sure that the thread is awake then. Wakes it only if it
  * would sleep longer. */
 void dlock__callback_arm(struct dlock_client *client, int64_t at_us);
-/* Looks at the deadlines of asynchronous waits, at_us being the first, as long as async.busy. */
+/* Looks at the deadlines of asynchronous waits, at_us being the first, as long as the engine is in a request. */
 void dlock__callback_watch(struct dlock_client *client, int64_t at_us);
 /* Queues the on_lost of the handles that hold the acquisition. */
 void dlock__callback_lost(struct dlock__acquisition *acq);

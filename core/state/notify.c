@@ -19,7 +19,7 @@ void dlock__waiter_wake(struct dlock__waiter *waiter) {
     struct dlock_client *client = waiter->lock->client;
     struct dlock__latch *latch = waiter->latch;
     if (!latch) {
-        client->async.wake(waiter);
+        client->engine.wake(waiter);
         return;
     }
     latch_wake(client, latch);

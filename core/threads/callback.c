@@ -103,7 +103,8 @@ static void *run(void *arg) {
     while (!client->callback.stop) {
         if (dlock__now_us() >= client->callback.armed_us) client->callback.armed_us = dlock__expire_all(client);
         if (pass_line_on(client)) continue;
-        int64_t until_us = client->async.busy ? dlock__async_expire(client) : DLOCK__NEVER;
+        int64_t until_us =
+            client->engine.asking || client->engine.releasing ? dlock__async_expire(client) : DLOCK__NEVER;
         if (client->callback.first && !client->callback.manual && !client->callback.running) {
             call(client, pop(client, NULL));
             continue;

@@ -312,7 +312,7 @@ static void *run(void *arg) {
     dlock__enter(client);
     while (!client->keeper.stop) {
         dlock__guard_look(client);
-        dlock__janitor_start(client);
+        dlock__engine_look(client);
         dlock__callback_look(client);
         dlock__watch_held(client);
         int64_t next_us = dlock__expire_all(client), sleep_us = dlock__sleeps_end(client), now = dlock__now_us(),

@@ -28,12 +28,21 @@ void dlock__callback_forget(struct dlock_lock *lock);
 /* Calls what is queued for asynchronous operations, and ends the thread. Without the mutex. */
 void dlock__callback_stop(struct dlock_client *client);
 
-/* ---- janitor.c ---- */
+/* ---- engine.c ---- */
 
-/* Starts the thread if there is something for it to do. The keeper's. */
-void dlock__janitor_start(struct dlock_client *client);
+/* Starts a thread if there is an orphan and none for it. The keeper's. */
+void dlock__engine_look(struct dlock_client *client);
+/* Ends the threads; orphans that are left are released once, by this one, until deadline_us. Without the mutex. */
+void dlock__engine_stop(struct dlock_client *client, int64_t deadline_us);
 
-/* Ends the thread; what is left is released once, until deadline_us. Without the mutex. */
-void dlock__janitor_stop(struct dlock_client *client, int64_t deadline_us);
+/* A record of an asynchronous operation that begins; a thread for it is started if need be. 0 or ENOMEM. */
+int dlock__async_make(struct dlock_lock *lock, dlock_callback done, void *arg, struct dlock__async **out);
+/* It has begun; it has a turn; it is over, and its callback is queued. */
+void dlock__async_begun(struct dlock__async *async);
+void dlock__async_ready(struct dlock__async *async);
+void dlock__async_over(struct dlock__async *async);
+/* Those that are due have a turn, and those end whose deadline passed while their request, or another one, hangs. The
+ * next time to look, at the earliest. */
+int64_t dlock__async_expire(struct dlock_client *client);
 
 #endif

@@ -56,8 +56,7 @@ static void leave(const struct requests *requests) {
     int64_t until_us = dlock__after(requests->waiters[0]->deadline_us, LEAVE_US);
     if (until_us > now + LEAVE_US) until_us = now + LEAVE_US;
     if (until_us < now + LEAST_US) until_us = now + LEAST_US;
-    for (size_t i = 0; i < requests->n; i++) dlock__op_prepare(requests->acqs[i], DLOCK__RELEASE, 0, until_us, NULL);
-    dlock__op_send(requests->acqs, requests->n);
+    dlock__release_send(requests->acqs, requests->n, until_us, NULL);
     for (size_t i = 0; i < requests->n; i++) dlock__waiter_left(requests->waiters[i]);
 }
 

@@ -1,20 +1,28 @@
 /* Giving grants back: to another thread of this process, or by releases at the server. A release whose caller waits is
  * sent until it is answered or the caller's one deadline has come; from then on the acquisition is an orphan, which the
- * janitor goes on to release. */
+ * engine goes on to release. */
 #include "wait/wait.h"
 
-enum { RETRY_MIN_US = 10000, RETRY_MAX_US = 300000 };
+enum { RETRY_MIN_US = 10000, RETRY_MAX_US = 500000 };
 
 int dlock__release_result(const struct dlock__acquisition *acq) {
     return acq->op->result == DLOCK_ELOST && acq->op->resent ? 0 : acq->op->result;
 }
 
-/* Whether a release that was sent at sent_us and got no answer is worth another request: not when the only connection
- * that could tell was closed since it kept silent. */
-static bool worth_another(const struct dlock__acquisition *acq, int64_t sent_us) {
+int64_t dlock__release_retry_at(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
-    bool hung = dlock__one_each(client) && dlock__now(client) - sent_us >= dlock__us(client->uri->timeout_ms) / 2;
-    return dlock__release_result(acq) == DLOCK_EUNAVAILABLE && acq->op->status != DLOCK__OP_RUNNING && !hung;
+    acq->pause_us = dlock__longer_pause(acq->pause_us, RETRY_MIN_US, RETRY_MAX_US);
+    return dlock__now(client) + dlock__jitter(client, acq->pause_us / 2, acq->pause_us);
+}
+
+/* Not when the only connection that could tell was closed since it kept silent. */
+int64_t dlock__release_again_at(struct dlock__acquisition *acq, int64_t deadline_us) {
+    struct dlock_client *client = acq->name->client;
+    int64_t half_us = dlock__us(client->uri->timeout_ms) / 2;
+    if (dlock__release_result(acq) != DLOCK_EUNAVAILABLE || acq->op->status == DLOCK__OP_RUNNING) return DLOCK__NEVER;
+    if (dlock__one_each(client) && dlock__now(client) - acq->op->prepared_us >= half_us) return DLOCK__NEVER;
+    int64_t again_us = dlock__release_retry_at(acq);
+    return again_us < deadline_us ? again_us : DLOCK__NEVER;
 }
 
 /* Leaves the mutex meanwhile. */
@@ -25,7 +33,8 @@ static void sleep_until(struct dlock_client *client, int64_t until_us) {
     pthread_cond_destroy(&never);
 }
 
-static void send_once(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us, struct dlock_error *why) {
+void dlock__release_send(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us,
+                         struct dlock_error *why) {
     for (size_t i = 0; i < n; i++) dlock__op_prepare(acqs[i], DLOCK__RELEASE, 0, deadline_us, i == 0 ? why : NULL);
     dlock__op_send(acqs, n);
 }
@@ -34,17 +43,19 @@ static void send_once(struct dlock__acquisition *const *acqs, size_t n, int64_t 
 static void send_all(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us, struct dlock_error *why) {
     struct dlock_client *client = acqs[0]->name->client;
     struct dlock__acquisition *left[DLOCK__BATCH];
-    for (int64_t pause = RETRY_MIN_US;; pause = dlock__longer_pause(pause, RETRY_MIN_US, RETRY_MAX_US)) {
-        int64_t sent_us = dlock__now(client);
+    for (;;) {
+        int64_t again_us = 0;
         size_t unanswered = 0;
-        send_once(acqs, n, deadline_us, why);
-        for (size_t i = 0; i < n; i++)
-            if (worth_another(acqs[i], sent_us)) left[unanswered++] = acqs[i];
-        if ((n = unanswered) == 0) return; /* mostly: without another look at the clock */
+        dlock__release_send(acqs, n, deadline_us, why);
+        for (size_t i = 0; i < n; i++) {
+            int64_t at_us = dlock__release_again_at(acqs[i], deadline_us);
+            if (at_us == DLOCK__NEVER) continue;
+            left[unanswered++] = acqs[i];
+            again_us = at_us;
+        }
+        if ((n = unanswered) == 0) return;
         acqs = left;
-        int64_t again = dlock__now(client) + pause;
-        if (again >= deadline_us) return;
-        sleep_until(client, again);
+        sleep_until(client, again_us);
     }
 }
 
@@ -121,7 +132,7 @@ struct dlock__acquisition *dlock__linger_clear_begin(struct dlock_lock *lock) {
 void dlock__linger_clear(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us) {
     for (size_t from = 0, some; from < n; from += some) {
         some = n - from < DLOCK__BATCH ? n - from : DLOCK__BATCH;
-        send_once(acqs + from, some, deadline_us, NULL);
+        dlock__release_send(acqs + from, some, deadline_us, NULL);
         for (size_t i = from; i < from + some; i++) {
             int rc = acqs[i]->op->result;
             dlock__give_back_end(acqs[i], rc == DLOCK_ELOST ? 0 : rc, NULL, NULL);

@@ -7,7 +7,7 @@
 /* ---- waiter.c ---- */
 
 enum dlock__turn {
-    DLOCK__TURN_ASK, /* its acquisition's request is prepared: send it, and tell dlock__waiter_answered */
+    DLOCK__TURN_ASK,   /* its acquisition's request is prepared: send it, and tell dlock__waiter_answered */
     DLOCK__TURN_LEAVE, /* release waiter->leaving, and tell the end of that with dlock__waiter_left; not without a latch
                         */
     DLOCK__TURN_SLEEP, /* nothing to do until *until_us, or until it is woken */
@@ -38,24 +38,18 @@ int dlock__acquire(struct dlock_lock *lock, bool try_only, int64_t deadline_us, 
  * time is one request. Leaves the mutex meanwhile. */
 void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n);
 
-/* ---- async.c ---- */
-
-/* Ends the waits whose deadline passed while their request hangs; the next time to look, at the earliest. */
-int64_t dlock__async_expire(struct dlock_client *client);
-/* Ends what is left, and the thread. Without the mutex. */
-void dlock__async_stop(struct dlock_client *client);
-
-/* A record of an operation that begins; its thread is started if need be. 0 or ENOMEM. */
-int dlock__async_make(struct dlock_lock *lock, dlock_callback done, void *arg, struct dlock__async **out);
-/* It has begun; it has a turn; it is over, and its callback is queued. */
-void dlock__async_begun(struct dlock__async *async);
-void dlock__async_ready(struct dlock__async *async);
-void dlock__async_over(struct dlock__async *async);
-
 /* ---- release.c ---- */
 
+/* One request that releases n acquisitions of one client, at most DLOCK__BATCH, for as long as until deadline_us; `why`
+ * is what the server says to the first. Leaves the mutex meanwhile. */
+void dlock__release_send(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us,
+                         struct dlock_error *why);
 /* What the answer to a release means: of one that was sent before, "not found" is what success left behind. */
 int dlock__release_result(const struct dlock__acquisition *acq);
+/* When a release without success is sent again: after a random pause, which grows. */
+int64_t dlock__release_retry_at(struct dlock__acquisition *acq);
+/* The same for one that has to be answered by the deadline; DLOCK__NEVER: it is, or another request is of no use. */
+int64_t dlock__release_again_at(struct dlock__acquisition *acq, int64_t deadline_us);
 /* The owner's last release. True: the grant stays in this process, with its next owner or lingering, and that was all;
  * false: it is RELEASING, and has to be sent. */
 bool dlock__give_back_begin(struct dlock__acquisition *acq);

@@ -2,7 +2,7 @@
  * acquisition, until it is granted, gives up, or is cancelled. Waiters that come in meanwhile stand behind it, and get
  * the lock by local hand-over (release.c) or by becoming the head.
  *
- * A waiter is a small state machine that takes turns: its own thread drives it (drive.c), or async.c does where it has
+ * A waiter is a small state machine that takes turns: its own thread drives it (blocking.c), or the engine does where it has
  * none. */
 #include "wait/wait.h"
 
@@ -115,7 +115,7 @@ static int cancelled(struct dlock__waiter *waiter) {
 }
 
 /* The acquisition is not wanted any more: leaves nothing behind at the server. A thread sees to that itself, before the
- * wait is over; without one, or memory for it, the janitor does. */
+ * wait is over; without one, or memory for it, the engine does. */
 static void give_up(struct dlock__waiter *waiter) {
     struct dlock__acquisition *acq = acq_of(waiter);
     if (!acq) return;
@@ -384,7 +384,7 @@ static bool take_lingering(struct dlock__waiter *waiter) {
 /* Only who hears that others ask may linger. True: it took its time to find out. */
 static bool listen_to_linger(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
-    if (!waiter->latch || !dlock__linger_wanted(waiter->lock)) return false; /* async.c sees to its own */
+    if (!waiter->latch || !dlock__linger_wanted(waiter->lock)) return false; /* the engine sees to its own */
     if (client->listener.state == DLOCK__LISTENER_UP) return false;
     if (!may_listen(waiter)) return false;
     dlock__listener_ensure(client, waiter->deadline_us);
@@ -402,7 +402,7 @@ static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_u
     int64_t now = dlock__now(client_of(waiter)), until = waiter->deadline_us;
     if (name->head == waiter && take_lingering(waiter)) return DLOCK__TURN_OVER;
     if (name->head == waiter && dlock__linger_misfit(waiter->lock)) {
-        if (waiter->latch) clear_lingering(waiter); /* async.c sees to its own */
+        if (waiter->latch) clear_lingering(waiter); /* the engine sees to its own */
         *until_us = 0;                              /* the mutex was left: look again */
         return DLOCK__TURN_SLEEP;
     }

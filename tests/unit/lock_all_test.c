@@ -118,7 +118,7 @@ static void the_deadline_is_kept(void **state) {
     assert_true(wait_for(actor, 30000) <= 500000);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
     fake_faults_clear();
-    fake_advance_ms(2 * LEASE_MS); /* the janitor's part */
+    fake_advance_ms(2 * LEASE_MS); /* the engine's part */
     assert_int_equal(fake_entries(), 0);
 
     struct fake_grant other = taken("b");
@@ -208,7 +208,7 @@ static void a_silent_server_costs_a_crowd_one_deadline(void **state) {
         assert_true(wait_for(actor, 100000) <= 600000);
         assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
         fake_faults_clear();
-        fake_advance_ms(2 * LEASE_MS); /* the janitor's part */
+        fake_advance_ms(2 * LEASE_MS); /* the engine's part */
         assert_int_equal(fake_entries(), 0);
         for (size_t i = 0; i < CROWD; i++) lock_end(crowd.locks[i]);
         client_end(client);

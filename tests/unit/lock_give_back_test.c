@@ -84,7 +84,7 @@ static void a_silent_server_costs_a_release_of_many_one_timeout(void **state) {
         assert_true(wait_for(actor, 100000) <= 1100000);
         assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
         fake_faults_clear();
-        fake_advance_ms(LEASE_MS); /* the janitor's part */
+        fake_advance_ms(LEASE_MS); /* the engine's part */
         assert_int_equal(fake_entries(), 0);
     }
 }

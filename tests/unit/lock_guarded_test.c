@@ -48,7 +48,7 @@ static void a_release_without_answer_ends_no_work(void **state) {
     assert_int_equal(ends_us(client, "a"), 0);
     wait_for(actor, 100000);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
-    assert_int_equal(ends_us(client, "a"), 0); /* the janitor has it now */
+    assert_int_equal(ends_us(client, "a"), 0); /* the engine has it now */
     fake_advance_ms(LEASE_MS);
     assert_true(ends_us(client, "b") > dlock__now_us());
     fake_faults_clear();
