@@ -15,7 +15,7 @@ enum origin {
     LOADED,
     BROKEN,  /* a module that could not be loaded, kept because what dlock_backends() shows stays valid */
     VARIANT, /* what a backend answers for some URIs */
-    BOUND    /* not a backend: `scheme` was found to be served by `module` */
+    BOUND    /* not a backend: the scheme in `text` was found to be served by `module` */
 };
 
 struct entry {
@@ -23,18 +23,14 @@ struct entry {
     struct dlock__module own;
     const struct dlock__module *module; /* &own, except where BOUND */
     const struct dlock_backend *source; /* LINKED, LOADED, VARIANT: what `own` is a copy of */
-    const char *scheme;                 /* BOUND */
     struct entry *_Atomic next;
+    size_t text_size;
     char text[]; /* strings of its own */
 };
 
 static struct entry *_Atomic entries;
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
-
-static bool same_text(const char *a, const char *b) {
-    return a && b && strcmp(a, b) == 0;
-}
 
 static bool clash(const struct dlock_backend *a, const struct dlock_backend *b) {
     for (const char *const *scheme = a->schemes; *scheme; scheme++)
@@ -45,13 +41,8 @@ static bool clash(const struct dlock_backend *a, const struct dlock_backend *b) 
 /* Whether the list needs only one of two entries. */
 static bool same(const struct entry *a, const struct entry *b) {
     if (a->origin != b->origin) return false;
-    switch (a->origin) {
-    case LINKED: return clash(&a->own.ops, &b->own.ops);
-    case BROKEN:
-        return same_text(a->own.info.path, b->own.info.path) && same_text(a->own.info.error, b->own.info.error);
-    case BOUND: return strcmp(a->scheme, b->scheme) == 0;
-    default: return a->source == b->source;
-    }
+    if (a->origin == LINKED) return clash(&a->own.ops, &b->own.ops);
+    return a->source == b->source && a->text_size == b->text_size && memcmp(a->text, b->text, a->text_size) == 0;
 }
 
 static struct entry *entry_new(enum origin origin, size_t text_size) {
@@ -59,6 +50,7 @@ static struct entry *entry_new(enum origin origin, size_t text_size) {
     if (!entry) return NULL;
     entry->origin = origin;
     entry->module = &entry->own;
+    entry->text_size = text_size;
     return entry;
 }
 
@@ -206,15 +198,10 @@ static void name_others(const char *scheme, char *out, size_t size) {
 
 /* ---- finding one ------------------------------------------------------------------------------------------------- */
 
-static const struct entry *find_linked(const char *scheme) {
+static const struct entry *find(enum origin origin, const char *scheme) {
     const struct entry *entry = NULL;
-    while ((entry = next_of(LINKED, entry)) && !dlock__backend_serves(&entry->own.ops, scheme)) continue;
-    return entry;
-}
-
-static const struct entry *find_bound(const char *scheme) {
-    const struct entry *entry = NULL;
-    while ((entry = next_of(BOUND, entry)) && strcmp(entry->scheme, scheme) != 0) continue;
+    while ((entry = next_of(origin, entry)))
+        if (origin == BOUND ? strcmp(entry->text, scheme) == 0 : dlock__backend_serves(&entry->own.ops, scheme)) break;
     return entry;
 }
 
@@ -243,7 +230,7 @@ static int bind_scheme(const char *scheme, const struct dlock__module *module, s
     const struct entry *bound;
     struct entry *entry = entry_new(BOUND, strlen(scheme) + 1);
     if (!entry) return no_memory(err);
-    entry->scheme = strcpy(entry->text, scheme);
+    strcpy(entry->text, scheme);
     entry->module = module;
     append(entry, &bound);
     return DLOCK_OK;
@@ -275,8 +262,8 @@ int dlock__registry_find(const char *scheme, const struct dlock__module **module
                           DLOCK__WORD_MAX);
     int rc = adopt_builtin(err);
     if (rc != DLOCK_OK) return rc;
-    const struct entry *entry = find_linked(scheme);
-    if (!entry) entry = find_bound(scheme);
+    const struct entry *entry = find(LINKED, scheme);
+    if (!entry) entry = find(BOUND, scheme);
     if (!entry) return find_module(scheme, module, err);
     *module = entry->module;
     return DLOCK_OK;
@@ -311,13 +298,12 @@ int dlock_register(const struct dlock_backend *backend, struct dlock_error *err)
 /* Keeps what is shown of a broken module. */
 static int keep_broken(const struct finding *finding, const struct entry **out, struct dlock_error *err) {
     const struct dlock__module_file *file = &finding->file;
-    size_t name = strlen(file->name) + 1, path = strlen(file->path) + 1, error = strlen(finding->err.message) + 1;
-    struct entry *entry = entry_new(BROKEN, name + path + error);
+    const char *why = finding->err.message;
+    struct entry *entry = entry_new(BROKEN, strlen(file->name) + strlen(file->path) + strlen(why) + 3);
     if (!entry) return no_memory(err);
-    struct dlock_backend_info *info = &entry->own.info;
-    info->name = memcpy(entry->text, file->name, name);
-    info->path = memcpy(entry->text + name, file->path, path);
-    info->error = memcpy(entry->text + name + path, finding->err.message, error);
+    char *path = stpcpy(entry->text, file->name) + 1, *error = stpcpy(path, file->path) + 1;
+    strcpy(error, why);
+    entry->own.info = (struct dlock_backend_info){.name = entry->text, .path = path, .error = error};
     append(entry, out);
     return DLOCK_OK;
 }
