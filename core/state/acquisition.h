@@ -236,6 +236,8 @@ void dlock__acq_ask_again(struct dlock__acquisition *acq, int64_t at_us);
 int dlock__acq_granted(struct dlock__acquisition *acq, struct dlock_error *err);
 /* Takes over the answered renewal of a grant that another process had: as dlock__acq_granted. */
 int dlock__acq_imported(struct dlock__acquisition *acq, uint64_t fence, unsigned ordinal, struct dlock_error *err);
+/* How long the server has to keep a grant that is to be trusted for so long from now on. */
+int64_t dlock__lease_for_ms(int64_t us);
 /* Takes over an answered renewal that asked for lease_ms; false when it makes no sense, and then counts as not
  * answered. */
 bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t lease_ms, int64_t kept_ms);

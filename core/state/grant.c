@@ -158,6 +158,10 @@ static int64_t usable_us(int64_t kept_ms) {
     return us - us / 100 - 2000;
 }
 
+int64_t dlock__lease_for_ms(int64_t us) {
+    return us <= 0 ? 1 : (us + 2000) * 100 / 99 / 1000 + 1;
+}
+
 /* The server may keep a grant for less than we asked, never for more as far as we are concerned. */
 static bool kept_sensible(struct dlock__acquisition *acq, int64_t lease_ms, int64_t *kept_ms) {
     struct dlock_client *client = acq->name->client;

@@ -57,12 +57,11 @@ static size_t gather(struct dlock_client *client, int64_t now) {
     return n;
 }
 
-/* A fixed lease gets no longer by a downgrade. */
+/* A fixed lease gets no longer by a downgrade, but no shorter than we trust it either. */
 static int64_t lease_of(const struct dlock__acquisition *acq) {
     if (acq->op->extension) return acq->op->extension->lease_ms;
     if (!(acq->flags & DLOCK_FIXED_LEASE) || !dlock__acq_held(acq)) return acq->lease_ms;
-    int64_t left_ms = (acq->valid_until_us - dlock__now_us()) / 1000;
-    return left_ms < 1 ? 1 : left_ms;
+    return dlock__lease_for_ms(acq->valid_until_us - dlock__now_us());
 }
 
 /* The arguments are copies: the acquisition's own may be in use by a release at the same time. */

@@ -265,6 +265,24 @@ static void a_fixed_lease_stays_as_long_as_it_was(void **state) {
     assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
 }
 
+/* Nor shorter than its holder trusts it, which hears no answer: the server's clock may be faster by 1 %. */
+static void a_fixed_lease_stays_as_long_as_it_is_believed(void **state) {
+    (void)state;
+    struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE, .flags = DLOCK_FIXED_LEASE};
+    dlock_lock *lock = lock_new_with(client_new("fakefull:"), "n", &options);
+    struct actor *actor = actor_new();
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    fake_advance_ms(LEASE_MS / 2);
+    fake_fault(FAKE_RENEW, FAKE_LOST_AFTER, 1);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 50);
+    begin_call(actor, downgrade, lock);
+    assert_false(over(actor));
+    assert_true(fake_holder("n").left_ms >= dlock_remaining_ms(lock) * 100 / 99);
+    fake_faults_clear();
+    fake_advance_ms(1000);
+    assert_int_equal(result(actor), 0);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -279,6 +297,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_downgrade_that_is_confirmed_late_lets_readers_in),
         LOCK_TEST(a_downgrade_ends_with_its_client_its_grant_and_its_release),
         LOCK_TEST(a_fixed_lease_stays_as_long_as_it_was),
+        LOCK_TEST(a_fixed_lease_stays_as_long_as_it_is_believed),
     };
     return cmocka_run_group_tests_name("modes", tests, NULL, NULL);
 }
