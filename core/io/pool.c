@@ -104,10 +104,11 @@ void dlock__pool_take_back(struct dlock__conn *conn) {
     dlock__bell_ring(client, first->op->bell);
 }
 
-/* Nobody waits while there is a free connection. */
+/* Nobody waits while there is a free connection, but for the keeper, which goes first. */
 void dlock__pool_hand_out(struct dlock_client *client) {
     struct dlock__conn *conn;
-    while (first_pending(client) && (conn = dlock__pool_pick(client))) dlock__pool_take_back(conn);
+    while (!client->keeper.borrows && first_pending(client) && (conn = dlock__pool_pick(client)))
+        dlock__pool_take_back(conn);
 }
 
 /* ---- for everything that is not an acquisition ---- */
