@@ -296,6 +296,7 @@ static int release(struct dlock_lock *lock, struct dlock_error *err) {
     int rc = dlock__release_one(lock, &acq, err);
     if (rc <= 0) return rc;
     int64_t deadline_us = dlock__bounded(lock->client, DLOCK__NEVER);
+    if (!lock->name->short_holds) return dlock__give_back(&acq, 1, deadline_us, err);
     acq->refs++;
     enum dlock__briefly briefly = dlock__linger_briefly(acq);
     rc = briefly == DLOCK__BRIEFLY_ENDED ? dlock__give_back_await(acq, deadline_us, err) : 0;

@@ -9,15 +9,15 @@
 enum { EARLY_US = 5000 };
 
 void dlock__batch_begin(struct dlock__batch *batch, struct dlock__acquisition *const *acqs, size_t n) {
-    memcpy(batch->acqs, acqs, n * sizeof *acqs);
     batch->n = n;
     batch->kind = acqs[0]->op->kind;
-    batch->deadline_us = acqs[0]->op->deadline_us;
-    batch->sent_us = 0;
+    batch->deadline_us = batch->sent_us = 0;
     batch->sent = batch->resent = false;
     for (size_t i = 0; i < n; i++) {
-        acqs[i]->op->status = DLOCK__OP_RUNNING;
-        if (acqs[i]->op->deadline_us > batch->deadline_us) batch->deadline_us = acqs[i]->op->deadline_us;
+        struct dlock__op *op = acqs[i]->op;
+        batch->acqs[i] = acqs[i];
+        op->status = DLOCK__OP_RUNNING;
+        if (op->deadline_us > batch->deadline_us) batch->deadline_us = op->deadline_us;
     }
 }
 
@@ -32,9 +32,9 @@ int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, stru
     batch->resent = batch->sent;
     batch->sent = true;
     batch->sent_us = dlock__now(client); /* not later than it is sent */
+    dlock_batch *run = dlock__conn_batch(client, batch->kind);
     dlock__leave(client);
-    int rc = dlock__conn_batch(client, batch->kind)(conn->data, batch->args, batch->n,
-                                                    dlock__timeout_ms(batch->sent_us, batch->deadline_us), err);
+    int rc = run(conn->data, batch->args, batch->n, dlock__timeout_ms(batch->sent_us, batch->deadline_us), err);
     dlock__enter(client);
     if (rc > 0) rc = dlock_fail(err, DLOCK_EPROTO, "backend %s returned %d", client->backend->name, rc);
     return rc;
@@ -122,9 +122,9 @@ void dlock__batch_complete(struct dlock__batch *batch, struct dlock__acquisition
         note_unknown(batch, acq, batch->sent && is_unknown(rc, result));
     if (rc == 0) {
         memcpy(acq->backend_state, op->arg.state, sizeof acq->backend_state);
-        dlock__guard_note(acq);
+        if (acq->guarded) dlock__guard_note(acq);
         dlock__clock_sample_learn(acq->name->client, batch->sent_us, op->arg.server_us);
     }
-    if (op->err && result != 0) explain(acq, result, from, batch->n, op->err);
+    if (result != 0 && op->err) explain(acq, result, from, batch->n, op->err);
     op->status = DLOCK__OP_DONE;
 }

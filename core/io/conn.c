@@ -74,15 +74,6 @@ void dlock__conn_close(struct dlock__conn *conn) {
     dlock__resolver_stale(conn->client->resolver); /* the server may have moved */
 }
 
-dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind kind) {
-    switch (kind) {
-    case DLOCK__ACQUIRE: return client->backend->acquire;
-    case DLOCK__RENEW: return client->backend->renew;
-    case DLOCK__RELEASE: break;
-    }
-    return client->backend->release;
-}
-
 int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
     if (conn->connected) return 0;

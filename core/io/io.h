@@ -10,12 +10,17 @@
 struct dlock__conn *dlock__conn_new(struct dlock_client *client);
 int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err);
 void dlock__conn_close(struct dlock__conn *conn);
-/* The backend's batch operation of this kind. */
-dlock_batch *dlock__conn_batch(struct dlock_client *client, enum dlock__op_kind kind);
 /* Opens it unless it is connected; closes it, and forgets what died with it. With the mutex, which they leave
  * meanwhile. */
 int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err);
 void dlock__conn_drop(struct dlock__conn *conn);
+
+/* The backend's batch operation of this kind. */
+static inline dlock_batch *dlock__conn_batch(const struct dlock_client *client, enum dlock__op_kind kind) {
+    return kind == DLOCK__ACQUIRE ? client->backend->acquire
+           : kind == DLOCK__RENEW ? client->backend->renew
+                                  : client->backend->release;
+}
 
 int dlock__watch_open(struct dlock_client *client, struct dlock_error *err);
 /* A connection that was just opened: `listen`. Without the mutex, by the thread that has the connection. */

@@ -78,7 +78,7 @@ static void combine(struct dlock__conn *conn, struct dlock__acquisition *const *
     if (client->pending) gather(client, &batch);
     client->n_sent += (unsigned)batch.n;
     client->backlogged = client->n_sent + client->n_pending > client->uri->connections;
-    dlock__pool_hand_out(client);
+    if (client->pending) dlock__pool_hand_out(client);
     struct dlock__acquisition *others[DLOCK__BATCH]; /* the batch is sorted */
     size_t n_others = batch.n - n;
     if (n_others > 0) memcpy(others, batch.acqs + n, n_others * sizeof *others);
@@ -92,7 +92,7 @@ static void combine(struct dlock__conn *conn, struct dlock__acquisition *const *
 }
 
 /* Everything that the acquisition left in a session that is over died with that. */
-static void forget_old_session(struct dlock__acquisition *acq) {
+static void enter_session(struct dlock__acquisition *acq) {
     if (dlock__acq_died_with_connection(acq)) {
         memset(acq->backend_state, 0, sizeof acq->backend_state);
         acq->queued = acq->outcome_unknown = acq->late_acquire = false;
@@ -103,11 +103,17 @@ static void forget_old_session(struct dlock__acquisition *acq) {
 }
 
 static int send_shared(struct dlock_client *client, struct dlock__batch *batch, struct dlock_error *err) {
-    struct dlock__conn *conn = NULL;
-    int rc = dlock__pool_take(client, batch->deadline_us, &conn, err);
-    for (size_t i = 0; rc == 0 && i < batch->n; i++) forget_old_session(batch->acqs[i]); /* it may be a new one */
-    if (rc == 0) rc = dlock__batch_send(conn, batch, err);
-    if (conn) dlock__pool_give(conn, rc);
+    struct dlock__conn *conn = client->shared;
+    int rc = 0;
+    if (conn && conn->connected)
+        conn->users++; /* as dlock__pool_take, which would have nothing else to do */
+    else
+        rc = dlock__pool_take(client, batch->deadline_us, &conn, err);
+    if (rc != 0) return rc;
+    for (size_t i = 0; i < batch->n; i++)
+        if (batch->acqs[i]->session != client->session) enter_session(batch->acqs[i]);
+    rc = dlock__batch_send(conn, batch, err);
+    dlock__pool_give(conn, rc);
     return rc;
 }
 
@@ -116,12 +122,12 @@ static void run_shared(struct dlock_client *client, struct dlock__acquisition *c
     bool reused = client->shared && client->shared->connected;
     struct dlock__batch batch;
     struct dlock_error err;
-    err.code = 0;
+    int rc;
     dlock__batch_begin(&batch, acqs, n);
-    int rc = send_shared(client, &batch, &err);
-    if (rc == DLOCK_EUNAVAILABLE && reused && dlock__now(client) < batch.deadline_us) {
+    for (;; reused = false) {
         err.code = 0;
         rc = send_shared(client, &batch, &err);
+        if (rc != DLOCK_EUNAVAILABLE || !reused || dlock__now(client) >= batch.deadline_us) break;
     }
     for (size_t i = 0; i < n; i++) dlock__batch_complete(&batch, batch.acqs[i], rc, &err);
 }
@@ -164,9 +170,11 @@ static struct dlock__conn *wait_for_conn(struct dlock__acquisition *acq) {
             op->status = DLOCK__OP_DONE;
         }
     }
+    struct dlock__conn *conn = op->conn;
     op->bell = 0;
-    op->err = NULL;
-    return op->conn;
+    op->conn = NULL;
+    if (!conn) op->err = NULL;
+    return conn;
 }
 
 void dlock__op_prepare(struct dlock__acquisition *acq, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
@@ -188,7 +196,7 @@ void dlock__op_prepare(struct dlock__acquisition *acq, enum dlock__op_kind kind,
     op->arg.limit = acq->limit;
     op->arg.flags = flags;
     op->arg.lease_ms = acq->lease_ms;
-    forget_old_session(acq);
+    enter_session(acq);
 }
 
 /* It never reached a connection. */
@@ -211,14 +219,11 @@ void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n) {
         return;
     }
     for (size_t i = 1; i < n; i++) acqs[i]->op->status = DLOCK__OP_RUNNING; /* nobody else may send them meanwhile */
-    while (n > 0) {
-        struct dlock_error *err = acqs[0]->op->err;
+    for (; n > 0; acqs++, n--) {
         bool joins = n == 1 && client->coalescing[acqs[0]->op->kind];
         struct dlock__conn *conn = joins ? NULL : dlock__pool_pick(client);
         if (!conn && client->n_pool > 0) conn = wait_for_conn(acqs[0]);
         if (conn) {
-            acqs[0]->op->conn = NULL;
-            acqs[0]->op->err = err;
             if (dlock__now(client) < acqs[0]->op->deadline_us) {
                 combine(conn, acqs, n);
                 return;
@@ -228,8 +233,7 @@ void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n) {
         } else if (client->n_pool == 0) {
             not_sent(acqs[0], DLOCK_ENOMEM, "out of memory for a connection");
         }
-        acqs++; /* somebody else ran it, or it was not run in time */
-        n--;
+        /* somebody else ran it, or it was not run in time */
     }
 }
 

@@ -53,7 +53,8 @@ bool dlock__slot_attach(struct dlock__acquisition *acq) {
     if (slot) {
         client->spare_slots = slot->spare;
         client->n_spare_slots--;
-        memset(slot, 0, sizeof *slot);
+        slot->op.status = DLOCK__OP_NONE; /* the rest was left as it was found, or is set by its next request */
+        slot->op.look = slot->op.wake.here = false;
     } else if (!(slot = calloc(1, sizeof *slot))) {
         return false;
     }

@@ -286,8 +286,11 @@ void dlock__lock_destroy(struct dlock_lock *lock);
 
 /* ---- fork.c ---- */
 
+extern atomic_uint dlock__fork_generation; /* forks between the first process and this one */
 /* True in a process forked after the client was opened. No mutex needed. */
-bool dlock__forked(const struct dlock_client *client);
+static inline bool dlock__forked(const struct dlock_client *client) {
+    return client->fork_generation != atomic_load_explicit(&dlock__fork_generation, memory_order_relaxed);
+}
 int dlock__forked_error(struct dlock_error *err);
 /* Notes, and forgets, a client whose connections a forked child must abandon. Without the mutex. */
 int dlock__fork_watch(struct dlock_client *client, struct dlock_error *err);

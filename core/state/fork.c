@@ -7,7 +7,7 @@ static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct dlock_client *clients;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int install_result;
-static atomic_uint generation; /* forks between the first process and this one */
+atomic_uint dlock__fork_generation;
 
 static void before(void) {
     pthread_mutex_lock(&list_mutex);
@@ -20,7 +20,7 @@ static void release_all(void) {
 }
 
 static void in_child(void) {
-    atomic_fetch_add(&generation, 1);
+    atomic_fetch_add(&dlock__fork_generation, 1);
     for (struct dlock_client *client = clients; client; client = client->listed) {
         for (struct dlock__conn *conn = client->conns; conn; conn = conn->all)
             if (atomic_exchange(&conn->live, false) && client->backend->abandon) client->backend->abandon(conn->data);
@@ -33,10 +33,6 @@ static void install(void) {
     install_result = pthread_atfork(before, release_all, in_child);
 }
 
-bool dlock__forked(const struct dlock_client *client) {
-    return client->fork_generation != atomic_load_explicit(&generation, memory_order_relaxed);
-}
-
 int dlock__forked_error(struct dlock_error *err) {
     return dlock_fail(err, DLOCK_EFORKED, "this handle was made before fork(); open a client in the child");
 }
@@ -45,7 +41,7 @@ int dlock__fork_watch(struct dlock_client *client, struct dlock_error *err) {
     pthread_once(&once, install);
     if (install_result != 0) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a fork handler");
     pthread_mutex_lock(&list_mutex);
-    client->fork_generation = atomic_load(&generation);
+    client->fork_generation = atomic_load(&dlock__fork_generation);
     client->listed = clients;
     clients = client;
     pthread_mutex_unlock(&list_mutex);

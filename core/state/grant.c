@@ -107,7 +107,7 @@ static void set_state(struct dlock__acquisition *acq, enum dlock__acq_state to) 
         set_timer(acq);
     else if (before)
         dlock__timer_disarm(&((struct dlock__slot *)acq->op)->timer);
-    dlock__guard_valid_until(acq);
+    if (acq->guarded) dlock__guard_valid_until(acq);
 }
 
 void dlock__acq_ask(struct dlock__acquisition *acq) {
@@ -228,7 +228,7 @@ static void hold(struct dlock__acquisition *acq) {
 /* The waiter is the owner from here on, though not yet told: while no handle holds it no on_lost runs. */
 void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter) {
     struct dlock__name *name = acq->name;
-    dlock__name_heard(name, 0, 0);
+    name->ready_at_us = 0;
     if (name->asking == acq) {
         name->asking = NULL;
         dlock__name_hold(name, acq); /* with the asker's reference */

@@ -150,7 +150,3 @@ int dlock__name_not_ready(const struct dlock__name *name, struct dlock_error *er
                       "holds it; quarantine= in the URI, by default the lease, says how long",
                       dlock__name_shown(name), text);
 }
-
-struct dlock__acquisition *dlock__name_exclusive(const struct dlock__name *name) {
-    return name->held && name->held->mode == DLOCK_EXCLUSIVE ? name->held : NULL;
-}

@@ -140,7 +140,9 @@ void dlock__name_signal(struct dlock__name *name);
 void dlock__name_hold(struct dlock__name *name, struct dlock__acquisition *acq);
 bool dlock__name_unhold(struct dlock__name *name, struct dlock__acquisition *acq);
 /* The exclusive acquisition among name->held, or NULL: while there is one nobody of this process asks the server. */
-struct dlock__acquisition *dlock__name_exclusive(const struct dlock__name *name);
+static inline struct dlock__acquisition *dlock__name_exclusive(const struct dlock__name *name) {
+    return name->held && name->held->mode == DLOCK_EXCLUSIVE ? name->held : NULL;
+}
 
 /* Notes what an answered question for it says of the server: `result`, and for how long that grants nothing. */
 void dlock__name_heard(struct dlock__name *name, int result, int64_t ready_ms);
@@ -178,8 +180,8 @@ enum dlock__briefly {
     DLOCK__BRIEFLY_TAKEN, /* another thread has it, or had it */
     DLOCK__BRIEFLY_ENDED  /* somebody else releases it, or it was lost */
 };
-/* Instead of a release that is about to be sent, while threads of this process take turns: the next one is likely to be
- * back for the lock before that could have reached the server. The caller has a reference. Leaves the mutex meanwhile.
+/* Instead of a release that is about to be sent, if name->short_holds: the next thread is likely to be back for the lock
+ * before that could have reached the server. The caller has a reference. Leaves the mutex meanwhile.
  */
 enum dlock__briefly dlock__linger_briefly(struct dlock__acquisition *acq);
 /* The lingering acquisition of this name, for a new owner; NULL: there is none, or none that fits. */

@@ -36,9 +36,10 @@ static bool take_turns(struct dlock__waiter *const *waiters, size_t n, struct re
         if (turn == DLOCK__TURN_SLEEP && at_us < *until_us) *until_us = at_us;
     }
     requests->leave = requests->n == 0;
-    for (size_t i = 0; i < n && requests->leave && requests->n < DLOCK__BATCH; i++)
+    if (over || !requests->leave) return over;
+    for (size_t i = 0; i < n && requests->n < DLOCK__BATCH; i++)
         if (waiters[i]->leaving) add(requests, waiters[i], waiters[i]->leaving);
-    return over;
+    return false;
 }
 
 static void ask(const struct requests *requests) {

@@ -88,12 +88,12 @@ int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dl
 
 int dlock__give_back(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us, struct dlock_error *err) {
     int first = 0;
-    for (size_t from = 0, some; from < n; from += some) {
+    for (size_t some; n > 0; acqs += some, n -= some) {
         struct dlock_error why;
         why.code = 0;
-        some = n - from < DLOCK__BATCH ? n - from : DLOCK__BATCH;
-        send_all(acqs + from, some, deadline_us, &why);
-        for (size_t i = from; i < from + some; i++) {
+        some = n < DLOCK__BATCH ? n : DLOCK__BATCH;
+        send_all(acqs, some, deadline_us, &why);
+        for (size_t i = 0; i < some; i++) {
             int rc = dlock__release_result(acqs[i]);
             rc = dlock__give_back_end(acqs[i], rc, rc == why.code ? &why : NULL, first == 0 ? err : NULL);
             if (first == 0) first = rc;

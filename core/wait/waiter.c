@@ -328,7 +328,6 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
             explain(waiter, rc, "%s", err.message);
         }
     }
-    judge(waiter, rc);
     if (rc == 0) {
         acq->untold_grant = acq->queued && !acq->op->wake.here;
         if (acq->untold_grant && waiter->heard) dlock__listener_doubted(client_of(waiter));
@@ -338,6 +337,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         finish(waiter, 0);
         return;
     }
+    judge(waiter, rc);
     if (waiter->try_only || !dlock__asks_again(rc) || acq->op->status == DLOCK__OP_RUNNING) {
         give_up(waiter);
         if (rc == DLOCK_EBUSY && why_code(waiter) != rc)
@@ -400,13 +400,16 @@ static void clear_lingering(const struct dlock__waiter *waiter) {
 static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_us) {
     struct dlock__name *name = name_of(waiter);
     int64_t now = dlock__now(client_of(waiter)), until = waiter->deadline_us;
-    if (name->head == waiter && take_lingering(waiter)) return DLOCK__TURN_OVER;
-    if (name->head == waiter && dlock__linger_misfit(waiter->lock)) {
-        if (waiter->latch) clear_lingering(waiter); /* the engine sees to its own */
-        *until_us = 0;                              /* the mutex was left: look again */
-        return DLOCK__TURN_SLEEP;
-    }
     bool blocked = dlock__name_exclusive(name) != NULL;
+    if (blocked && name->head == waiter) {
+        if (take_lingering(waiter)) return DLOCK__TURN_OVER;
+        if (dlock__linger_misfit(waiter->lock)) {
+            if (waiter->latch) clear_lingering(waiter); /* the engine sees to its own */
+            *until_us = 0;                              /* the mutex was left: look again */
+            return DLOCK__TURN_SLEEP;
+        }
+        blocked = dlock__name_exclusive(name) != NULL; /* what lingered may have ended */
+    }
     if (name->head == waiter && !blocked) {
         if (listen_to_linger(waiter)) {
             *until_us = 0; /* the mutex was left: look again */

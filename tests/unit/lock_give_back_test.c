@@ -180,9 +180,15 @@ static pthread_t begin_thread(struct call *call) {
 static dlock_lock *handed_over(dlock_client *client) {
     const struct dlock_options by_handle = {.size = sizeof by_handle, .owner = DLOCK_OWNER_HANDLE};
     dlock_lock *first = lock_new_with(client, "n", &by_handle), *second = lock_new_with(client, "n", &by_handle);
+    struct call ask = {.lock = first, .timeout_ms = -1, .acquires = true};
     struct call wait = {.lock = second, .timeout_ms = -1, .acquires = true};
-    assert_int_equal(dlock_acquire(first, -1, NULL), 0);
-    pthread_t thread = begin_thread(&wait);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1); /* a release is worth while to wait for then */
+    pthread_t thread = begin_thread(&ask);
+    fake_settle();
+    fake_advance_ms(1);
+    fake_slow_go();
+    fake_thread_join(thread);
+    thread = begin_thread(&wait);
     fake_settle();
     assert_int_equal(dlock_release(first, NULL), 0);
     fake_thread_join(thread);

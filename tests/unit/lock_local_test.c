@@ -375,12 +375,15 @@ static int release(dlock_lock *lock) {
     return dlock_release(lock, NULL);
 }
 
-/* Two handles of one name; the second one has the lock now, from the first, who had it from the server: at once, or
- * after it had been busy. */
-static void hand_over(dlock_client *client, dlock_lock *locks[2], bool busy) {
+enum server { FAST, SLOW, BUSY };
+
+/* Two handles of one name; the second one has the lock now, from the first, which had it from the server: at once, after
+ * a millisecond, or after it had been busy. */
+static void hand_over(dlock_client *client, dlock_lock *locks[2], enum server server) {
     const struct dlock_options by_handle = {.size = sizeof by_handle, .owner = DLOCK_OWNER_HANDLE};
     struct fake_grant other;
-    if (busy) other = taken("n");
+    if (server == BUSY) other = taken("n");
+    if (server == SLOW) fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
     for (int i = 0; i < 2; i++) {
         locks[i] = lock_new_with(client, "n", &by_handle);
         struct call wait = {wait_for_lock, locks[i], -1};
@@ -389,8 +392,11 @@ static void hand_over(dlock_client *client, dlock_lock *locks[2], bool busy) {
         fake_settle();
         if (i > 0)
             assert_int_equal(dlock_release(locks[0], NULL), 0);
-        else if (busy)
+        else if (server == BUSY)
             fake_other_release(&other, "n");
+        else if (server == SLOW)
+            fake_advance_ms(1);
+        fake_slow_go();
         fake_thread_join(thread);
         assert_int_equal(wait.rc, 0);
     }
@@ -400,7 +406,7 @@ static void hand_over(dlock_client *client, dlock_lock *locks[2], bool busy) {
 static void a_release_waits_a_moment_for_who_takes_turns(void **state) {
     (void)state;
     dlock_lock *locks[2];
-    hand_over(client_new("fake:"), locks, false);
+    hand_over(client_new("fake:"), locks, SLOW);
     struct call call = {release, locks[1], -1};
     uint64_t fence = dlock_fence(locks[1]);
     pthread_t thread;
@@ -423,7 +429,7 @@ static void a_release_that_waits_gives_way_to_another_wish(void **state) {
     (void)state;
     dlock_lock *locks[2];
     dlock_client *client = client_new("fake:");
-    hand_over(client, locks, false);
+    hand_over(client, locks, SLOW);
     const struct dlock_options other = {.size = sizeof other, .lease_ms = LEASE_MS / 2};
     struct call call = {release, locks[1], -1};
     pthread_t thread;
@@ -440,18 +446,28 @@ static void a_release_that_waits_gives_way_to_another_wish(void **state) {
     assert_int_equal(dlock_release(unlike, NULL), 0);
 }
 
-/* The server had said that others are there: they do not wait for that moment. */
-static void a_release_does_not_wait_where_others_may(void **state) {
-    (void)state;
+static void a_release_goes_out_at_once(enum server server) {
     dlock_lock *locks[2];
     struct timespec began, ended;
-    hand_over(client_new("fake:"), locks, true);
+    hand_over(client_new("fake:"), locks, server);
     fake_spin_us(4000000);
     clock_gettime(CLOCK_MONOTONIC, &began);
     assert_int_equal(dlock_release(locks[1], NULL), 0);
     clock_gettime(CLOCK_MONOTONIC, &ended);
     assert_true(ended.tv_sec - began.tv_sec < 3);
     assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+}
+
+/* The server had said that others are there: they do not wait for that moment. */
+static void a_release_does_not_wait_where_others_may(void **state) {
+    (void)state;
+    a_release_goes_out_at_once(BUSY);
+}
+
+/* A release that takes less than that moment is no reason to wait. */
+static void a_release_does_not_wait_where_requests_take_no_time(void **state) {
+    (void)state;
+    a_release_goes_out_at_once(FAST);
 }
 
 int main(int argc, char **argv) {
@@ -478,6 +494,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_release_waits_a_moment_for_who_takes_turns),
         LOCK_TEST(a_release_that_waits_gives_way_to_another_wish),
         LOCK_TEST(a_release_does_not_wait_where_others_may),
+        LOCK_TEST(a_release_does_not_wait_where_requests_take_no_time),
     };
     return cmocka_run_group_tests_name("local", tests, NULL, NULL);
 }
