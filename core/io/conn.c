@@ -59,7 +59,7 @@ int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup,
     memset(conn->data, 0, backend->conn_size);
     atomic_store(&conn->live, true);
     rc = connect_backend(conn, uri, deadline_us, err);
-    if (addresses) dlock__addresses_put(addresses);
+    free(addresses);
     if (rc == 0) return 0;
     if (rc > 0) rc = dlock_fail(err, DLOCK_EPROTO, "backend %s: connect returned %d", backend->name, rc);
     dlock__conn_close(conn);

@@ -35,8 +35,7 @@ struct dlock__resolver {
     pthread_cond_t changed;
     size_t looking; /* how many are */
     bool freed;     /* the last of those frees the memory */
-    bool stale;
-    struct dlock__addresses *current; /* what all targets know, put together; never NULL */
+    bool stale;     /* what is remembered may be wrong, or is not all there is */
     size_t n;
     struct target targets[]; /* the hosts' names follow in the same allocation */
 };
@@ -67,19 +66,18 @@ static bool is_folder(const struct target *target) {
 }
 
 /* Puts together what the targets know. NULL: no memory. */
-static struct dlock__addresses *addresses_new(const struct target *targets, size_t n_targets) {
-    size_t n = n_targets, bytes = 0;
-    for (size_t i = 0; i < n_targets; i++) {
-        bytes += strlen(targets[i].host) + 1;
-        for (const struct addrinfo *a = targets[i].known; a; a = a->ai_next) n++;
+static struct dlock__addresses *addresses_new(const struct dlock__resolver *resolver) {
+    size_t n = resolver->n, bytes = 0;
+    for (size_t i = 0; i < resolver->n; i++) {
+        bytes += strlen(resolver->targets[i].host) + 1;
+        for (const struct addrinfo *a = resolver->targets[i].known; a; a = a->ai_next) n++;
     }
     struct dlock__addresses *addresses =
         calloc(1, sizeof *addresses + n * (sizeof *addresses->hosts + ADDRESS_SIZE) + bytes);
     if (!addresses) return NULL;
     char *strings = (char *)(addresses->hosts + n);
-    atomic_init(&addresses->references, 1);
-    for (size_t i = 0; i < n_targets; i++) {
-        const struct target *target = &targets[i];
+    for (size_t i = 0; i < resolver->n; i++) {
+        const struct target *target = &resolver->targets[i];
         const char *host = copy(&strings, target->host);
         if (is_folder(target)) addresses->hosts[addresses->n++] = (struct dlock_host){host, host, target->port};
         for (const struct addrinfo *a = target->known; a; a = a->ai_next) {
@@ -92,30 +90,14 @@ static struct dlock__addresses *addresses_new(const struct target *targets, size
     return addresses;
 }
 
-void dlock__addresses_put(struct dlock__addresses *addresses) {
-    if (addresses && atomic_fetch_sub(&addresses->references, 1) == 1) free(addresses);
+static bool anything_known(const struct dlock__resolver *resolver) {
+    for (size_t i = 0; i < resolver->n; i++)
+        if (resolver->targets[i].known || is_folder(&resolver->targets[i])) return true;
+    return false;
 }
 
-static void forget(struct addrinfo *list) {
-    if (list) freeaddrinfo(list);
-}
-
-/* Takes a new answer of `target`, or its failure, over into what is remembered. */
-static void learn(struct target *target, int code, struct addrinfo *answer) {
-    struct dlock__resolver *resolver = target->resolver;
-    struct addrinfo *before = target->known;
-    target->failure = code;
-    if (code != 0) return;
-    target->known = answer;
-    struct dlock__addresses *fresh = addresses_new(resolver->targets, resolver->n);
-    if (fresh) {
-        dlock__addresses_put(resolver->current);
-        resolver->current = fresh;
-    } else {
-        target->known = before;
-        target->failure = EAI_MEMORY;
-    }
-    forget(fresh ? before : answer);
+static void forget(struct target *target) {
+    if (target->known) freeaddrinfo(target->known);
 }
 
 /* ---- look-ups on threads ----------------------------------------------------------------------------------------- */
@@ -125,8 +107,7 @@ static void leave(struct dlock__resolver *resolver) {
     bool last = resolver->freed && resolver->looking == 0;
     pthread_mutex_unlock(&resolver->mutex);
     if (!last) return;
-    for (size_t i = 0; i < resolver->n; i++) forget(resolver->targets[i].known);
-    dlock__addresses_put(resolver->current);
+    for (size_t i = 0; i < resolver->n; i++) forget(&resolver->targets[i]);
     pthread_cond_destroy(&resolver->changed);
     pthread_mutex_destroy(&resolver->mutex);
     free(resolver);
@@ -138,7 +119,11 @@ static void *look_up(void *arg) {
     struct addrinfo *answer = NULL;
     int code = query(target->host, 0, &answer);
     pthread_mutex_lock(&resolver->mutex);
-    learn(target, code, answer);
+    if (code == 0) {
+        forget(target);
+        target->known = answer;
+    }
+    target->failure = code;
     target->state = ENDED;
     if (--resolver->looking == 0) resolver->stale = false;
     pthread_cond_broadcast(&resolver->changed);
@@ -179,7 +164,7 @@ static void wait_for_answers(struct dlock__resolver *resolver, int64_t deadline_
     int64_t start_us = dlock__now_us();
     int64_t half_us = deadline_us > start_us ? start_us + (deadline_us - start_us) / 2 : deadline_us;
     while (resolver->looking > 0) {
-        int64_t until_us = resolver->current->n > 0 ? half_us : deadline_us;
+        int64_t until_us = anything_known(resolver) ? half_us : deadline_us;
         if (dlock__now_us() >= until_us) break;
         dlock__cond_wait(&resolver->changed, &resolver->mutex, until_us);
     }
@@ -220,12 +205,7 @@ int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **ou
         target->host = copy(&strings, uri->hosts[i].host);
         if (is_folder(target) || query(target->host, AI_NUMERICHOST, &target->known) == 0) continue;
         target->state = IDLE;
-        resolver->stale = true; /* what is known is not all there is */
-    }
-    resolver->current = addresses_new(resolver->targets, resolver->n);
-    if (!resolver->current) {
-        dlock__resolver_free(resolver);
-        return dlock_fail(err, DLOCK_ENOMEM, "no memory for the resolver");
+        resolver->stale = true;
     }
     *out = resolver;
     return DLOCK_OK;
@@ -235,7 +215,7 @@ int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool l
                    struct dlock__addresses **addresses, struct dlock_error *err) {
     int rc = DLOCK_OK;
     pthread_mutex_lock(&resolver->mutex);
-    bool known = resolver->current->n > 0;
+    bool known = anything_known(resolver);
     if (lookup && (resolver->stale || !known)) {
         join_ended(resolver);
         start_missing(resolver);
@@ -244,12 +224,15 @@ int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool l
     } else if (resolver->stale && known) {
         start_missing(resolver);
     }
-    if (resolver->current->n > 0 || resolver->n == 0) {
-        atomic_fetch_add(&resolver->current->references, 1);
-        *addresses = resolver->current;
-    } else {
+    struct dlock__addresses *found = addresses_new(resolver);
+    if (!found)
+        rc = dlock_fail(err, DLOCK_ENOMEM, "no memory for addresses");
+    else if (found->n == 0 && resolver->n > 0)
         rc = explain(resolver, err);
-    }
+    if (rc == DLOCK_OK)
+        *addresses = found;
+    else
+        free(found);
     pthread_mutex_unlock(&resolver->mutex);
     return rc;
 }

@@ -4,14 +4,10 @@
 
 #include <dlock/backend.h>
 
-#include <stdatomic.h>
-
 struct dlock__resolver;
 
-/* Addresses of one moment: every address of every host, in the order of the URI, none twice with the same port.
- * Reference counted, never changed. */
+/* Every address of every host, in the order of the URI, none twice with the same port. */
 struct dlock__addresses {
-    atomic_uint references;
     size_t n;
     struct dlock_host hosts[]; /* their strings follow in the same allocation */
 };
@@ -19,17 +15,14 @@ struct dlock__addresses {
 /* A resolver for the hosts of `uri`, of which it keeps a copy. ENOMEM. */
 int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **resolver, struct dlock_error *err);
 
-/* Stores the addresses of the hosts in *addresses; give them back with dlock__addresses_put(). Numeric hosts cost
- * nothing. With `lookup`, names are looked up the first time, while nothing is remembered, and when
- * dlock__resolver_stale() was called since; a failed look-up falls back to what is remembered of that host. With
- * `lookup` false (the renewal path) never blocks: what is remembered counts, and a look-up that is due begins for
- * later calls. Ends
- * by deadline_us even while a look-up hangs, and at half of the time until then if something is remembered to fall back
- * on; a hanging one is joined by later callers, not started again. Any thread. Errors: EUNAVAILABLE (names the host),
- * ENOMEM. */
+/* Stores the addresses of the hosts in *addresses; give them back with free(). Numeric hosts are not looked up. With
+ * `lookup`, names are, the first time, while nothing is remembered, and when dlock__resolver_stale() was called since; a
+ * failed look-up falls back to what is remembered of that host. With `lookup` false (the renewal path) never blocks:
+ * what is remembered counts, and a look-up that is due begins for later calls. Ends by deadline_us even while a look-up
+ * hangs, and at half of the time until then if something is remembered to fall back on; a hanging one is joined by later
+ * callers, not started again. Any thread. Errors: EUNAVAILABLE (names the host), ENOMEM. */
 int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool lookup,
                    struct dlock__addresses **addresses, struct dlock_error *err);
-void dlock__addresses_put(struct dlock__addresses *addresses);
 
 /* What is remembered may be wrong by now: look up again next time. */
 void dlock__resolver_stale(struct dlock__resolver *resolver);
