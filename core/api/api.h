@@ -9,13 +9,14 @@
 
 /* 0: the caller has to acquire; 1: re-entered; or why neither is possible. */
 int dlock__try_reenter(struct dlock_lock *lock, struct dlock_error *err);
-/* Takes one acquisition back. 1: it was the last, and *acquisition has to be released at the server; 0: done. */
+/* Takes one acquisition back. 1: it was the last, and *acquisition has to be released at the server; 2: it was the last
+ * of a writer who goes on as a reader, and *acquisition is being downgraded; 0: done. */
 int dlock__release_one(struct dlock_lock *lock, struct dlock__acquisition **acq, struct dlock_error *err);
 /* The caller's grant, held or lost; NULL: none. Of several permits the youngest, of this handle if there is one. */
 struct dlock__acquisition *dlock__owned(struct dlock_lock *lock);
-/* Waits until the keeper has this grant of the caller in no request. False: it is the caller's no more, since another
- * thread has released it through the same handle; one that was lost stays the caller's. Leaves the mutex. */
-bool dlock__owned_after_renewal(struct dlock_lock *lock, const struct dlock__acquisition *acq);
+/* Waits until an acquisition is DOWNGRADING no more: 0, also if it was released; ELOST, ECANCELED, EUNAVAILABLE. Leaves
+ * the mutex. */
+int dlock__downgrade_await(struct dlock__acquisition *acq, struct dlock_error *err);
 /* 0, or EINVAL: the fence of this grant has no room to grow in this process, as the next owner's has to. */
 int dlock__fence_can_grow(const struct dlock__acquisition *acq, struct dlock_error *err);
 /* The lease of lock options, or of a call: 0, or EINVAL. No mutex needed. */

@@ -1,5 +1,5 @@
 /* From writer to reader. The keeper does it, as a renewal that says SHARED: so it is never overtaken by a renewal that
- * still says EXCLUSIVE, and is tried again as renewals are. */
+ * still says EXCLUSIVE, and is tried again as renewals are. From the beginning on the acquisition counts as shared. */
 #include "api/api.h"
 
 static int check(struct dlock_lock *lock, const struct dlock__acquisition *acq, struct dlock_error *err) {
@@ -14,30 +14,6 @@ static int check(struct dlock_lock *lock, const struct dlock__acquisition *acq, 
     return dlock__fence_can_grow(acq, err);
 }
 
-/* From here on the acquisition counts as shared, whatever becomes of the request: a writer's rights are given up at
- * once. */
-static int downgrade(struct dlock_lock *lock, struct dlock__acquisition *acq, struct dlock_error *err) {
-    struct dlock_client *client = acq->name->client;
-    const char *shown = dlock__name_shown(acq->name);
-    int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
-    bool ours = dlock__owned_after_renewal(lock, acq);
-    if (ours && acq->state == DLOCK__HELD && acq->mode == DLOCK_EXCLUSIVE) dlock__acq_downgrade(acq);
-    while (ours && acq->state == DLOCK__DOWNGRADING && !client->closed && dlock__now(client) < deadline_us)
-        dlock__wait(client, &client->changed, deadline_us);
-    if (dlock__acq_lost(acq)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its downgrade", shown);
-    if (!ours || !dlock__acq_held(acq))
-        return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its downgrade", shown);
-    if (acq->state == DLOCK__DOWNGRADING && client->closed)
-        return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
-    if (acq->state == DLOCK__DOWNGRADING)
-        return dlock_fail(
-            err, DLOCK_EUNAVAILABLE,
-            "the downgrade of lock \"%s\" was not confirmed in time: it is held shared or exclusively, and "
-            "is still being tried",
-            shown);
-    return 0;
-}
-
 int dlock_downgrade(dlock_lock *lock, struct dlock_error *err) {
     int rc = dlock__lock_begin(lock, err);
     if (rc != 0) return rc;
@@ -45,7 +21,11 @@ int dlock_downgrade(dlock_lock *lock, struct dlock_error *err) {
     rc = check(lock, acq, err);
     if (rc == 0) {
         acq->refs++;
-        rc = downgrade(lock, acq, err);
+        dlock__acq_downgrade(acq); /* whatever becomes of the request: a writer's rights are given up at once */
+        rc = dlock__downgrade_await(acq, err);
+        if (rc == 0 && !dlock__acq_held(acq))
+            rc = dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its downgrade",
+                            dlock__name_shown(lock->name));
         dlock__acq_put(acq);
     }
     return dlock__lock_end(lock, rc);

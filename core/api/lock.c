@@ -102,6 +102,15 @@ static void cancel_waits(struct dlock_lock *lock) {
         if (waiter->lock == lock) dlock__waiter_cancel(waiter);
 }
 
+/* A writer that has given back all but what it holds as a reader becomes one; not if the fence could not grow. */
+static bool read_on(struct dlock__acquisition *acq) {
+    if (acq->mode != DLOCK_EXCLUSIVE || acq->state != DLOCK__HELD || acq->ordinal >= DLOCK__ORDINAL_MAX) return false;
+    for (const struct dlock__hold *hold = acq->hold; hold; hold = hold->next)
+        if (hold->count > 0 && (!hold->handle || hold->handle->mode != DLOCK_SHARED)) return false;
+    dlock__acq_downgrade(acq);
+    return true;
+}
+
 /* Takes back what an acquisition is held through this handle. True: nobody holds it any more. */
 static bool let_go(struct dlock__acquisition *acq, struct dlock_lock *lock) {
     struct dlock__hold *hold = dlock__acq_hold(acq, lock, false);
@@ -109,6 +118,7 @@ static bool let_go(struct dlock__acquisition *acq, struct dlock_lock *lock) {
     acq->count -= hold->count;
     hold->count = 0;
     dlock__hold_set(hold, NULL);
+    if (acq->count > 0) read_on(acq);
     return acq->count == 0;
 }
 
@@ -186,13 +196,6 @@ struct dlock__acquisition *dlock__owned(struct dlock_lock *lock) {
     struct dlock__acquisition *acq = lock->name->lost;
     while (acq && !owns(acq, lock)) acq = acq->next;
     return acq;
-}
-
-bool dlock__owned_after_renewal(struct dlock_lock *lock, const struct dlock__acquisition *acq) {
-    uint64_t fence = dlock__acq_fence(acq);
-    while (acq->renewing) dlock__wait(lock->client, &lock->client->changed, DLOCK__NEVER);
-    if (dlock__acq_lost(acq)) return true;
-    return dlock__owned(lock) == acq && dlock__acq_fence(acq) == fence;
 }
 
 int dlock__fence_can_grow(const struct dlock__acquisition *acq, struct dlock_error *err) {
@@ -286,15 +289,37 @@ int dlock__release_one(struct dlock_lock *lock, struct dlock__acquisition **out,
         }
         return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before this release", dlock__name_shown(lock->name));
     }
-    if (acq->count > 0 || dlock__give_back_begin(acq)) return 0;
+    bool reads_on = acq->count > 0 && read_on(acq);
+    if (!reads_on && (acq->count > 0 || dlock__give_back_begin(acq))) return 0;
     *out = acq;
-    return 1;
+    return reads_on ? 2 : 1;
+}
+
+int dlock__downgrade_await(struct dlock__acquisition *acq, struct dlock_error *err) {
+    struct dlock_client *client = acq->name->client;
+    const char *shown = dlock__name_shown(acq->name);
+    int64_t deadline_us = dlock__bounded(client, DLOCK__NEVER);
+    acq->refs++;
+    while (acq->state == DLOCK__DOWNGRADING && !client->closed && dlock__now(client) < deadline_us)
+        dlock__wait(client, &client->changed, deadline_us);
+    int rc = 0;
+    if (dlock__acq_lost(acq))
+        rc = dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its downgrade", shown);
+    else if (acq->state == DLOCK__DOWNGRADING && client->closed)
+        rc = dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
+    else if (acq->state == DLOCK__DOWNGRADING)
+        rc = dlock_fail(err, DLOCK_EUNAVAILABLE,
+                        "the downgrade of lock \"%s\" was not confirmed in time: it is held shared or exclusively, and "
+                        "is still being tried",
+                        shown);
+    dlock__acq_put(acq);
+    return rc;
 }
 
 static int release(struct dlock_lock *lock, struct dlock_error *err) {
     struct dlock__acquisition *acq;
     int rc = dlock__release_one(lock, &acq, err);
-    if (rc <= 0) return rc;
+    if (rc != 1) return rc == 2 ? dlock__downgrade_await(acq, err) : rc;
     int64_t deadline_us = dlock__bounded(lock->client, DLOCK__NEVER);
     if (!lock->name->short_holds) return dlock__give_back(&acq, 1, deadline_us, err);
     acq->refs++;

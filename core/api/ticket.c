@@ -152,9 +152,18 @@ static int set_lease(struct dlock__acquisition *acq, struct dlock_error *err) {
     return 0;
 }
 
+/* Waits until the keeper has this grant of the caller in no request. False: it is the caller's no more, since another
+ * thread has released it through the same handle; one that was lost stays the caller's. */
+static bool owned_after_renewal(struct dlock_lock *lock, const struct dlock__acquisition *acq) {
+    uint64_t fence = dlock__acq_fence(acq);
+    while (acq->renewing) dlock__wait(lock->client, &lock->client->changed, DLOCK__NEVER);
+    if (dlock__acq_lost(acq)) return true;
+    return dlock__owned(lock) == acq && dlock__acq_fence(acq) == fence;
+}
+
 static int export(struct dlock_lock *lock, struct dlock__acquisition *acq, char *out, struct dlock_error *err) {
     struct dlock__name *name = acq->name;
-    if (!dlock__owned_after_renewal(lock, acq)) return released_before(acq, err);
+    if (!owned_after_renewal(lock, acq)) return released_before(acq, err);
     int rc = set_lease(acq, err);
     if (rc == 0) rc = dlock__fence_can_grow(acq, err); /* a downgrade may have had the last of it */
     if (rc == 0) rc = dlock__exported_remember(acq, err);

@@ -176,8 +176,10 @@ static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *a
     }
     memcpy(acq->backend_state, arg->state, sizeof acq->backend_state);
     dlock__guard_note(acq);
-    if (acq->state == DLOCK__DOWNGRADING) dlock__acq_downgraded(acq);
+    if (acq->state == DLOCK__DOWNGRADING && arg->mode == DLOCK_SHARED) dlock__acq_downgraded(acq);
     if (!dlock__acq_renewed(acq, sent_us, arg->lease_ms, arg->kept_ms)) return false;
+    if (acq->state == DLOCK__DOWNGRADING)
+        dlock__acq_renew_at(acq, dlock__now(acq->name->client)); /* since this was sent */
     if (!acq->op->extension) return true;
     acq->lease_ms = arg->lease_ms;
     acq->op->extension->result = 0;

@@ -109,8 +109,9 @@ DLOCK_EXPORT const char *dlock_version(void);
 
 enum dlock_mode {
     DLOCK_EXCLUSIVE = 0, /* one holder */
-    DLOCK_SHARED = 1, /* many readers, or one exclusive holder. Who holds it exclusively re-enters; who holds it shared
-                       * cannot have it exclusively (EDEADLK) */
+    DLOCK_SHARED = 1, /* many readers, or one exclusive holder. Who holds it exclusively re-enters, and becomes a reader
+                       * when it has released all that it acquired exclusively; who holds it shared cannot have it
+                       * exclusively (EDEADLK) */
     DLOCK_PERMIT = 2  /* up to dlock_options.limit holders; everybody gives the same limit (EINVAL). Not re-entrant: a
                        * thread that acquires again has two, and gives the younger one back first */
 };
@@ -330,9 +331,11 @@ DLOCK_EXPORT int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dloc
 
 /* Gives one acquisition back; the last one frees the lock for others, and is over at the server when this returns 0,
  * unless another thread of this client waits for it: that one gets the grant, once the server has confirmed it where
- * its last word about it is not quite new. Blocks up to the URI's `timeout`; a connection that has kept silent for half
- * of that is taken for dead, and the release sent again over a fresh one, or answered with EUNAVAILABLE where the grant
- * lives in the connection.
+ * its last word about it is not quite new. The last exclusive one of an owner that also holds the name shared turns the
+ * grant into a shared one, as dlock_downgrade does, with its errors ELOST and EUNAVAILABLE; dlock_release_all and
+ * dlock_free do not wait for that. (A grant whose fence cannot grow any more stays exclusive.) Blocks up to the URI's
+ * `timeout`; a connection that has kept silent for half of that is taken for dead, and the release sent again over a
+ * fresh one, or answered with EUNAVAILABLE where the grant lives in the connection.
  * Errors: EOWNER (the caller holds nothing; nothing was released), ELOST (the grant had ended before; treat the work
  * done as possibly overlapped; on_lost has been called or is about to be if the library knew already, and is not called
  * if it learns of it here), EUNAVAILABLE (no answer: the caller no longer holds it, the library goes on trying and

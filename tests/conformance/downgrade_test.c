@@ -146,6 +146,49 @@ void case_downgrade_of_a_counted_lock(void) {
     dlock_close(other);
 }
 
+/* A writer that also reads, and gives the writer's part back, goes on as a reader, and no other writer comes in between,
+ * also one that waits. */
+void case_writer_reads_on(void) {
+    struct dlock_options exclusive = kind(DLOCK_EXCLUSIVE), shared = kind(DLOCK_SHARED);
+    struct actor writer;
+    start(&writer, DLOCK_EXCLUSIVE);
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *write = new_lock(client, suite.name, &exclusive), *read = new_lock(client, suite.name, &shared);
+    dlock_lock *foreign = new_lock(other, suite.name, &shared);
+    for (int i = 0; i < 3; i++) {
+        EXPECT_CODE(0, dlock_acquire(write, PATIENCE_MS, ERR));
+        EXPECT_CODE(0, dlock_acquire(read, 0, ERR));
+        uint64_t fence = dlock_fence(read);
+        if (i < 2) {
+            EXPECT_CODE(0, dlock_release(write, ERR));
+            EXPECT_CODE(0, dlock_acquire(foreign, PATIENCE_MS, ERR)); /* a reader like us */
+            EXPECT_CODE(0, dlock_release(foreign, ERR));
+            ACTOR_DO(DLOCK_EBUSY, &writer, ACTOR_ACQUIRE, 0);
+            actor_begin(&writer, ACTOR_ACQUIRE, PATIENCE_MS);
+        } else { /* it waits before */
+            actor_begin(&writer, ACTOR_ACQUIRE, PATIENCE_MS);
+            await_waiters(other, suite.name, 1);
+            EXPECT_CODE(0, dlock_release(write, ERR));
+        }
+        EXPECT(dlock_held(read) && dlock_held(write)); /* one owner */
+        expect_same_grant(fence, dlock_fence(read));
+        EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(write, 0, ERR));
+        EXPECT_WAITING(&writer, 100);
+        int64_t released_us = now_us();
+        EXPECT_CODE(0, dlock_release(read, ERR));
+        EXPECT_CODE(DLOCK_EOWNER, dlock_release(write, ERR));
+        struct actor_report granted = ACTOR_FINISH(0, &writer);
+        EXPECT(granted.at_us > released_us && granted.fence > fence);
+        ACTOR_DO(0, &writer, ACTOR_RELEASE, 0);
+    }
+    dlock_free(write);
+    dlock_free(read);
+    dlock_free(foreign);
+    dlock_close(client);
+    dlock_close(other);
+    actor_end(&writer);
+}
+
 static void *downgrade_here(void *arg) {
     struct call *call = arg;
     call->code = dlock_downgrade(call->lock, NULL);

@@ -162,12 +162,12 @@ void case_writer_reenters_as_reader(void) {
     EXPECT_CODE(0, dlock_acquire(read, DLOCK_FOREVER, ERR)); /* 3 */
     EXPECT(dlock_fence(write) == dlock_fence(read));
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(foreign, 0, ERR));
-    EXPECT_CODE(0, dlock_release(write, ERR)); /* 2 */
-    EXPECT_CODE(0, dlock_release(read, ERR));  /* 1 */
-    EXPECT(dlock_held(read));
+    EXPECT_CODE(0, dlock_release(read, ERR)); /* 2 */
+    EXPECT_CODE(0, dlock_release(read, ERR)); /* 1 */
+    EXPECT(dlock_held(write));
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(foreign, 0, ERR));
-    EXPECT_CODE(0, dlock_release(read, ERR)); /* 0 */
-    EXPECT_CODE(DLOCK_EOWNER, dlock_release(write, ERR));
+    EXPECT_CODE(0, dlock_release(write, ERR)); /* 0 */
+    EXPECT_CODE(DLOCK_EOWNER, dlock_release(read, ERR));
     EXPECT_CODE(0, dlock_acquire(foreign, 0, ERR));
     dlock_free(write);
     dlock_free(read);

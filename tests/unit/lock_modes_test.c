@@ -245,6 +245,138 @@ static void a_downgrade_ends_with_its_client_its_grant_and_its_release(void **st
     assert_int_equal(result(holder), DLOCK_ECANCELED);
 }
 
+/* A writer that also reads, and gives the writer's part back, goes on as a reader: no other writer comes in between. */
+static void a_writer_that_reads_on_becomes_a_reader(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakefull:"), *others = client_new("fakefull:");
+    dlock_lock *write = lock_new(client, "n"), *again = lock_new(client, "n");
+    dlock_lock *read = lock_new_with(client, "n", &reader);
+    struct actor *holder = actor_new(), *first = actor_new(), *writer = actor_new();
+    assert_int_equal(acquire_by(holder, write, 0), 0);
+    assert_int_equal(acquire_by(holder, again, 0), 0);
+    assert_int_equal(acquire_by(holder, read, 0), 0);
+    uint64_t fence = fence_by(holder, write);
+    begin_acquire(first, lock_new_with(others, "n", &reader), -1);
+    begin_acquire(writer, lock_new(client_new("fakefull:"), "n"), -1);
+    assert_int_equal(release_by(holder, again), 0); /* it still writes */
+    assert_int_equal(fake_calls(FAKE_RENEW), 0);
+    assert_false(over(first));
+    assert_int_equal(release_by(holder, write), 0);
+    assert_int_equal(fake_calls(FAKE_RENEW), 1);
+    fake_settle();
+    assert_int_equal(result(first), 0);
+    assert_false(over(writer));
+    assert_int_equal(fake_calls(FAKE_RELEASE), 0);
+    assert_true(held_by(holder, read));
+    assert_int_equal(fence_by(holder, read), fence + 1);
+    assert_int_equal(acquire_by(holder, write, 0), DLOCK_EDEADLK);
+    fake_advance_ms(2 * LEASE_MS); /* renewed as a reader: the fake says when it is not */
+    assert_true(held_by(holder, read));
+    assert_int_equal(release_by(holder, read), 0);
+    assert_int_equal(release_by(holder, read), DLOCK_EOWNER);
+    assert_false(over(writer));
+    lock_end(read);
+}
+
+/* Read first, then write: what is given back last is the writer's, which is a release. */
+static void a_writer_that_has_read_releases(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakefull:");
+    dlock_lock *write = lock_new(client, "n"), *read = lock_new_with(client, "n", &reader);
+    struct actor *holder = actor_new();
+    assert_int_equal(acquire_by(holder, write, 0), 0);
+    assert_int_equal(acquire_by(holder, read, 0), 0);
+    assert_int_equal(release_by(holder, read), 0);
+    assert_int_equal(fake_calls(FAKE_RENEW), 0);
+    assert_int_equal(release_by(holder, write), 0);
+    assert_int_equal(fake_calls(FAKE_RENEW), 0);
+    assert_int_equal(fake_entries(), 0);
+}
+
+static int release_both(void *arg) {
+    dlock_lock *const *locks = arg;
+    return dlock_release_all(locks, 2, NULL);
+}
+
+/* By other ways to give it back; no answer in time; and lost meanwhile. */
+static void a_writer_that_reads_on_in_other_ways(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    struct dlock_options options = reader;
+    options.on_lost = count_lost;
+    options.on_lost_arg = &lost;
+    dlock_client *client = client_new("fakefull:?timeout=1s");
+    dlock_lock *write = lock_new(client, "n"), *other = lock_new(client, "m");
+    dlock_lock *read = lock_new_with(client, "n", &options);
+    struct actor *holder = actor_new(), *also = actor_new();
+
+    dlock_lock *both[] = {write, other};
+    assert_int_equal(acquire_by(holder, write, 0), 0);
+    assert_int_equal(acquire_by(holder, other, 0), 0);
+    assert_int_equal(acquire_by(holder, read, 0), 0);
+    begin_call(holder, release_both, both);
+    fake_settle();
+    assert_int_equal(result(holder), 0);
+    assert_int_equal(acquire_by(also, read, 0), 0);
+    assert_int_equal(release_by(also, read), 0);
+    assert_int_equal(release_by(holder, read), 0);
+
+    assert_int_equal(acquire_by(holder, write, 0), 0);
+    assert_int_equal(acquire_by(holder, read, 0), 0);
+    begin_free(also, write);
+    lock_forget(write);
+    fake_settle();
+    assert_int_equal(acquire_by(also, read, 0), 0);
+    assert_int_equal(release_by(also, read), 0);
+    assert_int_equal(release_by(holder, read), 0);
+
+    write = lock_new(client, "n");
+    assert_int_equal(acquire_by(holder, write, 0), 0);
+    assert_int_equal(acquire_by(holder, read, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 50);
+    begin_release(holder, write);
+    wait_for(holder, 1100);
+    assert_int_equal(result(holder), DLOCK_EUNAVAILABLE); /* it goes on */
+    assert_true(held_by(holder, read));
+    assert_int_equal(acquire_by(holder, write, 0), DLOCK_EDEADLK);
+    fake_faults_clear();
+    fake_advance_ms(3000);
+    assert_int_equal(acquire_by(also, read, 0), 0);
+    assert_int_equal(release_by(also, read), 0);
+    assert_int_equal(release_by(holder, read), 0);
+
+    assert_int_equal(acquire_by(holder, write, 0), 0);
+    assert_int_equal(acquire_by(holder, read, 0), 0);
+    fake_server_forget();
+    assert_int_equal(release_by(holder, write), DLOCK_ELOST);
+    fake_settle();
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(release_by(holder, read), DLOCK_ELOST);
+    assert_int_equal(release_by(holder, read), DLOCK_EOWNER);
+}
+
+/* A renewal that is on the way still says EXCLUSIVE: its answer confirms no downgrade. */
+static void a_downgrade_is_not_confirmed_by_the_renewal_before_it(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakefull:");
+    dlock_lock *write = lock_new(client, "n"), *read = lock_new_with(client, "n", &reader);
+    struct actor *holder = actor_new(), *waiting = actor_new();
+    assert_int_equal(acquire_by(holder, write, 0), 0);
+    assert_int_equal(acquire_by(holder, read, 0), 0);
+    begin_acquire(waiting, lock_new_with(client_new("fakefull:"), "n", &reader), -1);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_slow_waiting(), 1);
+    begin_release(holder, write);
+    assert_false(over(holder));
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(holder), 0);
+    assert_int_equal(fake_calls(FAKE_RENEW), 2);
+    assert_int_equal(result(waiting), 0);
+    assert_int_equal(release_by(holder, read), 0);
+}
+
 /* A downgrade does not make a fixed lease longer. */
 static void a_fixed_lease_stays_as_long_as_it_was(void **state) {
     (void)state;
@@ -296,6 +428,10 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_downgrade_lets_readers_in_and_no_writer),
         LOCK_TEST(a_downgrade_that_is_confirmed_late_lets_readers_in),
         LOCK_TEST(a_downgrade_ends_with_its_client_its_grant_and_its_release),
+        LOCK_TEST(a_writer_that_reads_on_becomes_a_reader),
+        LOCK_TEST(a_writer_that_has_read_releases),
+        LOCK_TEST(a_writer_that_reads_on_in_other_ways),
+        LOCK_TEST(a_downgrade_is_not_confirmed_by_the_renewal_before_it),
         LOCK_TEST(a_fixed_lease_stays_as_long_as_it_was),
         LOCK_TEST(a_fixed_lease_stays_as_long_as_it_is_believed),
     };
