@@ -13,6 +13,17 @@ if held == token and call('EXISTS', '{' .. key .. '}:dlock:queue') == 0 then
     return 1
 end
 
+-- One of several joint holders that are released together: the last settles for all of them (many.lua).
+if ARGV.more and held and string.sub(held, 1, 6) == 'dlock:' then
+    local prefix, time = '{' .. key .. '}:dlock:', call('TIME')
+    if (tonumber(call('ZSCORE', prefix .. 'holders', token)) or 0) > time[1] * 1000 + time[2] / 1000 then
+        call('ZREM', prefix .. 'holders', token)
+        call('HDEL', prefix .. 'grants', token)
+        ARGV.owes = true
+        return 1
+    end
+end
+
 -- An exclusive grant that goes to the next, which asked for it exclusively.
 local _, clock, _, head, hand_over, _, joint = dofile('library.lua')
 if held == token and may_grant then
@@ -23,7 +34,7 @@ if held == token and may_grant then
     end
 end
 
--- Whatever it had, it has no more. The last of several joint holders settles for all of them (many.lua).
+-- Whatever it had, it has no more.
 local lock, had, left = joint(held), held == token, ARGV.owed
 if had then
     call('DEL', key)
