@@ -44,6 +44,27 @@ static int connect_backend(struct dlock__conn *conn, struct dlock_uri uri, int64
     return rc;
 }
 
+/* PENDING: from here on the keeper may be told when the server speaks unasked. */
+static int watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
+    struct dlock_client *client = conn->client;
+    struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
+    int fd = -1, rc = client->backend->listen(conn->data, &fd, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
+    if (rc > 0 || (rc == 0 && fd < 0)) rc = dlock_fail(err, DLOCK_EPROTO, "listen gave no descriptor");
+    if (rc == 0 && epoll_ctl(client->watch, EPOLL_CTL_ADD, fd, &event) != 0)
+        rc = dlock_fail(err, DLOCK_ENOMEM, "a connection cannot be watched: %s", strerror(errno));
+    if (rc == 0)
+        conn->fd = fd;
+    else
+        dlock__conn_close(conn);
+    return rc;
+}
+
+static void watch_end(struct dlock__conn *conn) {
+    if (conn->fd >= 0) epoll_ctl(conn->client->watch, EPOLL_CTL_DEL, conn->fd, NULL);
+    conn->fd = -1;
+    conn->watched = false;
+}
+
 int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
     const struct dlock_backend *backend = client->backend;
@@ -68,7 +89,7 @@ int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup,
 
 void dlock__conn_close(struct dlock__conn *conn) {
     if (!atomic_load(&conn->live)) return;
-    dlock__watch_end(conn);
+    watch_end(conn);
     conn->client->backend->disconnect(conn->data);
     atomic_store(&conn->live, false);
     dlock__resolver_stale(conn->client->resolver); /* the server may have moved */
@@ -79,7 +100,7 @@ int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dloc
     if (conn->connected) return 0;
     dlock__leave(client);
     int rc = dlock__conn_open(conn, deadline_us, true, err);
-    if (rc == 0 && client->watch >= 0) rc = dlock__watch_begin(conn, deadline_us, err);
+    if (rc == 0 && client->watch >= 0) rc = watch_begin(conn, deadline_us, err);
     dlock__enter(client);
     conn->connected = rc == 0;
     return rc;
@@ -103,26 +124,6 @@ int dlock__watch_open(struct dlock_client *client, struct dlock_error *err) {
     client->watch = epoll_create1(EPOLL_CLOEXEC);
     if (client->watch >= 0) return 0;
     return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left for a client; raise the limit (ulimit -n)");
-}
-
-int dlock__watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
-    struct dlock_client *client = conn->client;
-    struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
-    int fd = -1, rc = client->backend->listen(conn->data, &fd, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
-    if (rc > 0 || (rc == 0 && fd < 0)) rc = dlock_fail(err, DLOCK_EPROTO, "listen gave no descriptor");
-    if (rc == 0 && epoll_ctl(client->watch, EPOLL_CTL_ADD, fd, &event) != 0)
-        rc = dlock_fail(err, DLOCK_ENOMEM, "a connection cannot be watched: %s", strerror(errno));
-    if (rc == 0)
-        conn->fd = fd;
-    else
-        dlock__conn_close(conn);
-    return rc;
-}
-
-void dlock__watch_end(struct dlock__conn *conn) {
-    if (conn->fd >= 0) epoll_ctl(conn->client->watch, EPOLL_CTL_DEL, conn->fd, NULL);
-    conn->fd = -1;
-    conn->watched = false;
 }
 
 void dlock__watch(struct dlock__conn *conn, bool on) {

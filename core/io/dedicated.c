@@ -7,7 +7,7 @@ enum { SPARE_US = 1000000 }; /* so long more idle connections than `connections`
 
 /* ---- carrying an acquisition ---- */
 
-void dlock__session_begin(struct dlock__conn *conn, struct dlock__acquisition *acq) {
+static void begin(struct dlock__conn *conn, struct dlock__acquisition *acq) {
     conn->acq = acq;
     conn->rest_us = DLOCK__NEVER;
     acq->conn = conn;
@@ -52,7 +52,7 @@ static int run_at_home(struct dlock__conn *conn, struct dlock__batch *batch, str
     struct dlock__acquisition *acq = batch->acqs[0];
     struct dlock_client *client = conn->client;
     bool begins = !acq->conn;
-    if (begins) dlock__session_begin(conn, acq);
+    if (begins) begin(conn, acq);
     conn->busy = true;
     if (!begins) dlock__watch(conn, false);
     if (!begins) dlock__batch_hurry(batch, client);

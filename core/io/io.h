@@ -23,10 +23,6 @@ static inline dlock_batch *dlock__conn_batch(const struct dlock_client *client, 
 }
 
 int dlock__watch_open(struct dlock_client *client, struct dlock_error *err);
-/* A connection that was just opened: `listen`. Without the mutex, by the thread that has the connection. */
-int dlock__watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err);
-/* It is about to be closed. No mutex needed. */
-void dlock__watch_end(struct dlock__conn *conn);
 /* Whether the keeper is to read what comes. */
 void dlock__watch(struct dlock__conn *conn, bool on);
 /* Within a moment, unless what it carries is released before. */
@@ -86,8 +82,7 @@ int dlock__op_run(struct dlock__acquisition *acq, enum dlock__op_kind kind, uint
 
 /* ---- dedicated.c: connections that carry one acquisition each ---- */
 
-/* The acquisition lives in this connection from now on; and no longer. */
-void dlock__session_begin(struct dlock__conn *conn, struct dlock__acquisition *acq);
+/* The acquisition lives in this connection no longer. */
 void dlock__session_end(struct dlock__conn *conn);
 /* Runs the acquisition's operation, on its own connection. Leaves the mutex meanwhile. */
 void dlock__session_run(struct dlock__acquisition *acq);
