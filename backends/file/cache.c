@@ -9,8 +9,7 @@
 #include "file.h"
 
 static struct file_cached *places_of(struct file_conn *conn, const char *file) {
-    uint32_t hash = 2166136261u;
-    for (const char *p = file; *p; p++) hash = (hash ^ (unsigned char)*p) * 16777619u;
+    uint64_t hash = dlock_hash(file, strlen(file), DLOCK_HASH_SEED);
     return conn->cache[(hash ^ hash >> 16) % FILE_CACHE_SETS];
 }
 

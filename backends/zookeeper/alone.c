@@ -11,15 +11,17 @@
  * zxids would be K + 5 or more apart. A new leader's are further away than any K. (One transaction may make several
  * nodes; no recipe for locks does so.)
  *
- * Who hopes in vain lists afterwards, which is one round trip more than at once; so he hopes less often then. */
+ * A claim that counted on this in vain lists afterwards, one round trip later than at once; so a name where that happened
+ * is listed at once for a while (DOUBTS).
+ *
+ * The request that is left out is a sixth of a cycle on a server that does not sync its log (302 us instead of 361 by
+ * `dlock bench`, on loopback), and too little to measure on one that does (1.1 ms). */
 #include "zookeeper.h"
 
 enum { DOUBTS = 16 };
 
 static struct zookeeper_alone *entry_of(struct zookeeper *z, const char *name) {
-    uint32_t hash = 2166136261u;
-    for (const char *p = name; *p; p++) hash = (hash ^ (unsigned char)*p) * 16777619u;
-    return &z->alone[(hash ^ hash >> 16) % ZOOKEEPER_ALONE];
+    return &z->alone[dlock_hash(name, strlen(name), DLOCK_HASH_SEED) % ZOOKEEPER_ALONE];
 }
 
 static bool is_of(const struct zookeeper_alone *entry, const char *name) {

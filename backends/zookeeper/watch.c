@@ -71,8 +71,7 @@ int zookeeper_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static struct zookeeper_watch **bucket(struct zookeeper *z, const char *path) {
-    uint32_t hash = 2166136261U;
-    for (; *path; path++) hash = (hash ^ (unsigned char)*path) * 16777619U;
+    uint64_t hash = dlock_hash(path, strlen(path), DLOCK_HASH_SEED);
     return &z->watches[hash % ZOOKEEPER_BUCKETS];
 }
 

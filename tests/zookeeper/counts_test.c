@@ -85,7 +85,7 @@ static bool is_not_listed(const char *name) {
     assert_int_equal(next_cycle(&cycles), 3); /* create, list; delete */
     next_cycles(&cycles, FAMILIAR);
     cycles.calm = true;
-    next_cycles(&cycles, 20); /* who hoped in vain hopes less often */
+    next_cycles(&cycles, 20); /* a name that was counted on in vain is listed for a while */
     int most = 0;
     for (int i = 0; i < 5; i++) {
         int n = next_cycle(&cycles);
