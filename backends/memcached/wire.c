@@ -2,6 +2,8 @@
  * in. */
 #include "memcached.h"
 
+#include <stdatomic.h>
+
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
 
 int memcached_dial(struct memcached *memcached, const struct memcached_address *address, int64_t deadline_us,
@@ -30,8 +32,9 @@ int memcached_dial(struct memcached *memcached, const struct memcached_address *
 void memcached_hang_up(struct memcached *memcached) {
     if (!memcached->open) return;
     dlock_hang_up(memcached->fd, memcached->unanswered || memcached->broken);
+    memcached->open = false; /* first: a child forked meanwhile looks here */
+    atomic_signal_fence(memory_order_seq_cst);
     close(memcached->fd);
-    memcached->open = false;
 }
 
 int memcached_dead(struct memcached *memcached, const char *why, struct dlock_error *err) {

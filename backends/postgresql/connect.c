@@ -4,13 +4,14 @@
 
 #include <fcntl.h>
 #include <locale.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/time.h>
 
 /* The first with hashtextextended(). */
 #define OLDEST 110000
 
-/* What libpq says on its own is told apart by its words: they have to be English ones. */
+/* libpq's own messages are told apart by their words, which have to be English ones. */
 static locale_t speak_english(locale_t *before) {
     locale_t english = newlocale(LC_MESSAGES_MASK, "C", (locale_t)0);
     if (english) *before = uselocale(english);
@@ -83,8 +84,8 @@ static int connect_one(struct pg *pg, const struct dlock_uri *uri, const struct 
 
 /* ---- the session ------------------------------------------------------------------------------------------------- */
 
-/* What has to hold in a session of ours. Poolers invent the process number that they tell their clients; nothing may be
- * set behind one. */
+/* Makes the settings that every session of ours needs. Poolers invent the process number that they tell their clients;
+ * nothing may be set behind one. */
 static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     /* A fence must outlive a crash. A wait has no end of its own, but ends when its client is gone. */
     static const char waits[] =
@@ -118,7 +119,7 @@ static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *e
     return rc;
 }
 
-/* For pg_wait(). What is encrypted comes in pieces that nobody but libpq knows of: there it would block by itself. */
+/* For pg_wait(). Encrypted data comes in pieces that nobody but libpq knows of: there it would block by itself. */
 static void let_block(struct pg *pg) {
     const struct timeval most = {.tv_usec = PG_BLOCK_US};
     int fd = PQsocket(pg->link), flags = fcntl(fd, F_GETFL);
@@ -165,8 +166,10 @@ int pg_connect_link(struct pg *pg, const struct dlock_uri *uri, int64_t deadline
 }
 
 void pg_hang_up(struct pg *pg) {
-    if (!pg->link) return;
-    if (pg->unanswered && PQsocket(pg->link) >= 0) dlock_hang_up(PQsocket(pg->link), true);
-    PQfinish(pg->link);
-    pg->link = NULL;
+    PGconn *link = pg->link;
+    if (!link) return;
+    if (pg->unanswered && PQsocket(link) >= 0) dlock_hang_up(PQsocket(link), true);
+    pg->link = NULL; /* first: a child forked meanwhile looks here */
+    atomic_signal_fence(memory_order_seq_cst);
+    PQfinish(link);
 }

@@ -1,6 +1,7 @@
 /* The backend's table, and connections. */
 #include "zookeeper.h"
 
+#include <stdatomic.h>
 #include <unistd.h>
 
 /* AGAIN: the connection broke, or the answer says nothing. */
@@ -63,6 +64,8 @@ static int zookeeper_connect(void *conn, const struct dlock_uri *uri, const stru
 
 static void zookeeper_disconnect(void *conn) {
     struct zookeeper *z = zookeeper_of(conn);
+    *(struct zookeeper **)conn = NULL; /* first: a child forked meanwhile looks here */
+    atomic_signal_fence(memory_order_seq_cst);
     if (z) zookeeper_leave_session(z);
 }
 

@@ -223,7 +223,9 @@ struct dlock_backend {
 
     /* In a forked child: close(2) every descriptor of the connection and nothing else; no message, no free, no lock.
      * Where the client library hides them, leave it NULL if an inherited copy does no harm. A child may open a
-     * connection of its own to the same server: nothing inherited may confuse that one. */
+     * connection of its own to the same server: nothing inherited may confuse that one. Another thread may have been
+     * in the middle of `connect` or `disconnect`: these forget a descriptor before they close it, since its number may
+     * be another file's right after. */
     void (*abandon)(void *conn);
 
     /* Makes this connection the one that gets this client's wake-ups, and stores a descriptor that polls readable when
