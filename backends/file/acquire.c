@@ -4,9 +4,9 @@
  * are taken in turn, so that each gets a fence of its own, and so that readers and holders of permits, or of permits
  * with different limits, do not come together.
  *
- * Whoever finds the file locked marks that he waits, if inotify wakes him, and tries once more: a holder that unlocks
- * it looks for that mark afterwards, so one of the two sees the other. A writer who asks again because of readers shuts
- * the gate behind those, and so does not starve; one who tries once shuts out nobody.
+ * A claim that finds the file locked marks that it waits, if inotify can wake it, and tries once more: a holder that
+ * unlocks it looks for that mark afterwards, so one of the two sees the other. A writer that asks again because of
+ * readers shuts the gate behind them, and so does not starve; a single try shuts out nobody.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -270,7 +270,7 @@ static int try_once(struct attempt *a, int timeout_ms) {
     return rc == IN_USE ? in_use(a) : rc;
 }
 
-/* What was only for the wait. */
+/* Ends the marks and byte locks that were for the wait only. */
 static void end_wait(struct attempt *a) {
     struct file_fd *entry = entry_of(a);
     if (entry->flags & (FILE_WAITING | FILE_GATED)) file_byte_unlock(a->fd, FILE_GATE, FILE_WAITS - FILE_GATE + 1);

@@ -1,8 +1,8 @@
 /* Descriptors of lock files that were in use a moment ago: to open a file costs as much as to lock it.
  *
- * A few per connection, each in one of the places that its file's name leads to. Whoever takes one has to see, as after
- * every lock, whether the file is still the one under the name. A place that another thread looks at counts as empty,
- * or as full.
+ * A few per connection, each in one of the places that its file's name leads to. After taking one, as after every lock,
+ * the caller has to see whether the file is still the one under the name. A place that another thread looks at counts
+ * as empty, or as full.
  *
  * SPDX-License-Identifier: MIT
  */

@@ -13,7 +13,7 @@
 /* A lock file has a few hundred bytes: one block. */
 enum { FEW_FILES = 1000, XFS_MAGIC = 0x58465342 };
 
-/* Those that are not fit were refused at the start. */
+/* File systems that are not fit were refused at the start. */
 static const char *filesystem_name(unsigned long magic) {
     switch (magic) {
     case EXT4_SUPER_MAGIC: return "ext4";

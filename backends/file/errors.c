@@ -1,4 +1,4 @@
-/* What an errno means to somebody who asked for a lock.
+/* Error codes and messages for each errno.
  *
  * SPDX-License-Identifier: MIT
  */

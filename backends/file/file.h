@@ -3,11 +3,11 @@
  * One lock is one regular file in one directory, locked with flock(2), so that `flock DIR/NAME command` by hand
  * excludes us and we it; readers and holders of permits lock it shared. The file outlives its locks, because the fence
  * lives in it (record.c). A lock belongs to a descriptor, opened at the first try of a claim and kept until its
- * release, or longer (cache.c). Whoever locked a file that is no longer the one under its name (it was unlinked, or
- * broken, which is a rename over it) holds nothing.
+ * release, or longer (cache.c). A lock on a file that is no longer the one under its name (it was unlinked, or broken,
+ * which is a rename over it) is none.
  *
- * What flock(2) cannot say, who waits, who has which permit, is said by locks on single bytes far behind the end of the
- * file (byte_locks.c). They belong to the same descriptors, so that the kernel ends them together with the process.
+ * Waiters and permits, which flock(2) does not know, are locks on single bytes far behind the end of the file
+ * (byte_locks.c). They belong to the same descriptors, so that the kernel ends them together with the process.
  *
  * The connection serves every thread (THREADSAFE). Nothing in it changes after connect, except what is atomic, what
  * belongs to the descriptor that a thread has taken, and what only the one thread that calls `wake` uses; so there is
@@ -40,7 +40,7 @@ enum {
     FILE_CACHE_WAYS = 4
 };
 
-/* What a descriptor has locked besides its flock(2) lock: see byte_locks.c. */
+/* A descriptor's locks besides its flock(2) lock: see byte_locks.c. */
 enum file_fd_flags {
     FILE_WAITING = 1,
     FILE_GATED = 2,
@@ -254,7 +254,7 @@ int file_record_write(int fd, uint64_t fence, const char *token, const char *nam
 /* Whether a file of this size can be one that ends in our record, or in the list of seats behind it. */
 bool file_record_fits(const char *name, uint64_t size);
 
-/* Who has a seat. */
+/* The holder of a seat. */
 struct file_seat {
     uint32_t limit; /* of the permits; 0: a reader */
     uint64_t fence;
@@ -263,12 +263,12 @@ struct file_seat {
 
 /* As file_record_write. */
 int file_seat_write(int fd, const char *name, uint32_t seat, const struct file_seat *content);
-/* What makes no sense is 0 or "". */
+/* Members that make no sense are 0 or "". */
 void file_seat_read(int fd, const char *name, uint32_t seat, struct file_seat *content);
 
 /* ---- identity.c: is the file still the one under its name? ------------------------------------------------------- */
 
-/* What can be told of a file without opening it. */
+/* A file as it looks without being opened. */
 struct file_stat {
     uint64_t identity; /* tells it from every other that exists at the same time */
     uint64_t size;
@@ -290,7 +290,7 @@ int file_check_named(struct file_conn *conn, const struct dlock_claim *claim, in
 
 /* ---- acquire.c, claims.c, grant.c -------------------------------------------------------------------------------- */
 
-/* What a claim's state holds. Everything else that belongs to it stands in its descriptor's entry. */
+/* The words of a claim's state. Everything else that belongs to it stands in its descriptor's entry. */
 enum file_state {
     FILE_STATE_FD,    /* a handle; 0: none */
     FILE_STATE_FENCE, /* 0: still waiting */

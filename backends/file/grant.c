@@ -1,4 +1,4 @@
-/* What a grant has besides its locks: its holder's wish to be told of waiters, and its end.
+/* A grant beyond its locks: its holder's wish to be told of waiters, and its end.
  *
  * SPDX-License-Identifier: MIT
  */

@@ -1,8 +1,8 @@
-/* Who holds the lock of a file, asked without getting into anybody's way where that is possible.
+/* Finds a file's holder without getting into anybody's way where that is possible.
  *
  * Readers and holders of permits have marked their seats. For the others /proc/locks answers that, but not in every PID
- * namespace and not on every file system, and a list that is read in pieces can miss one. What is left then is to take
- * a shared lock for an instant, which a concurrent try would see as busy.
+ * namespace and not on every file system, and a list that is read in pieces can miss one. The last resort is to take a
+ * shared lock for an instant, which a concurrent try would see as busy.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -98,7 +98,7 @@ static bool token_fits(const char *token, pid_t pid) {
     return pid_of(token) == (long)pid;
 }
 
-/* What is being looked at. */
+/* The file that is being looked at. */
 struct view {
     const char *name;
     int fd; /* -1: not readable to us: that somebody has it is all we can say */

@@ -1,6 +1,6 @@
 /* Wake-ups: one inotify watch on the directory.
  *
- * Whoever lets go of a lock closes a descriptor of its file: flock(1) the one with the lock, we one that is there for
+ * A holder that lets go closes a descriptor of its file: flock(1) the one with the lock, we one that is there for
  * nothing else, if somebody has marked that he waits, and for a killed process the kernel does it. Unlinking and
  * renaming matter too: the waiters then have the wrong file. No event comes when another program unlocks without
  * closing (flock -u): waiters look often while such a program is the holder, and now and then in any case.

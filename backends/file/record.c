@@ -1,4 +1,4 @@
-/* What stands in a lock file, for us and for people:
+/* The contents of a lock file, for us and for people:
  *
  *     dlock lock, format 1
  *     fence 1795248000000000

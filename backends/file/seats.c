@@ -33,7 +33,7 @@ static uint32_t used(int fd, int64_t range, uint32_t limit) {
     return high;
 }
 
-/* What this thread has worked: on a busy machine it takes longer, and no seat may go unseen for that. */
+/* This thread's processor time: on a busy machine the search takes longer, and no seat may go unseen for that. */
 static int64_t worked_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

@@ -1,9 +1,9 @@
-/* What a URI asks of memcached: one server, or a socket, and credentials. */
+/* Reads a URI: one server, or a socket, and credentials. */
 #include "memcached.h"
 
 #include <sys/un.h>
 
-/* What memcached takes in a line of its file of users (-Y). */
+/* Longest line of memcached's file of users (-Y). */
 #define CREDENTIAL_MAX 256
 
 static bool is_set(const char *part) {

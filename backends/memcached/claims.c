@@ -11,7 +11,7 @@
 #define MAX_EXPIRY_S INT32_MAX
 #define MAX_LEASE_MS (INT64_C(10) * 366 * 24 * 3600 * 1000)
 
-/* Whoever meets another change in each of so many flights will not get through. */
+/* A claim that meets another change in each of so many flights will not get through. */
 #define MAX_FLIGHTS 16
 
 /* ---- flights ----------------------------------------------------------------------------------------------------- */
@@ -35,7 +35,7 @@ static bool has_new_leases(const struct batch *batch) {
     return false;
 }
 
-/* What time it is: from the item that was to tell, if that is what this flight has stored, or else from `stats`; 0: no
+/* Reads the time: from the item that was to tell, if that is what this flight has stored, or else from `stats`; 0: no
  * lease depends on it. */
 static int read_clock(struct batch *batch, uint64_t *time_s) {
     struct memcached *memcached = batch->memcached;

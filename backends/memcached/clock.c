@@ -20,7 +20,7 @@
  *     S + 1. So T(a) < S + 1, which assumes nothing.
  *   - What was true of T at `a` is true later, plus the time passed and what clocks may differ by (1 %).
  *
- * What an earlier reading says is therefore never given up for a later one that would allow an earlier end, as that one
+ * An earlier reading is therefore never given up for a later one that would allow an earlier end, as that one
  * may have been made just after a stop, but for the 1 % that clocks may differ by. And the first reading of a
  * connection is not trusted alone: until two have differed every flight ends with one more, and if that shows that T is
  * further on than was thought, the flight's leases are set anew (claims.c). So a lease may end early only if all

@@ -1,4 +1,4 @@
-/* What the server says about itself: when it was started, which is the quarantine's beginning, and what time it is. */
+/* Facts about the server: when it was started, which is the quarantine's beginning, and what time it is. */
 #include "memcached.h"
 
 /* A server that has just been started reports an uptime of 2, in whole seconds. */

@@ -1,4 +1,4 @@
-/* What an item's flags note about a grant, so that its value can be the token alone: bit 31 says that they are ours; 12
+/* An item's flags describe its grant, so that its value can be the token alone: bit 31 says that they are ours; 12
  * bits are the lease, rounded up by less than a hundredth; 19 bits are the low end of the cas id of the grant itself,
  * as every renewal changes the item's. */
 #include "memcached.h"

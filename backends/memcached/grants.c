@@ -1,4 +1,4 @@
-/* What every operation on a claim ends in: a grant that is kept in its state, or an item that is ended. */
+/* The end of every operation on a claim: a grant that is kept in its state, or an item that is ended. */
 #include "memcached.h"
 
 #include <inttypes.h>

@@ -107,7 +107,7 @@ struct memcached_holder *memcached_add_holder(struct memcached_holders *holders,
     return holder;
 }
 
-/* What is seen again and again is one holder's lease, of one name. It differs from every other one of that holder by
+/* A sighting is of one holder's lease, of one name. It differs from every other one of that holder by
  * the item's id before it was set; one that was added has none, but is the only one with its own id. */
 int64_t memcached_holder_seen_us(struct memcached *memcached, const char *key, const struct memcached_holder *holder) {
     char what[MEMCACHED_KEY_MAX + 1 + DLOCK_TOKEN_MAX + 1];

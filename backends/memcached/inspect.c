@@ -22,7 +22,7 @@ static void copy_token(char *out, size_t size, const struct memcached_item *item
     out[n] = '\0';
 }
 
-/* Those whose lease has ended are there until somebody changes the list. */
+/* Holders whose lease has ended are there until somebody changes the list. */
 static void show_holders(struct memcached *memcached, struct memcached_holders *holders, struct dlock_info *info,
                          dlock_each each, void *arg) {
     const struct memcached_holder *word = memcached_find_holder(holders, MEMCACHED_WRITER);

@@ -8,7 +8,7 @@
 /* ---- credentials ------------------------------------------------------------------------------------------------- */
 
 /* memcached takes them as the value of a `set`. One that asks for none would store them for everybody to read, so it
- * must have refused something before it is told. What it says to them is not repeated: it might contain them. */
+ * must have refused something before it is told. Its answer to them is not repeated: it might contain them. */
 static int log_in(struct memcached *memcached, const struct memcached_address *address, int64_t deadline_us,
                   struct dlock_error *err) {
     char *line;

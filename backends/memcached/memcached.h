@@ -44,7 +44,7 @@ struct memcached_requests {
     void *arg;
 };
 
-/* What is known of the server's clock, see clock.c. */
+/* The server's clock as far as it is known, see clock.c. */
 struct memcached_clock {
     int64_t at_us;    /* when the last reading was asked for; local clock; 0: never */
     int64_t below_us; /* at that time the server's clock, in microseconds since 1970, was certainly below this */
@@ -58,7 +58,7 @@ struct memcached_sighting {
     int64_t since_us, last_us;
 };
 
-/* What one connection watches at a time; more get in each other's way, and wait for the server's clock. */
+/* Holders that one connection watches at a time; more get in each other's way, and wait for the server's clock. */
 #define MEMCACHED_SIGHTINGS 512
 
 struct memcached {
@@ -209,7 +209,7 @@ uint32_t memcached_flags(int64_t lease_ms, uint64_t granted, uint64_t cas);
 /* The cas id of the grant, as an item with these flags of ours and this id tells it; or MEMCACHED_NOT_KNOWN. */
 uint64_t memcached_granted(uint32_t flags, uint64_t cas);
 
-/* What the flags say, into lease_ms and granted. */
+/* Reads the flags into lease_ms and granted. */
 void memcached_read_flags(struct memcached_item *item);
 
 /* ---- sightings.c: leases that were not renewed ------------------------------------------------------------------- */
@@ -319,7 +319,7 @@ dlock_batch memcached_acquire, memcached_renew, memcached_release;
 int memcached_shared(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *const *claims,
                      size_t n, int64_t deadline_us, char why[MEMCACHED_WHY_MAX], struct dlock_error *err);
 
-/* What an acquire is to do that has met this item. */
+/* The next step of an acquire that has met this item. */
 enum memcached_way {
     MEMCACHED_CLOSED, /* nothing: its result is set */
     MEMCACHED_OPEN,   /* take the item over, alone */

@@ -1,4 +1,4 @@
-/* What the item of a lock is called, and what stands in that of an exclusive one. */
+/* The key of a lock's item, and the value of an exclusive one. */
 #include "memcached.h"
 
 bool memcached_key(char key[MEMCACHED_KEY_MAX + 1], const char *name) {

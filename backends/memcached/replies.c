@@ -1,4 +1,4 @@
-/* What the server's lines mean. */
+/* Meanings of the server's lines. */
 #include "memcached.h"
 
 /* No honest server has more than a few hundred. */
@@ -35,7 +35,7 @@ int memcached_refused(struct memcached *memcached, const char *line, struct dloc
     return dlock_fail(err, code, "memcached at %s answered: %.*s%s", memcached->where, printable, line, advice);
 }
 
-/* What a store led to, in the words of the classic commands and in those of the meta commands. */
+/* Results of a store, in the words of the classic commands and in those of the meta commands. */
 typedef const char *const store_words[MEMCACHED_NOT_FOUND + 1];
 static store_words classic_words = {[MEMCACHED_STORED] = "STORED",
                                     [MEMCACHED_NOT_STORED] = "NOT_STORED",

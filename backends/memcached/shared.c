@@ -1,7 +1,7 @@
 /* Names that several hold at once. Their item is one list (holders.c), and every change of it is one cas of the whole:
- * who gets in, who leaves, whose lease is set anew. Whoever meets another's change looks, and tries again; one of those
- * who try at a time always succeeds. A reader keeps writers out as any item keeps out an `add`, and the other way
- * round.
+ * who gets in, who leaves, whose lease is set anew. A claim that meets another's change looks, and tries again; of
+ * those that try at one time one always succeeds. A reader keeps writers out as any item keeps out an `add`, and the
+ * other way round.
  *
  * A downgrade is the cas that puts a list in the place of the writer's token, with the grant's own id.
  *
@@ -19,7 +19,7 @@
 #define PATIENCE_US 250000
 #define WORD_MS 1000
 
-/* What one look leads to. */
+/* Results of one look. */
 enum decision { ANSWER, CHANGE, TAKE };
 
 struct shared {

@@ -143,7 +143,7 @@ static void found(struct batch *batch, struct turn *turn, const struct memcached
     swap(turn, item->cas, lost ? MEMCACHED_THIS_STORE : item->granted);
 }
 
-/* What an exclusive claim has found, and whether its own store came first. */
+/* Judges the item that an exclusive claim has found, and whether its own store came first. */
 static void look_at_lock(struct batch *batch, struct turn *turn, const struct memcached_item *item, bool cut,
                          bool lease_is_new) {
     char value[MEMCACHED_VALUE_MAX + 1];

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-/* What libpq gets besides the URI's own keys, at most: user, password, dbname, the defaults, host, hostaddr, port, one
- * more, and the NULL at the end. */
+/* Most parameters that libpq gets besides the URI's own keys: user, password, dbname, the defaults, host, hostaddr,
+ * port, one more, and the NULL at the end. */
 #define MORE 16
 
 /* Where the URI is silent. Not the environment: these keep a client from hanging, or from a read-only server. */

@@ -7,8 +7,8 @@
 #define OLD_S 600
 #define OLD_XIDS 1000000
 
-/* What is asked, all of it as text. Whether the objects are there is looked up in the catalogue: a schema that the role
- * may not use would be an error otherwise. */
+/* The columns of the query, all of them as text. Whether the objects are there is looked up in the catalogue: a schema
+ * that the role may not use would be an error otherwise. */
 enum {
     VERSION,
     STANDBY,
@@ -88,7 +88,7 @@ static void check_disk(struct dlock_report *report, const PGresult *facts) {
 }
 
 static void check_standbys(struct dlock_report *report, const PGresult *facts) {
-    /* Those that read archives, and those that are away and have no slot, do not show. */
+    /* Standbys that read archives, and those that are away and have no slot, do not show. */
     long long standbys = number(facts, STANDBYS) > 0 ? number(facts, STANDBYS) : number(facts, SLOTS);
     if (is(facts, STANDBY, "t"))
         dlock_find(report, "it grants nothing: name the primary, and leave target_session_attrs out of the URI",
@@ -135,8 +135,8 @@ static void check_session(struct dlock_report *report, const struct pg *pg, cons
                "statement_timeout %lld ms, idle_session_timeout %lld s", statement_ms, number(facts, IDLE_MS) / 1000);
 }
 
-/* Each cycle leaves two dead rows, which are cleaned up only once nobody could still see them. What a role may not see
- * of other roles' sessions does not show. */
+/* Each cycle leaves two dead rows, which are cleaned up only once nobody could still see them. Sessions of other
+ * roles that this role may not see do not show. */
 static void check_old(struct dlock_report *report, const PGresult *facts) {
     long long seconds = number(facts, LONGEST_S), age = number(facts, SLOT_AGE);
     dlock_find(report,

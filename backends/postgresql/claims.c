@@ -1,7 +1,7 @@
 /* Claims: acquire, renew and release, each for a batch in one statement. */
 #include "postgresql.h"
 
-/* What the server can add to any clock without overflow: a hundred years. */
+/* The server can add that to any clock without overflow: a hundred years. */
 #define MAX_LEASE_MS INT64_C(3155760000000)
 /* Claims of one statement. */
 #define CHUNK 256

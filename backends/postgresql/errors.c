@@ -1,4 +1,4 @@
-/* What the server or libpq refuses, in dlock's codes, and in words that hold no password and no value of the URI. */
+/* Refusals by the server or libpq as dlock's codes, in words that hold no password and no value of the URI. */
 #include "postgresql.h"
 
 #include <ctype.h>

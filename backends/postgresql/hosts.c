@@ -1,5 +1,5 @@
 /* Where to connect when the URI names no hosts in front: its keys, a service file, the environment or libpq's defaults
- * say. What those name is looked up here, within the deadline: libpq would take as long as it takes. */
+ * say. Their hosts are looked up here, within the deadline: libpq would take as long as it takes. */
 #include "postgresql.h"
 
 #include <arpa/inet.h>
@@ -150,7 +150,7 @@ bool pg_hosts_in_keys(const struct dlock_uri *uri) {
 }
 
 int pg_hosts(const struct dlock_uri *uri, struct pg_hosts *hosts, int64_t deadline_us, struct dlock_error *err) {
-    /* What libpq would do with all its sources is what it says of a connection that it then refuses to begin. */
+    /* libpq shows what it makes of all its sources in a connection that it then refuses to begin. */
     struct pg_parameters parameters;
     PGconn *refused = NULL;
     PQconninfoOption *settings = NULL;

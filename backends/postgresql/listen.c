@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-/* What arrives without being a wake-up of ours, in one call. */
+/* Messages that one call passes over because they are no wake-ups of ours. */
 #define MAX_SKIPPED 1000
 
 static void write_hex(char *out, const unsigned char *bytes, size_t n) {
     for (size_t i = 0; i < n; i++) sprintf(out + 2 * i, "%02x", bytes[i]);
 }
 
-/* A channel is named by chance, so that nobody else listens on it by accident or has its lock. What proves that a
- * message on it comes from the server's functions is the secret. */
+/* A channel is named by chance, so that nobody else listens on it by accident or has its lock. The secret proves
+ * that a message on it comes from the server's functions. */
 static bool name_channel(char channel[64], char secret[PG_SECRET + 1]) {
     unsigned char random[PG_SECRET];
     if (getrandom(random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random) return false;
@@ -79,7 +79,7 @@ static bool take_name(const char *hex, char out[PG_NAME_MAX + 1]) {
     return true;
 }
 
-/* What stands behind a word and a space; NULL: the text begins otherwise. */
+/* The text behind a word and a space; NULL: the text begins otherwise. */
 static const char *after(const char *text, const char *word) {
     size_t length = strlen(word);
     return strncmp(text, word, length) == 0 && text[length] == ' ' ? text + length + 1 : NULL;

@@ -23,7 +23,7 @@
 #define PG_NAME_MAX 255
 #define PG_FENCE_END (INT64_C(1) << 55)
 #define PG_SCHEMA_MAX 63
-/* What stands before a table or a function. */
+/* Longest prefix of a table or a function. */
 #define PG_IDENTIFIER_MAX (PG_SCHEMA_MAX + 2)
 
 /* Hex digits of what proves that a wake-up is the server's. */
@@ -192,8 +192,8 @@ int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 
 /* Runs one of the calls with pg->arguments, to which it adds the patience where that is the last one, and stores its
  * rows. Where the objects are missing PG_ACQUIRE and PG_LISTEN create them; the others store NULL when there is no
- * schema, and so no lock. Calls again after a serialization failure or a deadlock. What the server refuses is told as
- * by pg_refused(). */
+ * schema, and so no lock. Calls again after a serialization failure or a deadlock. A refusal is told as by
+ * pg_refused(). */
 int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err);
 
 /* Sends one of the calls, which must exist, and leaves its answer to pg_posted(): 0 and NULL, it is not there yet. */
@@ -201,8 +201,8 @@ int pg_post(struct pg *pg, enum pg_call call, int64_t deadline_us, struct dlock_
 
 /* ---- tell.c ------------------------------------------------------------------------------------------------------ */
 
-/* Tells others what a call's rows have for them in this column, in a request, and a transaction, of its own. What
- * cannot be told costs its receiver a question, and no more: a connection that breaks now shows that at its next
+/* Tells others what a call's rows have for them in this column, in a request, and a transaction, of its own. A message
+ * that cannot be sent costs its receiver a question, and no more: a connection that breaks now shows that at its next
  * request. */
 void pg_tell(struct pg *pg, const PGresult *rows, int column, int64_t deadline_us);
 
@@ -215,7 +215,7 @@ bool pg_state_is(const char *state, const char *start);
 /* Looks for the server's farewell. */
 void pg_hear(struct pg *pg, const PGresult *result);
 
-/* What failed at the connection itself. EUNAVAILABLE. */
+/* The connection itself has failed. EUNAVAILABLE. */
 int pg_dead(struct pg *pg, const char *why, struct dlock_error *err);
 
 /* The code for an error result, with the server's reason in `err`. */

@@ -17,7 +17,7 @@
 #define CANCELS 4
 #define CANCEL_US INT64_C(8000)
 
-/* What TCP can be told to wait for (tcp_keepalives_idle), in seconds, and what it then takes to give up. */
+/* Longest wait that TCP takes (tcp_keepalives_idle), and the time that it then needs to give up; in seconds. */
 #define IDLE_MAX_S 32000
 #define GIVING_UP_S 3
 
@@ -231,7 +231,7 @@ static int give_back(struct pg *pg, int64_t deadline_us, struct dlock_error *err
     return 0;
 }
 
-/* What the server has to say unasked is its farewell. */
+/* The only message that the server sends unasked is its farewell. */
 static bool has_ended(struct pg *pg) {
     while (!pg->session.ended && dlock_wait_fd(PQsocket(pg->link), POLLIN, 0)) {
         if (!PQconsumeInput(pg->link)) return true;

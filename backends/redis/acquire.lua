@@ -4,8 +4,8 @@
 --          ''   letters: `w`: wait in the queue when busy. `h`, at the end: say so when nobody listens for the
 --               caller's client, which is also said when a token asks again. `c`: take the fence from the clock.
 --               Without `c` the caller was granted this lock over this very connection, with a fence from the clock,
---               less than a second ago. What a server may forget or take back of a fence, it does not without ending
---               its connections (but for SWAPDB, and REPLICAOF there and back). So the fence is only counted up, which
+--               less than a second ago. A server does not forget or take back a fence without ending its
+--               connections (but for SWAPDB, and REPLICAOF there and back). So the fence is only counted up, which
 --               is less work for the server, and what is known of its key's life goes on to hold
 --          ''   kind
 --          '1'  '0' while nothing may be granted: quarantine
@@ -23,7 +23,7 @@
 --          or a string: the lock is in use as something else: a word `dlock:permits:<limit>`, or empty for a lock
 local call, key, token, how, kind = redis.call, KEYS[1], ARGV[1], ARGV[3] or '', ARGV[4] or ''
 
--- What most calls need: an exclusive lock that is free, and nobody waits for it.
+-- Most calls need this: an exclusive lock that is free, and nobody waits for it.
 if (not ARGV[4] or kind == '' and ARGV[5] == '1') and call('EXISTS', '{' .. key .. '}:dlock:queue') == 0 then
     local counts = (how == '' or how == 'w') and #ARGV[2] < 6
     local fence_key = '{' .. key .. '}:dlock:fence'
@@ -72,7 +72,7 @@ local function lingers()
     return string.sub(call('GET', fence_key) or '', -1) == ' '
 end
 
--- What most of the other calls meet: a client of ours holds exclusively, and so nobody can be granted anything.
+-- Most of the other calls meet this: a client of ours holds exclusively, and so nobody can be granted anything.
 if held and held ~= token and is_ours(held) then
     if #kind > 1 and kind ~= 'dlock:shared' then return '' end
     local position, unheard = line_up()
@@ -85,7 +85,7 @@ local lock = joint(held)
 local limit_of, may_grant, held_jointly = lock.limit_of, ARGV[5] ~= '0', lock.is_held()
 local life = 3 * tonumber(ARGV[6] or '600000')
 
--- What it had before, it has.
+-- It has its grant already.
 if held == token then
     call('PEXPIRE', key, lease)
     call('PEXPIRE', fence_key, lease + life)
@@ -101,7 +101,7 @@ if held_jointly then
     if fence then return { now, fence, 0, lease, 1 } end
 end
 
--- What others use it for. Other clients' locks are waited for, whatever for.
+-- How others use the name. Other clients' locks are waited for, whatever for.
 lock.sweep()
 local first, more, wants
 if not held_jointly then first, more, wants = head(token) end

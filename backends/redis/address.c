@@ -1,4 +1,4 @@
-/* What a URI asks of Redis: socket, credentials, database. */
+/* Reads a URI: socket, credentials, database. */
 #include "redis.h"
 
 #include <stdlib.h>

@@ -42,8 +42,8 @@ static void check_memory(struct dlock_report *report, const redisReply *info) {
                "memory: %lld of %lld MB used", (long long)(used >> 20), (long long)(most >> 20));
 }
 
-/* What a restart forgets, and whether the quarantine makes up for that. What the server is set to do now counts for the
- * next restart, unless that changes it; so the quarantine is always kept, but where the URI says otherwise. */
+/* Reports what a restart forgets, and whether the quarantine makes up for that. The current settings count for the next
+ * restart, unless that changes them; so the quarantine is always kept, but where the URI says otherwise. */
 static void check_persistence(struct dlock_report *report, const struct redis *redis, const redisReply *info,
                               const redisReply *appendfsync) {
     const int64_t quarantine_ms = redis->peer->quarantine_ms, left_ms = redis_quarantine_left_ms(redis);

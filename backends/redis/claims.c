@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* What Redis can add to any clock without overflow: a hundred years. */
+/* Redis can add that to any clock without overflow: a hundred years. */
 #define MAX_LEASE_MS INT64_C(3155760000000)
 
 /* A batch on its way. Claims that the server need not see are answered beforehand and skipped. */
@@ -90,7 +90,7 @@ static bool read_integers(const redisReply *reply, int64_t *out, size_t n) {
 
 /* How long after a fence from the clock the next ones may be counted up from it (acquire.lua). */
 #define COUNT_MS 1000
-/* What is counted up is no smaller. */
+/* No fence that may be counted up is smaller. */
 #define COUNT_FROM INT64_C(1000000000000000)
 
 /* Two names that share it share their time, and that would matter only to a server that went back to what it was
@@ -122,7 +122,7 @@ static void write_acquire(struct redis *redis, size_t i, struct redis_call *call
     call->args[2] = asks ? "wch" : may_wait ? (counts ? "w" : "wc") : counts ? "" : "c";
     call->args[3] = kind_of(call->kind, claim);
     call->args[4] = may_grant ? "1" : "0";
-    /* What is as most calls have it is left out: each argument is work for the server. */
+    /* Trailing arguments with the usual values are left out: each argument is work for the server. */
     call->n = !may_grant || *redis->fences ? 5 : *call->args[3] ? 4 : *call->args[2] ? 3 : 2;
     redis_add_life(redis, call);
 }
@@ -299,7 +299,7 @@ static int run_batch(struct redis *redis, enum redis_script script, struct redis
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct batch batch = {.err = err};
     int rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us);
-    /* What is left to do when the time is over is done by the next waiter that asks. */
+    /* The next waiter that asks does the rest when the time is over. */
     while (rc == 0 && batch.again && dlock_now_us() < deadline_us) {
         batch.again = false;
         batch.repeated = true;

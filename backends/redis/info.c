@@ -1,4 +1,4 @@
-/* What the server says about itself: what it can do, what it is, and since when; with that the quarantine. */
+/* Facts about the server: what it can do, what it is, and since when; with that the quarantine. */
 #include "redis.h"
 
 #include <stdlib.h>
@@ -50,8 +50,8 @@ int redis_check_role(struct redis *redis, const redisReply *info, struct dlock_e
                       redis->where, host, port);
 }
 
-/* A connection ends with its server, so what the uptime says now holds for as long as the connection lives. What the
- * server is set to do now says nothing about what it was set to do before it was restarted: only the uptime counts. */
+/* A connection ends with its server, so what the uptime says now holds for as long as the connection lives. The
+ * current settings say nothing about those before the last restart: only the uptime counts. */
 void redis_begin_quarantine(struct redis *redis, const redisReply *server) {
     char uptime[24] = "0";
     int64_t up_s;

@@ -1,4 +1,4 @@
--- What the scripts share: how a lock is laid out, its queue, and its joint holders. Building the scripts puts this text
+-- Shared by the scripts: how a lock is laid out, its queue, and its joint holders. Building the scripts puts this text
 -- in where they say dofile('library.lua').
 --
 -- The keys of a lock, all in one hash slot (K is the name, with `{`, `}` and `%` percent-encoded). Scripts are
@@ -29,7 +29,7 @@
 --
 -- The queue. A busy acquire that wants to wait puts its token at the end, once; asking again keeps its place. The
 -- script that ends a grant, or takes a waiter out, grants what has become free to the first waiters that live, in the
--- same step: it writes them in as holders and sends one message for each grant. Those ask nothing. A lock found free
+-- same step: it writes them in as holders and sends one message for each grant. They ask nothing. A lock found free
 -- although somebody waits (its holder's lease ended) is handed over by the next acquire that comes by, so nobody barges
 -- in.
 --   A waiter lives while somebody is subscribed to the channel of its client, which is named by the first 24 characters
@@ -44,7 +44,7 @@
 -- that ends.
 --   All waiters and all holders of ours use the lock for the same: as a lock (exclusive or shared), or as permits with
 -- one limit. Another use is refused, and so never gets into the queue.
---   What is abandoned ends by itself: every key expires a day after its last use (waiters ask far more often).
+--   Abandoned keys end by themselves: every key expires a day after its last use (waiters ask far more often).
 --
 -- At maxmemory Redis refuses what needs memory only as the first write of a script. So an acquire is refused as a
 -- whole, while a renewal or a release, which writes something else first, is always carried through.
@@ -69,7 +69,7 @@ local function is_ours(token)
     return dot == 25
 end
 
--- What the fence's key holds, unless that is no fence of ours: that is an error, and not written over.
+-- The value of the fence's key. If that is no fence of ours it is an error, and not written over.
 local function checked(last)
     if last and not string.find(last, '^%d+ ?$') then error('WRONGTYPE ' .. fence_key .. ' holds no fence', 0) end
     return last
@@ -103,7 +103,7 @@ local function head(caller)
     end
 end
 
--- What is sent to a waiter: "granted <token> <fence> <server us> <kept ms> <K>", from strings. Always after all writes,
+-- The message to a waiter: "granted <token> <fence> <server us> <kept ms> <K>", from strings. Always after all writes,
 -- since no message may undo one.
 local function tell(token, fence, lease)
     local text = 'granted ' .. token .. ' ' .. fence .. ' ' .. clock .. ' ' .. lease .. ' ' .. key

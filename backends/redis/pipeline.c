@@ -117,7 +117,8 @@ static void write_chunk(struct redis *redis, struct chunk *chunk, int scripts[CH
     }
 }
 
-/* Reads the answers. What the server lacks a script for asks on; *any: there is some. NULL: that is an error. */
+/* Reads the answers. A request whose script the server lacks is asked again; *any: there is one. NULL: that is an
+ * error. */
 static int read_chunk(struct redis *redis, struct chunk *chunk, const int scripts[CHUNK], bool *any,
                       int64_t deadline_us, struct dlock_error *err) {
     int first = 0;

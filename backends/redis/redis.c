@@ -23,7 +23,7 @@ static void write_greeting(struct redis *redis, const struct redis_address *addr
     redis_command(redis, "PUBLISH", "dlock:hello", "", (char *)NULL);
 }
 
-/* The reply to AUTH. What the server says is not repeated, but for its first word: it might contain the password. */
+/* The reply to AUTH. The server's text is not repeated, but for its first word: it might contain the password. */
 static int read_auth(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
     redisReply *reply;
     int rc = redis_reply(redis, deadline_us, &reply, err);

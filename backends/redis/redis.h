@@ -21,7 +21,7 @@
 /* Most arguments of a script. */
 #define REDIS_MAX_ARGS 6
 
-/* What is encoded in keys besides '%': Redis Cluster takes what stands in braces for the hash slot. */
+/* Encoded in keys besides '%': Redis Cluster takes what stands in braces for the hash slot. */
 #define REDIS_SPECIAL "{}"
 
 /* How many names a connection remembers for a moment. */

@@ -34,7 +34,7 @@ if held == token and may_grant then
     end
 end
 
--- Whatever it had, it has no more.
+-- Its grant, if it had one, ends.
 local lock, had, left = joint(held), held == token, ARGV.owed
 if had then
     call('DEL', key)

@@ -269,7 +269,7 @@ struct refusal {
     const char *advice;
 };
 
-/* What a server says about itself, or about us; NULL: it is none of these. */
+/* Finds the explanation of a refusal that concerns the server or this client as a whole; NULL: there is none. */
 static const struct refusal *find_refusal(const redisReply *reply) {
     static const char cluster[] = "; this is a member of a Redis Cluster, which dlock does not support";
     static const char rights[] = "; 'dlock doctor' names the rights that are missing";

@@ -1,4 +1,4 @@
-/* What a URI asks of ZooKeeper: servers, session, path, credentials, rights. */
+/* Reads a URI: servers, session, path, credentials, rights. */
 #include "zookeeper.h"
 
 #include <stdlib.h>

@@ -11,8 +11,8 @@
  * zxids would be K + 5 or more apart. A new leader's are further away than any K. (One transaction may make several
  * nodes; no recipe for locks does so.)
  *
- * A claim that counted on this in vain lists afterwards, one round trip later than at once; so a name where that happened
- * is listed at once for a while (DOUBTS).
+ * A claim that counted on this in vain lists afterwards, one round trip later than at once; so a name where that
+ * happened is listed at once for a while (DOUBTS).
  *
  * The request that is left out is a sixth of a cycle on a server that does not sync its log (302 us instead of 361 by
  * `dlock bench`, on loopback), and too little to measure on one that does (1.1 ms). */

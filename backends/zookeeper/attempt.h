@@ -1,8 +1,8 @@
 /* One claim that is being acquired or released: what locks.c and permits.c share.
  *
- * A claim stands with one node in the lock's container, or among the leases of a name's permits; who waits for a permit
+ * A claim stands with one node in the lock's container, or among the leases of a name's permits; a waiter for a permit
  * has one in the queue for leases instead. A round is one round trip: it may make a node or write, and lists every
- * place where this claim may stand. What all claims of a batch ask next goes out before any answer is waited for.
+ * place where this claim may stand. The next requests of all claims of a batch go out before any answer is waited for.
  */
 #ifndef DLOCK_ZOOKEEPER_ATTEMPT_H
 #define DLOCK_ZOOKEEPER_ATTEMPT_H
@@ -49,7 +49,7 @@ struct zookeeper_attempt {
     struct dlock_error *err;
 };
 
-/* What a step came to, besides 0 or an error code. */
+/* Results of a step, besides 0 and error codes. */
 enum { ZOOKEEPER_AGAIN = 1, ZOOKEEPER_LOOKED = 2 };
 
 void zookeeper_attempt_begin(struct zookeeper_attempt *a, struct zookeeper *z, struct dlock_claim *claim,

@@ -176,8 +176,8 @@ static struct zookeeper_request *request_new(struct zookeeper_call *call) {
     return request;
 }
 
-/* What the library refuses outright gets no completion. It speaks of marshalling when it could not even queue the
- * request, in the moment in which its connection ends. */
+/* A request that the library refuses outright gets no completion. It speaks of marshalling when it could not even queue
+ * the request, in the moment in which its connection ends. */
 static struct zookeeper_request *sent(struct zookeeper_request *request, int rc) {
     if (rc != ZOK) on_void(rc == ZMARSHALLINGERROR ? ZCONNECTIONLOSS : rc, request);
     return request;

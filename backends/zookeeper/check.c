@@ -1,8 +1,8 @@
 /* Is this server set up as locks need it?
  *
- * What a session cannot see, the server tells on a connection of its own that begins with four letters; servers allow
- * only some of these words (4lw.commands.whitelist), by default `srvr` alone. That connection is not among those that a
- * forked child closes: it lasts a moment, and no lock depends on it. */
+ * Facts that a session cannot see come from a connection of its own that begins with a word of four letters; servers
+ * allow only some of these words (4lw.commands.whitelist), by default `srvr` alone. That connection is not among those
+ * that a forked child closes: it lasts a moment, and no lock depends on it. */
 #include "zookeeper.h"
 
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static bool ask(struct zookeeper *z, const char *word, char answer[ANSWER_MAX], 
     return false;
 }
 
-/* What stands behind `key`, at the beginning of a line, up to the line's end; false: nothing. */
+/* The text behind `key`, at the beginning of a line, up to the line's end; false: none. */
 static bool value_of(const char *answer, const char *key, char *out, size_t size) {
     size_t length = strlen(key), n;
     for (const char *line = answer; line; line = strchr(line, '\n')) {

@@ -1,4 +1,4 @@
-/* What the answers of the server and of the library mean. */
+/* Error codes and messages for answers of the server and of the library. */
 #include "zookeeper.h"
 
 bool zookeeper_committed(const struct zookeeper_request *transaction) {

@@ -1,4 +1,4 @@
-/* What operators ask for: inspect, list, break. */
+/* The operations of operators: inspect, list, break. */
 #include "zookeeper.h"
 
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 
 enum { PAGE = 64 };
 
-/* Who holds one name: the first nodes of a sorted listing. */
+/* The holders of one name: the first nodes of a sorted listing. */
 struct holders {
     struct zookeeper_call *lists; /* whose names these are; NULL: nobody holds it */
     char dir[ZOOKEEPER_PATH_SIZE];

@@ -7,8 +7,8 @@
 /* ---- lock names -------------------------------------------------------------------------------------------------- */
 
 /* ZooKeeper refuses '/', control characters and much of Unicode in a node's name, and the nodes "." and ".."; its own
- * /zookeeper is no place for locks. What is plain ASCII stays as it is, so that the path is the one that Curator would
- * be given. */
+ * /zookeeper is no place for locks. Plain ASCII stays as it is, so that the path is the one that Curator would be
+ * given. */
 static void encode(const struct zookeeper *z, const char *name, char node[ZOOKEEPER_NAME_SIZE]) {
     static const char hex[] = "0123456789ABCDEF";
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (!z->base[0] && strcmp(name, "zookeeper") == 0)) {
@@ -72,7 +72,7 @@ void zookeeper_label(const struct dlock_claim *claim, struct zookeeper_label *la
     label->limit = claim->mode == DLOCK_PERMIT ? claim->limit : 0;
 }
 
-/* What stands between a node's uuid and its sequence: those of ours and of Curator's, by their kinds; then kazoo's. */
+/* The text between a node's uuid and its sequence: ours and Curator's, by their kinds; then kazoo's. */
 static const struct {
     const char *text;
     enum zookeeper_kind kind;

@@ -53,7 +53,7 @@ static int no_memory(const struct renewal *r) {
 /* ---- downgrades -------------------------------------------------------------------------------------------------- */
 
 /* From a writer's node to a reader's with the same sequence, so that nobody behind it can pass: newer Curators do the
- * same. Who watches the writer's node looks again when it goes. */
+ * same. A watcher of the writer's node looks again when it goes. */
 static struct zookeeper_request *ask_downgrade(const struct renewal *r, const struct dlock_claim *claim,
                                                struct zookeeper_call *call) {
     char reader[ZOOKEEPER_PATH_SIZE], writer[ZOOKEEPER_PATH_SIZE], data[ZOOKEEPER_DATA_SIZE];

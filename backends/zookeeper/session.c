@@ -1,5 +1,5 @@
-/* The life of a session, and the thread that it has of its own. Whatever of the library may block is called there:
- * zookeeper_init, zookeeper_close. So deadlines hold, and a goodbye that nobody answers keeps nobody waiting. In
+/* The life of a session, and the thread that it has of its own. The functions of the library that may block are called
+ * there: zookeeper_init, zookeeper_close. So deadlines hold, and a goodbye that nobody answers keeps nobody waiting. In
  * between the thread sees to it that the server hears of us often enough, and ends a session whose servers have said
  * nothing for so long that none of its locks is valid any more. They may have moved, and only a new session looks them
  * up; or they may hear us though we do not hear them, and then each new connection would keep our places in the queue,

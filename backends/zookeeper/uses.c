@@ -1,4 +1,4 @@
-/* What a name is used for: as a lock, or as permits of one limit. One use at a time.
+/* The use of a name: as a lock, or as permits of one limit. One use at a time.
  *
  * A claim makes its node, then looks for nodes of other uses wherever they may be, and is right unless one of these is
  * older than its own. Of two claims of different uses the younger one so finds a node of the other one, however slow

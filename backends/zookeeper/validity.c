@@ -16,7 +16,7 @@
  * had got everything that our server had told it before it passed the write on, in that order. Where the request was
  * answered zookeeper_report_us() before w, the leader has asked for signs of life in between, and was told of ours,
  * which reached our server after s. The session's beginning, and a move to another connection after a, has touched it
- * there without that. Whatever leader comes later begins after w. Hence the clock that ends our session did not begin
+ * there without that. Every later leader begins after w. Hence the clock that ends our session did not begin
  * before s: `alive_us`.
  *
  * We know s and a from our own clock, before a request is handed to the library and after its answer has come from it:
@@ -69,8 +69,8 @@ void zookeeper_wrote(struct zookeeper *z, int64_t sent_us) {
     pthread_mutex_unlock(&z->mutex);
 }
 
-/* What the core takes off for clocks that run differently, 1 %, it takes off what is left; here it is taken off what
- * has passed. */
+/* For clocks that run differently the core takes 1 % off the time that is left; here 1 % is taken off the time that has
+ * passed. */
 int64_t zookeeper_kept_ms(struct zookeeper *z, int64_t from_us) {
     pthread_mutex_lock(&z->mutex);
     int64_t age_us = from_us - z->validity.alive_us, session_ms = z->session_ms;

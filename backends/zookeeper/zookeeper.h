@@ -46,14 +46,14 @@ struct zookeeper;
 
 /* ---- names.c ----------------------------------------------------------------------------------------------------- */
 
-/* What the names of a claim's nodes show. */
+/* Contents of the names of a claim's nodes. */
 struct zookeeper_label {
     char uuid[37];
     uint32_t limit; /* of permits, else 0 */
 };
 
-/* What stands in the queue: `lock-`, `__WRIT__`, `__READ__`, `lease-`. A try is to leave at once where it is not first.
- */
+/* Kinds of nodes in the queue: `lock-`, `__WRIT__`, `__READ__`, `lease-`. A try is to leave at once where it is not
+ * first. */
 enum zookeeper_kind { ZOOKEEPER_MUTEX, ZOOKEEPER_WRITER, ZOOKEEPER_READER, ZOOKEEPER_LEASE, ZOOKEEPER_TRY = 4 };
 
 /* A claim's place in the queue, as a listing shows it. */
@@ -134,7 +134,7 @@ struct zookeeper_request {
     size_t n_names;
 };
 
-/* What one operation has sent. Referred to by it and by every unanswered request. */
+/* The requests of one operation. Referred to by it and by every unanswered request. */
 struct zookeeper_call {
     struct zookeeper *z;
     struct zookeeper_call *next, *prev; /* z->calls */
@@ -276,7 +276,7 @@ enum { ZOOKEEPER_SESSION, ZOOKEEPER_FENCE, ZOOKEEPER_PLACE, ZOOKEEPER_QUEUE };
 /* The path of the node of a grant that has ZOOKEEPER_KNOWN, as one of this kind. */
 void zookeeper_claim_path(const struct zookeeper *z, const struct dlock_claim *claim, enum zookeeper_kind kind,
                           char path[ZOOKEEPER_PATH_SIZE]);
-/* What stands in the node of a claim. `since`: the czxid of the claim's node before, whose place it takes; else 0. */
+/* The data of a claim's node. `since`: the czxid of the claim's node before, whose place it takes; else 0. */
 void zookeeper_write_data(const struct zookeeper *z, const struct dlock_claim *claim, uint64_t since,
                           char data[ZOOKEEPER_DATA_SIZE]);
 /* That `since`, from the data of a node; 0: there is none. */
@@ -372,7 +372,7 @@ struct zookeeper {
     bool look;                    /* a wake-up was lost for want of memory: everybody looks */
 };
 
-/* What the core keeps of a connection. */
+/* The core keeps a pointer for a connection. */
 static inline struct zookeeper *zookeeper_of(void *conn) {
     return *(struct zookeeper **)conn;
 }

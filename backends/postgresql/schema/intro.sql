@@ -19,18 +19,18 @@
 --              holds an advisory lock for its channel: while it does, the client lives.
 --   Every function first locks the row of the name, and only then reads or writes the queue, in statements of its own,
 --   each of which sees what was committed before it began. Hence plpgsql, VOLATILE, and READ COMMITTED. A single
---   statement would read the queue as it was before it waited for the row, and lose wake-ups. What a statement looks for
---   in the row itself it sees as it is once it has been waited for. So the row says whether somebody may be in the
+--   statement would read the queue as it was before it waited for the row, and lose wake-ups. The row itself
+--   a statement sees as it is once it has been waited for. So the row says whether somebody may be in the
 --   queue (`awaited`), and the common case is one statement: an UPDATE that takes a name which is free and not awaited,
 --   and one that gives it back. Everything else goes the long way.
---   Who merely asks, and is refused, locks nothing and writes nothing, unless a hand-over is under way.
---   What a grant that ends makes room for is given to the first waiter that lives, and to those behind it for whom there
---   is room, too (readers together), in the same transaction. Room that somebody waits for is given to that one by the
+--   A call that merely asks, and is refused, locks nothing and writes nothing, unless a hand-over is under way.
+--   When a grant ends, the first waiter that lives gets its room, and so do the waiters behind it for whom there is
+--   room, too (readers together), in the same transaction. Room that somebody waits for is given to that one by the
 --   next who asks: nobody barges in, and no reader passes a writer.
 --   A NOTIFY takes a lock that the whole cluster shares until its transaction is flushed to disk, and has no room when
 --   its queue is full. So one call at a time, which an advisory lock picks, tells in its own transaction those who were
 --   given something. The others return what is to be told, and the client sends that back with tell_v4(), in a
---   transaction that waits for no disk. What gets lost on the way its receiver learns when it asks the next time.
+--   transaction that waits for no disk. The receiver of a lost message learns its contents when it asks the next time.
 --   A client may listen and yet be stopped, or its host lost. So a hand-over lasts 3 s at most, until its receiver
 --   renews it or asks again. When it ends unconfirmed, every waiter of that client leaves the queue of that name, and so
 --   do those of clients that have not asked since it began, as all that live do.

@@ -5,8 +5,8 @@ CREATE OR REPLACE FUNCTION "dlock".clock_us() RETURNS bigint LANGUAGE sql VOLATI
     SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 $$;
 
--- The parts are called in assignments, which cost a fraction of PERFORM; those without a result return true. Those that
--- are a mere expression are in SQL: then they become part of their caller's, and cost no call.
+-- The parts are called in assignments, which cost a fraction of PERFORM; those without a result return true. Parts
+-- that are a mere expression are in SQL: then they become part of their caller's, and cost no call.
 
 CREATE OR REPLACE FUNCTION "dlock".refuse_isolation() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION "dlock".tell_apart() RETURNS boolean LANGUAGE sql VOL
     SELECT set_config('dlock.apart', 'on', true) IS NULL
 $$;
 
--- What every call begins with: when the patience of its caller ends. It counts from the arrival of the request: a
+-- The beginning of every call: when the patience of its caller ends. It counts from the arrival of the request: a
 -- session's first call compiles its functions first. A negative patience is as long, and says that the call is to return
 -- what others are to be told, and tell them nothing.
 CREATE OR REPLACE FUNCTION "dlock".begin_call(wait_ms integer) RETURNS bigint LANGUAGE sql VOLATILE AS $$
@@ -35,7 +35,7 @@ CREATE OR REPLACE FUNCTION "dlock".be_patient(until_us bigint) RETURNS boolean L
     SELECT set_config('lock_timeout', greatest((until_us - clock_us()) / 1000, 1)::text, true) IS NOT NULL
 $$;
 
--- What every call that writes ends with. A grant or a renewal must outlive a crash of the server, even where somebody
+-- The end of every call that writes. A grant or a renewal must outlive a crash of the server, even where somebody
 -- has turned synchronous_commit off. Nothing else need: losing it costs only time.
 CREATE OR REPLACE FUNCTION "dlock".end_call(durable boolean) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN NOT durable THEN set_config('synchronous_commit', 'off', true) IS NOT NULL
@@ -56,7 +56,7 @@ $$;
 
 -- ---- messages -------------------------------------------------------------------------------------------------------
 
--- What shows that a message comes from here. Half of the hash, since a whole one could be continued.
+-- Proves that a message comes from here. Half of the hash, since a whole one could be continued.
 CREATE OR REPLACE FUNCTION "dlock".code_of(secret text, message text) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT left(encode(sha256(convert_to(secret || message, 'UTF8')), 'hex'), 32)
 $$;
@@ -131,7 +131,7 @@ BEGIN
 END $$;
 
 -- Records that the token's client asks although this name was given to somebody who has not confirmed it: one that
--- lives asks at least once while a hand-over lasts. Whoever else is about to record that does it for us.
+-- lives asks at least once while a hand-over lasts. Another caller that is about to record that does it for us.
 CREATE OR REPLACE FUNCTION "dlock".shows(token text, present locks, now_us bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN

@@ -166,10 +166,10 @@ BEGIN
     RETURN place;
 END $$;
 
--- The advisory lock that comes before the row of a name wherever somebody may wait for it: waiters get it in the
--- order in which they came, while a row goes to whoever is there when it becomes free, so that one who wants to join
--- the queue could be passed by others' turns again and again. What excludes is the row. Every role of the database can
--- take that advisory lock, and keep it: so a call waits for turns for 100 ms in all, and then goes without.
+-- The advisory lock that comes before the row of a name wherever somebody may wait for it: waiters get it in the order
+-- in which they came, while a row goes to whoever is there when it becomes free, so that one who wants to join the
+-- queue could be passed by others' turns again and again. The row excludes, not this lock. Every role of the database
+-- can take that advisory lock, and keep it: so a call waits for turns for 100 ms in all, and then goes without.
 CREATE OR REPLACE FUNCTION "dlock".turn_key(lock bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT hashtextextended(encode(lock, 'hex'), 1)
 $$;
