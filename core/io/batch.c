@@ -22,7 +22,6 @@ void dlock__batch_begin(struct dlock__batch *batch, struct dlock__acquisition *c
 }
 
 int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err) {
-    struct dlock_client *client = conn->client;
     if (batch->n > 1) qsort(batch->acqs, batch->n, sizeof *batch->acqs, dlock__acq_by_name);
     for (size_t i = 0; i < batch->n; i++) {
         struct dlock_claim *arg = &batch->acqs[i]->op->arg;
@@ -31,13 +30,7 @@ int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, stru
     }
     batch->resent = batch->sent;
     batch->sent = true;
-    batch->sent_us = dlock__now(client); /* not later than it is sent */
-    dlock_batch *run = dlock__conn_batch(client, batch->kind);
-    dlock__leave(client);
-    int rc = run(conn->data, batch->args, batch->n, dlock__timeout_ms(batch->sent_us, batch->deadline_us), err);
-    dlock__enter(client);
-    if (rc > 0) rc = dlock_fail(err, DLOCK_EPROTO, "backend %s returned %d", client->backend->name, rc);
-    return rc;
+    return dlock__conn_call(conn, batch->kind, batch->args, batch->n, batch->deadline_us, &batch->sent_us, err);
 }
 
 void dlock__batch_hurry(struct dlock__batch *batch, struct dlock_client *client) {

@@ -99,7 +99,8 @@ int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dloc
     struct dlock_client *client = conn->client;
     if (conn->connected) return 0;
     dlock__leave(client);
-    int rc = dlock__conn_open(conn, deadline_us, true, err);
+    bool lookup = conn != client->keeper.conn; /* that waits for no name server */
+    int rc = dlock__conn_open(conn, deadline_us, lookup, err);
     if (rc == 0 && client->watch >= 0) rc = watch_begin(conn, deadline_us, err);
     dlock__enter(client);
     conn->connected = rc == 0;

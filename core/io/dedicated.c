@@ -129,14 +129,12 @@ int dlock__session_renew(struct dlock__acquisition *acq, struct dlock_claim **ar
                          struct dlock_error *err) {
     struct dlock_client *client = acq->name->client;
     struct dlock__conn *conn = acq->conn;
-    int64_t now = dlock__now_us();
-    if (!conn || conn->busy || now >= deadline_us)
+    if (!conn || conn->busy || dlock__now(client) >= deadline_us)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": no time for its renewal",
                           dlock__name_shown(acq->name));
     conn->busy = true;
-    dlock__leave(client);
-    int rc = client->backend->renew(conn->data, arg, 1, dlock__timeout_ms(now, deadline_us), err);
-    dlock__enter(client);
+    int64_t sent_us;
+    int rc = dlock__conn_call(conn, DLOCK__RENEW, arg, 1, deadline_us, &sent_us, err);
     conn->busy = false;
     pthread_cond_broadcast(&client->changed);
     if (rc == 0) {

@@ -22,6 +22,18 @@ static inline dlock_batch *dlock__conn_batch(const struct dlock_client *client, 
                                   : client->backend->release;
 }
 
+/* Runs that, not before *sent_us. With the mutex, which it leaves meanwhile. */
+static inline int dlock__conn_call(struct dlock__conn *conn, enum dlock__op_kind kind, struct dlock_claim *const *args,
+                                   size_t n, int64_t deadline_us, int64_t *sent_us, struct dlock_error *err) {
+    struct dlock_client *client = conn->client;
+    dlock_batch *run = dlock__conn_batch(client, kind);
+    int64_t now = *sent_us = dlock__now(client);
+    dlock__leave(client);
+    int rc = run(conn->data, args, n, dlock__timeout_ms(now, deadline_us), err);
+    dlock__enter(client);
+    return rc > 0 ? dlock_fail(err, DLOCK_EPROTO, "backend %s returned %d", client->backend->name, rc) : rc;
+}
+
 int dlock__watch_open(struct dlock_client *client, struct dlock_error *err);
 /* Whether the keeper is to read what comes. */
 void dlock__watch(struct dlock__conn *conn, bool on);

@@ -232,8 +232,7 @@ void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n) {
             dlock__pool_take_back(conn);
         } else if (client->n_pool == 0) {
             not_sent(acqs[0], DLOCK_ENOMEM, "out of memory for a connection");
-        }
-        /* somebody else ran it, or it was not run in time */
+        } /* else somebody else ran it, or it was not run in time */
     }
 }
 

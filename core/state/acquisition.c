@@ -43,22 +43,30 @@ struct dlock__acquisition *dlock__timer_acq(struct dlock__timer *timer) {
     return ((struct dlock__slot *)((char *)timer - offsetof(struct dlock__slot, timer)))->hold.acq;
 }
 
+/* Its timer has a place in each heap. */
+static struct dlock__slot *new_slot(struct dlock_client *client) {
+    size_t n = client->timers.slots + 1;
+    struct dlock__slot *slot = NULL;
+    if (dlock__heap_reserve(&client->timers.next, n) && dlock__heap_reserve(&client->timers.due, n) &&
+        dlock__heap_reserve(&client->engine.orphans, n))
+        slot = calloc(1, sizeof *slot);
+    if (slot) client->timers.slots = n;
+    return slot;
+}
+
 bool dlock__slot_attach(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     struct dlock__slot *slot = client->spare_slots;
     if (acq->op) return true;
-    if (!dlock__heap_reserve(&client->timers.next, client->timers.slots + 1)) return false;
-    if (!dlock__heap_reserve(&client->timers.due, client->timers.slots + 1)) return false;
-    if (!dlock__heap_reserve(&client->engine.orphans, client->timers.slots + 1)) return false;
     if (slot) {
         client->spare_slots = slot->spare;
         client->n_spare_slots--;
         slot->op.status = DLOCK__OP_NONE; /* the rest was left as it was found, or is set by its next request */
         slot->op.look = slot->op.wake.here = false;
-    } else if (!(slot = calloc(1, sizeof *slot))) {
+        slot->op.extension = NULL;
+    } else if (!(slot = new_slot(client))) {
         return false;
     }
-    client->timers.slots++;
     slot->hold.acq = acq;
     acq->op = &slot->op;
     acq->hold = &slot->hold;
@@ -69,12 +77,12 @@ void dlock__slot_detach(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     struct dlock__slot *slot = (struct dlock__slot *)acq->op;
     if (!slot) return;
-    client->timers.slots--;
     dlock__timer_disarm(&slot->timer);
     dlock__acq_disown(acq);
     acq->op = NULL;
     acq->hold = NULL;
     if (client->n_spare_slots >= SPARE_MAX) {
+        client->timers.slots--;
         free(slot);
         return;
     }

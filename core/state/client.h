@@ -98,7 +98,7 @@ struct dlock_client {
         struct dlock__heap next;   /* of grants: the next renewal, or the end where that comes first */
         struct dlock__heap due;    /* the end of those whose renewal is due, or on the way */
         struct dlock__heap sleeps; /* of threads, for longer */
-        size_t slots;              /* attached to acquisitions: `next` and `due` have room for a timer of each */
+        size_t slots;              /* spare ones too: `next` and `due` have room for a timer of each */
         uint64_t looks;            /* at acquisitions, because of these: counted for tests */
     } timers;
 

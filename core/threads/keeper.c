@@ -64,8 +64,10 @@ static int64_t lease_of(const struct dlock__acquisition *acq) {
     return dlock__lease_for_ms(acq->valid_until_us - dlock__now_us());
 }
 
-/* The arguments are copies: the acquisition's own may be in use by a release at the same time. */
+/* In the order of the names, as every batch is sent. The arguments are copies, which is why no operation is run as for
+ * others: the acquisition's own may be in use by a release, which would have to wait for a renewal that hangs. */
 static void fill(struct dlock_client *client, size_t n) {
+    qsort(client->keeper.batch, n, sizeof(struct dlock__acquisition *), dlock__acq_by_name);
     for (size_t i = 0; i < n; i++) {
         const struct dlock__acquisition *acq = client->keeper.batch[i];
         struct dlock_claim *arg = &client->keeper.args[i];
@@ -81,86 +83,34 @@ static void fill(struct dlock_client *client, size_t n) {
     }
 }
 
-static int by_name(const void *a, const void *b) {
-    const struct dlock_claim *const *left = a, *const *right = b;
-    return strcmp((*left)->name, (*right)->name);
-}
-
-/* Without the mutex. As every batch is sent: in the order of the names. */
-static int send_batch(struct dlock__conn *conn, size_t n, int64_t deadline_us, int64_t *sent_us,
-                      struct dlock_error *err) {
-    const struct dlock_client *client = conn->client;
-    qsort(client->keeper.arg_pointers, n, sizeof *client->keeper.arg_pointers, by_name);
-    *sent_us = dlock__now_us();
-    int rc = client->backend->renew(conn->data, client->keeper.arg_pointers, n,
-                                    dlock__timeout_ms(dlock__now_us(), deadline_us), err);
-    return rc <= 0 ? rc : DLOCK_EPROTO;
-}
-
-/* The server, or this process, may have no room for one more connection, and an idle one beside that. */
-static int send_borrowed(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
-                         struct dlock_error *err) {
-    dlock__enter(client);
-    struct dlock__conn *conn = dlock__pool_borrow(client, deadline_us);
-    dlock__leave(client);
-    *sent = conn != NULL;
-    if (!conn) return err->code;
-    int rc = send_batch(conn, n, deadline_us, sent_us, err);
-    dlock__enter(client);
-    dlock__pool_give(conn, rc);
-    dlock__leave(client);
-    return rc;
-}
-
-/* Without the mutex. On its own connection, and without ever waiting for a name server. */
-static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
-                struct dlock_error *err) {
-    struct dlock__conn *conn = client->keeper.conn;
-    *sent = false;
-    if (!conn->connected) {
-        int rc = dlock__conn_open(conn, deadline_us, false, err);
-        err->code = rc;
-        if (rc != 0 && dlock__now_us() >= deadline_us) return rc;
-        if (rc != 0) return send_borrowed(client, n, deadline_us, sent_us, sent, err);
-        conn->connected = true;
-    }
-    *sent = true;
-    int rc = send_batch(conn, n, deadline_us, sent_us, err);
-    if (rc == 0) return 0;
-    conn->connected = false;
-    dlock__conn_close(conn);
-    return rc;
-}
-
-/* THREADSAFE: through the one connection of everybody. */
-static int send_shared(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
-                       struct dlock_error *err) {
-    struct dlock__conn *conn;
-    *sent = false;
-    dlock__enter(client);
-    int rc = dlock__pool_take(client, deadline_us, &conn, err);
-    dlock__leave(client);
-    if (rc != 0) return rc;
-    *sent = true;
-    rc = send_batch(conn, n, deadline_us, sent_us, err);
-    dlock__enter(client);
-    dlock__pool_give(conn, rc);
-    dlock__leave(client);
-    return rc;
-}
-
 /* Each on the connection that it lives in. What is not answered in time is tried again: only a connection that breaks
  * takes its grant along. */
-static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, bool *sent,
+static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us,
                      struct dlock_error *err) {
-    *sent = true;
     *sent_us = dlock__now_us();
-    dlock__enter(client);
     for (size_t i = 0; i < n; i++)
         client->keeper.args[i].result =
             dlock__session_renew(client->keeper.batch[i], client->keeper.arg_pointers + i, deadline_us, err);
-    dlock__leave(client);
     return 0;
+}
+
+/* On the one connection of everybody (THREADSAFE), or on its own; or on an idle one, since the server, or this process,
+ * may have no room for one more. *sent_us is set if it was sent. Leaves the mutex meanwhile. */
+static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, struct dlock_error *err) {
+    struct dlock__conn *own = client->keeper.conn, *conn = own;
+    if (dlock__one_each(client)) return send_each(client, n, deadline_us, sent_us, err);
+    int rc = own ? dlock__conn_ready(own, deadline_us, err) : dlock__pool_take(client, deadline_us, &conn, err);
+    if (rc != 0 && own && dlock__now(client) < deadline_us) {
+        conn = dlock__pool_borrow(client, deadline_us);
+        if (conn) rc = 0;
+    }
+    if (rc != 0) return rc;
+    rc = dlock__conn_call(conn, DLOCK__RENEW, client->keeper.arg_pointers, n, deadline_us, sent_us, err);
+    if (conn != own)
+        dlock__pool_give(conn, rc);
+    else if (rc != 0)
+        dlock__conn_drop(conn);
+    return rc;
 }
 
 /* False: the answer makes no sense. */
@@ -238,16 +188,16 @@ static void learn_patience(struct dlock_client *client, int result, int64_t begu
 static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t others_us) {
     struct dlock_error err;
     int64_t sent_us = 0, deadline_us = renewal_deadline(client, n, now, others_us);
-    bool sent;
     err.message[0] = '\0';
     fill(client, n);
-    dlock__leave(client);
-    int rc = client->keeper.conn       ? send(client, n, deadline_us, &sent_us, &sent, &err)
-             : dlock__one_each(client) ? send_each(client, n, deadline_us, &sent_us, &sent, &err)
-                                       : send_shared(client, n, deadline_us, &sent_us, &sent, &err);
-    if (rc != 0) dlock__log(client, DLOCK_LOG_WARN, "renewal of %zu lock(s) failed: %s", n, err.message);
-    dlock__enter(client);
-    if (rc != 0) client->clock_sample.known = false;
+    int rc = send(client, n, deadline_us, &sent_us, &err);
+    bool sent = sent_us > 0;
+    if (rc != 0) {
+        dlock__leave(client);
+        dlock__log(client, DLOCK_LOG_WARN, "renewal of %zu lock(s) failed: %s", n, err.message);
+        dlock__enter(client);
+        client->clock_sample.known = false;
+    }
     learn_patience(client, rc != 0 ? rc : client->keeper.args[0].result, now, deadline_us);
     int64_t pause_us = next_pause(client);
     for (size_t i = 0; i < n; i++) {
