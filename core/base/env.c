@@ -133,6 +133,15 @@ void dlock__mutex_init(pthread_mutex_t *mutex) {
     pthread_mutexattr_destroy(&attr);
 }
 
+uint64_t dlock__thread_id(void) {
+    /* Neither pthread_self() nor a tid will do: both are given to new threads, which would then own what dead ones
+     * held. */
+    static atomic_uint_fast64_t last;
+    static _Thread_local uint64_t id;
+    if (id == 0) id = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+    return id;
+}
+
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
     sigset_t all, before;
     sigfillset(&all);

@@ -54,6 +54,9 @@ bool dlock__spin_then_yield(const atomic_uint *word, unsigned seen);
 /* A mutex that is never held for long: who finds it taken spins before it sleeps. */
 void dlock__mutex_init(pthread_mutex_t *mutex);
 
+/* The calling thread's number, which no other one ever gets. */
+uint64_t dlock__thread_id(void);
+
 /* Starts a thread with every signal blocked, so that the application's handlers never run on it. 0 or DLOCK_ENOMEM. */
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 

@@ -8,15 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-uint64_t dlock__thread_id(void) {
-    /* Neither pthread_self() nor a tid will do: both are given to new threads, which would then own what dead ones
-     * held. */
-    static atomic_uint_fast64_t last;
-    static _Thread_local uint64_t id;
-    if (id == 0) id = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
-    return id;
-}
-
 int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high) {
     if (high <= low) return low;
     client->jitter ^= client->jitter << 13; /* xorshift64: Marsaglia, Journal of Statistical Software 8 (14), 2003 */

@@ -250,9 +250,6 @@ DLOCK_PRINTF(3, 4) void dlock__log(struct dlock_client *client, int level, const
 /* Drops one reference; the last one frees the client. Without the mutex. */
 void dlock__client_put(struct dlock_client *client);
 
-/* The calling thread, never reused for another one. */
-uint64_t dlock__thread_id(void);
-
 /* deadline_us, but no later than the URI's `timeout` from now. */
 static inline int64_t dlock__bounded(struct dlock_client *client, int64_t deadline_us) {
     int64_t most = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms));

@@ -266,6 +266,13 @@ static int thread_start(pthread_t *thread, void *(*run)(void *), void *arg, bool
     return DLOCK_ENOMEM;
 }
 
+uint64_t dlock__thread_id(void) {
+    static atomic_uint_fast64_t last;
+    static _Thread_local uint64_t id;
+    if (id == 0) id = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+    return id;
+}
+
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
     return thread_start(thread, run, arg, false);
 }
