@@ -1,0 +1,422 @@
+/* core/base/env.h in simulated time, and the functions of the C library that the core calls beside it: the linker puts
+ * those with __wrap_ in front of their names in their place (ld --wrap). */
+#include "scheduler.h"
+
+#include "base/env.h"
+
+#include <dlock/dlock.h>
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- time, chance, threads ---- */
+
+int64_t dlock__now_us(void) {
+    return sim_local_us(sim_host(), sim_now_us());
+}
+
+static int64_t global(int64_t until_us) {
+    return sim_global_us(sim_host(), until_us);
+}
+
+void dlock__sleep_us(int64_t us) {
+    sim_sleep_us(us);
+}
+
+int dlock__random(void *buf, size_t size) {
+    unsigned char *bytes = buf;
+    for (size_t i = 0; i < size; i++) bytes[i] = (unsigned char)sim_random();
+    return 0;
+}
+
+pid_t __wrap_getpid(void);
+pid_t __wrap_getpid(void) {
+    return 1; /* stands in tokens */
+}
+
+uint64_t dlock__thread_id(void) {
+    return sim_self() + UINT64_C(1);
+}
+
+int dlock__cpu(void) {
+    return (int)(sim_random() % 2);
+}
+
+static bool spun(const atomic_uint *word, unsigned seen) {
+    sim_pause();
+    return atomic_load(word) != seen;
+}
+
+bool dlock__spin(const atomic_uint *word, unsigned seen) {
+    return spun(word, seen);
+}
+
+bool dlock__yield_once(const atomic_uint *word, unsigned seen) {
+    return spun(word, seen);
+}
+
+bool dlock__spin_then_yield(const atomic_uint *word, unsigned seen) {
+    return spun(word, seen);
+}
+
+void dlock__yield(void) {
+    sim_pause();
+}
+
+int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
+    unsigned number = sim_start(sim_host(), run, arg);
+    *thread = number;
+    return number ? 0 : DLOCK_ENOMEM;
+}
+
+/* ---- mutexes and conditions: a mutex is the number of the thread that has it ---- */
+
+enum { MUTEXES = 16 };
+static const void *held[512][MUTEXES];
+
+static void note(const void *mutex, const void *is) {
+    const void **slots = held[sim_self()];
+    for (size_t i = 0; i < MUTEXES; i++) {
+        if (slots[i] != mutex) continue;
+        slots[i] = is;
+        return;
+    }
+}
+
+/* Those of the program itself; what clients have is allocated. */
+bool sim_holds_shared(unsigned thread);
+bool sim_holds_shared(unsigned thread) {
+    extern char __data_start[], _end[];
+    for (size_t i = 0; i < MUTEXES; i++)
+        if ((const char *)held[thread][i] >= __data_start && (const char *)held[thread][i] < _end) return true;
+    return false;
+}
+
+static unsigned *owner(pthread_mutex_t *mutex) {
+    return (unsigned *)(void *)mutex;
+}
+
+void dlock__mutex_init(pthread_mutex_t *mutex) {
+    memset(mutex, 0, sizeof *mutex);
+}
+
+static void lock(pthread_mutex_t *mutex) {
+    while (*owner(mutex)) sim_wait(mutex, 1, SIM_NEVER);
+    *owner(mutex) = sim_self() + 1;
+    note(NULL, mutex);
+}
+
+static void unlock(pthread_mutex_t *mutex) {
+    if (*owner(mutex) != sim_self() + 1) sim_fail("a mutex is left by a thread that does not have it");
+    *owner(mutex) = 0;
+    note(mutex, NULL);
+    sim_wake(mutex, 1, 1);
+}
+
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes);
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes) {
+    (void)attributes;
+    memset(mutex, 0, sizeof *mutex);
+    return 0;
+}
+
+int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex) {
+    if (*owner(mutex)) sim_fail("a mutex is destroyed that somebody has");
+    return 0;
+}
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex) {
+    sim_pause();
+    lock(mutex);
+    return 0;
+}
+
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex) {
+    if (*owner(mutex)) return EBUSY;
+    lock(mutex);
+    return 0;
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex) {
+    unlock(mutex);
+    sim_pause();
+    return 0;
+}
+
+void dlock__cond_init(pthread_cond_t *cond) {
+    memset(cond, 0, sizeof *cond);
+}
+
+void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us) {
+    unlock(mutex);
+    if (global(until_us) > sim_now_us()) sim_wait(cond, 1, global(until_us));
+    lock(mutex);
+}
+
+int __wrap_pthread_cond_destroy(pthread_cond_t *cond);
+int __wrap_pthread_cond_destroy(pthread_cond_t *cond) {
+    (void)cond;
+    return 0;
+}
+
+int __wrap_pthread_cond_signal(pthread_cond_t *cond);
+int __wrap_pthread_cond_signal(pthread_cond_t *cond) {
+    sim_wake(cond, 1, sim_chance(20) ? 2 : 1); /* POSIX: at least one */
+    return 0;
+}
+
+int __wrap_pthread_cond_broadcast(pthread_cond_t *cond);
+int __wrap_pthread_cond_broadcast(pthread_cond_t *cond) {
+    sim_wake(cond, 1, UINT32_MAX);
+    return 0;
+}
+
+void dlock__futex_wait(const atomic_uint *word, unsigned seen, uint32_t bits, int64_t until_us) {
+    sim_pause();
+    if (atomic_load(word) == seen && global(until_us) > sim_now_us()) sim_wait(word, bits, global(until_us));
+}
+
+void dlock__futex_wake(const atomic_uint *word, uint32_t bits) {
+    sim_pause();
+    sim_wake(word, bits, UINT32_MAX);
+}
+
+int __wrap_pthread_join(pthread_t thread, void **result);
+int __wrap_pthread_join(pthread_t thread, void **result) {
+    if (result) *result = NULL;
+    sim_join((unsigned)thread, SIM_NEVER);
+    return 0;
+}
+
+int __wrap_pthread_tryjoin_np(pthread_t thread, void **result);
+int __wrap_pthread_tryjoin_np(pthread_t thread, void **result) {
+    if (result) *result = NULL;
+    return sim_ended((unsigned)thread) ? 0 : EBUSY;
+}
+
+int __wrap_pthread_detach(pthread_t thread);
+int __wrap_pthread_detach(pthread_t thread) {
+    (void)thread;
+    return 0;
+}
+
+/* ---- descriptors: a counter each, as of an eventfd; timers are those that have a time ---- */
+
+enum { FIRST_FD = 1 << 20, DESCRIPTORS = 512 };
+static struct descriptor {
+    bool used;
+    uint64_t count;
+    int64_t at_us; /* SIM_NEVER: no timer that is set */
+} descriptors[DESCRIPTORS];
+static int changed; /* its address: who polls waits for it */
+static unsigned descriptors_refused;
+
+static struct descriptor *of(int fd) {
+    if (fd < FIRST_FD || fd >= FIRST_FD + DESCRIPTORS || !descriptors[fd - FIRST_FD].used)
+        sim_fail("a descriptor is used that is not open: %d", fd);
+    return &descriptors[fd - FIRST_FD];
+}
+
+void sim_descriptors_fail(unsigned per_mille) {
+    descriptors_refused = per_mille;
+}
+
+int sim_descriptor(void) {
+    if (sim_chance(descriptors_refused)) {
+        errno = EMFILE;
+        return -1;
+    }
+    for (int i = 0; i < DESCRIPTORS; i++) {
+        if (descriptors[i].used) continue;
+        descriptors[i] = (struct descriptor){true, 0, SIM_NEVER};
+        return FIRST_FD + i;
+    }
+    sim_fail("descriptors are not closed");
+}
+
+void sim_signal(int fd) {
+    of(fd)->count++;
+    sim_wake(&changed, 1, UINT32_MAX);
+}
+
+void sim_drain(int fd) {
+    of(fd)->count = 0;
+}
+
+void sim_close(int fd) {
+    of(fd)->used = false;
+}
+
+int __wrap_eventfd(unsigned count, int flags);
+int __wrap_eventfd(unsigned count, int flags) {
+    (void)count;
+    (void)flags;
+    return sim_descriptor();
+}
+
+int dlock__timer_open(void) {
+    return sim_descriptor();
+}
+
+void dlock__timer_set(int fd, int64_t at_us) {
+    of(fd)->at_us = global(at_us);
+    sim_drain(fd);
+    sim_wake(&changed, 1, UINT32_MAX);
+}
+
+ssize_t __real_read(int fd, void *buf, size_t size);
+ssize_t __wrap_read(int fd, void *buf, size_t size);
+ssize_t __wrap_read(int fd, void *buf, size_t size) {
+    if (fd < FIRST_FD) return __real_read(fd, buf, size);
+    uint64_t count = of(fd)->count;
+    sim_drain(fd);
+    if (count == 0) {
+        errno = EAGAIN;
+        return -1;
+    }
+    memcpy(buf, &count, sizeof count);
+    return sizeof count;
+}
+
+ssize_t __real_write(int fd, const void *buf, size_t size);
+ssize_t __wrap_write(int fd, const void *buf, size_t size);
+ssize_t __wrap_write(int fd, const void *buf, size_t size) {
+    if (fd < FIRST_FD) return __real_write(fd, buf, size);
+    sim_signal(fd);
+    return (ssize_t)size;
+}
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+int __wrap_close(int fd) {
+    if (fd < FIRST_FD) return __real_close(fd);
+    sim_close(fd);
+    return 0;
+}
+
+static int look(struct pollfd *fds, nfds_t n, int64_t *next_us) {
+    int ready = 0;
+    *next_us = SIM_NEVER;
+    for (nfds_t i = 0; i < n; i++) {
+        fds[i].revents = 0;
+        if (fds[i].fd < 0) continue;
+        struct descriptor *d = of(fds[i].fd);
+        if (d->at_us <= sim_now_us()) {
+            d->at_us = SIM_NEVER;
+            d->count++;
+        }
+        if (d->at_us < *next_us) *next_us = d->at_us;
+        if (d->count == 0) continue;
+        fds[i].revents = POLLIN;
+        ready++;
+    }
+    return ready;
+}
+
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms) {
+    int64_t until_us = timeout_ms < 0 ? SIM_NEVER : sim_now_us() + timeout_ms * INT64_C(1000), next_us;
+    for (int ready;;) {
+        sim_pause();
+        if ((ready = look(fds, n, &next_us)) > 0 || sim_now_us() >= until_us) return ready;
+        sim_wait(&changed, 1, next_us < until_us ? next_us : until_us);
+    }
+}
+
+/* ---- memory: each piece has its host in front of it ---- */
+
+struct piece {
+    struct sim_host *host; /* NULL: given out before there was one */
+    size_t size;
+    struct piece *next, **at;
+    uint64_t check;
+    uint64_t fill;
+};
+static const uint64_t check = UINT64_C(0x646c6f636b21);
+static struct piece *pieces;
+static unsigned refused;
+
+void sim_allocations_fail(unsigned per_million) {
+    refused = per_million;
+}
+
+void *__real_malloc(size_t size);
+void __real_free(void *memory);
+
+static void *allocate(size_t size, bool may_fail) {
+    if (may_fail && refused && sim_random() % 1000000 < refused) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    struct piece *piece = __real_malloc(sizeof *piece + size);
+    if (!piece) sim_fail("out of memory");
+    *piece = (struct piece){.host = sim_host(), .size = size, .next = pieces, .at = &pieces, .check = check};
+    if (pieces) pieces->at = &piece->next;
+    pieces = piece;
+    memset(piece + 1, 0xa5, size);
+    return piece + 1;
+}
+
+void *sim_new(size_t size) {
+    void *memory = __real_malloc(size);
+    if (!memory) sim_fail("out of memory");
+    return memset(memory, 0, size);
+}
+
+void sim_free(void *memory) {
+    __real_free(memory);
+}
+
+void *__wrap_malloc(size_t size);
+void *__wrap_malloc(size_t size) {
+    return allocate(size, true);
+}
+
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size) {
+    void *memory = allocate(n * size, true);
+    return memory ? memset(memory, 0, n * size) : NULL;
+}
+
+void __wrap_free(void *memory);
+/* The C library's own pieces have nothing of ours in front of them. */
+__attribute__((no_sanitize("address"))) void __wrap_free(void *memory) {
+    if (!memory) return;
+    struct piece *piece = (struct piece *)memory - 1;
+    if (piece->check != check) { /* the C library's own */
+        __real_free(memory);
+        return;
+    }
+    *piece->at = piece->next;
+    if (piece->next) piece->next->at = piece->at;
+    memset(piece, 0x5a, sizeof *piece + piece->size);
+    __real_free(piece);
+}
+
+void *__wrap_realloc(void *memory, size_t size);
+void *__wrap_realloc(void *memory, size_t size) {
+    void *moved = allocate(size, true);
+    if (!moved || !memory) return moved;
+    size_t had = ((struct piece *)memory - 1)->size;
+    memcpy(moved, memory, had < size ? had : size);
+    __wrap_free(memory);
+    return moved;
+}
+
+size_t sim_allocated(const struct sim_host *host, unsigned *n) {
+    size_t bytes = 0;
+    *n = 0;
+    for (const struct piece *piece = pieces; piece; piece = piece->next) {
+        if (piece->host != host) continue;
+        bytes += piece->size;
+        (*n)++;
+    }
+    return bytes;
+}

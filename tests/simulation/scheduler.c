@@ -1,0 +1,332 @@
+/* Fibers, clocks and chance: see scheduler.h. */
+#include "scheduler.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#include <sanitizer/common_interface_defs.h>
+#else
+#define __sanitizer_start_switch_fiber(save, bottom, size)
+#define __sanitizer_finish_switch_fiber(saved, bottom, size)
+#endif
+
+enum { FIBERS = 256, EVENTS = 65536, STACK = 256 * 1024, SWITCH_PER_MILLE = 250, STEPS_MAX = 30000000 };
+
+enum fiber_state { FREE, READY, WAITING, ENDED };
+
+struct fiber {
+    enum fiber_state state;
+    struct sim_host *host;
+    ucontext_t context;
+    void *stack;
+    void *fake_stack;   /* the address sanitizer's, */
+    const void *bottom; /* and what it has to know of the real one */
+    size_t size;
+    void *(*run)(void *);
+    void *arg;
+    const void *on; /* what it waits for */
+    uint32_t bits;
+    int64_t until_us;
+    bool woken;
+};
+
+struct event {
+    int64_t at_us;
+    uint64_t order;
+    void (*act)(void *);
+    void *arg;
+};
+
+static struct fiber fibers[FIBERS]; /* [0] is main */
+static size_t fibers_end = 1;
+static struct fiber *running = &fibers[0], *left;
+static struct event events[EVENTS]; /* a binary heap from 1 on */
+static size_t events_n;
+static uint64_t events_order, chance, steps;
+static int64_t now_us = INT64_C(1000000000000);
+static struct sim_host outside = {.name = "-"};
+bool sim_verbose;
+uint64_t sim_seed_now;
+
+/* ---- chance: splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014) ---- */
+
+void sim_seed(uint64_t seed) {
+    chance = sim_seed_now = seed;
+    fibers[0].host = &outside;
+    fibers[0].state = READY;
+}
+
+uint64_t sim_random(void) {
+    uint64_t z = chance += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+int64_t sim_between(int64_t low, int64_t high) {
+    return low + (int64_t)(sim_random() % (uint64_t)(high - low + 1));
+}
+
+bool sim_chance(unsigned per_mille) {
+    return per_mille > 0 && sim_random() % 1000 < per_mille;
+}
+
+/* ---- time ---- */
+
+int64_t sim_now_us(void) {
+    return now_us;
+}
+
+int64_t sim_local_us(const struct sim_host *host, int64_t us) {
+    if (us > SIM_NEVER / 2) return SIM_NEVER;
+    return us + host->offset_us + us / 1000000 * host->drift_ppm + us % 1000000 * host->drift_ppm / 1000000;
+}
+
+int64_t sim_global_us(const struct sim_host *host, int64_t local_us) {
+    if (local_us > SIM_NEVER / 2) return SIM_NEVER;
+    int64_t us = local_us - host->offset_us; /* plus drift: corrected by what is missing */
+    for (int i = 0; i < 4; i++) us += local_us - sim_local_us(host, us);
+    while (sim_local_us(host, us) < local_us) us++;
+    return us;
+}
+
+static bool before(const struct event *a, const struct event *b) {
+    return a->at_us != b->at_us ? a->at_us < b->at_us : a->order < b->order;
+}
+
+void sim_at(int64_t us, void (*act)(void *), void *arg) {
+    if (events_n + 1 == EVENTS) sim_fail("the simulator has too many events");
+    struct event event = {us, events_order++, act, arg};
+    size_t at = ++events_n;
+    for (; at > 1 && before(&event, &events[at / 2]); at /= 2) events[at] = events[at / 2];
+    events[at] = event;
+}
+
+static struct event take_event(void) {
+    struct event first = events[1], last = events[events_n--];
+    size_t at = 1;
+    for (size_t child; (child = at * 2) <= events_n; at = child) {
+        if (child < events_n && before(&events[child + 1], &events[child])) child++;
+        if (!before(&events[child], &last)) break;
+        events[at] = events[child];
+    }
+    events[at] = last;
+    return first;
+}
+
+/* ---- fibers ---- */
+
+struct sim_host *sim_host(void) {
+    return running->host;
+}
+
+void sim_visit(struct sim_host *host) {
+    running->host = host;
+}
+
+unsigned sim_self(void) {
+    return (unsigned)(running - fibers);
+}
+
+static bool runs(const struct fiber *fiber) {
+    return !fiber->host->dead && !fiber->host->stopped_us;
+}
+
+static void wake(struct fiber *fiber, bool woken) {
+    fiber->state = READY;
+    fiber->woken = woken;
+}
+
+/* Everything that is due, and the time of what is next. */
+static int64_t serve(void) {
+    int64_t next = SIM_NEVER;
+    while (events_n > 0 && events[1].at_us <= now_us) {
+        struct event event = take_event();
+        struct sim_host *host = running->host;
+        running->host = &outside;
+        event.act(event.arg);
+        running->host = host;
+    }
+    if (events_n > 0) next = events[1].at_us;
+    for (size_t i = 0; i < fibers_end; i++) {
+        struct fiber *fiber = &fibers[i];
+        if (fiber->state != WAITING || !runs(fiber)) continue;
+        if (fiber->until_us <= now_us)
+            wake(fiber, false);
+        else if (fiber->until_us < next)
+            next = fiber->until_us;
+    }
+    return next;
+}
+
+static struct fiber *choose(void) {
+    struct fiber *ready[FIBERS];
+    for (;;) {
+        size_t n = 0;
+        int64_t next = serve();
+        for (size_t i = 0; i < fibers_end; i++)
+            if (fibers[i].state == READY && runs(&fibers[i])) ready[n++] = &fibers[i];
+        if (n > 0) return ready[n == 1 ? 0 : sim_random() % n];
+        if (next == SIM_NEVER) sim_fail("nothing will ever happen any more");
+        now_us = next;
+    }
+}
+
+static void go_on(void) {
+    if (++steps > STEPS_MAX) sim_fail("the run does not come to an end");
+    struct fiber *from = running, *to = choose();
+    if (to == from) return;
+    running = to;
+    left = from;
+    __sanitizer_start_switch_fiber(&from->fake_stack, to->bottom, to->size);
+    swapcontext(&from->context, &to->context);
+    __sanitizer_finish_switch_fiber(from->fake_stack, &left->bottom, &left->size);
+}
+
+void sim_pause(void) {
+    if (!sim_chance(SWITCH_PER_MILLE)) return;
+    now_us += (int64_t)(sim_random() % 8);
+    go_on();
+}
+
+bool sim_wait(const void *on, uint32_t bits, int64_t until_us) {
+    running->state = WAITING;
+    running->on = on;
+    running->bits = bits;
+    running->until_us = until_us;
+    go_on();
+    return running->woken;
+}
+
+void sim_wake(const void *on, uint32_t bits, unsigned most) {
+    struct fiber *found[FIBERS];
+    size_t n = 0;
+    for (size_t i = 0; i < fibers_end; i++)
+        if (fibers[i].state == WAITING && fibers[i].on == on && fibers[i].bits & bits && !fibers[i].host->dead)
+            found[n++] = &fibers[i];
+    for (; n > 0 && most > 0; most--) {
+        size_t at = n == 1 ? 0 : sim_random() % n;
+        wake(found[at], true);
+        found[at] = found[--n];
+    }
+}
+
+void sim_sleep_us(int64_t us) {
+    sim_wait(NULL, 0, us >= SIM_NEVER - now_us ? SIM_NEVER : now_us + us);
+}
+
+static void begin(void) {
+    __sanitizer_finish_switch_fiber(NULL, &left->bottom, &left->size);
+    running->run(running->arg);
+    running->state = ENDED;
+    sim_wake(running, UINT32_MAX, FIBERS);
+    go_on();
+}
+
+/* Apart, since the compiler takes getcontext for a function that returns twice. */
+static void prepare(struct fiber *fiber) {
+    getcontext(&fiber->context);
+    fiber->context.uc_stack.ss_sp = fiber->stack;
+    fiber->context.uc_stack.ss_size = STACK;
+    makecontext(&fiber->context, begin, 0);
+}
+
+unsigned sim_start(struct sim_host *host, void *(*run)(void *), void *arg) {
+    size_t at = 1;
+    while (at < FIBERS && fibers[at].state != FREE) at++;
+    if (at == FIBERS) return 0;
+    struct fiber *fiber = &fibers[at];
+    if (at == fibers_end) fibers_end++;
+    if (!fiber->stack) fiber->stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (fiber->stack == MAP_FAILED) sim_fail("no memory for a stack");
+    fiber->host = host;
+    fiber->run = run;
+    fiber->arg = arg;
+    fiber->state = READY;
+    fiber->bottom = fiber->stack;
+    fiber->size = STACK;
+    prepare(fiber);
+    return (unsigned)at;
+}
+
+bool sim_ended(unsigned thread) {
+    return fibers[thread].state == ENDED || fibers[thread].host->dead;
+}
+
+bool sim_join(unsigned thread, int64_t until_us) {
+    while (!sim_ended(thread) && now_us < until_us) sim_wait(&fibers[thread], 1, until_us);
+    return sim_ended(thread);
+}
+
+/* ---- hosts ---- */
+
+void sim_stop(struct sim_host *host, bool suspend) {
+    if (host->stopped_us || host->dead) return;
+    host->stopped_us = now_us;
+    host->stops++;
+    host->suspended = suspend;
+}
+
+void sim_continue(struct sim_host *host) {
+    int64_t slept = now_us - host->stopped_us;
+    if (!host->stopped_us) return;
+    host->stopped_us = 0;
+    for (size_t i = 0; i < fibers_end && host->suspended; i++)
+        if (fibers[i].host == host && fibers[i].state == WAITING && fibers[i].until_us < SIM_NEVER - slept)
+            fibers[i].until_us += slept;
+}
+
+bool sim_holds_shared(unsigned thread);
+
+bool sim_kill(struct sim_host *host) {
+    for (size_t i = 0; i < fibers_end; i++)
+        if (fibers[i].state != FREE && fibers[i].host == host && sim_holds_shared((unsigned)i)) return false;
+    host->dead = true;
+    return true;
+}
+
+/* ---- the story ---- */
+
+void sim_say(const char *format, ...) {
+    if (!sim_verbose) return;
+    va_list args;
+    printf("%12.6f %-8s %2u  ", (double)(now_us - INT64_C(1000000000000)) / 1e6, running->host->name, sim_self());
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+}
+
+void sim_print_threads(void) {
+    static const char *const words[] = {"free", "ready", "waits", "ended"};
+    for (size_t i = 0; i < fibers_end; i++) {
+        const struct fiber *fiber = &fibers[i];
+        if (fiber->state == FREE || fiber->state == ENDED || fiber->host->dead) continue;
+        printf("  thread %zu of %s %s", i, fiber->host->name, words[fiber->state]);
+        if (fiber->state == WAITING && fiber->until_us == SIM_NEVER) printf(" for ever");
+        if (fiber->state == WAITING && fiber->until_us != SIM_NEVER)
+            printf(" for another %.3f s", (double)(fiber->until_us - now_us) / 1e6);
+        printf(" (on %p)%s\n", fiber->on, fiber->host->stopped_us ? ", stopped" : "");
+    }
+}
+
+void sim_fail(const char *format, ...) {
+    va_list args;
+    printf("seed %llu, %.6f s: ", (unsigned long long)sim_seed_now, (double)(now_us - INT64_C(1000000000000)) / 1e6);
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+    if (sim_verbose) sim_print_threads();
+    fflush(stdout);
+    _exit(1);
+}
