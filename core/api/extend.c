@@ -1,5 +1,5 @@
-/* A grant's lease is set anew by its holder. The keeper does it, as a renewal with another lease: so no other renewal of
- * the same grant is on the way, and it is tried again as renewals are. */
+/* A grant's lease is set anew by its holder. The keeper does it, as a renewal with another lease: so no other renewal
+ * of the same grant is on the way, and it is tried again as renewals are. */
 #include "api/api.h"
 
 static int check(struct dlock_lock *lock, const struct dlock__acquisition *acq, int64_t *lease_ms,

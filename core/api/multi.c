@@ -1,7 +1,11 @@
 /* Several locks at once, all or none. First everything is tried in one request per server; of what that grants only
  * those before the first busy one, in an order that every process agrees on, are kept, and that one is waited for. So
  * nobody ever waits for a lock that stands before one it holds, and no circle of waiters can close (Havender, "Avoiding
- * Deadlock in Multitasking Systems", IBM Systems Journal 7 (2), 1968). */
+ * Deadlock in Multitasking Systems", IBM Systems Journal 7 (2), 1968).
+ *
+ * Several permits of one name have no order. A caller that has some of them waits for the next only for a moment, then
+ * gives all of them back, and stays away for as long before it tries anew: at random, and longer each time, so that of
+ * callers that have what the others lack one gets all. */
 #include "api/api.h"
 
 #include <stdlib.h>
@@ -9,7 +13,9 @@
 
 enum {
     LEAVE_US = 90000, /* for giving back what is held, after the deadline; */
-    LEAST_US = 20000  /* and this much in any case */
+    LEAST_US = 20000, /* and this much in any case */
+    PATIENCE_MIN_US = 100000,
+    PATIENCE_MAX_US = 2000000 /* with some permits of a name and not all */
 };
 
 struct item {
@@ -31,6 +37,7 @@ struct all {
     struct dlock__waiter **waiters;   /* entered, and to be driven */
     struct dlock__latch latch;
     int64_t deadline_us; /* of everything: taken when the call begins */
+    int64_t patience_us;
     bool try_only;
 };
 
@@ -72,6 +79,7 @@ static int all_new(struct all *all, dlock_lock *const *locks, size_t n, struct d
     memset(all, 0, sizeof *all);
     all->n = n;
     all->deadline_us = DLOCK__NEVER;
+    all->patience_us = PATIENCE_MIN_US;
     all->items = calloc(n, sizeof *all->items);
     all->acqs = calloc(n, sizeof *all->acqs);
     all->waiters = calloc(n, sizeof *all->waiters);
@@ -168,13 +176,12 @@ static void make_room(struct all *all, size_t from, size_t to, struct dlock_clie
 }
 
 /* True: its waiter has to be driven. */
-static bool enter(struct all *all, struct item *item, bool try_only) {
+static bool enter(struct all *all, struct item *item, bool try_only, int64_t deadline_us) {
     item->err.code = 0;
     item->result = dlock__try_reenter(item->lock, &item->err);
     item->held = item->result > 0;
     item->entered = item->result == 0;
     if (!item->entered) return false;
-    int64_t deadline_us = try_only ? dlock__deadline(item->client, 0) : all->deadline_us;
     memset(&item->waiter, 0, sizeof item->waiter);
     item->waiter.why = &item->err;
     item->waiter.latch = &all->latch;
@@ -217,7 +224,7 @@ static void try_client(struct all *all, size_t from, struct dlock_client *client
             leave_out(item);
             continue;
         }
-        if (enter(all, item, true)) all->waiters[n++] = &item->waiter;
+        if (enter(all, item, true, dlock__deadline(client, 0))) all->waiters[n++] = &item->waiter;
         if (!one_by_one) continue;
         drive(all, n);
         take_result(item);
@@ -230,11 +237,11 @@ static void try_client(struct all *all, size_t from, struct dlock_client *client
     dlock__leave(client);
 }
 
-static int wait_for(struct all *all, size_t at) {
+static int wait_for(struct all *all, size_t at, int64_t deadline_us) {
     struct item *item = &all->items[at];
     dlock__enter(item->client);
     make_room(all, at, at + 1, item->client);
-    if (enter(all, item, false)) {
+    if (enter(all, item, false, deadline_us)) {
         all->waiters[0] = &item->waiter;
         drive(all, 1);
         take_result(item);
@@ -280,6 +287,49 @@ static int release_from(struct all *all, size_t from, struct dlock_error *err) {
     return first.code;
 }
 
+/* ---- several permits of one name ---- */
+
+static bool one_name(const struct all *all, size_t i, size_t k) {
+    return all->items[i].lock->name == all->items[k].lock->name;
+}
+
+/* A moment from now on. */
+static int64_t patience_end(struct all *all, struct dlock_client *client) {
+    dlock__enter(client);
+    int64_t us = dlock__jitter(client, all->patience_us / 2, all->patience_us), now = dlock__now(client);
+    dlock__leave(client);
+    return now + us < all->deadline_us ? now + us : all->deadline_us;
+}
+
+/* With none of them, so that others get all of theirs. */
+static void stay_away(struct all *all, struct dlock_client *client) {
+    int64_t until_us = patience_end(all, client);
+    all->patience_us = dlock__longer_pause(all->patience_us, PATIENCE_MIN_US, PATIENCE_MAX_US);
+    dlock__enter(client);
+    while (!atomic_load(&all->latch.cancelled) && dlock__now(client) < until_us)
+        dlock__latch_sleep(client, &all->latch, until_us);
+    dlock__leave(client);
+}
+
+/* A name may stand several times in the list where each time is a permit more. */
+static int check_names(const struct all *all, struct dlock_error *err) {
+    for (size_t i = 1, same = 1; i < all->n; i++) {
+        const struct dlock_lock *lock = all->items[i].lock, *before = all->items[i - 1].lock;
+        const char *shown = dlock__name_shown(lock->name);
+        same = one_name(all, i - 1, i) ? same + 1 : 1;
+        if (same == 1) continue;
+        if (lock->mode != DLOCK_PERMIT || before->mode != DLOCK_PERMIT)
+            return dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\" stands twice in the list", shown);
+        if ((lock->flags | before->flags) & DLOCK_NO_REENTRY)
+            return dlock_fail(err, DLOCK_EDEADLK, "\"%s\" stands twice in the list, and DLOCK_NO_REENTRY is set",
+                              shown);
+        if (same > lock->limit)
+            return dlock_fail(err, DLOCK_EDEADLK, "\"%s\" stands in the list more often than it has permits (%u)",
+                              shown, (unsigned)lock->limit);
+    }
+    return 0;
+}
+
 /* ---- the API ---- */
 
 /* Everything from `from` on is tried; the first that is busy is waited for, with nothing held behind it. Stores from
@@ -300,11 +350,20 @@ static int advance(struct all *all, size_t *from, struct dlock_error *err) {
         return item->result;
     }
     struct item *item = &all->items[busy];
+    size_t first = busy; /* of its name */
+    while (first > 0 && one_name(all, first - 1, busy)) first--;
     release_from(all, busy, NULL);
     if (cancelled(all, err) != 0) return DLOCK_ECANCELED;
     if (dlock__now_us() < all->deadline_us) {
         *from = busy + 1;
-        int rc = wait_for(all, busy);
+        int rc = wait_for(all, busy, first < busy ? patience_end(all, item->client) : all->deadline_us);
+        bool again = first < busy && (rc == DLOCK_ETIMEDOUT || dlock__asks_again(rc));
+        if (again && dlock__now_us() < all->deadline_us) {
+            release_from(all, first, NULL);
+            stay_away(all, item->client);
+            *from = first;
+            if (dlock__now_us() < all->deadline_us) return 0;
+        }
         if (rc != 0 && err) *err = item->err;
         return rc;
     }
@@ -317,11 +376,7 @@ static int advance(struct all *all, size_t *from, struct dlock_error *err) {
 }
 
 static int acquire_all(struct all *all, struct dlock_error *err) {
-    int rc = 0;
-    for (size_t i = 1; i < all->n && rc == 0; i++)
-        if (all->items[i - 1].lock->name == all->items[i].lock->name)
-            rc = dlock_fail(err, DLOCK_EDEADLK, "lock \"%s\" stands twice in the list",
-                            dlock__name_shown(all->items[i].lock->name));
+    int rc = check_names(all, err);
     for (size_t from = 0; rc == 0 && from < all->n;) rc = advance(all, &from, err);
     if (rc != 0) release_from(all, 0, NULL);
     return rc;

@@ -81,7 +81,7 @@ static bool spin(struct dlock__waiter *waiter) {
     return atomic_load_explicit(word, memory_order_relaxed) != seen;
 }
 
-static void sleep_until(struct dlock_client *client, struct dlock__latch *latch, int64_t until_us) {
+void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch, int64_t until_us) {
     unsigned asleep = atomic_fetch_or(&latch->word, 1) | 1;
     struct dlock__sleep sleep = {.latch = latch};
     if (!atomic_load(&latch->cancelled)) { /* else nobody changes the word once more */
@@ -107,7 +107,7 @@ void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n) {
         if (requests.n > 0) {
             (requests.leave ? leave : ask)(&requests);
         } else if (n > 1 || !next_in_turn(waiters[0]) || !spin(waiters[0])) {
-            sleep_until(client, latch, until_us);
+            dlock__latch_sleep(client, latch, until_us);
         }
     }
 }

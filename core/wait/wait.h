@@ -37,6 +37,8 @@ int dlock__acquire(struct dlock_lock *lock, bool try_only, int64_t deadline_us, 
 /* All turns of n waiters of one client, which have this thread's latch, until all are over: what they ask at the same
  * time is one request. Leaves the mutex meanwhile. */
 void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n);
+/* Until then, or something changes for this thread's latch, or it is cancelled. Leaves the mutex meanwhile. */
+void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch, int64_t until_us);
 
 /* ---- release.c ---- */
 

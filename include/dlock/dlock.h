@@ -360,8 +360,8 @@ DLOCK_EXPORT int dlock_release_async(dlock_lock *lock, dlock_callback done, void
  * is tried until it is), ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_downgrade(dlock_lock *lock, struct dlock_error *err);
 
-/* Sets the lease of the caller's grant anew: it ends lease_ms from now, be that later or earlier than before; 0: for the
- * handle's own lease. Meant for grants with DLOCK_FIXED_LEASE, whose work goes on and is known to. A grant that is
+/* Sets the lease of the caller's grant anew: it ends lease_ms from now, be that later or earlier than before; 0: for
+ * the handle's own lease. Meant for grants with DLOCK_FIXED_LEASE, whose work goes on and is known to. A grant that is
  * renewed keeps its lease: it takes that or 0, and is renewed at once, so that the server has just confirmed it when
  * this returns 0. The fence stays; of several permits of a thread it is the one that dlock_release would give back;
  * every handle and thread that holds the grant sees the new end. The server may keep it for less: dlock_remaining_ms
@@ -399,10 +399,13 @@ DLOCK_EXPORT uint64_t dlock_fence(dlock_lock *lock);
 DLOCK_EXPORT int dlock_token(dlock_lock *lock, char *token, size_t size, struct dlock_error *err);
 
 /* Acquires n locks, of one or several clients, all or none, in whatever order they are given, without deadlock: one
- * request per server when nobody is in the way. timeout_ms is for all of them together. Blocks. Errors: as
+ * request per server when nobody is in the way. Permits of one name may stand several times, each time for one more,
+ * with one handle of threads or with several handles: a request for each. While some of them are missing, those that
+ * are there are kept for at most 2 s, then given back for as long, so that callers that lack each other's permits all
+ * get theirs, one after the other and in no order. timeout_ms is for all of them together. Blocks. Errors: as
  * dlock_acquire; EDEADLK also when one lock of a client stands twice (through two clients of one server it waits for
- * itself until the deadline). Whatever the error, none of them is held by this call.
- * dlock_cancel, dlock_free or dlock_close of any of them ends it with ECANCELED. */
+ * itself until the deadline), or permits more often than their limit, or with DLOCK_NO_REENTRY. Whatever the error,
+ * none of them is held by this call. dlock_cancel, dlock_free or dlock_close of any of them ends it with ECANCELED. */
 DLOCK_EXPORT int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err);
 
 /* Releases n locks, all of them whatever happens; the error is the first that occurred. Blocks. Errors: as

@@ -400,3 +400,68 @@ void case_all_in_opposite_orders(void) {
     printf("# %d rounds of two to %d locks by %d threads\n", rounds, N, PROCESSES * THREADS);
     expect_all(false, N, -1);
 }
+
+enum { PERMITS = 4, WANTED = 3 };
+
+/* Several permits in one call, all or none. */
+void case_all_permits_of_one_name(void) {
+    struct dlock_options options = options_for(DLOCK_PERMIT, PERMITS, LONG_LEASE_MS);
+    struct actor waiter;
+    actor_start(&waiter, suite.name, &options);
+    dlock_client *client = open_client(), *other = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *theirs = new_lock(other, suite.name, &options);
+    dlock_lock *locks[PERMITS + 1];
+    for (int i = 0; i <= PERMITS; i++) locks[i] = lock;
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire_all(locks, PERMITS + 1, DLOCK_FOREVER, ERR));
+    EXPECT_CODE(0, dlock_acquire(theirs, 0, ERR));
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire_all(locks, PERMITS, 0, ERR));
+    EXPECT(!dlock_held(lock));
+    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire_all(locks, PERMITS, MOMENT_MS, ERR));
+    EXPECT(!dlock_held(lock));
+    EXPECT_CODE(0, dlock_acquire_all(locks, WANTED, PATIENCE_MS, ERR)); /* all that are left */
+    EXPECT(dlock_held(lock));
+    ACTOR_DO(DLOCK_EBUSY, &waiter, ACTOR_ACQUIRE, 0);
+    actor_begin(&waiter, ACTOR_ACQUIRE, PATIENCE_MS);
+    EXPECT_WAITING(&waiter, 100);
+    EXPECT_CODE(0, dlock_release_all(locks, WANTED, ERR));
+    EXPECT(!dlock_held(lock));
+    ACTOR_FINISH(0, &waiter);
+    EXPECT_CODE(DLOCK_EBUSY, dlock_acquire_all(locks, WANTED, 0, ERR));
+    ACTOR_DO(0, &waiter, ACTOR_RELEASE, 0);
+    EXPECT_CODE(0, dlock_acquire_all(locks, WANTED, PATIENCE_MS, ERR));
+    EXPECT_CODE(0, dlock_release(theirs, ERR));
+    dlock_free(lock); /* gives back all of them */
+    for (int i = 0; i < PERMITS; i++) locks[i] = theirs;
+    EXPECT_CODE(0, dlock_acquire_all(locks, PERMITS, PATIENCE_MS, ERR));
+    EXPECT_CODE(0, dlock_release_all(locks, PERMITS, ERR));
+    dlock_free(theirs);
+    dlock_close(client);
+    dlock_close(other);
+    actor_end(&waiter);
+}
+
+/* Each takes more than half of them, again and again: each gets all in the end, and no two at the same time. */
+static void take_most(void *arg) {
+    atomic_int *inside = arg;
+    struct dlock_options options = options_for(DLOCK_PERMIT, PERMITS, LONG_LEASE_MS);
+    dlock_client *client = open_client();
+    dlock_lock *lock = new_lock(client, suite.name, &options), *locks[WANTED] = {lock, lock, lock};
+    for (int round = 0; round < 5; round++) {
+        EXPECT_CODE(0, dlock_acquire_all(locks, WANTED, DLOCK_FOREVER, ERR));
+        if (atomic_fetch_add(inside, 1) != 0) FAIL("six permits of four");
+        sleep_ms(round);
+        atomic_fetch_sub(inside, 1);
+        EXPECT_CODE(0, dlock_release_all(locks, WANTED, ERR));
+    }
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+void case_all_permits_for_several_callers(void) {
+    enum { CALLERS = 3 };
+    atomic_int *inside = shared_memory(sizeof *inside);
+    pid_t pids[CALLERS];
+    for (int i = 0; i < CALLERS; i++) pids[i] = start_process(take_most, inside);
+    for (int i = 0; i < CALLERS; i++) join_process(pids[i]);
+    EXPECT_FREE(suite.name);
+}

@@ -212,6 +212,8 @@ CASE(all_of_two_clients, 0)
 CASE(all_cancelled, 0)
 CASE(all_of_mixed_modes, DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT)
 CASE(all_in_opposite_orders, 0)
+CASE(all_permits_of_one_name, DLOCK_CAP_PERMIT)
+CASE(all_permits_for_several_callers, DLOCK_CAP_PERMIT)
 
 /* async_test.c */
 CASE(async_acquire_and_release, 0)

@@ -89,6 +89,181 @@ static void one_that_stands_twice_is_refused(void **state) {
     assert_int_equal(fake_calls(FAKE_ACQUIRE), 0);
 }
 
+static const struct dlock_options of_five = {.size = sizeof of_five, .mode = DLOCK_PERMIT, .limit = 5};
+
+static struct all several(dlock_lock *lock, size_t n, int64_t timeout_ms) {
+    struct all all = {{NULL}, n, timeout_ms, {0}};
+    for (size_t i = 0; i < n; i++) all.locks[i] = lock;
+    return all;
+}
+
+static void one_handle_takes_several_permits(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakefull:");
+    dlock_lock *lock = lock_new_with(client, "n", &of_five);
+    struct all three = several(lock, 3, 0), two = several(lock, 2, 0);
+    assert_int_equal(acquire_all(&three), 0);
+    assert_int_equal(fake_holders("n"), 3);
+    assert_int_equal(acquire_all(&three), DLOCK_EBUSY); /* two are left */
+    assert_int_equal(fake_holders("n"), 3);
+    assert_int_equal(acquire_all(&two), 0);
+    assert_int_equal(fake_holders("n"), 5);
+    unsigned releases = fake_calls(FAKE_RELEASE);
+    assert_int_equal(release_all(&three), 0);
+    assert_int_equal(fake_holders("n"), 2);
+    assert_int_equal(fake_calls(FAKE_RELEASE), releases + 1);
+    assert_int_equal(release_all(&three), DLOCK_EOWNER); /* one too many */
+    assert_int_equal(fake_entries(), 0);
+}
+
+static void several_permits_that_could_never_be_had_are_refused(void **state) {
+    (void)state;
+    struct dlock_options once = of_five, by_handle = of_five;
+    once.flags = DLOCK_NO_REENTRY;
+    by_handle.owner = DLOCK_OWNER_HANDLE;
+    dlock_client *client = client_new("fakefull:");
+    struct all six = several(lock_new_with(client, "n", &of_five), 6, -1);
+    assert_int_equal(acquire_all(&six), DLOCK_EDEADLK);
+    struct all strict = several(lock_new_with(client, "n", &once), 2, -1);
+    assert_int_equal(acquire_all(&strict), DLOCK_EDEADLK);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 0);
+    struct all handle = several(lock_new_with(client, "n", &by_handle), 2, 0);
+    assert_int_equal(acquire_all(&handle), DLOCK_EDEADLK); /* it owns one */
+    assert_int_equal(fake_entries(), 0);
+    handle.locks[1] = lock_new_with(client, "n", &by_handle);
+    assert_int_equal(acquire_all(&handle), 0);
+    assert_int_equal(fake_holders("n"), 2);
+    assert_int_equal(release_all(&handle), 0);
+}
+
+/* What is missing is waited for, with what is there; but not for long. */
+static void several_permits_are_waited_for(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new_with(client_new("fakefull:"), "n", &of_five);
+    struct all all = several(lock, 3, -1);
+    struct actor *actor = actor_new(), *others = actor_new();
+    dlock_lock *single = lock_new_with(client_new("fakefull:"), "n", &of_five);
+    for (int i = 0; i < 3; i++) assert_int_equal(acquire_by(others, single, 0), 0);
+    begin_call(actor, acquire_all, &all);
+    assert_false(over(actor));
+    assert_int_equal(fake_holders("n"), 5);
+    assert_int_equal(fake_waiters("n"), 1);
+    assert_int_equal(release_by(others, single), 0);
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_holders("n"), 5);
+    begin_call(actor, release_all, &all);
+    assert_int_equal(result(actor), 0);
+
+    for (int i = 0; i < 2; i++) assert_int_equal(acquire_by(others, single, 0), 0);
+    begin_call(actor, acquire_all, &all);
+    unsigned fewest = 5;
+    for (int i = 0; i < 100; i++) {
+        fake_advance_ms(10);
+        if (fake_holders("n") < fewest) fewest = fake_holders("n");
+    }
+    assert_int_equal(fewest, 4); /* others could have had what it had */
+    assert_false(over(actor));
+    for (int i = 0; i < 4; i++) assert_int_equal(release_by(others, single), 0);
+    wait_for(actor, 3000);
+    assert_int_equal(result(actor), 0);
+    begin_call(actor, release_all, &all);
+    assert_int_equal(result(actor), 0);
+}
+
+static void the_deadline_of_several_permits_is_kept(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new_with(client_new("fakefull:"), "n", &of_five);
+    struct actor *actor = actor_new();
+    for (int i = 0; i < 3; i++) fake_other_acquire_as("n", DLOCK_PERMIT, 5, 600000);
+    for (int64_t ms = 20; ms < 3000; ms = ms * 5 / 2) {
+        struct all all = several(lock, 3, ms);
+        begin_call(actor, acquire_all, &all);
+        assert_in_range(wait_for(actor, 5000), ms * 1000 - 1000, ms * 1000 + 100000);
+        assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+        fake_settle();
+        assert_int_equal(fake_holders("n"), 3);
+        assert_int_equal(fake_waiters("n"), 0);
+    }
+}
+
+/* Five threads of three processes, each with two or three of five, and one that takes single ones. */
+static void several_permits_for_several_callers(void **state) {
+    (void)state;
+    struct dlock_options options = of_five;
+    options.limit = 4; /* two have two each: none of them three */
+    dlock_client *clients[3] = {client_new("fakefull:"), client_new("fakefull:"), client_new("fakefull:")};
+    struct all all[6];
+    struct actor *actors[6];
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 2);
+    for (size_t i = 0; i < 6; i++) {
+        all[i] = several(lock_new_with(clients[i % 3], "n", &options), i == 0 ? 1 : 2 + i % 3, -1);
+        begin_call(actors[i] = actor_new(), many_rounds, &all[i]);
+    }
+    fake_slow_go();
+    for (size_t i = 0; i < 6; i++) {
+        wait_for(actors[i], 6000000);
+        assert_int_equal(result(actors[i]), 0);
+    }
+    assert_int_equal(fake_entries(), 0);
+}
+
+/* Two callers want three of four each, and have two each. */
+static void those_who_lack_each_others_permits_get_all(void **state) {
+    (void)state;
+    struct dlock_options options = of_five;
+    options.limit = 4;
+    struct all all[2];
+    struct actor *actors[2] = {actor_new(), actor_new()};
+    struct actor *others = actor_new();
+    dlock_lock *single = lock_new_with(client_new("fakefull:"), "n", &options);
+    for (int i = 0; i < 4; i++) assert_int_equal(acquire_by(others, single, 0), 0);
+    for (int i = 0; i < 2; i++) {
+        all[i] = several(lock_new_with(client_new("fakefull:"), "n", &options), 3, -1);
+        begin_call(actors[i], acquire_all, &all[i]);
+    }
+    for (int i = 0; i < 4; i++) { /* each to the one who waits for longest */
+        assert_int_equal(release_by(others, single), 0);
+        fake_settle();
+    }
+    assert_int_equal(fake_holders("n"), 4);
+    assert_int_equal(fake_waiters("n"), 2);
+    assert_false(over(actors[0]) || over(actors[1]));
+    for (int ms = 0; ms < 10000 && !over(actors[0]) && !over(actors[1]); ms += 10) fake_advance_ms(10);
+    int first = over(actors[0]) ? 0 : 1;
+    assert_int_equal(result(actors[first]), 0);
+    begin_call(actors[first], release_all, &all[first]);
+    assert_int_equal(result(actors[first]), 0);
+    wait_for(actors[1 - first], 10000);
+    assert_int_equal(result(actors[1 - first]), 0);
+    begin_call(actors[1 - first], release_all, &all[1 - first]);
+    assert_int_equal(result(actors[1 - first]), 0);
+}
+
+static int cancel_it(void *arg) {
+    return dlock_cancel(arg);
+}
+
+/* While it waits for one, and while it stays away. */
+static void a_cancel_ends_the_wait_for_several_permits(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new_with(client_new("fakefull:"), "n", &of_five);
+    struct all all = several(lock, 3, -1);
+    struct actor *actor = actor_new(), *other = actor_new();
+    for (int i = 0; i < 3; i++) fake_other_acquire_as("n", DLOCK_PERMIT, 5, 600000);
+    for (unsigned held = 3; held <= 5; held += 2) {
+        begin_call(actor, acquire_all, &all);
+        for (int i = 0; i < 1000 && fake_holders("n") != held; i++) fake_advance_ms(1);
+        assert_int_equal(fake_holders("n"), held);
+        assert_false(over(actor));
+        begin_call(other, cancel_it, lock);
+        fake_settle();
+        assert_int_equal(result(actor), DLOCK_ECANCELED);
+        assert_int_equal(fake_holders("n"), 3);
+        assert_int_equal(fake_waiters("n"), 0);
+    }
+}
+
 /* Nothing behind the one that is waited for is kept meanwhile. */
 static void what_stands_behind_a_busy_one_is_given_back(void **state) {
     (void)state;
@@ -268,6 +443,13 @@ int main(int argc, char **argv) {
         LOCK_TEST(opposite_orders_never_deadlock),
         LOCK_TEST(a_try_holds_all_or_nothing),
         LOCK_TEST(one_that_stands_twice_is_refused),
+        LOCK_TEST(one_handle_takes_several_permits),
+        LOCK_TEST(several_permits_that_could_never_be_had_are_refused),
+        LOCK_TEST(several_permits_are_waited_for),
+        LOCK_TEST(the_deadline_of_several_permits_is_kept),
+        LOCK_TEST(several_permits_for_several_callers),
+        LOCK_TEST(those_who_lack_each_others_permits_get_all),
+        LOCK_TEST(a_cancel_ends_the_wait_for_several_permits),
         LOCK_TEST(what_stands_behind_a_busy_one_is_given_back),
         LOCK_TEST(the_deadline_is_kept),
         LOCK_TEST(a_release_of_all_goes_on_after_an_error),
