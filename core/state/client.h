@@ -148,9 +148,8 @@ struct dlock_client {
         struct dlock__conn *conn;
         bool borrows;        /* it waits for a connection of the pool */
         int64_t patience_us; /* for an answer, as the last renewal taught: the needs of others cut none shorter */
-        struct dlock__acquisition **batch; /* DLOCK__BATCH each: renewal never runs out of memory */
-        struct dlock_claim *args;
-        struct dlock_claim **arg_pointers;
+        struct dlock__acquisition *batch[DLOCK__BATCH]; /* here: renewal never runs out of memory */
+        struct dlock_claim args[DLOCK__BATCH], *arg_pointers[DLOCK__BATCH];
     } keeper;
 
     struct {

@@ -293,16 +293,10 @@ int dlock__keeper_start(struct dlock_client *client, struct dlock_error *err) {
     if (client->keeper.timer < 0) client->keeper.timer = dlock__timer_open();
     if (client->keeper.control < 0 || client->keeper.timer < 0)
         return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left for the keeper; raise the limit (ulimit -n)");
-    if (!client->keeper.batch) client->keeper.batch = calloc(DLOCK__BATCH, sizeof *client->keeper.batch);
-    if (!client->keeper.args) client->keeper.args = calloc(DLOCK__BATCH, sizeof *client->keeper.args);
-    if (!client->keeper.arg_pointers)
-        client->keeper.arg_pointers = calloc(DLOCK__BATCH, sizeof *client->keeper.arg_pointers);
     if (!dlock__can(client, DLOCK_CAP_THREADSAFE) && !dlock__one_each(client) && !client->keeper.conn) {
         client->keeper.conn = dlock__conn_new(client);
         if (!client->keeper.conn) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the keeper");
     }
-    if (!client->keeper.batch || !client->keeper.args || !client->keeper.arg_pointers)
-        return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the keeper");
     client->keeper.armed_us = DLOCK__NEVER;
     if (dlock__thread_start(&client->keeper.thread, run, client) != 0)
         return dlock_fail(err, DLOCK_ENOMEM, "no thread for the keeper; raise the limit (ulimit -u)");
@@ -318,7 +312,4 @@ void dlock__keeper_stop(struct dlock_client *client) {
     if (client->keeper.started) pthread_join(client->keeper.thread, NULL);
     if (client->keeper.control >= 0) close(client->keeper.control);
     if (client->keeper.timer >= 0) close(client->keeper.timer);
-    free(client->keeper.batch);
-    free(client->keeper.args);
-    free(client->keeper.arg_pointers);
 }
