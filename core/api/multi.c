@@ -175,13 +175,18 @@ static void make_room(struct all *all, size_t from, size_t to, struct dlock_clie
     dlock__linger_clear(all->acqs, n, all->deadline_us);
 }
 
-/* True: its waiter has to be driven. */
-static bool enter(struct all *all, struct item *item, bool try_only, int64_t deadline_us) {
+/* True: nobody has to ask the server for it. */
+static bool reentered(struct item *item) {
     item->err.code = 0;
     item->result = dlock__try_reenter(item->lock, &item->err);
     item->held = item->result > 0;
-    item->entered = item->result == 0;
-    if (!item->entered) return false;
+    return item->result != 0;
+}
+
+/* True: its waiter has to be driven. */
+static bool enter(struct all *all, struct item *item, bool try_only, int64_t deadline_us) {
+    if (reentered(item)) return false;
+    item->entered = true;
     memset(&item->waiter, 0, sizeof item->waiter);
     item->waiter.why = &item->err;
     item->waiter.latch = &all->latch;
@@ -201,14 +206,6 @@ static void take_result(struct item *item) {
     item->held = item->result == 0;
 }
 
-/* It stands behind a busy one: not worth a request. */
-static void leave_out(struct item *item) {
-    item->err.code = 0;
-    item->result = dlock__try_reenter(item->lock, &item->err);
-    item->held = item->result > 0;
-    if (item->result == 0) item->result = DLOCK_EBUSY;
-}
-
 /* Tries everything from `from` on that lives in one client. Where each lock is a request of its own, one after the
  * other and none behind a busy one: processes that want the same locks would take them from under each other, for
  * nothing. */
@@ -220,8 +217,8 @@ static void try_client(struct all *all, size_t from, struct dlock_client *client
     for (size_t i = from; i < all->n; i++) {
         struct item *item = &all->items[i];
         if (item->client != client) continue;
-        if (busy) {
-            leave_out(item);
+        if (busy) { /* not worth a request */
+            if (!reentered(item)) item->result = DLOCK_EBUSY;
             continue;
         }
         if (enter(all, item, true, dlock__deadline(client, 0))) all->waiters[n++] = &item->waiter;

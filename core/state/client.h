@@ -164,8 +164,7 @@ struct dlock_client {
         struct dlock_lock *running;       /* whose callback runs */
         uint64_t runner;                  /* … in which thread */
         struct dlock__acquisition *loses; /* … and the loss that it is told of */
-        int64_t armed_us;                 /* it looks for lost grants then at the latest */
-        int64_t asleep_us;                /* it sleeps until then; 0: it is awake */
+        int64_t armed_us;                 /* it looks at what ends then at the latest */
     } callback;
 
     struct dlock__engine engine;

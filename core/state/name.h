@@ -205,11 +205,9 @@ int64_t dlock__sleeps_end(struct dlock_client *client);
 void dlock__keeper_arm(struct dlock_client *client, int64_t at_us);
 /* The set of descriptors changed. */
 void dlock__keeper_kick(struct dlock_client *client);
-/* A grant with an on_lost ends at at_us at the latest: makes sure that the thread is awake then. Wakes it only if it
- * would sleep longer. */
+/* A grant with an on_lost, or an asynchronous wait whose request may hang, ends at at_us at the latest: makes sure that
+ * the thread is awake then. Wakes it only if it would sleep longer. */
 void dlock__callback_arm(struct dlock_client *client, int64_t at_us);
-/* Looks at the deadlines of asynchronous waits, at_us being the first, as long as the engine is in a request. */
-void dlock__callback_watch(struct dlock_client *client, int64_t at_us);
 /* Queues the on_lost of the handles that hold the acquisition. */
 void dlock__callback_lost(struct dlock__acquisition *acq);
 /* Queues the end of an asynchronous operation. */

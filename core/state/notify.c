@@ -73,10 +73,6 @@ void dlock__callback_arm(struct dlock_client *client, int64_t at_us) {
     pthread_cond_signal(&client->callback.cond);
 }
 
-void dlock__callback_watch(struct dlock_client *client, int64_t at_us) {
-    if (at_us < client->callback.asleep_us) pthread_cond_signal(&client->callback.cond);
-}
-
 static void push(struct dlock_client *client, struct dlock__event *event) {
     event->next = NULL;
     *(client->callback.first ? &client->callback.last->next : &client->callback.first) = event;

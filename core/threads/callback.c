@@ -110,9 +110,7 @@ static void *run(void *arg) {
             continue;
         }
         if (client->callback.armed_us < until_us) until_us = client->callback.armed_us;
-        client->callback.asleep_us = until_us;
         dlock__wait(client, &client->callback.cond, until_us);
-        client->callback.asleep_us = 0;
     }
     dlock__leave(client);
     return NULL;

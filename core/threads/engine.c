@@ -35,7 +35,7 @@ static void sleep_until(struct dlock__async *async, int64_t until_us) {
 
 /* ---- whose turn it is ---- */
 
-void dlock__async_ready(struct dlock__async *async) {
+static void make_ready(struct dlock__async *async) {
     struct dlock_client *client = client_of(async);
     if (async->waiter.ready || async->waiter.asking) return;
     int64_t now = dlock__now(client), deadline_us = async->waiter.deadline_us;
@@ -46,7 +46,7 @@ void dlock__async_ready(struct dlock__async *async) {
     *(async->prev ? &async->prev->next : &client->engine.ready) = async;
     client->engine.last = async;
     pthread_cond_signal(&client->engine.cond);
-    if (client->engine.asking || client->engine.releasing) dlock__callback_watch(client, async->timer.at_us);
+    if (client->engine.asking || client->engine.releasing) dlock__callback_arm(client, async->timer.at_us);
 }
 
 static void not_ready(struct dlock__async *async) {
@@ -57,7 +57,7 @@ static void not_ready(struct dlock__async *async) {
     async->waiter.ready = false;
 }
 
-void dlock__async_over(struct dlock__async *async) {
+static void end(struct dlock__async *async) {
     struct dlock_client *client = client_of(async);
     dlock__timer_disarm(&async->timer);
     client->engine.n--;
@@ -66,24 +66,31 @@ void dlock__async_over(struct dlock__async *async) {
 }
 
 static void wake(struct dlock__waiter *waiter) {
-    dlock__async_ready(async_of(waiter));
+    make_ready(async_of(waiter));
+}
+
+/* The end of its release, as `rc` says; `err` is what the server said, or NULL. */
+static void end_release(struct dlock__async *async, int rc, const struct dlock_error *err) {
+    struct dlock__waiter *waiter = &async->waiter;
+    if (rc != 0) waiter->why = malloc(sizeof *waiter->why);
+    waiter->result = dlock__give_back_end(waiter->leaving, rc, err, waiter->why);
+    end(async);
 }
 
 /* Nobody was there to give it its turn by its deadline. */
 static void end_late(struct dlock__async *async) {
     struct dlock__waiter *waiter = &async->waiter;
     const struct dlock__name *name = waiter->lock->name;
+    int64_t until_us;
     not_ready(async);
-    if (async->waiter.leaving) {
-        waiter->why = malloc(sizeof *waiter->why);
-        waiter->result = dlock__give_back_end(async->waiter.leaving, DLOCK_EUNAVAILABLE, NULL, waiter->why);
-    } else {
-        int64_t until_us;
-        bool unasked = !waiter->done && name->head == waiter && !name->asking && !dlock__name_exclusive(name);
-        if (async->waiter.asking || unasked || dlock__waiter_turn(waiter, &until_us) != DLOCK__TURN_OVER)
-            dlock__waiter_leave(waiter);
+    if (waiter->leaving) {
+        end_release(async, DLOCK_EUNAVAILABLE, NULL);
+        return;
     }
-    dlock__async_over(async);
+    bool unasked = !waiter->done && name->head == waiter && !name->asking && !dlock__name_exclusive(name);
+    if (waiter->asking || unasked || dlock__waiter_turn(waiter, &until_us) != DLOCK__TURN_OVER)
+        dlock__waiter_leave(waiter);
+    end(async);
 }
 
 int64_t dlock__async_expire(struct dlock_client *client) {
@@ -94,7 +101,7 @@ int64_t dlock__async_expire(struct dlock_client *client) {
         if (first->waiter.asking || first->waiter.ready)
             end_late(first);
         else
-            dlock__async_ready(first);
+            make_ready(first);
     }
     return DLOCK__NEVER;
 }
@@ -124,7 +131,7 @@ static void add(struct requests *requests, struct dlock__acquisition *acq, struc
 static void acquire_turn(struct dlock__async *async, struct requests *requests) {
     int64_t until_us = DLOCK__NEVER;
     switch (dlock__waiter_turn(&async->waiter, &until_us)) {
-    case DLOCK__TURN_OVER: dlock__async_over(async); return;
+    case DLOCK__TURN_OVER: end(async); return;
     case DLOCK__TURN_SLEEP: sleep_until(async, until_us); return;
     case DLOCK__TURN_LEAVE: return; /* never: it has no latch */
     case DLOCK__TURN_ASK: break;
@@ -169,28 +176,22 @@ static void acquire_answered(struct dlock__acquisition *acq, const struct dlock_
     remember(&async->waiter, err);
     dlock__waiter_answered(&async->waiter);
     async->waiter.asking = false;
-    dlock__async_ready(async);
+    make_ready(async);
 }
 
 static void release_answered(struct dlock__async *async, const struct dlock_error *err) {
-    struct dlock__acquisition *acq = async->waiter.leaving;
     struct dlock__waiter *waiter = &async->waiter;
-    int rc = dlock__release_result(acq);
-    int64_t again_us = dlock__release_again_at(acq, waiter->deadline_us);
-    async->waiter.asking = false;
-    if (again_us != DLOCK__NEVER) {
+    int64_t again_us = dlock__release_again_at(waiter->leaving, waiter->deadline_us);
+    waiter->asking = false;
+    if (again_us != DLOCK__NEVER)
         sleep_until(async, again_us);
-        return;
-    }
-    if (rc != 0) waiter->why = malloc(sizeof *waiter->why);
-    waiter->result = dlock__give_back_end(acq, rc, err, waiter->why);
-    dlock__async_over(async);
+    else
+        end_release(async, dlock__release_result(waiter->leaving), err);
 }
 
-/* The mutex is about to be left for longer: somebody else has to look at the next deadline. */
+/* The mutex is about to be left for longer: the callback thread has to look at the next deadline. */
 static void watch(struct dlock_client *client) {
-    int64_t first_us = dlock__heap_first_us(&client->engine.sleepers);
-    if (first_us != DLOCK__NEVER) dlock__callback_watch(client, first_us);
+    dlock__callback_arm(client, dlock__heap_first_us(&client->engine.sleepers));
 }
 
 static void send(struct dlock_client *client, struct requests *requests) {
@@ -206,14 +207,12 @@ static void send(struct dlock_client *client, struct requests *requests) {
     }
 }
 
-/* Only who hears that others ask may linger: not in a turn, which must not leave the mutex. */
-static void listen_to_linger(struct dlock_client *client) {
-    if (client->uri->linger_ms == 0 || !client->engine.ready || client->listener.state == DLOCK__LISTENER_UP) return;
-    if (dlock__now(client) >= client->listener.retry_at_us) dlock__listener_ensure(client, DLOCK__NEVER);
-}
-
-/* Releases what lingers under other terms than a wait that is ready has: that must not leave the mutex in its turn. */
-static void clear_lingering(struct dlock_client *client) {
+/* What must not be done in a turn, since it leaves the mutex: brings up the listener, since only who hears that others
+ * ask may linger, and releases what lingers under other terms than a wait that is ready has. */
+static void prepare_to_linger(struct dlock_client *client) {
+    watch(client);
+    if (client->listener.state != DLOCK__LISTENER_UP && dlock__now(client) >= client->listener.retry_at_us)
+        dlock__listener_ensure(client, DLOCK__NEVER);
     for (struct dlock__async *async = client->engine.ready; async;) {
         struct dlock__acquisition *acq = async->waiter.leaving ? NULL : dlock__linger_clear_begin(async->waiter.lock);
         if (acq) dlock__linger_clear(&acq, 1, async->waiter.deadline_us);
@@ -228,9 +227,7 @@ static bool take_turns(struct dlock_client *client) {
     if (!client->engine.ready) dlock__async_expire(client);
     if (!client->engine.ready) return false;
     client->engine.asking = true;
-    watch(client);
-    listen_to_linger(client);
-    if (client->uri->linger_ms > 0) clear_lingering(client);
+    if (client->uri->linger_ms > 0) prepare_to_linger(client);
     gather(client, &requests);
     if (requests.n > 0) send(client, &requests);
     client->engine.asking = false;
@@ -379,7 +376,8 @@ int dlock__async_make(struct dlock_lock *lock, dlock_callback done, void *arg, s
     return 0;
 }
 
-void dlock__async_begun(struct dlock__async *async) {
+void dlock__async_begin(struct dlock__async *async, bool over) {
     client_of(async)->engine.n++;
     async->waiter.lock->async++;
+    (over ? end : make_ready)(async);
 }

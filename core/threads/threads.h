@@ -37,10 +37,8 @@ void dlock__engine_stop(struct dlock_client *client, int64_t deadline_us);
 
 /* A record of an asynchronous operation that begins; a thread for it is started if need be. 0 or ENOMEM. */
 int dlock__async_make(struct dlock_lock *lock, dlock_callback done, void *arg, struct dlock__async **out);
-/* It has begun; it has a turn; it is over, and its callback is queued. */
-void dlock__async_begun(struct dlock__async *async);
-void dlock__async_ready(struct dlock__async *async);
-void dlock__async_over(struct dlock__async *async);
+/* It begins, with a turn, or is over already, and its callback is queued. */
+void dlock__async_begin(struct dlock__async *async, bool over);
 /* Those that are due have a turn, and those end whose deadline passed while their request, or another one, hangs. The
  * next time to look, at the earliest. */
 int64_t dlock__async_expire(struct dlock_client *client);

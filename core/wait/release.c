@@ -25,14 +25,6 @@ int64_t dlock__release_again_at(struct dlock__acquisition *acq, int64_t deadline
     return again_us < deadline_us ? again_us : DLOCK__NEVER;
 }
 
-/* Leaves the mutex meanwhile. */
-static void sleep_until(struct dlock_client *client, int64_t until_us) {
-    pthread_cond_t never;
-    dlock__cond_init(&never);
-    while (dlock__now(client) < until_us) dlock__wait(client, &never, until_us);
-    pthread_cond_destroy(&never);
-}
-
 void dlock__release_send(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us,
                          struct dlock_error *why) {
     for (size_t i = 0; i < n; i++) dlock__op_prepare(acqs[i], DLOCK__RELEASE, 0, deadline_us, i == 0 ? why : NULL);
@@ -55,7 +47,7 @@ static void send_all(struct dlock__acquisition *const *acqs, size_t n, int64_t d
         }
         if ((n = unanswered) == 0) return;
         acqs = left;
-        sleep_until(client, again_us);
+        while (dlock__now(client) < again_us) dlock__wait(client, &client->changed, again_us);
     }
 }
 
