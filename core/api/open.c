@@ -94,7 +94,7 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
     if (!client) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a client");
     client->refs = 1;
     client->listener.probe_at_us = client->listener.answer_by_us = DLOCK__NEVER;
-    client->listener.fd = client->keeper.control = client->keeper.timer = client->callback.fd = client->watch = -1;
+    client->listener.fd = client->keeper.control = client->keeper.timer = client->callback.fd = client->pool.watch = -1;
     if (options) {
         client->log = options->log;
         client->log_arg = options->log_arg;
@@ -162,7 +162,7 @@ void dlock_close(dlock_client *client) {
     dlock__keeper_stop(client);
     dlock__engine_stop(client, deadline_us); /* what the keeper's last renewal came too late for */
     dlock__guard_close(client);
-    for (struct dlock__conn *conn = client->conns; conn; conn = conn->all) dlock__conn_close(conn);
+    for (struct dlock__conn *conn = client->pool.conns; conn; conn = conn->all) dlock__conn_close(conn);
     dlock__fork_unwatch(client);
     dlock__client_put(client);
 }

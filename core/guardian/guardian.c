@@ -72,7 +72,7 @@ static int cannot_start(const char *path, int why, struct dlock_error *err) {
 static size_t descriptors_of_acqs(struct dlock_client *client, int *fds, size_t max) {
     size_t n = 0;
     dlock__enter(client);
-    for (struct dlock__conn *conn = client->conns; conn && n <= max; conn = conn->all)
+    for (struct dlock__conn *conn = client->pool.conns; conn && n <= max; conn = conn->all)
         if (conn->acq && conn->connected) n += client->backend->descriptors(conn->data, fds + n, max - n);
     dlock__leave(client);
     return n;

@@ -21,8 +21,8 @@ struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
     conn->peer.client = client->id;
     conn->peer.quarantine_ms = client->quarantine_ms;
     conn->peer.log = peer_log;
-    conn->all = client->conns;
-    client->conns = conn;
+    conn->all = client->pool.conns;
+    client->pool.conns = conn;
     return conn;
 }
 
@@ -50,7 +50,7 @@ static int watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlo
     struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
     int fd = -1, rc = client->backend->listen(conn->data, &fd, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
     if (rc > 0 || (rc == 0 && fd < 0)) rc = dlock_fail(err, DLOCK_EPROTO, "listen gave no descriptor");
-    if (rc == 0 && epoll_ctl(client->watch, EPOLL_CTL_ADD, fd, &event) != 0)
+    if (rc == 0 && epoll_ctl(client->pool.watch, EPOLL_CTL_ADD, fd, &event) != 0)
         rc = dlock_fail(err, DLOCK_ENOMEM, "a connection cannot be watched: %s", strerror(errno));
     if (rc == 0)
         conn->fd = fd;
@@ -60,7 +60,7 @@ static int watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlo
 }
 
 static void watch_end(struct dlock__conn *conn) {
-    if (conn->fd >= 0) epoll_ctl(conn->client->watch, EPOLL_CTL_DEL, conn->fd, NULL);
+    if (conn->fd >= 0) epoll_ctl(conn->client->pool.watch, EPOLL_CTL_DEL, conn->fd, NULL);
     conn->fd = -1;
     conn->watched = false;
 }
@@ -101,7 +101,7 @@ int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dloc
     dlock__leave(client);
     bool lookup = conn != client->keeper.conn; /* that waits for no name server */
     int rc = dlock__conn_open(conn, deadline_us, lookup, err);
-    if (rc == 0 && client->watch >= 0) rc = watch_begin(conn, deadline_us, err);
+    if (rc == 0 && client->pool.watch >= 0) rc = watch_begin(conn, deadline_us, err);
     dlock__enter(client);
     conn->connected = rc == 0;
     return rc;
@@ -122,8 +122,8 @@ enum { SOON_US = 10000 };
 
 int dlock__watch_open(struct dlock_client *client, struct dlock_error *err) {
     if (!dlock__can(client, DLOCK_CAP_PENDING)) return 0;
-    client->watch = epoll_create1(EPOLL_CLOEXEC);
-    if (client->watch >= 0) return 0;
+    client->pool.watch = epoll_create1(EPOLL_CLOEXEC);
+    if (client->pool.watch >= 0) return 0;
     return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left for a client; raise the limit (ulimit -n)");
 }
 
@@ -131,7 +131,7 @@ void dlock__watch(struct dlock__conn *conn, bool on) {
     struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
     if (conn->fd < 0 || conn->watched == on) return;
     if (on) event.events |= EPOLLIN | EPOLLRDHUP;
-    epoll_ctl(conn->client->watch, EPOLL_CTL_MOD, conn->fd, &event);
+    epoll_ctl(conn->client->pool.watch, EPOLL_CTL_MOD, conn->fd, &event);
     conn->watched = on;
 }
 
@@ -146,14 +146,14 @@ void dlock__watch_soon(struct dlock__conn *conn) {
     dlock__keeper_arm(client, now + SOON_US);
     if (conn->unwatched) return;
     conn->unwatched = true;
-    conn->next_unwatched = client->unwatched;
-    client->unwatched = conn;
+    conn->next_unwatched = client->pool.unwatched;
+    client->pool.unwatched = conn;
 }
 
 void dlock__watch_held(struct dlock_client *client) {
-    while (client->unwatched) {
-        struct dlock__conn *conn = client->unwatched;
-        client->unwatched = conn->next_unwatched;
+    while (client->pool.unwatched) {
+        struct dlock__conn *conn = client->pool.unwatched;
+        client->pool.unwatched = conn->next_unwatched;
         conn->unwatched = false;
         if (conn->acq && dlock__acq_renewable(conn->acq) && !conn->busy) dlock__watch(conn, true);
     }

@@ -14,7 +14,7 @@ static void begin(struct dlock__conn *conn, struct dlock__acquisition *acq) {
 }
 
 static bool enough_without(const struct dlock_client *client) {
-    return client->n_idle >= client->uri->connections;
+    return client->pool.n_idle >= client->uri->connections;
 }
 
 /* The next acquisition may be here before it is worth while: usually the keeper's timer is set to an earlier time
@@ -148,18 +148,18 @@ int dlock__session_renew(struct dlock__acquisition *acq, struct dlock_claim **ar
 int64_t dlock__session_rest_at(const struct dlock_client *client) {
     int64_t at_us = DLOCK__NEVER;
     if (!dlock__one_each(client)) return at_us;
-    for (const struct dlock__conn *conn = client->idle; conn; conn = conn->idle)
+    for (const struct dlock__conn *conn = client->pool.idle; conn; conn = conn->idle)
         if (conn->connected && conn->rest_us < at_us) at_us = conn->rest_us;
     return at_us;
 }
 
 void dlock__session_rest(struct dlock_client *client, int64_t now, int64_t deadline_us) {
-    struct dlock__conn **at = &client->idle, *conn;
+    struct dlock__conn **at = &client->pool.idle, *conn;
     while (*at && (!(*at)->connected || (*at)->rest_us > now)) at = &(*at)->idle;
     if (!(conn = *at)) return;
     struct dlock_error err;
     *at = conn->idle; /* nobody else uses it meanwhile */
-    client->n_idle--;
+    client->pool.n_idle--;
     conn->rest_us = DLOCK__NEVER;
     int rc = 0;
     bool spare = enough_without(client);

@@ -1,5 +1,5 @@
 /* Operations about acquisitions, and the requests that carry them. A thread that finds a free connection runs its own
- * operation on it at once. When all are busy the operation waits in client->pending; whoever gives a connection back
+ * operation on it at once. When all are busy the operation waits in client->ops.pending; whoever gives a connection back
  * hands it to the first waiting thread, which takes all waiting operations of its kind along as one batch ("flat
  * combining": Hendler et al., SPAA 2010, with the combiner's role passed on). Where there were more operations than
  * connections just now, a thread that is about to send one yields, so that those about to send the same join its batch:
@@ -17,7 +17,7 @@ enum { COALESCE_US = 1000, COALESCE_EACH_US = 50, COALESCE_PAUSE_US = 50000 };
 /* Adds every waiting operation that fits: same kind, and no name twice but for releases. The batch ends at its leader's
  * deadline, since that thread cannot leave; operations that had more time are sent again by whoever waits for them. */
 static void gather(struct dlock_client *client, struct dlock__batch *batch) {
-    struct dlock__acquisition **at = &client->pending, *last = NULL;
+    struct dlock__acquisition **at = &client->ops.pending, *last = NULL;
     bool once = batch->kind != DLOCK__RELEASE;
     for (size_t i = 0; i < batch->n; i++) batch->acqs[i]->name->in_batch = true;
     while (*at && batch->n < DLOCK__BATCH) {
@@ -28,8 +28,8 @@ static void gather(struct dlock_client *client, struct dlock__batch *batch) {
             continue;
         }
         *at = acq->op->next;
-        client->n_pending--;
-        if (client->pending_tail == acq) client->pending_tail = last;
+        client->ops.n_pending--;
+        if (client->ops.last == acq) client->ops.last = last;
         acq->name->in_batch = true;
         acq->op->status = DLOCK__OP_RUNNING;
         acq->refs++; /* its thread may leave */
@@ -43,17 +43,17 @@ static void gather(struct dlock_client *client, struct dlock__batch *batch) {
 static void coalesce(struct dlock_client *client, enum dlock__op_kind kind) {
     int64_t begun = dlock__now(client), most = COALESCE_US;
     unsigned before;
-    if (begun < client->coalesce_at_us) return;
-    client->coalescing[kind] = true;
+    if (begun < client->ops.coalesce_at_us) return;
+    client->ops.coalescing[kind] = true;
     do {
-        before = client->n_pending;
+        before = client->ops.n_pending;
         dlock__leave(client);
         dlock__yield();
         dlock__enter(client);
-        if (client->n_pending > before) most += (client->n_pending - before) * COALESCE_EACH_US;
-    } while (client->n_pending > before && dlock__now(client) - begun <= most);
-    client->coalescing[kind] = false;
-    if (dlock__now(client) - begun > most) client->coalesce_at_us = dlock__now(client) + COALESCE_PAUSE_US;
+        if (client->ops.n_pending > before) most += (client->ops.n_pending - before) * COALESCE_EACH_US;
+    } while (client->ops.n_pending > before && dlock__now(client) - begun <= most);
+    client->ops.coalescing[kind] = false;
+    if (dlock__now(client) - begun > most) client->ops.coalesce_at_us = dlock__now(client) + COALESCE_PAUSE_US;
 }
 
 /* Wakes those whose operations are done; without the mutex, which they would only run into. */
@@ -74,11 +74,11 @@ static void combine(struct dlock__conn *conn, struct dlock__acquisition *const *
     struct dlock_client *client = conn->client;
     struct dlock__batch batch;
     dlock__batch_begin(&batch, acqs, n);
-    if (client->backlogged && n == 1 && !client->coalescing[batch.kind]) coalesce(client, batch.kind);
-    if (client->pending) gather(client, &batch);
-    client->n_sent += (unsigned)batch.n;
-    client->backlogged = client->n_sent + client->n_pending > client->uri->connections;
-    if (client->pending) dlock__pool_hand_out(client);
+    if (client->ops.backlogged && n == 1 && !client->ops.coalescing[batch.kind]) coalesce(client, batch.kind);
+    if (client->ops.pending) gather(client, &batch);
+    client->ops.n_sent += (unsigned)batch.n;
+    client->ops.backlogged = client->ops.n_sent + client->ops.n_pending > client->uri->connections;
+    if (client->ops.pending) dlock__pool_hand_out(client);
     struct dlock__acquisition *others[DLOCK__BATCH]; /* the batch is sorted */
     size_t n_others = batch.n - n;
     if (n_others > 0) memcpy(others, batch.acqs + n, n_others * sizeof *others);
@@ -86,7 +86,7 @@ static void combine(struct dlock__conn *conn, struct dlock__acquisition *const *
     err.code = 0;
     int rc = dlock__batch_run(conn, &batch, &err);
     for (size_t i = 0; i < batch.n; i++) dlock__batch_complete(&batch, batch.acqs[i], rc, &err);
-    client->n_sent -= (unsigned)batch.n;
+    client->ops.n_sent -= (unsigned)batch.n;
     dlock__pool_take_back(conn);
     if (n_others > 0) complete_others(client, others, n_others);
 }
@@ -96,14 +96,14 @@ static void enter_session(struct dlock__acquisition *acq) {
     if (dlock__acq_died_with_connection(acq)) {
         memset(acq->backend_state, 0, sizeof acq->backend_state);
         acq->queued = acq->outcome_unknown = acq->late_acquire = false;
-        acq->session = acq->name->client->session;
+        acq->session = acq->name->client->pool.session;
     }
     acq->queued |= (acq->op->arg.flags & DLOCK_CLAIM_QUEUE) != 0;
     memcpy(acq->op->arg.state, acq->backend_state, sizeof acq->op->arg.state);
 }
 
 static int send_shared(struct dlock_client *client, struct dlock__batch *batch, struct dlock_error *err) {
-    struct dlock__conn *conn = client->shared;
+    struct dlock__conn *conn = client->pool.shared;
     int rc = 0;
     if (conn && conn->connected)
         conn->users++; /* as dlock__pool_take, which would have nothing else to do */
@@ -111,7 +111,7 @@ static int send_shared(struct dlock_client *client, struct dlock__batch *batch, 
         rc = dlock__pool_take(client, batch->deadline_us, &conn, err);
     if (rc != 0) return rc;
     for (size_t i = 0; i < batch->n; i++)
-        if (batch->acqs[i]->session != client->session) enter_session(batch->acqs[i]);
+        if (batch->acqs[i]->session != client->pool.session) enter_session(batch->acqs[i]);
     rc = dlock__batch_send(conn, batch, err);
     dlock__pool_give(conn, rc);
     return rc;
@@ -119,7 +119,7 @@ static int send_shared(struct dlock_client *client, struct dlock__batch *batch, 
 
 /* Runs operations on the one connection of a THREADSAFE backend. It may have died unnoticed: as in dlock__batch_run. */
 static void run_shared(struct dlock_client *client, struct dlock__acquisition *const *acqs, size_t n) {
-    bool reused = client->shared && client->shared->connected;
+    bool reused = client->pool.shared && client->pool.shared->connected;
     struct dlock__batch batch;
     struct dlock_error err;
     int rc;
@@ -133,9 +133,9 @@ static void run_shared(struct dlock_client *client, struct dlock__acquisition *c
 }
 
 static void wait_for_bell(struct dlock_client *client, uint32_t bits, int64_t until_us) {
-    unsigned seen = atomic_load(&client->bell);
+    unsigned seen = atomic_load(&client->ops.bell);
     dlock__leave(client);
-    dlock__futex_wait(&client->bell, seen, bits, until_us);
+    dlock__futex_wait(&client->ops.bell, seen, bits, until_us);
     dlock__enter(client);
 }
 
@@ -144,15 +144,15 @@ static void wait_for_bell(struct dlock_client *client, uint32_t bits, int64_t un
 static struct dlock__conn *wait_for_conn(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     struct dlock__op *op = acq->op;
-    op->bell = UINT32_C(1) << client->bells++ % 32;
+    op->bell = UINT32_C(1) << client->ops.bells++ % 32;
     op->next = NULL;
     op->status = DLOCK__OP_PENDING;
-    if (client->pending_tail)
-        client->pending_tail->op->next = acq;
+    if (client->ops.last)
+        client->ops.last->op->next = acq;
     else
-        client->pending = acq;
-    client->pending_tail = acq;
-    client->n_pending++;
+        client->ops.pending = acq;
+    client->ops.last = acq;
+    client->ops.n_pending++;
 
     /* Once it is in somebody's batch its answer is near: only the caller's own deadline is a reason to leave then. */
     while (!op->conn && op->status != DLOCK__OP_DONE) {
@@ -220,9 +220,9 @@ void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n) {
     }
     for (size_t i = 1; i < n; i++) acqs[i]->op->status = DLOCK__OP_RUNNING; /* nobody else may send them meanwhile */
     for (; n > 0; acqs++, n--) {
-        bool joins = n == 1 && client->coalescing[acqs[0]->op->kind];
+        bool joins = n == 1 && client->ops.coalescing[acqs[0]->op->kind];
         struct dlock__conn *conn = joins ? NULL : dlock__pool_pick(client);
-        if (!conn && client->n_pool > 0) conn = wait_for_conn(acqs[0]);
+        if (!conn && client->pool.n > 0) conn = wait_for_conn(acqs[0]);
         if (conn) {
             if (dlock__now(client) < acqs[0]->op->deadline_us) {
                 combine(conn, acqs, n);
@@ -230,7 +230,7 @@ void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n) {
             }
             not_sent(acqs[0], DLOCK_EUNAVAILABLE, "no free connection in time");
             dlock__pool_take_back(conn);
-        } else if (client->n_pool == 0) {
+        } else if (client->pool.n == 0) {
             not_sent(acqs[0], DLOCK_ENOMEM, "out of memory for a connection");
         } /* else somebody else ran it, or it was not run in time */
     }

@@ -59,6 +59,6 @@ static void look(struct dlock__conn *conn) {
 
 void dlock__watch_read(struct dlock_client *client) {
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(client->watch, events, EVENTS, 0);
+    int n = epoll_wait(client->pool.watch, events, EVENTS, 0);
     for (int i = 0; i < n; i++) look(events[i].data.ptr);
 }

@@ -21,8 +21,8 @@ static void shared_close_if_unused(struct dlock__conn *conn) {
 
 static int shared_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **out,
                        struct dlock_error *err) {
-    if (!client->shared) client->shared = dlock__conn_new(client);
-    struct dlock__conn *conn = client->shared;
+    if (!client->pool.shared) client->pool.shared = dlock__conn_new(client);
+    struct dlock__conn *conn = client->pool.shared;
     if (!conn) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a connection");
     while (conn->busy || (!conn->connected && conn->users > 0)) {
         if (dlock__now(client) >= deadline_us)
@@ -57,45 +57,45 @@ static void shared_give(struct dlock__conn *conn, int rc) {
 }
 
 struct dlock__conn *dlock__pool_pick(struct dlock_client *client) {
-    struct dlock__conn **at = &client->idle, *conn;
-    if (client->n_idle > 0)
+    struct dlock__conn **at = &client->pool.idle, *conn;
+    if (client->pool.n_idle > 0)
         while (!(*at)->connected) at = &(*at)->idle;
     if ((conn = *at)) {
         *at = conn->idle;
-        if (conn->connected && dlock__one_each(client)) client->n_idle--;
+        if (conn->connected && dlock__one_each(client)) client->pool.n_idle--;
         return conn;
     }
-    if (client->n_pool >= client->uri->connections && !dlock__one_each(client)) return NULL;
+    if (client->pool.n >= client->uri->connections && !dlock__one_each(client)) return NULL;
     conn = dlock__conn_new(client);
-    if (conn) client->n_pool++;
+    if (conn) client->pool.n++;
     return conn;
 }
 
 void dlock__pool_unqueue(struct dlock_client *client, struct dlock__acquisition *acq) {
-    struct dlock__acquisition **at = &client->pending, *before = NULL;
+    struct dlock__acquisition **at = &client->ops.pending, *before = NULL;
     while (*at != acq) {
         before = *at;
         at = &(*at)->op->next;
     }
     *at = acq->op->next;
-    client->n_pending--;
-    if (client->pending_tail == acq) client->pending_tail = before;
+    client->ops.n_pending--;
+    if (client->ops.last == acq) client->ops.last = before;
 }
 
 /* The first that nobody is about to take along. */
 static struct dlock__acquisition *first_pending(struct dlock_client *client) {
-    struct dlock__acquisition *acq = client->pending;
-    while (acq && client->coalescing[acq->op->kind]) acq = acq->op->next;
+    struct dlock__acquisition *acq = client->ops.pending;
+    while (acq && client->ops.coalescing[acq->op->kind]) acq = acq->op->next;
     return acq;
 }
 
 void dlock__pool_take_back(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
     struct dlock__acquisition *first = client->keeper.borrows ? NULL : first_pending(client);
-    if (conn->connected && dlock__one_each(client)) client->n_idle++;
+    if (conn->connected && dlock__one_each(client)) client->pool.n_idle++;
     if (!first) {
-        conn->idle = client->idle;
-        client->idle = conn;
+        conn->idle = client->pool.idle;
+        client->pool.idle = conn;
         pthread_cond_broadcast(&client->changed);
         return;
     }
@@ -144,10 +144,10 @@ void dlock__pool_give(struct dlock__conn *conn, int rc) {
 
 /* Takes a connected one out of `idle`; *in_use: there are others. */
 static struct dlock__conn *pick_connected(struct dlock_client *client, bool *in_use) {
-    struct dlock__conn **at = &client->idle, *conn;
+    struct dlock__conn **at = &client->pool.idle, *conn;
     unsigned n = 0;
     for (; *at && !(*at)->connected; at = &(*at)->idle) n++;
-    *in_use = n < client->n_pool;
+    *in_use = n < client->pool.n;
     if ((conn = *at)) *at = conn->idle;
     return conn;
 }

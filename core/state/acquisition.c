@@ -31,7 +31,7 @@ static struct dlock__acquisition *make(struct dlock__name *name, size_t token_ro
     }
     acq->refs = 1;
     name->refs++;
-    acq->session = client->session;
+    acq->session = client->pool.session;
     acq->ask_at_us = acq->renew_at_us = acq->valid_until_us = DLOCK__NEVER;
     acq->all_next = client->acquisitions;
     if (acq->all_next) acq->all_next->all_prev = acq;

@@ -60,13 +60,13 @@ struct dlock__op {
     int64_t deadline_us; /* of the request */
     int64_t leave_us;    /* of the thread that waits for it */
     int64_t prepared_us;
-    int64_t sent_us;                    /* before the request that was answered was sent */
-    int result;                         /* of the connection if that failed, else of the acquisition */
-    bool late;                          /* it failed for lack of time */
-    uint32_t bell;                      /* what the thread that waits for it hears of client->bell; 0: that one left */
-    struct dlock_error *err;            /* that thread's */
-    struct dlock__conn *conn;           /* handed over to lead the next batch */
-    struct dlock__acquisition *next;    /* in client->pending */
+    int64_t sent_us;                 /* before the request that was answered was sent */
+    int result;                      /* of the connection if that failed, else of the acquisition */
+    bool late;                       /* it failed for lack of time */
+    uint32_t bell;                   /* what the thread that waits for it hears of client->ops.bell; 0: that one left */
+    struct dlock_error *err;         /* that thread's */
+    struct dlock__conn *conn;        /* handed over to lead the next batch */
+    struct dlock__acquisition *next; /* in client->ops.pending */
     struct dlock__extension *extension; /* HELD, DOWNGRADING: for its next renewal; NULL: none */
     bool look;                          /* a LOOK came while ASKING */
     struct {
@@ -124,13 +124,13 @@ struct dlock__acquisition {
     uint64_t backend_state[4];
     struct dlock__conn *conn; /* SESSION, not THREADSAFE: the connection that it lives in; NULL: it is nowhere */
     uint32_t guarded;         /* its entry in the guardian's table; 0: none */
-    unsigned session;         /* client->session when it was last sent: what it left in an older one died with that */
-    unsigned untold;          /* on_losts of it that have not returned: until then the server keeps what it has of it */
-    uint32_t flags : 8;       /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
-    bool renewing : 1;        /* the keeper has it in a request */
-    bool may_linger : 1;      /* its holder may keep it after the release: nobody else has asked so far */
-    bool wanted : 1;          /* a WANTED came, or may have been missed, before the grant */
-    bool queued : 1;          /* a QUEUE acquire was sent since the last release */
+    unsigned session;    /* client->pool.session when it was last sent: what it left in an older one died with that */
+    unsigned untold;     /* on_losts of it that have not returned: until then the server keeps what it has of it */
+    uint32_t flags : 8;  /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
+    bool renewing : 1;   /* the keeper has it in a request */
+    bool may_linger : 1; /* its holder may keep it after the release: nobody else has asked so far */
+    bool wanted : 1;     /* a WANTED came, or may have been missed, before the grant */
+    bool queued : 1;     /* a QUEUE acquire was sent since the last release */
     bool outcome_unknown : 1; /* an acquire or renewal without answer: the server may hold more than we know */
     bool late_acquire : 1;    /* one without answer: it may be executed yet, whatever the next was answered */
     bool release_sent : 1;    /* no local hand-over any more, and not-found is then no surprise */

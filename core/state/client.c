@@ -68,9 +68,9 @@ void dlock__client_put(struct dlock_client *client) {
         client->spare_slots = slot->spare;
         free(slot);
     }
-    while (client->conns) {
-        struct dlock__conn *conn = client->conns;
-        client->conns = conn->all;
+    while (client->pool.conns) {
+        struct dlock__conn *conn = client->pool.conns;
+        client->pool.conns = conn->all;
         free(conn);
     }
     dlock__heap_free(&client->timers.next);
@@ -80,7 +80,7 @@ void dlock__client_put(struct dlock_client *client) {
     dlock__heap_free(&client->engine.orphans);
     free(client->engine.errors);
     dlock__exported_free(client);
-    if (client->watch >= 0) close(client->watch);
+    if (client->pool.watch >= 0) close(client->pool.watch);
     free(client->names);
     dlock__resolver_free(client->resolver);
     dlock__uri_free(client->uri);

@@ -22,7 +22,7 @@ static void release_all(void) {
 static void in_child(void) {
     atomic_fetch_add(&dlock__fork_generation, 1);
     for (struct dlock_client *client = clients; client; client = client->listed) {
-        for (struct dlock__conn *conn = client->conns; conn; conn = conn->all)
+        for (struct dlock__conn *conn = client->pool.conns; conn; conn = conn->all)
             if (atomic_exchange(&conn->live, false) && client->backend->abandon) client->backend->abandon(conn->data);
     }
     release_all();

@@ -542,7 +542,7 @@ void dlock__acq_renewing(struct dlock__acquisition *acq) {
 void dlock__connection_epoch_ended(struct dlock_client *client) {
     client->clock_sample.known = false;
     if (!dlock__can(client, DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE)) return;
-    client->session++;
+    client->pool.session++;
     for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
         next = acq->all_next;
         if (dlock__acq_had(acq)) dlock__lose(acq);

@@ -226,7 +226,7 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     if (at_us != DLOCK__NEVER) dlock__keeper_arm(client, at_us);
     struct pollfd fds[3] = {{.fd = client->keeper.control, .events = POLLIN},
                             {.fd = client->keeper.timer, .events = POLLIN},
-                            {.fd = client->watch, .events = POLLIN}};
+                            {.fd = client->pool.watch, .events = POLLIN}};
     if (client->listener.state == DLOCK__LISTENER_UP) fds[2].fd = client->listener.fd;
     dlock__leave(client);
     poll(fds, 3, -1);
@@ -234,8 +234,8 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     if (fds[1].revents) drain(client->keeper.timer);
     dlock__enter(client);
     if (fds[1].revents) client->keeper.armed_us = DLOCK__NEVER;
-    if (client->watch >= 0 && fds[2].revents) dlock__watch_read(client);
-    bool gone = client->shared && !client->shared->connected;
+    if (client->pool.watch >= 0 && fds[2].revents) dlock__watch_read(client);
+    bool gone = client->pool.shared && !client->pool.shared->connected;
     if (client->listener.state != DLOCK__LISTENER_UP || (!fds[2].revents && !gone)) return;
     struct dlock_error err;
     dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection was dropped");
