@@ -21,16 +21,22 @@ static bool goes_on(struct dlock_lock *lock, const struct dlock__acquisition *ac
            dlock__now(lock->client) < deadline_us;
 }
 
+/* For something to change, no longer than the grant lasts. */
+static void wait(const struct dlock__acquisition *acq, int64_t deadline_us) {
+    struct dlock_client *client = acq->name->client;
+    dlock__wait(client, &client->changed, acq->valid_until_us < deadline_us ? acq->valid_until_us : deadline_us);
+}
+
 /* One at a time, and none that a renewal has outrun which is on the way. */
 static void extend(struct dlock_lock *lock, struct dlock__acquisition *acq, struct dlock__extension *extension) {
     struct dlock_client *client = lock->client;
     int64_t deadline_us = dlock__bounded(client, DLOCK__NEVER);
     while ((acq->renewing || acq->op->extension) && goes_on(lock, acq, deadline_us))
-        dlock__wait(client, &client->changed, deadline_us);
+        wait(acq, deadline_us);
     if (!goes_on(lock, acq, deadline_us)) return;
     dlock__acq_extend(acq, extension);
     while (extension->result == DLOCK_EUNAVAILABLE && goes_on(lock, acq, deadline_us))
-        dlock__wait(client, &client->changed, deadline_us);
+        wait(acq, deadline_us);
     if (acq->op->extension != extension) return;
     acq->op->extension = NULL;
     if (!dlock__acq_is_renewed(acq)) dlock__acq_renew_at(acq, DLOCK__NEVER);

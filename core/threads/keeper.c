@@ -116,7 +116,10 @@ static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int6
 /* False: the answer makes no sense. */
 static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *arg, int64_t sent_us) {
     dlock__clock_sample_learn(acq->name->client, sent_us, arg->server_us);
-    if (!dlock__acq_renewable(acq)) return true; /* released, or lost, meanwhile */
+    if (!dlock__acq_renewable(acq)) { /* released, or lost, meanwhile */
+        if (arg->result == 0) dlock__acq_unanswered(acq, arg->lease_ms);
+        return true;
+    }
     if (arg->result == DLOCK_ELOST) {
         if (dlock__acq_had(acq))
             dlock__lose(acq);
@@ -137,15 +140,11 @@ static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *a
     return true;
 }
 
-static void unanswered(struct dlock__acquisition *acq, const struct dlock_claim *arg) {
-    acq->outcome_unknown = true;
-    dlock__acq_unanswered(acq, arg->lease_ms);
-}
-
 static void failed(struct dlock__acquisition *acq, const struct dlock_claim *arg, int result, bool sent,
                    int64_t pause_us) {
+    if (sent) dlock__acq_unanswered(acq, arg->lease_ms);
     if (!dlock__acq_renewable(acq)) return;
-    if (sent) unanswered(acq, arg);
+    acq->outcome_unknown |= sent;
     if (acq->op->extension) acq->op->extension->result = result != 0 ? result : DLOCK_EPROTO;
     acq->pause_us = pause_us;
     dlock__acq_renew_at(acq, dlock__acq_is_renewed(acq) ? dlock__now_us() + pause_us : DLOCK__NEVER);
@@ -153,7 +152,8 @@ static void failed(struct dlock__acquisition *acq, const struct dlock_claim *arg
 
 /* Lost by the local clock while its renewal was on the way: the server may have kept it. */
 static void too_late(struct dlock__acquisition *acq, const struct dlock_claim *arg, int result) {
-    if (result != 0) unanswered(acq, arg);
+    acq->outcome_unknown |= result != 0;
+    dlock__acq_unanswered(acq, arg->lease_ms);
     dlock__orphan(acq);
 }
 

@@ -229,14 +229,40 @@ static void the_end_comes_during_an_extension(void **state) {
     assert_int_equal(acquire_by(actor, lock, 0), 0);
     fake_advance_ms(8000);
     fake_fault(FAKE_RENEW, FAKE_SLOW_AFTER, 50);
+    fake_fault(FAKE_RELEASE, FAKE_LOST_BEFORE, 5000);
     begin_call(actor, extend_it, &extend);
     assert_true(wait_for(actor, 60000) <= 2000 * 1000);
     assert_int_equal(result(actor), DLOCK_ELOST);
     assert_int_equal(lost.calls, 1);
     assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
+    assert_int_equal(fake_entries(), 1);
     fake_slow_go();
+    fake_advance_ms(3 * LEASE_MS / 2); /* longer than the old lease */
     fake_faults_clear();
-    fake_advance_ms(LEASE_MS); /* what the server made of it is released */
+    fake_advance_ms(1000);
+    assert_int_equal(fake_entries(), 0);
+}
+
+/* The server has said yes, too late: it keeps the grant for the new lease. */
+static void an_answer_after_the_end_leaves_nothing_behind(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    dlock_lock *lock = fixed_lock(client_new("fake:"), DLOCK_OWNER_THREAD, NULL);
+    struct extend extend = {lock, 3 * LEASE_MS};
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    fake_advance_us(valid_us(LEASE_MS) - 5000);
+    fake_fault(FAKE_RENEW, FAKE_SLOW_AFTER, 1);
+    fake_fault(FAKE_RELEASE, FAKE_LOST_BEFORE, 5000);
+    begin_call(actor, extend_it, &extend);
+    fake_advance_us(5000);
+    assert_int_equal(result(actor), DLOCK_ELOST);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
+    assert_int_equal(fake_entries(), 1);
+    fake_advance_ms(2 * LEASE_MS); /* longer than the old lease */
+    fake_faults_clear();
+    fake_advance_ms(1000);
     assert_int_equal(fake_entries(), 0);
 }
 
@@ -340,6 +366,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_late_acquire_may_make_it_shorter),
         LOCK_TEST(what_the_server_refuses_is_told_at_once),
         LOCK_TEST(the_end_comes_during_an_extension),
+        LOCK_TEST(an_answer_after_the_end_leaves_nothing_behind),
         LOCK_TEST(others_act_during_an_extension),
         LOCK_TEST(a_counted_grant_has_one_lease),
     };
