@@ -18,7 +18,7 @@ int64_t dlock__now_us(void);
 /* Sleeps; for the guardian, whose only thread it is. */
 void dlock__sleep_us(int64_t us);
 
-/* Fills `buf` with at most 256 random bytes that nobody can guess. Returns 0, or DLOCK_EUNAVAILABLE where the kernel has none. */
+/* Fills `buf` with at most 256 random bytes that nobody can guess. 0, or DLOCK_EUNAVAILABLE: the kernel has none. */
 int dlock__random(void *buf, size_t size);
 
 /* A condition variable for dlock__cond_wait. */
@@ -47,8 +47,7 @@ void dlock__yield(void);
 /* Where the calling thread runs. */
 int dlock__cpu(void);
 
-/* As dlock__spin for ten times as long, yielding in between: the waker may run on any processor.
- */
+/* As dlock__spin for ten times as long, yielding in between: the waker may run on any processor. */
 bool dlock__spin_then_yield(const atomic_uint *word, unsigned seen);
 
 /* A mutex that is never held for long: who finds it taken spins before it sleeps. */

@@ -67,8 +67,7 @@ static int cannot_start(const char *path, int why, struct dlock_error *err) {
                       limit ? "raise the limit (ulimit -n, ulimit -u)" : "without one, add guardian=off to the URI");
 }
 
-/* What the connections that carry an acquisition live in; room for `max`. With as much as one more there are too many.
- * */
+/* What the connections that carry an acquisition live in; room for `max`. With one more there are too many. */
 static size_t descriptors_of_acqs(struct dlock_client *client, int *fds, size_t max) {
     size_t n = 0;
     dlock__enter(client);
@@ -129,7 +128,7 @@ static int start(struct dlock_client *client, int table_fd, int64_t deadline_us,
     char path[PATH_MAX] = PROGRAM;
     int fds[DLOCK__START_FDS_MAX] = {table_fd, -1};
     size_t more = 0;
-    int rc = guard->local ? local_descriptors(client, fds + OWN_FDS, &more, deadline_us, err) : 0;
+    int rc = guard->table->local ? local_descriptors(client, fds + OWN_FDS, &more, deadline_us, err) : 0;
     if (rc == 0 && !find_program(path)) rc = cannot_start(path, ENOENT, err);
     guard->table->n_kept = (uint32_t)more;
     if (rc == 0 && (fds[1] = (int)syscall(SYS_pidfd_open, getpid(), 0)) < 0)
@@ -197,10 +196,10 @@ int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t fla
         free(guard);
         return no_table(err);
     }
-    guard->local = guard->table->local = dlock__can(client, DLOCK_CAP_LOCAL) || dlock__one_each(client);
+    guard->table->local = dlock__can(client, DLOCK_CAP_LOCAL) || dlock__one_each(client);
     guard->table->spares_group = flags & DLOCK_CLIENT_SPARE_GROUP;
     client->guard = guard;
-    if (!guard->local) return start(client, fd, deadline_us, err);
+    if (!guard->table->local) return start(client, fd, deadline_us, err);
     close(fd);
     return 0;
 }
@@ -296,7 +295,7 @@ static int guard_group(struct dlock_client *client, int group, struct dlock_erro
     struct dlock__guard *guard = client->guard;
     while (guard->busy) dlock__wait(client, &client->changed, DLOCK__NEVER);
     set_group(guard, group);
-    if (!guard->local) return 0;
+    if (!guard->table->local) return 0;
     if (group == 0) return let_go(client, err);
     int rc = replace(client, err);
     guard->missing = false; /* the caller is told */
@@ -311,7 +310,7 @@ int dlock_client_guard(dlock_client *client, int group, struct dlock_error *err)
         rc = dlock_fail(err, DLOCK_EINVAL, "%d is no process group that a guardian could end", group);
     else if (!client->guard)
         rc = dlock_fail(err, DLOCK_ENOTSUP, "this client has no guardian");
-    else if (client->guard->local && !client->backend->descriptors)
+    else if (client->guard->table->local && !client->backend->descriptors)
         rc = dlock_fail(err, DLOCK_ENOTSUP, "a guardian cannot keep the locks of %s", client->backend->name);
     else
         rc = guard_group(client, group, err);

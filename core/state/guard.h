@@ -15,9 +15,7 @@ struct dlock__guard {
     struct dlock__guard_table *table;
     pid_t helper; /* 0: none was started */
     bool adopted; /* … and it is our child: this process adopted orphans when it was started */
-    bool local; /* the kernel ends grants, or the connections that they live in: a helper is there only while a group is
-                   guarded */
-    bool busy;  /* somebody starts a helper, without the mutex */
+    bool busy;    /* somebody starts a helper, without the mutex */
     bool joinable;
     pthread_t thread;   /* replaces one that died */
     bool missing;       /* the last attempt to replace it failed */

@@ -41,8 +41,8 @@ struct dlock__guard_table {
     uint32_t capacity;     /* entries there is room for */
     atomic_uint n_entries; /* used so far, or free again; the rest was never touched */
     bool spares_group;     /* while the client lives, whatever becomes of its grants */
-    bool local;            /* the kernel ends the grants of a dead process: there is nothing to release … */
-    uint32_t n_kept;       /* … but this many descriptors of them to keep until its group has ended */
+    bool local;            /* the kernel ends a dead process's grants: a helper is there for a group only, to … */
+    uint32_t n_kept;       /* … keep this many descriptors of them until that has ended; it releases nothing */
     int64_t pid;           /* the client's */
     atomic_uint helper;    /* a robust futex: 0 until the helper runs, its thread id, FUTEX_OWNER_DIED once it died */
     atomic_uint calls;     /* a futex: counted up when the helper should look around */

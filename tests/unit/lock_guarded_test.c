@@ -13,9 +13,9 @@ static dlock_client *guarded_client(const char *uri) {
     int fd = -1;
     client->guard = calloc(1, sizeof *client->guard);
     assert_non_null(client->guard);
-    client->guard->local = true;
     client->guard->table = dlock__guard_table_new(uri, NULL, &fd);
     assert_non_null(client->guard->table);
+    client->guard->table->local = true;
     close(fd);
     return client;
 }
