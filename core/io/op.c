@@ -3,7 +3,8 @@
  * hands it to the first waiting thread, which takes all waiting operations of its kind along as one batch ("flat
  * combining": Hendler et al., SPAA 2010, with the combiner's role passed on). Where there were more operations than
  * connections just now, a thread that is about to send one yields, so that those about to send the same join its batch:
- * a crowd costs the server and us few requests. THREADSAFE backends have one connection for everybody and no batches;
+ * a crowd costs the server and us few requests. 16 threads with a lock each get through twice as many on Redis by that;
+ * as many threads as connections never yield. THREADSAFE backends have one connection for everybody and no batches;
  * of other SESSION backends each acquisition has a connection to itself, as many as there are acquisitions. */
 #include "io/batch.h"
 #include "io/io.h"

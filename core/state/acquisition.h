@@ -257,6 +257,11 @@ void dlock__acq_confirm(struct dlock__acquisition *acq);
 static inline bool dlock__acq_renewable(const struct dlock__acquisition *acq) {
     return acq->state >= DLOCK__CONFIRMING && acq->state <= DLOCK__LINGERING;
 }
+/* Until when it is granted, or lingers. */
+static inline int64_t dlock__acq_end(const struct dlock__acquisition *acq) {
+    bool lingers = acq->state == DLOCK__LINGERING && acq->linger_until_us < acq->valid_until_us;
+    return lingers ? acq->linger_until_us : acq->valid_until_us;
+}
 /* Whether this process has the grant, or was about to hand it over: its end is a loss then. */
 static inline bool dlock__acq_had(const struct dlock__acquisition *acq) {
     return dlock__acq_renewable(acq) && (acq->state != DLOCK__CONFIRMING || acq->ordinal > 0);
@@ -298,12 +303,6 @@ void dlock__lose(struct dlock__acquisition *acq);
 void dlock__lost_remove(struct dlock__acquisition *acq);
 /* dlock__lose, if its time is over. */
 void dlock__expire_if_due(struct dlock__acquisition *acq);
-/* The same for all acquisitions of a client, and what has lingered for long enough goes back to the server; those to be
- * renewed are in client->timers.due then. Returns when there is more to do. Leaves the mutex meanwhile. */
-int64_t dlock__expire_all(struct dlock_client *client);
-/* Takes an acquisition out of the timers that is due, the one that ends first, or has something due by then; NULL: there
- * is none. */
-struct dlock__acquisition *dlock__renewal_take(struct dlock_client *client, int64_t until_us);
 /* What was taken is in a request, which has a reference: its end is watched meanwhile. */
 void dlock__acq_renewing(struct dlock__acquisition *acq);
 /* It is renewed then, if nothing else happens. Sets its timer anew, also when another of its times has changed. */
@@ -314,5 +313,14 @@ void dlock__acq_linger(struct dlock__acquisition *acq, int64_t until_us);
 void dlock__linger_end(struct dlock__acquisition *acq);
 /* A connection broke: what is known of the server's clock, and of grants that lived in it, died with it. */
 void dlock__connection_epoch_ended(struct dlock_client *client);
+
+/* ---- due.c ---- */
+
+/* Loses all acquisitions of a client whose time is over, and gives back what has lingered for long enough; those to be
+ * renewed are in client->timers.due then. Returns when there is more to do. Leaves the mutex meanwhile. */
+int64_t dlock__expire_all(struct dlock_client *client);
+/* Takes an acquisition out of the timers that is due, the one that ends first, or has something due by then; NULL: there
+ * is none. */
+struct dlock__acquisition *dlock__renewal_take(struct dlock_client *client, int64_t until_us);
 
 #endif

@@ -83,16 +83,11 @@ static inline void check_way(const struct dlock__acquisition *acq, enum dlock__a
 }
 #endif
 
-static int64_t end_of(const struct dlock__acquisition *acq) {
-    bool lingers = acq->state == DLOCK__LINGERING && acq->linger_until_us < acq->valid_until_us;
-    return lingers ? acq->linger_until_us : acq->valid_until_us;
-}
-
 /* As its state and its times say: only the timers of grants are set, which have slots, and so room in the heaps. */
 static void set_timer(struct dlock__acquisition *acq) {
     struct dlock__timer *timer = &((struct dlock__slot *)acq->op)->timer;
     struct dlock_client *client = acq->name->client;
-    int64_t end_us = end_of(acq);
+    int64_t end_us = dlock__acq_end(acq);
     if (acq->renewing)
         dlock__timer_arm(timer, &client->timers.due, end_us);
     else
@@ -493,44 +488,6 @@ void dlock__linger_end(struct dlock__acquisition *acq) {
     dlock__orphan(acq); /* the engine releases it now */
     dlock__name_signal(name);
     dlock__acq_put(acq);
-}
-
-/* So many acquisitions are looked at before others get the mutex: 100,000 locks may be due at the same time. */
-enum { LOOKS_MAX = 64 };
-
-static void breathe(struct dlock_client *client) {
-    dlock__leave(client);
-    dlock__yield();
-    dlock__enter(client);
-}
-
-static struct dlock__acquisition *first_of(struct dlock_client *client, const struct dlock__heap *heap) {
-    if (heap == &client->timers.next) client->timers.looks++;
-    return dlock__timer_acq(dlock__heap_first(heap));
-}
-
-int64_t dlock__expire_all(struct dlock_client *client) {
-    struct dlock__heap *next = &client->timers.next, *due = &client->timers.due;
-    int64_t now = dlock__now_us(), next_us, due_us;
-    for (unsigned n = 1;; n++) {
-        next_us = dlock__heap_first_us(next), due_us = dlock__heap_first_us(due);
-        if (next_us > now && due_us > now) return next_us < due_us ? next_us : due_us;
-        struct dlock__acquisition *acq = first_of(client, next_us <= now ? next : due);
-        int64_t end_us = end_of(acq);
-        if (end_us <= now)
-            dlock__lose(acq); /* or it has lingered for long enough */
-        else                  /* in a heap, even if it has no end */
-            dlock__timer_arm(dlock__heap_first(next), due, end_us == DLOCK__NEVER ? end_us - 1 : end_us);
-        if (n % LOOKS_MAX == 0) breathe(client);
-    }
-}
-
-struct dlock__acquisition *dlock__renewal_take(struct dlock_client *client, int64_t until_us) {
-    struct dlock__heap *heap = client->timers.due.n > 0 ? &client->timers.due : &client->timers.next;
-    if (heap == &client->timers.next && dlock__heap_first_us(heap) > until_us) return NULL;
-    struct dlock__acquisition *acq = first_of(client, heap);
-    dlock__timer_disarm(dlock__heap_first(heap));
-    return acq;
 }
 
 void dlock__acq_renewing(struct dlock__acquisition *acq) {
