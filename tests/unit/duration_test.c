@@ -70,6 +70,17 @@ static void what_is_no_duration_is_refused(void **state) {
     assert_int_equal(ms, -7);
 }
 
+/* Backends read the values of their own keys with the header's function. */
+static void backends_read_the_same_durations(void **state) {
+    (void)state;
+    assert_int_equal(dlock_duration_ms("1.5h"), 5400000);
+    assert_int_equal(dlock_duration_ms("0.0000000000001s"), 1);
+    assert_int_equal(dlock_duration_ms("5."), -1);
+    assert_int_equal(dlock_duration_ms(""), -1);
+    assert_int_equal(dlock_duration_ms("1073741824ms"), 1073741824);
+    assert_true(dlock_duration_ms("9223372036855ms") == INT64_MAX);
+}
+
 /* The longest one fits a clock in nanoseconds. */
 static void the_longest_duration_does_not_overflow(void **state) {
     (void)state;
@@ -139,6 +150,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(durations_are_exact),
         cmocka_unit_test(what_is_no_duration_is_refused),
+        cmocka_unit_test(backends_read_the_same_durations),
         cmocka_unit_test(the_longest_duration_does_not_overflow),
         cmocka_unit_test(durations_are_written_for_people),
         cmocka_unit_test(every_code_has_a_text),
