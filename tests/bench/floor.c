@@ -100,7 +100,7 @@ static bool measure(const struct floor *floor, int argc, char **argv, const char
     return true;
 }
 
-int floor_main(int argc, char **argv, struct floor *floor) {
+int main(int argc, char **argv) {
     static struct histogram histogram;
     char uri[4096];
     if (argc < 3 || argc > 5 || !fgets(uri, sizeof uri, stdin)) {
@@ -109,8 +109,8 @@ int floor_main(int argc, char **argv, struct floor *floor) {
         return 64;
     }
     uri[strcspn(uri, "\n")] = '\0';
-    floor->prepare(floor, uri);
-    if (!measure(floor, argc, argv, uri, &histogram)) return FLOOR_SKIPPED;
+    floor_program.prepare(&floor_program, uri);
+    if (!measure(&floor_program, argc, argv, uri, &histogram)) return FLOOR_SKIPPED;
     for (int i = 0; i < HISTOGRAM_BUCKETS; i++)
         if (histogram.buckets[i]) printf("%" PRId64 " %" PRIu32 "\n", histogram_lowest(i), histogram.buckets[i]);
     puts("end");

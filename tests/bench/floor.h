@@ -27,6 +27,7 @@ enum { FLOOR_FAILED = 1, FLOOR_SKIPPED = 77, FLOOR_WORKERS = 64, FLOOR_TEXT = 25
 
 struct histogram;
 
+/* Each program defines one, floor_program; main() is in floor.c. */
 struct floor {
     void (*prepare)(struct floor *floor, const char *uri); /* once, first; it may change what stands below */
     void *(*connect)(void);                                /* a connection of its own; NULL: none is needed */
@@ -42,9 +43,7 @@ struct floor {
     bool shared;                      /* threads may use one connection at the same time */
     bool bound;                       /* a lock is released on the connection that took it */
 };
-
-/* What main() returns. */
-int floor_main(int argc, char **argv, struct floor *floor);
+extern struct floor floor_program;
 
 /* Ends the program: with FLOOR_FAILED and a message, unless `ok`; with FLOOR_SKIPPED, unless `plain`. */
 void floor_check(bool ok, const char *what);

@@ -33,7 +33,5 @@ static void release(void *server, int number) {
     close(held[number]);
 }
 
-int main(int argc, char **argv) {
-    struct floor floor = {.prepare = prepare, .acquire = acquire, .release = release, .waits = true, .shared = true};
-    return floor_main(argc, argv, &floor);
-}
+struct floor floor_program = {
+    .prepare = prepare, .acquire = acquire, .release = release, .waits = true, .shared = true};

@@ -86,12 +86,9 @@ static int64_t commands(void) {
     return sum;
 }
 
-int main(int argc, char **argv) {
-    struct floor floor = {.prepare = prepare,
-                          .connect = connect_to,
-                          .acquire = acquire,
-                          .release = release,
-                          .round_trip = round_trip,
-                          .commands = commands};
-    return floor_main(argc, argv, &floor);
-}
+struct floor floor_program = {.prepare = prepare,
+                              .connect = connect_to,
+                              .acquire = acquire,
+                              .release = release,
+                              .round_trip = round_trip,
+                              .commands = commands};

@@ -157,12 +157,9 @@ static void prepare(struct floor *floor, const char *uri) {
     floor->waits = floor->bound = true;
 }
 
-int main(int argc, char **argv) {
-    struct floor floor = {.prepare = prepare,
-                          .connect = connect_to_rows,
-                          .acquire = take,
-                          .release = give_back,
-                          .round_trip = commit,
-                          .commands = statements};
-    return floor_main(argc, argv, &floor);
-}
+struct floor floor_program = {.prepare = prepare,
+                              .connect = connect_to_rows,
+                              .acquire = take,
+                              .release = give_back,
+                              .round_trip = commit,
+                              .commands = statements};

@@ -131,14 +131,11 @@ static int64_t commands(void) {
     return sum;
 }
 
-int main(int argc, char **argv) {
-    struct floor floor = {.prepare = prepare,
-                          .connect = connect_to,
-                          .acquire = acquire,
-                          .release = release,
-                          .queue_acquire = queue_acquire,
-                          .queue_release = queue_release,
-                          .round_trip = ping,
-                          .commands = commands};
-    return floor_main(argc, argv, &floor);
-}
+struct floor floor_program = {.prepare = prepare,
+                              .connect = connect_to,
+                              .acquire = acquire,
+                              .release = release,
+                              .queue_acquire = queue_acquire,
+                              .queue_release = queue_release,
+                              .round_trip = ping,
+                              .commands = commands};

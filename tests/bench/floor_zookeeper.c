@@ -105,13 +105,10 @@ static int64_t commands(void) {
     return atoll(line + sizeof received - 1) - ++asked;
 }
 
-int main(int argc, char **argv) {
-    struct floor floor = {.prepare = prepare,
-                          .connect = connect_to,
-                          .acquire = acquire,
-                          .release = release,
-                          .round_trip = round_trip,
-                          .commands = commands,
-                          .shared = true};
-    return floor_main(argc, argv, &floor);
-}
+struct floor floor_program = {.prepare = prepare,
+                              .connect = connect_to,
+                              .acquire = acquire,
+                              .release = release,
+                              .round_trip = round_trip,
+                              .commands = commands,
+                              .shared = true};

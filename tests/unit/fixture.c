@@ -286,6 +286,17 @@ dlock_lock *watched_lock_with(dlock_client *client, const char *name, uint32_t f
     return lock_new_with(client, name, &options);
 }
 
+void scene_begin(struct scene *s, uint32_t flags, int64_t timeout_ms) {
+    s->lost = (struct lost_count){0};
+    s->client = client_new("fake:");
+    s->lock = watched_lock_with(s->client, "n", flags, 0, &s->lost);
+    s->actor = actor_new();
+    s->other = taken("n");
+    begin_acquire(s->actor, s->lock, timeout_ms);
+    assert_int_equal(fake_waiters("n"), 1);
+    fake_log_clear();
+}
+
 /* ---- setup and teardown ------------------------------------------------------------------------------------------ */
 
 void only(int argc, char **argv) {

@@ -80,4 +80,14 @@ dlock_lock *watched_lock(dlock_client *client, const char *name, struct lost_cou
 dlock_lock *watched_lock_with(dlock_client *client, const char *name, uint32_t flags, int64_t lease_ms,
                               struct lost_count *lost);
 
+/* A thread of ours waits for "n", which another client holds. The log is empty, and no time has passed since it asked. */
+struct scene {
+    dlock_client *client;
+    dlock_lock *lock;
+    struct actor *actor;
+    struct fake_grant other;
+    struct lost_count lost;
+};
+void scene_begin(struct scene *s, uint32_t flags, int64_t timeout_ms);
+
 #endif

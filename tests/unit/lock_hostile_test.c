@@ -242,7 +242,7 @@ static void the_largest_retry_waits_for_a_wake(void **state) {
 
 /* ---- wakes ------------------------------------------------------------------------------------------------------- */
 
-struct scene {
+struct stage {
     dlock_lock *waiting, *held;
     struct actor *waiter, *holder;
     struct fake_command ask;
@@ -250,16 +250,16 @@ struct scene {
 };
 
 /* One thread waits for "n", which another client holds; one holds "held". */
-static void scene_begin(struct scene *scene) {
+static void stage_begin(struct stage *stage) {
     dlock_client *client = client_new("fake:");
-    scene->waiting = lock_new(client, "n");
-    scene->held = lock_new(client, "held");
-    scene->waiter = actor_new();
-    scene->holder = actor_new();
-    scene->other = taken("n");
-    assert_int_equal(acquire_by(scene->holder, scene->held, 0), 0);
-    begin_acquire(scene->waiter, scene->waiting, 60000);
-    assert_true(fake_last(FAKE_ACQUIRE, "n", &scene->ask));
+    stage->waiting = lock_new(client, "n");
+    stage->held = lock_new(client, "held");
+    stage->waiter = actor_new();
+    stage->holder = actor_new();
+    stage->other = taken("n");
+    assert_int_equal(acquire_by(stage->holder, stage->held, 0), 0);
+    begin_acquire(stage->waiter, stage->waiting, 60000);
+    assert_true(fake_last(FAKE_ACQUIRE, "n", &stage->ask));
     assert_int_equal(fake_listeners(), 1);
 }
 
@@ -269,17 +269,17 @@ static void push(struct dlock_wake wake) {
 }
 
 /* All is as before, and the real wake still works. */
-static void scene_end(struct scene *scene) {
+static void stage_end(struct stage *stage) {
     fake_advance_ms(100);
-    assert_false(over(scene->waiter));
-    assert_true(held_by(scene->holder, scene->held));
+    assert_false(over(stage->waiter));
+    assert_true(held_by(stage->holder, stage->held));
     assert_int_equal(fake_waiters("n"), 1);
-    fake_other_release(&scene->other, "n");
+    fake_other_release(&stage->other, "n");
     fake_settle();
-    wait_for(scene->waiter, 1000);
-    assert_int_equal(result(scene->waiter), 0);
-    assert_int_equal(release_by(scene->waiter, scene->waiting), 0);
-    assert_int_equal(release_by(scene->holder, scene->held), 0);
+    wait_for(stage->waiter, 1000);
+    assert_int_equal(result(stage->waiter), 0);
+    assert_int_equal(release_by(stage->waiter, stage->waiting), 0);
+    assert_int_equal(release_by(stage->holder, stage->held), 0);
 }
 
 static int64_t server_clock(void) {
@@ -288,8 +288,8 @@ static int64_t server_clock(void) {
 
 static void nonsensical_wakes_are_ignored(void **state) {
     (void)state;
-    struct scene s;
-    scene_begin(&s);
+    struct stage s;
+    stage_begin(&s);
     struct fake_grant held = fake_holder("held");
     int64_t now = server_clock();
     push((struct dlock_wake){.kind = (enum dlock_wake_kind)0});
@@ -314,36 +314,36 @@ static void nonsensical_wakes_are_ignored(void **state) {
     push((struct dlock_wake){DLOCK_WAKE_WANTED, NULL, NULL, 0, 0, 0});
     push((struct dlock_wake){DLOCK_WAKE_WANTED, "n", NULL, 0, 0, 0});
     assert_string_equal(fake_holder("held").token, held.token);
-    scene_end(&s);
+    stage_end(&s);
 }
 
 /* A grant nobody made, with a clock that says so: not believed without asking. */
 static void a_forged_grant_with_an_odd_clock_is_confirmed(void **state) {
     (void)state;
     const int64_t clocks[] = {0, -1, INT64_MIN, 1, INT64_MAX, server_clock() - 1000000, server_clock() + 10000000};
-    struct scene s;
-    scene_begin(&s);
+    struct stage s;
+    stage_begin(&s);
     for (size_t i = 0; i < sizeof clocks / sizeof *clocks; i++) {
         push((struct dlock_wake){DLOCK_WAKE_GRANTED, "n", s.ask.token, 5, clocks[i], 3000});
         fake_advance_ms(10);
         assert_false(over(s.waiter));
         assert_false(fake_waiters("n") != 1);
     }
-    scene_end(&s);
+    stage_end(&s);
 }
 
 /* A second word about a lock we hold changes nothing of it. */
 static void a_grant_repeated_changes_nothing(void **state) {
     (void)state;
-    struct scene s;
-    scene_begin(&s);
+    struct stage s;
+    stage_begin(&s);
     struct fake_grant held = fake_holder("held");
     uint64_t fence = fence_by(s.holder, s.held);
     fake_advance_ms(1000);
     push((struct dlock_wake){DLOCK_WAKE_GRANTED, "held", held.token, held.fence + 50, server_clock(), 10000});
     assert_int_equal(fence_by(s.holder, s.held), fence);
     assert_true(remaining_by(s.holder, s.held) <= 9898 - 1000);
-    scene_end(&s);
+    stage_end(&s);
 }
 
 /* The wake of a wait that is over: whoever still has that token at the server must let go of it, in its mode. */
@@ -386,26 +386,26 @@ static void a_grant_for_nobody_is_released(void **state) {
 
 static void a_grant_for_a_token_of_somebody_else_is_none_of_ours(void **state) {
     (void)state;
-    struct scene s;
-    scene_begin(&s);
+    struct stage s;
+    stage_begin(&s);
     fake_log_clear();
     push((struct dlock_wake){DLOCK_WAKE_GRANTED, "n", s.other.token, 5, server_clock(), 3000});
     fake_advance_ms(100);
     assert_int_equal(fake_calls(FAKE_RELEASE), 0);
-    scene_end(&s);
+    stage_end(&s);
 }
 
 static void a_loss_told_by_wake_is_a_loss(void **state) {
     (void)state;
-    struct scene s;
-    scene_begin(&s);
+    struct stage s;
+    stage_begin(&s);
     struct fake_grant held = fake_holder("held");
     fake_server_break("held");
     push((struct dlock_wake){DLOCK_WAKE_LOST, "held", held.token, 0, server_clock(), 0});
     assert_false(held_by(s.holder, s.held));
     assert_int_equal(release_by(s.holder, s.held), DLOCK_ELOST);
     assert_int_equal(acquire_by(s.holder, s.held, 0), 0);
-    scene_end(&s);
+    stage_end(&s);
 }
 
 /* Who knows some of a client's tokens cannot tell another. */

@@ -1,22 +1,6 @@
 /* The connection that brings wake-ups, where it stays open and brings none. */
 #include "fixture.h"
 
-struct scene {
-    dlock_lock *lock;
-    struct actor *actor;
-    struct fake_grant other;
-};
-
-/* One client waits for what another holds, with its listener up. */
-static void scene_begin(struct scene *s) {
-    s->lock = lock_new(client_new("fake:"), "n");
-    s->actor = actor_new();
-    s->other = taken("n");
-    begin_acquire(s->actor, s->lock, -1);
-    assert_int_equal(fake_waiters("n"), 1);
-    fake_log_clear();
-}
-
 /* It is told at once when it gets the lock. */
 static void assert_heard(struct scene *s) {
     unsigned asked = fake_calls(FAKE_ACQUIRE);
@@ -30,7 +14,7 @@ static void assert_heard(struct scene *s) {
 static void a_listener_that_answers_is_kept(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, -1);
     fake_advance_ms(60000);
     assert_int_equal(fake_calls(FAKE_LISTEN), 0);
     assert_in_range(fake_calls(FAKE_PROBE), 17, 18); /* every third of a lease */
@@ -40,7 +24,7 @@ static void a_listener_that_answers_is_kept(void **state) {
 static void while_nobody_waits_nothing_is_asked(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, -1);
     assert_heard(&s);
     fake_log_clear();
     fake_advance_ms(60000);
@@ -54,7 +38,7 @@ static void while_nobody_waits_nothing_is_asked(void **state) {
 static void a_silent_one_is_replaced(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, -1);
     fake_listeners_hush();
     fake_advance_ms(THIRD_MS);
     assert_int_equal(fake_calls(FAKE_PROBE), 1);
@@ -70,7 +54,7 @@ static void a_silent_one_is_replaced(void **state) {
 static void who_had_to_ask_for_its_grant_doubts(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, -1);
     fake_listeners_hush();
     fake_other_release(&s.other, "n");
     wait_for(s.actor, 3000);
@@ -90,7 +74,7 @@ static void who_had_to_ask_for_its_grant_doubts(void **state) {
 static void after_a_stop_what_has_come_is_read_first(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, -1);
     fake_wakes_hold(true);
     fake_advance_ms(THIRD_MS);
     assert_int_equal(fake_calls(FAKE_PROBE), 1);
@@ -106,7 +90,7 @@ static void after_a_stop_what_has_come_is_read_first(void **state) {
 static void one_that_the_server_does_not_know_is_replaced(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, -1);
     fake_advance_ms(1500);
     fake_listeners_stray();
     fake_advance_ms(800);
@@ -123,7 +107,7 @@ static void unheard(struct dlock_claim *claim) {
 static void but_not_again_and_again(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, -1);
     fake_edit(FAKE_ACQUIRE, unheard, 100000);
     fake_advance_ms(20000);
     assert_in_range(fake_calls(FAKE_LISTEN), 4, 20);

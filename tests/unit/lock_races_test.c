@@ -3,27 +3,10 @@
 
 #include <stdatomic.h>
 
-struct scene {
-    dlock_client *client;
-    dlock_lock *lock;
-    struct actor *actor;
-    struct fake_grant other;
-    struct lost_count lost;
-};
-
-/* A thread waits for "n", which another client holds. */
-static void scene_begin(struct scene *s, int64_t timeout_ms) {
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.on_lost = count_lost;
-    options.on_lost_arg = &s->lost;
-    s->lost = (struct lost_count){0};
-    s->client = client_new("fake:");
-    s->lock = lock_new_with(s->client, "n", &options);
-    s->actor = actor_new();
-    s->other = taken("n");
-    begin_acquire(s->actor, s->lock, timeout_ms);
+/* Half a second after it began to wait. */
+static void scene_wait(struct scene *s, int64_t timeout_ms) {
+    scene_begin(s, 0, timeout_ms);
     fake_advance_ms(500);
-    assert_int_equal(fake_waiters("n"), 1);
 }
 
 /* Nothing is left, nothing was reported, and the lock can be had. */
@@ -41,7 +24,7 @@ static void scene_end(struct scene *s) {
 static void a_grant_for_a_cancelled_waiter_lapses(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s, -1);
+    scene_wait(&s, -1);
     actor_park(s.actor);
     dlock_cancel(s.lock);
     fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 100000);
@@ -68,7 +51,7 @@ static void a_grant_for_a_cancelled_waiter_lapses(void **state) {
 static void a_grant_for_a_cancelled_waiter_is_given_back(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s, -1);
+    scene_wait(&s, -1);
     actor_park(s.actor);
     dlock_cancel(s.lock);
     fake_other_release(&s.other, "n");
@@ -84,7 +67,7 @@ static void a_grant_for_a_cancelled_waiter_is_given_back(void **state) {
 static void a_deadline_while_confirming(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s, 2000);
+    scene_wait(&s, 2000);
     fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 100000);
     fake_server_step_ms(-5000);
     fake_other_release(&s.other, "n");
@@ -97,7 +80,7 @@ static void a_deadline_while_confirming(void **state) {
 static void a_deadline_while_a_confirmation_is_on_its_way(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s, 2000);
+    scene_wait(&s, 2000);
     fake_fault(FAKE_RENEW, FAKE_SLOW_AFTER, 1);
     fake_server_step_ms(-5000);
     fake_other_release(&s.other, "n");
@@ -112,7 +95,7 @@ static void a_deadline_while_a_confirmation_is_on_its_way(void **state) {
 static void a_cancel_while_confirming(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s, -1);
+    scene_wait(&s, -1);
     fake_fault(FAKE_RENEW, FAKE_SLOW_AFTER, 1);
     fake_server_step_ms(-5000);
     fake_other_release(&s.other, "n");
@@ -128,7 +111,7 @@ static void a_cancel_while_confirming(void **state) {
 static void a_close_while_confirming(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s, -1);
+    scene_wait(&s, -1);
     struct actor *closer = actor_new();
     fake_fault(FAKE_RENEW, FAKE_SLOW_AFTER, 1);
     fake_server_step_ms(-5000);

@@ -5,36 +5,6 @@
 
 enum { HANDOVER_MS = 3000 };
 
-struct scene {
-    dlock_client *client;
-    dlock_lock *lock;
-    struct actor *actor;
-    struct fake_grant other;
-    int64_t asked_us;
-    struct lost_count lost;
-};
-
-/* A thread waits for "n", which another client holds; its last request was answered just now. */
-static void scene_begin_with(struct scene *s, uint32_t flags) {
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.flags = flags;
-    options.on_lost = count_lost;
-    options.on_lost_arg = &s->lost;
-    s->lost = (struct lost_count){0};
-    s->client = client_new("fake:");
-    s->lock = lock_new_with(s->client, "n", &options);
-    s->actor = actor_new();
-    s->other = taken("n");
-    s->asked_us = dlock__now_us();
-    begin_acquire(s->actor, s->lock, 100000);
-    assert_int_equal(fake_waiters("n"), 1);
-    fake_log_clear();
-}
-
-static void scene_begin(struct scene *s) {
-    scene_begin_with(s, 0);
-}
-
 static void handed_over(struct scene *s) {
     fake_other_release(&s->other, "n");
     assert_string_not_equal(fake_holder("n").token, "");
@@ -50,7 +20,7 @@ static int64_t woken_valid_us(int64_t delta_us) {
 static void a_wake_counts_from_the_servers_clock(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_advance_ms(2000);
     handed_over(&s);
     assert_int_equal(result(s.actor), 0);
@@ -60,7 +30,7 @@ static void a_wake_counts_from_the_servers_clock(void **state) {
 static void a_wake_that_lay_in_the_socket_is_older_than_its_arrival(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
     fake_wakes_hold(true);
     handed_over(&s);
@@ -77,7 +47,7 @@ static void a_wake_that_lay_in_the_socket_is_older_than_its_arrival(void **state
 static void a_hand_over_is_renewed_to_a_whole_lease_in_time(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
     handed_over(&s);
     assert_int_equal(result(s.actor), 0);
@@ -92,7 +62,7 @@ static void a_hand_over_is_renewed_to_a_whole_lease_in_time(void **state) {
 static void a_hand_over_that_is_not_renewed_is_lost_in_time(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
     handed_over(&s);
     fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1000);
@@ -120,7 +90,7 @@ static void assert_confirmed(struct scene *s) {
 static void a_server_clock_that_went_back_is_not_believed(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
     fake_server_step_ms(-5000);
     handed_over(&s);
@@ -130,7 +100,7 @@ static void a_server_clock_that_went_back_is_not_believed(void **state) {
 static void a_server_clock_that_went_ahead_is_not_believed(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
     fake_server_step_ms(100);
     handed_over(&s);
@@ -140,7 +110,7 @@ static void a_server_clock_that_went_ahead_is_not_believed(void **state) {
 static void a_server_clock_that_drifts_by_less_than_1_percent_is(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_advance_ms(2000);
     fake_server_step_ms(20);
     handed_over(&s);
@@ -154,7 +124,7 @@ static void a_server_clock_that_drifts_by_less_than_1_percent_is(void **state) {
 static void a_small_step_back_only_shortens_the_lease(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_advance_ms(2000);
     fake_server_step_ms(-500);
     handed_over(&s);
@@ -166,7 +136,7 @@ static void a_small_step_back_only_shortens_the_lease(void **state) {
 static void confirming_goes_on_until_it_is_answered(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_server_handover_ms(8000);
     fake_advance_ms(1000);
     fake_server_step_ms(-5000);
@@ -183,7 +153,7 @@ static void confirming_goes_on_until_it_is_answered(void **state) {
 static void a_grant_that_is_over_is_never_reported(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
     fake_wakes_hold(true);
     handed_over(&s);
@@ -213,7 +183,7 @@ static void a_grant_that_is_over_is_never_reported(void **state) {
 static void a_grant_that_ended_before_the_waiter_woke_is_not_reported(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
     actor_park(s.actor);
     fake_server_handover_ms(LEASE_MS);
@@ -235,7 +205,7 @@ static void a_grant_that_ended_before_the_waiter_woke_is_not_reported(void **sta
 static void a_waiter_that_wakes_late_finds_its_lock_renewed(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
     actor_park(s.actor);
     handed_over(&s);
@@ -255,7 +225,7 @@ static void what_is_known_of_the_clock_dies_with_the_connection(void **state) {
     for (size_t i = 0; i < 3; i++) {
         fake_backend_reset();
         struct scene s;
-        scene_begin(&s);
+        scene_begin(&s, 0, 100000);
         fake_advance_ms(500);
         fake_server_step_ms(steps_ms[i]);
         fake_server_cut();
@@ -284,7 +254,7 @@ static void what_is_known_of_the_clock_dies_with_the_connection(void **state) {
 static void a_fixed_lease_is_whole_although_it_came_by_hand_over(void **state) {
     (void)state;
     struct scene s;
-    scene_begin_with(&s, DLOCK_FIXED_LEASE);
+    scene_begin(&s, DLOCK_FIXED_LEASE, 100000);
     fake_advance_ms(1000);
     handed_over(&s);
     wait_for(s.actor, 1000);
@@ -301,7 +271,7 @@ static void a_fixed_lease_is_whole_although_it_came_by_hand_over(void **state) {
  */
 static void a_wake_during_a_request_is_one_grant(enum fake_fault fault, int64_t later_ms) {
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_fault(FAKE_ACQUIRE, FAKE_PASS, 1);
     fake_fault(FAKE_ACQUIRE, fault, 1);
     fake_server_cut(); /* it asks again at once, listens, and queues again */
@@ -350,7 +320,7 @@ static void a_wake_before_the_answer_that_says_granted(void **state) {
 static void a_look_makes_the_waiter_ask(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = "n"});
     fake_settle();
     assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 1);
@@ -364,7 +334,7 @@ static void a_look_makes_the_waiter_ask(void **state) {
 static void a_look_during_a_request_makes_it_ask_once_more(void **state) {
     (void)state;
     struct scene s;
-    scene_begin(&s);
+    scene_begin(&s, 0, 100000);
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
     fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = "n"});
     fake_settle();
