@@ -45,7 +45,7 @@ int loopback_listen_at(const char *address, int *port) {
         return -1;
     }
     assert_return_code(getsockname(fd, (struct sockaddr *)&at, &size), errno);
-    assert_return_code(listen(fd, 16), errno);
+    assert_return_code(listen(fd, 128), errno);
     *port = ntohs(at.sin_port);
     return fd;
 }

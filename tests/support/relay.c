@@ -10,12 +10,14 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-enum { PAIRS = 64, SAID = 4096, CHUNK = 16384 };
+enum { PAIRS = 256, SAID = 4096, CHUNK = 16384 };
 
 /* What has come and is to go on at `due_ms`. */
 struct chunk {
@@ -28,16 +30,20 @@ struct chunk {
 struct pair {
     int fd[2];              /* the client's and the server's; -1: free */
     struct chunk *first[2]; /* towards each of them */
+    bool ended[2];          /* it says no more */
     bool mute, spoke;       /* spoke: the client, after the server */
     size_t n_said;
     char said[SAID]; /* by the client, as far as there is room */
+    char last;       /* that it has said */
 };
 
 struct relay {
     pthread_mutex_t mutex;
     pthread_t thread;
     int listener, port, server_port, kick[2], delay_ms, taken, trips;
-    bool stop, silent, held; /* held: what servers have said */
+    bool stop, silent, held;                              /* held: what servers have said */
+    char path[sizeof((struct sockaddr_un *)0)->sun_path]; /* "": the server is at server_port */
+    relay_edit *edit;                                     /* may be NULL */
     struct pair pairs[PAIRS];
 };
 
@@ -53,13 +59,23 @@ static void pair_close(struct pair *pair) {
     }
 }
 
+static int connect_server(const struct relay *relay) {
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    if (!*relay->path) return loopback_connect(relay->server_port);
+    memcpy(to.sun_path, relay->path, sizeof to.sun_path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&to, sizeof to) == 0) return fd;
+    close(fd);
+    return -1;
+}
+
 static void accept_one(struct relay *relay) {
     int client = accept4(relay->listener, NULL, NULL, SOCK_CLOEXEC), one = 1;
     struct pair *pair = relay->pairs;
     if (client < 0) return;
     relay->taken++;
     while (pair < relay->pairs + PAIRS && pair->fd[0] >= 0) pair++;
-    int server = pair == relay->pairs + PAIRS ? -1 : loopback_connect(relay->server_port);
+    int server = pair == relay->pairs + PAIRS ? -1 : connect_server(relay);
     if (server < 0) {
         close(client);
         return;
@@ -68,6 +84,7 @@ static void accept_one(struct relay *relay) {
     pair->fd[0] = client;
     pair->fd[1] = server;
     pair->mute = relay->silent;
+    pair->last = '\n';
     for (int side = 0; side < 2; side++) setsockopt(pair->fd[side], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
@@ -78,8 +95,15 @@ static void take(struct relay *relay, struct pair *pair, int side) {
     ssize_t got = recv(pair->fd[side], chunk->bytes, CHUNK, 0);
     if (got <= 0) {
         free(chunk);
-        pair_close(pair);
+        pair->ended[side] = true;
+        shutdown(pair->fd[!side], SHUT_WR);
+        if (got < 0 || pair->ended[!side]) pair_close(pair);
         return;
+    }
+    if (side == 0) {
+        char before = pair->last;
+        pair->last = chunk->bytes[got - 1];
+        if (relay->edit) relay->edit(chunk->bytes, (size_t)got, before);
     }
     size_t room = SAID - pair->n_said, kept = (size_t)got < room ? (size_t)got : room;
     if (side == 0) memcpy(pair->said + pair->n_said, chunk->bytes, kept);
@@ -118,7 +142,7 @@ static int prepare(const struct relay *relay, struct pollfd *fds) {
     for (size_t i = 0; i < PAIRS; i++) {
         const struct pair *pair = &relay->pairs[i];
         for (size_t side = 0; side < 2; side++) {
-            fds[2 * i + side] = (struct pollfd){pair->mute ? -1 : pair->fd[side], POLLIN, 0};
+            fds[2 * i + side] = (struct pollfd){pair->mute || pair->ended[side] ? -1 : pair->fd[side], POLLIN, 0};
             if (passes(relay, pair, side) && pair->first[side] && pair->first[side]->due_ms < due_ms)
                 due_ms = pair->first[side]->due_ms;
         }
@@ -178,6 +202,16 @@ struct relay *relay_new(int server_port) {
 struct relay *relay_at(const char *address, int port, int server_port) {
     int listener = loopback_listen_at(address, &port);
     return listener < 0 ? NULL : start(listener, port, server_port);
+}
+
+struct relay *relay_to_socket(int port, const char *path, relay_edit *edit) {
+    struct relay *relay = relay_at("127.0.0.1", port, 0);
+    assert_non_null(relay);
+    pthread_mutex_lock(&relay->mutex);
+    snprintf(relay->path, sizeof relay->path, "%s", path);
+    relay->edit = edit;
+    pthread_mutex_unlock(&relay->mutex);
+    return relay;
 }
 
 void relay_end(struct relay *relay) {

@@ -4,11 +4,16 @@
 #define DLOCK_TESTS_SUPPORT_RELAY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct relay;
 struct relay *relay_new(int server_port);
 /* On this loopback address and port; NULL where the port is taken. */
 struct relay *relay_at(const char *address, int port, int server_port);
+/* The same on 127.0.0.1 for a server on a Unix socket. What clients say is passed through `edit`; `before` is the byte
+ * before it, '\n' at the beginning. Fails the test where the port is taken. */
+typedef void relay_edit(char *bytes, size_t size, char before);
+struct relay *relay_to_socket(int port, const char *path, relay_edit *edit);
 void relay_end(struct relay *relay);
 int relay_port(const struct relay *relay);
 

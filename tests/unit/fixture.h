@@ -80,7 +80,7 @@ dlock_lock *watched_lock(dlock_client *client, const char *name, struct lost_cou
 dlock_lock *watched_lock_with(dlock_client *client, const char *name, uint32_t flags, int64_t lease_ms,
                               struct lost_count *lost);
 
-/* A thread of ours waits for "n", which another client holds. The log is empty, and no time has passed since it asked. */
+/* A thread of ours waits for "n", which another client holds. No time has passed since it asked; the log is empty. */
 struct scene {
     dlock_client *client;
     dlock_lock *lock;
