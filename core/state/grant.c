@@ -502,6 +502,9 @@ void dlock__connection_epoch_ended(struct dlock_client *client) {
     client->pool.session++;
     for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
         next = acq->all_next;
-        if (dlock__acq_had(acq)) dlock__lose(acq);
+        if (dlock__acq_had(acq))
+            dlock__lose(acq);
+        else if (acq->state == DLOCK__CONFIRMING) /* whatever its renewal, which may be answered yet, will say */
+            dlock__acq_lapsed(acq);
     }
 }
