@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 /* ---- time, chance, threads ---- */
@@ -213,7 +214,9 @@ enum { FIRST_FD = 1 << 20, DESCRIPTORS = 512 };
 static struct descriptor {
     bool used;
     uint64_t count;
-    int64_t at_us; /* SIM_NEVER: no timer that is set */
+    int64_t at_us;             /* SIM_NEVER: no timer that is set */
+    int watched_by;            /* an epoll descriptor, or 0 */
+    struct epoll_event wanted; /* of that one */
 } descriptors[DESCRIPTORS];
 static int changed; /* its address: who polls waits for it */
 static unsigned descriptors_refused;
@@ -235,7 +238,7 @@ int sim_descriptor(void) {
     }
     for (int i = 0; i < DESCRIPTORS; i++) {
         if (descriptors[i].used) continue;
-        descriptors[i] = (struct descriptor){true, 0, SIM_NEVER};
+        descriptors[i] = (struct descriptor){.used = true, .at_us = SIM_NEVER};
         return FIRST_FD + i;
     }
     sim_fail("descriptors are not closed");
@@ -301,6 +304,44 @@ int __wrap_close(int fd) {
     return 0;
 }
 
+int __wrap_epoll_create1(int flags);
+int __wrap_epoll_create1(int flags) {
+    (void)flags;
+    return sim_descriptor();
+}
+
+int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event) {
+    struct descriptor *d = of(fd);
+    d->watched_by = operation == EPOLL_CTL_DEL ? 0 : epoll;
+    if (event) d->wanted = *event;
+    sim_wake(&changed, 1, UINT32_MAX);
+    return 0;
+}
+
+static bool reports(const struct descriptor *d, int epoll) {
+    return d->used && d->watched_by == epoll && d->count > 0 && d->wanted.events & EPOLLIN;
+}
+
+int __wrap_epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms);
+int __wrap_epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms) {
+    int n = 0;
+    (void)timeout_ms; /* 0 */
+    for (size_t i = 0; i < DESCRIPTORS && n < most; i++) {
+        if (!reports(&descriptors[i], epoll)) continue;
+        events[n++] = descriptors[i].wanted;
+        descriptors[i].wanted.events = 0; /* once */
+    }
+    return n;
+}
+
+static bool is_readable(int fd) {
+    if (of(fd)->count > 0) return true;
+    for (size_t i = 0; i < DESCRIPTORS; i++)
+        if (reports(&descriptors[i], fd)) return true;
+    return false;
+}
+
 static int look(struct pollfd *fds, nfds_t n, int64_t *next_us) {
     int ready = 0;
     *next_us = SIM_NEVER;
@@ -313,7 +354,7 @@ static int look(struct pollfd *fds, nfds_t n, int64_t *next_us) {
             d->count++;
         }
         if (d->at_us < *next_us) *next_us = d->at_us;
-        if (d->count == 0) continue;
+        if (!is_readable(fds[i].fd)) continue;
         fds[i].revents = POLLIN;
         ready++;
     }

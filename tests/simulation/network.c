@@ -4,7 +4,13 @@
 #include "checker.h"
 #include "fake_server.h"
 
-enum { CONNS = 512, WAKES = 256, GENERATIONS = 1 << 20 };
+enum {
+    CONNS = 512,
+    WAKES = 256,
+    GENERATIONS = 1 << 20,
+    KEEPALIVE_US = 5000000,
+    SESSION_US = 3500000 /* longer than any lease */
+};
 
 /* As the server has it: it may live longer there than the client's end. */
 struct link {
@@ -24,7 +30,8 @@ struct link {
 struct conn {
     unsigned link, generation;
     bool connected, dead;
-    struct wake *last; /* its strings live until the next one */
+    char token[DLOCK_TOKEN_MAX + 1]; /* PENDING: whose wake-ups are read */
+    struct wake *last;               /* its strings live until the next one */
 };
 
 enum operation { ACQUIRE, RENEW, RELEASE, PING };
@@ -54,7 +61,8 @@ static bool away;
 static int64_t quarantine_ms;
 
 static const struct server_rules queue_rules = {.queue = true}, poll_rules = {.queue = false},
-                                 look_rules = {.look = true}, forever_rules = {.forever = true};
+                                 look_rules = {.look = true}, forever_rules = {.forever = true},
+                                 session_rules = {.queue = true, .session = true};
 
 enum {
     MODES = DLOCK_CAP_FENCE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT | DLOCK_CAP_EXPORT,
@@ -66,6 +74,7 @@ static const struct sim_kind kinds[] = {
     {"simpoll", MODES},
     {"simlook", MODES | DLOCK_CAP_WAKE},
     {"simsession", (QUEUE & ~(DLOCK_CAP_EXPORT | DLOCK_CAP_WANTED)) | DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE},
+    {"simpending", (MODES & ~DLOCK_CAP_EXPORT) | DLOCK_CAP_QUEUE | DLOCK_CAP_SESSION | DLOCK_CAP_PENDING},
     {"simlocal", (MODES & ~DLOCK_CAP_EXPORT) | DLOCK_CAP_SESSION},
 };
 
@@ -84,11 +93,26 @@ static bool is_open(unsigned link, unsigned generation) {
     return links[link].open && links[link].generation == generation;
 }
 
+/* Where grants live in connections, they end with those that the client closed. One that broke may come back, as far
+ * as the server knows: its grants end with their leases. */
+static void end_session(unsigned generation) {
+    struct sim_host *host = sim_host();
+    if (!(kind->caps & DLOCK_CAP_SESSION)) return;
+    sim_visit(&sim_server);
+    server_drop_conn(rules, generation);
+    sim_visit(host);
+    ended_sessions[generation] = true;
+}
+
+static void end_session_of(void *arg) {
+    end_session((unsigned)(uintptr_t)arg);
+}
+
 static void break_link(struct link *link) {
     if (!link->open) return;
     link->open = link->listening = false;
     if (link->fd >= 0) sim_signal(link->fd); /* the client's end reads: it is over */
-    sim_wake(link, 1, UINT32_MAX);
+    if (rules->session) sim_at(sim_now_us() + SESSION_US, end_session_of, (void *)(uintptr_t)link->generation);
 }
 
 static int64_t latency(void) {
@@ -129,17 +153,21 @@ static void send_wake(struct link *link, const struct dlock_wake *wake) {
     delivery->wake = sim_new(sizeof *delivery->wake);
     delivery->wake->wake = *wake;
     if (wake->name) snprintf(delivery->wake->name, sizeof delivery->wake->name, "%s", wake->name);
-    if (wake->token) snprintf(delivery->wake->token, sizeof delivery->wake->token, "%s", wake->token);
+    if (wake->token)
+        snprintf(delivery->wake->token, sizeof delivery->wake->token, "%.*s", (int)strcspn(wake->token, "#"),
+                 wake->token);
     sim_at(arrival(&link->brought_us), deliver, delivery);
 }
 
-static bool is_told(const struct link *link, const char *token) {
-    return link->open && link->listening && strncmp(token, link->client, 24) == 0;
+static bool is_told(const struct link *link, const struct server_entry *entry) {
+    if (!link->open || !link->listening) return false;
+    if (kind->caps & DLOCK_CAP_PENDING) return link->generation == entry->conn;
+    return strncmp(entry->token, link->client, 24) == 0;
 }
 
 static bool listens(const struct server_entry *entry) {
     for (size_t i = 0; i < CONNS; i++)
-        if (is_told(&links[i], entry->token)) return true;
+        if (is_told(&links[i], entry)) return true;
     return false;
 }
 
@@ -148,14 +176,13 @@ static void tell(const struct server_entry *entry, const char *name, int64_t kep
     if (entry)
         wake = (struct dlock_wake){DLOCK_WAKE_GRANTED, name, entry->token, entry->fence, server_now_us(), kept_ms};
     for (size_t i = 0; i < CONNS; i++)
-        if (links[i].open && links[i].listening && (!entry || is_told(&links[i], entry->token)))
-            send_wake(&links[i], &wake);
+        if (links[i].open && links[i].listening && (!entry || is_told(&links[i], entry))) send_wake(&links[i], &wake);
 }
 
 static void want(const struct server_entry *entry) {
     const struct dlock_wake wake = {DLOCK_WAKE_WANTED, entry->name, entry->token, 0, 0, 0};
     for (size_t i = 0; i < CONNS; i++)
-        if (is_told(&links[i], entry->token)) send_wake(&links[i], &wake);
+        if (is_told(&links[i], entry)) send_wake(&links[i], &wake);
 }
 
 /* ---- requests ---- */
@@ -188,9 +215,19 @@ static void answered(void *arg) {
     drop(request);
 }
 
-static void work(struct request *request) {
+/* Where grants live in sessions, so do tokens: what is asked in one has nothing to do with what stands in another one. */
+static void operate(const struct request *request, struct dlock_claim *claim) {
     static void (*const operations[])(const struct server_rules *, unsigned,
                                       struct dlock_claim *) = {server_acquire, server_renew, server_release};
+    char here[DLOCK_TOKEN_MAX + 1];
+    const char *token = claim->token;
+    snprintf(here, sizeof here, "%s#%u", token, request->generation);
+    if (kind->caps & DLOCK_CAP_SESSION) claim->token = here;
+    operations[request->operation](rules, request->generation, claim);
+    claim->token = token;
+}
+
+static void work(struct request *request) {
     static const char *const words[] = {"acquire", "renewal", "release"};
     sim_visit(&sim_server);
     for (size_t i = 0; i < request->n && request->operation != PING; i++) {
@@ -200,11 +237,9 @@ static void work(struct request *request) {
         claim->ready_ms = -1;
         claim->kept_ms = claim->lease_ms;
         claim->hints = 0;
-        struct server_entry *old = server_find(claim->name, claim->token);
-        if (old && request->operation == ACQUIRE) old->conn = request->generation; /* it lives in this session now */
-        operations[request->operation](rules, request->generation, claim);
-        sim_say("%s of %s by %s for %lld ms: %s", words[request->operation], claim->name, claim->token,
-                (long long)claim->lease_ms, dlock_strerror(claim->result));
+        operate(request, claim);
+        sim_say("%s of %s by %s in %u for %lld ms: %s", words[request->operation], claim->name, claim->token,
+                request->generation, (long long)claim->lease_ms, dlock_strerror(claim->result));
         sim_requests++;
     }
     sim_check();
@@ -255,6 +290,22 @@ static int failed(struct conn *conn, struct dlock_error *err, const char *why) {
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "%s", why);
 }
 
+static void break_later(void *arg) {
+    struct delivery *delivery = arg;
+    if (is_open(delivery->link, delivery->generation)) break_link(&links[delivery->link]);
+    sim_free(delivery);
+}
+
+/* A blocking request may wait for ever; that its connection is dead, the keepalive of its backend finds out. */
+static void fall_silent(const struct conn *conn) {
+    links[conn->link].silent = true;
+    if (!(kind->caps & DLOCK_CAP_PENDING)) return;
+    struct delivery *delivery = sim_new(sizeof *delivery);
+    delivery->link = conn->link;
+    delivery->generation = conn->generation;
+    sim_at(sim_now_us() + KEEPALIVE_US, break_later, delivery);
+}
+
 static int exchange(struct conn *conn, struct request *request, int timeout_ms, struct dlock_error *err) {
     int64_t until_us = deadline(timeout_ms);
     request->link = conn->link;
@@ -263,7 +314,7 @@ static int exchange(struct conn *conn, struct request *request, int timeout_ms, 
         drop(request);
         return failed(conn, err, "the connection is broken");
     }
-    if (sim_chance(sim_faults.silent)) links[conn->link].silent = true;
+    if (sim_chance(sim_faults.silent)) fall_silent(conn);
     send_request(request);
     if (sim_chance(sim_faults.reset)) break_link(&links[conn->link]);
     while (!request->answered && sim_now_us() < until_us && is_open(conn->link, conn->generation))
@@ -298,6 +349,8 @@ static int batch(void *at, enum operation operation, struct dlock_claim *const *
 }
 
 static int acquire(void *at, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    struct conn *conn = at;
+    if (kind->caps & DLOCK_CAP_PENDING) snprintf(conn->token, sizeof conn->token, "%s", claims[0]->token);
     return batch(at, ACQUIRE, claims, n, timeout_ms, err);
 }
 
@@ -338,17 +391,6 @@ static int connect(void *at, const struct dlock_uri *uri, const struct dlock_pee
     conn->connected = true;
     if (peer->quarantine_ms > quarantine_ms) quarantine_ms = peer->quarantine_ms;
     return ping(conn, timeout_ms, err);
-}
-
-/* Where grants live in connections, they end with those that the client closed. One that broke may come back, as far
- * as the server knows: its grants end with their leases. */
-static void end_session(unsigned generation) {
-    struct sim_host *host = sim_host();
-    if (!(kind->caps & DLOCK_CAP_SESSION)) return;
-    sim_visit(&sim_server);
-    server_drop_conn(rules, generation);
-    sim_visit(host);
-    ended_sessions[generation] = true;
 }
 
 static void close_later(void *arg) {
@@ -413,6 +455,7 @@ static int wake(void *at, struct dlock_wake *out, struct dlock_error *err) {
     *out = conn->last->wake;
     if (out->name) out->name = conn->last->name;
     if (out->token) out->token = conn->last->token;
+    if (*conn->token && strcmp(conn->token, out->token) != 0) return wake(at, out, err);
     return 1;
 }
 
@@ -470,8 +513,8 @@ void sim_host_gone(const struct sim_host *host) {
 }
 
 void sim_network_start(const struct sim_kind *chosen) {
-    static const struct server_rules *const rules_of[] = {&queue_rules, &queue_rules, &poll_rules,
-                                                          &look_rules,  &queue_rules, &forever_rules};
+    static const struct server_rules *const rules_of[] = {&queue_rules, &queue_rules,   &poll_rules,   &look_rules,
+                                                          &queue_rules, &session_rules, &forever_rules};
     static struct dlock_backend backend;
     static const char *schemes[2];
     kind = chosen;
@@ -489,11 +532,11 @@ void sim_network_start(const struct sim_kind *chosen) {
                                      .acquire = acquire,
                                      .renew = renew,
                                      .release = release};
-    if (chosen->caps & DLOCK_CAP_WAKE) {
+    if (chosen->caps & (DLOCK_CAP_WAKE | DLOCK_CAP_PENDING)) {
         backend.listen = listen;
         backend.wake = wake;
-        if (!(chosen->caps & DLOCK_CAP_THREADSAFE)) backend.probe = probe;
     }
+    if (chosen->caps & DLOCK_CAP_WAKE && !(chosen->caps & DLOCK_CAP_THREADSAFE)) backend.probe = probe;
     server_reset(tell, want, listens);
     if (dlock_register(&backend, NULL) != 0) sim_fail("the backend is refused");
 }

@@ -9,6 +9,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/wait.h>
@@ -43,7 +44,7 @@ static struct sim_plan draw(void) {
                             .faults = {some(50), some(50), some(30), some(30), some(20), some(20), some(100),
                                        sim_chance(500) ? 500 : sim_between(100, 60000)}};
     if (plan.kind->caps & DLOCK_CAP_VOLATILE) plan.restarts = some(400), plan.forgets = 700;
-    if (plan.kind->caps & DLOCK_CAP_SESSION && !(plan.kind->caps & DLOCK_CAP_THREADSAFE)) { /* as files: never away */
+    if (strcmp(plan.kind->scheme, "simlocal") == 0) { /* as files: never away */
         plan.faults = (struct sim_faults){.latency_us = 500};
         plan.restarts = 0;
     }
