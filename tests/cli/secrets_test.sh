@@ -1,5 +1,5 @@
 #!/bin/bash
-# Whatever goes wrong with a URI, its password and the values in its query are not printed.
+# Whenever something is wrong with a URI, its password and the values in its query are not printed.
 . "$(dirname "$0")/lib.sh"
 
 secret=hunter2

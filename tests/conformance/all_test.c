@@ -203,7 +203,7 @@ void case_all_refused(void) {
     dlock_close(client);
 }
 
-/* What a thread has already counts once more; what it gives back is only that. */
+/* A lock that the thread has already counts once more, and is given back once. */
 void case_all_reenter(void) {
     dlock_client *client = open_client();
     dlock_lock *locks[N];

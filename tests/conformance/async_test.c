@@ -1,6 +1,6 @@
 /* dlock_acquire_async and dlock_release_async, with callbacks on the worker thread. */
-#include "async.h"
 #include "actor.h"
+#include "async.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -26,7 +26,7 @@ static void look(int64_t *inside) {
     for (int i = 0; i < PLACES; i++) inside[i] = atomic_load(&ward->inside[i]);
 }
 
-/* Who is inside at one moment: all that was so at the first look and at the second. */
+/* The holders at one moment: all that was so at the first look and at the second. */
 static void expect_peace(const struct mortal *me) {
     int64_t inside[PLACES], again[PLACES];
     int living[3] = {0};

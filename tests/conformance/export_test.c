@@ -166,7 +166,7 @@ static void count_loss(dlock_lock *lock, const struct dlock_error *err, void *ar
     __atomic_add_fetch((int *)arg, 1, __ATOMIC_SEQ_CST);
 }
 
-/* What is not renewed before is not renewed after. */
+/* A fixed lease is not renewed after its export either. */
 void case_export_of_a_fixed_lease(void) {
     struct dlock_options options = options_with(LEASE_MS, DLOCK_FIXED_LEASE), with_word = DLOCK_OPTIONS_INIT;
     int losses = 0;

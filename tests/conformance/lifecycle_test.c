@@ -217,7 +217,7 @@ static void whole_life(void) {
     dlock_close(other);
 }
 
-/* Neither descriptors nor threads pile up. What ends in the background gets a moment for it. */
+/* Neither descriptors nor threads pile up. Threads that end in the background get a moment for it. */
 void case_clients_leave_nothing_behind(void) {
     for (int i = 0; i < 3; i++) whole_life();
     sleep_ms(200);

@@ -16,7 +16,7 @@ static struct dlock_options long_lease(void) {
     return options_with(LONG_LEASE_MS, 0);
 }
 
-/* What is taken again is taken without the server: its part of the fence stays the same. */
+/* A grant that is taken again is taken without the server: its part of the fence stays the same. */
 void case_linger_costs_nothing(void) {
     enum { TIMES = 200 };
     linger();

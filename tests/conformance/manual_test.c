@@ -146,7 +146,7 @@ void case_manual_loop(void) {
     dlock_close(other);
 }
 
-/* What is still pending ends with its handle or its client, in the thread that ends them, exactly once. */
+/* A pending callback ends with its handle or its client, in the thread that ends them, exactly once. */
 void case_manual_ends(void) {
     struct dlock_options options = async_options(LONG_LEASE_MS);
     dlock_client *client = open_manual(), *other = open_client();

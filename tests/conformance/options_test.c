@@ -91,7 +91,7 @@ static void expect_operator_calls(dlock_client *client) {
     if (!(suite.caps & DLOCK_CAP_BREAK)) EXPECT_CODE(DLOCK_ENOTSUP, dlock_break(client, suite.name, ERR));
 }
 
-/* What the capability bits do not promise is refused. */
+/* Options without their capability bit are refused. */
 void case_features_absent(void) {
     dlock_client *client = open_client();
     struct dlock_options options = DLOCK_OPTIONS_INIT;

@@ -1,4 +1,4 @@
-/* Who owns: threads across handles, or handles across threads. */
+/* Owners: threads across handles, or handles across threads. */
 #include "thread.h"
 
 void case_reentry_counts(void) {

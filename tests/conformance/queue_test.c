@@ -108,7 +108,7 @@ void case_fifo_threads(void) {
     dlock_close(client);
 }
 
-/* Who releases and asks again while somebody waits has to wait in turn. */
+/* A holder that releases and asks again while somebody waits has to wait in turn. */
 void case_nobody_barges(void) {
     struct actor waiter;
     actor_start(&waiter, suite.name, NULL);

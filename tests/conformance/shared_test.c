@@ -176,7 +176,7 @@ void case_writer_reenters_as_reader(void) {
     dlock_close(other);
 }
 
-/* Who waits for a writer's lock while it reads would wait for itself. */
+/* A reader that waits for a writer's lock would wait for itself. */
 void case_upgrade_is_refused(void) {
     struct dlock_options shared = reader(0), exclusive = writer(0);
     dlock_client *client = open_client();

@@ -1,6 +1,6 @@
-/* What is special about files, through the public API. */
-#include "support/api.h"
+/* Special cases of files, through the public API. */
 #include "place.h"
+#include "support/api.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -17,7 +17,7 @@ static void use_it_for_a_while(struct world *world) {
     }
 }
 
-/* What a process does that is not ours. */
+/* Does what a foreign process does. */
 static bool free_for_others(const struct world *world) {
     int fd = open(path_of(world, "job"), O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);

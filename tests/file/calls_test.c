@@ -1,6 +1,6 @@
-/* What a cycle costs, in system calls: counted by a tracer. */
-#include "support/calls.h"
+/* The system calls of a cycle, counted by a tracer. */
 #include "fixture.h"
+#include "support/calls.h"
 
 #include <unistd.h>
 

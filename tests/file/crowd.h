@@ -7,8 +7,8 @@
 struct crowd {
     int members, takes; /* how many there are, and how often each takes it */
     struct dlock_claim (*claim)(int member, int take);
-    /* What each does while it has the lock: 0, or what went wrong, from 10 on. NULL: nothing. `shared` is memory that
-     * all share. */
+    /* Called by each while it has the lock: 0, or the number of a failure, from 10 on. NULL: nothing. `shared` is
+     * memory that all share. */
     int (*visit)(void *shared, const struct dlock_claim *claim);
     void *shared;
 };

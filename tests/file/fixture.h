@@ -32,7 +32,7 @@ void *conn_open(const char *path);
 int conn_try_keys(const char *path, const char *mode, const char *group, void **conn, struct dlock_error *err);
 void conn_close(void *conn);
 
-/* What the last log message of any connection was; "" at first. */
+/* The last log message of any connection; "" at first. */
 extern char last_log[512];
 
 /* ---- claims ---- */
@@ -93,7 +93,7 @@ pid_t holder_start_as(const struct world *world, struct dlock_claim claim, uint6
 
 /* ---- looking ---- */
 
-/* What was seen of a name's holders. */
+/* A name's holders as they were seen. */
 struct seen {
     int n, stop_after; /* 0: never */
     struct {

@@ -73,7 +73,7 @@ static int abandon_and_leave(const struct world *world, void *arg) {
     return 0;
 }
 
-/* What a child does with its copies is nothing to the parent. */
+/* A child that closes its copies leaves the parent's alone. */
 static void abandoning_keeps_the_parents_locks(void **state) {
     struct world *world = *state;
     struct dlock_claim claim = claim_of("job");

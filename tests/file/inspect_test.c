@@ -1,4 +1,4 @@
-/* Who holds a lock, and which locks are held. */
+/* The holders of a lock, and the list of held locks. */
 #include "fixture.h"
 
 #include <sched.h>

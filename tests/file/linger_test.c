@@ -71,7 +71,7 @@ static void of_who_waits_already(void **state) {
     conn_close(other);
 }
 
-/* Whoever did not ask for it is not told; nor is one who lingers on something else. */
+/* A holder that did not ask for it is not told; nor is one that lingers on something else. */
 static void nobody_else(void **state) {
     struct world *world = *state;
     struct dlock_claim holder = claim_of("job"), asker = claim_of("job"), other_holder = claim_of("other");

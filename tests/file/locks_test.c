@@ -26,7 +26,7 @@ static void grants_and_releases(void **state) {
     assert_int_equal(release(world->conn, &copy), DLOCK_ELOST);
 }
 
-/* What another process left behind is not ours to free, whatever numbers stand in it: the kernel has done it. */
+/* A dead process's state is not ours to free, whatever numbers stand in it: the kernel has done it. */
 static void of_the_dead(void **state) {
     struct world *world = *state;
     struct dlock_claim held = claim_of("job");
@@ -151,7 +151,7 @@ static void batches_answer_each(void **state) {
     conn_close(other);
 }
 
-/* What is kept for the next acquire is kept once. */
+/* A descriptor that is kept for the next acquire is kept once. */
 static void leaves_no_descriptors(void **state) {
     struct world *world = *state;
     struct dlock_claim held = claim_of("held");

@@ -79,7 +79,7 @@ static void in_one_way_at_a_time(void **state) {
     assert_int_equal(inspect(world->conn, "job").holders[0].limit, 7);
 }
 
-/* A shell that says 9>job on its way to flock(1) empties the file. Who holds a permit still does, and others still get
+/* A shell that says 9>job on its way to flock(1) empties the file. A holder of a permit keeps it, and others still get
  * theirs; only how many there were is forgotten. */
 static void emptied_while_held(void **state) {
     struct world *world = *state;

@@ -1,4 +1,4 @@
-/* What may stand in a lock file, and what happens to it. */
+/* Contents of lock files, ours and others'. */
 #include "fixture.h"
 
 #include <fcntl.h>

@@ -18,8 +18,9 @@ enum {
     MANY = 2000,
     ROUNDS = 20,
     AT_ONCE = 8,
-    QUIET_MS = 700,      /* for what must not happen */
-    PATIENCE_MS = 20000, /* client_test.sh: what is free before was released, since all leases and sessions last longer */
+    QUIET_MS = 700, /* for what must not happen */
+    PATIENCE_MS =
+        20000, /* client_test.sh: what is free before was released, since all leases and sessions last longer */
     START_MS = 60000,
     IN_LINE_MS = 2500, /* what is had before did not have to wait for a dead waiter's turn, which takes three seconds */
     TRIES = 10,
@@ -99,7 +100,7 @@ static void a_killed_holder_is_replaced_at_once(void **state) {
     assert_true(guardian_gone(holder.pid));
 }
 
-/* What it was waiting for is given up for it as well: whoever is behind it gets its turn. */
+/* The guardian gives up its wait as well: the waiter behind it gets its turn. */
 static void a_killed_waiter_is_in_nobodys_way(void **state) {
     struct holder waiter;
     (void)state;

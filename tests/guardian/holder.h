@@ -24,7 +24,7 @@ int64_t holder_kill(const struct holder *holder);
 /* Ends it and its pipes, whatever state it is in. */
 void holder_end(struct holder *holder);
 
-/* What the started program does. Returns its exit status. */
+/* The main function of the started program. Returns its exit status. */
 int holder_main(int argc, char **argv);
 
 /* The guardian of a process; 0: none. A zombie is none. */

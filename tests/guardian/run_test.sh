@@ -1,5 +1,5 @@
 #!/bin/bash
-# run_test.sh BACKEND: the guardian of `dlock run`. Whatever becomes of dlock, what it started has ended before the next
+# run_test.sh BACKEND: the guardian of `dlock run`. However dlock ends, its command has ended before the next
 # holder begins: each writes time stamps.
 . "$(dirname "$0")/../cli/lib.sh"
 . "$(dirname "$0")/../support/as_user.sh"

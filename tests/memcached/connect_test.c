@@ -322,7 +322,7 @@ static void a_young_server_grants_nothing(void **state) {
     sleep_ms(1000);
     assert_int_equal(acquire_explained(&link, &held, &err), DLOCK_ENOTREADY);
     assert_true(held.claim.ready_ms < first_ms);
-    /* What is held already can be renewed and given back; nothing is. */
+    /* A lock that is held already could be renewed and given back; there is none. */
     assert_int_equal(renew(&link, &held), DLOCK_ELOST);
     while (acquire_explained(&link, &held, &err) == DLOCK_ENOTREADY) sleep_ms((int)held.claim.ready_ms);
     assert_int_equal(held.claim.result, 0);
@@ -331,7 +331,7 @@ static void a_young_server_grants_nothing(void **state) {
     server_stop(&young);
 }
 
-/* What `uptime` says is up to three seconds more than what has passed. */
+/* `uptime` is up to three seconds more than the time that has passed. */
 static void an_old_server_grants_at_once(void **state) {
     struct fake old = {.answers =
                            FAKE_SAYS("STORED\r\nVALUE old 0 33 5\r\naaaaaaaaaaaaaaaaaaaaaaaa.1@test:1\r\nEND\r\n")};

@@ -1,5 +1,5 @@
 /* How many round trips a thousand locks take: a relay that lets no answer through before it has seen all requests of a
- * flight. Who waits for an answer earlier waits in vain. */
+ * flight. A client that waits for an answer earlier waits in vain. */
 #include "harness.h"
 #include "support/group.h"
 #include "support/loopback.h"

@@ -110,7 +110,7 @@ static bool asks_time(const char *text, size_t size) {
     return size == strlen(ask_time) && memcmp(text, ask_time, size) == 0;
 }
 
-/* What comes at once is one request, but for the question that ends it. */
+/* Bytes that come at once are one request, but for the question that ends it. */
 static size_t request(const char *buffer, size_t size) {
     const size_t end = strlen(ask_time);
     return size > end && asks_time(buffer + size - end, end) ? size - end : size;

@@ -1,4 +1,4 @@
-/* What the memcached tests share, beside tests/support: a plain client of the server, and what it counts. */
+/* Shared by the memcached tests, beside tests/support: a plain client of the server, and what it counts. */
 #ifndef DLOCK_TESTS_MEMCACHED_HARNESS_H
 #define DLOCK_TESTS_MEMCACHED_HARNESS_H
 

@@ -79,7 +79,7 @@ static void a_cut_name_is_not_part_of_the_token(void **state) {
     assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
 }
 
-/* Whatever another client has put there. */
+/* Values that another client has put there. */
 static void strange_values_are_shown_cleaned(void **state) {
     char big[1001];
     (void)state;

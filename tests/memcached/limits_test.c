@@ -147,7 +147,7 @@ static void a_full_server_is_unavailable(void **state) {
     server_stop(&server);
 }
 
-/* What a release needs is no memory; it leaves room for the next lock. */
+/* A release needs no memory; it leaves room for the next lock. */
 static void a_full_server_takes_locks_back(void **state) {
     struct server server;
     struct held mine, next;

@@ -145,7 +145,7 @@ static void an_id_that_went_too_far_is_noted_as_unknown(void **state) {
     live(FAKE_SETTINGS("on", "NF"), lines);
 }
 
-/* What was looked at may have changed since. */
+/* The item may have changed since it was looked at. */
 static void a_break_compares(void **state) {
     static const struct line lines[] = {{"gets clock\r\n", OURS(FRESH, 5)}, {"md clock C5\r\n", "EX\r\n"},
                                         {"gets clock\r\n", OURS(FRESH, 7)}, {"md clock C7\r\n", "HD\r\n"},

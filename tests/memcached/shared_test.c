@@ -472,7 +472,7 @@ static void a_word_is_no_holder(void **state) {
     assert_string_equal(shown.tokens[0], reader.token);
 }
 
-/* What is no list of ours is somebody's lock. */
+/* An item that is no list of ours is somebody's lock. */
 static void odd_lists_are_left_alone(void **state) {
 #define SIXTEEN "0123456789abcdef"
     static const char *const values[] = {

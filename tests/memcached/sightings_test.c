@@ -42,7 +42,7 @@ static void a_lapsed_grant_is_taken_over(void **state) {
     assert_true(theirs.claim.fence > mine.claim.fence);
     assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
     assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
-    /* Whoever sees it for the first time knows nothing. */
+    /* A client that sees it for the first time knows nothing. */
     sleep_ms(200);
     link_to(&newcomer, server.port, 'c');
     assert_int_equal(acquire(&newcomer, &late), DLOCK_EBUSY);

@@ -15,7 +15,7 @@
 
 static struct dlock_error err;
 
-/* What connect returns for these; the connection is ended. */
+/* The result of connect for these; the connection is ended. */
 static int try(const struct params *params) {
     struct link link;
     memset(&err, 0, sizeof err);
@@ -70,7 +70,7 @@ static void keys(void **state) {
                                              {"schema", "hid\"den"},
                                              {"schema", ""},
                                              {"schema", "1hidden"},
-                                             /* What only libpq can judge: */
+                                             /* Only libpq can judge these: */
                                              {"sslmode", "hidden"},
                                              {"port", "hidden"},
                                              {"target_session_attrs", "hidden"},

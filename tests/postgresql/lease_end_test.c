@@ -28,7 +28,7 @@ static void *take_and_die(void *arg) {
     return NULL;
 }
 
-/* What a dead holder leaves is the next one's a moment later, whatever the place, and so on to the last. */
+/* A dead holder's lock is the next waiter's a moment later, whatever the place, and so on to the last. */
 static void a_line_behind_the_dead(void **state) {
     struct waiter waiter[WAITERS];
     struct dlock_options options = DLOCK_OPTIONS_INIT;

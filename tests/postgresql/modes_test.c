@@ -173,7 +173,7 @@ static void leading_readers_enter_together(void **state) {
     line_end(&line);
 }
 
-/* Who leaves the queue may have been all that others waited for. */
+/* A waiter that leaves the queue may have been all that others waited for. */
 static void a_writer_gives_up(void **state) {
     struct held reader, writer, one, two;
     (void)state;
@@ -312,7 +312,7 @@ static void downgrades_before_a_writer(void **state) {
     assert_int_equal(give(&reader, 2), 0);
 }
 
-/* What is lost is not brought back, and nobody downgrades another's. */
+/* A lost grant is not brought back, and nobody downgrades another's. */
 static void downgrades_of_nothing(void **state) {
     struct held writer, other, reader;
     (void)state;

@@ -112,7 +112,7 @@ static void room_again(void) {
     sql("ALTER FUNCTION {}.true_send(text) RENAME TO send");
 }
 
-/* Who was not told asks, and has it. */
+/* A waiter that was not told asks, and has it. */
 static void no_room_for_notices(void **state) {
     struct scene s;
     struct held again;

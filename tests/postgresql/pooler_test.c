@@ -27,7 +27,7 @@ static void a_pooler_is_noticed(void **state) {
     }
 }
 
-/* What was promised does not hold: the statements that one client has prepared, another one meets. */
+/* The promise does not hold: the statements that one client has prepared, another one meets. */
 static void listening_against_better_knowledge(void **state) {
     struct link one, two;
     struct held held, other;
@@ -54,7 +54,7 @@ static int ignore(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
-/* What of ours would outlive a statement, on each of the pooler's three server connections. */
+/* State of ours that would outlive a statement, on each of the pooler's three server connections. */
 static void assert_nothing_left(void) {
     static const char *const nothing[] = {
         "SELECT count(*) FROM pg_prepared_statements", "SELECT count(*) FROM pg_listening_channels()",

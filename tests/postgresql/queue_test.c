@@ -254,7 +254,7 @@ static void short_hand_overs_are_passed_over(void **state) {
     crowd_end(&c);
 }
 
-/* Whoever finds out that a hand-over has lapsed does not pass those who live, and are before it. */
+/* A waiter that finds out that a hand-over has lapsed does not pass the living ones before it. */
 static void who_asked_meanwhile_keeps_its_place(void **state) {
     struct crowd c;
     struct dlock_wake wake;
@@ -367,8 +367,8 @@ static void stranger_end(PGconn *plain) {
     sql("DROP ROLE stranger_{}");
 }
 
-/* Who waits for the row in order to join the queue is not passed: a free lock is not taken before its turn. But anybody
- * can take the turn, and keep it: that delays, and no more. */
+/* A call that waits for the row in order to join the queue is not passed: a free lock is not taken before its turn. But
+ * anybody can take the turn, and keep it: that delays, and no more. */
 static void a_turn_is_waited_for_but_not_for_long(void **state) {
     struct scene s;
     struct dlock_wake wake;
@@ -395,7 +395,7 @@ static void a_turn_is_waited_for_but_not_for_long(void **state) {
     scene_end(&s);
 }
 
-/* Who gives something back may have the row already when it comes to that, and so waits for no turn. */
+/* A release may have the row already, and so waits for no turn. */
 static void a_release_needs_no_turn(void **state) {
     struct scene s;
     PGconn *plain = plain_open();
@@ -414,7 +414,7 @@ static const char *channel_of(const struct link *ear) {
     return sql_text("SELECT channel FROM {}.listeners WHERE client = '%s'", ear->client);
 }
 
-/* What is no wake-up of ours, from somebody who knows the channel. */
+/* Messages that are no wake-ups of ours, from somebody who knows the channel. */
 static void nonsense_on_the_channel(void **state) {
     static const char *const nonsense[] = {"",
                                            "hello",
@@ -535,7 +535,7 @@ static void every_listener_has_its_own_secret(void **state) {
     link_end(&ear);
 }
 
-/* Those that live stay in the table, and most of the others go. */
+/* Waiters that live stay in the table, and most of the others go. */
 static void listeners_that_ended_are_forgotten(void **state) {
     struct link ear, other;
     (void)state;
@@ -601,7 +601,7 @@ static void who_lingers_is_told(void **state) {
     assert_granted(&wake, &theirs, held.claim.fence);
     assert_int_equal(acquire(&link, &mine), DLOCK_EBUSY);
     assert_wanted(&other_ear, "linger");
-    /* Who has not asked for it is not told. */
+    /* A holder that has not asked for it is not told. */
     assert_int_equal(acquire(&other, &theirs), 0);
     assert_int_equal(acquire(&link, &mine), DLOCK_EBUSY);
     assert_true(wake_none(&other_ear));

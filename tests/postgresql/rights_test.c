@@ -286,7 +286,7 @@ static void created_again(void **state) {
     link_end(&link);
 }
 
-/* What a newer dlock has made is left alone. */
+/* Objects of a newer dlock are left alone. */
 static void a_newer_version_stays(void **state) {
     struct link link;
     struct held held;
@@ -306,7 +306,7 @@ static void a_newer_version_stays(void **state) {
     link_end(&link);
 }
 
-/* What an older one has made may be in use: nothing is changed, and nothing granted. */
+/* Objects of an older one may be in use: nothing is changed, and nothing granted. */
 static void an_older_version_is_refused(void **state) {
     struct link link;
     struct held held;
@@ -356,7 +356,7 @@ static PGconn *open_as_app(void) {
     "LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'ALTER ROLE ' || session_user || ' SUPERUSER'; EXECUTE format('ALTER " \
     "ROLE %I SUPERUSER', (SELECT rolname FROM pg_roles WHERE rolname LIKE 'dlock\\_app\\_%')); RETURN 3; END $$"
 
-/* Whoever may create schemas makes ours before anybody else does, with a function of his own that the script, or a
+/* A role that may create schemas makes ours before anybody else does, with a function of its own that the script, or a
  * client, would call. */
 static void a_strangers_schema_is_refused(void **state) {
     (void)state;

@@ -195,7 +195,7 @@ static void a_silent_server_costs_no_more_than_the_time_given(void **state) {
     link_end(&holder);
 }
 
-/* Who ends it knows best: the holder hears of it at once, or by its release, which looks first, or when that is
+/* Whatever ends it, the holder hears of it at once, or by its release, which looks first, or when that is
  * answered.
  */
 static void a_session_that_is_ended_has_lost_its_lock(void **state) {
@@ -253,7 +253,7 @@ static void the_lease_ends_at_the_server(void **state) {
     link_end(&other);
 }
 
-/* What the server is told of its patience with silent clients: no less than the lease. */
+/* The setting for the server's patience with silent clients: no less than the lease. */
 static void the_server_is_patient(void **state) {
     static const char *const settings[] = {"SHOW tcp_keepalives_idle", "SHOW tcp_user_timeout",
                                            "SHOW idle_session_timeout", "SHOW client_connection_check_interval"};
@@ -359,7 +359,7 @@ static void a_late_answer_leaves_no_lease_to_the_next(void **state) {
     link_end(&link);
 }
 
-/* Who makes the objects anew does not make old fences. */
+/* Objects that are made anew make no old fences. */
 static void fences_outlive_their_schema(void **state) {
     struct link link;
     struct held held;

@@ -1,4 +1,4 @@
-/* What the PostgreSQL tests share, beside tests/support: a schema of their own on the private server, and a plain
+/* Shared by the PostgreSQL tests, beside tests/support: a schema of their own on the private server, and a plain
  * connection beside dlock. */
 #ifndef DLOCK_TESTS_POSTGRESQL_SITE_H
 #define DLOCK_TESTS_POSTGRESQL_SITE_H

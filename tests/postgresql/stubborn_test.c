@@ -37,7 +37,7 @@ static void a_row_locked_by_others(void **state) {
     plain_run(plain, "SELECT FROM {}.locks WHERE name = 'sat-on, free' FOR UPDATE");
     assert_int_equal(held_run(backend->acquire, &after, &other, 0, 1000, &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "locked the row"));
-    /* Who merely asks is answered all the same. */
+    /* A mere question is answered all the same. */
     held_new(&other, &after, "sat-on");
     assert_int_equal(acquire(&after, &other), DLOCK_EBUSY);
     plain_run(plain, "COMMIT");

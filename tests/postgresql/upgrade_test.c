@@ -26,7 +26,7 @@ static int old_begin(void **state) {
     return 0;
 }
 
-/* What a client of version 3 asks; the fence, 0 for busy. */
+/* Asks as a client of version 3; the fence, 0 for busy. */
 static int64_t old_acquire(const char *name, const char *token, int mode, int flags) {
     return sql_number("SELECT granted FROM {}.acquire(ARRAY['%s'::bytea], ARRAY['%s'], ARRAY[10000], ARRAY[%d], "
                       "ARRAY[0], ARRAY[%d], 5000)",

@@ -137,7 +137,8 @@ static void fences_grow(void **state) {
     assert_int_equal(release(&one, &held), 0);
 }
 
-/* Whatever the last fence is, and however long it had to live: the next is greater, and lives for its time at least. */
+/* The next fence is greater, and lives for its time at least, whatever the last one was and however long it had to
+ * live. */
 static void fences_are_made_to_last(void **state) {
     const int64_t now = wall_us(), life_us = INT64_C(1000) * LIFE_MS;
     const int64_t last[] = {now - 30 * life_us, now - life_us, now - 1000, now + life_us / 2, 1};
@@ -186,7 +187,7 @@ static void fences_survive_a_server_that_forgets_some(void **state) {
     assert_true(fence_by(&two, "forgotten", 3) > last);
 }
 
-/* Whatever became of the fence in that moment. */
+/* Fences that are counted up grow, whatever became of the key in that moment. */
 static void counted_fences_are_fences(void **state) {
     static const char *const commands[] = {"redis.call('DEL', '{whatever}:dlock:fence')",
                                            "redis.call('SET', '{whatever}:dlock:fence', 5)", "redis.call('FLUSHALL')"};
@@ -253,7 +254,7 @@ static void keys_beside_a_lock_are_left_alone(void **state) {
     for (int i = 0; i < N; i++) assert_string_equal(ask_text(&server, "GET {order:7}:%s", words[i]), "mine");
 }
 
-/* What stands in a key of ours and is not ours is an error, and stays. */
+/* A foreign value in a key of ours is an error, and stays. */
 static void foreign_data_in_our_keys_is_an_error(void **state) {
     static const char *const words[] = {"fence", "queue", "holders", "grants"};
     struct held held;
@@ -302,7 +303,7 @@ static void foreign_data_spoil_no_batch(void **state) {
     assert_int_equal(claims[2]->result, 0);
 }
 
-/* What cannot be the last fence is nobody's grant. */
+/* Without a fence that makes sense nobody gets a grant. */
 static void a_fence_of_another_type_is_an_error(void **state) {
     struct held held;
     (void)state;
@@ -429,7 +430,7 @@ static void many_locks_are_few_calls(void **state) {
     assert_int_equal(acquire(&two, &other), 0);
     ask_number(&server, "LPUSH %s x", names[LIST]);
     for (int i = 0; i < SOME; i++) claim_init(&held[i], names[i], 'a', SOME + i);
-    /* Those before the odd one, that one, and two calls for the rest. */
+    /* One call for the claims before the odd one, one for that, and two for the rest. */
     assert_batch(backend->acquire, held, DLOCK_EBUSY, DLOCK_EINVAL, 4);
     for (int i = 0; i < SOME; i++) {
         if (i == BUSY || i == LIST) continue;

@@ -1,4 +1,4 @@
-/* What the Redis tests share, beside tests/support: a plain client of the server, and what it counts. */
+/* Shared by the Redis tests, beside tests/support: a plain client of the server, and what it counts. */
 #ifndef DLOCK_TESTS_REDIS_HARNESS_H
 #define DLOCK_TESTS_REDIS_HARNESS_H
 

@@ -11,7 +11,7 @@ enum { SHORT_MS = 300, SLACK_MS = 3000 };
 /* The answer to a request that gives the server a script. */
 #define SHA "$40\r\n0123456789012345678901234567890123456789\r\n"
 
-/* What the requests of the greeting are for, in their order. */
+/* The requests of the greeting, in their order. */
 enum { FAKE_SETNAME, FAKE_SERVER, FAKE_REPLICATION, FAKE_PUBLISH };
 
 enum operation { ACQUIRE, RENEW, RELEASE, BREAK, INSPECT, LIST, LISTEN };
@@ -258,7 +258,7 @@ static void a_script_that_never_arrives(void **state) {
     fake_unlink(&fake, &link);
 }
 
-/* What it says to a script that it is given. */
+/* Refuses a script that it is given. */
 static void a_script_that_is_refused(void **state) {
     static const struct {
         const char *answer;

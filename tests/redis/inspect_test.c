@@ -85,7 +85,7 @@ static void a_holder_is_shown_as_it_is(void **state) {
     assert_in_range(seen.last.remaining_ms, LEASE_MS - 3000, LEASE_MS);
 }
 
-/* Who holds it jointly is shown one by one, as long as his own lease lasts. */
+/* Joint holders are shown one by one, each as long as its own lease lasts. */
 static void every_joint_holder_is_shown(void **state) {
     enum { HOLDERS = 3 };
     static const struct {

@@ -207,7 +207,7 @@ static void a_quarantine_is_for_all_modes(void **state) {
     server_stop(&fresh);
 }
 
-/* What the server is set to do now says nothing about what it was set to do before its restart: that one may have
+/* The current settings say nothing about those before the restart: that one may have
  * turned the journal on, and forgotten everything. Only quarantine=0 is a way out. */
 static void the_quarantine_is_by_uptime_alone(void **state) {
     static const char *const always[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};

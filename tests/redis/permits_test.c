@@ -160,7 +160,7 @@ static void one_name_is_one_thing_at_a_time(void **state) {
     take_all();
 }
 
-/* Whoever lives and waits says what the name is used for; the dead do not. */
+/* Waiters that live determine the use of the name; dead ones do not. */
 static void waiters_count_as_users(void **state) {
     struct held writer;
     (void)state;

@@ -22,7 +22,7 @@ static void line_up(int n, enum dlock_mode mode, uint32_t limit, int stride) {
     }
 }
 
-/* What ROUNDS releases, each followed by somebody at the end who asks again and by one who tries, cost in commands. -1:
+/* The commands of ROUNDS releases, each followed by a question of the last waiter and by a try of another client. -1:
  * the machine was so slow that a hand-over which nobody confirmed may have ended before its release. */
 static int try_cost(int n, enum dlock_mode mode, uint32_t limit, int stride) {
     struct monitor monitor;

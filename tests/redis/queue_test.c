@@ -244,7 +244,7 @@ static void a_confirmed_waiter_keeps_its_places(void **state) {
     }
 }
 
-/* Whoever asks after a hand-over of his ended is not taken for stopped, however late that end is noticed. */
+/* A waiter that asks after a hand-over to it has ended is not taken for stopped, however late that end is noticed. */
 static void who_asks_again_lives(void **state) {
     struct held second;
     (void)state;

@@ -76,7 +76,7 @@ struct player {
 static struct player player[PLAYERS];
 static atomic_bool play_on;
 
-/* What the holders themselves see: no other holder, and fences that grow. */
+/* Checked by the holders themselves: no other holder, and fences that grow. */
 static atomic_int inside, met, shrunk;
 static _Atomic uint64_t last_fence;
 

@@ -162,7 +162,7 @@ static void twenty_readers_enter_together(void **state) {
     assert_granted(3, &second, fence);
 }
 
-/* Whoever gives up in front of others makes room for them. */
+/* A waiter that gives up in front of others makes room for them. */
 static void a_writer_that_gives_up_lets_the_readers_in(void **state) {
     (void)state;
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
@@ -236,7 +236,7 @@ static void a_stopped_reader_costs_three_seconds(void **state) {
 
 /* ---- keys that others touch -------------------------------------------------------------------------------------- */
 
-/* Who held before somebody else did, never holds again. */
+/* A reader that held before a writer did never holds again. */
 static void readers_of_before_never_come_back(void **state) {
     (void)state;
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What a backend's harness says about the protocol. */
+/* The protocol, described by a backend's harness. */
 struct fake_protocol {
     const char *const *greeting; /* an honest server's answers to the first requests, NULL-terminated */
     /* How long the first request in the buffer is; 0: it is not whole yet. NULL: what comes at once is one. */

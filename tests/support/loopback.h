@@ -1,4 +1,4 @@
-/* Sockets on 127.0.0.1. What cannot be had fails the test. */
+/* Sockets on 127.0.0.1. A socket that cannot be had fails the test. */
 #ifndef DLOCK_TESTS_SUPPORT_LOOPBACK_H
 #define DLOCK_TESTS_SUPPORT_LOOPBACK_H
 

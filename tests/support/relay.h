@@ -17,10 +17,10 @@ struct relay *relay_to_socket(int port, const char *path, relay_edit *edit);
 void relay_end(struct relay *relay);
 int relay_port(const struct relay *relay);
 
-/* Whatever comes from now on waits here that long, in either direction. */
+/* Bytes that come from now on wait here that long, in either direction. */
 void relay_delay(struct relay *relay, int ms);
 
-/* What servers say from now on stays here until that is set back. */
+/* Answers of servers that come from now on stay here until that is set back. */
 void relay_hold(struct relay *relay, bool hold);
 
 /* The connections through which a client has said this word pass nothing on any more, and stay open; later ones do.

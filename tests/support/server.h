@@ -12,7 +12,7 @@ struct server {
     void *plain;     /* a connection that dlock has nothing to do with, where the harness keeps one */
 };
 
-/* What a backend's harness says about its servers. */
+/* The servers, described by a backend's harness. */
 struct server_program {
     const char *const *words; /* the command line, NULL-terminated; "{port}" is a word, and "{folder}" begins one */
     bool not_as_root;         /* it refuses that */

@@ -45,12 +45,12 @@ void fake_thread_join(pthread_t thread);
 void fake_thread_stop(pthread_t thread);
 void fake_thread_continue(void);
 
-/* Whoever looks out for a moment before it sleeps does so for that long, really: 0, as after a reset, not at all. And
- * how many do now. */
+/* How long a thread that spins before it sleeps does so, in real time: 0, as after a reset, not at all. And how many
+ * spin now. */
 void fake_spin_us(int64_t us);
 unsigned fake_spinning(void);
 
-/* Whoever lets others stays away until fake_come_back(). How many do now. */
+/* A thread that yields stays away until fake_come_back(). How many do now. */
 void fake_stay_away(void);
 void fake_come_back(void);
 unsigned fake_away(void);

@@ -313,7 +313,7 @@ int fixture_setup(void **state) {
     return 0;
 }
 
-/* What a failed test left running must not hang the next one: the clock goes on until everything has ended. */
+/* Threads that a failed test left running must not hang the next one: the clock goes on until everything has ended. */
 static int end_everything(void) {
     struct actor *closer = actor_new();
     bool ended = true;

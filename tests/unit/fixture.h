@@ -1,4 +1,4 @@
-/* What every test of the locks shares: a fresh server and clock, clients and handles that are ended afterwards, and
+/* Shared by all tests of the locks: a fresh server and clock, clients and handles that are ended afterwards, and
  * actors: threads that do one blocking thing at a time while the test's own thread moves the clock.
  */
 #ifndef DLOCK_TESTS_FIXTURE_H
@@ -37,7 +37,7 @@ void lock_end(dlock_lock *lock);
 void client_forget(dlock_client *client); /* the test closes it itself */
 void lock_forget(dlock_lock *lock);       /* the test frees it itself */
 
-/* What another client holds for as long as the test wants. */
+/* Another client holds it for as long as the test wants. */
 struct fake_grant taken(const char *name);
 
 struct actor;

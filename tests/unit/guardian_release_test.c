@@ -147,7 +147,7 @@ static void a_slow_server_is_asked_for_all(void **state) {
     for (int i = 0; i < LOCKS; i++) assert_in_range(server.released[i], 1, 2);
 }
 
-/* What was answered is not asked for again before everything is. */
+/* A release that was answered is not sent again before all are. */
 static void half_an_answer_is_no_new_beginning(void **state) {
     int64_t died_us = dlock__now_us();
     (void)state;

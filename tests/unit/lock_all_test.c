@@ -282,7 +282,7 @@ static void what_stands_behind_a_busy_one_is_given_back(void **state) {
     assert_int_equal(result(actor), 0);
 }
 
-/* Whatever hangs: the tries, or giving back what is held already. */
+/* The tries hang, or giving back the locks that are held already. */
 static void the_deadline_is_kept(void **state) {
     (void)state;
     dlock_client *client = client_new("fake:?timeout=20s");

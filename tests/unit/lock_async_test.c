@@ -200,7 +200,7 @@ static void a_wait_ends_by_its_deadline(void **state) {
     assert_int_equal(fake_waiters("n"), 0);
 }
 
-/* Whatever the thread that sends requests is doing. */
+/* Also while the thread that sends requests is busy. */
 static void a_wait_that_begins_during_a_hanging_request_ends_by_its_deadline(void **state) {
     (void)state;
     dlock_client *client = client_new("fake:");

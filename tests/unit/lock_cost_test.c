@@ -1,4 +1,4 @@
-/* What an uncontended lock costs: two requests and nothing else. */
+/* The cost of an uncontended lock: two requests and nothing else. */
 #include "fixture.h"
 
 #include <linux/filter.h>
@@ -133,7 +133,7 @@ static void a_cycle_is_two_requests_and_wakes_no_thread(void **state) {
     getrusage(RUSAGE_SELF, &after);
     assert_int_equal(fake_log_size(), 200);
     assert_int_equal(fake_threads_started(), threads);
-    /* Whoever is woken goes back to sleep, which the kernel counts. */
+    /* A thread that is woken goes back to sleep, which the kernel counts. */
     if (!instrumented()) assert_true(after.ru_nvcsw - before.ru_nvcsw < 50);
     assert_true(threads <= 1); /* the keeper, perhaps */
 }

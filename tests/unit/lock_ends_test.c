@@ -152,7 +152,7 @@ static void what_is_free_before_the_deadline_is_got(void **state) {
     }
 }
 
-/* Who has its place in the server's queue is told, and asks nothing. */
+/* A waiter with a place in the server's queue is told, and asks nothing. */
 static void who_polls_asks_once_more_before_the_deadline(void **state) {
     (void)state;
     struct wait poll, queued;

@@ -408,7 +408,7 @@ static void a_loss_told_by_wake_is_a_loss(void **state) {
     stage_end(&s);
 }
 
-/* Who knows some of a client's tokens cannot tell another. */
+/* Some of a client's tokens do not tell another one. */
 static void a_token_tells_nothing_of_the_next(void **state) {
     (void)state;
     enum { N = 8 };

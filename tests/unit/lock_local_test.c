@@ -332,7 +332,7 @@ static void nobody_to_wake(struct dlock_claim *claim) {
     claim->retry_ms = 0;
 }
 
-/* Whoever was woken needs time; where nobody was, others may poll. */
+/* A woken thread needs time; where none was woken, others may poll. */
 static void without_a_queue_the_pause_is_for_who_was_woken(void **state) {
     (void)state;
     assert_in_range(pause_after_turns("fakeforever:"), 2500, 5000);

@@ -1,4 +1,4 @@
-/* Who owns a lock: threads across handles, or handles; re-entry; and what each may do. */
+/* Owners of a lock: threads across handles, or handles; re-entry; and what each may do. */
 #include "fixture.h"
 
 static dlock_lock *lock_flags(dlock_client *client, const char *name, enum dlock_owner owner, uint32_t flags) {

@@ -136,7 +136,7 @@ static void a_deadline_after_it_does_not(void **state) {
     }
 }
 
-/* What is held goes on, and once held within the process nothing is said of the server. */
+/* A grant goes on, and within the process that has it nothing is said of the server. */
 static void a_grant_from_before_goes_on(void **state) {
     (void)state;
     dlock_client *client = client_new("fake:?lease=10s");

@@ -228,7 +228,7 @@ static void a_pending_downgrade_is_not_handed_over(void **state) {
     assert_int_equal(release_by(o.waiter, o.next), 0);
 }
 
-/* Whoever waits here gets a grant of its own after that of the ticket has ended. */
+/* A waiter here gets a grant of its own after that of the ticket has ended. */
 static void what_is_being_exported_is_not_handed_over(void **state) {
     (void)state;
     struct overtaken o;

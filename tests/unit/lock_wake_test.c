@@ -12,7 +12,8 @@ static void handed_over(struct scene *s) {
     fake_settle();
 }
 
-/* What the arithmetic in docs/internals.md allows for a hand-over that happened delta_us after the last request. */
+/* The validity that the arithmetic in docs/internals.md allows for a hand-over that happened delta_us after the last
+ * request. */
 static int64_t woken_valid_us(int64_t delta_us) {
     return valid_us(HANDOVER_MS) - delta_us / 100;
 }

@@ -1,4 +1,4 @@
-/* What a backend must fulfil, and the list of them. Modules on the disk: tests/package/abi. */
+/* Requirements of a backend, and the list of them. Modules on the disk: tests/package/abi. */
 #include "plugin/module.h"
 #include "plugin/registry.h"
 
@@ -107,7 +107,7 @@ static void a_complete_backend_is_copied(void **state) {
     assert_false(dlock__backend_serves(&copy, "toy+"));
 }
 
-/* What an older plugin does not have is not read, whatever stands there. */
+/* Members that an older plugin does not have are not read, whatever stands there. */
 static void a_shorter_struct_is_filled_up_with_nothing(void **state) {
     (void)state;
     struct dlock_backend backend = toy(), copy;

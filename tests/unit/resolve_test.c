@@ -322,7 +322,7 @@ static void addresses_outlive_what_they_came_from(void **state) {
     free(after);
 }
 
-/* What a thread still has when it ends must not look like a leak to who checks at the end of the process. */
+/* Memory that a thread still has at its end must not look like a leak at the end of the process. */
 static void nothing_is_left_of_a_look_up(void **state) {
     (void)state;
     server_set(NULL, NULL, EAI_NONAME, false);

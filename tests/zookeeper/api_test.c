@@ -163,8 +163,8 @@ static void silent_connection_costs_no_lock(void **state) {
     dlock_close(client);
 }
 
-/* What could not be released while the server was away is released afterwards, though the session lives on: nothing
- * but that would ever end it. */
+/* A lock that could not be released while the server was away is released afterwards, though the session lives on:
+ * nothing but that would ever end it. */
 static void release_in_an_outage_is_made_up_for(void **state) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     dlock_client *client;

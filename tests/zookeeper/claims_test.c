@@ -108,7 +108,7 @@ static void kept_from_a_sign_of_life_on(void **state) {
     assert_in_range(held.claim.kept_ms, 1, 10000 - 500);
     sleep_ms(300);
     assert_int_equal(renew(&one, &held), 0);
-    /* What was asked for is answered, but not for so long; unless the machine was busy. */
+    /* The claim is granted, but not for so long as it asked; unless the machine was busy. */
     if (now_ms() - asked < 1500) assert_in_range(held.claim.kept_ms, 1, 10000 - 800);
     while (now_ms() <= answered + 1500) sleep_ms(10);
     assert_int_equal(renew(&one, &held), 0);
@@ -233,7 +233,7 @@ static void own_release_wakes_nobody(void **state) {
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-/* What the server refuses in a path must not reach it; distinct names stay distinct. */
+/* Characters that the server refuses in a path must not reach it; distinct names stay distinct. */
 static void every_name_is_taken(void **state) {
     char longest[256];
     const char *names[] = {".",

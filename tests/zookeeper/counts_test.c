@@ -1,5 +1,5 @@
-/* What operations cost: requests, counted in a proxy, and round trips: whatever is sent while the answers are held back
- * goes out together. */
+/* The cost of operations: requests, counted in a proxy, and round trips: all that is sent while the answers are held
+ * back goes out together. */
 #include "behind.h"
 
 #include <stdio.h>
@@ -284,7 +284,7 @@ static void hand_over_is_one_round_trip(void **state) {
     assert_int_equal(proxy_seen(proxy, -1), all + 5);
 }
 
-/* Who has waited for long does not know that its session lives. */
+/* A claim that has waited for long does not know that its session lives. */
 static void long_wait_ends_with_a_write(void **state) {
     struct link brief;
     struct dlock_wake wake;

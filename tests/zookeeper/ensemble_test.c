@@ -166,8 +166,8 @@ static int renew_once(struct link *link, struct held *held, int timeout_ms, int6
     return rc;
 }
 
-/* A leader that was away goes on for a moment as if it still were one, and is away again. What it answered is worth
- * nothing: its followers have another leader, who ends the holder's session. */
+/* A leader that was away goes on for a moment as if it still were one, and is away again. Its answer is worth
+ * nothing: its followers have another leader, which ends the holder's session. */
 static void deposed_leader_proves_nothing(void **state) {
     enum { SESSION_MS = 7000, AHEAD_MS = 500, BACK_MS = 60 };
     struct link far, near;

@@ -1,4 +1,4 @@
-/* What the ZooKeeper tests share, beside tests/support: servers, a proxy that counts and interferes, and a plain client
+/* Shared by the ZooKeeper tests, beside tests/support: servers, a proxy that counts and interferes, and a plain client
  * beside dlock. */
 #ifndef DLOCK_TESTS_ZOOKEEPER_HARNESS_H
 #define DLOCK_TESTS_ZOOKEEPER_HARNESS_H

@@ -1,5 +1,5 @@
-/* A server that answers what makes no sense for a lock: nothing hangs, nothing counts as granted. What makes no sense
- * as an answer at all may abort the library. */
+/* A server that answers what makes no sense for a lock: nothing hangs, nothing counts as granted. An answer that
+ * makes no sense at all may abort the library. */
 #include "harness.h"
 #include "support/fake.h"
 

@@ -47,7 +47,7 @@ static void inspect_shows_the_holder(void **state) {
     assert_int_equal(seen.calls, 0);
 }
 
-/* What others write into their nodes may be anything. */
+/* Others' nodes may hold anything. */
 static void inspect_of_foreign_holders(void **state) {
     char path[512], expected[64];
     static const char *const data[] = {"10.1.2.3", "", "two words", "<b>\x1b[31m", "line\nbreak"};

@@ -109,7 +109,7 @@ static void long_link(struct link *link, char letter) {
     link_listen(link);
 }
 
-/* Those for whom nobody is watched ask again by themselves; and everybody keeps his place. */
+/* Waiters without a watch ask again by themselves; and every waiter keeps its place. */
 static void many_waits_survive_a_restart(void **state) {
     enum { WAITS = 1000 };
     char(*names)[256] = calloc(WAITS, sizeof *names);

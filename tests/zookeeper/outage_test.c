@@ -153,7 +153,7 @@ static void lost_creates_of_permits_are_found(void **state) {
     expect_permits("lost lease", 0, 0);
 }
 
-/* Who gave up without an answer leaves neither a lease nor a place. */
+/* A claim that is given up without an answer leaves neither a lease nor a place. */
 static void unanswered_permits_are_released(void **state) {
     struct dlock_error err = {0};
     struct held holder, held;
@@ -202,7 +202,7 @@ static void session_survives_a_short_outage(void **state) {
     assert_int_equal(release(&far, &held), 0);
 }
 
-/* What happens during the outage is heard of after it. */
+/* Changes during the outage are heard of after it. */
 static void watches_survive_a_short_outage(void **state) {
     char path[512];
     struct dlock_wake wake;

@@ -1,4 +1,4 @@
-/* What a name is used for: as a lock, or as permits of one limit. One use at a time, whoever moves while another one
+/* The use of a name: as a lock, or as permits of one limit. One use at a time, whoever moves while another one
  * looks; and a use is what is right, not what is about to be refused. */
 #include "trio.h"
 
@@ -49,7 +49,7 @@ static void name_has_one_use(void **state) {
     assert_int_equal(plain_count(BASE "/one use/locks"), 0);
 }
 
-/* Who only waits uses the name as well. */
+/* A waiter uses the name as well. */
 static void waiters_count(void **state) {
     struct held holder, waiter, other;
     (void)state;

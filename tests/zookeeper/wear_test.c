@@ -197,7 +197,7 @@ static void try_is_busy(void **state) {
     assert_int_equal(release(&one, &holder), 0);
 }
 
-/* Whatever made them: equal sequences say nothing about who was first. */
+/* Equal sequences do not tell which node was first, whatever made them. */
 static void equal_sequences_are_an_error(void **state) {
     struct dlock_error err = {0};
     struct held held;

@@ -21,7 +21,7 @@ static dlock_client *open_uri(const char *uri) {
     return client;
 }
 
-/* What it says stays valid after the client's end. */
+/* The backend's description stays valid after the client's end. */
 static const struct dlock_backend_info *backend_of(const char *uri) {
     dlock_client *client = open_uri(uri);
     const struct dlock_backend_info *info = dlock_client_backend(client);
@@ -210,7 +210,7 @@ struct shown {
     const struct dlock_backend_info *info[SHOWN_MAX];
 };
 
-/* Those of our folder; the build's own are beside the library. */
+/* The modules of our folder; the build's own are beside the library. */
 static int remember(const struct dlock_backend_info *info, void *arg) {
     struct shown *shown = arg;
     if (!info->path || strncmp(info->path, MODULE_DIR "/", strlen(MODULE_DIR "/")) != 0) return 0;
