@@ -42,6 +42,7 @@ static void expect_refusals(dlock_client *client, dlock_lock *lock) {
     EXPECT_CODE(DLOCK_EFORKED, dlock_list(client, "", count_holder, &holders, ERR));
     EXPECT_CODE(DLOCK_EFORKED, dlock_break(client, suite.name, ERR));
     EXPECT_CODE(DLOCK_EFORKED, dlock_downgrade(lock, ERR));
+    EXPECT_CODE(DLOCK_EFORKED, dlock_extend(lock, 0, ERR));
     EXPECT_CODE(DLOCK_EFORKED, dlock_acquire_all(&lock, 1, DLOCK_FOREVER, ERR));
     EXPECT_CODE(DLOCK_EFORKED, dlock_release_all(&lock, 1, ERR));
     EXPECT_CODE(DLOCK_EFORKED, dlock_acquire_async(lock, DLOCK_FOREVER, never_called, NULL));

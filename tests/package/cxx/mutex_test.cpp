@@ -34,6 +34,7 @@ static void guards(const std::string &uri) {
     {
         std::lock_guard<dlock::lock> guard(mine);
         CHECK(mine.held() && mine.fence() > 0 && mine.remaining() > std::chrono::seconds(0));
+        mine.extend(); /* renewed at once */
         CHECK(!theirs.try_lock());
         std::unique_lock<dlock::lock> other(theirs, std::chrono::milliseconds(20));
         CHECK(!other);
