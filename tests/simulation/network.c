@@ -161,7 +161,7 @@ static void send_wake(struct link *link, const struct dlock_wake *wake) {
 
 static bool is_told(const struct link *link, const struct server_entry *entry) {
     if (!link->open || !link->listening) return false;
-    if (kind->caps & DLOCK_CAP_PENDING) return link->generation == entry->conn;
+    if (kind->caps & DLOCK_CAP_SESSION) return link->generation == entry->conn;
     return strncmp(entry->token, link->client, 24) == 0;
 }
 
