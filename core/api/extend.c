@@ -31,12 +31,10 @@ static void wait(const struct dlock__acquisition *acq, int64_t deadline_us) {
 static void extend(struct dlock_lock *lock, struct dlock__acquisition *acq, struct dlock__extension *extension) {
     struct dlock_client *client = lock->client;
     int64_t deadline_us = dlock__bounded(client, DLOCK__NEVER);
-    while ((acq->renewing || acq->op->extension) && goes_on(lock, acq, deadline_us))
-        wait(acq, deadline_us);
+    while ((acq->renewing || acq->op->extension) && goes_on(lock, acq, deadline_us)) wait(acq, deadline_us);
     if (!goes_on(lock, acq, deadline_us)) return;
     dlock__acq_extend(acq, extension);
-    while (extension->result == DLOCK_EUNAVAILABLE && goes_on(lock, acq, deadline_us))
-        wait(acq, deadline_us);
+    while (extension->result == DLOCK_EUNAVAILABLE && goes_on(lock, acq, deadline_us)) wait(acq, deadline_us);
     if (acq->op->extension != extension) return;
     acq->op->extension = NULL;
     if (!dlock__acq_is_renewed(acq)) dlock__acq_renew_at(acq, DLOCK__NEVER);
