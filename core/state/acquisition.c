@@ -62,7 +62,7 @@ bool dlock__slot_attach(struct dlock__acquisition *acq) {
         client->spare_slots = slot->spare;
         client->n_spare_slots--;
         slot->op.status = DLOCK__OP_NONE; /* the rest was left as it was found, or is set by its next request */
-        slot->op.look = slot->op.wake.here = false;
+        slot->op.look = slot->op.wake.here = slot->op.asked = false;
         slot->op.extension = NULL;
     } else if (!(slot = new_slot(client))) {
         return false;
@@ -92,7 +92,8 @@ void dlock__slot_detach(struct dlock__acquisition *acq) {
 }
 
 bool dlock__acq_in_request(const struct dlock__acquisition *acq) {
-    return acq->op && (acq->op->status == DLOCK__OP_RUNNING || acq->op->status == DLOCK__OP_PENDING);
+    const struct dlock__op *op = acq->op;
+    return op && (op->status == DLOCK__OP_RUNNING || op->status == DLOCK__OP_PENDING || op->asked);
 }
 
 struct dlock__acquisition *dlock__acq_new(struct dlock_lock *lock) {

@@ -63,6 +63,7 @@ struct dlock__op {
     int64_t sent_us;                 /* before the request that was answered was sent */
     int result;                      /* of the connection if that failed, else of the acquisition */
     bool late;                       /* it failed for lack of time */
+    bool asked;                      /* by the engine, which has yet to look at the answer: nobody else may send it */
     uint32_t bell;                   /* what the thread that waits for it hears of client->ops.bell; 0: that one left */
     struct dlock_error *err;         /* that thread's */
     struct dlock__conn *conn;        /* handed over to lead the next batch */

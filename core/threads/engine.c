@@ -121,6 +121,7 @@ static void add(struct requests *requests, struct dlock__acquisition *acq, struc
     err->code = 0;
     acq->op->err = err;
     acq->op->status = DLOCK__OP_RUNNING; /* as good as sent: ended now, it is an orphan */
+    acq->op->asked = true;
     acq->refs++;
     async->waiter.asking = true;
     requests->kind = acq->op->kind;
@@ -199,6 +200,7 @@ static void send(struct dlock_client *client, struct requests *requests) {
     dlock__op_send(requests->acqs, requests->n);
     for (size_t i = 0; i < requests->n; i++) {
         struct dlock__acquisition *acq = requests->acqs[i];
+        acq->op->asked = false;
         if (requests->kind == DLOCK__RELEASE)
             release_answered(requests->asyncs[i], &client->engine.errors[i]);
         else

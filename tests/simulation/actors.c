@@ -214,7 +214,7 @@ static void unattended(struct app *app, unsigned name) {
     if (!lock) return;
     int rc = dlock_acquire_async(lock, draw_timeout(), ended, &pending);
     sim_say("acquire_async n%u: %s", name, dlock_strerror(rc));
-    if (rc == 0 && sim_chance(100)) {
+    if (rc == 0 && sim_chance(300)) {
         nap(20000);
         dlock_cancel(lock);
     }
