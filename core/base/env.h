@@ -15,7 +15,7 @@
 /* CLOCK_BOOTTIME in microseconds: it goes on during suspend, as the servers' clocks do. No system call (vDSO). */
 int64_t dlock__now_us(void);
 
-/* Sleeps; for the guardian, whose only thread it is. */
+/* Sleeps: for the guardian, whose only thread it is, and for a moment. */
 void dlock__sleep_us(int64_t us);
 
 /* Fills `buf` with at most 256 random bytes that nobody can guess. 0, or DLOCK_EUNAVAILABLE: the kernel has none. */

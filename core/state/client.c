@@ -8,6 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { BREATH_US = 50 };
+
+void dlock__breathe(struct dlock_client *client) {
+    dlock__leave(client);
+    dlock__sleep_us(BREATH_US);
+    dlock__enter(client);
+}
+
 int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high) {
     if (high <= low) return low;
     client->jitter ^= client->jitter << 13; /* xorshift64: Marsaglia, Journal of Statistical Software 8 (14), 2003 */

@@ -127,6 +127,10 @@ static inline int64_t dlock__longer_pause(int64_t pause_us, int64_t least_us, in
 
 /* ---- client.c ---- */
 
+/* Leaves the mutex for about as long as it takes to wake a thread that waits for it. A thread that does much with the
+ * mutex has to do this now and then: one that takes it again at once is faster than those that it has just woken. */
+void dlock__breathe(struct dlock_client *client);
+
 /* What is left at now_us until deadline_us as a backend's timeout_ms: rounded up, at least 1. */
 int dlock__timeout_ms(int64_t now_us, int64_t deadline_us);
 

@@ -2,13 +2,7 @@
 #include "state/client.h"
 
 /* So many acquisitions are looked at before others get the mutex: 100,000 locks may be due at the same time. */
-enum { LOOKS_MAX = 64 };
-
-static void breathe(struct dlock_client *client) {
-    dlock__leave(client);
-    dlock__yield();
-    dlock__enter(client);
-}
+enum { LOOKS_MAX = 256 };
 
 static struct dlock__timer *first_of(struct dlock_client *client, const struct dlock__heap *heap) {
     if (heap == &client->timers.next) client->timers.looks++;
@@ -27,7 +21,7 @@ int64_t dlock__expire_all(struct dlock_client *client) {
             dlock__lose(dlock__timer_acq(first)); /* or it has lingered for long enough */
         else                                      /* in a heap, even if it has no end */
             dlock__timer_arm(first, due, end_us == DLOCK__NEVER ? end_us - 1 : end_us);
-        if (n % LOOKS_MAX == 0) breathe(client);
+        if (n % LOOKS_MAX == 0) dlock__breathe(client);
     }
 }
 

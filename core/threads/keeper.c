@@ -212,6 +212,7 @@ static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t ot
         dlock__acq_put(acq);
     }
     pthread_cond_broadcast(&client->changed);
+    if (n == DLOCK__BATCH) dlock__breathe(client); /* there may be hundreds more */
 }
 
 /* ---- the loop ---- */
