@@ -212,7 +212,7 @@ void case_permits_limit_a_rate(void) {
         EXPECT_CODE(0, dlock_acquire(permits[i], PATIENCE_MS, ERR));
         taken_ms[i] = now_ms();
         int64_t left_ms = dlock_remaining_ms(permits[i]);
-        ends_ms[i] = taken_ms[i] + left_ms; /* not later than it does */
+        ends_ms[i] = taken_ms[i] + left_ms;                                     /* not later than it does */
         whole = whole && now_ms() + left_ms - asked_ms >= WINDOW_MS * 98 / 100; /* leases end 1 % and 2 ms early */
     }
     EXPECT(whole || suite.caps & DLOCK_CAP_SESSION);
