@@ -9,8 +9,8 @@
 
 /* 0: the caller has to acquire; 1: re-entered; or why neither is possible. */
 int dlock__try_reenter(struct dlock_lock *lock, struct dlock_error *err);
-/* Takes one acquisition back. 1: it was the last, and *acquisition has to be released at the server; 2: it was the last
- * of a writer who goes on as a reader, and *acquisition is being downgraded; 0: done. */
+/* Takes one acquisition back. 1: it was the last, and *acq has to be released at the server; 2: it was the last of a
+ * writer that goes on as a reader, and *acq is being downgraded; 0: done. */
 int dlock__release_one(struct dlock_lock *lock, struct dlock__acquisition **acq, struct dlock_error *err);
 /* The caller's grant, held or lost; NULL: none. Of several permits the youngest, of this handle if there is one. */
 struct dlock__acquisition *dlock__owned(struct dlock_lock *lock);

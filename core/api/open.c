@@ -129,7 +129,7 @@ static void cancel_waiters(struct dlock_client *client) {
             for (struct dlock__waiter *waiter = name->head; waiter; waiter = waiter->next) dlock__waiter_cancel(waiter);
 }
 
-/* Everything held is for the engine; what was lost and not yet released needs no more than forgetting. */
+/* All that is held becomes the engine's; a lost acquisition that was not yet released is merely forgotten. */
 static void let_go(struct dlock_client *client) {
     for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
         next = acq->all_next;

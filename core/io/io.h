@@ -115,7 +115,8 @@ void dlock__watch_read(struct dlock_client *client);
 
 /* ---- listener.c ---- */
 
-/* Brings up the connection that gets wake-ups, or waits for whoever does. Leaves the mutex meanwhile. True: it is up.
+/* Brings up the connection that gets wake-ups, or waits for the thread that does. Leaves the mutex meanwhile. True: it
+ * is up.
  */
 bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us);
 /* The keeper saw it die. Leaves the mutex meanwhile. */

@@ -25,7 +25,7 @@ struct dlock__conn;
 struct dlock__name;
 struct dlock__waiter;
 
-/* What is true in each, and the ways from one to the next, stand at the top of grant.c, which alone makes them. */
+/* The top of grant.c says what is true in each state and how one follows another; that file alone changes it. */
 enum dlock__acq_state {
     DLOCK__ASKING,      /* an acquire is being sent; a new acquisition, which is zeroed */
     DLOCK__WAITING,     /* busy: queued at the server, or to be asked again at ask_at_us */
@@ -140,7 +140,7 @@ struct dlock__acquisition {
     bool contended : 1;       /* the server said that others are there, before it granted this */
     int64_t unknown_until_us; /* the server may execute that, or keep what it did, until then */
 
-    /* what is next */
+    /* the times at which something is next */
     int64_t ask_at_us;      /* WAITING */
     int64_t renew_at_us;    /* CONFIRMING to LINGERING */
     int64_t valid_until_us; /* HELD to LINGERING; DLOCK__NEVER: as long as its connection lives */
@@ -153,7 +153,7 @@ struct dlock__acquisition {
     int64_t linger_until_us; /* LINGERING */
     unsigned ordinal;        /* hand-overs inside this process, the fence's low byte */
 
-    /* who has it: a thread, through one handle or several; or a handle, which is then hold->handle */
+    /* its owner: a thread, through one handle or several; or a handle, which is then hold->handle */
     uint32_t count; /* of all holds; 1 and no hold while its waiter has not been told */
     uint64_t thread;
 
@@ -280,11 +280,11 @@ static inline bool dlock__acq_orphaned(const struct dlock__acquisition *acq) {
 }
 /* The calling thread, or the handle, holds an acquisition of name->held that nobody held. */
 void dlock__own(struct dlock__acquisition *acq, struct dlock_lock *lock);
-/* A grant came by wake-up or hand-over for the waiter at the head of the line, who was not cancelled: it owns the
+/* A grant came by wake-up or hand-over for the waiter at the head of the line, which was not cancelled: it owns the
  * acquisition, which is then among name->held, and leaves the line. */
 void dlock__deliver(struct dlock__acquisition *acq);
 
-/* The same for the waiter, who is not told yet: while no handle holds the acquisition no on_lost runs. */
+/* The same for a waiter that is not told yet: while no handle holds the acquisition no on_lost runs. */
 void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter);
 /* The owner is about to be told. */
 void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock);
@@ -320,8 +320,8 @@ void dlock__connection_epoch_ended(struct dlock_client *client);
 /* Loses all acquisitions of a client whose time is over, and gives back what has lingered for long enough; those to be
  * renewed are in client->timers.due then. Returns when there is more to do. Leaves the mutex meanwhile. */
 int64_t dlock__expire_all(struct dlock_client *client);
-/* Takes an acquisition out of the timers that is due, the one that ends first, or has something due by then; NULL: there
- * is none. */
+/* Takes an acquisition out of the timers that is due, the one that ends first, or has something due by then; NULL:
+ * there is none. */
 struct dlock__acquisition *dlock__renewal_take(struct dlock_client *client, int64_t until_us);
 
 #endif

@@ -52,7 +52,8 @@ struct dlock__guard_table {
     char texts[];
 };
 
-/* A new table, mapped, with room for as many entries as limits allow; *fd (close-on-exec) is for the helper. NULL: errno says why. */
+/* A new table, mapped, with room for as many entries as limits allow; *fd (close-on-exec) is for the helper. NULL:
+ * errno says why. */
 struct dlock__guard_table *dlock__guard_table_new(const char *uri, char *const *environment, int *fd);
 
 /* The same with everything that is in `old`, for another helper. */

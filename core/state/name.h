@@ -46,7 +46,7 @@ struct dlock_lock {
 /* What a thread sleeps on that takes the turns of waiters: of one, or of those of a dlock_acquire_all. */
 struct dlock__latch {
     atomic_uint word;      /* counts wakes, in steps of 2; odd, which changes under the waiters' mutex: it sleeps */
-    atomic_bool cancelled; /* by whoever ended one of the handles; stays */
+    atomic_bool cancelled; /* by the thread that ended one of the handles; stays */
 };
 
 /* A handle's part in a call about several. */
@@ -180,8 +180,8 @@ enum dlock__briefly {
     DLOCK__BRIEFLY_TAKEN, /* another thread has it, or had it */
     DLOCK__BRIEFLY_ENDED  /* somebody else releases it, or it was lost */
 };
-/* Instead of a release that is about to be sent, if name->short_holds: the next thread is likely to be back for the lock
- * before that could have reached the server. The caller has a reference. Leaves the mutex meanwhile.
+/* Instead of a release that is about to be sent, if name->short_holds: the next thread is likely to be back for the
+ * lock before that could have reached the server. The caller has a reference. Leaves the mutex meanwhile.
  */
 enum dlock__briefly dlock__linger_briefly(struct dlock__acquisition *acq);
 /* The lingering acquisition of this name, for a new owner; NULL: there is none, or none that fits. */

@@ -1,5 +1,5 @@
-/* The parts of a client. Its mutex guards all of them, except what is marked otherwise. Each says which files use it, and
- * which threads these run in. */
+/* The parts of a client. Its mutex guards all of them, except what is marked otherwise. Each says which files use it,
+ * and which threads these run in. */
 #ifndef DLOCK_CORE_STATE_PARTS_H
 #define DLOCK_CORE_STATE_PARTS_H
 

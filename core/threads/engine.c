@@ -3,9 +3,9 @@
  * answer, grants that came too late). Waits and releases have a turn when something has happened to them, or their time
  * has come; what all that are ready ask is one request. Orphans have no turns, only a time.
  *
- * A request blocks its thread, and a wait must not stand behind an orphan whose server is silent: so there is one thread
- * as long as there are either waits or orphans, and another one, which does the same, as soon as there are both. Of each
- * kind one request is on its way. Meanwhile the callback thread watches the deadlines of those who wait for it. */
+ * A request blocks its thread, and a wait must not stand behind an orphan whose server is silent: so there is one
+ * thread as long as there are either waits or orphans, and another one, which does the same, as soon as there are both.
+ * Of each kind one request is on its way. Meanwhile the callback thread watches the deadlines of waits. */
 #include "threads/threads.h"
 
 #include <stdlib.h>
@@ -168,7 +168,7 @@ static void remember(struct dlock__waiter *waiter, const struct dlock_error *err
 
 static void acquire_answered(struct dlock__acquisition *acq, const struct dlock_error *err) {
     struct dlock__name *name = acq->name;
-    if (name->asking != acq) { /* whoever asked has left */
+    if (name->asking != acq) { /* its waiter has left */
         if (dlock__acq_orphaned(acq)) dlock__orphan(acq);
         return;
     }

@@ -16,11 +16,11 @@ struct dlock__addresses {
 int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **resolver, struct dlock_error *err);
 
 /* Stores the addresses of the hosts in *addresses; give them back with free(). Numeric hosts are not looked up. With
- * `lookup`, names are, the first time, while nothing is remembered, and when dlock__resolver_stale() was called since; a
- * failed look-up falls back to what is remembered of that host. With `lookup` false (the renewal path) never blocks:
+ * `lookup`, names are, the first time, while nothing is remembered, and when dlock__resolver_stale() was called since;
+ * a failed look-up falls back to what is remembered of that host. With `lookup` false (the renewal path) never blocks:
  * what is remembered counts, and a look-up that is due begins for later calls. Ends by deadline_us even while a look-up
- * hangs, and at half of the time until then if something is remembered to fall back on; a hanging one is joined by later
- * callers, not started again. Any thread. Errors: EUNAVAILABLE (names the host), ENOMEM. */
+ * hangs, and at half of the time until then if something is remembered to fall back on; a hanging one is joined by
+ * later callers, not started again. Any thread. Errors: EUNAVAILABLE (names the host), ENOMEM. */
 int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool lookup,
                    struct dlock__addresses **addresses, struct dlock_error *err);
 

@@ -16,8 +16,7 @@ struct app {
     dlock_client *client;
     dlock_lock *shared[NAMES]; /* owned by the handle, for all threads */
     unsigned threads;
-    unsigned asleep;
-    bool closing, over;
+    bool over; /* its threads end */
     int64_t lease_ms, timeout_ms;
     unsigned actors[THREADS];
 };
@@ -232,32 +231,23 @@ static void unattended(struct app *app, unsigned name) {
 
 /* ---- free and cancel in the middle ---- */
 
-struct victim {
-    struct app *app;
-    dlock_lock *lock;
-    unsigned name;
-    bool begun;
-};
-
 static void *wait_in_vain(void *arg) {
-    struct victim *victim = arg;
-    victim->begun = true;
-    int rc = dlock_acquire(victim->lock, -1, NULL);
+    int rc = dlock_acquire(arg, -1, NULL);
     expect("dlock_acquire of what is freed", rc);
     return NULL;
 }
 
 static void freed_meanwhile(struct app *app, unsigned name) {
-    struct victim victim = {app, handle_new(app, name, mode_of(name), DLOCK_OWNER_HANDLE), name, false};
-    unsigned thread = victim.lock ? sim_start(&app->host, wait_in_vain, &victim) : 0;
+    dlock_lock *lock = handle_new(app, name, mode_of(name), DLOCK_OWNER_HANDLE);
+    unsigned thread = lock ? sim_start(&app->host, wait_in_vain, lock) : 0;
     if (!thread) {
-        dlock_free(victim.lock);
+        dlock_free(lock);
         return;
     }
-    while (!sim_ended(thread) && victim.lock->inside == 0) sim_sleep_us(100);
+    while (!sim_ended(thread) && lock->inside == 0) sim_sleep_us(100);
     nap(100000);
     sim_say("frees n%u", name);
-    dlock_free(victim.lock);
+    dlock_free(lock);
     sim_join(thread, SIM_NEVER);
 }
 

@@ -29,7 +29,7 @@ struct link {
 
 struct conn {
     unsigned link, generation;
-    bool connected, dead;
+    bool connected;
     char token[DLOCK_TOKEN_MAX + 1]; /* PENDING: whose wake-ups are read */
     struct wake *last;               /* its strings live until the next one */
 };
@@ -285,8 +285,7 @@ static int64_t deadline(int timeout_ms) {
     return sim_global_us(sim_host(), sim_local_us(sim_host(), sim_now_us()) + timeout_ms * INT64_C(1000));
 }
 
-static int failed(struct conn *conn, struct dlock_error *err, const char *why) {
-    conn->dead = true;
+static int failed(struct dlock_error *err, const char *why) {
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "%s", why);
 }
 
@@ -312,7 +311,7 @@ static int exchange(struct conn *conn, struct request *request, int timeout_ms, 
     request->generation = conn->generation;
     if (!is_open(conn->link, conn->generation)) {
         drop(request);
-        return failed(conn, err, "the connection is broken");
+        return failed(err, "the connection is broken");
     }
     if (sim_chance(sim_faults.silent)) fall_silent(conn);
     send_request(request);
@@ -322,7 +321,7 @@ static int exchange(struct conn *conn, struct request *request, int timeout_ms, 
     if (request->answered) return 0;
     request->answered = true;
     drop(request);
-    return failed(conn, err, "no answer");
+    return failed(err, "no answer");
 }
 
 static int batch(void *at, enum operation operation, struct dlock_claim *const *claims, size_t n, int timeout_ms,
@@ -432,7 +431,7 @@ static void disconnect(void *at) {
 static int listen(void *at, int *fd, int timeout_ms, struct dlock_error *err) {
     struct conn *conn = at;
     struct link *link = &links[conn->link];
-    if (!is_open(conn->link, conn->generation)) return failed(conn, err, "the connection is broken");
+    if (!is_open(conn->link, conn->generation)) return failed(err, "the connection is broken");
     if ((link->fd = sim_descriptor()) < 0) return dlock_fail(err, DLOCK_EUNAVAILABLE, "no descriptors left");
     *fd = link->fd;
     int rc = ping(conn, timeout_ms, err);
@@ -447,7 +446,7 @@ static int wake(void *at, struct dlock_wake *out, struct dlock_error *err) {
     conn->last = NULL;
     sim_drain(link->fd);
     if (link->wakes_begin == link->wakes_end) {
-        if (!is_open(conn->link, conn->generation)) return failed(conn, err, "the connection is broken");
+        if (!is_open(conn->link, conn->generation)) return failed(err, "the connection is broken");
         return 0;
     }
     conn->last = link->wakes[link->wakes_begin++ % WAKES];
@@ -469,7 +468,7 @@ static void probed(void *arg) {
 static int probe(void *at, struct dlock_error *err) {
     struct conn *conn = at;
     struct link *link = &links[conn->link];
-    if (!is_open(conn->link, conn->generation)) return failed(conn, err, "the connection is broken");
+    if (!is_open(conn->link, conn->generation)) return failed(err, "the connection is broken");
     if (link->silent) return 0;
     struct delivery *delivery = sim_new(sizeof *delivery);
     delivery->link = conn->link;

@@ -354,3 +354,25 @@ int fixture_teardown(void **state) {
     alarm(0);
     return rc;
 }
+
+/* ---- asynchronous calls ---- */
+
+const struct dlock_options by_handle = {.size = sizeof by_handle, .owner = DLOCK_OWNER_HANDLE};
+
+void note_done(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct done *done = arg;
+    (void)lock;
+    atomic_store(&done->code, err ? err->code : 0);
+    atomic_store(&done->at_us, dlock__now_us());
+    atomic_fetch_add(&done->calls, 1);
+}
+
+void begin_async(dlock_lock *lock, int64_t timeout_ms, struct done *done) {
+    assert_int_equal(dlock_acquire_async(lock, timeout_ms, note_done, done), 0);
+    fake_settle();
+}
+
+void assert_done(const struct done *done, int code) {
+    assert_int_equal(done->calls, 1);
+    assert_int_equal(done->code, code);
+}

@@ -90,4 +90,18 @@ struct scene {
 };
 void scene_begin(struct scene *s, uint32_t flags, int64_t timeout_ms);
 
+/* ---- asynchronous calls ---- */
+
+/* What a call's callback, note_done, was told. */
+struct done {
+    _Atomic int calls, code;
+    _Atomic int64_t at_us;
+};
+
+extern const struct dlock_options by_handle;
+
+void note_done(dlock_lock *lock, const struct dlock_error *err, void *arg);
+void begin_async(dlock_lock *lock, int64_t timeout_ms, struct done *done);
+void assert_done(const struct done *done, int code);
+
 #endif

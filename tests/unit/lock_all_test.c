@@ -118,19 +118,19 @@ static void one_handle_takes_several_permits(void **state) {
 
 static void several_permits_that_could_never_be_had_are_refused(void **state) {
     (void)state;
-    struct dlock_options once = of_five, by_handle = of_five;
+    struct dlock_options once = of_five, owned_by_handle = of_five;
     once.flags = DLOCK_NO_REENTRY;
-    by_handle.owner = DLOCK_OWNER_HANDLE;
+    owned_by_handle.owner = DLOCK_OWNER_HANDLE;
     dlock_client *client = client_new("fakefull:");
     struct all six = several(lock_new_with(client, "n", &of_five), 6, -1);
     assert_int_equal(acquire_all(&six), DLOCK_EDEADLK);
     struct all strict = several(lock_new_with(client, "n", &once), 2, -1);
     assert_int_equal(acquire_all(&strict), DLOCK_EDEADLK);
     assert_int_equal(fake_calls(FAKE_ACQUIRE), 0);
-    struct all handle = several(lock_new_with(client, "n", &by_handle), 2, 0);
+    struct all handle = several(lock_new_with(client, "n", &owned_by_handle), 2, 0);
     assert_int_equal(acquire_all(&handle), DLOCK_EDEADLK); /* it owns one */
     assert_int_equal(fake_entries(), 0);
-    handle.locks[1] = lock_new_with(client, "n", &by_handle);
+    handle.locks[1] = lock_new_with(client, "n", &owned_by_handle);
     assert_int_equal(acquire_all(&handle), 0);
     assert_int_equal(fake_holders("n"), 2);
     assert_int_equal(release_all(&handle), 0);

@@ -7,31 +7,6 @@
 
 enum { CROWD = 10000 };
 
-struct done {
-    _Atomic int calls, code;
-    _Atomic int64_t at_us;
-};
-
-static void note(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    struct done *done = arg;
-    (void)lock;
-    atomic_store(&done->code, err ? err->code : 0);
-    atomic_store(&done->at_us, dlock__now_us());
-    atomic_fetch_add(&done->calls, 1);
-}
-
-static const struct dlock_options by_handle = {.size = sizeof by_handle, .owner = DLOCK_OWNER_HANDLE};
-
-static void begin_async(dlock_lock *lock, int64_t timeout_ms, struct done *done) {
-    assert_int_equal(dlock_acquire_async(lock, timeout_ms, note, done), 0);
-    fake_settle();
-}
-
-static void assert_done(const struct done *done, int code) {
-    assert_int_equal(done->calls, 1);
-    assert_int_equal(done->code, code);
-}
-
 static void a_wait_and_a_release_end_once(void **state) {
     (void)state;
     dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &by_handle);
@@ -39,12 +14,12 @@ static void a_wait_and_a_release_end_once(void **state) {
     begin_async(lock, 1000, &got);
     assert_done(&got, 0);
     assert_true(dlock_held(lock));
-    assert_int_equal(dlock_release_async(lock, note, &gave), 0);
+    assert_int_equal(dlock_release_async(lock, note_done, &gave), 0);
     assert_false(dlock_held(lock));
     fake_settle();
     assert_done(&gave, 0);
     assert_string_equal(fake_holder("n").token, "");
-    assert_int_equal(dlock_release_async(lock, note, &gave), DLOCK_EOWNER);
+    assert_int_equal(dlock_release_async(lock, note_done, &gave), DLOCK_EOWNER);
     assert_int_equal(gave.calls, 1);
 }
 
@@ -52,8 +27,8 @@ static void handles_of_threads_have_none(void **state) {
     (void)state;
     struct done done = {0};
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
-    assert_int_equal(dlock_acquire_async(lock, 0, note, &done), DLOCK_ENOTSUP);
-    assert_int_equal(dlock_release_async(lock, note, &done), DLOCK_ENOTSUP);
+    assert_int_equal(dlock_acquire_async(lock, 0, note_done, &done), DLOCK_ENOTSUP);
+    assert_int_equal(dlock_release_async(lock, note_done, &done), DLOCK_ENOTSUP);
     fake_settle();
     assert_int_equal(done.calls, 0);
 }
@@ -72,14 +47,14 @@ static void many_waits_are_one_request(void **state) {
         char name[16];
         snprintf(name, sizeof name, "n%d", i);
         locks[i] = lock_new_with(client, name, &by_handle);
-        assert_int_equal(dlock_acquire_async(locks[i], 5000, note, &done[i]), 0);
+        assert_int_equal(dlock_acquire_async(locks[i], 5000, note_done, &done[i]), 0);
     }
     fake_slow_go();
     fake_settle();
     assert_done(&slow, 0);
     for (int i = 0; i < N; i++) assert_done(&done[i], 0);
     assert_int_equal(fake_calls(FAKE_ACQUIRE), 2);
-    for (int i = 0; i < N; i++) assert_int_equal(dlock_release_async(locks[i], note, &done[i]), 0);
+    for (int i = 0; i < N; i++) assert_int_equal(dlock_release_async(locks[i], note_done, &done[i]), 0);
     fake_settle();
     assert_true(fake_calls(FAKE_RELEASE) < 20);
 }
@@ -98,7 +73,7 @@ static void ten_thousand_waits_need_no_thread_and_little_memory(void **state) {
     unsigned threads = fake_threads_started();
     for (int i = 0; i < CROWD; i++) assert_int_equal(dlock_new(client, "n", &by_handle, &locks[i], NULL), 0);
     size_t used = mallinfo2().uordblks;
-    for (int i = 0; i < CROWD; i++) assert_int_equal(dlock_acquire_async(locks[i], -1, note, &done[i]), 0);
+    for (int i = 0; i < CROWD; i++) assert_int_equal(dlock_acquire_async(locks[i], -1, note_done, &done[i]), 0);
     fake_settle();
     size_t each = (mallinfo2().uordblks - used) / CROWD;
     assert_int_equal(fake_threads_started(), threads);
@@ -108,7 +83,7 @@ static void ten_thousand_waits_need_no_thread_and_little_memory(void **state) {
     fake_settle();
     assert_done(&first, 0);
     for (int i = 0; i < 100; i++) {
-        assert_int_equal(dlock_release_async(i ? locks[i - 1] : before, note, &first), 0);
+        assert_int_equal(dlock_release_async(i ? locks[i - 1] : before, note_done, &first), 0);
         fake_settle();
         assert_done(&done[i], 0);
     }
@@ -175,7 +150,7 @@ static void nor_do_ten_thousand_waits_for_as_many_names(void **state) {
     begin_async(lock_new_with(client, "first", &by_handle), -1, &first); /* the threads, and what they need once */
     unsigned threads = fake_threads_started();
     size_t used = mallinfo2().uordblks;
-    for (int i = 0; i < CROWD; i++) assert_int_equal(dlock_acquire_async(locks[i], -1, note, &done[i]), 0);
+    for (int i = 0; i < CROWD; i++) assert_int_equal(dlock_acquire_async(locks[i], -1, note_done, &done[i]), 0);
     fake_settle();
     size_t each = (mallinfo2().uordblks - used) / CROWD;
     print_message("a wait for a name of its own: %zu bytes\n", each);
@@ -234,7 +209,7 @@ static void a_grant_for_a_cancelled_wait_can_be_lost(void **state) {
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
     fake_fault(FAKE_RELEASE, FAKE_SLOW_AFTER, 1);
     begin_async(lock, 5000, &done);
-    assert_int_equal(dlock_release_async(other, note, &gave), 0);
+    assert_int_equal(dlock_release_async(other, note_done, &gave), 0);
     assert_int_equal(dlock_cancel(lock), 0);
     fake_slow_go();
     fake_settle();
@@ -257,7 +232,7 @@ static void freeing_ends_waits_at_every_step(void **state) {
     dlock_client *client = client_new("fake:");
     struct done done = {0};
     dlock_lock *lock = lock_new_with(client, "n", &by_handle);
-    assert_int_equal(dlock_acquire_async(lock, -1, note, &done), 0);
+    assert_int_equal(dlock_acquire_async(lock, -1, note_done, &done), 0);
     begin_free(actor, lock); /* before, within or after its request */
     assert_int_equal(result(actor), 0);
     assert_int_equal(done.calls, 1);
@@ -287,7 +262,7 @@ static void freeing_ends_waits_at_every_step(void **state) {
 }
 
 static void free_in_callback(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    note(lock, err, arg);
+    note_done(lock, err, arg);
     dlock_free(lock);
 }
 
@@ -335,7 +310,7 @@ static void a_callback_may_dispatch(void **state) {
     assert_int_equal(dlock_new(client, "n", &by_handle, &lock, NULL), 0);
     assert_int_equal(dlock_acquire_async(lock, 0, dispatch_again, &nested), 0);
     fake_settle();
-    assert_int_equal(dlock_acquire_async(other, 0, note, &done), 0);
+    assert_int_equal(dlock_acquire_async(other, 0, note_done, &done), 0);
     fake_settle();
     struct actor *actor = actor_new();
     begin_call(actor, dispatch, client);
@@ -355,7 +330,7 @@ static void a_lingering_lock_is_taken(void **state) {
     struct done done = {0}, gave = {0};
     begin_async(lock, 1000, &done);
     assert_done(&done, 0);
-    assert_int_equal(dlock_release_async(lock, note, &gave), 0);
+    assert_int_equal(dlock_release_async(lock, note_done, &gave), 0);
     fake_settle();
     assert_done(&gave, 0);
     fake_log_clear();
@@ -377,8 +352,8 @@ static void a_grant_whose_wait_ended_before_its_answer_was_seen_is_given_back(vo
     struct fake_grant other = taken("a");
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
     begin_async(hold, 5000, &held);
-    assert_int_equal(dlock_acquire_async(busy, 5000, note, &late), 0);
-    assert_int_equal(dlock_acquire_async(granted, 500, note, &done), 0);
+    assert_int_equal(dlock_acquire_async(busy, 5000, note_done, &late), 0);
+    assert_int_equal(dlock_acquire_async(granted, 500, note_done, &done), 0);
     fake_fault(FAKE_LISTEN, FAKE_SLOW, 1);
     fake_slow_go();
     fake_settle();
@@ -400,7 +375,7 @@ struct again {
 
 static void wait_again(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     struct again *again = arg;
-    note(lock, err, &again->done);
+    note_done(lock, err, &again->done);
     if (again->done.calls < 10) again->refused = dlock_acquire_async(lock, -1, wait_again, again);
 }
 

@@ -6,29 +6,6 @@
 
 enum { CROWD = 600, NAMES = 40 };
 
-static const struct dlock_options by_handle = {.size = sizeof by_handle, .owner = DLOCK_OWNER_HANDLE};
-
-struct done {
-    _Atomic int calls, code;
-};
-
-static void note(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    struct done *done = arg;
-    (void)lock;
-    atomic_store(&done->code, err ? err->code : 0);
-    atomic_fetch_add(&done->calls, 1);
-}
-
-static void begin_async(dlock_lock *lock, int64_t timeout_ms, struct done *done) {
-    assert_int_equal(dlock_acquire_async(lock, timeout_ms, note, done), 0);
-    fake_settle();
-}
-
-static void assert_done(const struct done *done, int code) {
-    assert_int_equal(done->calls, 1);
-    assert_int_equal(done->code, code);
-}
-
 /* An orphan whose release hangs: its owner got no answer in time. */
 static void orphan_that_hangs(dlock_client *client) {
     static const struct dlock_options fixed = {.size = sizeof fixed, .flags = DLOCK_FIXED_LEASE}; /* never lingers */
@@ -101,7 +78,7 @@ static void what_comes_too_late_is_released_as_soon_as_it_is_answered(void **sta
     struct done slow = {0}, done = {0};
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
     begin_async(hangs, 15000, &slow);
-    assert_int_equal(dlock_acquire_async(lock, 15000, note, &done), 0);
+    assert_int_equal(dlock_acquire_async(lock, 15000, note_done, &done), 0);
     assert_int_equal(dlock_cancel(hangs), 0);
     fake_settle();
     fake_slow_go();

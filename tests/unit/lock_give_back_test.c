@@ -178,7 +178,6 @@ static pthread_t begin_thread(struct call *call) {
 
 /* Two handles of one name; the second has the lock from the first. */
 static dlock_lock *handed_over(dlock_client *client) {
-    const struct dlock_options by_handle = {.size = sizeof by_handle, .owner = DLOCK_OWNER_HANDLE};
     dlock_lock *first = lock_new_with(client, "n", &by_handle), *second = lock_new_with(client, "n", &by_handle);
     struct call ask = {.lock = first, .timeout_ms = -1, .acquires = true};
     struct call wait = {.lock = second, .timeout_ms = -1, .acquires = true};

@@ -380,7 +380,6 @@ enum server { FAST, SLOW, BUSY };
 /* Two handles of one name; the second one has the lock now, from the first, which had it from the server: at once, after
  * a millisecond, or after it had been busy. */
 static void hand_over(dlock_client *client, dlock_lock *locks[2], enum server server) {
-    const struct dlock_options by_handle = {.size = sizeof by_handle, .owner = DLOCK_OWNER_HANDLE};
     struct fake_grant other;
     if (server == BUSY) other = taken("n");
     if (server == SLOW) fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);

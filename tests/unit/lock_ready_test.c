@@ -229,13 +229,13 @@ static void several_at_once_wait_and_say_so(void **state) {
     for (int i = 0; i < 3; i++) assert_int_equal(release_by(actor, all.locks[i]), 0);
 }
 
-struct done {
+struct told {
     _Atomic int calls, code;
     char message[508];
 };
 
 static void note(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    struct done *done = arg;
+    struct told *done = arg;
     (void)lock;
     if (err) memcpy(done->message, err->message, sizeof done->message);
     done->code = err ? err->code : 0;
@@ -247,7 +247,7 @@ static void without_a_thread_it_is_the_same(void **state) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.owner = DLOCK_OWNER_HANDLE;
     dlock_lock *lock = lock_new_with(client_new("fakevolatile:?lease=10m"), "n", &options);
-    struct done tried = {0}, waited = {0}, got = {0};
+    struct told tried = {0}, waited = {0}, got = {0};
     fake_server_ready_in_ms(MINUTES_MS);
     assert_int_equal(dlock_acquire_async(lock, 0, note, &tried), 0);
     fake_settle();
