@@ -47,7 +47,7 @@ static int open_in_turn(struct file_conn *conn, const char *file, int timeout_ms
         file_fd_close(&conn->fds, fd);
         nanosleep(&pause, NULL);
     } while (file_now_ms() < deadline);
-    return dlock_fail(err, DLOCK_EBUSY, "another break of %s/%s is not finished", conn->path, file);
+    return dlock_fail(err, DLOCK_EBUSY, "another break of %s/%s is not finished: try again", conn->path, file);
 }
 
 /* Whether somebody holds the lock of the file (0; else ELOST), and its fence. */

@@ -38,12 +38,13 @@ bool file_name_decode(const struct file_conn *conn, const char *file, char name[
     for (const char *p = file; *p; p++) {
         if (*p == '%') {
             int high = hex_value(p[1]), low = high < 0 ? -1 : hex_value(p[2]);
-            if (low < 0 || (high | low) == 0) return false;
+            if (low < 0) return false;
             name[used++] = (char)(high << 4 | low);
             p += 2;
         } else {
             name[used++] = *p;
         }
+        if ((unsigned char)name[used - 1] < 0x20 || name[used - 1] == 0x7f) return false; /* no lock is called so */
     }
     name[used] = '\0';
     file_name_encode(conn, name, again);

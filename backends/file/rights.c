@@ -73,7 +73,7 @@ int file_rights_read(struct file_conn *conn, const struct dlock_uri *uri, struct
     conn->uid = geteuid();
     int rc = read_mode(uri, &conn->mode, err);
     if (rc == 0 && group && !find_group(group, &conn->group))
-        rc = dlock_fail(err, DLOCK_EINVAL, "URI: \"group\" names no group of this machine");
+        rc = dlock_fail(err, DLOCK_EINVAL, "URI: \"group\" is not a group of this machine");
     return rc;
 }
 

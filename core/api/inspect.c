@@ -67,8 +67,8 @@ static int put(struct dlock__conn *conn, struct question *question, int64_t dead
     return backend->break_lock(conn->data, question->text, timeout_ms, err);
 }
 
-/* With the mutex, which it leaves. An idle connection may have died unnoticed, so the first failure is not the last
- * word as long as nothing was shown. */
+/* The caller holds the mutex, which is left meanwhile. An idle connection may have died unnoticed, so a first failure
+ * is not final as long as nothing was shown. */
 static int ask(struct dlock_client *client, struct question *question, struct dlock_error *err) {
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     for (bool again = true;; again = false) {

@@ -361,7 +361,16 @@ int64_t dlock_remaining_ms(dlock_lock *lock) {
     return left;
 }
 
+/* No mutex needed: for loops that ask before each step, beside a keeper that renews thousands of locks. */
+static bool shown(const struct dlock_lock *lock) {
+    uint64_t owner = lock->owner == DLOCK_OWNER_HANDLE ? DLOCK__ANY_THREAD : dlock__thread_id();
+    if (atomic_load_explicit(&lock->shown.thread, memory_order_acquire) != owner) return false;
+    int64_t until_us = atomic_load_explicit(&lock->shown.until_us, memory_order_acquire);
+    return atomic_load_explicit(&lock->shown.thread, memory_order_relaxed) == owner && dlock__now_us() < until_us;
+}
+
 bool dlock_held(dlock_lock *lock) {
+    if (lock && !dlock__forked(lock->client) && shown(lock)) return true;
     if (dlock__lock_begin(lock, NULL) != 0) return false;
     const struct dlock__acquisition *acq = dlock__owned(lock);
     bool held = acq && dlock__acq_held(acq);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    LEAVE_US = 90000, /* for giving back what is held, after the deadline; */
+    LEAVE_US = 70000, /* for giving back what is held, after the deadline: two requests one after the other; */
     LEAST_US = 20000, /* and this much in any case */
     PATIENCE_MIN_US = 100000,
     PATIENCE_MAX_US = 2000000 /* with some permits of a name and not all */
@@ -43,7 +43,7 @@ struct all {
 
 /* ---- the order ---- */
 
-/* By name; the same name on two servers by what tells the servers apart. */
+/* Orders by name, and the same name on two servers by what tells the servers apart. */
 static int in_order(const void *a, const void *b) {
     const struct item *left = a, *right = b;
     const struct dlock_client *x = left->client, *y = right->client;
@@ -105,50 +105,33 @@ static void set_deadline(struct all *all, int64_t timeout_ms) {
 
 /* ---- beginning and ending the call ---- */
 
-/* Whether an earlier item of the range lives in the same client. */
-static bool seen(const struct all *all, size_t from, size_t at) {
-    while (from < at && all->items[from].client != all->items[at].client) from++;
-    return from < at;
-}
-
-/* The handles of one client are in a call from here on: whoever frees one of them, or closes the client, waits for the
- * end of that, and cancels what waits. */
-static int begin_client(struct all *all, struct dlock_client *client, struct dlock_error *err) {
-    int rc = dlock__client_begin(client, err);
+/* The handle is in a call from here on: whoever frees it, or closes its client, waits for the end of that, and cancels
+ * what waits. */
+static int begin_item(struct item *item, struct dlock__latch *latch, struct dlock_error *err) {
+    struct dlock_client *client = item->client;
+    int rc = dlock__lock_begin(item->lock, err);
     if (rc != 0) return rc;
-    for (size_t i = 0; i < all->n; i++) {
-        struct item *item = &all->items[i];
-        if (item->client != client) continue;
-        item->in_call = true;
-        item->lock->inside++;
-        item->part.lock = item->lock;
-        item->part.latch = &all->latch;
-        item->part.next = client->parts;
-        if (client->parts) client->parts->prev = &item->part;
-        client->parts = &item->part;
-    }
+    item->in_call = true;
+    item->part = (struct dlock__part){.lock = item->lock, .latch = latch, .next = client->parts};
+    if (client->parts) client->parts->prev = &item->part;
+    client->parts = &item->part;
     dlock__leave(client);
     return 0;
 }
 
-static void end_client(struct all *all, struct dlock_client *client) {
-    dlock__enter(client);
-    for (size_t i = 0; i < all->n; i++) {
-        struct dlock__part *part = &all->items[i].part;
-        if (all->items[i].client != client) continue;
-        *(part->prev ? &part->prev->next : &client->parts) = part->next;
-        if (part->next) part->next->prev = part->prev;
-        part->lock->inside--;
-        if (part->lock->freed) pthread_cond_broadcast(&client->changed);
-    }
-    dlock__client_end(client, 0);
+static void end_item(struct item *item) {
+    struct dlock__part *part = &item->part;
+    dlock__enter(item->client);
+    *(part->prev ? &part->prev->next : &item->client->parts) = part->next;
+    if (part->next) part->next->prev = part->prev;
+    dlock__lock_end(item->lock, 0);
 }
 
 /* The first error; the other clients' handles are in the call all the same. */
 static int begin(struct all *all, struct dlock_error *err) {
     int first = 0;
     for (size_t i = 0; i < all->n; i++) {
-        int rc = seen(all, 0, i) ? 0 : begin_client(all, all->items[i].client, first == 0 ? err : NULL);
+        int rc = begin_item(&all->items[i], &all->latch, first == 0 ? err : NULL);
         if (first == 0) first = rc;
     }
     return first;
@@ -156,7 +139,7 @@ static int begin(struct all *all, struct dlock_error *err) {
 
 static void end(struct all *all) {
     for (size_t i = 0; i < all->n; i++)
-        if (all->items[i].in_call && !seen(all, 0, i)) end_client(all, all->items[i].client);
+        if (all->items[i].in_call) end_item(&all->items[i]);
     all_free(all);
 }
 
@@ -167,7 +150,7 @@ static int cancelled(const struct all *all, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_ECANCELED, "the wait for %zu locks was cancelled", all->n);
 }
 
-/* What lingers here under other terms makes room. */
+/* Gives back what lingers here under other terms. */
 static void make_room(struct all *all, size_t from, size_t to, struct dlock_client *client) {
     size_t n = 0;
     for (size_t i = from; i < to; i++)
@@ -249,7 +232,7 @@ static int wait_for(struct all *all, size_t at, int64_t deadline_us) {
 
 /* ---- giving back ---- */
 
-/* When what is given back has to be answered: a wait that has just ended had its own time. */
+/* The deadline for giving back: a wait that has just ended had its own time. */
 static int64_t leave_by(const struct all *all, struct dlock_client *client) {
     int64_t most = dlock__after(all->deadline_us, LEAVE_US), least = dlock__now(client) + LEAST_US;
     return dlock__bounded(client, most < least ? least : most);
@@ -298,7 +281,7 @@ static int64_t patience_end(struct all *all, struct dlock_client *client) {
     return now + us < all->deadline_us ? now + us : all->deadline_us;
 }
 
-/* With none of them, so that others get all of theirs. */
+/* Waits without holding any of them, so that others get all of theirs. */
 static void stay_away(struct all *all, struct dlock_client *client) {
     int64_t until_us = patience_end(all, client);
     all->patience_us = dlock__longer_pause(all->patience_us, PATIENCE_MIN_US, PATIENCE_MAX_US);
@@ -333,9 +316,10 @@ static int check_names(const struct all *all, struct dlock_error *err) {
  * where on to go on. */
 static int advance(struct all *all, size_t *from, struct dlock_error *err) {
     size_t busy = *from;
-    for (size_t i = busy; i < all->n; i++) {
+    for (size_t i = busy, k; i < all->n; i++) {
         if (cancelled(all, err) != 0) return DLOCK_ECANCELED;
-        if (!seen(all, busy, i)) try_client(all, busy, all->items[i].client);
+        for (k = busy; all->items[k].client != all->items[i].client;) k++;
+        if (k == i) try_client(all, busy, all->items[i].client); /* the first of this client's */
     }
     while (busy < all->n && all->items[busy].held) busy++;
     *from = busy;

@@ -10,7 +10,7 @@
 static int name_client(struct dlock_client *client, struct dlock_error *err) {
     unsigned char bytes[20 + sizeof client->token_key];
     if (dlock__random(bytes, sizeof bytes) != 0)
-        return dlock_fail(err, DLOCK_EUNAVAILABLE, "the kernel has no random numbers");
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "the kernel has no random numbers yet: try again");
     for (size_t i = 0; i < 12; i++) snprintf(client->id + 2 * i, 3, "%02x", bytes[i]);
     memcpy(&client->jitter, bytes + 12, sizeof client->jitter);
     client->jitter |= 1;
@@ -162,7 +162,9 @@ void dlock_close(dlock_client *client) {
     dlock__keeper_stop(client);
     dlock__engine_stop(client, deadline_us); /* what the keeper's last renewal came too late for */
     dlock__guard_close(client);
+    dlock__enter(client);
     for (struct dlock__conn *conn = client->pool.conns; conn; conn = conn->all) dlock__conn_close(conn);
+    dlock__leave(client);
     dlock__fork_unwatch(client);
     dlock__client_put(client);
 }

@@ -67,13 +67,11 @@ static bool read_name(const char *from, char out[DLOCK__FULL_NAME_MAX + 1]) {
 
 static bool sensible(const struct ticket *ticket) {
     const uint64_t *number = ticket->number;
-    size_t token = strlen(ticket->token);
     return number[MODE] <= DLOCK_PERMIT && number[LIMIT] <= UINT32_MAX &&
            (number[MODE] == DLOCK_PERMIT) == (number[LIMIT] > 0) &&
            number[FLAGS] <= (DLOCK_FIXED_LEASE | DLOCK_NO_REENTRY) && number[LEASE] <= DLOCK_LEASE_MAX_MS &&
            number[FENCE] > 0 && number[FENCE] < UINT64_C(1) << 55 && number[ORDINAL] < DLOCK__ORDINAL_MAX &&
-           token > 0 && token <= DLOCK_TOKEN_MAX &&
-           strspn(ticket->token, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@-") == token;
+           dlock__token_check(ticket->token);
 }
 
 /* `copy` is written into, and has to live as long as the ticket. */
@@ -113,6 +111,7 @@ static int check_export(struct dlock_lock *lock, const struct dlock__acquisition
 }
 
 static int released_before(const struct dlock__acquisition *acq, struct dlock_error *err) {
+    if (acq->name->client->closed) return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
     return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its export", dlock__name_shown(acq->name));
 }
 
@@ -137,7 +136,7 @@ static int set_lease(struct dlock__acquisition *acq, struct dlock_error *err) {
         enum dlock__acq_state before = acq->state;
         dlock__acq_release(acq);
         rc = dlock__op_run(acq, DLOCK__RENEW, 0, DLOCK__NEVER, &why);
-        dlock__acq_keep(acq, before);
+        dlock__acq_become(acq, before);
         if (rc == 0 && before == DLOCK__DOWNGRADING) dlock__acq_downgraded(acq);
         if (rc == DLOCK_ELOST)
             dlock__lose(acq);
@@ -153,12 +152,24 @@ static int set_lease(struct dlock__acquisition *acq, struct dlock_error *err) {
 }
 
 /* Waits until the keeper has this grant of the caller in no request. False: it is the caller's no more, since another
- * thread has released it through the same handle; one that was lost stays the caller's. */
+ * thread has released it through the same handle, and the next one may have it; one that was lost stays the caller's. A
+ * reader's goes to nobody else here, and the end of a downgrade changes its fence. */
 static bool owned_after_renewal(struct dlock_lock *lock, const struct dlock__acquisition *acq) {
     uint64_t fence = dlock__acq_fence(acq);
     while (acq->renewing) dlock__wait(lock->client, &lock->client->changed, DLOCK__NEVER);
     if (dlock__acq_lost(acq)) return true;
-    return dlock__owned(lock) == acq && dlock__acq_fence(acq) == fence;
+    return dlock__owned(lock) == acq && (acq->mode == DLOCK_SHARED || dlock__acq_fence(acq) == fence);
+}
+
+/* An acquire without an answer that reached the server after the exported grant's end would be granted anew, and who
+ * imports that would take it for this grant, with a fence that others have overtaken. */
+static int check_late(const struct dlock__acquisition *acq, struct dlock_error *err) {
+    int64_t now = dlock__now_us(), kept_us = dlock__us(dlock__lease_for_ms(acq->valid_until_us - now));
+    if (!dlock__acq_may_come_late(acq, now) || acq->unknown_until_us <= now + kept_us) return 0;
+    return dlock_fail(err, DLOCK_EUNAVAILABLE,
+                      "lock \"%s\" is still held here: a request for it that was not answered may reach the server "
+                      "after this short lease; export it in %lld ms",
+                      dlock__name_shown(acq->name), (long long)(acq->unknown_until_us - now) / 1000 + 1);
 }
 
 static int export(struct dlock_lock *lock, struct dlock__acquisition *acq, char *out, struct dlock_error *err) {
@@ -166,6 +177,7 @@ static int export(struct dlock_lock *lock, struct dlock__acquisition *acq, char 
     if (!owned_after_renewal(lock, acq)) return released_before(acq, err);
     int rc = set_lease(acq, err);
     if (rc == 0) rc = dlock__fence_can_grow(acq, err); /* a downgrade may have had the last of it */
+    if (rc == 0) rc = check_late(acq, err);
     if (rc == 0) rc = dlock__exported_remember(acq, err);
     if (rc != 0) return rc;
     write_ticket(acq, out);
@@ -196,7 +208,7 @@ int dlock_export(dlock_lock *lock, char *ticket, size_t size, struct dlock_error
 
 /* ---- import ---- */
 
-/* What the caller wants may be silent about what the ticket says, but not contradict it. */
+/* The caller's options may leave out what the ticket says, but must not contradict it. */
 static int merge(const struct ticket *ticket, struct dlock_options *options, struct dlock_error *err) {
     const uint64_t *number = ticket->number;
     if ((options->mode != DLOCK_EXCLUSIVE && (uint64_t)options->mode != number[MODE]) ||
@@ -243,8 +255,10 @@ static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struc
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     rc = dlock__op_run(acq, DLOCK__RENEW, 0, deadline_us, &why);
     if (rc == 0) rc = dlock__guard_enter(acq); /* until then it is not our end that ends it */
-    if (rc == 0) rc = dlock__acq_imported(acq, ticket->number[FENCE], (unsigned)ticket->number[ORDINAL] + 1, &why);
+    acq->op->arg.fence = ticket->number[FENCE];
+    if (rc == 0) rc = dlock__acq_granted(acq, &why);
     if (rc == 0) {
+        acq->ordinal = (unsigned)ticket->number[ORDINAL] + 1;
         dlock__name_hold(lock->name, acq);
         dlock__own(acq, lock);
         return 0;
@@ -269,7 +283,8 @@ int dlock_import(dlock_client *client, const char *text, const struct dlock_opti
     size_t n = text ? strnlen(text, sizeof copy) : 0;
     if (n > 0 && n < sizeof copy) memcpy(copy, text, n + 1);
     if (n == 0 || n == sizeof copy || !read_ticket(copy, &ticket))
-        return dlock_fail(err, DLOCK_EINVAL, "this is no ticket of dlock acquire (dlock_export), or not a whole one");
+        return dlock_fail(err, DLOCK_EINVAL,
+                          "this is not a ticket of dlock acquire (dlock_export), or not a whole one");
     int rc = check_import(client, &ticket, err);
     if (rc == 0) rc = dlock__options_read(from, &options, err);
     if (rc == 0) rc = merge(&ticket, &options, err);

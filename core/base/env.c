@@ -68,7 +68,7 @@ void dlock__futex_wake(const atomic_uint *word, uint32_t bits) {
     syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
 }
 
-/* On one processor whoever is waited for cannot run meanwhile. */
+/* On one processor the thread that is waited for cannot run meanwhile. */
 static bool alone(void) {
     static atomic_int answer; /* 0: not asked yet */
     int known = atomic_load_explicit(&answer, memory_order_relaxed);

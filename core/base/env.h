@@ -1,5 +1,4 @@
-/* Time, randomness and threads: everything the core takes from the machine. Unit tests link a fake in place of env.c.
- */
+/* Time, randomness and threads: everything the core takes from the machine. Unit tests link a fake instead. */
 #ifndef DLOCK_CORE_BASE_ENV_H
 #define DLOCK_CORE_BASE_ENV_H
 

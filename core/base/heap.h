@@ -1,5 +1,4 @@
-/* Timers, in a binary heap that knows the first of them. A timer is a member of what it is about, and knows its place.
- */
+/* Timers, in a binary heap that knows the first of them. A timer is a member of what it is about. */
 #ifndef DLOCK_CORE_BASE_HEAP_H
 #define DLOCK_CORE_BASE_HEAP_H
 

@@ -3,7 +3,7 @@
 
 #include "guardian/start.h"
 #include "io/io.h"
-#include "plugin/module.h"
+#include "plugin/plugin.h"
 #include "state/guard_table.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ bool dlock__guard_off;
 
 /* ---- the helper program ------------------------------------------------------------------------------------------ */
 
-/* Beside the library as the installation has it; or as the build tree has it. */
+/* Finds the program beside the library, as the installation or the build tree has it. */
 static bool find_program(char path[PATH_MAX]) {
     static const char *const folders[] = {DLOCK__LIBEXEC, "../libexec/dlock"};
     char own[PATH_MAX];
@@ -67,7 +67,7 @@ static int cannot_start(const char *path, int why, struct dlock_error *err) {
                       limit ? "raise the limit (ulimit -n, ulimit -u)" : "without one, add guardian=off to the URI");
 }
 
-/* What the connections that carry an acquisition live in; room for `max`. With one more there are too many. */
+/* Stores the descriptors of the connections that carry an acquisition, at most `max`; more than `max`: too many. */
 static size_t descriptors_of_acqs(struct dlock_client *client, int *fds, size_t max) {
     size_t n = 0;
     dlock__enter(client);
@@ -102,7 +102,7 @@ static bool gone(const struct dlock__guard *guard, pid_t helper) {
     return guard->adopted ? dlock__start_reaped(helper) : kill(helper, 0) != 0 && errno == ESRCH;
 }
 
-/* Until it says that it runs. */
+/* Waits until the helper says that it runs. */
 static bool came_up(const struct dlock__guard *guard, pid_t helper, int64_t deadline_us) {
     while (atomic_load(&guard->table->helper) == 0) {
         if (dlock__now_us() >= deadline_us || (helper > 0 && gone(guard, helper))) break;
@@ -160,7 +160,7 @@ static void dismiss(struct dlock__guard_table *table) {
 }
 
 static int no_table(struct dlock_error *err) {
-    return dlock_fail(err, DLOCK_ENOMEM, "no memory to share with the guardian: %s", strerror(errno));
+    return dlock_fail(err, DLOCK_ENOMEM, "out of memory to share with the guardian: %s", strerror(errno));
 }
 
 /* Puts a copy in the table's place, with a descriptor for the next helper. With the mutex. */
@@ -290,7 +290,7 @@ static int let_go(struct dlock_client *client, struct dlock_error *err) {
     return 0;
 }
 
-/* With the mutex, which it leaves meanwhile. */
+/* The caller holds the mutex, which is left meanwhile. */
 static int guard_group(struct dlock_client *client, int group, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
     while (guard->busy) dlock__wait(client, &client->changed, DLOCK__NEVER);
@@ -307,7 +307,7 @@ int dlock_client_guard(dlock_client *client, int group, struct dlock_error *err)
     int rc = dlock__client_begin(client, err);
     if (rc != 0) return rc;
     if (group < 0 || group == 1 || group == getpgrp())
-        rc = dlock_fail(err, DLOCK_EINVAL, "%d is no process group that a guardian could end", group);
+        rc = dlock_fail(err, DLOCK_EINVAL, "%d is not a process group that a guardian can end", group);
     else if (!client->guard)
         rc = dlock_fail(err, DLOCK_ENOTSUP, "this client has no guardian");
     else if (client->guard->table->local && !client->backend->descriptors)

@@ -18,8 +18,7 @@ struct dlock__start {
 /* Runs the program in a session of its own, with /dev/null as its standard streams, `fds` behind them and nothing else
  * open, and with every signal blocked. The calling process gets no child, no SIGCHLD and nothing that its own wait()
  * could see: it has a grandchild, whose parent has ended. Returns its pid, or -1 with errno, also where the program
- * could not be executed; 0 where that cannot be told (valgrind makes real copies of us). Any thread; copies no memory.
- */
+ * could not be executed; 0 where that cannot be told (valgrind makes real copies of us). Any thread. */
 pid_t dlock__start(const struct dlock__start *start);
 
 /* Whether the program is our child after all, running or not: this process adopted it when its parent ended. */

@@ -1,5 +1,4 @@
 /* One request about several acquisitions: sending it, and what its answer means for each of them. */
-#include "io/batch.h"
 #include "io/io.h"
 
 #include <stdlib.h>
@@ -44,7 +43,7 @@ int dlock__batch_run(struct dlock__conn *conn, struct dlock__batch *batch, struc
     int64_t deadline_us = batch->deadline_us;
     if (reused) dlock__batch_hurry(batch, conn->client);
     for (;; reused = false) {
-        int rc = conn->connected ? 0 : dlock__conn_ready(conn, batch->deadline_us, err);
+        int rc = dlock__conn_ready(conn, batch->deadline_us, err);
         if (rc == 0 && (rc = dlock__batch_send(conn, batch, err)) != 0) dlock__conn_drop(conn);
         if (rc != DLOCK_EUNAVAILABLE || !reused || dlock__now(conn->client) >= deadline_us) return rc;
         err->code = 0;
@@ -73,12 +72,9 @@ static int result_of(const struct dlock__acquisition *acq, int rc) {
     return result == 0 || sensible(acq->op->kind, result) ? result : DLOCK_EPROTO;
 }
 
-static bool is_unknown(int rc, int result) {
-    return rc != 0 || result == DLOCK_EUNAVAILABLE || result == DLOCK_EPROTO;
-}
-
 bool dlock__batch_unknown(const struct dlock__acquisition *acq, int rc) {
-    return is_unknown(rc, result_of(acq, rc));
+    int result = result_of(acq, rc);
+    return rc != 0 || result == DLOCK_EUNAVAILABLE || result == DLOCK_EPROTO;
 }
 
 static void explain(const struct dlock__acquisition *acq, int result, const struct dlock_error *from, size_t n,
@@ -112,7 +108,7 @@ void dlock__batch_complete(struct dlock__batch *batch, struct dlock__acquisition
     if (op->kind == DLOCK__RELEASE)
         acq->release_sent |= batch->sent;
     else
-        note_unknown(batch, acq, batch->sent && is_unknown(rc, result));
+        note_unknown(batch, acq, batch->sent && dlock__batch_unknown(acq, rc));
     if (rc == 0) {
         memcpy(acq->backend_state, op->arg.state, sizeof acq->backend_state);
         if (acq->guarded) dlock__guard_note(acq);

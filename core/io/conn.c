@@ -44,28 +44,39 @@ static int connect_backend(struct dlock__conn *conn, struct dlock_uri uri, int64
     return rc;
 }
 
+/* Copies of the descriptor, in a guardian or a forked child, would keep it watched. If the backend has closed it, its
+ * number may be another connection's by now. */
+static void watch_end(struct dlock__conn *conn) {
+    int fd = -1;
+    if (conn->fd >= 0 && conn->client->backend->listen(conn->data, &fd, 0, NULL) == 0 && fd == conn->fd)
+        epoll_ctl(conn->client->pool.watch, EPOLL_CTL_DEL, fd, NULL);
+    conn->fd = -1;
+    conn->watched = false;
+}
+
+static void disconnect(struct dlock__conn *conn) {
+    watch_end(conn);
+    conn->client->backend->disconnect(conn->data);
+    atomic_store(&conn->live, false);
+    dlock__resolver_stale(conn->client->resolver); /* the server may have moved */
+}
+
 /* PENDING: from here on the keeper may be told when the server speaks unasked. */
 static int watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
     struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
     int fd = -1, rc = client->backend->listen(conn->data, &fd, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
-    if (rc > 0 || (rc == 0 && fd < 0)) rc = dlock_fail(err, DLOCK_EPROTO, "listen gave no descriptor");
+    if (rc > 0 || (rc == 0 && fd < 0)) rc = dlock_fail(err, DLOCK_EPROTO, "the backend's listen gave no descriptor");
     if (rc == 0 && epoll_ctl(client->pool.watch, EPOLL_CTL_ADD, fd, &event) != 0)
         rc = dlock_fail(err, DLOCK_ENOMEM, "a connection cannot be watched: %s", strerror(errno));
     if (rc == 0)
         conn->fd = fd;
     else
-        dlock__conn_close(conn);
+        disconnect(conn);
     return rc;
 }
 
-static void watch_end(struct dlock__conn *conn) {
-    if (conn->fd >= 0) epoll_ctl(conn->client->pool.watch, EPOLL_CTL_DEL, conn->fd, NULL);
-    conn->fd = -1;
-    conn->watched = false;
-}
-
-int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err) {
+static int connect_anew(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
     const struct dlock_backend *backend = client->backend;
     struct dlock__addresses *addresses = NULL;
@@ -83,37 +94,38 @@ int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup,
     free(addresses);
     if (rc == 0) return 0;
     if (rc > 0) rc = dlock_fail(err, DLOCK_EPROTO, "backend %s: connect returned %d", backend->name, rc);
-    dlock__conn_close(conn);
+    disconnect(conn);
     return rc;
-}
-
-void dlock__conn_close(struct dlock__conn *conn) {
-    if (!atomic_load(&conn->live)) return;
-    watch_end(conn);
-    conn->client->backend->disconnect(conn->data);
-    atomic_store(&conn->live, false);
-    dlock__resolver_stale(conn->client->resolver); /* the server may have moved */
 }
 
 int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
     if (conn->connected) return 0;
-    dlock__leave(client);
     bool lookup = conn != client->keeper.conn; /* that waits for no name server */
-    int rc = dlock__conn_open(conn, deadline_us, lookup, err);
-    if (rc == 0 && client->pool.watch >= 0) rc = watch_begin(conn, deadline_us, err);
+    bool watch = client->pool.watch >= 0 && conn != client->listener.conn;
+    dlock__leave(client);
+    int rc = connect_anew(conn, deadline_us, lookup, err);
+    if (rc == 0 && watch) rc = watch_begin(conn, deadline_us, err);
     dlock__enter(client);
     conn->connected = rc == 0;
     return rc;
 }
 
-void dlock__conn_drop(struct dlock__conn *conn) {
+void dlock__conn_close(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
+    bool busy = conn->busy;
     conn->connected = false;
+    if (!atomic_load(&conn->live)) return;
+    conn->busy = true;
     dlock__leave(client);
-    dlock__conn_close(conn);
+    disconnect(conn);
     dlock__enter(client);
-    dlock__connection_epoch_ended(client);
+    conn->busy = busy;
+}
+
+void dlock__conn_drop(struct dlock__conn *conn) {
+    dlock__conn_close(conn);
+    dlock__connection_epoch_ended(conn->client);
 }
 
 /* ---- being watched, where the server speaks unasked: PENDING ---- */

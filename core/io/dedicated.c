@@ -1,6 +1,5 @@
 /* Connections that carry one acquisition each, from acquire to release: SESSION without THREADSAFE. A grant ends with
  * its connection, so an answer that never came leaves nothing behind once that is closed. */
-#include "io/batch.h"
 #include "io/io.h"
 
 enum { SPARE_US = 1000000 }; /* so long more idle connections than `connections` are kept */
@@ -101,28 +100,21 @@ void dlock__session_run(struct dlock__acquisition *acq) {
 
 /* ---- being broken, renewed, idle ---- */
 
-/* Nobody else uses it meanwhile. */
-static void close_conn(struct dlock__conn *conn) {
-    struct dlock_client *client = conn->client;
-    conn->connected = false;
-    conn->busy = true;
-    dlock__leave(client);
-    dlock__conn_close(conn);
-    dlock__enter(client);
-    conn->busy = false;
-}
-
+/* The server may give the lock to another client as soon as the connection is closed: whoever held it knows before. */
 void dlock__session_broke(struct dlock__conn *conn) {
     struct dlock__acquisition *acq = conn->acq;
-    close_conn(conn);
-    dlock__connection_epoch_ended(conn->client);
+    conn->connected = false;
+    if (acq) {
+        conn->acq = NULL;
+        acq->conn = NULL;
+        if (dlock__acq_had(acq))
+            dlock__lose(acq);
+        else
+            dlock__acq_lapsed(acq);
+    }
+    dlock__conn_drop(conn);
     dlock__session_end(conn);
     pthread_cond_broadcast(&conn->client->changed);
-    if (!acq) return;
-    if (dlock__acq_had(acq))
-        dlock__lose(acq);
-    else
-        dlock__acq_lapsed(acq);
 }
 
 int dlock__session_renew(struct dlock__acquisition *acq, struct dlock_claim **arg, int64_t deadline_us,
@@ -168,6 +160,6 @@ void dlock__session_rest(struct dlock_client *client, int64_t now, int64_t deadl
         rc = client->backend->rest(conn->data, dlock__timeout_ms(now, deadline_us), &err);
         dlock__enter(client);
     }
-    if (spare || rc != 0) close_conn(conn);
+    if (spare || rc != 0) dlock__conn_close(conn);
     dlock__pool_take_back(conn);
 }

@@ -4,15 +4,14 @@
 
 #include "state/client.h"
 
-/* ---- conn.c: without the mutex, by the thread that has the connection ---- */
+/* ---- conn.c: by the thread that has the connection ---- */
 
-/* A new, unconnected connection, listed in the client. NULL: out of memory. With the mutex. */
+/* A new, unconnected connection, listed in the client. NULL: out of memory. */
 struct dlock__conn *dlock__conn_new(struct dlock_client *client);
-int dlock__conn_open(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err);
-void dlock__conn_close(struct dlock__conn *conn);
-/* Opens it unless it is connected; closes it, and forgets what died with it. With the mutex, which they leave
- * meanwhile. */
+/* Opens it unless it is connected; closes it, if it is open, while nobody else uses it; the same, and forgets what died
+ * with it. They leave the mutex meanwhile. */
 int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err);
+void dlock__conn_close(struct dlock__conn *conn);
 void dlock__conn_drop(struct dlock__conn *conn);
 
 /* The backend's batch operation of this kind. */
@@ -22,7 +21,7 @@ static inline dlock_batch *dlock__conn_batch(const struct dlock_client *client, 
                                   : client->backend->release;
 }
 
-/* Runs that, not before *sent_us. With the mutex, which it leaves meanwhile. */
+/* Runs that, not before *sent_us. Leaves the mutex meanwhile. */
 static inline int dlock__conn_call(struct dlock__conn *conn, enum dlock__op_kind kind, struct dlock_claim *const *args,
                                    size_t n, int64_t deadline_us, int64_t *sent_us, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
@@ -41,6 +40,39 @@ void dlock__watch(struct dlock__conn *conn, bool on);
 void dlock__watch_soon(struct dlock__conn *conn);
 /* The keeper's: watches those. */
 void dlock__watch_held(struct dlock_client *client);
+
+/* ---- batch.c: one request about several acquisitions ---- */
+
+struct dlock__batch {
+    struct dlock__acquisition *acqs[DLOCK__BATCH];
+    struct dlock_claim *args[DLOCK__BATCH];
+    size_t n;
+    enum dlock__op_kind kind;
+    int64_t deadline_us;
+    int64_t sent_us;
+    bool sent, resent;
+};
+
+/* Batches the prepared operations of n acquisitions. It ends with the last of them: its sender cannot leave. */
+void dlock__batch_begin(struct dlock__batch *batch, struct dlock__acquisition *const *acqs, size_t n);
+
+/* Sends it and waits for the answer. Leaves the mutex meanwhile. */
+int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err);
+
+/* The same on a connection that is ours alone, which is opened if need be and dropped if it fails. An idle one may have
+ * died unnoticed: then once more on a fresh one, since every operation is idempotent by token. */
+int dlock__batch_run(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err);
+
+/* A release gets no more than half of `timeout` for its answer: on a connection that may have died without a word, so
+ * that there is time for a fresh one; or on the only one that there is, since nothing but its caller waits for that. */
+void dlock__batch_hurry(struct dlock__batch *batch, struct dlock_client *client);
+
+/* Whether nobody knows what the server has made of the acquisition's operation; `rc` is what sending it returned. */
+bool dlock__batch_unknown(const struct dlock__acquisition *acq, int rc);
+
+/* The acquisition's operation is done; `from` is what was said to `rc`. */
+void dlock__batch_complete(struct dlock__batch *batch, struct dlock__acquisition *acq, int rc,
+                           const struct dlock_error *from);
 
 /* ---- pool.c ---- */
 
@@ -98,7 +130,7 @@ int dlock__op_run(struct dlock__acquisition *acq, enum dlock__op_kind kind, uint
 void dlock__session_end(struct dlock__conn *conn);
 /* Runs the acquisition's operation, on its own connection. Leaves the mutex meanwhile. */
 void dlock__session_run(struct dlock__acquisition *acq);
-/* Its connection has broken: what it took along is lost, who waited asks again. Leaves the mutex meanwhile. */
+/* Called when the connection has broken: its grants are lost, and its waiters ask again. Leaves the mutex meanwhile. */
 void dlock__session_broke(struct dlock__conn *conn);
 /* Sends one renewal, by the keeper; returns its result. Leaves the mutex meanwhile. */
 int dlock__session_renew(struct dlock__acquisition *acq, struct dlock_claim **arg, int64_t deadline_us,
@@ -115,9 +147,8 @@ void dlock__watch_read(struct dlock_client *client);
 
 /* ---- listener.c ---- */
 
-/* Brings up the connection that gets wake-ups, or waits for the thread that does. Leaves the mutex meanwhile. True: it
- * is up.
- */
+/* Brings up the connection that gets wake-ups, or waits for the thread that does; whether it is up then. Leaves the
+ * mutex meanwhile. */
 bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us);
 /* The keeper saw it die. Leaves the mutex meanwhile. */
 void dlock__listener_lost(struct dlock_client *client, const struct dlock_error *why);
@@ -133,8 +164,7 @@ void dlock__listener_look(struct dlock_client *client);
 
 /* ---- wake.c ---- */
 
-/* Reads and acts on every wake-up that is there; with the mutex, which it leaves meanwhile. 0, or the listener is dead.
- */
+/* Reads and acts on every wake-up that is there. Leaves the mutex meanwhile. 0, or the listener is dead. */
 int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err);
 
 #endif

@@ -16,12 +16,8 @@ static int open_conn(struct dlock_client *client, int64_t deadline_us, struct dl
         return rc;
     }
     if (!client->listener.conn) client->listener.conn = dlock__conn_new(client);
-    struct dlock__conn *conn = client->listener.conn;
-    if (!conn) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a connection");
-    dlock__leave(client);
-    int rc = dlock__conn_open(conn, deadline_us, true, err);
-    dlock__enter(client);
-    return rc;
+    if (!client->listener.conn) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a connection");
+    return dlock__conn_ready(client->listener.conn, deadline_us, err);
 }
 
 /* `rc` is what the backend said last: the one connection of a THREADSAFE backend goes on if that was not its end. */
@@ -32,10 +28,7 @@ static void close_conn(struct dlock_client *client, int rc) {
         if (conn) dlock__pool_give(conn, rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EPROTO ? rc : 0);
         return;
     }
-    if (!conn) return;
-    dlock__leave(client);
-    dlock__conn_close(conn);
-    dlock__enter(client);
+    if (conn) dlock__conn_close(conn);
 }
 
 static int bring_up(struct dlock_client *client, int64_t deadline_us, struct dlock_error *err) {
@@ -46,7 +39,7 @@ static int bring_up(struct dlock_client *client, int64_t deadline_us, struct dlo
     dlock__leave(client);
     rc = client->backend->listen(conn->data, &fd, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
     dlock__enter(client);
-    if (rc == 0 && fd < 0) rc = dlock_fail(err, DLOCK_EPROTO, "listen gave no descriptor");
+    if (rc == 0 && fd < 0) rc = dlock_fail(err, DLOCK_EPROTO, "the backend's listen gave no descriptor");
     if (rc != 0) {
         if (rc > 0) rc = DLOCK_EPROTO;
         close_conn(client, rc);
@@ -92,12 +85,12 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     client->listener.fd = -1;
     client->listener.probe_at_us = client->listener.answer_by_us = DLOCK__NEVER;
     client->listener.unheard = client->listener.doubted = false;
-    client->clock_sample.known = false;
+    client->clock_sample = (struct dlock__clock_sample){0};
     close_conn(client, why->code);
     client->listener.state = DLOCK__LISTENER_DOWN;
     client->listener.retry_at_us = 0;
     pthread_cond_broadcast(&client->changed);
-    /* Nobody would tell us who asks for them. */
+    /* No wake-up would say that others want them. */
     for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
         next = acq->all_next;
         acq->wanted = true;
@@ -173,14 +166,14 @@ static int probe(struct dlock_client *client, struct dlock_error *err) {
     dlock__leave(client);
     int rc = client->backend->probe(conn->data, err);
     dlock__enter(client);
-    return rc > 0 ? dlock_fail(err, DLOCK_EPROTO, "probe returned %d", rc) : rc;
+    return rc > 0 ? dlock_fail(err, DLOCK_EPROTO, "the backend's probe returned %d", rc) : rc;
 }
 
 void dlock__listener_look(struct dlock_client *client) {
     struct dlock_error err;
     int rc;
     if (client->listener.unheard)
-        rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the server knows nothing of it");
+        rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the server has forgotten that it listens");
     else if (client->listener.answer_by_us != DLOCK__NEVER)
         rc = late_answer(client, &err);
     else

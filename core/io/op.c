@@ -1,22 +1,21 @@
 /* Operations about acquisitions, and the requests that carry them. A thread that finds a free connection runs its own
- * operation on it at once. When all are busy the operation waits in client->ops.pending; whoever gives a connection back
- * hands it to the first waiting thread, which takes all waiting operations of its kind along as one batch ("flat
- * combining": Hendler et al., SPAA 2010, with the combiner's role passed on). Where there were more operations than
- * connections just now, a thread that is about to send one yields, so that those about to send the same join its batch:
- * a crowd costs the server and us few requests. 16 threads with a lock each get through twice as many on Redis by that;
- * as many threads as connections never yield. THREADSAFE backends have one connection for everybody and no batches;
- * of other SESSION backends each acquisition has a connection to itself, as many as there are acquisitions. */
-#include "io/batch.h"
+ * operation on it at once. When all are busy the operation waits in client->ops.pending; a thread that gives a
+ * connection back hands it to the first waiting one, which takes all waiting operations of its kind along as one batch
+ * ("flat combining": Hendler et al., SPAA 2010, with the combiner's role passed on). Where there were more operations
+ * than connections just now, a thread that is about to send one yields, so that those about to send the same join its
+ * batch: a crowd costs the server and us few requests. 16 threads with a lock each get through twice as many on Redis
+ * by that; as many threads as connections never yield. THREADSAFE backends have one connection for everybody and no
+ * batches; of other SESSION backends each acquisition has a connection to itself, as many as there are acquisitions. */
 #include "io/io.h"
 
 #include <string.h>
 
-/* How long it may take until those who are about to send a request have come, and how much longer for each of them;
- * and the pause after it took too long. */
+/* How long it may take until the threads that are about to send a request have come, and how much longer for each of
+ * them; and the pause after it took too long. */
 enum { COALESCE_US = 1000, COALESCE_EACH_US = 50, COALESCE_PAUSE_US = 50000 };
 
 /* Adds every waiting operation that fits: same kind, and no name twice but for releases. The batch ends at its leader's
- * deadline, since that thread cannot leave; operations that had more time are sent again by whoever waits for them. */
+ * deadline, since that thread cannot leave; operations that had more time are sent again by the threads that wait for them. */
 static void gather(struct dlock_client *client, struct dlock__batch *batch) {
     struct dlock__acquisition **at = &client->ops.pending, *last = NULL;
     bool once = batch->kind != DLOCK__RELEASE;
@@ -39,8 +38,8 @@ static void gather(struct dlock_client *client, struct dlock__batch *batch) {
     for (size_t i = 0; i < batch->n; i++) batch->acqs[i]->name->in_batch = false;
 }
 
-/* Lets those come who are about to send the same: as long as more do. That costs next to nothing when nobody is ready,
- * but the time of whoever else is: as soon as it takes longer than our own threads may, not again for a while. */
+/* Lets the threads come that are about to send the same: as long as more do. That costs next to nothing when nobody is
+ * ready, but the time of whoever else is: as soon as it takes longer than our own threads may, not again for a while. */
 static void coalesce(struct dlock_client *client, enum dlock__op_kind kind) {
     int64_t begun = dlock__now(client), most = COALESCE_US;
     unsigned before;

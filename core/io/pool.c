@@ -9,14 +9,9 @@ static bool threadsafe(const struct dlock_client *client) {
 }
 
 static void shared_close_if_unused(struct dlock__conn *conn) {
-    struct dlock_client *client = conn->client;
-    if (conn->users > 0 || conn->connected || conn->busy || !atomic_load(&conn->live)) return;
-    conn->busy = true;
-    dlock__leave(client);
+    if (conn->users > 0 || conn->connected || conn->busy) return;
     dlock__conn_close(conn);
-    dlock__enter(client);
-    conn->busy = false;
-    pthread_cond_broadcast(&client->changed);
+    pthread_cond_broadcast(&conn->client->changed);
 }
 
 static int shared_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **out,
@@ -31,11 +26,8 @@ static int shared_take(struct dlock_client *client, int64_t deadline_us, struct 
     }
     if (!conn->connected) {
         conn->busy = true;
-        dlock__leave(client);
-        int rc = dlock__conn_open(conn, deadline_us, true, err);
-        dlock__enter(client);
+        int rc = dlock__conn_ready(conn, deadline_us, err);
         conn->busy = false;
-        conn->connected = rc == 0;
         pthread_cond_broadcast(&client->changed);
         if (rc != 0) return rc;
     }

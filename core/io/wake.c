@@ -26,8 +26,10 @@ static void give_back(struct dlock_client *client, const struct dlock_wake *wake
         return;
     }
     if (dlock__exported(client, wake->token)) return;
-    if (strncmp(wake->token, client->id, 24) != 0 || strlen(wake->token) > DLOCK_TOKEN_MAX ||
-        strlen(wake->name) > DLOCK__FULL_NAME_MAX)
+    const char *prefix = client->uri->prefix;
+    size_t n = strlen(prefix);
+    if (strncmp(wake->token, client->id, 24) != 0 || !dlock__token_check(wake->token) ||
+        strncmp(wake->name, prefix, n) != 0 || dlock__name_check(wake->name + n, NULL) != 0)
         return;
     struct dlock__name *name = dlock__name_get(client, wake->name);
     if (!name) return;
@@ -101,7 +103,7 @@ int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err) {
         int rc = client->backend->wake(conn->data, &wake, err);
         dlock__enter(client);
         if (rc == 0) return 0;
-        if (rc != 1) return rc < 0 ? rc : dlock_fail(err, DLOCK_EPROTO, "wake returned %d", rc);
+        if (rc != 1) return rc < 0 ? rc : dlock_fail(err, DLOCK_EPROTO, "the backend's wake returned %d", rc);
         client->listener.answer_by_us = DLOCK__NEVER; /* it lives */
         act(client, &wake, received_us);
     }

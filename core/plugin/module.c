@@ -1,7 +1,6 @@
 /* Modules on the disk. A module stays loaded: its threads, and pointers into it, may be anywhere. */
-#include "plugin/module.h"
 #include "base/text.h"
-#include "plugin/registry.h"
+#include "plugin/plugin.h"
 
 #include <dlfcn.h>
 #include <errno.h>

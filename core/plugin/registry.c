@@ -1,8 +1,7 @@
 /* The backends of this process, in one list that only grows. It has no lock: whoever fork()s while another thread loads
  * a module gets a child that can still open clients. */
-#include "plugin/registry.h"
 #include "base/text.h"
-#include "plugin/module.h"
+#include "plugin/plugin.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -78,7 +77,7 @@ static const struct entry *next_of(enum origin origin, const struct entry *entry
 }
 
 static int no_memory(struct dlock_error *err) {
-    return dlock_fail(err, DLOCK_ENOMEM, "no memory for a backend");
+    return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a backend");
 }
 
 /* Checks `source` and takes it into the list; 1: there is one already. `name` is what it must be called, `path` its
@@ -177,7 +176,7 @@ static int find_all(struct findings *findings) {
     return rc;
 }
 
-/* What could have been meant: the one backend that is called nearly so, or all of them. */
+/* Writes the names that could have been meant: the one backend with a similar name, or all of them. */
 static void name_others(const char *scheme, char *out, size_t size) {
     const char *names[64];
     struct findings findings = {0};
@@ -205,18 +204,30 @@ static const struct entry *find(enum origin origin, const char *scheme) {
     return entry;
 }
 
-/* Identifies the first file there is for a scheme. ENOBACKEND, EABI. */
-static int find_file(const char *scheme, char *const *folders, struct dlock__module_file *file,
-                     struct dlock_error *err) {
-    char name[DLOCK__WORD_MAX + 1], path[PATH_MAX], looked[200], others[200];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(scheme, "+"), scheme);
+/* Identifies the first file whose name is the first `length` characters of the scheme, which are put into `name`. */
+static int find_named(const char *scheme, size_t length, char *const *folders, char name[DLOCK__WORD_MAX + 1],
+                      struct dlock__module_file *file, struct dlock_error *err) {
+    char path[PATH_MAX];
+    snprintf(name, DLOCK__WORD_MAX + 1, "%.*s", (int)length, scheme);
     for (char *p = name; *p; p++)
-        if (*p == '-' || *p == '.') *p = '_';
+        if (*p == '-' || *p == '.' || *p == '+') *p = '_';
     for (char *const *folder = folders; *folder; folder++) {
+        struct dlock_error found;
         if (snprintf(path, sizeof path, "%s/dlock-%s.so", *folder, name) >= (int)sizeof path) continue;
-        int rc = dlock__module_identify(path, file, err);
+        int rc = dlock__module_identify(path, file, &found);
+        if (rc != DLOCK_OK && rc != DLOCK_ENOBACKEND && err) *err = found;
         if (rc != DLOCK_ENOBACKEND) return rc;
     }
+    return DLOCK_ENOBACKEND;
+}
+
+/* Identifies the file for a scheme: one of its own, or that of what is before the first '+'. ENOBACKEND, EABI. */
+static int find_file(const char *scheme, char *const *folders, struct dlock__module_file *file,
+                     struct dlock_error *err) {
+    char name[DLOCK__WORD_MAX + 1], looked[200], others[200];
+    int rc = find_named(scheme, strlen(scheme), folders, name, file, err);
+    if (rc == DLOCK_ENOBACKEND) rc = find_named(scheme, strcspn(scheme, "+"), folders, name, file, err);
+    if (rc != DLOCK_ENOBACKEND) return rc;
     dlock__text_join(looked, sizeof looked, (const char *const *)folders);
     name_others(scheme, others, sizeof others);
     return dlock_fail(

@@ -1,12 +1,12 @@
 /* The rules that every backend must fulfil, wherever it comes from. Plugins are other people's code: errors, never
  * asserts. */
 #include "base/text.h"
-#include "plugin/module.h"
+#include "plugin/plugin.h"
 
 /* Up to here a struct must reach; everything behind is optional. */
 #define MANDATORY_SIZE offsetof(struct dlock_backend, abandon)
 #define CONN_SIZE_MAX (1024 * 1024)
-/* So that a path of any length leaves room for what is wrong. */
+/* Messages cut long paths, to have room for what is wrong. */
 #define WHERE "%.240s: "
 
 static int check_abi(const struct dlock_backend *backend, const char *where, struct dlock_error *err) {
@@ -37,7 +37,7 @@ static int check_names(const struct dlock_backend *b, const char *name, const ch
     return DLOCK_OK;
 }
 
-/* What a backend lacks, or contradicts itself in. */
+/* Reports what a backend lacks, or contradicts itself in. */
 static int check_rules(const struct dlock_backend *b, const char *where, struct dlock_error *err) {
 #define DLOCK_X(name, bit, word, meaning) | DLOCK_CAP_##name
     const uint32_t caps = b->caps, known = 0 DLOCK_CAPS(DLOCK_X);
@@ -64,6 +64,7 @@ static int check_rules(const struct dlock_backend *b, const char *where, struct 
         {caps & DLOCK_CAP_LIST && !b->list, "caps has LIST without list"},
         {caps & DLOCK_CAP_BREAK && !b->break_lock, "caps has BREAK without break_lock"},
         {caps & DLOCK_CAP_EXPORT && caps & DLOCK_CAP_SESSION, "caps has EXPORT together with SESSION"},
+        {caps & DLOCK_CAP_PRIVATE && !(caps & DLOCK_CAP_LOCAL), "caps has PRIVATE without LOCAL"},
     };
     if (b->conn_size == 0 || b->conn_size > CONN_SIZE_MAX)
         return dlock_fail(err, DLOCK_EINVAL, WHERE "conn_size is %zu: it must be from 1 to %d", where, b->conn_size,

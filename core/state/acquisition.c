@@ -43,7 +43,7 @@ struct dlock__acquisition *dlock__timer_acq(struct dlock__timer *timer) {
     return ((struct dlock__slot *)((char *)timer - offsetof(struct dlock__slot, timer)))->hold.acq;
 }
 
-/* Its timer has a place in each heap. */
+/* Makes a slot, and a place for its timer in each heap. */
 static struct dlock__slot *new_slot(struct dlock_client *client) {
     size_t n = client->timers.slots + 1;
     struct dlock__slot *slot = NULL;
@@ -62,7 +62,7 @@ bool dlock__slot_attach(struct dlock__acquisition *acq) {
         client->spare_slots = slot->spare;
         client->n_spare_slots--;
         slot->op.status = DLOCK__OP_NONE; /* the rest was left as it was found, or is set by its next request */
-        slot->op.look = slot->op.wake.here = slot->op.asked = false;
+        slot->op.look = slot->op.woken = slot->op.asked = false;
         slot->op.extension = NULL;
     } else if (!(slot = new_slot(client))) {
         return false;
@@ -136,8 +136,31 @@ void dlock__acq_put(struct dlock__acquisition *acq) {
     client->n_spare++;
 }
 
+static void hide(const struct dlock__acquisition *acq, struct dlock_lock *handle) {
+    if (handle->shown.acq != acq) return;
+    atomic_store_explicit(&handle->shown.thread, 0, memory_order_release);
+    handle->shown.acq = NULL;
+}
+
+/* A reader that finds its own number before and after it reads the time has read that of its own grant: only the owner
+ * itself could have acquired it anew in between. */
+static void show(const struct dlock__acquisition *acq, struct dlock_lock *handle) {
+    uint64_t thread = acq->owner == DLOCK_OWNER_HANDLE ? DLOCK__ANY_THREAD : acq->thread;
+    if (handle->shown.acq != acq) atomic_store_explicit(&handle->shown.thread, 0, memory_order_relaxed);
+    atomic_store_explicit(&handle->shown.until_us, acq->valid_until_us, memory_order_release);
+    atomic_store_explicit(&handle->shown.thread, thread, memory_order_release);
+    handle->shown.acq = acq;
+}
+
+void dlock__acq_show(const struct dlock__acquisition *acq) {
+    bool held = dlock__acq_held(acq) && acq->count > 0;
+    for (const struct dlock__hold *hold = acq->hold; hold; hold = hold->next)
+        if (hold->handle) (held ? show : hide)(acq, hold->handle);
+}
+
 void dlock__hold_set(struct dlock__hold *hold, struct dlock_lock *handle) {
     if (hold->handle) {
+        hide(hold->acq, hold->handle);
         *hold->at = hold->other;
         if (hold->other) hold->other->at = hold->at;
     }
@@ -147,6 +170,7 @@ void dlock__hold_set(struct dlock__hold *hold, struct dlock_lock *handle) {
     hold->other = handle->holds;
     if (hold->other) hold->other->at = &hold->other;
     handle->holds = hold;
+    dlock__acq_show(hold->acq);
 }
 
 struct dlock__hold *dlock__acq_hold(struct dlock__acquisition *acq, struct dlock_lock *handle, bool make) {
@@ -195,8 +219,8 @@ uint64_t dlock__acq_fence(const struct dlock__acquisition *acq) {
     return acq->server_fence << 8 | acq->ordinal;
 }
 
-bool dlock__acq_may_come_late(const struct dlock__acquisition *acq) {
-    return acq->late_acquire && dlock__now(acq->name->client) < acq->unknown_until_us;
+bool dlock__acq_may_come_late(const struct dlock__acquisition *acq, int64_t us) {
+    return acq->late_acquire && us < acq->unknown_until_us;
 }
 
 void dlock__acq_unanswered(struct dlock__acquisition *acq, int64_t lease_ms) {
@@ -205,11 +229,22 @@ void dlock__acq_unanswered(struct dlock__acquisition *acq, int64_t lease_ms) {
     if (now >= acq->unknown_until_us || lease_ms < acq->unknown_lease_ms)
         acq->unknown_lease_ms = lease_ms < UINT32_MAX ? (uint32_t)lease_ms : UINT32_MAX;
     if (until_us > acq->unknown_until_us) acq->unknown_until_us = until_us;
+    if (longest_ms > acq->unknown_longest_ms)
+        acq->unknown_longest_ms = longest_ms < UINT32_MAX ? (uint32_t)longest_ms : UINT32_MAX;
+}
+
+int64_t dlock__acq_unknown_end_us(const struct dlock__acquisition *acq) {
+    int64_t lease_ms = acq->lease_ms > acq->unknown_longest_ms ? acq->lease_ms : acq->unknown_longest_ms;
+    return acq->unknown_until_us ? dlock__after(acq->unknown_until_us, dlock__us(lease_ms)) : 0;
+}
+
+bool dlock__acq_may_be_granted_anew(const struct dlock__acquisition *acq) {
+    return acq->late_acquire && dlock__now(acq->name->client) < dlock__acq_unknown_end_us(acq);
 }
 
 bool dlock__acq_may_remain(const struct dlock__acquisition *acq) {
     if (dlock__acq_died_with_connection(acq)) return false;
-    return acq->queued || acq->outcome_unknown || dlock__acq_may_come_late(acq) || acq->backend_state[0] ||
-           acq->backend_state[1] || acq->backend_state[2] || acq->backend_state[3] ||
+    return acq->queued || acq->outcome_unknown || dlock__now(acq->name->client) < dlock__acq_unknown_end_us(acq) ||
+           acq->backend_state[0] || acq->backend_state[1] || acq->backend_state[2] || acq->backend_state[3] ||
            dlock__can(acq->name->client, DLOCK_CAP_SESSION);
 }

@@ -69,12 +69,9 @@ struct dlock__op {
     struct dlock__conn *conn;        /* handed over to lead the next batch */
     struct dlock__acquisition *next; /* in client->ops.pending */
     struct dlock__extension *extension; /* HELD, DOWNGRADING: for its next renewal; NULL: none */
-    bool look;                          /* a LOOK came while ASKING */
-    struct {
-        bool here; /* a GRANTED came while ASKING */
-        uint64_t fence;
-        int64_t server_us, kept_ms, received_us;
-    } wake;
+    bool look, woken;                   /* a LOOK, or a GRANTED, came while ASKING */
+    struct dlock_wake wake;             /* the latter; its texts are not there any more */
+    int64_t received_us;
 };
 
 /* Something to tell the application, in client->callback. */
@@ -120,7 +117,8 @@ struct dlock__acquisition {
     /* the request; its token is at the end */
     enum dlock_mode mode : 8;
     uint32_t limit;
-    uint32_t unknown_lease_ms; /* with unknown_until_us: the shortest lease that it may set, or less */
+    uint32_t unknown_lease_ms;   /* with unknown_until_us: the shortest lease that it may set, or less */
+    uint32_t unknown_longest_ms; /* the longest, ever */
     int64_t lease_ms;
     uint64_t backend_state[4];
     struct dlock__conn *conn; /* SESSION, not THREADSAFE: the connection that it lives in; NULL: it is nowhere */
@@ -135,10 +133,9 @@ struct dlock__acquisition {
     bool outcome_unknown : 1; /* an acquire or renewal without answer: the server may hold more than we know */
     bool late_acquire : 1;    /* one without answer: it may be executed yet, whatever the next was answered */
     bool release_sent : 1;    /* no local hand-over any more, and not-found is then no surprise */
-    bool told_early : 1;      /* one of those, which runs, has released it and is no longer counted */
     bool untold_grant : 1;    /* it was queued, and a question brought its grant: a wake-up may still do so, too */
     bool contended : 1;       /* the server said that others are there, before it granted this */
-    int64_t unknown_until_us; /* the server may execute that, or keep what it did, until then */
+    int64_t unknown_until_us; /* the server may execute that until then, and keep what it did for one lease more */
 
     /* the times at which something is next */
     int64_t ask_at_us;      /* WAITING */
@@ -169,6 +166,9 @@ size_t dlock__token_room(const struct dlock_client *client);
  * digits for a reader, "-p<limit>" for a permit: enough to release what this client has forgotten. */
 void dlock__token_write(struct dlock__acquisition *acq);
 
+/* Whether it can be a token, of any client. */
+bool dlock__token_check(const char *text);
+
 /* Sets the mode, and the limit, to what stands in the acquisition's token. */
 void dlock__token_read(struct dlock__acquisition *acq);
 
@@ -184,12 +184,14 @@ void dlock__acq_put(struct dlock__acquisition *acq);
 bool dlock__slot_attach(struct dlock__acquisition *acq);
 /* It merely waits from here on: lets others have that. */
 void dlock__slot_detach(struct dlock__acquisition *acq);
-/* Its request is on the way, or waits for a connection: the acquisition belongs to the pool until that is over. */
+/* Whether its request is on the way, or waits for a connection: it belongs to the pool until that is over. */
 bool dlock__acq_in_request(const struct dlock__acquisition *acq);
 /* The acquisition's hold through this handle, made if `make` is set; NULL: none, or out of memory. */
 struct dlock__hold *dlock__acq_hold(struct dlock__acquisition *acq, struct dlock_lock *handle, bool make);
-/* Whose hold it is; NULL: nobody's. */
+/* Sets the handle that the hold belongs to; NULL: none. */
 void dlock__hold_set(struct dlock__hold *hold, struct dlock_lock *handle);
+/* Shows, or hides, the acquisition in the handles that it is held through, as its state and times are now. */
+void dlock__acq_show(const struct dlock__acquisition *acq);
 /* Forgets who holds it. */
 void dlock__acq_disown(struct dlock__acquisition *acq);
 /* The live acquisition with this token, or NULL. */
@@ -197,34 +199,37 @@ struct dlock__acquisition *dlock__acq_find(struct dlock_client *client, const ch
 /* Orders pointers to acquisitions by name, for qsort: the order in which every batch is sent. */
 int dlock__acq_by_name(const void *a, const void *b);
 uint64_t dlock__acq_fence(const struct dlock__acquisition *acq);
-/* Whether an acquire that nobody answered may still reach the server, and would be granted, after a release. */
-bool dlock__acq_may_come_late(const struct dlock__acquisition *acq);
-/* A request that asked for this lease got no answer; or the server may keep the acquisition for a lease from now on. */
+/* Until when the server may keep something that nobody here knows of, as far as leases end it; 0: there is nothing. */
+int64_t dlock__acq_unknown_end_us(const struct dlock__acquisition *acq);
+/* Whether an acquire that nobody answered may reach the server, and would be granted, after what was sent at `us`. */
+bool dlock__acq_may_come_late(const struct dlock__acquisition *acq, int64_t us);
+/* Whether one may have been granted anew meanwhile, or may yet: what a renewal then says is not about one grant. */
+bool dlock__acq_may_be_granted_anew(const struct dlock__acquisition *acq);
+/* A request that asked for this lease got no answer. */
 void dlock__acq_unanswered(struct dlock__acquisition *acq, int64_t lease_ms);
 /* Whether the server or the backend may still keep something for an acquisition that is not granted. */
 bool dlock__acq_may_remain(const struct dlock__acquisition *acq);
 
-/* Whose slot's timer that is. */
+/* The acquisition whose slot has this timer. */
 struct dlock__acquisition *dlock__timer_acq(struct dlock__timer *timer);
 
 /* ---- grant.c: every change of acq->state ---- */
 
-/* Its next acquire is being prepared. */
-void dlock__acq_ask(struct dlock__acquisition *acq);
-/* Its acquire granted nothing: it asks again then, if nothing else happens. */
+/* The acquire granted nothing: it asks again at ask_at_us, if nothing else happens. */
 void dlock__acq_wait(struct dlock__acquisition *acq, int64_t ask_at_us);
-/* Its connection broke, or the server's hand-over to it had lapsed: it asks again at once. */
+/* The connection broke, or the server's hand-over to it had lapsed: it asks again at once. */
 void dlock__acq_lapsed(struct dlock__acquisition *acq);
-/* Its release, or the renewal before an export, is on the way: it is not renewed any more. */
+/* The release, or the renewal before an export, is on the way: it is not renewed any more. */
 void dlock__acq_release(struct dlock__acquisition *acq);
-/* It stays ours after all, as it was (HELD or DOWNGRADING); or what lingered has an owner again (HELD). */
-void dlock__acq_keep(struct dlock__acquisition *acq, enum dlock__acq_state as);
+/* The next acquire is being prepared (ASKING); it stays ours after all, as it was (HELD, DOWNGRADING), or it lingered
+ * and has an owner again (HELD). */
+void dlock__acq_become(struct dlock__acquisition *acq, enum dlock__acq_state state);
 /* From here on it counts as shared, and is renewed as that at once. */
 void dlock__acq_downgrade(struct dlock__acquisition *acq);
 /* The server has said yes to that. */
 void dlock__acq_downgraded(struct dlock__acquisition *acq);
-/* Its next renewal, which is due at once, asks for that lease. Its end comes no later than a server would have it that
- * executes a request without answering. */
+/* The next renewal, which is due at once, asks for that lease. It ends no later than on a server that executes the
+ * request without answering. */
 void dlock__acq_extend(struct dlock__acquisition *acq, struct dlock__extension *extension);
 /* Whether the keeper renews it. */
 static inline bool dlock__acq_is_renewed(const struct dlock__acquisition *acq) {
@@ -232,33 +237,28 @@ static inline bool dlock__acq_is_renewed(const struct dlock__acquisition *acq) {
 }
 /* Lets a waiting acquisition ask then, and one that is asking once more after the answer. */
 void dlock__acq_ask_again(struct dlock__acquisition *acq, int64_t at_us);
-/* Takes over an answered acquire (op.result == 0): 0 = HELD; EUNAVAILABLE = the answer came too late to be of use, ask
- * again; EPROTO = it makes no sense. */
+/* Takes over an answered acquire (op.result == 0), or the renewal of what another process had, and its fence: 0 = HELD;
+ * EUNAVAILABLE = the answer came too late to be of use, ask again; EPROTO = it makes no sense. */
 int dlock__acq_granted(struct dlock__acquisition *acq, struct dlock_error *err);
-/* Takes over the answered renewal of a grant that another process had: as dlock__acq_granted. */
-int dlock__acq_imported(struct dlock__acquisition *acq, uint64_t fence, unsigned ordinal, struct dlock_error *err);
 /* How long the server has to keep a grant that is to be trusted for so long from now on. */
 int64_t dlock__lease_for_ms(int64_t us);
 /* Takes over an answered renewal that asked for lease_ms; false when it makes no sense, and then counts as not
  * answered. */
 bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t lease_ms, int64_t kept_ms);
-/* Takes over a GRANTED wake: HELD, or CONFIRMING with a renewal due at once, or nothing when the wake makes no sense.
- */
-void dlock__acq_woken(struct dlock__acquisition *acq, uint64_t fence, int64_t server_us, int64_t kept_ms,
-                      int64_t received_us);
+/* Takes over a GRANTED wake: HELD, or CONFIRMING with a renewal due at once; WAITING, and asks again, when no renewal
+ * could confirm it; nothing when it makes no sense. */
+void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *wake, int64_t received_us);
 /* A GRANTED for an acquisition that was asking or waiting when it was sent. */
 void dlock__wake_granted(struct dlock__acquisition *acq, const struct dlock_wake *wake, int64_t received_us);
 /* An answer with the server's clock arrived: remember it for wakes. */
 void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us);
-/* The waiter at the head of the line has this HELD acquisition, whose owner is done with it, once the server has
- * confirmed it.
- */
+/* The head of the line has this HELD acquisition, whose owner is done with it, once the server has confirmed it. */
 void dlock__acq_confirm(struct dlock__acquisition *acq);
 /* Whether the server keeps a grant of it that is to be renewed. */
 static inline bool dlock__acq_renewable(const struct dlock__acquisition *acq) {
     return acq->state >= DLOCK__CONFIRMING && acq->state <= DLOCK__LINGERING;
 }
-/* Until when it is granted, or lingers. */
+/* The time until which it is granted, or lingers. */
 static inline int64_t dlock__acq_end(const struct dlock__acquisition *acq) {
     bool lingers = acq->state == DLOCK__LINGERING && acq->linger_until_us < acq->valid_until_us;
     return lingers ? acq->linger_until_us : acq->valid_until_us;
@@ -289,28 +289,26 @@ void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter
 /* The owner is about to be told. */
 void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock);
 
-/* Nobody wants this acquisition any more, but the server may keep it: release it until that is certain. Not before its
- * on_losts have returned: the release may give it to somebody else. */
+/* Nobody wants this acquisition any more, but the server may keep it: it is released until that is certain, and not
+ * before its on_losts have returned, since the release may give it to somebody else. */
 void dlock__orphan(struct dlock__acquisition *acq);
 /* It is released then. */
 void dlock__orphan_at(struct dlock__acquisition *acq, int64_t at_us);
 /* The engine is done with it. */
 void dlock__orphan_gone(struct dlock__acquisition *acq);
-/* Its release was answered: nobody's if an acquire may still come. */
-void dlock__orphan_late(struct dlock__acquisition *acq);
 /* A grant that this process has (dlock__acq_had) ends before its release: owner told, waiters may ask. */
 void dlock__lose(struct dlock__acquisition *acq);
 /* Takes a lost acquisition off its name's list; the caller gets that list's reference. */
 void dlock__lost_remove(struct dlock__acquisition *acq);
 /* dlock__lose, if its time is over. */
 void dlock__expire_if_due(struct dlock__acquisition *acq);
-/* What was taken is in a request, which has a reference: its end is watched meanwhile. */
+/* It is in a renewal, which has a reference: its end is watched meanwhile. */
 void dlock__acq_renewing(struct dlock__acquisition *acq);
 /* It is renewed then, if nothing else happens. Sets its timer anew, also when another of its times has changed. */
 void dlock__acq_renew_at(struct dlock__acquisition *acq, int64_t at_us);
 /* Nobody holds it any more; it goes back to the server then, unless it is taken again. */
 void dlock__acq_linger(struct dlock__acquisition *acq, int64_t until_us);
-/* What lingers goes back to the server. */
+/* It lingers, and goes back to the server. */
 void dlock__linger_end(struct dlock__acquisition *acq);
 /* A connection broke: what is known of the server's clock, and of grants that lived in it, died with it. */
 void dlock__connection_epoch_ended(struct dlock_client *client);

@@ -40,17 +40,12 @@ void dlock__lock_count(const struct dlock_lock *lock, int difference) {
     if (lock->flags & DLOCK_FIXED_LEASE) return;
     while (lock->lease_ms >> at >= 2 * DLOCK_LEASE_MIN_MS) at++;
     lock->client->leases[at] += (uint32_t)difference;
+    if (lock->lease_ms > lock->client->longest_lease_ms) lock->client->longest_lease_ms = lock->lease_ms;
 }
 
 int64_t dlock__shortest_lease_ms(const struct dlock_client *client) {
     size_t at = 0;
     while (at < DLOCK__LEASES && client->leases[at] == 0) at++;
-    return (int64_t)DLOCK_LEASE_MIN_MS << at;
-}
-
-int64_t dlock__longest_lease_ms(const struct dlock_client *client) {
-    size_t at = DLOCK__LEASES;
-    while (at > 0 && client->leases[at - 1] == 0) at--;
     return (int64_t)DLOCK_LEASE_MIN_MS << at;
 }
 

@@ -4,7 +4,7 @@
 #ifndef DLOCK_CORE_STATE_CLIENT_H
 #define DLOCK_CORE_STATE_CLIENT_H
 
-#include "plugin/registry.h"
+#include "plugin/plugin.h"
 #include "state/guard.h"
 #include "state/parts.h"
 #include "uri/resolve.h"
@@ -32,6 +32,7 @@ struct dlock_client {
     struct dlock__guard *guard; /* NULL: no guardian */
 
     uint32_t leases[DLOCK__LEASES]; /* handles whose grants are renewed, by the power of two of their lease */
+    int64_t longest_lease_ms;       /* of such a handle, so far */
     unsigned refs;                  /* the opener, each handle */
     bool closed;
     unsigned inside;            /* threads in a call on this client */
@@ -97,7 +98,7 @@ static inline int64_t dlock__now(struct dlock_client *client) {
     return client->now_us;
 }
 
-/* Before a wait, which leaves the mutex as well. */
+/* Call it before a wait, which leaves the mutex as well. */
 static inline void dlock__wake_due(struct dlock_client *client) {
     if (client->to_wake) dlock__futex_wake(client->to_wake, UINT32_MAX);
     client->to_wake = NULL;
@@ -131,7 +132,7 @@ static inline int64_t dlock__longer_pause(int64_t pause_us, int64_t least_us, in
  * mutex has to do this now and then: one that takes it again at once is faster than those that it has just woken. */
 void dlock__breathe(struct dlock_client *client);
 
-/* What is left at now_us until deadline_us as a backend's timeout_ms: rounded up, at least 1. */
+/* The time from now_us to deadline_us as a backend's timeout_ms: rounded up, at least 1. */
 int dlock__timeout_ms(int64_t now_us, int64_t deadline_us);
 
 /* A pseudo-random number in [low, high]. */
@@ -166,10 +167,8 @@ int dlock__client_end(struct dlock_client *client, int rc);
 
 /* A handle is there whose grants are renewed, or (-1) no longer. */
 void dlock__lock_count(const struct dlock_lock *lock, int difference);
-/* At most the shortest lease of those handles, and more than half of it; more than the longest, and at most twice that.
- */
+/* It is at most the shortest lease of those handles, and more than half of it. */
 int64_t dlock__shortest_lease_ms(const struct dlock_client *client);
-int64_t dlock__longest_lease_ms(const struct dlock_client *client);
 
 /* Frees the memory of a handle that nothing refers to any more. */
 void dlock__lock_destroy(struct dlock_lock *lock);
@@ -186,7 +185,7 @@ int dlock__forked_error(struct dlock_error *err);
 int dlock__fork_watch(struct dlock_client *client, struct dlock_error *err);
 void dlock__fork_unwatch(struct dlock_client *client);
 
-/* ---- exported.c ---- */
+/* ---- token.c ---- */
 
 /* Whether the token's grant has left this client with a ticket a while ago: a wake-up may still tell of it. */
 bool dlock__exported(const struct dlock_client *client, const char *token);

@@ -17,35 +17,9 @@
  *     LOST --the server may keep it--> LOST_ORPHAN --acknowledged, or its lease is over--> LOST
  *     ORPHAN --acknowledged, or its lease is over--> GONE
  *
- * state       what is true, and who refers to it             left by
- * ASKING      an acquire is sent, or about to be; it is      dlock__acq_granted, _imported -> HELD; _wait -> WAITING;
- *             name->asking                                   given up: _release -> RELEASING, dlock__orphan -> ORPHAN
- * WAITING     busy; it stands in the server's queue, or      dlock__acq_ask -> ASKING; _woken -> HELD, CONFIRMING;
- *             asks again at ask_at_us; name->asking          given up, as ASKING
- * CONFIRMING  granted, and the keeper renews it before that  dlock__acq_renewed -> HELD, or WAITING for a cancelled
- *             counts; name->asking; ordinal > 0: a           waiter; _lapsed -> WAITING; dlock__lose -> LOST (a
- *             hand-over of this process                      hand-over); given up, as ASKING
- * HELD        granted, until valid_until_us; name->held      dlock__acq_confirm -> CONFIRMING; _downgrade ->
- *                                                            DOWNGRADING; _linger -> LINGERING; _release -> RELEASING;
- *                                                            dlock__lose -> LOST; dlock__orphan -> ORPHAN (close)
- * DOWNGRADING as HELD, counts as shared, and the keeper      dlock__acq_downgraded -> HELD; else as HELD
- *             renews it as that; name->held
- * LINGERING   as HELD, and nobody holds it; name->held       dlock__acq_keep -> HELD; _release -> RELEASING;
- *                                                            dlock__linger_end -> ORPHAN
- * RELEASING   its release, or the renewal before an export,  dlock__acq_keep -> HELD, DOWNGRADING (the export
- *             is on the way; name->held, or nobody           failed); _linger -> LINGERING; dlock__orphan -> ORPHAN;
- *                                                            answered: gone
- * LOST        over before its release; name->lost until      dlock__orphan -> LOST_ORPHAN; the last release: gone
- *             everybody has released it
- * LOST_ORPHAN the same, and the engine releases it, after   dlock__orphan_gone -> LOST
- *             its on_losts have returned; name->lost as
- *             above, and client->engine
- * ORPHAN      nobody's; the engine releases it;              dlock__orphan_gone -> GONE
- *             client->engine
- * GONE        only a request that is on the way knows it     -
- *
- * Each place named here has a reference. A renewal of the keeper's (`renewing`) and an operation in a batch have one of
- * their own: neither is a state, since both go on whatever becomes of the acquisition meanwhile. */
+ * docs/internals.md says what is true in each. Whatever has it there has a reference: name->asking, ->held or ->lost,
+ * the engine for orphans; a renewal of the keeper's (`renewing`) and an operation in a batch have one of their own:
+ * neither is a state, since both go on whatever becomes of the acquisition meanwhile. */
 #include "state/client.h"
 
 #ifdef DLOCK_CHECK_STATES
@@ -83,7 +57,7 @@ static inline void check_way(const struct dlock__acquisition *acq, enum dlock__a
 }
 #endif
 
-/* As its state and its times say: only the timers of grants are set, which have slots, and so room in the heaps. */
+/* Sets the timer as state and times say. Only grants have one set: they have slots, and so room in the heaps. */
 static void set_timer(struct dlock__acquisition *acq) {
     struct dlock__timer *timer = &((struct dlock__slot *)acq->op)->timer;
     struct dlock_client *client = acq->name->client;
@@ -92,6 +66,12 @@ static void set_timer(struct dlock__acquisition *acq) {
         dlock__timer_arm(timer, &client->timers.due, end_us);
     else
         dlock__timer_arm(timer, &client->timers.next, acq->renew_at_us < end_us ? acq->renew_at_us : end_us);
+    dlock__acq_show(acq);
+}
+
+static void unset_timer(struct dlock__acquisition *acq) {
+    dlock__timer_disarm(&((struct dlock__slot *)acq->op)->timer);
+    dlock__acq_show(acq);
 }
 
 static void set_state(struct dlock__acquisition *acq, enum dlock__acq_state to) {
@@ -101,12 +81,8 @@ static void set_state(struct dlock__acquisition *acq, enum dlock__acq_state to) 
     if (dlock__acq_renewable(acq))
         set_timer(acq);
     else if (before)
-        dlock__timer_disarm(&((struct dlock__slot *)acq->op)->timer);
-    if (acq->guarded) dlock__guard_valid_until(acq);
-}
-
-void dlock__acq_ask(struct dlock__acquisition *acq) {
-    set_state(acq, DLOCK__ASKING);
+        unset_timer(acq);
+    if (acq->guarded) dlock__guard_note(acq);
 }
 
 void dlock__acq_wait(struct dlock__acquisition *acq, int64_t ask_at_us) {
@@ -120,14 +96,13 @@ void dlock__acq_release(struct dlock__acquisition *acq) {
     if (awaited) pthread_cond_broadcast(&acq->name->client->changed);
 }
 
-void dlock__acq_keep(struct dlock__acquisition *acq, enum dlock__acq_state as) {
-    set_state(acq, as);
+void dlock__acq_become(struct dlock__acquisition *acq, enum dlock__acq_state state) {
+    set_state(acq, state);
 }
 
 void dlock__acq_downgrade(struct dlock__acquisition *acq) {
-    set_state(acq, DLOCK__DOWNGRADING);
     acq->mode = DLOCK_SHARED;
-    dlock__guard_note(acq);
+    set_state(acq, DLOCK__DOWNGRADING);
     dlock__acq_renew_at(acq, dlock__now(acq->name->client));
 }
 
@@ -197,9 +172,10 @@ void dlock__acq_extend(struct dlock__acquisition *acq, struct dlock__extension *
     acq->op->extension = extension;
     if (acq->flags & DLOCK_FIXED_LEASE && end_us < acq->valid_until_us) {
         acq->valid_until_us = end_us;
+        acq->outcome_unknown = true; /* the server may keep it for longer than that */
         dlock__callback_arm(client, end_us);
     }
-    dlock__guard_extend(acq, extension->lease_ms);
+    dlock__guard_note(acq);
     dlock__acq_renew_at(acq, dlock__now(client));
 }
 
@@ -297,17 +273,10 @@ int dlock__acq_granted(struct dlock__acquisition *acq, struct dlock_error *err) 
     return 0;
 }
 
-int dlock__acq_imported(struct dlock__acquisition *acq, uint64_t fence, unsigned ordinal, struct dlock_error *err) {
-    acq->op->arg.fence = fence;
-    int rc = dlock__acq_granted(acq, err);
-    acq->ordinal = ordinal;
-    return rc;
-}
-
 bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t lease_ms, int64_t kept_ms) {
     if (!kept_sensible(acq, lease_ms, &kept_ms)) return false;
     schedule(acq, sent_us, lease_ms, kept_ms);
-    dlock__guard_valid_until(acq);
+    dlock__guard_note(acq);
     acq->outcome_unknown = false;
     if (acq->state != DLOCK__CONFIRMING)
         dlock__acq_renew_at(acq, acq->renew_at_us);
@@ -321,7 +290,7 @@ bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t
 /* Counts a grant's age from the last answered request: false when that proves nothing. */
 static bool wake_valid_until(struct dlock_client *client, int64_t server_us, int64_t kept_ms, int64_t received_us,
                              int64_t *until_us) {
-    if (!client->clock_sample.known || server_us <= 0) return false;
+    if (client->clock_sample.server_us == 0 || server_us <= 0) return false;
     int64_t delta = server_us - client->clock_sample.server_us, passed = received_us - client->clock_sample.sent_us;
     if (delta < 0 || passed < 0 || delta > passed + passed / 100 + 2000) return false;
     int64_t from = dlock__after(client->clock_sample.sent_us, delta);
@@ -337,23 +306,25 @@ static void confirm(struct dlock__acquisition *acq) {
     dlock__acq_renew_at(acq, dlock__now(acq->name->client));
 }
 
-void dlock__acq_woken(struct dlock__acquisition *acq, uint64_t fence, int64_t server_us, int64_t kept_ms,
-                      int64_t received_us) {
+void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *wake, int64_t received_us) {
     struct dlock_client *client = acq->name->client;
-    if (!fence_sensible(fence) || !kept_sensible(acq, acq->lease_ms, &kept_ms)) return;
-    if (!dlock__slot_attach(acq)) { /* as if it had not come: the answer to the next question says the same */
+    int64_t kept_ms = wake->kept_ms, until_us = DLOCK__NEVER;
+    if (!fence_sensible(wake->fence) || !kept_sensible(acq, acq->lease_ms, &kept_ms)) return;
+    if (dlock__acq_died_with_connection(acq)) return; /* while the wake-up was being read */
+    bool known = kept_ms == DLOCK_FOREVER || wake_valid_until(client, wake->server_us, kept_ms, received_us, &until_us);
+    /* A hand-over is confirmed by a renewal. A fixed lease has none, so it is confirmed, and made whole, before it
+     * counts. */
+    bool whole = kept_ms >= acq->lease_ms && dlock__can(client, DLOCK_CAP_SESSION);
+    bool sure = known && (whole || !(acq->flags & DLOCK_FIXED_LEASE));
+    /* As if it had not come, where that would not do: the answer to the next question says the same. */
+    if ((!sure && dlock__acq_may_be_granted_anew(acq)) || !dlock__slot_attach(acq)) {
         acq->ask_at_us = dlock__now(client);
         dlock__name_signal(acq->name);
         return;
     }
-    begin_grant(acq, fence);
+    begin_grant(acq, wake->fence);
     acq->pause_us = 0;
-    int64_t until_us = DLOCK__NEVER;
-    bool known = kept_ms == DLOCK_FOREVER || wake_valid_until(client, server_us, kept_ms, received_us, &until_us);
-    /* A hand-over is confirmed by a renewal. A fixed lease has none, so it is confirmed, and made whole, before it
-     * counts. */
-    bool whole = kept_ms >= acq->lease_ms && dlock__can(client, DLOCK_CAP_SESSION);
-    if (!known || (acq->flags & DLOCK_FIXED_LEASE && !whole)) {
+    if (!sure) {
         confirm(acq);
         return;
     }
@@ -374,10 +345,8 @@ void dlock__acq_confirm(struct dlock__acquisition *acq) {
 }
 
 void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us) {
-    if (server_us <= 0 || (client->clock_sample.known && sent_us < client->clock_sample.sent_us)) return;
-    client->clock_sample.known = true;
-    client->clock_sample.sent_us = sent_us;
-    client->clock_sample.server_us = server_us;
+    if (server_us > 0 && sent_us >= client->clock_sample.sent_us)
+        client->clock_sample = (struct dlock__clock_sample){sent_us, server_us};
 }
 
 void dlock__acq_lapsed(struct dlock__acquisition *acq) {
@@ -395,13 +364,11 @@ void dlock__acq_ask_again(struct dlock__acquisition *acq, int64_t at_us) {
 
 void dlock__wake_granted(struct dlock__acquisition *acq, const struct dlock_wake *wake, int64_t received_us) {
     if (acq->state == DLOCK__WAITING) {
-        dlock__acq_woken(acq, wake->fence, wake->server_us, wake->kept_ms, received_us);
+        dlock__acq_woken(acq, wake, received_us);
     } else if (acq->state == DLOCK__ASKING) {
-        acq->op->wake.here = true;
-        acq->op->wake.fence = wake->fence;
-        acq->op->wake.server_us = wake->server_us;
-        acq->op->wake.kept_ms = wake->kept_ms;
-        acq->op->wake.received_us = received_us;
+        acq->op->woken = true;
+        acq->op->wake = *wake;
+        acq->op->received_us = received_us;
     }
 }
 
@@ -416,8 +383,8 @@ void dlock__orphan(struct dlock__acquisition *acq) {
         }
     }
     set_state(acq, dlock__acq_lost(acq) ? DLOCK__LOST_ORPHAN : DLOCK__ORPHAN);
-    acq->late_acquire = dlock__acq_may_come_late(acq);
-    if (!acq->outcome_unknown) dlock__acq_unanswered(acq, acq->lease_ms); /* the engine does until it is certain */
+    acq->late_acquire = dlock__acq_may_come_late(acq, now);
+    if (acq->unknown_until_us < now) acq->unknown_until_us = now; /* and one lease more */
     acq->pause_us = 0;
     dlock__orphan_at(acq, acq->untold > 0 ? DLOCK__NEVER : now);
 }
@@ -433,12 +400,6 @@ void dlock__orphan_at(struct dlock__acquisition *acq, int64_t at_us) {
 void dlock__orphan_gone(struct dlock__acquisition *acq) {
     if (acq->op) dlock__timer_disarm(&((struct dlock__slot *)acq->op)->timer);
     set_state(acq, acq->state == DLOCK__LOST_ORPHAN ? DLOCK__LOST : DLOCK__GONE);
-}
-
-void dlock__orphan_late(struct dlock__acquisition *acq) {
-    if (!dlock__acq_may_come_late(acq)) return;
-    acq->outcome_unknown = true; /* as of the acquire: nothing else is */
-    dlock__orphan(acq);
 }
 
 /* The waiter that it was to go to asks for a grant of its own. */
@@ -497,7 +458,7 @@ void dlock__acq_renewing(struct dlock__acquisition *acq) {
 }
 
 void dlock__connection_epoch_ended(struct dlock_client *client) {
-    client->clock_sample.known = false;
+    client->clock_sample = (struct dlock__clock_sample){0};
     if (!dlock__can(client, DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE)) return;
     client->pool.session++;
     for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {

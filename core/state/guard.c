@@ -21,8 +21,7 @@ int dlock__guard_enter(struct dlock__acquisition *acq) {
     if (number == guard->free) guard->free = entry->next_free;
     entry->limit = acq->limit;
     entry->fixed = acq->flags & DLOCK_FIXED_LEASE;
-    atomic_store(&entry->lease_ms, acq->lease_ms);
-    atomic_store(&entry->valid_until_us, 0);
+    atomic_store(&entry->lease_ms, 0);
     snprintf(entry->token, sizeof entry->token, "%s", acq->token);
     snprintf(entry->name, sizeof entry->name, "%s", acq->name->text);
     acq->guarded = number;
@@ -33,25 +32,16 @@ int dlock__guard_enter(struct dlock__acquisition *acq) {
 
 void dlock__guard_note(struct dlock__acquisition *acq) {
     if (!acq->guarded) return;
-    struct dlock__guard_entry *entry = dlock__guard_entry(acq->name->client->guard->table, acq->guarded);
+    struct dlock__guard_table *table = acq->name->client->guard->table;
+    struct dlock__guard_entry *entry = dlock__guard_entry(table, acq->guarded);
     unsigned other = 1 - atomic_load_explicit(&entry->copy, memory_order_relaxed);
+    bool idle = acq->state == DLOCK__RELEASING || acq->state == DLOCK__LINGERING || acq->state == DLOCK__ORPHAN;
+    int64_t lease_ms = acq->op && acq->op->extension ? acq->op->extension->lease_ms : acq->lease_ms;
     memcpy(entry->state[other], acq->backend_state, sizeof acq->backend_state);
     atomic_store(&entry->copy, other);
     atomic_store(&entry->mode, acq->mode);
-}
-
-void dlock__guard_extend(struct dlock__acquisition *acq, int64_t lease_ms) {
-    if (!acq->guarded) return;
-    struct dlock__guard_entry *entry = dlock__guard_entry(acq->name->client->guard->table, acq->guarded);
     if (lease_ms > atomic_load(&entry->lease_ms)) atomic_store(&entry->lease_ms, lease_ms);
-    dlock__guard_valid_until(acq);
-}
-
-void dlock__guard_valid_until(struct dlock__acquisition *acq) {
-    if (!acq->guarded) return;
-    bool idle = acq->state == DLOCK__RELEASING || acq->state == DLOCK__LINGERING || acq->state == DLOCK__ORPHAN;
-    struct dlock__guard_table *table = acq->name->client->guard->table;
-    atomic_store(&dlock__guard_entry(table, acq->guarded)->valid_until_us, idle ? 0 : acq->valid_until_us);
+    atomic_store(&entry->valid_until_us, idle ? 0 : acq->valid_until_us);
     if (!idle && atomic_load(&table->group) != 0 && acq->valid_until_us < atomic_load(&table->looks_at_us))
         dlock__guard_call(table);
 }

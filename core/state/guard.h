@@ -27,15 +27,10 @@ struct dlock__guard {
  * sent. From here on the guardian releases it when this process dies. With the mutex. 0 or ENOMEM. */
 int dlock__guard_enter(struct dlock__acquisition *acq);
 
-/* Notes the acquisition's mode and state anew, at once and as a whole. With the mutex. */
+/* Notes what has changed of it: its mode, the backend's state, the longest lease that was asked for, its valid-until.
+ * What is being given back, or is held by nobody, protects no work any more: its end is no reason to kill the process
+ * group. With the mutex. */
 void dlock__guard_note(struct dlock__acquisition *acq);
-
-/* Notes the acquisition's valid-until: it was granted or renewed, or its state has changed. What is being given back,
- * or is held by nobody, protects no work any more: its end is no reason to kill the process group. With the mutex. */
-void dlock__guard_valid_until(struct dlock__acquisition *acq);
-
-/* Its next renewal asks for that lease, and its valid-until may be less already. With the mutex. */
-void dlock__guard_extend(struct dlock__acquisition *acq, int64_t lease_ms);
 
 /* Forgets the acquisition: its release was answered, or it is no longer this process's to release. With the mutex. */
 void dlock__guard_leave(struct dlock__acquisition *acq);

@@ -38,7 +38,7 @@ static bool file_may_have(size_t size) {
     return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || size <= limit.rlim_cur;
 }
 
-/* Not in a forked child, which must not touch it, and not in a core file: there is a password in it. */
+/* Keeps it from forked children, which must not touch it, and from core files: there is a password in it. */
 static void *map(int fd, size_t size) {
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (at == MAP_FAILED) return NULL;

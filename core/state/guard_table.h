@@ -27,7 +27,7 @@ struct dlock__guard_entry {
     uint32_t next_free;                  /* the client's: 0 or the number of the next unused entry */
     uint32_t fixed;                      /* its lease: nobody renews it */
     atomic_int_least64_t lease_ms;       /* the longest that the server was asked for */
-    atomic_int_least64_t valid_until_us; /* 0: not granted yet */
+    atomic_int_least64_t valid_until_us; /* 0: its end does no harm; DLOCK__NEVER: not granted yet */
     uint64_t state[2][4];
     char token[DLOCK_TOKEN_MAX + 1];
     char name[DLOCK__GUARD_NAME];
@@ -70,7 +70,7 @@ struct dlock__guard_entry *dlock__guard_entry(const struct dlock__guard_table *t
 /* Gets memory for one more entry and returns its number; 0: there is none. */
 uint32_t dlock__guard_table_grow(struct dlock__guard_table *table);
 
-/* Both sides' waiting: for *word to change from `value`, 50 ms at most if `briefly` is set; and its end. */
+/* One side waits for *word to change from `value`, 50 ms at most if `briefly` is set; the other ends that wait. */
 void dlock__guard_wait(atomic_uint *word, unsigned value, bool briefly);
 void dlock__guard_wake(atomic_uint *word);
 

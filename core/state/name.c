@@ -85,19 +85,7 @@ int dlock__name_check(const char *name, struct dlock_error *err) {
     return 0;
 }
 
-void dlock__name_append(struct dlock__name *name, struct dlock__waiter *waiter) {
-    waiter->in_line = true;
-    waiter->next = NULL;
-    waiter->prev = name->tail;
-    if (name->tail)
-        name->tail->next = waiter;
-    else
-        name->head = waiter;
-    name->tail = waiter;
-}
-
-void dlock__name_return(struct dlock__name *name, struct dlock__waiter *waiter) {
-    struct dlock__waiter *before = name->asking ? name->head : NULL;
+void dlock__name_insert(struct dlock__name *name, struct dlock__waiter *waiter, struct dlock__waiter *before) {
     waiter->in_line = true;
     waiter->prev = before;
     waiter->next = before ? before->next : name->head;
@@ -126,12 +114,6 @@ bool dlock__name_unhold(struct dlock__name *name, struct dlock__acquisition *acq
     if (!*at) return false;
     *at = acq->next;
     return true;
-}
-
-void dlock__name_heard(struct dlock__name *name, int result, int64_t ready_ms) {
-    name->ready_at_us = 0;
-    if (result != DLOCK_ENOTREADY) return;
-    name->ready_at_us = ready_ms < 0 ? DLOCK__NEVER : dlock__after(dlock__now(name->client), dlock__us(ready_ms));
 }
 
 int dlock__name_ready(const struct dlock__name *name, struct dlock_error *err) {

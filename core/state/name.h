@@ -24,6 +24,9 @@ struct dlock__name {
     char text[];              /* with the prefix */
 };
 
+/* Owned by a handle; dlock__thread_id() is never that. */
+#define DLOCK__ANY_THREAD UINT64_MAX
+
 struct dlock_lock {
     struct dlock__name *name;
     struct dlock_client *client;
@@ -35,15 +38,20 @@ struct dlock_lock {
     dlock_callback on_lost;
     void *on_lost_arg;
     struct dlock__hold *holds; /* of acquisitions through it, the youngest first */
-    uint32_t inside;           /* threads in a call on it */
-    uint32_t waiting;          /* waits on it, in line or about to leave it */
-    uint32_t cancels;          /* so often all waits on it were ended */
-    uint32_t async;            /* asynchronous operations whose callback has not begun */
-    bool freed;                /* dlock_free is at work */
-    bool freed_inside;         /* … by its own callback: the callback's thread destroys it */
+    struct {
+        const struct dlock__acquisition *acq; /* one that is held through it, and by the mutex; NULL: none */
+        atomic_uint_fast64_t thread;          /* its owner, DLOCK__ANY_THREAD for the handle; 0: none */
+        atomic_int_fast64_t until_us;         /* while that is the owner */
+    } shown;                                  /* what dlock_held reads without the mutex */
+    uint32_t inside;                          /* threads in a call on it */
+    uint32_t waiting;                         /* waits on it, in line or about to leave it */
+    uint32_t cancels;                         /* so often all waits on it were ended */
+    uint32_t async;                           /* asynchronous operations whose callback has not begun */
+    bool freed;                               /* dlock_free is at work */
+    bool freed_inside;                        /* … by its own callback: the callback's thread destroys it */
 };
 
-/* What a thread sleeps on that takes the turns of waiters: of one, or of those of a dlock_acquire_all. */
+/* A thread that takes the turns of waiters, of one or of those of a dlock_acquire_all, sleeps on this. */
 struct dlock__latch {
     atomic_uint word;      /* counts wakes, in steps of 2; odd, which changes under the waiters' mutex: it sleeps */
     atomic_bool cancelled; /* by the thread that ended one of the handles; stays */
@@ -66,9 +74,9 @@ struct dlock__waiter {
     int64_t pause_us;                  /* the last decorrelated pause between its questions */
     struct dlock_error *why;           /* what the server said last, in the end the error; NULL: nobody needed it yet */
     struct dlock__latch *latch;        /* of the thread that takes its turns; NULL: the engine does */
-    struct dlock__acquisition
-        *leaving; /* RELEASING, which has to be sent before it is over: what it gave up, or (an async
-                                   * release) all that it is about; with a reference */
+    /* RELEASING, which has to be sent before it is over: what it gave up, or (an async release) all that it is about;
+     * with a reference */
+    struct dlock__acquisition *leaving;
     int result;
     uint32_t cancels; /* lock->cancels when it began to wait: that one is greater when it was cancelled */
     uint16_t trip_us; /* from its last question to "busy", for as much of that as matters */
@@ -130,9 +138,8 @@ struct dlock__name *dlock__name_find(struct dlock_client *client, const char *te
 const char *dlock__name_shown(const struct dlock__name *name);
 /* 0, or EINVAL with a message. No mutex needed. */
 int dlock__name_check(const char *name, struct dlock_error *err);
-void dlock__name_append(struct dlock__name *name, struct dlock__waiter *waiter);
-/* Back to the front of the line, but behind the head if that one is asking: name->asking is always the head's. */
-void dlock__name_return(struct dlock__name *name, struct dlock__waiter *waiter);
+/* Puts it into the line behind `before`; NULL: in front. */
+void dlock__name_insert(struct dlock__name *name, struct dlock__waiter *waiter, struct dlock__waiter *before);
 void dlock__name_remove(struct dlock__name *name, struct dlock__waiter *waiter);
 /* Wakes the waiter at the head, who looks around again. */
 void dlock__name_signal(struct dlock__name *name);
@@ -144,8 +151,6 @@ static inline struct dlock__acquisition *dlock__name_exclusive(const struct dloc
     return name->held && name->held->mode == DLOCK_EXCLUSIVE ? name->held : NULL;
 }
 
-/* Notes what an answered question for it says of the server: `result`, and for how long that grants nothing. */
-void dlock__name_heard(struct dlock__name *name, int result, int64_t ready_ms);
 /* Nobody holds it, and the server, as it said last, grants nothing yet: ENOTREADY with a message if that is so now,
  * else 0; and ENOTREADY if it was so when it answered. */
 int dlock__name_ready(const struct dlock__name *name, struct dlock_error *err);
@@ -153,26 +158,15 @@ int dlock__name_not_ready(const struct dlock__name *name, struct dlock_error *er
 
 /* ---- handover.c ---- */
 
-/* Whether the grant may go on in this process after its release: other processes have not had to wait for too long. */
-bool dlock__may_stay(const struct dlock__acquisition *acq);
-/* Another thread of this process has it from now on. */
-void dlock__next_turn(struct dlock__acquisition *acq);
-/* Whether the acquisition is what this handle would ask for. */
-bool dlock__same_terms(const struct dlock__acquisition *acq, const struct dlock_lock *lock);
-
 /* The next waiter of this process owns the same grant, if there is one who may. */
 bool dlock__hand_over(struct dlock__acquisition *acq);
 /* After a release: where no queue knows who is next this process's own waiters let others ask first. */
 void dlock__back_off(const struct dlock__acquisition *acq);
 
-/* ---- linger.c ---- */
-
 static inline bool dlock__lingers(const struct dlock__acquisition *acq) {
     return acq->state == DLOCK__LINGERING;
 }
 
-/* Whether a grant for this handle should be one that may linger. */
-bool dlock__linger_wanted(const struct dlock_lock *lock);
 /* Instead of the release of a HELD acquisition; false: it has to be released. */
 bool dlock__linger_begin(struct dlock__acquisition *acq);
 enum dlock__briefly {
@@ -181,8 +175,7 @@ enum dlock__briefly {
     DLOCK__BRIEFLY_ENDED  /* somebody else releases it, or it was lost */
 };
 /* Instead of a release that is about to be sent, if name->short_holds: the next thread is likely to be back for the
- * lock before that could have reached the server. The caller has a reference. Leaves the mutex meanwhile.
- */
+ * lock before that could have reached the server. The caller has a reference. Leaves the mutex meanwhile. */
 enum dlock__briefly dlock__linger_briefly(struct dlock__acquisition *acq);
 /* The lingering acquisition of this name, for a new owner; NULL: there is none, or none that fits. */
 struct dlock__acquisition *dlock__linger_take(struct dlock_lock *lock);

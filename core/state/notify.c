@@ -68,8 +68,9 @@ void dlock__keeper_kick(struct dlock_client *client) {
 }
 
 void dlock__callback_arm(struct dlock_client *client, int64_t at_us) {
-    if (at_us >= client->callback.armed_us) return;
-    client->callback.armed_us = at_us;
+    /* A suspended machine prolongs its sleep: if that should be over by now, it is woken. */
+    if (at_us >= client->callback.armed_us && client->callback.armed_us > dlock__now(client)) return;
+    if (at_us < client->callback.armed_us) client->callback.armed_us = at_us;
     pthread_cond_signal(&client->callback.cond);
 }
 

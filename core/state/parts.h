@@ -59,8 +59,7 @@ struct dlock__timers {
 /* A request's send time and the server's clock in its answer; dies with any reconnect. state/grant.c, in every thread
  * that gets answers. */
 struct dlock__clock_sample {
-    bool known;
-    int64_t sent_us, server_us;
+    int64_t sent_us, server_us; /* 0: none yet */
 };
 
 enum dlock__listener_state { DLOCK__LISTENER_DOWN, DLOCK__LISTENER_CONNECTING, DLOCK__LISTENER_UP };
@@ -93,7 +92,7 @@ struct dlock__keeper {
     struct dlock_claim args[DLOCK__BATCH], *arg_pointers[DLOCK__BATCH];
 };
 
-/* What the keeper has to say: the callback thread passes it to the application. */
+/* A line of the keeper's for the log: the callback thread passes it to the application. */
 struct dlock__line {
     struct dlock__line *next;
     int level;
@@ -112,7 +111,7 @@ struct dlock__callbacks {
     size_t n_lines;
     struct dlock_lock *running;       /* whose callback runs */
     uint64_t runner;                  /* … in which thread */
-    struct dlock__acquisition *loses; /* … and the loss that it is told of */
+    struct dlock__acquisition *loses; /* … and the loss that it is told of, unless it has released that */
     int64_t armed_us;                 /* it looks at what ends then at the latest */
 };
 

@@ -1,4 +1,4 @@
-/* Tokens: what names an acquisition to the server. */
+/* Tokens: what names an acquisition to the server; and which of them have left this client with a ticket. */
 #include "state/client.h"
 
 #include <stdlib.h>
@@ -63,6 +63,11 @@ void dlock__token_write(struct dlock__acquisition *acq) {
     memcpy(out, client->token_tail, client->token_tail_size);
 }
 
+bool dlock__token_check(const char *text) {
+    size_t n = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@-");
+    return n > 0 && n <= DLOCK_TOKEN_MAX && text[n] == '\0';
+}
+
 void dlock__token_read(struct dlock__acquisition *acq) {
     const char *at = acq->token + strcspn(acq->token, "-@");
     if (strncmp(at, "-s@", 3) == 0) acq->mode = DLOCK_SHARED;
@@ -72,4 +77,44 @@ void dlock__token_read(struct dlock__acquisition *acq) {
     if (*end != '@' || limit == 0 || limit > UINT32_MAX) return;
     acq->mode = DLOCK_PERMIT;
     acq->limit = (uint32_t)limit;
+}
+
+/* ---- exported ones ---- */
+
+/* How long a token that was exported is known, at least. */
+enum { KNOWN_US = 60000000 };
+
+static void forget_before(struct dlock_client *client, int64_t now_us) {
+    struct dlock__exported **at = &client->exported;
+    for (struct dlock__exported *exported; (exported = *at);) {
+        if (exported->until_us > now_us) {
+            at = &exported->next;
+        } else {
+            *at = exported->next;
+            free(exported);
+        }
+    }
+}
+
+void dlock__exported_free(struct dlock_client *client) {
+    forget_before(client, DLOCK__NEVER);
+}
+
+bool dlock__exported(const struct dlock_client *client, const char *token) {
+    const struct dlock__exported *exported = client->exported;
+    while (exported && strcmp(exported->token, token) != 0) exported = exported->next;
+    return exported != NULL;
+}
+
+int dlock__exported_remember(const struct dlock__acquisition *acq, struct dlock_error *err) {
+    struct dlock_client *client = acq->name->client;
+    if (!acq->untold_grant) return 0;
+    forget_before(client, dlock__now_us());
+    struct dlock__exported *exported = calloc(1, sizeof *exported);
+    if (!exported) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for an export");
+    memcpy(exported->token, acq->token, strlen(acq->token) + 1);
+    exported->until_us = dlock__after(dlock__now_us(), dlock__us(acq->lease_ms) + KNOWN_US);
+    exported->next = client->exported;
+    client->exported = exported;
+    return 0;
 }

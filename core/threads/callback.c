@@ -25,19 +25,18 @@ static void count_told(struct dlock__acquisition *acq) {
     if (acq->untold == 0 && dlock__acq_orphaned(acq)) dlock__orphan(acq);
 }
 
-/* The handle has been told of the loss, or is freed and need not be. */
-static void told(struct dlock__event *event) {
+/* The handle need not be told of the loss. */
+static void not_told(struct dlock__event *event) {
     struct dlock__acquisition *acq = dlock__event_hold(event)->acq;
-    if (!acq->told_early) count_told(acq);
-    acq->told_early = false;
+    count_told(acq);
     dlock__acq_put(acq);
 }
 
-/* It may want the lock anew, and would wait for what it has lost. */
+/* The callback may want the lock anew, and would wait for the grant that is lost. */
 void dlock__callback_released(struct dlock__acquisition *acq) {
-    const struct dlock_client *client = acq->name->client;
+    struct dlock_client *client = acq->name->client;
     if (client->callback.loses != acq || client->callback.runner != dlock__thread_id()) return;
-    acq->told_early = true;
+    client->callback.loses = NULL;
     count_told(acq);
 }
 
@@ -52,8 +51,9 @@ static void call_lost(struct dlock_client *client, struct dlock__event *event) {
     dlock__leave(client);
     on_lost(lock, &err, arg);
     dlock__enter(client);
+    if (client->callback.loses) count_told(acq);
     client->callback.loses = NULL;
-    told(event);
+    dlock__acq_put(acq);
 }
 
 static void call_async(struct dlock_client *client, struct dlock__event *event) {
@@ -109,8 +109,8 @@ static void *run(void *arg) {
             call(client, pop(client, NULL));
             continue;
         }
-        if (client->callback.armed_us < until_us) until_us = client->callback.armed_us;
-        dlock__wait(client, &client->callback.cond, until_us);
+        if (until_us < client->callback.armed_us) client->callback.armed_us = until_us;
+        dlock__wait(client, &client->callback.cond, client->callback.armed_us);
     }
     dlock__leave(client);
     return NULL;
@@ -167,10 +167,6 @@ int dlock__callback_start(struct dlock_client *client, struct dlock_error *err) 
     return 0;
 }
 
-void dlock__callback_look(struct dlock_client *client) {
-    if (client->callback.lines && !client->callback.stop) dlock__callback_start(client, NULL);
-}
-
 static bool runs_elsewhere(const struct dlock_lock *lock) {
     const struct dlock_client *client = lock->client;
     return client->callback.running == lock && client->callback.runner != dlock__thread_id();
@@ -181,7 +177,7 @@ void dlock__callback_forget(struct dlock_lock *lock) {
     for (;;) {
         struct dlock__event *event = pop(client, lock);
         if (event && event->kind == DLOCK__EVENT_LOST)
-            told(event);
+            not_told(event);
         else if (event)
             call_async(client, event);
         else if (lock->async > 0 || runs_elsewhere(lock))
@@ -204,7 +200,7 @@ void dlock__callback_stop(struct dlock_client *client) {
     }
     while ((event = pop(client, NULL))) {
         if (event->kind == DLOCK__EVENT_LOST)
-            told(event);
+            not_told(event);
         else
             call(client, event);
     }

@@ -77,7 +77,7 @@ static void end_release(struct dlock__async *async, int rc, const struct dlock_e
     end(async);
 }
 
-/* Nobody was there to give it its turn by its deadline. */
+/* Ends a wait that got no turn by its deadline. */
 static void end_late(struct dlock__async *async) {
     struct dlock__waiter *waiter = &async->waiter;
     const struct dlock__name *name = waiter->lock->name;
@@ -209,8 +209,8 @@ static void send(struct dlock_client *client, struct requests *requests) {
     }
 }
 
-/* What must not be done in a turn, since it leaves the mutex: brings up the listener, since only who hears that others
- * ask may linger, and releases what lingers under other terms than a wait that is ready has. */
+/* Brings up the listener, since a grant may linger only where others' requests are heard, and releases what lingers
+ * under other terms than a ready wait has. Leaves the mutex, so it is not done in a turn. */
 static void prepare_to_linger(struct dlock_client *client) {
     watch(client);
     if (client->listener.state != DLOCK__LISTENER_UP && dlock__now(client) >= client->listener.retry_at_us)
@@ -269,17 +269,18 @@ static size_t gather_orphans(struct dlock_client *client, struct dlock__acquisit
     return n;
 }
 
-/* An acquire whose answer was lost may still be executed later, so its token is released again and again for one lease
- * after its last send; one that was queued, until the server has acknowledged. */
+/* An acquire whose answer was lost may still be executed later, so its token is released again and again until a
+ * release is answered that was sent when that cannot be any more, or the lease that a request got then is over; one
+ * that was queued, until the server has acknowledged. */
 static void orphan_answered(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     int rc = acq->op->result;
     int64_t now = dlock__now(client), lease = dlock__us(acq->lease_ms);
     bool answered = rc == 0 || rc == DLOCK_ELOST || rc == DLOCK_EINVAL || rc == DLOCK_ENOTSUP;
-    bool lease_over = now >= acq->unknown_until_us;
+    bool lease_over = now >= dlock__acq_unknown_end_us(acq);
     bool lives_on = acq->queued || dlock__can(client, DLOCK_CAP_SESSION); /* whatever its lease says */
-    if (answered) acq->queued = false;
-    if (answered ? !dlock__acq_may_come_late(acq) : lease_over && !lives_on && !dlock__acq_in_request(acq))
+    if (answered ? !dlock__acq_may_come_late(acq, acq->op->sent_us)
+                 : lease_over && !lives_on && !dlock__acq_in_request(acq))
         drop(acq);
     else if (answered)
         dlock__orphan_at(acq, now + (lease / 4 > REPEAT_MIN_US ? lease / 4 : REPEAT_MIN_US));

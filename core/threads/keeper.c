@@ -32,18 +32,13 @@ static bool too_short(const struct dlock__acquisition *acq, int64_t now) {
     return (acq->valid_until_us - now) / 2 < acq->name->client->keeper.patience_us;
 }
 
-/* No acquisition is renewed by more too early. */
-static int64_t most_early(const struct dlock_client *client) {
-    return dlock__us(dlock__longest_lease_ms(client)) / 6;
-}
-
 /* Collects acquisitions that are due, the first one first; those that are too short apart from the others. Should the
  * renewals of all take longer than the time between two of them, then all come too late by the same, instead of the
  * last ones never. Those that were looked at and not taken are put back. */
 static size_t gather(struct dlock_client *client, int64_t now) {
     struct dlock__acquisition *others[OTHERS], *acq;
     size_t n = 0, n_others = 0;
-    int64_t until_us = dlock__after(now, most_early(client));
+    int64_t until_us = dlock__after(now, dlock__us(client->longest_lease_ms) / 6); /* none is renewed earlier */
     while (n < DLOCK__BATCH && n_others < OTHERS && (acq = dlock__renewal_take(client, until_us))) {
         bool apart = n > 0 && too_short(acq, now) != too_short(client->keeper.batch[0], now);
         if (apart || acq->renew_at_us - earliness(acq) > now) {
@@ -64,7 +59,7 @@ static int64_t lease_of(const struct dlock__acquisition *acq) {
     return dlock__lease_for_ms(acq->valid_until_us - dlock__now_us());
 }
 
-/* In the order of the names, as every batch is sent. The arguments are copies, which is why no operation is run as for
+/* Sorts by name, as every batch is sent. The arguments are copies, which is why no operation is run as for
  * others: the acquisition's own may be in use by a release, which would have to wait for a renewal that hangs. */
 static void fill(struct dlock_client *client, size_t n) {
     qsort(client->keeper.batch, n, sizeof(struct dlock__acquisition *), dlock__acq_by_name);
@@ -196,7 +191,7 @@ static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t ot
         dlock__leave(client);
         dlock__log(client, DLOCK_LOG_WARN, "renewal of %zu lock(s) failed: %s", n, err.message);
         dlock__enter(client);
-        client->clock_sample.known = false;
+        client->clock_sample = (struct dlock__clock_sample){0};
     }
     learn_patience(client, rc != 0 ? rc : client->keeper.args[0].result, now, deadline_us);
     int64_t pause_us = next_pause(client);
@@ -265,7 +260,7 @@ static void *run(void *arg) {
     while (!client->keeper.stop) {
         dlock__guard_look(client);
         dlock__engine_look(client);
-        dlock__callback_look(client);
+        if (client->callback.lines && !client->callback.stop) dlock__callback_start(client, NULL);
         dlock__watch_held(client);
         int64_t next_us = dlock__expire_all(client), sleep_us = dlock__sleeps_end(client), now = dlock__now_us(),
                 rest_us = dlock__session_rest_at(client), listener_us = dlock__listener_due(client);

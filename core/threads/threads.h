@@ -15,12 +15,9 @@ void dlock__keeper_stop(struct dlock_client *client);
 
 /* Starts the thread if need be. 0 or ENOMEM. */
 int dlock__callback_start(struct dlock_client *client, struct dlock_error *err);
-/* Starts it if the keeper has something for the log. The keeper's. */
-void dlock__callback_look(struct dlock_client *client);
 /* Makes the client a MANUAL one. Without the mutex. */
 int dlock__callback_manual(struct dlock_client *client, struct dlock_error *err);
-/* The lost acquisition has been released as often as it was acquired. An on_lost that does so is told, though it runs.
- * */
+/* The lost acquisition was released as often as it was acquired. An on_lost that does so is told, though it runs. */
 void dlock__callback_released(struct dlock__acquisition *acq);
 /* Forgets queued on_losts of the handle, calls the ends of its asynchronous operations, and waits for a running
  * callback, unless called from it. Leaves the mutex meanwhile. */
@@ -39,8 +36,8 @@ void dlock__engine_stop(struct dlock_client *client, int64_t deadline_us);
 int dlock__async_make(struct dlock_lock *lock, dlock_callback done, void *arg, struct dlock__async **out);
 /* It begins, with a turn, or is over already, and its callback is queued. */
 void dlock__async_begin(struct dlock__async *async, bool over);
-/* Those that are due have a turn, and those end whose deadline passed while their request, or another one, hangs. The
- * next time to look, at the earliest. */
+/* Gives a turn to waits that are due, and ends those whose deadline passed while their request, or another one, hangs.
+ * Returns when to look again, at the earliest. */
 int64_t dlock__async_expire(struct dlock_client *client);
 
 #endif

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* So that a path of any length leaves room for what is wrong. */
+/* Messages cut long paths, to have room for what is wrong. */
 #define FILE_IS "password_file %.300s "
 
 /* Reads up to `size` bytes; returns how many there were, or -1. */
@@ -23,7 +23,7 @@ static int open_file(const char *path, int *fd, struct dlock_error *err) {
     if (*fd < 0) return dlock_fail(err, DLOCK_EAUTH, FILE_IS "cannot be read: %s", path, strerror(errno));
     if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode)) return DLOCK_OK;
     close(*fd);
-    return dlock_fail(err, DLOCK_EAUTH, FILE_IS "is no regular file", path);
+    return dlock_fail(err, DLOCK_EAUTH, FILE_IS "is not a regular file", path);
 }
 
 int dlock__password_read(const char *path, char out[DLOCK__PASSWORD_MAX + 1], struct dlock_error *err) {

@@ -178,7 +178,7 @@ static int explain(const struct dlock__resolver *resolver, struct dlock_error *e
     for (size_t i = 0; i < resolver->n; i++)
         if (resolver->targets[i].failure != 0) worst = &resolver->targets[i];
     if (worst->failure == EAI_MEMORY)
-        return dlock_fail(err, DLOCK_ENOMEM, "no memory or thread to look up the host \"%s\"", worst->host);
+        return dlock_fail(err, DLOCK_ENOMEM, "out of memory or threads to look up the host \"%s\"", worst->host);
     if (worst->failure != 0)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "the host \"%s\" was not found: %s", worst->host,
                           gai_strerror(worst->failure));
@@ -194,7 +194,7 @@ int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **ou
     size_t bytes = 0;
     for (size_t i = 0; i < uri->n_hosts; i++) bytes += strlen(uri->hosts[i].host) + 1;
     struct dlock__resolver *resolver = calloc(1, sizeof *resolver + uri->n_hosts * sizeof(struct target) + bytes);
-    if (!resolver) return dlock_fail(err, DLOCK_ENOMEM, "no memory for the resolver");
+    if (!resolver) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the resolver");
     pthread_mutex_init(&resolver->mutex, NULL);
     dlock__cond_init(&resolver->changed);
     resolver->n = uri->n_hosts;
@@ -226,7 +226,7 @@ int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool l
     }
     struct dlock__addresses *found = addresses_new(resolver);
     if (!found)
-        rc = dlock_fail(err, DLOCK_ENOMEM, "no memory for addresses");
+        rc = dlock_fail(err, DLOCK_ENOMEM, "out of memory for addresses");
     else if (found->n == 0 && resolver->n > 0)
         rc = explain(resolver, err);
     if (rc == DLOCK_OK)

@@ -24,7 +24,7 @@ int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **re
 int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool lookup,
                    struct dlock__addresses **addresses, struct dlock_error *err);
 
-/* What is remembered may be wrong by now: look up again next time. */
+/* The remembered addresses may be wrong by now: the next call looks them up again. */
 void dlock__resolver_stale(struct dlock__resolver *resolver);
 
 /* Does not wait for a look-up that hangs: that one keeps what it needs and frees it when it ends. NULL is allowed. */

@@ -132,7 +132,7 @@ static int refuse_host(const struct builder *b, const char *why) {
     return dlock_fail(b->err, DLOCK_EINVAL, "URI: host %zu %s", b->uri->parts.n_hosts + 1, why);
 }
 
-/* What may stand in a host name; names in other alphabets too. */
+/* Whether this may be a host name; other alphabets are allowed. */
 static bool is_name(const char *host) {
     for (const char *p = host; *p; p++)
         if ((unsigned char)*p < 0x80 && !strchr(ALPHANUMERIC "-._", *p)) return false;
@@ -177,7 +177,7 @@ static int parse_host(struct builder *b, struct span in) {
     if (bracket && !is_ipv6(host->host)) return refuse_host(b, "has something other than an IPv6 address in brackets");
     bool folder = !bracket && *host->host == '/'; /* of a Unix socket, percent-encoded: libpq's way */
     if (!bracket && !folder && (!is_name(host->host) || strlen(host->host) > HOST_MAX))
-        return refuse_host(b, "is no host name: letters, digits, '-', '.' and '_', at most 255");
+        return refuse_host(b, "is not a host name: letters, digits, '-', '.' and '_', at most 255");
     if (folder && strlen(host->host) >= sizeof((struct sockaddr_un *)NULL)->sun_path)
         return refuse_host(b, "is a folder with too long a name for a socket");
     b->uri->parts.n_hosts++;
@@ -267,7 +267,7 @@ static int builder_new(struct builder *b, const char *text) {
      * and there are at most as many more NULs as bytes, plus the last. */
     size_t length = strlen(text), n = length / 2 + 1;
     b->uri = calloc(1, sizeof *b->uri + n * (sizeof *b->hosts + sizeof *b->params) + 2 * length + 8);
-    if (!b->uri) return dlock_fail(b->err, DLOCK_ENOMEM, "no memory for the URI");
+    if (!b->uri) return dlock_fail(b->err, DLOCK_ENOMEM, "out of memory for the URI");
     b->hosts = (struct dlock_host *)(b->uri + 1);
     b->params = (struct dlock_param *)(b->hosts + n);
     b->strings = (char *)(b->params + n);
@@ -319,7 +319,8 @@ bool dlock__uri_is_address(const struct dlock_uri *uri, struct dlock_error *err)
     static const struct {
         int port;
         const char *scheme;
-    } usual[] = {{6379, "redis"}, {11211, "memcached"}, {2181, "zookeeper"}, {5432, "postgresql"}};
+    } usual[] = {{6379, "redis"}, {11211, "memcached"}, {2181, "zookeeper"},
+                 {2379, "etcd"},  {5432, "postgresql"}, {3306, "mysql"}};
     const char *scheme = NULL, *p = uri->path ? uri->path : "";
     int port = (int)dlock__text_number(p, 65535, &p);
     if (!port || (*p && *p != '/') || uri->n_hosts || uri->user || uri->password) return false;

@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-/* For leaving the server's queue: after the deadline, and in any case. */
+/* The time to leave the server's queue: after the deadline, and in any case. */
 enum { LEAVE_US = 50000, LEAST_US = 20000 };
 
-/* What waiters of one thread ask, or give up, at the same time. */
+/* Acquisitions that waiters of one thread ask for, or give up, at the same time. */
 struct requests {
     struct dlock__acquisition *acqs[DLOCK__BATCH];
     struct dlock__waiter *waiters[DLOCK__BATCH]; /* of each */
@@ -22,7 +22,7 @@ static void add(struct requests *requests, struct dlock__waiter *waiter, struct 
 
 /* ---- turns ---- */
 
-/* What all of them do next: requests, or a sleep until *until_us. True: all are over. */
+/* Takes a turn of each: fills `requests`, or sets how long to sleep. True: all are over. */
 static bool take_turns(struct dlock__waiter *const *waiters, size_t n, struct requests *requests, int64_t *until_us) {
     bool over = true;
     requests->n = 0;
@@ -51,7 +51,7 @@ static void ask(const struct requests *requests) {
     for (size_t i = 0; i < requests->n; i++) dlock__waiter_answered(requests->waiters[i]);
 }
 
-/* By one deadline, soon after that of the wait. */
+/* Releases them by one deadline, soon after that of the wait. */
 static void leave(const struct requests *requests) {
     int64_t now = dlock__now(requests->acqs[0]->name->client);
     int64_t until_us = dlock__after(requests->waiters[0]->deadline_us, LEAVE_US);

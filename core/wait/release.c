@@ -15,7 +15,7 @@ int64_t dlock__release_retry_at(struct dlock__acquisition *acq) {
     return dlock__now(client) + dlock__jitter(client, acq->pause_us / 2, acq->pause_us);
 }
 
-/* Not when the only connection that could tell was closed since it kept silent. */
+/* Never, if the only connection that could tell was closed since it kept silent. */
 int64_t dlock__release_again_at(struct dlock__acquisition *acq, int64_t deadline_us) {
     if (acq->op->result != DLOCK_EUNAVAILABLE || acq->op->status == DLOCK__OP_RUNNING) return DLOCK__NEVER;
     struct dlock_client *client = acq->name->client;
@@ -31,7 +31,7 @@ void dlock__release_send(struct dlock__acquisition *const *acqs, size_t n, int64
     dlock__op_send(acqs, n);
 }
 
-/* Until all are answered. `why` is what the server said to the first request of the last round. */
+/* Sends them until all are answered. `why` is what the server said to the first request of the last round. */
 static void send_all(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us, struct dlock_error *why) {
     struct dlock_client *client = acqs[0]->name->client;
     struct dlock__acquisition *left[DLOCK__BATCH];
@@ -72,7 +72,10 @@ int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dl
         rc = dlock_fail(err, rc, "the release of lock \"%s\" was not confirmed, its lease ends it: %s",
                         dlock__name_shown(name), why && why->code ? why->message : dlock_strerror(rc));
     }
-    if (rc == 0 || rc == DLOCK_ELOST) dlock__orphan_late(acq);
+    if ((rc == 0 || rc == DLOCK_ELOST) && dlock__acq_may_come_late(acq, acq->op->sent_us)) {
+        acq->outcome_unknown = true; /* as of the acquire: nothing else is */
+        dlock__orphan(acq);
+    }
     dlock__name_signal(name);
     dlock__acq_put(acq);
     return rc;

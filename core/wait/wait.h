@@ -18,14 +18,14 @@ enum dlock__turn {
 int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms);
 /* Puts a new waiter into the line, unless it is a try that stands no chance (then it is over). */
 void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, bool try_only, int64_t deadline_us);
-/* What it does next; looks at everything that happened meanwhile. With a latch it may bring up the listener, and leaves
- * the mutex then. */
+/* Says what the waiter does next, from everything that happened meanwhile. If it has a latch this may bring up the
+ * listener, and leaves the mutex then. */
 enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until_us);
 /* Takes over the answer to its acquisition's request. Leaves the mutex when it brings up the listener. */
 void dlock__waiter_answered(struct dlock__waiter *waiter);
 /* The release of what it gave up is answered, or will not be in time: the wait is over. */
 void dlock__waiter_left(struct dlock__waiter *waiter);
-/* Its deadline passed while its request hangs. */
+/* Ends a wait whose deadline passed while its request hangs. */
 void dlock__waiter_leave(struct dlock__waiter *waiter);
 /* Ends a wait with ECANCELED. */
 void dlock__waiter_cancel(struct dlock__waiter *waiter);
@@ -37,7 +37,7 @@ int dlock__acquire(struct dlock_lock *lock, bool try_only, int64_t deadline_us, 
 /* All turns of n waiters of one client, which have this thread's latch, until all are over: what they ask at the same
  * time is one request. Leaves the mutex meanwhile. */
 void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n);
-/* Until then, or something changes for this thread's latch, or it is cancelled. Leaves the mutex meanwhile. */
+/* Sleeps until until_us, a change for this thread's latch, or its cancellation. Leaves the mutex meanwhile. */
 void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch, int64_t until_us);
 
 /* ---- release.c ---- */
@@ -46,7 +46,7 @@ void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch,
  * is what the server says to the first. Leaves the mutex meanwhile. */
 void dlock__release_send(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us,
                          struct dlock_error *why);
-/* What the answer to a release means: of one that was sent before, "not found" is what success left behind. */
+/* The meaning of the answer to a release: "not found" is success if it was sent before. */
 int dlock__release_result(const struct dlock__acquisition *acq);
 /* When a release without success is sent again: after a random pause, which grows. */
 int64_t dlock__release_retry_at(struct dlock__acquisition *acq);

@@ -2,8 +2,8 @@
  * acquisition, until it is granted, gives up, or is cancelled. Waiters that come in meanwhile stand behind it, and get
  * the lock by local hand-over (release.c) or by becoming the head.
  *
- * A waiter is a small state machine that takes turns: its own thread drives it (blocking.c), or the engine does where it has
- * none. */
+ * A waiter is a small state machine that takes turns: its own thread drives it (blocking.c), or the engine does where
+ * it has none. */
 #include "wait/wait.h"
 
 #include <stdlib.h>
@@ -15,10 +15,10 @@ enum {
     DEAF_MAX_US = 500000,    /* servers with wake-ups while our listener is down */
     OUTAGE_MIN_US = 10000,   /* between tries while the server is away */
     OUTAGE_MAX_US = 1000000, /* "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), decorrelated */
-    LAST_MIN_US = 1000,      /* who polls asks once more that long before the deadline, or */
+    LAST_MIN_US = 1000,      /* a poller asks once more that long before the deadline, or */
     LAST_MAX_US = 10000,     /* as long as its last answer took, and a half */
     ANSWER_US = 40000,       /* what a question gets at least: cut short by the deadline it would look like an outage */
-    LISTEN_US = 20000,       /* who waits for less polls */
+    LISTEN_US = 20000,       /* a shorter wait polls */
     SLEEP_MAX_MS = 3600000,  /* whatever a backend says, somebody looks again */
     STAGGER_MAX_US = 10000   /* between clients that a server's queue told the same time */
 };
@@ -84,7 +84,7 @@ static void explain_not_ready(struct dlock__waiter *waiter) {
     explain(waiter, err.code, "%s", err.message);
 }
 
-/* Nobody is known to be in its way, but the server grants nothing yet: says so. */
+/* Explains that the server grants nothing yet, if that is so and nobody is known to be in the way. */
 static bool not_ready(struct dlock__waiter *waiter) {
     if (dlock__name_ready(name_of(waiter), NULL) == 0) return false;
     explain_not_ready(waiter);
@@ -106,6 +106,16 @@ static int refused(struct dlock__waiter *waiter) {
     if (not_ready(waiter)) return DLOCK_ENOTREADY;
     return explain(waiter, DLOCK_EBUSY, "lock \"%s\" is held or waited for in this process",
                    dlock__name_shown(name_of(waiter)));
+}
+
+/* The deadline has passed while it stood in line, where a try waits only for an answer to this process. */
+static int late_in_line(struct dlock__waiter *waiter) {
+    const char *shown = dlock__name_shown(name_of(waiter));
+    if (waiter->try_only)
+        return explain(waiter, DLOCK_EUNAVAILABLE, "lock \"%s\": no answer until the deadline", shown);
+    if (not_ready(waiter)) return DLOCK_ENOTREADY;
+    return explain(waiter, DLOCK_ETIMEDOUT, "lock \"%s\" was held or waited for in this process until the deadline",
+                   shown);
 }
 
 static int cancelled(struct dlock__waiter *waiter) {
@@ -145,7 +155,7 @@ void dlock__waiter_left(struct dlock__waiter *waiter) {
     struct dlock__acquisition *acq = waiter->leaving;
     int rc = acq->op->result;
     waiter->leaving = NULL;
-    if ((rc != 0 && rc != DLOCK_ELOST) || dlock__acq_may_come_late(acq)) dlock__orphan(acq);
+    if ((rc != 0 && rc != DLOCK_ELOST) || dlock__acq_may_come_late(acq, acq->op->sent_us)) dlock__orphan(acq);
     dlock__acq_put(acq);
     finish(waiter, waiter->result);
 }
@@ -176,6 +186,7 @@ static bool take(struct dlock__waiter *waiter) {
     if (good) {
         dlock__hold_through(acq, waiter->lock);
     } else if (dlock__acq_lost(acq)) {
+        acq->count = 0; /* nobody has to release it */
         dlock__lost_remove(acq);
         dlock__acq_put(acq);
     }
@@ -202,15 +213,20 @@ static enum dlock__turn out_of_memory(struct dlock__waiter *waiter) {
     return end(waiter, explain(waiter, DLOCK_ENOMEM, "out of memory for an acquisition"));
 }
 
+/* Whether a grant for this handle should be one that may linger. */
+static bool may_linger(const struct dlock_lock *lock) {
+    return lock->client->uri->linger_ms > 0 && lock->mode == DLOCK_EXCLUSIVE && !(lock->flags & DLOCK_FIXED_LEASE);
+}
+
 static enum dlock__turn ask(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     struct dlock__acquisition *acq = acq_of(waiter);
     bool heard = client->listener.state == DLOCK__LISTENER_UP || dlock__can(client, DLOCK_CAP_PENDING);
     bool queue = !waiter->try_only && dlock__can(client, DLOCK_CAP_QUEUE) && heard;
-    bool linger = dlock__linger_wanted(waiter->lock) && client->listener.state == DLOCK__LISTENER_UP;
+    bool linger = may_linger(waiter->lock) && client->listener.state == DLOCK__LISTENER_UP;
     uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (linger ? DLOCK_CLAIM_LINGER : 0);
     if (!dlock__slot_attach(acq)) return out_of_memory(waiter);
-    dlock__acq_ask(acq);
+    dlock__acq_become(acq, DLOCK__ASKING);
     if (waiter->why) waiter->why->code = 0;
     dlock__op_prepare(acq, DLOCK__ACQUIRE, flags, question_deadline(waiter), waiter->why);
     return DLOCK__TURN_ASK;
@@ -244,7 +260,8 @@ static int64_t ask_again_at(struct dlock__waiter *waiter, const struct dlock_cla
     return now + (pause > least ? pause : least);
 }
 
-/* The same; who has no place in a queue, and may not be told of a release, asks once more before the deadline. */
+/* The same; a waiter without a place in a queue, which may not be told of a release, asks once more before the
+ * deadline. */
 static int64_t ask_again_in_time(struct dlock__waiter *waiter, const struct dlock_claim *answer) {
     int64_t at = ask_again_at(waiter, answer), last = last_question(waiter);
     bool told = acq_of(waiter)->queued || acq_of(waiter)->conn;
@@ -266,17 +283,17 @@ static void busy(struct dlock__waiter *waiter) {
     if (acq->queued) dlock__listener_awaited(client_of(waiter));
     if (op->arg.hints & DLOCK_HINT_UNHEARD) dlock__listener_unheard(client_of(waiter), op->sent_us);
     dlock__acq_wait(acq, op->look ? dlock__now(client_of(waiter)) : ask_again_in_time(waiter, &op->arg));
-    if (op->wake.here) {
+    if (op->woken) {
         /* One from after this answer counts; one of the same microsecond is confirmed. One from before it is over, or
          * it became known while the server worked on both: whoever asks again learns that. */
-        int64_t answered_us = op->arg.server_us, server_us = op->wake.server_us;
-        if (server_us >= answered_us)
-            dlock__acq_woken(acq, op->wake.fence, server_us > answered_us ? server_us : 0, op->wake.kept_ms,
-                             op->wake.received_us);
+        bool counts = op->wake.server_us >= op->arg.server_us;
+        if (op->wake.server_us == op->arg.server_us) op->wake.server_us = 0;
+        if (counts)
+            dlock__acq_woken(acq, &op->wake, op->received_us);
         else
             acq->ask_at_us = dlock__now(client_of(waiter));
     }
-    op->look = op->wake.here = false;
+    op->look = op->woken = false;
     if (acq->state == DLOCK__WAITING) dlock__slot_detach(acq);
     if (waiter->in_line) turn_tries_away(name_of(waiter));
 }
@@ -309,7 +326,10 @@ static void judge(struct dlock__waiter *waiter, int result) {
         waiter->heard = waiter->heard && acq_of(waiter)->op->late && !silent;
         if (waiter->heard) return; /* what it said before still counts */
     }
-    dlock__name_heard(name_of(waiter), result, acq_of(waiter)->op->arg.ready_ms);
+    int64_t ready_ms = result == DLOCK_ENOTREADY ? acq_of(waiter)->op->arg.ready_ms : 0;
+    name_of(waiter)->ready_at_us = ready_ms < 0   ? DLOCK__NEVER
+                                   : ready_ms > 0 ? dlock__after(dlock__now(client), dlock__us(ready_ms))
+                                                  : 0;
 }
 
 void dlock__waiter_answered(struct dlock__waiter *waiter) {
@@ -329,7 +349,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         }
     }
     if (rc == 0) {
-        acq->untold_grant = acq->queued && !acq->op->wake.here;
+        acq->untold_grant = acq->queued && !acq->op->woken;
         if (acq->untold_grant && waiter->heard) dlock__listener_doubted(client_of(waiter));
         acq->may_linger = acq->op->arg.flags & DLOCK_CLAIM_LINGER && !acq->wanted;
         dlock__own_for(acq, waiter);
@@ -356,7 +376,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
 
 /* ---- turns ---- */
 
-/* Until granted by a wake, ended from outside, or it is time to ask again. */
+/* Sleeps until a wake grants, something else ends the wait, or it is time to ask again. */
 static enum dlock__turn asker_turn(struct dlock__waiter *waiter, int64_t *until_us) {
     const struct dlock__acquisition *acq = acq_of(waiter);
     int64_t until = acq->state == DLOCK__CONFIRMING ? DLOCK__NEVER : acq->ask_at_us,
@@ -381,10 +401,10 @@ static bool take_lingering(struct dlock__waiter *waiter) {
     return true;
 }
 
-/* Only who hears that others ask may linger. True: it took its time to find out. */
+/* A grant may linger only where others' requests are heard. True: it took its time to find out. */
 static bool listen_to_linger(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
-    if (!waiter->latch || !dlock__linger_wanted(waiter->lock)) return false; /* the engine sees to its own */
+    if (!waiter->latch || !may_linger(waiter->lock)) return false; /* the engine sees to its own */
     if (client->listener.state == DLOCK__LISTENER_UP) return false;
     if (!may_listen(waiter)) return false;
     dlock__listener_ensure(client, waiter->deadline_us);
@@ -396,7 +416,7 @@ static void clear_lingering(const struct dlock__waiter *waiter) {
     dlock__linger_clear(&acq, 1, waiter->deadline_us);
 }
 
-/* Until at the head of the line with nobody in the way, who then asks. */
+/* Sleeps until it is the head of the line and nobody is in its way; then it asks. */
 static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_us) {
     struct dlock__name *name = name_of(waiter);
     int64_t now = dlock__now(client_of(waiter)), until = waiter->deadline_us;
@@ -424,11 +444,7 @@ static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_u
         return DLOCK__TURN_OVER;
     }
     if (now >= waiter->deadline_us) {
-        bool late = !waiter->try_only && not_ready(waiter);
-        finish(waiter,
-               late ? DLOCK_ENOTREADY
-                    : explain(waiter, waiter->try_only ? DLOCK_EUNAVAILABLE : DLOCK_ETIMEDOUT,
-                              "lock \"%s\" was held in this process until the deadline", dlock__name_shown(name)));
+        finish(waiter, late_in_line(waiter));
         return DLOCK__TURN_OVER;
     }
     *until_us = until;
@@ -442,7 +458,8 @@ enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until
         } else if (waiter->result == 0) { /* what it was given is over: back into the line */
             waiter->done = client_of(waiter)->closed || waiter->cancels != waiter->lock->cancels;
             waiter->result = DLOCK_ECANCELED;
-            dlock__name_return(name_of(waiter), waiter);
+            struct dlock__name *name = name_of(waiter); /* whose `asking` is always the head's */
+            dlock__name_insert(name, waiter, name->asking ? name->head : NULL);
         } else {
             give_up(waiter);
             end(waiter, cancelled(waiter));
@@ -479,5 +496,5 @@ void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, 
     if (waiter->try_only && (blocked || !may_go_along(name, lock)))
         finish(waiter, refused(waiter));
     else
-        dlock__name_append(name, waiter);
+        dlock__name_insert(name, waiter, name->tail);
 }

@@ -231,8 +231,8 @@ struct dlock_backend {
     /* Makes this connection the one that gets this client's wake-ups, and stores a descriptor that polls readable when
      * one may be there. Returns once the server has confirmed. The core then calls only `wake` and `disconnect` on it
      * (THREADSAFE: everything). With WAKE or PENDING. Results: as connect.
-     * PENDING: called once after every connect, and only to get the descriptor. An acquire with QUEUE that finds the
-     * name taken leaves a blocking request with the server and answers EBUSY; until `wake` brings its answer the core
+     * PENDING: called after every connect, and before a disconnect, and only to get the descriptor, which is -1 once the
+     * connection, or a client library, has closed it. An acquire with QUEUE that finds the name taken leaves a blocking request with the server and answers EBUSY; until `wake` brings its answer the core
      * calls only `wake`, `disconnect`, and `release`, which gives the request up and sees to it that nothing is held.
      * While its claim is granted, or waits, the core calls `wake` when the descriptor polls readable. */
     int (*listen)(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
@@ -264,7 +264,7 @@ struct dlock_backend {
      * Stops early, with 0, when `each` returns non-zero. Results: as inspect. */
     int (*check)(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 
-    /* What an administrator runs on the server before the first use, as text; NULL: nothing. */
+    /* The script that an administrator runs on the server before the first use, as text; NULL: none. */
     const char *schema;
 
     /* LOCAL, and SESSION without THREADSAFE: stores the descriptors that grants of this connection live in, at most
@@ -309,7 +309,14 @@ struct dlock_backend {
 
 /* ---- helpers ----------------------------------------------------------------------------------------------------- */
 
-/* Sets code and message and returns the code: `return dlock_fail(err, DLOCK_EPROTO, "…%d…", n);`. `err` may be NULL. */
+/* Makes one line of a text that a server may have written: its control characters could do anything to a terminal. */
+static inline void dlock_one_line(char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
+}
+
+/* Sets code and message, of one line, and returns the code: `return dlock_fail(err, DLOCK_EPROTO, "…%d…", n);`. `err`
+ * may be NULL. */
 DLOCK_PRINTF(3, 4)
 static inline int dlock_fail(struct dlock_error *err, int code, const char *format, ...) {
     if (err) {
@@ -318,6 +325,7 @@ static inline int dlock_fail(struct dlock_error *err, int code, const char *form
         err->code = code;
         vsnprintf(err->message, sizeof err->message, format, args);
         va_end(args);
+        dlock_one_line(err->message);
     }
     return code;
 }
@@ -330,8 +338,8 @@ static inline void dlock_doubt(struct dlock_error *err, const char *kind) {
     snprintf(err->message + used, sizeof err->message - used, "; is this a %s server?", kind);
 }
 
-/* With QUEUE: how long a hand-over lasts at most until its receiver has confirmed it, by a renewal or by asking again;
- * less if that one asked for a shorter lease. */
+/* QUEUE: the longest time for the receiver of a hand-over to confirm it, by a renewal or by asking again; its lease, if
+ * that is shorter. */
 #define DLOCK_HAND_OVER_MS 3000
 
 /* dlock_claim.retry_ms of a waiter in the server's queue. `place` is 0 for the first; the first of the leases in its
@@ -454,7 +462,7 @@ static inline int64_t dlock_duration_ms(const char *text) {
     return -1;
 }
 
-/* What a `check` operation needs to report with dlock_find(). */
+/* The state that a `check` operation reports with, by dlock_find(). */
 struct dlock_report {
     dlock_each_finding each;
     void *arg;
@@ -471,6 +479,7 @@ static inline void dlock_find(struct dlock_report *report, const char *advice, c
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
+    dlock_one_line(what);
     report->ended = report->each(&finding, report->arg) != 0;
 }
 

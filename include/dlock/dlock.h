@@ -65,25 +65,26 @@ extern "C" {
 
 /* Every error code: X(name, number, text, what the caller should do). The enum, dlock_strerror() and the documentation
  * all come from this list. Numbers never change. */
-#define DLOCK_ERRORS(X)                                                                                             \
-    X(OK, 0, "success", "nothing")                                                                                  \
-    X(EBUSY, -1, "somebody else holds the lock", "try later, or acquire with a timeout")                            \
-    X(ETIMEDOUT, -2, "the lock was not free in time", "try later, or wait longer")                                  \
-    X(ECANCELED, -3, "the wait was cancelled, or the client was closed", "stop")                                    \
-    X(ELOST, -4, "the lock was lost before it was released", "treat the protected work as possibly overlapped")     \
-    X(EOWNER, -5, "the caller does not hold the lock", "fix the caller: acquire and release must pair up")          \
-    X(EDEADLK, -6, "the wait could never end",                                                                      \
-      "fix the caller: do not upgrade, nor acquire a non-reentrant lock twice")                                     \
-    X(EUNAVAILABLE, -7, "the server cannot be reached or did not answer in time", "try later; check the server")    \
-    X(EAUTH, -8, "the server refused the credentials or the rights", "fix the URI or the server's access rules")    \
-    X(EINVAL, -9, "an argument is invalid", "fix the caller; the message names the argument")                       \
-    X(ENOMEM, -10, "out of memory, threads or descriptors", "free some, or raise the limit that the message names") \
-    X(ENOTSUP, -11, "this backend cannot do that", "use another backend, or do without")                            \
-    X(EPROTO, -12, "the server sent an answer that makes no sense",                                                 \
-      "check that the URI names the right kind of server")                                                          \
-    X(ENOBACKEND, -13, "no backend for this URI scheme", "install the backend, or set DLOCK_PLUGIN_PATH")           \
-    X(EABI, -14, "the backend module does not fit this library", "rebuild or replace the module")                   \
-    X(EFORKED, -15, "the handle was made before fork()", "open a client in the child")                              \
+#define DLOCK_ERRORS(X)                                                                                          \
+    X(OK, 0, "success", "nothing")                                                                               \
+    X(EBUSY, -1, "somebody else holds the lock", "try later, or acquire with a timeout")                         \
+    X(ETIMEDOUT, -2, "the lock was not free in time", "try later, or wait longer")                               \
+    X(ECANCELED, -3, "the wait was cancelled, or the client was closed", "stop")                                 \
+    X(ELOST, -4, "the lock was lost before it was released", "treat the protected work as possibly overlapped")  \
+    X(EOWNER, -5, "the caller does not hold the lock", "fix the caller: acquire and release must pair up")       \
+    X(EDEADLK, -6, "the wait could never end",                                                                   \
+      "fix the caller: do not upgrade, nor acquire a non-reentrant lock twice")                                  \
+    X(EUNAVAILABLE, -7, "the server cannot be reached or did not answer in time", "try later; check the server") \
+    X(EAUTH, -8, "the server refused the credentials or the rights", "fix the URI or the server's access rules") \
+    X(EINVAL, -9, "an argument is invalid", "fix the caller; the message names the argument")                    \
+    X(ENOMEM, -10, "out of memory, threads, descriptors or disk",                                                \
+      "free some, or raise the limit that the message names")                                                    \
+    X(ENOTSUP, -11, "this backend cannot do that", "use another backend, or do without")                         \
+    X(EPROTO, -12, "the server sent an answer that makes no sense",                                              \
+      "check that the URI names the right kind of server")                                                       \
+    X(ENOBACKEND, -13, "no backend for this URI scheme", "install the backend, or set DLOCK_PLUGIN_PATH")        \
+    X(EABI, -14, "the backend module does not fit this library", "rebuild or replace the module")                \
+    X(EFORKED, -15, "the handle was made before fork()", "open a client in the child")                           \
     X(ENOTREADY, -16, "the server was started lately and grants nothing yet", "wait; the message says for how long")
 
 enum dlock_code {
@@ -92,8 +93,8 @@ enum dlock_code {
 #undef DLOCK_X
 };
 
-/* What went wrong. `code` is the function's return value; `message` is one line for a person, without a newline, and
- * never contains a password. The struct never grows, so it may stand on any stack. */
+/* Tells what went wrong. `code` is the function's return value; `message` is one line for a person, without a newline,
+ * and never contains a password. The struct never grows, so it may stand on any stack. */
 struct dlock_error {
     int code;
     char message[508];
@@ -136,7 +137,7 @@ enum dlock_client_flag {
 
 enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO = 2, DLOCK_LOG_DEBUG = 3 };
 
-/* What a backend can do: X(name, bit, word, what it means). */
+/* The capabilities of a backend: X(name, bit, word, what it means). */
 #define DLOCK_CAPS(X)                                                                            \
     X(FENCE, 0, "fence", "fences keep growing across a restart of the server")                   \
     X(QUEUE, 1, "queue", "waiters are served in order of arrival")                               \
@@ -152,7 +153,8 @@ enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO =
     X(PENDING, 11, "pending", "a waiting acquire is one blocking request on its own connection") \
     X(VOLATILE, 12, "volatile", "a restart of the server may forget grants; quarantine applies") \
     X(LOCAL, 13, "local", "there is no server: grants exclude processes of this machine only")   \
-    X(WANTED, 14, "wanted", "a lingering grant is told at once that another client asks")
+    X(WANTED, 14, "wanted", "a lingering grant is told at once that another client asks")        \
+    X(PRIVATE, 15, "private", "there is no server: grants exclude threads of one process only")
 
 enum dlock_cap {
 #define DLOCK_X(name, bit, word, meaning) DLOCK_CAP_##name = 1 << bit,
@@ -382,7 +384,8 @@ DLOCK_EXPORT int dlock_cancel(dlock_lock *lock);
 DLOCK_EXPORT int dlock_ready(dlock_lock *lock, struct dlock_error *err);
 
 /* True while the caller (the calling thread, or for DLOCK_OWNER_HANDLE the handle) holds the lock and its lease, by the
- * local clock, has not ended. Never blocks. */
+ * local clock, has not ended. Never blocks; while it is true the call waits for no other thread either, and is cheap
+ * enough for the condition of a loop. */
 DLOCK_EXPORT bool dlock_held(dlock_lock *lock);
 
 /* How long the caller's grant is valid without a further renewal: 0 when not held or lost, DLOCK_FOREVER where it ends

@@ -12,12 +12,17 @@ cp -r "$BUILD/lib" "$work/tree/lib"
 export LD_LIBRARY_PATH=$work/tree/lib
 cat >"$work/tree/libexec/dlock/dlock-guardian" <<END
 #!/bin/sh
-if [ -e "$work/hangs" ]; then sleep 60 & echo \$! >"$work/sleeper"; wait; fi
+if [ -e "$work/hangs" ]; then echo \$\$ >"$work/sleeper"; exec sleep 60; fi
 if [ -e "$work/slow" ]; then sleep 3; fi
 exec "$BUILD/libexec/dlock/dlock-guardian" "\$@"
 END
 chmod +x "$work/tree/libexec/dlock/dlock-guardian"
-end_sleeper() { [ ! -s "$work/sleeper" ] || kill "$(cat "$work/sleeper")"; }
+# It blocks the signals that it may.
+end_sleeper() {
+    if [ ! -s "$work/sleeper" ]; then return; fi
+    kill -KILL "$(cat "$work/sleeper")"
+    rm "$work/sleeper"
+}
 at_exit+=(end_sleeper)
 guardian_of() { pgrep -f "dlock-guardian $1\$"; }
 has_guardian() { guardian_of "$1" >/dev/null; }

@@ -29,6 +29,7 @@ quiet() {
     sleep 0.1
     [ "$(wc -c <"$work/stamps")" = "$before" ]
 }
+busy() { ! quiet; }
 # A grandchild in the background, one that ignores signals, one whose first thread has ended, each in several places.
 tree='"$0" "$1" old last & ("$0" "$1" old & wait) & sh -c "\"$0\" \"$1\" old & wait" & exec "$0" "$1" old'
 
@@ -48,14 +49,24 @@ begin_both() {
     if stamping new; then fail "both work at once"; fi
 }
 
+# How long the guardian of dlock $1 was ready to run without a processor, so far, in milliseconds. A guardian that the
+# machine does not run cannot kill in time.
+kept_waiting() {
+    local waited=0
+    read -r _ waited _ <"/proc/$(guardian_of "$1")/schedstat" || true
+    echo $((waited / 1000000))
+}
+
 # The new one got in: says how long after $since the last stamp of the old one and the first of the new one were.
 expect_order() {
     local last first
+    overlap=-1
     if within 30 "the new holder works" stamping new; then
         sleep 0.2 # for what must not come any more
         last=$(last_old) first=$(first_new)
         echo "   the old one's last stamp after $(((last - since) / 1000000)) ms, the new one's first after $(((first - since) / 1000000)) ms"
-        if [ "$last" -ge "$first" ]; then fail "both worked for $(((last - first) / 1000)) us"; fi
+        overlap=$(((last - first) / 1000))
+        if [ "$last" -ge "$first" ]; then fail "both worked for $overlap us"; fi
         took=$(((first - since) / 1000000))
     fi
     kill -KILL "$new"
@@ -88,15 +99,27 @@ export DLOCK_URI=${!server}
 if ! can local; then # the kernel's locks have no lease
     describe "$backend: a stopped dlock cannot renew"
     export DLOCK_URI=${DLOCK_URI/session=2s/session=4s} # so that most of it is left, whatever the machine does besides
-    begin_both -l 4
-    since=$(now_ns)
-    kill -STOP "$old"
-    expect_order
-    if [ "$(last_old)" -lt $((since + 300000000)) ]; then fail "its command was to go on for now"; fi
+    for try in 1 2 3; do
+        before=$failures
+        begin_both -l 4
+        delayed=$(kept_waiting "$old")
+        since=$(now_ns)
+        kill -STOP "$old"
+        expect_order
+        delayed=$(($(kept_waiting "$old") - delayed))
+        if [ "$(last_old)" -lt $((since + 300000000)) ]; then fail "its command was to go on for now"; fi
+        kill -CONT "$old"
+        ended "$old"
+        equal "it knows that it lost the lock" "$status" 75
+        if [ "$failures" = "$before" ]; then break; fi
+        echo "   its guardian had no processor for $delayed ms meanwhile"
+        if [ "$overlap" -lt 0 ] || [ "$failures" != $((before + 1)) ] || [ "$delayed" -lt 100 ] || [ "$try" = 3 ]; then
+            break # that alone a late guardian explains
+        fi
+        echo "# the machine stood still for a guardian for $delayed ms: run again"
+        failures=$before
+    done
     export DLOCK_URI=${!server}
-    kill -CONT "$old"
-    ended "$old"
-    equal "it knows that it lost the lock" "$status" 75
 fi
 
 # With other rights than dlock's and the guardian's, which sudo would give it. Only root can arrange that.
@@ -121,7 +144,7 @@ if [ "$(id -u)" = 0 ] && { can local || ! can session; }; then # only the dead s
     kill -KILL "$old"
     wait "$old" 2>/dev/null
     sleep $((2 * lease + 1))
-    if quiet; then fail "it was to go on"; fi
+    within 5 "it goes on" busy
     if stamping new; then fail "both work at once"; fi
     since=$(now_ns)
     kill -KILL "$child"

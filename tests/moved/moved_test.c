@@ -71,13 +71,15 @@ static int teardown(void **state) {
 
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
 
-/* What is behind the port in `uri` stays, but for the lease. */
+/* What is behind the port in `uri` stays, but for the lease; of the keys what TLS needs. */
 static dlock_client *open_client(void) {
     const char *at = authority(), *rest = at + strcspn(at, "/?"), *query = strchr(rest, '?');
-    bool session = strncmp(uri, "zookeeper:", 10) == 0, forgets = query && strstr(query, "quarantine=0");
-    return api_client("%.*s%s:%d%.*s?timeout=1s&lease=%dms%s%s", (int)(at - uri), uri, host, port,
+    bool session = strncmp(uri, "zookeeper:", 10) == 0 || strncmp(uri, "etcd:", 5) == 0,
+         forgets = query && strstr(query, "quarantine=0");
+    const char *tls = query ? strstr(query, "&ca=") : NULL;
+    return api_client("%.*s%s:%d%.*s?timeout=1s&lease=%dms%s%s%s", (int)(at - uri), uri, host, port,
                       (int)strcspn(rest, "?"), rest, LEASE_MS, session ? "&session=2s" : "",
-                      forgets ? "&quarantine=0" : "");
+                      forgets ? "&quarantine=0" : "", tls ? tls : "");
 }
 
 static dlock_lock *open_lock(dlock_client *client, const char *name) {

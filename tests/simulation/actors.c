@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { HOSTS = 12, NAMES = 6, THREADS = 4, SLACK_US = 150000, BOARD = 8 };
+enum { HOSTS = 12, NAMES = 6, THREADS = 4, SLACK_US = 100000, BOARD = 8 };
 
 struct app {
     struct sim_host host;
@@ -69,6 +69,11 @@ static void expect(const char *what, int rc) {
     }
 }
 
+/* As expect(), for calls about a grant: one of a handle may be another thread's by now, which has released it. */
+static void expect_held(const char *what, const dlock_lock *lock, int rc) {
+    if (rc != DLOCK_EOWNER || lock->owner != DLOCK_OWNER_HANDLE) expect(what, rc);
+}
+
 static void lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     (void)lock;
     (void)err;
@@ -87,7 +92,7 @@ static void check_deadline(const struct app *app, const char *what, int64_t from
 }
 
 static dlock_lock *handle_new(struct app *app, unsigned name, enum dlock_mode mode, enum dlock_owner owner) {
-    char text[8];
+    char text[16];
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     dlock_lock *lock = NULL;
     snprintf(text, sizeof text, "n%u", name);
@@ -95,7 +100,7 @@ static dlock_lock *handle_new(struct app *app, unsigned name, enum dlock_mode mo
     options.limit = limit_of(mode);
     options.owner = owner;
     options.on_lost = sim_chance(500) ? lost : NULL;
-    if (mode != DLOCK_SHARED && sim_chance(100)) options.flags = DLOCK_FIXED_LEASE;
+    if (mode != DLOCK_SHARED && sim_chance(plan->fixed)) options.flags = DLOCK_FIXED_LEASE;
     if (sim_chance(200)) options.lease_ms = sim_between(app->lease_ms / 4, app->lease_ms);
     int rc = dlock_new(app->client, text, &options, &lock, NULL);
     expect("dlock_new", rc);
@@ -105,7 +110,7 @@ static dlock_lock *handle_new(struct app *app, unsigned name, enum dlock_mode mo
 static void downgrade(struct app *app, dlock_lock *lock) {
     int rc = dlock_downgrade(lock, NULL);
     sim_say("downgrade %s: %s", app->name, dlock_strerror(rc));
-    expect("dlock_downgrade", rc);
+    expect_held("dlock_downgrade", lock, rc);
 }
 
 static void export(struct app *app, dlock_lock *lock, unsigned name, unsigned hold) {
@@ -113,9 +118,10 @@ static void export(struct app *app, dlock_lock *lock, unsigned name, unsigned ho
     char ticket[DLOCK_TICKET_MAX + 1];
     if (*board[at]) return;
     int rc = dlock_export(lock, ticket, sizeof ticket, NULL);
-    if (rc != DLOCK_EOWNER && rc != DLOCK_ENOTSUP) expect("dlock_export", rc);
+    if (rc != DLOCK_ENOTSUP) expect_held("dlock_export", lock, rc);
     if (rc != 0) return;
     sim_held_end(hold);
+    sim_exported(ticket);
     sim_say("%s exports n%u", app->name, name);
     snprintf(board[at], sizeof board[at], "%s", ticket);
     board_name[at] = name;
@@ -125,29 +131,49 @@ static void extend(struct app *app, dlock_lock *lock) {
     int64_t lease_ms = sim_between(DLOCK_LEASE_MIN_MS, app->lease_ms);
     int rc = dlock_extend(lock, lease_ms, NULL);
     sim_say("extend by %lld ms: %s", (long long)lease_ms, dlock_strerror(rc));
-    if (rc != DLOCK_ENOTSUP && rc != DLOCK_EINVAL && rc != DLOCK_EOWNER) expect("dlock_extend", rc);
+    if (rc != DLOCK_ENOTSUP && rc != DLOCK_EINVAL) expect_held("dlock_extend", lock, rc);
+}
+
+/* dlock_held says what the core knows. */
+static void check_shown(dlock_lock *lock, unsigned hold) {
+    if (plan->breaks) return; /* one that is taken away is held until the next renewal */
+    bool before = sim_held_until(hold) > sim_now_us(), shown = dlock_held(lock),
+         after = sim_held_until(hold) > sim_now_us();
+    if (before == after && shown != after)
+        sim_fail("dlock_held says %s of a lock that is %s", shown ? "yes" : "no", after ? "held" : "not held");
 }
 
 /* The caller holds the lock. */
 static void hold(struct app *app, dlock_lock *lock, unsigned name, enum dlock_mode mode, enum dlock_owner owner) {
     unsigned number = sim_held_begin(lock, name), again = 0;
     sim_say("holds n%u, fence %llu", name, (unsigned long long)dlock_fence(lock));
-    nap(sim_chance(100) ? app->lease_ms * 2500 : 50000);
+    bool is_fixed = lock->flags & DLOCK_FIXED_LEASE;
+    nap(sim_chance(is_fixed ? 300 : 100) ? app->lease_ms * 2500 : plan->hold_ms * 1000);
+    check_shown(lock, number);
     if (owner == DLOCK_OWNER_THREAD && mode == DLOCK_EXCLUSIVE && sim_chance(100)) {
         int rc = dlock_acquire(lock, draw_timeout(), NULL);
         expect("dlock_acquire, again", rc);
         again = rc == 0;
     }
     if (!again && mode == DLOCK_EXCLUSIVE && sim_chance(100)) downgrade(app, lock);
-    if (sim_chance(150)) extend(app, lock);
-    if (sim_chance(100)) dlock_held(lock);
+    for (int i = is_fixed ? 4 : 1; i > 0 && sim_chance(i > 1 ? 700 : 150); i--) {
+        extend(app, lock);
+        if (i > 1) nap(100000);
+    }
+    check_shown(lock, number);
     if (sim_chance(50)) dlock_remaining_ms(lock);
     nap(20000);
     for (; again > 0; again--) expect("dlock_release, of two", dlock_release(lock, NULL));
     if (sim_chance(50)) export(app, lock, name, number);
+    int64_t until_us = sim_held_until(number);
     sim_held_end(number);
     int rc = dlock_release(lock, NULL);
     sim_say("released n%u: %s", name, dlock_strerror(rc));
+    /* By the server, whatever breaks; and what is answered was not executed before, as a copy. */
+    bool kept = !plan->breaks && !plan->restarts && !plan->faults.twice && !(plan->kind->caps & DLOCK_CAP_SESSION);
+    if (rc == DLOCK_ELOST && kept && sim_now_us() < until_us)
+        sim_fail("n%u: its release says that it was lost, %lld us before its end", name,
+                 (long long)(until_us - sim_now_us()));
 }
 
 static void once(struct app *app, dlock_lock *lock, unsigned name, enum dlock_mode mode, enum dlock_owner owner) {
@@ -211,7 +237,9 @@ static void unattended(struct app *app, unsigned name) {
     dlock_lock *lock = handle_new(app, name, mode, DLOCK_OWNER_HANDLE);
     struct pending pending = {false, 0};
     if (!lock) return;
-    int rc = dlock_acquire_async(lock, draw_timeout(), ended, &pending);
+    int64_t timeout_ms = draw_timeout(), from_us = sim_now_us();
+    unsigned stops = app->host.stops;
+    int rc = dlock_acquire_async(lock, timeout_ms, ended, &pending);
     sim_say("acquire_async n%u: %s", name, dlock_strerror(rc));
     if (rc == 0 && sim_chance(300)) {
         nap(20000);
@@ -219,6 +247,7 @@ static void unattended(struct app *app, unsigned name) {
     }
     if (rc == 0) rc = await(&pending);
     expect("dlock_acquire_async", rc);
+    if (!plan->slow_callbacks) check_deadline(app, "dlock_acquire_async", from_us, timeout_ms, stops);
     if (rc == 0) {
         unsigned held = sim_held_begin(lock, name);
         nap(30000);
@@ -272,6 +301,28 @@ static void take_ticket(struct app *app) {
     dlock_free(lock);
 }
 
+static int seen(const struct dlock_info *info, void *arg) {
+    unsigned *n = arg;
+    if (strncmp(info->name, "n", 1) != 0 || !info->token) sim_fail("a holder of %s is shown", info->name);
+    return ++*n == 5;
+}
+
+static void look_around(struct app *app, unsigned name) {
+    char text[16];
+    unsigned n = 0;
+    snprintf(text, sizeof text, "n%u", name);
+    if (sim_chance(plan->breaks)) {
+        int broke = dlock_break(app->client, text, NULL);
+        sim_say("breaks n%u: %s", name, dlock_strerror(broke));
+        if (broke != DLOCK_EOWNER) expect("dlock_break", broke);
+        return;
+    }
+    int rc = sim_chance(500) ? dlock_inspect(app->client, text, seen, &n, NULL)
+                             : dlock_list(app->client, sim_chance(500) ? "" : text, seen, &n, NULL);
+    sim_say("sees %u holders: %s", n, dlock_strerror(rc));
+    expect("dlock_inspect or dlock_list", rc);
+}
+
 /* ---- applications ---- */
 
 static void act(struct actor *actor) {
@@ -296,8 +347,10 @@ static void act(struct actor *actor) {
         freed_meanwhile(app, name);
     } else if (draw < 95) {
         if (app->shared[name]) dlock_cancel(app->shared[name]);
-    } else {
+    } else if (draw < 98) {
         take_ticket(app);
+    } else {
+        look_around(app, name);
     }
     nap(20000);
 }
@@ -307,6 +360,11 @@ static void *run_actor(void *arg) {
     while (!actor.app->over) act(&actor);
     for (unsigned i = 0; i < NAMES; i++) dlock_free(actor.own[i]);
     return NULL;
+}
+
+static void close_client(struct app *app) {
+    sim_client_end(app->client);
+    dlock_close(app->client);
 }
 
 /* One client's life: its threads end by themselves, or it is closed under their feet. */
@@ -320,20 +378,21 @@ static void session(struct app *app, const char *uri) {
         return;
     }
     app->over = false;
+    sim_client_begin(app->client);
     for (unsigned i = 0; i < plan->names; i++) app->shared[i] = handle_new(app, i, mode_of(i), DLOCK_OWNER_HANDLE);
     for (unsigned i = 0; i < app->threads; i++) app->actors[i] = sim_start(&app->host, run_actor, app);
-    int64_t until_us = sim_now_us() + (sim_chance(500) ? sim_between(100000, 10000000) : plan->busy_us * 4);
+    int64_t until_us = sim_now_us() + (sim_chance(500) ? sim_between(100000, 10000000) : (int64_t)plan->busy_ms * 4000);
     while (!ending && sim_now_us() < until_us) sim_sleep_us(100000);
     app->over = true;
     bool early = sim_chance(400);
-    if (early) dlock_close(app->client);
+    if (early) close_client(app);
     for (unsigned i = 0; i < app->threads; i++)
         if (app->actors[i]) sim_join(app->actors[i], SIM_NEVER);
     for (unsigned i = 0; i < plan->names; i++) {
         dlock_free(app->shared[i]);
         app->shared[i] = NULL;
     }
-    if (!early) dlock_close(app->client);
+    if (!early) close_client(app);
 }
 
 static void *run_app(void *arg) {
@@ -373,7 +432,8 @@ static void strike(void) {
     if (sim_chance(plan->stops)) sim_stop(&app->host, false);
     if (sim_chance(plan->suspends)) sim_stop(&app->host, true);
     if (sim_chance(500)) sim_continue(&apps[sim_random() % n_apps].host);
-    if (sim_chance(plan->restarts)) sim_server_restart(sim_between(0, 3000000), sim_chance(plan->forgets));
+    if (sim_chance(plan->restarts))
+        sim_server_restart(sim_between(0, sim_chance(500) ? 100000 : 3000000), sim_chance(plan->forgets));
     if (n_apps < HOSTS && sim_chance(plan->kills) && sim_kill(&app->host)) {
         sim_say("%s is killed", app->name);
         sim_held_gone(&app->host);
@@ -384,11 +444,12 @@ static void strike(void) {
 
 static void calm(void) {
     static const struct sim_faults none;
-    int64_t latency_us = sim_faults.latency_us;
+    unsigned latency_us = sim_faults.latency_us;
     sim_faults = none;
     sim_faults.latency_us = latency_us;
     sim_allocations_fail(0);
     sim_descriptors_fail(0);
+    sim_calm();
     for (size_t i = 0; i < n_apps; i++) sim_continue(&apps[i].host);
     sim_say("no more faults");
 }
@@ -396,11 +457,12 @@ static void calm(void) {
 void sim_run(const struct sim_plan *drawn) {
     plan = drawn;
     sim_faults = plan->faults;
+    sim_prompt = !plan->slow_callbacks && !plan->allocations && !plan->descriptors && !plan->restarts;
     sim_network_start(plan->kind);
     sim_allocations_fail(plan->allocations);
     sim_descriptors_fail(plan->descriptors);
     for (n_apps = 0; n_apps < plan->hosts; n_apps++) start_app(n_apps);
-    int64_t busy_us = sim_now_us() + plan->busy_us, calm_us = busy_us + plan->calm_us;
+    int64_t busy_us = sim_now_us() + plan->busy_ms * INT64_C(1000), calm_us = busy_us + plan->calm_ms * INT64_C(1000);
     while (sim_now_us() < busy_us) {
         strike();
         sim_sleep_us(sim_between(1000, 1000000));

@@ -6,7 +6,21 @@
 #include "state/client.h"
 #include "state/name.h"
 
-enum { HOLDS = 256, NAMES = 64 };
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    HOLDS = 256,
+    NAMES = 64,
+    CLIENTS = 32,
+    EXPORTS = 256,
+    ENDS_US = 80000, /* 1 % of the longest lease for the clocks of each, and some */
+    LOOK_US = 5000,  /* between two looks at what the server keeps */
+    SETTLED_US =
+        1300000, /* after the last fault connections that are dead are known to be: the longest timeout is 1 s */
+    HANDED_US = 3200000, /* a hand-over to a waiter that came late, which its client may not hear of */
+    GIVE_BACK_US = 200000
+};
 
 struct hold {
     bool used;
@@ -17,13 +31,27 @@ struct hold {
 
 static struct hold holds[HOLDS];
 static uint64_t fences[NAMES]; /* the greatest that anybody was told */
+static struct {
+    const dlock_client *client; /* NULL: none */
+    struct sim_host *host;
+} clients[CLIENTS];
+static struct {
+    uint64_t order;   /* the entry's, that nobody needs any more, */
+    int64_t since_us; /* since then */
+} idle[SERVER_ENTRIES];
+static int64_t calm_us = SIM_NEVER;
+static char exported[EXPORTS][DLOCK_TOKEN_MAX + 1]; /* the last ones */
+static unsigned n_exported;
 uint64_t sim_grants;
+bool sim_prompt;
 
 /* The grant that the hold's owner would be told of if it asked now; NULL: none. */
 static const struct dlock__acquisition *believed(const struct hold *hold) {
     if (!hold->used || hold->host->dead) return NULL;
     for (const struct dlock__hold *h = hold->lock->holds; h; h = h->other)
-        if (dlock__acq_held(h->acq) && h->acq->valid_until_us > sim_local_us(hold->host, sim_now_us())) return h->acq;
+        if (!sim_was_broken(h->acq->token) && dlock__acq_held(h->acq) &&
+            h->acq->valid_until_us > sim_local_us(hold->host, sim_now_us()))
+            return h->acq;
     return NULL;
 }
 
@@ -65,6 +93,11 @@ void sim_held_end(unsigned hold) {
     holds[hold].used = false;
 }
 
+int64_t sim_held_until(unsigned hold) {
+    const struct dlock__acquisition *acq = believed(&holds[hold]);
+    return acq ? sim_global_us(holds[hold].host, acq->valid_until_us) : 0;
+}
+
 void sim_held_gone(const struct sim_host *host) {
     for (size_t i = 0; i < HOLDS; i++)
         if (holds[i].host == host) holds[i].used = false;
@@ -94,11 +127,182 @@ static void check_against(const struct hold *hold, const struct dlock__acquisiti
                  hold->host->name, (long long)(believed_us - kept_us));
 }
 
+/* Its on_lost has run before anybody else has the name. */
+static void check_told(const struct hold *hold) {
+    if (!sim_prompt || !hold->used || hold->host->dead || hold->host->stops > 0 || !hold->lock->on_lost) return;
+    for (const struct dlock__hold *h = hold->lock->holds; h && !hold->lock->client->closed; h = h->other) {
+        const struct dlock__acquisition *acq = h->acq;
+        if (h->count == 0 || sim_was_broken(acq->token) ||
+            !(dlock__acq_held(acq) || (dlock__acq_lost(acq) && acq->untold > 0)))
+            continue;
+        for (size_t i = 0; server_at(i); i++) {
+            const struct server_entry *entry = server_at(i);
+            if (entry->used && entry->held && entry->until_us > server_now_us() && excludes(entry->mode, acq->mode) &&
+                strcmp(entry->name, acq->name->text) == 0 && !is_of(entry, acq->token))
+                sim_fail("n%u: the server has given %s what %s has lost, and was not told of", hold->name, entry->token,
+                         hold->host->name);
+        }
+    }
+}
+
+/* ---- the line ---- */
+
+/* What the server keeps of the name leaves room for one more; a holder whose lease is over is in the way until the
+ * server has noticed. */
+static bool has_room(const char *name, enum dlock_mode mode, uint32_t limit, int64_t now_us) {
+    unsigned n = 0;
+    for (size_t i = 0; server_at(i); i++) {
+        const struct server_entry *entry = server_at(i);
+        if (!entry->used || !entry->held || entry->until_us <= now_us || strcmp(entry->name, name) != 0) continue;
+        if (mode != DLOCK_PERMIT && excludes(entry->mode, mode)) return false;
+        n++;
+    }
+    return mode != DLOCK_PERMIT || n < limit;
+}
+
+void sim_check_refusal(const struct dlock_claim *claim) {
+    if (claim->result != DLOCK_EBUSY) return;
+    const struct server_entry *mine = server_find(claim->name, claim->token);
+    for (size_t i = 0; server_at(i); i++) {
+        const struct server_entry *entry = server_at(i);
+        if (!entry->used || entry->held || entry == mine || strcmp(entry->name, claim->name) != 0) continue;
+        if (!mine || entry->order < mine->order) return;
+    }
+    if (has_room(claim->name, claim->mode, claim->limit, server_now_us()))
+        sim_fail("%s: %s is refused though nobody is in its way", claim->name, claim->token);
+}
+
+void sim_check_line(void) {
+    for (size_t i = 0; server_at(i); i++) {
+        const struct server_entry *first = server_at(i);
+        if (!first->used || first->held) continue;
+        bool is_first = true;
+        for (size_t k = 0; server_at(k); k++) {
+            const struct server_entry *other = server_at(k);
+            if (!other->used || strcmp(other->name, first->name) != 0) continue;
+            if (other->held && other->order > first->order)
+                sim_fail("%s: %s was served before %s, which came earlier", first->name, other->token, first->token);
+            is_first = is_first && (other->held || other->order >= first->order);
+        }
+        if (is_first && has_room(first->name, first->mode, first->limit, 0))
+            sim_fail("%s: %s waits though there is room", first->name, first->token);
+    }
+}
+
+/* ---- what the server keeps ---- */
+
+void sim_client_begin(const dlock_client *client) {
+    unsigned at = 0;
+    while (at < CLIENTS && clients[at].client) at++;
+    if (at == CLIENTS) sim_fail("too many clients");
+    clients[at].client = client;
+    clients[at].host = sim_host();
+}
+
+void sim_client_end(const dlock_client *client) {
+    for (size_t i = 0; i < CLIENTS; i++)
+        if (clients[i].client == client) clients[i].client = NULL;
+}
+
+void sim_calm(void) {
+    calm_us = sim_now_us();
+}
+
+void sim_check_server_is_back(void) {
+    if (calm_us < SIM_NEVER) calm_us = sim_now_us();
+}
+
+/* The client that made it, and has to see to its end; NULL: none that could. */
+static const dlock_client *maker(const struct server_entry *entry) {
+    for (size_t i = 0; i < CLIENTS; i++) {
+        const dlock_client *client = clients[i].client;
+        if (client && strncmp(client->id, entry->token, 24) == 0)
+            return clients[i].host->dead || clients[i].host->stopped_us || client->closed ? NULL : client;
+    }
+    return NULL;
+}
+
+static const struct dlock__acquisition *known(const dlock_client *client, const struct server_entry *entry) {
+    const struct dlock__acquisition *acq = client->acquisitions;
+    while (acq && (!is_of(entry, acq->token) || strncmp(acq->name->text, entry->name, strlen(acq->name->text)) != 0))
+        acq = acq->all_next;
+    return acq;
+}
+
+void sim_exported(const char *ticket) {
+    const char *end = ticket + strlen(ticket); /* …+token+name+check */
+    for (int i = 0; i < 2; i++) end = memrchr(ticket, '+', (size_t)(end - ticket));
+    const char *token = (const char *)memrchr(ticket, '+', (size_t)(end - ticket)) + 1;
+    snprintf(exported[n_exported++ % EXPORTS], sizeof *exported, "%.*s", (int)(end - token), token);
+}
+
+static bool is_exported(const char *token) {
+    for (size_t i = 0; i < EXPORTS; i++)
+        if (strcmp(exported[i], token) == 0) return true;
+    return false;
+}
+
+/* Stopped clients count with what they have asked for. */
+bool sim_is_awaited(const char *token) {
+    for (size_t i = 0; i < CLIENTS; i++)
+        for (const struct dlock__acquisition *acq = clients[i].client ? clients[i].client->acquisitions : NULL; acq;
+             acq = acq->all_next)
+            if (strcmp(acq->token, token) == 0) return true;
+    return is_exported(token);
+}
+
+/* Nobody needs it: that may last for so long. */
+static void check_idle(size_t at, const struct server_entry *entry, int64_t most_us) {
+    if (idle[at].order != entry->order) {
+        idle[at].order = entry->order;
+        idle[at].since_us = sim_now_us();
+    }
+    if (sim_now_us() - idle[at].since_us > most_us)
+        sim_fail("%s: the server keeps %s, which nobody needs any more", entry->name, entry->token);
+}
+
+static void check_entry(size_t at, const struct server_entry *entry, const dlock_client *client) {
+    const struct dlock__acquisition *acq = known(client, entry);
+    bool orphaned = acq && dlock__acq_orphaned(acq) && acq->untold == 0, stray = sim_server_came_late(entry);
+    if (orphaned || (stray && !acq && entry->held)) {
+        /* A release of what may come late is repeated every quarter of a lease; and takes four trips. */
+        if (calm_us < SIM_NEVER && sim_now_us() > calm_us + SETTLED_US)
+            check_idle(at, entry, entry->lease_ms * 250 + sim_faults.latency_us * INT64_C(16) + GIVE_BACK_US);
+        else
+            idle[at].order = 0;
+    } else if (acq || stray || !entry->held || is_exported(entry->token)) {
+        idle[at].order = 0; /* no lease ends a waiter that came late: its client is told when it is its turn */
+    } else { /* in a session until its connection is closed, with which it ends; else until an export has returned */
+        int64_t most_us = dlock__can(client, DLOCK_CAP_SESSION) ? SETTLED_US : 0;
+        check_idle(at, entry, dlock__can(client, DLOCK_CAP_QUEUE) ? HANDED_US : most_us);
+    }
+}
+
+/* A grant that its client has found to be over goes without a word. */
+static void check_kept(void) {
+    for (size_t i = 0; server_at(i); i++) {
+        const struct server_entry *entry = server_at(i);
+        bool ends = entry->held && entry->until_us < server_now_us() + ENDS_US;
+        const dlock_client *client = entry->used && !ends && sim_server_is_connected(entry) ? maker(entry) : NULL;
+        if (client)
+            check_entry(i, entry, client);
+        else
+            idle[i].order = 0;
+    }
+}
+
 void sim_check(void) {
+    static int64_t looked_us;
     for (size_t i = 0; i < HOLDS; i++) {
         const struct dlock__acquisition *acq = believed(&holds[i]);
-        if (acq) check_against(&holds[i], acq);
+        if (acq)
+            check_against(&holds[i], acq);
+        else
+            check_told(&holds[i]);
     }
+    if (sim_now_us() < looked_us + LOOK_US) return;
+    looked_us = sim_now_us();
+    check_kept();
 }
 
 void sim_check_end(void) {

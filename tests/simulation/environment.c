@@ -313,6 +313,10 @@ int __wrap_epoll_create1(int flags) {
 int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
 int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event) {
     struct descriptor *d = of(fd);
+    if (operation == EPOLL_CTL_ADD && sim_chance(descriptors_refused)) {
+        errno = ENOSPC;
+        return -1;
+    }
     d->watched_by = operation == EPOLL_CTL_DEL ? 0 : epoll;
     if (event) d->wanted = *event;
     sim_wake(&changed, 1, UINT32_MAX);
@@ -327,6 +331,10 @@ int __wrap_epoll_wait(int epoll, struct epoll_event *events, int most, int timeo
 int __wrap_epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms) {
     int n = 0;
     (void)timeout_ms; /* 0 */
+    if (sim_chance(descriptors_refused)) {
+        errno = EINTR;
+        return -1;
+    }
     for (size_t i = 0; i < DESCRIPTORS && n < most; i++) {
         if (!reports(&descriptors[i], epoll)) continue;
         events[n++] = descriptors[i].wanted;

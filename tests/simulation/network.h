@@ -9,8 +9,8 @@
 
 /* Of 1,000 messages (connections, …) so many meet this. */
 struct sim_faults {
-    unsigned lose_request, lose_answer, late_request, twice, reset, silent, refuse;
-    int64_t latency_us; /* one way, at most */
+    unsigned lose_request, lose_answer, late_request, twice, stray, reset, silent, refuse;
+    unsigned latency_us; /* one way, at most */
 };
 extern struct sim_faults sim_faults;
 
@@ -28,6 +28,13 @@ void sim_network_start(const struct sim_kind *kind);
 void sim_server_restart(int64_t away_us, bool forget);
 /* The connections of a host that died are closed at some time. */
 void sim_host_gone(const struct sim_host *host);
+/* Whether the client that asked for it is connected still, as far as that matters to the grant. */
+struct server_entry;
+bool sim_server_is_connected(const struct server_entry *entry);
+/* What was granted to this token, somebody has taken from it: what its client believes does not count any more. */
+bool sim_was_broken(const char *token);
+/* It stands in the queue because of a request that was long given up. */
+bool sim_server_came_late(const struct server_entry *entry);
 /* The address of `name` is what all clients of this run open. */
 void sim_uri(char *out, size_t size, const char *keys);
 

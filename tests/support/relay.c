@@ -17,13 +17,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { PAIRS = 256, SAID = 4096, CHUNK = 16384 };
+enum { PAIRS = RELAY_PAIRS, SAID = 4096, CHUNK = 16384, DROP = 16 };
 
 /* What has come and is to go on at `due_ms`. */
 struct chunk {
     struct chunk *next;
     int64_t due_ms;
-    size_t size;
+    size_t size, sent;
     char bytes[];
 };
 
@@ -32,6 +32,8 @@ struct pair {
     struct chunk *first[2]; /* towards each of them */
     bool ended[2];          /* it says no more */
     bool mute, spoke;       /* spoke: the client, after the server */
+    bool lost;              /* an answer */
+    bool seen, doomed;      /* by relay->look; ends instead of the next answer */
     size_t n_said;
     char said[SAID]; /* by the client, as far as there is room */
     char last;       /* that it has said */
@@ -40,10 +42,13 @@ struct pair {
 struct relay {
     pthread_mutex_t mutex;
     pthread_t thread;
-    int listener, port, server_port, kick[2], delay_ms, taken, trips;
-    bool stop, silent, held;                              /* held: what servers have said */
+    int listener, port, server_port, kick[2], delay_ms, taken, trips, lost;
+    bool stop, silent, refuse, lose, dribble;
+    bool held[2];                                         /* towards each side, as `first` of a pair */
     char path[sizeof((struct sockaddr_un *)0)->sun_path]; /* "": the server is at server_port */
     relay_edit *edit;                                     /* may be NULL */
+    relay_look *look;                                     /* may be NULL */
+    void *look_arg;
     struct pair pairs[PAIRS];
 };
 
@@ -59,6 +64,12 @@ static void pair_close(struct pair *pair) {
     }
 }
 
+static void pair_reset(struct pair *pair) {
+    struct linger reset = {1, 0};
+    for (int side = 0; side < 2; side++) setsockopt(pair->fd[side], SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    pair_close(pair);
+}
+
 static int connect_server(const struct relay *relay) {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     if (!*relay->path) return loopback_connect(relay->server_port);
@@ -69,13 +80,12 @@ static int connect_server(const struct relay *relay) {
     return -1;
 }
 
-static void accept_one(struct relay *relay) {
-    int client = accept4(relay->listener, NULL, NULL, SOCK_CLOEXEC), one = 1;
+/* Takes the client on. */
+static void join(struct relay *relay, int client) {
     struct pair *pair = relay->pairs;
-    if (client < 0) return;
-    relay->taken++;
+    int one = 1;
     while (pair < relay->pairs + PAIRS && pair->fd[0] >= 0) pair++;
-    int server = pair == relay->pairs + PAIRS ? -1 : connect_server(relay);
+    int server = relay->refuse || pair == relay->pairs + PAIRS ? -1 : connect_server(relay);
     if (server < 0) {
         close(client);
         return;
@@ -88,11 +98,34 @@ static void accept_one(struct relay *relay) {
     for (int side = 0; side < 2; side++) setsockopt(pair->fd[side], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
+static void accept_one(struct relay *relay) {
+    int client = accept4(relay->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (client < 0) return;
+    relay->taken++;
+    join(relay, client);
+}
+
+static void look_at(struct relay *relay, struct pair *pair, const char *bytes, size_t size) {
+    int reaction = relay->look(relay->look_arg, (size_t)(pair - relay->pairs), !pair->seen, bytes, size);
+    pair->seen = true;
+    if (reaction & RELAY_END_IT) pair->doomed = true;
+    if (reaction & RELAY_HOLD) relay->held[RELAY_ANSWERS] = true;
+}
+
 /* Takes what one side says, for the other. */
 static void take(struct relay *relay, struct pair *pair, int side) {
     struct chunk *chunk = malloc(sizeof *chunk + CHUNK), **last = &pair->first[!side];
     if (!chunk) abort();
-    ssize_t got = recv(pair->fd[side], chunk->bytes, CHUNK, 0);
+    ssize_t got = recv(pair->fd[side], chunk->bytes, CHUNK, MSG_DONTWAIT);
+    if (got < 0 && errno == EAGAIN) { /* the pair is another than the one that was polled for */
+        free(chunk);
+        return;
+    }
+    if (pair->doomed && side == 1) {
+        free(chunk);
+        pair_reset(pair);
+        return;
+    }
     if (got <= 0) {
         free(chunk);
         pair->ended[side] = true;
@@ -104,34 +137,42 @@ static void take(struct relay *relay, struct pair *pair, int side) {
         char before = pair->last;
         pair->last = chunk->bytes[got - 1];
         if (relay->edit) relay->edit(chunk->bytes, (size_t)got, before);
+        if (relay->look) look_at(relay, pair, chunk->bytes, (size_t)got);
     }
     size_t room = SAID - pair->n_said, kept = (size_t)got < room ? (size_t)got : room;
     if (side == 0) memcpy(pair->said + pair->n_said, chunk->bytes, kept);
     if (side == 0) pair->n_said += kept;
     if (side == 0 && !pair->spoke) relay->trips++;
     pair->spoke = side == 0;
+    if (side == 1 && relay->lose) {
+        if (!pair->lost) relay->lost++;
+        pair->lost = true;
+        free(chunk);
+        return;
+    }
     chunk->next = NULL;
     chunk->size = (size_t)got;
+    chunk->sent = 0;
     chunk->due_ms = now_ms() + relay->delay_ms;
     while (*last) last = &(*last)->next;
     *last = chunk;
 }
 
-/* Whether anything goes on towards this side. */
-static bool passes(const struct relay *relay, const struct pair *pair, size_t side) {
-    return !pair->mute && !(relay->held && side == 0);
+/* Whether what this side says is taken: what is held stays in the kernel, its end included. */
+static bool heard(const struct relay *relay, const struct pair *pair, int side) {
+    return !pair->mute && !pair->ended[side] && !relay->held[!side];
 }
 
 /* Passes on what is due. */
-static void pass(struct pair *pair, size_t side) {
+static void pass(const struct relay *relay, struct pair *pair, size_t side) {
     while (pair->first[side] && pair->first[side]->due_ms <= now_ms()) {
         struct chunk *chunk = pair->first[side];
-        for (size_t sent = 0; sent < chunk->size;) {
-            ssize_t n = send(pair->fd[side], chunk->bytes + sent, chunk->size - sent, MSG_NOSIGNAL);
-            if (n <= 0) break; /* it is gone, which the next recv() tells */
-            sent += (size_t)n;
-        }
-        pair->first[side] = chunk->next;
+        size_t left = chunk->size - chunk->sent, size = relay->dribble && left > DROP ? DROP : left;
+        ssize_t n = send(pair->fd[side], chunk->bytes + chunk->sent, size, MSG_NOSIGNAL);
+        if (n > 0) chunk->sent += (size_t)n;
+        if (relay->dribble) chunk->due_ms = now_ms() + 1;
+        if (n > 0 && chunk->sent < chunk->size) continue;
+        pair->first[side] = chunk->next; /* all of it, or the other is gone, which the next recv() tells */
         free(chunk);
     }
 }
@@ -141,9 +182,9 @@ static int prepare(const struct relay *relay, struct pollfd *fds) {
     int64_t due_ms = INT64_MAX;
     for (size_t i = 0; i < PAIRS; i++) {
         const struct pair *pair = &relay->pairs[i];
-        for (size_t side = 0; side < 2; side++) {
-            fds[2 * i + side] = (struct pollfd){pair->mute || pair->ended[side] ? -1 : pair->fd[side], POLLIN, 0};
-            if (passes(relay, pair, side) && pair->first[side] && pair->first[side]->due_ms < due_ms)
+        for (int side = 0; side < 2; side++) {
+            fds[2 * i + (size_t)side] = (struct pollfd){heard(relay, pair, side) ? pair->fd[side] : -1, POLLIN, 0};
+            if (!pair->mute && pair->first[side] && pair->first[side]->due_ms < due_ms)
                 due_ms = pair->first[side]->due_ms;
         }
     }
@@ -167,9 +208,10 @@ static void *run(void *arg) {
         for (size_t i = 0; i < PAIRS; i++) {
             struct pair *pair = &relay->pairs[i];
             for (int side = 0; side < 2; side++)
-                if (!pair->mute && pair->fd[side] >= 0 && fds[2 * i + (size_t)side].revents) take(relay, pair, side);
+                if (heard(relay, pair, side) && pair->fd[side] >= 0 && fds[2 * i + (size_t)side].revents)
+                    take(relay, pair, side);
             for (size_t side = 0; side < 2; side++)
-                if (passes(relay, pair, side) && pair->fd[side] >= 0) pass(pair, side);
+                if (!pair->mute && pair->fd[side] >= 0) pass(relay, pair, side);
         }
         if (fds[2 * PAIRS].revents) accept_one(relay);
     }
@@ -239,9 +281,45 @@ void relay_delay(struct relay *relay, int ms) {
     pthread_mutex_unlock(&relay->mutex);
 }
 
-void relay_hold(struct relay *relay, bool hold) {
+static void set(struct relay *relay, bool *what, bool on) {
     pthread_mutex_lock(&relay->mutex);
-    relay->held = hold;
+    *what = on;
+    pthread_mutex_unlock(&relay->mutex);
+    kick(relay);
+}
+
+void relay_hold(struct relay *relay, enum relay_way way, bool hold) {
+    set(relay, &relay->held[way], hold);
+}
+
+void relay_lose(struct relay *relay, bool lose) {
+    pthread_mutex_lock(&relay->mutex);
+    relay->lose = lose;
+    for (size_t i = 0; i < PAIRS; i++)
+        if (!lose && relay->pairs[i].fd[0] >= 0 && relay->pairs[i].lost) pair_reset(&relay->pairs[i]);
+    pthread_mutex_unlock(&relay->mutex);
+    kick(relay);
+}
+
+void relay_dribble(struct relay *relay, bool dribble) {
+    set(relay, &relay->dribble, dribble);
+}
+
+void relay_repeat(struct relay *relay) {
+    pthread_mutex_lock(&relay->mutex);
+    bool known[PAIRS];
+    for (size_t i = 0; i < PAIRS; i++) known[i] = relay->pairs[i].fd[0] >= 0;
+    for (size_t i = 0; i < PAIRS; i++) {
+        const struct pair *pair = &relay->pairs[i];
+        int ends[2];
+        if (!known[i] || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) continue;
+        ssize_t n = send(ends[0], pair->said, pair->n_said, MSG_NOSIGNAL);
+        close(ends[0]);
+        if (n > 0)
+            join(relay, ends[1]);
+        else
+            close(ends[1]);
+    }
     pthread_mutex_unlock(&relay->mutex);
     kick(relay);
 }
@@ -274,12 +352,35 @@ int relay_trips(struct relay *relay) {
     return trips;
 }
 
+int relay_lost(struct relay *relay) {
+    pthread_mutex_lock(&relay->mutex);
+    int lost = relay->lost;
+    pthread_mutex_unlock(&relay->mutex);
+    return lost;
+}
+
 void relay_hang_up(struct relay *relay) {
     pthread_mutex_lock(&relay->mutex);
     for (size_t i = 0; i < PAIRS; i++)
-        if (relay->pairs[i].fd[0] >= 0) pair_close(&relay->pairs[i]);
+        if (relay->pairs[i].fd[0] >= 0) pair_reset(&relay->pairs[i]);
     pthread_mutex_unlock(&relay->mutex);
     kick(relay);
+}
+
+void relay_refuse(struct relay *relay, bool refuse) {
+    pthread_mutex_lock(&relay->mutex);
+    relay->refuse = refuse;
+    for (size_t i = 0; refuse && i < PAIRS; i++)
+        if (relay->pairs[i].fd[0] >= 0) pair_reset(&relay->pairs[i]);
+    pthread_mutex_unlock(&relay->mutex);
+    kick(relay);
+}
+
+void relay_watch(struct relay *relay, relay_look *look, void *arg) {
+    pthread_mutex_lock(&relay->mutex);
+    relay->look = look;
+    relay->look_arg = arg;
+    pthread_mutex_unlock(&relay->mutex);
 }
 
 void relay_silence(struct relay *relay) {

@@ -203,8 +203,16 @@ static int fake_connect(void *memory, const struct dlock_uri *uri, const struct 
     return result;
 }
 
+static void (*_Atomic on_disconnect)(void);
+
+void fake_on_disconnect(void (*look)(void)) {
+    on_disconnect = look;
+}
+
 static void fake_disconnect(void *memory) {
     struct fake_conn *conn = memory;
+    void (*look)(void) = on_disconnect;
+    if (look) look();
     pthread_mutex_lock(&fake_guard);
     contract_disconnect(conn);
     log_answer(log_begin(FAKE_DISCONNECT, conn, NULL, 0, 0), 0, 0, 0);
@@ -240,6 +248,11 @@ static int fake_rest(void *memory, int timeout_ms, struct dlock_error *err) {
 static int fake_listen(void *memory, int *fd, int timeout_ms, struct dlock_error *err) {
     struct fake_conn *conn = memory;
     pthread_mutex_lock(&fake_guard);
+    if (conn->kind->caps & DLOCK_CAP_PENDING && conn->listening) {
+        *fd = conn->fd;
+        pthread_mutex_unlock(&fake_guard);
+        return 0;
+    }
     contract_begin(conn, FAKE_LISTEN, NULL, 0, timeout_ms, false);
     struct log_place place = log_begin(FAKE_LISTEN, conn, NULL, 0, timeout_ms);
     int result = meet_fault(FAKE_LISTEN, conn, timeout_ms, err);
@@ -307,10 +320,19 @@ static int lost(struct fake_conn *conn, struct dlock_claim *const *claims, size_
     return 0;
 }
 
+/* As libpq does it: what is found to have ended is closed at once. The grant ended with it. */
+static int farewell(struct fake_conn *conn, struct dlock_claim *claim) {
+    if (conn->fd >= 0) close(conn->fd);
+    conn->fd = -1;
+    claim->result = DLOCK_ELOST;
+    return 0;
+}
+
 /* Works on the claims. Where the answer is then lost, what stands in the claims must not be believed. */
 static int meet_request(enum fake_op op, struct fake_conn *conn, struct dlock_claim *const *claims, size_t n,
                         int timeout_ms, struct dlock_error *err) {
     int64_t until_us = dlock__now_us() + (int64_t)timeout_ms * 1000;
+    if (op == FAKE_RELEASE && conn->dead && conn->kind->caps & DLOCK_CAP_PENDING) return farewell(conn, claims[0]);
     if (server_is_down || conn->dead) return conn_fail(conn, DLOCK_EUNAVAILABLE, err, "connection refused or reset");
     struct script script = next_script(op);
     if (script.fault == FAKE_AUTH) return conn_fail(conn, DLOCK_EAUTH, err, "wrong password");

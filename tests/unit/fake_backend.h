@@ -66,6 +66,7 @@ void fake_backend_reset(void);
 void fake_fault(enum fake_op op, enum fake_fault fault, unsigned times);
 void fake_edit(enum fake_op op, void (*edit)(struct dlock_claim *claim), unsigned times);
 void fake_faults_clear(void);
+void fake_on_disconnect(void (*look)(void)); /* called before each, in the thread that disconnects; NULL: nothing */
 unsigned fake_faults_left(void);
 unsigned fake_slow_waiting(void); /* calls that hang in FAKE_SLOW or FAKE_SLOW_AFTER now */
 void fake_slow_go(void);          /* lets these go on */

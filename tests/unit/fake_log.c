@@ -160,10 +160,10 @@ unsigned fake_grants(const char *name) {
 }
 
 unsigned fake_entries(void) {
+    const struct server_entry *entry;
     unsigned count = 0;
     pthread_mutex_lock(&fake_guard);
-    for (size_t i = 0; i < SERVER_ENTRIES; i++) {
-        const struct server_entry *entry = server_at(i);
+    for (size_t i = 0; (entry = server_at(i)); i++) {
         bool over = entry->held && entry->until_us <= server_now_us();
         count += entry->used && !is_other(entry) && !over;
     }

@@ -25,7 +25,7 @@ static server_listens *listens;
 static void server_promote(const struct server_rules *rules, const char *name, const char *asking);
 
 void server_reset(server_tell *tell_now, server_want *want_now, server_listens *listens_now) {
-    memset(entries, 0, sizeof entries);
+    memset(entries, 0, entries_end * sizeof *entries);
     entries_end = names_count = 0;
     order = 0;
     offset_us = INT64_C(77000000000); /* nobody may mistake the server's clock for the local one */
@@ -81,7 +81,7 @@ static bool fits(const char *name, enum dlock_mode mode, uint32_t limit) {
 }
 
 struct server_entry *server_at(size_t index) {
-    return index < SERVER_ENTRIES ? &entries[index] : NULL;
+    return index < entries_end ? &entries[index] : NULL;
 }
 
 static struct known_name *known(const char *name) {

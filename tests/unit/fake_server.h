@@ -54,7 +54,7 @@ void server_drop_conn(const struct server_rules *rules, unsigned conn); /* a ses
 struct server_entry *server_find(const char *name, const char *token);
 struct server_entry *server_holder(const char *name); /* the first of them */
 unsigned server_holders(const char *name);
-struct server_entry *server_at(size_t index); /* NULL from SERVER_ENTRIES on */
+struct server_entry *server_at(size_t index); /* NULL: that was all */
 unsigned server_waiters(const char *name);
 unsigned server_grants(const char *name); /* so far; a repeated answer to one token is one grant */
 

@@ -198,6 +198,26 @@ static void a_wait_that_begins_during_a_hanging_request_ends_by_its_deadline(voi
     assert_int_equal(done.code, 0);
 }
 
+/* The callback thread sleeps for longer than it wanted to after a suspend, while the next wait wants it earlier. */
+static void so_does_one_that_begins_after_a_suspend(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *hangs = lock_new_with(client, "hangs", &by_handle), *lock = lock_new_with(client, "n", &by_handle);
+    struct done late = {0}, done = {0};
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    begin_async(hangs, 700, &late);
+    assert_int_equal(fake_slow_waiting(), 1);
+    fake_suspend_ms(750);
+    int64_t began_us = dlock__now_us();
+    begin_async(lock, 300, &done);
+    fake_advance_ms(400);
+    assert_done(&done, DLOCK_EUNAVAILABLE);
+    assert_true(done.at_us - began_us <= 400000);
+    assert_done(&late, DLOCK_EUNAVAILABLE);
+    fake_slow_go();
+    fake_settle();
+}
+
 /* The answer is a grant, and its waiter was cancelled while it was on the way; the thread that would give it back is
  * kept busy by another request until the server takes everything away. */
 static void a_grant_for_a_cancelled_wait_can_be_lost(void **state) {
@@ -445,6 +465,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(nor_do_ten_thousand_waits_for_as_many_names),
         LOCK_TEST(a_wait_ends_by_its_deadline),
         LOCK_TEST(a_wait_that_begins_during_a_hanging_request_ends_by_its_deadline),
+        LOCK_TEST(so_does_one_that_begins_after_a_suspend),
         LOCK_TEST(a_grant_for_a_cancelled_wait_can_be_lost),
         LOCK_TEST(freeing_ends_waits_at_every_step),
         LOCK_TEST(a_callback_may_free_its_handle),

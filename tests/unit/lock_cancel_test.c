@@ -106,15 +106,16 @@ static void a_deadline_that_races_with_the_grant_leaves_nothing(void **state) {
 
 /* `waiter` is handed the lock, and that lapses before it runs again. */
 struct lapsed {
+    dlock_client *client;
     dlock_lock *lock;
     struct actor *waiter;
 };
 
 static void lapse(struct lapsed *l) {
-    dlock_client *client = client_new("fake:");
-    dlock_lock *held = lock_new(client, "n");
+    l->client = client_new("fake:");
+    dlock_lock *held = lock_new(l->client, "n");
     struct actor *holder = actor_new();
-    l->lock = lock_new(client, "n");
+    l->lock = lock_new(l->client, "n");
     l->waiter = actor_new();
     assert_int_equal(acquire_by(holder, held, 0), 0);
     begin_acquire(l->waiter, l->lock, -1);
@@ -167,6 +168,19 @@ static void a_waiter_whose_grant_lapsed_before_it_ran_waits_on(void **state) {
     assert_int_equal(release_by(l.waiter, l.lock), 0);
 }
 
+/* Its grant is still an orphan when the client is closed, and nobody's to release. */
+static void a_close_passes_by_what_lapsed_before_its_waiter_ran(void **state) {
+    (void)state;
+    struct lapsed l;
+    fake_fault(FAKE_RELEASE, FAKE_LOST_BEFORE, 100000);
+    lapse(&l);
+    assert_int_equal(dlock_cancel(l.lock), 0);
+    actor_unpark();
+    fake_settle();
+    assert_int_equal(result(l.waiter), DLOCK_ECANCELED);
+    client_end(l.client);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -180,6 +194,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_cancel_reaches_a_waiter_whose_grant_lapsed_before_it_ran),
         LOCK_TEST(a_free_ends_a_waiter_whose_grant_lapsed_before_it_ran),
         LOCK_TEST(a_waiter_whose_grant_lapsed_before_it_ran_waits_on),
+        LOCK_TEST(a_close_passes_by_what_lapsed_before_its_waiter_ran),
     };
     return cmocka_run_group_tests_name("cancel", tests, NULL, NULL);
 }

@@ -186,6 +186,30 @@ static void an_unanswered_extension_counts_where_it_is_shorter(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
+/* One that makes it shorter, and that no connection took to the server: the grant ends early, there as well. */
+static void an_unsent_extension_leaves_nothing_behind(void **state) {
+    (void)state;
+    struct actor *actor = actor_new(), *other = actor_new();
+    dlock_client *client = client_new("fake:?timeout=1s&connections=1");
+    dlock_lock *lock = fixed_lock(client, DLOCK_OWNER_THREAD, NULL);
+    struct extend extend = {lock, 500};
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    fake_fault(FAKE_CONNECT, FAKE_LOST_BEFORE, 1000);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1); /* has the only connection */
+    begin_acquire(other, lock_new(client, "m"), 1000);
+    begin_call(actor, extend_it, &extend);
+    assert_true(wait_for(actor, 1100) <= 1000 * 1000);
+    assert_int_equal(result(actor), DLOCK_ELOST);
+    assert_int_equal(fake_calls(FAKE_RENEW), 0);
+    assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
+    assert_string_not_equal(fake_holder("n").token, "");
+    fake_slow_go();
+    fake_faults_clear();
+    fake_advance_ms(1000);
+    assert_string_equal(fake_holder("n").token, "");
+    over(other);
+}
+
 /* An acquire without an answer may be executed late, and sets its own lease then. */
 static void a_late_acquire_may_make_it_shorter(void **state) {
     (void)state;
@@ -363,6 +387,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(leases_out_of_bounds_are_refused),
         LOCK_TEST(an_unanswered_extension_makes_nothing_longer_here),
         LOCK_TEST(an_unanswered_extension_counts_where_it_is_shorter),
+        LOCK_TEST(an_unsent_extension_leaves_nothing_behind),
         LOCK_TEST(a_late_acquire_may_make_it_shorter),
         LOCK_TEST(what_the_server_refuses_is_told_at_once),
         LOCK_TEST(the_end_comes_during_an_extension),

@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* The linker sends the core's allocations through here (--wrap). */
 static _Atomic bool out_of_memory;
@@ -252,6 +253,33 @@ static void a_loss_found_while_closing_is_told_to_nobody_and_leaves_nothing(void
     assert_int_equal(left_after_a_close(true), usual);
 }
 
+/* Whatever the client's other threads do with its mutex: here this one has it, and would wait for itself. */
+static void asking_whether_it_is_held_needs_no_mutex(void **state) {
+    (void)state;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.owner = DLOCK_OWNER_HANDLE;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *mine = lock_new(client, "m"), *again = lock_new(client, "m");
+    dlock_lock *handles = lock_new_with(client, "h", &options);
+    struct actor *other = actor_new();
+    assert_int_equal(dlock_acquire(mine, 0, NULL), 0);
+    assert_int_equal(dlock_acquire(again, 0, NULL), 0);
+    assert_int_equal(acquire_by(other, handles, 0), 0);
+    fake_advance_ms(30000); /* renewed meanwhile */
+    alarm(10);              /* instead of a deadlock */
+    dlock__enter(client);
+    bool held = dlock_held(mine) && dlock_held(again) && dlock_held(handles);
+    dlock__leave(client);
+    alarm(0);
+    assert_true(held);
+    assert_int_equal(dlock_release(mine, NULL), 0);
+    assert_true(dlock_held(mine) && dlock_held(again));
+    assert_int_equal(dlock_release(mine, NULL), 0);
+    assert_false(dlock_held(mine) || dlock_held(again));
+    assert_int_equal(dlock_release(handles, NULL), 0);
+    assert_false(dlock_held(handles));
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -262,6 +290,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(without_memory_for_a_second_hold_nothing_more_is_held),
         LOCK_TEST(without_memory_for_its_next_question_a_wait_ends),
         LOCK_TEST(without_memory_for_a_grant_by_wake_it_is_given_back),
+        LOCK_TEST(asking_whether_it_is_held_needs_no_mutex),
         LOCK_TEST(a_loss_found_while_closing_is_told_to_nobody_and_leaves_nothing),
     };
     return cmocka_run_group_tests_name("holds", tests, NULL, NULL);

@@ -332,6 +332,32 @@ static void a_forged_grant_with_an_odd_clock_is_confirmed(void **state) {
     stage_end(&s);
 }
 
+/* The grant has lapsed at the server, which has made another one for the same token since, by an acquire whose answer
+ * was lost: a renewal would be about that one. */
+static void a_late_grant_is_not_taken_for_a_newer_one(void **state) {
+    (void)state;
+    struct stage s;
+    stage_begin(&s);
+    fake_wakes_hold(true);
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 1000);
+    fake_other_release(&s.other, "n");
+    uint64_t first = fake_holder("n").fence;
+    fake_advance_ms(4000);
+    fake_faults_clear();
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 1);
+    for (int i = 0; i < 1000 && fake_faults_left() > 0; i++) fake_advance_ms(5);
+    assert_int_equal(fake_faults_left(), 0);
+    assert_false(over(s.waiter));
+    assert_true(fake_holder("n").fence > first);
+    fake_wakes_hold(false);
+    fake_settle();
+    wait_for(s.waiter, 1000);
+    assert_int_equal(result(s.waiter), 0);
+    assert_int_equal(fence_by(s.waiter, s.waiting) >> 8, fake_holder("n").fence);
+    assert_int_equal(release_by(s.waiter, s.waiting), 0);
+    assert_int_equal(release_by(s.holder, s.held), 0);
+}
+
 /* A second word about a lock we hold changes nothing of it. */
 static void a_grant_repeated_changes_nothing(void **state) {
     (void)state;
@@ -458,6 +484,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(the_largest_retry_waits_for_a_wake),
         LOCK_TEST(nonsensical_wakes_are_ignored),
         LOCK_TEST(a_forged_grant_with_an_odd_clock_is_confirmed),
+        LOCK_TEST(a_late_grant_is_not_taken_for_a_newer_one),
         LOCK_TEST(a_grant_repeated_changes_nothing),
         LOCK_TEST(a_grant_for_nobody_is_released),
         LOCK_TEST(a_grant_for_a_token_of_somebody_else_is_none_of_ours),

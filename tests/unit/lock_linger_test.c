@@ -126,6 +126,22 @@ static void other_wishes_do_not_find_it_in_the_way(void **state) {
     }
 }
 
+static void a_try_says_that_its_release_was_not_answered(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakefull:?linger=60s");
+    struct dlock_options longer = {.size = sizeof longer, .lease_ms = 2 * LEASE_MS};
+    dlock_lock *lock = lock_new(client, "n"), *other = lock_new_with(client, "n", &longer);
+    struct actor *actor = actor_new();
+    cycle(lock);
+    fake_fault(FAKE_RELEASE, FAKE_SLOW, 10);
+    begin_acquire(actor, other, 0);
+    wait_for(actor, LEASE_MS);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    assert_string_equal(error_of(actor)->message, "lock \"n\": no answer until the deadline");
+    fake_faults_clear();
+    fake_advance_ms(2 * LEASE_MS);
+}
+
 static void note_code(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     (void)lock;
     *(_Atomic int *)arg = err ? err->code : 0;
@@ -184,6 +200,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(it_ends_with_the_connection_that_would_tell),
         LOCK_TEST(a_grant_from_before_the_connection_broke_does_not_linger),
         LOCK_TEST(other_wishes_do_not_find_it_in_the_way),
+        LOCK_TEST(a_try_says_that_its_release_was_not_answered),
         LOCK_TEST(nor_do_asynchronous_ones),
         LOCK_TEST(it_is_renewed_and_can_be_lost),
         LOCK_TEST(it_outlives_its_handle_but_not_its_client),

@@ -204,6 +204,30 @@ static void a_connection_that_breaks_takes_its_grant_along(void **state) {
     assert_int_equal(dlock_release(first, NULL), 0);
 }
 
+static dlock_lock *closing;
+static unsigned held_when_closed;
+
+static void ask_whether_held(void) {
+    held_when_closed += dlock_held(closing);
+}
+
+/* With the connection the server ends the grant, and has another client hold the lock: it is lost here before that. */
+static void a_loss_comes_before_the_connection_is_closed(void **state) {
+    (void)state;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.owner = DLOCK_OWNER_HANDLE;
+    closing = lock_new_with(client_new("fakepending:"), "n", &options);
+    held_when_closed = 0;
+    assert_int_equal(dlock_acquire(closing, 0, NULL), 0);
+    fake_on_disconnect(ask_whether_held);
+    fake_server_cut_holder("n");
+    fake_settle();
+    fake_on_disconnect(NULL);
+    assert_int_equal(fake_calls(FAKE_DISCONNECT), 1);
+    assert_int_equal(held_when_closed, 0);
+    assert_int_equal(dlock_release(closing, NULL), DLOCK_ELOST);
+}
+
 /* Of a lock that is taken again and again only a grant that lasts is watched, long before it would be renewed. */
 static void a_grant_that_lasts_is_watched(void **state) {
     (void)state;
@@ -343,6 +367,32 @@ static void a_release_waits_for_the_renewal(void **state) {
     assert_int_equal(fake_holders("n"), 0);
 }
 
+/* Two connections of which a release finds that they have ended, and closes them. Of the next, one gets the number of
+ * a descriptor that the other still remembers. */
+static void the_next_file_of_that_number_stays_watched(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakepending:?connections=2");
+    dlock_lock *a = lock_new(client, "a"), *b = lock_new(client, "b"), *n = lock_new(client, "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    for (int i = 0; i < 2; i++) {
+        if (i) assert_int_equal(dlock_release_all((dlock_lock *[]){a, b}, 2, NULL), 0);
+        assert_int_equal(dlock_acquire(a, 0, NULL), 0);
+        assert_int_equal(dlock_acquire(b, 0, NULL), 0);
+    }
+    fake_server_cut(); /* so soon after their last use nobody watches them */
+    assert_int_equal(dlock_release(a, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_release(b, NULL), DLOCK_ELOST);
+    begin_acquire(actor, n, 60000);
+    assert_int_equal(dlock_acquire(a, 1000, NULL), 0);
+    fake_other_release(&other, "n");
+    fake_settle();
+    assert_true(over(actor));
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(release_by(actor, n), 0);
+    assert_int_equal(dlock_release(a, NULL), 0);
+}
+
 static void readers_share_and_writers_become_readers(void **state) {
     (void)state;
     struct dlock_options shared = DLOCK_OPTIONS_INIT;
@@ -374,6 +424,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_grant_in_a_cancelled_wait_is_given_back),
         LOCK_TEST(close_ends_waits_and_grants),
         LOCK_TEST(a_connection_that_breaks_takes_its_grant_along),
+        LOCK_TEST(a_loss_comes_before_the_connection_is_closed),
         LOCK_TEST(a_grant_that_lasts_is_watched),
         LOCK_TEST(a_waiter_survives_its_connection),
         LOCK_TEST(a_request_that_ends_without_grant_is_sent_again),
@@ -382,6 +433,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(renewals_without_answer_keep_the_lock_for_its_lease),
         LOCK_TEST(a_renewal_whose_connection_breaks_is_a_loss),
         LOCK_TEST(a_release_waits_for_the_renewal),
+        LOCK_TEST(the_next_file_of_that_number_stays_watched),
         LOCK_TEST(readers_share_and_writers_become_readers),
     };
     return cmocka_run_group_tests_name("pending", tests, NULL, NULL);

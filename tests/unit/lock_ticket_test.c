@@ -280,6 +280,28 @@ static void an_export_confirms_a_pending_downgrade(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
+/* While the export waits for the keeper: the grant is the caller's as before, with a reader's fence. */
+static void a_downgrade_may_be_confirmed_before_an_export(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    struct export export = {.lock = lock_new(client_new("fakefull:?timeout=1s"), "n")};
+    assert_int_equal(acquire_by(actor, export.lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1000);
+    begin_call(actor, downgrade_it, export.lock);
+    wait_for(actor, 1100);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    fake_faults_clear();
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    for (int i = 0; i < 20 && fake_slow_waiting() == 0; i++) fake_advance_ms(100);
+    assert_int_equal(fake_slow_waiting(), 1);
+    begin_call(actor, export_it, &export);
+    assert_false(over(actor));
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    fake_advance_ms(LEASE_MS + 1000);
+}
+
 /* The fence has one byte for what happens to a grant outside of the server. */
 static void a_grant_changes_hands_as_long_as_its_fence_can_grow(void **state) {
     (void)state;
@@ -363,6 +385,63 @@ static void a_late_wake_up_takes_nothing_back(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
+static int extend_it(void *arg) {
+    return dlock_extend(arg, 1000, NULL);
+}
+
+/* Its acquire had no answer at first, and could come after the end of a shorter lease: as another grant. */
+static void a_token_that_may_be_granted_anew_is_not_exported(void **state) {
+    (void)state;
+    struct dlock_options fixed = {.size = sizeof fixed, .flags = DLOCK_FIXED_LEASE};
+    struct actor *from = actor_new();
+    struct export export = {.lock = lock_new_with(client_new("fakefull:"), "n", &fixed)};
+    struct import import = {.client = client_new("fakefull:"), .ticket = export.ticket};
+    struct fake_command late;
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 1);
+    begin_acquire(from, export.lock, 1000);
+    wait_for(from, 1000);
+    assert_int_equal(result(from), 0);
+    assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, &late));
+    begin_call(from, extend_it, export.lock);
+    assert_int_equal(result(from), 0);
+    begin_call(from, export_it, &export);
+    if (result(from) == 0) { /* then its fence is the one of the grant that it gets now */
+        fake_advance_ms(2000);
+        struct fake_grant other = taken("n");
+        fake_other_release(&other, "n");
+        fake_replay(&late);
+        begin_call(from, import_it, &import);
+        assert_true(result(from) == DLOCK_ELOST || fence_by(from, import.lock) >> 8 == fake_holder("n").fence);
+    }
+    assert_int_equal(export.err.code, DLOCK_EUNAVAILABLE);
+    assert_true(held_by(from, export.lock));
+    for (int i = 0; i < 12; i++) {
+        fake_advance_ms(900);
+        begin_call(from, extend_it, export.lock);
+        assert_int_equal(result(from), 0);
+    }
+    begin_call(from, export_it, &export);
+    assert_int_equal(result(from), 0);
+    begin_call(from, import_it, &import);
+    assert_int_equal(result(from), 0);
+    begin_call(from, free_it, import.lock);
+    assert_int_equal(fake_entries(), 0);
+}
+
+/* The lease that is set at the export outlasts whatever comes late. */
+static void a_whole_lease_is_exported_at_once(void **state) {
+    (void)state;
+    struct actor *from = actor_new();
+    struct export export = {.lock = lock_new(client_new("fakefull:"), "n")};
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 1);
+    begin_acquire(from, export.lock, 1000);
+    wait_for(from, 1000);
+    assert_int_equal(result(from), 0);
+    begin_call(from, export_it, &export);
+    assert_int_equal(result(from), 0);
+    fake_advance_ms(LEASE_MS + 1000);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -376,9 +455,12 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_pending_downgrade_is_not_handed_over),
         LOCK_TEST(what_is_being_exported_is_not_handed_over),
         LOCK_TEST(an_export_confirms_a_pending_downgrade),
+        LOCK_TEST(a_downgrade_may_be_confirmed_before_an_export),
         LOCK_TEST(a_grant_changes_hands_as_long_as_its_fence_can_grow),
         LOCK_TEST(a_damaged_ticket_is_no_ticket),
         LOCK_TEST(a_late_wake_up_takes_nothing_back),
+        LOCK_TEST(a_token_that_may_be_granted_anew_is_not_exported),
+        LOCK_TEST(a_whole_lease_is_exported_at_once),
     };
     return cmocka_run_group_tests_name("ticket", tests, NULL, NULL);
 }

@@ -406,6 +406,23 @@ static void nothing_is_asked_too_late_for_an_answer(void **state) {
     }
 }
 
+static void nobody_may_have_held_what_another_thread_waited_for(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *asking = actor_new(), *waiting = actor_new();
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    begin_acquire(asking, lock, -1);
+    begin_acquire(waiting, lock, 1000);
+    wait_for(waiting, 2000);
+    assert_int_equal(result(waiting), DLOCK_ETIMEDOUT);
+    assert_string_equal(error_of(waiting)->message,
+                        "lock \"n\" was held or waited for in this process until the deadline");
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(asking), 0);
+    assert_int_equal(release_by(asking, lock), 0);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -432,6 +449,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(without_a_listener_a_waiter_polls),
         LOCK_TEST(servers_without_wakes_are_polled_every_1_to_50_ms),
         LOCK_TEST(nothing_is_asked_too_late_for_an_answer),
+        LOCK_TEST(nobody_may_have_held_what_another_thread_waited_for),
     };
     return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
 }

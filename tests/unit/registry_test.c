@@ -1,6 +1,5 @@
 /* Requirements of a backend, and the list of them. Modules on the disk: tests/package/abi. */
-#include "plugin/module.h"
-#include "plugin/registry.h"
+#include "plugin/plugin.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -195,6 +194,8 @@ static void capabilities_need_their_operations(void **state) {
     refuse(&backend, NULL, DLOCK_EINVAL, "PENDING without listen and wake");
     backend.caps = DLOCK_CAP_SESSION | DLOCK_CAP_EXPORT;
     refuse(&backend, NULL, DLOCK_EINVAL, "EXPORT together with SESSION");
+    backend.caps = DLOCK_CAP_PRIVATE;
+    refuse(&backend, NULL, DLOCK_EINVAL, "PRIVATE without LOCAL");
     backend.caps = 1U << 31;
     refuse(&backend, NULL, DLOCK_EINVAL, "0x80000000");
     backend = toy();

@@ -229,10 +229,10 @@ static void mistakes_are_named_without_their_text(void **state) {
         {"redis://[::1%25a b]", "IPv6"},
         {"redis://[" SECRET "]", "IPv6"},
         {"redis://2001:db8::1", "[address]:port"},
-        {"redis://" SECRET " x", "no host name"},
-        {"redis://a%2Fb", "no host name"},
-        {"redis://a%0Ab", "no host name"},
-        {"redis://a]b", "no host name"},
+        {"redis://" SECRET " x", "not a host name"},
+        {"redis://a%2Fb", "not a host name"},
+        {"redis://a%0Ab", "not a host name"},
+        {"redis://a]b", "not a host name"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) refuse(cases[i][0], DLOCK_EINVAL, cases[i][1]);
     refuse(NULL, DLOCK_EINVAL, "NULL");
@@ -255,7 +255,7 @@ static void lengths_are_limited(void **state) {
     text[7 + 255] = '\0';
     dlock__uri_free(parse(text));
     memcpy(text + 7 + 255, "x", 2);
-    refuse(text, DLOCK_EINVAL, "no host name");
+    refuse(text, DLOCK_EINVAL, "not a host name");
 
     /* As many parts as there can be. */
     memset(text, '?', DLOCK__URI_MAX);

@@ -104,6 +104,7 @@ static void schemes_become_file_names(void **state) {
     const struct dlock_backend_info *info = backend_of("two-words:");
     assert_string_equal(info->name, "two_words");
     assert_ptr_equal(backend_of("two.words+tls:"), info);
+    assert_string_equal(backend_of("two-words+own:")->name, "two_words_own"); /* a module of its own comes first */
     refuse("two-words+udp:", DLOCK_EINVAL,
            "does not serve the scheme \"two-words+udp\", only two-words, two.words+tls");
 }
@@ -241,6 +242,7 @@ static void every_module_is_shown_once(void **state) {
                     {"second", NULL},
                     {"shadowed", NULL},
                     {"two_words", NULL},
+                    {"two_words_own", NULL},
                     {"versioned", NULL}};
     struct shown first = {0}, second = {0};
     assert_int_equal(dlock_backends(remember, &first, NULL), DLOCK_OK);

@@ -21,7 +21,7 @@ quietly() { "$@" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; fail "$*"; }; }
 if [ $# -gt 0 ]; then
     build=$(cd "$1" && pwd)
 else
-    need_packages ninja-build libhiredis-dev
+    need_packages ninja-build libhiredis-dev libssl-dev
     build=$source/build-release
     (cd "$source" && quietly cmake --preset release && quietly cmake --build --preset release -j "$(nproc)")
 fi
@@ -48,7 +48,7 @@ check_leaks() { # PREFIX
 # The servers' own libraries are those that the distribution keeps up to date, not copies of them.
 check_libraries() { # PREFIX
     local pair module
-    for pair in redis:hiredis postgresql:pq zookeeper:zookeeper_mt; do
+    for pair in redis:hiredis rediss:ssl postgresql:pq zookeeper:zookeeper_mt etcd:curl mysql:mariadb; do
         module=$1/$lib/dlock/dlock-${pair%%:*}.so
         if [ ! -e "$module" ]; then continue; fi
         readelf -d "$module" | grep -qF "Shared library: [lib${pair#*:}.so" || fail "$module does not need lib${pair#*:}"

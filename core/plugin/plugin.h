@@ -1,6 +1,7 @@
-/* Backends as files and as structs: where modules are looked for, how one is loaded, what every backend must fulfil. */
-#ifndef DLOCK_CORE_PLUGIN_MODULE_H
-#define DLOCK_CORE_PLUGIN_MODULE_H
+/* Which backend serves a scheme: the built-in table, dlock_register, then modules; where modules are looked for, how
+ * one is loaded, and what every backend must fulfil. */
+#ifndef DLOCK_CORE_PLUGIN_PLUGIN_H
+#define DLOCK_CORE_PLUGIN_PLUGIN_H
 
 #include <dlock/backend.h>
 
@@ -8,6 +9,27 @@
 
 /* Longest name of a backend, and longest scheme, in bytes. */
 #define DLOCK__WORD_MAX 64
+
+/* A backend as the core uses it. Never freed. */
+struct dlock__module {
+    struct dlock_backend ops; /* a checked copy: min(size, sizeof) bytes, the rest zero */
+    struct dlock_backend_info info;
+};
+
+/* Finds (and loads, once) the backend of a lower-case scheme. A failure is not remembered, so that what is installed
+ * later works. Any thread; holds no lock, so it works in a forked child too. Errors: ENOBACKEND (says where it looked),
+ * EABI (says what does not fit: abi, name, missing symbol, dlopen's text), EINVAL (missing operation, scheme not
+ * served), ENOMEM. */
+int dlock__registry_find(const char *scheme, const struct dlock__module **module, struct dlock_error *err);
+
+/* Puts the backend's variant for this URI into *module, where it has one; checked like any other. Errors: EABI, EINVAL,
+ * ENOMEM. */
+int dlock__registry_variant(const struct dlock__module **module, const struct dlock_uri *uri, struct dlock_error *err);
+
+/* The table that CMake generates from DLOCK_STATIC_BACKENDS; NULL-terminated, empty by default. */
+extern const struct dlock_backend *const dlock__builtin_backends[];
+
+/* ---- module.c, validate.c ---- */
 
 /* Checks a backend and copies as much of it as it has into *copy, the rest zero. `name` is what it must be called
  * (NULL: any valid name), `where` says in `err` which backend is meant. Errors: EABI (abi, size, name), EINVAL (what it

@@ -1,0 +1,102 @@
+/* Renewals that a holder asks for: with another lease, or from writer to reader. The keeper does them, so that no other
+ * renewal of the same grant is on the way, and tries them again as it does others. From the beginning of its downgrade
+ * on an acquisition counts as shared. */
+#include "api/api.h"
+
+/* 0, or why the caller has not got it before its `what`. */
+static int check_owned(struct dlock_lock *lock, const struct dlock__acquisition *acq, const char *what,
+                       struct dlock_error *err) {
+    const char *shown = dlock__name_shown(lock->name);
+    if (!acq) return dlock__not_owned(lock, err);
+    bool owned = dlock__owned(lock) == acq; /* first: it also notices that its time is over */
+    if (dlock__acq_lost(acq)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its %s", shown, what);
+    if (owned && dlock__acq_held(acq)) return 0;
+    if (lock->client->closed) return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
+    return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its %s", shown, what);
+}
+
+/* ---- another lease ---- */
+
+static int check_lease(struct dlock_lock *lock, const struct dlock__acquisition *acq, int64_t *lease_ms,
+                       struct dlock_error *err) {
+    bool fixed = acq->flags & DLOCK_FIXED_LEASE;
+    if (*lease_ms == 0) *lease_ms = fixed ? lock->lease_ms : acq->lease_ms;
+    if (!fixed && *lease_ms != acq->lease_ms)
+        return dlock_fail(err, DLOCK_EINVAL,
+                          "lock \"%s\" is renewed in the background, every time for %lld ms: give that, or 0, or "
+                          "acquire it with DLOCK_FIXED_LEASE",
+                          dlock__name_shown(lock->name), (long long)acq->lease_ms);
+    return dlock__lease_check(lock->client, *lease_ms, err);
+}
+
+/* Whether the caller has it, and there is time. */
+static bool goes_on(struct dlock_lock *lock, const struct dlock__acquisition *acq, int64_t deadline_us) {
+    return check_owned(lock, acq, "", NULL) == 0 && !lock->client->closed && dlock__now(lock->client) < deadline_us;
+}
+
+/* Waits for something to change, no longer than the grant lasts. */
+static void wait(const struct dlock__acquisition *acq, int64_t deadline_us) {
+    struct dlock_client *client = acq->name->client;
+    dlock__wait(client, &client->changed, acq->valid_until_us < deadline_us ? acq->valid_until_us : deadline_us);
+}
+
+/* One at a time, and none that a renewal has outrun which is on the way. */
+static void extend(struct dlock_lock *lock, struct dlock__acquisition *acq, struct dlock__extension *extension) {
+    struct dlock_client *client = lock->client;
+    int64_t deadline_us = dlock__bounded(client, DLOCK__NEVER);
+    while ((acq->renewing || acq->op->extension) && goes_on(lock, acq, deadline_us)) wait(acq, deadline_us);
+    if (!goes_on(lock, acq, deadline_us)) return;
+    dlock__acq_extend(acq, extension);
+    while (extension->result == DLOCK_EUNAVAILABLE && goes_on(lock, acq, deadline_us)) wait(acq, deadline_us);
+    if (acq->op->extension != extension) return;
+    acq->op->extension = NULL;
+    if (!dlock__acq_is_renewed(acq)) dlock__acq_renew_at(acq, DLOCK__NEVER);
+    pthread_cond_broadcast(&client->changed); /* the next one */
+}
+
+int dlock_extend(dlock_lock *lock, int64_t lease_ms, struct dlock_error *err) {
+    int rc = dlock__lock_begin(lock, err);
+    if (rc != 0) return rc;
+    struct dlock__acquisition *acq = dlock__owned(lock);
+    struct dlock__extension extension = {lease_ms, DLOCK_EUNAVAILABLE};
+    rc = check_owned(lock, acq, "extension", err);
+    if (rc == 0) rc = check_lease(lock, acq, &extension.lease_ms, err);
+    if (rc != 0) return dlock__lock_end(lock, rc);
+    acq->refs++;
+    extend(lock, acq, &extension);
+    rc = check_owned(lock, acq, "extension", err);
+    if (rc == 0 && extension.result != 0 && lock->client->closed)
+        rc = dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
+    else if (rc == 0 && extension.result != 0)
+        rc = dlock_fail(err, extension.result, "lock \"%s\" is held, its extension was not confirmed: %s",
+                        dlock__name_shown(lock->name), dlock_strerror(extension.result));
+    dlock__acq_put(acq);
+    return dlock__lock_end(lock, rc);
+}
+
+/* ---- from writer to reader ---- */
+
+static int check_downgrade(struct dlock_lock *lock, const struct dlock__acquisition *acq, struct dlock_error *err) {
+    if (!dlock__can(lock->client, DLOCK_CAP_SHARED))
+        return dlock_fail(err, DLOCK_ENOTSUP, "backend %s has no shared locks", lock->client->backend->name);
+    int rc = check_owned(lock, acq, "downgrade", err);
+    if (rc != 0) return rc;
+    if (acq->mode != DLOCK_EXCLUSIVE)
+        return dlock_fail(err, DLOCK_EINVAL, "lock \"%s\" is not held exclusively: there is nothing to downgrade",
+                          dlock__name_shown(lock->name));
+    return dlock__fence_can_grow(acq, err);
+}
+
+int dlock_downgrade(dlock_lock *lock, struct dlock_error *err) {
+    int rc = dlock__lock_begin(lock, err);
+    if (rc != 0) return rc;
+    struct dlock__acquisition *acq = dlock__owned(lock);
+    rc = check_downgrade(lock, acq, err);
+    if (rc != 0) return dlock__lock_end(lock, rc);
+    acq->refs++;
+    dlock__acq_downgrade(acq); /* whatever becomes of the request: a writer's rights are given up at once */
+    rc = dlock__downgrade_await(acq, err);
+    if (rc == 0) rc = check_owned(lock, acq, "downgrade", err);
+    dlock__acq_put(acq);
+    return dlock__lock_end(lock, rc);
+}

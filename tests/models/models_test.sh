@@ -1,0 +1,37 @@
+#!/bin/bash
+# models_test.sh MODEL.pml: searches the model's states, all of them, and does so again with each of its mutations, which
+# the search must catch.
+set -euo pipefail
+name=$(basename "$1" .pml)
+folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-model.XXXXXX")
+trap 'rm -rf "$folder"' EXIT
+cp "$1" "$folder"
+cd "$folder"
+model=$name.pml
+
+# Prints pan's report. True: it has searched everything, and found nothing.
+search() {
+    spin -a "-DMUTATION=$1" "$model" >spin.log 2>&1 || { cat spin.log && exit 1; }
+    "${CC:-cc}" -O1 -w -DCOLLAPSE -DSAFETY -o pan pan.c
+    ./pan -m1000000 -w22 >report 2>&1 || true
+    if ! grep -q "State-vector" report || grep -qE "max search depth too small|out of memory|aborted" report; then
+        cat report
+        echo "the search did not come to its end"
+        exit 1
+    fi
+    cat report
+    grep -q "errors: 0" report
+}
+
+if ! search 0; then
+    spin -t -p -g "-DMUTATION=0" "$model" | tail -n 200
+    echo "$name: the model is wrong, or what it models"
+    exit 1
+fi
+for mutation in $(sed -n 's/.*MUTATION [!=]= \([0-9]\).*/\1/p' "$model" | sort -u); do
+    if search "$mutation" >/dev/null; then
+        echo "$name: mutation $mutation is not caught"
+        exit 1
+    fi
+    echo "$name: mutation $mutation is caught: $(sed -n 's/^pan:[0-9]*: *//p' report | head -n 1)"
+done

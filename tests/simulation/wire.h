@@ -1,0 +1,70 @@
+/* What the two ends of simulated connections share: network.c is the clients' end, server.c the server's.
+ */
+#ifndef DLOCK_TESTS_SIMULATION_WIRE_H
+#define DLOCK_TESTS_SIMULATION_WIRE_H
+
+#include "fake_server.h"
+#include "network.h"
+
+enum { SIM_LINKS = 512, WAKES = 256, GENERATIONS = 1 << 20 };
+
+/* As the server has it: it may live longer there than the client's end. */
+struct link {
+    bool open, listening, silent;
+    struct sim_host *host;
+    char client[25];
+    unsigned generation;          /* the client's end is this one's, or gone */
+    int64_t asked_us, brought_us; /* the last message that way arrives then: none overtakes another */
+    int fd;
+    struct wake {
+        struct dlock_wake wake;
+        char name[DLOCK_NAME_MAX + 56], token[DLOCK_TOKEN_MAX + 1];
+    } * wakes[WAKES];
+    size_t wakes_begin, wakes_end;
+};
+
+enum operation { ACQUIRE, RENEW, RELEASE, PING };
+
+/* Kept until the last copy has arrived, and its sender has gone on. */
+struct request {
+    enum operation operation;
+    unsigned link, generation, refs;
+    bool answered;
+    bool stray; /* it comes when its client counts with it no more */
+    size_t n;
+    struct item {
+        struct dlock_claim claim;
+        char name[DLOCK_NAME_MAX + 1], token[DLOCK_TOKEN_MAX + 1];
+    } items[];
+};
+
+extern struct link sim_links[SIM_LINKS];
+
+static inline bool sim_link_is_open(unsigned link, unsigned generation) {
+    return sim_links[link].open && sim_links[link].generation == generation;
+}
+
+/* ---- network.c ---- */
+
+void sim_wake_send(struct link *link, const struct dlock_wake *wake);
+
+/* ---- server.c ---- */
+
+void sim_server_start(const struct sim_kind *kind);
+/* Nothing that is sent now is answered. */
+bool sim_server_away(void);
+/* Works on a request that has arrived. False: nobody was there. */
+bool sim_server_work(struct request *request);
+/* The n-th of what the server knows; without a token if that is no holder. False: that was all. */
+bool sim_server_holder(size_t n, struct dlock_info *info);
+/* Where grants live in connections, they end with those that the client closed. */
+void sim_session_end(unsigned generation);
+/* Grants end as soon as the process has closed its connection, as those of files do. */
+bool sim_sessions_are_local(void);
+/* As the client sees it: it is over. */
+void sim_link_break(struct link *link);
+/* Takes the name from all that hold it. False: nobody did. */
+bool sim_server_break(const char *name);
+void sim_server_quarantine(int64_t ms); /* as a client asks for it: the longest counts */
+
+#endif
