@@ -1,0 +1,374 @@
+/* TLS by OpenSSL.
+ *
+ * OpenSSL's own sockets raise SIGPIPE, so it gets a BIO that sends and receives as we do. Its queue of errors belongs to
+ * the thread, and it judges its own results by what is in there: it is emptied before each call, as libpq does it, too.
+ * Every connection has a context of its own, and shares nothing with others. */
+#include "stream.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+struct tls {
+    BIO_METHOD *method;
+    SSL_CTX *context;
+    SSL *ssl;
+    int fd;
+    int flags;     /* of the next recv() */
+    bool insecure; /* the server's certificate is not looked at */
+    bool closed;   /* by the server */
+    bool refused;  /* the server does not accept our certificate, or wants one */
+    char why[128]; /* of the last failure; "": see errno */
+    char name[256];
+    size_t in_at, in_end; /* received, and not yet looked at by OpenSSL, which asks for a record in two parts */
+    char in[16384 + 512]; /* a record is hardly ever longer */
+};
+
+/* ---- the URI ----------------------------------------------------------------------------------------------------- */
+
+static int check_path(const struct dlock_uri *uri, const char *key, struct dlock_error *err) {
+    const char *path = dlock_uri_get(uri, key);
+    if (!path || *path == '/') return 0;
+    return dlock_fail(err, DLOCK_EINVAL, "URI: \"%s\" must be the absolute path of a file", key);
+}
+
+/* on or off; -1: neither. */
+static int insecure(const struct dlock_uri *uri) {
+    const char *value = dlock_uri_get(uri, "insecure");
+    if (!value || strcmp(value, "off") == 0) return 0;
+    return strcmp(value, "on") == 0 ? 1 : -1;
+}
+
+int stream_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
+    const char *sni = dlock_uri_get(uri, "sni");
+    if (check_path(uri, "ca", err) || check_path(uri, "cert", err) || check_path(uri, "key", err)) return DLOCK_EINVAL;
+    if (insecure(uri) < 0) return dlock_fail(err, DLOCK_EINVAL, "URI: \"insecure\" must be on or off");
+    if (insecure(uri) && dlock_uri_get(uri, "ca"))
+        return dlock_fail(err, DLOCK_EINVAL,
+                          "URI: with \"insecure\" no certificate is compared with \"ca\": leave one of "
+                          "them out");
+    if (dlock_uri_get(uri, "key") && !dlock_uri_get(uri, "cert"))
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"key\" belongs to a \"cert\", which is missing");
+    if (sni && (!*sni || strlen(sni) >= sizeof(((struct tls *)0)->name)))
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"sni\" must be the name in the server's certificate");
+    return 0;
+}
+
+/* ---- the socket as OpenSSL sees it ------------------------------------------------------------------------------- */
+
+static int bio_result(BIO *bio, ssize_t n, int retry) {
+    BIO_clear_retry_flags(bio);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        BIO_set_flags(bio, retry | BIO_FLAGS_SHOULD_RETRY);
+    return (int)n;
+}
+
+static int bio_write(BIO *bio, const char *bytes, int n) {
+    const struct tls *tls = BIO_get_data(bio);
+    return bio_result(bio, send(tls->fd, bytes, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT), BIO_FLAGS_WRITE);
+}
+
+/* Only the first of the receptions that a record takes may wait. */
+static int bio_read(BIO *bio, char *bytes, int n) {
+    struct tls *tls = BIO_get_data(bio);
+    if (tls->in_at == tls->in_end) {
+        ssize_t got = recv(tls->fd, tls->in, sizeof tls->in, tls->flags);
+        tls->flags = MSG_DONTWAIT;
+        tls->in_at = 0;
+        tls->in_end = got > 0 ? (size_t)got : 0;
+        tls->closed = got == 0;
+        if (got <= 0) return bio_result(bio, got, BIO_FLAGS_READ);
+    }
+    size_t left = tls->in_end - tls->in_at, taken = left < (size_t)n ? left : (size_t)n;
+    memcpy(bytes, tls->in + tls->in_at, taken);
+    tls->in_at += taken;
+    return bio_result(bio, (ssize_t)taken, BIO_FLAGS_READ);
+}
+
+static long bio_control(BIO *bio, int command, long number, void *argument) {
+    const struct tls *tls = BIO_get_data(bio);
+    (void)number, (void)argument;
+    return command == BIO_CTRL_FLUSH || (command == BIO_CTRL_EOF && tls && tls->closed);
+}
+
+static BIO *bio_new(struct tls *tls) {
+    tls->method = BIO_meth_new(BIO_TYPE_SOURCE_SINK | BIO_get_new_index(), "dlock");
+    if (!tls->method || !BIO_meth_set_write(tls->method, bio_write) || !BIO_meth_set_read(tls->method, bio_read) ||
+        !BIO_meth_set_ctrl(tls->method, bio_control))
+        return NULL;
+    BIO *bio = BIO_new(tls->method);
+    if (!bio) return NULL;
+    BIO_set_data(bio, tls);
+    BIO_set_init(bio, 1);
+    return bio;
+}
+
+static void tls_free(struct tls *tls) {
+    if (!tls) return;
+    SSL_free(tls->ssl);
+    SSL_CTX_free(tls->context);
+    BIO_meth_free(tls->method);
+    free(tls);
+}
+
+/* ---- certificates ------------------------------------------------------------------------------------------------ */
+
+/* Nobody is asked for the password of a key. */
+static int no_password(char *out, int size, int writing, void *arg) {
+    (void)out, (void)size, (void)writing, (void)arg;
+    return -1;
+}
+
+static const char *reason_of(unsigned long code, char out[128]) {
+    if (ERR_SYSTEM_ERROR(code)) return strerror_r(ERR_GET_REASON(code), out, 128);
+    const char *reason = ERR_reason_error_string(code);
+    return reason ? reason : "it cannot be used";
+}
+
+static int use_ca(struct tls *tls, const char *ca, struct dlock_error *err) {
+    char reason[128];
+    ERR_clear_error();
+    if (!ca && SSL_CTX_set_default_verify_paths(tls->context) == 1) return 0;
+    if (ca && SSL_CTX_load_verify_file(tls->context, ca) == 1) return 0;
+    return dlock_fail(err, DLOCK_EAUTH, "cannot read the certificates in %.240s: %s", ca ? ca : "the system's folder",
+                      reason_of(ERR_peek_error(), reason));
+}
+
+static int use_certificate(struct tls *tls, const char *cert, const char *key, struct dlock_error *err) {
+    char reason[128];
+    if (!cert) return 0;
+    if (!key) key = cert;
+    ERR_clear_error();
+    SSL_CTX_set_default_passwd_cb(tls->context, no_password);
+    if (SSL_CTX_use_certificate_chain_file(tls->context, cert) != 1)
+        return dlock_fail(err, DLOCK_EAUTH, "cannot read the certificate in %.240s: %s", cert,
+                          reason_of(ERR_peek_error(), reason));
+    if (SSL_CTX_use_PrivateKey_file(tls->context, key, SSL_FILETYPE_PEM) != 1)
+        return dlock_fail(err, DLOCK_EAUTH,
+                          "cannot use the key in %.240s: %s (it must be PEM, without a password, and "
+                          "that of the certificate)",
+                          key, reason_of(ERR_peek_error(), reason));
+    return 0;
+}
+
+/* The name that the certificate has to bear, which is told to the server unless it is an address. */
+static bool expect_name(struct tls *tls) {
+    X509_VERIFY_PARAM *param = SSL_get0_param(tls->ssl);
+    X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    if (X509_VERIFY_PARAM_set1_ip_asc(param, tls->name) == 1) return true;
+    return X509_VERIFY_PARAM_set1_host(param, tls->name, 0) == 1 && SSL_set_tlsext_host_name(tls->ssl, tls->name) == 1;
+}
+
+/* ---- the handshake ----------------------------------------------------------------------------------------------- */
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* A program that exits while our threads work must not have OpenSSL taken from under them. */
+static void begin(void) {
+    OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL);
+}
+
+static int out_of_memory(struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_ENOMEM, "out of memory for TLS");
+}
+
+static int prepare(struct tls *tls, const struct dlock_uri *uri, const char *name, struct dlock_error *err) {
+    const char *sni = dlock_uri_get(uri, "sni");
+    snprintf(tls->name, sizeof tls->name, "%s", sni ? sni : name);
+    tls->insecure = insecure(uri) == 1;
+    pthread_once(&once, begin);
+    ERR_clear_error();
+    tls->context = SSL_CTX_new(TLS_client_method());
+    if (!tls->context || !SSL_CTX_set_min_proto_version(tls->context, TLS1_2_VERSION)) return out_of_memory(err);
+    SSL_CTX_set_options(tls->context, SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_mode(tls->context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_verify(tls->context, tls->insecure ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
+    int rc = tls->insecure ? 0 : use_ca(tls, dlock_uri_get(uri, "ca"), err);
+    if (rc == 0) rc = use_certificate(tls, dlock_uri_get(uri, "cert"), dlock_uri_get(uri, "key"), err);
+    if (rc != 0) return rc;
+    tls->ssl = SSL_new(tls->context);
+    BIO *bio = tls->ssl ? bio_new(tls) : NULL;
+    if (!bio) return out_of_memory(err);
+    SSL_set_bio(tls->ssl, bio, bio);
+    return expect_name(tls) ? 0 : out_of_memory(err);
+}
+
+/* Notes why a call has failed, for stream_why(). The result is an errno. */
+static int failed(struct tls *tls, int error) {
+    unsigned long last = ERR_peek_last_error();
+    int reason = ERR_GET_REASON(last);
+    char text[128];
+    tls->why[0] = '\0';
+    if (error == SSL_ERROR_SYSCALL && errno) return errno;
+    if (error != SSL_ERROR_SSL) return ECONNRESET;
+    bool alert = reason > SSL_AD_REASON_OFFSET;
+    tls->refused =
+        alert && (reason == SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED || reason == SSL_R_TLSV1_ALERT_UNKNOWN_CA ||
+                  reason == SSL_R_TLSV1_ALERT_ACCESS_DENIED || reason == SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE ||
+                  (reason >= SSL_R_SSLV3_ALERT_NO_CERTIFICATE && reason <= SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN));
+    snprintf(tls->why, sizeof tls->why, "%s: %s%s", alert ? "the server ended TLS" : "TLS", reason_of(last, text),
+             tls->refused ? " (does it want a certificate of ours, \"cert\"?)" : "");
+    return EPROTO;
+}
+
+static int not_accepted(const struct tls *tls, const char *server, struct dlock_error *err) {
+    long verdict = SSL_get_verify_result(tls->ssl);
+    bool name = verdict == X509_V_ERR_HOSTNAME_MISMATCH || verdict == X509_V_ERR_IP_ADDRESS_MISMATCH;
+    return dlock_fail(err, DLOCK_EAUTH, "the certificate of %s is not accepted: %s%s%.100s%s", server,
+                      X509_verify_cert_error_string(verdict), name ? ", it is not for \"" : "", name ? tls->name : "",
+                      name                                     ? "\": say which name it has with sni="
+                      : verdict == X509_V_ERR_CERT_HAS_EXPIRED ? ""
+                                                               : "; name the file of its authority with ca=");
+}
+
+static int handshake_failed(struct tls *tls, int error, const char *server, struct dlock_error *err) {
+    char reason[128];
+    if (error == SSL_ERROR_SSL && ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_CERTIFICATE_VERIFY_FAILED)
+        return not_accepted(tls, server, err);
+    bool plain = error == SSL_ERROR_SSL && (ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_WRONG_VERSION_NUMBER ||
+                                            ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_PACKET_LENGTH_TOO_LONG);
+    if (plain)
+        return dlock_fail(err, DLOCK_EPROTO,
+                          "%s does not speak TLS at this port; without TLS it is " STREAM_PLAIN "://", server);
+    int number = failed(tls, error);
+    return dlock_fail(err, tls->refused ? DLOCK_EAUTH : DLOCK_EUNAVAILABLE, "no TLS with %s: %s", server,
+                      tls->why[0] ? tls->why
+                      : error == SSL_ERROR_ZERO_RETURN || number == ECONNRESET
+                          ? "the server closed the connection; does it speak TLS? Without TLS it is " STREAM_PLAIN "://"
+                          : strerror_r(number, reason, sizeof reason));
+}
+
+static int shake_hands(struct tls *tls, const char *server, int64_t deadline_us, struct dlock_error *err) {
+    for (;;) {
+        ERR_clear_error();
+        errno = 0;
+        tls->flags = MSG_DONTWAIT;
+        int done = SSL_connect(tls->ssl);
+        if (done == 1) return 0;
+        int error = SSL_get_error(tls->ssl, done);
+        if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE)
+            return handshake_failed(tls, error, server, err);
+        short events = error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT; /* which may be there without end */
+        if (dlock_now_us() >= deadline_us || !dlock_wait_fd(tls->fd, events, deadline_us))
+            return dlock_fail(err, DLOCK_EUNAVAILABLE,
+                              "no TLS with %s: no answer in time; does it speak TLS? Without TLS it is " STREAM_PLAIN
+                              "://",
+                              server);
+    }
+}
+
+int stream_dial(struct stream *stream, const struct dlock_uri *uri, const char *path, const struct dlock_host *host,
+                int port, const char *server, int64_t deadline_us, struct dlock_error *err) {
+    char reason[128];
+    struct tls *tls = calloc(1, sizeof *tls);
+    if (!tls) return out_of_memory(err);
+    int rc = prepare(tls, uri, host ? host->host : "localhost", err), fd = -1;
+    if (rc == 0) {
+        int error = dlock_dial(path, host ? host->address : NULL, port, deadline_us, &stream->dialing, &fd);
+        if (error == EDESTADDRREQ)
+            rc = dlock_fail(err, DLOCK_EINVAL, "%s: not a numeric address", server);
+        else if (error)
+            rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to %s: %s", server,
+                            strerror_r(error, reason, sizeof reason));
+    }
+    if (rc == 0) {
+        stream->dialing = fd + 1;
+        tls->fd = fd;
+        rc = shake_hands(tls, server, deadline_us, err);
+        stream->dialing = 0;
+    }
+    if (rc == 0) {
+        stream->fd = fd;
+        stream->tls = tls;
+        return 0;
+    }
+    tls_free(tls);
+    if (fd >= 0) close(fd);
+    return rc;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+
+/* As read() and write() answer. */
+static ssize_t result(struct tls *tls, int done) {
+    if (done > 0) return done;
+    int error = SSL_get_error(tls->ssl, done);
+    if (error == SSL_ERROR_ZERO_RETURN) return 0;
+    if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE)
+        errno = EAGAIN;
+    else
+        errno = failed(tls, error);
+    return -1;
+}
+
+ssize_t stream_send(struct stream *stream, const void *bytes, size_t n) {
+    ERR_clear_error();
+    errno = 0;
+    return result(stream->tls, SSL_write(stream->tls->ssl, bytes, n > INT32_MAX ? INT32_MAX : (int)n));
+}
+
+/* Leaves nothing behind that has come, unless there is no room for it: no descriptor would say that it is here. */
+ssize_t stream_recv(struct stream *stream, void *bytes, size_t n, int flags) {
+    struct tls *tls = stream->tls;
+    size_t done = 0;
+    if (n > INT32_MAX) n = INT32_MAX;
+    tls->flags = flags;
+    do {
+        ERR_clear_error();
+        errno = 0;
+        int got = SSL_read(tls->ssl, (char *)bytes + done, (int)(n - done));
+        if (got <= 0) return done ? (ssize_t)done : result(tls, got);
+        done += (size_t)got;
+    } while (done < n && tls->in_at < tls->in_end);
+    return (ssize_t)done;
+}
+
+int stream_wait(struct stream *stream, short events, int64_t deadline_us) {
+    const struct tls *tls = stream->tls;
+    if (events & POLLIN && (SSL_pending(tls->ssl) > 0 || tls->in_at < tls->in_end)) return POLLIN;
+    return dlock_wait_fd(stream->fd, events, deadline_us);
+}
+
+const char *stream_why(const struct stream *stream, int error, char reason[128], int *code) {
+    *code = stream->tls->refused ? DLOCK_EAUTH : DLOCK_EUNAVAILABLE;
+    if (error == EPROTO && stream->tls->why[0]) return stream->tls->why;
+    return strerror_r(error, reason, 128);
+}
+
+/* ---- check ------------------------------------------------------------------------------------------------------- */
+
+enum { SOON_DAYS = 14 };
+
+void stream_report(const struct stream *stream, struct dlock_report *report) {
+    const struct tls *tls = stream->tls;
+    const char *version = SSL_get_version(tls->ssl);
+    const X509 *certificate = SSL_get0_peer_certificate(tls->ssl);
+    const ASN1_TIME *end = certificate ? X509_get0_notAfter(certificate) : NULL;
+    char date[32] = "an unknown day";
+    struct tm until;
+    int days = 0, seconds;
+    if (tls->insecure) {
+        dlock_find(report, "leave insecure= out, and name the authority of the server's certificate with ca=",
+                   "%s, and anybody may be the server: its certificate is not looked at", version);
+        return;
+    }
+    if (end && ASN1_TIME_to_tm(end, &until)) strftime(date, sizeof date, "%Y-%m-%d", &until);
+    if (end) ASN1_TIME_diff(&days, &seconds, NULL, end);
+    dlock_find(report, days < SOON_DAYS ? "replace it: once it has ended no connection can be made any more" : NULL,
+               "%s, and the server's certificate, for \"%.100s\", ends on %s", version, tls->name, date);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+void stream_hang_up(struct stream *stream, bool reset) {
+    dlock_hang_up(stream->fd, reset);
+}
+
+void stream_close(struct stream *stream) {
+    struct tls *tls = stream->tls;
+    stream->tls = NULL;
+    close(stream->fd);
+    tls_free(tls);
+}
