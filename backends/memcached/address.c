@@ -54,12 +54,12 @@ static int read_credentials(const struct dlock_uri *uri, struct memcached_addres
                           "memcached asks for both a user and a password: memcached://user:password@host");
     for (const char *p = uri->user; *p; p++)
         if (*p == ' ' || *p == ':' || (unsigned char)*p < 0x20)
-            return dlock_fail(err, DLOCK_EINVAL, "a user of memcached has no spaces, colons or control characters");
+            return dlock_fail(err, DLOCK_EINVAL, "a memcached user has no spaces, colons or control characters");
     for (const char *p = uri->password; *p; p++)
         if (*p == ' ' || (unsigned char)*p < 0x20)
-            return dlock_fail(err, DLOCK_EINVAL, "a password of memcached has no spaces or control characters");
+            return dlock_fail(err, DLOCK_EINVAL, "a memcached password has no spaces or control characters");
     if (strlen(uri->user) > CREDENTIAL_MAX || strlen(uri->password) > CREDENTIAL_MAX)
-        return dlock_fail(err, DLOCK_EINVAL, "a user or a password of memcached has at most %d bytes", CREDENTIAL_MAX);
+        return dlock_fail(err, DLOCK_EINVAL, "a user or a memcached password has at most %d bytes", CREDENTIAL_MAX);
     address->user = uri->user;
     address->password = uri->password;
     return 0;
@@ -68,6 +68,7 @@ static int read_credentials(const struct dlock_uri *uri, struct memcached_addres
 int memcached_address(const struct dlock_uri *uri, struct memcached_address *address, struct dlock_error *err) {
     int rc;
     memset(address, 0, sizeof *address);
+    address->uri = uri;
     if ((rc = dlock_check_slashes(uri, err)) != 0) return rc;
     if ((rc = read_credentials(uri, address, err)) != 0) return rc;
     if (strcmp(uri->scheme, "memcached+unix") == 0) return read_socket(uri, address, err);
@@ -79,5 +80,6 @@ int memcached_address(const struct dlock_uri *uri, struct memcached_address *add
 
 int memcached_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
     struct memcached_address address;
-    return memcached_address(uri, &address, err);
+    int rc = memcached_address(uri, &address, err);
+    return rc ? rc : stream_accepts(uri, err);
 }

@@ -117,6 +117,7 @@ int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_
     if (rc) return rc;
     dlock_find(&report, NULL, "memcached %s, with cas",
                *stats[VERSION].value ? stats[VERSION].value : "of unknown version");
+    stream_report(&((struct memcached *)conn)->stream, &report);
     check_restarts(&report, conn, stats);
     check_memory(&report, stats, settings);
     check_mover(&report, stats, settings);

@@ -1,10 +1,10 @@
 /* Claims: acquire, renew and release, each for a batch in one round trip where nothing is in the way.
  *
- * A grant is an item: its key is the name, its value the token. `add` makes it, `cas` with the item's id (or a meta
- * set) renews it, `md` with that id (or a `cas` that lets it expire at once) ends it, and an id changes with every
- * store, so that a cas never touches another item than the one that was compared. An id is used without looking at the
- * item first only where it is certain that the server has not been restarted since (its ids begin anew): on a
- * connection that was made before the id was seen, by this client. */
+ * A grant is an item: its key is the name, its value the token. `add` makes it (newer servers: grants.c), `cas` with
+ * the item's id (or a meta set) renews it, `md` with that id (or a `cas` that lets it expire at once) ends it, and an
+ * id changes with every store, so that a cas never touches another item than the one that was compared. An id is used
+ * without looking at the item first only where it is certain that the server has not been restarted since (its ids
+ * begin anew): on a connection that was made before the id was seen, by this client. */
 #include "batch.h"
 
 /* memcached takes times up to 2038-01-19. */

@@ -48,7 +48,7 @@ int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, 
     struct memcached_holders holders;
     struct memcached_item item;
     int rc = look(conn, key, dlock_deadline_us(timeout_ms), &item, err);
-    if (rc || !item.found) return rc;
+    if (rc || !item.found || memcached_is_reserved(&item)) return rc;
     if (memcached_read_holders(&item, cut ? name : NULL, &holders)) {
         show_holders(conn, &holders, &info, each, arg);
         return 0;

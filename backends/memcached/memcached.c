@@ -43,7 +43,8 @@ static int try_address(struct memcached *memcached, const struct memcached_addre
     if (address->user) rc = log_in(memcached, address, deadline_us, err);
     if (rc == 0) rc = memcached_ask_facts(memcached, deadline_us, err);
     if (rc == 0) return 0;
-    if (rc == DLOCK_EPROTO || !memcached->heard) dlock_doubt(err, "memcached");
+    if (rc == DLOCK_EPROTO || !memcached->heard)
+        stream_doubt(err, "memcached", address->socket ? NULL : "memcached+tls");
     memcached_hang_up(memcached);
     return rc;
 }
@@ -63,7 +64,7 @@ static int memcached_connect(void *conn, const struct dlock_uri *uri, const stru
     for (size_t i = 0; i < n; i++) {
         /* A silent address must leave time for those after it. */
         int64_t now_us = dlock_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);
-        address.host = hosts[i].address;
+        address.host = &hosts[i];
         address.port = hosts[i].port ? hosts[i].port : DEFAULT_PORT;
         rc = try_address(memcached, &address, now_us + share_us, &last);
         if (rc != DLOCK_EUNAVAILABLE && rc != DLOCK_EPROTO) break;
@@ -78,17 +79,27 @@ static void memcached_disconnect(void *conn) {
 
 static void memcached_abandon(void *conn) {
     struct memcached *memcached = conn;
-    if (memcached->open) close(memcached->fd);
-    if (memcached->dialing) close(memcached->dialing - 1);
+    if (memcached->open) close(memcached->stream.fd);
+    if (memcached->stream.dialing) close(memcached->stream.dialing - 1);
 }
 
-static const char *const schemes[] = {"memcached", "memcached+unix", NULL};
+static const char *const keys[] = {STREAM_KEYS NULL};
 
+/* Over TLS it is another backend, in a module of its own. */
+#if STREAM_IS_TLS
+static const char *const schemes[] = {"memcached+tls", NULL};
+#define NAME "memcached_tls"
+DLOCK_BACKEND(memcached_tls) = {
+#else
+static const char *const schemes[] = {"memcached", "memcached+unix", NULL};
+#define NAME "memcached"
 DLOCK_BACKEND(memcached) = {
+#endif
     .abi = DLOCK_ABI,
     .size = sizeof(struct dlock_backend),
-    .name = "memcached",
+    .name = NAME,
     .schemes = schemes,
+    .keys = keys,
     .caps = DLOCK_CAP_FENCE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT | DLOCK_CAP_INSPECT | DLOCK_CAP_BREAK |
             DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE,
     .conn_size = sizeof(struct memcached),

@@ -13,7 +13,7 @@
 #ifndef DLOCK_MEMCACHED_H
 #define DLOCK_MEMCACHED_H
 
-#include <dlock/backend_socket.h>
+#include <stream.h>
 
 #include <stdint.h>
 
@@ -22,11 +22,14 @@
 #define MEMCACHED_KEY_MAX 250
 /* A token, or a list of one; and the name. */
 #define MEMCACHED_VALUE_MAX (DLOCK_TOKEN_MAX + 1 + MEMCACHED_NAME_MAX + 100)
-/* How much of a value is kept when it is read, and the longest list. */
-#define MEMCACHED_KEPT_MAX 16383
+/* What goes out together: no more than a TLS record has, and no request in two. memcached (seen with 1.6.18) does not look
+ * at what is left of a record of which it has read the end of a value alone, until more comes. */
+#define MEMCACHED_SENT_MAX 16384
+/* How much of a value is kept when it is read, and the longest list: with its request it can be sent together. */
+#define MEMCACHED_KEPT_MAX (MEMCACHED_SENT_MAX - 1025)
 #define MEMCACHED_HOLDERS_MAX 128
-/* Longest request: cas or add, and a gets behind it. */
-#define MEMCACHED_REQUEST_MAX (2 * MEMCACHED_KEY_MAX + MEMCACHED_VALUE_MAX + 128)
+/* Longest request: a reservation, a cas, and a gets behind it. */
+#define MEMCACHED_REQUEST_MAX (3 * MEMCACHED_KEY_MAX + MEMCACHED_VALUE_MAX + 192)
 
 /* Two answers for memcached_read_stats(). */
 #define MEMCACHED_ASK_STATS "stats\r\nstats settings\r\n"
@@ -64,8 +67,7 @@ struct memcached_sighting {
 struct memcached {
     const struct dlock_peer *peer;
     bool open;
-    int dialing; /* a socket that is not yet fd, plus 1: a child forked meanwhile must close it, too */
-    int fd;
+    struct stream stream;
     bool heard;        /* it has said a line */
     bool broken;       /* an answer is missing or makes no sense: nothing that comes can be trusted any more */
     size_t unanswered; /* replies that are still to come */
@@ -77,13 +79,14 @@ struct memcached {
 
     struct memcached_clock clock;
     bool knows_meta; /* the meta commands of 1.6, as it has shown when it was connected to */
+    bool reserves;   /* it lets clients choose cas ids, and so memcached_add() has to reserve */
     bool evicts;     /* it runs without -M */
     bool tells_ttl;  /* `mg` is asked how long an item has to live, which costs less than `stats` */
     struct memcached_sighting sightings[MEMCACHED_SIGHTINGS];
 
     struct memcached_requests *requests; /* still to be written, or NULL */
     char value[MEMCACHED_KEPT_MAX + 1];  /* of the last item that was read */
-    char out[MEMCACHED_KEPT_MAX + 1 + 4096];
+    char out[MEMCACHED_SENT_MAX];
     size_t out_at, out_end; /* what is still to be sent */
     char in[4096];
     size_t in_at, in_end; /* what is still to be read */
@@ -93,7 +96,8 @@ struct memcached {
 
 struct memcached_address {
     const char *socket; /* of a Unix socket; else NULL */
-    const char *host;   /* numeric */
+    const struct dlock_uri *uri;
+    const struct dlock_host *host;
     int port;
     const char *user, *password; /* NULL: none */
 };
@@ -135,9 +139,12 @@ int memcached_nonsense(struct memcached *memcached, const char *what, struct dlo
 
 enum memcached_stored { MEMCACHED_STORED, MEMCACHED_NOT_STORED, MEMCACHED_EXISTS, MEMCACHED_NOT_FOUND };
 
-/* The reply to add or cas. EUNAVAILABLE, EAUTH, EPROTO. */
-int memcached_read_stored(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
-                          struct dlock_error *err);
+/* The replies to memcached_add() up to that of its look: STORED or NOT_STORED; and the one to a cas: never NOT_STORED.
+ * EUNAVAILABLE, which a server without memory is, too, EAUTH, EPROTO. */
+int memcached_read_added(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
+                         struct dlock_error *err);
+int memcached_read_swapped(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
+                           struct dlock_error *err);
 
 /* The reply to a meta set that compares and asks for the new id, which is stored in *cas when the item was stored;
  * never NOT_STORED. EUNAVAILABLE, EAUTH, EPROTO. */
@@ -162,11 +169,14 @@ struct memcached_item {
 int memcached_read_item(struct memcached *memcached, const char *key, int64_t deadline_us, struct memcached_item *item,
                         struct dlock_error *err);
 
-/* The reply to MEMCACHED_ASK_META: whether the server knows the meta commands as 1.6.18 does. The question is a
- * compare-and-delete with an id that no item has; earlier servers answer an error, or add a space. EUNAVAILABLE, EAUTH,
- * EPROTO. */
-#define MEMCACHED_ASK_META "md dlock-asks-for-meta C9223372036854775807\r\n"
-int memcached_read_meta(struct memcached *memcached, int64_t deadline_us, bool *knows_meta, struct dlock_error *err);
+/* The replies to MEMCACHED_ASK_META: whether the server knows the meta commands as 1.6.18 does, and cas ids that clients
+ * choose as 1.6.27 does; sets `knows_meta` and `reserves`. The questions are a compare-and-delete with an id that no
+ * item has, to which earlier servers answer an error, or add a space; and a look with an id for a new item, which
+ * creates none. EUNAVAILABLE, EAUTH, EPROTO. */
+#define MEMCACHED_ASK_META                            \
+    "md dlock-asks-for-meta C9223372036854775807\r\n" \
+    "mg dlock-asks-for-meta E9223372036854775807\r\n"
+int memcached_read_meta(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err);
 
 /* The reply to MEMCACHED_ASK_TTL: how many seconds the item with this id has to live, by the server's clock; -1: it is
  * not there (any more). EUNAVAILABLE, EAUTH, EPROTO. */
@@ -292,7 +302,7 @@ int64_t memcached_holder_seen_us(struct memcached *memcached, const char *key, c
 void memcached_drop_ended(struct memcached *memcached, const char *key, uint64_t but_set,
                           struct memcached_holders *holders);
 
-/* ---- grants.c: what operations on claims end in ------------------------------------------------------------------ */
+/* ---- grants.c: what operations on claims begin and end with ------------------------------------------------------ */
 
 enum memcached_operation { MEMCACHED_ACQUIRE, MEMCACHED_RENEW, MEMCACHED_RELEASE };
 
@@ -303,6 +313,14 @@ enum { STATE_CAS, STATE_SEEN_US, STATE_GRANTED, STATE_ALONE };
  * item is as it would be if nobody else had ever held the name. */
 void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,
                     uint64_t cas, uint64_t granted, bool alone, int64_t sent_us);
+
+/* Appends requests that store this value, unless the key has an item, and look at what is there then. */
+void memcached_add(struct memcached *memcached, const char *key, const char *token, uint32_t flags, uint64_t expiry_s,
+                   const char *value);
+
+/* Whether the item is a reservation, and whether it is the one for this token. */
+bool memcached_is_reserved(const struct memcached_item *item);
+bool memcached_is_reserved_for(const struct memcached_item *item, const char *token);
 
 /* Appends a request that ends the item with this id: the comparison and the end in one step, which `delete` cannot. */
 void memcached_end(struct memcached *memcached, const char *key, uint64_t cas);

@@ -61,9 +61,36 @@ static int read_word(struct memcached *memcached, int64_t deadline_us, store_wor
     return memcached_refused(memcached, line, err);
 }
 
-int memcached_read_stored(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
-                          struct dlock_error *err) {
-    return read_word(memcached, deadline_us, classic_words, stored, NULL, err);
+int memcached_read_swapped(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
+                           struct dlock_error *err) {
+    int rc = read_word(memcached, deadline_us, classic_words, stored, NULL, err);
+    return rc == 0 && *stored == MEMCACHED_NOT_STORED ? memcached_nonsense(memcached, "a cas", err) : rc;
+}
+
+/* "HD", and flags that do not matter, whether it has made the item or met one. */
+static int read_reserved(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
+    char *line;
+    int rc = memcached_line(memcached, deadline_us, &line, err);
+    if (rc) return rc;
+    if (strcmp(line, "EN") == 0) return memcached_dead(memcached, "no memory for another item", err);
+    if (strcmp(line, "HD") != 0 && strncmp(line, "HD ", 3) != 0) return memcached_refused(memcached, line, err);
+    memcached->unanswered--;
+    return 0;
+}
+
+int memcached_read_added(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
+                         struct dlock_error *err) {
+    int rc;
+    if (memcached->reserves) {
+        if ((rc = read_reserved(memcached, deadline_us, err)) != 0) return rc;
+        rc = memcached_read_swapped(memcached, deadline_us, stored, err);
+        if (rc == 0 && *stored != MEMCACHED_STORED) *stored = MEMCACHED_NOT_STORED;
+        return rc;
+    }
+    rc = read_word(memcached, deadline_us, classic_words, stored, NULL, err);
+    if (rc == 0 && *stored != MEMCACHED_STORED && *stored != MEMCACHED_NOT_STORED)
+        return memcached_nonsense(memcached, "an add", err);
+    return rc;
 }
 
 int memcached_read_ended(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
@@ -97,16 +124,25 @@ int memcached_read_meta_stored(struct memcached *memcached, int64_t deadline_us,
     return 0;
 }
 
-int memcached_read_meta(struct memcached *memcached, int64_t deadline_us, bool *knows_meta, struct dlock_error *err) {
+/* The reply to a command that a server may not know, or know otherwise than we use it: whether it is one of two words
+ * alone. */
+static int read_known(struct memcached *memcached, int64_t deadline_us, const char *word, const char *other,
+                      bool *known, struct dlock_error *err) {
     char *line;
     int rc = memcached_line(memcached, deadline_us, &line, err);
     if (rc) return rc;
-    *knows_meta = strcmp(line, "NF") == 0 || strcmp(line, "EX") == 0;
-    if (!*knows_meta && strncmp(line, "NF ", 3) != 0 && strncmp(line, "EX ", 3) != 0 && strcmp(line, "ERROR") != 0 &&
-        strncmp(line, "CLIENT_ERROR", 12) != 0)
+    *known = strcmp(line, word) == 0 || strcmp(line, other) == 0;
+    const bool otherwise =
+        strlen(line) > 2 && line[2] == ' ' && (strncmp(line, word, 2) == 0 || strncmp(line, other, 2) == 0);
+    if (!*known && !otherwise && strcmp(line, "ERROR") != 0 && strncmp(line, "CLIENT_ERROR", 12) != 0)
         return memcached_refused(memcached, line, err);
     memcached->unanswered--;
     return 0;
+}
+
+int memcached_read_meta(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
+    int rc = read_known(memcached, deadline_us, "NF", "EX", &memcached->knows_meta, err);
+    return rc ? rc : read_known(memcached, deadline_us, "EN", "HD", &memcached->reserves, err);
 }
 
 /* ---- items ------------------------------------------------------------------------------------------------------- */

@@ -52,13 +52,20 @@ static void begin(struct shared *shared, struct memcached *memcached, enum memca
 
 /* ---- what there is ----------------------------------------------------------------------------------------------- */
 
+/* Whether the item is the exclusive lock of this claim; to a release also when it is only reserved for it. */
+static bool is_lock_of(struct shared *shared, const struct dlock_claim *claim) {
+    const struct memcached_item *item = &shared->item;
+    char value[MEMCACHED_VALUE_MAX + 1];
+    memcached_value(value, claim, shared->name != NULL);
+    if (item->length == strlen(value) && memcmp(item->value, value, item->length) == 0) return true;
+    return shared->operation == MEMCACHED_RELEASE && memcached_is_reserved_for(item, claim->token);
+}
+
 /* A token alone: ours, from before a downgrade, or a writer's. */
 static void understand_lock(struct shared *shared) {
     const struct memcached_item *item = &shared->item;
-    char value[MEMCACHED_VALUE_MAX + 1];
     for (size_t i = 0; i < shared->n; i++) {
-        memcached_value(value, shared->claims[i], shared->name != NULL);
-        if (item->length != strlen(value) || memcmp(item->value, value, item->length) != 0) continue;
+        if (!is_lock_of(shared, shared->claims[i])) continue;
         shared->holders.mode = DLOCK_SHARED;
         shared->holders.limit = 0;
         memcached_add_holder(&shared->holders, shared->claims[i]->token);
@@ -107,13 +114,14 @@ static void set_lease(struct shared *shared, struct memcached_holder *holder, in
     holder->expiry_s = (uint64_t)memcached_expiry_s(&shared->memcached->clock, shared->sent_us, lease_ms);
 }
 
-/* Whether a claim cannot stand beside those who hold the name. */
+/* Whether a claim cannot stand beside those who hold the name. Of a reservation nobody knows what it is for. */
 static bool misfits(struct shared *shared, const struct dlock_claim *claim) {
     const struct memcached_holders *holders = &shared->holders;
     const bool permits = claim->mode == DLOCK_PERMIT, held = live(shared) > 0;
+    const bool locked = shared->locked && !memcached_is_reserved(&shared->item);
     if (held && holders->mode == DLOCK_PERMIT && (!permits || holders->limit != claim->limit))
         explain(shared, DLOCK_EINVAL, "the name is in use as %" PRIu32 " permits", holders->limit);
-    else if (permits && (shared->locked || (held && holders->mode != DLOCK_PERMIT)))
+    else if (permits && (locked || (held && holders->mode != DLOCK_PERMIT)))
         explain(shared, DLOCK_EINVAL, "the name is in use as a lock, not as permits");
     else
         return false;
@@ -229,8 +237,7 @@ static void request_change(struct shared *shared) {
         memcached_request(shared->memcached, 2, "cas %s 0 %" PRIu64 " %zu %" PRIu64 "\r\n%s\r\ngets %s\r\n",
                           shared->key, expiry_s, strlen(value), shared->item.cas, value, shared->key);
     else
-        memcached_request(shared->memcached, 2, "add %s 0 %" PRIu64 " %zu\r\n%s\r\ngets %s\r\n", shared->key, expiry_s,
-                          strlen(value), value, shared->key);
+        memcached_add(shared->memcached, shared->key, shared->claims[0]->token, 0, expiry_s, value);
 }
 
 /* The change was stored, and then the item was read. False: the item does not list our grant any more. */
@@ -274,11 +281,13 @@ static int try(struct shared *shared, bool *done) {
     const bool ends = shared->holders.n == 0;
     request_change(shared);
     if (asks_time) memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
-    rc = ends ? memcached_read_ended(memcached, shared->deadline_us, &stored, shared->err)
-              : memcached_read_stored(memcached, shared->deadline_us, &stored, shared->err);
+    if (ends)
+        rc = memcached_read_ended(memcached, shared->deadline_us, &stored, shared->err);
+    else if (adds)
+        rc = memcached_read_added(memcached, shared->deadline_us, &stored, shared->err);
+    else
+        rc = memcached_read_swapped(memcached, shared->deadline_us, &stored, shared->err);
     if (rc) return rc;
-    if (!ends && stored != MEMCACHED_STORED && (stored == MEMCACHED_NOT_STORED) != adds)
-        return memcached_nonsense(memcached, "add or cas", shared->err);
     if ((rc = memcached_read_item(memcached, shared->key, shared->deadline_us, &shared->item, shared->err)) != 0)
         return rc;
     *done = stored == MEMCACHED_STORED && confirm(shared);

@@ -64,8 +64,7 @@ void memcached_turn_write(struct memcached *memcached, const struct batch *batch
     }
     flags = write_value(value, turn, cut, expiry);
     if (turn->step == ADD)
-        memcached_request(memcached, 2, "add %s %" PRIu32 " %" PRId64 " %zu\r\n%s\r\ngets %s\r\n", key, flags, expiry,
-                          strlen(value), value, key);
+        memcached_add(memcached, key, turn->claim->token, flags, (uint64_t)expiry, value);
     else if (is_meta_set(batch, turn))
         memcached_request(memcached, 1, "ms %s %zu T%" PRId64 " F%" PRIu32 " C%" PRIu64 " c\r\n%s\r\n", key,
                           strlen(value), expiry, flags, turn->cas, value);
@@ -148,7 +147,9 @@ static void look_at_lock(struct batch *batch, struct turn *turn, const struct me
                          bool lease_is_new) {
     char value[MEMCACHED_VALUE_MAX + 1];
     memcached_value(value, turn->claim, cut);
-    if (item->length == strlen(value) && memcmp(item->value, value, item->length) == 0) {
+    /* A reservation is no grant yet; a release ends it all the same. */
+    const bool reserved = batch->operation == MEMCACHED_RELEASE && memcached_is_reserved_for(item, turn->claim->token);
+    if (reserved || (item->length == strlen(value) && memcmp(item->value, value, item->length) == 0)) {
         if (lease_is_new)
             stored(batch, turn, item->cas, item->granted);
         else
@@ -190,11 +191,6 @@ static int read_look(struct batch *batch, struct turn *turn, bool lease_is_new) 
     return 0;
 }
 
-/* The answers that a command cannot have. */
-static bool fits(enum step step, enum memcached_stored stored) {
-    return stored == MEMCACHED_STORED || (stored == MEMCACHED_NOT_STORED) == (step == ADD);
-}
-
 /* The item was not there, or with another id: our own renewal came in between, or it is not ours alone. */
 static void missed(struct turn *turn, enum memcached_stored stored) {
     if (stored == MEMCACHED_EXISTS)
@@ -234,9 +230,9 @@ int memcached_turn_read(struct batch *batch, struct turn *turn) {
     if (turn->step == LOOK) return read_look(batch, turn, false);
     if (batch->operation == MEMCACHED_RELEASE) return read_end(batch, turn);
     if (is_meta_set(batch, turn)) return read_meta_set(batch, turn);
-    rc = memcached_read_stored(batch->memcached, batch->deadline_us, &stored, batch->err);
+    rc = turn->step == ADD ? memcached_read_added(batch->memcached, batch->deadline_us, &stored, batch->err)
+                           : memcached_read_swapped(batch->memcached, batch->deadline_us, &stored, batch->err);
     if (rc) return rc;
-    if (!fits(turn->step, stored)) return memcached_nonsense(batch->memcached, "add or cas", batch->err);
     if (turn->step == ADD) turn->adds++;
     return read_look(batch, turn, stored == MEMCACHED_STORED);
 }

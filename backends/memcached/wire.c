@@ -8,19 +8,16 @@
 
 int memcached_dial(struct memcached *memcached, const struct memcached_address *address, int64_t deadline_us,
                    struct dlock_error *err) {
-    char reason[128];
-    int fd = -1, error;
+    char server[sizeof memcached->where + 16];
     if (address->socket)
         snprintf(memcached->where, sizeof memcached->where, "%s", address->socket);
     else
-        snprintf(memcached->where, sizeof memcached->where, strchr(address->host, ':') ? "[%s]:%d" : "%s:%d",
-                 address->host, address->port);
-    error = dlock_dial(address->socket, address->host, address->port, deadline_us, &memcached->dialing, &fd);
-    if (error == EDESTADDRREQ) return dlock_fail(err, DLOCK_EINVAL, "not a numeric address: %s", memcached->where);
-    if (error)
-        return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to memcached at %s: %s", memcached->where,
-                          strerror_r(error, reason, sizeof reason));
-    memcached->fd = fd;
+        snprintf(memcached->where, sizeof memcached->where, strchr(address->host->address, ':') ? "[%s]:%d" : "%s:%d",
+                 address->host->address, address->port);
+    snprintf(server, sizeof server, "memcached at %s", memcached->where);
+    int rc = stream_dial(&memcached->stream, address->uri, address->socket, address->host, address->port, server,
+                         deadline_us, err);
+    if (rc) return rc;
     memcached->open = true;
     memcached->broken = memcached->heard = false;
     memcached->unanswered = 0;
@@ -31,10 +28,10 @@ int memcached_dial(struct memcached *memcached, const struct memcached_address *
 
 void memcached_hang_up(struct memcached *memcached) {
     if (!memcached->open) return;
-    dlock_hang_up(memcached->fd, memcached->unanswered || memcached->broken);
+    stream_hang_up(&memcached->stream, memcached->unanswered || memcached->broken);
     memcached->open = false; /* first: a child forked meanwhile looks here */
     atomic_signal_fence(memory_order_seq_cst);
-    close(memcached->fd);
+    stream_close(&memcached->stream);
 }
 
 int memcached_dead(struct memcached *memcached, const char *why, struct dlock_error *err) {
@@ -88,13 +85,32 @@ static int broken(const struct memcached *memcached, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "the connection to memcached at %s is broken", memcached->where);
 }
 
+/* Why there will be no answer, with advice when the server has never said a word. */
+static int no_answer(struct memcached *memcached, const char *why, struct dlock_error *err) {
+    char advised[256];
+    if (memcached->heard) return memcached_dead(memcached, why, err);
+    snprintf(advised, sizeof advised,
+             "%s (one that runs with -S or -B binary has no text protocol; use -Y for passwords, and -B auto)", why);
+    return memcached_dead(memcached, advised, err);
+}
+
+/* By errno. */
+static int failed(struct memcached *memcached, struct dlock_error *err) {
+    char reason[128];
+    int code;
+    const char *why = stream_why(&memcached->stream, errno, reason, &code);
+    no_answer(memcached, why, err);
+    if (err) err->code = code;
+    return code;
+}
+
 /* Gives the socket what it takes without blocking. */
 static int send_some(struct memcached *memcached, struct dlock_error *err) {
     for (;;) {
         write_requests(memcached);
         if (memcached->broken) return broken(memcached, err);
         if (memcached->out_end == 0) return 0;
-        ssize_t n = send(memcached->fd, memcached->out, memcached->out_end, MSG_NOSIGNAL);
+        ssize_t n = stream_send(&memcached->stream, memcached->out, memcached->out_end);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
         /* The server may have said why it hung up: let that be read. */
@@ -103,21 +119,9 @@ static int send_some(struct memcached *memcached, struct dlock_error *err) {
             memcached->requests = NULL;
             return 0;
         }
-        if (n < 0) {
-            char reason[128];
-            return memcached_dead(memcached, strerror_r(errno, reason, sizeof reason), err);
-        }
+        if (n < 0) return failed(memcached, err);
         memcached->out_at = (size_t)n;
     }
-}
-
-/* Why there will be no answer, with advice when the server has never said a word. */
-static int no_answer(struct memcached *memcached, const char *why, struct dlock_error *err) {
-    char advised[256];
-    if (memcached->heard) return memcached_dead(memcached, why, err);
-    snprintf(advised, sizeof advised,
-             "%s (one that runs with -S or -B binary has no text protocol; use -Y for passwords, and -B auto)", why);
-    return memcached_dead(memcached, advised, err);
 }
 
 /* Waits for more to read. */
@@ -128,19 +132,17 @@ static int fill(struct memcached *memcached, int64_t deadline_us, struct dlock_e
     for (;;) {
         int rc = send_some(memcached, err);
         if (rc) return rc;
-        int ready = dlock_wait_fd(memcached->fd, memcached->out_end ? POLLIN | POLLOUT : POLLIN, deadline_us);
+        int ready = stream_wait(&memcached->stream, memcached->out_end ? POLLIN | POLLOUT : POLLIN, deadline_us);
         if (!ready) return no_answer(memcached, "no answer in time", err);
         if (!(ready & ~POLLOUT)) continue;
-        ssize_t n = recv(memcached->fd, memcached->in + memcached->in_end, sizeof memcached->in - memcached->in_end, 0);
+        ssize_t n = stream_recv(&memcached->stream, memcached->in + memcached->in_end,
+                                sizeof memcached->in - memcached->in_end, MSG_DONTWAIT);
         if (n == 0) return no_answer(memcached, "the server closed the connection", err);
         if (n > 0) {
             memcached->in_end += (size_t)n;
             return 0;
         }
-        if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) {
-            char reason[128];
-            return no_answer(memcached, strerror_r(errno, reason, sizeof reason), err);
-        }
+        if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) return failed(memcached, err);
     }
 }
 

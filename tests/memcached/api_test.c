@@ -26,6 +26,7 @@ static void two_servers_are_refused_before_they_are_looked_up(void **state) {
 enum { ROUNDS = 100 };
 
 static void count_cycles(dlock_lock *lock, struct counts *counts) {
+    const int reserved = reservations(&server) * ROUNDS;
     count(&server, NULL);
     for (int i = 0; i < ROUNDS; i++) {
         assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
@@ -37,9 +38,10 @@ static void count_cycles(dlock_lock *lock, struct counts *counts) {
     assert_int_equal(counts->stores + counts->deletes, 2 * ROUNDS);
     assert_int_equal(servers_are_classic() ? counts->cas_hits : counts->deletes, ROUNDS);
     assert_int_equal(counts->cas_misses, 0);
+    counts->gets -= reserved;
 }
 
-/* Until the connection has seen the server's clock tick it asks for that, too; but not by `stats`, which have 2 kB. */
+/* Four where an acquire reserves. Until the connection has seen the server's clock tick it asks for that, too; but not by `stats`, which have 2 kB. */
 static void an_uncontended_cycle_is_three_commands(void **state) {
     dlock_client *client = open_at(server.port, "quarantine=0&lease=60s");
     dlock_lock *lock = api_lock(client, "alone", NULL);

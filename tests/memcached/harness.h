@@ -23,6 +23,9 @@ struct counts {
     int64_t stores, gets, cas_hits, cas_misses, deletes;
 };
 void count(const struct server *server, struct counts *since);
+/* How often an acquire of a free name reserves it first: once on servers from 1.6.27 on, else never. That is one get
+ * more, in the same packet, and makes a cas hit of its store. */
+int reservations(const struct server *server);
 /* Until a connection has seen the server's clock tick, it asks for it along with every lease: one get more. */
 void await_tick(const struct server *server, struct link *link);
 
@@ -33,10 +36,12 @@ bool poll_for(struct link *link, struct held *held, int ms);
 
 /* What memcached says to the first requests of a connection: it was started at 1700000000. */
 #define FAKE_GREETING FAKE_SETTINGS("on", "ERROR")
-/* The same of a server that evicts or does not ("on", "off"), and says this to a meta command. */
-#define FAKE_SETTINGS(evictions, meta)                                                             \
+/* The same of a server that evicts or does not ("on", "off"), and says this to a meta command; and when it is asked
+ * whether clients may choose cas ids. */
+#define FAKE_SETTINGS(evictions, meta) FAKE_VERSION(evictions, meta, "CLIENT_ERROR invalid flag")
+#define FAKE_VERSION(evictions, meta, choice)                                                      \
     "STAT pid 1\r\nSTAT uptime 100000\r\nSTAT time 1700100000\r\nEND\r\nSTAT evictions " evictions \
-    "\r\nSTAT cas_enabled yes\r\nEND\r\n" meta "\r\n"
+    "\r\nSTAT cas_enabled yes\r\nEND\r\n" meta "\r\n" choice "\r\n"
 #define FAKE_CLOCK(seconds) "STAT pid 1\r\nSTAT time " #seconds "\r\nEND\r\n"
 #define FAKE_STARTED_US UINT64_C(1700000000000000)
 

@@ -158,11 +158,13 @@ static void a_big_value_is_read_and_not_kept(void **state) {
     char *big = long_text("NOT_STORED\r\nVALUE hostile 0 1048576 5\r\n", 'x', 1048576, "\r\nEND\r\n");
     struct fake fake = {.answers = FAKE_SAYS(big)};
     struct link link;
-    int result = 0;
+    struct held held;
+    struct dlock_claim *claim = &held.claim;
     (void)state;
     fake_link(&fake, &link);
-    assert_int_equal(operate(&link, ACQUIRE, &result, NULL), 0);
-    assert_int_equal(result, DLOCK_EBUSY);
+    claim_init(&held, "hostile", 'a', 1);
+    assert_int_equal(backend->acquire(link.conn, &claim, 1, SLACK_MS, NULL), 0);
+    assert_int_equal(claim->result, DLOCK_EBUSY);
     fake_unlink(&fake, &link);
     free(big);
 }

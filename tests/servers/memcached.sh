@@ -1,5 +1,8 @@
 #!/bin/bash
-# memcached.sh packages | start FOLDER | stop FOLDER: a private memcached on a free loopback port. See tests/run.sh.
+# memcached.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private memcached on a free loopback port. See
+# tests/run.sh. `again` starts one that was killed, on its port.
+# DLOCK_MEMCACHED_SERVER: another program than memcached, as of another version; the tests that start servers of their own
+# use it, too.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
@@ -8,7 +11,8 @@ folder=${2:-}
 launch() {
     local user=()
     if [ "$(id -u)" = 0 ]; then user=(-u nobody); fi
-    memcached "${user[@]}" -l 127.0.0.1 -p "$1" -U 0 -M -o no_slab_reassign -v >"$folder/memcached.log" 2>&1 </dev/null &
+    "${DLOCK_MEMCACHED_SERVER:-memcached}" "${user[@]}" -l 127.0.0.1 -p "$1" -U 0 -M -o no_slab_reassign -v ${DLOCK_SERVER_OPTIONS:-} \
+        >"$folder/memcached.log" 2>&1 </dev/null &
 }
 
 # It does, and is old enough to grant something (its uptime is ahead by up to three seconds).
@@ -32,5 +36,6 @@ start)
     echo "DLOCK_TEST_MEMCACHED=127.0.0.1:$port"
     echo "DLOCK_TEST_URI_memcached=memcached://127.0.0.1:$port?quarantine=0&lease=10s"
     ;;
+again) launch_again memcached ;;
 stop) stop_by_pid memcached ;;
 esac
