@@ -8,7 +8,7 @@
 --               connections (but for SWAPDB, and REPLICAOF there and back). So the fence is only counted up, which
 --               is less work for the server, and what is known of its key's life goes on to hold
 --          ''   kind
---          '1'  '0' while nothing may be granted: quarantine
+--          '1'  whether anything may be granted (library.lua): not in the quarantine
 --          '600000'  how long a fence is kept at least, in ms (library.lua)
 --   reply  a negative number: token holds the lock, for its whole lease from now; its fence is that number's amount;
 --          a positive number: the same; it is both the server's clock in microseconds and the fence;
@@ -45,7 +45,7 @@ if (not ARGV[4] or kind == '' and ARGV[5] == '1') and call('EXISTS', '{' .. key 
     end
 end
 
-local now, clock, is_ours, head, _, say, joint = dofile('library.lua')
+local now, clock, is_ours, head, _, say, joint, allowed = dofile('library.lua')
 local held, lease, now_ms = call('GET', key), tonumber(ARGV[2]), string.sub(clock, 1, 13)
 local prefix = '{' .. key .. '}:dlock:'
 local queue, waiters, fence_key = prefix .. 'queue', prefix .. 'waiters', prefix .. 'fence'
@@ -82,7 +82,7 @@ if held and held ~= token and is_ours(held) then
 end
 
 local lock = joint(held)
-local limit_of, may_grant, held_jointly = lock.limit_of, ARGV[5] ~= '0', lock.is_held()
+local limit_of, may_grant, held_jointly = lock.limit_of, allowed(ARGV[5]), lock.is_held()
 local life = 3 * tonumber(ARGV[6] or '600000')
 
 -- It has its grant already.

@@ -16,7 +16,7 @@ static int read_db(const char *text, int *db, struct dlock_error *err) {
     char *end;
     long number = text[0] >= '0' && text[0] <= '9' ? strtol(text, &end, 10) : -1;
     if (number < 0 || number > INT32_MAX || *end)
-        return dlock_fail(err, DLOCK_EINVAL, "the database in the URI is no number: \"%.60s\"", text);
+        return dlock_fail(err, DLOCK_EINVAL, "the database in the URI is not a number: \"%.60s\"", text);
     *db = (int)number;
     return 0;
 }
@@ -25,7 +25,7 @@ static int read_db(const char *text, int *db, struct dlock_error *err) {
 static int read_fences(const char *text, int64_t *fences_ms, struct dlock_error *err) {
     int64_t ms = dlock_duration_ms(text);
     if (ms < FENCES_MIN_MS || ms > FENCES_MAX_MS)
-        return dlock_fail(err, DLOCK_EINVAL, "fences= in the URI is not a duration from 2m to 1h, such as 10m");
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"fences\" must be a duration from 2m to 1h, such as 10m");
     *fences_ms = ms;
     return 0;
 }
@@ -40,23 +40,39 @@ static int read_socket(const struct dlock_uri *uri, struct redis_address *addres
     return 0;
 }
 
+/* The path is the master's name; the database has a key. */
+static int read_sentinel(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err) {
+    const char *user = dlock_uri_get(uri, "sentinel_user"), *password = dlock_uri_get(uri, "sentinel_password");
+    if (strcmp(uri->scheme, REDIS_SENTINEL) != 0) {
+        if (!user && !password) return 0;
+        return dlock_fail(err, DLOCK_EINVAL, "sentinel_user and sentinel_password are for " REDIS_SENTINEL " alone");
+    }
+    if (!is_set(uri->path) || !uri->path[1] || strchr(uri->path + 1, '/'))
+        return dlock_fail(err, DLOCK_EINVAL,
+                          REDIS_SENTINEL " needs the name of the master: " REDIS_SENTINEL "://host,host,host/mymaster");
+    if (is_set(user) && !password)
+        return dlock_fail(err, DLOCK_EINVAL, "the URI has sentinel_user, and no sentinel_password");
+    address->master = uri->path + 1;
+    address->sentinel_user = is_set(user) ? user : NULL;
+    address->sentinel_password = is_set(password) ? password : NULL;
+    if (address->sentinel_user) address->sentinel_password = password;
+    return 0;
+}
+
 int redis_address(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err) {
     const char *db = dlock_uri_get(uri, "db"), *fences = dlock_uri_get(uri, "fences");
     memset(address, 0, sizeof *address);
+    address->uri = uri;
     if (dlock_check_slashes(uri, err)) return DLOCK_EINVAL;
     if (fences && read_fences(fences, &address->fences_ms, err)) return DLOCK_EINVAL;
-    if (strcmp(uri->scheme, "rediss") == 0)
-        return dlock_fail(err, DLOCK_ENOTSUP,
-                          "rediss: dlock has no TLS for Redis yet (nor has hiredis before 1.0; here it is %d.%d): "
-                          "use redis: through a TLS tunnel such as stunnel",
-                          HIREDIS_MAJOR, HIREDIS_MINOR);
     /* Before Redis 6 there are no users; a user without a password is one who needs none. */
     if (is_set(uri->user)) address->user = uri->user;
     if (is_set(uri->password) || address->user) address->password = uri->password ? uri->password : "";
+    int rc = read_sentinel(uri, address, err);
+    if (rc) return rc;
     if (strcmp(uri->scheme, "redis+unix") == 0) {
-        int rc = read_socket(uri, address, err);
-        if (rc) return rc;
-    } else if (is_set(uri->path) && strcmp(uri->path, "/") != 0) {
+        if ((rc = read_socket(uri, address, err)) != 0) return rc;
+    } else if (!address->master && is_set(uri->path) && strcmp(uri->path, "/") != 0) {
         if (db) return dlock_fail(err, DLOCK_EINVAL, "the URI names a database twice, as its path and as db=");
         db = uri->path + 1;
     }

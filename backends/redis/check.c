@@ -77,16 +77,30 @@ static void check_persistence(struct dlock_report *report, const struct redis *r
                    "aof_last_write_status is not ok");
 }
 
-static void check_replicas(struct dlock_report *report, const redisReply *info) {
+static void check_replicas(struct dlock_report *report, const struct redis *redis, const redisReply *info) {
     int64_t replicas = info_number(info, "connected_slaves");
     if (replicas == 0)
         dlock_find(report, NULL, "no replicas: no failover that could forget grants");
+    else if (redis->peer->quarantine_ms > 0)
+        dlock_find(report, NULL, "%lld replica%s: what a failover forgets, the quarantine of %lld s covers",
+                   (long long)replicas, replicas == 1 ? "" : "s", (long long)(redis->peer->quarantine_ms / 1000));
     else
-        dlock_find(
-            report,
-            "replication is asynchronous, so a failover may forget the latest grants: check fences, or fail over by "
-            "hand after a lease",
-            "%lld replica%s", (long long)replicas, replicas == 1 ? "" : "s");
+        dlock_find(report,
+                   "replication is asynchronous, so a failover may forget the latest grants: remove quarantine=0 from "
+                   "the URI, or check fences",
+                   "%lld replica%s, and no quarantine", (long long)replicas, replicas == 1 ? "" : "s");
+}
+
+/* As it was when this connection was made. */
+static void check_sentinels(struct dlock_report *report, const struct redis_master *master) {
+    if (!master->asked) return;
+    const bool few = master->asked < 3, deaf = master->answered < master->asked;
+    dlock_find(report,
+               few    ? "name all of them, at least three, on machines of their own: fewer cannot agree when one fails"
+               : deaf ? "look at those that do not answer: as long as they are away a failover may not come about"
+                      : NULL,
+               "%d of %d Sentinels answer; quorum %d; the master is %s port %d", master->answered, master->asked,
+               master->quorum, master->address, master->port);
 }
 
 /* Newer servers say how many there may be. */
@@ -95,6 +109,20 @@ static void check_clients(struct dlock_report *report, const redisReply *info) {
     if (most > 0)
         dlock_find(report, used > most / 10 * 9 ? "without a connection no lock is renewed: raise maxclients" : NULL,
                    "clients: %lld of %lld", (long long)used, (long long)most);
+}
+
+/* Its refusal did not keep the connection from being made. */
+static int check_incarnation(struct redis *redis, struct dlock_report *report, int64_t deadline_us,
+                             struct dlock_error *err) {
+    struct dlock_error why;
+    redis_ask_incarnation(redis);
+    int rc = redis->asked ? redis_read_incarnation(redis, deadline_us, &why) : 0;
+    if (rc == DLOCK_EAUTH)
+        dlock_find(report, "nothing is granted before it may: give it +eval and ~" REDIS_INCARNATION " (ACL SETUSER)",
+                   "this user may not see whether the server was restarted or promoted");
+    else if (rc && err)
+        *err = why;
+    return rc == DLOCK_EAUTH ? 0 : rc;
 }
 
 int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
@@ -118,11 +146,15 @@ int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, 
     } else {
         dlock_find(&report, NULL, "redis %s, a master of its own",
                    version); /* anything else was refused at the start */
+        stream_report(&redis->stream, &report);
+        check_sentinels(&report, &redis->master);
         check_memory(&report, info);
         check_persistence(&report, redis, info, appendfsync);
-        check_replicas(&report, info);
+        check_replicas(&report, redis, info);
         check_clients(&report, info);
-        rc = redis_check_rights(redis, &report, deadline_us, err);
+        rc = check_incarnation(redis, &report, deadline_us, err);
+        if (rc == 0)
+            rc = redis_check_rights(redis, &report, deadline_us, err); /* last: it may leave the connection deaf */
     }
     freeReplyObject(info);
     freeReplyObject(appendfsync);

@@ -10,29 +10,28 @@
 /* A batch on its way. Claims that the server need not see are answered beforehand and skipped. */
 struct batch {
     struct dlock_claim *const *claims;
-    bool explained; /* `err` speaks of a claim */
-    bool again;     /* a release left dead waiters for another call of the same */
-    bool repeated;  /* this is one: the claims have their results */
-    struct dlock_error *err;
+    bool asks;              /* it asks whether the server knows that this client listens */
+    bool explained;         /* there are words for a claim's result */
+    bool again;             /* a release left dead waiters for another call of the same */
+    bool repeated;          /* this is one: the claims have their results */
+    struct dlock_error why; /* then */
 };
 
 /* A claim's result that wants an explanation: the first one of a batch gets it. */
 static void explain(struct batch *batch, struct dlock_claim *claim, int result, const char *why) {
     claim->result = result;
-    if (!batch->explained) dlock_fail(batch->err, result, "%s", why);
+    if (!batch->explained) dlock_fail(&batch->why, result, "%s", why);
     batch->explained = true;
 }
 
 /* The server has what dlock did not write under a claim's name. */
 static void explain_data(struct batch *batch, struct dlock_claim *claim, const redisReply *reply) {
     char why[REDIS_NAME_MAX + 400];
-    int printable = 0;
-    while (printable < 200 && (unsigned char)reply->str[printable] >= 0x20) printable++;
     snprintf(
         why, sizeof why,
         "the server has other data under the name \"%s\": its key, or one beside it ({…}:dlock:…), holds what dlock "
-        "did not write: %.*s",
-        claim->name, printable, reply->str);
+        "did not write: %.200s",
+        claim->name, reply->str);
     explain(batch, claim, DLOCK_EINVAL, why);
 }
 
@@ -111,19 +110,26 @@ static void note_clock(struct redis *redis, const char *name) {
     redis->counts[key % REDIS_COUNTS].until_ms = (uint32_t)(dlock_now_us() / 1000) + COUNT_MS;
 }
 
+/* How long a connection goes on after the server has said that this client listens there. Masters may change to and
+ * fro behind one that is not used meanwhile, and then the client listens at another. */
+#define HEARD_US 1000000
+
 static void write_acquire(struct redis *redis, size_t i, struct redis_call *call, void *arg) {
-    const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
-    const bool may_grant = redis_may_grant(redis), may_wait = claim->flags & DLOCK_CLAIM_QUEUE;
-    const bool asks = may_wait && !redis->heard, counts = !asks && may_count(redis, claim->name);
+    struct batch *batch = arg;
+    const struct dlock_claim *claim = batch->claims[i];
+    const bool may_wait = claim->flags & DLOCK_CLAIM_QUEUE;
+    const bool asks = may_wait && dlock_now_us() >= redis->heard_until_us;
+    const bool counts = !asks && may_count(redis, claim->name);
+    batch->asks |= asks;
     call->script = REDIS_ACQUIRE;
     call->name = claim->name;
     call->args[0] = claim->token;
     call->args[1] = decimal(call->lease, lease_of(claim));
     call->args[2] = asks ? "wch" : may_wait ? (counts ? "w" : "wc") : counts ? "" : "c";
     call->args[3] = kind_of(call->kind, claim);
-    call->args[4] = may_grant ? "1" : "0";
+    call->args[4] = redis_may_grant(redis);
     /* Trailing arguments with the usual values are left out: each argument is work for the server. */
-    call->n = !may_grant || *redis->fences ? 5 : *call->args[3] ? 4 : *call->args[2] ? 3 : 2;
+    call->n = strcmp(call->args[4], "1") != 0 || *redis->fences ? 5 : *call->args[3] ? 4 : *call->args[2] ? 3 : 2;
     redis_add_life(redis, call);
 }
 
@@ -139,6 +145,7 @@ static int64_t retry_ms(const struct dlock_claim *claim, int64_t position, int64
 static void quarantined(const struct redis *redis, struct dlock_claim *claim, int64_t position) {
     claim->result = DLOCK_ENOTREADY;
     claim->ready_ms = redis_quarantine_left_ms(redis);
+    if (claim->ready_ms == 0) claim->ready_ms = 1; /* it ended on the way */
     claim->retry_ms = claim->ready_ms + 1 + (position > 0 ? position * 1000 : 0);
 }
 
@@ -187,14 +194,15 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
     claim->server_us = answer[SERVER_US];
     if (answer[FENCE]) {
         granted(claim, answer[SERVER_US], answer[FENCE]);
-    } else if (redis->quarantine_until_us && answer[REMAINING] == -2) {
+    } else if (redis->peer->quarantine_ms > 0 && answer[REMAINING] == -2) {
         quarantined(redis, claim, answer[POSITION]);
     } else {
         const bool unheard = answer[OURS] & 2;
         claim->retry_ms = retry_ms(claim, answer[POSITION], answer[REMAINING], answer[OURS] & 1);
         claim->result = DLOCK_EBUSY;
         if (unheard) claim->hints = DLOCK_HINT_UNHEARD;
-        if (answer[POSITION] >= 0) redis->heard = !unheard;
+        if (answer[POSITION] >= 0 && (unheard || batch->asks))
+            redis->heard_until_us = unheard ? 0 : dlock_now_us() + HEARD_US;
         /* A release during the quarantine wakes nobody. */
         if (redis_quarantine_left_ms(redis) > 0 &&
             claim->retry_ms > redis_quarantine_left_ms(redis) + answer[POSITION] * 1000)
@@ -212,7 +220,7 @@ static void write_renew(struct redis *redis, size_t i, struct redis_call *call, 
     call->args[0] = claim->token;
     call->args[1] = decimal(call->lease, lease_of(claim));
     call->args[2] = kind_of(call->kind, claim);
-    call->args[3] = redis_may_grant(redis) ? "1" : "0";
+    call->args[3] = redis_may_grant(redis);
     call->n = claim->mode == DLOCK_EXCLUSIVE && !*redis->fences ? 2 : 4;
     redis_add_life(redis, call);
 }
@@ -241,8 +249,8 @@ static void write_release(struct redis *redis, size_t i, struct redis_call *call
     call->script = REDIS_RELEASE;
     call->name = claim->name;
     call->args[0] = claim->token;
-    call->args[1] = redis_may_grant(redis) ? "1" : "0";
-    call->n = *call->args[1] == '1' && !*redis->fences ? 1 : 2;
+    call->args[1] = redis_may_grant(redis);
+    call->n = strcmp(call->args[1], "1") == 0 && !*redis->fences ? 1 : 2;
     redis_add_life(redis, call);
 }
 
@@ -276,7 +284,7 @@ static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum redi
 }
 
 static int run_once(struct redis *redis, enum redis_script script, struct redis_pipeline pipeline, struct batch *batch,
-                    struct dlock_claim *const *claims, size_t n, int64_t deadline_us) {
+                    struct dlock_claim *const *claims, size_t n, int64_t deadline_us, struct dlock_error *err) {
     size_t i = 0;
     pipeline.arg = batch;
     while (i < n) {
@@ -288,7 +296,7 @@ static int run_once(struct redis *redis, enum redis_script script, struct redis_
         batch->claims = claims + i;
         for (pipeline.count = 1; i + pipeline.count < n; pipeline.count++)
             if (!acceptable(batch, claims[i + pipeline.count], script)) break;
-        if ((rc = redis_run_pipeline(redis, &pipeline, deadline_us, batch->err)) != 0) return rc;
+        if ((rc = redis_run_pipeline(redis, &pipeline, deadline_us, err)) != 0) return rc;
         i += pipeline.count;
     }
     return 0;
@@ -297,28 +305,32 @@ static int run_once(struct redis *redis, enum redis_script script, struct redis_
 static int run_batch(struct redis *redis, enum redis_script script, struct redis_pipeline pipeline,
                      struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
-    struct batch batch = {.err = err};
-    int rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us);
+    struct batch batch;
+    batch.asks = batch.explained = batch.again = batch.repeated = false;
+    int rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us, err);
     /* The next waiter that asks does the rest when the time is over. */
     while (rc == 0 && batch.again && dlock_now_us() < deadline_us) {
         batch.again = false;
         batch.repeated = true;
-        rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us);
+        rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us, err);
     }
+    if (rc == 0 && batch.explained && err) *err = batch.why; /* else `err` speaks of the connection */
     return rc;
 }
 
 int redis_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    const struct redis_pipeline pipeline = {.write = write_acquire, .read = read_acquire};
+    const struct redis_pipeline pipeline = {.grants = true, .write = write_acquire, .read = read_acquire};
     return run_batch(conn, REDIS_ACQUIRE, pipeline, claims, n, timeout_ms, err);
 }
 
 int redis_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    const struct redis_pipeline pipeline = {.write = write_renew, .read = read_renew};
+    struct redis_pipeline pipeline = {.write = write_renew, .read = read_renew};
+    /* A downgrade admits the readers that wait. */
+    for (size_t i = 0; i < n; i++) pipeline.grants |= claims[i]->mode == DLOCK_SHARED;
     return run_batch(conn, REDIS_RENEW, pipeline, claims, n, timeout_ms, err);
 }
 
 int redis_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    const struct redis_pipeline pipeline = {.write = write_release, .read = read_release};
+    const struct redis_pipeline pipeline = {.grants = true, .write = write_release, .read = read_release};
     return run_batch(conn, REDIS_RELEASE, pipeline, claims, n, timeout_ms, err);
 }

@@ -1,4 +1,4 @@
-/* Facts about the server: what it can do, what it is, and since when; with that the quarantine. */
+/* Facts about the server: what it can do and what it is. */
 #include "redis.h"
 
 #include <stdlib.h>
@@ -28,14 +28,14 @@ int redis_check_server(struct redis *redis, const redisReply *info, struct dlock
     if (!redis_info_field(info, "redis_version", version, sizeof version))
         return redis_nonsense(redis, "INFO names no redis_version", err);
     if (strtol(version, NULL, 10) < OLDEST_VERSION)
-        return dlock_fail(err, DLOCK_ENOTSUP, "redis at %s is version %s; dlock needs %d or newer", redis->where,
+        return dlock_fail(err, DLOCK_ENOTSUP, "Redis at %s is version %s; dlock needs %d or newer", redis->where,
                           version, OLDEST_VERSION);
     /* Valkey calls it server_mode. */
     if ((redis_info_field(info, "redis_mode", mode, sizeof mode) ||
          redis_info_field(info, "server_mode", mode, sizeof mode)) &&
         strcmp(mode, "standalone") != 0)
         return dlock_fail(err, DLOCK_ENOTSUP,
-                          "redis at %s runs in %s mode, which dlock does not support; name a standalone server or the "
+                          "Redis at %s runs in %s mode, which dlock does not support; name a standalone server or the "
                           "master itself",
                           redis->where, mode);
     return 0;
@@ -46,27 +46,6 @@ int redis_check_role(struct redis *redis, const redisReply *info, struct dlock_e
     if (!redis_info_field(info, "role", role, sizeof role) || strcmp(role, "slave") != 0) return 0;
     redis_info_field(info, "master_host", host, sizeof host);
     redis_info_field(info, "master_port", port, sizeof port);
-    return dlock_fail(err, DLOCK_EUNAVAILABLE, "redis at %s is a replica; name its master (it says %s:%s)",
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s is a replica; name its master (it says %s:%s)",
                       redis->where, host, port);
-}
-
-/* A connection ends with its server, so what the uptime says now holds for as long as the connection lives. The
- * current settings say nothing about those before the last restart: only the uptime counts. */
-void redis_begin_quarantine(struct redis *redis, const redisReply *server) {
-    char uptime[24] = "0";
-    int64_t up_s;
-    redis_info_field(server, "uptime_in_seconds", uptime, sizeof uptime);
-    up_s = strtoll(uptime, NULL, 10) - 1; /* in whole seconds, the difference of two rounded clocks */
-    if (up_s < 0) up_s = 0;
-    if (up_s > redis->peer->quarantine_ms / 1000) return;
-    redis->quarantine_until_us = dlock_now_us() - up_s * 1000000 + redis->peer->quarantine_ms * 1000;
-}
-
-int64_t redis_quarantine_left_ms(const struct redis *redis) {
-    int64_t left_us = redis->quarantine_until_us ? redis->quarantine_until_us - dlock_now_us() : 0;
-    return left_us > 0 ? left_us / 1000 + 1 : 0;
-}
-
-bool redis_may_grant(const struct redis *redis) {
-    return redis_quarantine_left_ms(redis) == 0;
 }

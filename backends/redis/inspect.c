@@ -79,7 +79,7 @@ static int read_inspect(struct redis *redis, size_t i, const redisReply *reply, 
 }
 
 static int run_walk(struct redis *redis, struct walk *walk, size_t n, int64_t deadline_us, struct dlock_error *err) {
-    const struct redis_pipeline pipeline = {n, write_inspect, read_inspect, walk};
+    const struct redis_pipeline pipeline = {.count = n, .write = write_inspect, .read = read_inspect, .arg = walk};
     return redis_run_pipeline(redis, &pipeline, deadline_us, err);
 }
 
@@ -167,7 +167,7 @@ static void write_break(struct redis *redis, size_t i, struct redis_call *call, 
     (void)i;
     call->script = REDIS_BREAK;
     call->name = breaking->name;
-    call->args[0] = redis_may_grant(redis) ? "1" : "0";
+    call->args[0] = redis_may_grant(redis);
     call->n = 1;
     redis_add_life(redis, call);
 }
@@ -184,7 +184,7 @@ static int read_break(struct redis *redis, size_t i, const redisReply *reply, vo
 
 int redis_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     struct breaking breaking = {name, 0};
-    const struct redis_pipeline pipeline = {1, write_break, read_break, &breaking};
+    const struct redis_pipeline pipeline = {1, true, write_break, read_break, &breaking};
     int rc = redis_run_pipeline(conn, &pipeline, dlock_deadline_us(timeout_ms), err);
     if (rc != 0 || breaking.was == 1) return rc;
     if (breaking.was == 0) return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");

@@ -209,7 +209,9 @@ local function joint(held)
         return last
     end
 
-    -- Joint holders have come, renewed or gone: their word lasts as long as the last of them.
+    -- Joint holders have come, renewed or gone: their word lasts as long as the last of them. It is written anew, since
+    -- Redis before 7.2 deletes at once what is to end at a time that has passed since this script read the clock, and
+    -- more holders may come before it ends.
     function lock.settle()
         local latest = tonumber(call('ZREVRANGE', holders, 0, 0, 'WITHSCORES')[2])
         if not latest or latest <= now_ms then
@@ -217,7 +219,7 @@ local function joint(held)
             lock.held = false
             return
         end
-        call('PEXPIREAT', key, latest)
+        call('SET', key, lock.held, 'PX', latest - now_ms)
         call('PEXPIREAT', holders, latest + 60000)
         call('PEXPIREAT', grants, latest + 60000)
         if fenced then call('SET', fence_key, string.format('%.0f', last)) end
@@ -308,4 +310,12 @@ local function joint(held)
     return lock
 end
 
-return now, clock, is_ours, head, hand_over, say, joint
+-- What a caller says about granting: '1' (or nothing): it may; '0': it may not; or how long the server must have been
+-- the master that it is now (incarnation.lua), in ms. The caller has asked for that right before.
+local function may_grant(word)
+    if not word or #word < 2 then return word ~= '0' end
+    local since = string.match(call('GET', '{dlock}:incarnation') or '', ' (%d+)$')
+    return since and now_ms - since >= tonumber(word)
+end
+
+return now, clock, is_ours, head, hand_over, say, joint, may_grant

@@ -30,8 +30,8 @@ int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
         rc = redis_nonsense(redis, "subscribe", err);
     freeReplyObject(reply);
     /* Others may do with it what they like. */
-    if (fcntl(redis->fd, F_SETFL, fcntl(redis->fd, F_GETFL) | O_NONBLOCK) == 0) redis->impatient = true;
-    if (rc == 0) *fd = redis->fd;
+    if (fcntl(redis->stream.fd, F_SETFL, fcntl(redis->stream.fd, F_GETFL) | O_NONBLOCK) == 0) redis->impatient = true;
+    if (rc == 0) *fd = redis->stream.fd;
     return rc;
 }
 

@@ -159,10 +159,15 @@ static int run_chunk(struct redis *redis, const struct redis_pipeline *pipeline,
                      int64_t deadline_us, struct dlock_error *err) {
     struct chunk chunk = {.pipeline = pipeline, .from = from, .to = to};
     int scripts[CHUNK], rc;
+    int first = 0;
     bool any = false;
     memset(chunk.asks, true, to - from);
+    if (pipeline->grants) redis_ask_incarnation(redis);
     write_chunk(redis, &chunk, scripts);
-    rc = read_chunk(redis, &chunk, scripts, &any, deadline_us, err);
+    if (redis->asked) first = redis_read_incarnation(redis, deadline_us, err);
+    if (first && redis->broken) return first;
+    rc = read_chunk(redis, &chunk, scripts, &any, deadline_us, first ? NULL : err);
+    if (first) return first;
     return rc || !any ? rc : call_again(redis, &chunk, scripts, deadline_us, err);
 }
 

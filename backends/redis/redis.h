@@ -5,12 +5,12 @@
  *   inspect
  *   claims
  *   pipeline  listen  check
- *   scripts  info  rights
+ *   incarnation  scripts  info  rights  sentinel
  *   wire  address */
 #ifndef DLOCK_REDIS_H
 #define DLOCK_REDIS_H
 
-#include <dlock/backend_socket.h>
+#include <stream.h>
 
 #include <hiredis.h>
 #include <stdint.h>
@@ -27,6 +27,11 @@
 /* How many names a connection remembers for a moment. */
 #define REDIS_COUNTS 1024
 
+/* A scheme; most Sentinels that are asked; and where they listen. */
+#define REDIS_SENTINEL "redis+sentinel"
+#define REDIS_SENTINELS 16
+#define REDIS_SENTINEL_PORT 26379
+
 /* Fences are below this (<dlock/backend.h>). */
 #define REDIS_FENCE_END (INT64_C(1) << 55)
 
@@ -41,15 +46,22 @@ enum redis_script {
     REDIS_SCRIPTS = REDIS_MANY + REDIS_RELEASE + 1
 };
 
+/* What the Sentinels have said. */
+struct redis_master {
+    char address[64]; /* numeric */
+    int port;
+    int asked, answered; /* Sentinels; 0: none are used */
+    int quorum;
+};
+
 struct redis {
     const struct dlock_peer *peer;
-    redisReader *reader; /* NULL: not connected */
-    int fd;              /* blocks for a moment at most; means something only when there is a reader */
-    int dialing;         /* a socket that is not yet `fd`, plus 1: a child forked meanwhile must close it, too */
-    bool impatient;      /* `fd` might block for long: never let it */
-    bool drained;        /* nothing was left behind what was received last; the descriptor says when there is more */
-    bool broken;         /* an answer is missing or makes no sense: nothing that comes can be trusted any more */
-    char *out;           /* requests: out_size bytes, of which `written` are used and `sent` has the socket taken */
+    redisReader *reader;  /* NULL: not connected */
+    struct stream stream; /* its descriptor blocks for a moment at most; open when there is a reader */
+    bool impatient;       /* the descriptor might block for long: never let it */
+    bool drained;         /* nothing was left behind what was received last; the descriptor says when there is more */
+    bool broken;          /* an answer is missing or makes no sense: nothing that comes can be trusted any more */
+    char *out;            /* requests: out_size bytes, of which `written` are used and `sent` has the socket taken */
     size_t out_size, written, sent;
     size_t unanswered;                       /* requests whose replies were not read yet */
     size_t elements;                         /* array elements in the reply that is being read */
@@ -60,9 +72,15 @@ struct redis {
     struct {
         uint32_t name, until_ms; /* its hash; the local clock, which may have come round */
     } counts[REDIS_COUNTS];      /* whose fences may be counted up (acquire.lua), by that hash */
-    bool heard;      /* the server has let a claim of this connection wait, and knows that this client listens */
+    int64_t heard_until_us; /* so long it is taken for granted that the server knows that this client listens; 0: not */
     char fences[24]; /* how long fences are kept, in ms, as scripts are told; empty: as long as they do by themselves */
     int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
+    int64_t check_us;            /* when to ask the server again whether it is still the same master; local clock */
+    bool asked;                  /* that is being asked, before the calls that are being written */
+    char quarantine[24];         /* in ms, as scripts are told then */
+
+    struct redis_master master;
+    int sentinels[REDIS_SENTINELS]; /* connections to them, while they are asked: descriptors plus 1 */
 
     char channel[40];              /* what we are subscribed to */
     char name[REDIS_NAME_MAX + 1]; /* of the last wake-up, as is the token */
@@ -73,14 +91,17 @@ struct redis {
 
 struct redis_address {
     const char *socket; /* of a Unix socket; else NULL */
-    const char *host;   /* numeric */
+    const struct dlock_uri *uri;
+    const struct dlock_host *host;
     int port;
     const char *user, *password; /* NULL: none */
     int db;
-    int64_t fences_ms; /* how long fences are kept; 0: the URI does not say */
+    int64_t fences_ms;  /* how long fences are kept; 0: the URI does not say */
+    const char *master; /* what the Sentinels, which the hosts are then, call it; else NULL */
+    const char *sentinel_user, *sentinel_password; /* NULL: none */
 };
 
-/* Reads what the URI asks for, all but the host. EINVAL, ENOTSUP (rediss). */
+/* Reads what the URI asks for, all but the host. EINVAL. */
 int redis_address(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err);
 
 /* ---- wire.c: the socket, deadlines, requests and replies --------------------------------------------------------- */
@@ -90,6 +111,12 @@ int redis_dial(struct redis *redis, const struct redis_address *address, int64_t
 
 /* Closes the connection, by reset when a request is unanswered. */
 void redis_hang_up(struct redis *redis);
+
+/* A parser of replies with bounds; NULL: no memory. */
+redisReader *redis_new_reader(struct redis *redis);
+
+/* Forgets what was written, and frees it. */
+void redis_forget_requests(struct redis *redis);
 
 /* Appends a request to what the next redis_reply() sends. ENOMEM breaks the connection. */
 void redis_request(struct redis *redis, size_t n, const char *const *words, const size_t *lengths);
@@ -158,6 +185,7 @@ struct redis_call {
  * returned. */
 struct redis_pipeline {
     size_t count;
+    bool grants; /* they may grant: the server is asked before whether it is still the same master, if it is time to */
     void (*write)(struct redis *redis, size_t i, struct redis_call *call, void *arg);
     int (*read)(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err);
     void *arg;
@@ -176,13 +204,30 @@ int redis_check_server(struct redis *redis, const redisReply *info, struct dlock
 /* Whether it is the master: 0, EUNAVAILABLE. */
 int redis_check_role(struct redis *redis, const redisReply *info, struct dlock_error *err);
 
-/* The quarantine of a new connection, of a URI that has one. */
-void redis_begin_quarantine(struct redis *redis, const redisReply *server);
+/* ---- incarnation.c: the quarantine ------------------------------------------------------------------------------- */
+
+/* The key that says since when the server is the master that it is now (incarnation.lua). */
+#define REDIS_INCARNATION "{dlock}:incarnation"
+
+/* Appends the question since when the server is the master that it is now, if there is a quarantine and it is time to
+ * ask; `asked` says so. Reads the reply to that, with which the quarantine begins or goes on. EUNAVAILABLE, EPROTO,
+ * EAUTH. */
+void redis_ask_incarnation(struct redis *redis);
+int redis_read_incarnation(struct redis *redis, int64_t deadline_us, struct dlock_error *err);
 
 /* > 0 while the quarantine lasts. */
 int64_t redis_quarantine_left_ms(const struct redis *redis);
-/* Not while it lasts. */
-bool redis_may_grant(const struct redis *redis);
+
+/* What the call of a script says about granting (library.lua): `1`; `0` while the quarantine lasts; its length while the
+ * question above is unanswered. */
+const char *redis_may_grant(const struct redis *redis);
+
+/* ---- sentinel.c: redis+sentinel ---------------------------------------------------------------------------------- */
+
+/* Asks the Sentinels on these hosts for the master, and stores it in redis->master. EUNAVAILABLE, EAUTH, EPROTO, EINVAL
+ * (none of them knows it), ENOMEM. */
+int redis_find_master(struct redis *redis, const struct redis_address *address, const struct dlock_host *hosts,
+                      size_t n, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- rights.c: what its user may do ------------------------------------------------------------------------------ */
 

@@ -1,10 +1,10 @@
 -- Ends token's grant and grants to those that are next, or takes token out of the queue.
 --   KEYS   K
---   ARGV   token, then, but for those at the end that are as here: '1' ('0' while nothing may be granted: quarantine),
+--   ARGV   token, then, but for those at the end that are as here: '1' (whether anything may be granted: library.lua),
 --          '', '', '', '600000' (how long a fence is kept at least, in ms: library.lua)
 --   reply  1: it had a grant; 0: it had none, and is not in the queue either; 2 more: the waiters in front are dead and
 --          too many for one call, so the same should be called again
-local call, key, token, may_grant = redis.call, KEYS[1], ARGV[1], ARGV[2] ~= '0'
+local call, key, token = redis.call, KEYS[1], ARGV[1]
 local held = call('GET', key)
 
 -- An exclusive grant that nobody waits for.
@@ -25,7 +25,8 @@ if ARGV.more and held and string.sub(held, 1, 6) == 'dlock:' then
 end
 
 -- An exclusive grant that goes to the next, which asked for it exclusively.
-local _, clock, _, head, hand_over, _, joint = dofile('library.lua')
+local _, clock, _, head, hand_over, _, joint, allowed = dofile('library.lua')
+local may_grant = allowed(ARGV[2])
 if held == token and may_grant then
     local heir, lease, kind, more = head()
     if heir and #kind < 2 then

@@ -1,8 +1,8 @@
 -- Sets a holder's lease anew. Never creates anything. With kind `dlock:shared`, an exclusive grant becomes a shared
 -- one.
 --   KEYS   K
---   ARGV   token, lease in ms, then, but for those at the end that are as here: '' (kind), '1' ('0' while nothing may
---          be granted: quarantine), '', '600000' (how long a fence is kept at least, in ms: library.lua)
+--   ARGV   token, lease in ms, then, but for those at the end that are as here: '' (kind), '1' (whether anything
+--          may be granted: library.lua), '', '600000' (how long a fence is kept at least, in ms: library.lua)
 --   reply  the server's clock in microseconds; 0: token does not hold the lock
 local call, key, token, lease, kind = redis.call, KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3] or ''
 local held = call('GET', key)
@@ -16,12 +16,12 @@ if #kind < 2 then
     return time[1] * 1000000 + time[2]
 end
 
-local now, _, _, _, _, _, joint = dofile('library.lua')
+local now, _, _, _, _, _, joint, may_grant = dofile('library.lua')
 local lock = joint(held)
 if lock.is_held() then return lock.keep(token, lease) and now or 0 end
 if held ~= token or kind ~= 'dlock:shared' then return 0 end
 -- Readers that are first in the queue join it then; a writer among them has to wait for all of these, and so nobody
 -- gets in between.
 lock.downgrade(token, lease, kind)
-if ARGV[4] ~= '0' then lock.admit() end
+if may_grant(ARGV[4]) then lock.admit() end
 return now

@@ -2,7 +2,6 @@
  */
 #include "redis.h"
 
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -29,54 +28,61 @@ static void *create_array(const redisReadTask *task, int n) {
     return redis->parser->createArray(task, n);
 }
 
-static int adopt(struct redis *redis, int fd, struct dlock_error *err) {
-    const struct timeval patience = {.tv_usec = PATIENCE_MS * 1000};
+redisReader *redis_new_reader(struct redis *redis) {
     redisReader *reader = redisReaderCreate();
-    if (!reader) {
-        close(fd);
-        return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
-    }
-    redis->impatient = setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
-                       fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) != 0;
+    if (!reader) return NULL;
     redis->parser = reader->fn;
     redis->bounded = *redis->parser;
     redis->bounded.createArray = create_array;
     reader->fn = &redis->bounded;
     reader->privdata = redis;
+    return reader;
+}
+
+static int adopt(struct redis *redis, struct dlock_error *err) {
+    const int fd = redis->stream.fd;
+    const struct timeval patience = {.tv_usec = PATIENCE_MS * 1000};
+    redisReader *reader = redis_new_reader(redis);
+    if (!reader) {
+        stream_close(&redis->stream);
+        return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
+    }
+    redis->impatient = setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
+                       fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) != 0;
     redis->written = redis->sent = redis->unanswered = redis->elements = 0;
     redis->broken = redis->drained = false;
-    redis->fd = fd;
     redis->reader = reader;
     return 0;
 }
 
 int redis_dial(struct redis *redis, const struct redis_address *address, int64_t deadline_us, struct dlock_error *err) {
-    char reason[128];
-    int fd = -1, error;
+    char server[sizeof redis->where + 16];
     if (address->socket)
         snprintf(redis->where, sizeof redis->where, "%s", address->socket);
     else
-        snprintf(redis->where, sizeof redis->where, strchr(address->host, ':') ? "[%s]:%d" : "%s:%d", address->host,
-                 address->port);
-    error = dlock_dial(address->socket, address->host, address->port, deadline_us, &redis->dialing, &fd);
-    if (error == EDESTADDRREQ) return dlock_fail(err, DLOCK_EINVAL, "not a numeric address: %s", redis->where);
-    if (error)
-        return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to redis at %s: %s", redis->where,
-                          strerror_r(error, reason, sizeof reason));
-    return adopt(redis, fd, err);
+        snprintf(redis->where, sizeof redis->where, strchr(address->host->address, ':') ? "[%s]:%d" : "%s:%d",
+                 address->host->address, address->port);
+    snprintf(server, sizeof server, "Redis at %s", redis->where);
+    int rc = stream_dial(&redis->stream, address->uri, address->socket, address->host, address->port, server,
+                         deadline_us, err);
+    return rc == 0 ? adopt(redis, err) : rc;
+}
+
+void redis_forget_requests(struct redis *redis) {
+    free(redis->out);
+    redis->out = NULL;
+    redis->out_size = redis->written = 0;
 }
 
 void redis_hang_up(struct redis *redis) {
     redisReader *reader = redis->reader;
     if (!reader) return;
-    dlock_hang_up(redis->fd, redis->unanswered || redis->broken);
+    stream_hang_up(&redis->stream, redis->unanswered || redis->broken);
     redis->reader = NULL; /* first: a child forked meanwhile looks here */
     atomic_signal_fence(memory_order_seq_cst);
-    close(redis->fd);
+    stream_close(&redis->stream);
     redisReaderFree(reader);
-    free(redis->out);
-    redis->out = NULL;
-    redis->out_size = 0;
+    redis_forget_requests(redis);
 }
 
 /* ---- requests and replies ---------------------------------------------------------------------------------------- */
@@ -145,27 +151,32 @@ void redis_command(struct redis *redis, ...) {
 
 static int dead(struct redis *redis, const char *why, struct dlock_error *err) {
     redis->broken = true;
-    return dlock_fail(err, DLOCK_EUNAVAILABLE, "redis at %s: %s", redis->where, why);
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s: %s", redis->where, why);
+}
+
+/* By errno. */
+static int failed(struct redis *redis, struct dlock_error *err) {
+    char reason[128];
+    int code;
+    const char *why = stream_why(&redis->stream, errno, reason, &code);
+    redis->broken = true;
+    return dlock_fail(err, code, "Redis at %s: %s", redis->where, why);
 }
 
 int redis_nonsense(struct redis *redis, const char *what, struct dlock_error *err) {
     redis->broken = true;
-    return dlock_fail(err, DLOCK_EPROTO, "redis at %s sent an answer that makes no sense: %s", redis->where, what);
+    return dlock_fail(err, DLOCK_EPROTO, "Redis at %s sent an answer that makes no sense: %s", redis->where, what);
 }
 
 /* Gives the socket what it takes without blocking. */
 static int send_some(struct redis *redis, struct dlock_error *err) {
     while (redis->sent < redis->written) {
-        ssize_t n =
-            send(redis->fd, redis->out + redis->sent, redis->written - redis->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = stream_send(&redis->stream, redis->out + redis->sent, redis->written - redis->sent);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
         /* The server may have said why it hung up: let that be read. */
         if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) break;
-        if (n < 0) {
-            char reason[128];
-            return dead(redis, strerror_r(errno, reason, sizeof reason), err);
-        }
+        if (n < 0) return failed(redis, err);
         redis->sent += (size_t)n;
     }
     redis->sent = redis->written = 0;
@@ -175,12 +186,11 @@ static int send_some(struct redis *redis, struct dlock_error *err) {
 /* 0 also when nothing came. */
 static int receive_some(struct redis *redis, int flags, struct dlock_error *err) {
     char buffer[16384];
-    ssize_t n = recv(redis->fd, buffer, sizeof buffer, flags);
+    ssize_t n = stream_recv(&redis->stream, buffer, sizeof buffer, flags);
     if (n == 0) return dead(redis, "the server closed the connection", err);
     if (n < 0) {
-        char reason[128];
         if (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK) return 0;
-        return dead(redis, strerror_r(errno, reason, sizeof reason), err);
+        return failed(redis, err);
     }
     redis->drained = (size_t)n < sizeof buffer;
     if (redisReaderFeed(redis->reader, buffer, (size_t)n) != REDIS_OK)
@@ -199,7 +209,7 @@ static int exchange(struct redis *redis, int64_t deadline_us, bool *late, struct
     }
     if (!redis->written && !redis->impatient && deadline_us - dlock_now_us() > 2 * PATIENCE_MS * 1000)
         return receive_some(redis, 0, err);
-    ready = dlock_wait_fd(redis->fd, redis->written ? POLLIN | POLLOUT : POLLIN, deadline_us);
+    ready = stream_wait(&redis->stream, redis->written ? POLLIN | POLLOUT : POLLIN, deadline_us);
     *late = !ready;
     return ready & ~POLLOUT ? receive_some(redis, MSG_DONTWAIT, err) : 0;
 }
@@ -209,7 +219,7 @@ static int next_reply(struct redis *redis, int64_t deadline_us, redisReply **rep
     void *parsed = NULL;
     bool late = false;
     if (!redis->reader || redis->broken)
-        return dlock_fail(err, DLOCK_EUNAVAILABLE, "the connection to redis at %s is broken", redis->where);
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "the connection to Redis at %s is broken", redis->where);
     for (;;) {
         int rc;
         if (redisReaderGetReply(redis->reader, &parsed) != REDIS_OK)
@@ -307,11 +317,8 @@ bool redis_is_foreign_data(const redisReply *reply) {
 
 int redis_refused(const struct redis *redis, const redisReply *reply, struct dlock_error *err) {
     const struct refusal *refusal = find_refusal(reply);
-    int printable = 0;
-    while (printable < 200 && (unsigned char)reply->str[printable] >= 0x20 && reply->str[printable] != 0x7f)
-        printable++;
     if (refusal)
-        return dlock_fail(err, refusal->code, "redis at %s refused: %.*s%s", redis->where, printable, reply->str,
+        return dlock_fail(err, refusal->code, "Redis at %s refused: %.200s%s", redis->where, reply->str,
                           refusal->advice);
-    return dlock_fail(err, DLOCK_EPROTO, "unexpected error of redis at %s: %.*s", redis->where, printable, reply->str);
+    return dlock_fail(err, DLOCK_EPROTO, "unexpected error of Redis at %s: %.200s", redis->where, reply->str);
 }

@@ -325,12 +325,12 @@ static void a_fork_in_the_middle_of_a_renewal(void **state) {
     uint64_t fence = dlock_fence(lock);
     await_change(relay, relay_trips, relay_trips(relay)); /* the first renewal: the next one has its connection */
     while (dlock_remaining_ms(lock) < 2500) sleep_ms(1);
-    relay_hold(relay, true);
+    relay_hold(relay, RELAY_ANSWERS, true);
     await_change(relay, relay_trips, relay_trips(relay));
     int trips = relay_trips(relay), taken = relay_taken(relay);
     assert_int_equal(child_status(client, lock), 0);
     assert_int_equal(relay_trips(relay), trips);
-    relay_hold(relay, false);
+    relay_hold(relay, RELAY_ANSWERS, false);
     expect_renewed(lock, 4500);
     assert_int_equal(relay_taken(relay), taken); /* by the same connections */
     assert_int_equal(dlock_fence(lock), fence);
@@ -347,7 +347,7 @@ static void a_fork_in_the_middle_of_a_connect(void **state) {
     dlock_lock *lock = api_lock(client, "forked", NULL);
     struct api_worker worker = {.lock = lock, .timeout_ms = 20000, .rounds = 1, .hold_ms = 4500};
     (void)state;
-    relay_hold(relay, true);
+    relay_hold(relay, RELAY_ANSWERS, true);
     relay_hang_up(relay);
     int trips = relay_trips(relay);
     api_begin(&worker);
@@ -355,7 +355,7 @@ static void a_fork_in_the_middle_of_a_connect(void **state) {
     int taken = relay_taken(relay);
     assert_int_equal(child_status(client, lock), 0);
     assert_int_equal(relay_taken(relay), taken);
-    relay_hold(relay, false);
+    relay_hold(relay, RELAY_ANSWERS, false);
     api_await_grant(&worker);
     api_end(&worker); /* held for longer than a lease */
     if (worker.code) fail_msg("%s", worker.err.message);

@@ -230,7 +230,7 @@ static void fences_live_as_long_as_the_uri_says(void **state) {
         uri.param[0].value = *bad;
         assert_int_equal(link_try(&link, &uri.parts, 'e', 0, TIMEOUT_MS, &err), DLOCK_EINVAL);
         link_end(&link);
-        assert_non_null(strstr(err.message, "fences="));
+        assert_non_null(strstr(err.message, "\"fences\" must be"));
     }
 }
 

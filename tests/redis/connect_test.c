@@ -111,16 +111,6 @@ static void bad_uris_are_named(void **state) {
     assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EINVAL);
 }
 
-static void tls_is_refused_by_name(void **state) {
-    struct dlock_error err;
-    struct uri uri;
-    (void)state;
-    uri_init(&uri, server.port);
-    uri.parts.scheme = "rediss";
-    assert_int_equal(connect_code(&uri.parts, &err), DLOCK_ENOTSUP);
-    assert_non_null(strstr(err.message, "TLS"));
-}
-
 static void credentials_are_checked_and_never_shown(void **state) {
     static const struct {
         const char *user, *password;
@@ -276,7 +266,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(databases_are_chosen),
         cmocka_unit_test(bad_uris_are_named),
-        cmocka_unit_test(tls_is_refused_by_name),
         cmocka_unit_test(credentials_are_checked_and_never_shown),
         cmocka_unit_test(missing_rights_are_named),
         cmocka_unit_test(hosts_are_tried_until_one_works),

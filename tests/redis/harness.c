@@ -61,6 +61,18 @@ const char *ask_text(struct server *server, const char *format, ...) {
     return text;
 }
 
+/* ---- roles ------------------------------------------------------------------------------------------------------- */
+
+void await_role(struct server *server, const char *said) {
+    for (int64_t until = now_ms() + 20000; !strstr(ask_text(server, "INFO replication"), said); sleep_ms(20))
+        if (now_ms() > until) fail_msg("not %s: %s", said, ask_text(server, "INFO replication"));
+}
+
+void follow(struct server *replica, int master_port) {
+    assert_string_equal(ask_text(replica, "REPLICAOF 127.0.0.1 %d", master_port), "OK");
+    await_role(replica, "master_link_status:up");
+}
+
 /* ---- counting ---------------------------------------------------------------------------------------------------- */
 
 void monitor_begin(struct monitor *monitor, const struct server *server) {

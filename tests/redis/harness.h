@@ -15,6 +15,11 @@ int64_t ask_number(struct server *server, const char *format, ...);
 /* A string or a status; "" for nil. Lives until the next call. */
 const char *ask_text(struct server *server, const char *format, ...);
 
+/* Waits until INFO replication contains this. */
+void await_role(struct server *server, const char *said);
+/* Makes the server a replica of the one on this port, and waits until it knows all that this one knows. */
+void follow(struct server *replica, int master_port);
+
 /* Counts what clients send to a server, by MONITOR. */
 struct monitor {
     struct redisContext *link;

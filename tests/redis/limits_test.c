@@ -209,7 +209,7 @@ static void a_quarantine_is_for_all_modes(void **state) {
 
 /* The current settings say nothing about those before the restart: that one may have
  * turned the journal on, and forgotten everything. Only quarantine=0 is a way out. */
-static void the_quarantine_is_by_uptime_alone(void **state) {
+static void the_quarantine_does_not_ask_for_settings(void **state) {
     static const char *const always[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     struct server fresh;
     struct link link;
@@ -236,7 +236,7 @@ int main(void) {
         TEST(a_passer_by_hands_over_without_memory),
         cmocka_unit_test(after_a_restart_nothing_is_granted_for_a_while),
         cmocka_unit_test(a_quarantine_is_for_all_modes),
-        cmocka_unit_test(the_quarantine_is_by_uptime_alone),
+        cmocka_unit_test(the_quarantine_does_not_ask_for_settings),
     };
     return cmocka_run_group_tests(tests, group_begin, group_end);
 }

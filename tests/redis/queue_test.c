@@ -97,6 +97,21 @@ static void a_client_that_does_not_listen_is_told(void **state) {
     assert_int_equal(waiter[1].claim.hints, DLOCK_HINT_UNHEARD);
 }
 
+/* Also one that the server knew before, and whose claims it has forgotten, as those of a client that does not listen. */
+static void a_client_that_listens_no_more_is_told(void **state) {
+    struct held claim;
+    (void)state;
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    assert_int_equal(waiter[0].claim.hints, 0);
+    crew_deaf(0);
+    for (int i = 2; i == 2 || claim.claim.hints != DLOCK_HINT_UNHEARD; i++) {
+        if (i == 200) fail_msg("it was not told");
+        claim_init(&claim, "the lock", 'a', i);
+        assert_int_equal(queue_up(&asker[0], &claim), DLOCK_EBUSY);
+        sleep_ms(50);
+    }
+}
+
 /* PUBLISH counts a monitor as a receiver: that must not make the dead look alive, nor the living twice woken. */
 static void a_monitor_changes_nothing(void **state) {
     redisContext *monitor = redisConnect("127.0.0.1", server.port);
@@ -355,6 +370,7 @@ int main(void) {
         TEST(a_short_lease_is_handed_over_as_it_is),
         TEST(dead_waiters_are_skipped),
         TEST(a_client_that_does_not_listen_is_told),
+        TEST(a_client_that_listens_no_more_is_told),
         TEST(a_monitor_changes_nothing),
         TEST(nobody_barges_in),
         TEST(the_head_takes_a_free_lock_itself),

@@ -8,6 +8,39 @@ import sys
 from private_server import private_server
 
 TOKEN = "a" * 24 + ".1@test:1"
+PERMIT = "dlock:permits:2"
+
+# Ends with the microsecond ARGV[1]; or after 20,000 looks, where the time stands still in a script.
+SPIN = """for _ = 1, 20000 do
+    local time = redis.call('TIME')
+    if time[1] * 1000000 + time[2] >= tonumber(ARGV[1]) then break end
+end"""
+
+
+def end_beside_another(server, texts):
+    """A permit is given to the next in the microseconds in which another one ends: the word in the lock's key must not
+    end with that one."""
+    release = server.script_load(texts["release"])
+    first, second, third = ("%s.1@test:1" % (letter * 24) for letter in "abc")
+    listener = server.pubsub()
+    listener.subscribe("dlock:" + "c" * 24)
+    while not listener.get_message(timeout=1):
+        pass
+    for i in range(200):
+        server.flushall()
+        assert server.eval(texts["acquire"], 1, "a", first, 4, "", PERMIT)[1] > 0
+        assert server.eval(texts["acquire"], 1, "a", second, 60000, "", PERMIT)[1] > 0
+        server.eval(texts["acquire"], 1, "a", third, 60000, "w", PERMIT)
+        ends = server.zscore("{a}:dlock:holders", first)
+        if ends is None or server.zcard("{a}:dlock:queue") == 0:
+            continue  # too slow: the first had ended before the third came
+        both = server.pipeline(transaction=False)
+        both.eval(SPIN, 0, int(ends) * 1000 - i % 50)
+        both.evalsha(release, 1, "a", second)
+        both.execute()
+        assert server.zscore("{a}:dlock:holders", third), "the third was not granted"
+        assert server.get("a") == PERMIT, "round %d: a permit is out, and the lock's key says %s" % (i, server.get("a"))
+    server.flushall()
 
 
 def main(sources, scripts):
@@ -16,7 +49,7 @@ def main(sources, scripts):
             compiled = server.eval("local whole, why = loadstring(ARGV[1]) return whole and 'ok' or why", 0, open(path).read())
             assert compiled == "ok", "%s: %s" % (path, compiled)
         texts = {os.path.basename(path)[:-4]: open(path).read() for path in glob.glob(scripts + "/*.lua")}
-        assert len(texts) == 8, sorted(texts)
+        assert len(texts) == 9, sorted(texts)
         for name, text in texts.items():
             assert "--" not in text and "file(" not in text, "%s is not as it is sent" % name
         for how in ("c", "w", ""):
@@ -28,6 +61,8 @@ def main(sources, scripts):
         assert min(server.eval(texts["many_renew"], 2, "a", "b", 2, TOKEN, 60000, TOKEN, 60000)) > 0
         assert server.eval(texts["many_release"], 2, "a", "b", 1, TOKEN, "somebody else") == [1, 0]
         assert server.eval(texts["break"], 1, "b", "1") == 1
+        assert server.eval(texts["incarnation"], 1, "{dlock}:incarnation") == 0
+        end_beside_another(server, texts)
 
 
 main(*sys.argv[1:])

@@ -1,0 +1,61 @@
+/* The quarantine: a server grants nothing until it has been the master that it is now for that long. */
+#include "redis.h"
+
+#include "incarnation.lua.h"
+
+#include <inttypes.h>
+
+/* Promotions break no connections of clients (Sentinel sees to that, REPLICAOF does not). So each asks again, together
+ * with what it asks anyway, when its last question is older than this. */
+#define CHECK_US 1000000
+
+/* By EVAL: no server needs to be given it first, which would be another round trip. */
+void redis_ask_incarnation(struct redis *redis) {
+    if (redis->peer->quarantine_ms <= 0 || dlock_now_us() < redis->check_us) return;
+    redis_command(redis, "EVAL", incarnation_lua_text, "1", REDIS_INCARNATION, (char *)NULL);
+    snprintf(redis->quarantine, sizeof redis->quarantine, "%" PRId64, redis->peer->quarantine_ms);
+    redis->asked = true;
+}
+
+/* The quarantine begins anew where the server cannot write that down: it is short of memory or of its disk. The scripts
+ * find nothing written and grant nothing, and the next call asks again. */
+static int refused(struct redis *redis, const redisReply *reply, struct dlock_error *err) {
+    int rc = redis_refused(redis, reply, NULL);
+    if (rc == DLOCK_EAUTH)
+        return dlock_fail(err, rc,
+                          "Redis at %s does not let this user see whether the server was restarted or promoted: give "
+                          "it +eval and the key ~" REDIS_INCARNATION ", or set quarantine=0 (%.120s)",
+                          redis->where, reply->str);
+    return rc == DLOCK_EUNAVAILABLE ? 0 : redis_refused(redis, reply, err);
+}
+
+int redis_read_incarnation(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
+    const int64_t quarantine_ms = redis->peer->quarantine_ms;
+    redisReply *reply;
+    int64_t age_ms = 0;
+    int rc = redis_reply(redis, deadline_us, &reply, err);
+    redis->asked = false;
+    if (rc) return rc;
+    if (reply->type == REDIS_REPLY_INTEGER && reply->integer >= 0)
+        age_ms = reply->integer;
+    else if (reply->type == REDIS_REPLY_ERROR)
+        rc = refused(redis, reply, err);
+    else
+        rc = redis_nonsense(redis, "since when it is the master", err);
+    freeReplyObject(reply);
+    if (rc) return rc;
+    const int64_t now_us = dlock_now_us();
+    redis->quarantine_until_us = age_ms < quarantine_ms ? now_us + (quarantine_ms - age_ms) * 1000 : 0;
+    redis->check_us = now_us + CHECK_US;
+    return 0;
+}
+
+int64_t redis_quarantine_left_ms(const struct redis *redis) {
+    int64_t left_us = redis->quarantine_until_us ? redis->quarantine_until_us - dlock_now_us() : 0;
+    return left_us > 0 ? left_us / 1000 + 1 : 0;
+}
+
+const char *redis_may_grant(const struct redis *redis) {
+    if (redis->asked) return redis->quarantine;
+    return redis_quarantine_left_ms(redis) ? "0" : "1";
+}

@@ -1,0 +1,348 @@
+/* A server that becomes the master may never have heard of the last grants: it grants nothing for one quarantine. */
+#include "harness.h"
+#include "support/relay.h"
+
+enum { QUARANTINE_MS = 2000 };
+
+/* A master and a replica that follows it through a relay; nothing was locked. */
+static struct server master, replica;
+static struct relay *between;
+
+static int setup(void **state) {
+    (void)state;
+    server_start(&master, NULL);
+    server_start(&replica, NULL);
+    ask_text(&master, "CONFIG SET repl-diskless-sync-delay 0");
+    ask_text(&replica, "CONFIG SET repl-diskless-sync-delay 0");
+    between = relay_new(master.port);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    relay_end(between);
+    server_stop(&replica);
+    server_stop(&master);
+    return 0;
+}
+
+static void careful_link(struct link *link, const struct server *to, char letter) {
+    struct dlock_error err = {0};
+    struct uri uri;
+    uri_init(&uri, to->port);
+    if (link_try(link, &uri.parts, letter, QUARANTINE_MS, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+}
+
+/* How long the server says that it grants nothing; it must say so. */
+static int64_t refused_for(struct link *link, struct held *held) {
+    held->claim.ready_ms = -1;
+    assert_int_equal(acquire(link, held), DLOCK_ENOTREADY);
+    assert_in_range(held->claim.ready_ms, 1, QUARANTINE_MS + 1);
+    return held->claim.ready_ms;
+}
+
+/* Until the lock is granted. */
+static void await_grant(struct link *link, struct held *held) {
+    for (int64_t until = now_ms() + 10 * QUARANTINE_MS; acquire(link, held) == DLOCK_ENOTREADY; sleep_ms(20))
+        assert_true(now_ms() < until);
+    assert_int_equal(held->claim.result, 0);
+}
+
+/* Until the replica knows all that the master has done. WAIT is about what its own connection wrote. */
+static void let_replica_catch_up(void) {
+    ask_text(&master, "SET written 1");
+    assert_int_equal(ask_number(&master, "WAIT 1 10000"), 1);
+}
+
+/* What the master does from now on stays unknown to the replica. */
+static void cut(void) {
+    relay_refuse(between, true);
+    await_role(&replica, "master_link_status:down");
+}
+
+static void promote(struct server *server) {
+    assert_string_equal(ask_text(server, "REPLICAOF NO ONE"), "OK");
+}
+
+static void a_promoted_replica_grants_nothing_at_first(void **state) {
+    struct link old, new, other;
+    struct held before, last, again, theirs;
+    (void)state;
+    follow(&replica, relay_port(between));
+    careful_link(&old, &master, 'a');
+    claim_init(&before, "before", 'a', 1);
+    claim_init(&last, "last", 'a', 2);
+    await_grant(&old, &before);
+    let_replica_catch_up();
+    cut();
+    assert_int_equal(acquire(&old, &last), 0);
+    promote(&replica);
+    assert_int_equal(ask_number(&replica, "EXISTS last"), 0);
+
+    careful_link(&new, &replica, 'b');
+    claim_init(&again, "last", 'b', 1);
+    refused_for(&new, &again);
+    int64_t began = now_ms();
+    /* All agree on when it ends. */
+    sleep_ms(QUARANTINE_MS / 2);
+    careful_link(&other, &replica, 'c');
+    claim_init(&theirs, "theirs", 'c', 1);
+    assert_true(refused_for(&other, &theirs) <= QUARANTINE_MS / 2 + 1);
+    /* What it has heard of goes on. */
+    assert_int_equal(renew(&other, &before), 0);
+    assert_int_equal(acquire(&other, &before), 0);
+    assert_int_equal(release(&other, &before), 0);
+
+    await_grant(&new, &again);
+    assert_true(now_ms() - began >= QUARANTINE_MS - 100); /* it had begun a little before */
+    assert_true(again.claim.fence > last.claim.fence);
+    assert_int_equal(acquire(&other, &theirs), 0);
+    link_end(&old);
+    link_end(&new);
+    link_end(&other);
+}
+
+/* Neither a release nor a break hands the lock on in the meantime. */
+static void a_promoted_replica_hands_nothing_over(void **state) {
+    struct link old, new;
+    struct held holder, waiter;
+    struct dlock_error err = {0};
+    (void)state;
+    follow(&replica, relay_port(between));
+    careful_link(&old, &master, 'a');
+    claim_init(&holder, "handed", 'a', 1);
+    await_grant(&old, &holder);
+    let_replica_catch_up();
+    promote(&replica);
+    careful_link(&new, &replica, 'b');
+    link_listen(&old); /* of no use: it is at the other server */
+    claim_init(&waiter, "handed", 'b', 1);
+    assert_int_equal(queue_up(&new, &waiter), DLOCK_EBUSY);
+    assert_int_equal(release(&new, &holder), 0);
+    assert_int_equal(ask_number(&replica, "EXISTS handed"), 0);
+    assert_int_equal(backend->break_lock(new.conn, "handed", TIMEOUT_MS, &err), DLOCK_ELOST);
+    assert_int_equal(queue_up(&new, &waiter), DLOCK_ENOTREADY);
+    link_end(&old);
+    link_end(&new);
+}
+
+/* REPLICAOF keeps the connections of clients: an idle one finds itself at a server that knows less than another one
+ * that was the master meanwhile. */
+static void there_and_back_is_noticed_by_idle_connections(void **state) {
+    struct link idle;
+    struct held held, more;
+    struct relay *back;
+    (void)state;
+    careful_link(&idle, &master, 'a');
+    claim_init(&held, "held", 'a', 1);
+    await_grant(&idle, &held);
+    assert_int_equal(release(&idle, &held), 0);
+    follow(&replica, master.port);
+    promote(&replica);
+    back = relay_new(replica.port);
+    follow(&master, relay_port(back));
+    relay_refuse(back, true);
+    await_role(&master, "master_link_status:down");
+    promote(&master);
+    sleep_ms(1200);
+    claim_init(&more, "held", 'a', 2);
+    refused_for(&idle, &more);
+    await_grant(&idle, &more);
+    relay_end(back);
+    link_end(&idle);
+}
+
+/* The replication id changes by that, and nothing else does. */
+static void the_first_replica_costs_nothing(void **state) {
+    struct link link, other;
+    struct held held, theirs;
+    char before[4096];
+    (void)state;
+    careful_link(&link, &master, 'a');
+    claim_init(&held, "held", 'a', 1);
+    await_grant(&link, &held);
+    snprintf(before, sizeof before, "%s", ask_text(&master, "GET {dlock}:incarnation"));
+    follow(&replica, master.port);
+    careful_link(&other, &master, 'b');
+    claim_init(&theirs, "theirs", 'b', 1);
+    assert_int_equal(acquire(&other, &theirs), 0);
+    assert_string_not_equal(ask_text(&master, "GET {dlock}:incarnation"), before);
+    sleep_ms(1200);
+    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(acquire(&link, &held), 0);
+    link_end(&link);
+    link_end(&other);
+}
+
+/* Kept data do not make a restarted server the one that it was. */
+static void a_restart_with_all_data_is_another_incarnation(void **state) {
+    static const char *const always[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
+    struct server kept;
+    struct link link;
+    struct held held;
+    (void)state;
+    server_start(&kept, always);
+    for (int i = 0; i < 2; i++) {
+        careful_link(&link, &kept, 'a');
+        claim_init(&held, i ? "second" : "first", 'a', i);
+        refused_for(&link, &held);
+        await_grant(&link, &held);
+        link_end(&link);
+        server_kill(&kept);
+        server_again(&kept, always);
+    }
+    server_stop(&kept);
+}
+
+static void a_flush_is_noticed(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    careful_link(&link, &master, 'a');
+    claim_init(&held, "held", 'a', 1);
+    await_grant(&link, &held);
+    ask_text(&master, "FLUSHALL");
+    sleep_ms(1200);
+    claim_init(&held, "held", 'a', 2);
+    refused_for(&link, &held);
+    link_end(&link);
+}
+
+/* It was set back since the quarantine began: that begins again, and does not last until the clock has caught up. */
+static void a_clock_that_was_set_back(void **state) {
+    struct link link;
+    struct held held;
+    char written[4096], *began;
+    (void)state;
+    careful_link(&link, &master, 'a');
+    claim_init(&held, "held", 'a', 1);
+    await_grant(&link, &held);
+    snprintf(written, sizeof written, "%s", ask_text(&master, "GET {dlock}:incarnation"));
+    began = strrchr(written, ' ') + 1;
+    began[0]++; /* in milliseconds: some thirty years */
+    ask_text(&master, "SET {dlock}:incarnation %s", written);
+    link_end(&link);
+    careful_link(&link, &master, 'a');
+    claim_init(&held, "other", 'a', 2);
+    refused_for(&link, &held);
+    await_grant(&link, &held);
+    link_end(&link);
+}
+
+/* What cannot be written down cannot be waited for: nothing is granted until it can, and all else works. */
+static void without_memory_nothing_is_granted(void **state) {
+    struct link careless, link;
+    struct held known, held;
+    (void)state;
+    link_to(&careless, master.port, 'b');
+    claim_init(&known, "known", 'b', 1);
+    assert_int_equal(acquire(&careless, &known), 0);
+    ask_text(&master, "CONFIG SET maxmemory 1");
+    careful_link(&link, &master, 'a');
+    assert_int_equal(renew(&link, &known), 0);
+    assert_int_equal(release(&link, &known), 0);
+    sleep_ms(QUARANTINE_MS + 500);
+    ask_text(&master, "CONFIG SET maxmemory 0");
+    claim_init(&held, "held", 'a', 1);
+    refused_for(&link, &held);
+    await_grant(&link, &held);
+    link_end(&careless);
+    link_end(&link);
+}
+
+static void a_user_without_the_right_is_told(void **state) {
+    struct link link;
+    struct held held;
+    struct uri uri;
+    struct dlock_error err = {0};
+    (void)state;
+    claim_init(&held, "lock/held", 'a', 1);
+    uri_init(&uri, master.port);
+    uri.parts.user = "locks";
+    uri.parts.password = "pw";
+    for (int i = 0; i < 2; i++) {
+        ask_text(&master, "ACL SETUSER locks reset on >pw &* +@all %s %s", i ? "~*" : "~lock/*", i ? "-eval" : "+eval");
+        err.message[0] = '\0';
+        assert_int_equal(link_try(&link, &uri.parts, 'a', QUARANTINE_MS, TIMEOUT_MS, &err), 0);
+        assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EAUTH);
+        assert_non_null(strstr(err.message, "~{dlock}:incarnation"));
+        assert_non_null(strstr(err.message, "+eval"));
+        assert_int_equal(ask_number(&master, "EXISTS lock/held"), 0);
+        link_end(&link);
+        assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err), 0);
+        link_end(&link);
+    }
+}
+
+/* Nor is one without a quarantine kept from anything, or does it write anything down. */
+static void a_connection_in_use_asks_once_a_second(void **state) {
+    enum { N = 20 };
+    struct link careless, link;
+    struct monitor monitor;
+    struct held held;
+    (void)state;
+    link_to(&careless, master.port, 'b');
+    claim_init(&held, "held", 'b', 1);
+    assert_int_equal(acquire(&careless, &held), 0);
+    assert_int_equal(release(&careless, &held), 0);
+    assert_int_equal(ask_number(&master, "EXISTS {dlock}:incarnation"), 0);
+    careful_link(&link, &master, 'a');
+    claim_init(&held, "held", 'a', 1);
+    await_grant(&link, &held);
+    assert_int_equal(release(&link, &held), 0);
+    monitor_begin(&monitor, &master);
+    int64_t began = now_ms();
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(acquire(&link, &held), 0);
+        assert_int_equal(release(&link, &held), 0);
+    }
+    int64_t took_s = (now_ms() - began) / 1000;
+    monitor_end(&monitor, &master);
+    assert_int_equal(monitor.evalsha, 2 * N);
+    assert_in_range(monitor.requests - monitor.evalsha, 0, took_s + 1);
+    link_end(&careless);
+    link_end(&link);
+}
+
+/* Renewals that go one by one, of which only the last may grant: the answers are those of their claims. */
+static void renewals_of_all_modes_get_their_own_answers(void **state) {
+    struct link link;
+    struct held own, lost, reader, waiting;
+    struct dlock_claim *const claims[] = {&own.claim, &lost.claim, &reader.claim};
+    struct dlock_error err = {0};
+    (void)state;
+    careful_link(&link, &master, 'a');
+    claim_init(&own, "{own", 'a', 1);
+    claim_init(&lost, "{lost", 'a', 2);
+    claim_init(&reader, "{reader", 'a', 3);
+    await_grant(&link, &own);
+    assert_int_equal(acquire(&link, &reader), 0);
+    claim_init(&waiting, "{reader", 'a', 4);
+    reader.claim.mode = waiting.claim.mode = DLOCK_SHARED;
+    assert_int_equal(queue_up(&link, &waiting), DLOCK_EBUSY);
+    sleep_ms(1200);
+    assert_int_equal(backend->renew(link.conn, claims, 3, TIMEOUT_MS, &err), 0);
+    assert_int_equal(own.claim.result, 0);
+    assert_int_equal(lost.claim.result, DLOCK_ELOST);
+    assert_int_equal(reader.claim.result, 0);
+    assert_string_equal(ask_text(&master, "GET %s", "%7Breader"), "dlock:shared");
+    link_end(&link);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_promoted_replica_grants_nothing_at_first),
+        TEST(a_promoted_replica_hands_nothing_over),
+        TEST(there_and_back_is_noticed_by_idle_connections),
+        TEST(the_first_replica_costs_nothing),
+        cmocka_unit_test(a_restart_with_all_data_is_another_incarnation),
+        TEST(a_flush_is_noticed),
+        TEST(a_clock_that_was_set_back),
+        TEST(without_memory_nothing_is_granted),
+        TEST(a_user_without_the_right_is_told),
+        TEST(renewals_of_all_modes_get_their_own_answers),
+        TEST(a_connection_in_use_asks_once_a_second),
+    };
+    return cmocka_run_group_tests_name("failover", tests, backend_load, NULL);
+}
