@@ -102,8 +102,17 @@ static int check_keys(const struct dlock_uri *uri, struct dlock_error *err) {
     return rc;
 }
 
+/* Of a host in front libpq would take the name, and the core has looked up its address. */
+static int check_host(const struct dlock_uri *uri, struct dlock_error *err) {
+    if (!uri->n_hosts || !dlock_uri_get(uri, "hostaddr") || dlock_uri_get(uri, "host")) return 0;
+    return dlock_fail(err, DLOCK_EINVAL,
+                      "URI: with \"hostaddr\" the host is a key, too, and none stands in front: "
+                      "postgresql:///db?host=NAME&hostaddr=ADDRESS&port=5432");
+}
+
 int pg_address(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err) {
     int rc = dlock_check_slashes(uri, err);
+    if (rc == 0) rc = check_host(uri, err);
     if (rc == 0) rc = read_listen(pg, dlock_uri_get(uri, "listen"), err);
     if (rc == 0) rc = read_mode(pg, uri, err);
     if (rc == 0) rc = read_schema(pg, dlock_uri_get(uri, "schema"), err);

@@ -6,6 +6,10 @@
 #define SQL_MAX 600
 /* For so long others are told in a transaction of its own, after a commit has failed because of them. */
 #define APART_US 1000000
+/* What telling them apart must save, on the average of so many releases: it costs a round trip, and a single release may
+ * be late for any reason. */
+#define SLOW_COMMIT_US 2000
+#define AVERAGED 8
 
 /* mode=session. The fence is drawn after the lock is there: a CASE says so. */
 #define TAKE(got) "SELECT CASE WHEN " got " THEN nextval('", "fences') END, clock_timestamp()"
@@ -120,10 +124,10 @@ static bool objects_missing(const char *state) {
 
 /* The server's share of the time left: it gives up a little before we do, so that nothing comes to be after that.
  * Negative, it leaves it to pg_tell() to tell others. */
-static int32_t patience_ms(const struct pg *pg, int64_t deadline_us) {
-    int64_t now_us = dlock_now_us(), left_ms = (deadline_us - now_us) * 9 / 10000;
+static int32_t patience_ms(bool apart, int64_t now_us, int64_t deadline_us) {
+    int64_t left_ms = (deadline_us - now_us) * 9 / 10000;
     int32_t ms = left_ms < 1 ? 1 : left_ms > INT32_MAX ? INT32_MAX : (int32_t)left_ms;
-    return now_us < pg->apart_until_us ? -ms : ms;
+    return apart ? -ms : ms;
 }
 
 /* A commit fails because of what it was to tell others: for want of room, or because somebody else keeps NOTIFY's lock.
@@ -133,12 +137,31 @@ static bool could_not_notify(const PGresult *result) {
     return (pg_state_is(state, "54000") || pg_state_is(state, "55P03")) && !PQresultErrorField(result, PG_DIAG_CONTEXT);
 }
 
+/* A transaction that notifies keeps all others of the cluster that do from it until it is flushed: where that takes long,
+ * others are told apart. The quickest call of the connection is what a round trip takes. */
+static int64_t slow_us(const struct pg *pg) {
+    return pg->quickest_us > SLOW_COMMIT_US ? pg->quickest_us : SLOW_COMMIT_US;
+}
+
+static bool tells_apart(const struct pg *pg, int64_t now_us) {
+    return now_us < pg->apart_until_us || pg->commit_us > slow_us(pg);
+}
+
+static void note_duration(struct pg *pg, enum pg_call call, int64_t took_us) {
+    if (pg->quickest_us == 0 || took_us < pg->quickest_us) pg->quickest_us = took_us;
+    if (call != PG_RELEASE) return; /* what only lines up is not flushed */
+    int64_t commit_us = took_us - pg->quickest_us, most_us = 4 * slow_us(pg);
+    pg->commit_us += ((commit_us < most_us ? commit_us : most_us) - pg->commit_us) / AVERAGED;
+}
+
 /* Sends the call until it is not refused for a reason that can be mended. `rows` NULL: and leaves its answer. */
 static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err) {
     bool created = false;
     for (int retries = 0;; retries++) {
         PGresult *result;
-        if (calls[call].patient) pg_add_int4(&pg->arguments, patience_ms(pg, deadline_us));
+        int64_t begun_us = dlock_now_us();
+        bool apart = tells_apart(pg, begun_us);
+        if (calls[call].patient) pg_add_int4(&pg->arguments, patience_ms(apart, begun_us, deadline_us));
         if (pg->arguments.failed) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request");
         int rc = put(pg, call, deadline_us, &result, err);
         if (rc == 0 && !result) {
@@ -146,7 +169,10 @@ static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGres
             rc = pg_read_answer(pg, deadline_us, &result, err);
         }
         if (rc != 0) return rc;
-        if (calls[call].patient) pg_drop_last(&pg->arguments);
+        if (calls[call].patient) {
+            pg_drop_last(&pg->arguments);
+            note_duration(pg, call, dlock_now_us() - begun_us);
+        }
         if (rows && PQresultStatus(result) == PGRES_TUPLES_OK && PQnfields(result) == calls[call].columns) {
             *rows = result;
             return 0;
@@ -155,7 +181,7 @@ static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGres
             rc = pg_nonsense(pg, "rows of an unknown form", err);
         } else if (worth_repeating(pg_state(result)) && retries < MOST_RETRIES) {
             rc = 0;
-        } else if (calls[call].patient && could_not_notify(result) && dlock_now_us() >= pg->apart_until_us) {
+        } else if (calls[call].patient && could_not_notify(result) && !apart) {
             pg->apart_until_us = dlock_now_us() + APART_US;
         } else if (rows && schema_missing(pg_state(result)) && !calls[call].creates) {
             PQclear(result);

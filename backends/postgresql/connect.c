@@ -30,7 +30,7 @@ static void hear_notice(void *arg, const PGresult *result) {
 }
 
 static int no_answer(struct pg *pg, struct dlock_error *err) {
-    int rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to postgresql at %s: no answer in time", pg->where);
+    int rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to PostgreSQL at %s: no answer in time", pg->where);
     if (PQstatus(pg->link) != CONNECTION_STARTED) dlock_doubt(err, "PostgreSQL"); /* it takes the connection */
     return rc;
 }
@@ -110,7 +110,7 @@ static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *e
     else if (*PQgetvalue(result, 0, 0) != 't')
         rc =
             dlock_fail(err, DLOCK_ENOTSUP,
-                       "a connection pooler stands before postgresql at %s, and %s: connect past it%s, or, if it pools "
+                       "a connection pooler stands before PostgreSQL at %s, and %s: connect past it%s, or, if it pools "
                        "whole sessions, write listen=on",
                        pg->where,
                        pg->sessions ? "mode=session needs sessions of its own" : "LISTEN needs a session of its own",
@@ -159,7 +159,7 @@ int pg_connect_link(struct pg *pg, const struct dlock_uri *uri, int64_t deadline
     int rc = elsewhere ? connect_elsewhere(pg, uri, deadline_us, err) : connect_front(pg, uri, deadline_us, err);
     if (rc != 0) return rc;
     if (PQserverVersion(pg->link) < OLDEST)
-        return dlock_fail(err, DLOCK_ENOTSUP, "postgresql at %s is older than version %d", pg->where, OLDEST / 10000);
+        return dlock_fail(err, DLOCK_ENOTSUP, "PostgreSQL at %s is older than version %d", pg->where, OLDEST / 10000);
     if (PQsetnonblocking(pg->link, 1) != 0) return pg_dead(pg, PQerrorMessage(pg->link), err);
     if (pg->sessions) let_block(pg);
     return pg->listen == PG_LISTEN_OFF ? 0 : set_session(pg, deadline_us, err);

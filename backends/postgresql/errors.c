@@ -35,12 +35,12 @@ int pg_dead(struct pg *pg, const char *why, struct dlock_error *err) {
     char reason[REASON_MAX];
     one_line(reason, why);
     pg->unanswered = true;
-    return dlock_fail(err, DLOCK_EUNAVAILABLE, "postgresql at %s: %s", pg->where, reason);
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "PostgreSQL at %s: %s", pg->where, reason);
 }
 
 int pg_nonsense(struct pg *pg, const char *what, struct dlock_error *err) {
     pg->unanswered = true;
-    return dlock_fail(err, DLOCK_EPROTO, "postgresql at %s sent an answer that makes no sense: %s", pg->where, what);
+    return dlock_fail(err, DLOCK_EPROTO, "PostgreSQL at %s sent an answer that makes no sense: %s", pg->where, what);
 }
 
 /* ---- by SQLSTATE ------------------------------------------------------------------------------------------------- */
@@ -90,7 +90,7 @@ int pg_refused(const struct pg *pg, const PGresult *result, struct dlock_error *
     one_line(reason, text ? text : PQresultErrorMessage(result));
     /* Of a call, EINVAL would speak of the connection, which no call may. */
     if (code == DLOCK_EINVAL) code = DLOCK_EPROTO;
-    return dlock_fail(err, code, "postgresql at %s refused: %s (%s)%s", pg->where, reason,
+    return dlock_fail(err, code, "PostgreSQL at %s refused: %s (%s)%s", pg->where, reason,
                       *state ? state : "no SQLSTATE", advice);
 }
 
@@ -147,6 +147,15 @@ int pg_rejected(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *
     } else if (PQconnectionNeedsPassword(pg->link)) {
         code = DLOCK_EAUTH;
         advice = "; give it in the URI, or with password_file=";
+    } else if (strstr(reason, "certificate verify failed")) {
+        code = DLOCK_EAUTH; /* libpq does not say which of these it is */
+        advice = "; it has ended, or its authority is not in the file that sslrootcert= names";
+    } else if (strstr(reason, "does not match host name")) {
+        code = DLOCK_EAUTH;
+        advice = "; write in the URI a name that the certificate has, as in ?host=NAME&hostaddr=ADDRESS";
+    } else if (strstr(reason, "root certificate file")) {
+        code = DLOCK_EAUTH;
+        advice = "; name the file of the server's authority with sslrootcert=";
     } else if (strstr(reason, "invalid response") || strstr(reason, ", but received ")) {
         code = DLOCK_EPROTO; /* it is no PostgreSQL */
     } else if (strncmp(reason, "connection to server", 20) != 0 && !strstr(reason, "could not translate host name")) {
@@ -156,7 +165,7 @@ int pg_rejected(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *
     char *crash = strstr(reason, " This probably means the server terminated");
     if (crash) *crash = '\0';
     blank_values(reason, uri);
-    dlock_fail(err, code, "cannot connect to postgresql at %s: %s%s", pg->where, reason, advice);
+    dlock_fail(err, code, "cannot connect to PostgreSQL at %s: %s%s", pg->where, reason, advice);
     if (!state && (code == DLOCK_EPROTO || crash)) dlock_doubt(err, "PostgreSQL");
     return code;
 }

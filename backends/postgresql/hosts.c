@@ -95,7 +95,7 @@ static void wait_for(struct lookup *lookup, int64_t deadline_us) {
 /* Adds an entry for each address of the host. */
 static int look_up(struct pg_hosts *hosts, const char *host, int port, int64_t deadline_us, struct dlock_error *err) {
     struct lookup *lookup = lookup_new(host);
-    if (!lookup) return dlock_fail(err, DLOCK_EUNAVAILABLE, "no memory or thread for looking up a host name");
+    if (!lookup) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory or threads to look up a host name");
     pthread_mutex_lock(&lookup->mutex);
     wait_for(lookup, deadline_us);
     const char *why = !lookup->answered ? "no answer in time" : lookup->code ? gai_strerror(lookup->code) : NULL;

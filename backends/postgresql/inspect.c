@@ -21,6 +21,9 @@ static bool tell(const PGresult *rows, int row, const char *prefix, char name[PG
     if (fence <= 0 || fence >= PG_FENCE_END || left_ms < 0 || waiters < 0 || waiters > UINT32_MAX ||
         strncmp(name, prefix, strlen(prefix)) != 0)
         return false;
+    dlock_one_line(token);
+    for (const char *p = name; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f) return true; /* no lock is called so */
     const struct dlock_info info = {.size = sizeof info,
                                     .name = name,
                                     .token = token,
@@ -100,6 +103,6 @@ int pg_break(void *conn, const char *name, int timeout_ms, struct dlock_error *e
     if (rows && (PQntuples(rows) != 1 || !pg_read_bool(rows, 0, 0, &broken))) rc = pg_nonsense(pg, "break", err);
     if (rows && rc == 0) pg_tell(pg, rows, 1, deadline_us);
     PQclear(rows);
-    if (rc == 0 && !broken) rc = dlock_fail(err, DLOCK_ELOST, "nobody holds this lock");
+    if (rc == 0 && !broken) rc = dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
     return rc;
 }

@@ -30,7 +30,7 @@ int pg_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     if (pg->listen == PG_LISTEN_OFF)
         return dlock_fail(err, DLOCK_ENOTSUP, "listen=off: no wake-ups from postgresql, waiters poll");
     if (!name_channel(channel, pg->secret))
-        return dlock_fail(err, DLOCK_EUNAVAILABLE, "this system has no random numbers yet");
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "the kernel has no random numbers yet: try again");
     pg_begin(&pg->arguments);
     pg_add_bytes(&pg->arguments, pg->peer->client, 24);
     pg_add_bytes(&pg->arguments, channel, strlen(channel));
@@ -72,7 +72,7 @@ static bool take_name(const char *hex, char out[PG_NAME_MAX + 1]) {
     if (length == 0 || length > PG_NAME_MAX || strlen(hex) % 2) return false;
     for (size_t i = 0; i < length; i++) {
         int high = hex_digit(hex[2 * i]), low = hex_digit(hex[2 * i + 1]);
-        if (high < 0 || low < 0 || (high == 0 && low == 0)) return false;
+        if (high < 0 || low < 0 || high < 2 || (high << 4 | low) == 0x7f) return false;
         out[i] = (char)(high << 4 | low);
     }
     out[length] = '\0';
@@ -100,17 +100,18 @@ static bool read_grant(struct pg *pg, const char *text, struct dlock_wake *out) 
  * hash, since a whole one could be continued. */
 #define CODE PG_SHA256
 
-static void write_code(const struct pg *pg, const char *text, size_t length, char out[CODE + 1]) {
+static bool write_code(const struct pg *pg, const char *text, size_t length, char out[CODE + 1]) {
     unsigned char sum[PG_SHA256];
-    pg_sha256((struct pg_text[]){{pg->secret, PG_SECRET}, {text, length}}, 2, sum);
+    if (!pg_sha256((struct pg_text[]){{pg->secret, PG_SECRET}, {text, length}}, 2, sum)) return false;
     write_hex(out, sum, CODE / 2);
+    return true;
 }
 
 /* Takes the code off; false: it is wrong, or there is none. */
 static bool take_code(const struct pg *pg, char *text) {
     char code[CODE + 1], *given = strrchr(text, ' ');
     if (!given) return false;
-    write_code(pg, text, (size_t)(given - text), code);
+    if (!write_code(pg, text, (size_t)(given - text), code)) return false;
     if (strcmp(given + 1, code) != 0) return false;
     *given = '\0';
     return true;

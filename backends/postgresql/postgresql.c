@@ -39,8 +39,9 @@ static int pg_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
 /* Of a connection: what a grant lives in. */
 static size_t pg_descriptors(void *conn, int *fds, size_t max) {
     const struct pg *pg = conn;
-    if (max > 0) fds[0] = PQsocket(pg->link);
-    return 1;
+    int fd = PQsocket(pg->link);
+    if (fd >= 0 && max > 0) fds[0] = fd;
+    return fd >= 0;
 }
 
 static const char *const schemes[] = {"postgresql", "postgres", NULL};

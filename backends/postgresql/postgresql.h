@@ -9,9 +9,9 @@
  *   schema       creating the objects on first use    check       the doctor
  *   connect      connecting, and what a session is set to
  *   hosts        where to, when the URI leaves that to libpq
- *   wire         requests and answers in time         key         a lock's key in mode=session
+ *   wire         requests and answers in time         key         the hash of keys in mode=session, and of wake-ups
  *   address      the URI: ours and libpq's            arguments   arrays and numbers as the server reads them
- *   errors       the server's errors, in our words    sha256      the hash that keys and wake-ups are proved with
+ *   errors       the server's errors, in our words
  */
 #ifndef DLOCK_POSTGRESQL_H
 #define DLOCK_POSTGRESQL_H
@@ -103,6 +103,8 @@ struct pg {
     } session;
     struct pg_arguments arguments;
     int64_t apart_until_us;        /* until then what others are to be told is left to pg_tell() */
+    int64_t quickest_us;           /* of the calls that may write; 0: there was none */
+    int64_t commit_us;             /* what a release takes beyond that, on the average */
     char awaited[PG_NAME_MAX + 1]; /* the lock that had to be waited for last, unless one was free since */
     bool untold;                   /* the application knows that others cannot be told */
     char secret[PG_SECRET + 1];    /* of this connection's wake-ups */
@@ -258,7 +260,7 @@ bool pg_read_bool(const PGresult *rows, int row, int column, bool *value);
 /* Text or bytes of at least 1 and less than `size` bytes, without NUL, into out. */
 bool pg_read_text(const PGresult *rows, int row, int column, char *out, size_t size);
 
-/* ---- sha256.c ---------------------------------------------------------------------------------------------------- */
+/* ---- key.c ------------------------------------------------------------------------------------------------------- */
 
 #define PG_SHA256 32
 
@@ -268,14 +270,12 @@ struct pg_text {
     size_t length;
 };
 
-/* The hash of n pieces, one after the other. */
-void pg_sha256(const struct pg_text *parts, size_t n, unsigned char out[PG_SHA256]);
-
-/* ---- key.c ------------------------------------------------------------------------------------------------------- */
+/* The hash of n pieces, one after the other. false: out of memory. */
+bool pg_sha256(const struct pg_text *parts, size_t n, unsigned char out[PG_SHA256]);
 
 /* Of the lock in mode=session that a name stands for; names of different schemas, which are quoted, are different
- * locks. All clients work it out alike: see session.sql. */
-int64_t pg_key(const char *schema, const char *name);
+ * locks. All clients work it out alike: see session.sql. false: out of memory. */
+bool pg_key(const char *schema, const char *name, int64_t *key);
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 

@@ -35,7 +35,7 @@ int pg_create_schema(struct pg *pg, int64_t deadline_us, struct dlock_error *err
     /* A newer version of the objects has what we call. */
     if (pg_state_is(pg_state(result), "42501"))
         rc = dlock_fail(err, DLOCK_EAUTH,
-                        "postgresql at %s has no objects of this dlock in schema %s, and this role may not make them: "
+                        "PostgreSQL at %s has no objects of this dlock in schema %s, and this role may not make them: "
                         "its DBA has to run %s",
                         pg->where, pg->schema,
                         pg->sessions ? "dlock's postgresql-session.sql" : "what `dlock schema postgresql` prints");

@@ -69,7 +69,10 @@ static void add_lease(struct pg *pg, int64_t ms) {
 /* A connection often gets the same lock again. */
 static void add_key(struct pg *pg, const char *name) {
     if (strcmp(pg->session.key_name, name) != 0) {
-        pg->session.key = pg_key(pg->schema, name);
+        if (!pg_key(pg->schema, name, &pg->session.key)) {
+            pg->arguments.failed = true;
+            return;
+        }
         snprintf(pg->session.key_name, sizeof pg->session.key_name, "%s", name);
     }
     pg_add_int8(&pg->arguments, pg->session.key);
@@ -112,6 +115,7 @@ static int read_wait(struct pg *pg, int64_t *fence, int64_t *server_us, struct d
     } else { /* it may have come after the lock: only without the session is it certain that nothing is held */
         pg_refused(pg, rows, err);
         rc = DLOCK_EUNAVAILABLE;
+        if (err) err->code = rc;
     }
     PQclear(rows);
     if (rc == 0 && *fence == 0) rc = pg_nonsense(pg, "no fence", err);
@@ -199,7 +203,7 @@ static int send_cancel(struct pg *pg, struct dlock_error *err) {
     PGcancel *request = PQgetCancel(pg->link);
     if (request && pg_detach(cancel, request)) return 0;
     PQfreeCancel(request);
-    return pg_dead(pg, "no memory or thread to cancel a request", err);
+    return pg_dead(pg, "out of memory or threads to cancel a request", err);
 }
 
 /* Ends the request that waits: 1, that came in time, 0, no other request may meet what was sent to cancel this one.
@@ -339,6 +343,6 @@ int pg_session_break(void *conn, const char *name, int timeout_ms, struct dlock_
     else if (rows && (PQntuples(rows) != 1 || !pg_read_int8(rows, 0, 0, &ended)))
         rc = pg_nonsense(pg, "end_sessions", err);
     PQclear(rows);
-    if (rc == 0 && ended == 0) rc = dlock_fail(err, DLOCK_ELOST, "nobody holds this lock");
+    if (rc == 0 && ended == 0) rc = dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
     return rc;
 }

@@ -57,7 +57,9 @@ int pg_read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, struct
         /* The server's parting words say more than that the connection is closed. */
         int rc = *pg_state(kept) ? pg_refused(pg, kept, err) : pg_dead(pg, PQerrorMessage(pg->link), err);
         PQclear(kept);
-        return rc == DLOCK_EAUTH ? rc : DLOCK_EUNAVAILABLE;
+        if (rc != DLOCK_EAUTH) rc = DLOCK_EUNAVAILABLE;
+        if (err) err->code = rc;
+        return rc;
     }
     pg->unanswered = false;
     *result = kept;

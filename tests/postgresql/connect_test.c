@@ -282,7 +282,6 @@ static void read_only_servers(void **state) {
     const struct params any = {.user = "dlock_reader", .more = {{"target_session_attrs", "any"}}};
     struct link link;
     struct held held;
-    struct dlock_claim *claim = &held.claim;
     (void)state;
     link_new(&link, 'a');
     link_end(&link);
@@ -292,7 +291,7 @@ static void read_only_servers(void **state) {
     assert_int_equal(try(&params), DLOCK_EUNAVAILABLE);
     assert_int_equal(link_with(&link, &any, 'a', TIMEOUT_MS, &err), 0);
     held_new(&held, &link, "reader");
-    assert_int_equal(backend->acquire(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "primary"));
     link_end(&link);
     sql("DROP ROLE dlock_reader");

@@ -72,6 +72,76 @@ static void a_release_beside_another_tells_afterwards(void **state) {
     scene_end(&s);
 }
 
+static void commits_take_ms(int ms) {
+    sql("ALTER SYSTEM SET commit_siblings = 0");
+    sql("ALTER SYSTEM SET commit_delay = %d", ms * 1000);
+    sql("SELECT pg_reload_conf()");
+    sql_wait("SELECT (setting = '%d')::integer FROM pg_settings WHERE name = 'commit_delay'", ms * 1000);
+}
+
+/* Which is flushed nowhere: the holder's connection learns what a round trip takes. */
+static void release_nothing(struct scene *s) {
+    struct held nothing;
+    held_new(&nothing, &s->holder, "nothing");
+    for (int i = 0; i < 10; i++) assert_int_equal(release(&s->holder, &nothing), DLOCK_ELOST);
+}
+
+/* NOTIFY's lock is kept while a commit is flushed: where that takes long, a release lets go of the one before it takes the
+ * other. */
+static void where_commits_are_slow_others_are_told_afterwards(void **state) {
+    struct scene s;
+    struct held again, waits;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "flushed");
+    commits_take_ms(50);
+    release_nothing(&s);
+    static const char *const names[] = {"flushed-1", "flushed-2", "flushed-3", "flushed-4",
+                                        "flushed-5", "flushed-6", "flushed-7", "flushed-8"};
+    for (int i = 0; i < 8; i++) {
+        held_new(&again, &s.holder, names[i]);
+        held_new(&waits, &s.waiter, names[i]);
+        assert_int_equal(acquire(&s.holder, &again), 0);
+        assert_int_equal(queue_up(&s.waiter, &waits), DLOCK_EBUSY);
+        assert_int_equal(release(&s.holder, &again), 0);
+        wake_get(&s.ear, &wake);
+    }
+    sql("ALTER FUNCTION {}.tell_v4(text) RENAME TO untold");
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    assert_true(wake_none(&s.ear));
+    sql("ALTER FUNCTION {}.untold(text) RENAME TO tell_v4");
+    assert_int_equal(release(&s.holder, &s.held), DLOCK_ELOST); /* which tells again */
+    wake_get(&s.ear, &wake);
+    assert_string_equal(wake.token, s.waits.token);
+    commits_take_ms(0);
+    scene_end(&s);
+}
+
+/* One release may be late for many reasons, and the next ones are not. */
+static void after_one_slow_release_others_are_told_at_once(void **state) {
+    struct scene s;
+    struct held again, waits;
+    struct dlock_wake wake;
+    (void)state;
+    scene_begin(&s, "late-once");
+    held_new(&again, &s.holder, "late");
+    held_new(&waits, &s.waiter, "late");
+    release_nothing(&s);
+    assert_int_equal(acquire(&s.holder, &again), 0);
+    assert_int_equal(queue_up(&s.waiter, &waits), DLOCK_EBUSY);
+    commits_take_ms(50);
+    pg_of(&s.holder)->commit_us = 0; /* the machine may have made others late */
+    assert_int_equal(release(&s.holder, &again), 0);
+    wake_get(&s.ear, &wake);
+    commits_take_ms(0);
+    sql("ALTER FUNCTION {}.tell_v4(text) RENAME TO untold");
+    assert_int_equal(release(&s.holder, &s.held), 0);
+    sql("ALTER FUNCTION {}.untold(text) RENAME TO tell_v4");
+    wake_get(&s.ear, &wake);
+    assert_string_equal(wake.token, s.waits.token);
+    scene_end(&s);
+}
+
 static void *notify_in_thread(void *arg) {
     plain_run(arg, "CREATE TEMP TABLE written (x integer); NOTIFY somebody");
     return NULL;
@@ -84,6 +154,7 @@ static void a_slow_commit_elsewhere(void **state) {
     pthread_t thread;
     (void)state;
     scene_begin(&s, "slow");
+    release_nothing(&s); /* so quick that the next one is slow */
     standby("nobody");
     assert_int_equal(pthread_create(&thread, NULL, notify_in_thread, slow), 0);
     sql_wait("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid = %d", PQbackendPID(slow));
@@ -156,5 +227,6 @@ static void a_second_release_tells_again(void **state) {
 }
 
 SITE_MAIN(cmocka_unit_test(a_release_tells_by_itself), cmocka_unit_test(a_release_beside_another_tells_afterwards),
-          cmocka_unit_test(a_slow_commit_elsewhere), cmocka_unit_test(no_room_for_notices),
-          cmocka_unit_test(a_second_release_tells_again))
+          cmocka_unit_test(where_commits_are_slow_others_are_told_afterwards),
+          cmocka_unit_test(after_one_slow_release_others_are_told_at_once), cmocka_unit_test(a_slow_commit_elsewhere),
+          cmocka_unit_test(no_room_for_notices), cmocka_unit_test(a_second_release_tells_again))

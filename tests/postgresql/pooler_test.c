@@ -31,14 +31,13 @@ static void a_pooler_is_noticed(void **state) {
 static void listening_against_better_knowledge(void **state) {
     struct link one, two;
     struct held held, other;
-    struct dlock_claim *claim = &other.claim;
     (void)state;
     assert_int_equal(link_through(&one, "/transactions", "on", 'a'), 0);
     assert_int_equal(link_through(&two, "/transactions", "on", 'b'), 0);
     held_new(&held, &one, "mixed");
     held_new(&other, &two, "mixed");
     assert_int_equal(acquire(&one, &held), 0);
-    assert_int_equal(backend->acquire(two.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
+    assert_int_equal(held_run(backend->acquire, &two, &other, 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
     assert_non_null(strstr(err.message, "listen=off"));
     link_end(&one);
     link_end(&two);

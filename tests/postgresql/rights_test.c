@@ -70,11 +70,10 @@ static bool is_there(void) {
 static void assert_no_right_to_lock(struct link *link, const char *what) {
     struct dlock_error err;
     struct held held;
-    struct dlock_claim *claim = &held.claim;
     int fd;
     if (try_as_app(link, 'a', &err) != 0) fail_msg("%s", err.message);
     held_new(&held, link, "app");
-    assert_int_equal(backend->acquire(link->conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EAUTH);
+    assert_int_equal(held_run(backend->acquire, link, &held, 0, TIMEOUT_MS, &err), DLOCK_EAUTH);
     assert_non_null(strstr(err.message, what));
     assert_int_equal(backend->listen(link->conn, &fd, TIMEOUT_MS, &err), DLOCK_EAUTH);
     assert_non_null(strstr(err.message, what));
@@ -228,9 +227,8 @@ static void settings_of_the_role(void **state) {
     link_end(&link);
     /* Without a session of our own the level cannot be set, and must not go unnoticed. */
     const struct params off = {.user = app, .more = {{"listen", "off"}}};
-    struct dlock_claim *claim = &held.claim;
     assert_int_equal(link_with(&link, &off, 'a', TIMEOUT_MS, &err), 0);
-    assert_int_equal(backend->acquire(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
     assert_non_null(strstr(err.message, "default_transaction_isolation"));
     link_end(&link);
 }
@@ -242,10 +240,9 @@ static void *connect_in_thread(void *arg) {
     char letter = (char)('0' + link->tokens);
     int rc = link_with(link, &params, letter, 20000, &err);
     struct held held;
-    struct dlock_claim *claim = &held.claim;
     if (rc == 0) {
         held_new(&held, link, "first");
-        rc = backend->acquire(link->conn, &claim, 1, 20000, &err);
+        rc = held_run(backend->acquire, link, &held, 0, 20000, &err);
     }
     return rc == 0 ? NULL : strdup(err.message);
 }
@@ -291,7 +288,6 @@ static void a_newer_version_stays(void **state) {
     struct link link;
     struct held held;
     struct dlock_error err;
-    struct dlock_claim *claim = &held.claim;
     (void)state;
     make_as_dba();
     sql("CREATE OR REPLACE FUNCTION {}.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT %d'",
@@ -301,7 +297,7 @@ static void a_newer_version_stays(void **state) {
     assert_int_equal(acquire(&link, &held), 0);
     /* One that does not have what we call any more. */
     sql("DROP FUNCTION {}.renew_v4");
-    assert_int_equal(backend->renew(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
+    assert_int_equal(held_run(backend->renew, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
     assert_int_equal(sql_number("SELECT {}.schema_version()"), PG_SCHEMA_VERSION + 1);
     link_end(&link);
 }
@@ -311,7 +307,6 @@ static void an_older_version_is_refused(void **state) {
     struct link link;
     struct held held;
     struct dlock_error err;
-    struct dlock_claim *claim = &held.claim;
     dlock_batch *const operations[] = {backend->acquire, backend->renew};
     (void)state;
     sql("CREATE SCHEMA {}");
@@ -320,7 +315,7 @@ static void an_older_version_is_refused(void **state) {
     link_new(&link, 'a');
     held_new(&held, &link, "older");
     for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(operations[i](link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EPROTO);
+        assert_int_equal(held_run(operations[i], &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
         assert_non_null(strstr(err.message, "`dlock schema postgresql`"));
     }
     assert_int_equal(sql_number("SELECT {}.schema_version()"), 1);
@@ -334,10 +329,9 @@ static void assert_refused_as_a_strangers(void) {
     struct link link;
     struct held held;
     struct dlock_error err;
-    struct dlock_claim *claim = &held.claim;
     link_new(&link, 'a');
     held_new(&held, &link, "strange");
-    assert_int_equal(backend->acquire(link.conn, &claim, 1, TIMEOUT_MS, &err), DLOCK_EAUTH);
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EAUTH);
     assert_non_null(strstr(err.message, "belongs to"));
     assert_non_null(strstr(err.message, app));
     link_end(&link);

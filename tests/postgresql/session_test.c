@@ -282,12 +282,16 @@ static void the_server_is_patient(void **state) {
 static void keys_can_be_worked_out_anywhere(void **state) {
     static const char sql[] = "SELECT ('x' || encode(substr(sha256('\"a schema\" %s'), 1, 8), 'hex'))::bit(64)::bigint";
     char name[PG_NAME_MAX + 1];
+    int64_t key;
     (void)state;
     for (int length = 1; length <= PG_NAME_MAX; length++) {
         memset(name, 'a' + length % 26, sizeof name);
         name[length] = '\0';
-        assert_true(sql_number(sql, name) == pg_key("\"a schema\"", name));
+        assert_true(pg_key("\"a schema\"", name, &key) && sql_number(sql, name) == key);
     }
+    /* Those of dlock 0.1.0. */
+    assert_true(pg_key("\"dlock\"", "job", &key) && key == INT64_C(-7173075926619846098));
+    assert_true(pg_key("\"dlock\"", "nightly report", &key) && key == INT64_C(5138408668363459387));
 }
 
 /* It is set where it is another one than the connection has. */

@@ -67,7 +67,10 @@ BEGIN
                 lingers = waiter.lingers
             WHERE l.name = present.name RETURNING l.fence INTO STRICT fence;
         IF waiter.mode <> 0 THEN
-            INSERT INTO shares VALUES (present.name, waiter.token, fence, now_us + kept_ms * 1000, NOT is_mine);
+            -- In the place of an earlier one of the same token, which is over: else the token would not have waited.
+            INSERT INTO shares VALUES (present.name, waiter.token, fence, now_us + kept_ms * 1000, NOT is_mine)
+                ON CONFLICT ON CONSTRAINT shares_pkey
+                DO UPDATE SET fence = excluded.fence, expires_us = excluded.expires_us, handed = excluded.handed;
         END IF;
         IF is_mine THEN
             granted := fence;
