@@ -11,7 +11,7 @@ static int read_session(const struct dlock_uri *uri, int *session_ms, struct dlo
     const char *text = dlock_uri_get(uri, "session");
     int64_t ms = text ? dlock_duration_ms(text) : SESSION_MS;
     if (ms < SESSION_MIN_MS || ms > SESSION_MAX_MS)
-        return dlock_fail(err, DLOCK_EINVAL, "session= in the URI is not a duration from 100ms to 1h, such as 10s");
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"session\" must be a duration from 100ms to 1h, such as 10s");
     *session_ms = (int)ms;
     return 0;
 }
@@ -34,7 +34,7 @@ static int read_acl_word(struct zookeeper *z, const struct dlock_uri *uri, struc
         static const char *const words[] = {"open", "creator", "read", NULL};
         char guess[80];
         dlock_guess(guess, sizeof guess, word, words);
-        return dlock_fail(err, DLOCK_EINVAL, "acl= in the URI is not one of open, creator, read%s", guess);
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"acl\" must be open, creator or read%s", guess);
     }
     if (named) return 0;
     return dlock_fail(err, DLOCK_EINVAL, "acl=%s needs credentials, such as auth=digest:user:password", word);
@@ -52,7 +52,7 @@ static int read_curator(struct zookeeper *z, const struct dlock_uri *uri, struct
         static const char *const words[] = {"mutex", "readwrite", NULL};
         char guess[80];
         dlock_guess(guess, sizeof guess, word, words);
-        return dlock_fail(err, DLOCK_EINVAL, "curator= in the URI is not one of mutex, readwrite%s", guess);
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"curator\" must be mutex or readwrite%s", guess);
     }
     return 0;
 }
@@ -68,7 +68,7 @@ static int check_auth(const struct dlock_uri *uri, struct dlock_error *err) {
         size_t length = strcspn(value, ":");
         if (strcmp(uri->params[i].key, "auth") != 0) continue;
         if (length == 0 || length >= SCHEME_SIZE || !value[length])
-            return dlock_fail(err, DLOCK_EINVAL, "auth= in the URI is not scheme:secret, as in digest:user:password");
+            return dlock_fail(err, DLOCK_EINVAL, "URI: \"auth\" must be scheme:secret, as in digest:user:password");
     }
     return 0;
 }
@@ -144,8 +144,7 @@ static int read_base(struct zookeeper *z, const struct dlock_uri *uri, struct dl
         size_t n = strcspn(part + 1, "/");
         bool dots = (n == 1 && part[1] == '.') || (n == 2 && part[1] == '.' && part[2] == '.');
         if (part[0] != '/' || n == 0 || dots)
-            return dlock_fail(err, DLOCK_EINVAL, "the path in the URI is none that ZooKeeper takes: \"%.100s\"",
-                              z->base);
+            return dlock_fail(err, DLOCK_EINVAL, "ZooKeeper does not accept the path in the URI: \"%.100s\"", z->base);
     }
     for (const unsigned char *at = (const unsigned char *)z->base; *at; at++)
         if (*at < 0x20 || *at >= 0x7f) return dlock_fail(err, DLOCK_EINVAL, "the path in the URI is not plain ASCII");

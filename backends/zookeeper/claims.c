@@ -82,9 +82,9 @@ static int release_slot(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     rc = zookeeper_delete_end(a->z, sent, path, a->deadline_us, &a->dead, a->err);
     if (rc != 0 && rc != DLOCK_ELOST) return rc;
     if (rc == 0) (known ? known_is_deleted : found_is_deleted)(a, s);
-    /* A downgrade that nobody told us of has made another one. */
-    s->missed =
-        known && rc == DLOCK_ELOST && a->claim->mode == DLOCK_SHARED && !zookeeper_reads(ZOOKEEPER_KIND(*s->word));
+    /* A downgrade that nobody told us of may have made another one, whatever the answer: where an earlier one was lost,
+     * a node that is not there counts as deleted. */
+    s->missed = known && a->claim->mode == DLOCK_SHARED && !zookeeper_reads(ZOOKEEPER_KIND(*s->word));
     s->gone = known ? !s->missed : !s->view.twin[0];
     s->view.own = false;
     return 0;
@@ -133,7 +133,7 @@ static int run_pipelined(struct zookeeper_attempt *a, size_t n, const struct ope
         }
         for (size_t i = 0; i < n && rc == 0; i++) {
             int result = over[i] ? ZOOKEEPER_AGAIN : operation->step(&a[i]);
-            if (a[i].dead) rc = DLOCK_EUNAVAILABLE;
+            if (a[i].dead) rc = zookeeper_ready(a[i].z, 0, &a[i].dead, a[i].err); /* which knows best */
             if (result == ZOOKEEPER_AGAIN) continue;
             a[i].claim->result = result;
             over[i] = true;

@@ -47,7 +47,9 @@ static void read_data(const struct zookeeper_request *get, enum dlock_mode mode,
     else
         snprintf(seen->token, sizeof seen->token, "session:0x%" PRIx64, seen->session);
     if (name) snprintf(seen->name, sizeof seen->name, "%.*s", (int)strcspn(name + 1, "\n"), name + 1);
+    dlock_one_line(seen->name);
     if (since) seen->fence = since;
+    if (seen->fence >= ZOOKEEPER_FENCE_END) seen->fence = 0; /* not to be believed */
 }
 
 static int show(const struct holders *holders, const struct seen *seen, const char *name, dlock_each each, void *arg) {
@@ -243,7 +245,7 @@ int zookeeper_break(void *conn, const char *name, int timeout_ms, struct dlock_e
         forget(&holders);
         if (rc != 0) return rc;
     } while (n > 0 && broken == 0);
-    return broken > 0 ? 0 : dlock_fail(err, DLOCK_ELOST, "nobody holds lock \"%s\"", name);
+    return broken > 0 ? 0 : dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
 }
 
 /* ---- every name -------------------------------------------------------------------------------------------------- */

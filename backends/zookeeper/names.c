@@ -40,13 +40,14 @@ bool zookeeper_name(const struct zookeeper *z, const char *node, char name[256],
     for (const char *at = node; *at; at++) {
         int high, low;
         if (n >= 255) return false;
-        if (*at != '%') {
-            name[n++] = *at;
-            continue;
+        char byte = *at;
+        if (byte == '%') {
+            if ((high = hex_digit(at[1])) < 0 || (low = hex_digit(at[2])) < 0) return false;
+            byte = (char)(high << 4 | low);
+            at += 2;
         }
-        if ((high = hex_digit(at[1])) < 0 || (low = hex_digit(at[2])) < 0 || (high == 0 && low == 0)) return false;
-        name[n++] = (char)(high << 4 | low);
-        at += 2;
+        if ((unsigned char)byte < 0x20 || byte == 0x7f) return false; /* no lock is called so */
+        name[n++] = byte;
     }
     name[n] = '\0';
     if (n == 0) return false;

@@ -42,6 +42,9 @@ enum {
     ZOOKEEPER_BUCKETS = 1024
 };
 
+/* Fences are below this (<dlock/backend.h>). */
+#define ZOOKEEPER_FENCE_END (UINT64_C(1) << 55)
+
 struct zookeeper;
 
 /* ---- names.c ----------------------------------------------------------------------------------------------------- */
