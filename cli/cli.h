@@ -60,12 +60,15 @@ int error_status(int code);
 /* Says what went wrong; returns error_status(). */
 int report(const struct dlock_error *err);
 
-/* Opens a client of `uri`, or of $DLOCK_URI, or of "file:". Returns STATUS_OK, or says what is wrong and returns the
- * exit status. */
+/* Opens a client of `uri`, or of $DLOCK_URI, or of "file:", whose locks other processes see. Returns STATUS_OK, or says
+ * what is wrong and returns the exit status. */
 int open_client(const char *uri, dlock_client **client);
 int open_client_with(const char *uri, const struct dlock_client_options *options, dlock_client **client);
 
-/* The same for who opens it itself: `uri`, or $DLOCK_URI, or "file:". */
+/* Locks that are PRIVATE to this process keep nobody out: EINVAL, and `err` says so. Else 0. */
+int refuse_private(dlock_client *client, struct dlock_error *err);
+
+/* The URI to open: `uri`, or $DLOCK_URI, or "file:". */
 const char *uri_or_default(const char *uri);
 
 /* Writes the member "capabilities": the words for these DLOCK_CAP_… bits. */

@@ -113,7 +113,21 @@ int open_client(const char *uri, dlock_client **client) {
 
 int open_client_with(const char *uri, const struct dlock_client_options *options, dlock_client **client) {
     struct dlock_error err = {0, ""};
-    return dlock_open(uri_or_default(uri), options, client, &err) == 0 ? STATUS_OK : report(&err);
+    if (dlock_open(uri_or_default(uri), options, client, &err) != 0) return report(&err);
+    if (refuse_private(*client, &err) == 0) return STATUS_OK;
+    dlock_close(*client);
+    *client = NULL;
+    return report(&err);
+}
+
+int refuse_private(dlock_client *client, struct dlock_error *err) {
+    const struct dlock_backend_info *info = dlock_client_backend(client);
+    if (!(info->caps & DLOCK_CAP_PRIVATE)) return 0;
+    return dlock_fail(
+        err, DLOCK_EINVAL,
+        "locks of %s: are seen by the process that takes them alone, and would end with this command: name "
+        "a server, or file:, with -b or in $DLOCK_URI",
+        info->name);
 }
 
 const char *uri_or_default(const char *uri) {

@@ -124,9 +124,9 @@ static int doctor_main(int argc, char **argv) {
     if (argc - optind > (uri ? 0 : 1)) return usage_error(&command_doctor, "doctor takes one URI");
     if (optind < argc) uri = argv[optind];
     dlock_client *client;
-    int status = open_client(uri, &client);
-    if (status != STATUS_OK) return status;
-    status = diagnose(client, as_json);
+    struct dlock_error err = {0, ""};
+    if (dlock_open(uri_or_default(uri), NULL, &client, &err) != 0) return report(&err);
+    int status = diagnose(client, as_json);
     dlock_close(client);
     return status;
 }

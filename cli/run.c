@@ -82,7 +82,7 @@ static int take_action(struct loss_policy *policy) {
 static int take_kill_after(struct loss_policy *policy) {
     int status = take_duration(&command_run, "--kill-after", &policy->kill_after_ms);
     if (status != GO_ON || policy->kill_after_ms > 0) return status;
-    return usage_error(&command_run, "--kill-after: longer than nothing; --on-lost=kill kills at once");
+    return usage_error(&command_run, "--kill-after: must be more than 0; --on-lost=kill kills at once");
 }
 
 /* Returns GO_ON, or the status to exit with. */

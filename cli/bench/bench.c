@@ -114,7 +114,7 @@ static int take_time(int64_t *ms, const char *option) {
     struct dlock_error err = {0, ""};
     if (dlock_parse_duration(optarg, ms, &err) != 0) return usage_error(&command_bench, "%s: %s", option, err.message);
     if (*ms > 0 && *ms <= 86400000) return STATUS_OK;
-    return usage_error(&command_bench, "%s is longer than nothing, and at most a day", option);
+    return usage_error(&command_bench, "%s must be more than 0, and at most a day", option);
 }
 
 static int take_name(struct request *request) {

@@ -90,8 +90,12 @@ static void await_ready(const struct probe *probe, dlock_client *client) {
 
 static void open_once(void *arg) {
     const struct probe *probe = arg;
+    struct dlock_error err = {0, ""};
     dlock_client *client = bench_open(probe->arena, probe->target->uri);
-    if (client) await_ready(probe, client);
+    if (client && refuse_private(client, &err) != 0)
+        bench_failed(probe->arena, &err);
+    else if (client)
+        await_ready(probe, client);
     dlock_close(client);
 }
 

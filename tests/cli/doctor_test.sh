@@ -81,7 +81,7 @@ for arguments in "" "file file" "redis://:hunter2@h" "nosuch" "--nosuch file"; d
     lacks "schema $arguments" "$err" hunter2
 done
 run env -u DLOCK_PLUGIN_PATH "$DLOCK" schema nosuch
-contains "the known ones" "$err" "there are: file"
+contains "the known ones" "$err" "there are: "
 if env -u DLOCK_PLUGIN_PATH "$DLOCK" backends | grep -q '^postgresql '; then
     for word in postgresql postgres; do
         "$DLOCK" schema "$word" | cmp - "$DLOCK_TEST_SCHEMA" ||

@@ -35,7 +35,12 @@ holds() {
 }
 
 holds -x -x
-holds -s -x
+if can shared; then
+    holds -s -x
+else
+    run "$DLOCK" run --hold 1h -s "hold-$$" true
+    equal "it has no readers" "$status $err" "69 dlock: backend ${backend%%_*} has no shared locks"
+fi
 if can permit; then
     holds -p1 -p1
 else

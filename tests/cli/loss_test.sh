@@ -21,7 +21,7 @@ wrong() { # MESSAGE OPTION…
 for bad in "" x TERM killed; do wrong "--on-lost takes term, kill or warn" --on-lost="$bad"; done
 duration="a duration is a number followed by ms, s, m or h, such as 500ms, 10s or 1.5h; a bare number is seconds"
 for bad in "" x -1 1y; do wrong "--kill-after: $duration" --kill-after="$bad"; done
-wrong "--kill-after: longer than nothing; --on-lost=kill kills at once" --kill-after=0
+wrong "--kill-after: must be more than 0; --on-lost=kill kills at once" --kill-after=0
 wrong "--kill-after goes with --on-lost=term, where SIGTERM comes first" --kill-after=1 --on-lost=kill
 wrong "--kill-after goes with --on-lost=term, where SIGTERM comes first" --on-lost=warn --kill-after=1
 
@@ -112,7 +112,7 @@ equal "a third is all right, and the lock was free" "$status" 0
 
 # told REASON CONSEQUENCE: with what went wrong
 told() {
-    grep -qE "^dlock: lost the lock \"outage\": $1 \(renewal of 1 lock\(s\) failed: redis at .*: no answer.*\); $2\$" "$work/bg.err" ||
+    grep -qE "^dlock: lost the lock \"outage\": $1 \(renewal of 1 lock\(s\) failed: Redis at .*: no answer.*\); $2\$" "$work/bg.err" ||
         fail "what is said" "$(<"$work/bg.err")"
 }
 

@@ -31,7 +31,7 @@ contains "and the server says no" "$err" "refused the user or the password"
 set_password wrong-password
 run "$DLOCK" run -v -b "$uri" a -- true
 equal "a wrong one" "$status" 69
-contains "is refused" "$err" "redis at $address refused the user or the password"
+contains "is refused" "$err" "Redis at $address refused the user or the password"
 lacks "and not shown" "$out$err" wrong-password
 
 describe "the password is changed while a lock is held"
@@ -86,9 +86,9 @@ refused() { # WHAT FILE REASON
     equal "$1" "$status $err" "69 dlock: password_file $2 $3"
 }
 refused "missing" "$work/none" "cannot be read: No such file or directory"
-refused "a folder" "$work" "is no regular file"
+refused "a folder" "$work" "is not a regular file"
 mkfifo "$work/pipe"
-refused "a pipe that nobody writes to" "$work/pipe" "is no regular file"
+refused "a pipe that nobody writes to" "$work/pipe" "is not a regular file"
 : >"$work/empty"
 refused "empty" "$work/empty" "is empty"
 echo >"$work/empty"
@@ -149,7 +149,7 @@ if [[ $installed == *memcached* ]]; then
     lacks "is not shown" "$out$err" wrong-password
     set_password "two words"
     run "$DLOCK" run -b "$uri" a -- true
-    contains "one that it cannot have" "$err" "a password of memcached has no spaces"
+    contains "one that it cannot have" "$err" "a memcached password has no spaces"
     run "$DLOCK" run -b "memcached://127.0.0.1:$port?password_file=$file" a -- true
     contains "without a user" "$status $err" "64 dlock: memcached asks for both a user and a password"
 fi

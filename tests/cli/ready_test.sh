@@ -9,9 +9,13 @@ why='its quarantine after a restart, since it may have forgotten who holds it; q
 # What was said, with TIME in the place of how long it goes on.
 said() { sed -E 's/for another ([0-9]+h)?([0-9]+m)?([0-9]+s)?:/for another TIME:/'; }
 not_ready() { printf 'lock "%s": the server grants nothing for another TIME: %s' "$1" "$why"; }
-# How long the server has been up, and a URI with which it grants something in about that many seconds.
-uptime_s() { redis-cli -h "${address%:*}" -p "${address#*:}" info server | sed -n 's/^uptime_in_seconds:\([0-9]*\).*/\1/p'; }
-ready_in() { echo "redis://$address?lease=1s&quarantine=$(($(uptime_s) + $1))s"; }
+# How long the quarantine has been going on, and a URI with which the server grants something in about that many seconds.
+quarantined_s() {
+    local since
+    since=$(redis-cli -h "${address%:*}" -p "${address#*:}" get '{dlock}:incarnation' | cut -d' ' -f3)
+    echo $((($(date +%s%3N) - since) / 1000))
+}
+ready_in() { echo "redis://$address?lease=1s&quarantine=$(($(quarantined_s) + $1))s"; }
 
 describe "a cron job is not skipped without a word"
 run "$DLOCK" run -b "$young" -n -E 0 backup -- touch "$work/never"

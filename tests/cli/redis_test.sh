@@ -17,13 +17,14 @@ equal "the value is the token" "$(sed -n 1p <<<"$out")" "$(sed -n 2p <<<"$out")"
 equal "gone" "$(ask exists plain)" 0
 
 describe "the lease is renewed while the command runs, and ends with a killed dlock"
-begin "$DLOCK" run -l 2 renewed -- sleep 9
+begin "$DLOCK" run -l 2 renewed -- sh -c 'until [ -e "$0" ]; do sleep 0.1; done' "$work/end"
 within 10 "held" is_held renewed
 sleep 7
 run "$DLOCK" run -n renewed true
 equal "held beyond three leases' thirds" "$status" 1
 run "$DLOCK" inspect --json renewed
 contains "remaining time is a number" "$out" '"until_released": false'
+touch "$work/end"
 ended "$pid"
 equal "status" "$status" 0
 begin "$DLOCK" run -l 1 renewed -- sleep 1000

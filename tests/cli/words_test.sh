@@ -19,12 +19,13 @@ describe "a host in place of a URI"
 uri '"localhost:6379" has no scheme; did you mean redis://localhost:6379?' localhost:6379
 uri '"10.0.0.7:11211" has no scheme; did you mean memcached://10.0.0.7:11211?' 10.0.0.7:11211
 uri '"zk.example:2181" has no scheme; did you mean zookeeper://zk.example:2181?' zk.example:2181/locks
+uri '"10.0.0.7:2379" has no scheme; did you mean etcd://10.0.0.7:2379?' 10.0.0.7:2379
 uri '"db:5432" has no scheme; did you mean postgresql://db:5432?' "db:5432?schema=x"
 uri '"localhost:7000" has no scheme; write it in front, as in redis://localhost:7000' localhost:7000
 uri 'no scheme: write for example redis://localhost or file:locks' localhost
 
 describe "a scheme without slashes"
-for scheme in redis memcached zookeeper postgresql; do
+for scheme in redis memcached zookeeper etcd postgresql; do
     if ! has "$scheme"; then continue; fi
     uri "\"//\" is missing; did you mean $scheme://localhost?" "$scheme:localhost"
     uri "\"//\" is missing; did you mean $scheme://h:1/2?" "$scheme:h:1/2"
@@ -33,9 +34,9 @@ done
 
 describe "an unknown scheme"
 known=$(python3 -c 'import json, sys; print(", ".join(b["name"] for b in json.loads(sys.argv[1])["backends"]))' "$backends")
-run "$DLOCK" inspect -b mysql://h a
-equal "the others are listed" "$status ${err%% (*}" "69 dlock: no backend for the scheme \"mysql\"; there are: $known"
-contains "and where it was looked for" "$err" "(dlock-mysql.so is not in "
+run "$DLOCK" inspect -b oracle://h a
+equal "the others are listed" "$status ${err%% (*}" "69 dlock: no backend for the scheme \"oracle\"; there are: $known"
+contains "and where it was looked for" "$err" "(dlock-oracle.so is not in "
 run "$DLOCK" inspect -b flie:x a
 equal "the nearest is guessed" "$status ${err%% (*}" '69 dlock: no backend for the scheme "flie"; did you mean "file"?'
 
@@ -54,8 +55,8 @@ if has postgresql; then
     uri '"listen" must be on or off; did you mean "on"?' "postgresql://h/d?listen=On"
 fi
 if has zookeeper; then
-    says 64 'acl= in the URI is not one of open, creator, read; did you mean "creator"?' inspect -b "zookeeper://h?acl=creater" a
-    says 64 'curator= in the URI is not one of mutex, readwrite; did you mean "readwrite"?' inspect -b "zookeeper://h?curator=readwriet" a
+    says 64 'URI: "acl" must be open, creator or read; did you mean "creator"?' inspect -b "zookeeper://h?acl=creater" a
+    says 64 'URI: "curator" must be mutex or readwrite; did you mean "readwrite"?' inspect -b "zookeeper://h?curator=readwriet" a
 fi
 
 describe "commands and options"
@@ -81,7 +82,7 @@ says 64 "there is no backend of that name; there are: $known" schema xyz
 
 describe "tickets"
 for command in renew release; do
-    says 64 "this is no ticket of dlock acquire (dlock_export), or not a whole one" "$command" nonsense
+    says 64 "this is not a ticket of dlock acquire (dlock_export), or not a whole one" "$command" nonsense
 done
 
 describe "nothing is held: a pipe and JSON stay as they are"
