@@ -1,5 +1,5 @@
 # Sourced by the servers' scripts. Each defines `launch PORT` (starts the server in the background, logging to
-# $folder/NAME.log) and `answers PORT`.
+# $folder/NAME.log, with the words in DLOCK_SERVER_OPTIONS at the end of its command line) and `answers PORT`.
 
 # Not one of those that the kernel gives to outgoing connections: a server that is down for a while, or listens only
 # once it leads, finds its port free.
@@ -16,7 +16,7 @@ for attempt in range(1000):
 '
 }
 
-# start_on_free_port NAME: sets `port` and writes $folder/NAME.pid. Another process may take the port first: tries again.
+# start_on_free_port NAME: sets `port`, and writes it into $folder/NAME.port, and $folder/NAME.pid. Another process may take the port first: tries again.
 start_on_free_port() {
     local attempt waited pid
     for attempt in 1 2 3 4 5; do
@@ -24,6 +24,7 @@ start_on_free_port() {
         launch "$port"
         pid=$!
         echo "$pid" >"$folder/$1.pid"
+        echo "$port" >"$folder/$1.port"
         for waited in $(seq 100); do
             if ! kill -0 "$pid" 2>/dev/null; then break; fi
             if answers "$port"; then return 0; fi
@@ -35,6 +36,12 @@ start_on_free_port() {
     cat "$folder/$1.log" >&2
     rm -f "$folder/$1.pid"
     exit 1
+}
+
+# launch_again NAME: one that has ended, on its port; does not wait until it answers.
+launch_again() {
+    launch "$(cat "$folder/$1.port")"
+    echo "$!" >"$folder/$1.pid"
 }
 
 # stop_by_pid NAME: ends it, by force after five seconds.

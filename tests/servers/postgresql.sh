@@ -1,5 +1,6 @@
 #!/bin/bash
-# postgresql.sh packages | start FOLDER | stop FOLDER: a private PostgreSQL on a free loopback port. See tests/run.sh.
+# postgresql.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private PostgreSQL on a free loopback port. See
+# tests/run.sh. `again` starts one that was killed, on its port.
 # PostgreSQL refuses to run as root, who lends it the user of Debian's package.
 set -eu
 . "$(dirname "$0")/common.sh"
@@ -14,15 +15,15 @@ as_user postgres
 launch() {
     (cd "$data" && exec "${as_user[@]}" "$programs/postgres" -D "$data" -p "$1" -c listen_addresses=127.0.0.1 \
         -c unix_socket_directories="$data" -c max_connections=600 -c log_line_prefix='%m [%p] ' \
-        -c shared_preload_libraries=pg_stat_statements) >"$folder/postgresql.log" 2>&1 </dev/null &
+        -c shared_preload_libraries=pg_stat_statements ${DLOCK_SERVER_OPTIONS:-}) >"$folder/postgresql.log" 2>&1 </dev/null &
 }
 
 answers() { "$programs/pg_isready" -q -h 127.0.0.1 -p "$1"; }
 
 case "$1" in
-packages) echo libpq-dev postgresql pgbouncer ;;
+packages) echo libpq-dev libssl-dev openssl postgresql pgbouncer ;;
 start)
-    mkdir "$data"
+    mkdir -p "$data"
     if [ "$(id -u)" = 0 ]; then chown postgres "$data"; fi
     (cd "$data" && "${as_user[@]}" "$programs/initdb" -D "$data" -U dlock -A trust -E UTF8 --locale=C.UTF-8 -N >/dev/null)
     # Two roles need their passwords.
@@ -33,6 +34,7 @@ start)
     echo "DLOCK_TEST_URI_postgresql=postgresql://dlock@127.0.0.1:$port/postgres"
     echo "DLOCK_TEST_URI_postgresql_session=postgresql://dlock@127.0.0.1:$port/postgres?mode=session&schema=sessions"
     ;;
+again) launch_again postgresql ;;
 stop)
     # At TERM it would wait for its clients.
     if [ -e "$folder/postgresql.pid" ]; then kill -INT "$(cat "$folder/postgresql.pid")" 2>/dev/null || true; fi

@@ -1,5 +1,6 @@
 #!/bin/bash
-# redis.sh packages | start FOLDER | stop FOLDER: a private Redis on a free loopback port, without persistence. See tests/run.sh.
+# redis.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private Redis on a free loopback port, without
+# persistence. See tests/run.sh. `again` starts one that was killed, on its port.
 # DLOCK_REDIS_SERVER: another program than redis-server, a relative's or another version's; the tests that start servers
 # of their own use it, too.
 set -eu
@@ -8,7 +9,7 @@ folder=${2:-}
 
 launch() {
     "${DLOCK_REDIS_SERVER:-redis-server}" --port "$1" --bind 127.0.0.1 --save '' --appendonly no --dir "$folder" --daemonize no --loglevel notice \
-        >"$folder/redis.log" 2>&1 </dev/null &
+        ${DLOCK_SERVER_OPTIONS:-} >"$folder/redis.log" 2>&1 </dev/null &
 }
 
 answers() { [ "$(redis-cli -h 127.0.0.1 -p "$1" ping 2>/dev/null)" = PONG ]; }
@@ -20,5 +21,6 @@ start)
     echo "DLOCK_TEST_REDIS=127.0.0.1:$port"
     echo "DLOCK_TEST_URI_redis=redis://127.0.0.1:$port?quarantine=0&lease=10s"
     ;;
+again) launch_again redis ;;
 stop) stop_by_pid redis ;;
 esac

@@ -52,7 +52,7 @@ await_answer() {
 }
 
 case "$1" in
-packages) echo libzookeeper-mt-dev zookeeper default-jdk-headless libcurator-recipes-java python3-kazoo ;;
+packages) echo libzookeeper-mt-dev zookeeper default-jdk-headless libcurator-recipes-java python3-kazoo openssl stunnel4 ;;
 start)
     start_on_free_port zookeeper
     echo "DLOCK_TEST_ZOOKEEPER=127.0.0.1:$port"

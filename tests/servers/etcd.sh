@@ -1,0 +1,69 @@
+#!/bin/bash
+# etcd.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private etcd on free loopback ports. See tests/run.sh.
+# `again` starts one that was killed, on its port. `cluster FOLDER COUNT` starts COUNT of them that work together, in
+# FOLDER/1, FOLDER/2, …, and prints their ports; each of them can be stopped and started like a single one.
+set -eu
+. "$(dirname "$0")/common.sh"
+folder=${2:-}
+
+# Short elections: a lease may be as short as 1 s, and is ended within half a second after its time.
+launch() {
+    if [ -z "${peer:-}" ]; then peer=$(cat "$folder/etcd.peer" 2>/dev/null || free_port); fi
+    echo "$peer" >"$folder/etcd.peer"
+    # shellcheck disable=SC2086
+    etcd --name "m$peer" --data-dir "$folder/etcd" --logger zap --log-level warn \
+        --heartbeat-interval "${heartbeat_ms:-50}" --election-timeout "${election_ms:-500}" \
+        --listen-client-urls "http://127.0.0.1:$1" --advertise-client-urls "http://127.0.0.1:$1" \
+        --listen-peer-urls "http://127.0.0.1:$peer" --initial-advertise-peer-urls "http://127.0.0.1:$peer" \
+        --initial-cluster "${cluster:-m$peer=http://127.0.0.1:$peer}" ${DLOCK_SERVER_OPTIONS:-} \
+        >>"$folder/etcd.log" 2>&1 </dev/null &
+}
+
+answers() {
+    ETCDCTL_API=3 etcdctl --endpoints "http://127.0.0.1:$1" --command-timeout 1s endpoint health >/dev/null 2>&1
+}
+
+await_answer() {
+    local port waited
+    port=$(cat "$folder/etcd.port")
+    for waited in $(seq 300); do
+        if answers "$port"; then return 0; fi
+        sleep 0.1
+    done
+    echo "etcd does not start:" >&2
+    cat "$folder/etcd.log" >&2
+    exit 1
+}
+
+case "$1" in
+packages) echo libcurl4-openssl-dev libjansson-dev etcd-server etcd-client ;;
+start)
+    start_on_free_port etcd
+    echo "DLOCK_TEST_ETCD=127.0.0.1:$port"
+    echo "DLOCK_TEST_URI_etcd=etcd://127.0.0.1:$port/dlock/tests?session=2s&lease=10s"
+    ;;
+again)
+    launch_again etcd
+    await_answer
+    ;;
+cluster)
+    all=$folder members=$(seq "$3") cluster= heartbeat_ms=100 election_ms=1000 # the defaults
+    for member in $members; do
+        mkdir -p "$all/$member"
+        free_port >"$all/$member/etcd.peer"
+        peer=$(cat "$all/$member/etcd.peer")
+        cluster+="${cluster:+,}m$peer=http://127.0.0.1:$peer"
+    done
+    for member in $members; do
+        folder=$all/$member peer=$(cat "$all/$member/etcd.peer")
+        free_port >"$folder/etcd.port"
+        launch_again etcd
+    done
+    for member in $members; do
+        folder=$all/$member
+        await_answer
+        cat "$folder/etcd.port"
+    done
+    ;;
+stop) stop_by_pid etcd ;;
+esac

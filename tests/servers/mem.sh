@@ -1,0 +1,8 @@
+#!/bin/bash
+# mem.sh packages | start FOLDER | stop FOLDER: locks in a process's own memory need nothing. See tests/run.sh.
+set -eu
+case "$1" in
+packages) ;;
+start) echo "DLOCK_TEST_URI_mem=mem:" ;;
+stop) ;;
+esac
