@@ -1,0 +1,101 @@
+/* What refusals and failures mean, and what is to be done about them. */
+#include "etcd.h"
+
+/* gRPC's codes. */
+enum { INVALID = 3, NOT_FOUND = 5, DENIED = 7, EXHAUSTED = 8, PRECONDITION = 9, UNKNOWN = 2, UNAUTHENTICATED = 16 };
+
+/* As dlock_doubt(), with the right article. */
+static void doubt(struct dlock_error *err) {
+    if (!err) return;
+    size_t used = strlen(err->message);
+    snprintf(err->message + used, sizeof err->message - used, "; is this an etcd server?");
+}
+
+int etcd_no_memory(struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request to etcd");
+}
+
+int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *err) {
+    dlock_fail(err, DLOCK_EPROTO, "etcd at %s sent %s that makes no sense", z->address.where, what);
+    doubt(err);
+    return DLOCK_EPROTO;
+}
+
+static bool says(const char *text, const char *words) {
+    return strstr(text, words) != NULL;
+}
+
+static int judge_precondition(const struct etcd *z, const char *text, struct dlock_error *err) {
+    if (says(text, "authentication is not enabled"))
+        return dlock_fail(err, DLOCK_EAUTH, "etcd at %s has no users: leave user and password out of the URI",
+                          z->address.where);
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "etcd at %s: %.200s", z->address.where, text);
+}
+
+static int judge_argument(const struct etcd *z, const char *text, struct dlock_error *err) {
+    if (says(text, "authentication failed"))
+        return dlock_fail(err, DLOCK_EAUTH, "etcd at %s refused the user or the password", z->address.where);
+    if (says(text, "user name is empty"))
+        return dlock_fail(err, DLOCK_EAUTH, "etcd at %s wants a user and a password: etcd://user@host",
+                          z->address.where);
+    return dlock_fail(err, DLOCK_EPROTO, "etcd at %s refused a request: %.200s", z->address.where, text);
+}
+
+static int judge(const struct etcd *z, int64_t code, const char *text, struct dlock_error *err) {
+    const char *where = z->address.where;
+    if (code == NOT_FOUND && says(text, "lease not found"))
+        return dlock_fail(err, ETCD_LEASE_GONE, "the lease at etcd at %s has ended", where);
+    if (code == UNAUTHENTICATED) return dlock_fail(err, ETCD_TOKEN_OLD, "etcd at %s knows the user no more", where);
+    if (code == DENIED)
+        return dlock_fail(err, DLOCK_EAUTH,
+                          "etcd at %s does not let this user work below \"%.100s\": etcdctl role grant-permission ROLE "
+                          "--prefix=true readwrite %.100s",
+                          where, z->address.base, z->address.base);
+    if (code == INVALID) return judge_argument(z, text, err);
+    if (code == PRECONDITION) return judge_precondition(z, text, err);
+    if (code == EXHAUSTED && says(text, "space exceeded"))
+        return dlock_fail(err, DLOCK_EUNAVAILABLE,
+                          "etcd at %s has no space left: compact and defragment it, then `etcdctl alarm disarm`",
+                          where);
+    /* Leaders that change, members without one, servers that are about to stop: anything may have happened. */
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "etcd at %s: %.200s", where, text);
+}
+
+int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *reply, struct dlock_error *err) {
+    const json_t *error = json_object_get(reply->root, "error");
+    const json_t *body = json_is_object(error) ? error : reply->root; /* of a stream */
+    const char *text = etcd_string(body, json_is_object(error) ? "message" : "error");
+    int64_t code = etcd_int(body, json_is_object(error) ? "grpc_code" : "code");
+    if (!text) text = etcd_string(body, "message");
+    if (!text || code < 0) {
+        dlock_fail(err, DLOCK_EPROTO, "etcd at %s answered with HTTP status %ld", z->address.where, status);
+        doubt(err);
+        return DLOCK_EPROTO;
+    }
+    return judge(z, code, text, err);
+}
+
+int etcd_failed(const struct etcd *z, const struct etcd_host *host, CURLcode code, const char *why,
+                struct dlock_error *err) {
+    const char *at = strstr(host->url, "://") + 3;
+    (void)z;
+    switch (code) {
+    case CURLE_OPERATION_TIMEDOUT: return dlock_fail(err, DLOCK_EUNAVAILABLE, "no answer in time from etcd at %s", at);
+    case CURLE_OUT_OF_MEMORY: return etcd_no_memory(err);
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_ISSUER_ERROR:
+        return dlock_fail(err, DLOCK_EAUTH, "TLS with etcd at %s: %.200s; see ca=, cert=, key= and sni=", at, why);
+    case CURLE_SSL_CONNECT_ERROR:
+        return dlock_fail(err, DLOCK_EPROTO, "etcd at %s begins no TLS: %.200s; is etcd:// meant?", at, why);
+    case CURLE_WRITE_ERROR: return etcd_nonsense(z, "an answer so long", err);
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_WEIRD_SERVER_REPLY:
+    case CURLE_HTTP2:
+        dlock_fail(err, DLOCK_EPROTO, "etcd at %s: %.200s", at, why);
+        doubt(err);
+        return DLOCK_EPROTO;
+    default: return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to etcd at %s: %.200s", at, why);
+    }
+}

@@ -1,0 +1,257 @@
+/* Requests: JSON by POST, over connections that are kept alive, to the member that answered last. */
+#include "etcd.h"
+
+#include <stdlib.h>
+
+enum { IDLE_MAX = 8 };
+
+/* A handle of libcurl's with its connection. One thread uses it at a time. */
+struct etcd_channel {
+    struct etcd_channel *next;
+    CURL *easy;
+    struct etcd_text answer;
+    char why[CURL_ERROR_SIZE];
+};
+
+/* ---- channels ---------------------------------------------------------------------------------------------------- */
+
+static void channel_free(struct etcd_channel *channel) {
+    if (channel->easy) curl_easy_cleanup(channel->easy);
+    etcd_text_free(&channel->answer);
+    free(channel);
+}
+
+static struct etcd_channel *take(struct etcd *z) {
+    pthread_mutex_lock(&z->mutex);
+    struct etcd_channel *channel = z->channels;
+    if (channel) z->channels = channel->next;
+    pthread_mutex_unlock(&z->mutex);
+    if (channel) return channel;
+    channel = calloc(1, sizeof *channel);
+    if (channel && (channel->easy = curl_easy_init())) return channel;
+    free(channel);
+    return NULL;
+}
+
+static void give(struct etcd *z, struct etcd_channel *channel) {
+    size_t idle = 0;
+    if (channel->answer.room > 1 << 16) etcd_text_free(&channel->answer);
+    pthread_mutex_lock(&z->mutex);
+    for (const struct etcd_channel *at = z->channels; at; at = at->next) idle++;
+    if (idle < IDLE_MAX) {
+        channel->next = z->channels;
+        z->channels = channel;
+        channel = NULL;
+    }
+    pthread_mutex_unlock(&z->mutex);
+    if (channel) channel_free(channel);
+}
+
+void etcd_channels_free(struct etcd *z) {
+    while (z->channels) {
+        struct etcd_channel *channel = z->channels;
+        z->channels = channel->next;
+        channel_free(channel);
+    }
+}
+
+/* ---- members ----------------------------------------------------------------------------------------------------- */
+
+const struct etcd_host *etcd_member(struct etcd *z, size_t *number) {
+    pthread_mutex_lock(&z->mutex);
+    *number = z->host;
+    pthread_mutex_unlock(&z->mutex);
+    return &z->address.hosts[*number];
+}
+
+/* That member has not answered: everybody tries the next one. */
+static void leave_member(struct etcd *z, size_t number) {
+    pthread_mutex_lock(&z->mutex);
+    if (z->host == number) z->host = (number + 1) % z->address.n;
+    pthread_mutex_unlock(&z->mutex);
+}
+
+/* ---- one request ------------------------------------------------------------------------------------------------- */
+
+static size_t receive(char *bytes, size_t size, size_t n, void *arg) {
+    struct etcd_text *answer = arg;
+    if (answer->n + size * n > ETCD_REPLY_MAX) return 0;
+    etcd_add_bytes(answer, bytes, size * n);
+    return answer->failed ? 0 : size * n;
+}
+
+static void set_tls(const struct etcd_address *address, CURL *easy) {
+    if (!address->tls) return;
+    curl_easy_setopt(easy, CURLOPT_CAINFO, address->ca);
+    if (address->ca) curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+    curl_easy_setopt(easy, CURLOPT_SSLCERT, address->cert);
+    curl_easy_setopt(easy, CURLOPT_SSLKEY, address->key ? address->key : address->cert);
+    curl_easy_setopt(easy, CURLOPT_KEYPASSWD, ""); /* nobody is asked for one */
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, address->insecure ? 0L : 1L);
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, address->insecure ? 0L : 2L);
+    curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+}
+
+static struct curl_slist *make_headers(struct etcd *z) {
+    struct etcd_text line = {NULL, 0, 0, false};
+    struct curl_slist *headers = curl_slist_append(NULL, "Expect:"), *more = NULL;
+    if (headers) more = curl_slist_append(headers, "Content-Type: application/json");
+    pthread_mutex_lock(&z->mutex);
+    if (z->token) {
+        etcd_add_bytes(&line, "Authorization: ", 15);
+        etcd_add_bytes(&line, z->token, strlen(z->token));
+    }
+    pthread_mutex_unlock(&z->mutex);
+    if (more && line.at) more = curl_slist_append(headers, line.at);
+    if (!more || line.failed) {
+        curl_slist_free_all(headers);
+        headers = NULL;
+    }
+    etcd_text_free(&line);
+    return headers;
+}
+
+struct curl_slist *etcd_prepare(struct etcd *z, CURL *easy, const struct etcd_host *host, const char *path,
+                                struct curl_slist **connect) {
+    char url[400];
+    struct curl_slist *headers = make_headers(z);
+    *connect = curl_slist_append(NULL, host->connect);
+    if (!headers || !*connect) {
+        curl_slist_free_all(headers);
+        curl_slist_free_all(*connect);
+        return NULL;
+    }
+    snprintf(url, sizeof url, "%s%s", host->url, path);
+    curl_easy_setopt(easy, CURLOPT_URL, url);
+    curl_easy_setopt(easy, CURLOPT_CONNECT_TO, *connect);
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* whatever the environment says */
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, z->address.tls ? "https" : "http");
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    set_tls(&z->address, easy);
+    etcd_sockets(z, easy);
+    return headers;
+}
+
+static CURLcode perform(struct etcd *z, struct etcd_channel *channel, const struct etcd_host *host, const char *path,
+                        const struct etcd_text *body, int64_t ms) {
+    CURL *easy = channel->easy;
+    struct curl_slist *connect, *headers = etcd_prepare(z, easy, host, path, &connect);
+    struct etcd_signals signals;
+    if (!headers) return CURLE_OUT_OF_MEMORY;
+    channel->answer.n = 0;
+    channel->answer.failed = false;
+    channel->why[0] = '\0';
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body->at);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->n);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)ms);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)ms);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, receive);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, &channel->answer);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, channel->why);
+    etcd_signals_off(z, &signals);
+    CURLcode code = curl_easy_perform(easy);
+    etcd_signals_on(z, &signals);
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, NULL);
+    curl_easy_setopt(easy, CURLOPT_CONNECT_TO, NULL);
+    curl_slist_free_all(headers);
+    curl_slist_free_all(connect);
+    return code;
+}
+
+static int read_answer(struct etcd *z, struct etcd_channel *channel, struct etcd_reply *reply,
+                       struct dlock_error *err) {
+    long status = 0;
+    curl_easy_getinfo(channel->easy, CURLINFO_RESPONSE_CODE, &status);
+    bool read = etcd_reply_read(reply, channel->answer.at, channel->answer.n);
+    if (read && status == 200 && !json_object_get(reply->root, "error")) return 0;
+    int rc = read || status != 200 ? etcd_refused(z, status, reply, err) : etcd_nonsense(z, "an answer", err);
+    etcd_reply_end(reply);
+    return rc;
+}
+
+/* Whether the request cannot have reached anybody. */
+static bool never_sent(const struct etcd_channel *channel, CURLcode code) {
+    curl_off_t sent_us = 0; /* when everything was ready for it */
+    if (code == CURLE_COULDNT_CONNECT) return true;
+    curl_easy_getinfo(channel->easy, CURLINFO_PRETRANSFER_TIME_T, &sent_us);
+    return sent_us == 0;
+}
+
+/* To one member after the other, until one answers or must not be followed by another. */
+static int try_members(struct etcd *z, struct etcd_channel *channel, const char *path, const struct etcd_text *body,
+                       enum etcd_repeat repeat, int64_t deadline_us, struct etcd_reply *reply,
+                       struct dlock_error *err) {
+    for (size_t left = z->address.n;; left--) {
+        size_t number;
+        const struct etcd_host *host = etcd_member(z, &number);
+        int64_t ms = (deadline_us - dlock_now_us()) / 1000;
+        if (repeat == ETCD_REPEAT) ms /= (int64_t)left; /* a silent one must leave time for those after it */
+        CURLcode code = perform(z, channel, host, path, body, ms > 0 ? ms : 1);
+        if (code == CURLE_OK) {
+            int rc = read_answer(z, channel, reply, err);
+            if (rc != DLOCK_EUNAVAILABLE) return rc;
+            leave_member(z, number); /* it has no leader, or no space: another one may */
+            if (left == 1 || repeat == ETCD_ONCE) return rc;
+        } else {
+            int rc = etcd_failed(z, host, code, channel->why[0] ? channel->why : curl_easy_strerror(code), err);
+            leave_member(z, number);
+            if (left == 1 || (repeat == ETCD_ONCE && !never_sent(channel, code))) return rc;
+        }
+        if (dlock_now_us() >= deadline_us) return DLOCK_EUNAVAILABLE;
+    }
+}
+
+static int post(struct etcd *z, const char *path, const struct etcd_text *body, enum etcd_repeat repeat,
+                int64_t deadline_us, struct etcd_reply *reply, struct dlock_error *err) {
+    struct dlock_error unheard;
+    struct etcd_channel *channel = body->failed ? NULL : take(z);
+    if (!channel) return etcd_no_memory(err);
+    int rc = try_members(z, channel, path, body, repeat, deadline_us, reply, err ? err : &unheard);
+    give(z, channel);
+    return rc;
+}
+
+int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *err) {
+    struct etcd_text body = {NULL, 0, 0, false};
+    struct etcd_reply reply;
+    if (!z->address.user) return 0;
+    pthread_mutex_lock(&z->mutex);
+    char *old = z->token;
+    z->token = NULL;
+    pthread_mutex_unlock(&z->mutex);
+    free(old);
+    etcd_add(&body, "{\"name\":");
+    etcd_add_string(&body, z->address.user);
+    etcd_add(&body, ",\"password\":");
+    etcd_add_string(&body, z->address.password);
+    etcd_add(&body, "}");
+    int rc = post(z, "/v3/auth/authenticate", &body, ETCD_REPEAT, deadline_us, &reply, err);
+    etcd_text_free(&body);
+    if (rc != 0) return rc > 0 ? DLOCK_EAUTH : rc;
+    const char *token = etcd_string(reply.body, "token");
+    bool sensible = token && *token && strlen(token) < 4096 && !strpbrk(token, "\r\n");
+    char *copy = sensible ? strdup(token) : NULL;
+    etcd_reply_end(&reply);
+    if (!copy) return sensible ? etcd_no_memory(err) : etcd_nonsense(z, "a token", err);
+    pthread_mutex_lock(&z->mutex);
+    old = z->token;
+    z->token = copy;
+    pthread_mutex_unlock(&z->mutex);
+    free(old);
+    return 0;
+}
+
+int etcd_post(struct etcd *z, const char *path, struct etcd_text *body, enum etcd_repeat repeat, int64_t deadline_us,
+              struct etcd_reply *reply, struct dlock_error *err) {
+    int rc = post(z, path, body, repeat, deadline_us, reply, err);
+    if (rc == ETCD_TOKEN_OLD && z->address.user) { /* after five minutes without a request */
+        rc = etcd_authenticate(z, deadline_us, err);
+        if (rc == 0) rc = post(z, path, body, repeat, deadline_us, reply, err);
+    }
+    etcd_text_free(body);
+    return rc == ETCD_TOKEN_OLD ? dlock_fail(err, DLOCK_EAUTH, "etcd at %s wants a user and a password: %s://user@host",
+                                             z->address.where, z->address.tls ? "etcd+tls" : "etcd")
+                                : rc;
+}

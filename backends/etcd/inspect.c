@@ -1,0 +1,191 @@
+/* The operations of operators: inspect, list, break. */
+#include "etcd.h"
+
+#include <stdlib.h>
+
+enum { PAGE = 32 };
+
+/* The queue of one name, in order. The first n hold it. */
+struct queue {
+    struct etcd_reply reply;
+    json_t *keys; /* NULL: nobody has it */
+    size_t n;
+    enum dlock_mode mode;
+    uint32_t limit, waiters;
+};
+
+static void read_key(const json_t *kv, char key[ETCD_KEY_SIZE]) {
+    const char *key64 = etcd_string(kv, "key");
+    if (!key64 || !etcd_base64(key64, key, ETCD_KEY_SIZE)) key[0] = '\0';
+}
+
+static void read_mode(const json_t *kv, enum dlock_mode *mode, uint32_t *limit) {
+    const char *value = etcd_string(kv, "value");
+    char text[ETCD_VALUE_SIZE] = "";
+    if (value && !etcd_base64(value, text, sizeof text)) text[0] = '\0';
+    etcd_mode(text, mode, limit);
+}
+
+static void count(struct queue *queue) {
+    size_t all = json_array_size(queue->keys);
+    enum dlock_mode mode;
+    uint32_t limit;
+    if (all == 0) return;
+    read_mode(json_array_get(queue->keys, 0), &queue->mode, &queue->limit);
+    queue->n = 1;
+    if (queue->mode == DLOCK_PERMIT) queue->n = all < queue->limit ? all : queue->limit;
+    for (; queue->mode == DLOCK_SHARED && queue->n < all; queue->n++) {
+        read_mode(json_array_get(queue->keys, queue->n), &mode, &limit);
+        if (mode != DLOCK_SHARED) break;
+    }
+    if (queue->mode != DLOCK_PERMIT) queue->limit = 1;
+    queue->waiters = (uint32_t)(all - queue->n);
+}
+
+/* 0, and the caller ends queue->reply; or a code. */
+static int read_queue(struct etcd *z, const char *name, int64_t deadline_us, struct queue *queue,
+                      struct dlock_error *err) {
+    struct etcd_text body = {NULL, 0, 0, false};
+    memset(queue, 0, sizeof *queue);
+    etcd_add(&body, "{\"sort_order\":\"ASCEND\",\"sort_target\":\"CREATE\",");
+    etcd_add_range(&body, z, name);
+    etcd_add(&body, "}");
+    int rc = etcd_post(z, "/v3/kv/range", &body, ETCD_REPEAT, deadline_us, &queue->reply, err);
+    if (rc != 0) return rc > 0 ? DLOCK_EPROTO : rc;
+    queue->keys = json_object_get(queue->reply.body, "kvs");
+    count(queue);
+    return 0;
+}
+
+/* True: `each` wants no more. */
+static bool show(struct etcd *z, const struct queue *queue, const char *name, dlock_each each, void *arg) {
+    for (size_t i = 0; i < queue->n; i++) {
+        const json_t *kv = json_array_get(queue->keys, i);
+        char key[ETCD_KEY_SIZE], token[DLOCK_TOKEN_MAX + 1], value[ETCD_VALUE_SIZE];
+        int64_t fence = etcd_int(kv, "create_revision");
+        struct dlock_info info;
+        read_key(kv, key);
+        const char *value64 = etcd_string(kv, "value");
+        if (!value64 || !etcd_base64(value64, value, sizeof value)) value[0] = '\0';
+        etcd_token(&z->address, key, value, token);
+        memset(&info, 0, sizeof info);
+        info.size = sizeof info;
+        info.name = name;
+        info.token = token;
+        info.mode = queue->mode;
+        info.limit = queue->limit;
+        info.waiters = queue->waiters;
+        info.fence = fence > 0 && fence < ETCD_FENCE_END ? (uint64_t)fence : 0;
+        info.remaining_ms = DLOCK_FOREVER; /* as long as its lease lives */
+        if (each(&info, arg) != 0) return true;
+    }
+    return false;
+}
+
+int etcd_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+    struct etcd *z = etcd_of(conn);
+    struct queue queue;
+    int rc = read_queue(z, name, dlock_deadline_us(timeout_ms), &queue, err);
+    if (rc != 0) return rc;
+    show(z, &queue, name, each, arg);
+    etcd_reply_end(&queue.reply);
+    return 0;
+}
+
+/* ---- break ------------------------------------------------------------------------------------------------------- */
+
+/* 0: *broken tells whether one of the holders' keys was there. */
+static int delete_holders(struct etcd *z, const struct queue *queue, int64_t deadline_us, bool *broken,
+                          struct dlock_error *err) {
+    for (size_t i = 0; i < queue->n; i++) {
+        struct etcd_text body = {NULL, 0, 0, false};
+        struct etcd_reply reply;
+        const char *key64 = etcd_string(json_array_get(queue->keys, i), "key");
+        if (!key64) return etcd_nonsense(z, "a key", err);
+        etcd_add(&body, "{\"key\":");
+        etcd_add_string(&body, key64);
+        etcd_add(&body, "}");
+        int rc = etcd_post(z, "/v3/kv/deleterange", &body, ETCD_REPEAT, deadline_us, &reply, err);
+        if (rc != 0) return rc > 0 ? DLOCK_EPROTO : rc;
+        *broken = *broken || etcd_int(reply.body, "deleted") > 0;
+        etcd_reply_end(&reply);
+    }
+    return 0;
+}
+
+int etcd_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    struct etcd *z = etcd_of(conn);
+    struct queue queue;
+    bool broken = false;
+    size_t n;
+    do {
+        int rc = read_queue(z, name, deadline_us, &queue, err);
+        if (rc != 0) return rc;
+        n = queue.n;
+        rc = delete_holders(z, &queue, deadline_us, &broken, err);
+        etcd_reply_end(&queue.reply);
+        if (rc != 0) return rc;
+    } while (n > 0 && !broken);
+    return broken ? 0 : dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
+}
+
+/* ---- list -------------------------------------------------------------------------------------------------------- */
+
+/* The first key that is not before `from`, below what names with this prefix begin with. 0: *found tells. */
+static int next_key(struct etcd *z, const char *from, const char *end, int64_t deadline_us, char key[ETCD_KEY_SIZE],
+                    struct dlock_error *err) {
+    struct etcd_text body = {NULL, 0, 0, false};
+    struct etcd_reply reply;
+    key[0] = '\0';
+    etcd_add(&body, "{\"limit\":\"1\",\"keys_only\":true,\"key\":");
+    etcd_add_base64(&body, from);
+    etcd_add(&body, ",\"range_end\":");
+    etcd_add_base64(&body, end);
+    etcd_add(&body, "}");
+    int rc = etcd_post(z, "/v3/kv/range", &body, ETCD_REPEAT, deadline_us, &reply, err);
+    if (rc != 0) return rc > 0 ? DLOCK_EPROTO : rc;
+    const json_t *kv = json_array_get(json_object_get(reply.body, "kvs"), 0);
+    if (kv) read_key(kv, key);
+    if (kv && !key[0]) rc = etcd_nonsense(z, "a key", err);
+    etcd_reply_end(&reply);
+    return rc;
+}
+
+/* Behind everything that begins as `key` does. */
+static void after(char key[ETCD_KEY_SIZE]) {
+    size_t n = strlen(key);
+    while (n > 0 && (unsigned char)key[n - 1] == 0xff) n--;
+    if (n > 0) key[n - 1] = (char)((unsigned char)key[n - 1] + 1);
+    key[n] = '\0';
+}
+
+int etcd_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
+              struct dlock_error *err) {
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    struct etcd *z = etcd_of(conn);
+    char from[ETCD_KEY_SIZE], end[ETCD_KEY_SIZE], key[ETCD_KEY_SIZE], name[256];
+    etcd_start(&z->address, prefix, end);
+    after(end);
+    for (int i = 0; i < PAGE; i++) {
+        struct queue queue;
+        bool ended = false;
+        if (*cursor)
+            etcd_prefix(&z->address, cursor, true, from);
+        else
+            etcd_start(&z->address, prefix, from);
+        int rc;
+        do { /* past what is no lock's */
+            rc = next_key(z, from, end, deadline_us, key, err);
+            if (rc != 0) return rc;
+            if (!key[0]) return 0;
+            snprintf(from, sizeof from, "%s\x01", key);
+        } while (!etcd_name(&z->address, key, name));
+        if ((rc = read_queue(z, name, deadline_us, &queue, err)) != 0) return rc;
+        ended = show(z, &queue, name, each, arg);
+        etcd_reply_end(&queue.reply);
+        snprintf(cursor, 256, "%s", name);
+        if (ended) return 0;
+    }
+    return 1;
+}

@@ -1,0 +1,133 @@
+/* The lease that all claims of a connection are in, and how long it is sure to live.
+ *
+ * The leader ends a lease when its whole time has passed there since it was granted or kept alive. A new leader begins
+ * that time anew for every lease (lessor.Promote). So a lease that was set anew by a request sent at t lives until
+ * t + TTL, if whoever answered that was the leader. A leader that was replaced without having noticed, because it was
+ * stopped or cut off, also answers: keeping alive asks nobody else. What its followers have agreed to meanwhile it does
+ * not know.
+ *
+ * Every answer names the term of the leader. When the answer to keeping alive names a term, and one that needs a
+ * majority, a transaction that was sent afterwards, names the same, then the leader of that term was still the leader
+ * after the lease had been set anew; and each later one begins the lease's time anew later. If the terms differ the
+ * lease is kept alive once more. */
+#include "etcd.h"
+
+#include <inttypes.h>
+
+enum { FRESH_SHARE = 3 /* a lease is set anew when this part of its time has passed */ };
+
+struct etcd_lease etcd_lease_known(struct etcd *z) {
+    pthread_mutex_lock(&z->mutex);
+    struct etcd_lease lease = z->lease;
+    pthread_mutex_unlock(&z->mutex);
+    return lease;
+}
+
+bool etcd_lease_lives(struct etcd *z) {
+    struct etcd_lease lease = etcd_lease_known(z);
+    return lease.id && dlock_now_us() < lease.sent_us + lease.ttl_ms * 1000;
+}
+
+void etcd_lease_gone(struct etcd *z, int64_t id) {
+    pthread_mutex_lock(&z->mutex);
+    if (z->lease.id == id) z->lease = (struct etcd_lease){0};
+    pthread_mutex_unlock(&z->mutex);
+}
+
+/* For clocks that run differently the core takes 1 % off the time that is left; here 1 % is taken off the time that has
+ * passed. */
+int64_t etcd_kept_ms(const struct etcd_lease *lease, uint64_t term, int64_t from_us) {
+    int64_t age_us = from_us - lease->sent_us;
+    if (!lease->id || lease->term != term) return 0;
+    int64_t left_ms = age_us <= 0 ? lease->ttl_ms : lease->ttl_ms - (age_us + age_us / 99) / 1000 - 1;
+    return left_ms > 0 ? left_ms : 0;
+}
+
+/* Reads `{"ID":…,"TTL":…}`; false: it makes no sense. */
+static bool read_lease(const struct etcd_reply *reply, int64_t sent_us, struct etcd_lease *lease) {
+    int64_t ttl_s = etcd_int(reply->body, "TTL");
+    lease->id = etcd_int(reply->body, "ID");
+    lease->sent_us = sent_us;
+    lease->ttl_ms = ttl_s * 1000;
+    lease->term = reply->term;
+    return lease->id > 0 && ttl_s >= 0 && ttl_s <= INT32_MAX;
+}
+
+/* The connection's, unless another thread has been quicker. */
+static void note(struct etcd *z, int64_t replaces, struct etcd_lease *lease) {
+    pthread_mutex_lock(&z->mutex);
+    if (z->lease.id == replaces || z->lease.id == 0) {
+        bool newer = z->lease.id != lease->id || z->lease.sent_us < lease->sent_us;
+        if (newer) z->lease = *lease;
+    } else {
+        *lease = z->lease;
+    }
+    pthread_mutex_unlock(&z->mutex);
+}
+
+static int grant(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err) {
+    struct etcd_text body = {NULL, 0, 0, false};
+    struct etcd_reply reply;
+    int64_t sent_us = dlock_now_us();
+    etcd_add(&body, "{\"TTL\":\"%d\"}", z->address.ttl_s);
+    int rc = etcd_post(z, "/v3/lease/grant", &body, ETCD_REPEAT, deadline_us, &reply, err);
+    if (rc != 0) return rc > 0 ? DLOCK_EPROTO : rc;
+    bool sensible = read_lease(&reply, sent_us, lease) && lease->ttl_ms > 0;
+    etcd_reply_end(&reply);
+    if (!sensible) return etcd_nonsense(z, "a lease", err);
+    note(z, 0, lease);
+    return 0;
+}
+
+int etcd_keep_alive(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err) {
+    struct etcd_text body = {NULL, 0, 0, false};
+    struct etcd_reply reply;
+    struct etcd_lease before = etcd_lease_known(z);
+    if (!before.id) return ETCD_LEASE_GONE;
+    int64_t sent_us = dlock_now_us();
+    etcd_add(&body, "{\"ID\":\"%" PRId64 "\"}", before.id);
+    int rc = etcd_post(z, "/v3/lease/keepalive", &body, ETCD_REPEAT, deadline_us, &reply, err);
+    if (rc == ETCD_LEASE_GONE) etcd_lease_gone(z, before.id);
+    if (rc != 0) return rc;
+    bool sensible = read_lease(&reply, sent_us, lease) && lease->id == before.id;
+    etcd_reply_end(&reply);
+    if (!sensible) return etcd_nonsense(z, "an answer about a lease", err);
+    if (lease->ttl_ms == 0) { /* it is not there any more */
+        etcd_lease_gone(z, before.id);
+        return dlock_fail(err, ETCD_LEASE_GONE, "the lease at etcd at %s has ended", z->address.where);
+    }
+    note(z, before.id, lease);
+    return 0;
+}
+
+int etcd_lease(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err) {
+    int rc = ETCD_LEASE_GONE;
+    *lease = etcd_lease_known(z);
+    if (lease->id && dlock_now_us() - lease->sent_us < lease->ttl_ms * 1000 / FRESH_SHARE) return 0;
+    if (lease->id) rc = etcd_keep_alive(z, deadline_us, lease, err);
+    return rc == ETCD_LEASE_GONE ? grant(z, deadline_us, lease, err) : rc;
+}
+
+/* ---- slots: which keys of a name are whose ----------------------------------------------------------------------- */
+
+uint64_t etcd_take_slot(struct etcd *z, int64_t lease) {
+    uint64_t slot = 0;
+    pthread_mutex_lock(&z->mutex);
+    if (z->slots_lease != lease) memset(z->slots, 0, sizeof z->slots);
+    z->slots_lease = lease;
+    while (slot < ETCD_SLOTS && z->slots[slot / 8] & 1 << slot % 8) slot++;
+    if (slot < ETCD_SLOTS) z->slots[slot / 8] |= (unsigned char)(1 << slot % 8);
+    pthread_mutex_unlock(&z->mutex);
+    return slot < ETCD_SLOTS ? slot + 1 : 0;
+}
+
+/* A put without an answer may arrive late: its slot is not used again in this lease. */
+bool etcd_give_slot(struct etcd *z, struct dlock_claim *claim) {
+    uint64_t slot = claim->state[ETCD_SLOT];
+    if (slot == 0 || slot > ETCD_SLOTS || claim->state[ETCD_FLAGS] & ETCD_UNSURE) return false;
+    pthread_mutex_lock(&z->mutex);
+    if (z->slots_lease == (int64_t)claim->state[ETCD_LEASE])
+        z->slots[(slot - 1) / 8] &= (unsigned char)~(1 << (slot - 1) % 8);
+    pthread_mutex_unlock(&z->mutex);
+    return true;
+}

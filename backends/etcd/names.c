@@ -1,0 +1,110 @@
+/* Names, tokens and modes in keys and values. */
+#include "etcd.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static void encode(const char *name, char out[ETCD_NAME_SIZE + 64]) {
+    dlock_encode_name(out, ETCD_NAME_SIZE + 64, name, "/", false);
+}
+
+void etcd_prefix(const struct etcd_address *address, const char *name, bool end, char key[ETCD_KEY_SIZE]) {
+    char encoded[ETCD_NAME_SIZE + 64];
+    encode(name, encoded);
+    snprintf(key, ETCD_KEY_SIZE, "%s%s%c", address->base, encoded, end ? '/' + 1 : '/');
+}
+
+void etcd_start(const struct etcd_address *address, const char *start, char key[ETCD_KEY_SIZE]) {
+    char encoded[ETCD_NAME_SIZE + 64];
+    encode(start, encoded);
+    snprintf(key, ETCD_KEY_SIZE, "%s%s", address->base, encoded);
+}
+
+void etcd_add_range(struct etcd_text *text, const struct etcd *z, const char *name) {
+    char key[ETCD_KEY_SIZE];
+    etcd_prefix(&z->address, name, false, key);
+    etcd_add(text, "\"key\":");
+    etcd_add_base64(text, key);
+    etcd_prefix(&z->address, name, true, key);
+    etcd_add(text, ",\"range_end\":");
+    etcd_add_base64(text, key);
+}
+
+void etcd_key(const struct etcd_address *address, const struct dlock_claim *claim, int64_t lease,
+              char key[ETCD_KEY_SIZE]) {
+    etcd_prefix(address, claim->name, false, key);
+    size_t n = strlen(key);
+    uint64_t slot = claim->state[ETCD_SLOT];
+    if (slot > 1)
+        snprintf(key + n, ETCD_KEY_SIZE - n, "%" PRIx64 "/%" PRIu64, (uint64_t)lease, slot);
+    else
+        snprintf(key + n, ETCD_KEY_SIZE - n, "%" PRIx64, (uint64_t)lease);
+}
+
+static int hex(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* What follows the base, and the '/' behind the name; NULL: it is no claim's. */
+static const char *split(const struct etcd_address *address, const char *key, const char **slash) {
+    size_t n = strlen(address->base);
+    if (strncmp(key, address->base, n) != 0) return NULL;
+    *slash = strchr(key + n, '/');
+    return *slash && *slash != key + n ? key + n : NULL;
+}
+
+bool etcd_name(const struct etcd_address *address, const char *key, char name[256]) {
+    const char *slash, *at = split(address, key, &slash);
+    size_t used = 0;
+    if (!at) return false;
+    while (at < slash) {
+        char c = *at++;
+        if (c == '%') {
+            int high = hex(at[0]), low = high < 0 ? -1 : hex(at[1]);
+            if (low < 0) return false;
+            c = (char)(high << 4 | low);
+            at += 2;
+        }
+        if (used >= 255 || (unsigned char)c < 0x20 || c == 0x7f) return false;
+        name[used++] = c;
+    }
+    name[used] = '\0';
+    return true;
+}
+
+static bool token_like(const char *text) {
+    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._:@-";
+    size_t n = strlen(text);
+    return n > 0 && n <= DLOCK_TOKEN_MAX && strspn(text, letters) == n;
+}
+
+uint64_t etcd_slot_of(const char *key) {
+    const char *last = strrchr(key, '/');
+    return last && strspn(last + 1, "0123456789") == strlen(last + 1) ? strtoull(last + 1, NULL, 10) : 0;
+}
+
+void etcd_token(const struct etcd_address *address, const char *key, const char *value,
+                char token[DLOCK_TOKEN_MAX + 1]) {
+    const char *slash, *space = strrchr(value, ' ');
+    const char *lease = split(address, key, &slash) ? slash + 1 : "";
+    snprintf(token, DLOCK_TOKEN_MAX + 1, "%s", space ? space + 1 : value);
+    if (!token_like(token)) snprintf(token, DLOCK_TOKEN_MAX + 1, "lease:0x%.16s", lease);
+    if (!token_like(token)) snprintf(token, DLOCK_TOKEN_MAX + 1, "unknown");
+}
+
+void etcd_value(const struct dlock_claim *claim, char text[ETCD_VALUE_SIZE]) {
+    char mode[24] = "";
+    if (claim->mode == DLOCK_SHARED) snprintf(mode, sizeof mode, "shared ");
+    if (claim->mode == DLOCK_PERMIT) snprintf(mode, sizeof mode, "permit %" PRIu32 " ", claim->limit);
+    snprintf(text, ETCD_VALUE_SIZE, "%s%s", mode, claim->token);
+}
+
+void etcd_mode(const char *text, enum dlock_mode *mode, uint32_t *limit) {
+    *mode = strncmp(text, "shared ", 7) == 0 ? DLOCK_SHARED : DLOCK_EXCLUSIVE;
+    *limit = 0;
+    size_t digits = strncmp(text, "permit ", 7) == 0 ? strspn(text + 7, "0123456789") : 0;
+    int64_t number = digits > 0 && digits <= 10 && text[7 + digits] == ' ' ? strtoll(text + 7, NULL, 10) : 0;
+    if (number <= 0 || number > UINT32_MAX) return;
+    *mode = DLOCK_PERMIT;
+    *limit = (uint32_t)number;
+}

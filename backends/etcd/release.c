@@ -1,0 +1,161 @@
+/* Releasing, and leaving the queue: the claim's key is deleted. Nobody else has a key of that name. */
+#include "etcd.h"
+
+#include <stdlib.h>
+
+enum { BATCH = 32 /* claims in one transaction, each with at most four operations */ };
+
+struct releasing {
+    struct etcd *z;
+    struct dlock_claim *const *claims;
+    size_t n;
+    int64_t deadline_us;
+    struct dlock_error *err;
+};
+
+/* One that was never sent has no key. */
+static bool was_sent(const struct dlock_claim *claim) {
+    return claim->state[ETCD_LEASE] != 0;
+}
+
+static bool was_granted(const struct dlock_claim *claim) {
+    return claim->state[ETCD_FLAGS] & ETCD_GRANTED;
+}
+
+/* Of a claim that was not told that it has its lock, the queue says so. */
+static void add_release(struct etcd_text *text, struct etcd *z, const struct dlock_claim *claim) {
+    char key[ETCD_KEY_SIZE];
+    etcd_key(&z->address, claim, (int64_t)claim->state[ETCD_LEASE], key);
+    if (!was_granted(claim)) {
+        etcd_add_view(text, z, claim, key);
+        etcd_add(text, ",");
+    }
+    etcd_add(text, "{\"request_txn\":");
+    etcd_add_delete(text, claim, key);
+    etcd_add(text, "}");
+}
+
+/* So many keys were deleted of a claim that had the lock, if it was there at all. */
+static int judge(struct etcd *z, struct dlock_claim *claim, int64_t deleted, bool had, struct dlock_error *err) {
+    if (deleted < 0) return etcd_nonsense(z, "an answer", err);
+    claim->state[ETCD_FLAGS] &= ~(uint64_t)(ETCD_GRANTED | ETCD_QUEUED);
+    if (claim->state[ETCD_REVISION] && etcd_give_slot(z, claim))
+        memset(claim->state, 0, sizeof claim->state); /* its key is another one's from now on */
+    return deleted > 0 && had ? 0 : DLOCK_ELOST;
+}
+
+/* Reads the answers from number *at on. */
+static int read_release(struct etcd *z, struct dlock_claim *claim, const json_t *transaction, size_t *at,
+                        struct dlock_error *err) {
+    char key[ETCD_KEY_SIZE];
+    struct etcd_view view = {.blocked = false};
+    bool sensible = true;
+    if (!was_granted(claim)) {
+        etcd_key(&z->address, claim, (int64_t)claim->state[ETCD_LEASE], key);
+        sensible = etcd_read_view(transaction, *at, claim, key, &view);
+        *at += ETCD_VIEW_OPERATIONS;
+    }
+    int64_t deleted = etcd_deleted(etcd_response(transaction, (*at)++, "response_txn"));
+    bool had = !view.blocked && !view.misused && !view.cut;
+    return judge(z, claim, sensible ? deleted : -1, had, err);
+}
+
+/* ---- of a process that is dead ----------------------------------------------------------------------------------- */
+
+/* Nothing says which its key is: all keys of the name are looked at. */
+static int find_key(struct releasing *r, struct dlock_claim *claim) {
+    struct etcd_text body = {NULL, 0, 0, false};
+    struct etcd_reply reply;
+    json_t *kv;
+    size_t i;
+    etcd_add(&body, "{");
+    etcd_add_range(&body, r->z, claim->name);
+    etcd_add(&body, "}");
+    int rc = etcd_post(r->z, "/v3/kv/range", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
+    if (rc != 0) return rc;
+    json_array_foreach(json_object_get(reply.body, "kvs"), i, kv) {
+        char key[ETCD_KEY_SIZE], value[ETCD_VALUE_SIZE], token[DLOCK_TOKEN_MAX + 1];
+        const char *key64 = etcd_string(kv, "key"), *value64 = etcd_string(kv, "value");
+        if (!key64 || !value64 || !etcd_base64(key64, key, sizeof key) || !etcd_base64(value64, value, sizeof value))
+            continue;
+        etcd_token(&r->z->address, key, value, token);
+        if (strcmp(token, claim->token) != 0 || etcd_int(kv, "lease") <= 0) continue;
+        claim->state[ETCD_LEASE] = (uint64_t)etcd_int(kv, "lease");
+        claim->state[ETCD_SLOT] = etcd_slot_of(key);
+        claim->state[ETCD_REVISION] =
+            (uint64_t)(etcd_int(kv, "create_revision") > 0 ? etcd_int(kv, "create_revision") : 0);
+    }
+    etcd_reply_end(&reply);
+    return 0;
+}
+
+static int find_dead(struct releasing *r) {
+    for (size_t i = 0; i < r->n; i++) {
+        struct dlock_claim *claim = r->claims[i];
+        if (!(claim->flags & DLOCK_CLAIM_DEAD) || was_sent(claim)) continue;
+        int rc = find_key(r, claim);
+        if (rc != 0) return rc;
+    }
+    return 0;
+}
+
+/* The most frequent case by far takes the smallest request. */
+static int release_one(struct releasing *r, struct dlock_claim *claim) {
+    struct etcd_text body = {NULL, 0, 0, false};
+    struct etcd_reply reply;
+    char key[ETCD_KEY_SIZE];
+    etcd_key(&r->z->address, claim, (int64_t)claim->state[ETCD_LEASE], key);
+    etcd_add_delete(&body, claim, key);
+    int rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
+    if (rc != 0) return rc;
+    claim->result = judge(r->z, claim, etcd_deleted(reply.body), true, r->err);
+    etcd_reply_end(&reply);
+    return 0;
+}
+
+/* ---- the operation ----------------------------------------------------------------------------------------------- */
+
+static int release_some(struct releasing *r) {
+    struct etcd_text body = {NULL, 0, 0, false};
+    struct etcd_reply reply;
+    size_t sent = 0, at = 0;
+    int rc = find_dead(r);
+    if (rc != 0) return rc;
+    if (r->n == 1 && was_sent(r->claims[0]) && was_granted(r->claims[0])) {
+        etcd_unwatch(r->z, r->claims[0]->name);
+        return release_one(r, r->claims[0]);
+    }
+    etcd_add(&body, "{\"success\":[");
+    for (size_t i = 0; i < r->n; i++) {
+        etcd_unwatch(r->z, r->claims[i]->name);
+        r->claims[i]->result = DLOCK_ELOST;
+        if (!was_sent(r->claims[i])) continue;
+        if (sent++ > 0) etcd_add(&body, ",");
+        add_release(&body, r->z, r->claims[i]);
+    }
+    etcd_add(&body, "]}");
+    if (sent == 0) {
+        etcd_text_free(&body);
+        return 0;
+    }
+    rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
+    if (rc != 0) return rc;
+    for (size_t i = 0; i < r->n; i++)
+        if (was_sent(r->claims[i])) r->claims[i]->result = read_release(r->z, r->claims[i], reply.body, &at, r->err);
+    etcd_reply_end(&reply);
+    return 0;
+}
+
+int etcd_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    struct releasing r = {.z = etcd_of(conn), .deadline_us = dlock_deadline_us(timeout_ms), .err = err};
+    for (size_t done = 0; done < n; done += r.n) {
+        r.claims = claims + done;
+        r.n = n - done < BATCH ? n - done : BATCH;
+        int rc = release_some(&r);
+        if (rc == 0) continue;
+        if (rc > 0) rc = DLOCK_EPROTO;
+        for (size_t i = done; i < n; i++) claims[i]->result = rc;
+        return etcd_verdict(r.z, rc);
+    }
+    return 0;
+}

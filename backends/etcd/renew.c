@@ -1,0 +1,133 @@
+/* Renewing: the lease is kept alive by one request, and another one shows that the keys of all grants are still there,
+ * and that the leader has not changed in between (lease.c). */
+#include "etcd.h"
+
+#include <inttypes.h>
+
+enum { BATCH = 100 };
+
+struct renewal {
+    struct etcd *z;
+    struct dlock_claim *const *claims;
+    size_t n;
+    int64_t begun_us, deadline_us;
+    struct etcd_lease lease;
+    struct dlock_error *err;
+};
+
+/* Claims of a lease that has ended are lost. */
+static bool is_ours(const struct renewal *r, const struct dlock_claim *claim) {
+    return claim->state[ETCD_LEASE] == (uint64_t)r->lease.id && claim->state[ETCD_REVISION];
+}
+
+static bool is_downgrade(const struct dlock_claim *claim) {
+    return claim->mode == DLOCK_SHARED && claim->state[ETCD_FLAGS] & ETCD_WRITER;
+}
+
+static void add_read(struct etcd_text *text, const char *key) {
+    etcd_add(text, "{\"request_range\":{\"keys_only\":true,\"key\":");
+    etcd_add_base64(text, key);
+    etcd_add(text, "}}");
+}
+
+/* The value changes, and the key keeps its place. */
+static void add_downgrade(struct etcd_text *text, const struct dlock_claim *claim, const char *key) {
+    char value[ETCD_VALUE_SIZE];
+    etcd_value(claim, value);
+    etcd_add(text, "{\"request_txn\":{\"compare\":[{\"target\":\"CREATE\",\"result\":\"EQUAL\",");
+    etcd_add(text, "\"create_revision\":\"%" PRIu64 "\",\"key\":", claim->state[ETCD_REVISION]);
+    etcd_add_base64(text, key);
+    etcd_add(text, "}],\"success\":[{\"request_put\":{\"ignore_lease\":true,\"key\":");
+    etcd_add_base64(text, key);
+    etcd_add(text, ",\"value\":");
+    etcd_add_base64(text, value);
+    etcd_add(text, "}}]}}");
+}
+
+/* False: the answer makes no sense. */
+static bool read_claim(struct dlock_claim *claim, const json_t *transaction, size_t at) {
+    if (is_downgrade(claim)) {
+        const json_t *nested = etcd_response(transaction, at, "response_txn");
+        claim->result = nested && json_is_true(json_object_get(nested, "succeeded")) ? 0 : DLOCK_ELOST;
+        if (claim->result == 0) claim->state[ETCD_FLAGS] &= ~(uint64_t)ETCD_WRITER;
+        return nested;
+    }
+    const json_t *range = etcd_response(transaction, at, "response_range");
+    const json_t *kv = json_array_get(json_object_get(range, "kvs"), 0);
+    bool there = kv && etcd_int(kv, "create_revision") == (int64_t)claim->state[ETCD_REVISION];
+    claim->result = there ? 0 : DLOCK_ELOST;
+    return range;
+}
+
+static bool read_all(struct renewal *r, const struct etcd_reply *reply, int64_t kept_ms) {
+    bool sensible = true;
+    size_t at = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        struct dlock_claim *claim = r->claims[i];
+        claim->kept_ms = kept_ms;
+        if (is_ours(r, claim)) sensible = read_claim(claim, reply->body, at++) && sensible;
+    }
+    return sensible;
+}
+
+enum { AGAIN = 1 };
+
+/* 0, AGAIN: the leader has changed, or a code. */
+static int prove(struct renewal *r) {
+    struct etcd_text body = {NULL, 0, 0, false};
+    struct etcd_reply reply;
+    char key[ETCD_KEY_SIZE];
+    size_t sent = 0;
+    etcd_add(&body, "{\"success\":[");
+    for (size_t i = 0; i < r->n; i++) {
+        struct dlock_claim *claim = r->claims[i];
+        claim->result = DLOCK_ELOST;
+        if (!is_ours(r, claim)) continue;
+        if (sent++ > 0) etcd_add(&body, ",");
+        etcd_key(&r->z->address, claim, r->lease.id, key);
+        if (is_downgrade(claim))
+            add_downgrade(&body, claim, key);
+        else
+            add_read(&body, key);
+    }
+    etcd_add(&body, "]}");
+    if (sent == 0) {
+        etcd_text_free(&body);
+        return 0;
+    }
+    int rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
+    if (rc != 0) return rc > 0 ? DLOCK_EPROTO : rc;
+    int64_t kept_ms = etcd_kept_ms(&r->lease, reply.term, r->begun_us);
+    bool sensible = read_all(r, &reply, kept_ms);
+    etcd_reply_end(&reply);
+    if (!sensible) return etcd_nonsense(r->z, "an answer", r->err);
+    return kept_ms > 0 ? 0 : AGAIN;
+}
+
+static int renew_some(struct renewal *r) {
+    int rc;
+    do {
+        rc = etcd_keep_alive(r->z, r->deadline_us, &r->lease, r->err);
+        if (rc == ETCD_LEASE_GONE) {
+            for (size_t i = 0; i < r->n; i++) r->claims[i]->result = DLOCK_ELOST;
+            return 0;
+        }
+        if (rc == 0) rc = prove(r);
+    } while (rc == AGAIN && dlock_now_us() < r->deadline_us);
+    return rc == AGAIN ? dlock_fail(r->err, DLOCK_EUNAVAILABLE, "etcd at %s changes its leader", r->z->address.where)
+                       : rc;
+}
+
+int etcd_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    struct renewal r = {.z = etcd_of(conn), .deadline_us = dlock_deadline_us(timeout_ms), .err = err};
+    r.begun_us = dlock_now_us();
+    for (size_t done = 0; done < n; done += r.n) {
+        r.claims = claims + done;
+        r.n = n - done < BATCH ? n - done : BATCH;
+        int rc = renew_some(&r);
+        if (rc == 0) continue;
+        for (size_t i = done; i < n; i++) claims[i]->result = rc;
+        return etcd_verdict(r.z, rc);
+    }
+    return 0;
+}

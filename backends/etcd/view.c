@@ -1,0 +1,126 @@
+/* A claim's place in the queue: which keys are before its own, and in its way. */
+#include "etcd.h"
+
+#include <inttypes.h>
+
+/* The key itself; the first of the queue, which says what the name is in use as; and those before the key, the last
+ * first. An exclusive lock wants to know the last one alone. */
+void etcd_add_view(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key) {
+    etcd_add(text, "{\"request_range\":{\"keys_only\":true,\"key\":");
+    etcd_add_base64(text, key);
+    etcd_add(text, "}},{\"request_range\":{\"limit\":\"1\",\"sort_order\":\"ASCEND\",\"sort_target\":\"CREATE\",");
+    etcd_add_range(text, z, claim->name);
+    etcd_add(text, "}},{\"request_range\":{\"sort_order\":\"DESCEND\",\"sort_target\":\"CREATE\",");
+    if (claim->mode == DLOCK_EXCLUSIVE) etcd_add(text, "\"limit\":\"2\",\"keys_only\":true,");
+    if (claim->state[ETCD_REVISION])
+        etcd_add(text, "\"max_create_revision\":\"%" PRIu64 "\",", claim->state[ETCD_REVISION]);
+    etcd_add_range(text, z, claim->name);
+    etcd_add(text, "}}");
+}
+
+void etcd_add_delete(struct etcd_text *text, const struct dlock_claim *claim, const char *key) {
+    etcd_add(text, "{");
+    if (claim->state[ETCD_REVISION]) {
+        etcd_add(text, "\"compare\":[{\"target\":\"CREATE\",\"create_revision\":\"%" PRIu64 "\",\"key\":",
+                 claim->state[ETCD_REVISION]);
+        etcd_add_base64(text, key);
+        etcd_add(text, "}],");
+    }
+    etcd_add(text, "\"success\":[{\"request_delete_range\":{\"key\":");
+    etcd_add_base64(text, key);
+    etcd_add(text, "}}]}");
+}
+
+int64_t etcd_deleted(const json_t *transaction) {
+    const json_t *deleted = etcd_response(transaction, 0, "response_delete_range");
+    if (!transaction) return -1;
+    if (!json_is_true(json_object_get(transaction, "succeeded"))) return 0;
+    return deleted ? etcd_int(deleted, "deleted") : -1;
+}
+
+/* ---- reading it -------------------------------------------------------------------------------------------------- */
+
+/* The keys that operation i has found; NULL: it makes no sense. */
+static json_t *keys_of(const json_t *transaction, size_t i, json_t *none) {
+    json_t *range = etcd_response(transaction, i, "response_range");
+    json_t *keys = range ? json_object_get(range, "kvs") : NULL;
+    if (!range || (keys && !json_is_array(keys))) return NULL;
+    return keys ? keys : none;
+}
+
+static void mode_of(const json_t *kv, enum dlock_mode *mode, uint32_t *limit) {
+    const char *value = etcd_string(kv, "value");
+    char text[ETCD_VALUE_SIZE] = "";
+    if (value && !etcd_base64(value, text, sizeof text)) text[0] = '\0';
+    etcd_mode(text, mode, limit);
+}
+
+static bool in_the_way(const struct dlock_claim *claim, const json_t *kv) {
+    enum dlock_mode mode = DLOCK_EXCLUSIVE;
+    uint32_t limit;
+    if (claim->mode == DLOCK_SHARED) mode_of(kv, &mode, &limit);
+    return mode != DLOCK_SHARED;
+}
+
+static void read_use(const struct dlock_claim *claim, const json_t *first, struct etcd_view *view) {
+    mode_of(first, &view->used, &view->used_limit);
+    view->misused = (view->used == DLOCK_PERMIT) != (claim->mode == DLOCK_PERMIT) ||
+                    (claim->mode == DLOCK_PERMIT && view->used_limit != claim->limit);
+}
+
+/* False: a key without its revision. */
+static bool read_before(const json_t *keys, const struct dlock_claim *claim, const char *own64,
+                        struct etcd_view *view) {
+    int64_t before = 0;
+    size_t i;
+    json_t *kv;
+    json_array_foreach(keys, i, kv) {
+        const char *key64 = etcd_string(kv, "key");
+        int64_t revision = etcd_int(kv, "create_revision");
+        if (!key64 || revision <= 0) return false;
+        if (strcmp(key64, own64) == 0 || (view->own && revision > view->own)) continue;
+        if (revision == view->own && strcmp(key64, own64) > 0) continue; /* both from one transaction */
+        before++;
+        if (!view->blocker && in_the_way(claim, kv)) view->blocker = key64;
+    }
+    view->blocked = claim->mode == DLOCK_PERMIT ? before >= claim->limit : view->blocker != NULL;
+    if (claim->mode == DLOCK_PERMIT) {
+        view->blocker = NULL;
+        view->need = before - claim->limit + 1;
+    }
+    /* Two keys, and none before ours: they are those at the end of the queue, which our key has not just come to. */
+    if (claim->mode == DLOCK_EXCLUSIVE && view->own && !claim->state[ETCD_REVISION] && !view->blocked)
+        view->cut = json_array_size(keys) > 1;
+    return true;
+}
+
+/* `own64` is `"…"`. */
+static bool read_all(const json_t *own, const json_t *first, const json_t *before, const struct dlock_claim *claim,
+                     const char *own64, struct etcd_view *view) {
+    const json_t *kv = json_array_get(own, 0);
+    view->own = kv ? etcd_int(kv, "create_revision") : 0;
+    if (view->own < 0 || (kv && view->own == 0)) return false;
+    const json_t *front = json_array_get(first, 0);
+    const char *front64 = etcd_string(front, "key");
+    if (front && !front64) return false;
+    if (front && strcmp(front64, own64) != 0) read_use(claim, front, view);
+    return read_before(before, claim, own64, view);
+}
+
+bool etcd_read_view(const json_t *transaction, size_t at, const struct dlock_claim *claim, const char *key,
+                    struct etcd_view *view) {
+    struct etcd_text own64 = {NULL, 0, 0, false};
+    json_t *none = json_array();
+    const json_t *own = keys_of(transaction, at, none), *first = keys_of(transaction, at + 1, none),
+                 *before = keys_of(transaction, at + 2, none);
+    memset(view, 0, sizeof *view);
+    etcd_add_base64(&own64, key);
+    bool sensible = none && !own64.failed && own && first && before;
+    if (sensible) {
+        own64.at[own64.n - 1] = '\0';
+        sensible = read_all(own, first, before, claim, own64.at + 1, view);
+    }
+    etcd_text_free(&own64);
+    json_decref(none);
+    return sensible;
+}

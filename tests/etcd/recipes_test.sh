@@ -1,0 +1,79 @@
+#!/bin/bash
+# In one line with `etcdctl lock`, and what operators do with etcdctl: leases revoked, keys deleted, history compacted.
+. "$(dirname "$0")/../cli/lib.sh"
+: "${DLOCK_TEST_ETCD:?"no server: run the tests with tests/run.sh"}"
+export ETCDCTL_API=3
+path=dlock/recipes-$$
+export DLOCK_URI="etcd://$DLOCK_TEST_ETCD/$path?session=5s"
+ctl() { etcdctl --endpoints "http://$DLOCK_TEST_ETCD" "$@"; }
+keys() { ctl get --prefix --keys-only "$path/$1/" | grep -c . || true; }
+has_keys() { [ "$(keys "$1")" = "$2" ]; }
+lease_of() { ctl get --prefix "$path/$1/" -w fields | sed -n 's/^"Lease" : //p' | head -n 1; }
+
+describe "a mutex of etcd's own in front"
+begin etcdctl --endpoints "http://$DLOCK_TEST_ETCD" lock "$path/a" sleep 60
+holder=$pid
+within 60 "etcdctl holds it" has_keys a 1
+run "$DLOCK" run -n -E 75 a -- true
+equal "busy" "$status" 75
+run "$DLOCK" inspect a
+contains "is shown" "$out" "lease:0x"
+"$DLOCK" run a -- sh -c "echo dlock >>'$work/order'" &
+waiter=$!
+started+=("$waiter")
+within 60 "dlock waits" has_keys a 2
+ctl lock "$path/a" -- sh -c "echo etcdctl >>'$work/order'" &
+second=$!
+started+=("$second")
+within 60 "etcdctl waits behind it" has_keys a 3
+if [ -e "$work/order" ]; then fail "somebody did not wait"; fi
+# etcdctl lets its child run on: the key is what counts.
+ctl lease revoke "$(printf '%x' "$(lease_of a)")" >/dev/null
+ended "$waiter"
+equal "dlock's turn" "$status" 0
+ended "$second"
+equal "etcdctl's turn" "$status" 0
+equal "in the order of their coming" "$(xargs <"$work/order")" "dlock etcdctl"
+pkill -KILL -P "$holder" 2>/dev/null # the sleep
+within 60 "nothing is left" has_keys a 0
+
+describe "the layout"
+begin "$DLOCK" run b -- sleep 60
+within 60 "it is held" has_keys b 1
+contains "the lease is in the key" "$(ctl get --prefix --keys-only "$path/b/")" "$path/b/$(printf '%x' "$(lease_of b)")"
+
+describe "a lease that is revoked by hand"
+ctl lease revoke "$(printf '%x' "$(lease_of b)")" >/dev/null
+ended "$pid"
+equal "the command is ended" "$status" 75
+contains "and told why" "$(<"$work/bg.err")" "lost"
+
+describe "the history is compacted while somebody waits"
+begin "$DLOCK" run c -- sh -c "until [ -e '$work/go' ]; do sleep 0.05; done"
+holder=$pid
+within 60 "it is held" has_keys c 1
+"$DLOCK" run -w 60s c -- true &
+waiter=$!
+started+=("$waiter")
+within 60 "the other one waits" has_keys c 2
+for i in 1 2 3; do ctl put "$path-other" "$i" >/dev/null; done
+ctl compact --physical "$(ctl get "$path-other" -w fields | sed -n 's/^"Revision" : //p')" >/dev/null
+touch "$work/go"
+ended "$holder"
+equal "the holder's end" "$status" 0
+ended "$waiter"
+equal "the waiter's turn" "$status" 0
+
+describe "readers and permits"
+begin "$DLOCK" run -s d -- sleep 60
+within 60 "a reader" has_keys d 1
+run "$DLOCK" run -n -s d -- true
+equal "another one beside it" "$status" 0
+run "$DLOCK" run -n -E 75 d -- true
+equal "no writer" "$status" 75
+run "$DLOCK" run -n -p 2 d -- true
+equal "no permits" "$status" 64
+contains "what it is" "$err" "in use as a lock"
+kill "$pid"
+
+finish

@@ -1,0 +1,42 @@
+#!/bin/bash
+# How many requests a lock costs, counted by a proxy: one to take it, one to give it back, two for all renewals at a time.
+. "$(dirname "$0")/../cli/lib.sh"
+: "${DLOCK_TEST_ETCD:?"no server: run the tests with tests/run.sh"}"
+python3 - "$DLOCK_TEST_ETCD" "$work/counted" >"$work/port" <<'END' &
+import collections, http.client, http.server, sys
+class H(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        with open(sys.argv[2], "a") as f: f.write(self.path + "\n")
+        c = http.client.HTTPConnection(sys.argv[1]); c.request("POST", self.path, body)
+        r = c.getresponse(); answer = r.read(); c.close()
+        self.send_response(r.status); self.send_header("Content-Length", str(len(answer))); self.end_headers()
+        self.wfile.write(answer)
+    def log_message(self, *args): pass
+S = http.server.ThreadingHTTPServer
+S.handle_error = lambda *args: None # connections end by reset
+s = S(("127.0.0.1", 0), H)
+print(s.server_address[1], flush=True)
+s.serve_forever()
+END
+started+=("$!")
+within 60 "the proxy is there" written "$work/port"
+export http_proxy=http://127.0.0.1:9 HTTP_PROXY=http://127.0.0.1:9 all_proxy=http://127.0.0.1:9 # not for us
+uri="etcd://127.0.0.1:$(<"$work/port")/dlock/requests-$$?session=60s&guardian=off"
+counts() { sort "$work/counted" | uniq -c | awk '{print $2 "=" $1}' | xargs; }
+
+describe "a lock that nobody else wants"
+run "$DLOCK" run -b "$uri" a -- true
+equal "status" "$status" 0
+equal "requests" "$(counts)" "/v3/kv/txn=2 /v3/lease/grant=1"
+
+describe "renewals"
+: >"$work/counted"
+run "$DLOCK" run -b "$uri&lease=4s" b -- sleep 5
+equal "status" "$status" 0
+alive=$(grep -c keepalive "$work/counted")
+equal "a proof for each" "$(grep -c kv/txn "$work/counted")" $((alive + 2))
+if [ "$alive" -lt 1 ] || [ "$alive" -gt 12 ]; then fail "$alive renewals"; fi
+
+finish

@@ -1,0 +1,75 @@
+#!/bin/bash
+# etcd over TLS, with users: whose certificate is accepted, and what is said of others.
+. "$(dirname "$0")/../cli/lib.sh"
+. "$servers/common.sh"
+. "$servers/certificates.sh"
+export ETCDCTL_API=3
+make_authority "$work/ca"
+make_authority "$work/other"
+make_certificate "$work/good" "$work/ca" DNS:localhost,IP:127.0.0.1
+make_certificate "$work/elsewhere" "$work/ca" DNS:elsewhere.test
+make_certificate "$work/expired" "$work/ca" DNS:localhost,IP:127.0.0.1 0
+make_certificate "$work/client" "$work/ca" DNS:client.test
+
+ctl() { etcdctl --endpoints "https://127.0.0.1:$port" --insecure-skip-tls-verify --insecure-transport=false --command-timeout 2s "$@"; }
+healthy() { (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }
+# serve CERTIFICATE [OPTION…]: sets $port.
+serve() {
+    if [ -n "${etcd_pid:-}" ]; then kill -KILL "$etcd_pid"; fi
+    local peer
+    port=$(free_port) peer=$(free_port)
+    rm -rf "$work/data"
+    etcd --data-dir "$work/data" --logger zap --log-level error --listen-client-urls "https://127.0.0.1:$port" \
+        --advertise-client-urls "https://127.0.0.1:$port" --listen-peer-urls "http://127.0.0.1:$peer" \
+        --initial-advertise-peer-urls "http://127.0.0.1:$peer" --initial-cluster "default=http://127.0.0.1:$peer" \
+        --cert-file "$work/$1.pem" --key-file "$work/$1.key" "${@:2}" >"$work/log" 2>&1 </dev/null &
+    etcd_pid=$!
+    started+=("$etcd_pid")
+    within 20 "the server is there" healthy
+}
+# says STATUS PART KEYS [USER]
+says() {
+    run "$DLOCK" run -b "etcd+tls://${4:-}127.0.0.1:$port?timeout=10s&$3" -n a -- true
+    equal "$3" "$status" "$1"
+    contains "$3" "$err" "$2"
+    lacks "$3" "$err" hunter2
+}
+
+describe "certificates"
+serve good
+says 0 "" "ca=$work/ca.pem"
+says 69 "certificate" "ca=$work/other.pem"
+says 69 "certificate" ""
+says 0 "" "insecure=on"
+says 0 "" "ca=$work/ca.pem&sni=localhost"
+says 69 "TLS with etcd" "ca=$work/ca.pem&sni=elsewhere.test"
+run "$DLOCK" run -b "etcd://127.0.0.1:$port?timeout=2s" -n a -- true
+equal "without TLS" "$status" 69
+
+describe "users"
+ctl user add root:hunter2 >/dev/null
+ctl user add me:hunter2 >/dev/null
+ctl role add locker >/dev/null
+ctl role grant-permission locker --prefix=true readwrite dlock/ >/dev/null
+ctl user grant-role me locker >/dev/null
+ctl user grant-role root root >/dev/null
+ctl auth enable >/dev/null || fail "no users"
+says 0 "" "ca=$work/ca.pem" me:hunter2@
+says 69 "refused the user or the password" "ca=$work/ca.pem" me:hunter22@
+says 69 "wants a user and a password" "ca=$work/ca.pem"
+run "$DLOCK" run -b "etcd+tls://me:hunter2@127.0.0.1:$port/elsewhere?ca=$work/ca.pem" -n a -- true
+equal "another path" "$status" 69
+contains "another path" "$err" "grant-permission ROLE --prefix=true readwrite elsewhere/"
+
+describe "a wrong name, and an expired one"
+serve elsewhere
+says 69 "TLS with etcd" "ca=$work/ca.pem"
+serve expired
+says 69 "expired" "ca=$work/ca.pem"
+
+describe "a server that wants certificates"
+serve good --client-cert-auth --trusted-ca-file "$work/ca.pem"
+says 69 "" "ca=$work/ca.pem"
+kill -KILL "$etcd_pid"
+
+finish
