@@ -1,0 +1,142 @@
+/* Connecting: one address after the other, each with its share of the time. */
+#include "maria.h"
+
+#include <fcntl.h>
+
+enum { DEFAULT_PORT = 3306, OLDEST_MYSQL = 50700, OLDEST_MARIADB = 100200 };
+
+/* What a password is proved with. The others would have libmariadb send it as it is, or ask at the terminal. */
+#define PROOFS "mysql_native_password,client_ed25519,caching_sha2_password"
+
+static int set_options(struct maria *maria) {
+    const my_bool no = 0;
+    const unsigned files = 0;
+    MYSQL *link = maria->link;
+    return mysql_options(link, MYSQL_OPT_NONBLOCK, NULL) || mysql_options(link, MYSQL_OPT_RECONNECT, &no) ||
+           mysql_options(link, MYSQL_OPT_LOCAL_INFILE, &files) ||
+           mysql_options(link, MARIADB_OPT_RESTRICTED_AUTH, PROOFS) ||
+           mysql_options(link, MYSQL_SET_CHARSET_NAME, "utf8mb4");
+}
+
+static void name_server(struct maria *maria, const struct dlock_host *host) {
+    if (*host->host == '/')
+        snprintf(maria->where, sizeof maria->where, "%.150s", host->host);
+    else
+        snprintf(maria->where, sizeof maria->where, strchr(host->address, ':') ? "[%.90s]:%d" : "%.90s:%d",
+                 host->address, host->port ? host->port : DEFAULT_PORT);
+}
+
+static int shake_hands(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
+                       int64_t deadline_us, struct dlock_error *err) {
+    bool local = *host->host == '/';
+    unsigned port = local ? 0 : (unsigned)(host->port ? host->port : DEFAULT_PORT);
+    maria->step = MARIA_CONNECT;
+    maria->connected = NULL;
+    maria->waits = mysql_real_connect_start(&maria->connected, maria->link, local ? NULL : host->address, uri->user,
+                                            uri->password ? uri->password : "", uri->path + 1, port,
+                                            local ? host->host : NULL, CLIENT_MULTI_STATEMENTS | CLIENT_FOUND_ROWS);
+    int fd = (int)mysql_get_socket(maria->link);
+    maria->fd = fd + 1;
+    if (fd >= 0) fcntl(fd, F_SETFD, FD_CLOEXEC);
+    if (!maria_go_on(maria, deadline_us)) {
+        int rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to MySQL at %s: no answer in time", maria->where);
+        dlock_doubt(err, "MySQL");
+        return rc;
+    }
+    maria->step = MARIA_IDLE;
+    if (!maria->connected) return maria_rejected(maria, err);
+    if (!local) dlock_tune_tcp((int)mysql_get_socket(maria->link));
+    return 0;
+}
+
+/* ---- the session ------------------------------------------------------------------------------------------------- */
+
+static bool is_on(const char *value) {
+    return strcasecmp(value, "ON") == 0 || strcmp(value, "1") == 0 || strcasecmp(value, "YES") == 0;
+}
+
+static int judge(struct maria *maria, const char *name, const char *value, struct dlock_error *err) {
+    if (strcmp(name, "wsrep_on") == 0 && is_on(value))
+        return dlock_fail(err, DLOCK_ENOTSUP,
+                          "MySQL at %s is a node of a Galera cluster, which finds out at the commit, or not at all "
+                          "(GET_LOCK), what another node has granted: use a single primary",
+                          maria->where);
+    if (strcmp(name, "group_replication_single_primary_mode") == 0 && !is_on(value))
+        return dlock_fail(err, DLOCK_ENOTSUP,
+                          "MySQL at %s is a member of a group with several primaries, which find out at the commit, or "
+                          "not at all (GET_LOCK), what another one has granted: use a single primary",
+                          maria->where);
+    if ((strcmp(name, "read_only") == 0 || strcmp(name, "innodb_read_only") == 0) && strcasecmp(value, "OFF") != 0 &&
+        strcmp(value, "0") != 0)
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "MySQL at %s is read-only (a replica?): look for the primary",
+                          maria->where);
+    return 0;
+}
+
+static int judge_all(struct maria *maria, size_t answer, struct dlock_error *err) {
+    char name[128], value[512];
+    for (MYSQL_ROW row; (row = maria_row(maria, answer, 2));) {
+        MYSQL_RES *rows = maria->answers[answer].rows;
+        if (!maria_bytes(rows, row, 0, 1, name, sizeof name) || !maria_bytes(rows, row, 1, 0, value, sizeof value))
+            return maria_nonsense(maria, "a variable", err);
+        int rc = judge(maria, name, value, err);
+        if (rc != 0) return rc;
+    }
+    return 0;
+}
+
+/* Isolation: no locks on the gaps between rows. The time zone has no hour that comes twice. A statement does not wait
+ * for a row longer than a second: it is repeated until our own deadline. */
+static int set_session(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
+    enum { SETTINGS, ISOLATION, VARIABLES, CLOCK };
+    maria_begin(maria);
+    maria_say(maria,
+              "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "
+              "autocommit = 1, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, wait_timeout = %d; "
+              "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; "
+              "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'innodb_read_only', 'wsrep_on', "
+              "'group_replication_single_primary_mode'); "
+              "SELECT " MARIA_NOW_US,
+              MARIA_IDLE_S);
+    int rc = maria_ask(maria, deadline_us, err);
+    if (rc == 0) rc = judge_all(maria, VARIABLES, err);
+    if (rc != 0) return rc;
+    MYSQL_ROW row = maria_row(maria, CLOCK, 1);
+    if (!row || !maria_number(maria->answers[CLOCK].rows, row, 0, &maria->session.clock_us) ||
+        maria->session.clock_us <= 0 || maria->session.clock_us >= MARIA_FENCE_END)
+        return maria_nonsense(maria, "the time of its clock", err);
+    maria->session.idle_s = MARIA_IDLE_S;
+    return 0;
+}
+
+static int check_version(struct maria *maria, struct dlock_error *err) {
+    unsigned long version = mysql_get_server_version(maria->link);
+    bool mariadb = mariadb_connection(maria->link);
+    maria->has_sequence = mariadb && version >= 100300;
+    if (version >= (mariadb ? OLDEST_MARIADB : OLDEST_MYSQL)) return 0;
+    return dlock_fail(err, DLOCK_ENOTSUP, "MySQL at %s is %.60s: dlock needs MySQL 5.7 or MariaDB 10.2", maria->where,
+                      mysql_get_server_info(maria->link));
+}
+
+static int connect_one(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
+                       int64_t deadline_us, struct dlock_error *err) {
+    name_server(maria, host);
+    maria->link = mysql_init(NULL);
+    if (!maria->link || set_options(maria)) return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
+    int rc = shake_hands(maria, uri, host, deadline_us, err);
+    if (rc == 0) rc = check_version(maria, err);
+    if (rc == 0) rc = set_session(maria, deadline_us, err);
+    return rc;
+}
+
+int maria_connect_link(struct maria *maria, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
+    int rc = DLOCK_EUNAVAILABLE;
+    for (size_t i = 0; i < uri->n_hosts && rc == DLOCK_EUNAVAILABLE; i++) {
+        int64_t now = dlock_now_us(), share = (deadline_us - now) / (int64_t)(uri->n_hosts - i);
+        maria_hang_up(maria);
+        rc = connect_one(maria, uri, &uri->hosts[i], now + share, err);
+    }
+    if (rc != 0)
+        maria_hang_up(maria); /* libmariadb may be in the middle of it, and read the URI, which is gone later */
+    return rc;
+}

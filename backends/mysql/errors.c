@@ -1,0 +1,96 @@
+/* What the server or libmariadb refuses, as dlock's codes. */
+#include "maria.h"
+
+#include <errmsg.h>
+
+/* Numbers of the server, whose headers differ from version to version. */
+static const struct {
+    unsigned error;
+    int code;
+    const char *advice;
+} kinds[] = {
+    {1044, DLOCK_EAUTH, ""}, /* of the database */
+    {1045, DLOCK_EAUTH, ""}, /* of the user, or the password */
+    {1129, DLOCK_EAUTH, ""}, /* the host is blocked */
+    {1130, DLOCK_EAUTH, ""}, /* … not known */
+    {1142, DLOCK_EAUTH, "; see the GRANTs at the end of what `dlock schema mysql` prints"},
+    {1143, DLOCK_EAUTH, ""},
+    {1227, DLOCK_EAUTH, ""},
+    {1251, DLOCK_EAUTH, ""},
+    {1370, DLOCK_EAUTH, ""},
+    {1698, DLOCK_EAUTH, ""},
+    {1095, DLOCK_EAUTH, "; another user's session holds the lock: ask for the right CONNECTION ADMIN"},
+    {3118, DLOCK_EAUTH, ""}, /* the account is locked */
+    {4151, DLOCK_EAUTH, ""}, /* … in MariaDB */
+    {1820, DLOCK_EAUTH, ""}, /* the password has to be changed */
+    {1862, DLOCK_EAUTH, ""},
+    {1046, DLOCK_EINVAL, ""},
+    {1049, DLOCK_EINVAL, ""}, /* no such database */
+    {1290, DLOCK_EUNAVAILABLE, "; look for the primary"},
+    {1792, DLOCK_EUNAVAILABLE, "; look for the primary"},
+    {1836, DLOCK_EUNAVAILABLE, "; look for the primary"},
+    {1205, DLOCK_EUNAVAILABLE, "; another session has locked the row"},
+    {1213, DLOCK_EUNAVAILABLE, ""}, /* deadlock */
+    {1317, DLOCK_EUNAVAILABLE, ""}, /* KILL QUERY */
+    {1969, DLOCK_EUNAVAILABLE, ""}, /* max_statement_time */
+    {3024, DLOCK_EUNAVAILABLE, ""}, /* … of MySQL */
+    {1040, DLOCK_EUNAVAILABLE, "; raise max_connections"},
+    {1203, DLOCK_EUNAVAILABLE, ""}, /* more connections than the user may have */
+    {1226, DLOCK_EUNAVAILABLE, ""},
+    {1053, DLOCK_EUNAVAILABLE, ""}, /* shutting down */
+    {1927, DLOCK_EUNAVAILABLE, ""}, /* KILL CONNECTION */
+    {4031, DLOCK_EUNAVAILABLE, ""}, /* … by wait_timeout */
+    {1021, DLOCK_EUNAVAILABLE, ""}, /* its disk is full */
+    {1037, DLOCK_EUNAVAILABLE, ""}, /* … its memory */
+    {1041, DLOCK_EUNAVAILABLE, ""},
+    {1114, DLOCK_EUNAVAILABLE, ""},
+    {1159, DLOCK_EUNAVAILABLE, ""},
+    {1158, DLOCK_EUNAVAILABLE, ""},
+};
+
+bool maria_passes(unsigned error) {
+    return error == 1213 || error == 1205 || error == 1317 || error == 1969 || error == 3024;
+}
+
+/* Numbers of libmariadb's own: the connection is gone, or nobody knows what comes next on it. */
+static bool is_own(unsigned error) {
+    return error == 0 || (error >= CR_MIN_ERROR && error <= 2999) || (error >= 5000 && error < 6000);
+}
+
+static int code_of(unsigned error, const char **advice) {
+    *advice = "";
+    if (error == CR_MALFORMED_PACKET || error == CR_VERSION_ERROR) return DLOCK_EPROTO;
+    if (error == CR_AUTH_PLUGIN_CANNOT_LOAD) return DLOCK_EAUTH;
+    if (is_own(error)) return DLOCK_EUNAVAILABLE;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (kinds[i].error != error) continue;
+        *advice = kinds[i].advice;
+        return kinds[i].code;
+    }
+    return DLOCK_EPROTO;
+}
+
+int maria_refused(struct maria *maria, struct dlock_error *err) {
+    const char *advice;
+    unsigned error = mysql_errno(maria->link);
+    int code = code_of(error, &advice);
+    maria->error = is_own(error) ? 0 : error;
+    return dlock_fail(err, code, "MySQL at %s: %.300s%s", maria->where, mysql_error(maria->link), advice);
+}
+
+int maria_rejected(struct maria *maria, struct dlock_error *err) {
+    const char *advice;
+    unsigned error = mysql_errno(maria->link);
+    int code = code_of(error, &advice);
+    dlock_fail(err, code, "cannot connect to MySQL at %s: %.300s%s", maria->where, mysql_error(maria->link), advice);
+    if (code == DLOCK_EPROTO || error == CR_SERVER_LOST || error == CR_SERVER_HANDSHAKE_ERR) dlock_doubt(err, "MySQL");
+    return code;
+}
+
+int maria_nonsense(struct maria *maria, const char *what, struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_EPROTO, "MySQL at %s sent an answer that makes no sense: %s", maria->where, what);
+}
+
+int maria_dead(struct maria *maria, const char *why, struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "MySQL at %s: %s", maria->where, why);
+}

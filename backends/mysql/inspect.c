@@ -1,0 +1,108 @@
+/* Looking at rows, and breaking the locks that they are. */
+#include "maria.h"
+
+/* Names in one page of a list. */
+#define PAGE 500
+
+enum { NAME, TOKEN, FENCE, LEFT_US, COLUMNS };
+
+static void say_held(struct maria *maria) {
+    maria_begin(maria);
+    maria_say(maria, "SELECT name, token, fence, until_us - " MARIA_NOW_US
+                     " FROM dlock_locks WHERE token <> '' AND until_us > " MARIA_NOW_US);
+}
+
+static bool has_controls(const char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) return true;
+    return false;
+}
+
+/* Tells `each` about all rows; the number of rows, or an error. `name` gets the last one. */
+static int tell(struct maria *maria, const char *prefix, char name[MARIA_NAME_MAX + 1], dlock_each each, void *arg,
+                bool *ended, struct dlock_error *err) {
+    char token[256];
+    int64_t fence, left_us;
+    int n = 0;
+    *ended = false;
+    if (maria->n_answers != 1 || !maria->answers[0].rows) return maria_nonsense(maria, "no rows about holders", err);
+    /* `each` may use other clients: the rows are in our memory by now. */
+    for (MYSQL_ROW row; !*ended && (row = maria_row(maria, 0, COLUMNS)); n++) {
+        MYSQL_RES *rows = maria->answers[0].rows;
+        if (!maria_bytes(rows, row, NAME, 1, name, MARIA_NAME_MAX + 1) ||
+            !maria_bytes(rows, row, TOKEN, 1, token, sizeof token) || !maria_number(rows, row, FENCE, &fence) ||
+            !maria_number(rows, row, LEFT_US, &left_us) || fence <= 0 || fence >= MARIA_FENCE_END ||
+            strncmp(name, prefix, strlen(prefix)) != 0 || n == PAGE)
+            return maria_nonsense(maria, "a row about a holder", err);
+        if (has_controls(name)) continue; /* no lock is called so */
+        dlock_one_line(token);
+        const struct dlock_info info = {.size = sizeof info,
+                                        .name = name,
+                                        .token = token,
+                                        .mode = DLOCK_EXCLUSIVE,
+                                        .limit = 1,
+                                        .fence = (uint64_t)fence,
+                                        .remaining_ms = left_us / 1000};
+        *ended = each(&info, arg) != 0;
+    }
+    return n;
+}
+
+int maria_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+    struct maria *maria = conn;
+    char found[MARIA_NAME_MAX + 1];
+    bool ended;
+    say_held(maria);
+    maria_say(maria, " AND name = ");
+    maria_say_bytes(maria, name, strlen(name));
+    int rc = maria_call(maria, dlock_deadline_us(timeout_ms), err);
+    if (rc != 0) return maria_lacks_objects(maria) ? 0 : rc;
+    int n = tell(maria, name, found, each, arg, &ended, err);
+    return n < 0 ? n : 0;
+}
+
+/* The first string of bytes after all that begin with the prefix; 0 bytes: there is none. */
+static size_t after_prefix(const char *prefix, char out[MARIA_NAME_MAX + 1]) {
+    size_t length = strlen(prefix);
+    memcpy(out, prefix, length);
+    while (length && out[length - 1] == (char)0xff) length--;
+    if (length) out[length - 1] = (char)(out[length - 1] + 1);
+    return length;
+}
+
+int maria_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
+               struct dlock_error *err) {
+    struct maria *maria = conn;
+    char end[MARIA_NAME_MAX + 1], last[MARIA_NAME_MAX + 1];
+    bool ended;
+    if (strlen(prefix) > MARIA_NAME_MAX) return 0;
+    size_t end_length = after_prefix(prefix, end);
+    say_held(maria);
+    maria_say(maria, *cursor ? " AND name > " : " AND name >= ");
+    maria_say_bytes(maria, *cursor ? cursor : prefix, strlen(*cursor ? cursor : prefix));
+    if (end_length) {
+        maria_say(maria, " AND name < ");
+        maria_say_bytes(maria, end, end_length);
+    }
+    maria_say(maria, " ORDER BY name LIMIT %d", PAGE);
+    int rc = maria_call(maria, dlock_deadline_us(timeout_ms), err);
+    if (rc != 0) return maria_lacks_objects(maria) ? 0 : rc;
+    int n = tell(maria, prefix, last, each, arg, &ended, err);
+    if (n < 0) return n;
+    if (ended || n < PAGE) return 0;
+    memcpy(cursor, last, strlen(last) + 1);
+    return 1;
+}
+
+/* The fence stays in the row. */
+int maria_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
+    struct maria *maria = conn;
+    maria_begin(maria);
+    maria_say(maria, "UPDATE dlock_locks SET token = '', until_us = " MARIA_NOW_US
+                     " WHERE token <> '' AND until_us > " MARIA_NOW_US " AND name = ");
+    maria_say_bytes(maria, name, strlen(name));
+    int rc = maria_call(maria, dlock_deadline_us(timeout_ms), err);
+    if (rc != 0 && !maria_lacks_objects(maria)) return rc;
+    if (rc == 0 && maria->n_answers == 1 && maria->answers[0].affected > 0) return 0;
+    return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
+}

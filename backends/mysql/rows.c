@@ -1,0 +1,163 @@
+/* A lock is a row: one packet of two statements takes it, one statement gives it back. */
+#include "maria.h"
+
+enum { NAME, TOKEN, FENCE, COLUMNS };
+
+/* Sorts out what no row can be. */
+static bool acceptable(struct dlock_claim *claim, struct dlock_error *err) {
+    size_t length = strlen(claim->name);
+    if (claim->mode != DLOCK_EXCLUSIVE) {
+        claim->result = dlock_fail(err, DLOCK_ENOTSUP, "MySQL has neither readers nor permits");
+        return false;
+    }
+    if (length > 0 && length <= MARIA_NAME_MAX) return true;
+    claim->result = dlock_fail(err, DLOCK_EINVAL, "a name has 1 to %d bytes", MARIA_NAME_MAX);
+    return false;
+}
+
+static void say_name_and_token(struct maria *maria, const struct dlock_claim *claim, const char *between) {
+    maria_say_bytes(maria, claim->name, strlen(claim->name));
+    maria_say(maria, "%s", between);
+    maria_say_bytes(maria, claim->token, strlen(claim->token));
+}
+
+/* ---- acquire ----------------------------------------------------------------------------------------------------- */
+
+/* The row of a name is the grant of the statement's token if it was that before, or nobody's; else it stays as it is.
+ * Assignments are made from left to right, and see those before them: the fence is decided by the old token, the end of
+ * the lease by the new one. VALUES(fence) is the server's clock. */
+static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n) {
+    maria_begin(maria);
+    maria_say(maria, "INSERT INTO dlock_locks (name, token, fence, until_us) VALUES ");
+    for (size_t i = 0; i < n; i++) {
+        maria_say(maria, i ? ", (" : "(");
+        say_name_and_token(maria, claims[i], ", ");
+        maria_say(maria, ", " MARIA_NOW_US ", " MARIA_NOW_US " + %lld)", (long long)claims[i]->lease_ms * 1000);
+    }
+    maria_say(maria, " ON DUPLICATE KEY UPDATE "
+                     "fence = IF(token = VALUES(token) OR (token <> '' AND until_us > VALUES(fence)), fence, "
+                     "GREATEST(fence + 1, VALUES(fence))), "
+                     "token = IF(token = '' OR until_us <= VALUES(fence), VALUES(token), token), "
+                     "until_us = IF(token = VALUES(token), VALUES(until_us), until_us); "
+                     "SELECT name, token, fence FROM dlock_locks WHERE name IN (");
+    for (size_t i = 0; i < n; i++) {
+        if (i) maria_say(maria, ", ");
+        maria_say_bytes(maria, claims[i]->name, strlen(claims[i]->name));
+    }
+    maria_say(maria, ") ORDER BY name");
+}
+
+/* Rows come in the order of the claims. A row that is missing has been deleted meanwhile. */
+static int read_acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n, struct dlock_error *err) {
+    enum { INSERTED, SELECTED, ANSWERS };
+    char name[MARIA_NAME_MAX + 1], token[256];
+    int64_t fence;
+    size_t at = 0;
+    if (maria->n_answers != ANSWERS || !maria->answers[SELECTED].rows)
+        return maria_nonsense(maria, "the results of an acquire", err);
+    for (size_t i = 0; i < n; i++) claims[i]->result = DLOCK_EBUSY;
+    for (MYSQL_ROW row; (row = maria_row(maria, SELECTED, COLUMNS)); at++) {
+        MYSQL_RES *rows = maria->answers[SELECTED].rows;
+        if (!maria_bytes(rows, row, NAME, 1, name, sizeof name) ||
+            !maria_bytes(rows, row, TOKEN, 0, token, sizeof token) || !maria_number(rows, row, FENCE, &fence) ||
+            fence <= 0 || fence >= MARIA_FENCE_END)
+            return maria_nonsense(maria, "a row about a lock", err);
+        while (at < n && strcmp(claims[at]->name, name) < 0) at++;
+        if (at == n || strcmp(claims[at]->name, name) != 0)
+            return maria_nonsense(maria, "a row about another lock", err);
+        if (strcmp(token, claims[at]->token) != 0) continue;
+        claims[at]->result = 0;
+        claims[at]->fence = (uint64_t)fence;
+    }
+    return 0;
+}
+
+static int acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t deadline_us,
+                   struct dlock_error *err) {
+    say_acquire(maria, claims, n);
+    int rc = maria_call(maria, deadline_us, err);
+    if (rc != 0 && maria_lacks_objects(maria)) {
+        rc = maria_make_objects(maria, deadline_us, err);
+        if (rc != 0) return rc;
+        say_acquire(maria, claims, n);
+        rc = maria_call(maria, deadline_us, err);
+    }
+    return rc == 0 ? read_acquire(maria, claims, n, err) : rc;
+}
+
+int maria_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    struct dlock_claim *batch[MARIA_BATCH];
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    size_t used = 0;
+    bool refused = false;
+    for (size_t i = 0; i < n; i++) {
+        if (acceptable(claims[i], refused ? NULL : err))
+            batch[used++] = claims[i];
+        else
+            refused = true;
+        if (used == 0 || (used < MARIA_BATCH && i + 1 < n)) continue;
+        struct dlock_error why;
+        int rc = acquire(conn, batch, used, deadline_us, &why);
+        if (rc != 0 && err) *err = why;
+        if (rc != 0) return rc;
+        used = 0;
+    }
+    return 0;
+}
+
+/* ---- renew and release ------------------------------------------------------------------------------------------- */
+
+typedef void say_change(struct maria *maria, const struct dlock_claim *claim);
+
+static void say_renew(struct maria *maria, const struct dlock_claim *claim) {
+    maria_say(maria,
+              "UPDATE dlock_locks SET until_us = " MARIA_NOW_US " + %lld WHERE until_us > " MARIA_NOW_US
+              " AND (name, token) = (",
+              (long long)claim->lease_ms * 1000);
+    say_name_and_token(maria, claim, ", ");
+    maria_say(maria, ")");
+}
+
+static void say_release(struct maria *maria, const struct dlock_claim *claim) {
+    maria_say(maria, "UPDATE dlock_locks SET token = '', until_us = " MARIA_NOW_US " WHERE (name, token) = (");
+    say_name_and_token(maria, claim, ", ");
+    maria_say(maria, ")");
+}
+
+/* One statement for each claim, several of them in one transaction, and so with one flush. */
+static int change(struct maria *maria, say_change *say, struct dlock_claim *const *claims, size_t n,
+                  int64_t deadline_us, struct dlock_error *err) {
+    size_t first = n > 1 ? 1 : 0;
+    maria_begin(maria);
+    if (n > 1) maria_say(maria, "START TRANSACTION");
+    for (size_t i = 0; i < n; i++) {
+        if (maria->used) maria_say(maria, "; ");
+        say(maria, claims[i]);
+    }
+    if (n > 1) maria_say(maria, "; COMMIT");
+    for (size_t i = 0; i < n; i++) claims[i]->result = DLOCK_ELOST;
+    int rc = maria_call(maria, deadline_us, err);
+    if (rc != 0 && maria_lacks_objects(maria)) return 0; /* no table, no grant */
+    if (rc != 0) return rc;
+    if (maria->n_answers != n + 2 * first) return maria_nonsense(maria, "the results of a change", err);
+    for (size_t i = 0; i < n; i++)
+        if (maria->answers[first + i].affected == 1) claims[i]->result = 0;
+    return 0;
+}
+
+static int change_all(struct maria *maria, say_change *say, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                      struct dlock_error *err) {
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i += MARIA_BATCH)
+        rc = change(maria, say, claims + i, n - i < MARIA_BATCH ? n - i : MARIA_BATCH, deadline_us, err);
+    return rc;
+}
+
+int maria_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    return change_all(conn, say_renew, claims, n, timeout_ms, err);
+}
+
+int maria_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    return change_all(conn, say_release, claims, n, timeout_ms, err);
+}

@@ -1,0 +1,268 @@
+/* mode=session: a lock is a user lock of the server (GET_LOCK), which ends with the session. A connection carries one
+ * claim. The server's names for them are short, and the same in upper and lower case: they are hashes of ours. */
+#include "maria.h"
+
+/* A session that got its lock so shortly ago is not looked at before the release. */
+#define FRESH_US 1000
+
+/* The longest wait_timeout that the server takes, in seconds. */
+#define IDLE_MAX_S 31536000
+
+/* How often a session that was told to end is looked for. */
+#define LOOK_US 2000
+
+/* Rows of the table of fences: names share them. */
+#define SLOTS 64
+
+static bool acceptable(struct dlock_claim *claim, struct dlock_error *err) {
+    size_t length = strlen(claim->name);
+    if (claim->mode != DLOCK_EXCLUSIVE)
+        claim->result = dlock_fail(err, DLOCK_ENOTSUP, "MySQL has neither readers nor permits");
+    else if (length == 0 || length > MARIA_NAME_MAX)
+        claim->result = dlock_fail(err, DLOCK_EINVAL, "a name has 1 to %d bytes", MARIA_NAME_MAX);
+    else
+        return true;
+    return false;
+}
+
+/* User locks are the whole server's, names those of one database. A connection often gets the same lock again, and has
+ * its key from the answer to the first acquire. */
+static void say_key(struct maria *maria, const char *name) {
+    if (strcmp(maria->session.key_name, name) == 0 && *maria->session.key) {
+        maria_say(maria, "'%s'", maria->session.key);
+        return;
+    }
+    maria_say(maria, "SHA2(CONCAT(CAST(DATABASE() AS BINARY), x'00', ");
+    maria_say_bytes(maria, name, strlen(name));
+    maria_say(maria, "), 256)");
+}
+
+/* Keeps the key in the second column; it goes into statements: nothing but hex digits does. */
+static int learn_key(struct maria *maria, MYSQL_RES *rows, MYSQL_ROW row, const char *name, struct dlock_error *err) {
+    char key[MARIA_KEY + 1];
+    if (mysql_num_fields(rows) < 2) return 0;
+    if (!maria_bytes(rows, row, 1, MARIA_KEY, key, sizeof key) || strspn(key, "0123456789abcdef") != MARIA_KEY)
+        return maria_nonsense(maria, "the key of a lock", err);
+    memcpy(maria->session.key, key, sizeof key);
+    snprintf(maria->session.key_name, sizeof maria->session.key_name, "%s", name);
+    return 0;
+}
+
+/* Has the acquire answer with the key, too, where it is not known yet. */
+static void ask_for_key(struct maria *maria, const char *name) {
+    if (strcmp(maria->session.key_name, name) == 0 && *maria->session.key) return;
+    maria_say(maria, ", ");
+    say_key(maria, name);
+}
+
+static int64_t idle_s(const struct dlock_claim *claim) {
+    int64_t s = (claim->lease_ms + 999) / 1000;
+    return s < 1 ? 1 : s > IDLE_MAX_S ? IDLE_MAX_S : s;
+}
+
+/* A silent session ends with the lease. Its statement comes first in the text; returns how many results it has. */
+static size_t say_lease(struct maria *maria, int64_t seconds) {
+    if (maria->session.idle_s == seconds) return 0;
+    maria->session.idle_s = seconds;
+    maria_say(maria, "SET SESSION wait_timeout = %lld; ", (long long)seconds);
+    return 1;
+}
+
+/* ---- acquire ----------------------------------------------------------------------------------------------------- */
+
+/* A sequence is not locked by those who draw from it, and written once in 1000 numbers. What a crash forgets of that,
+ * the clock is past: each connection has the sequence begin there. */
+static size_t say_sequence(struct maria *maria, const char *name) {
+    size_t before = 0;
+    if (maria->session.clock_us) {
+        maria_say(maria, "DO SETVAL(dlock_fence_sequence, %lld); ", (long long)maria->session.clock_us);
+        before++;
+    }
+    maria_say(maria, "SELECT IF(GET_LOCK(");
+    say_key(maria, name);
+    maria_say(maria, ", 0) = 1, NEXTVAL(dlock_fence_sequence), 0)");
+    ask_for_key(maria, name);
+    return before;
+}
+
+/* Without sequences: a row that is counted up, and flushed, by those who have got their lock. */
+static size_t say_table(struct maria *maria, const char *name) {
+    unsigned slot = (unsigned)(dlock_hash(name, strlen(name), DLOCK_HASH_SEED) % SLOTS);
+    maria_say(maria, "SET @dlock = GET_LOCK(");
+    say_key(maria, name);
+    maria_say(maria,
+              ", 0); INSERT INTO dlock_fences (slot, fence) SELECT %u, " MARIA_NOW_US " FROM DUAL WHERE @dlock = 1 "
+              "ON DUPLICATE KEY UPDATE fence = GREATEST(fence + 1, VALUES(fence)); "
+              "SELECT IF(@dlock = 1, (SELECT fence FROM dlock_fences WHERE slot = %u), 0)",
+              slot, slot);
+    ask_for_key(maria, name);
+    return 2;
+}
+
+static int take(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
+    int64_t fence;
+    maria_begin(maria);
+    size_t at = say_lease(maria, idle_s(claim));
+    at += maria->has_sequence ? say_sequence(maria, claim->name) : say_table(maria, claim->name);
+    int rc = maria_ask(maria, deadline_us, err);
+    if (rc != 0) return rc;
+    MYSQL_ROW row = maria_row(maria, at, 1);
+    if (!row || maria->n_answers != at + 1 || !maria_number(maria->answers[at].rows, row, 0, &fence) ||
+        fence >= MARIA_FENCE_END)
+        return maria_nonsense(maria, "the answer to GET_LOCK", err);
+    rc = learn_key(maria, maria->answers[at].rows, row, claim->name, err);
+    if (rc != 0) return rc;
+    maria->session.clock_us = 0;
+    maria->session.fence = (uint64_t)fence;
+    maria->session.granted_us = dlock_now_us();
+    claim->fence = (uint64_t)fence;
+    claim->result = fence ? 0 : DLOCK_EBUSY;
+    return 0;
+}
+
+/* ---- renew and release ------------------------------------------------------------------------------------------- */
+
+/* The answer to an earlier request may still be on its way: it comes first. */
+static int catch_up(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
+    int rc = maria->session.owed ? maria_catch_up(maria, deadline_us, err) : 0;
+    if (rc == 0) maria->session.owed = false;
+    return rc;
+}
+
+/* Whether the session still has its lock; begins the lease anew. */
+static int prove(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
+    int64_t has = 0;
+    size_t at = 0;
+    int rc = catch_up(maria, deadline_us, err);
+    if (rc == 0) {
+        maria_begin(maria);
+        at = say_lease(maria, idle_s(claim));
+        maria_say(maria, "SELECT IFNULL(IS_USED_LOCK(");
+        say_key(maria, claim->name);
+        maria_say(maria, ") = CONNECTION_ID(), 0)");
+        rc = maria_ask(maria, deadline_us, err);
+    }
+    if (rc == DLOCK_EUNAVAILABLE && maria_is_late(maria)) { /* late is not lost: the session may live */
+        maria->session.owed = true;
+        claim->result = DLOCK_EUNAVAILABLE;
+        return 0;
+    }
+    if (rc != 0) return rc;
+    MYSQL_ROW row = maria_row(maria, at, 1);
+    if (!row || !maria_number(maria->answers[at].rows, row, 0, &has))
+        return maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
+    claim->result = has ? 0 : DLOCK_ELOST;
+    if (!has) maria->session.fence = 0;
+    return 0;
+}
+
+/* The server says something unasked only when it ends the session. */
+static bool has_ended(const struct maria *maria) {
+    return dlock_wait_fd((int)mysql_get_socket(maria->link), POLLIN, 0) != 0;
+}
+
+/* DO has no result to read. */
+static int unlock(struct maria *maria, const char *name, int64_t deadline_us, struct dlock_error *err) {
+    maria_begin(maria);
+    maria_say(maria, "DO RELEASE_LOCK(");
+    say_key(maria, name);
+    maria_say(maria, ")");
+    return maria_ask(maria, deadline_us, err);
+}
+
+/* A session that answers has had the lock: nobody but itself, and its end, can take it away. */
+static int give_back(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
+    int rc = unlock(maria, claim->name, deadline_us, err);
+    if (rc != 0) return rc;
+    maria->session.fence = 0;
+    claim->result = 0;
+    return 0;
+}
+
+/* ---- operations: one claim for each connection ------------------------------------------------------------------- */
+
+int maria_session_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                          struct dlock_error *err) {
+    struct maria *maria = conn;
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    (void)n;
+    if (!acceptable(claims[0], err)) return 0;
+    if (maria->session.fence) { /* it has it already */
+        claims[0]->fence = maria->session.fence;
+        return prove(maria, claims[0], deadline_us, err);
+    }
+    int rc = take(maria, claims[0], deadline_us, err);
+    if (rc == 0 || !maria_lacks_objects(maria)) return rc;
+    maria->session.idle_s =
+        0; /* nobody knows which statements were carried out: GET_LOCK may be among them, and counts */
+    rc = unlock(maria, claims[0]->name, deadline_us, err);
+    if (rc == 0) rc = maria_make_objects(maria, deadline_us, err);
+    return rc == 0 ? take(maria, claims[0], deadline_us, err) : rc;
+}
+
+int maria_session_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                        struct dlock_error *err) {
+    struct maria *maria = conn;
+    (void)n;
+    claims[0]->result = DLOCK_ELOST;
+    return maria->session.fence ? prove(maria, claims[0], dlock_deadline_us(timeout_ms), err) : 0;
+}
+
+int maria_session_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                          struct dlock_error *err) {
+    struct maria *maria = conn;
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    (void)n;
+    claims[0]->result = DLOCK_ELOST;
+    if (!maria->session.fence) return 0;
+    int rc = catch_up(maria, deadline_us, err);
+    if (rc != 0) return rc;
+    if (dlock_now_us() - maria->session.granted_us > FRESH_US && has_ended(maria)) return 0;
+    return give_back(maria, claims[0], deadline_us, err);
+}
+
+/* The lease of its last lock would end it, too, when it is idle for so long. */
+int maria_session_rest(void *conn, int timeout_ms, struct dlock_error *err) {
+    struct maria *maria = conn;
+    maria_begin(maria);
+    if (!say_lease(maria, MARIA_IDLE_S)) return 0;
+    maria_say(maria, "DO 0");
+    return maria_ask(maria, dlock_deadline_us(timeout_ms), err);
+}
+
+/* ---- break ------------------------------------------------------------------------------------------------------- */
+
+/* The session that has the lock; 0: none has. */
+static int holder(struct maria *maria, const char *name, int64_t *id, int64_t deadline_us, struct dlock_error *err) {
+    maria_begin(maria);
+    maria_say(maria, "SELECT IFNULL(IS_USED_LOCK(");
+    say_key(maria, name);
+    maria_say(maria, "), 0)");
+    int rc = maria_ask(maria, deadline_us, err);
+    if (rc != 0) return rc;
+    MYSQL_ROW row = maria_row(maria, 0, 1);
+    return row && maria_number(maria->answers[0].rows, row, 0, id)
+               ? 0
+               : maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
+}
+
+int maria_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
+    enum { NO_SUCH_SESSION = 1094 };
+    struct maria *maria = conn;
+    int64_t deadline_us = dlock_deadline_us(timeout_ms), id = 0, now = 0;
+    int rc = holder(maria, name, &id, deadline_us, err);
+    if (rc != 0) return rc;
+    if (id == 0) return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
+    maria_begin(maria);
+    maria_say(maria, "KILL CONNECTION %lld", (long long)id);
+    rc = maria_ask(maria, deadline_us, err);
+    if (rc != 0 && maria->error != NO_SUCH_SESSION) return rc;
+    for (;;) {
+        rc = holder(maria, name, &now, deadline_us, err);
+        if (rc != 0 || now != id) return rc;
+        if (dlock_now_us() + LOOK_US >= deadline_us)
+            return dlock_fail(err, DLOCK_EUNAVAILABLE,
+                              "the holder's session was told to end, and has not ended in time");
+        usleep(LOOK_US);
+    }
+}

@@ -1,0 +1,164 @@
+/* Rows: how many requests, what gets in their way, rights, and a server that ends the connection. */
+#include "site.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+static void a_cycle_is_two_requests(void **state) {
+    (void)state;
+    check_cycles(NULL, "cycle");
+}
+
+static void many_claims_are_one_request(void **state) {
+    enum { N = 100 };
+    static struct held held[N];
+    static char names[N][16];
+    struct dlock_claim *claims[N];
+    struct dlock_error err;
+    struct link link;
+    (void)state;
+    link_new(&link, NULL, 'a');
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "many-%03d", i);
+        held_new(&held[i], &link, names[i]);
+        claims[i] = &held[i].claim;
+    }
+    int before = requests;
+    assert_int_equal(backend->acquire(link.conn, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < N; i++) assert_int_equal(claims[i]->result, 0);
+    sql("UPDATE dlock_locks SET token = 'another' WHERE name = 'many-050'");
+    assert_int_equal(backend->renew(link.conn, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < N; i++) assert_int_equal(claims[i]->result, i == 50 ? DLOCK_ELOST : 0);
+    assert_int_equal(backend->release(link.conn, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < N; i++) assert_int_equal(claims[i]->result, i == 50 ? DLOCK_ELOST : 0);
+    assert_int_equal(requests - before, 3);
+    link_end(&link);
+}
+
+/* A row keeps its fence when the clock goes back, and when somebody breaks the lock. */
+static void fences_outlive_the_clock(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    link_new(&link, NULL, 'a');
+    held_new(&held, &link, "clock");
+    assert_int_equal(acquire(&link, &held), 0);
+    sql("UPDATE dlock_locks SET fence = fence + 3600000000 WHERE name = 'clock'");
+    uint64_t fence = held.claim.fence + UINT64_C(3600000000);
+    assert_int_equal(backend->break_lock(link.conn, "clock", TIMEOUT_MS, NULL), 0);
+    assert_int_equal(renew(&link, &held), DLOCK_ELOST);
+    held_new(&held, &link, "clock");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_true(held.claim.fence == fence + 1);
+    link_end(&link);
+}
+
+static void *acquire_both(void *arg) {
+    struct dlock_claim **claims = ((void **)arg)[0];
+    struct link *link = ((void **)arg)[1];
+    static struct dlock_error err;
+    static int rc;
+    rc = backend->acquire(link->conn, claims, 2, TIMEOUT_MS, &err);
+    return &rc;
+}
+
+/* The transaction of somebody else that has written more than ours: the server ends ours. */
+static void a_deadlock_is_tried_again(void **state) {
+    struct link link;
+    struct held a, b;
+    pthread_t thread;
+    void *rc;
+    (void)state;
+    link_new(&link, NULL, 'a');
+    held_new(&a, &link, "deadlock-a");
+    held_new(&b, &link, "deadlock-b");
+    struct dlock_claim *claims[] = {&a.claim, &b.claim};
+    void *args[] = {claims, &link};
+    sql("CREATE TABLE weight (n INT) ENGINE = InnoDB");
+    sql("INSERT INTO dlock_locks VALUES ('deadlock-a', '', 1, 0), ('deadlock-b', '', 1, 0)");
+    int64_t deadlocks = sql_number("SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS "
+                                   "WHERE VARIABLE_NAME = 'Innodb_deadlocks'");
+    int before = requests;
+    for (int tries = 0; tries < 20; tries++) { /* a request gives up after a second, and could do so between */
+        sql("BEGIN");
+        sql("INSERT INTO weight SELECT seq FROM seq_1_to_1000");
+        sql("UPDATE dlock_locks SET until_us = until_us + 1 WHERE name = 'deadlock-b'");
+        assert_int_equal(pthread_create(&thread, NULL, acquire_both, args), 0);
+        while (!sql_number("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = %lld AND TIME_MS >= 50 "
+                           "AND INFO LIKE 'INSERT%%'",
+                           (long long)link_id(&link)))
+            usleep(1000);
+        sql("UPDATE dlock_locks SET until_us = until_us + 1 WHERE name = 'deadlock-a'");
+        sql("ROLLBACK");
+        assert_int_equal(pthread_join(thread, &rc), 0);
+        assert_int_equal(*(int *)rc, 0);
+        assert_int_equal(a.claim.result, 0);
+        assert_int_equal(b.claim.result, 0);
+        assert_int_equal(release(&link, &a), 0);
+        assert_int_equal(release(&link, &b), 0);
+        if (sql_number("SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS "
+                       "WHERE VARIABLE_NAME = 'Innodb_deadlocks'") > deadlocks)
+            break;
+    }
+    assert_true(sql_number("SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS "
+                           "WHERE VARIABLE_NAME = 'Innodb_deadlocks'") > deadlocks);
+    assert_true(requests - before > 3);
+    link_end(&link);
+}
+
+/* It is not made anew behind our back: the core has to know. */
+static void an_ended_connection_stays_so(void **state) {
+    struct link link, next;
+    struct held held;
+    struct dlock_error err;
+    (void)state;
+    link_new(&link, NULL, 'a');
+    held_new(&held, &link, "killed");
+    assert_int_equal(acquire(&link, &held), 0);
+    sql("KILL CONNECTION %lld", (long long)link_id(&link));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(held_run(backend->renew, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    link_new(&next, NULL, 'a');
+    assert_int_equal(renew(&next, &held), 0);
+    assert_int_equal(release(&next, &held), 0);
+    link_end(&link);
+    link_end(&next);
+}
+
+static void rights(void **state) {
+    struct link link;
+    struct held held;
+    struct dlock_error err;
+    (void)state;
+    sql("DROP TABLE IF EXISTS dlock_locks");
+    sql("CREATE OR REPLACE USER app_%d IDENTIFIED BY 'secret'", (int)getpid());
+    sql("GRANT SELECT, INSERT, UPDATE ON * TO app_%d", (int)getpid());
+    char user[32];
+    snprintf(user, sizeof user, "app_%d", (int)getpid());
+    assert_int_equal(link_as(&link, user, NULL, 'a', &err), 0);
+    held_new(&held, &link, "rights");
+    assert_int_equal(renew(&link, &held), DLOCK_ELOST); /* no table, no lock */
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, "its DBA has to run what `dlock schema mysql` prints"));
+    link_end(&link);
+    const char *table = strstr(backend->schema, "CREATE TABLE"), *end = strstr(backend->schema, ";\n\n");
+    assert_true(table && end > table);
+    sql("%.*s", (int)(end - table), table);
+    assert_int_equal(link_as(&link, user, NULL, 'a', &err), 0);
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+    sql("DROP USER app_%d", (int)getpid());
+    assert_int_equal(link_as(&link, "nobody", NULL, 'a', &err), DLOCK_EAUTH);
+    assert_null(strstr(err.message, "secret"));
+    link_end(&link);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cycle_is_two_requests),      cmocka_unit_test(many_claims_are_one_request),
+        cmocka_unit_test(fences_outlive_the_clock),     cmocka_unit_test(a_deadlock_is_tried_again),
+        cmocka_unit_test(an_ended_connection_stays_so), cmocka_unit_test(rights),
+    };
+    return cmocka_run_group_tests(tests, site_begin, site_end);
+}

@@ -1,0 +1,133 @@
+/* mode=session: requests, fences from both sources, names, and a session that somebody ends. */
+#include "site.h"
+
+#include <maria.h>
+
+#include <unistd.h>
+
+static int begin(void **state) {
+    int rc = site_begin(state);
+    const struct dlock_param session = {"mode", "session"};
+    const struct dlock_uri uri = {.scheme = "mysql", .params = &session, .n_params = 1};
+    if (rc == 0) backend = backend->variant(&uri);
+    return rc;
+}
+
+static void a_cycle_is_two_requests(void **state) {
+    (void)state;
+    check_cycles("session", "another");
+}
+
+/* What a crash of the server may forget of a sequence, its clock is past. */
+static void fences_begin_at_the_clock(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    link_new(&link, "session", 'a');
+    int64_t now = sql_number("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)");
+    link_end(&link);
+    link_new(&link, "session", 'a');
+    held_new(&held, &link, "clock");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_true((int64_t)held.claim.fence > now);
+    link_end(&link);
+}
+
+/* MySQL has no sequences. */
+static void fences_from_a_table(void **state) {
+    struct link a, b;
+    struct held mine, others;
+    uint64_t fence = 0;
+    (void)state;
+    link_new(&a, "session", 'a');
+    link_new(&b, "session", 'b');
+    ((struct maria *)a.conn)->has_sequence = ((struct maria *)b.conn)->has_sequence = false;
+    for (int i = 0; i < 5; i++) {
+        struct link *one = i % 2 ? &a : &b, *other = i % 2 ? &b : &a;
+        held_new(&mine, one, "table");
+        held_new(&others, other, "table");
+        assert_int_equal(acquire(one, &mine), 0);
+        assert_true(mine.claim.fence > fence);
+        fence = mine.claim.fence;
+        int before = requests;
+        assert_int_equal(acquire(other, &others), DLOCK_EBUSY);
+        assert_int_equal(requests - before, 1);
+        assert_int_equal(release(one, &mine), 0);
+        sql("UPDATE dlock_fences SET fence = fence + 1000000000"); /* as if the clock had been set back since */
+        fence += 1000000000;
+    }
+    link_end(&a);
+    link_end(&b);
+}
+
+/* The server's own names are short, and know no case. */
+static void names_are_told_apart(void **state) {
+    struct link links[4];
+    struct held held[4];
+    char long_a[256], long_b[256];
+    (void)state;
+    memset(long_a, 'x', 255), memset(long_b, 'x', 255);
+    long_a[255] = long_b[255] = '\0';
+    long_b[254] = 'y';
+    const char *const names[] = {"name", "Name", long_a, long_b};
+    for (int i = 0; i < 4; i++) {
+        link_new(&links[i], "session", (char)('a' + i));
+        held_new(&held[i], &links[i], names[i]);
+        assert_int_equal(acquire(&links[i], &held[i]), 0);
+        assert_int_equal(renew(&links[i], &held[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) link_end(&links[i]);
+}
+
+static void a_session_that_ends_gives_up(void **state) {
+    struct link a, b;
+    struct held mine, others;
+    struct dlock_error err;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        link_new(&a, "session", 'a');
+        link_new(&b, "session", 'b');
+        held_new(&mine, &a, "killed");
+        held_new(&others, &b, "killed");
+        assert_int_equal(acquire(&a, &mine), 0);
+        assert_int_equal(acquire(&b, &others), DLOCK_EBUSY);
+        if (i == 0)
+            assert_int_equal(backend->break_lock(b.conn, "killed", TIMEOUT_MS, &err), 0);
+        else
+            sql("KILL CONNECTION %lld", (long long)link_id(&a));
+        while (acquire(&b, &others) == DLOCK_EBUSY) usleep(1000);
+        assert_int_equal(others.claim.result, 0);
+        assert_true(others.claim.fence > mine.claim.fence);
+        assert_int_equal(held_run(backend->renew, &a, &mine, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+        assert_int_equal(renew(&b, &others), 0);
+        assert_int_equal(release(&b, &others), 0);
+        assert_int_equal(backend->break_lock(b.conn, "killed", TIMEOUT_MS, &err), DLOCK_ELOST);
+        link_end(&a);
+        link_end(&b);
+    }
+}
+
+/* A lock that somebody else let go of shows at the renewal: here the session itself, behind the backend's back. */
+static void a_renewal_is_a_proof(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    link_new(&link, "session", 'a');
+    held_new(&held, &link, "proof");
+    assert_int_equal(acquire(&link, &held), 0);
+    struct maria *maria = link.conn;
+    maria_begin(maria);
+    maria_say(maria, "DO RELEASE_ALL_LOCKS()");
+    assert_int_equal(maria_ask(maria, dlock_deadline_us(TIMEOUT_MS), NULL), 0);
+    assert_int_equal(renew(&link, &held), DLOCK_ELOST);
+    link_end(&link);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cycle_is_two_requests),      cmocka_unit_test(fences_begin_at_the_clock),
+        cmocka_unit_test(fences_from_a_table),          cmocka_unit_test(names_are_told_apart),
+        cmocka_unit_test(a_session_that_ends_gives_up), cmocka_unit_test(a_renewal_is_a_proof),
+    };
+    return cmocka_run_group_tests(tests, begin, site_end);
+}

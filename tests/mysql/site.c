@@ -1,0 +1,110 @@
+#include "site.h"
+
+#include <maria.h>
+
+#include <stdlib.h>
+
+static MYSQL *plain;
+static char database[64], host[64];
+static int port;
+int requests;
+
+int __real_mysql_real_query_start(int *ret, MYSQL *mysql, const char *text, unsigned long length);
+int __wrap_mysql_real_query_start(int *ret, MYSQL *mysql, const char *text, unsigned long length);
+int __wrap_mysql_real_query_start(int *ret, MYSQL *mysql, const char *text, unsigned long length) {
+    requests++;
+    return __real_mysql_real_query_start(ret, mysql, text, length);
+}
+
+__attribute__((__format__(__printf__, 1, 0))) static void run(const char *format, va_list args) {
+    char text[4096];
+    assert_true(vsnprintf(text, sizeof text, format, args) < (int)sizeof text);
+    if (mysql_query(plain, text) != 0) fail_msg("%s: %s", text, mysql_error(plain));
+}
+
+void sql(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    run(format, args);
+    va_end(args);
+    mysql_free_result(mysql_store_result(plain));
+}
+
+int64_t sql_number(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    run(format, args);
+    va_end(args);
+    MYSQL_RES *rows = mysql_store_result(plain);
+    assert_non_null(rows);
+    MYSQL_ROW row = mysql_fetch_row(rows);
+    int64_t number = row && row[0] ? strtoll(row[0], NULL, 10) : 0;
+    mysql_free_result(rows);
+    return number;
+}
+
+int site_begin(void **state) {
+    const char *where = getenv("DLOCK_TEST_MYSQL");
+    backend_load(state);
+    if (!where || sscanf(where, "%63[^:]:%d", host, &port) != 2) {
+        fprintf(stderr, "no server: run the tests with tests/run.sh\n");
+        return 1;
+    }
+    plain = mysql_init(NULL);
+    if (!mysql_real_connect(plain, host, "admin", "secret", NULL, (unsigned)port, NULL, 0)) return 1;
+    snprintf(database, sizeof database, "test_%d", (int)getpid());
+    sql("CREATE OR REPLACE DATABASE %s", database);
+    sql("USE %s", database);
+    return 0;
+}
+
+int site_end(void **state) {
+    (void)state;
+    if (!plain) return 0;
+    sql("DROP DATABASE IF EXISTS %s", database);
+    mysql_close(plain);
+    return 0;
+}
+
+int link_as(struct link *link, const char *user, const char *mode, char letter, struct dlock_error *err) {
+    struct uri uri;
+    char path[72];
+    uri_init(&uri, port);
+    snprintf(path, sizeof path, "/%s", database);
+    uri.parts.path = path;
+    uri.parts.user = user;
+    uri.parts.password = "secret";
+    uri.param[0] = (struct dlock_param){"mode", mode};
+    uri.parts.n_params = mode ? 1 : 0;
+    return link_try(link, &uri.parts, letter, 0, TIMEOUT_MS, err);
+}
+
+void link_new(struct link *link, const char *mode, char letter) {
+    struct dlock_error err;
+    if (link_as(link, "admin", mode, letter, &err) != 0) fail_msg("%s", err.message);
+}
+
+void check_cycles(const char *mode, const char *other) {
+    struct link link;
+    struct held held;
+    link_new(&link, mode, 'a');
+    held_new(&held, &link, "cycle");
+    assert_int_equal(acquire(&link, &held), 0); /* which makes the table, or the sequence */
+    assert_int_equal(release(&link, &held), 0);
+    uint64_t fence = held.claim.fence;
+    int before = requests;
+    for (int i = 0; i < 10; i++) {
+        held_new(&held, &link, i % 2 ? "cycle" : other);
+        assert_int_equal(acquire(&link, &held), 0);
+        assert_true(held.claim.fence > fence);
+        fence = held.claim.fence;
+        assert_int_equal(release(&link, &held), 0);
+    }
+    assert_int_equal(requests - before, 20);
+    link_end(&link);
+}
+
+int64_t link_id(const struct link *link) {
+    const struct maria *maria = link->conn;
+    return (int64_t)mysql_thread_id(maria->link);
+}

@@ -1,0 +1,32 @@
+/* What the tests of MySQL share: an administrator's connection, a database of their own, and how many requests the
+ * backend has sent. */
+#ifndef DLOCK_TESTS_MYSQL_SITE_H
+#define DLOCK_TESTS_MYSQL_SITE_H
+
+#include "support/held.h"
+#include "support/test.h"
+
+#include <mysql.h>
+
+extern int requests; /* of the backend, so far */
+
+int site_begin(void **state); /* of a group: makes the database */
+int site_end(void **state);
+
+/* Runs a statement as administrator, in that database. */
+DLOCK_PRINTF(1, 2)
+void sql(const char *format, ...);
+/* The first column of its first row as a number; 0: there is none. */
+DLOCK_PRINTF(1, 2)
+int64_t sql_number(const char *format, ...);
+
+/* Connects as `user`, whose password is "secret", in `mode` (NULL: rows). */
+int link_as(struct link *link, const char *user, const char *mode, char letter, struct dlock_error *err);
+/* The same as the administrator; it must work. */
+void link_new(struct link *link, const char *mode, char letter);
+/* Cycles of a lock in `mode`, in turns with one of another name, are two requests each, and their fences grow. */
+void check_cycles(const char *mode, const char *other);
+/* The server's number for that connection. */
+int64_t link_id(const struct link *link);
+
+#endif
