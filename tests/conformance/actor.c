@@ -22,13 +22,16 @@ struct start {
     int orders, reports;
 };
 
-static atomic_int losses;
-static _Atomic int64_t first_loss_us;
+struct losses {
+    atomic_int n;
+    _Atomic int64_t first_us;
+};
 
 static void count_loss(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    (void)lock, (void)arg;
+    struct losses *losses = arg;
+    (void)lock;
     if (!err || err->code != DLOCK_ELOST) FAIL("on_lost without DLOCK_ELOST");
-    if (atomic_fetch_add(&losses, 1) == 0) atomic_store(&first_loss_us, now_us());
+    if (atomic_fetch_add(&losses->n, 1) == 0) atomic_store(&losses->first_us, now_us());
 }
 
 static bool read_all(int fd, void *data, size_t size) {
@@ -46,10 +49,12 @@ static void write_all(int fd, const void *data, size_t size) {
 
 /* ---- the child --------------------------------------------------------------------------------------------------- */
 
-static int acquire_and_cancel(dlock_lock *lock, int64_t after_ms) {
+/* While one thread acquires, the other awaits the order to cancel that. */
+static int wait_until_cancelled(dlock_lock *lock, int orders) {
     struct call wait = {.lock = lock, .timeout_ms = DLOCK_FOREVER};
     pthread_t thread = start_thread(acquire_and_keep, &wait);
-    sleep_ms(after_ms);
+    struct order order;
+    if (!read_all(orders, &order, sizeof order) || order.verb != ACTOR_CANCEL) FAIL("an order that does not cancel");
     EXPECT_CODE(0, dlock_cancel(lock));
     join_cancelled(lock, thread);
     return wait.code;
@@ -73,7 +78,7 @@ static int hold_for(dlock_lock *lock, int64_t ms, struct dlock_error *err) {
     return dlock_release(lock, err);
 }
 
-static int carry_out(dlock_lock *lock, const struct order *order, struct dlock_error *err,
+static int carry_out(dlock_lock *lock, const struct order *order, int orders, struct dlock_error *err,
                      struct actor_report *report) {
     switch (order->verb) {
     case ACTOR_ACQUIRE: return dlock_acquire(lock, order->argument, err);
@@ -82,9 +87,10 @@ static int carry_out(dlock_lock *lock, const struct order *order, struct dlock_e
         return err->code;
     case ACTOR_RELEASE: return dlock_release(lock, err);
     case ACTOR_DOWNGRADE: return dlock_downgrade(lock, err);
-    case ACTOR_CANCEL_LATER: return acquire_and_cancel(lock, order->argument);
+    case ACTOR_WAIT_UNTIL_CANCELLED: return wait_until_cancelled(lock, orders);
     case ACTOR_WATCH: report->last_held_us = watch_until_lost(lock, order->argument); return 0;
     case ACTOR_HOLD: return hold_for(lock, order->argument, err);
+    case ACTOR_CANCEL:
     case ACTOR_LOOK:
     case ACTOR_END: break;
     }
@@ -95,7 +101,9 @@ static void act(void *arg) {
     const struct start *start = arg;
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     if (start->options) options = *start->options;
+    struct losses losses = {0};
     options.on_lost = count_loss;
+    options.on_lost_arg = &losses;
     dlock_client *client = open_client();
     dlock_lock *lock = new_lock(client, start->name, &options);
     struct order order;
@@ -103,18 +111,20 @@ static void act(void *arg) {
         struct dlock_error err = {0};
         struct actor_report report;
         memset(&report, 0, sizeof report);
-        report.code = carry_out(lock, &order, &err, &report);
+        report.code = carry_out(lock, &order, start->orders, &err, &report);
         report.at_us = now_us();
         report.held = dlock_held(lock);
         report.remaining_ms = dlock_remaining_ms(lock);
         report.fence = dlock_fence(lock);
-        report.lost = atomic_load(&losses);
-        report.lost_at_us = atomic_load(&first_loss_us);
+        report.lost = atomic_load(&losses.n);
+        report.lost_at_us = atomic_load(&losses.first_us);
         if (report.code != 0) snprintf(report.message, sizeof report.message, "%.150s", err.message);
         write_all(start->reports, &report, sizeof report);
     }
     dlock_free(lock);
     dlock_close(client);
+    close(start->orders);
+    close(start->reports);
 }
 
 /* ---- the case ---------------------------------------------------------------------------------------------------- */
@@ -123,11 +133,13 @@ void actor_start(struct actor *actor, const char *name, const struct dlock_optio
     int orders[2], reports[2];
     if (pipe(orders) != 0 || pipe(reports) != 0) FAIL("pipe: %s", strerror(errno));
     struct start start = {name, options, orders[0], reports[1]};
-    actor->pid = start_process(act, &start);
+    actor->pid = start_process(act, &start, sizeof start);
     actor->orders = orders[1];
     actor->reports = reports[0];
-    close(orders[0]);
-    close(reports[1]);
+    if (actor->pid > 0) { /* a child has its own */
+        close(orders[0]);
+        close(reports[1]);
+    }
     actor_begin(actor, ACTOR_LOOK, 0);
     ACTOR_FINISH(0, actor);
 }

@@ -1,4 +1,4 @@
-/* Actors: child processes with a client and one lock handle each, which do what the case tells them and report. They
+/* Actors: child processes, or threads in their place, with a client and one lock handle each, which do what the case tells them and report. They
  * let a case be written as a script: who asks, who waits, who is stopped, who may have the lock by then. Start them
  * before the case opens a client of its own. */
 #ifndef CONFORMANCE_ACTOR_H
@@ -11,11 +11,12 @@ enum actor_verb {
     ACTOR_ACQUIRE_AND_DIE, /* the same; SIGKILLs itself as soon as it is granted */
     ACTOR_RELEASE,
     ACTOR_DOWNGRADE,
-    ACTOR_CANCEL_LATER, /* acquires, while another thread calls dlock_cancel after `argument` ms */
-    ACTOR_LOOK,         /* only reports */
-    ACTOR_WATCH,        /* reports when dlock_held turned false, or after `argument` ms */
-    ACTOR_HOLD,         /* acquires, holds for `argument` ms, releases; the code is the first that is not 0 */
-    ACTOR_END           /* frees, closes and exits */
+    ACTOR_WAIT_UNTIL_CANCELLED, /* acquires; the next order is ACTOR_CANCEL, and both have one report */
+    ACTOR_CANCEL,
+    ACTOR_LOOK,  /* only reports */
+    ACTOR_WATCH, /* reports when dlock_held turned false, or after `argument` ms */
+    ACTOR_HOLD,  /* acquires, holds for `argument` ms, releases; the code is the first that is not 0 */
+    ACTOR_END    /* frees, closes and exits */
 };
 
 /* What an actor says after each order. */

@@ -389,7 +389,7 @@ void case_all_in_opposite_orders(void) {
     arena = shared_memory(sizeof *arena);
     atomic_store(&arena->until_ms, now_ms() + RUN_MS);
     pid_t pids[PROCESSES];
-    for (int i = 0; i < PROCESSES; i++) pids[i] = start_process(taking_process, &i);
+    for (int i = 0; i < PROCESSES; i++) pids[i] = start_process(taking_process, &i, sizeof i);
     for (int i = 0; i < PROCESSES; i++) join_process(pids[i]);
     int rounds = 0;
     for (int i = 1; i <= PROCESSES * THREADS; i++) {
@@ -461,7 +461,7 @@ void case_all_permits_for_several_callers(void) {
     enum { CALLERS = 3 };
     atomic_int *inside = shared_memory(sizeof *inside);
     pid_t pids[CALLERS];
-    for (int i = 0; i < CALLERS; i++) pids[i] = start_process(take_most, inside);
+    for (int i = 0; i < CALLERS; i++) pids[i] = start_process(take_most, inside, 0);
     for (int i = 0; i < CALLERS; i++) join_process(pids[i]);
     EXPECT_FREE(suite.name);
 }

@@ -62,7 +62,9 @@ void case_cancel_leaves_no_entry(void) {
     dlock_lock *lock = new_lock(client, suite.name, &options), *next = new_lock(third, suite.name, &options);
     for (int i = 0; i < 3; i++) {
         EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-        actor_begin(&waiter, ACTOR_CANCEL_LATER, 300);
+        actor_begin(&waiter, ACTOR_WAIT_UNTIL_CANCELLED, 0);
+        await_waiters(client, suite.name, 1);
+        actor_begin(&waiter, ACTOR_CANCEL, 0);
         EXPECT(!ACTOR_FINISH(DLOCK_ECANCELED, &waiter).held);
         await_waiters(client, suite.name, 0);
         EXPECT_CODE(0, dlock_release(lock, ERR));

@@ -126,7 +126,7 @@ static void visitors_process(void *arg) {
 void census_run(const struct visitors *visitors, int processes) {
     pid_t pids[MAX_PROCESSES];
     struct visitors mine = *visitors;
-    for (int i = 0; i < processes; i++) pids[i] = start_process(visitors_process, &mine);
+    for (int i = 0; i < processes; i++) pids[i] = start_process(visitors_process, &mine, sizeof mine);
     for (int i = 0; i < processes; i++) join_process(pids[i]);
 }
 

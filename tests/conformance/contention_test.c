@@ -134,7 +134,7 @@ static void run_crews(int processes, const struct crew *crew) {
     for (int i = 0; i < processes; i++) {
         struct crew mine = *crew;
         mine.first.number = 1 + i * crew->threads;
-        pids[i] = start_process(crew_process, &mine);
+        pids[i] = start_process(crew_process, &mine, sizeof mine);
     }
     for (int i = 0; i < processes; i++) join_process(pids[i]);
     printf("# %lld rounds by %d processes of %d threads\n", (long long)expect_every_round_counted(), processes,
@@ -233,7 +233,7 @@ void case_exclusion_with_impatient_waiters(void) {
     pid_t pids[PROCESSES];
     for (int i = 0; i < PROCESSES; i++) {
         int first = 1 + i * 10;
-        pids[i] = start_process(impatient_process, &first);
+        pids[i] = start_process(impatient_process, &first, sizeof first);
     }
     for (int i = 0; i < PROCESSES; i++) join_process(pids[i]);
     expect_every_round_counted();
@@ -250,7 +250,7 @@ void case_exclusion_when_holders_die(void) {
     pid_t pids[PLACES];
     for (int i = 0; i < PLACES; i++) {
         crews[i] = (struct crew){{i + 1, NULL, &short_lease, 1, 5}, 1};
-        pids[i] = start_process(crew_process, &crews[i]);
+        pids[i] = start_process(crew_process, &crews[i], sizeof crews[i]);
     }
     for (int i = 0; i < KILLS; i++) {
         int at = i % PLACES, number = crews[at].first.number;
@@ -258,7 +258,7 @@ void case_exclusion_when_holders_die(void) {
         atomic_store(&arena->doomed[number], 1);
         kill_process(pids[at]);
         crews[at].first.number = PLACES + i + 1;
-        pids[at] = start_process(crew_process, &crews[at]);
+        pids[at] = start_process(crew_process, &crews[at], sizeof crews[at]);
     }
     int64_t before = atomic_load(&arena->guarded[0].counter);
     sleep_ms(LEASE_MS);
@@ -290,7 +290,7 @@ static void expect_turns(int64_t hold_ms, int64_t lease_ms, int turns, int64_t b
     struct dlock_options options = options_with(lease_ms, 0);
     struct crew crew = {{2, NULL, &options, 1, hold_ms}, 4};
     open_arena(3600000);
-    pid_t pid = start_process(crew_process, &crew);
+    pid_t pid = start_process(crew_process, &crew, sizeof crew);
     dlock_client *client = open_client();
     char name[DLOCK_NAME_MAX + 1];
     tagged_name(name, "0");
@@ -345,7 +345,7 @@ void case_fairness(void) {
     pid_t pids[PROCESSES];
     for (int i = 0; i < PROCESSES; i++) {
         crew.first.number = i + 1;
-        pids[i] = start_process(crew_process, &crew);
+        pids[i] = start_process(crew_process, &crew, sizeof crew);
     }
     bool fair = false;
     for (int round = 0; round < ROUNDS && !fair; round++) fair = is_fair(PROCESSES, FAIR_RUN_MS);

@@ -78,7 +78,7 @@ static void live_and_die(enum dlock_mode first, int n_first, enum dlock_mode oth
     for (int i = 0; i < PLACES; i++) {
         enum dlock_mode mode = i < n_first ? first : others;
         mortals[i] = (struct mortal){i, options_for(mode, mode == DLOCK_PERMIT ? LIMIT : 0, LEASE_MS)};
-        pids[i] = start_process(live, &mortals[i]);
+        pids[i] = start_process(live, &mortals[i], sizeof mortals[i]);
     }
     for (int i = 0; i < KILLS; i++) {
         int at = i * 5 % PLACES;
@@ -87,7 +87,7 @@ static void live_and_die(enum dlock_mode first, int n_first, enum dlock_mode oth
         kill_process(pids[at]);
         atomic_store(&ward->inside[at], 0);
         atomic_store(&ward->doomed[at], 0);
-        pids[at] = start_process(live, &mortals[at]);
+        pids[at] = start_process(live, &mortals[at], sizeof mortals[at]);
     }
     int before = atomic_load(&ward->rounds);
     sleep_ms(LEASE_MS * 3 / 2);

@@ -321,7 +321,7 @@ void case_downgrades_exclude_writers(void) {
     struct census *census = census_open(RUN_MS);
     struct visitors visitors = {census, suite.name, kinds, 3, true};
     pid_t pids[DOWNGRADERS];
-    for (int i = 0; i < DOWNGRADERS; i++) pids[i] = start_process(downgrading_process, census);
+    for (int i = 0; i < DOWNGRADERS; i++) pids[i] = start_process(downgrading_process, census, 0);
     census_run(&visitors, 1);
     for (int i = 0; i < DOWNGRADERS; i++) join_process(pids[i]);
     census_close(census);

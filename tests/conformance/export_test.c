@@ -39,7 +39,7 @@ static struct hand_over *take_ticket(const char *name, const struct dlock_option
     struct hand_over *hand_over = shared_memory(sizeof *hand_over);
     hand_over->options = *options;
     snprintf(hand_over->name, sizeof hand_over->name, "%s", name);
-    join_process(start_process(exporting_process, hand_over));
+    join_process(start_process(exporting_process, hand_over, 0));
     return hand_over;
 }
 

@@ -268,7 +268,7 @@ static void child_outlives_the_holder(bool exec, struct dlock_options held, cons
     signal_init(&family->ready);
     family->exec = exec;
     family->options = held;
-    pid_t holder = start_process(hold_with_child, family);
+    pid_t holder = start_process(hold_with_child, family, 0);
     dlock_client *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, asked);
     signal_wait(&family->ready);

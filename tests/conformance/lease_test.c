@@ -108,15 +108,24 @@ void case_renewal_outlives_three_leases(void) {
     dlock_close(other);
 }
 
+static void tell_why(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock;
+    (void)arg;
+    printf("# lost: %s\n", err->message);
+    fflush(stdout);
+}
+
 void case_renewal_of_many_locks(void) {
     enum { N = 100 };
     dlock_client *client = open_client();
+    struct dlock_options options = renewed;
+    options.on_lost = tell_why;
     static dlock_lock *locks[N];
     for (int i = 0; i < N; i++) {
         char name[DLOCK_NAME_MAX + 1], tag[16];
         snprintf(tag, sizeof tag, "%d", i);
         tagged_name(name, tag);
-        locks[i] = new_lock(client, name, &renewed);
+        locks[i] = new_lock(client, name, &options);
         EXPECT_CODE(0, dlock_acquire(locks[i], 0, ERR));
     }
     sleep_ms(RENEWED_LEASE_MS * 3 / 2);

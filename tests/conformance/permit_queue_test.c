@@ -83,9 +83,10 @@ void case_permit_waiter_gives_up(void) {
     dlock_lock *lock = new_lock(client, suite.name, &options);
     for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     for (int way = 0; way < 2; way++) {
-        actor_begin(&impatient, way == 0 ? ACTOR_ACQUIRE : ACTOR_CANCEL_LATER, GIVES_UP_MS);
+        actor_begin(&impatient, way == 0 ? ACTOR_ACQUIRE : ACTOR_WAIT_UNTIL_CANCELLED, GIVES_UP_MS);
         await_waiters(client, suite.name, 1);
         actor_begin(&patient, ACTOR_ACQUIRE, PATIENCE_MS);
+        if (way == 1) actor_begin(&impatient, ACTOR_CANCEL, 0);
         ACTOR_FINISH(way == 0 ? DLOCK_ETIMEDOUT : DLOCK_ECANCELED, &impatient);
         await_waiters(client, suite.name, 1);
         int64_t begun = now_ms();

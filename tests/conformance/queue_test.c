@@ -67,7 +67,7 @@ void case_fifo_processes(void) {
     for (int i = 0; i < WAITERS; i++) {
         struct waiter waiter = {i, &go[i], NULL};
         signal_init(&go[i]);
-        pids[i] = start_process(waiting_process, &waiter);
+        pids[i] = start_process(waiting_process, &waiter, sizeof waiter);
     }
     dlock_client *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, NULL);
@@ -200,12 +200,15 @@ void case_holder_killed_with_a_long_queue(void) {
         await_waiters(client, suite.name, (uint32_t)i + 1);
     }
     EXPECT_CODE(0, dlock_release(lock, ERR));
+    uint64_t fence = 0;
+    int64_t begun = 0; /* before the one that dies can have the lock */
     for (int i = 0; i < LINE - 2; i++) {
-        ACTOR_FINISH(0, &waiters[i]);
+        fence = ACTOR_FINISH(0, &waiters[i]).fence;
+        begun = now_ms();
         ACTOR_DO(0, &waiters[i], ACTOR_RELEASE, 0);
     }
-    int64_t begun = now_ms();
     struct actor_report report = ACTOR_FINISH(0, &waiters[LINE - 1]);
+    EXPECT(report.fence > fence);
     EXPECT_BETWEEN(0, RENEWED_LEASE_MS + SLACK_MS, report.at_us / 1000 - begun);
     kill_process(waiters[LINE - 2].pid);
     for (int i = 0; i < LINE - 2; i++) actor_end(&waiters[i]);

@@ -93,9 +93,10 @@ void case_writer_gives_up(void) {
     dlock_client *watcher = open_client();
     ACTOR_DO(0, &first, ACTOR_ACQUIRE, 0);
     for (int way = 0; way < WAYS; way++) {
-        actor_begin(&writer, way == TIMES_OUT ? ACTOR_ACQUIRE : ACTOR_CANCEL_LATER, 1000);
+        actor_begin(&writer, way == TIMES_OUT ? ACTOR_ACQUIRE : ACTOR_WAIT_UNTIL_CANCELLED, 1000);
         await_waiters(watcher, suite.name, 1);
         for (int i = 0; i < 2; i++) actor_begin(&late[i], ACTOR_ACQUIRE, PATIENCE_MS);
+        if (way == IS_CANCELLED) actor_begin(&writer, ACTOR_CANCEL, 0);
         int64_t gave_up_us = ACTOR_FINISH(way == TIMES_OUT ? DLOCK_ETIMEDOUT : DLOCK_ECANCELED, &writer).at_us;
         for (int i = 0; i < 2; i++) {
             struct actor_report report = ACTOR_FINISH(0, &late[i]);
@@ -194,7 +195,7 @@ static int64_t crowd_enters(void) {
     pid_t pids[CROWD_PROCESSES];
     for (int i = 0; i < CROWD_PROCESSES; i++) {
         starts[i] = (struct crowd_start){go, i};
-        pids[i] = start_process(crowd_process, &starts[i]);
+        pids[i] = start_process(crowd_process, &starts[i], sizeof starts[i]);
     }
     dlock_client *client = open_client();
     struct dlock_options options = kind(DLOCK_EXCLUSIVE);
@@ -284,7 +285,7 @@ void case_writers_do_not_starve(void) {
     enum { STREAM = 4, TURNS = 3 };
     struct census *census = census_open(3600000);
     pid_t pids[STREAM];
-    for (int i = 0; i < STREAM; i++) pids[i] = start_process(endless_reader, census);
+    for (int i = 0; i < STREAM; i++) pids[i] = start_process(endless_reader, census, 0);
     dlock_client *client = open_client();
     struct dlock_options options = kind(DLOCK_EXCLUSIVE);
     dlock_lock *lock = new_lock(client, suite.name, &options);

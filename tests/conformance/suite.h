@@ -12,6 +12,10 @@
 /* Beside the DLOCK_CAP_… bits: the URI names a host, so there is a network to fail. */
 #define NEEDS_HOST (UINT32_C(1) << 31)
 
+/* Several processes share the locks, so there is one to be killed or stopped, or to be forked and share them, too. Where
+ * the locks are PRIVATE to a process its threads stand in for processes in all other cases. */
+#define NEEDS_PROCESSES (UINT32_C(1) << 30)
+
 /* The usual leases: long enough for a slow machine to renew in time, short enough to wait for their end. */
 #define LEASE_MS 1000
 #define LONG_LEASE_MS 30000
@@ -33,7 +37,7 @@ struct suite {
     const char *uri;
     const char *case_name;
     char backend[64];
-    uint32_t caps; /* DLOCK_CAP_…, NEEDS_HOST */
+    uint32_t caps; /* DLOCK_CAP_…, NEEDS_… */
     char name[96]; /* of a lock: unique to this run and case */
 };
 extern struct suite suite;
@@ -108,13 +112,15 @@ char *uri_at(const char *authority);
 /* Memory that child processes share, zeroed. Lives as long as the process. */
 void *shared_memory(size_t size);
 
-/* Runs run(arg) in a child that exits with 0 when it returns; call it before this process opens a client. */
-pid_t start_process(void (*run)(void *), void *arg);
+/* Runs run(arg) in a child that exits with 0 when it returns; call it before this process opens a client. It has a copy
+ * of everything; what it shares with this one is in shared_memory. Where locks are PRIVATE it is a thread, with a number
+ * below 0 for a pid, and has a copy of the `size` bytes at `arg` alone; 0: those are in shared memory. */
+pid_t start_process(void (*run)(void *), void *arg, size_t size);
 
 /* Waits for a child: fails unless it exits with 0 in time. */
 void join_process(pid_t pid);
 
-/* Kills a child and reaps it. */
+/* Kills a child and reaps it. This and the next: NEEDS_PROCESSES. */
 void kill_process(pid_t pid);
 
 /* SIGSTOP, and returns when it has stopped; SIGCONT. */
