@@ -1,0 +1,40 @@
+/* memcached: lines of the classic and of the meta commands, items, lists of holders, stats. A script that begins with
+ * '!' has no greeting in front: the rest is what a new connection is answered with; '-' makes it a server that knows
+ * no meta commands, and '+' one that lets clients choose cas ids, too. */
+#include "operate.h"
+
+extern const struct dlock_backend dlock_backend_memcached;
+
+/* As memcached_ask_facts() asks for it: stats, stats settings, and what it knows of meta commands. */
+#define STATS "STAT time 1795248000\r\nSTAT uptime 1000000\r\nEND\r\nSTAT evictions off\r\nEND\r\n"
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
+    static _Alignas(max_align_t) char conn[128 * 1024];
+    static const struct dlock_uri plain = {.scheme = "memcached+unix", .path = "/fuzz"},
+                                  strict = {.scheme = "memcached+unix",
+                                            .user = "u",
+                                            .password = "Hunter2Zq7",
+                                            .path = "/fuzz"};
+    struct dlock_error err = {0};
+    bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer reads our constants */
+    char script[32];
+    if (dlock_backend_memcached.conn_size > sizeof conn || size > 32 * 1024) return 0;
+    if (!fuzz_script(&data, &size, script)) return 0;
+    const bool naked = *script == '!', old = *script == '-', new = *script == '+';
+    memset(conn, 0, dlock_backend_memcached.conn_size);
+    fuzz_server_says(naked ? ""
+                     : old ? STATS "ERROR\r\nERROR\r\n"
+                     : new ? STATS "NF\r\nEN\r\n"
+                           : STATS "NF\r\nCLIENT_ERROR invalid flag\r\n",
+                     data, size);
+    int rc = dlock_backend_memcached.connect(conn, naked ? &strict : &plain, &fuzz_peer,
+                                             naked ? FUZZ_TIMEOUT_MS : FUZZ_CONNECT_MS, &err);
+    fuzz_require(naked || rc == 0, "the greeting of an honest server");
+    if (rc == 0)
+        fuzz_operate(&dlock_backend_memcached, conn, script + (naked || old || new));
+    else
+        fuzz_check_error(rc, &err);
+    fuzz_require(told || !strstr(err.message, "Hunter2Zq7"), "no password in an error");
+    dlock_backend_memcached.disconnect(conn);
+    return 0;
+}

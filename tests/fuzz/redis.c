@@ -1,0 +1,35 @@
+/* Redis: replies of scripts, errors, messages of a subscription, INFO. A script that begins with '!' has no greeting in
+ * front: the rest is what a new connection is answered with. */
+#include "operate.h"
+
+extern const struct dlock_backend dlock_backend_redis;
+
+/* As read_greeting() asks for it: CLIENT SETNAME, INFO server, INFO replication, PUBLISH. */
+static const char greeting[] = "+OK\r\n$19\r\nredis_version:7.0.0\r\n$11\r\nrole:master\r\n:0\r\n";
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
+    static _Alignas(max_align_t) char conn[128 * 1024];
+    static const struct dlock_uri plain = {.scheme = "redis+unix", .path = "/fuzz"}, strict = {.scheme = "redis+unix",
+                                                                                               .user = "u",
+                                                                                               .password = "Hunter2Zq7",
+                                                                                               .path = "/fuzz"};
+    struct dlock_error err = {0};
+    bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer reads our constants */
+    char script[32];
+    bool naked;
+    if (dlock_backend_redis.conn_size > sizeof conn || size > 32 * 1024) return 0;
+    if (!fuzz_script(&data, &size, script)) return 0;
+    naked = *script == '!';
+    memset(conn, 0, dlock_backend_redis.conn_size);
+    fuzz_server_says(naked ? "" : greeting, data, size);
+    int rc = dlock_backend_redis.connect(conn, naked ? &strict : &plain, &fuzz_peer,
+                                         naked ? FUZZ_TIMEOUT_MS : FUZZ_CONNECT_MS, &err);
+    fuzz_require(naked || rc == 0, "the greeting of an honest server");
+    if (rc == 0)
+        fuzz_operate(&dlock_backend_redis, conn, script + naked);
+    else
+        fuzz_check_error(rc, &err);
+    fuzz_require(told || !strstr(err.message, "Hunter2Zq7"), "no password in an error");
+    dlock_backend_redis.disconnect(conn);
+    return 0;
+}
