@@ -1,0 +1,380 @@
+"""faults_test.py TARGET [--orphans] [--seconds S] [--seed N] [--pause-us N] [--slow MS]: processes contend for a few
+locks on a server while processes, wires, clocks and the server itself are hurt, drawn from a seed. Prints a table; fails
+when the history of grants breaks a rule, when a process answers what no fault explains, when anybody is not served in
+the end, or when anything is left on the server.
+
+TARGET is one of nemesis.FAULTS. With --orphans answers are lost, as often as possible, and nothing else happens. --slow
+prints each recovery that took longer, and keeps the history. DLOCK_TEST_BIN has the programs; DLOCK_TEST_DIR, where it is
+set, gets the table, too, in faults/TARGET.tsv.
+"""
+import argparse
+import collections
+import math
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import nemesis
+import servers
+from servers import LEASE_S, now_ns
+
+SERVERS = {"file": servers.File, "redis": servers.Redis, "redis-aof": servers.RedisAof,
+           "redis-pair": servers.RedisPair, "memcached": servers.Memcached,
+           "zookeeper": servers.Zookeeper, "ensemble": servers.Ensemble, "postgresql": servers.Postgresql,
+           "postgresql-session": servers.PostgresqlSession}
+NAMES, THREADS, ROUND_S = 2, 3, 60
+LEASE_NS = LEASE_S * 1000000000
+LAST_S = 150  # in which every process has to end, on a machine that has no time for it, too
+ORPHAN_S = 30
+GUARDED = ", guardian"
+ENOUGH = 3  # recoveries to judge by
+BRIEFLY, WIDTH = 3, 200  # lines of each kind at the end of a failure, and their length
+# What each process adds to the URI, and whether it is behind the proxy.
+KINDS = [("guardian=on", False), ("linger=20ms", False), ("", True), ("guardian=on&linger=5ms", True)]
+LOSING, LOST = [("", True)] * 4, "wire: answers lost time and again"
+NO_LINGER = ("memcached", "postgresql-session")
+
+
+class Worker:
+    """A process that contends, and the one that takes its place when it is killed."""
+
+    def __init__(self, run, number):
+        self.run, self.number = run, number
+        self.guarded = "guardian=on" in run.kinds[number][0]
+        self.start()
+
+    def start(self):
+        run = self.run
+        more, self.far = run.kinds[self.number]
+        if run.target in NO_LINGER:
+            more = more.split("linger")[0].rstrip("&")
+        port = run.relay_port if self.far and run.server.port else run.server.port
+        uri = run.server.uri.format(port=port) + "lease=%ds&timeout=1s&" % LEASE_S + more
+        self.who = run.next_who()
+        self.process = subprocess.Popen(
+            [run.program("dlock-faults-worker"), uri.rstrip("&"), run.history, str(self.who), str(run.seed), str(THREADS),
+             str(run.pause_us), str(NAMES), str(LEASE_S * 1000)], stderr=run.complaints,
+            env=dict(os.environ, **(run.clock.environment if run.steps_workers else {})))
+
+    def holds(self):
+        """Whether it holds a lock alone, as the end of the history says."""
+        with open(self.run.history, "rb") as file:
+            file.seek(max(0, os.path.getsize(self.run.history) - 8192))
+            held = set()
+            for words in map(bytes.split, file.read().splitlines()[1:]):
+                if len(words) > 2 and words[1] == b"%d" % self.who:
+                    (held.add if words[0] == b"held" and words[7:8] == [b"x"] else held.discard)(words[2])
+        return bool(held)
+
+    def kill(self):
+        """While it holds something, if that can be met with. Returns when."""
+        end = time.monotonic() + 0.5
+        while not self.holds() and time.monotonic() < end:
+            pass
+        at = now_ns()
+        self.run.note("killed %d 0 %d" % (self.who, at))
+        self.process.kill()
+        self.process.wait()
+        return at
+
+    def end(self, until):
+        """Whether it ended well."""
+        try:
+            status = self.process.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return self.run.complain("worker %d does not end" % self.who)
+        if status not in (0, -signal.SIGTERM):  # which comes before it has begun
+            self.run.complain("worker %d ended with %d" % (self.who, status))
+
+
+class Run:
+    def __init__(self, options, folder):
+        self.target, self.seed, self.pause_us = options.target, options.seed, options.pause_us
+        self.slow_ms = options.slow
+        self.random = random.Random(self.seed)
+        self.kinds = LOSING if options.orphans else KINDS
+        self.folder, self.bin = folder, os.environ.get("DLOCK_TEST_BIN", "build/bin")
+        self.clock = servers.Clock(self.program("libdlock-faults-clock.so"), folder)
+        # A program with a sanitizer wants to be loaded before everything else.
+        self.steps_workers = self.target == "file" and not os.environ.get("DLOCK_FAULTS_SANITIZED")
+        self.server = SERVERS[self.target](folder, self.clock)
+        self.who, self.problems, self.grants, self.rounds = 0, [], 0, 0
+        self.faults = []
+        # Of each fault, in ms; None: not seen, or not of this fault alone.
+        self.recoveries = collections.defaultdict(list)
+
+    def program(self, name):
+        return os.path.abspath(os.path.join(self.bin, name))
+
+    def next_who(self):
+        self.who += 1
+        return self.who
+
+    def complain(self, problem):
+        self.problems.append(problem)
+        print("%s: %s" % (self.target, problem), flush=True)
+
+    def note(self, line):
+        with open(self.history, "ab", 0) as file:
+            file.write(line.encode() + b"\n")
+
+    def relay(self, word):
+        self.relay_process.stdin.write(word.encode() + b"\n")
+        self.relay_process.stdin.flush()
+
+    def sleep(self, seconds):
+        time.sleep(seconds)
+
+    def await_server(self):
+        servers.await_true(self.server.answers)
+
+    # ---- faults
+
+    def hurt_once(self, fault):
+        """Does it; the recovery is asked for when the history is read."""
+        begun = now_ns()
+        self.note("# %d %s" % (begun, fault.name))
+        fault.harm(self)
+        healed = now_ns()
+        self.harms.append((begun, healed))
+        self.note("# %d %s: over" % (healed, fault.name))
+        if fault.forgets:
+            time.sleep(LEASE_S * 1.2)
+            self.note("forgot 0 0 %d %d" % (begun, now_ns()))
+        # Those behind the proxy know best when it is over.
+        concerned = [worker.who for worker in list(self.workers) if worker.far or not fault.name.startswith("wire")]
+        self.queries.append((fault.name, healed, "/".join(map(str, [healed] + concerned))))
+
+    def hurt_server(self, end):
+        """One fault after the other, each of them before any comes again."""
+        faults = []
+        while time.monotonic() < end:
+            if not faults:
+                faults = self.random.sample(self.faults, len(self.faults))
+            try:
+                self.hurt_once(faults.pop())
+            except Exception as error:  # of a thread that nobody looks at
+                self.complain("the nemesis fails: %r" % error)
+                return
+            time.sleep(self.random.uniform(0.2, 1.5))
+
+    def hurt_workers(self, end):
+        dice = random.Random(self.seed + 1)
+        while time.monotonic() < end:
+            time.sleep(dice.uniform(0.1, 1))
+            worker = dice.choice(self.workers)
+            if dice.random() < 0.5:
+                at = worker.kill()
+                self.harms.append((at, at + (0 if worker.guarded else LEASE_NS)))
+                name = "process killed" + (GUARDED if worker.guarded else "")
+                self.queries.append((name, at, "%d:%d" % (worker.who, at)))
+                time.sleep(dice.uniform(0, 0.5))
+                worker.start()
+            else:
+                begun = now_ns()
+                self.note("# %d %d stopped" % (begun, worker.who))
+                worker.process.send_signal(signal.SIGSTOP)
+                time.sleep(dice.choice(nemesis.LENGTHS_S))
+                worker.process.send_signal(signal.SIGCONT)
+                healed = now_ns()
+                self.harms.append((begun, healed))
+                self.queries.append(("process stopped, continued", healed, "%d/%d" % (healed, worker.who)))
+
+    def hurt(self, end):
+        nemesis_of_server = threading.Thread(target=self.hurt_server, args=(end,))
+        nemesis_of_server.start()
+        try:
+            self.hurt_workers(end)  # here: processes end with the thread that started them
+        finally:
+            nemesis_of_server.join()
+
+    def lose_answers(self, end):
+        """In the place of all faults: again and again all answers that are on their way to the processes, for as long as
+        it takes to send each of them an answer, or for longer than they wait for one."""
+        while time.monotonic() < end:
+            self.relay("lose")
+            time.sleep(self.random.choice((0.002, 0.01, 0.03)))
+            self.relay("well")
+            time.sleep(self.random.uniform(0, 0.03))
+
+    def lost(self):
+        """How many connections have lost answers since that was asked last."""
+        self.relay("lost")
+        before, self.lost_before = self.lost_before, int(self.relay_process.stdout.readline())
+        return self.lost_before - before
+
+    # ---- rounds
+
+    def round(self, seconds):
+        self.rounds += 1
+        self.history = os.path.join(self.folder, "history.%d" % self.rounds)
+        self.complaints = open(os.path.join(self.folder, "complaints"), "ab")
+        open(self.history, "wb").close()
+        self.queries = []  # name, time, question
+        self.harms = []  # from, until
+        self.workers = [Worker(self, number) for number in range(len(self.kinds))]
+        end = time.monotonic() + seconds
+        if self.kinds == LOSING:
+            self.lose_answers(end)
+            self.recoveries[LOST] += [None] * self.lost()
+        else:
+            self.hurt(end)
+        for worker in self.workers:
+            worker.process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + LAST_S
+        for worker in self.workers:
+            worker.end(until)
+        self.complaints.close()
+        self.judge()
+        self.look_for_orphans()
+
+    def look_for_orphans(self):
+        """All processes have ended: what they left to the server ends with its lease, and nobody is left in its queue
+        who gave up and lived on."""
+        end = time.monotonic() + ORPHAN_S
+        while True:
+            left = self.server.held(self) + (self.server.queued() if self.kinds == LOSING else [])
+            if not left:
+                return
+            if time.monotonic() > end:
+                self.complain("still there: %s" % " ".join(left))
+                return
+            time.sleep(0.1)
+
+    def names(self):
+        return ["%s%d" % (word, number) for word in ("lock", "permit") for number in range(NAMES)]
+
+    def dlock(self, *words):
+        """What the command says; words: its subcommand and arguments."""
+        uri = self.server.uri.format(port=self.server.port).rstrip("?&")
+        done = subprocess.run([self.program("dlock"), words[0], "-b", uri, *words[1:]], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        return done.returncode, done.stdout.decode().splitlines()
+
+    def judge(self):
+        queries = [query for name, at, query in self.queries]
+        done = subprocess.run([self.program("dlock-history"), self.history] + queries, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        lines = done.stdout.decode().splitlines()
+        if done.returncode not in (0, 1):
+            self.complain("no verdict: %s" % lines)
+            return
+        broken = [line for line in lines if line.startswith("violation ")]
+        lines = lines[len(broken):]
+        for line in broken[:5]:
+            self.complain(line)
+        if broken:
+            self.complain("%d violations" % len(broken))
+        self.grants += int(lines.pop(0).split()[1])
+        for (name, at, query), answer in zip(self.queries, lines):
+            ms = None if answer == "-" or self.harmed_again(at, int(answer)) else int(answer)
+            self.recoveries[name].append(ms)
+            if ms is not None and ms > self.slow_ms:
+                print("%d ms: %s (%s in %s)" % (ms, name, query, self.history), flush=True)
+        if not self.problems and self.slow_ms == math.inf:
+            os.unlink(self.history)
+
+    def harmed_again(self, at, ms):
+        """Whether another fault fell into this recovery: one that ends when it begins is its own."""
+        return any(begun < at + ms * 1000000 and healed > at and begun != at for begun, healed in self.harms)
+
+    def judge_guardian(self):
+        """A lock whose holder was killed is free before its lease ends, at least once: the machine may be busy."""
+        seen = [ms for ms in self.recoveries.get("process killed" + GUARDED, []) if ms is not None]
+        if len(seen) >= ENOUGH and min(seen) >= LEASE_S * 1000:
+            self.complain("no guardian has released anything before its lease ended: %s ms" % seen)
+
+    def run(self, seconds):
+        self.server.start()
+        self.faults = list(nemesis.FAULTS[self.target])
+        if self.server.disk and not self.server.disk.there:
+            print("%s: no full disk is tried, since there are no mounts of its own" % self.target)
+            self.faults = [fault for fault in self.faults if fault.name != nemesis.DISK.name]
+        self.relay_process, self.lost_before = None, 0
+        try:
+            if self.server.port:
+                self.relay_process = subprocess.Popen([self.program("dlock-relay"), str(self.server.port)],
+                                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                self.relay_port = int(self.relay_process.stdout.readline())
+            end = time.monotonic() + seconds
+            while time.monotonic() < end - 1 and not self.problems:
+                self.round(min(ROUND_S, end - time.monotonic()))
+            self.judge_guardian()
+        finally:
+            if self.relay_process:
+                self.relay_process.stdin.close()
+                self.relay_process.wait()
+            self.server.stop()
+
+    # ---- what came of it
+
+    def table(self):
+        """Lines of: target, fault, how often, seen recoveries, their median and greatest in ms, and at last the grants."""
+        for name, recoveries in sorted(self.recoveries.items()):
+            seen = sorted(ms for ms in recoveries if ms is not None)
+            yield (self.target, name, len(recoveries), len(seen), seen[len(seen) // 2] if seen else "", seen[-1] if seen else "")
+        if self.kinds != LOSING:
+            yield (self.target, "", self.grants, len(self.problems), self.rounds, self.seed)
+
+
+def report(run, logs):
+    """What a failure leaves, the least important first: often only the end of it is kept."""
+    ends = {}
+    for name in logs + ["complaints"]:
+        with open(os.path.join(run.folder, name), errors="replace") as file:
+            ends[name] = file.read()
+        print("-- the end of %s\n%s" % (name, ends[name][-4000:]))
+    # Of a sanitizer's report its last line, otherwise what a worker complains of.
+    words = re.findall("^SUMMARY: .*|^worker [0-9]+: .*", ends["complaints"], re.MULTILINE)
+    print("-- %s FAILED:" % run.target)
+    print("\n".join(line[:WIDTH] for line in run.problems[:BRIEFLY] + words[:BRIEFLY]))
+    again = "tests/faults/faults_test.py %s%s --seed %d" % (run.target, " --orphans" * (run.kinds == LOSING), run.seed)
+    print("history, logs: %s\nagain: %s" % (run.folder, again))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target", choices=sorted(nemesis.FAULTS))
+    parser.add_argument("--seconds", type=float, default=os.environ.get("DLOCK_FAULTS_SECONDS"))
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--pause-us", type=int, default=int(os.environ.get("DLOCK_FAULTS_PAUSE_US", 3000)))
+    parser.add_argument("--orphans", action="store_true")
+    parser.add_argument("--slow", type=float, default=math.inf)
+    options = parser.parse_args()
+    if options.seconds is None:
+        options.seconds = 8 if options.orphans else 15
+    # Mounts of its own end with this process. In a chroot, as for others than root, there are none.
+    unshare = ["unshare", "-m"]
+    if "DLOCK_FAULTS_MOUNTS" not in os.environ and \
+            subprocess.run(unshare + ["true"], stderr=subprocess.DEVNULL).returncode == 0:
+        os.environ["DLOCK_FAULTS_MOUNTS"] = "own"
+        os.execvp("unshare", unshare + [sys.executable, "-B"] + sys.argv)
+    top = os.environ.get("DLOCK_TEST_DIR")
+    folder = tempfile.mkdtemp(prefix="dlock-faults.", dir=top)
+    os.chmod(folder, 0o755)  # servers run as other users
+    print("%s: seed %d" % (options.target, options.seed), flush=True)
+    run = Run(options, folder)
+    run.run(options.seconds)
+    lines = ["\t".join(map(str, row)) for row in run.table()]
+    print("\n".join(lines))
+    if top:
+        os.makedirs(os.path.join(top, "faults"), exist_ok=True)
+        with open(os.path.join(top, "faults", "orphans-" * options.orphans + options.target + ".tsv"), "w") as file:
+            file.write("\n".join(lines) + "\n")
+    if run.problems:
+        report(run, sorted(name for name in os.listdir(folder) if name.endswith(".log")))
+        return 1
+    if options.slow == math.inf:
+        subprocess.run(["rm", "-rf", folder])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

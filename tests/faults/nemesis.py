@@ -1,0 +1,179 @@
+"""What happens to the servers, the wires and the clocks of the fault suite.
+
+A fault is a function of a run (faults_test.py) that does the harm, waits, and mends it; it returns when clients can be
+expected to be served again. `forgets` stands at those for which docs/backends.md does not promise that grants outlast
+them: the checker then forgets all of them, too, and goes on with those from afterwards.
+"""
+import contextlib
+import os
+import signal
+import time
+
+from servers import Line, ask
+
+# Longer than a lease, or much shorter.
+LENGTHS_S = (0.3, 1.8)
+
+
+def pause(run):
+    run.server.signal(signal.SIGSTOP)
+    run.sleep(run.random.choice(LENGTHS_S))
+    run.server.signal(signal.SIGCONT)
+
+
+def crash(run):
+    run.server.crash()
+    run.sleep(run.random.choice((0, 0.5)))
+    run.server.again()
+
+
+def of_leader(fault):
+    def hurt(run):
+        run.server.choose(leader=True)
+        fault(run)
+    return hurt
+
+
+def of_follower(fault):
+    def hurt(run):
+        run.server.choose(leader=False)
+        fault(run)
+    return hurt
+
+
+def wire(*words):
+    """A fault of the proxy, behind which half of the processes are."""
+    def harm(run):
+        for word in words:
+            run.relay(word)
+        run.sleep(run.random.choice(LENGTHS_S))
+        run.relay("well")
+    return harm
+
+
+def say(*commands, after=()):
+    """Commands to Redis, and those that take them back, which may find no room for a connection of their own."""
+    def tell(run):
+        with contextlib.closing(Line(run.server.port)) as line:
+            for command in commands:
+                line.tell(command)
+            if after:
+                run.sleep(1)
+            for command in after:
+                line.tell(command)
+    return tell
+
+
+def step(seconds):
+    """Moves the wall clock of the server, or, where there is none, of the processes."""
+    def move(run):
+        run.clock.step(seconds)
+        run.sleep(max(0, -seconds))
+    return move
+
+
+def fill_disk(run):
+    """A server may end over that."""
+    run.server.disk.fill()
+    run.sleep(1)
+    run.server.disk.free()
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if not run.server.alive():
+            run.server.again()
+        with contextlib.suppress(OSError):
+            if run.server.answers():
+                return
+        time.sleep(0.01)
+    raise TimeoutError("after the disk was full")
+
+
+def promote(run):
+    run.server.promote()
+
+
+def take_over(run):
+    run.server.take_over()
+
+
+def forsake(run):
+    run.server.forsake(run.random.choice(LENGTHS_S))
+
+
+def flush_items(run):
+    ask(run.server.port, "flush_all\r\n")
+
+
+def terminate_sessions(run):
+    run.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'dlock' AND "
+                   "pid <> pg_backend_pid() AND backend_type = 'client backend'")
+
+
+def kill_session_process(run):
+    """PostgreSQL then ends all its processes and recovers."""
+    killed = False
+    while not killed:
+        for pid in run.server.sessions()[:1]:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, signal.SIGKILL)
+                killed = True
+    run.sleep(0.2)
+    run.await_server()
+
+
+class Fault:
+    def __init__(self, name, harm, forgets=False):
+        self.name, self.harm, self.forgets = name, harm, forgets
+
+
+WIRES = [
+    Fault("wire: late", wire("delay 80")),
+    Fault("wire: answers stalled", wire("hold answers")),
+    Fault("wire: requests stalled", wire("hold requests")),
+    Fault("wire: both ways stalled", wire("hold answers", "hold requests")),
+    Fault("wire: answers lost", wire("lose")),
+    Fault("wire: dribbles", wire("dribble")),
+]
+# Not to ZooKeeper: whoever repeats how a client took its session up again is that client, and what it creates lives on.
+TWICE = Fault("wire: said twice", wire("repeat"))
+RESET = Fault("wire: reset", wire("hang-up"))
+RESTART = Fault("server killed, restarted", crash)
+PAUSE = Fault("server stopped, continued", pause)
+FORWARD = Fault("wall clock +3 s", step(3))
+BACK = Fault("wall clock -1 s", step(-1))
+DISK = Fault("disk full", fill_disk)
+
+
+def forgetting(fault):
+    return Fault(fault.name, fault.harm, forgets=True)
+
+
+REDIS = WIRES + [
+    TWICE, RESET, PAUSE, RESTART,
+    Fault("SCRIPT FLUSH", say("SCRIPT FLUSH")),
+    Fault("CLIENT KILL normal", say("CLIENT KILL TYPE normal")),
+    Fault("CLIENT KILL pubsub", say("CLIENT KILL TYPE pubsub")),
+    Fault("CLIENT PAUSE", say("CLIENT PAUSE 1500")),
+    Fault("maxclients reached", say("CONFIG SET maxclients 3", "CLIENT KILL TYPE normal", after=("CONFIG SET maxclients 10000",))),
+    Fault("maxmemory reached", say("CONFIG SET maxmemory 1", after=("CONFIG SET maxmemory 0",))),
+    forgetting(FORWARD),
+]
+
+FAULTS = {
+    "file": [FORWARD, BACK, DISK],
+    "redis": REDIS + [Fault("FLUSHALL", say("FLUSHALL"), forgets=True)],
+    "redis-aof": REDIS + [BACK, DISK],
+    "redis-pair": [Fault("replica promoted", promote), Fault("master killed, replica promoted", take_over, forgets=True),
+                   Fault("master stopped, replica promoted", forsake, forgets=True)],
+    "memcached": WIRES + [TWICE, RESET, PAUSE, RESTART, FORWARD, Fault("flush_all", flush_items, forgets=True)],
+    "zookeeper": WIRES + [RESET, PAUSE, RESTART, FORWARD, BACK, DISK],
+    "ensemble": [Fault("leader killed, restarted", of_leader(crash)), Fault("leader stopped, continued", of_leader(pause)),
+                 Fault("follower killed, restarted", of_follower(crash)),
+                 Fault("follower stopped, continued", of_follower(pause)), FORWARD, BACK],
+    "postgresql": WIRES + [TWICE, RESET, PAUSE, RESTART, Fault("sessions terminated", terminate_sessions),
+                           Fault("session's process killed", kill_session_process), forgetting(FORWARD), BACK, DISK],
+    "postgresql-session": WIRES + [
+        TWICE, forgetting(RESET), PAUSE, forgetting(RESTART), Fault("sessions terminated", terminate_sessions, forgets=True),
+        Fault("session's process killed", kill_session_process, forgets=True), forgetting(FORWARD), BACK,
+        forgetting(DISK)],
+}

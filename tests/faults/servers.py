@@ -1,0 +1,469 @@
+"""The servers of the fault suite: private ones, by tests/servers, that can be hurt."""
+import contextlib
+import glob
+import os
+import signal
+import socket
+import struct
+import subprocess
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCRIPTS = os.path.join(HERE, "..", "servers")
+LEASE_S = 1  # of every client
+
+
+def now_ns():
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def await_true(what, seconds=30):
+    """Returns when what() is true."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            if what():
+                return
+        time.sleep(0.01)
+    raise TimeoutError(what.__name__)
+
+
+class Line:
+    """A connection of a text protocol."""
+
+    def __init__(self, port, seconds=5):
+        self.socket = socket.create_connection(("127.0.0.1", port), seconds)
+
+    def ask(self, text, until="\r\n"):
+        """What the server answers, up to a word that ends it."""
+        self.socket.sendall(text.encode())
+        answer = b""
+        while until.encode() not in answer:
+            more = self.socket.recv(65536)
+            if not more:
+                break
+            answer += more
+        return answer.decode(errors="replace")
+
+    def tell(self, command):
+        answer = self.ask(command + "\r\n")
+        if answer.startswith("-"):
+            raise ValueError("%s: %s" % (command, answer))
+
+    def close(self):
+        self.socket.close()
+
+
+def ask(port, text, until="\r\n"):
+    with contextlib.closing(Line(port)) as line:
+        return line.ask(text, until)
+
+
+class Clock:
+    """A wall clock for those who have it preloaded (clock.c)."""
+
+    def __init__(self, library, folder):
+        self.path = os.path.join(folder, "clock")
+        self.ahead_s = 0
+        self.environment = {"LD_PRELOAD": library, "DLOCK_TEST_CLOCK": self.path}
+        self.step(0)
+        os.chmod(self.path, 0o644)
+
+    def step(self, seconds):
+        self.ahead_s += seconds
+        mode = "r+b" if os.path.exists(self.path) else "wb"
+        with open(self.path, mode) as file:
+            file.write(struct.pack("q", int(self.ahead_s * 1e9)))
+
+
+class Disk:
+    """A small one of its own, that can be full; only where faults_test.py has mounts of its own."""
+
+    def __init__(self, path, kilobytes):
+        self.path, self.filler, self.kilobytes = path, os.path.join(path, "filler"), kilobytes
+        os.makedirs(path, exist_ok=True)
+        self.there = "DLOCK_FAULTS_MOUNTS" in os.environ
+        if self.there:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755,size=%dk" % kilobytes, "none", path], check=True)
+
+    def fill(self):
+        with contextlib.suppress(OSError), open(self.filler, "wb", 0) as file:
+            for _ in range(self.kilobytes):
+                file.write(bytes(1024))
+
+    def free(self):
+        os.unlink(self.filler)
+
+    def end(self):
+        if self.there:
+            subprocess.run(["umount", "-l", self.path])
+
+
+class Server:
+    """One server process, or none. Its port is where clients find it."""
+    script = None  # of tests/servers
+    options = ""   # at the end of its command line
+    uri = None     # with {port}
+    disk = None
+
+    def __init__(self, folder, clock):
+        self.folder, self.clock = folder, clock
+        self.environment = dict(os.environ, DLOCK_SERVER_OPTIONS=self.options.format(folder=folder), **clock.environment)
+
+    def run(self, word):
+        done = subprocess.run(["bash", os.path.join(SCRIPTS, self.script + ".sh"), word, self.folder], check=True,
+                              stdout=subprocess.PIPE, env=self.environment, start_new_session=True)
+        return done.stdout.decode()
+
+    def start(self):
+        self.run("start")
+        with open(os.path.join(self.folder, self.script + ".port")) as file:
+            self.port = int(file.read())
+
+    def stop(self):
+        self.signal(signal.SIGCONT)
+        self.run("stop")
+
+    def pids(self):
+        with open(os.path.join(self.folder, self.script + ".pid")) as file:
+            return [int(file.read())]
+
+    def signal(self, number):
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def alive(self):
+        return any(running(pid) for pid in self.pids())
+
+    def crash(self):
+        self.signal(signal.SIGKILL)
+        await_true(self.is_gone)
+
+    def is_gone(self):
+        return not self.alive()
+
+    def again(self):
+        """Another process may have its port for a moment: what it forked before it was killed, for one."""
+        self.run("again")
+        try:
+            await_true(self.is_back)
+        except TimeoutError as late:
+            with open(os.path.join(self.folder, self.script + ".log"), errors="replace") as log:
+                raise TimeoutError("%s is not back: %s" % (self.script, log.read()[-1000:])) from late
+
+    def is_back(self):
+        if not self.alive():
+            time.sleep(0.1)
+            self.run("again")
+        return self.answers()
+
+    def answers(self):
+        raise NotImplementedError
+
+    def held(self, run):
+        """Lines about what anybody holds, or who cannot tell."""
+        status, lines = run.dlock("list")
+        return lines
+
+    def queued(self):
+        """What the server keeps of those who wait."""
+        return []
+
+
+def running(pid):
+    """Whether the process is there; one that has ended and that nobody has waited for is not."""
+    try:
+        with open("/proc/%d/stat" % pid) as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def works_in(pid, folder):
+    """Whether that is the process's working directory; one that has ended has none."""
+    try:
+        return os.readlink("/proc/%s/cwd" % pid) == folder
+    except OSError:
+        return False
+
+
+class File(Server):
+    script = "file"
+
+    def start(self):
+        self.run("start")
+        self.port = None
+        self.uri = "file:%s/locks?" % self.folder
+        self.disk = Disk(os.path.join(self.folder, "locks"), 64)
+
+    def stop(self):
+        self.disk.end()
+
+    def alive(self):
+        return True
+
+    def answers(self):
+        return True
+
+
+class Redis(Server):
+    """Without persistence: after a restart nothing is granted for a lease."""
+    script = "redis"
+    uri = "redis://127.0.0.1:{port}?"
+
+    def answers(self):
+        return "PONG" in ask(self.port, "PING\r\n")
+
+    def tell(self, command):
+        with contextlib.closing(Line(self.port)) as line:
+            line.tell(command)
+
+    def queued(self):
+        script = "return table.concat(redis.call('KEYS', '*:dlock:[qw]*'), ' ')"
+        keys = ask(self.port, 'EVAL "%s" 0\r\n' % script).splitlines()
+        return [] if keys[:1] == ["$0"] else keys or ["no answer"]
+
+    def replication(self):
+        """What it says of that; "slave0" at least."""
+        lines = ask(self.port, "INFO replication\r\n", "\r\n\r\n").splitlines()
+        return {"slave0": ",,", **dict(line.split(":", 1) for line in lines if ":" in line)}
+
+
+class RedisAof(Redis):
+    """With a log that is flushed before anything is answered: nothing is forgotten."""
+    options = "--appendonly yes --appendfsync always --dir {folder}/data"
+    uri = "redis://127.0.0.1:{port}?quarantine=0&"
+
+    def start(self):
+        self.disk = Disk(os.path.join(self.folder, "data"), 200 << 10)
+        super().start()
+
+    def stop(self):
+        super().stop()
+        self.disk.end()
+
+
+class RedisPair(Redis):
+    """A master and its replica, which change places. Neither has persistence; none of them is behind the proxy."""
+    # No full copy waits for further replicas.
+    options = "--repl-diskless-sync-delay 0 --repl-ping-replica-period 1"
+
+    def start(self):
+        self.members = []
+        for number in "12":
+            member = Redis(os.path.join(self.folder, number), self.clock)
+            member.environment = self.environment
+            os.makedirs(member.folder)
+            member.start()
+            self.members.append(member)
+        self.port = None
+        self.uri = "redis://%s?" % ",".join("127.0.0.1:%d" % member.port for member in self.members)
+        self.follow()
+
+    @property
+    def master(self):
+        return self.members[0]
+
+    @property
+    def replica(self):
+        return self.members[1]
+
+    def stop(self):
+        for member in self.members:
+            member.stop()
+
+    def follow(self):
+        """Makes the second the first one's replica, and waits until it has all that this one had."""
+        self.replica.tell("REPLICAOF 127.0.0.1 %d" % self.master.port)
+        await_true(self.is_copied)
+
+    def is_copied(self):
+        return self.master.replication()["slave0"].split(",")[2] == "state=online" and \
+            self.replica.replication()["master_link_status"] == "up"
+
+    def has_every_write(self):
+        offset = self.master.replication()["master_repl_offset"]
+        return "offset=" + offset in self.master.replication()["slave0"].split(",")
+
+    def swap(self):
+        self.replica.tell("REPLICAOF NO ONE")
+        self.members.reverse()
+
+    def promote(self):
+        """With every write: nothing is written meanwhile."""
+        self.master.tell("CLIENT PAUSE 10000 WRITE")
+        await_true(self.has_every_write)
+        self.swap()
+        self.replica.tell("REPLICAOF 127.0.0.1 %d" % self.master.port)
+        self.replica.tell("CLIENT UNPAUSE")
+        self.follow()
+
+    def take_over(self):
+        """The master is gone without a word; it comes back as a replica, and is none before."""
+        self.master.crash()
+        self.swap()
+        options = "%s --replicaof 127.0.0.1 %d" % (self.options, self.master.port)
+        self.replica.environment = dict(self.environment, DLOCK_SERVER_OPTIONS=options)
+        self.replica.again()
+        self.follow()
+
+    def forsake(self, seconds):
+        """The master is stopped, and goes on for a moment beside the one in its place."""
+        self.master.signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self.swap()
+        self.replica.signal(signal.SIGCONT)
+        self.follow()
+
+
+class Memcached(Server):
+    script = "memcached"
+    uri = "memcached://127.0.0.1:{port}?"
+
+    def answers(self):
+        return "VERSION" in ask(self.port, "version\r\n")
+
+    def held(self, run):
+        """It cannot list its locks."""
+        lines = [line for name in run.names() for line in run.dlock("inspect", name)[1]]
+        return [line for line in lines if not line.endswith("free")]
+
+
+LOG_HEADER = 16  # bytes of ZooKeeper's
+
+
+class Zookeeper(Server):
+    script = "zookeeper"
+    uri = "zookeeper://127.0.0.1:{port}/dlock/faults?session=%ds&" % LEASE_S
+
+    def start(self):
+        self.disk = Disk(os.path.join(self.folder, "zookeeper"), 200 << 10)
+        super().start()
+
+    def stop(self):
+        super().stop()
+        if self.disk:
+            self.disk.end()
+
+    def answers(self):
+        return "Mode: " in ask(self.port, "srvr", "Node count")
+
+    def again(self):
+        # A log without even a header, as a kill or a full disk leaves it, keeps it from starting (EOFException).
+        for log in glob.glob(os.path.join(self.folder, "zookeeper", "version-2", "log.*")):
+            if os.path.getsize(log) < LOG_HEADER:
+                os.unlink(log)
+        super().again()
+
+    def queued(self):
+        """Nodes of sessions, whatever they are for."""
+        lines = ask(self.port, "mntr", "zk_approximate_data_size").splitlines()
+        count = [line for line in lines if "ephemerals" in line]
+        return [] if count and count[0].split()[1] == "0" else count or ["no answer"]
+
+    def leads(self):
+        return "Mode: leader" in ask(self.port, "srvr", "Node count")
+
+
+class Ensemble(Zookeeper):
+    """Three that work together."""
+
+    def start(self):
+        done = subprocess.run(["bash", os.path.join(SCRIPTS, "zookeeper.sh"), "ensemble", self.folder, "3"], check=True,
+                              stdout=subprocess.PIPE, env=self.environment, start_new_session=True)
+        self.members = []
+        for number, port in enumerate(done.stdout.split(), 1):
+            member = Zookeeper(os.path.join(self.folder, str(number)), self.clock)
+            member.port = int(port)
+            self.members.append(member)
+        self.port = None
+        self.uri = "zookeeper://%s/dlock/faults?session=%ds&" % (
+            ",".join("127.0.0.1:%d" % member.port for member in self.members), LEASE_S)
+        self.hurt = None
+
+    def stop(self):
+        for member in self.members:
+            member.stop()
+
+    def choose(self, leader):
+        """The one that is hurt next."""
+        chosen = None
+        while chosen is None:
+            for member in self.members:
+                with contextlib.suppress(OSError):
+                    if member.leads() == leader:
+                        chosen = member
+            time.sleep(0.01)
+        self.hurt = chosen
+
+    def signal(self, number):
+        self.hurt.signal(number)
+
+    def crash(self):
+        self.hurt.crash()
+
+    def again(self):
+        self.hurt.again()
+
+
+class Postgresql(Server):
+    script = "postgresql"
+    options = "-c log_min_messages=fatal -c max_wal_size=64MB -c min_wal_size=32MB"
+    uri = "postgresql://dlock@127.0.0.1:{port}/postgres?"
+
+    def pids(self):
+        """Of all that run in its folder: a process that the postmaster has just begun outlives it for a moment, and keeps
+        its memory from the next one."""
+        folder = os.path.join(self.folder, "postgresql")
+        return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and works_in(pid, folder)]
+
+    def start(self):
+        self.disk = Disk(os.path.join(self.folder, "postgresql"), 300 << 10)
+        super().start()
+        with open(os.path.join(self.folder, "postgresql", "postmaster.opts")) as file:
+            self.programs = os.path.dirname(file.read().split()[0])
+
+    def stop(self):
+        super().stop()
+        self.disk.end()
+
+    def answers(self):
+        return self.sql("SELECT 1") == ["1"]
+
+    def is_gone(self):
+        self.signal(signal.SIGKILL)
+        return super().is_gone()
+
+    def again(self):
+        # A postmaster that nobody has waited for counts as alive there.
+        for mark in ("postmaster.pid", ".s.PGSQL.%d.lock" % self.port):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.folder, "postgresql", mark))
+        super().again()
+
+    def queued(self):
+        count = self.sql("SELECT count(*) FROM dlock.queue")
+        return [] if count == ["0"] else count or ["no answer"]
+
+    def sql(self, text):
+        done = subprocess.run([os.path.join(self.programs, "psql"), "-qtA", "-h", "127.0.0.1", "-p", str(self.port), "-U",
+                               "dlock", "-c", text, "postgres"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return done.stdout.decode().split()
+
+    def sessions(self):
+        """Processes that serve clients."""
+        return [int(pid) for pid in self.sql("SELECT pid FROM pg_stat_activity WHERE usename = 'dlock' AND "
+                                             "pid <> pg_backend_pid() AND backend_type = 'client backend'")]
+
+
+class PostgresqlSession(Postgresql):
+    uri = "postgresql://dlock@127.0.0.1:{port}/postgres?mode=session&"
+
+    def held(self, run):
+        """It cannot list its locks either. Those who wait have them, too."""
+        count = self.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+        return [] if count == ["0"] else count or ["no answer"]
+
+    def queued(self):
+        return []
