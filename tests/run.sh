@@ -2,11 +2,16 @@
 # Builds and tests dlock on Debian or Ubuntu, with nothing prepared: installs what is missing, starts private servers on
 # free loopback ports, runs the tests through CTest and stops the servers again.
 #
-#     tests/run.sh [--preset dev|asan-ubsan|tsan] [--build FOLDER] [LABEL or PATTERN]
+#     tests/run.sh [--preset dev|asan-ubsan|tsan] [--build FOLDER] [--long] [LABEL or PATTERN]
 #
 # LABEL is one of CTest's (`unit`, `conformance`, `redis`, …), PATTERN a regular expression for names of tests, as in
 # `tests/run.sh conformance.redis/fifo`. Without one, everything runs. --build tests a folder that is configured already.
-# With the label `bench` the servers are also compared with each other; see docs/benchmarks.md.
+# With the label `faults` a table of what was tried, and of what came of it, is printed; with --long those tests take an
+# hour instead of 15 seconds, and those of `simulation` a night instead of a minute. With the label `bench` the servers
+# are also compared with each other; see docs/benchmarks.md.
+#
+#     tests/run.sh mutations   breaks the core in about 30 ways, and fails unless the simulation notices each
+#     tests/run.sh coverage    runs everything with counters in it, and prints which lines of core/ nothing has run
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/packages.sh
@@ -16,7 +21,7 @@ usage() {
     exit "$1"
 }
 
-preset=dev build= selection=
+preset=dev build= selection= seconds=300
 while [ $# -gt 0 ]; do
     case "$1" in
     --preset | --build)
@@ -24,8 +29,15 @@ while [ $# -gt 0 ]; do
         if [ "$1" = --preset ]; then preset=$2; else build=$2; fi
         shift
         ;;
+    --long)
+        export DLOCK_FAULTS_SECONDS=${DLOCK_FAULTS_SECONDS:-3600} DLOCK_FAULTS_PAUSE_US=${DLOCK_FAULTS_PAUSE_US:-300}
+        export DLOCK_SIMULATION_SECONDS=${DLOCK_SIMULATION_SECONDS:-28800}
+        seconds=36000
+        ;;
     -h | --help) usage 0 ;;
     -*) usage 64 >&2 ;;
+    coverage) preset=coverage ;;
+    mutations) exec python3 -B tests/simulation/mutations.py ;;
     *)
         if [ -n "$selection" ]; then usage 64 >&2; fi
         selection=$1
@@ -49,6 +61,10 @@ if [ -z "$build" ]; then
     dev) build=build ;;
     asan-ubsan) build=build-asan ;;
     tsan) build=build-tsan ;;
+    coverage)
+        build=build-coverage
+        need_packages gcovr
+        ;;
     *)
         echo "no such preset: $preset (dev, asan-ubsan, tsan)" >&2
         exit 64
@@ -77,12 +93,15 @@ stop_servers() {
         tests/servers/"$server".sh stop "$folder" || true
         if [ "$status" != 0 ] && [ -s "$folder/$server.log" ]; then
             echo "== the last lines of $server's log"
-            tail -n 40 "$folder/$server.log"
+            tail -n 12 "$folder/$server.log" | cut -c 1-200
         fi
     done
     if [ "$status" != 0 ]; then
-        echo "== FAILED"
-        if [ -e "$folder/ctest.log" ]; then tests/failed.sh names "$folder/ctest.log"; fi
+        echo "== FAILED" # last, and briefly: often only the end of a log is kept
+        if [ -e "$folder/ctest.log" ]; then
+            tests/failed.sh output "$folder/ctest.log" 40 || true
+            tests/failed.sh names "$folder/ctest.log" || true
+        fi
     fi
     rm -rf "$folder"
     exit "$status"
@@ -105,10 +124,10 @@ export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp print_suppressions=0 ${LS
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
 # So many at once, since they wait more than they work. Those that do work count as several (PROCESSORS), and those that
-# take longest begin first (COST). With a sanitizer all of them work.
+# take longest, or several places, begin first (COST).
 at_once=14
-if [ -n "$(cache DLOCK_SANITIZE)" ]; then at_once=12; fi
-arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout 120 -j "$at_once")
+if [ "$preset" = coverage ]; then at_once=4; fi # every process writes a hundred files when it ends
+arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout "$seconds" -j "$at_once")
 if [ -n "$selection" ]; then
     if ctest --test-dir "$build" --print-labels | sed 's/^ *//' | grep -qxF -- "$selection"; then
         arguments+=(-L "^$selection\$")
@@ -117,7 +136,30 @@ if [ -n "$selection" ]; then
     fi
 fi
 echo "== test${selection:+ ($selection)}"
-ctest "${arguments[@]}" 2>&1 | tee "$folder/ctest.log"
+if [ "$preset" = coverage ]; then
+    # Tests that run as another user may not write there, and say so elsewhere than on standard error. What measures
+    # time may be red with counters in it.
+    find "$build" -name '*.gcda' -delete
+    GCOV_ERROR_FILE=/dev/null ctest "${arguments[@]}" 2>&1 | tee "$folder/ctest.log" || true
+    echo "== lines of core/"
+    gcovr --root . --object-directory "$build" --filter core/ --fail-under-line 95
+    exit
+fi
+print_faults() {
+    if [ "$selection" = faults ]; then python3 tests/faults/table.py "$DLOCK_TEST_DIR/faults"; fi
+}
+print_standstills() {
+    local count
+    count=$(grep -c 'the machine stood still' "$build/Testing/Temporary/LastTest.log" || true)
+    if [ "$count" != 0 ]; then echo "== tests that were run again, since the machine stood still: $count"; fi
+}
+if ! ctest "${arguments[@]}" 2>&1 | tee "$folder/ctest.log"; then
+    print_faults
+    print_standstills
+    exit 1
+fi
+print_faults
+print_standstills
 if [ "$selection" = bench ]; then
     echo "== compare"
     tests/bench/compare.sh "$build"

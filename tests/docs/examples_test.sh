@@ -56,6 +56,9 @@ end_hold() {
 
 [[ "$("$examples/first")" = "nobody else is here; fence "[1-9]* ]] || fail first
 [ "$("$examples/register")" = "locked with the backend toy" ] || fail register
+if "$dlock" backends --json | grep -q '"mem", "schemes"'; then
+    [ "$("$examples/testing")" = "all passed" ] || fail testing
+fi
 
 # Somebody holds the lock: nothing to do. Nobody does: the job.
 hold "$uri" job
