@@ -68,6 +68,11 @@ static void say_whom(const struct wait_plan *plan, struct said *said) {
     said->code = code;
 }
 
+static void say_why(const struct wait_plan *plan, struct said *said) {
+    say_not_ready(plan, said);
+    if (plan->verbose) say_whom(plan, said);
+}
+
 /* Sleeps until the attempt is over, a signal came or it is time for a word. True when the attempt is over. */
 static bool attempt_over(const struct attempt *attempt, int timeout_ms) {
     struct pollfd fds[] = {{attempt->done_fd, POLLIN, 0}, {attempt->plan->signals->fd, POLLIN, 0}};
@@ -86,8 +91,7 @@ static int attend(const struct attempt *attempt) {
             dlock_cancel(plan->lock);
             continue;
         }
-        say_not_ready(plan, &said);
-        if (plan->verbose) say_whom(plan, &said);
+        if (plan->timeout_ms != 0) say_why(plan, &said); /* a try only takes its time, on a slow server */
         pause_ms = 2 * pause_ms < NEXT_REPORT_MS ? 2 * pause_ms : NEXT_REPORT_MS;
     }
     return caught;
