@@ -120,6 +120,11 @@ static void command_stopped(struct supervision *supervision, int sig) {
     job_tell(plan->job, JOB_STOP);
 }
 
+static void hear_stop(struct supervision *supervision) {
+    int sig = child_stopped(supervision->plan->child);
+    if (sig) command_stopped(supervision, sig);
+}
+
 static void hear_job(struct supervision *supervision) {
     char answer;
     if (read(supervision->plan->job, &answer, 1) != 1) return; /* it died, and so shall we */
@@ -133,6 +138,7 @@ static void hear_job(struct supervision *supervision) {
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 static void pass_on(struct supervision *supervision, int sig) {
+    hear_stop(supervision); /* its SIGCHLD may be behind this signal */
     if (sig != SIGCONT) child_signal(supervision->plan->child, sig);
     if (sig != SIGCONT && sig != SIGTSTP) supervision->passed_on = sig;
     /* A stopped command could not act on what asks it to end. */
@@ -148,8 +154,7 @@ static bool hear_signals(struct supervision *supervision) {
             continue;
         }
         if (child_ended(child, &supervision->fatal_signal)) return true;
-        int stop = child_stopped(child);
-        if (stop) command_stopped(supervision, stop);
+        hear_stop(supervision);
     }
     return false;
 }

@@ -27,13 +27,14 @@ equal "status" "$status" 143
 within 10 "a child of the command is gone" gone "$(<"$work/bg.out")"
 
 describe "the lock is released only when the command is gone"
-begin "$DLOCK" run s -- bash -c 'trap "sleep 1; echo late >>$0; exit" TERM; echo ready; while :; do sleep 0.03; done' \
-    "$work/log"
+begin "$DLOCK" run s -- bash -c 'trap "echo told; until [ -e $0.end ]; do sleep 0.03; done; echo late >>$0; exit" TERM
+    echo ready; while :; do sleep 0.03; done' "$work/log"
 within 10 "the command runs" written "$work/bg.out"
 kill -TERM "$pid"
-sleep 0.2
+within 10 "the command cleans up" grep -q told "$work/bg.out"
 run "$DLOCK" run -n s true
 equal "held while the command cleans up" "$status" 1
+touch "$work/log.end"
 run "$DLOCK" run -w 30 s cat "$work/log"
 equal "free afterwards" "$status $out" "0 late"
 ended "$pid"
@@ -111,5 +112,30 @@ equal "SIGTERM ends it although it is stopped" "$status" 143
 gone "$child" || fail "it is still there"
 run "$DLOCK" run -n s true
 equal "free" "$status" 0
+
+describe "one that dlock does not know to be stopped, since it was busy, is ended, too"
+mkfifo "$work/full"
+exec 3<>"$work/full"
+python3 -c '
+import contextlib, os
+os.set_blocking(3, False)
+with contextlib.suppress(BlockingIOError):
+    while True: os.write(3, bytes(4096))'
+"$DLOCK" run --on-lost=warn s -- sh -c 'echo $$; exec sleep 1000' >"$work/busy.out" 2>"$work/full" </dev/null 3<&- &
+pid=$!
+started+=("$pid")
+within 10 "the command runs" written "$work/busy.out"
+child=$(<"$work/busy.out")
+started+=("$child")
+run "$DLOCK" break s
+is_writing() { grep -q pipe "/proc/$1/wchan"; }
+within 20 "dlock says that the lock is lost, and nobody reads it" is_writing "$pid"
+kill -STOP "$child"
+within 10 "the command is stopped" is_stopped "$child"
+kill -TERM "$pid"
+exec 3<&-
+within 10 "it is ended" gone "$child" || kill -KILL "$child"
+ended "$pid"
+equal "status" "$status" 75
 
 finish
