@@ -35,6 +35,36 @@ static void many_claims_are_one_request(void **state) {
     link_end(&link);
 }
 
+/* A table of all names that were ever used is not searched for one. */
+static void a_request_reads_its_own_rows(void **state) {
+    static const char *const read = "SELECT ROWS_READ FROM information_schema.TABLE_STATISTICS "
+                                    "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'dlock_locks'";
+    struct link link;
+    struct held held[2];
+    struct dlock_claim *claims[] = {&held[0].claim, &held[1].claim};
+    struct dlock_error err;
+    (void)state;
+    link_new(&link, NULL, 'a');
+    held_new(&held[0], &link, "reads-a");
+    held_new(&held[1], &link, "reads-b");
+    sql("INSERT INTO dlock_locks SELECT CONCAT('old', seq), '', 1, 0 FROM seq_1_to_1000");
+    sql("SET GLOBAL userstat = 1");
+    link_end(&link); /* what it does counts from its beginning on, for connections that begin now */
+    link_new(&link, NULL, 'a');
+    int64_t before = sql_number("%s", read);
+    assert_int_equal(backend->acquire(link.conn, claims, 2, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->renew(link.conn, claims, 2, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->release(link.conn, claims, 2, TIMEOUT_MS, &err), 0);
+    assert_int_equal(acquire(&link, &held[0]), 0);
+    assert_int_equal(renew(&link, &held[0]), 0);
+    assert_int_equal(release(&link, &held[0]), 0);
+    assert_int_equal(backend->break_lock(link.conn, "reads-a", TIMEOUT_MS, &err), DLOCK_ELOST);
+    link_end(&link); /* the server counts when a statement ends */
+    printf("         %lld rows read\n", (long long)(sql_number("%s", read) - before));
+    assert_in_range(sql_number("%s", read) - before, 1, 30);
+    sql("DELETE FROM dlock_locks WHERE name LIKE 'old%%'");
+}
+
 /* A row keeps its fence when the clock goes back, and when somebody breaks the lock. */
 static void fences_outlive_the_clock(void **state) {
     struct link link;
@@ -156,9 +186,13 @@ static void rights(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cycle_is_two_requests),      cmocka_unit_test(many_claims_are_one_request),
-        cmocka_unit_test(fences_outlive_the_clock),     cmocka_unit_test(a_deadlock_is_tried_again),
-        cmocka_unit_test(an_ended_connection_stays_so), cmocka_unit_test(rights),
+        cmocka_unit_test(a_cycle_is_two_requests),
+        cmocka_unit_test(many_claims_are_one_request),
+        cmocka_unit_test(a_request_reads_its_own_rows),
+        cmocka_unit_test(fences_outlive_the_clock),
+        cmocka_unit_test(a_deadlock_is_tried_again),
+        cmocka_unit_test(an_ended_connection_stays_so),
+        cmocka_unit_test(rights),
     };
     return cmocka_run_group_tests(tests, site_begin, site_end);
 }
