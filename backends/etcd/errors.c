@@ -75,12 +75,18 @@ int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *rep
     return judge(z, code, text, err);
 }
 
-int etcd_failed(const struct etcd *z, const struct etcd_host *host, CURLcode code, const char *why,
+int etcd_failed(const struct etcd *z, const struct etcd_host *host, bool stranger, CURLcode code, const char *why,
                 struct dlock_error *err) {
     const char *at = strstr(host->url, "://") + 3;
-    (void)z;
     switch (code) {
-    case CURLE_OPERATION_TIMEDOUT: return dlock_fail(err, DLOCK_EUNAVAILABLE, "no answer in time from etcd at %s", at);
+    case CURLE_OPERATION_TIMEDOUT:
+        dlock_fail(err, DLOCK_EUNAVAILABLE, "no answer in time from etcd at %s", at);
+        if (stranger) doubt(err);
+        return DLOCK_EUNAVAILABLE;
+    case CURLE_GOT_NOTHING:
+        dlock_fail(err, DLOCK_EUNAVAILABLE, "etcd at %s hung up without an answer", at);
+        if (stranger) doubt(err);
+        return DLOCK_EUNAVAILABLE;
     case CURLE_OUT_OF_MEMORY: return etcd_no_memory(err);
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:

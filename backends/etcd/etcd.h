@@ -136,8 +136,8 @@ json_t *etcd_response(const json_t *transaction, size_t i, const char *kind);
 int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *reply, struct dlock_error *err);
 int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *err);
 int etcd_no_memory(struct dlock_error *err);
-/* libcurl's code, of a request to a member. */
-int etcd_failed(const struct etcd *z, const struct etcd_host *host, CURLcode code, const char *why,
+/* libcurl's code, of a request to a member. A stranger can be connected to, and has never answered. */
+int etcd_failed(const struct etcd *z, const struct etcd_host *host, bool stranger, CURLcode code, const char *why,
                 struct dlock_error *err);
 
 /* ---- sockets.c: libcurl's descriptors ---------------------------------------------------------------------------- */

@@ -179,6 +179,14 @@ static bool never_sent(const struct etcd_channel *channel, CURLcode code) {
     return sent_us == 0;
 }
 
+/* Whether somebody took the connection and nobody has answered so far. An etcd without a majority keeps silent, too, but
+ * its client has had a lease. */
+static bool is_stranger(struct etcd *z, const struct etcd_channel *channel) {
+    curl_off_t connected_us = 0;
+    curl_easy_getinfo(channel->easy, CURLINFO_CONNECT_TIME_T, &connected_us);
+    return connected_us > 0 && !etcd_lease_known(z).id;
+}
+
 /* To one member after the other, until one answers or must not be followed by another. */
 static int try_members(struct etcd *z, struct etcd_channel *channel, const char *path, const struct etcd_text *body,
                        enum etcd_repeat repeat, int64_t deadline_us, struct etcd_reply *reply,
@@ -195,7 +203,8 @@ static int try_members(struct etcd *z, struct etcd_channel *channel, const char 
             leave_member(z, number); /* it has no leader, or no space: another one may */
             if (left == 1 || repeat == ETCD_ONCE) return rc;
         } else {
-            int rc = etcd_failed(z, host, code, channel->why[0] ? channel->why : curl_easy_strerror(code), err);
+            int rc = etcd_failed(z, host, is_stranger(z, channel), code,
+                                 channel->why[0] ? channel->why : curl_easy_strerror(code), err);
             leave_member(z, number);
             if (left == 1 || (repeat == ETCD_ONCE && !never_sent(channel, code))) return rc;
         }

@@ -26,6 +26,12 @@ static void name_server(struct maria *maria, const struct dlock_host *host) {
                  host->address, host->port ? host->port : DEFAULT_PORT);
 }
 
+static bool is_connected(int fd) {
+    struct sockaddr_storage peer;
+    socklen_t size = sizeof peer;
+    return getpeername(fd, (struct sockaddr *)&peer, &size) == 0;
+}
+
 static int shake_hands(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
                        int64_t deadline_us, struct dlock_error *err) {
     bool local = *host->host == '/';
@@ -40,7 +46,7 @@ static int shake_hands(struct maria *maria, const struct dlock_uri *uri, const s
     if (fd >= 0) fcntl(fd, F_SETFD, FD_CLOEXEC);
     if (!maria_go_on(maria, deadline_us)) {
         int rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to MySQL at %s: no answer in time", maria->where);
-        dlock_doubt(err, "MySQL");
+        if (is_connected((int)mysql_get_socket(maria->link))) dlock_doubt(err, "MySQL");
         return rc;
     }
     maria->step = MARIA_IDLE;

@@ -35,7 +35,7 @@ static enum finding look_at(const struct dlock_host *host, int64_t deadline_us, 
     return found;
 }
 
-int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, int64_t deadline_us,
+int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, bool began, int64_t deadline_us,
                       struct dlock_error *err) {
     static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", DEFAULT_PORT};
     const struct dlock_host *hosts = uri->n_hosts ? uri->hosts : &local;
@@ -53,7 +53,9 @@ int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, in
     case NO_ZOOKEEPER:
         return dlock_fail(err, DLOCK_EUNAVAILABLE,
                           "%s can be connected to, but begins no session; is this a ZooKeeper server?", z->where);
-    case NO_SESSION: return dlock_fail(err, DLOCK_EUNAVAILABLE, "ZooKeeper at %s began no session in time", z->where);
+    case NO_SESSION:
+        if (began) return DLOCK_EUNAVAILABLE; /* what was said is true */
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "ZooKeeper at %s began no session in time", z->where);
     case NOT_SERVING:
         return dlock_fail(err, DLOCK_EUNAVAILABLE,
                           "ZooKeeper at %s serves nobody now: it has no connection to a majority of its ensemble",

@@ -59,7 +59,7 @@ static int zookeeper_connect(void *conn, const struct dlock_uri *uri, const stru
     if (!z) return DLOCK_ENOMEM;
     int rc = zookeeper_address(z, uri, err);
     if (rc == 0) rc = begin(z, uri, deadline_us - rest_us, err);
-    return rc == DLOCK_EUNAVAILABLE && !began(z) ? zookeeper_explain(z, uri, deadline_us, err) : rc;
+    return rc == DLOCK_EUNAVAILABLE ? zookeeper_explain(z, uri, began(z), deadline_us, err) : rc;
 }
 
 static void zookeeper_disconnect(void *conn) {

@@ -242,8 +242,9 @@ int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct d
 /* Hands user:password and every auth= to the handle. */
 int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, int64_t deadline_us,
                           struct dlock_error *err);
-/* reach.c: says why no session began. Returns EUNAVAILABLE. */
-int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, int64_t deadline_us,
+/* reach.c: says why no session began, or, where something seemed to begin one, why nothing came of it, if it knows more
+ * than err does. Returns EUNAVAILABLE. */
+int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, bool began, int64_t deadline_us,
                       struct dlock_error *err);
 
 /* ---- node.c ------------------------------------------------------------------------------------------------------ */

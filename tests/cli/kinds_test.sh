@@ -3,10 +3,11 @@
 # for one that answers as TLS does, one that says nothing, one that takes no connection, and a lonely ZooKeeper.
 . "$(dirname "$0")/lib.sh"
 use_redis
-: "${DLOCK_TEST_MEMCACHED:?"no server: run the tests with tests/run.sh"}" "${DLOCK_TEST_ZOOKEEPER:?}" "${DLOCK_TEST_POSTGRESQL:?}"
+: "${DLOCK_TEST_MEMCACHED:?"no server: run the tests with tests/run.sh"}" "${DLOCK_TEST_ZOOKEEPER:?}" "${DLOCK_TEST_POSTGRESQL:?}" \
+    "${DLOCK_TEST_ETCD:?}" "${DLOCK_TEST_MYSQL:?}"
 
 cat >"$work/fakes.py" <<'END'
-import http.server, os, socket, sys, threading, time
+import contextlib, http.server, os, socket, sys, threading, time
 
 def serve(answer):
     s = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -18,8 +19,9 @@ def serve(answer):
 
 kept = []
 def tls(c):
-    c.recv(4096)
-    c.sendall(b"\x15\x03\x01\x00\x02\x02\x46")  # alert: protocol version
+    with contextlib.suppress(OSError):
+        c.recv(4096)
+        c.sendall(b"\x15\x03\x01\x00\x02\x02\x46")  # alert: protocol version
     c.close()
 def lonely(c):
     if c.recv(4096).startswith(b"srvr"):
@@ -59,27 +61,32 @@ port[redis]=${address#*:}
 port[memcached]=${DLOCK_TEST_MEMCACHED#*:}
 port[zookeeper]=${DLOCK_TEST_ZOOKEEPER#*:}
 port[postgresql]=$(cut -d: -f2 <<<"$DLOCK_TEST_POSTGRESQL")
+port[etcd]=${DLOCK_TEST_ETCD#*:}
+port[mysql]=${DLOCK_TEST_MYSQL#*:}
+declare -A user=([mysql]=user@) path=([mysql]=/database)
 
 # asks SCHEME WHERE [TIMEOUT]: the status and the message, with AT for the address. Without a guardian, whose start would
 # count, too.
 asks() {
-    run "$DLOCK" run -b "$1://127.0.0.1:${port[$2]}?guardian=off&timeout=${3:-1s}" a -- true
+    run "$DLOCK" run -b "$1://${user[$1]:-}127.0.0.1:${port[$2]}${path[$1]:-}?guardian=off&timeout=${3:-1s}" a -- true
     said="$status ${err//"127.0.0.1:${port[$2]}"/AT}"
 }
 
-declare -A word=([redis]=Redis [memcached]=memcached [zookeeper]=ZooKeeper [postgresql]=PostgreSQL)
-for scheme in redis memcached zookeeper postgresql; do
+declare -A word=([redis]="a Redis" [memcached]="a memcached" [zookeeper]="a ZooKeeper" [etcd]="an etcd"
+    [postgresql]="a PostgreSQL" [mysql]="a MySQL")
+kinds="redis memcached zookeeper etcd postgresql mysql"
+for scheme in $kinds; do
     describe "$scheme"
-    for other in redis memcached zookeeper postgresql http tls silent; do
+    for other in $kinds http tls silent; do
         if [ "$other" = "$scheme" ]; then continue; fi
         asks "$scheme" "$other"
         contains "on the port of $other" "$said" "69 dlock: "
-        contains "on the port of $other" "$said" "; is this a ${word[$scheme]} server?"
+        contains "on the port of $other" "$said" "; is this ${word[$scheme]} server?"
     done
     for other in refused full; do
         asks "$scheme" "$other"
         contains "$other" "$said" "69 dlock: "
-        lacks "$other" "$said" "is this a"
+        lacks "$other" "$said" "is this "
     done
 done
 
