@@ -198,7 +198,7 @@ equal "found by the release" "$status" 75
 contains "it is said" "$err" "\"atrelease\" was not released properly"
 
 describe "redis: the server goes away while it holds"
-held_on outage -b "$DLOCK_URI&timeout=500ms" -l 3
+held_on outage -b "$DLOCK_URI&timeout=500ms&guardian=off" -l 3
 kill -STOP "$server"
 ended "$pid"
 equal "the command's status" "$status" 3

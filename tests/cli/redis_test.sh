@@ -117,7 +117,7 @@ equal "status" "$status" 75
 contains "it is said" "$err" late
 
 describe "the server does not answer the release: the command's status counts"
-run "$DLOCK" run -b "redis://$address?quarantine=0&timeout=1" unreleased -- sh -c "kill -STOP $server; exit 5"
+run "$DLOCK" run -b "redis://$address?quarantine=0&timeout=1&guardian=off" unreleased -- sh -c "kill -STOP $server; exit 5"
 equal "status" "$status" 5
 contains "it is said" "$err" "not released properly"
 

@@ -53,7 +53,7 @@ s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(50); print(s.getsockname
 started+=("$!")
 within 60 "it is there" written "$work/silent"
 begun=$SECONDS
-run "$DLOCK" run -b "etcd://127.0.0.1:$(<"$work/silent")?timeout=1s" -w 1s c -- true
+run "$DLOCK" run -b "etcd://127.0.0.1:$(<"$work/silent")?timeout=1s&guardian=off" -w 1s c -- true
 equal "alone" "$status" 69
 contains "why" "$err" "no answer in time from etcd at 127.0.0.1:$(<"$work/silent")"
 if [ $((SECONDS - begun)) -gt 10 ]; then fail "it took $((SECONDS - begun)) s"; fi
@@ -78,7 +78,7 @@ started+=("$!")
 other_listens() { [ "$(wc -l <"$work/others")" = 4 ]; }
 within 60 "they are there" other_listens
 for port in $(<"$work/others"); do
-    run "$DLOCK" run -b "etcd://127.0.0.1:$port?timeout=2s" -n c -- true
+    run "$DLOCK" run -b "etcd://127.0.0.1:$port?timeout=2s&guardian=off" -n c -- true
     equal "refused" "$status" 69
     contains "doubted" "$err" "is this an etcd server?"
 done
