@@ -20,14 +20,17 @@ import tempfile
 import threading
 import time
 
+import mysql_servers
 import nemesis
 import servers
 from servers import LEASE_S, now_ns
 
 SERVERS = {"file": servers.File, "redis": servers.Redis, "redis-aof": servers.RedisAof,
            "redis-pair": servers.RedisPair, "memcached": servers.Memcached,
-           "zookeeper": servers.Zookeeper, "ensemble": servers.Ensemble, "postgresql": servers.Postgresql,
-           "postgresql-session": servers.PostgresqlSession}
+           "zookeeper": servers.Zookeeper, "ensemble": servers.Ensemble, "etcd": servers.Etcd,
+           "etcd-cluster": servers.Cluster, "postgresql": servers.Postgresql,
+           "postgresql-session": servers.PostgresqlSession, "mysql": mysql_servers.Mysql,
+           "mysql-session": mysql_servers.MysqlSession}
 NAMES, THREADS, ROUND_S = 2, 3, 60
 LEASE_NS = LEASE_S * 1000000000
 LAST_S = 150  # in which every process has to end, on a machine that has no time for it, too
@@ -38,7 +41,7 @@ BRIEFLY, WIDTH = 3, 200  # lines of each kind at the end of a failure, and their
 # What each process adds to the URI, and whether it is behind the proxy.
 KINDS = [("guardian=on", False), ("linger=20ms", False), ("", True), ("guardian=on&linger=5ms", True)]
 LOSING, LOST = [("", True)] * 4, "wire: answers lost time and again"
-NO_LINGER = ("memcached", "postgresql-session")
+NO_LINGER = ("memcached", "postgresql-session", "etcd", "etcd-cluster", "mysql", "mysql-session")
 
 
 class Worker:
@@ -199,11 +202,14 @@ class Run:
     def lose_answers(self, end):
         """In the place of all faults: again and again all answers that are on their way to the processes, for as long as
         it takes to send each of them an answer, or for longer than they wait for one."""
+        begun = now_ns()
         while time.monotonic() < end:
             self.relay("lose")
             time.sleep(self.random.choice((0.002, 0.01, 0.03)))
             self.relay("well")
             time.sleep(self.random.uniform(0, 0.03))
+        if self.server.ends_unheard:
+            self.note("forgot 0 0 %d %d" % (begun, now_ns()))
 
     def lost(self):
         """How many connections have lost answers since that was asked last."""

@@ -109,6 +109,10 @@ def terminate_sessions(run):
                    "pid <> pg_backend_pid() AND backend_type = 'client backend'")
 
 
+def kill_sessions(run):
+    run.server.end_sessions()
+
+
 def kill_session_process(run):
     """PostgreSQL then ends all its processes and recovers."""
     killed = False
@@ -135,6 +139,7 @@ WIRES = [
     Fault("wire: dribbles", wire("dribble")),
 ]
 # Not to ZooKeeper: whoever repeats how a client took its session up again is that client, and what it creates lives on.
+# Nor to etcd, where what a repeated request creates lives as long as the client's lease.
 TWICE = Fault("wire: said twice", wire("repeat"))
 RESET = Fault("wire: reset", wire("hang-up"))
 RESTART = Fault("server killed, restarted", crash)
@@ -142,6 +147,9 @@ PAUSE = Fault("server stopped, continued", pause)
 FORWARD = Fault("wall clock +3 s", step(3))
 BACK = Fault("wall clock -1 s", step(-1))
 DISK = Fault("disk full", fill_disk)
+MEMBERS = [Fault("leader killed, restarted", of_leader(crash)), Fault("leader stopped, continued", of_leader(pause)),
+           Fault("follower killed, restarted", of_follower(crash)),
+           Fault("follower stopped, continued", of_follower(pause))]
 
 
 def forgetting(fault):
@@ -167,13 +175,18 @@ FAULTS = {
                    Fault("master stopped, replica promoted", forsake, forgets=True)],
     "memcached": WIRES + [TWICE, RESET, PAUSE, RESTART, FORWARD, Fault("flush_all", flush_items, forgets=True)],
     "zookeeper": WIRES + [RESET, PAUSE, RESTART, FORWARD, BACK, DISK],
-    "ensemble": [Fault("leader killed, restarted", of_leader(crash)), Fault("leader stopped, continued", of_leader(pause)),
-                 Fault("follower killed, restarted", of_follower(crash)),
-                 Fault("follower stopped, continued", of_follower(pause)), FORWARD, BACK],
+    "ensemble": MEMBERS + [FORWARD, BACK],
+    "etcd": WIRES + [RESET, PAUSE, RESTART, DISK],  # its program has no libc whose clock could be another one
+    "etcd-cluster": MEMBERS,
     "postgresql": WIRES + [TWICE, RESET, PAUSE, RESTART, Fault("sessions terminated", terminate_sessions),
                            Fault("session's process killed", kill_session_process), forgetting(FORWARD), BACK, DISK],
     "postgresql-session": WIRES + [
         TWICE, forgetting(RESET), PAUSE, forgetting(RESTART), Fault("sessions terminated", terminate_sessions, forgets=True),
         Fault("session's process killed", kill_session_process, forgets=True), forgetting(FORWARD), BACK,
         forgetting(DISK)],
+    "mysql": WIRES + [TWICE, RESET, PAUSE, RESTART, Fault("sessions killed", kill_sessions), forgetting(FORWARD), BACK,
+                      DISK],
+    "mysql-session": WIRES + [
+        TWICE, forgetting(RESET), PAUSE, forgetting(RESTART), Fault("sessions killed", kill_sessions, forgets=True),
+        FORWARD, BACK, forgetting(DISK)],
 }

@@ -1,6 +1,7 @@
 """The servers of the fault suite: private ones, by tests/servers, that can be hurt."""
 import contextlib
 import glob
+import json
 import os
 import signal
 import socket
@@ -105,6 +106,8 @@ class Server:
     options = ""   # at the end of its command line
     uri = None     # with {port}
     disk = None
+    # A grant is over when its connection is, and its holder learns of that at the next renewal only.
+    ends_unheard = False
 
     def __init__(self, folder, clock):
         self.folder, self.clock = folder, clock
@@ -366,20 +369,19 @@ class Zookeeper(Server):
         return "Mode: leader" in ask(self.port, "srvr", "Node count")
 
 
-class Ensemble(Zookeeper):
-    """Three that work together."""
+class Group:
+    """Servers of one kind that work together, before their class in the list of bases; one at a time is hurt."""
 
-    def start(self):
-        done = subprocess.run(["bash", os.path.join(SCRIPTS, "zookeeper.sh"), "ensemble", self.folder, "3"], check=True,
+    def start_members(self, word):
+        done = subprocess.run(["bash", os.path.join(SCRIPTS, self.script + ".sh"), word, self.folder, "3"], check=True,
                               stdout=subprocess.PIPE, env=self.environment, start_new_session=True)
         self.members = []
         for number, port in enumerate(done.stdout.split(), 1):
-            member = Zookeeper(os.path.join(self.folder, str(number)), self.clock)
+            member = self.of(os.path.join(self.folder, str(number)), self.clock)
             member.port = int(port)
             self.members.append(member)
         self.port = None
-        self.uri = "zookeeper://%s/dlock/faults?session=%ds&" % (
-            ",".join("127.0.0.1:%d" % member.port for member in self.members), LEASE_S)
+        self.uri = self.uri.replace("127.0.0.1:{port}", ",".join("127.0.0.1:%d" % member.port for member in self.members))
         self.hurt = None
 
     def stop(self):
@@ -405,6 +407,53 @@ class Ensemble(Zookeeper):
 
     def again(self):
         self.hurt.again()
+
+
+class Ensemble(Group, Zookeeper):
+    of = Zookeeper
+
+    def start(self):
+        self.start_members("ensemble")
+
+
+class Etcd(Server):
+    """The shortest session that it can have."""
+    script = "etcd"
+    uri = "etcd://127.0.0.1:{port}/faults?session=%ds&" % LEASE_S
+
+    def start(self):
+        self.disk = Disk(os.path.join(self.folder, "etcd"), 200 << 10)
+        super().start()
+
+    def stop(self):
+        super().stop()
+        if self.disk:
+            self.disk.end()
+
+    def answers(self):
+        return '"true"' in ask(self.port, "GET /health HTTP/1.0\r\n\r\n", "}")
+
+    def ctl(self, *words):
+        done = subprocess.run(["etcdctl", "--endpoints", "http://127.0.0.1:%d" % self.port, *words],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=dict(os.environ, ETCDCTL_API="3"))
+        return done.stdout.decode()
+
+    def queued(self):
+        """Keys of sessions, whatever they are for."""
+        return self.ctl("get", "--keys-only", "--prefix", "faults").split()
+
+    def leads(self):
+        for endpoint in json.loads(self.ctl("endpoint", "status", "-w", "json") or "[]"):
+            status = endpoint["Status"]
+            return status["header"]["member_id"] == status["leader"]
+        return False
+
+
+class Cluster(Group, Etcd):
+    of = Etcd
+
+    def start(self):
+        self.start_members("cluster")
 
 
 class Postgresql(Server):
