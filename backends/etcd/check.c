@@ -101,7 +101,7 @@ int etcd_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, s
     etcd_add(&body, "{}");
     if (rc == 0) rc = etcd_post(z, "/v3/maintenance/status", &body, ETCD_REPEAT, deadline_us, &reply, err);
     etcd_text_free(&body);
-    if (rc != 0) return rc > 0 ? DLOCK_EPROTO : rc;
+    if (rc != 0) return etcd_code(rc, err);
     check_version(&report, reply.body);
     check_store(&report, reply.body);
     etcd_reply_end(&reply);

@@ -21,6 +21,17 @@ int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *er
     return DLOCK_EPROTO;
 }
 
+int etcd_lease_ended(const struct etcd *z, struct dlock_error *err) {
+    dlock_fail(err, DLOCK_EUNAVAILABLE, "the lease at etcd at %s has ended", z->address.where);
+    return ETCD_LEASE_GONE;
+}
+
+int etcd_code(int rc, struct dlock_error *err) {
+    if (rc <= 0) return rc;
+    if (err) err->code = DLOCK_EPROTO;
+    return DLOCK_EPROTO;
+}
+
 static bool says(const char *text, const char *words) {
     return strstr(text, words) != NULL;
 }
@@ -43,9 +54,11 @@ static int judge_argument(const struct etcd *z, const char *text, struct dlock_e
 
 static int judge(const struct etcd *z, int64_t code, const char *text, struct dlock_error *err) {
     const char *where = z->address.where;
-    if (code == NOT_FOUND && says(text, "lease not found"))
-        return dlock_fail(err, ETCD_LEASE_GONE, "the lease at etcd at %s has ended", where);
-    if (code == UNAUTHENTICATED) return dlock_fail(err, ETCD_TOKEN_OLD, "etcd at %s knows the user no more", where);
+    if (code == NOT_FOUND && says(text, "lease not found")) return etcd_lease_ended(z, err);
+    if (code == UNAUTHENTICATED) {
+        dlock_fail(err, DLOCK_EAUTH, "etcd at %s knows the user no more", where);
+        return ETCD_TOKEN_OLD;
+    }
     if (code == DENIED)
         return dlock_fail(err, DLOCK_EAUTH,
                           "etcd at %s does not let this user work below \"%.100s\": etcdctl role grant-permission ROLE "

@@ -48,7 +48,7 @@ enum {
 
 #define ETCD_FENCE_END (INT64_C(1) << 55)
 
-/* A request's result besides 0 and dlock's codes. */
+/* A request's result besides 0 and dlock's codes. Such a result stays in this backend: err has a code of dlock's. */
 enum { ETCD_LEASE_GONE = 1, ETCD_TOKEN_OLD = 2 };
 
 struct etcd;
@@ -136,6 +136,10 @@ json_t *etcd_response(const json_t *transaction, size_t i, const char *kind);
 int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *reply, struct dlock_error *err);
 int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *err);
 int etcd_no_memory(struct dlock_error *err);
+/* LEASE_GONE. */
+int etcd_lease_ended(const struct etcd *z, struct dlock_error *err);
+/* The code of a request that LEASE_GONE or TOKEN_OLD is no answer to: it is, and err has, EPROTO then. */
+int etcd_code(int rc, struct dlock_error *err);
 /* libcurl's code, of a request to a member. A stranger can be connected to, and has never answered. */
 int etcd_failed(const struct etcd *z, const struct etcd_host *host, bool stranger, CURLcode code, const char *why,
                 struct dlock_error *err);

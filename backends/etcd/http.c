@@ -184,7 +184,10 @@ static bool never_sent(const struct etcd_channel *channel, CURLcode code) {
 static bool is_stranger(struct etcd *z, const struct etcd_channel *channel) {
     curl_off_t connected_us = 0;
     curl_easy_getinfo(channel->easy, CURLINFO_CONNECT_TIME_T, &connected_us);
-    return connected_us > 0 && !etcd_lease_known(z).id;
+    pthread_mutex_lock(&z->mutex);
+    bool known = z->lease.id != 0;
+    pthread_mutex_unlock(&z->mutex);
+    return connected_us > 0 && !known;
 }
 
 /* To one member after the other, until one answers or must not be followed by another. */
@@ -238,7 +241,7 @@ int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *e
     etcd_add(&body, "}");
     int rc = post(z, "/v3/auth/authenticate", &body, ETCD_REPEAT, deadline_us, &reply, err);
     etcd_text_free(&body);
-    if (rc != 0) return rc > 0 ? DLOCK_EAUTH : rc;
+    if (rc != 0) return rc == ETCD_TOKEN_OLD ? DLOCK_EAUTH : etcd_code(rc, err);
     const char *token = etcd_string(reply.body, "token");
     bool sensible = token && *token && strlen(token) < 4096 && !strpbrk(token, "\r\n");
     char *copy = sensible ? strdup(token) : NULL;

@@ -51,7 +51,7 @@ static int read_queue(struct etcd *z, const char *name, int64_t deadline_us, str
     etcd_add_range(&body, z, name);
     etcd_add(&body, "}");
     int rc = etcd_post(z, "/v3/kv/range", &body, ETCD_REPEAT, deadline_us, &queue->reply, err);
-    if (rc != 0) return rc > 0 ? DLOCK_EPROTO : rc;
+    if (rc != 0) return etcd_code(rc, err);
     queue->keys = json_object_get(queue->reply.body, "kvs");
     count(queue);
     return 0;
@@ -106,7 +106,7 @@ static int delete_holders(struct etcd *z, const struct queue *queue, int64_t dea
         etcd_add_string(&body, key64);
         etcd_add(&body, "}");
         int rc = etcd_post(z, "/v3/kv/deleterange", &body, ETCD_REPEAT, deadline_us, &reply, err);
-        if (rc != 0) return rc > 0 ? DLOCK_EPROTO : rc;
+        if (rc != 0) return etcd_code(rc, err);
         *broken = *broken || etcd_int(reply.body, "deleted") > 0;
         etcd_reply_end(&reply);
     }
@@ -144,7 +144,7 @@ static int next_key(struct etcd *z, const char *from, const char *end, int64_t d
     etcd_add_base64(&body, end);
     etcd_add(&body, "}");
     int rc = etcd_post(z, "/v3/kv/range", &body, ETCD_REPEAT, deadline_us, &reply, err);
-    if (rc != 0) return rc > 0 ? DLOCK_EPROTO : rc;
+    if (rc != 0) return etcd_code(rc, err);
     const json_t *kv = json_array_get(json_object_get(reply.body, "kvs"), 0);
     if (kv) read_key(kv, key);
     if (kv && !key[0]) rc = etcd_nonsense(z, "a key", err);

@@ -71,7 +71,7 @@ static int grant(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, 
     int64_t sent_us = dlock_now_us();
     etcd_add(&body, "{\"TTL\":\"%d\"}", z->address.ttl_s);
     int rc = etcd_post(z, "/v3/lease/grant", &body, ETCD_REPEAT, deadline_us, &reply, err);
-    if (rc != 0) return rc > 0 ? DLOCK_EPROTO : rc;
+    if (rc != 0) return etcd_code(rc, err);
     bool sensible = read_lease(&reply, sent_us, lease) && lease->ttl_ms > 0;
     etcd_reply_end(&reply);
     if (!sensible) return etcd_nonsense(z, "a lease", err);
@@ -94,7 +94,7 @@ int etcd_keep_alive(struct etcd *z, int64_t deadline_us, struct etcd_lease *leas
     if (!sensible) return etcd_nonsense(z, "an answer about a lease", err);
     if (lease->ttl_ms == 0) { /* it is not there any more */
         etcd_lease_gone(z, before.id);
-        return dlock_fail(err, ETCD_LEASE_GONE, "the lease at etcd at %s has ended", z->address.where);
+        return etcd_lease_ended(z, err);
     }
     note(z, before.id, lease);
     return 0;

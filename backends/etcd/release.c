@@ -153,7 +153,7 @@ int etcd_release(void *conn, struct dlock_claim *const *claims, size_t n, int ti
         r.n = n - done < BATCH ? n - done : BATCH;
         int rc = release_some(&r);
         if (rc == 0) continue;
-        if (rc > 0) rc = DLOCK_EPROTO;
+        rc = etcd_code(rc, err);
         for (size_t i = done; i < n; i++) claims[i]->result = rc;
         return etcd_verdict(r.z, rc);
     }

@@ -96,7 +96,7 @@ static int prove(struct renewal *r) {
         return 0;
     }
     int rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
-    if (rc != 0) return rc > 0 ? DLOCK_EPROTO : rc;
+    if (rc != 0) return etcd_code(rc, r->err);
     int64_t kept_ms = etcd_kept_ms(&r->lease, reply.term, r->begun_us);
     bool sensible = read_all(r, &reply, kept_ms);
     etcd_reply_end(&reply);

@@ -1,0 +1,206 @@
+/* etcd: the JSON of its gateway, refusals, streams that tell of keys that have gone. libcurl itself is not under test:
+ * this file takes the place of the functions of it that talk to a server, and makes what they bring of the input, a line
+ * for each request:
+ *
+ *   <JSON>          the answer to the next request, with the status 200
+ *   <digits><JSON>  the same with another status
+ *   -<digits>       no answer: libcurl's code
+ *   ~<JSON>         a message of the streams that are open; ^<JSON>: the beginning of one
+ *
+ * The end of the input is that of all connections. A script that begins with '!' has no lease in front, and a user: the
+ * rest is what a new connection is answered with. Keys are in the lease 4711, "…/1267". */
+#include "operate.h"
+
+#include <ctype.h>
+#include <etcd.h>
+#include <stdlib.h>
+
+extern const struct dlock_backend dlock_backend_etcd;
+
+CURL *__wrap_curl_easy_init(void);
+void __wrap_curl_easy_cleanup(CURL *easy);
+CURLcode __wrap_curl_easy_setopt(CURL *easy, CURLoption option, ...);
+CURLcode __wrap_curl_easy_getinfo(CURL *easy, CURLINFO info, ...);
+CURLcode __wrap_curl_easy_perform(CURL *easy);
+CURLMcode __wrap_curl_multi_add_handle(CURLM *multi, CURL *easy);
+CURLMcode __wrap_curl_multi_remove_handle(CURLM *multi, CURL *easy);
+CURLMcode __wrap_curl_multi_socket_action(CURLM *multi, curl_socket_t fd, int what, int *running);
+CURLMsg *__wrap_curl_multi_info_read(CURLM *multi, int *left);
+
+/* What stands for a handle of libcurl's. */
+struct handle {
+    struct handle *next; /* of the streams */
+    curl_write_callback write;
+    void *to, *private;
+    long status;
+    bool told; /* that it has ended */
+};
+
+static const char lease[] = "{\"header\":{\"revision\":\"5\",\"raft_term\":\"2\"},\"ID\":\"4711\",\"TTL\":\"60\"}\n";
+
+static struct {
+    const char *greeting; /* what is left of it */
+    const char *at, *end;
+    struct handle *streams;
+} server;
+
+/* ---- the input --------------------------------------------------------------------------------------------------- */
+
+/* Takes a line; false: there is none. */
+static bool take_line(const char **line, size_t *n) {
+    const char *from = *server.greeting ? server.greeting : server.at;
+    const char *end = *server.greeting ? from + strlen(from) : server.end;
+    if (from == end) return false;
+    const char *stop = memchr(from, '\n', (size_t)(end - from));
+    *line = from;
+    *n = (size_t)((stop ? stop : end) - from);
+    if (*server.greeting)
+        server.greeting = stop + 1;
+    else
+        server.at = stop ? stop + 1 : end;
+    return true;
+}
+
+static bool is_message(void) {
+    return server.at < server.end && (*server.at == '~' || *server.at == '^');
+}
+
+/* The digits that a line begins with. */
+static long take_number(const char **line, size_t *n) {
+    long number = 0;
+    for (; *n > 0 && number < 1000 && isdigit((unsigned char)**line); ++*line, --*n)
+        number = number * 10 + **line - '0';
+    return number;
+}
+
+/* In two pieces: false, when the reader has refused one. */
+static bool bring(const struct handle *handle, const char *bytes, size_t n) {
+    char copy[32 * 1024];
+    size_t half = n / 2;
+    memcpy(copy, bytes, n);
+    if (half && handle->write(copy, 1, half, handle->to) != half) return false;
+    return n == half || handle->write(copy + half, 1, n - half, handle->to) == n - half;
+}
+
+/* ---- libcurl's part: requests ------------------------------------------------------------------------------------ */
+
+CURL *__wrap_curl_easy_init(void) {
+    return calloc(1, sizeof(struct handle));
+}
+
+void __wrap_curl_easy_cleanup(CURL *easy) {
+    free(easy);
+}
+
+CURLcode __wrap_curl_easy_setopt(CURL *easy, CURLoption option, ...) {
+    struct handle *handle = easy;
+    va_list args;
+    va_start(args, option);
+    if (option == CURLOPT_WRITEFUNCTION) handle->write = va_arg(args, curl_write_callback);
+    if (option == CURLOPT_WRITEDATA) handle->to = va_arg(args, void *);
+    if (option == CURLOPT_PRIVATE) handle->private = va_arg(args, void *);
+    va_end(args);
+    return CURLE_OK;
+}
+
+CURLcode __wrap_curl_easy_getinfo(CURL *easy, CURLINFO info, ...) {
+    const struct handle *handle = easy;
+    va_list args;
+    va_start(args, info);
+    void *out = va_arg(args, void *);
+    va_end(args);
+    if (info == CURLINFO_RESPONSE_CODE) memcpy(out, &handle->status, sizeof handle->status);
+    if (info == CURLINFO_PRIVATE) memcpy(out, &handle->private, sizeof handle->private);
+    return CURLE_OK;
+}
+
+CURLcode __wrap_curl_easy_perform(CURL *easy) {
+    struct handle *handle = easy;
+    const char *line;
+    size_t n;
+    do {
+        if (!take_line(&line, &n)) return CURLE_COULDNT_CONNECT;
+    } while (n > 0 && (*line == '~' || *line == '^')); /* nobody reads it any more */
+    if (n > 0 && *line == '-') {
+        line++, n--;
+        long code = take_number(&line, &n);
+        return code > 0 && code < CURL_LAST ? (CURLcode)code : CURLE_GOT_NOTHING;
+    }
+    handle->status = n > 0 && isdigit((unsigned char)*line) ? take_number(&line, &n) : 200;
+    return bring(handle, line, n) ? CURLE_OK : CURLE_WRITE_ERROR;
+}
+
+/* ---- libcurl's part: streams ------------------------------------------------------------------------------------- */
+
+CURLMcode __wrap_curl_multi_add_handle(CURLM *multi, CURL *easy) {
+    struct handle *handle = easy;
+    (void)multi;
+    handle->next = server.streams;
+    server.streams = handle;
+    return CURLM_OK;
+}
+
+CURLMcode __wrap_curl_multi_remove_handle(CURLM *multi, CURL *easy) {
+    (void)multi;
+    for (struct handle **at = &server.streams; *at; at = &(*at)->next) {
+        if (*at != easy) continue;
+        *at = (*at)->next;
+        return CURLM_OK;
+    }
+    return CURLM_OK;
+}
+
+CURLMcode __wrap_curl_multi_socket_action(CURLM *multi, curl_socket_t fd, int what, int *running) {
+    (void)multi, (void)fd, (void)what, (void)running;
+    return CURLM_OK;
+}
+
+/* All that comes now; and, at the end of the input, the streams that end. */
+CURLMsg *__wrap_curl_multi_info_read(CURLM *multi, int *left) {
+    static CURLMsg message;
+    const char *line;
+    size_t n;
+    (void)multi;
+    *left = 0;
+    while (is_message() && take_line(&line, &n)) {
+        for (const struct handle *handle = server.streams; handle; handle = handle->next) {
+            char end[] = "\n";
+            bring(handle, line + 1, n - 1);
+            if (*line == '~') bring(handle, end, 1);
+        }
+    }
+    for (struct handle *handle = server.streams; handle && server.at == server.end; handle = handle->next) {
+        if (handle->told) continue;
+        handle->told = true;
+        message = (CURLMsg){.msg = CURLMSG_DONE, .easy_handle = handle};
+        return &message;
+    }
+    return NULL;
+}
+
+/* ---- the target -------------------------------------------------------------------------------------------------- */
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
+    static const struct dlock_uri plain = {.scheme = "etcd", .path = "/fuzz"},
+                                  strict = {.scheme = "etcd", .user = "u", .password = "Hunter2Zq7", .path = "/fuzz"};
+    struct dlock_error err = {0};
+    bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer reads our constants */
+    struct etcd *z = NULL;
+    char script[32];
+    if (size > 32 * 1024 || !fuzz_script(&data, &size, script)) return 0;
+    const bool naked = *script == '!';
+    server.greeting = naked ? "" : lease;
+    server.at = (const char *)data;
+    server.end = server.at + size;
+    int rc = dlock_backend_etcd.connect(&z, naked ? &strict : &plain, &fuzz_peer,
+                                        naked ? FUZZ_TIMEOUT_MS : FUZZ_CONNECT_MS, &err);
+    fuzz_require(naked || rc == 0, "the lease of an honest server");
+    if (rc == 0)
+        fuzz_operate(&dlock_backend_etcd, &z, script + naked);
+    else
+        fuzz_check_error(rc, &err);
+    fuzz_require(told || !strstr(err.message, "Hunter2Zq7"), "no password in an error");
+    dlock_backend_etcd.disconnect(&z);
+    fuzz_require(!server.streams, "no stream that is left");
+    return 0;
+}
