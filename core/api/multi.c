@@ -25,6 +25,7 @@ struct item {
     bool in_call;
     bool held;
     bool entered; /* `waiter` is in use */
+    bool heard;   /* its last try was answered: a question that is open at the deadline says nothing of the server */
     int result;   /* of the last try */
     struct dlock__waiter waiter;
     struct dlock_error err; /* of that */
@@ -171,6 +172,7 @@ static bool enter(struct all *all, struct item *item, bool try_only, int64_t dea
     if (reentered(item)) return false;
     item->entered = true;
     memset(&item->waiter, 0, sizeof item->waiter);
+    item->waiter.heard = item->heard;
     item->waiter.why = &item->err;
     item->waiter.latch = &all->latch;
     dlock__waiter_enter(&item->waiter, item->lock, try_only,
@@ -187,6 +189,7 @@ static void take_result(struct item *item) {
     item->entered = false;
     item->result = item->waiter.result;
     item->held = item->result == 0;
+    item->heard = item->held || item->result == DLOCK_EBUSY || item->waiter.heard;
 }
 
 /* Tries everything from `from` on that lives in one client. Where each lock is a request of its own, one after the

@@ -308,6 +308,31 @@ static void the_deadline_is_kept(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
+/* The try is answered, the question that follows is not: until the deadline, or for a whole `timeout`. */
+static void busy_is_not_away(void **state) {
+    static const struct {
+        const char *uri;
+        int code;
+    } cases[] = {{"fakepoll:?timeout=20s", DLOCK_ETIMEDOUT}, {"fakepoll:?timeout=300ms", DLOCK_EUNAVAILABLE}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        dlock_client *client = client_new(cases[i].uri);
+        struct all all = {{lock_new(client, "a"), lock_new(client, "b")}, 2, 400, {0}};
+        struct fake_grant other = taken("b");
+        struct actor *actor = actor_new();
+        fake_fault(FAKE_ACQUIRE, FAKE_PASS, 1);
+        fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 100);
+        begin_call(actor, acquire_all, &all);
+        assert_true(wait_for(actor, 30000) <= 500000);
+        assert_int_equal(result(actor), cases[i].code);
+        fake_faults_clear();
+        fake_slow_go();
+        fake_advance_ms(2 * LEASE_MS); /* the engine's part */
+        fake_other_release(&other, "b");
+        assert_int_equal(fake_entries(), 0);
+    }
+}
+
 static void a_release_of_all_goes_on_after_an_error(void **state) {
     (void)state;
     dlock_client *client = client_new("fake:");
@@ -451,6 +476,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(those_who_lack_each_others_permits_get_all),
         LOCK_TEST(a_cancel_ends_the_wait_for_several_permits),
         LOCK_TEST(what_stands_behind_a_busy_one_is_given_back),
+        LOCK_TEST(busy_is_not_away),
         LOCK_TEST(the_deadline_is_kept),
         LOCK_TEST(a_release_of_all_goes_on_after_an_error),
         LOCK_TEST(one_by_one_nothing_is_taken_behind_a_busy_one),
