@@ -70,6 +70,15 @@ static void check_objects(struct maria *maria, struct dlock_report *report, size
                    "dlock's objects are there, in %.60s", engine);
 }
 
+static void check_tls(struct dlock_report *report, const struct maria *maria) {
+    const char *version = "";
+    if (!maria->tls) return;
+    mariadb_get_infov(maria->link, MARIADB_CONNECTION_TLS_VERSION, &version);
+    dlock_find(report, maria->insecure ? "anybody in between can be the server: set ca= in place of insecure=on" : NULL,
+               maria->insecure ? "%.20s, and any certificate is accepted" : "%.20s, the certificate is verified",
+               version ? version : "TLS");
+}
+
 int maria_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
     enum { VARIABLES, STATUS, OBJECTS, ANSWERS };
     struct maria *maria = conn;
@@ -97,6 +106,7 @@ int maria_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, 
     dlock_find(&report, NULL, "%s %.60s", mariadb_connection(maria->link) ? "MariaDB" : "MySQL",
                mysql_get_server_info(maria->link));
     dlock_find(&report, NULL, "one server that takes writes: no Galera, no group with several primaries, no replica");
+    check_tls(&report, maria);
     check_objects(maria, &report, OBJECTS);
     check_durability(&report, maria, facts);
     check_replicas(&report, facts);

@@ -1,6 +1,7 @@
 /* Connecting: one address after the other, each with its share of the time. */
 #include "maria.h"
 
+#include <errmsg.h>
 #include <fcntl.h>
 
 enum { DEFAULT_PORT = 3306, OLDEST_MYSQL = 50700, OLDEST_MARIADB = 100200 };
@@ -38,21 +39,28 @@ static int shake_hands(struct maria *maria, const struct dlock_uri *uri, const s
     unsigned port = local ? 0 : (unsigned)(host->port ? host->port : DEFAULT_PORT);
     maria->step = MARIA_CONNECT;
     maria->connected = NULL;
-    maria->waits = mysql_real_connect_start(&maria->connected, maria->link, local ? NULL : host->address, uri->user,
-                                            uri->password ? uri->password : "", uri->path + 1, port,
+    snprintf(maria->handshake.host, sizeof maria->handshake.host, "%s", local ? "" : host->address);
+    maria_tls_begin(maria, deadline_us);
+    maria->waits = mysql_real_connect_start(&maria->connected, maria->link, local ? NULL : maria->handshake.host,
+                                            uri->user, uri->password ? uri->password : "", uri->path + 1, port,
                                             local ? host->host : NULL, CLIENT_MULTI_STATEMENTS | CLIENT_FOUND_ROWS);
     int fd = (int)mysql_get_socket(maria->link);
     maria->fd = fd + 1;
     if (fd >= 0) fcntl(fd, F_SETFD, FD_CLOEXEC);
-    if (!maria_go_on(maria, deadline_us)) {
+    if (maria->waits) maria_tls_name(maria, uri, host);
+    int in_time = maria_go_on(maria, deadline_us);
+    maria_tls_end();
+    if (!in_time) {
         int rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to MySQL at %s: no answer in time", maria->where);
         if (is_connected((int)mysql_get_socket(maria->link))) dlock_doubt(err, "MySQL");
         return rc;
     }
     maria->step = MARIA_IDLE;
+    if (!maria->connected && maria->tls && mysql_errno(maria->link) == CR_SSL_CONNECTION_ERROR)
+        return maria_tls_rejected(maria, maria->handshake.host, err);
     if (!maria->connected) return maria_rejected(maria, err);
     if (!local) dlock_tune_tcp((int)mysql_get_socket(maria->link));
-    return 0;
+    return maria_tls_proved(maria, uri, host, err);
 }
 
 /* ---- the session ------------------------------------------------------------------------------------------------- */
@@ -129,7 +137,8 @@ static int connect_one(struct maria *maria, const struct dlock_uri *uri, const s
     name_server(maria, host);
     maria->link = mysql_init(NULL);
     if (!maria->link || set_options(maria)) return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
-    int rc = shake_hands(maria, uri, host, deadline_us, err);
+    int rc = maria->tls ? maria_set_tls(maria, uri, err) : 0;
+    if (rc == 0) rc = shake_hands(maria, uri, host, deadline_us, err);
     if (rc == 0) rc = check_version(maria, err);
     if (rc == 0) rc = set_session(maria, deadline_us, err);
     return rc;

@@ -9,6 +9,7 @@
  *   rows      acquire, renew, release             session   the same for mode=session
  *   inspect   inspect, list, break                check     the doctor
  *   connect   connecting, and what a session is set to
+ *   tls       what libmariadb is told of TLS, and its handshake in time
  *   call      requests that are repeated after a deadlock, and the objects, made on first use
  *   wire      requests and answers in time
  *   errors    the server's errors, in our words
@@ -50,6 +51,7 @@ struct maria {
     int fd;      /* its descriptor + 1; 0 while libmariadb might close it */
     char where[160];
     bool sessions;      /* mode=session */
+    bool tls, insecure; /* … the server's certificate is not looked at */
     const char *script; /* that makes the table of the other mode */
     bool has_sequence;  /* MariaDB: fences of sessions come from one, else from a table */
     char *text;         /* the statements to send; the memory stays for the next ones */
@@ -62,6 +64,11 @@ struct maria {
     MYSQL *connected;
     MYSQL_RES *stored;
     unsigned error; /* the server's number for what it refused; 0: it did not, or the connection broke */
+    struct {
+        int64_t deadline_us;
+        bool is_late, has_ended;
+        char host[256]; /* where to connect; from then on the name that the certificate has to bear */
+    } handshake;
     size_t n_answers;
     struct maria_answer answers[MARIA_ANSWERS];
     struct {
@@ -78,6 +85,8 @@ struct maria {
 /* ---- address.c --------------------------------------------------------------------------------------------------- */
 
 bool maria_says_session(const struct dlock_uri *uri);
+bool maria_says_tls(const struct dlock_uri *uri);
+bool maria_says_insecure(const struct dlock_uri *uri);
 /* EINVAL. */
 int maria_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 
@@ -132,6 +141,21 @@ int maria_call(struct maria *maria, int64_t deadline_us, struct dlock_error *err
 bool maria_lacks_objects(const struct maria *maria);
 /* Makes them. The text is lost. */
 int maria_make_objects(struct maria *maria, int64_t deadline_us, struct dlock_error *err);
+
+/* ---- tls.c ------------------------------------------------------------------------------------------------------- */
+
+/* Tells a new link what to do. EAUTH: a file cannot be read; ENOMEM. */
+int maria_set_tls(struct maria *maria, const struct dlock_uri *uri, struct dlock_error *err);
+/* Around the connecting of this thread. */
+void maria_tls_begin(struct maria *maria, int64_t deadline_us);
+void maria_tls_end(void);
+/* Once the socket is on its way: for whom the certificate has to be. */
+void maria_tls_name(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host);
+/* Whether a connection that was made is over TLS. EPROTO. */
+int maria_tls_proved(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
+                     struct dlock_error *err);
+/* What came of a handshake that failed. EAUTH, EPROTO, EUNAVAILABLE. */
+int maria_tls_rejected(struct maria *maria, const char *name, struct dlock_error *err);
 
 /* ---- connect.c --------------------------------------------------------------------------------------------------- */
 

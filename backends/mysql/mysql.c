@@ -13,6 +13,8 @@ static int maria_connect(void *conn, const struct dlock_uri *uri, const struct d
     struct maria *maria = conn;
     maria->peer = peer;
     maria->sessions = maria_says_session(uri);
+    maria->tls = maria_says_tls(uri);
+    maria->insecure = maria_says_insecure(uri);
     maria->script = schema_sql_text;
     int rc = maria_accepts(uri, err);
     return rc == 0 ? maria_connect_link(maria, uri, dlock_deadline_us(timeout_ms), err) : rc;
@@ -38,8 +40,8 @@ static size_t maria_descriptors(void *conn, int *fds, size_t max) {
     return fd >= 0;
 }
 
-static const char *const schemes[] = {"mysql", "mariadb", NULL};
-static const char *const keys[] = {"mode", NULL};
+static const char *const schemes[] = {"mysql", "mysql+tls", "mariadb", "mariadb+tls", NULL};
+static const char *const keys[] = {"mode", "ca", "cert", "key", "sni", "insecure", NULL};
 
 static const struct dlock_backend by_sessions = {
     .abi = DLOCK_ABI,

@@ -1,0 +1,163 @@
+#!/bin/bash
+# MySQL over TLS, which libmariadb does: whose certificate is accepted, what is said of others, and that every call ends
+# in time.
+. "$(dirname "$0")/../cli/lib.sh"
+. "$servers/certificates.sh"
+
+certificates=$work/certificates
+mkdir "$certificates"
+make_authority "$certificates/ca"
+make_authority "$certificates/other-ca"
+make_certificate "$certificates/good" "$certificates/ca" DNS:localhost,DNS:locks.test,IP:127.0.0.1
+make_certificate "$certificates/elsewhere" "$certificates/ca" DNS:elsewhere.test
+# This one bears the address that a wrong name has: it is the name that counts.
+make_certificate "$certificates/address" "$certificates/ca" DNS:elsewhere.test,IP:127.0.0.1
+make_certificate "$certificates/expired" "$certificates/ca" DNS:localhost,IP:127.0.0.1 0
+make_certificate "$certificates/client" "$certificates/ca" DNS:client.test
+for name in good elsewhere address expired client; do
+    if [ ! -s "$certificates/$name.pem" ]; then fail "no certificate $name"; fi
+done
+cat >"$work/users.sql" <<'SQL'
+CREATE USER IF NOT EXISTS 'certified'@'%' IDENTIFIED BY 'secret' REQUIRE X509;
+GRANT ALL ON locks.* TO 'certified'@'%';
+SQL
+chmod -R a+rX "$work" "$certificates" # the server runs as another user than root
+
+stop_server() { "$servers/mysql.sh" stop "$work"; }
+at_exit+=(stop_server)
+settings=$("$servers/mysql.sh" start "$work") || exit 1
+port=$(cat "$work/mysql.port")
+contains "a server" "$settings" ":$port"
+
+is_up() { (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }
+# server_with CERTIFICATE: from here on it has this one.
+server_with() {
+    stop_server
+    DLOCK_SERVER_OPTIONS="--ssl-cert=$certificates/$1.pem --ssl-key=$certificates/$1.key --ssl-ca=$certificates/ca.pem --init-file=$work/users.sql" \
+        "$servers/mysql.sh" again "$work"
+    within 60 "the server is there again" is_up
+}
+
+# uri [KEYS [HOST]]: verified against the authority.
+uri() { echo "mysql+tls://dlock:secret@${2:-127.0.0.1}:${at:-$port}/locks?timeout=${within:-30s}&ca=$certificates/ca.pem${1:-}"; }
+unverified() { echo "mysql+tls://dlock:secret@127.0.0.1:$port/locks?timeout=30s${1:-}"; }
+
+accepted() { # WHAT URI
+    run "$DLOCK" run -b "$2" tls -- echo ran
+    equal "$1" "$status $out" "0 ran"
+}
+# Without a guardian, whose start would count, too.
+refused() { # WHAT URI STATUS MESSAGE
+    run "$DLOCK" run -b "$2&guardian=off" tls -- echo ran
+    equal "$1" "$status $out" "$3 "
+    contains "$1 says why" "$err" "$4"
+    lacks "$1 keeps the password" "$err" secret
+}
+
+describe "URIs"
+refused "a relative path" "$(unverified '&ca=ca.pem')" 64 '"ca" must be the absolute path'
+refused "a key alone" "$(unverified '&key=/k')" 64 '"key" belongs to a "cert"'
+refused "insecure=maybe" "$(unverified '&insecure=maybe')" 64 '"insecure" must be on or off'
+refused "insecure and ca" "$(uri '&insecure=on')" 64 "leave one of them out"
+refused "an empty name" "$(uri '&sni=')" 64 '"sni" must be'
+refused "a socket" "mysql+tls://dlock@%2Frun%2Fsocket/locks?timeout=1s" 64 "TLS is for hosts"
+refused "TLS keys without TLS" "mysql://dlock@127.0.0.1:$port/locks?ca=$certificates/ca.pem" 64 '"ca" belongs to TLS'
+refused "no such file" "$(unverified "&ca=$certificates/none.pem")" 69 "cannot read the certificates in $certificates/none.pem"
+
+describe "a server without TLS"
+refused "verified" "$(uri)" 69 "has no TLS"
+refused "not verified" "$(unverified '&insecure=on')" 69 "has no TLS"
+
+describe "a certificate of the authority"
+server_with good
+accepted "an address" "$(uri)"
+accepted "a name" "$(uri "" localhost)"
+accepted "sni=" "$(uri '&sni=locks.test')"
+accepted "sessions" "$(uri '&mode=session')"
+accepted "the other name of the scheme" "$(uri | sed 's,mysql+,mariadb+,')"
+refused "sni= of another" "$(uri '&sni=elsewhere.test')" 69 'for "elsewhere.test"'
+refused "another authority" "$(unverified "&ca=$certificates/other-ca.pem")" 69 "of an authority in ca="
+refused "the system's authorities" "$(unverified)" 69 "of an authority in ca="
+refused "no certificate in ca=" "$(unverified "&ca=$certificates/good.key")" 69 "TLS with MySQL"
+accepted "insecure=on" "$(unverified '&insecure=on')"
+refused "a wrong password" "$(uri | sed 's,:secret@,:hunter2@,')" 69 "Access denied"
+begin "$DLOCK" run -l 2s -b "$(uri)" renewed -- sleep 3
+ended "$pid"
+equal "renewals and the release have it, too" "$status" 0
+
+describe "doctor"
+run "$DLOCK" doctor "$(uri)"
+contains "says what protects the connection" "$out" "the certificate is verified"
+contains "and which version" "$out" "TLSv1."
+run "$DLOCK" doctor "$(unverified '&insecure=on')"
+equal "insecure is weak" "$status" 1
+contains "insecure is spelled out" "$out" "anybody in between can be the server"
+
+describe "a user who needs a certificate"
+certified() { uri "${1:-}" | sed 's,//dlock:,//certified:,'; }
+refused "none" "$(certified)" 69 "Access denied"
+accepted "cert= and key=" "$(certified "&cert=$certificates/client.pem&key=$certificates/client.key")"
+cat "$certificates/client.pem" "$certificates/client.key" >"$certificates/both.pem"
+accepted "both in one file" "$(certified "&cert=$certificates/both.pem")"
+openssl ec -in "$certificates/client.key" -aes256 -passout pass:hunter2 -out "$certificates/locked.key" 2>/dev/null
+refused "a key with a password" "$(certified "&cert=$certificates/client.pem&key=$certificates/locked.key")" 69 "TLS with MySQL"
+
+describe "a server that stops in the handshake"
+# It greets as the real one does; says no more, a part of the real answer, or hangs up.
+cat >"$work/impostor.py" <<'END2'
+import socket, sys, threading, time
+kind, real = sys.argv[1], int(sys.argv[2])
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+
+def talk(client):
+    if kind == "mute": time.sleep(1000)
+    behind = socket.create_connection(("127.0.0.1", real))
+    client.sendall(behind.recv(65536))
+    if kind == "silent": time.sleep(1000)
+    behind.sendall(client.recv(36))         # asks for TLS
+    behind.sendall(client.recv(65536))      # its hello
+    answer = behind.recv(65536)
+    if kind == "closes":
+        client.close()
+        return
+    if kind == "halfway": answer = answer[:len(answer) // 2]
+    for byte in answer[:-1]:
+        client.sendall(bytes([byte]))
+        if kind == "drips": time.sleep(0.05)
+    time.sleep(1000)
+
+kept = []
+while True:
+    kept.append(server.accept()[0])
+    threading.Thread(target=talk, args=(kept[-1],), daemon=True).start()
+END2
+for kind in mute silent halfway drips closes; do
+    python3 "$work/impostor.py" "$kind" "$port" >"$work/impostor.$kind" 2>"$work/impostor.err" &
+    started+=($!)
+    within 20 "the impostor is there" test -s "$work/impostor.$kind"
+    before=$(date +%s%3N)
+    message="no answer in time"
+    if [ "$kind" = closes ]; then message="ended the connection during the handshake"; fi
+    refused "$kind" "$(at=$(cat "$work/impostor.$kind") within=600ms uri)" 69 "$message"
+    took=$(($(date +%s%3N) - before))
+    if [ "$took" -gt 30000 ]; then fail "$kind took $took ms"; fi
+done
+
+describe "a certificate for another name"
+server_with elsewhere
+refused "an address" "$(uri)" 69 'for "127.0.0.1"'
+refused "a name" "$(uri "" localhost)" 69 'for "localhost"'
+accepted "sni=" "$(uri '&sni=elsewhere.test')"
+
+describe "a certificate for another name, and for the address"
+server_with address
+accepted "the address" "$(uri)"
+refused "a name with this address" "$(uri "" localhost)" 69 'for "localhost"'
+
+describe "an expired certificate"
+server_with expired
+refused "expired" "$(uri)" 69 "certificate has expired"
+accepted "insecure=on" "$(unverified '&insecure=on')"
+
+finish
