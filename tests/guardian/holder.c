@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 120000, LINE = DLOCK_TICKET_MAX + 64, FORKED_LIVES_S = 4 };
+enum { PATIENCE_MS = 120000, LOG_MS = 20000, LINE = DLOCK_TICKET_MAX + 64, FORKED_LIVES_S = 4 };
 
 /* ---- the other process ------------------------------------------------------------------------------------------- */
 
@@ -39,6 +39,12 @@ static void child_ended(int sig) {
 static void hear_log(int level, const char *message, void *arg) {
     (void)arg;
     if (level == DLOCK_LOG_WARN && strstr(message, "guardian") && strstr(message, "died")) guardian_logged = true;
+}
+
+/* The client says so once another guardian runs. */
+static bool is_logged(void) {
+    for (int64_t until_ms = now_ms() + LOG_MS; !guardian_logged && now_ms() < until_ms;) sleep_ms(5);
+    return guardian_logged;
 }
 
 static int say(const char *answer) {
@@ -144,7 +150,7 @@ static int obey(struct held *held, const char *word) {
         bool none = waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD;
         return say(none && !children_ended ? "none" : "some");
     }
-    if (strcmp(word, "logged") == 0) return say(guardian_logged ? "yes" : "no");
+    if (strcmp(word, "logged") == 0) return say(is_logged() ? "yes" : "no");
     if (strcmp(word, "exec") == 0) execl("/proc/self/exe", "holder", "idle", NULL);
     return 1;
 }
