@@ -191,7 +191,7 @@ void case_async_callback_frees_its_handle(void) {
     atomic_int ended = 0;
     for (int i = 0; i < 6; i++) {
         if (i % 2) EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
-        EXPECT_CODE(0, dlock_acquire_async(new_lock(client, suite.name, &options), i % 2 ? 100 : PATIENCE_MS,
+        EXPECT_CODE(0, dlock_acquire_async(new_lock(client, suite.name, &options), i % 2 ? MOMENT_MS : PATIENCE_MS,
                                            free_inside, &ended));
         for (int64_t until = now_ms() + PATIENCE_MS; atomic_load(&ended) <= i; sleep_ms(1))
             if (now_ms() > until) FAIL("the callback does not come");

@@ -259,8 +259,10 @@ void case_fixed_leases_of_readers_end(void) {
     ACTOR_DO(0, &one, ACTOR_ACQUIRE, 0);
     struct actor_report granted = ACTOR_DO(0, &two, ACTOR_ACQUIRE, 0);
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
-    EXPECT_BETWEEN(LEASE_MS * 3 / 2, LEASE_MS * 2 + SLACK_MS, now_ms() - begun);
-    EXPECT(dlock_fence(lock) > granted.fence);
+    /* Not before what the reader was told; that is less than its lease where the server's lease began before it. */
+    EXPECT_BETWEEN(granted.at_us + granted.remaining_ms * 1000, INT64_MAX, now_us());
+    EXPECT_BETWEEN(0, LEASE_MS * 2 + SLACK_MS, now_ms() - begun);
+    EXPECT(granted.remaining_ms > LEASE_MS / 2 && dlock_fence(lock) > granted.fence);
     struct actor *actors[] = {&one, &two};
     for (int i = 0; i < 2; i++) {
         struct actor_report report = ACTOR_DO(0, actors[i], ACTOR_LOOK, 0);
