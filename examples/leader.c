@@ -38,7 +38,9 @@ static int compete(dlock_lock *lock, time_t end, struct dlock_error *err) {
         if (rc != 0) return rc;
         lead(lock, end);
         rc = dlock_release(lock, err);
-        if (rc != 0 && rc != DLOCK_ELOST) return rc; /* after a loss: a follower again */
+        if (rc != 0 && rc != DLOCK_ELOST) return rc;
+        if (rc == DLOCK_ELOST)
+            sleep(1); /* a follower again, behind those that have waited: not every server has a queue */
     }
     return 0;
 }
