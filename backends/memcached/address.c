@@ -81,5 +81,5 @@ int memcached_address(const struct dlock_uri *uri, struct memcached_address *add
 int memcached_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
     struct memcached_address address;
     int rc = memcached_address(uri, &address, err);
-    return rc ? rc : stream_accepts(uri, err);
+    return rc ? rc : wire_accepts(uri, err);
 }

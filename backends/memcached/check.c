@@ -111,13 +111,14 @@ int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_
                                       [AUTOMOVE] = {.name = "slab_automove"}};
     struct dlock_report report = {each, arg, false};
     int rc;
-    memcached_request(conn, 2, MEMCACHED_ASK_STATS);
+    memcached_ask_stats(conn);
+    memcached_ask_settings(conn);
     rc = memcached_read_stats(conn, deadline_us, learn, &(struct facts){stats, STATS}, err);
     if (rc == 0) rc = memcached_read_stats(conn, deadline_us, learn, &(struct facts){settings, SETTINGS}, err);
     if (rc) return rc;
     dlock_find(&report, NULL, "memcached %s, with cas",
                *stats[VERSION].value ? stats[VERSION].value : "of unknown version");
-    stream_report(&((struct memcached *)conn)->stream, &report);
+    memcached_report(conn, &report);
     check_restarts(&report, conn, stats);
     check_memory(&report, stats, settings);
     check_mover(&report, stats, settings);

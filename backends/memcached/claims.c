@@ -43,14 +43,14 @@ static int read_clock(struct batch *batch, uint64_t *time_s) {
     if (timed) {
         int64_t left_s = -1;
         const uint64_t cas = has_new_lease(timed) ? timed->claim->state[STATE_CAS] : 0;
-        int rc = memcached_read_ttl(memcached, cas, batch->deadline_us, &left_s, batch->err);
+        int rc = memcached->meta->read_ttl(memcached, cas, batch->deadline_us, &left_s, batch->err);
         if (rc || !has_new_leases(batch)) return rc;
         *time_s = (uint64_t)(batch->timed_end_s - left_s);
         if (left_s >= 0 && memcached_time_makes_sense(*time_s)) return 0;
-        memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
+        memcached_ask_stats(memcached);
     }
     int rc = memcached_read_time(memcached, batch->deadline_us, time_s, batch->err);
-    memcached->tells_ttl = memcached->knows_meta;
+    memcached->tells_ttl = memcached->meta != NULL;
     return rc;
 }
 
@@ -77,9 +77,9 @@ static void write_request(struct memcached *memcached, size_t i, void *arg) {
         memcached_turn_write(memcached, batch, &batch->turns[batch->flight[i]]);
     } else if (batch->timed) {
         memcached_key(key, batch->timed->claim->name);
-        memcached_request(memcached, 1, MEMCACHED_ASK_TTL, key);
+        memcached->meta->ask_ttl(memcached, key);
     } else {
-        memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
+        memcached_ask_stats(memcached);
     }
 }
 
@@ -198,7 +198,7 @@ static int ask_time(struct memcached *memcached, int64_t deadline_us, struct dlo
     const int64_t sent_us = dlock_now_us();
     uint64_t time_s = 0;
     int rc;
-    memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
+    memcached_ask_stats(memcached);
     rc = memcached_read_time(memcached, deadline_us, &time_s, err);
     if (rc == 0) memcached_clock_read(&memcached->clock, sent_us, time_s);
     return rc;

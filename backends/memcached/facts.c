@@ -74,7 +74,9 @@ int memcached_ask_facts(struct memcached *memcached, int64_t deadline_us, struct
     const int64_t sent_us = dlock_now_us();
     struct facts facts = {0};
     int rc;
-    memcached_request(memcached, 4, MEMCACHED_ASK_STATS MEMCACHED_ASK_META);
+    memcached_ask_stats(memcached);
+    memcached_ask_settings(memcached);
+    memcached_ask_abilities(memcached);
     rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
     if (rc == 0) rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
     if (rc) return rc;
@@ -84,7 +86,7 @@ int memcached_ask_facts(struct memcached *memcached, int64_t deadline_us, struct
         return dlock_fail(err, DLOCK_ENOTSUP,
                           "memcached at %s runs with -C (no compare-and-swap), which locks need; start it without",
                           memcached->where);
-    if ((rc = memcached_read_meta(memcached, deadline_us, err)) != 0) return rc;
+    if ((rc = memcached_read_abilities(memcached, deadline_us, err)) != 0) return rc;
     memcached->started_us = (facts.time_s - facts.uptime_s) * 1000000;
     memcached->connected_us = dlock_now_us();
     memset(&memcached->clock, 0, sizeof memcached->clock);

@@ -6,7 +6,7 @@
 
 static int look(struct memcached *memcached, const char *key, int64_t deadline_us, struct memcached_item *item,
                 struct dlock_error *err) {
-    memcached_request(memcached, 1, "gets %s\r\n", key);
+    memcached_ask_item(memcached, key);
     return memcached_read_item(memcached, key, deadline_us, item, err);
 }
 
@@ -71,7 +71,7 @@ int memcached_break(void *conn, const char *name, int timeout_ms, struct dlock_e
         int rc = look(conn, key, deadline_us, &item, err);
         if (rc) return rc;
         if (!item.found) return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
-        memcached_end(conn, key, item.cas);
+        memcached_ask_end(conn, key, item.cas);
         if ((rc = memcached_read_ended(conn, deadline_us, &stored, err)) != 0) return rc;
         if (stored == MEMCACHED_STORED) return 0;
     }

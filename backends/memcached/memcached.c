@@ -1,38 +1,7 @@
-/* memcached: the table of operations, and the greeting of a new connection. */
+/* memcached: the table of operations, and connections. */
 #include "memcached.h"
 
-#include <unistd.h>
-
 #define DEFAULT_PORT 11211
-
-/* ---- credentials ------------------------------------------------------------------------------------------------- */
-
-/* memcached takes them as the value of a `set`. One that asks for none would store them for everybody to read, so it
- * must have refused something before it is told. Its answer to them is not repeated: it might contain them. */
-static int log_in(struct memcached *memcached, const struct memcached_address *address, int64_t deadline_us,
-                  struct dlock_error *err) {
-    char *line;
-    int rc;
-    memcached_request(memcached, 1, "gets dlock-asks-for-no-password\r\n");
-    if ((rc = memcached_line(memcached, deadline_us, &line, err)) != 0) return rc;
-    bool asks = strcmp(line, "CLIENT_ERROR unauthenticated") == 0;
-    if (!asks && strcmp(line, "END") != 0 && strncmp(line, "VALUE ", 6) != 0)
-        return memcached_refused(memcached, line, err);
-    if (!asks)
-        return dlock_fail(
-            err, DLOCK_EAUTH,
-            "memcached at %s asks for no password (it runs without -Y); leave user and password out of the "
-            "URI",
-            memcached->where);
-    memcached->unanswered--;
-    memcached_request(memcached, 1, "set dlock 0 0 %zu\r\n%s %s\r\n",
-                      strlen(address->user) + 1 + strlen(address->password), address->user, address->password);
-    if ((rc = memcached_line(memcached, deadline_us, &line, err)) != 0) return rc;
-    if (strcmp(line, "STORED") != 0)
-        return dlock_fail(err, DLOCK_EAUTH, "memcached at %s refused the user or the password", memcached->where);
-    memcached->unanswered--;
-    return 0;
-}
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */
 
@@ -40,11 +9,10 @@ static int try_address(struct memcached *memcached, const struct memcached_addre
                        struct dlock_error *err) {
     int rc = memcached_dial(memcached, address, deadline_us, err);
     if (rc) return rc;
-    if (address->user) rc = log_in(memcached, address, deadline_us, err);
+    rc = memcached_log_in(memcached, address, deadline_us, err);
     if (rc == 0) rc = memcached_ask_facts(memcached, deadline_us, err);
     if (rc == 0) return 0;
-    if (rc == DLOCK_EPROTO || !memcached->heard)
-        stream_doubt(err, "memcached", address->socket ? NULL : "memcached+tls");
+    if (rc == DLOCK_EPROTO || !memcached->wire.heard) memcached_doubt(address, err);
     memcached_hang_up(memcached);
     return rc;
 }
@@ -77,13 +45,7 @@ static void memcached_disconnect(void *conn) {
     memcached_hang_up(conn);
 }
 
-static void memcached_abandon(void *conn) {
-    struct memcached *memcached = conn;
-    if (memcached->open) close(memcached->stream.fd);
-    if (memcached->stream.dialing) close(memcached->stream.dialing - 1);
-}
-
-static const char *const keys[] = {STREAM_KEYS NULL};
+static const char *const keys[] = {WIRE_KEYS NULL};
 
 /* Over TLS it is another backend, in a module of its own. */
 #if STREAM_IS_TLS

@@ -1,19 +1,21 @@
 /* The memcached backend's inside: one connection, and what its files offer each other.
  *
- * It speaks the text protocol on its own socket: "Why no client library" in docs/backends.md.
+ * It speaks the text protocol on its own socket: "Why no client library" in docs/backends.md. The files that do so are
+ * those from `login` on, `wire` and text/wire.h; ../memcached_sasl has others in their place.
  *
  * The files; each calls those below it only:
  *   memcached
  *   claims
  *   turns  inspect  check
  *   shared
- *   grants  holders  facts
+ *   grants  holders  facts  login
  *   replies
- *   wire  address  names  flags  clock  sightings */
+ *   requests
+ *   wire  address  names  numbers  flags  clock  sightings */
 #ifndef DLOCK_MEMCACHED_H
 #define DLOCK_MEMCACHED_H
 
-#include <stream.h>
+#include <wire.h>
 
 #include <stdint.h>
 
@@ -22,17 +24,9 @@
 #define MEMCACHED_KEY_MAX 250
 /* A token, or a list of one; and the name. */
 #define MEMCACHED_VALUE_MAX (DLOCK_TOKEN_MAX + 1 + MEMCACHED_NAME_MAX + 100)
-/* What goes out together: no more than a TLS record has, and no request in two. memcached (seen with 1.6.18) does not look
- * at what is left of a record of which it has read the end of a value alone, until more comes. */
-#define MEMCACHED_SENT_MAX 16384
 /* How much of a value is kept when it is read, and the longest list: with its request it can be sent together. */
 #define MEMCACHED_KEPT_MAX (MEMCACHED_SENT_MAX - 1025)
 #define MEMCACHED_HOLDERS_MAX 128
-/* Longest request: a reservation, a cas, and a gets behind it. */
-#define MEMCACHED_REQUEST_MAX (3 * MEMCACHED_KEY_MAX + MEMCACHED_VALUE_MAX + 192)
-
-/* Two answers for memcached_read_stats(). */
-#define MEMCACHED_ASK_STATS "stats\r\nstats settings\r\n"
 
 /* Fences are below this (<dlock/backend.h>). */
 #define MEMCACHED_FENCE_END (UINT64_C(1) << 55)
@@ -66,30 +60,21 @@ struct memcached_sighting {
 
 struct memcached {
     const struct dlock_peer *peer;
-    bool open;
-    struct stream stream;
-    bool heard;        /* it has said a line */
-    bool broken;       /* an answer is missing or makes no sense: nothing that comes can be trusted any more */
-    size_t unanswered; /* replies that are still to come */
-    char where[160];   /* the server, for error messages */
+    struct memcached_wire wire;
+    char where[160]; /* the server, for error messages */
 
     uint64_t started_us;         /* when the server started, by its own clock: the first part of every fence */
     int64_t connected_us;        /* since then, at the latest, this server has been the one; local clock */
     int64_t quarantine_until_us; /* nothing is granted before; local clock; 0: no quarantine */
 
     struct memcached_clock clock;
-    bool knows_meta; /* the meta commands of 1.6, as it has shown when it was connected to */
-    bool reserves;   /* it lets clients choose cas ids, and so memcached_add() has to reserve */
-    bool evicts;     /* it runs without -M */
-    bool tells_ttl;  /* `mg` is asked how long an item has to live, which costs less than `stats` */
+    const struct memcached_meta *meta; /* NULL: it does not know them */
+    bool reserves;                     /* it lets clients choose cas ids, and so memcached_ask_add() has to reserve */
+    bool evicts;                       /* it runs without -M */
+    bool tells_ttl;                    /* `meta` is asked how long an item has to live, which costs less than `stats` */
     struct memcached_sighting sightings[MEMCACHED_SIGHTINGS];
 
-    struct memcached_requests *requests; /* still to be written, or NULL */
-    char value[MEMCACHED_KEPT_MAX + 1];  /* of the last item that was read */
-    char out[MEMCACHED_SENT_MAX];
-    size_t out_at, out_end; /* what is still to be sent */
-    char in[4096];
-    size_t in_at, in_end; /* what is still to be read */
+    char value[MEMCACHED_KEPT_MAX + 1]; /* of the last item that was read */
 };
 
 /* ---- address.c: the URI ------------------------------------------------------------------------------------------ */
@@ -106,52 +91,83 @@ struct memcached_address {
 int memcached_address(const struct dlock_uri *uri, struct memcached_address *address, struct dlock_error *err);
 int memcached_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 
-/* ---- wire.c: the socket, deadlines, requests, lines -------------------------------------------------------------- */
+struct memcached_item;
 
-/* Connects the socket. EUNAVAILABLE, EINVAL. */
+/* ---- wire.c: the connection -------------------------------------------------------------------------------------- */
+
+/* Connects. EUNAVAILABLE, EINVAL. */
 int memcached_dial(struct memcached *memcached, const struct memcached_address *address, int64_t deadline_us,
                    struct dlock_error *err);
 
 /* Closes the connection, by reset when a request is unanswered. */
 void memcached_hang_up(struct memcached *memcached);
 
-/* Appends a request of at most MEMCACHED_REQUEST_MAX bytes that gets that many replies. For memcached_requests.write,
- * or while nothing else is on its way. */
-DLOCK_PRINTF(3, 4)
-void memcached_request(struct memcached *memcached, size_t replies, const char *format, ...);
+/* Closes nothing but what a forked child has inherited. */
+void memcached_abandon(void *conn);
+
+/* Asks, in `err`, what kind of server this is. */
+void memcached_doubt(const struct memcached_address *address, struct dlock_error *err);
+
+/* What `check` has to say of the connection. */
+void memcached_report(const struct memcached *memcached, struct dlock_report *report);
 
 /* Begins to write these requests; the reads that follow write the rest. `requests` must live until all replies are
  * read, or until memcached_write(memcached, NULL). */
 void memcached_write(struct memcached *memcached, struct memcached_requests *requests);
 
-/* Sends what is to be sent and reads one line, without its end; valid until the next read. EUNAVAILABLE, EPROTO. */
-int memcached_line(struct memcached *memcached, int64_t deadline_us, char **line, struct dlock_error *err);
-
-/* Reads a block of `length` bytes and its end of line; keeps the first `size` bytes of it. EUNAVAILABLE, EPROTO. */
-int memcached_block(struct memcached *memcached, uint64_t length, char *keep, size_t size, int64_t deadline_us,
-                    struct dlock_error *err);
-
 /* The connection can be used no longer: EUNAVAILABLE; or an answer makes no sense: EPROTO. */
 int memcached_dead(struct memcached *memcached, const char *why, struct dlock_error *err);
 int memcached_nonsense(struct memcached *memcached, const char *what, struct dlock_error *err);
 
-/* ---- replies.c: what the lines mean ------------------------------------------------------------------------------ */
+/* ---- login.c ----------------------------------------------------------------------------------------------------- */
+
+/* Logs in, if the URI has a user and a password. EUNAVAILABLE, EAUTH, EPROTO. */
+int memcached_log_in(struct memcached *memcached, const struct memcached_address *address, int64_t deadline_us,
+                     struct dlock_error *err);
+
+/* ---- requests.c: each is appended, for memcached_requests.write, or while nothing else is on its way --------------- */
+
+/* A look at an item; read by memcached_read_item(). */
+void memcached_ask_item(struct memcached *memcached, const char *key);
+
+/* Stores this value, unless the key has an item; read by memcached_read_added(). */
+void memcached_ask_add(struct memcached *memcached, const char *key, const char *token, uint32_t flags,
+                       uint64_t expiry_s, const char *value);
+
+/* Stores this value if the item still has this id; read by memcached_read_swapped(). */
+void memcached_ask_swap(struct memcached *memcached, const char *key, uint32_t flags, uint64_t expiry_s,
+                        const char *value, uint64_t cas);
+
+/* Ends the item with this id: the comparison and the end in one step, which `delete` cannot; read by
+ * memcached_read_ended(). */
+void memcached_ask_end(struct memcached *memcached, const char *key, uint64_t cas);
+
+/* Expiries beyond 30 days are absolute times: this one has passed. */
+#define MEMCACHED_PAST_S 2592001
+
+/* All that the server says of itself, the time, too; and its settings. Each is read by memcached_read_stats(). */
+void memcached_ask_stats(struct memcached *memcached);
+void memcached_ask_settings(struct memcached *memcached);
+
+/* What it can beyond the classic commands; read by memcached_read_abilities(). */
+void memcached_ask_abilities(struct memcached *memcached);
+
+/* Whether the item is a reservation, which memcached_ask_add() may have left, and whether it is the one for this token. */
+bool memcached_is_reserved(const struct memcached_item *item);
+bool memcached_is_reserved_for(const struct memcached_item *item, const char *token);
+
+/* ---- replies.c --------------------------------------------------------------------------------------------------- */
 
 enum memcached_stored { MEMCACHED_STORED, MEMCACHED_NOT_STORED, MEMCACHED_EXISTS, MEMCACHED_NOT_FOUND };
 
-/* The replies to memcached_add() up to that of its look: STORED or NOT_STORED; and the one to a cas: never NOT_STORED.
+/* The reply to memcached_ask_add(): STORED or NOT_STORED; and the one to memcached_ask_swap(): never NOT_STORED.
  * EUNAVAILABLE, which a server without memory is, too, EAUTH, EPROTO. */
 int memcached_read_added(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
                          struct dlock_error *err);
 int memcached_read_swapped(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
                            struct dlock_error *err);
 
-/* The reply to a meta set that compares and asks for the new id, which is stored in *cas when the item was stored;
- * never NOT_STORED. EUNAVAILABLE, EAUTH, EPROTO. */
-int memcached_read_meta_stored(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
-                               uint64_t *cas, struct dlock_error *err);
-
-/* The reply to memcached_end(): STORED when the item has ended; never NOT_STORED. EUNAVAILABLE, EAUTH, EPROTO. */
+/* The reply to memcached_ask_end(): STORED when the item has ended; never NOT_STORED. EUNAVAILABLE, EAUTH, EPROTO. */
 int memcached_read_ended(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
                          struct dlock_error *err);
 
@@ -165,38 +181,39 @@ struct memcached_item {
     const char *value;
 };
 
-/* The reply to gets. `value` is valid until the next one. EUNAVAILABLE, EAUTH, EPROTO. */
+/* The reply to memcached_ask_item(). `value` is valid until the next one. EUNAVAILABLE, EAUTH, EPROTO. */
 int memcached_read_item(struct memcached *memcached, const char *key, int64_t deadline_us, struct memcached_item *item,
                         struct dlock_error *err);
 
-/* The replies to MEMCACHED_ASK_META: whether the server knows the meta commands as 1.6.18 does, and cas ids that clients
- * choose as 1.6.27 does; sets `knows_meta` and `reserves`. The questions are a compare-and-delete with an id that no
- * item has, to which earlier servers answer an error, or add a space; and a look with an id for a new item, which
- * creates none. EUNAVAILABLE, EAUTH, EPROTO. */
-#define MEMCACHED_ASK_META                            \
-    "md dlock-asks-for-meta C9223372036854775807\r\n" \
-    "mg dlock-asks-for-meta E9223372036854775807\r\n"
-int memcached_read_meta(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err);
+/* Sets `meta`, if the server knows the meta commands as 1.6.18 does, and `reserves`, if it knows cas ids that clients
+ * choose as 1.6.27 does. EUNAVAILABLE, EAUTH, EPROTO. */
+int memcached_read_abilities(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err);
 
-/* The reply to MEMCACHED_ASK_TTL: how many seconds the item with this id has to live, by the server's clock; -1: it is
- * not there (any more). EUNAVAILABLE, EAUTH, EPROTO. */
-#define MEMCACHED_ASK_TTL "mg %s c t\r\n"
-int memcached_read_ttl(struct memcached *memcached, uint64_t cas, int64_t deadline_us, int64_t *left_s,
-                       struct dlock_error *err);
+/* The meta commands, where the server has them. Reads: EUNAVAILABLE, EAUTH, EPROTO. */
+struct memcached_meta {
+    /* As memcached_ask_swap(), but tells the new id, too, which is stored in *cas when the item was stored. */
+    void (*ask_set)(struct memcached *memcached, const char *key, uint32_t flags, uint64_t expiry_s, const char *value,
+                    uint64_t cas);
+    int (*read_set)(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored, uint64_t *cas,
+                    struct dlock_error *err);
+    /* How many seconds the item with this id has to live, by the server's clock; -1: it is not there (any more). */
+    void (*ask_ttl)(struct memcached *memcached, const char *key);
+    int (*read_ttl)(struct memcached *memcached, uint64_t cas, int64_t deadline_us, int64_t *left_s,
+                    struct dlock_error *err);
+};
 
-/* The fence of a grant; 0: it makes no sense. */
-uint64_t memcached_fence(const struct memcached *memcached, uint64_t granted);
-
-/* The reply to stats: `each` gets every line's name and value. EUNAVAILABLE, EAUTH, EPROTO. */
+/* The reply to memcached_ask_stats() or _settings(): `each` gets every line's name and value. EUNAVAILABLE, EAUTH, EPROTO. */
 int memcached_read_stats(struct memcached *memcached, int64_t deadline_us,
                          void (*each)(const char *name, const char *value, void *arg), void *arg,
                          struct dlock_error *err);
 
+/* ---- numbers.c --------------------------------------------------------------------------------------------------- */
+
 /* A whole decimal number; moves past it. */
 bool memcached_number(const char **text, uint64_t *number);
 
-/* The code for a reply that is none of the expected ones, with the server's words in `err`. */
-int memcached_refused(struct memcached *memcached, const char *line, struct dlock_error *err);
+/* The fence of a grant; 0: it makes no sense. */
+uint64_t memcached_fence(const struct memcached *memcached, uint64_t granted);
 
 /* ---- names.c: what items are called, and contain ----------------------------------------------------------------- */
 
@@ -250,12 +267,10 @@ int64_t memcached_expiry_s(const struct memcached_clock *clock, int64_t sent_us,
 /* Learns what holds as long as the connection, and reads the clock. EUNAVAILABLE, EAUTH, ENOTSUP, EPROTO. */
 int memcached_ask_facts(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err);
 
-#define MEMCACHED_ASK_TIME "stats\r\n"
-
 /* Whether a server's clock may say so. */
 bool memcached_time_makes_sense(uint64_t time_s);
 
-/* The reply to MEMCACHED_ASK_TIME. EUNAVAILABLE, EAUTH, EPROTO. */
+/* The reply to memcached_ask_stats(). EUNAVAILABLE, EAUTH, EPROTO. */
 int memcached_read_time(struct memcached *memcached, int64_t deadline_us, uint64_t *time_s, struct dlock_error *err);
 
 /* > 0 while the quarantine lasts. */
@@ -302,7 +317,7 @@ int64_t memcached_holder_seen_us(struct memcached *memcached, const char *key, c
 void memcached_drop_ended(struct memcached *memcached, const char *key, uint64_t but_set,
                           struct memcached_holders *holders);
 
-/* ---- grants.c: what operations on claims begin and end with ------------------------------------------------------ */
+/* ---- grants.c: what operations on claims end with ---------------------------------------------------------------- */
 
 enum memcached_operation { MEMCACHED_ACQUIRE, MEMCACHED_RENEW, MEMCACHED_RELEASE };
 
@@ -313,17 +328,6 @@ enum { STATE_CAS, STATE_SEEN_US, STATE_GRANTED, STATE_ALONE };
  * item is as it would be if nobody else had ever held the name. */
 void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,
                     uint64_t cas, uint64_t granted, bool alone, int64_t sent_us);
-
-/* Appends requests that store this value, unless the key has an item, and look at what is there then. */
-void memcached_add(struct memcached *memcached, const char *key, const char *token, uint32_t flags, uint64_t expiry_s,
-                   const char *value);
-
-/* Whether the item is a reservation, and whether it is the one for this token. */
-bool memcached_is_reserved(const struct memcached_item *item);
-bool memcached_is_reserved_for(const struct memcached_item *item, const char *token);
-
-/* Appends a request that ends the item with this id: the comparison and the end in one step, which `delete` cannot. */
-void memcached_end(struct memcached *memcached, const char *key, uint64_t cas);
 
 /* ---- claims.c, turns.c, shared.c: operations on claims ----------------------------------------------------------- */
 

@@ -7,20 +7,6 @@
 /* memcached's default limit is 1 MB, its largest possible one 1 GB. */
 #define MAX_VALUE (UINT64_C(1) << 30)
 
-bool memcached_number(const char **text, uint64_t *number) {
-    const char *p = *text;
-    uint64_t sum = 0;
-    if (*p < '0' || *p > '9') return false;
-    for (; *p >= '0' && *p <= '9'; p++) {
-        uint64_t digit = (uint64_t)(*p - '0');
-        if (sum > (UINT64_MAX - digit) / 10) return false;
-        sum = sum * 10 + digit;
-    }
-    *text = p;
-    *number = sum;
-    return true;
-}
-
 int memcached_refused(struct memcached *memcached, const char *line, struct dlock_error *err) {
     int printable = 0, code = DLOCK_EPROTO;
     const char *advice = "";
@@ -31,7 +17,7 @@ int memcached_refused(struct memcached *memcached, const char *line, struct dloc
         code = DLOCK_EAUTH;
         advice = "; give a user and a password in the URI, or password_file=";
     }
-    memcached->broken = true;
+    memcached->wire.broken = true;
     return dlock_fail(err, code, "memcached at %s answered: %.*s%s", memcached->where, printable, line, advice);
 }
 
@@ -55,7 +41,7 @@ static int read_word(struct memcached *memcached, int64_t deadline_us, store_wor
         if (strncmp(line, words[i], length) != 0 || (line[length] && !(flags && line[length] == ' '))) continue;
         *stored = (enum memcached_stored)i;
         if (flags) *flags = line + length;
-        memcached->unanswered--;
+        memcached->wire.unanswered--;
         return 0;
     }
     return memcached_refused(memcached, line, err);
@@ -74,7 +60,7 @@ static int read_reserved(struct memcached *memcached, int64_t deadline_us, struc
     if (rc) return rc;
     if (strcmp(line, "EN") == 0) return memcached_dead(memcached, "no memory for another item", err);
     if (strcmp(line, "HD") != 0 && strncmp(line, "HD ", 3) != 0) return memcached_refused(memcached, line, err);
-    memcached->unanswered--;
+    memcached->wire.unanswered--;
     return 0;
 }
 
@@ -95,7 +81,7 @@ int memcached_read_added(struct memcached *memcached, int64_t deadline_us, enum 
 
 int memcached_read_ended(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
                          struct dlock_error *err) {
-    int rc = read_word(memcached, deadline_us, memcached->knows_meta ? meta_words : classic_words, stored, NULL, err);
+    int rc = read_word(memcached, deadline_us, memcached->meta ? meta_words : classic_words, stored, NULL, err);
     if (rc == 0 && *stored == MEMCACHED_NOT_STORED) return memcached_nonsense(memcached, "the end of an item", err);
     return rc;
 }
@@ -113,8 +99,8 @@ static bool read_cas(const char *flags, uint64_t *cas) {
     return !*flags;
 }
 
-int memcached_read_meta_stored(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
-                               uint64_t *cas, struct dlock_error *err) {
+static int read_meta_set(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored, uint64_t *cas,
+                         struct dlock_error *err) {
     const char *flags = "";
     int rc = read_word(memcached, deadline_us, meta_words, stored, &flags, err);
     if (rc) return rc;
@@ -136,21 +122,11 @@ static int read_known(struct memcached *memcached, int64_t deadline_us, const ch
         strlen(line) > 2 && line[2] == ' ' && (strncmp(line, word, 2) == 0 || strncmp(line, other, 2) == 0);
     if (!*known && !otherwise && strcmp(line, "ERROR") != 0 && strncmp(line, "CLIENT_ERROR", 12) != 0)
         return memcached_refused(memcached, line, err);
-    memcached->unanswered--;
+    memcached->wire.unanswered--;
     return 0;
 }
 
-int memcached_read_meta(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
-    int rc = read_known(memcached, deadline_us, "NF", "EX", &memcached->knows_meta, err);
-    return rc ? rc : read_known(memcached, deadline_us, "EN", "HD", &memcached->reserves, err);
-}
-
 /* ---- items ------------------------------------------------------------------------------------------------------- */
-
-uint64_t memcached_fence(const struct memcached *memcached, uint64_t granted) {
-    if (granted == 0 || granted >= MEMCACHED_FENCE_END - memcached->started_us) return 0;
-    return memcached->started_us + granted;
-}
 
 /* "VALUE <key> <flags> <bytes> <cas>" */
 static int read_header(struct memcached *memcached, const char *line, const char *key, struct memcached_item *item,
@@ -188,13 +164,13 @@ int memcached_read_item(struct memcached *memcached, const char *key, int64_t de
         item->found = true;
     }
     if (strcmp(line, "END") != 0) return memcached_refused(memcached, line, err);
-    memcached->unanswered--;
+    memcached->wire.unanswered--;
     return 0;
 }
 
 /* "HD c<cas> t<seconds>", with -1 for an item without an end, or "EN". */
-int memcached_read_ttl(struct memcached *memcached, uint64_t cas, int64_t deadline_us, int64_t *left_s,
-                       struct dlock_error *err) {
+static int read_ttl(struct memcached *memcached, uint64_t cas, int64_t deadline_us, int64_t *left_s,
+                    struct dlock_error *err) {
     char *line;
     uint64_t its_cas, ttl_s;
     int rc = memcached_line(memcached, deadline_us, &line, err);
@@ -202,7 +178,7 @@ int memcached_read_ttl(struct memcached *memcached, uint64_t cas, int64_t deadli
     const char *p = line + 4;
     const bool found = strncmp(line, "HD c", 4) == 0;
     if (!found && strcmp(line, "EN") != 0) return memcached_refused(memcached, line, err);
-    memcached->unanswered--;
+    memcached->wire.unanswered--;
     *left_s = -1;
     if (!found) return 0;
     if (!memcached_number(&p, &its_cas) || strncmp(p, " t", 2) != 0)
@@ -210,6 +186,14 @@ int memcached_read_ttl(struct memcached *memcached, uint64_t cas, int64_t deadli
     p += 2;
     if (its_cas == cas && memcached_number(&p, &ttl_s) && !*p && ttl_s <= INT32_MAX) *left_s = (int64_t)ttl_s;
     return 0;
+}
+
+int memcached_read_abilities(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
+    static const struct memcached_meta meta = {memcached_ask_meta_set, read_meta_set, memcached_ask_ttl, read_ttl};
+    bool knows_meta = false;
+    int rc = read_known(memcached, deadline_us, "NF", "EX", &knows_meta, err);
+    memcached->meta = knows_meta ? &meta : NULL;
+    return rc ? rc : read_known(memcached, deadline_us, "EN", "HD", &memcached->reserves, err);
 }
 
 /* ---- stats ------------------------------------------------------------------------------------------------------- */
@@ -222,7 +206,7 @@ int memcached_read_stats(struct memcached *memcached, int64_t deadline_us,
         int rc = memcached_line(memcached, deadline_us, &line, err);
         if (rc) return rc;
         if (strcmp(line, "END") == 0) {
-            memcached->unanswered--;
+            memcached->wire.unanswered--;
             return 0;
         }
         if (strncmp(line, "STAT ", 5) != 0) return memcached_refused(memcached, line, err);

@@ -222,22 +222,23 @@ enum memcached_way memcached_meet(struct memcached *memcached, struct dlock_clai
 /* ---- doing it ---------------------------------------------------------------------------------------------------- */
 
 static void request_change(struct shared *shared) {
+    struct memcached *memcached = shared->memcached;
     const struct memcached_holders *holders = &shared->holders;
     char value[MEMCACHED_KEPT_MAX + 1];
     uint64_t expiry_s = 0;
     if (holders->n == 0) {
-        memcached_end(shared->memcached, shared->key, shared->item.cas);
-        memcached_request(shared->memcached, 1, "gets %s\r\n", shared->key);
+        memcached_ask_end(memcached, shared->key, shared->item.cas);
+        memcached_ask_item(memcached, shared->key);
         return;
     }
     memcached_write_holders(value, sizeof value, shared->name, holders);
     for (size_t i = 0; i < holders->n; i++)
         if (holders->holder[i].expiry_s > expiry_s) expiry_s = holders->holder[i].expiry_s;
     if (shared->item.found)
-        memcached_request(shared->memcached, 2, "cas %s 0 %" PRIu64 " %zu %" PRIu64 "\r\n%s\r\ngets %s\r\n",
-                          shared->key, expiry_s, strlen(value), shared->item.cas, value, shared->key);
+        memcached_ask_swap(memcached, shared->key, 0, expiry_s, value, shared->item.cas);
     else
-        memcached_add(shared->memcached, shared->key, shared->claims[0]->token, 0, expiry_s, value);
+        memcached_ask_add(memcached, shared->key, shared->claims[0]->token, 0, expiry_s, value);
+    memcached_ask_item(memcached, shared->key);
 }
 
 /* The change was stored, and then the item was read. False: the item does not list our grant any more. */
@@ -280,7 +281,7 @@ static int try(struct shared *shared, bool *done) {
     if (*done) return 0;
     const bool ends = shared->holders.n == 0;
     request_change(shared);
-    if (asks_time) memcached_request(memcached, 1, MEMCACHED_ASK_TIME);
+    if (asks_time) memcached_ask_stats(memcached);
     if (ends)
         rc = memcached_read_ended(memcached, shared->deadline_us, &stored, shared->err);
     else if (adds)
@@ -315,7 +316,7 @@ int memcached_shared(struct memcached *memcached, enum memcached_operation opera
     begin(&shared, memcached, operation, claims, n, why);
     shared.deadline_us = deadline_us;
     shared.err = err;
-    memcached_request(memcached, 1, "gets %s\r\n", shared.key);
+    memcached_ask_item(memcached, shared.key);
     rc = memcached_read_item(memcached, shared.key, deadline_us, &shared.item, err);
     while (rc == 0 && !done && dlock_now_us() < last_try_us) rc = try(&shared, &done);
     return rc == 0 && !done ? give_up(&shared) : rc;

@@ -1,8 +1,6 @@
 /* Turns: what a claim asks the server for at each step, and what the answer leads to. */
 #include "batch.h"
 
-#include <inttypes.h>
-
 /* How often an acquire adds when what it met has ended by the time it looks. */
 #define MAX_ADDS 3
 
@@ -19,7 +17,7 @@ static uint32_t flags_of(const struct turn *turn) {
 }
 
 /* The value with which a turn stores, and its flags. */
-static uint32_t write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct turn *turn, bool cut, int64_t expiry_s) {
+static uint32_t write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct turn *turn, bool cut, uint64_t expiry_s) {
     const struct dlock_claim *claim = turn->claim;
     const uint64_t granted = turn->step == ADD ? MEMCACHED_THIS_STORE : turn->granted;
     struct memcached_holders alone = {.mode = claim->mode, .limit = claim->limit, .n = 1};
@@ -29,7 +27,7 @@ static uint32_t write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct turn
     }
     alone.holder[0] = (struct memcached_holder){
         claim->token, strlen(claim->token), granted == MEMCACHED_NOT_KNOWN ? MEMCACHED_THIS_STORE : granted,
-        turn->cas,    claim->lease_ms,      (uint64_t)expiry_s};
+        turn->cas,    claim->lease_ms,      expiry_s};
     memcached_write_holders(out, MEMCACHED_VALUE_MAX + 1, cut ? claim->name : NULL, &alone);
     return 0;
 }
@@ -39,7 +37,7 @@ static uint32_t write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct turn
  * never takes a lock, since it would free that of somebody else; and it renews only where the server evicts, and a lock
  * may go when memory is short anyway. */
 static bool is_meta_set(const struct batch *batch, const struct turn *turn) {
-    return turn->step == SWAP && batch->operation == MEMCACHED_RENEW && batch->memcached->knows_meta &&
+    return turn->step == SWAP && batch->operation == MEMCACHED_RENEW && batch->memcached->meta &&
            batch->memcached->evicts;
 }
 
@@ -50,27 +48,28 @@ int64_t memcached_turn_expiry_s(const struct batch *batch, const struct turn *tu
 }
 
 void memcached_turn_write(struct memcached *memcached, const struct batch *batch, const struct turn *turn) {
-    const int64_t expiry = memcached_turn_expiry_s(batch, turn);
+    const uint64_t expiry = (uint64_t)memcached_turn_expiry_s(batch, turn);
     char key[MEMCACHED_KEY_MAX + 1], value[MEMCACHED_VALUE_MAX + 1];
     const bool cut = memcached_key(key, turn->claim->name);
     uint32_t flags;
     if (turn->step == LOOK) {
-        memcached_request(memcached, 1, "gets %s\r\n", key);
+        memcached_ask_item(memcached, key);
         return;
     }
     if (turn->step == SWAP && batch->operation == MEMCACHED_RELEASE) {
-        memcached_end(memcached, key, turn->cas);
+        memcached_ask_end(memcached, key, turn->cas);
         return;
     }
     flags = write_value(value, turn, cut, expiry);
+    if (is_meta_set(batch, turn)) {
+        memcached->meta->ask_set(memcached, key, flags, expiry, value, turn->cas);
+        return;
+    }
     if (turn->step == ADD)
-        memcached_add(memcached, key, turn->claim->token, flags, (uint64_t)expiry, value);
-    else if (is_meta_set(batch, turn))
-        memcached_request(memcached, 1, "ms %s %zu T%" PRId64 " F%" PRIu32 " C%" PRIu64 " c\r\n%s\r\n", key,
-                          strlen(value), expiry, flags, turn->cas, value);
+        memcached_ask_add(memcached, key, turn->claim->token, flags, expiry, value);
     else
-        memcached_request(memcached, 2, "cas %s %" PRIu32 " %" PRId64 " %zu %" PRIu64 "\r\n%s\r\ngets %s\r\n", key,
-                          flags, expiry, strlen(value), turn->cas, value, key);
+        memcached_ask_swap(memcached, key, flags, expiry, value, turn->cas);
+    memcached_ask_item(memcached, key);
 }
 
 /* ---- replies ----------------------------------------------------------------------------------------------------- */
@@ -213,7 +212,7 @@ static int read_end(struct batch *batch, struct turn *turn) {
 static int read_meta_set(struct batch *batch, struct turn *turn) {
     enum memcached_stored result;
     uint64_t cas = 0;
-    int rc = memcached_read_meta_stored(batch->memcached, batch->deadline_us, &result, &cas, batch->err);
+    int rc = batch->memcached->meta->read_set(batch->memcached, batch->deadline_us, &result, &cas, batch->err);
     if (rc) return rc;
     if (result != MEMCACHED_STORED)
         missed(turn, result);

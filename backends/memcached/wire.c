@@ -3,6 +3,7 @@
 #include "memcached.h"
 
 #include <stdatomic.h>
+#include <unistd.h>
 
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
 
@@ -15,32 +16,46 @@ int memcached_dial(struct memcached *memcached, const struct memcached_address *
         snprintf(memcached->where, sizeof memcached->where, strchr(address->host->address, ':') ? "[%s]:%d" : "%s:%d",
                  address->host->address, address->port);
     snprintf(server, sizeof server, "memcached at %s", memcached->where);
-    int rc = stream_dial(&memcached->stream, address->uri, address->socket, address->host, address->port, server,
+    int rc = stream_dial(&memcached->wire.stream, address->uri, address->socket, address->host, address->port, server,
                          deadline_us, err);
     if (rc) return rc;
-    memcached->open = true;
-    memcached->broken = memcached->heard = false;
-    memcached->unanswered = 0;
-    memcached->requests = NULL;
-    memcached->out_at = memcached->out_end = memcached->in_at = memcached->in_end = 0;
+    memcached->wire.open = true;
+    memcached->wire.broken = memcached->wire.heard = false;
+    memcached->wire.unanswered = 0;
+    memcached->wire.requests = NULL;
+    memcached->wire.out_at = memcached->wire.out_end = memcached->wire.in_at = memcached->wire.in_end = 0;
     return 0;
 }
 
 void memcached_hang_up(struct memcached *memcached) {
-    if (!memcached->open) return;
-    stream_hang_up(&memcached->stream, memcached->unanswered || memcached->broken);
-    memcached->open = false; /* first: a child forked meanwhile looks here */
+    if (!memcached->wire.open) return;
+    stream_hang_up(&memcached->wire.stream, memcached->wire.unanswered || memcached->wire.broken);
+    memcached->wire.open = false; /* first: a child forked meanwhile looks here */
     atomic_signal_fence(memory_order_seq_cst);
-    stream_close(&memcached->stream);
+    stream_close(&memcached->wire.stream);
+}
+
+void memcached_abandon(void *conn) {
+    struct memcached *memcached = conn;
+    if (memcached->wire.open) close(memcached->wire.stream.fd);
+    if (memcached->wire.stream.dialing) close(memcached->wire.stream.dialing - 1);
+}
+
+void memcached_doubt(const struct memcached_address *address, struct dlock_error *err) {
+    stream_doubt(err, "memcached", address->socket ? NULL : "memcached+tls");
+}
+
+void memcached_report(const struct memcached *memcached, struct dlock_report *report) {
+    stream_report(&memcached->wire.stream, report);
 }
 
 int memcached_dead(struct memcached *memcached, const char *why, struct dlock_error *err) {
-    memcached->broken = true;
+    memcached->wire.broken = true;
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "memcached at %s: %s", memcached->where, why);
 }
 
 int memcached_nonsense(struct memcached *memcached, const char *what, struct dlock_error *err) {
-    memcached->broken = true;
+    memcached->wire.broken = true;
     return dlock_fail(err, DLOCK_EPROTO, "memcached at %s sent an answer that makes no sense: %s", memcached->where,
                       what);
 }
@@ -48,36 +63,37 @@ int memcached_nonsense(struct memcached *memcached, const char *what, struct dlo
 /* ---- sending and receiving --------------------------------------------------------------------------------------- */
 
 void memcached_request(struct memcached *memcached, size_t replies, const char *format, ...) {
-    const size_t room = sizeof memcached->out - memcached->out_end;
+    const size_t room = sizeof memcached->wire.out - memcached->wire.out_end;
     va_list args;
     int length;
     /* An answer to no request would be taken for the answer to this one. */
-    if (!memcached->unanswered && memcached->in_at < memcached->in_end) memcached->broken = true;
+    if (!memcached->wire.unanswered && memcached->wire.in_at < memcached->wire.in_end) memcached->wire.broken = true;
     va_start(args, format);
-    length = vsnprintf(memcached->out + memcached->out_end, room, format, args);
+    length = vsnprintf(memcached->wire.out + memcached->wire.out_end, room, format, args);
     va_end(args);
     if (length < 0 || (size_t)length >= room) {
-        memcached->broken = true; /* half a request must not go out */
+        memcached->wire.broken = true; /* half a request must not go out */
         return;
     }
-    memcached->out_end += (size_t)length;
-    memcached->unanswered += replies;
+    memcached->wire.out_end += (size_t)length;
+    memcached->wire.unanswered += replies;
 }
 
 static void write_requests(struct memcached *memcached) {
-    struct memcached_requests *requests = memcached->requests;
-    if (memcached->out_at > 0) {
-        memmove(memcached->out, memcached->out + memcached->out_at, memcached->out_end - memcached->out_at);
-        memcached->out_end -= memcached->out_at;
-        memcached->out_at = 0;
+    struct memcached_requests *requests = memcached->wire.requests;
+    if (memcached->wire.out_at > 0) {
+        memmove(memcached->wire.out, memcached->wire.out + memcached->wire.out_at,
+                memcached->wire.out_end - memcached->wire.out_at);
+        memcached->wire.out_end -= memcached->wire.out_at;
+        memcached->wire.out_at = 0;
     }
     while (requests && requests->next < requests->count &&
-           sizeof memcached->out - memcached->out_end > MEMCACHED_REQUEST_MAX)
+           sizeof memcached->wire.out - memcached->wire.out_end > MEMCACHED_REQUEST_MAX)
         requests->write(memcached, requests->next++, requests->arg);
 }
 
 void memcached_write(struct memcached *memcached, struct memcached_requests *requests) {
-    memcached->requests = requests;
+    memcached->wire.requests = requests;
     write_requests(memcached);
 }
 
@@ -88,7 +104,7 @@ static int broken(const struct memcached *memcached, struct dlock_error *err) {
 /* Why there will be no answer, with advice when the server has never said a word. */
 static int no_answer(struct memcached *memcached, const char *why, struct dlock_error *err) {
     char advised[256];
-    if (memcached->heard) return memcached_dead(memcached, why, err);
+    if (memcached->wire.heard) return memcached_dead(memcached, why, err);
     snprintf(advised, sizeof advised,
              "%s (one that runs with -S or -B binary has no text protocol; use -Y for passwords, and -B auto)", why);
     return memcached_dead(memcached, advised, err);
@@ -98,7 +114,7 @@ static int no_answer(struct memcached *memcached, const char *why, struct dlock_
 static int failed(struct memcached *memcached, struct dlock_error *err) {
     char reason[128];
     int code;
-    const char *why = stream_why(&memcached->stream, errno, reason, &code);
+    const char *why = stream_why(&memcached->wire.stream, errno, reason, &code);
     no_answer(memcached, why, err);
     if (err) err->code = code;
     return code;
@@ -108,38 +124,40 @@ static int failed(struct memcached *memcached, struct dlock_error *err) {
 static int send_some(struct memcached *memcached, struct dlock_error *err) {
     for (;;) {
         write_requests(memcached);
-        if (memcached->broken) return broken(memcached, err);
-        if (memcached->out_end == 0) return 0;
-        ssize_t n = stream_send(&memcached->stream, memcached->out, memcached->out_end);
+        if (memcached->wire.broken) return broken(memcached, err);
+        if (memcached->wire.out_end == 0) return 0;
+        ssize_t n = stream_send(&memcached->wire.stream, memcached->wire.out, memcached->wire.out_end);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
         /* The server may have said why it hung up: let that be read. */
         if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) {
-            memcached->out_end = 0;
-            memcached->requests = NULL;
+            memcached->wire.out_end = 0;
+            memcached->wire.requests = NULL;
             return 0;
         }
         if (n < 0) return failed(memcached, err);
-        memcached->out_at = (size_t)n;
+        memcached->wire.out_at = (size_t)n;
     }
 }
 
 /* Waits for more to read. */
 static int fill(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
-    memmove(memcached->in, memcached->in + memcached->in_at, memcached->in_end - memcached->in_at);
-    memcached->in_end -= memcached->in_at;
-    memcached->in_at = 0;
+    memmove(memcached->wire.in, memcached->wire.in + memcached->wire.in_at,
+            memcached->wire.in_end - memcached->wire.in_at);
+    memcached->wire.in_end -= memcached->wire.in_at;
+    memcached->wire.in_at = 0;
     for (;;) {
         int rc = send_some(memcached, err);
         if (rc) return rc;
-        int ready = stream_wait(&memcached->stream, memcached->out_end ? POLLIN | POLLOUT : POLLIN, deadline_us);
+        int ready =
+            stream_wait(&memcached->wire.stream, memcached->wire.out_end ? POLLIN | POLLOUT : POLLIN, deadline_us);
         if (!ready) return no_answer(memcached, "no answer in time", err);
         if (!(ready & ~POLLOUT)) continue;
-        ssize_t n = stream_recv(&memcached->stream, memcached->in + memcached->in_end,
-                                sizeof memcached->in - memcached->in_end, MSG_DONTWAIT);
+        ssize_t n = stream_recv(&memcached->wire.stream, memcached->wire.in + memcached->wire.in_end,
+                                sizeof memcached->wire.in - memcached->wire.in_end, MSG_DONTWAIT);
         if (n == 0) return no_answer(memcached, "the server closed the connection", err);
         if (n > 0) {
-            memcached->in_end += (size_t)n;
+            memcached->wire.in_end += (size_t)n;
             return 0;
         }
         if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) return failed(memcached, err);
@@ -153,22 +171,22 @@ static int more(struct memcached *memcached, int64_t deadline_us, struct dlock_e
 }
 
 int memcached_line(struct memcached *memcached, int64_t deadline_us, char **line, struct dlock_error *err) {
-    if (!memcached->open || memcached->broken) return broken(memcached, err);
+    if (!memcached->wire.open || memcached->wire.broken) return broken(memcached, err);
     for (;;) {
-        char *start = memcached->in + memcached->in_at;
-        size_t length = memcached->in_end - memcached->in_at;
+        char *start = memcached->wire.in + memcached->wire.in_at;
+        size_t length = memcached->wire.in_end - memcached->wire.in_at;
         char *end = length ? memchr(start, '\n', length) : NULL;
         if (end) {
-            memcached->in_at += (size_t)(end - start) + 1;
+            memcached->wire.in_at += (size_t)(end - start) + 1;
             if (end > start && end[-1] == '\r') end--;
             if (memchr(start, '\0', (size_t)(end - start)))
                 return memcached_nonsense(memcached, "a line with a NUL in it", err);
             *end = '\0';
             *line = start;
-            memcached->heard = true;
+            memcached->wire.heard = true;
             return 0;
         }
-        if (length == sizeof memcached->in) return memcached_nonsense(memcached, "a line without an end", err);
+        if (length == sizeof memcached->wire.in) return memcached_nonsense(memcached, "a line without an end", err);
         int rc = more(memcached, deadline_us, err);
         if (rc) return rc;
     }
@@ -178,11 +196,11 @@ int memcached_block(struct memcached *memcached, uint64_t length, char *keep, si
                     struct dlock_error *err) {
     uint64_t done = 0;
     while (done < length + 2) {
-        if (memcached->in_at == memcached->in_end) {
+        if (memcached->wire.in_at == memcached->wire.in_end) {
             int rc = more(memcached, deadline_us, err);
             if (rc) return rc;
         }
-        char byte = memcached->in[memcached->in_at++];
+        char byte = memcached->wire.in[memcached->wire.in_at++];
         if (done < length && done < size) keep[done] = byte;
         if (done >= length && byte != "\r\n"[done - length])
             return memcached_nonsense(memcached, "a value without an end", err);

@@ -1,0 +1,30 @@
+/* A user and a password, in the words of the text protocol. */
+#include "memcached.h"
+
+/* memcached takes them as the value of a `set`. One that asks for none would store them for everybody to read, so it
+ * must have refused something before it is told. Its answer to them is not repeated: it might contain them. */
+int memcached_log_in(struct memcached *memcached, const struct memcached_address *address, int64_t deadline_us,
+                     struct dlock_error *err) {
+    char *line;
+    int rc;
+    if (!address->user) return 0;
+    memcached_request(memcached, 1, "gets dlock-asks-for-no-password\r\n");
+    if ((rc = memcached_line(memcached, deadline_us, &line, err)) != 0) return rc;
+    bool asks = strcmp(line, "CLIENT_ERROR unauthenticated") == 0;
+    if (!asks && strcmp(line, "END") != 0 && strncmp(line, "VALUE ", 6) != 0)
+        return memcached_refused(memcached, line, err);
+    if (!asks)
+        return dlock_fail(
+            err, DLOCK_EAUTH,
+            "memcached at %s asks for no password (it runs without -Y); leave user and password out of the "
+            "URI",
+            memcached->where);
+    memcached->wire.unanswered--;
+    memcached_request(memcached, 1, "set dlock 0 0 %zu\r\n%s %s\r\n",
+                      strlen(address->user) + 1 + strlen(address->password), address->user, address->password);
+    if ((rc = memcached_line(memcached, deadline_us, &line, err)) != 0) return rc;
+    if (strcmp(line, "STORED") != 0)
+        return dlock_fail(err, DLOCK_EAUTH, "memcached at %s refused the user or the password", memcached->where);
+    memcached->wire.unanswered--;
+    return 0;
+}

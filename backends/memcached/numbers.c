@@ -1,0 +1,21 @@
+/* Numbers in texts, and fences. */
+#include "memcached.h"
+
+bool memcached_number(const char **text, uint64_t *number) {
+    const char *p = *text;
+    uint64_t sum = 0;
+    if (*p < '0' || *p > '9') return false;
+    for (; *p >= '0' && *p <= '9'; p++) {
+        uint64_t digit = (uint64_t)(*p - '0');
+        if (sum > (UINT64_MAX - digit) / 10) return false;
+        sum = sum * 10 + digit;
+    }
+    *text = p;
+    *number = sum;
+    return true;
+}
+
+uint64_t memcached_fence(const struct memcached *memcached, uint64_t granted) {
+    if (granted == 0 || granted >= MEMCACHED_FENCE_END - memcached->started_us) return 0;
+    return memcached->started_us + granted;
+}
