@@ -46,16 +46,16 @@ static int check_hosts(const struct dlock_uri *uri, struct dlock_error *err) {
     return 0;
 }
 
-/* They travel in one line "user password", and are words in a line "user:password" of the server's file. */
+/* Without SASL they travel in one line "user password", and are words in a line "user:password" of the server's file. */
 static int read_credentials(const struct dlock_uri *uri, struct memcached_address *address, struct dlock_error *err) {
-    if (!is_set(uri->user) && !is_set(uri->password)) return 0;
+    if (!is_set(uri->user) && !is_set(uri->password) && !WIRE_IS_SASL) return 0;
     if (!is_set(uri->user) || !is_set(uri->password))
-        return dlock_fail(err, DLOCK_EINVAL,
-                          "memcached asks for both a user and a password: memcached://user:password@host");
-    for (const char *p = uri->user; *p; p++)
+        return dlock_fail(err, DLOCK_EINVAL, "memcached asks for both a user and a password: %s://user:password@host",
+                          uri->scheme);
+    for (const char *p = uri->user; *p && !WIRE_IS_SASL; p++)
         if (*p == ' ' || *p == ':' || (unsigned char)*p < 0x20)
             return dlock_fail(err, DLOCK_EINVAL, "a memcached user has no spaces, colons or control characters");
-    for (const char *p = uri->password; *p; p++)
+    for (const char *p = uri->password; *p && !WIRE_IS_SASL; p++)
         if (*p == ' ' || (unsigned char)*p < 0x20)
             return dlock_fail(err, DLOCK_EINVAL, "a memcached password has no spaces or control characters");
     if (strlen(uri->user) > CREDENTIAL_MAX || strlen(uri->password) > CREDENTIAL_MAX)

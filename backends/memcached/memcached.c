@@ -47,8 +47,12 @@ static void memcached_disconnect(void *conn) {
 
 static const char *const keys[] = {WIRE_KEYS NULL};
 
-/* Over TLS it is another backend, in a module of its own. */
-#if STREAM_IS_TLS
+/* Over TLS, or with SASL, it is another backend, in a module of its own. */
+#if WIRE_IS_SASL
+static const char *const schemes[] = {"memcached+sasl", NULL};
+#define NAME "memcached_sasl"
+DLOCK_BACKEND(memcached_sasl) = {
+#elif STREAM_IS_TLS
 static const char *const schemes[] = {"memcached+tls", NULL};
 #define NAME "memcached_tls"
 DLOCK_BACKEND(memcached_tls) = {

@@ -10,8 +10,8 @@
  *   shared
  *   grants  holders  facts  login
  *   replies
- *   requests
- *   wire  address  names  numbers  flags  clock  sightings */
+ *   requests  numbers
+ *   wire  address  names  flags  clock  sightings */
 #ifndef DLOCK_MEMCACHED_H
 #define DLOCK_MEMCACHED_H
 
@@ -214,6 +214,9 @@ bool memcached_number(const char **text, uint64_t *number);
 
 /* The fence of a grant; 0: it makes no sense. */
 uint64_t memcached_fence(const struct memcached *memcached, uint64_t granted);
+
+/* Whether an item may have this cas id. 0, EPROTO. */
+int memcached_check_id(struct memcached *memcached, uint64_t cas, struct dlock_error *err);
 
 /* ---- names.c: what items are called, and contain ----------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* Numbers in texts, and fences. */
+/* Numbers in texts, cas ids, and fences. */
 #include "memcached.h"
 
 bool memcached_number(const char **text, uint64_t *number) {
@@ -18,4 +18,11 @@ bool memcached_number(const char **text, uint64_t *number) {
 uint64_t memcached_fence(const struct memcached *memcached, uint64_t granted) {
     if (granted == 0 || granted >= MEMCACHED_FENCE_END - memcached->started_us) return 0;
     return memcached->started_us + granted;
+}
+
+int memcached_check_id(struct memcached *memcached, uint64_t cas, struct dlock_error *err) {
+    if (cas == 0)
+        return memcached_nonsense(memcached, "cas id 0; a server that runs with -C has no cas ids, and no locks", err);
+    if (!memcached_fence(memcached, cas)) return memcached_nonsense(memcached, "a cas id beyond reason", err);
+    return 0;
 }

@@ -140,11 +140,8 @@ static int read_header(struct memcached *memcached, const char *line, const char
     if (!memcached_number(&p, &flags) || flags > UINT32_MAX || *p++ != ' ' || !memcached_number(&p, &item->length) ||
         item->length > MAX_VALUE || *p++ != ' ' || !memcached_number(&p, &item->cas) || *p)
         return memcached_nonsense(memcached, "a value without length or cas id", err);
-    if (item->cas == 0)
-        return memcached_nonsense(memcached, "cas id 0; a server that runs with -C has no cas ids, and no locks", err);
     item->flags = (uint32_t)flags;
-    if (!memcached_fence(memcached, item->cas)) return memcached_nonsense(memcached, "a cas id beyond reason", err);
-    return 0;
+    return memcached_check_id(memcached, item->cas, err);
 }
 
 int memcached_read_item(struct memcached *memcached, const char *key, int64_t deadline_us, struct memcached_item *item,

@@ -61,9 +61,10 @@ static bool is_lock_of(struct shared *shared, const struct dlock_claim *claim) {
     return shared->operation == MEMCACHED_RELEASE && memcached_is_reserved_for(item, claim->token);
 }
 
-/* A token alone: ours, from before a downgrade, or a writer's. */
+/* A token alone: ours, from before a downgrade, or a writer's. Or our own reservation, which keeps out all others but us. */
 static void understand_lock(struct shared *shared) {
     const struct memcached_item *item = &shared->item;
+    if (shared->operation == MEMCACHED_ACQUIRE && memcached_is_reserved_for(item, shared->claims[0]->token)) return;
     for (size_t i = 0; i < shared->n; i++) {
         if (!is_lock_of(shared, shared->claims[i])) continue;
         shared->holders.mode = DLOCK_SHARED;

@@ -105,8 +105,10 @@ static int broken(const struct memcached *memcached, struct dlock_error *err) {
 static int no_answer(struct memcached *memcached, const char *why, struct dlock_error *err) {
     char advised[256];
     if (memcached->wire.heard) return memcached_dead(memcached, why, err);
-    snprintf(advised, sizeof advised,
-             "%s (one that runs with -S or -B binary has no text protocol; use -Y for passwords, and -B auto)", why);
+    snprintf(
+        advised, sizeof advised,
+        "%s (one that runs with -S is memcached+sasl://user:password@host; with -B binary it has no text protocol)",
+        why);
     return memcached_dead(memcached, advised, err);
 }
 

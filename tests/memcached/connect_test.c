@@ -259,7 +259,7 @@ static void a_server_without_text_protocol_is_guessed(void **state) {
         try(&uri, &err);
         if (!strstr(err.message, "cannot connect")) break;
     }
-    assert_refused(&uri, DLOCK_EUNAVAILABLE, "use -Y for passwords");
+    assert_refused(&uri, DLOCK_EUNAVAILABLE, "one that runs with -S is memcached+sasl://");
     server_stop(&binary);
 }
 
