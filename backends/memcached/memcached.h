@@ -1,7 +1,7 @@
 /* The memcached backend's inside: one connection, and what its files offer each other.
  *
  * It speaks the text protocol on its own socket: "Why no client library" in docs/backends.md. The files that do so are
- * those from `login` on, `wire` and text/wire.h; ../memcached_sasl has others in their place.
+ * login, replies, requests, wire and text/wire.h; ../memcached_sasl has others in their place.
  *
  * The files; each calls those below it only:
  *   memcached

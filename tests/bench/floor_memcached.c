@@ -12,6 +12,11 @@ static struct floor_address address;
 
 static void prepare(struct floor *floor, const char *uri) {
     (void)floor;
+#ifdef FLOOR_SASL
+    static const char scheme[] = "memcached+sasl";
+    floor_need(strncmp(uri, scheme, strlen(scheme)) == 0);
+    uri += strlen("memcached+"); /* which is read as any other scheme */
+#endif
     floor_address(uri, 11211, &address);
 }
 
@@ -21,11 +26,15 @@ static void *connect_to(void) {
                 "memcached_server_add");
     memcached_behavior_set(server, MEMCACHED_BEHAVIOR_SUPPORT_CAS, 1);
     memcached_behavior_set(server, MEMCACHED_BEHAVIOR_TCP_NODELAY, 1);
+#ifdef FLOOR_SASL
+    floor_check(memcached_set_sasl_auth_data(server, address.user, address.password) == MEMCACHED_SUCCESS, "the login");
+#else
     if (*address.user) { /* memcached -Y: the first `set` logs in */
         char line[2 * FLOOR_TEXT + 2];
         snprintf(line, sizeof line, "%s %s", address.user, address.password);
         floor_check(memcached_set(server, "auth", 4, line, strlen(line), 0, 0) == MEMCACHED_SUCCESS, "logging in");
     }
+#endif
     return server;
 }
 

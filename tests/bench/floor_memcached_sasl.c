@@ -1,0 +1,3 @@
+/* The same as for memcached, over the binary protocol and with a login. */
+#define FLOOR_SASL
+#include "floor_memcached.c"
