@@ -107,9 +107,11 @@ static dlock_lock *handle_new(struct app *app, unsigned name, enum dlock_mode mo
     return lock;
 }
 
-static void downgrade(struct app *app, dlock_lock *lock) {
+static void downgrade(struct app *app, dlock_lock *lock, unsigned hold) {
+    int64_t from_us = sim_now_us();
     int rc = dlock_downgrade(lock, NULL);
     sim_say("downgrade %s: %s", app->name, dlock_strerror(rc));
+    if (rc == 0) sim_held_downgraded(hold, from_us);
     expect_held("dlock_downgrade", lock, rc);
 }
 
@@ -144,8 +146,9 @@ static void check_shown(dlock_lock *lock, unsigned hold) {
 }
 
 /* The caller holds the lock. */
-static void hold(struct app *app, dlock_lock *lock, unsigned name, enum dlock_mode mode, enum dlock_owner owner) {
-    unsigned number = sim_held_begin(lock, name), again = 0;
+static void hold(struct app *app, dlock_lock *lock, unsigned name, enum dlock_mode mode, enum dlock_owner owner,
+                 int64_t asked_us) {
+    unsigned number = sim_held_begin(lock, name, asked_us), again = 0;
     sim_say("holds n%u, fence %llu", name, (unsigned long long)dlock_fence(lock));
     bool is_fixed = lock->flags & DLOCK_FIXED_LEASE;
     nap(sim_chance(is_fixed ? 300 : 100) ? app->lease_ms * 2500 : plan->hold_ms * 1000);
@@ -155,7 +158,7 @@ static void hold(struct app *app, dlock_lock *lock, unsigned name, enum dlock_mo
         expect("dlock_acquire, again", rc);
         again = rc == 0;
     }
-    if (!again && mode == DLOCK_EXCLUSIVE && sim_chance(100)) downgrade(app, lock);
+    if (!again && mode == DLOCK_EXCLUSIVE && sim_chance(100)) downgrade(app, lock, number);
     for (int i = is_fixed ? 4 : 1; i > 0 && sim_chance(i > 1 ? 700 : 150); i--) {
         extend(app, lock);
         if (i > 1) nap(100000);
@@ -186,7 +189,7 @@ static void once(struct app *app, dlock_lock *lock, unsigned name, enum dlock_mo
     if (rc != 0) sim_say("acquire n%u: %s", name, err.message);
     expect("dlock_acquire", rc);
     check_deadline(app, "dlock_acquire", from_us, timeout_ms, stops);
-    if (rc == 0) hold(app, lock, name, mode, owner);
+    if (rc == 0) hold(app, lock, name, mode, owner, from_us);
 }
 
 static void several(struct app *app) {
@@ -203,7 +206,7 @@ static void several(struct app *app) {
     check_deadline(app, "dlock_acquire_all", from_us, timeout_ms, stops);
     if (rc == 0) {
         unsigned held[NAMES];
-        for (unsigned i = 0; i < n; i++) held[i] = sim_held_begin(locks[i], numbers[i]);
+        for (unsigned i = 0; i < n; i++) held[i] = sim_held_begin(locks[i], numbers[i], from_us);
         nap(30000);
         for (unsigned i = 0; i < n; i++) sim_held_end(held[i]);
         if (sim_chance(800)) expect("dlock_release_all", dlock_release_all(locks, n, NULL));
@@ -249,7 +252,7 @@ static void unattended(struct app *app, unsigned name) {
     expect("dlock_acquire_async", rc);
     if (!plan->slow_callbacks) check_deadline(app, "dlock_acquire_async", from_us, timeout_ms, stops);
     if (rc == 0) {
-        unsigned held = sim_held_begin(lock, name);
+        unsigned held = sim_held_begin(lock, name, from_us);
         nap(30000);
         sim_held_end(held);
         pending.done = false;
@@ -295,7 +298,7 @@ static void take_ticket(struct app *app) {
         return; /* its lease is longer than this client's quarantine, or it has gone round too often */
     expect("dlock_import", rc);
     if (rc != 0) return;
-    unsigned held = sim_held_begin(lock, name);
+    unsigned held = sim_held_begin(lock, name, SIM_BEGIN_US); /* the exporter has asked for it, whenever that was */
     nap(30000);
     sim_held_end(held);
     dlock_free(lock);
@@ -414,8 +417,10 @@ static unsigned mains[HOSTS];
 static void start_app(size_t at) {
     static unsigned started;
     struct app *app = &apps[at];
-    snprintf(app->name, sizeof app->name, "p%u", ++started % 1000);
-    app->host = (struct sim_host){.name = app->name, .offset_us = sim_between(-1000000000, 1000000000)};
+    int number = (int)(++started % 1000);
+    snprintf(app->name, sizeof app->name, "p%d", number);
+    app->host =
+        (struct sim_host){.name = app->name, .number = number, .offset_us = sim_between(-1000000000, 1000000000)};
     if (plan->drift_ppm) app->host.drift_ppm = sim_between(-(int64_t)plan->drift_ppm, plan->drift_ppm);
     app->lease_ms = sim_between(1, 6) * 500;
     app->timeout_ms = sim_between(1, 4) * 250;

@@ -5,13 +5,15 @@
 #include "network.h"
 #include "state/client.h"
 #include "state/name.h"
+#include "support/history.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#define NO_RECORD SIZE_MAX
+
 enum {
     HOLDS = 256,
-    NAMES = 64,
     CLIENTS = 32,
     EXPORTS = 256,
     ENDS_US = 80000, /* 1 % of the longest lease for the clocks of each, and some */
@@ -27,10 +29,12 @@ struct hold {
     struct sim_host *host;
     dlock_lock *lock;
     unsigned name;
+    size_t record; /* of the history, where it is still open; NO_RECORD: its holder has believed in nothing since */
 };
 
 static struct hold holds[HOLDS];
-static uint64_t fences[NAMES]; /* the greatest that anybody was told */
+static struct history history; /* of all grants that somebody believed in, in microseconds of the story */
+static size_t records_room;
 static struct {
     const dlock_client *client; /* NULL: none */
     struct sim_host *host;
@@ -59,38 +63,78 @@ static bool excludes(enum dlock_mode a, enum dlock_mode b) {
     return a == DLOCK_EXCLUSIVE || b == DLOCK_EXCLUSIVE;
 }
 
-/* What all of them believe. */
-static void check_holders(const struct hold *newest, enum dlock_mode mode) {
-    unsigned n = 0;
-    for (size_t i = 0; i < HOLDS; i++) {
-        const struct hold *hold = &holds[i];
-        const struct dlock__acquisition *acq = hold->name == newest->name ? believed(hold) : NULL;
-        n += acq != NULL;
-        if (acq && hold != newest && excludes(acq->mode, mode))
-            sim_fail("two holders of n%u: %s and %s", hold->name, hold->host->name, newest->host->name);
+/* ---- the history: what everybody believed, and for how long ---- */
+
+static void record_begin(struct hold *hold, const struct dlock__acquisition *acq, int64_t asked_us) {
+    if (history.n == records_room) {
+        size_t room = records_room ? 2 * records_room : 256;
+        struct history_hold *more = sim_new(room * sizeof *more);
+        if (history.n) memcpy(more, history.holds, history.n * sizeof *more);
+        sim_free(history.holds);
+        history.holds = more;
+        records_room = room;
     }
-    if (mode == DLOCK_PERMIT && n > newest->lock->limit)
-        sim_fail("%u of %u permits of n%u", n, newest->lock->limit, newest->name);
+    hold->record = history.n++;
+    struct history_hold *record = &history.holds[hold->record];
+    *record = (struct history_hold){.mode = "xsp"[acq->mode],
+                                    .limit = hold->lock->limit,
+                                    .fence = dlock__acq_fence(acq),
+                                    .asked = asked_us - SIM_BEGIN_US,
+                                    .from = sim_now_us() - SIM_BEGIN_US,
+                                    .until = sim_global_us(hold->host, acq->valid_until_us) - SIM_BEGIN_US,
+                                    .who = hold->host->number,
+                                    .id = (int)hold->record};
+    snprintf(record->name, sizeof record->name, "n%u", hold->name);
 }
 
-unsigned sim_held_begin(dlock_lock *lock, unsigned name) {
+static void record_end(struct hold *hold) {
+    if (hold->record == NO_RECORD) return;
+    struct history_hold *record = &history.holds[hold->record];
+    if (record->until > sim_now_us() - SIM_BEGIN_US) record->until = sim_now_us() - SIM_BEGIN_US;
+    hold->record = NO_RECORD;
+}
+
+/* Its owner believes in this now, or in nothing any more. */
+static void record_go_on(struct hold *hold, const struct dlock__acquisition *acq) {
+    if (hold->record == NO_RECORD) return;
+    struct history_hold *record = &history.holds[hold->record];
+    if (!acq || dlock__acq_fence(acq) != record->fence || "xsp"[acq->mode] != record->mode) {
+        record_end(hold);
+        return;
+    }
+    int64_t until_us = sim_global_us(hold->host, acq->valid_until_us) - SIM_BEGIN_US;
+    if (until_us > record->until) record->until = until_us;
+}
+
+unsigned sim_held_begin(dlock_lock *lock, unsigned name, int64_t asked_us) {
     unsigned at = 0;
     while (at < HOLDS && holds[at].used) at++;
     if (at == HOLDS) sim_fail("too many holds");
-    holds[at] = (struct hold){true, sim_host(), lock, name};
+    for (size_t i = 0; i < HOLDS; i++)
+        if (holds[i].used && holds[i].name == name) record_go_on(&holds[i], believed(&holds[i]));
+    holds[at] = (struct hold){true, sim_host(), lock, name, NO_RECORD};
     const struct dlock__acquisition *acq = believed(&holds[at]);
     sim_grants++;
-    if (!acq) return at; /* its time was over before its owner could look */
-    check_holders(&holds[at], acq->mode);
-    uint64_t fence = dlock__acq_fence(acq);
-    if (acq->mode == DLOCK_EXCLUSIVE && fence <= fences[name])
-        sim_fail("n%u: fence %llu after %llu", name, (unsigned long long)fence, (unsigned long long)fences[name]);
-    if (fence > fences[name]) fences[name] = fence;
+    if (acq) record_begin(&holds[at], acq, asked_us); /* else its time was over before its owner could look */
     return at;
 }
 
+void sim_held_downgraded(unsigned number, int64_t asked_us) {
+    struct hold *hold = &holds[number];
+    const struct dlock__acquisition *acq = believed(hold);
+    record_go_on(hold, acq); /* no further, unless its fence could not grow any more */
+    if (acq && hold->record == NO_RECORD) record_begin(hold, acq, asked_us);
+}
+
+static void hold_end(struct hold *hold) {
+    if (!hold->used) return;
+    record_go_on(hold, believed(hold));
+    record_end(hold);
+    hold->used = false;
+}
+
 void sim_held_end(unsigned hold) {
-    holds[hold].used = false;
+    hold_end(&holds[hold]);
 }
 
 int64_t sim_held_until(unsigned hold) {
@@ -100,8 +144,20 @@ int64_t sim_held_until(unsigned hold) {
 
 void sim_held_gone(const struct sim_host *host) {
     for (size_t i = 0; i < HOLDS; i++)
-        if (holds[i].host == host) holds[i].used = false;
+        if (holds[i].host == host) hold_end(&holds[i]);
 }
+
+static void break_of_a_rule(const char *what, void *arg) {
+    (void)arg;
+    sim_fail("%s", what);
+}
+
+/* Exclusion by mode and limit, and fences: by the checker of the fault suite. */
+static void check_history(void) {
+    history_check(&history, break_of_a_rule, NULL);
+}
+
+/* ---- what holders believe, and what the server has ---- */
 
 static bool is_of(const struct server_entry *entry, const char *token) {
     size_t length = strlen(token);
@@ -294,7 +350,9 @@ static void check_kept(void) {
 void sim_check(void) {
     static int64_t looked_us;
     for (size_t i = 0; i < HOLDS; i++) {
+        if (!holds[i].used) continue;
         const struct dlock__acquisition *acq = believed(&holds[i]);
+        record_go_on(&holds[i], acq);
         if (acq)
             check_against(&holds[i], acq);
         else
@@ -315,4 +373,5 @@ void sim_check_end(void) {
                      (long long)((entry->until_us - server_now_us()) / 1000));
     }
     sim_visit(host);
+    check_history();
 }

@@ -1,4 +1,5 @@
-/* What has to be true at any time: looked at whenever the server has worked, and when a lock was acquired.
+/* What has to be true at any time: looked at whenever the server has worked. And the history of what everybody believed
+ * meanwhile, which is checked in the end.
  */
 #ifndef DLOCK_TESTS_SIMULATION_CHECKER_H
 #define DLOCK_TESTS_SIMULATION_CHECKER_H
@@ -12,8 +13,11 @@
 extern uint64_t sim_grants; /* that somebody was told of */
 extern bool sim_prompt;     /* nothing of this run keeps a client from telling a loss in time but being stopped */
 
-/* A call has answered that this handle holds the name: until sim_held_end. Returns a number for that. */
-unsigned sim_held_begin(dlock_lock *lock, unsigned name);
+/* A call that was made at `asked_us` has answered that this handle holds the name: until sim_held_end. Returns a number
+ * for that. */
+unsigned sim_held_begin(dlock_lock *lock, unsigned name, int64_t asked_us);
+/* dlock_downgrade has answered that it holds the name in another mode, with another fence. */
+void sim_held_downgraded(unsigned hold, int64_t asked_us);
 void sim_held_end(unsigned hold);
 /* Until when the holder may believe in it, if it is not renewed. */
 int64_t sim_held_until(unsigned hold);
@@ -36,7 +40,7 @@ void sim_check(void);
  * room; nor is anybody told that it is busy then. */
 void sim_check_line(void);
 void sim_check_refusal(const struct dlock_claim *claim);
-/* In the end: nothing is left at the server. */
+/* In the end: nothing is left at the server, and the history of all grants obeys the rules (support/history.h). */
 void sim_check_end(void);
 
 #endif

@@ -52,7 +52,7 @@ static struct fiber *running = &fibers[0], *left;
 static struct event events[EVENTS]; /* a binary heap from 1 on */
 static size_t events_n;
 static uint64_t events_order, chance, steps;
-static int64_t now_us = INT64_C(1000000000000);
+static int64_t now_us = SIM_BEGIN_US;
 static struct sim_host outside = {.name = "-"};
 bool sim_verbose;
 uint64_t sim_seed_now;
@@ -299,7 +299,7 @@ bool sim_kill(struct sim_host *host) {
 void sim_say(const char *format, ...) {
     if (!sim_verbose) return;
     va_list args;
-    printf("%12.6f %-8s %2u  ", (double)(now_us - INT64_C(1000000000000)) / 1e6, running->host->name, sim_self());
+    printf("%12.6f %-8s %2u  ", (double)(now_us - SIM_BEGIN_US) / 1e6, running->host->name, sim_self());
     va_start(args, format);
     vprintf(format, args);
     va_end(args);
@@ -321,7 +321,7 @@ void sim_print_threads(void) {
 
 void sim_fail(const char *format, ...) {
     va_list args;
-    printf("seed %llu, %.6f s: ", (unsigned long long)sim_seed_now, (double)(now_us - INT64_C(1000000000000)) / 1e6);
+    printf("seed %llu, %.6f s: ", (unsigned long long)sim_seed_now, (double)(now_us - SIM_BEGIN_US) / 1e6);
     va_start(args, format);
     vprintf(format, args);
     va_end(args);

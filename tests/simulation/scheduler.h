@@ -10,10 +10,12 @@
 #include <stdint.h>
 
 #define SIM_NEVER INT64_MAX
+#define SIM_BEGIN_US INT64_C(1000000000000) /* when each run begins; the story counts from there */
 
 /* A simulated process on a host of its own: what runs there sees its clock, and stands still while it is stopped. */
 struct sim_host {
     const char *name;
+    int number;                   /* of applications: the one in the name */
     int64_t offset_us, drift_ppm; /* of its clock */
     int64_t stopped_us;           /* since when it is stopped; 0: it runs */
     unsigned stops;               /* so often it was stopped */
