@@ -139,34 +139,43 @@ int dlock__watch_open(struct dlock_client *client, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left for a client; raise the limit (ulimit -n)");
 }
 
-void dlock__watch(struct dlock__conn *conn, bool on) {
-    struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
-    if (conn->fd < 0 || conn->watched == on) return;
-    if (on) event.events |= EPOLLIN | EPOLLRDHUP;
-    epoll_ctl(conn->client->pool.watch, EPOLL_CTL_MOD, conn->fd, &event);
-    conn->watched = on;
-}
-
-void dlock__watch_soon(struct dlock__conn *conn) {
+/* By the keeper's next round, in a moment at the latest. */
+static void watch_later(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
-    int64_t now = dlock__now(client);
-    if (conn->fd < 0) return;
-    if (conn->ended_us == 0 || now - conn->ended_us > SOON_US) {
-        dlock__watch(conn, true);
-        return;
-    }
-    dlock__keeper_arm(client, now + SOON_US);
+    dlock__keeper_arm(client, dlock__now(client) + SOON_US);
     if (conn->unwatched) return;
     conn->unwatched = true;
     conn->next_unwatched = client->pool.unwatched;
     client->pool.unwatched = conn;
 }
 
-void dlock__watch_held(struct dlock_client *client) {
-    while (client->pool.unwatched) {
-        struct dlock__conn *conn = client->pool.unwatched;
-        client->pool.unwatched = conn->next_unwatched;
+/* One that the kernel has no memory to watch is tried again: nobody else would hear of its grant. One that it goes on
+ * to watch is passed over while somebody uses it. */
+void dlock__watch(struct dlock__conn *conn, bool on) {
+    struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
+    if (conn->fd < 0 || conn->watched == on) return;
+    if (on) event.events |= EPOLLIN | EPOLLRDHUP;
+    if (epoll_ctl(conn->client->pool.watch, EPOLL_CTL_MOD, conn->fd, &event) == 0)
+        conn->watched = on;
+    else if (on)
+        watch_later(conn);
+}
+
+void dlock__watch_soon(struct dlock__conn *conn) {
+    if (conn->fd < 0) return;
+    if (conn->ended_us == 0 || dlock__now(conn->client) - conn->ended_us > SOON_US)
+        dlock__watch(conn, true);
+    else
+        watch_later(conn);
+}
+
+void dlock__watch_due(struct dlock_client *client) {
+    struct dlock__conn *conn = client->pool.unwatched, *next;
+    client->pool.unwatched = NULL; /* some may come back */
+    for (; conn; conn = next) {
+        next = conn->next_unwatched;
         conn->unwatched = false;
-        if (conn->acq && dlock__acq_renewable(conn->acq) && !conn->busy) dlock__watch(conn, true);
+        bool carries = conn->acq && (conn->waiting || dlock__acq_renewable(conn->acq));
+        if (carries && !conn->busy) dlock__watch(conn, true);
     }
 }

@@ -34,12 +34,12 @@ static inline int dlock__conn_call(struct dlock__conn *conn, enum dlock__op_kind
 }
 
 int dlock__watch_open(struct dlock_client *client, struct dlock_error *err);
-/* Whether the keeper is to read what comes. */
+/* Whether the keeper is to read what comes; if the kernel refuses, a moment later. */
 void dlock__watch(struct dlock__conn *conn, bool on);
 /* Within a moment, unless what it carries is released before. */
 void dlock__watch_soon(struct dlock__conn *conn);
-/* The keeper's: watches those. */
-void dlock__watch_held(struct dlock_client *client);
+/* The keeper's: watches those, and the ones that were refused. */
+void dlock__watch_due(struct dlock_client *client);
 
 /* ---- batch.c: one request about several acquisitions ---- */
 

@@ -261,7 +261,7 @@ static void *run(void *arg) {
         dlock__guard_look(client);
         dlock__engine_look(client);
         if (client->callback.lines && !client->callback.stop) dlock__callback_start(client, NULL);
-        dlock__watch_held(client);
+        dlock__watch_due(client);
         int64_t next_us = dlock__expire_all(client), sleep_us = dlock__sleeps_end(client), now = dlock__now_us(),
                 rest_us = dlock__session_rest_at(client), listener_us = dlock__listener_due(client);
         if (client->timers.due.n > 0) {

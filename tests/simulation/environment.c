@@ -313,8 +313,8 @@ int __wrap_epoll_create1(int flags) {
 int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
 int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event) {
     struct descriptor *d = of(fd);
-    if (operation == EPOLL_CTL_ADD && sim_chance(descriptors_refused)) {
-        errno = ENOSPC;
+    if (operation != EPOLL_CTL_DEL && sim_chance(descriptors_refused)) {
+        errno = operation == EPOLL_CTL_ADD ? ENOSPC : ENOMEM;
         return -1;
     }
     d->watched_by = operation == EPOLL_CTL_DEL ? 0 : epoll;
@@ -372,6 +372,10 @@ static int look(struct pollfd *fds, nfds_t n, int64_t *next_us) {
 int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
 int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms) {
     int64_t until_us = timeout_ms < 0 ? SIM_NEVER : sim_now_us() + timeout_ms * INT64_C(1000), next_us;
+    if (sim_chance(descriptors_refused)) {
+        errno = sim_chance(500) ? ENOMEM : EINTR;
+        return -1;
+    }
     for (int ready;;) {
         sim_pause();
         if ((ready = look(fds, n, &next_us)) > 0 || sim_now_us() >= until_us) return ready;
