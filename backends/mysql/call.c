@@ -23,16 +23,15 @@ static int roll_back(struct maria *maria, int64_t deadline_us, struct dlock_erro
 
 int maria_call(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
     for (;;) {
-        struct dlock_error why, ignored;
+        struct dlock_error why, why_not_undone;
         int rc = maria_ask(maria, deadline_us, &why);
         if (rc == 0) return 0;
         unsigned error = maria->error;
-        if (error && roll_back(maria, deadline_us, &ignored) == 0 && maria_passes(error) &&
-            dlock_now_us() < deadline_us)
-            continue;
-        maria->error = error;
-        if (err) *err = why;
-        return rc;
+        int undone = error ? roll_back(maria, deadline_us, &why_not_undone) : 0;
+        if (undone == 0 && maria_passes(error) && dlock_now_us() < deadline_us) continue;
+        maria->error = undone == 0 ? error : 0; /* what nobody has undone ends the connection, whatever it was */
+        if (err) *err = undone == 0 ? why : why_not_undone;
+        return undone == 0 ? rc : undone;
     }
 }
 

@@ -74,6 +74,7 @@ int maria_refused(struct maria *maria, struct dlock_error *err) {
     const char *advice;
     unsigned error = mysql_errno(maria->link);
     int code = code_of(error, &advice);
+    if (code == DLOCK_EINVAL) code = DLOCK_EUNAVAILABLE; /* the database has gone: connecting anew says so, for good */
     maria->error = is_own(error) ? 0 : error;
     return dlock_fail(err, code, "MySQL at %s: %.300s%s", maria->where, mysql_error(maria->link), advice);
 }

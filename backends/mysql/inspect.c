@@ -35,6 +35,7 @@ static int tell(struct maria *maria, const char *prefix, char name[MARIA_NAME_MA
             strncmp(name, prefix, strlen(prefix)) != 0 || n == PAGE)
             return maria_nonsense(maria, "a row about a holder", err);
         if (has_controls(name)) continue; /* no lock is called so */
+        token[DLOCK_TOKEN_MAX] = '\0';    /* the column has room for longer ones, which are not ours */
         dlock_one_line(token);
         const struct dlock_info info = {.size = sizeof info,
                                         .name = name,

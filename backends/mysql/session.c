@@ -187,11 +187,13 @@ int maria_session_acquire(void *conn, struct dlock_claim *const *claims, size_t 
     int64_t deadline_us = dlock_deadline_us(timeout_ms);
     (void)n;
     if (!acceptable(claims[0], err)) return 0;
-    if (maria->session.fence) { /* it has it already */
+    int rc = 0;
+    if (maria->session.fence) { /* it has it already, or has had it */
         claims[0]->fence = maria->session.fence;
-        return prove(maria, claims[0], deadline_us, err);
+        rc = prove(maria, claims[0], deadline_us, err);
+        if (rc != 0 || claims[0]->result != DLOCK_ELOST) return rc;
     }
-    int rc = take(maria, claims[0], deadline_us, err);
+    rc = take(maria, claims[0], deadline_us, err);
     if (rc == 0 || !maria_lacks_objects(maria)) return rc;
     maria->session.idle_s =
         0; /* nobody knows which statements were carried out: GET_LOCK may be among them, and counts */

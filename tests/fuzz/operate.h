@@ -47,5 +47,7 @@ void fuzz_operate(const struct dlock_backend *backend, void *conn, const char *s
 
 /* Every socket that is connected from here on brings these bytes, and then its end. */
 void fuzz_server_says(const char *greeting, const void *bytes, size_t size);
+/* The second socket and those after it bring these, the third …: up to four. */
+void fuzz_next_server_says(const char *greeting, const void *bytes, size_t size);
 
 #endif

@@ -9,30 +9,43 @@
 int __wrap_socket(int domain, int type, int protocol);
 int __wrap_connect(int fd, const struct sockaddr *to, socklen_t length);
 
-static const char *hello;
-static const void *answers;
-static size_t n_answers;
-static int peer = -1;
+enum { SERVERS = 4 };
 
-static void say(const void *bytes, size_t size) {
+static struct server {
+    const char *greeting;
+    const void *answers;
+    size_t n_answers;
+    int peer; /* plus 1 */
+} servers[SERVERS];
+static size_t n_servers, next_server;
+
+static void say(int peer, const void *bytes, size_t size) {
     if (size && send(peer, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) abort();
 }
 
 void fuzz_server_says(const char *greeting, const void *bytes, size_t size) {
-    hello = greeting;
-    answers = bytes;
-    n_answers = size;
+    for (size_t i = 0; i < n_servers; i++)
+        if (servers[i].peer) close(servers[i].peer - 1);
+    n_servers = next_server = 0;
+    fuzz_next_server_says(greeting, bytes, size);
+}
+
+void fuzz_next_server_says(const char *greeting, const void *bytes, size_t size) {
+    if (n_servers == SERVERS) abort();
+    servers[n_servers++] = (struct server){greeting, bytes, size, 0};
 }
 
 int __wrap_socket(int domain, int type, int protocol) {
+    struct server *server = &servers[next_server];
     int pair[2];
     (void)domain;
-    if (peer >= 0) close(peer);
+    if (next_server + 1 < n_servers) next_server++;
+    if (server->peer) close(server->peer - 1);
     if (socketpair(AF_UNIX, type, protocol, pair) != 0) abort();
-    peer = pair[1];
-    say(hello, strlen(hello));
-    say(answers, n_answers);
-    shutdown(peer, SHUT_WR);
+    server->peer = pair[1] + 1;
+    say(pair[1], server->greeting, strlen(server->greeting));
+    say(pair[1], server->answers, server->n_answers);
+    shutdown(pair[1], SHUT_WR);
     return pair[0];
 }
 

@@ -1,0 +1,424 @@
+/* MySQL and MariaDB: rows, numbers of errors, answers that are late. libmariadb itself is not under test: this file takes
+ * the place of its functions, and makes their results of the input, a line for each:
+ *
+ *   R<field>,<field>…|…   rows; a field is its text, with a '~' for a NUL byte, or '\' alone for NULL
+ *   S<field>…             the same, but the connection breaks in the middle of them
+ *   K<rows>               done; so many rows were changed
+ *   E<number><text>       an error, which ends the answer
+ *   L                     what follows comes after the deadline
+ *   X                     there are no more results, though the server has said so
+ *   (an empty line)       the end of an answer; the end of the input is that of the connection
+ *
+ * Letters in front of the script: '!': the connection is made by the input, too, first with V<y or m><number>, the version
+ * of MySQL or MariaDB, or an error; '$': mode=session; '%': of a server without sequences. */
+#include "operate.h"
+
+#include <ctype.h>
+#include <maria.h>
+#include <stdlib.h>
+#include <time.h>
+
+extern const struct dlock_backend dlock_backend_mysql;
+
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
+int __wrap_usleep(useconds_t us);
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+enum { COLUMNS_MAX = 12, FIELD_MAX = 600, LOST = 2013 };
+
+/* What stands for libmariadb's. */
+struct rows {
+    struct row {
+        struct row *next;
+        char *field[COLUMNS_MAX];
+        unsigned long length[COLUMNS_MAX];
+    } * first, *at;
+    unsigned columns;
+};
+
+static struct {
+    const char *greeting;  /* what is left of it */
+    const char *at, *end;  /* the input; at == end: the connection has ended */
+    bool late, waits;      /* what is asked for now comes after the deadline; nobody has looked for it yet */
+    int64_t skipped_us;    /* of the time that was waited for */
+    unsigned long version; /* of the server */
+    bool is_mysql, naked;
+    struct rows *rows; /* of the result that is being read */
+    bool breaks;       /* … in the middle of it */
+    uint64_t affected;
+    unsigned error;
+    char text[200];  /* of the last error */
+    unsigned n_rows; /* results that were given out, and not taken back */
+} server;
+
+static const char honest[] = "K\nK\nRread_only,OFF|innodb_read_only,OFF\nR1795248000000000\n\n";
+
+/* ---- the input --------------------------------------------------------------------------------------------------- */
+
+static const char **reading(void) {
+    return *server.greeting ? &server.greeting : &server.at;
+}
+
+static const char *end(void) {
+    return *server.greeting ? server.greeting + strlen(server.greeting) : server.end;
+}
+
+static bool over(void) {
+    return !*server.greeting && server.at >= server.end;
+}
+
+/* The next line's first letter; 0: there is none. */
+static char next(void) {
+    return over() ? '\0' : **reading() ? **reading() : '?';
+}
+
+/* Takes what stands before one of these characters, or the end of the line. */
+static size_t take(const char *stops, char *out, size_t size) {
+    const char **at = reading(), *const stop = end();
+    size_t n = 0;
+    while (*at < stop && **at != '\n' && (!**at || !strchr(stops, **at))) {
+        if (n + 1 < size) out[n++] = **at;
+        ++*at;
+    }
+    out[n] = '\0';
+    return n;
+}
+
+static unsigned long take_number(void) {
+    unsigned long number = 0;
+    for (const char **at = reading(); *at < end() && number < 1000000 && isdigit((unsigned char)**at); ++*at)
+        number = number * 10 + (unsigned long)(**at - '0');
+    return number;
+}
+
+static void end_line(void) {
+    char rest[2];
+    take("", rest, sizeof rest);
+    if (!over()) ++*reading();
+}
+
+/* Takes a letter, or another byte, off the line. */
+static bool took(char letter) {
+    if (next() != letter) return false;
+    ++*reading();
+    return true;
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+static void rows_free(struct rows *rows) {
+    if (!rows) return;
+    for (struct row *row = rows->first, *after; row; row = after) {
+        after = row->next;
+        for (size_t i = 0; i < COLUMNS_MAX; i++) free(row->field[i]);
+        free(row);
+    }
+    free(rows);
+}
+
+static void take_field(struct row *row, unsigned column) {
+    char text[FIELD_MAX];
+    size_t length = take(",|", text, sizeof text);
+    if (column >= COLUMNS_MAX || strcmp(text, "\\") == 0) return;
+    for (size_t i = 0; i < length; i++)
+        if (text[i] == '~') text[i] = '\0';
+    row->field[column] = malloc(length + 1);
+    if (!row->field[column]) abort();
+    memcpy(row->field[column], text, length);
+    row->field[column][length] = 'x'; /* libmariadb ends them with a NUL; nobody is to need that */
+    row->length[column] = length;
+}
+
+static struct rows *take_rows(void) {
+    struct rows *rows = calloc(1, sizeof *rows);
+    if (!rows) abort();
+    for (struct row **at = &rows->first; next() && next() != '\n'; at = &(*at)->next) {
+        unsigned n = 0;
+        *at = calloc(1, sizeof **at);
+        if (!*at) abort();
+        do {
+            take_field(*at, n++);
+        } while (took(','));
+        if (at == &rows->first) rows->columns = n < COLUMNS_MAX ? n : COLUMNS_MAX;
+        took('|');
+    }
+    if (!rows->columns) rows->columns = 1;
+    rows->at = rows->first;
+    return rows;
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+static int break_off(void) {
+    server.error = LOST;
+    snprintf(server.text, sizeof server.text, "Lost connection to server during query");
+    server.at = server.end;
+    server.greeting = "";
+    return 1;
+}
+
+static int take_error(void) {
+    server.error = (unsigned)take_number();
+    take("", server.text, sizeof server.text);
+    end_line();
+    took('\n');
+    return 1;
+}
+
+/* As mysql_real_query() and mysql_next_result() return. */
+static int take_result(void) {
+    rows_free(server.rows);
+    server.rows = NULL;
+    server.waits = false;
+    server.affected = 0;
+    server.breaks = false;
+    if (over()) return break_off();
+    if (next() == '\n') return 0; /* nothing, and nothing behind it */
+    const char kind = next();
+    ++*reading();
+    if (kind == 'E') return take_error();
+    if (kind == 'R' || kind == 'S') server.rows = take_rows();
+    if (kind == 'K') server.affected = take_number();
+    server.breaks = kind == 'S';
+    end_line();
+    return kind == 'X' ? -1 : 0;
+}
+
+static MYSQL_RES *store_result(void) {
+    struct rows *rows = server.rows;
+    server.waits = false;
+    if (server.breaks) {
+        break_off();
+        return NULL;
+    }
+    server.rows = NULL;
+    server.n_rows += rows != NULL;
+    if (rows) server.affected = 0;
+    server.error = 0;
+    return (MYSQL_RES *)(void *)rows;
+}
+
+/* Begins a step: whether it is done at once. */
+static bool at_once(void) {
+    if (next() != 'L') return true;
+    ++*reading();
+    end_line();
+    server.late = server.waits = true;
+    return false;
+}
+
+/* ---- libmariadb's part: steps ------------------------------------------------------------------------------------ */
+
+int mysql_real_query_start(int *failed, MYSQL *link, const char *text, unsigned long length) {
+    fuzz_require(link != NULL, "a request over a connection that is there");
+    for (unsigned long i = 0; i < length; i++)
+        fuzz_require((text[i] >= 0x20 && text[i] < 0x7f) || text[i] == '\n', "a statement in plain ASCII");
+    if (!at_once()) return MYSQL_WAIT_READ;
+    *failed = take_result();
+    return 0;
+}
+
+int mysql_real_query_cont(int *failed, MYSQL *link, int ready) {
+    (void)link, (void)ready;
+    *failed = take_result();
+    return 0;
+}
+
+int mysql_next_result_start(int *failed, MYSQL *link) {
+    (void)link;
+    if (!at_once()) return MYSQL_WAIT_READ;
+    *failed = take_result();
+    return 0;
+}
+
+int mysql_next_result_cont(int *failed, MYSQL *link, int ready) {
+    return mysql_real_query_cont(failed, link, ready);
+}
+
+int mysql_store_result_start(MYSQL_RES **rows, MYSQL *link) {
+    (void)link;
+    if (server.rows && !at_once()) return MYSQL_WAIT_READ;
+    *rows = store_result();
+    return 0;
+}
+
+int mysql_store_result_cont(MYSQL_RES **rows, MYSQL *link, int ready) {
+    (void)link, (void)ready;
+    *rows = store_result();
+    return 0;
+}
+
+int mysql_real_connect_cont(MYSQL **connected, MYSQL *link, int ready) {
+    (void)ready;
+    server.waits = false;
+    *connected = NULL;
+    if (server.naked && over()) return break_off(), 0;
+    if (server.naked && took('E')) return take_error(), 0;
+    if (server.naked && took('V')) {
+        server.is_mysql = took('y');
+        took('m');
+        server.version = take_number();
+        end_line();
+    }
+    *connected = link;
+    return 0;
+}
+
+int mysql_real_connect_start(MYSQL **connected, MYSQL *link, const char *host, const char *user, const char *password,
+                             const char *database, unsigned int port, const char *socket, unsigned long flags) {
+    (void)host, (void)user, (void)password, (void)database, (void)port, (void)socket, (void)flags;
+    if (!at_once()) return MYSQL_WAIT_READ;
+    return mysql_real_connect_cont(connected, link, 0);
+}
+
+/* ---- libmariadb's part: the rest --------------------------------------------------------------------------------- */
+
+MYSQL *mysql_init(MYSQL *link) {
+    (void)link;
+    return malloc(1);
+}
+
+void mysql_close(MYSQL *link) {
+    free(link);
+}
+
+int mysql_options(MYSQL *link, enum mysql_option option, const void *value) {
+    (void)link, (void)option, (void)value;
+    return 0;
+}
+
+my_socket mysql_get_socket(MYSQL *link) {
+    (void)link;
+    return -1;
+}
+
+unsigned int mysql_errno(MYSQL *link) {
+    (void)link;
+    return server.error;
+}
+
+const char *mysql_error(MYSQL *link) {
+    (void)link;
+    return server.text;
+}
+
+unsigned int mysql_field_count(MYSQL *link) {
+    (void)link;
+    return server.breaks || server.rows ? 1 : 0;
+}
+
+my_ulonglong mysql_affected_rows(MYSQL *link) {
+    (void)link;
+    return server.affected;
+}
+
+my_bool mysql_more_results(MYSQL *link) {
+    (void)link;
+    return !over() && !took('\n');
+}
+
+unsigned int mysql_num_fields(MYSQL_RES *rows) {
+    return ((const struct rows *)(const void *)rows)->columns;
+}
+
+MYSQL_ROW mysql_fetch_row(MYSQL_RES *result) {
+    struct rows *rows = (struct rows *)(void *)result;
+    struct row *row = rows->at;
+    if (row) rows->at = row->next;
+    return row ? row->field : NULL;
+}
+
+/* Of the row that was fetched last. */
+unsigned long *mysql_fetch_lengths(MYSQL_RES *result) {
+    struct rows *rows = (struct rows *)(void *)result;
+    struct row *row = rows->first;
+    while (row && row->next != rows->at) row = row->next;
+    return row ? row->length : NULL;
+}
+
+void mysql_free_result(MYSQL_RES *rows) {
+    server.n_rows -= rows != NULL;
+    rows_free((struct rows *)(void *)rows);
+}
+
+unsigned long mysql_get_server_version(MYSQL *link) {
+    (void)link;
+    return server.version;
+}
+
+char *mysql_get_server_info(MYSQL *link) {
+    static char text[] = "10.11.0\n-fuzz";
+    (void)link;
+    return text;
+}
+
+my_bool mariadb_connection(MYSQL *link) {
+    (void)link;
+    return !server.is_mysql;
+}
+
+/* ---- time: nobody waits ------------------------------------------------------------------------------------------ */
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
+    int rc = __real_clock_gettime(clock, now);
+    now->tv_sec += (time_t)(server.skipped_us / 1000000);
+    return rc;
+}
+
+int __wrap_usleep(useconds_t us) {
+    server.skipped_us += us;
+    return 0;
+}
+
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms) {
+    (void)n;
+    if (server.late && timeout_ms > 0) {
+        server.skipped_us += (timeout_ms / 1000 + 1) * INT64_C(1000000);
+        return 0;
+    }
+    const bool ready = server.waits ? !server.late : over(); /* a session that has ended */
+    server.late = false;
+    fds->revents = ready ? fds->events : 0;
+    return ready;
+}
+
+/* ---- the target -------------------------------------------------------------------------------------------------- */
+
+static const struct dlock_param by_session = {"mode", "session"};
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
+    static const struct dlock_host host = {"/fuzz", NULL, 0};
+    struct dlock_uri uri = {
+        .scheme = "mysql", .user = "u", .password = "Hunter2Zq7", .path = "/db", .hosts = &host, .n_hosts = 1};
+    const bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer reads our constants */
+    const struct dlock_backend *backend = &dlock_backend_mysql;
+    struct maria maria = {.peer = &fuzz_peer};
+    struct dlock_error err = {0};
+    char letters[32];
+    const char *script = letters;
+    if (size > 32 * 1024 || !fuzz_script(&data, &size, letters)) return 0;
+    memset(&server, 0, sizeof server);
+    server.version = 101100;
+    for (; *script && strchr("!$%", *script); script++) {
+        if (*script == '!') server.naked = true;
+        if (*script == '%') server.is_mysql = true;
+        if (*script == '$') uri.params = &by_session;
+    }
+    uri.n_params = uri.params ? 1 : 0;
+    if (uri.params) backend = backend->variant(&uri);
+    server.greeting = server.naked ? "" : honest;
+    server.at = (const char *)data;
+    server.end = server.at + size;
+    int rc = backend->connect(&maria, &uri, &fuzz_peer, server.naked ? FUZZ_TIMEOUT_MS : FUZZ_CONNECT_MS, &err);
+    fuzz_require(server.naked || rc == 0, "the greeting of an honest server");
+    if (rc == 0)
+        fuzz_operate(backend, &maria, script);
+    else
+        fuzz_check_error(rc, &err);
+    fuzz_require(told || !strstr(err.message, "Hunter2Zq7"), "no password in an error");
+    backend->disconnect(&maria);
+    rows_free(server.rows);
+    fuzz_require(server.n_rows == 0, "no rows that are left");
+    return 0;
+}

@@ -1,0 +1,63 @@
+/* redis+sentinel: what three Sentinels say of their master. Their answers, and what the master says after an honest
+ * greeting, are parted by "---" and a newline. A script that begins with '!' gives them a user and a password. */
+#include "operate.h"
+
+#include <redis.h>
+
+enum { SENTINELS = 3 };
+
+extern const struct dlock_backend dlock_backend_redis;
+
+/* As in redis.c. */
+static const char greeting[] = "+OK\r\n$19\r\nredis_version:7.0.0\r\n$11\r\nrole:master\r\n:0\r\n";
+
+/* Takes the next part off the input. */
+static void speak(const unsigned char **data, size_t *size, size_t i) {
+    const unsigned char *end = memmem(*data, *size, "---\n", 4);
+    size_t n = end && i < SENTINELS ? (size_t)(end - *data) : *size, used = n < *size && i < SENTINELS ? n + 4 : n;
+    (i == 0 ? fuzz_server_says : fuzz_next_server_says)(i < SENTINELS ? "" : greeting, *data, n);
+    *data += used;
+    *size -= used;
+}
+
+static void check_master(const struct redis_master *master) {
+    union dlock_socket_address unused;
+    fuzz_require(memchr(master->address, '\0', sizeof master->address), "an address that ends");
+    fuzz_require(master->port > 0 && master->port < 65536, "the master's port");
+    fuzz_require(dlock_socket_address(NULL, master->address, master->port, &unused) > 0,
+                 "the master's numeric address");
+    fuzz_require(master->asked == SENTINELS && master->answered > 0 && master->answered <= SENTINELS,
+                 "how many Sentinels have answered");
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
+    static _Alignas(max_align_t) char conn[128 * 1024];
+    static const struct dlock_host hosts[SENTINELS] = {{"127.0.0.1", "127.0.0.1", 0},
+                                                       {"localhost", "::1", 1},
+                                                       {"127.0.0.1", "127.0.0.1", 2}};
+    static const struct dlock_param login[] = {{"sentinel_user", "u"}, {"sentinel_password", "Hunter2Zq7"}};
+    struct dlock_uri uri = {.scheme = REDIS_SENTINEL, .path = "/mymaster", .hosts = hosts, .n_hosts = SENTINELS};
+    struct dlock_error err = {0};
+    const bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer reads our constants */
+    const struct redis *redis = (const void *)conn;
+    char script[32];
+    if (dlock_backend_redis.conn_size > sizeof conn || size > 32 * 1024) return 0;
+    if (!fuzz_script(&data, &size, script)) return 0;
+    const bool strict = *script == '!';
+    if (strict) {
+        uri.params = login;
+        uri.n_params = sizeof login / sizeof *login;
+    }
+    memset(conn, 0, dlock_backend_redis.conn_size);
+    for (size_t i = 0; i <= SENTINELS; i++) speak(&data, &size, i);
+    int rc = dlock_backend_redis.connect(conn, &uri, &fuzz_peer, FUZZ_CONNECT_MS, &err);
+    for (size_t i = 0; i < REDIS_SENTINELS; i++) fuzz_require(!redis->sentinels[i], "no connection that is left");
+    if (rc == 0) check_master(&redis->master);
+    if (rc == 0)
+        fuzz_operate(&dlock_backend_redis, conn, script + strict);
+    else
+        fuzz_check_error(rc, &err);
+    fuzz_require(told || !strstr(err.message, "Hunter2Zq7"), "no password in an error");
+    dlock_backend_redis.disconnect(conn);
+    return 0;
+}
