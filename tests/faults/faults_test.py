@@ -22,12 +22,13 @@ import time
 
 import mysql_servers
 import nemesis
+import redis_servers
 import servers
 from servers import LEASE_S, now_ns
 
 SERVERS = {"file": servers.File, "redis": servers.Redis, "redis-aof": servers.RedisAof,
-           "redis-pair": servers.RedisPair, "memcached": servers.Memcached,
-           "zookeeper": servers.Zookeeper, "ensemble": servers.Ensemble, "etcd": servers.Etcd,
+           "redis-pair": redis_servers.RedisPair, "redis-sentinel": redis_servers.RedisSentinel,
+           "memcached": servers.Memcached, "zookeeper": servers.Zookeeper, "ensemble": servers.Ensemble, "etcd": servers.Etcd,
            "etcd-cluster": servers.Cluster, "postgresql": servers.Postgresql,
            "postgresql-session": servers.PostgresqlSession, "mysql": mysql_servers.Mysql,
            "mysql-session": mysql_servers.MysqlSession}

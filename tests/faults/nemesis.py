@@ -92,12 +92,41 @@ def promote(run):
     run.server.promote()
 
 
+def fail_over(run):
+    run.server.fail_over()
+
+
 def take_over(run):
     run.server.take_over()
 
 
 def forsake(run):
     run.server.forsake(run.random.choice(LENGTHS_S))
+
+
+def stop_sentinels(run):
+    """All of them: who connects anew has to wait."""
+    for sentinel in run.server.sentinels:
+        sentinel.signal(signal.SIGSTOP)
+    run.sleep(run.random.choice(LENGTHS_S))
+    for sentinel in run.server.sentinels:
+        sentinel.signal(signal.SIGCONT)
+    run.server.await_agreement()
+
+
+def crash_sentinel(run):
+    sentinel = run.random.choice(run.server.sentinels)
+    sentinel.crash()
+    run.sleep(run.random.choice((0, 0.5)))
+    sentinel.again()
+    run.server.await_agreement()
+
+
+def crash_replica(run):
+    run.server.replica.crash()
+    run.sleep(run.random.choice((0, 0.5)))
+    run.server.replica.again()
+    run.server.follow()
 
 
 def flush_items(run):
@@ -167,12 +196,20 @@ REDIS = WIRES + [
     forgetting(FORWARD),
 ]
 
+TAKEN_OVER = [Fault("master killed, replica promoted", take_over, forgets=True),
+              Fault("master stopped, replica promoted", forsake, forgets=True)]
+
 FAULTS = {
     "file": [FORWARD, BACK, DISK],
     "redis": REDIS + [Fault("FLUSHALL", say("FLUSHALL"), forgets=True)],
     "redis-aof": REDIS + [BACK, DISK],
-    "redis-pair": [Fault("replica promoted", promote), Fault("master killed, replica promoted", take_over, forgets=True),
-                   Fault("master stopped, replica promoted", forsake, forgets=True)],
+    "redis-pair": [Fault("replica promoted", promote), *TAKEN_OVER],
+    # Until Sentinel has told the old master, it goes on granting to those who are connected to it.
+    "redis-sentinel": [Fault("replica promoted", promote), *TAKEN_OVER,
+                       Fault("SENTINEL FAILOVER", fail_over, forgets=True),
+                       Fault("Sentinel killed, restarted", crash_sentinel),
+                       Fault("all Sentinels stopped, continued", stop_sentinels),
+                       Fault("replica killed, restarted", crash_replica)],
     "memcached": WIRES + [TWICE, RESET, PAUSE, RESTART, FORWARD, Fault("flush_all", flush_items, forgets=True)],
     "zookeeper": WIRES + [RESET, PAUSE, RESTART, FORWARD, BACK, DISK],
     "ensemble": MEMBERS + [FORWARD, BACK],

@@ -5,7 +5,7 @@ import sys
 
 import nemesis
 
-ORDER = ["file", "redis", "redis-aof", "redis-pair", "memcached", "zookeeper", "ensemble", "postgresql", "postgresql-session"]
+ORDER = list(nemesis.FAULTS)
 
 
 def forgets(target, name):
