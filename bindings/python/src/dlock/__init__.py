@@ -1,0 +1,79 @@
+"""dlock: one lock API, any coordination server.
+
+    import dlock
+
+    client = dlock.Client("redis://locks.example")
+    with client.lock("nightly-report", timeout=5) as grant:
+        write_report(fence=grant.fence)
+
+`Client` is for threads, `AsyncClient` for asyncio. Every error is a `dlock.Error`. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from ctypes import byref, c_int64, create_string_buffer
+from typing import List
+
+from . import _callbacks, _values
+from ._abi import lib as _lib
+from ._values import Backend, Finding, Holder
+from ._version import __version__
+from .aio import AsyncClient, AsyncGrant, AsyncLock
+from .client import Client
+from .errors import (
+    AbiError,
+    AuthError,
+    Busy,
+    Canceled,
+    Deadlock,
+    Error,
+    Forked,
+    Invalid,
+    Lost,
+    NoBackend,
+    NotOwner,
+    NotReady,
+    NotSupported,
+    OutOfResources,
+    ProtocolError,
+    Timeout,
+    Unavailable,
+)
+from .errors import call as _call
+from .grant import Grant
+from .lock import Lock
+from .multi import acquire_all
+
+__all__ = [
+    "AbiError", "AsyncClient", "AsyncGrant", "AsyncLock", "AuthError", "Backend", "Busy", "Canceled", "Client",
+    "Deadlock", "Error", "Finding", "Forked", "Grant", "Holder", "Invalid", "Lock", "Lost", "NoBackend", "NotOwner",
+    "NotReady", "NotSupported", "OutOfResources", "ProtocolError", "Timeout", "Unavailable", "__version__",
+    "acquire_all", "backends", "library_version", "parse_duration", "uri_without_secrets",
+]  # fmt: skip
+
+
+def library_version() -> str:
+    """The version of the library that was found; that of this package is `__version__`."""
+    return _values.plain(_lib.dlock_version())
+
+
+def backends() -> List[Backend]:
+    """Every backend that is built in or found as a module, also those whose module cannot be loaded (`error`)."""
+    return _callbacks.collect(
+        lambda number: _call(_lib.dlock_backends, _callbacks.each_backend, number), _values.backend
+    )
+
+
+def parse_duration(text: str) -> float:
+    """The seconds of a duration as URIs have it: "500ms", "10s", "2m", "1h"."""
+    ms = c_int64()
+    _call(_lib.dlock_parse_duration, _values.text(text, "the duration"), byref(ms))
+    return _values.seconds(ms.value)
+
+
+def uri_without_secrets(uri: str) -> str:
+    """`uri` as others may see it, without its password."""
+    text = _values.text(uri, "the URI")
+    out = create_string_buffer(len(text) + 1)
+    _call(_lib.dlock_uri_without_secrets, text, out, len(out))
+    return _values.plain(out.value)

@@ -1,0 +1,51 @@
+"""Finds libdlock and loads it."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+
+from ._version import __version__
+
+_SERIES = __version__.rsplit(".", 1)[0] + "."
+_SONAMES = ("libdlock.so.0.1", "libdlock.so.0")
+
+_INSTALL = (
+    "Install the library: the package libdlock0 of Debian or Ubuntu, or `cmake --install` of dlock's source, then "
+    "`ldconfig`. A library that stands elsewhere is named by the environment variable DLOCK_LIBRARY."
+)
+
+
+def _candidates() -> list[str]:
+    chosen = os.environ.get("DLOCK_LIBRARY")
+    if chosen:
+        return [chosen]
+    found = ctypes.util.find_library("dlock")
+    return [*_SONAMES, *([found] if found else [])]
+
+
+def _open(candidates: list[str]) -> ctypes.CDLL:
+    reasons = []
+    for name in dict.fromkeys(candidates):
+        try:
+            return ctypes.CDLL(name)
+        except OSError as error:
+            reasons.append(str(error))
+    raise ImportError(f"cannot load dlock's library ({'; '.join(reasons)}). {_INSTALL}")
+
+
+def load() -> ctypes.CDLL:
+    """The library, from $DLOCK_LIBRARY or from where the dynamic linker finds it. Raises ImportError otherwise."""
+    library = _open(_candidates())
+    try:
+        library.dlock_version.restype = ctypes.c_char_p
+        version = library.dlock_version().decode()
+    except AttributeError:
+        raise ImportError(f"{library._name} is not dlock's library: it has no dlock_version. {_INSTALL}") from None
+    if not version.startswith(_SERIES):
+        raise ImportError(
+            f"{library._name} is dlock {version}, and this package is for dlock {_SERIES}x: install the package dlock "
+            f"of that version, or another library. {_INSTALL}"
+        )
+    return library

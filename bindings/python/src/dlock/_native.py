@@ -1,0 +1,315 @@
+"""What the clients for threads and for asyncio share: one open client of the library, and its handles.
+
+A client must not be closed while another thread is on its way into the library with it: calls are counted. A handle is
+ended by the collector alone, so that no thread ever uses one that is gone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import warnings
+import weakref
+from contextlib import contextmanager
+from ctypes import byref, create_string_buffer, sizeof
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional
+
+from . import _abi, _callbacks, _values, errors
+from ._abi import lib
+
+_LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
+logger = logging.getLogger("dlock")
+logger.addHandler(logging.NullHandler())
+
+_clients: weakref.WeakSet[NativeClient] = weakref.WeakSet()
+
+
+class Terms(NamedTuple):
+    """What a lock is asked for with."""
+
+    mode: int = _abi.EXCLUSIVE
+    limit: int = 0
+    flags: int = 0
+    lease_ms: int = 0
+
+    @staticmethod
+    def of(shared: bool, permits: Optional[int], lease: Optional[_values.Seconds], fixed: bool) -> Terms:
+        """From the arguments of `lock`."""
+        if shared and permits is not None:
+            raise ValueError("a lock is either shared or has permits, not both")
+        if permits is not None and not 1 <= permits < 2**31:
+            raise errors.Invalid(f"permits is {permits}: it must be 1 to 2147483647")
+        mode = _abi.SHARED if shared else _abi.EXCLUSIVE if permits is None else _abi.PERMIT
+        lease_ms = 0 if lease is None else _values.milliseconds(lease, "lease")
+        return Terms(mode, permits or 0, _abi.FIXED_LEASE if fixed else 0, lease_ms)
+
+
+class NativeClient:
+    """An open client of the library."""
+
+    def __init__(self, uri: str, flags: int, log: Optional[logging.Logger]) -> None:
+        self._pid = os.getpid()
+        self._pointer: Optional[_abi.ClientPointer] = None
+        self._mutex = threading.Lock()
+        self._idle = threading.Condition(self._mutex)
+        self._calls = 0
+        self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+        self._log = 0
+        options = _abi.ClientOptions(sizeof(_abi.ClientOptions), flags)
+        if log is not None:
+            self._log = _callbacks.register(_log_handler(log))
+            options.log, options.log_arg = _callbacks.logged, self._log
+        pointer = _abi.ClientPointer()
+        try:
+            errors.call(lib.dlock_open, _values.text(uri, "the URI"), byref(options), byref(pointer))
+        except BaseException:
+            _callbacks.forget(self._log)
+            raise
+        self._pointer = pointer
+        _clients.add(self)
+
+    def check_process(self) -> None:
+        """Raises Forked in a child: before a mutex is touched that a thread of the parent may have had."""
+        if self._pid != os.getpid():
+            raise errors.make(-15, "the client was opened before fork(); open one in the child")
+
+    @contextmanager
+    def use(self) -> Iterator[_abi.ClientPointer]:
+        """The client, which is not closed meanwhile."""
+        self.check_process()
+        with self._mutex:
+            if self._pointer is None:
+                raise errors.Canceled("the client is closed")
+            pointer = self._pointer
+            self._calls += 1
+        try:
+            yield pointer
+        finally:
+            with self._mutex:
+                self._calls -= 1
+                self._idle.notify_all()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._pointer is None
+
+    def close(self) -> None:
+        """Ends the client, once; in a forked child it does nothing."""
+        if self._pid != os.getpid():
+            self._pointer = None
+            return
+        if _callbacks.inside():
+            raise RuntimeError("a client must not be closed from a callback")
+        with self._mutex:
+            pointer, self._pointer = self._pointer, None
+            while pointer and self._calls:
+                self._idle.wait()
+        if pointer:
+            lib.dlock_close(pointer)
+            _callbacks.forget(self._log)
+
+    def close_at_exit(self) -> None:
+        """As `close`, but not while a daemon thread works under a lock: that one ends with the process."""
+        with self._mutex:
+            handles = list(self._handles)
+        here = threading.current_thread()
+        if not any(h.count and h.thread is not here and h.thread.is_alive() for h in handles):
+            self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None) is not None and self._pid == os.getpid():
+            warnings.warn("unclosed dlock client", ResourceWarning, source=self)
+            _callbacks.outside(self.close)
+
+    # ---- what both kinds of client offer
+
+    def inspect(self, name: str) -> List[_values.Holder]:
+        """Who holds `name`."""
+        return self._walk(lib.dlock_inspect, _callbacks.each_info, _values.holder, _values.text(name, "the name"))
+
+    def list(self, prefix: str) -> List[_values.Holder]:
+        """Who holds names that begin with `prefix`."""
+        return self._walk(lib.dlock_list, _callbacks.each_info, _values.holder, _values.text(prefix, "the prefix"))
+
+    def check(self) -> List[_values.Finding]:
+        """What strengthens or weakens locks on the server."""
+        return self._walk(lib.dlock_check, _callbacks.each_finding, _values.finding)
+
+    def break_lock(self, name: str) -> None:
+        """Takes `name` away from whoever holds it."""
+        with self.use() as pointer:
+            errors.call(lib.dlock_break, pointer, _values.text(name, "the name"))
+
+    def guard(self, group: int) -> None:
+        """Names the process group that does the work."""
+        with self.use() as pointer:
+            errors.call(lib.dlock_client_guard, pointer, group)
+
+    def backend(self) -> _values.Backend:
+        """The backend that serves it."""
+        with self.use() as pointer:
+            return _values.backend(lib.dlock_client_backend(pointer).contents)
+
+    def quarantine(self) -> float:
+        """For how many seconds the server grants nothing after its start."""
+        with self.use() as pointer:
+            return int(lib.dlock_client_quarantine_ms(pointer)) / 1000
+
+    def _walk(self, function: Any, each: Any, convert: Callable[[Any], Any], *arguments: object) -> List[Any]:
+        with self.use() as pointer:
+            return _callbacks.collect(
+                lambda number: errors.call(function, pointer, *arguments, each, number), convert
+            )
+
+    # ---- handles
+
+    def new(self, name: str, terms: Terms, on_lost: Optional[Callable[[errors.Lost], Any]]) -> Handle:
+        """A handle that owns what it acquires."""
+        return self._handle(lib.dlock_new, _values.text(name, "the name"), name, terms, on_lost)
+
+    def imported(self, ticket: str, on_lost: Optional[Callable[[errors.Lost], Any]]) -> Handle:
+        """The handle that holds what the ticket stands for."""
+        handle = self._handle(lib.dlock_import, _values.text(ticket, "the ticket"), "of a ticket", Terms(), on_lost)
+        handle.count = 1
+        return handle
+
+    def _handle(self, make: Any, text: bytes, name: str, terms: Terms, on_lost: Any) -> Handle:
+        options = _abi.Options(sizeof(_abi.Options), terms.mode, _abi.OWNER_HANDLE, *terms[1:])
+        number = 0
+        if on_lost is not None:
+            number = _callbacks.register(_lost_handler(name, on_lost))
+            options.on_lost, options.on_lost_arg = _callbacks.ended, number
+        pointer = _abi.LockPointer()
+        try:
+            with self.use() as client:
+                errors.call(make, client, text, byref(options), byref(pointer))
+        except BaseException:
+            _callbacks.forget(number)
+            raise
+        handle = Handle(self, name, terms.mode, pointer, number)
+        with self._mutex:
+            self._handles.add(handle)
+        return handle
+
+
+def _log_handler(log: logging.Logger) -> Callable[..., None]:
+    return lambda level, line: log.log(_LEVELS[min(level, 3)], "%s", line)
+
+
+def _lost_handler(name: str, on_lost: Callable[[errors.Lost], Any]) -> Callable[..., None]:
+    def handler(err: Any, lock: int) -> None:
+        on_lost(errors.lost(_values.plain(err.message), name, lib.dlock_fence(lock)))
+
+    return handler
+
+
+class Handle:
+    """A handle of the library, used for one acquisition, and how often its owner has entered: 0, nothing is held."""
+
+    def __init__(self, client: NativeClient, name: str, mode: int, pointer: _abi.LockPointer, on_lost: int) -> None:
+        self.client = client
+        self.name = name
+        self.mode = mode
+        self.pointer = pointer
+        self.count = 0
+        self.fence = 0
+        self.thread = threading.current_thread()
+        self.task: Any = None
+        self.mutex = threading.Lock()
+        self._on_lost = on_lost
+
+    def __del__(self) -> None:
+        if self.client._pid != os.getpid() or sys.is_finalizing():
+            return
+        if self.count and not self.client.closed:
+            warnings.warn(f"the lock {self.name!r} was not released", ResourceWarning, source=self)
+            # It may take the server's timeout.
+            _callbacks.in_thread(_callbacks.free, self.pointer, self._on_lost)
+        else:
+            _callbacks.outside(_callbacks.free, self.pointer, self._on_lost)
+
+    def is_held(self) -> bool:
+        """Whether the grant is in force."""
+        return bool(self.count) and lib.dlock_held(self.pointer)
+
+    def remaining(self) -> float:
+        """Seconds until the grant ends without a renewal."""
+        return _values.seconds(lib.dlock_remaining_ms(self.pointer)) if self.count else 0.0
+
+    def current_fence(self) -> int:
+        """The fence; after the release the last one."""
+        if self.count:
+            self.fence = lib.dlock_fence(self.pointer) or self.fence
+        return self.fence
+
+    def token(self) -> str:
+        """The word that names the holder on the server."""
+        token = create_string_buffer(_abi.TOKEN_MAX + 1)
+        self._call(lib.dlock_token, token, len(token))
+        return _values.plain(token.value)
+
+    def leave(self) -> bool:
+        """Counts one entry less. True: that was the last one, and the grant is to be given back."""
+        self.client.check_process()
+        with self.mutex:
+            self.current_fence()
+            self.count -= 1
+            return self.count == 0
+
+    def lost(self, text: str) -> errors.Lost:
+        """The exception of a grant that has ended."""
+        return errors.lost(text, self.name, self.current_fence())
+
+    def detailed(self, error: Optional[errors.Error]) -> Optional[errors.Error]:
+        """Adds to a `Lost` which grant it was."""
+        if isinstance(error, errors.Lost):
+            error.name, error.fence = self.name, self.fence
+        return error
+
+    def release(self) -> Optional[errors.Error]:
+        """Gives the grant back after the last `leave`, and waits for the server."""
+        return self.detailed(errors.outcome(lib.dlock_release, self.pointer))
+
+    def extend(self, lease: Optional[_values.Seconds]) -> None:
+        """Sets the lease anew."""
+        self._call(lib.dlock_extend, 0 if lease is None else _values.milliseconds(lease, "lease"))
+
+    def downgrade(self) -> None:
+        """Makes a reader of a writer."""
+        self._call(lib.dlock_downgrade)
+        self.mode = _abi.SHARED
+
+    def export(self) -> str:
+        """Turns the grant into a ticket."""
+        ticket = create_string_buffer(_abi.TICKET_MAX + 1)
+        self.client.check_process()
+        with self.mutex:
+            if self.count != 1:
+                raise errors.Invalid(f"the lock {self.name!r} was entered {self.count} times; leave it, then export it")
+            self.current_fence()
+            self._call(lib.dlock_export, ticket, len(ticket))
+            self.count = 0
+        return _values.plain(ticket.value)
+
+    def cancel(self) -> None:
+        """Ends the wait on it."""
+        self.client.check_process()
+        lib.dlock_cancel(self.pointer)
+
+    def _call(self, function: Callable[..., int], *arguments: object) -> None:
+        self.client.check_process()
+        error = self.detailed(errors.outcome(function, self.pointer, *arguments))
+        if error is not None:
+            raise error
+
+
+@atexit.register
+def _close_all() -> None:
+    _callbacks.exit_begins()
+    for client in list(_clients):
+        if client._pid == os.getpid():
+            client.close_at_exit()

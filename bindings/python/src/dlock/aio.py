@@ -1,0 +1,358 @@
+"""Locks for asyncio: `AsyncClient`, `AsyncLock`, `AsyncGrant`.
+
+The client is a MANUAL one: the library's descriptor stands in the event loop, and everything that it has to tell runs
+there. No thread waits, however many tasks do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import weakref
+from typing import Any, Awaitable, Callable, List, Optional, Set, Tuple, Type, TypeVar, Union
+
+from . import _abi, _callbacks, errors
+from ._abi import lib
+from ._native import Handle, NativeClient, Terms, logger
+from ._values import Finding, Holder, Seconds, milliseconds
+from .client import BaseClient, Name
+from .grant import BaseGrant, OnLost, leaving
+from .lock import UNSET, Unset
+
+Coroutine = TypeVar("Coroutine", bound=Callable[..., Awaitable[Any]])
+Result = TypeVar("Result")
+
+
+class _Loop:
+    """The event loop that dispatches for a client."""
+
+    def __init__(self, native: NativeClient) -> None:
+        self.native = native
+        self.loop: Optional[asyncio.AbstractEventLoop] = None
+        self.fd = -1
+        self.closing = False
+        self.tasks: Set[asyncio.Future[Any]] = set()  # those of on_lost: the loop itself keeps weak references alone
+
+    def bind(self) -> asyncio.AbstractEventLoop:
+        """The running loop, which is the client's from the first call on, until that loop is closed."""
+        loop = asyncio.get_running_loop()
+        if self.closing:
+            raise errors.Canceled("the client is closed")
+        if self.loop is loop:
+            return loop
+        if self.loop is not None and not self.loop.is_closed():
+            raise RuntimeError("the dlock client belongs to another event loop; open one for each")
+        with self.native.use() as pointer:
+            self.fd = lib.dlock_client_fd(pointer)
+        loop.add_reader(self.fd, _dispatch, weakref.ref(self.native))
+        self.loop = loop
+        return loop
+
+    def unbind(self) -> None:
+        """Before the descriptor is closed."""
+        self.closing = True
+        if self.loop is not None and not self.loop.is_closed():
+            self.loop.remove_reader(self.fd)
+
+    async def elsewhere(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Calls what blocks in a thread of the loop's executor."""
+        return await self.bind().run_in_executor(None, functools.partial(function, *arguments))
+
+    def lost(self, on_lost: OnLost) -> OnLost:
+        """on_lost as the loop calls it: a coroutine becomes a task, an exception goes to the loop's handler."""
+        if on_lost is None:
+            return None
+        told = on_lost
+
+        def call(lost: errors.Lost) -> None:
+            loop = self.loop
+            try:
+                result = told(lost)
+                if loop is not None and inspect.isawaitable(result):
+                    task = asyncio.ensure_future(result, loop=loop)
+                    self.tasks.add(task)
+                    task.add_done_callback(self.tasks.discard)
+            except Exception as failure:
+                if loop is None:
+                    raise
+                loop.call_exception_handler({"message": "on_lost of a dlock lock failed", "exception": failure})
+
+        return call
+
+
+def _dispatch(native_of: weakref.ref[NativeClient]) -> None:
+    native = native_of()
+    if native is not None and not native.closed:
+        with native.use() as pointer:
+            lib.dlock_client_dispatch(pointer)
+
+
+class _Request:
+    """Something of the library that tells its end by a callback. `ended` then has the error, or None."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, handle: Handle) -> None:
+        self.handle = handle  # so it lives until the end
+        self.ended: asyncio.Future[Optional[errors.Error]] = loop.create_future()
+        self._loop = loop
+        self._number = _callbacks.register(self._told)
+        self._told_code: Optional[int] = None
+        self._given_up = False
+
+    def start(self, function: Callable[..., int], *arguments: Any) -> _Request:
+        """Begins it; raises what is wrong at once."""
+        code = function(self.handle.pointer, *arguments, _callbacks.ended, self._number)
+        if code != 0:
+            _callbacks.forget(self._number)
+            raise errors.make(code)
+        return self
+
+    def give_up(self) -> None:
+        """Nobody waits for this acquisition any more. What is granted all the same is given back."""
+        self._given_up = True
+        self.handle.cancel()
+        self._give_back()
+
+    def _told(self, err: Any, lock: int) -> None:
+        # In the loop's thread, while it dispatches; where the client is being closed, in another one.
+        _callbacks.forget(self._number)
+        error = errors.from_struct(err) if err else None
+        self._told_code = error.code if error else 0
+        if self._given_up:
+            self._give_back()
+        try:
+            self._loop.call_soon_threadsafe(self._settle, error)  # there a handle that nobody needs any more is ended
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits
+
+    def _settle(self, error: Optional[errors.Error]) -> None:
+        if not self.ended.done():
+            self.ended.set_result(error)
+
+    def _give_back(self) -> None:
+        if self._told_code == 0:
+            _Request(self._loop, self.handle).start(lib.dlock_release_async)
+
+
+class AsyncGrant(BaseGrant):
+    """One acquisition of an `AsyncLock`; `async with grant:` releases it at the end. Any task may use it."""
+
+    def __init__(self, handle: Handle, loop: _Loop) -> None:
+        super().__init__(handle)
+        self._loop = loop
+
+    async def release(self) -> None:
+        """Gives the lock back: raises what `Grant.release` does. A cancelled task's release goes on by itself."""
+        error = await self._give_back()
+        if error is not None:
+            raise error
+
+    async def extend(self, lease: Optional[Seconds] = None) -> None:
+        """As `Grant.extend`."""
+        await self._loop.elsewhere(self._handle.extend, lease)
+
+    async def downgrade(self) -> None:
+        """As `Grant.downgrade`."""
+        await self._loop.elsewhere(self._handle.downgrade)
+
+    async def export(self) -> str:
+        """As `Grant.export`."""
+        ticket = await self._loop.elsewhere(self._handle.export)
+        self._over = True
+        return ticket
+
+    async def __aenter__(self) -> AsyncGrant:
+        return self
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]], body: Optional[BaseException], trace: Any) -> None:
+        if not self._over:
+            leaving(await self._give_back(), self.name, body)
+
+    async def _give_back(self) -> Optional[errors.Error]:
+        try:
+            loop = self._loop.bind()
+            self._ends()
+            request = _Request(loop, self._handle).start(lib.dlock_release_async)
+            return self._handle.detailed(await asyncio.shield(request.ended))
+        except errors.Error as error:
+            return self._handle.detailed(error)
+
+
+class AsyncLock:
+    """A lock of an `AsyncClient`: `async with lock as grant:`, or `acquire`. Tasks share it; each has its own grant.
+
+    A task that holds it does not enter again: a second `async with` of the same name inside of the first is Deadlock.
+    """
+
+    def __init__(
+        self, client: AsyncClient, name: str, timeout: Optional[Seconds], terms: Terms, on_lost: OnLost
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._timeout = timeout
+        self._terms = terms
+        self._on_lost = client._loop.lost(on_lost)
+        self._waiting: weakref.WeakSet[Handle] = weakref.WeakSet()
+        milliseconds(timeout, "timeout")
+        client._native.new(name, terms, None)  # so that a wrong name or mode shows here
+
+    @property
+    def name(self) -> str:
+        """The name of the lock."""
+        return self._name
+
+    async def acquire(self, timeout: Union[Seconds, None, Unset] = UNSET) -> AsyncGrant:
+        """Waits for the lock and returns the grant: release it, or use it as `async with grant:`. Arguments and errors
+        are those of `Lock.acquire`.
+
+        When the task is cancelled so is the wait, at once; what the server grants all the same is given back in the
+        background.
+        """
+        ms = milliseconds(self._timeout if isinstance(timeout, Unset) else timeout, "timeout")
+        loop = self._client._loop.bind()
+        handle = self._client._native.new(self._name, self._terms, self._on_lost)
+        self._waiting.add(handle)
+        try:
+            request = _Request(loop, handle).start(lib.dlock_acquire_async, ms)
+            try:
+                error = await request.ended
+            except (asyncio.CancelledError, GeneratorExit):  # the latter where the loop ends before the task does
+                request.give_up()
+                raise
+        finally:
+            self._waiting.discard(handle)
+        if error is not None:
+            raise error
+        handle.count = 1
+        return AsyncGrant(handle, self._client._loop)
+
+    async def try_acquire(self) -> Optional[AsyncGrant]:
+        """One try: the grant, or None when somebody else holds the lock. Other errors are raised."""
+        try:
+            return await self.acquire(0)
+        except errors.Busy:
+            return None
+
+    def cancel(self) -> None:
+        """Ends the waits of all tasks in `acquire` of this object with Canceled. A wait that begins later goes on."""
+        for handle in list(self._waiting):
+            handle.cancel()
+
+    async def __aenter__(self) -> AsyncGrant:
+        entered = self._client._entered_here()
+        if any(self._collides(grant) for _, grant in entered):
+            raise errors.Deadlock(f'lock "{self._name}" is held by this task already')
+        grant = await self.acquire()
+        entered.append((self, grant))
+        return grant
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]], body: Optional[BaseException], trace: Any) -> None:
+        entered = self._client._entered_here()
+        at = next((i for i in reversed(range(len(entered))) if entered[i][0] is self), None)
+        if at is None:
+            raise RuntimeError(
+                f"the block of lock {self._name!r} was entered by another task; use acquire() and `async with grant:`"
+            )
+        await entered.pop(at)[1].__aexit__(kind, body, trace)
+
+    def _collides(self, other: AsyncGrant) -> bool:
+        """Whether the task would wait for itself."""
+        modes = {self._terms.mode, other._handle.mode}
+        if other.name != self._name or other._over:
+            return False
+        return _abi.PERMIT not in modes and _abi.EXCLUSIVE in modes
+
+    def __repr__(self) -> str:
+        return f"<AsyncLock {self._name!r}>"
+
+
+class AsyncClient(BaseClient):
+    """A client for asyncio, of one event loop: the first that it is used in.
+
+        async with dlock.AsyncClient("redis://locks.example") as client:
+            async with client.lock("nightly-report", timeout=5) as grant:
+                await write_report(fence=grant.fence)
+
+    Nothing of it blocks the loop. So it connects with the first operation; `lazy=False` connects here, blocking, and
+    shows a wrong address or password at once, for programs that open it before their loop runs. The other arguments are
+    those of `Client`. Renewals go on in dlock's own threads, however busy the loop is.
+    """
+
+    def __init__(
+        self, uri: str, *, lazy: bool = True, guardian: bool = False, log: Optional[logging.Logger] = logger
+    ) -> None:
+        flags = _abi.CLIENT_MANUAL | lazy * _abi.CLIENT_LAZY | guardian * _abi.CLIENT_GUARDIAN
+        self._native = NativeClient(uri, flags, log)
+        self._loop = _Loop(self._native)
+        self._entered: weakref.WeakKeyDictionary[Any, List[Tuple[AsyncLock, AsyncGrant]]]
+        self._entered = weakref.WeakKeyDictionary()
+
+    def lock(
+        self, name: str, *, timeout: Optional[Seconds] = None, shared: bool = False, permits: Optional[int] = None,
+        lease: Optional[Seconds] = None, fixed: bool = False, on_lost: OnLost = None,
+    ) -> AsyncLock:  # fmt: skip
+        """A lock called `name`. The arguments are those of `Client.lock`, but for `reentrant`.
+
+        on_lost runs in the loop, as late as that comes to it, and may be a coroutine function. It may cancel the task
+        that holds the lock.
+        """
+        return AsyncLock(self, name, timeout, Terms.of(shared, permits, lease, fixed), on_lost)
+
+    def locked(self, name: Name, *, pass_grant: bool = False, **options: Any) -> Callable[[Coroutine], Coroutine]:
+        """Decorates a coroutine function, as `Client.locked` does a function."""
+
+        def decorate(function: Coroutine) -> Coroutine:
+            if not inspect.iscoroutinefunction(function):
+                raise TypeError(f"{function!r} is no coroutine function: use Client.locked")
+            same = None if callable(name) else self.lock(name, **options)
+
+            @functools.wraps(function)
+            async def call(*args: Any, **kwargs: Any) -> Any:
+                async with same or self.lock(name(*args, **kwargs), **options) as grant:  # type: ignore[operator]
+                    return await (function(*args, **kwargs, grant=grant) if pass_grant else function(*args, **kwargs))
+
+            return call  # type: ignore[return-value]
+
+        return decorate
+
+    async def import_grant(self, ticket: str, *, on_lost: OnLost = None) -> AsyncGrant:
+        """As `Client.import_grant`."""
+        handle = await self._loop.elsewhere(self._native.imported, ticket, self._loop.lost(on_lost))
+        return AsyncGrant(handle, self._loop)
+
+    async def inspect(self, name: str) -> List[Holder]:
+        """As `Client.inspect`."""
+        return await self._loop.elsewhere(self._native.inspect, name)
+
+    async def list_locks(self, prefix: str = "") -> List[Holder]:
+        """As `Client.list_locks`."""
+        return await self._loop.elsewhere(self._native.list, prefix)
+
+    async def break_lock(self, name: str) -> None:
+        """As `Client.break_lock`."""
+        await self._loop.elsewhere(self._native.break_lock, name)
+
+    async def check(self) -> List[Finding]:
+        """As `Client.check`."""
+        return await self._loop.elsewhere(self._native.check)
+
+    async def close(self) -> None:
+        """Ends waits with Canceled and releases what is held, without blocking the loop. May be called twice."""
+        self._loop.unbind()
+        await asyncio.get_running_loop().run_in_executor(None, self._native.close)
+
+    async def __aenter__(self) -> AsyncClient:
+        self._loop.bind()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_loop"):
+            self._loop.unbind()
+
+    def _entered_here(self) -> List[Tuple[AsyncLock, AsyncGrant]]:
+        """What the running task is inside of, by with-blocks."""
+        return self._entered.setdefault(asyncio.current_task(), [])

@@ -1,0 +1,154 @@
+"""The exceptions: one for each code of dlock.h, all below `Error`."""
+
+from __future__ import annotations
+
+from ctypes import byref
+from typing import Callable, Optional
+
+from ._abi import ErrorStruct, lib
+
+
+class Error(Exception):
+    """What dlock answers. `str(error)` is the library's own text: what is wrong, and what to do.
+
+    code: the number of the error in dlock.h, negative.
+    """
+
+    code: int = 0
+
+
+class Busy(Error):
+    """DLOCK_EBUSY: a try (`timeout=0`) found the lock taken. Try later, or with a timeout."""
+
+    code = -1
+
+
+class Timeout(Error, TimeoutError):
+    """DLOCK_ETIMEDOUT: the lock was not free in time. Try later, or wait longer."""
+
+    code = -2
+
+
+class Canceled(Error):
+    """DLOCK_ECANCELED: the wait was cancelled, or the client is closed. Stop."""
+
+    code = -3
+
+
+class Lost(Error):
+    """DLOCK_ELOST: the grant ended before its release. Somebody else may have worked at the same time.
+
+    name: of the lock. fence: of the grant that was lost.
+    """
+
+    code = -4
+    name: str = ""
+    fence: int = 0
+
+
+class NotOwner(Error):
+    """DLOCK_EOWNER: the grant is released already; of `break_lock`: nobody holds the lock."""
+
+    code = -5
+
+
+class Deadlock(Error):
+    """DLOCK_EDEADLK: the wait could never end, since the caller itself holds the lock."""
+
+    code = -6
+
+
+class Unavailable(Error, ConnectionError):
+    """DLOCK_EUNAVAILABLE: the server cannot be reached, or did not answer in time. Try later; check the server."""
+
+    code = -7
+
+
+class AuthError(Error):
+    """DLOCK_EAUTH: the server refused the credentials or the rights."""
+
+    code = -8
+
+
+class Invalid(Error, ValueError):
+    """DLOCK_EINVAL: an argument, or a part of the URI, is invalid. The text names it."""
+
+    code = -9
+
+
+class OutOfResources(Error):
+    """DLOCK_ENOMEM: out of memory, threads, descriptors or disk."""
+
+    code = -10
+
+
+class NotSupported(Error):
+    """DLOCK_ENOTSUP: this backend cannot do that."""
+
+    code = -11
+
+
+class ProtocolError(Error):
+    """DLOCK_EPROTO: the answer makes no sense. Does the URI name the right kind of server?"""
+
+    code = -12
+
+
+class NoBackend(Error):
+    """DLOCK_ENOBACKEND: no backend for this URI's scheme. Install it, or set DLOCK_PLUGIN_PATH."""
+
+    code = -13
+
+
+class AbiError(Error):
+    """DLOCK_EABI: the backend's module does not fit the library."""
+
+    code = -14
+
+
+class Forked(Error):
+    """DLOCK_EFORKED: the client was opened before fork(). Open one in the child."""
+
+    code = -15
+
+
+class NotReady(Error):
+    """DLOCK_ENOTREADY: the server was started lately, and grants nothing yet. The text says for how long."""
+
+    code = -16
+
+
+BY_CODE = {kind.code: kind for kind in Error.__subclasses__()}
+
+
+def make(code: int, text: str = "") -> Error:
+    """The exception for a code."""
+    error = BY_CODE.get(code, Error)(text or lib.dlock_strerror(code).decode())
+    error.code = code
+    return error
+
+
+def from_struct(err: ErrorStruct) -> Error:
+    """The exception for what a callback was told."""
+    return make(err.code, err.message.decode(errors="replace"))
+
+
+def lost(text: str, name: str, fence: int) -> Lost:
+    """A `Lost` that says which grant it was."""
+    error = Lost(text)
+    error.name, error.fence = name, fence
+    return error
+
+
+def outcome(function: Callable[..., int], *arguments: object) -> Optional[Error]:
+    """Calls a function whose last parameter is a struct dlock_error. Returns the exception to raise, or None."""
+    err = ErrorStruct()
+    code = function(*arguments, byref(err))
+    return None if code >= 0 else make(code, err.message.decode(errors="replace"))
+
+
+def call(function: Callable[..., int], *arguments: object) -> None:
+    """As `outcome`, and raises it."""
+    error = outcome(function, *arguments)
+    if error is not None:
+        raise error

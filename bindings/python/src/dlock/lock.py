@@ -1,0 +1,173 @@
+"""`Lock`: a lock for threads."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from typing import Any, List, Optional, Type, Union
+
+from . import _abi, _wait, errors
+from ._abi import lib
+from ._native import Handle, NativeClient, Terms
+from ._values import Seconds, milliseconds
+from .grant import Grant, OnLost
+
+
+class Unset:
+    """The default of `timeout` in `acquire`: the lock's own."""
+
+    def __repr__(self) -> str:
+        return "the lock's timeout"
+
+
+UNSET = Unset()
+
+
+class Lock:
+    """A lock of a client: `with lock as grant:`, or `acquire`. Threads share it, each has a grant of its own.
+
+    The thread that holds it may enter again, unless it has permits or `reentrant=False`; the lock is free for others
+    after the last release.
+    """
+
+    def __init__(
+        self, client: NativeClient, inside: threading.local, name: str, timeout: Optional[Seconds], terms: Terms,
+        reentrant: bool, on_lost: OnLost,
+    ) -> None:  # fmt: skip
+        self._client = client
+        self._inside = inside
+        self._name = name
+        self._timeout = timeout
+        self._terms = terms
+        self._reentrant = reentrant
+        self._on_lost = on_lost
+        self._entered = threading.local()
+        self._mutex = threading.Lock()
+        self._waiting: List[Handle] = []
+        milliseconds(timeout, "timeout")
+        client.new(name, terms, None)  # so that a wrong name or mode shows here
+
+    @property
+    def name(self) -> str:
+        """The name of the lock."""
+        return self._name
+
+    def acquire(self, timeout: Union[Seconds, None, Unset] = UNSET) -> Grant:
+        """Waits for the lock and returns the grant: release it, or use it as `with grant:`.
+
+        timeout: seconds; 0 tries once; None waits for ever; left out, it is the lock's own. Ctrl-C ends the wait.
+        Raises Busy (a try), Timeout, NotReady (the server was started lately), Deadlock (held by this thread already),
+        Lost (this thread's grant was lost, and is to be released first), Canceled, Unavailable and others.
+        """
+        ms = milliseconds(self._timeout if isinstance(timeout, Unset) else timeout, "timeout")
+        again = self._enter_again()
+        if again is not None:
+            return again
+        handle = self.handle()
+        with self._mutex:
+            self._waiting.append(handle)
+        try:
+            error = _wait.acquire(handle, ms)
+        except BaseException:
+            if handle.count and handle.leave():
+                handle.release()
+            raise
+        finally:
+            with self._mutex:
+                self._waiting.remove(handle)
+        if error is not None:
+            raise error
+        self.note(handle)
+        return Grant(handle)
+
+    def try_acquire(self) -> Optional[Grant]:
+        """One try: the grant, or None when somebody else holds the lock. Other errors are raised."""
+        try:
+            return self.acquire(0)
+        except errors.Busy:
+            return None
+
+    def cancel(self) -> None:
+        """Ends the waits of all threads in `acquire` of this object with Canceled. A wait that begins later goes on."""
+        with self._mutex:
+            waiting = list(self._waiting)
+        for handle in waiting:
+            handle.cancel()
+
+    def __enter__(self) -> Grant:
+        grant = self.acquire()
+        if not hasattr(self._entered, "grants"):
+            self._entered.grants = []
+        self._entered.grants.append(grant)
+        return grant
+
+    def __exit__(self, kind: Optional[Type[BaseException]], body: Optional[BaseException], trace: Any) -> None:
+        grants = getattr(self._entered, "grants", None)
+        if not grants:
+            raise RuntimeError(
+                f"the with-block of lock {self._name!r} was entered by another thread; use acquire() and `with grant:`"
+            )
+        grants.pop().__exit__(kind, body, trace)
+
+    def __repr__(self) -> str:
+        return f"<Lock {self._name!r}>"
+
+    def handle(self) -> Handle:
+        """A handle for one acquisition."""
+        return self._client.new(self._name, self._terms, self._on_lost)
+
+    # ---- entering again
+
+    def note(self, handle: Handle) -> None:
+        """Remembers what this thread holds, for as long as it holds it."""
+        if self._terms.mode != _abi.PERMIT:
+            handle.task = _task()
+            _held_here(self._inside)[self._name] = handle
+
+    def held_by_me(self) -> Optional[Handle]:
+        """The handle through which this thread has the lock already."""
+        handle = _held_here(self._inside).get(self._name)
+        return handle if handle is not None and handle.count and self._terms.mode != _abi.PERMIT else None
+
+    def _enter_again(self) -> Optional[Grant]:
+        handle = self.held_by_me()
+        if handle is None:
+            return None
+        with self._client.use():
+            self._refuse(handle)
+        with handle.mutex:
+            if not handle.count:
+                return None
+            if not lib.dlock_held(handle.pointer):
+                raise handle.lost(f'lock "{self._name}" was lost; release it before it is acquired again')
+            handle.count += 1
+        return Grant(handle)
+
+    def _refuse(self, handle: Handle) -> None:
+        """Raises Deadlock where waiting for `handle`, which this thread holds, would never end."""
+        if not self._reentrant:
+            raise errors.Deadlock(f'lock "{self._name}" is held by this thread already, and is not reentrant')
+        if handle.task is not _task():
+            raise errors.Deadlock(
+                f'lock "{self._name}" is held by another task of this thread; tasks use dlock.AsyncClient'
+            )
+        if handle.mode == _abi.SHARED and self._terms.mode == _abi.EXCLUSIVE:
+            raise errors.Deadlock(f'lock "{self._name}" is held shared by this thread; release it, then acquire it')
+
+
+def _held_here(inside: threading.local) -> weakref.WeakValueDictionary[str, Handle]:
+    """What this thread holds of the client, by name."""
+    if not hasattr(inside, "handles"):
+        inside.handles = weakref.WeakValueDictionary()
+    handles: weakref.WeakValueDictionary[str, Handle] = inside.handles
+    return handles
+
+
+def _task() -> Any:
+    """The asyncio task that this thread is in, or None. Tasks of one thread exclude each other, too."""
+    asyncio = sys.modules.get("asyncio")
+    try:
+        return asyncio.current_task() if asyncio else None
+    except RuntimeError:
+        return None

@@ -1,0 +1,68 @@
+"""`acquire_all`: several locks at once."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Iterator, List, Optional, Tuple
+
+from . import _callbacks, _wait, errors
+from ._abi import lib
+from ._native import Handle
+from ._values import Seconds, milliseconds
+from .grant import Grant, leaving
+from .lock import Lock
+
+
+@contextmanager
+def acquire_all(*locks: Lock, timeout: Optional[Seconds] = None) -> Iterator[Tuple[Grant, ...]]:
+    """Acquires several locks, of one or several clients, all or none, in whatever order, without deadlock:
+
+        with dlock.acquire_all(client.lock("a"), client.lock("b"), timeout=5) as (a, b):
+
+    timeout: seconds for all of them; the locks' own are not looked at. None of them may be held by this thread: it
+    would be Deadlock. The end of the block releases them all, and raises the first error that `release` would.
+    """
+    ms = milliseconds(timeout, "timeout")
+    for lock in locks:
+        held = lock.held_by_me()
+        if held is not None:
+            raise errors.Deadlock(f'lock "{lock.name}" is held by this thread already; acquire_all never enters again')
+    handles = [lock.handle() for lock in locks]
+    grants = _acquire_all(handles, ms)
+    for lock, handle in zip(locks, handles):
+        lock.note(handle)
+    try:
+        yield grants
+    except BaseException as body:
+        leaving(_release_all(grants), ", ".join(lock.name for lock in locks), body)
+        raise
+    leaving(_release_all(grants), ", ".join(lock.name for lock in locks), None)
+
+
+def _give_back(handles: List[Handle]) -> Optional[errors.Error]:
+    """Releases those of them that are held, in one request for each server."""
+    handles = [handle for handle in handles if handle.count and handle.leave()]
+    if not handles:
+        return None
+    gone = [handle for handle in handles if not lib.dlock_held(handle.pointer)]
+    pointers = _callbacks.pointers(handle.pointer for handle in handles)
+    return (gone or handles)[0].detailed(errors.outcome(lib.dlock_release_all, pointers, len(handles)))
+
+
+def _acquire_all(handles: List[Handle], ms: int) -> Tuple[Grant, ...]:
+    try:
+        error = _wait.acquire_all(handles, ms) if handles else None
+    except BaseException:
+        _give_back(handles)
+        raise
+    if error is not None:
+        raise error
+    return tuple(Grant(handle) for handle in handles)
+
+
+def _release_all(grants: Tuple[Grant, ...]) -> Optional[errors.Error]:
+    """Those that were not released inside of the block."""
+    inside = [grant for grant in grants if not grant._over]
+    for grant in inside:
+        grant._over = True
+    return _give_back([grant._handle for grant in inside])

@@ -1,0 +1,50 @@
+"""Finding libdlock: what is said when it is not there, or is another one."""
+import os
+import subprocess
+import sys
+import unittest
+
+library = os.environ["DLOCK_LIBRARY"]
+
+
+def imported(**variables):
+    """The status of `import dlock` in a process of its own, and what it says."""
+    environment = dict(os.environ, **variables)
+    code = "import dlock; print(dlock.library_version())"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+class Library(unittest.TestCase):
+    def test_named_by_the_environment(self):
+        self.assertEqual(imported()[0], 0)
+
+    def test_found_by_the_linker(self):
+        """By its soname, where nothing names it. Compiler and ldconfig, which find_library asks, need not be there."""
+        status, said = imported(DLOCK_LIBRARY="", LD_LIBRARY_PATH=os.path.dirname(library), PATH="/nonexistent")
+        self.assertEqual(status, 0, said)
+
+    def test_missing(self):
+        status, said = imported(DLOCK_LIBRARY="/nonexistent/libdlock.so")
+        self.assertEqual(status, 1)
+        for word in ("ImportError", "/nonexistent/libdlock.so", "DLOCK_LIBRARY", "Install"):
+            self.assertIn(word, said)
+
+    def test_another_library(self):
+        status, said = imported(DLOCK_LIBRARY="libc.so.6")
+        self.assertEqual(status, 1)
+        self.assertIn("libc.so.6 is not dlock's library", said)
+
+    def test_another_version(self):
+        code = """
+import sys, types
+sys.modules["dlock._version"] = types.SimpleNamespace(__version__="0.2.0")
+import dlock
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("this package is for dlock 0.2.x", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

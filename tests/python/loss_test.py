@@ -1,0 +1,201 @@
+"""Grants that end before their release, against the server of a backend: loss_test.py BACKEND"""
+import contextlib
+import gc
+import logging
+import sys
+import threading
+import warnings
+
+import dlock
+import support
+from dlock import _callbacks, _native
+
+
+class Loss(support.Case):
+    def setUp(self):
+        super().setUp()
+        self.client = self.open(lease="3s")
+        self.losses = []
+        self.told = threading.Event()
+
+    def on_lost(self, lost):
+        self.losses.append((lost, threading.current_thread()))
+        self.told.set()
+
+    def lose(self):
+        """Somebody takes the lock away; waits until dlock tells of it."""
+        with contextlib.suppress(dlock.NotOwner):  # lost already, where the machine stands still
+            self.open().break_lock(self.name)
+        self.assertTrue(self.told.wait(support.LONG))
+
+    def test_the_end_of_the_block_raises(self):
+        with self.assertRaises(dlock.Lost) as caught:
+            with self.client.lock(self.name, on_lost=self.on_lost) as grant:
+                fence = grant.fence
+                self.lose()
+                self.assertFalse(grant.held)
+                self.assertEqual(grant.remaining, 0.0)
+        [(lost, thread)] = self.losses
+        self.assertIsNot(thread, threading.current_thread())
+        for error in (lost, caught.exception):
+            self.assertEqual((type(error), error.code, error.name), (dlock.Lost, -4, self.name))
+            self.assertIn(self.name, str(error))
+            self.assertEqual(error.fence, fence)
+        self.client.lock(self.name).acquire(5).release()
+
+    def test_what_the_block_raised_wins(self):
+        with self.assertLogs("dlock", logging.WARNING) as logs, self.assertRaises(KeyError) as caught:
+            with self.client.lock(self.name, on_lost=self.on_lost):
+                self.lose()
+                raise KeyError("the block's own")
+        self.assertTrue([line for line in logs.output if "release of lock" in line and "lost" in line], logs.output)
+        if hasattr(caught.exception, "__notes__"):
+            self.assertIn("lost", caught.exception.__notes__[0])
+
+    def test_entered_twice(self):
+        """Both blocks learn of it, and nobody enters a third time."""
+        lock = self.client.lock(self.name, on_lost=self.on_lost)
+        caught = []
+        with contextlib.suppress(dlock.Lost), lock:
+            try:
+                with lock:
+                    self.lose()
+                    with self.assertRaises(dlock.Lost):
+                        lock.acquire()
+            except dlock.Lost as error:
+                caught.append(error)
+                raise
+        self.assertEqual(len(caught), 1)
+        self.assertEqual(len(self.losses), 1)
+        lock.acquire(5).release()
+
+    def test_a_fixed_lease_ends(self):
+        if support.backend == "file":
+            self.skipTest("grants of files end with their process")
+        with self.assertRaises(dlock.Lost), self.client.lock(self.name, lease=1, fixed=True, on_lost=self.on_lost):
+            self.assertTrue(self.told.wait(support.LONG))
+        with self.client.lock(self.name, lease=1, fixed=True, on_lost=self.on_lost) as grant:
+            for _ in range(3):
+                grant.extend()
+
+    def test_references(self):
+        """Nothing but the grant is kept by the application: what dlock will call is not collected."""
+        names = [f"{self.name}-{i}" for i in range(50)]
+        losses, all_told = [], threading.Event()
+
+        def lock(name):
+            def told(lost):
+                losses.append((name, lost.name))
+                if len(losses) == len(names):
+                    all_told.set()
+
+            return self.client.lock(name, on_lost=told)
+
+        grants = [lock(name).acquire(5) for name in names]
+        gc.collect()
+        other = self.open()
+        for name in names:
+            with contextlib.suppress(dlock.NotOwner):
+                other.break_lock(name)
+        self.assertTrue(all_told.wait(support.LONG))
+        self.assertEqual(sorted(losses), sorted((name, name) for name in names))
+        for grant in grants:
+            with self.assertRaises(dlock.Lost):
+                grant.release()
+
+    def test_what_is_let_go_of_is_collected(self):
+        """Neither a lock nor its callback is kept for ever."""
+        gc.collect()
+        before = len(_callbacks._handlers)
+        for _ in range(20):
+            with self.client.lock(self.name, on_lost=self.on_lost):
+                pass
+        gc.collect()
+        self.assertEqual(len(_callbacks._handlers), before)
+
+    def test_an_exception_in_on_lost(self):
+        """It goes where Python tells of exceptions that nobody can catch, and the grant is lost as always."""
+        seen, told = [], threading.Event()
+
+        def hook(row):
+            seen.append(row.exc_type)
+            told.set()
+
+        def broken(lost):
+            raise LookupError("on_lost is broken")
+
+        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = hook
+        grant = self.client.lock(self.name, on_lost=broken).acquire()
+        self.open().break_lock(self.name)
+        self.assertTrue(told.wait(support.LONG))
+        self.assertEqual(seen, [LookupError])
+        with self.assertRaises(dlock.Lost):
+            grant.release()
+
+    def test_on_lost_must_not_close_the_client(self):
+        refused = []
+
+        def close(lost):
+            try:
+                self.client.close()
+            except RuntimeError as error:
+                refused.append(str(error))
+            self.told.set()
+
+        grant = self.client.lock(self.name, on_lost=close).acquire()
+        self.lose()
+        self.assertEqual(len(refused), 1)
+        with self.assertRaises(dlock.Lost):
+            grant.release()
+
+    def test_a_client_is_collected_in_on_lost(self):
+        """The collector may run in any thread: it must not close a client in the thread that closing would wait for."""
+        closed = threading.Event()
+        close = _native.NativeClient.close
+
+        def closes(native):
+            close(native)
+            closed.set()
+
+        self.addCleanup(setattr, _native.NativeClient, "close", close)
+        _native.NativeClient.close = closes
+        kept = [dlock.Client(support.uri(lease="3s"))]
+
+        def drop(lost):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                kept.clear()
+                gc.collect()
+            self.told.set()
+
+        kept.append(kept[0].lock(self.name, on_lost=drop).acquire())
+        self.lose()
+        self.assertTrue(closed.wait(support.LONG))
+
+
+class Log(support.Case):
+    def test_renewals_that_fail(self):
+        """They are told to logging's logger "dlock". In memory servers fail as often as a test wishes."""
+        if "mem" not in [backend.name for backend in dlock.backends()]:
+            self.skipTest("there is no mem")
+        lines, logged = [], threading.Event()
+
+        class Keep(logging.Handler):
+            def emit(self, record):
+                lines.append((record.levelno, record.getMessage()))
+                logged.set()
+
+        keep = Keep()
+        logging.getLogger("dlock").addHandler(keep)
+        self.addCleanup(logging.getLogger("dlock").removeHandler, keep)
+        with dlock.Client(f"mem:{self.name}?fail=0.5&lease=500ms&timeout=100ms") as client:
+            while not logged.is_set():
+                with contextlib.suppress(dlock.Error), client.lock(support.new_name(), timeout=5):
+                    logged.wait(1)
+        self.assertEqual(lines[0][0], logging.WARNING)
+        self.assertIn("renewal", lines[0][1])
+
+
+if __name__ == "__main__":
+    support.main()

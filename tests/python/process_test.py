@@ -1,0 +1,224 @@
+"""Locks among processes: how they end, fork, Ctrl-C. Against the server of a backend: process_test.py BACKEND"""
+import signal
+import tempfile
+import time
+
+import support
+
+HOLD = """
+client = dlock.Client(uri)
+grant = client.lock(name).acquire()
+print("held", grant.fence)
+"""
+
+
+class Contention(support.Case):
+    def test_processes_exclude_each_other(self):
+        """Each reads a number, and writes one more."""
+        with tempfile.NamedTemporaryFile("w+") as file:
+            file.write("0")
+            file.flush()
+            code = """
+path = sys.argv[3]
+with dlock.Client(uri) as client:
+    print("ready")
+    sys.stdin.readline()
+    for _ in range(50):
+        with client.lock(name, timeout=100) as grant:
+            with open(path) as file:
+                number = int(file.read())
+            with open(path, "w") as file:
+                file.write(str(number + 1))
+            print(grant.fence)
+"""
+            processes = [self.process(code, file.name) for _ in range(2)]
+            for process in processes:
+                self.assertEqual(process.line(), "ready")
+            for process in processes:
+                process.go_on()
+            fences = [[int(process.line()) for _ in range(50)] for process in processes]
+            for process in processes:
+                self.assertEqual(process.wait(), (0, ""))
+            file.seek(0)
+            self.assertEqual(file.read(), "100")
+        self.assertEqual(len({fence for row in fences for fence in row}), 100)
+        self.assertEqual(fences, [sorted(row) for row in fences])
+
+
+class Ends(support.Case):
+    def test_killed(self):
+        """On files it is free at once; elsewhere with the lease."""
+        holder = self.process(HOLD.replace("(uri)", "(uri.replace('lease=10s', 'lease=1s'))") + "sys.stdin.readline()")
+        fence = int(holder.line().split()[1])
+        self.assertIsNone(self.client.lock(self.name).try_acquire())
+        holder.kill()
+        with self.client.lock(self.name, timeout=support.LONG) as grant:
+            self.assertGreater(grant.fence, fence)
+
+    def test_exit_releases(self):
+        """Also what a global variable holds: nobody waits for the end of its lease."""
+        self.assertEqual(self.ended(HOLD), (0, ""))
+        with self.client.lock(self.name, timeout=0):
+            pass
+
+    def test_exit_while_others_wait(self):
+        code = """
+import threading
+client, other = dlock.Client(uri, log=None), dlock.Client(uri)
+grant = client.lock(name, on_lost=print).acquire()
+threading.Thread(target=other.lock(name, on_lost=print).acquire, daemon=True).start()
+"""
+        status, errors = self.process(code).wait()
+        self.assertEqual(status, 0, errors)
+        self.assertNotIn("Fatal", errors)
+        with self.client.lock(self.name, timeout=support.LONG):
+            pass
+
+    def test_a_daemon_thread_keeps_its_lock_to_the_end(self):
+        """It goes on working while the interpreter ends: that must not release under its hands."""
+        code = """
+import atexit, threading, time
+from dlock import _native
+client, held = dlock.Client(uri), threading.Event()
+def work():
+    with client.lock(name) as grant:
+        held.set()
+        time.sleep(1000)
+threading.Thread(target=work, daemon=True).start()
+held.wait()
+_native._close_all()
+other = dlock.Client(uri)
+print(client.closed, other.lock(name).try_acquire(), len(other.inspect(name)))
+"""
+        process = self.process(code)
+        self.assertEqual(process.line(), "False None 1")
+        self.assertEqual(process.wait()[0], 0)
+
+    def test_no_thread_begins_at_the_end(self):
+        """A grant that a daemon thread drops then: a thread to release it could crash the interpreter."""
+        code = """
+import threading, time
+from dlock import _native
+client, held, kept = dlock.Client(uri), threading.Event(), []
+def work():
+    kept.append(client.lock(name).acquire())
+    held.set()
+    time.sleep(1000)
+threading.Thread(target=work, daemon=True).start()
+held.wait()
+_native._close_all()
+threading.Thread.start = lambda thread: print("starts", thread.name)
+kept.clear()
+print("dropped")
+"""
+        process = self.process(code)
+        self.assertEqual(process.line(), "dropped")
+        self.assertEqual(process.wait()[0], 0)
+
+    def ended(self, code):
+        process = self.process(code)
+        self.assertIn("held", process.line())
+        return process.wait()
+
+
+class Interrupts(support.Case):
+    def interrupted(self, wait):
+        code = f"""
+client = dlock.Client(uri)
+lock, other = client.lock(name), client.lock(name + "-other")
+try:
+    print("ready")
+    {wait}
+except KeyboardInterrupt:
+    print("interrupted", client.closed)
+sys.stdin.readline()
+"""
+        with self.client.lock(self.name):
+            process = self.process(code)
+            self.assertEqual(process.line(), "ready")
+            time.sleep(0.5)  # until it waits; where that takes longer the test sees less
+            process.kill(signal.SIGINT)
+            self.assertEqual(process.line(), "interrupted False")
+        for name in (self.name, self.name + "-other"):
+            self.client.lock(name).acquire(support.LONG).release()  # the process lives, and holds nothing
+        process.go_on()
+        self.assertEqual(process.wait(), (0, ""))
+
+    def test_wait(self):
+        self.interrupted("lock.acquire()")
+
+    def test_wait_for_several(self):
+        self.interrupted("dlock.acquire_all(lock, other).__enter__()")
+
+    def test_a_handler_that_returns(self):
+        """The wait goes on."""
+        code = """
+import signal
+signal.signal(signal.SIGUSR1, lambda *_: print("handled"))
+client = dlock.Client(uri)
+print("ready")
+with client.lock(name):
+    print("held")
+"""
+        with self.client.lock(self.name):
+            process = self.process(code)
+            self.assertEqual(process.line(), "ready")
+            process.kill(signal.SIGUSR1)
+            self.assertEqual(process.line(), "handled")
+            self.assertIsNone(process.process.poll())
+        self.assertEqual(process.line(), "held")
+        self.assertEqual(process.wait(), (0, ""))
+
+
+class Fork(support.Case):
+    def test_child(self):
+        code = """
+import gc, os
+client = dlock.Client(uri)
+lock = client.lock(name)
+with lock as grant:
+    child = os.fork()
+    if child == 0:
+        for call in (lock.acquire, lambda: client.lock("x"), lambda: client.inspect(name), grant.extend, grant.release):
+            try:
+                call()
+                print("no error", call)
+            except dlock.Forked as error:
+                print(error.code)
+        print(grant.held, grant.fence > 0)
+        client.close()
+        with dlock.Client(uri) as own:
+            with own.lock(name + "-own", timeout=5) as mine:
+                print(own.lock(name).try_acquire(), mine.held)
+        del lock, grant, client
+        gc.collect()
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+    print("parent", grant.held)
+"""
+        process = self.process(code)
+        lines = [process.line() for _ in range(8)]
+        self.assertEqual(lines, ["-15"] * 5 + ["False True", "None True", "parent True"])
+        self.assertEqual(process.wait(), (0, ""))
+
+    def test_multiprocessing(self):
+        """A pool's workers end as always, and the parent's lock stays."""
+        code = """
+import multiprocessing
+client = dlock.Client(uri)
+lock = client.lock(name)
+def work(number):
+    with dlock.Client(uri) as own:
+        return own.lock(name).try_acquire() is None
+with lock as grant:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        print(pool.map(work, range(4)), grant.held)
+"""
+        process = self.process(code)
+        self.assertEqual(process.line(), "[True, True, True, True] True")
+        self.assertEqual(process.wait()[0], 0)
+
+
+if __name__ == "__main__":
+    support.main()

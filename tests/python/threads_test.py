@@ -1,0 +1,359 @@
+"""Locks for threads, against the server of a backend: threads_test.py BACKEND"""
+import asyncio
+import datetime
+import gc
+import pickle
+import threading
+import warnings
+
+import dlock
+import support
+
+
+class Grants(support.Case):
+    def test_a_grant(self):
+        with self.client.lock(self.name, timeout=5) as first:
+            self.assertTrue(first.held)
+            self.assertGreater(first.fence, 0)
+            self.assertGreater(first.remaining, 0)
+            [holder] = self.client.inspect(self.name)
+            self.assertEqual((holder.name, holder.token, holder.mode), (self.name, first.token, "exclusive"))
+            self.assertEqual([row.token for row in self.client.list_locks(self.name)], [first.token])
+        self.assertFalse(first.held)
+        self.assertEqual(first.remaining, 0.0)
+        with self.client.lock(self.name) as second:
+            self.assertGreater(second.fence, first.fence)
+        self.assertEqual(self.client.inspect(self.name), [])
+
+    def test_busy_and_timeout(self):
+        other = self.open()
+        with self.client.lock(self.name):
+            with self.assertRaises(dlock.Busy), other.lock(self.name, timeout=0):
+                self.fail("two hold it")
+            with self.assertRaises(dlock.Timeout) as caught:
+                other.lock(self.name).acquire(timeout=datetime.timedelta(seconds=2))
+            self.assertIsInstance(caught.exception, TimeoutError)
+            self.assertEqual(caught.exception.code, -2)
+            self.assertIn(self.name, str(caught.exception))
+            self.assertIsNone(other.lock(self.name).try_acquire())
+        with other.lock(self.name).try_acquire() as grant:
+            self.assertTrue(grant.held)
+
+    def test_nothing_is_left_of_a_wait_in_vain(self):
+        """Not even a warning that something was not released."""
+        with self.open().lock(self.name), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for timeout in (0, 0.05):
+                with self.assertRaises(dlock.Error):
+                    self.client.lock(self.name).acquire(timeout)
+            gc.collect()
+        self.assertEqual(caught, [])
+
+    def test_release_by_hand(self):
+        grant = self.client.lock(self.name).acquire()
+        grant.release()
+        with self.assertRaises(dlock.NotOwner):
+            grant.release()
+        with self.client.lock(self.name) as grant:
+            grant.release()
+
+    def test_threads_share_a_lock(self):
+        lock = self.client.lock(self.name)
+        inside, most = [], []
+
+        def work():
+            for _ in range(20):
+                with lock as grant:
+                    inside.append(grant.fence)
+                    most.append(len(inside))
+                    inside.remove(grant.fence)
+
+        threads = [threading.Thread(target=work) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(support.LONG)
+        self.assertEqual(most, [1] * 100)
+
+    def test_any_thread_may_use_a_grant(self):
+        grant = self.client.lock(self.name).acquire()
+        seen = []
+
+        def use():
+            seen.extend([grant.fence, grant.held, grant.remaining > 0])
+            grant.release()
+
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join(support.LONG)
+        self.assertEqual(seen, [grant.fence, True, True])
+        self.open().lock(self.name).acquire(5).release()
+
+    def test_cancel(self):
+        lock = self.client.lock(self.name)
+        caught = []
+
+        def wait():
+            try:
+                lock.acquire()
+            except dlock.Error as error:
+                caught.append(type(error))
+
+        with self.open().lock(self.name):
+            thread = threading.Thread(target=wait)
+            thread.start()
+            while thread.is_alive():
+                lock.cancel()  # is not remembered: until it waits, that is for nothing
+                thread.join(0.01)
+        self.assertEqual(caught, [dlock.Canceled])
+
+
+class Reentry(support.Case):
+    def test_the_thread_that_holds_it_enters_again(self):
+        other = self.open()
+        with self.client.lock(self.name) as outer:
+            with self.client.lock(self.name, timeout=0) as inner:
+                self.assertEqual(inner.fence, outer.fence)
+            self.assertTrue(outer.held)
+            self.assertIsNone(other.lock(self.name).try_acquire())
+            thread = threading.Thread(target=lambda: seen.append(self.client.lock(self.name).try_acquire()))
+            seen = []
+            thread.start()
+            thread.join(support.LONG)
+            self.assertEqual(seen, [None])
+        other.lock(self.name).acquire(0).release()
+
+    def test_not_reentrant(self):
+        lock = self.client.lock(self.name, reentrant=False)
+        with lock, self.assertRaises(dlock.Deadlock):
+            lock.acquire()
+
+    def test_released_elsewhere(self):
+        """Another thread has given the grant back: there is nothing to enter again."""
+        grant = self.client.lock(self.name).acquire()
+        thread = threading.Thread(target=grant.release)
+        thread.start()
+        thread.join(support.LONG)
+        with self.client.lock(self.name, timeout=5) as again:
+            self.assertGreater(again.fence, grant.fence)
+
+    def test_tasks_of_a_thread_exclude_each_other(self):
+        async def hold():
+            with self.client.lock(self.name):
+                await asyncio.create_task(enter())
+
+        async def enter():
+            self.client.lock(self.name).acquire()
+
+        with self.assertRaisesRegex(dlock.Deadlock, "AsyncClient"):
+            asyncio.run(hold())
+
+
+class Modes(support.Case):
+    def test_readers_and_writers(self):
+        self.need("shared")
+        other = self.open()
+        with self.client.lock(self.name, shared=True):
+            other.lock(self.name, shared=True).acquire(5).release()
+            self.assertIsNone(other.lock(self.name).try_acquire())
+            with self.assertRaises(dlock.Deadlock):
+                self.client.lock(self.name).acquire()
+        with self.client.lock(self.name) as grant:
+            self.assertIsNone(other.lock(self.name, shared=True).try_acquire())
+            grant.downgrade()
+            other.lock(self.name, shared=True).acquire(5).release()
+
+    def test_permits(self):
+        self.need("permit")
+        lock = self.client.lock(self.name, permits=2)
+        with lock as first, lock as second:
+            self.assertNotEqual(first.fence, second.fence)
+            self.assertIsNone(lock.try_acquire())
+            first.release()
+            lock.acquire(5).release()
+            self.assertTrue(second.held)
+
+    def test_tickets(self):
+        self.need("export")
+        grant = self.client.lock(self.name).acquire()
+        ticket = grant.export()
+        self.assertFalse(grant.held)
+        other = self.open()
+        with other.import_grant(ticket) as taken:
+            self.assertGreater(taken.fence, grant.fence)
+            self.assertIsNone(self.client.lock(self.name).try_acquire())
+        self.client.lock(self.name).acquire(5).release()
+
+    def test_extend(self):
+        if support.backend == "file":
+            self.skipTest("grants of files end with their process")
+        with self.client.lock(self.name, lease=8, fixed=True) as grant:
+            self.assertLessEqual(grant.remaining, 8)
+            grant.extend(300)
+            self.assertGreater(grant.remaining, 8)
+            with self.assertRaises(dlock.Invalid):
+                grant.extend(0.001)
+
+    def test_several_at_once(self):
+        names = [self.name + letter for letter in "abc"]
+        locks = [self.client.lock(name) for name in names]
+        other = self.open()
+        with dlock.acquire_all(*locks, timeout=5) as grants:
+            self.assertEqual([grant.name for grant in grants], names)
+            self.assertTrue(all(grant.held for grant in grants))
+            self.assertIsNone(other.lock(names[2]).try_acquire())
+            grants[2].release()
+            other.lock(names[2]).acquire(5).release()
+            with self.assertRaises(dlock.Deadlock), dlock.acquire_all(*locks):
+                self.fail("it waits for itself")
+        with other.lock(names[1]), self.assertRaises(dlock.Timeout), dlock.acquire_all(*locks, timeout=2):
+            self.fail("one is taken")
+        self.assertEqual([self.client.inspect(name) for name in names], [[], [], []])
+
+
+class Decorator(support.Case):
+    def test_runs_under_the_lock(self):
+        other = self.open()
+
+        @self.client.locked(self.name, timeout=5)
+        def work(number):
+            """What it does."""
+            self.assertIsNone(other.lock(self.name).try_acquire())
+            return number + 1
+
+        self.assertEqual(work(1), 2)
+        self.assertEqual(work.__doc__, "What it does.")
+        with other.lock(self.name), self.assertRaises(dlock.Busy):
+            self.client.locked(self.name, timeout=0)(work)(1)
+
+    def test_name_of_the_arguments(self):
+        @self.client.locked(lambda part: f"{self.name}-{part}", pass_grant=True)
+        def work(part, grant):
+            self.assertEqual([holder.name for holder in self.client.inspect(f"{self.name}-{part}")], [grant.name])
+            return grant
+
+        self.assertEqual(work("x").name, f"{self.name}-x")
+
+    def test_what_would_run_without_the_lock(self):
+        async def coroutine():
+            pass
+
+        def generator():
+            yield
+
+        for function in (coroutine, generator):
+            with self.assertRaises(TypeError):
+                self.client.locked(self.name)(function)
+
+
+class Clients(support.Case):
+    def test_close(self):
+        client = self.open()
+        lock = client.lock(self.name)
+        grant = lock.acquire()
+        waiting, ended = client.lock(self.name), []
+
+        def wait():
+            try:
+                waiting.acquire()
+            except dlock.Error as error:
+                ended.append(type(error))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        client.close()
+        thread.join(support.LONG)
+        self.assertEqual(ended, [dlock.Canceled])
+        self.client.lock(self.name).acquire(5).release()
+        for late in (lock.acquire, grant.release, lambda: client.inspect(self.name), lambda: client.backend):
+            with self.assertRaises(dlock.Canceled):
+                late()
+        self.assertTrue(client.closed)
+        client.close()
+
+    def test_collected_while_held(self):
+        """As for files: a warning, and it is released."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.client.lock(self.name).acquire()
+            gc.collect()
+        self.assertEqual([row.category for row in caught], [ResourceWarning])
+        self.assertIn(self.name, str(caught[0].message))
+        self.open().lock(self.name).acquire(support.LONG).release()
+
+    def test_collected_open(self):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            dlock.Client(support.uri())
+            gc.collect()
+        self.assertEqual([row.category for row in caught], [ResourceWarning])
+
+    def test_pickle(self):
+        with self.assertRaisesRegex(TypeError, "other process"):
+            pickle.dumps(self.client)
+        error = pickle.loads(pickle.dumps(dlock.Busy("x")))
+        self.assertEqual((type(error), error.code, str(error)), (dlock.Busy, -1, "x"))
+
+    def test_break(self):
+        with self.assertRaises(dlock.NotOwner):
+            self.client.break_lock(self.name)
+        grant = self.client.lock(self.name).acquire()
+        self.open().break_lock(self.name)
+        self.open().lock(self.name).acquire(5).release()
+        with self.assertRaises(dlock.Lost):
+            grant.release()
+
+    def test_check(self):
+        for finding in self.client.check():
+            self.assertTrue(finding.what)
+            self.assertNotEqual(finding.fine, bool(finding.advice))
+
+
+class Errors(support.Case):
+    def test_arguments(self):
+        for name in ("", "a\nb", "x" * 201, "a\0b"):
+            with self.assertRaises(dlock.Invalid, msg=repr(name)):
+                self.client.lock(name)
+        for wrong in (b"bytes", None, 3):
+            with self.assertRaises(TypeError):
+                self.client.lock(wrong)
+        for timeout in (-1, float("nan")):
+            with self.assertRaises(ValueError):
+                self.client.lock(self.name, timeout=timeout)
+        with self.assertRaises(TypeError):
+            self.client.lock(self.name, timeout="5s")
+        for permits in (0, -1, 2**31):
+            with self.assertRaises(dlock.Invalid):
+                self.client.lock(self.name, permits=permits)
+        with self.assertRaises(ValueError):
+            self.client.lock(self.name, shared=True, permits=2)
+        with self.assertRaises(dlock.Invalid):
+            self.client.lock(self.name, lease=0.001)
+        with self.assertRaises(dlock.Invalid):
+            self.client.import_grant("no ticket")
+
+    def test_uris(self):
+        for uri, kind in (
+            ("nonsense", dlock.Invalid),
+            ("no-such-server://x", dlock.NoBackend),
+            (support.uri(no_such_key="1"), dlock.Invalid),
+            ("redis://127.0.0.1:1?timeout=1s", dlock.Unavailable),
+        ):
+            with self.assertRaises(kind) as caught:
+                dlock.Client(uri)
+            self.assertTrue(str(caught.exception))
+        with dlock.Client("redis://127.0.0.1:1?timeout=1s", lazy=True) as client, self.assertRaises(ConnectionError):
+            client.lock(self.name).acquire(3)
+
+    def test_module(self):
+        self.assertIn(support.backend, [backend.name for backend in dlock.backends()])
+        self.assertIn(support.backend, self.client.backend.schemes)
+        self.assertEqual(dlock.parse_duration("1.5m"), 90)
+        with self.assertRaises(dlock.Invalid):
+            dlock.parse_duration("soon")
+        self.assertEqual(dlock.uri_without_secrets("redis://u:secret@h"), "redis://u@h")
+        self.assertGreaterEqual(self.client.quarantine, 0)
+
+
+if __name__ == "__main__":
+    support.main()
