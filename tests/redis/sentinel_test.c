@@ -1,37 +1,17 @@
 /* redis+sentinel, with three Sentinels, a master and a replica of our own. All reach the master through a relay. */
-#include "api.h"
+#include "players.h"
 #include "support/loopback.h"
 #include "support/relay.h"
 
-#include <hiredis.h>
-#include <inttypes.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { SENTINELS = 3, PLAYERS = 8, CHANGE_MS = 30000 };
+enum { SENTINELS = 3 };
 
 static struct server master, replica, sentinels[SENTINELS];
 static struct relay *front;
-
-/* A Sentinel ends all connections to a server whose role it changes: over one of its own. Lives until the next call. */
-static const char *said_to(const struct server *server, const char *question) {
-    static char text[16384];
-    redisContext *plain = redisConnect("127.0.0.1", server->port);
-    redisReply *reply = plain && !plain->err ? redisCommand(plain, question) : NULL;
-    snprintf(text, sizeof text, "%s", reply && reply->str ? reply->str : "");
-    if (reply) freeReplyObject(reply);
-    if (plain) redisFree(plain);
-    return text;
-}
-
-/* Until the server's answer has this in it. */
-static void await(const struct server *server, const char *question, const char *expected) {
-    for (int64_t until = now_ms() + CHANGE_MS; !strstr(said_to(server, question), expected); sleep_ms(20))
-        if (now_ms() > until) fail_msg("not %s: %s", expected, said_to(server, question));
-}
 
 /* ---- Sentinels --------------------------------------------------------------------------------------------------- */
 
@@ -69,21 +49,7 @@ static void start_sentinel(struct server *sentinel, const char *more) {
 
 /* All know each other and the replica, so that they can fail over. */
 static void await_agreement(void) {
-    for (int i = 0; i < SENTINELS; i++) await(&sentinels[i], "INFO sentinel", "slaves=1,sentinels=3");
-}
-
-/* The code of an attempt, and why. */
-static int try_uri(const char *uri, struct dlock_error *err) {
-    dlock_client *client;
-    dlock_lock *lock;
-    memset(err, 0, sizeof *err);
-    int rc = dlock_open(uri, NULL, &client, err);
-    if (rc) return rc;
-    lock = api_lock(client, "tried", NULL);
-    rc = dlock_acquire(lock, 0, err);
-    dlock_free(lock);
-    dlock_close(client);
-    return rc;
+    for (int i = 0; i < SENTINELS; i++) await_said(&sentinels[i], "INFO sentinel", "slaves=1,sentinels=3");
 }
 
 static void start_all(const char *more) {
@@ -108,7 +74,7 @@ static int setup(void **state) {
     (void)state;
     start_all("");
     snprintf(uri, sizeof uri, "redis://127.0.0.1:%d?lease=7s", master.port);
-    assert_int_equal(try_uri(uri, &err), DLOCK_ENOTREADY);
+    assert_int_equal(try_lock(uri, "tried", &err), DLOCK_ENOTREADY);
     await_agreement();
     return 0;
 }
@@ -127,148 +93,55 @@ static void uri_of(char uri[400], const char *user, const char *path) {
              sentinels[1].port, sentinels[2].port, path);
 }
 
-/* ---- clients that contend ---------------------------------------------------------------------------------------- */
-
-static struct player {
-    dlock_client *client;
-    dlock_lock *lock;
-    atomic_int turns;
-    pthread_t thread;
-} player[PLAYERS];
-
-/* Checked by the holders themselves: no other holder, and fences that grow. */
-static atomic_bool play_on;
-static atomic_int inside, met, shrunk, granted;
-static _Atomic uint64_t last_fence;
-
-static void enter(dlock_lock *lock) {
-    const uint64_t fence = dlock_fence(lock);
-    if (atomic_fetch_add(&inside, 1) > 0) met++;
-    if (atomic_exchange(&last_fence, fence) >= fence) shrunk++;
-    granted++;
-}
-
-static void *play(void *arg) {
-    struct player *self = arg;
-    while (play_on) {
-        if (dlock_acquire(self->lock, 1000, NULL) != 0) continue;
-        enter(self->lock);
-        sleep_ms(1);
-        inside--;
-        self->turns++;
-        dlock_release(self->lock, NULL);
-    }
-    return NULL;
-}
+/* ---- failovers --------------------------------------------------------------------------------------------------- */
 
 static void begin_to_play(const char *lease) {
     char uri[400], path[60];
     snprintf(path, sizeof path, "mymaster?lease=%s&timeout=1s", lease);
     uri_of(uri, "", path);
-    play_on = true;
-    inside = met = shrunk = granted = 0;
-    last_fence = 0;
-    for (int i = 0; i < PLAYERS; i++) {
-        player[i].turns = 0;
-        player[i].client = api_client("%s", uri);
-        player[i].lock = api_lock(player[i].client, "contended", NULL);
-        assert_int_equal(pthread_create(&player[i].thread, NULL, play, &player[i]), 0);
-    }
+    players_begin(uri, "contended");
+    players_await_turns();
 }
 
-/* It hears of no new master, and keeps the lock for as long as it may. */
-static struct player stranger;
-
-static void end_of_play(void) {
-    play_on = false;
-    pthread_join(stranger.thread, NULL);
-    dlock_free(stranger.lock);
-    dlock_close(stranger.client);
-    for (int i = 0; i < PLAYERS; i++) pthread_join(player[i].thread, NULL);
-    for (int i = 0; i < PLAYERS; i++) dlock_free(player[i].lock);
-    for (int i = 0; i < PLAYERS; i++) dlock_close(player[i].client);
-}
-
-/* Each gets a turn from now on. */
-static void await_turns(void) {
-    int before[PLAYERS];
-    for (int i = 0; i < PLAYERS; i++) before[i] = player[i].turns;
-    for (int i = 0; i < PLAYERS; i++)
-        for (int64_t until = now_ms() + CHANGE_MS; player[i].turns == before[i]; sleep_ms(5))
-            if (now_ms() > until) fail_msg("%d had no turn", i);
-}
-
-static void *keep(void *arg) {
-    (void)arg;
-    if (dlock_acquire(stranger.lock, CHANGE_MS, NULL) != 0) return NULL;
-    enter(stranger.lock);
-    stranger.turns++;
-    while (dlock_held(stranger.lock)) sleep_ms(1);
-    inside--;
-    return NULL;
-}
-
-/* The replica never hears of this grant. */
+/* The replica never hears of this grant, and the one that has it of no new master. */
 static void grant_in_secret(const char *lease) {
+    char uri[100];
     assert_true(relay_mute(front, "PSYNC") > 0);
     sleep_ms(100);
-    stranger.client = api_client("redis://127.0.0.1:%d?lease=%s&timeout=1s", relay_port(front), lease);
-    stranger.lock = api_lock(stranger.client, "contended", NULL);
-    stranger.turns = 0;
-    assert_int_equal(pthread_create(&stranger.thread, NULL, keep, NULL), 0);
-    for (int64_t until = now_ms() + CHANGE_MS; !stranger.turns; sleep_ms(5)) assert_true(now_ms() < until);
-}
-
-/* The replica takes over, and all are served again. */
-static void await_failover(const char *how) {
-    await(&replica, "INFO replication", "role:master");
-    const int64_t promoted = now_ms();
-    const int so_far = granted;
-    while (granted == so_far && now_ms() - promoted < CHANGE_MS) sleep_ms(1);
-    print_message("%s: served %" PRId64 " ms after the promotion\n", how, now_ms() - promoted);
-    assert_true(now_ms() - promoted < CHANGE_MS);
-    await_turns();
+    snprintf(uri, sizeof uri, "redis://127.0.0.1:%d?lease=%s&timeout=1s", relay_port(front), lease);
+    players_keep(uri, "contended");
 }
 
 static void killed_master(void **state) {
     (void)state;
     begin_to_play("7s"); /* longer than the failover takes */
-    await_turns();
     grant_in_secret("7s");
     server_kill(&master);
-    await_failover("SIGKILL");
-    end_of_play();
-    assert_int_equal(met, 0);
-    assert_int_equal(shrunk, 0);
+    players_await_failover(&replica, "SIGKILL");
+    players_end();
     server_again(&master, NULL);
 }
 
 static void cut_off_master(void **state) {
     (void)state;
     begin_to_play("3s");
-    await_turns();
     grant_in_secret("3s");
     relay_silence(front);
-    await_failover("partition");
-    end_of_play();
-    assert_int_equal(met, 0);
-    assert_int_equal(shrunk, 0);
+    players_await_failover(&replica, "partition");
+    players_end();
 }
 
 static void stopped_master(void **state) {
     (void)state;
     begin_to_play("3s");
-    await_turns();
     grant_in_secret("3s");
     kill(master.pid, SIGSTOP);
-    await_failover("SIGSTOP");
+    players_await_failover(&replica, "SIGSTOP");
     /* It believes that it is the master until the Sentinels tell it otherwise. Nobody asks it meanwhile. */
     kill(master.pid, SIGCONT);
-    await(&master, "INFO replication", "role:slave");
-    await_turns();
-    end_of_play();
-    assert_int_equal(met, 0);
-    assert_int_equal(shrunk, 0);
+    await_said(&master, "INFO replication", "role:slave");
+    players_await_turns();
+    players_end();
 }
 
 /* ---- Sentinels that are away, or do not know ---------------------------------------------------------------------- */
@@ -297,13 +170,13 @@ static void some_of_them_are_enough(void **state) {
     assert_answering(uri, DLOCK_FINE, 3);
     kill(sentinels[0].pid, SIGSTOP);
     kill(sentinels[1].pid, SIGKILL);
-    for (int i = 0; i < 20; i++) assert_int_equal(try_uri(uri, &err), 0);
+    for (int i = 0; i < 20; i++) assert_int_equal(try_lock(uri, "tried", &err), 0);
     assert_answering(uri, DLOCK_WEAK, 1);
     kill(sentinels[2].pid, SIGSTOP);
-    assert_int_equal(try_uri(uri, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "Sentinel"));
     kill(sentinels[0].pid, SIGCONT);
-    assert_int_equal(try_uri(uri, &err), 0);
+    assert_int_equal(try_lock(uri, "tried", &err), 0);
 }
 
 /* It was away during the failover, and still names the old master, which is there again. */
@@ -313,15 +186,15 @@ static void the_latest_failover_counts(void **state) {
     (void)state;
     kill(sentinels[0].pid, SIGSTOP);
     assert_string_equal(ask_text(&sentinels[1], "SENTINEL FAILOVER mymaster"), "OK");
-    await(&replica, "INFO replication", "role:master");
+    await_said(&replica, "INFO replication", "role:master");
     snprintf(port, sizeof port, ":%d,", replica.port);
-    for (int i = 1; i < SENTINELS; i++) await(&sentinels[i], "INFO sentinel", port);
-    await(&master, "INFO replication", "role:slave");
+    for (int i = 1; i < SENTINELS; i++) await_said(&sentinels[i], "INFO sentinel", port);
+    await_said(&master, "INFO replication", "role:slave");
     said_to(&master, "REPLICAOF NO ONE");
     kill(sentinels[0].pid, SIGCONT);
     uri_of(uri, "", "mymaster?quarantine=0");
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(try_uri(uri, &err), 0);
+        assert_int_equal(try_lock(uri, "tried", &err), 0);
         assert_string_not_equal(said_to(&replica, "GET {tried}:dlock:fence"), "");
         said_to(&replica, "DEL {tried}:dlock:fence");
     }
@@ -332,16 +205,16 @@ static void an_unknown_name(void **state) {
     struct dlock_error err;
     (void)state;
     uri_of(uri, "", "other?quarantine=0");
-    assert_int_equal(try_uri(uri, &err), DLOCK_EINVAL);
+    assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EINVAL);
     assert_non_null(strstr(err.message, "knows no master \"other\""));
     uri_of(uri, "", "?quarantine=0");
-    assert_int_equal(try_uri(uri, &err), DLOCK_EINVAL);
+    assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EINVAL);
     assert_non_null(strstr(err.message, "/mymaster"));
     snprintf(uri, sizeof uri, "redis+sentinel://127.0.0.1:%d/mymaster", master.port);
-    assert_int_equal(try_uri(uri, &err), DLOCK_EPROTO);
+    assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EPROTO);
     assert_non_null(strstr(err.message, "another Redis server"));
     snprintf(uri, sizeof uri, "redis://127.0.0.1:%d?sentinel_password=x", master.port);
-    assert_int_equal(try_uri(uri, &err), DLOCK_EINVAL);
+    assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EINVAL);
 }
 
 static void users_and_passwords(void **state) {
@@ -352,21 +225,21 @@ static void users_and_passwords(void **state) {
     ask_text(&master, "ACL SETUSER locks on >pw ~* &* +@all");
     ask_text(&master, "ACL SETUSER default resetpass >other");
     uri_of(uri, "locks:pw@", "mymaster?quarantine=0&sentinel_password=secret");
-    assert_int_equal(try_uri(uri, &err), 0);
+    assert_int_equal(try_lock(uri, "tried", &err), 0);
     uri_of(uri, "locks:pw@", "mymaster?quarantine=0&sentinel_user=scout&sentinel_password=word");
-    assert_int_equal(try_uri(uri, &err), 0);
+    assert_int_equal(try_lock(uri, "tried", &err), 0);
     static const char *const wrong[] = {"", "&sentinel_password=unsaid",
                                         "&sentinel_user=scout&sentinel_password=unsaid"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         char path[100];
         snprintf(path, sizeof path, "mymaster?quarantine=0%s", wrong[i]);
         uri_of(uri, "locks:pw@", path);
-        assert_int_equal(try_uri(uri, &err), DLOCK_EAUTH);
+        assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EAUTH);
         assert_non_null(strstr(err.message, "sentinel_password="));
         assert_null(strstr(err.message, "unsaid"));
     }
     uri_of(uri, "locks:bad@", "mymaster?quarantine=0&sentinel_password=secret");
-    assert_int_equal(try_uri(uri, &err), DLOCK_EAUTH);
+    assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EAUTH);
 }
 
 int main(void) {

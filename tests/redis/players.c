@@ -1,0 +1,134 @@
+#include "players.h"
+
+#include <hiredis.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+
+/* ---- servers whose roles change ---------------------------------------------------------------------------------- */
+
+const char *said_to(const struct server *server, const char *question) {
+    static char text[16384];
+    redisContext *plain = redisConnect("127.0.0.1", server->port);
+    redisReply *reply = plain && !plain->err ? redisCommand(plain, question) : NULL;
+    snprintf(text, sizeof text, "%s", reply && reply->str ? reply->str : "");
+    if (reply) freeReplyObject(reply);
+    if (plain) redisFree(plain);
+    return text;
+}
+
+void await_said(const struct server *server, const char *question, const char *expected) {
+    for (int64_t until = now_ms() + CHANGE_MS; !strstr(said_to(server, question), expected); sleep_ms(20))
+        if (now_ms() > until) fail_msg("not %s: %s", expected, said_to(server, question));
+}
+
+int try_lock(const char *uri, const char *name, struct dlock_error *err) {
+    dlock_client *client;
+    dlock_lock *lock;
+    memset(err, 0, sizeof *err);
+    int rc = dlock_open(uri, NULL, &client, err);
+    if (rc) return rc;
+    lock = api_lock(client, name, NULL);
+    rc = dlock_acquire(lock, 0, err);
+    dlock_free(lock);
+    dlock_close(client);
+    return rc;
+}
+
+/* ---- clients that contend ---------------------------------------------------------------------------------------- */
+
+static struct player {
+    dlock_client *client;
+    dlock_lock *lock;
+    atomic_int turns;
+    pthread_t thread;
+} player[PLAYERS], stranger;
+
+static atomic_bool play_on;
+static atomic_int inside, met, shrunk, granted;
+static _Atomic uint64_t last_fence;
+
+static void enter(dlock_lock *lock) {
+    const uint64_t fence = dlock_fence(lock);
+    if (atomic_fetch_add(&inside, 1) > 0) met++;
+    if (atomic_exchange(&last_fence, fence) >= fence) shrunk++;
+    granted++;
+}
+
+static void *play(void *arg) {
+    struct player *self = arg;
+    while (play_on) {
+        if (dlock_acquire(self->lock, 1000, NULL) != 0) continue;
+        enter(self->lock);
+        sleep_ms(1);
+        inside--;
+        self->turns++;
+        dlock_release(self->lock, NULL);
+    }
+    return NULL;
+}
+
+static void begin(struct player *one, const char *uri, const char *name, void *(*run)(void *)) {
+    one->turns = 0;
+    one->client = api_client("%s", uri);
+    one->lock = api_lock(one->client, name, NULL);
+    assert_int_equal(pthread_create(&one->thread, NULL, run, one), 0);
+}
+
+void players_begin(const char *uri, const char *name) {
+    play_on = true;
+    inside = met = shrunk = granted = 0;
+    last_fence = 0;
+    for (int i = 0; i < PLAYERS; i++) begin(&player[i], uri, name, play);
+}
+
+static void end(struct player *one) {
+    if (!one->client) return;
+    dlock_free(one->lock);
+    dlock_close(one->client);
+    one->client = NULL;
+}
+
+void players_end(void) {
+    play_on = false;
+    if (stranger.client) pthread_join(stranger.thread, NULL);
+    for (int i = 0; i < PLAYERS; i++) pthread_join(player[i].thread, NULL);
+    end(&stranger);
+    for (int i = 0; i < PLAYERS; i++) end(&player[i]);
+    assert_int_equal(met, 0);
+    assert_int_equal(shrunk, 0);
+}
+
+void players_await_turns(void) {
+    int before[PLAYERS];
+    for (int i = 0; i < PLAYERS; i++) before[i] = player[i].turns;
+    for (int i = 0; i < PLAYERS; i++)
+        for (int64_t until = now_ms() + CHANGE_MS; player[i].turns == before[i]; sleep_ms(5))
+            if (now_ms() > until) fail_msg("%d had no turn", i);
+}
+
+/* ---- a failover -------------------------------------------------------------------------------------------------- */
+
+static void *keep(void *arg) {
+    struct player *self = arg;
+    if (dlock_acquire(self->lock, CHANGE_MS, NULL) != 0) return NULL;
+    enter(self->lock);
+    self->turns++;
+    while (dlock_held(self->lock)) sleep_ms(1);
+    inside--;
+    return NULL;
+}
+
+void players_keep(const char *uri, const char *name) {
+    begin(&stranger, uri, name, keep);
+    for (int64_t until = now_ms() + CHANGE_MS; !stranger.turns; sleep_ms(5)) assert_true(now_ms() < until);
+}
+
+void players_await_failover(struct server *replica, const char *how) {
+    await_said(replica, "INFO replication", "role:master");
+    const int64_t promoted = now_ms();
+    const int so_far = granted;
+    while (granted == so_far && now_ms() - promoted < CHANGE_MS) sleep_ms(1);
+    print_message("%s: served %" PRId64 " ms after the promotion\n", how, now_ms() - promoted);
+    assert_true(now_ms() - promoted < CHANGE_MS);
+    players_await_turns();
+}

@@ -1,0 +1,31 @@
+/* Eight clients that contend for one lock through a failover, and one that is granted it behind the replica's back. */
+#ifndef DLOCK_TESTS_REDIS_PLAYERS_H
+#define DLOCK_TESTS_REDIS_PLAYERS_H
+
+#include "api.h"
+
+enum { PLAYERS = 8, CHANGE_MS = 30000 };
+
+/* Each holds the lock for a moment, again and again. The holders themselves check that there is no other one, and that
+ * fences grow. */
+void players_begin(const char *uri, const char *name);
+/* Each gets a turn from now on. */
+void players_await_turns(void);
+/* Ends them, and the one below; fails the test where two have met, or a fence did not grow. */
+void players_end(void);
+
+/* A client of its own that takes the lock and keeps it for as long as it may; returns once it has it. */
+void players_keep(const char *uri, const char *name);
+/* The replica takes over, and all are served again. */
+void players_await_failover(struct server *replica, const char *how);
+
+/* The answer over a connection of its own: a server may end those that are there when its role changes. "": none.
+ * Lives until the next call. */
+const char *said_to(const struct server *server, const char *question);
+/* Until the server's answer has this in it. */
+void await_said(const struct server *server, const char *question, const char *expected);
+
+/* The code of an attempt to take a lock, and why. */
+int try_lock(const char *uri, const char *name, struct dlock_error *err);
+
+#endif
