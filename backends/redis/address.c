@@ -72,6 +72,9 @@ int redis_address(const struct dlock_uri *uri, struct redis_address *address, st
     if (rc) return rc;
     if (strcmp(uri->scheme, "redis+unix") == 0) {
         if ((rc = read_socket(uri, address, err)) != 0) return rc;
+    } else if (strcmp(uri->scheme, REDIS_CLUSTER) == 0) {
+        if (db || (is_set(uri->path) && strcmp(uri->path, "/") != 0))
+            return dlock_fail(err, DLOCK_EINVAL, "a cluster has one database: leave the path and db= out of the URI");
     } else if (!address->master && is_set(uri->path) && strcmp(uri->path, "/") != 0) {
         if (db) return dlock_fail(err, DLOCK_EINVAL, "the URI names a database twice, as its path and as db=");
         db = uri->path + 1;

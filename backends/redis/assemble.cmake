@@ -1,6 +1,8 @@
-# Makes one script of the .lua files, as it is sent to the server: cmake -DFOLDER=… -DSCRIPT=… -DMANY=… -DOUTPUT=… -P assemble.cmake
-# dofile('library.lua') becomes what library.lua returns, loadfile('fence.lua') the function that fence.lua is; with MANY,
-# the whole script becomes a function within many.lua.
+# Makes one script of the .lua files, as it is sent to the server: cmake -DFOLDER=… -DSCRIPT=… -DVARIANT=… -DOUTPUT=… -P
+# assemble.cmake
+# dofile('library.lua') becomes what library.lua returns, loadfile('fence.lua') the function that fence.lua is. VARIANT
+# many: the whole script becomes a function within many.lua. cluster: it stands behind cluster.lua, and uses its functions
+# in the place of its own.
 # Comments and indentation are left out. No string of a script contains "--".
 function(read_script out name)
   file(READ ${FOLDER}/${name}.lua text)
@@ -15,8 +17,23 @@ read_script(library library)
 read_script(fence fence)
 string(REPLACE "dofile('library.lua')" "(function()\n${library}end)()" text "${text}")
 string(REPLACE "loadfile('fence.lua')" "function(...)\n${fence}end" text "${text}")
-if(MANY)
+if(VARIANT STREQUAL "many")
   read_script(many many)
   string(REPLACE "loadfile('script')" "function(KEYS, ARGV)\n${text}end" text "${many}")
+elseif(VARIANT STREQUAL "cluster")
+  set(client "'dlock:' \\.\\. string\\.sub\\(([a-z]+), 1, 24\\)")
+  string(REGEX REPLACE "redis\\.pcall\\('PUBLISH', ${client}, " "publish(\\1, " text "${text}")
+  string(REGEX REPLACE "call\\('PUBSUB', 'NUMSUB', ${client}\\)\\[2\\]" "listeners(\\1)" text "${text}")
+  set(waiter "'^(%d+)@(%d+)(.*)$'")
+  string(REPLACE "string.match(call('HGET', waiters, first) or '', ${waiter})"
+    "read_waiter(first, call('HGET', waiters, first))" text "${text}")
+  string(REPLACE "ARGV[2] .. '@' .. now_ms .. kind" "write_waiter(ARGV[2] .. '@' .. now_ms .. kind, clock)" text "${text}")
+  string(REPLACE "' ' .. clock .. ' '" "' ' .. granted_at(token, clock) .. ' '" text "${text}")
+  if(text MATCHES "'dlock:' \\.\\.|PUBLISH|PUBSUB|\\(%d\\+\\)@|[^(]ARGV\\[2\\] \\.\\. '@'|' \\.\\. clock")
+    message(FATAL_ERROR "${SCRIPT}.lua does \"${CMAKE_MATCH_0}\" in a way that assemble.cmake does not know")
+  endif()
+  read_script(cluster cluster)
+  string(PREPEND text
+    "local write_waiter, read_waiter, granted_at, listeners, publish = (function()\n${cluster}end)()\n")
 endif()
 file(WRITE ${OUTPUT} "${text}")

@@ -118,7 +118,10 @@ static int check_incarnation(struct redis *redis, struct dlock_report *report, i
     redis_ask_incarnation(redis);
     int rc = redis->asked ? redis_read_incarnation(redis, deadline_us, &why) : 0;
     if (rc == DLOCK_EAUTH)
-        dlock_find(report, "nothing is granted before it may: give it +eval and ~" REDIS_INCARNATION " (ACL SETUSER)",
+        dlock_find(report,
+                   redis->member
+                       ? "nothing is granted before it may: give it +eval and ~dlock:{*}:incarnation (ACL SETUSER)"
+                       : "nothing is granted before it may: give it +eval and ~" REDIS_INCARNATION " (ACL SETUSER)",
                    "this user may not see whether the server was restarted or promoted");
     else if (rc && err)
         *err = why;
@@ -144,8 +147,8 @@ int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, 
     } else if (!redis_info_field(info, "redis_version", version, sizeof version)) {
         rc = redis_nonsense(redis, "INFO names no redis_version", err);
     } else {
-        dlock_find(&report, NULL, "redis %s, a master of its own",
-                   version); /* anything else was refused at the start */
+        /* Anything else was refused at the start. */
+        dlock_find(&report, NULL, redis->member ? "redis %s, a master" : "redis %s, a master of its own", version);
         stream_report(&redis->stream, &report);
         check_sentinels(&report, &redis->master);
         check_memory(&report, info);

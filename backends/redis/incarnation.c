@@ -12,7 +12,9 @@
 /* By EVAL: no server needs to be given it first, which would be another round trip. */
 void redis_ask_incarnation(struct redis *redis) {
     if (redis->peer->quarantine_ms <= 0 || dlock_now_us() < redis->check_us) return;
-    redis_command(redis, "EVAL", incarnation_lua_text, "1", REDIS_INCARNATION, (char *)NULL);
+    char own[sizeof redis->member->tag + 32];
+    if (redis->member) snprintf(own, sizeof own, "dlock:{%s}:incarnation", redis->member->tag);
+    redis_command(redis, "EVAL", incarnation_lua_text, "1", redis->member ? own : REDIS_INCARNATION, (char *)NULL);
     snprintf(redis->quarantine, sizeof redis->quarantine, "%" PRId64, redis->peer->quarantine_ms);
     redis->asked = true;
 }
@@ -24,8 +26,8 @@ static int refused(struct redis *redis, const redisReply *reply, struct dlock_er
     if (rc == DLOCK_EAUTH)
         return dlock_fail(err, rc,
                           "Redis at %s does not let this user see whether the server was restarted or promoted: give "
-                          "it +eval and the key ~" REDIS_INCARNATION ", or set quarantine=0 (%.120s)",
-                          redis->where, reply->str);
+                          "it +eval and the key ~%s, or set quarantine=0 (%.120s)",
+                          redis->where, redis->member ? "dlock:{*}:incarnation" : REDIS_INCARNATION, reply->str);
     return rc == DLOCK_EUNAVAILABLE ? 0 : redis_refused(redis, reply, err);
 }
 
@@ -38,6 +40,8 @@ int redis_read_incarnation(struct redis *redis, int64_t deadline_us, struct dloc
     if (rc) return rc;
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer >= 0)
         age_ms = reply->integer;
+    else if (redis->member && redis_note_move(redis->member, reply))
+        rc = REDIS_ELSEWHERE;
     else if (reply->type == REDIS_REPLY_ERROR)
         rc = refused(redis, reply, err);
     else

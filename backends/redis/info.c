@@ -27,18 +27,25 @@ int redis_check_server(struct redis *redis, const redisReply *info, struct dlock
     char version[32], mode[32];
     if (!redis_info_field(info, "redis_version", version, sizeof version))
         return redis_nonsense(redis, "INFO names no redis_version", err);
-    if (strtol(version, NULL, 10) < OLDEST_VERSION)
+    redis->version = (int)strtol(version, NULL, 10);
+    if (redis->version < OLDEST_VERSION)
         return dlock_fail(err, DLOCK_ENOTSUP, "Redis at %s is version %s; dlock needs %d or newer", redis->where,
                           version, OLDEST_VERSION);
     /* Valkey calls it server_mode. */
-    if ((redis_info_field(info, "redis_mode", mode, sizeof mode) ||
-         redis_info_field(info, "server_mode", mode, sizeof mode)) &&
-        strcmp(mode, "standalone") != 0)
-        return dlock_fail(err, DLOCK_ENOTSUP,
-                          "Redis at %s runs in %s mode, which dlock does not support; name a standalone server or the "
-                          "master itself",
+    if (!redis_info_field(info, "redis_mode", mode, sizeof mode) &&
+        !redis_info_field(info, "server_mode", mode, sizeof mode))
+        return 0;
+    if (strcmp(mode, redis->member ? "cluster" : "standalone") == 0) return 0;
+    if (redis->member)
+        return dlock_fail(err, DLOCK_ENOTSUP, "Redis at %s runs in %s mode and is no member of a cluster: use redis://",
                           redis->where, mode);
-    return 0;
+    if (strcmp(mode, "cluster") == 0)
+        return dlock_fail(err, DLOCK_ENOTSUP, "Redis at %s is a member of a cluster: use " REDIS_CLUSTER "://",
+                          redis->where);
+    return dlock_fail(err, DLOCK_ENOTSUP,
+                      "Redis at %s runs in %s mode, which dlock does not support; name a standalone server or the "
+                      "master itself",
+                      redis->where, mode);
 }
 
 int redis_check_role(struct redis *redis, const redisReply *info, struct dlock_error *err) {

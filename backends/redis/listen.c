@@ -1,4 +1,5 @@
-/* Wake-ups: one connection per client, subscribed to the one channel that is named after it. */
+/* Wake-ups: one connection per client, subscribed to the one channel that is named after it. To each node of a cluster
+ * there is one, and the channel has its name from the node, too. */
 #include "redis.h"
 
 #include <fcntl.h>
@@ -11,9 +12,16 @@ static bool is_string(const redisReply *reply, const char *text) {
     return reply->type == REDIS_REPLY_STRING && reply->len == strlen(text) && memcmp(reply->str, text, reply->len) == 0;
 }
 
-/* Whether this is what a subscription sends about our channel: three elements, the first two known. */
+/* Sharded channels of a cluster have a hash tag. */
+static bool is_sharded(const struct redis *redis) {
+    return redis->member && strchr(redis->member->place, '{');
+}
+
+/* Whether this is what a subscription sends about our channel: three elements, the first two known. Only the kinds of
+ * sharded channels begin with an 's'. */
 static bool is_about(const struct redis *redis, const redisReply *reply, const char *kind) {
-    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 && is_string(reply->element[0], kind) &&
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
+           is_string(reply->element[0], is_sharded(redis) ? kind : kind + 1) &&
            is_string(reply->element[1], redis->channel);
 }
 
@@ -21,12 +29,13 @@ int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     struct redis *redis = conn;
     redisReply *reply;
     int rc;
-    snprintf(redis->channel, sizeof redis->channel, "dlock:%.24s", redis->peer->client);
-    redis_command(redis, "SUBSCRIBE", redis->channel, (char *)NULL);
+    snprintf(redis->channel, sizeof redis->channel, "%s%.24s",
+             redis->member ? redis->member->place : "dlock:", redis->peer->client);
+    redis_command(redis, is_sharded(redis) ? "SSUBSCRIBE" : "SUBSCRIBE", redis->channel, (char *)NULL);
     if ((rc = redis_reply(redis, dlock_deadline_us(timeout_ms), &reply, err)) != 0) return rc;
     if (reply->type == REDIS_REPLY_ERROR)
         rc = redis_refused(redis, reply, err);
-    else if (!is_about(redis, reply, "subscribe"))
+    else if (!is_about(redis, reply, "ssubscribe"))
         rc = redis_nonsense(redis, "subscribe", err);
     freeReplyObject(reply);
     /* Others may do with it what they like. */
@@ -120,7 +129,7 @@ int redis_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
         redisReply *reply;
         int rc = redis_poll_reply(redis, &reply, err);
         if (rc <= 0) return rc;
-        if (is_about(redis, reply, "message") && reply->element[2]->type == REDIS_REPLY_STRING)
+        if (is_about(redis, reply, "smessage") && reply->element[2]->type == REDIS_REPLY_STRING)
             rc = read_message(redis, reply->element[2], out, err);
         else if (redis->unanswered && is_pong(reply))
             rc = heard(redis, out);

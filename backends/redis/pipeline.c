@@ -22,6 +22,33 @@ static void write_one(struct redis *redis, const struct redis_call *call) {
     redis_request(redis, HEAD + call->n, words, lengths);
 }
 
+/* The keys of a lock beside its own (library.lua). */
+static const char *const others[] = {"fence", "queue", "waiters", "holders", "grants", "turn"};
+#define OTHERS (sizeof others / sizeof others[0])
+
+/* To a node of a cluster (cluster.lua), which has to be told all keys: it runs no script while some of them are on
+ * another one. */
+static void write_in_cluster(struct redis *redis, const struct redis_call *call) {
+    char key[REDIS_KEY_MAX + 1], keys[OTHERS][REDIS_KEY_MAX + 24], count[8], now_us[24] = "";
+    const char *words[3 + 1 + OTHERS + 2 + REDIS_MAX_ARGS] = {"EVALSHA",
+                                                              redis_sha1(REDIS_IN_CLUSTER + (int)call->script), count};
+    size_t lengths[sizeof words / sizeof words[0]], n = 3;
+    snprintf(count, sizeof count, "%zu", 1 + OTHERS);
+    dlock_encode_name(key, sizeof key, call->name, REDIS_SPECIAL, false);
+    words[n++] = key;
+    for (size_t i = 0; i < OTHERS; i++) {
+        snprintf(keys[i], sizeof keys[i], "{%s}:dlock:%s", key, others[i]);
+        words[n++] = keys[i];
+    }
+    if (call->script == REDIS_ACQUIRE) snprintf(now_us, sizeof now_us, "%lld", (long long)dlock_now_us());
+    words[n++] = redis->member->place;
+    words[n++] = now_us;
+    for (size_t i = 0; i < call->n; i++) words[n++] = call->args[i];
+    for (size_t i = 0; i < n; i++) lengths[i] = strlen(words[i]);
+    if (redis->member->asking) redis_command(redis, "ASKING", (char *)NULL);
+    redis_request(redis, n, words, lengths);
+}
+
 /* One call for n locks (many.lua). */
 static void write_many(struct redis *redis, const struct redis_call *calls, size_t n) {
     const char *words[HEAD + MANY * (1 + REDIS_MAX_ARGS)] = {"EVALSHA", redis_sha1(REDIS_MANY + (int)calls->script)};
@@ -50,6 +77,11 @@ static size_t write_some(struct redis *redis, const struct redis_pipeline *pipel
     struct redis_call list[MANY];
     size_t n = 1;
     pipeline->write(redis, from, &list[0], pipeline->arg);
+    if (redis->member) {
+        *script = REDIS_IN_CLUSTER + (int)list[0].script;
+        write_in_cluster(redis, list);
+        return 1;
+    }
     if (list[0].script <= REDIS_RELEASE && redis_is_plain(list[0].name))
         for (; n < MANY && from + n < to; n++) {
             pipeline->write(redis, from + n, &list[n], pipeline->arg);
@@ -67,8 +99,17 @@ static size_t write_some(struct redis *redis, const struct redis_pipeline *pipel
 
 static int judge(struct redis *redis, const struct redis_pipeline *pipeline, size_t i, const redisReply *reply,
                  struct dlock_error *err) {
+    if (redis->member && redis_note_move(redis->member, reply)) return 0;
     if (reply->type == REDIS_REPLY_ERROR && !redis_is_foreign_data(reply)) return redis_refused(redis, reply, err);
     return pipeline->read(redis, i, reply, pipeline->arg, err);
+}
+
+/* The reply to ASKING. */
+static int skip_answer(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
+    redisReply *reply;
+    int rc = redis_reply(redis, deadline_us, &reply, err);
+    if (rc == 0) freeReplyObject(reply);
+    return rc;
 }
 
 /* Reads the reply to the call for n locks from the i-th on. `missing` is set, instead of answering, when the server
@@ -76,7 +117,8 @@ static int judge(struct redis *redis, const struct redis_pipeline *pipeline, siz
 static int take_answer(struct redis *redis, const struct redis_pipeline *pipeline, size_t i, size_t n, bool *missing,
                        int64_t deadline_us, struct dlock_error *err) {
     redisReply *reply;
-    int first = redis_reply(redis, deadline_us, &reply, err);
+    int first = redis->member && redis->member->asking ? skip_answer(redis, deadline_us, err) : 0;
+    if (first == 0) first = redis_reply(redis, deadline_us, &reply, err);
     if (first) return first;
     if (missing && redis_error_is(reply, "NOSCRIPT"))
         *missing = true;
@@ -163,6 +205,8 @@ static int run_chunk(struct redis *redis, const struct redis_pipeline *pipeline,
     bool any = false;
     memset(chunk.asks, true, to - from);
     if (pipeline->grants) redis_ask_incarnation(redis);
+    /* In a cluster the scripts cannot see what is written down about the node. */
+    if (redis->member && redis->asked && (first = redis_read_incarnation(redis, deadline_us, err)) != 0) return first;
     write_chunk(redis, &chunk, scripts);
     if (redis->asked) first = redis_read_incarnation(redis, deadline_us, err);
     if (first && redis->broken) return first;

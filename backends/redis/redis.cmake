@@ -10,23 +10,25 @@ function(dlock_redis name)
       "or leave ${name} out of DLOCK_BACKENDS.")
   endif()
 
-  # Each script as the server gets it: scripts/<script>.lua, and scripts/many_<script>.lua for several locks in one call.
+  # Each script as the server gets it: scripts/<script>.lua; scripts/many_<script>.lua for several locks in one call; and
+  # scripts/cluster_<script>.lua for a node of a cluster.
   set(scripts)
-  foreach(output_name acquire renew release break inspect incarnation many_acquire many_renew many_release)
-    string(REGEX REPLACE "^many_" "" script ${output_name})
-    string(COMPARE NOTEQUAL ${script} ${output_name} many)
+  foreach(output_name acquire renew release break inspect incarnation many_acquire many_renew many_release
+          cluster_acquire cluster_renew cluster_release cluster_break cluster_inspect)
+    string(REGEX REPLACE "^(many|cluster)_" "" script ${output_name})
+    string(REGEX REPLACE "_?${script}$" "" variant ${output_name})
     set(output ${CMAKE_CURRENT_BINARY_DIR}/scripts/${output_name}.lua)
-    set(parts ${script}.lua library.lua fence.lua many.lua assemble.cmake)
+    set(parts ${script}.lua library.lua fence.lua many.lua cluster.lua assemble.cmake)
     list(TRANSFORM parts PREPEND ${DLOCK_REDIS_FOLDER}/)
     add_custom_command(OUTPUT ${output}
-      COMMAND ${CMAKE_COMMAND} -DFOLDER=${DLOCK_REDIS_FOLDER} -DSCRIPT=${script} -DMANY=${many} -DOUTPUT=${output}
+      COMMAND ${CMAKE_COMMAND} -DFOLDER=${DLOCK_REDIS_FOLDER} -DSCRIPT=${script} -DVARIANT=${variant} -DOUTPUT=${output}
         -P ${DLOCK_REDIS_FOLDER}/assemble.cmake
       DEPENDS ${parts} VERBATIM)
     list(APPEND scripts ${output})
   endforeach()
 
-  set(sources redis.c address.c wire.c info.c incarnation.c scripts.c claims.c pipeline.c inspect.c check.c rights.c listen.c
-    sentinel.c)
+  set(sources redis.c address.c wire.c info.c greeting.c incarnation.c scripts.c slots.c claims.c pipeline.c inspect.c
+    check.c rights.c listen.c sentinel.c)
   if(NOT DLOCK_REDIS_FOLDER STREQUAL CMAKE_CURRENT_SOURCE_DIR)
     list(TRANSFORM sources PREPEND ../redis/)
   endif()

@@ -2,10 +2,15 @@
  *
  * The files; each calls those below it only:
  *   redis
+ *   cluster
+ *   cluster_claims  cluster_inspect  cluster_listen
+ *   nodes
+ *   map
  *   inspect
  *   claims
- *   pipeline  listen  check
+ *   pipeline  listen  check  greeting
  *   incarnation  scripts  info  rights  sentinel
+ *   slots
  *   wire  address */
 #ifndef DLOCK_REDIS_H
 #define DLOCK_REDIS_H
@@ -32,10 +37,15 @@
 #define REDIS_SENTINELS 16
 #define REDIS_SENTINEL_PORT 26379
 
+/* Another scheme; how many hash slots a cluster has; how many hash tags may be a node's own (cluster.lua). */
+#define REDIS_CLUSTER "redis+cluster"
+#define REDIS_SLOTS 16384
+#define REDIS_TAGS 256
+
 /* Fences are below this (<dlock/backend.h>). */
 #define REDIS_FENCE_END (INT64_C(1) << 55)
 
-/* The first three stand twice, from REDIS_MANY on for several locks in one call. */
+/* The first three stand again from REDIS_MANY on, for several locks in one call, and all from REDIS_IN_CLUSTER on. */
 enum redis_script {
     REDIS_ACQUIRE,
     REDIS_RENEW,
@@ -43,7 +53,26 @@ enum redis_script {
     REDIS_BREAK,
     REDIS_INSPECT,
     REDIS_MANY,
-    REDIS_SCRIPTS = REDIS_MANY + REDIS_RELEASE + 1
+    REDIS_IN_CLUSTER = REDIS_MANY + REDIS_RELEASE + 1,
+    REDIS_SCRIPTS = REDIS_IN_CLUSTER + REDIS_INSPECT + 1
+};
+
+/* Where a member of a cluster says that a slot is. */
+struct redis_move {
+    enum { REDIS_MOVED, REDIS_ASK, REDIS_TRYAGAIN } kind;
+    unsigned slot;    /* unknown for TRYAGAIN, as is where it is */
+    char address[64]; /* as the cluster knows it; "": at the same as this one */
+    int port;
+};
+#define REDIS_MOVES 16
+
+/* Of a connection to a member of a cluster. */
+struct redis_member {
+    char tag[12];   /* its slot is this node's: for what is about the node itself; "": none is known */
+    char place[64]; /* how the names of this node's channels begin (cluster.lua) */
+    bool asking;    /* what is sent is for slots that are on their way to this node */
+    struct redis_move moves[REDIS_MOVES]; /* the first that were said; calls that got such an answer have no other */
+    size_t n_moves;
 };
 
 /* What the Sentinels have said. */
@@ -56,12 +85,14 @@ struct redis_master {
 
 struct redis {
     const struct dlock_peer *peer;
-    redisReader *reader;  /* NULL: not connected */
-    struct stream stream; /* its descriptor blocks for a moment at most; open when there is a reader */
-    bool impatient;       /* the descriptor might block for long: never let it */
-    bool drained;         /* nothing was left behind what was received last; the descriptor says when there is more */
-    bool broken;          /* an answer is missing or makes no sense: nothing that comes can be trusted any more */
-    char *out;            /* requests: out_size bytes, of which `written` are used and `sent` has the socket taken */
+    struct redis_member *member; /* NULL: this is no member of a cluster */
+    int version;                 /* the first number of it */
+    redisReader *reader;         /* NULL: not connected */
+    struct stream stream;        /* its descriptor blocks for a moment at most; open when there is a reader */
+    bool impatient;              /* the descriptor might block for long: never let it */
+    bool drained; /* nothing was left behind what was received last; the descriptor says when there is more */
+    bool broken;  /* an answer is missing or makes no sense: nothing that comes can be trusted any more */
+    char *out;    /* requests: out_size bytes, of which `written` are used and `sent` has the socket taken */
     size_t out_size, written, sent;
     size_t unanswered;                       /* requests whose replies were not read yet */
     size_t elements;                         /* array elements in the reply that is being read */
@@ -82,7 +113,7 @@ struct redis {
     struct redis_master master;
     int sentinels[REDIS_SENTINELS]; /* connections to them, while they are asked: descriptors plus 1 */
 
-    char channel[40];              /* what we are subscribed to */
+    char channel[96];              /* what we are subscribed to */
     char name[REDIS_NAME_MAX + 1]; /* of the last wake-up, as is the token */
     char token[DLOCK_TOKEN_MAX + 1];
 };
@@ -111,6 +142,9 @@ int redis_dial(struct redis *redis, const struct redis_address *address, int64_t
 
 /* Closes the connection, by reset when a request is unanswered. */
 void redis_hang_up(struct redis *redis);
+
+/* Closes its descriptors in a forked child. */
+void redis_abandon(struct redis *redis);
 
 /* A parser of replies with bounds; NULL: no memory. */
 redisReader *redis_new_reader(struct redis *redis);
@@ -168,6 +202,14 @@ bool redis_decode_key(const char *key, size_t length, char *name);
 /* Reads the limit out of a kind; false: it is none of permits. */
 bool redis_limit_of(const char *kind, uint32_t *limit);
 
+/* ---- slots.c: hash slots, and answers that point to them ---------------------------------------------------------- */
+
+/* The hash slot of a key, or of its hash tag. */
+unsigned redis_slot_of(const char *key, size_t length);
+
+/* Whether an error reply says that the slot is elsewhere, or on its way: then it is noted. */
+bool redis_note_move(struct redis_member *member, const redisReply *reply);
+
 /* ---- pipeline.c: calling them ------------------------------------------------------------------------------------ */
 
 /* A script for one lock; `lease` and `kind` are room for arguments. */
@@ -183,6 +225,7 @@ struct redis_call {
  * `write` says how the i-th is called. `read` takes its reply, which is no error reply but for redis_is_foreign_data,
  * and returns 0 or what ends the connection. Every reply is read even when one is an error; the first error is
  * returned. */
+#define REDIS_ELSEWHERE 1 /* in a cluster: nothing was sent, since a move was noted that concerns the node itself */
 struct redis_pipeline {
     size_t count;
     bool grants; /* they may grant: the server is asked before whether it is still the same master, if it is time to */
@@ -204,6 +247,11 @@ int redis_check_server(struct redis *redis, const redisReply *info, struct dlock
 /* Whether it is the master: 0, EUNAVAILABLE. */
 int redis_check_role(struct redis *redis, const redisReply *info, struct dlock_error *err);
 
+/* ---- greeting.c: a new connection -------------------------------------------------------------------------------- */
+
+/* Connects, logs in, and checks what the server is: redis->peer and redis->member are set. As connect. */
+int redis_meet(struct redis *redis, const struct redis_address *address, int64_t deadline_us, struct dlock_error *err);
+
 /* ---- incarnation.c: the quarantine ------------------------------------------------------------------------------- */
 
 /* The key that says since when the server is the master that it is now (incarnation.lua). */
@@ -211,7 +259,7 @@ int redis_check_role(struct redis *redis, const redisReply *info, struct dlock_e
 
 /* Appends the question since when the server is the master that it is now, if there is a quarantine and it is time to
  * ask; `asked` says so. Reads the reply to that, with which the quarantine begins or goes on. EUNAVAILABLE, EPROTO,
- * EAUTH. */
+ * EAUTH; REDIS_ELSEWHERE. */
 void redis_ask_incarnation(struct redis *redis);
 int redis_read_incarnation(struct redis *redis, int64_t deadline_us, struct dlock_error *err);
 

@@ -38,6 +38,11 @@ static const char *const harmless[][MOST_WORDS] = {
     {"ZCARD", KEY},
     {"ZCOUNT", KEY, "0", "0"},
 };
+/* In a cluster these, too. */
+static const char *const in_cluster[][MOST_WORDS] = {
+    {"CLUSTER", "SLOTS"},  {"ASKING"},          {"PUBSUB", "SHARDNUMSUB"},
+    {"SPUBLISH", KEY, ""}, {"SSUBSCRIBE", KEY}, {"SUNSUBSCRIBE"},
+};
 /* These leave nothing, if the user may run the others. */
 static const char *const fleeting[][MOST_WORDS] = {
     {"SET", KEY, "0", "PX", "100"}, {"INCR", KEY}, {"DEL", KEY}, {"SUBSCRIBE", "dlock:doctor"}, {"UNSUBSCRIBE"}};
@@ -49,7 +54,8 @@ struct missing {
 };
 
 static void note(struct missing *missing, const char *const *words) {
-    const bool has_subcommand = strcmp(words[0], "SCRIPT") == 0 || strcmp(words[0], "PUBSUB") == 0;
+    const bool has_subcommand =
+        strcmp(words[0], "SCRIPT") == 0 || strcmp(words[0], "PUBSUB") == 0 || strcmp(words[0], "CLUSTER") == 0;
     int n = snprintf(missing->rights + missing->used, sizeof missing->rights - missing->used, " +%s%s%s", words[0],
                      has_subcommand ? "|" : "", has_subcommand ? words[1] : "");
     for (size_t i = missing->used; n > 0 && missing->rights[i]; i++)
@@ -72,7 +78,7 @@ static int try_all(struct redis *redis, const char *const (*commands)[MOST_WORDS
         int rc = redis_reply(redis, deadline_us, &reply, err);
         if (rc) return rc;
         const bool denied = redis_error_is(reply, "NOPERM");
-        if (denied && strcmp(commands[i][0], "UNSUBSCRIBE") == 0)
+        if (denied && strstr(commands[i][0], "UNSUBSCRIBE"))
             redis->broken = true; /* deaf to anything else; dlock itself never stops listening */
         else if (denied && strstr(reply->str, " run the "))
             note(missing, commands[i]);
@@ -84,6 +90,8 @@ static int try_all(struct redis *redis, const char *const (*commands)[MOST_WORDS
 int redis_check_rights(struct redis *redis, struct dlock_report *report, int64_t deadline_us, struct dlock_error *err) {
     struct missing missing = {.used = 0};
     int rc = try_all(redis, harmless, sizeof harmless / sizeof harmless[0], &missing, deadline_us, err);
+    if (rc == 0 && redis->member)
+        rc = try_all(redis, in_cluster, sizeof in_cluster / sizeof in_cluster[0], &missing, deadline_us, err);
     if (rc == 0 && missing.used == 0)
         rc = try_all(redis, fleeting, sizeof fleeting / sizeof fleeting[0], &missing, deadline_us, err);
     if (rc) return rc;

@@ -85,6 +85,13 @@ void redis_hang_up(struct redis *redis) {
     redis_forget_requests(redis);
 }
 
+void redis_abandon(struct redis *redis) {
+    if (redis->reader) close(redis->stream.fd);
+    if (redis->stream.dialing) close(redis->stream.dialing - 1);
+    for (size_t i = 0; i < REDIS_SENTINELS; i++)
+        if (redis->sentinels[i]) close(redis->sentinels[i] - 1);
+}
+
 /* ---- requests and replies ---------------------------------------------------------------------------------------- */
 
 /* Room for `more` bytes behind what is written. The buffer stays for as long as the connection: renewals must not run
@@ -281,7 +288,7 @@ struct refusal {
 
 /* Finds the explanation of a refusal that concerns the server or this client as a whole; NULL: there is none. */
 static const struct refusal *find_refusal(const redisReply *reply) {
-    static const char cluster[] = "; this is a member of a Redis Cluster, which dlock does not support";
+    static const char cluster[] = "; this is a member of a Redis Cluster: use " REDIS_CLUSTER "://";
     static const char rights[] = "; 'dlock doctor' names the rights that are missing";
     static const struct refusal refusals[] = {
         {"NOAUTH", DLOCK_EAUTH, "; give a password in the URI, or password_file="},

@@ -43,13 +43,38 @@ def end_beside_another(server, texts):
     server.flushall()
 
 
+def in_cluster(server, texts):
+    """The scripts for a node of a cluster: a waiter is told in its own clock when it was granted the lock, unless what it
+    left was written at another node."""
+    place, waiter = "dlock:node:", "b" * 24 + ".1@test:1"
+    listener = server.pubsub()
+    listener.subscribe(place + "b" * 24)
+    while not listener.get_message(timeout=1):
+        pass
+    for there, least, most in ((place, 5000000, 65000000), ("dlock:elsewhere:", 1, 1)):
+        assert server.eval(texts["cluster_acquire"], 1, "a", place, "1", TOKEN, 60000) != 0
+        assert server.eval(texts["cluster_acquire"], 1, "a", there, "5000000", waiter, 60000, "w")[1:3] == [0, 0]
+        assert server.eval(texts["cluster_inspect"], 1, "a", place, "", 0)[1:3] == [1, TOKEN]
+        assert server.eval(texts["cluster_renew"], 1, "a", place, "", TOKEN, 60000) > 0
+        assert server.eval(texts["cluster_release"], 1, "a", place, "", TOKEN) == 1
+        message = None
+        while not message:
+            message = listener.get_message(timeout=1)
+        word, token, _, own_us, lease, name = message["data"].split(" ")
+        assert (word, token, lease, name) == ("granted", waiter, "3000", "a"), message
+        assert least <= int(own_us) <= most, message
+        assert server.eval(texts["cluster_break"], 1, "a", place, "", "1") == 1
+    listener.close()
+    server.flushall()
+
+
 def main(sources, scripts):
     with private_server() as server:
         for path in sorted(glob.glob(sources + "/*.lua")):
             compiled = server.eval("local whole, why = loadstring(ARGV[1]) return whole and 'ok' or why", 0, open(path).read())
             assert compiled == "ok", "%s: %s" % (path, compiled)
         texts = {os.path.basename(path)[:-4]: open(path).read() for path in glob.glob(scripts + "/*.lua")}
-        assert len(texts) == 9, sorted(texts)
+        assert len(texts) == 14, sorted(texts)
         for name, text in texts.items():
             assert "--" not in text and "file(" not in text, "%s is not as it is sent" % name
         for how in ("c", "w", ""):
@@ -63,6 +88,7 @@ def main(sources, scripts):
         assert server.eval(texts["break"], 1, "b", "1") == 1
         assert server.eval(texts["incarnation"], 1, "{dlock}:incarnation") == 0
         end_beside_another(server, texts)
+        in_cluster(server, texts)
 
 
 main(*sys.argv[1:])

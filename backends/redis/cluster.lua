@@ -1,0 +1,62 @@
+-- Stands in front of each script in a cluster. That has two arguments more, in front of its own:
+--   ARGV   how the names of this node's channels begin: `dlock:{<number>}:`, of sharded channels, which are in a slot
+--          of this node (Redis 7 and newer); or `dlock:<node id>:`
+--          of an acquire: the caller's own clock in microseconds
+-- Building the scripts has the others use the functions below (assemble.cmake).
+--
+-- A client that listens has chosen the channel by its own map of the slots. When slots have moved, it may be another
+-- one than the caller's.
+--
+-- The clocks of the nodes differ, and so a client learns nothing from one about how old a grant is that another one
+-- tells it of. Therefore a waiter leaves its own clock beside this node's, and is told in its own when it was granted
+-- the lock: not too late, as long as one of the two does not run more than 1 % faster. 1: nobody knows.
+local place, caller_us = table.remove(ARGV, 1), table.remove(ARGV, 1)
+local sharded = string.find(place, '{', 1, true)
+local found_of, found
+local stamps = {}
+
+-- What stands in the hash of waiters (library.lua), with the two clocks behind it, and the place where they were read.
+local function write_waiter(text, clock)
+    return text .. '|' .. caller_us .. ' ' .. clock .. ' ' .. place
+end
+
+local function read_waiter(token, value)
+    local text, stamp = string.match(value or '', '^([^|]*)|?(.*)$')
+    stamps[token] = stamp
+    return string.match(text, '^(%d+)@(%d+)(.*)$')
+end
+
+-- When the waiter was granted the lock, by its own clock, if that is now.
+local function granted_at(token, clock)
+    local asked_us, then_us, there = string.match(stamps[token] or '', '^(%d+) (%d+) (.*)$')
+    local passed = there == place and clock - then_us or -1
+    return passed < 0 and '1' or string.format('%.0f', math.floor(asked_us + passed - passed / 100))
+end
+
+local function channel_of(token)
+    local client = string.sub(token, 1, 24)
+    if found_of == client then return found end
+    found_of, found = client, place .. client
+    if redis.call('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', found)[2] > 0 then return found end
+    found = nil
+    if not sharded then return nil end
+    local all = {}
+    for i = 0, 255 do table.insert(all, 'dlock:{' .. i .. '}:' .. client) end
+    local counts = redis.call('PUBSUB', 'SHARDNUMSUB', unpack(all))
+    for i = 2, #counts, 2 do
+        if counts[i] > 0 then found = counts[i - 1] end
+    end
+    return found
+end
+
+-- How many listen for the client of this token, as far as that matters: 0 or 1.
+local function listeners(token)
+    return channel_of(token) and 1 or 0
+end
+
+local function publish(token, text)
+    local channel = channel_of(token)
+    if channel then redis.pcall(sharded and 'SPUBLISH' or 'PUBLISH', channel, text) end
+end
+
+return write_waiter, read_waiter, granted_at, listeners, publish

@@ -1,0 +1,200 @@
+/* Claims in a cluster: a batch is split by node, and each part is one call there. What is answered by "elsewhere" goes
+ * on to where that says; what cannot be reached has that as its result, and does not keep the others from theirs. */
+#include "cluster.h"
+
+#include <limits.h>
+
+/* How many claims are split at once. */
+#define PART 256
+/* A claim without a result. */
+#define PENDING INT_MAX
+/* How long a call waits for slots that are on their way, and how long between two attempts. */
+#define PATIENCE_US 500000
+#define PAUSE_MS 10
+
+struct part {
+    struct cluster *cluster;
+    dlock_batch *call;
+    struct dlock_claim *const *claims;
+    size_t n;
+    int64_t deadline_us;
+    struct dlock_error *err;
+    bool explained; /* `err` is filled */
+    bool tries;     /* some slots are on their way */
+    unsigned slots[PART];
+    struct cluster_node *nodes[PART]; /* where each goes in this round; NULL: nowhere */
+    bool asks[PART];                  /* since its slot is on its way there */
+};
+
+static void explain(struct part *part, const struct dlock_error *why) {
+    if (part->err && !part->explained) *part->err = *why;
+    part->explained = true;
+}
+
+/* Those of the round that go to this node, if they have no result yet. */
+static void end_all(struct part *part, const struct cluster_node *node, bool asks, const struct dlock_error *why) {
+    for (size_t i = 0; i < part->n; i++)
+        if (part->nodes[i] == node && part->asks[i] == asks && part->claims[i]->result == PENDING)
+            part->claims[i]->result = why->code;
+    explain(part, why);
+}
+
+/* ---- one call ---------------------------------------------------------------------------------------------------- */
+
+static int left_ms(int64_t deadline_us) {
+    const int64_t left = (deadline_us - dlock_now_us()) / 1000;
+    return left > 0 ? (int)left : 1;
+}
+
+/* A node that has no slots yet has nothing that says since when it is a master. */
+static int call_node(struct part *part, struct cluster_node *node, bool asks, int64_t deadline_us,
+                     struct dlock_error *why) {
+    struct dlock_claim *some[PART];
+    size_t n = 0;
+    int rc = cluster_reach(part->cluster, node, deadline_us, why);
+    if (rc) return rc;
+    if (!*node->member.tag) {
+        part->tries = true;
+        return 0;
+    }
+    for (size_t i = 0; i < part->n; i++)
+        if (part->nodes[i] == node && part->asks[i] == asks) some[n++] = part->claims[i];
+    node->member.asking = asks;
+    rc = part->call(&node->redis, some, n, left_ms(deadline_us), why);
+    node->member.asking = false;
+    cluster_learn(part->cluster, node, &part->tries);
+    return rc == REDIS_ELSEWHERE ? 0 : rc;
+}
+
+/* 0, or what ends the whole batch. */
+static int run_group(struct part *part, struct cluster_node *node, bool asks, int64_t deadline_us) {
+    struct dlock_error why;
+    const bool reused = node->redis.reader != NULL;
+    why.code = 0;
+    int rc = call_node(part, node, asks, deadline_us, &why);
+    if (rc == 0) {
+        node->failed = false;
+        if (why.code) explain(part, &why);
+        return 0;
+    }
+    cluster_drop(node);
+    if (rc != DLOCK_EUNAVAILABLE && rc != DLOCK_EPROTO) {
+        if (part->err) *part->err = why;
+        return rc;
+    }
+    part->cluster->stale = node->failed = true;
+    /* A connection that was there before may have been dead for long: the next round makes a new one. */
+    if (rc == DLOCK_EPROTO || !reused || dlock_now_us() >= deadline_us) end_all(part, node, asks, &why);
+    return 0;
+}
+
+/* ---- rounds ------------------------------------------------------------------------------------------------------ */
+
+/* How many are to be sent; those whose slot nobody has are answered. */
+static size_t route_all(struct part *part) {
+    struct cluster *cluster = part->cluster;
+    size_t pending = 0;
+    for (size_t i = 0; i < part->n; i++) {
+        struct dlock_claim *claim = part->claims[i];
+        part->nodes[i] = NULL;
+        if (claim->result != PENDING) continue;
+        part->nodes[i] = cluster_route(cluster, part->slots[i]);
+        part->asks[i] = false;
+        for (size_t j = 0; j < cluster->n_asks; j++) part->asks[i] |= cluster->asks[j].slot == part->slots[i];
+        if (part->nodes[i]) {
+            pending++;
+            continue;
+        }
+        struct dlock_error why;
+        claim->result = dlock_fail(&why, DLOCK_EUNAVAILABLE, "no node of the cluster serves slot %u, of lock \"%s\"",
+                                   part->slots[i], claim->name);
+        cluster->stale = true;
+        explain(part, &why);
+    }
+    cluster->n_asks = 0;
+    return pending;
+}
+
+/* Nodes that were of no use lately come last. While there are others behind one, it gets half of the time. */
+static int run_round(struct part *part, size_t pending) {
+    bool done[PART] = {false};
+    for (int failed = 0; failed < 2; failed++)
+        for (size_t i = 0; i < part->n; i++) {
+            struct cluster_node *node = part->nodes[i];
+            if (!node || done[i] || (!failed && node->failed)) continue;
+            for (size_t j = i; j < part->n; j++) {
+                if (part->nodes[j] != node || part->asks[j] != part->asks[i]) continue;
+                done[j] = true;
+                pending--;
+            }
+            const int64_t now_us = dlock_now_us(), left_us = part->deadline_us - now_us;
+            int rc = run_group(part, node, part->asks[i], now_us + (pending ? left_us / 2 : left_us));
+            if (rc) return rc;
+        }
+    return 0;
+}
+
+/* The time is over for those without a result. */
+static void give_up(struct part *part) {
+    for (size_t i = 0; i < part->n; i++) {
+        struct dlock_error why;
+        if (part->claims[i]->result != PENDING) continue;
+        part->claims[i]->result =
+            dlock_fail(&why, DLOCK_EUNAVAILABLE, "slot %u of the cluster, of lock \"%s\", %s", part->slots[i],
+                       part->claims[i]->name, part->tries ? "is on its way to another node" : "is not to be found");
+        explain(part, &why);
+    }
+}
+
+static int run_part(struct part *part) {
+    struct cluster *cluster = part->cluster;
+    const int64_t begun_us = dlock_now_us();
+    size_t pending;
+    cluster->n_asks = 0;
+    for (size_t i = 0; i < part->n; i++) {
+        part->slots[i] = cluster_slot_of(part->claims[i]->name);
+        part->claims[i]->result = PENDING;
+    }
+    for (int round = 0; (pending = route_all(part)) > 0; round++) {
+        const int64_t now_us = dlock_now_us();
+        if (now_us >= part->deadline_us || (part->tries && now_us - begun_us > PATIENCE_US)) {
+            give_up(part);
+            break;
+        }
+        part->tries = false;
+        int rc = run_round(part, pending);
+        if (rc) return rc;
+        /* What fails here fails for the claims above, too. */
+        if (cluster->stale) cluster_refresh(cluster, part->deadline_us, NULL);
+        if (part->tries || round > 1) poll(NULL, 0, PAUSE_MS);
+    }
+    /* The nodes' clocks differ: this one is our own (cluster.lua). It was not yet later when they worked on them. */
+    for (size_t i = 0; i < part->n; i++)
+        if (part->claims[i]->server_us) part->claims[i]->server_us = begun_us;
+    return 0;
+}
+
+static int run(struct cluster *cluster, dlock_batch *call, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+               struct dlock_error *err) {
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    struct part part = {.cluster = cluster, .call = call, .deadline_us = deadline_us, .err = err};
+    int rc = cluster_refresh(cluster, deadline_us, err);
+    for (size_t from = 0; from < n && rc == 0; from += PART) {
+        part.claims = claims + from;
+        part.n = n - from < PART ? n - from : PART;
+        rc = run_part(&part);
+    }
+    return rc;
+}
+
+int cluster_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    return run(conn, redis_acquire, claims, n, timeout_ms, err);
+}
+
+int cluster_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    return run(conn, redis_renew, claims, n, timeout_ms, err);
+}
+
+int cluster_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    return run(conn, redis_release, claims, n, timeout_ms, err);
+}

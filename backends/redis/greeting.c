@@ -1,0 +1,126 @@
+/* The greeting of a new connection: everything in one round trip. */
+#include "redis.h"
+
+static void write_greeting(struct redis *redis, const struct redis_address *address) {
+    char db[16], name[40];
+    if (address->user)
+        redis_command(redis, "AUTH", address->user, address->password, (char *)NULL);
+    else if (address->password)
+        redis_command(redis, "AUTH", address->password, (char *)NULL);
+    snprintf(db, sizeof db, "%d", address->db);
+    if (address->db) redis_command(redis, "SELECT", db, (char *)NULL);
+    snprintf(name, sizeof name, "dlock:%.24s", redis->peer->client);
+    redis_command(redis, "CLIENT", "SETNAME", name, (char *)NULL);
+    redis_command(redis, "INFO", "server", (char *)NULL);
+    redis_command(redis, "INFO", "replication", (char *)NULL);
+    redis_command(redis, "PUBLISH", "dlock:hello", "", (char *)NULL);
+    if (!redis->member) redis_ask_incarnation(redis); /* else which key that takes is not known yet */
+}
+
+/* The reply to AUTH. The server's text is not repeated, but for its first word: it might contain the password. */
+static int read_auth(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
+    redisReply *reply;
+    int rc = redis_reply(redis, deadline_us, &reply, err);
+    if (rc) return rc;
+    if (reply->type == REDIS_REPLY_ERROR) {
+        rc = redis_refused(redis, reply, NULL);
+        if (rc == DLOCK_EUNAVAILABLE)
+            redis_refused(redis, reply, err);
+        else if (strstr(reply->str, "without any password configured"))
+            rc = dlock_fail(err, DLOCK_EAUTH, "Redis at %s has no password: leave it out of the URI", redis->where);
+        else
+            rc = dlock_fail(err, DLOCK_EAUTH, "Redis at %s refused the user or the password (%.*s)", redis->where,
+                            (int)(strcspn(reply->str, " ") < 20 ? strcspn(reply->str, " ") : 20), reply->str);
+    }
+    freeReplyObject(reply);
+    return rc;
+}
+
+/* The reply to SELECT. */
+static int read_select(struct redis *redis, int db, int64_t deadline_us, struct dlock_error *err) {
+    redisReply *reply;
+    int rc = redis_reply(redis, deadline_us, &reply, err);
+    if (rc) return rc;
+    if (reply->type == REDIS_REPLY_ERROR) {
+        rc = redis_refused(redis, reply, err);
+        if (rc == DLOCK_EPROTO) rc = dlock_fail(err, DLOCK_EINVAL, "Redis at %s has no database %d", redis->where, db);
+    }
+    freeReplyObject(reply);
+    return rc;
+}
+
+/* A reply that must be a text. */
+static int read_text(struct redis *redis, int64_t deadline_us, redisReply **reply, struct dlock_error *err) {
+    int rc = redis_reply(redis, deadline_us, reply, err);
+    if (rc) return rc;
+    if ((*reply)->type == REDIS_REPLY_ERROR)
+        rc = redis_refused(redis, *reply, err);
+    else if ((*reply)->type != REDIS_REPLY_STRING)
+        rc = redis_nonsense(redis, "INFO", err);
+    if (rc) freeReplyObject(*reply);
+    return rc;
+}
+
+/* The reply to PUBLISH: scripts wake waiters with it, and go on where it fails. So it is tried before. */
+static int read_publish(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
+    redisReply *reply;
+    int rc = redis_reply(redis, deadline_us, &reply, err);
+    if (rc) return rc;
+    if (redis_error_is(reply, "NOPERM"))
+        rc = dlock_fail(err, DLOCK_EAUTH,
+                        "Redis at %s does not let this user send the messages that wake waiters: give it +publish and "
+                        "the channels &dlock:*",
+                        redis->where);
+    else if (reply->type == REDIS_REPLY_ERROR)
+        rc = redis_refused(redis, reply, err);
+    freeReplyObject(reply);
+    return rc;
+}
+
+static int read_info(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
+    redisReply *server, *replication;
+    int rc = read_text(redis, deadline_us, &server, err);
+    if (rc) return rc;
+    rc = redis_check_server(redis, server, err);
+    if (rc == 0) rc = read_text(redis, deadline_us, &replication, err);
+    if (rc == 0) {
+        /* A member of a cluster says itself which slots it serves. */
+        rc = redis->member ? 0 : redis_check_role(redis, replication, err);
+        freeReplyObject(replication);
+    }
+    if (rc == 0) rc = read_publish(redis, deadline_us, err);
+    if (rc == 0 && redis->asked) {
+        rc = redis_read_incarnation(redis, deadline_us, err);
+        /* The next call that may grant asks again, and says so; the doctor names all rights that are missing. */
+        if (rc == DLOCK_EAUTH && !redis->broken) rc = 0;
+    }
+    freeReplyObject(server);
+    return rc;
+}
+
+static int read_greeting(struct redis *redis, const struct redis_address *address, int64_t deadline_us,
+                         struct dlock_error *err) {
+    redisReply *reply;
+    int rc;
+    if (address->password && (rc = read_auth(redis, deadline_us, err)) != 0) return rc;
+    if (address->db && (rc = read_select(redis, address->db, deadline_us, err)) != 0) return rc;
+    if ((rc = redis_reply(redis, deadline_us, &reply, err)) != 0) return rc;
+    /* CLIENT SETNAME is a courtesy to operators, unless the server has no room for anybody. */
+    if (reply->type == REDIS_REPLY_ERROR) rc = redis_refused(redis, reply, err);
+    freeReplyObject(reply);
+    return rc == DLOCK_EUNAVAILABLE ? rc : read_info(redis, deadline_us, err);
+}
+
+int redis_meet(struct redis *redis, const struct redis_address *address, int64_t deadline_us, struct dlock_error *err) {
+    int rc = redis_dial(redis, address, deadline_us, err);
+    if (rc) return rc;
+    redis->asked = false;
+    redis->check_us = 0;
+    write_greeting(redis, address);
+    size_t asked = redis->unanswered;
+    if ((rc = read_greeting(redis, address, deadline_us, err)) == 0) return 0;
+    if (redis->unanswered == asked)
+        stream_doubt(err, "Redis", address->socket ? NULL : "rediss"); /* it has not answered one command */
+    redis_hang_up(redis);
+    return rc;
+}

@@ -1,0 +1,65 @@
+/* Connections to the nodes of a cluster, each made when it is needed first. */
+#include "cluster.h"
+
+/* The map is not asked for more often than that, but where a node has said that it is wrong; and at least that often,
+ * since what is a node's own changes when slots come to it. */
+#define MAP_MIN_US 100000
+#define MAP_MAX_US 60000000
+
+int cluster_reach(struct cluster *cluster, struct cluster_node *node, int64_t deadline_us, struct dlock_error *err) {
+    const struct dlock_host host = {node->address, node->address, node->port};
+    struct redis *redis = &node->redis;
+    struct redis_address address = cluster->address;
+    if (redis->reader) return 0;
+    memset(redis, 0, sizeof *redis);
+    redis->peer = cluster->peer;
+    redis->member = &node->member;
+    node->member.n_moves = 0;
+    memcpy(redis->fences, cluster->fences, sizeof redis->fences);
+    address.host = &host;
+    address.port = node->port;
+    int rc = redis_meet(redis, &address, deadline_us, err);
+    node->failed = rc != 0;
+    if (rc) {
+        cluster->stale = true;
+        return rc;
+    }
+    cluster_settle_node(cluster, node); /* by its version */
+    return 0;
+}
+
+void cluster_drop(struct cluster_node *node) {
+    redis_hang_up(&node->redis);
+}
+
+/* By a node, if that is connected. */
+static int ask(struct cluster *cluster, struct cluster_node *node, int64_t deadline_us, struct dlock_error *err) {
+    int rc = cluster_read_map(cluster, node, deadline_us, err);
+    if (rc) {
+        cluster_drop(node);
+        return rc;
+    }
+    cluster->stale = false;
+    cluster->mapped_us = dlock_now_us();
+    return 0;
+}
+
+int cluster_refresh(struct cluster *cluster, int64_t deadline_us, struct dlock_error *err) {
+    const int64_t since_us = dlock_now_us() - cluster->mapped_us;
+    int rc = DLOCK_EUNAVAILABLE;
+    if (cluster->mapped_us && (cluster->stale ? since_us < MAP_MIN_US : since_us < MAP_MAX_US)) return 0;
+    /* First those that are connected; then those that are not known to have failed. Each time another one begins: one
+     * that was cut off goes on telling what was true before. */
+    const size_t n = cluster->n_nodes, from = cluster->teller++;
+    for (int pass = 0; pass < 3; pass++)
+        for (size_t i = 0; i < n; i++) {
+            struct cluster_node *node = cluster->nodes[(from + i) % n];
+            const bool connected = node->redis.reader != NULL;
+            if (pass == 0 ? !connected : connected || node->failed != (pass == 2)) continue;
+            const int64_t now_us = dlock_now_us(), share_us = now_us + (deadline_us - now_us) / 3;
+            rc = cluster_reach(cluster, node, share_us, err);
+            if (rc == 0) rc = ask(cluster, node, share_us, err);
+            if (rc != DLOCK_EUNAVAILABLE && rc != DLOCK_EPROTO && rc != DLOCK_ENOTSUP) return rc;
+        }
+    return rc;
+}
