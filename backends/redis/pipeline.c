@@ -22,12 +22,13 @@ static void write_one(struct redis *redis, const struct redis_call *call) {
     redis_request(redis, HEAD + call->n, words, lengths);
 }
 
-/* The keys of a lock beside its own (library.lua). */
-static const char *const others[] = {"fence", "queue", "waiters", "holders", "grants", "turn"};
+/* The keys of a lock beside its own (library.lua). There never is the last one. */
+static const char *const others[] = {"fence", "queue", "waiters", "holders", "grants", "turn", "never"};
 #define OTHERS (sizeof others / sizeof others[0])
 
 /* To a node of a cluster (cluster.lua), which has to be told all keys: it runs no script while some of them are on
- * another one. */
+ * another one. Nor may it run any while it has all of them but the slot is on its way, since it would refuse the
+ * script's own calls from the first key on that the script deletes; hence the last key. */
 static void write_in_cluster(struct redis *redis, const struct redis_call *call) {
     char key[REDIS_KEY_MAX + 1], keys[OTHERS][REDIS_KEY_MAX + 24], count[8], now_us[24] = "";
     const char *words[3 + 1 + OTHERS + 2 + REDIS_MAX_ARGS] = {"EVALSHA",
