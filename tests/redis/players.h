@@ -11,7 +11,8 @@ enum { PLAYERS = 8, CHANGE_MS = 30000 };
 void players_begin(const char *uri, const char *name);
 /* Each gets a turn from now on. */
 void players_await_turns(void);
-/* Ends them, and the one below; fails the test where two have met, or a fence did not grow. */
+/* Ends them, and the one below; fails the test where two have met, a fence did not grow, or one was told anything else
+ * than that it cannot have the lock now. */
 void players_end(void);
 
 /* A client of its own that takes the lock and keeps it for as long as it may; returns once it has it. */
