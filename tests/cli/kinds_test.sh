@@ -72,13 +72,13 @@ asks() {
     said="$status ${err//"127.0.0.1:${port[$2]}"/AT}"
 }
 
-declare -A word=([redis]="a Redis" [memcached]="a memcached" [zookeeper]="a ZooKeeper" [etcd]="an etcd"
+declare -A word=([redis]="a Redis" [redis+cluster]="a Redis" [memcached]="a memcached" [zookeeper]="a ZooKeeper" [etcd]="an etcd"
     [postgresql]="a PostgreSQL" [mysql]="a MySQL")
 kinds="redis memcached zookeeper etcd postgresql mysql"
-for scheme in $kinds; do
+for scheme in $kinds redis+cluster; do
     describe "$scheme"
     for other in $kinds http tls silent; do
-        if [ "$other" = "$scheme" ]; then continue; fi
+        if [ "$other" = "${scheme%+cluster}" ]; then continue; fi
         asks "$scheme" "$other"
         contains "on the port of $other" "$said" "69 dlock: "
         contains "on the port of $other" "$said" "; is this ${word[$scheme]} server?"
@@ -89,6 +89,10 @@ for scheme in $kinds; do
         lacks "$other" "$said" "is this "
     done
 done
+
+describe "a Redis that is no member of a cluster"
+asks redis+cluster redis
+contains "standalone" "$said" "69 dlock: Redis at AT runs in standalone mode and is no member of a cluster: use redis://"
 
 describe "a password is not sent to what did not ask for one"
 run "$DLOCK" run -b "memcached://user:hunter2@$address" a -- true

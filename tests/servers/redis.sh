@@ -11,8 +11,12 @@ node= # of the cluster; empty: the one by itself
 launch() {
     local options=()
     if [ -n "$node" ]; then
-        options=(--cluster-enabled yes --cluster-config-file "$folder/$node.conf" --cluster-port "$(free_port)"
-            --cluster-node-timeout 5000 --cluster-require-full-coverage no)
+        options=(--cluster-enabled yes --cluster-config-file "$folder/$node.conf" --cluster-node-timeout 5000
+            --cluster-require-full-coverage no)
+        # Before Redis 7 the members talk to each other on their own port plus 10,000.
+        if [ "$("${DLOCK_REDIS_SERVER:-redis-server}" --version | sed 's/.* v=\([0-9]*\).*/\1/')" -ge 7 ]; then
+            options+=(--cluster-port "$(free_port)")
+        fi
         rm -f "$folder/$node.conf"
     fi
     "${DLOCK_REDIS_SERVER:-redis-server}" --port "$1" --bind 127.0.0.1 --save '' --appendonly no --dir "$folder" --daemonize no --loglevel notice \
