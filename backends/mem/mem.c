@@ -72,7 +72,7 @@ DLOCK_BACKEND(mem) = {
     .keys = keys,
     .caps = DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT |
             DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK | DLOCK_CAP_EXPORT | DLOCK_CAP_WANTED |
-            DLOCK_CAP_LOCAL | DLOCK_CAP_PRIVATE,
+            DLOCK_CAP_LOCAL | DLOCK_CAP_PRIVATE | DLOCK_CAP_FLOOR,
     .conn_size = sizeof(struct mem_conn),
     .connect = mem_connect,
     .disconnect = mem_disconnect,

@@ -6,6 +6,8 @@
 
 /* Redis can add that to any clock without overflow: a hundred years. */
 #define MAX_LEASE_MS INT64_C(3155760000000)
+/* The scripts compare fences as numbers of Lua, which are exact up to here. */
+#define FLOOR_END (UINT64_C(1) << 53)
 
 /* A batch on its way. Claims that the server need not see are answered beforehand and skipped. */
 struct batch {
@@ -222,6 +224,11 @@ static void write_renew(struct redis *redis, size_t i, struct redis_call *call, 
     call->args[2] = kind_of(call->kind, claim);
     call->args[3] = redis_may_grant(redis);
     call->n = claim->mode == DLOCK_EXCLUSIVE && !*redis->fences ? 2 : 4;
+    if (claim->floor > 0) {
+        snprintf(call->floor, sizeof call->floor, "%016" PRIu64, claim->floor);
+        call->args[4] = call->floor;
+        call->n = 5;
+    }
     redis_add_life(redis, call);
 }
 
@@ -278,6 +285,8 @@ static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum redi
         explain(batch, claim, DLOCK_EINVAL, "a name has 1 to 255 bytes and a token 1 to 127");
     else if (claim->lease_ms <= 0 && script != REDIS_RELEASE)
         explain(batch, claim, DLOCK_EINVAL, "a lease is longer than 0");
+    else if (claim->floor >= FLOOR_END && script == REDIS_RENEW)
+        explain(batch, claim, DLOCK_EINVAL, "a fence cannot be raised so far: Redis counts up to 2^53 exactly");
     else
         return true;
     return false;

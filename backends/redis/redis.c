@@ -83,7 +83,7 @@ DLOCK_BACKEND(redis) = {
     .keys = keys,
     .caps = DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT |
             DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE |
-            DLOCK_CAP_WANTED,
+            DLOCK_CAP_WANTED | DLOCK_CAP_FLOOR,
     .conn_size = sizeof(struct redis),
     .connect = redis_connect,
     .disconnect = redis_disconnect,

@@ -1,5 +1,6 @@
 /* Opening and closing a client. */
 #include "api/api.h"
+#include "plugin/server.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -40,35 +41,15 @@ static int check_options(const struct dlock_client_options *options, struct dloc
     return 0;
 }
 
-static int check_password_file(const struct dlock_client *client, struct dlock_error *err) {
-    if (!client->uri->password_file || !dlock__can(client, DLOCK_CAP_LOCAL)) return 0;
-    return dlock_fail(err, DLOCK_EINVAL, "URI: %s has no server that asks for a password: leave \"password_file\" out",
-                      client->backend->name);
-}
-
-/* The file is read when there is a connection to open: it may not be there yet. */
-static int accepts(const struct dlock_client *client, struct dlock_error *err) {
-    struct dlock_uri uri = client->uri->parts;
-    if (client->uri->password_file) uri.password = "to-be-read";
-    return client->backend->accepts(&uri, err);
-}
-
 static int fill(struct dlock_client *client, const char *uri, struct dlock_error *err) {
-    int rc = dlock__uri_parse(uri, &client->uri, err);
-    if (rc == 0) rc = dlock__registry_find(client->uri->parts.scheme, &client->module, err);
-    if (rc == DLOCK_ENOBACKEND && dlock__uri_is_address(&client->uri->parts, err)) rc = DLOCK_EINVAL;
-    if (rc == 0) rc = dlock__registry_variant(&client->module, &client->uri->parts, err);
+    struct dlock__server server = {0};
+    int rc = dlock__server_open(uri, &server, err);
+    client->uri = server.uri;
+    client->module = server.module;
+    client->resolver = server.resolver;
     if (rc != 0) return rc;
     client->backend = &client->module->ops;
-    rc = dlock__uri_check_keys(client->uri, client->backend, err);
-    if (rc == 0 && client->uri->linger_ms > 0 && !dlock__can(client, DLOCK_CAP_WANTED))
-        rc = dlock_fail(err, DLOCK_ENOTSUP,
-                        "URI: \"linger\" needs a server that tells holders who else asks, %s does not: leave it out",
-                        client->backend->name);
-    if (rc == 0) rc = check_password_file(client, err);
-    if (rc == 0 && client->backend->accepts) rc = accepts(client, err);
-    if (rc == 0) rc = dlock__watch_open(client, err);
-    if (rc == 0) rc = dlock__resolver_new(&client->uri->parts, &client->resolver, err);
+    rc = dlock__watch_open(client, err);
     if (rc == 0) rc = name_client(client, err);
     if (rc == 0 && client->backend->caps & DLOCK_CAP_VOLATILE)
         client->quarantine_ms = client->uri->quarantine_ms < 0 ? client->uri->lease_ms : client->uri->quarantine_ms;

@@ -2,6 +2,7 @@
 #ifndef DLOCK_CORE_BASE_ENV_H
 #define DLOCK_CORE_BASE_ENV_H
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,6 +14,13 @@
 
 /* CLOCK_BOOTTIME in microseconds: it goes on during suspend, as the servers' clocks do. No system call (vDSO). */
 int64_t dlock__now_us(void);
+
+/* The time from now_us to deadline_us as a backend's timeout_ms: rounded up, at least 1. */
+static inline int dlock__timeout_ms(int64_t now_us, int64_t deadline_us) {
+    if (deadline_us <= now_us) return 1;
+    int64_t left = (deadline_us - now_us - 1) / 1000 + 1;
+    return left > INT_MAX ? INT_MAX : (int)left;
+}
 
 /* Sleeps: for the guardian, whose only thread it is, and for a moment. */
 void dlock__sleep_us(int64_t us);

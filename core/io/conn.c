@@ -1,4 +1,5 @@
 #include "io/io.h"
+#include "plugin/server.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,27 +22,10 @@ struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
     conn->peer.client = client->id;
     conn->peer.quarantine_ms = client->quarantine_ms;
     conn->peer.log = peer_log;
+    conn->peer.open_member = dlock__member_open;
     conn->all = client->pool.conns;
     client->pool.conns = conn;
     return conn;
-}
-
-/* The backend's part of it: the URI with the password in it, which is read anew each time, since it may have been
- * changed. */
-static int connect_backend(struct dlock__conn *conn, struct dlock_uri uri, int64_t deadline_us,
-                           struct dlock_error *err) {
-    const struct dlock_client *client = conn->client;
-    char password[DLOCK__PASSWORD_MAX + 1];
-    int rc = 0;
-    if (client->uri->password_file) {
-        rc = dlock__password_read(client->uri->password_file, password, err);
-        uri.password = password;
-    }
-    if (rc == 0)
-        rc = client->backend->connect(conn->data, &uri, &conn->peer, dlock__timeout_ms(dlock__now_us(), deadline_us),
-                                      err);
-    if (client->uri->password_file) explicit_bzero(password, sizeof password);
-    return rc;
 }
 
 /* Copies of the descriptor, in a guardian or a forked child, would keep it watched. If the backend has closed it, its
@@ -77,24 +61,16 @@ static int watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlo
 }
 
 static int connect_anew(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err) {
-    struct dlock_client *client = conn->client;
-    const struct dlock_backend *backend = client->backend;
-    struct dlock__addresses *addresses = NULL;
-    struct dlock_uri uri = client->uri->parts;
-    int rc;
-    if (!(backend->caps & DLOCK_CAP_LOCAL)) {
-        rc = dlock__resolve(client->resolver, deadline_us, lookup, &addresses, err);
-        if (rc != 0) return rc;
-        uri.hosts = addresses->hosts;
-        uri.n_hosts = addresses->n;
-    }
-    memset(conn->data, 0, backend->conn_size);
+    const struct dlock_client *client = conn->client;
+    const struct dlock__server server = {client->uri, client->module, client->resolver};
+    struct dlock__addresses *addresses;
+    int rc = dlock__server_look_up(&server, lookup, deadline_us, &addresses, err);
+    if (rc != 0) return rc;
+    memset(conn->data, 0, client->backend->conn_size);
     atomic_store(&conn->live, true);
-    rc = connect_backend(conn, uri, deadline_us, err);
+    rc = dlock__server_connect(&server, addresses, &conn->peer, conn->data, deadline_us, err);
     free(addresses);
-    if (rc == 0) return 0;
-    if (rc > 0) rc = dlock_fail(err, DLOCK_EPROTO, "backend %s: connect returned %d", backend->name, rc);
-    disconnect(conn);
+    if (rc != 0) disconnect(conn);
     return rc;
 }
 

@@ -1,7 +1,6 @@
 /* Needed by every part of a client: threads' numbers, chance, the log, time, and its end. */
 #include "state/client.h"
 
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,10 +96,4 @@ void dlock__client_put(struct dlock_client *client) {
     pthread_cond_destroy(&client->changed);
     pthread_mutex_destroy(&client->mutex);
     free(client);
-}
-
-int dlock__timeout_ms(int64_t now_us, int64_t deadline_us) {
-    if (deadline_us <= now_us) return 1;
-    int64_t left = (deadline_us - now_us - 1) / 1000 + 1;
-    return left > INT_MAX ? INT_MAX : (int)left;
 }

@@ -132,9 +132,6 @@ static inline int64_t dlock__longer_pause(int64_t pause_us, int64_t least_us, in
  * mutex has to do this now and then: one that takes it again at once is faster than those that it has just woken. */
 void dlock__breathe(struct dlock_client *client);
 
-/* The time from now_us to deadline_us as a backend's timeout_ms: rounded up, at least 1. */
-int dlock__timeout_ms(int64_t now_us, int64_t deadline_us);
-
 /* A pseudo-random number in [low, high]. */
 int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high);
 

@@ -27,7 +27,6 @@ struct builder {
     struct dlock_host *hosts;
     struct dlock_param *params;
     char *strings; /* where the next one goes */
-    uint32_t keys_seen;
     struct dlock_error *err;
 };
 
@@ -209,7 +208,7 @@ static int parse_param(struct builder *b, struct span in) {
     snprintf(what, sizeof what, "the value of \"%.64s\"", key);
     rc = decode(b, (struct span){equals < in.end ? equals + 1 : in.end, in.end}, what, &value);
     if (rc != DLOCK_OK) return rc;
-    rc = dlock__uri_common_set(b->uri, key, value, &b->keys_seen, b->err);
+    rc = dlock__uri_common_set(b->uri, key, value, &b->uri->common_seen, b->err);
     if (rc != 1) return rc;
     b->params[b->uri->parts.n_params++] = (struct dlock_param){key, value};
     return DLOCK_OK;

@@ -17,6 +17,7 @@ struct dlock__uri {
     int guardian;              /* -1: not given; 0: off; 1: on */
     const char *prefix;        /* default "" */
     const char *password_file; /* NULL: none */
+    uint32_t common_seen;      /* bits of dlock__uri_common_keys: which were given */
 };
 
 /* Parses `scheme:[//[[user][:password]@][hosts]][path][?key=value&…]` into *uri; free it with

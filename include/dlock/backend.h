@@ -49,7 +49,7 @@ extern "C" {
 
 /* The version of everything in this file. A plugin built against a newer one than the library's is refused
  * (DLOCK_EABI). */
-#define DLOCK_ABI 3
+#define DLOCK_ABI 4
 
 /* ---- what the core hands over ------------------------------------------------------------------------------------ */
 
@@ -85,6 +85,22 @@ struct dlock_uri {
     size_t n_params;
 };
 
+struct dlock_backend;
+struct dlock_peer;
+
+/* A server that a backend uses through another backend: see dlock_peer.open_member. Since ABI 4. */
+struct dlock_member {
+    const struct dlock_backend *backend; /* a whole one, however old the module: what it does not have is 0 */
+    void *opened;                        /* the core's */
+    const char *where;                   /* for people: its hosts as in the URI, or its path */
+    /* Looks up the hosts, and has the backend connect. `conn` is conn_size zeroed bytes of the caller's, to be given to
+     * the backend's operations from then on, to `disconnect` also when this fails. Never blocks beyond timeout_ms. Any
+     * thread. Results: as the backend's connect. */
+    int (*connect)(const struct dlock_member *member, void *conn, int timeout_ms, struct dlock_error *err);
+    /* Once no connection of it is left. Does not block. */
+    void (*close)(struct dlock_member *member);
+};
+
 /* The core's side of a connection. Lives as long as the connection. */
 struct dlock_peer {
     uint32_t abi;          /* the library's DLOCK_ABI */
@@ -92,6 +108,13 @@ struct dlock_peer {
     int64_t quarantine_ms; /* VOLATILE backends: grant nothing (ENOTREADY) while the server is up for less than this; 0:
                             * off */
     void (*log)(const struct dlock_peer *peer, int level, const char *message); /* any thread; never NULL */
+    /* since ABI 4: opens a server that the connection uses through another backend, as one of a quorum. Loads that
+     * backend's module, connects nothing and does not block otherwise. What *out gets is the caller's to close, and may
+     * outlive the connection. The member's quarantine is this peer's where its URI gives none. Results: 0, EINVAL (the
+     * URI; passwords stand in a file, and keys that are about the client as a whole are not a member's), ENOBACKEND,
+     * EABI, ENOTSUP, ENOMEM. */
+    int (*open_member)(const struct dlock_peer *peer, const char *uri, struct dlock_member *out,
+                       struct dlock_error *err);
 };
 
 /* dlock_claim.flags */
@@ -145,6 +168,10 @@ struct dlock_claim {
     uint32_t hints;   /* preset to 0: DLOCK_HINT_… */
     int64_t ready_ms; /* ENOTREADY: for how long the server grants nothing; -1 (preset): nobody knows. Where retry_ms is
                        * left at -1 the core asks again after this time */
+    /* in, since ABI 4: renew of EXCLUSIVE, where FLOOR is offered: if the token has the grant, then in the same step
+     * what is stored as the name's last fence becomes this, if that is less. 0: none. A server that cannot count on from
+     * there answers EINVAL. A backend that offers FLOOR keeps nothing in `state`. */
+    uint64_t floor;
 };
 
 enum dlock_wake_kind {

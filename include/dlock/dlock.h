@@ -154,7 +154,8 @@ enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO =
     X(VOLATILE, 12, "volatile", "a restart of the server may forget grants; quarantine applies") \
     X(LOCAL, 13, "local", "there is no server: grants exclude processes of this machine only")   \
     X(WANTED, 14, "wanted", "a lingering grant is told at once that another client asks")        \
-    X(PRIVATE, 15, "private", "there is no server: grants exclude threads of one process only")
+    X(PRIVATE, 15, "private", "there is no server: grants exclude threads of one process only")  \
+    X(FLOOR, 16, "floor", "fences can be raised, as a member of a quorum has to")
 
 enum dlock_cap {
 #define DLOCK_X(name, bit, word, meaning) DLOCK_CAP_##name = 1 << bit,

@@ -111,7 +111,7 @@ static void wrong_uris(void **state) {
     struct dlock_error err = {0, ""};
     struct dlock_host host = {"locks", "192.0.2.1", 0};
     struct dlock_uri uri = {.scheme = "file", .path = world->dir, .hosts = &host, .n_hosts = 1};
-    struct dlock_peer peer = {DLOCK_ABI, "0123456789abcdef01234567", 0, NULL};
+    struct dlock_peer peer = {.abi = DLOCK_ABI, .client = "0123456789abcdef01234567"};
     void *conn = calloc(1, FILE_BACKEND->conn_size);
     assert_int_equal(FILE_BACKEND->connect(conn, &uri, &peer, 1000, &err), DLOCK_EINVAL);
     assert_non_null(strstr(err.message, "'locks'"));

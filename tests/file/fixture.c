@@ -21,7 +21,7 @@ static void keep_log(const struct dlock_peer *peer, int level, const char *messa
     snprintf(last_log, sizeof last_log, "%s", message);
 }
 
-static const struct dlock_peer peer = {DLOCK_ABI, "0123456789abcdef01234567", 0, keep_log};
+static const struct dlock_peer peer = {.abi = DLOCK_ABI, .client = "0123456789abcdef01234567", .log = keep_log};
 
 int world_begin(void **state) {
     struct world *world = calloc(1, sizeof *world);

@@ -74,8 +74,8 @@ static int no_holder(const struct dlock_info *info, void *arg) {
 
 static void a_module_of_an_older_header_works(void **state) {
     (void)state;
-    static const char *const uris[] = {"old:", "second:"}; /* of ABI 1 and 2 */
-    for (size_t i = 0; i < 2; i++) {
+    static const char *const uris[] = {"old:", "second:", "third:"}; /* of ABI 1, 2 and 3 */
+    for (size_t i = 0; i < 3; i++) {
         use(uris[i]);
         dlock_client *client = open_uri(uris[i]);
         assert_int_equal(dlock_inspect(client, "name", no_holder, NULL, NULL), DLOCK_ENOTSUP);
@@ -241,6 +241,7 @@ static void every_module_is_shown_once(void **state) {
                     {"plugin", "must be called"}, /* what renamed links to */
                     {"second", NULL},
                     {"shadowed", NULL},
+                    {"third", NULL},
                     {"two_words", NULL},
                     {"two_words_own", NULL},
                     {"versioned", NULL}};

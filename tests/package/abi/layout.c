@@ -58,7 +58,15 @@ AT(dlock_peer, abi, 0);
 AT(dlock_peer, client, 8);
 AT(dlock_peer, quarantine_ms, 16);
 AT(dlock_peer, log, 24);
-SIZE(dlock_peer, 32);
+AT(dlock_peer, open_member, 32); /* since ABI 4 */
+SIZE(dlock_peer, 40);
+
+AT(dlock_member, backend, 0); /* since ABI 4 */
+AT(dlock_member, opened, 8);
+AT(dlock_member, where, 16);
+AT(dlock_member, connect, 24);
+AT(dlock_member, close, 32);
+SIZE(dlock_member, 40);
 
 AT(dlock_claim, name, 0);
 AT(dlock_claim, token, 8);
@@ -74,7 +82,8 @@ AT(dlock_claim, retry_ms, 72);
 AT(dlock_claim, state, 80);
 AT(dlock_claim, hints, 112);    /* since ABI 3 */
 AT(dlock_claim, ready_ms, 120); /* since ABI 3 */
-SIZE(dlock_claim, 128);
+AT(dlock_claim, floor, 128);    /* since ABI 4 */
+SIZE(dlock_claim, 136);
 
 AT(dlock_wake, kind, 0);
 AT(dlock_wake, name, 8);
@@ -145,5 +154,6 @@ _Static_assert(DLOCK_CAP_FENCE == 1 && DLOCK_CAP_QUEUE == 2 && DLOCK_CAP_WAKE ==
                    DLOCK_CAP_PERMIT == 16 && DLOCK_CAP_INSPECT == 32 && DLOCK_CAP_LIST == 64 &&
                    DLOCK_CAP_BREAK == 128 && DLOCK_CAP_EXPORT == 256 && DLOCK_CAP_SESSION == 512 &&
                    DLOCK_CAP_THREADSAFE == 1024 && DLOCK_CAP_PENDING == 2048 && DLOCK_CAP_VOLATILE == 4096 &&
-                   DLOCK_CAP_LOCAL == 8192 && DLOCK_CAP_WANTED == 16384 && DLOCK_CAP_PRIVATE == 32768,
+                   DLOCK_CAP_LOCAL == 8192 && DLOCK_CAP_WANTED == 16384 && DLOCK_CAP_PRIVATE == 32768 &&
+                   DLOCK_CAP_FLOOR == 65536,
                "capabilities");

@@ -1,0 +1,100 @@
+/* Servers that a backend uses through other backends. They may outlive the client: a thread of that backend may be in a
+ * request when the client is closed. So nothing here refers to one. */
+#include "base/env.h"
+#include "plugin/server.h"
+
+#include <stdlib.h>
+
+struct member {
+    struct dlock__server server;
+    struct dlock_peer peer;
+    char client[25];
+    char where[200];
+};
+
+/* What backends log is of use to those who look after one server. A member's state is its user's to tell. */
+static void no_log(const struct dlock_peer *peer, int level, const char *message) {
+    (void)peer, (void)level, (void)message;
+}
+
+/* Keys that are the client's: what a member says of them would be silently left out. */
+static int check_keys(const struct dlock__uri *uri, struct dlock_error *err) {
+    static const char *const kept[] = {"quarantine", "password_file", NULL};
+    for (size_t i = 0; dlock__uri_common_keys[i]; i++) {
+        const char *key = dlock__uri_common_keys[i];
+        bool allowed = strcmp(key, kept[0]) == 0 || strcmp(key, kept[1]) == 0;
+        if (!allowed && uri->common_seen & 1U << i)
+            return dlock_fail(err, DLOCK_EINVAL,
+                              "\"%s\" is no key of a member: write it behind the URI as a whole, for all of them", key);
+    }
+    return 0;
+}
+
+/* The URI as a whole is shown, and handed on to other processes, without its own secrets only. */
+static int check_secrets(const char *text, struct dlock_error *err) {
+    size_t size = strlen(text) + 1;
+    char *bare = malloc(size);
+    if (!bare) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a member");
+    int rc = dlock_uri_without_secrets(text, bare, size, err);
+    if (rc == 0 && strcmp(bare, text) != 0)
+        rc = dlock_fail(err, DLOCK_EINVAL, "a member's password stands in a file: password_file=/path");
+    explicit_bzero(bare, size);
+    free(bare);
+    return rc;
+}
+
+static void name_it(struct member *member) {
+    const struct dlock_uri *uri = &member->server.uri->parts;
+    size_t used = 0, size = sizeof member->where;
+    snprintf(member->where, size, "%s", uri->path ? uri->path : uri->scheme);
+    for (size_t i = 0; i < uri->n_hosts && used < size; i++) {
+        const struct dlock_host *host = &uri->hosts[i];
+        used += (size_t)snprintf(member->where + used, size - used, host->port ? "%s%s:%d" : "%s%s", i ? "," : "",
+                                 host->host, host->port);
+    }
+}
+
+static int member_connect(const struct dlock_member *out, void *conn, int timeout_ms, struct dlock_error *err) {
+    const struct member *member = out->opened;
+    int64_t deadline_us = dlock__now_us() + (int64_t)timeout_ms * 1000;
+    struct dlock__addresses *addresses;
+    int rc = dlock__server_look_up(&member->server, true, deadline_us, &addresses, err);
+    if (rc != 0) return rc;
+    rc = dlock__server_connect(&member->server, addresses, &member->peer, conn, deadline_us, err);
+    if (rc != 0) dlock__resolver_stale(member->server.resolver); /* the server may have moved */
+    free(addresses);
+    return rc;
+}
+
+static void member_close(struct dlock_member *out) {
+    struct member *member = out->opened;
+    if (!member) return;
+    dlock__server_close(&member->server);
+    free(member);
+    out->opened = NULL;
+}
+
+int dlock__member_open(const struct dlock_peer *peer, const char *uri, struct dlock_member *out,
+                       struct dlock_error *err) {
+    struct member *member = calloc(1, sizeof *member);
+    if (!member) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a member");
+    int rc = dlock__server_open(uri, &member->server, err);
+    if (rc == 0) rc = check_keys(member->server.uri, err);
+    if (rc == 0) rc = check_secrets(uri, err);
+    *out = (struct dlock_member){.opened = member, .connect = member_connect, .close = member_close};
+    if (rc != 0) {
+        member_close(out);
+        return rc;
+    }
+    snprintf(member->client, sizeof member->client, "%s", peer->client);
+    int64_t own_ms = member->server.uri->quarantine_ms;
+    member->peer = (struct dlock_peer){.abi = DLOCK_ABI,
+                                       .client = member->client,
+                                       .quarantine_ms = own_ms < 0 ? peer->quarantine_ms : own_ms,
+                                       .log = no_log,
+                                       .open_member = dlock__member_open};
+    name_it(member);
+    out->backend = &member->server.module->ops;
+    out->where = member->where;
+    return 0;
+}

@@ -1,0 +1,78 @@
+#include "plugin/server.h"
+#include "base/env.h"
+
+static bool can(const struct dlock__server *server, uint32_t caps) {
+    return (server->module->ops.caps & caps) == caps;
+}
+
+static int check_keys(const struct dlock__server *server, struct dlock_error *err) {
+    const struct dlock_backend *backend = &server->module->ops;
+    int rc = dlock__uri_check_keys(server->uri, backend, err);
+    if (rc == 0 && server->uri->linger_ms > 0 && !can(server, DLOCK_CAP_WANTED))
+        return dlock_fail(err, DLOCK_ENOTSUP,
+                          "URI: \"linger\" needs a server that tells holders who else asks, %s does not: leave it out",
+                          backend->name);
+    if (rc == 0 && server->uri->password_file && can(server, DLOCK_CAP_LOCAL))
+        return dlock_fail(err, DLOCK_EINVAL,
+                          "URI: %s has no server that asks for a password: leave \"password_file\" out", backend->name);
+    return rc;
+}
+
+/* The file is read when there is a connection to open: it may not be there yet. */
+static int accepts(const struct dlock__server *server, struct dlock_error *err) {
+    struct dlock_uri uri = server->uri->parts;
+    if (!server->module->ops.accepts) return 0;
+    if (server->uri->password_file) uri.password = "to-be-read";
+    return server->module->ops.accepts(&uri, err);
+}
+
+int dlock__server_open(const char *text, struct dlock__server *server, struct dlock_error *err) {
+    int rc = dlock__uri_parse(text, &server->uri, err);
+    if (rc != 0) return rc;
+    const struct dlock_uri *parts = &server->uri->parts;
+    rc = dlock__registry_find(parts->scheme, &server->module, err);
+    if (rc == DLOCK_ENOBACKEND && dlock__uri_is_address(parts, err)) rc = DLOCK_EINVAL;
+    if (rc == 0) rc = dlock__registry_variant(&server->module, parts, err);
+    if (rc == 0) rc = check_keys(server, err);
+    if (rc == 0) rc = accepts(server, err);
+    if (rc == 0) rc = dlock__resolver_new(parts, &server->resolver, err);
+    return rc;
+}
+
+/* The URI with the password in it, which is read anew each time, since it may have been changed. */
+static int connect_backend(const struct dlock__server *server, struct dlock_uri uri, const struct dlock_peer *peer,
+                           void *data, int64_t deadline_us, struct dlock_error *err) {
+    char password[DLOCK__PASSWORD_MAX + 1];
+    int rc = 0;
+    if (server->uri->password_file) {
+        rc = dlock__password_read(server->uri->password_file, password, err);
+        uri.password = password;
+    }
+    if (rc == 0)
+        rc = server->module->ops.connect(data, &uri, peer, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
+    if (server->uri->password_file) explicit_bzero(password, sizeof password);
+    return rc;
+}
+
+int dlock__server_look_up(const struct dlock__server *server, bool lookup, int64_t deadline_us,
+                          struct dlock__addresses **addresses, struct dlock_error *err) {
+    *addresses = NULL;
+    return can(server, DLOCK_CAP_LOCAL) ? 0 : dlock__resolve(server->resolver, deadline_us, lookup, addresses, err);
+}
+
+int dlock__server_connect(const struct dlock__server *server, const struct dlock__addresses *addresses,
+                          const struct dlock_peer *peer, void *data, int64_t deadline_us, struct dlock_error *err) {
+    struct dlock_uri uri = server->uri->parts;
+    if (addresses) {
+        uri.hosts = addresses->hosts;
+        uri.n_hosts = addresses->n;
+    }
+    int rc = connect_backend(server, uri, peer, data, deadline_us, err);
+    if (rc <= 0) return rc;
+    return dlock_fail(err, DLOCK_EPROTO, "backend %s: connect returned %d", server->module->ops.name, rc);
+}
+
+void dlock__server_close(struct dlock__server *server) {
+    dlock__resolver_free(server->resolver);
+    dlock__uri_free(server->uri);
+}

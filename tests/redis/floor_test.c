@@ -1,0 +1,160 @@
+/* Fences that are raised, as a member of a quorum has to: renew with a floor. */
+#include "harness.h"
+#include "support/group.h"
+#include "support/pair.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { LIFE_MS = 600000 };
+
+/* In microseconds: more than an hour before the server's clock. */
+#define AHEAD UINT64_C(5000000000)
+
+static int setup(void **state) {
+    (void)state;
+    ask_text(&server, "FLUSHALL");
+    link_to(&one, server.port, 'a');
+    link_to(&two, server.port, 'b');
+    return 0;
+}
+
+static uint64_t stored(const char *name) {
+    return strtoull(ask_text(&server, "GET {%s}:dlock:fence", name), NULL, 10);
+}
+
+static int raise_to(struct link *link, struct held *held, uint64_t floor) {
+    held->claim.floor = floor;
+    int result = renew(link, held);
+    held->claim.floor = 0;
+    return result;
+}
+
+static void the_next_fence_is_above_the_floor(void **state) {
+    struct held held, next;
+    (void)state;
+    claim_init(&held, "raised", 'a', 1);
+    claim_init(&next, "raised", 'b', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    uint64_t floor = held.claim.fence + AHEAD;
+    assert_int_equal(raise_to(&one, &held, floor), 0);
+    assert_int_equal(stored("raised"), floor);
+    assert_in_range(ask_number(&server, "PTTL {raised}:dlock:fence"), LIFE_MS, 3 * LIFE_MS + LEASE_MS);
+    assert_int_equal(renew(&one, &held), 0); /* without a floor it stays */
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(held.claim.fence, floor); /* it is this grant's fence from then on */
+    ask_number(&server, "PEXPIRE raised 1");   /* the lease ends; the floor does not */
+    while (ask_number(&server, "EXISTS raised")) usleep(1000);
+    assert_int_equal(acquire(&two, &next), 0);
+    assert_int_equal(next.claim.fence, floor + 1);
+}
+
+/* A connection that counts fences up for a moment counts on from the floor. */
+static void counted_fences_go_on_from_the_floor(void **state) {
+    struct held held;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        claim_init(&held, "counted", 'a', i);
+        assert_int_equal(acquire(&one, &held), 0);
+        uint64_t floor = held.claim.fence + AHEAD;
+        assert_int_equal(raise_to(&one, &held, floor), 0);
+        assert_int_equal(release(&one, &held), 0);
+        claim_init(&held, "counted", 'a', 10 + i);
+        assert_int_equal(acquire(&one, &held), 0);
+        assert_true(held.claim.fence > floor);
+        assert_int_equal(release(&one, &held), 0);
+    }
+}
+
+static void a_lower_floor_changes_nothing(void **state) {
+    struct held held;
+    (void)state;
+    claim_init(&held, "low", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    const uint64_t floors[] = {1, held.claim.fence - 1, held.claim.fence};
+    for (size_t i = 0; i < sizeof floors / sizeof floors[0]; i++) {
+        assert_int_equal(raise_to(&one, &held, floors[i]), 0);
+        assert_int_equal(stored("low"), held.claim.fence);
+    }
+}
+
+static void nobody_else_raises_it(void **state) {
+    struct held held, other;
+    (void)state;
+    claim_init(&held, "held", 'a', 1);
+    claim_init(&other, "held", 'b', 1);
+    assert_int_equal(raise_to(&one, &held, AHEAD), DLOCK_ELOST);
+    assert_int_equal(ask_number(&server, "DBSIZE"), 0);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(raise_to(&two, &other, held.claim.fence + AHEAD), DLOCK_ELOST);
+    assert_int_equal(stored("held"), held.claim.fence);
+}
+
+static void a_floor_that_cannot_be_counted_from_is_refused(void **state) {
+    struct held held;
+    (void)state;
+    claim_init(&held, "huge", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(raise_to(&one, &held, UINT64_C(1) << 53), DLOCK_EINVAL);
+    assert_int_equal(stored("huge"), held.claim.fence);
+}
+
+/* A lingering grant stays one, and what is no fence stays what it is. */
+static void what_stands_there_is_kept(void **state) {
+    struct held held;
+    struct dlock_error err;
+    (void)state;
+    claim_init(&held, "lingers", 'a', 1);
+    assert_int_equal(held_run(backend->acquire, &one, &held, DLOCK_CLAIM_LINGER, TIMEOUT_MS, &err), 0);
+    uint64_t floor = held.claim.fence + AHEAD;
+    held.claim.floor = floor;
+    assert_int_equal(held_run(backend->renew, &one, &held, DLOCK_CLAIM_LINGER, TIMEOUT_MS, &err), 0);
+    assert_int_equal(held.claim.result, 0);
+    const char *text = ask_text(&server, "GET {lingers}:dlock:fence");
+    assert_int_equal(text[strlen(text) - 1], ' ');
+    assert_int_equal(strtoull(text, NULL, 10), floor);
+
+    claim_init(&held, "foreign", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    ask_text(&server, "SET {foreign}:dlock:fence mine");
+    assert_int_equal(raise_to(&one, &held, floor), DLOCK_ELOST);
+    assert_string_equal(ask_text(&server, "GET {foreign}:dlock:fence"), "mine");
+}
+
+static void each_of_a_batch_has_its_own(void **state) {
+    enum { N = 3 };
+    static char names[N][16];
+    struct held held[N];
+    struct dlock_claim *claims[N];
+    uint64_t floors[N];
+    struct dlock_error err;
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "batch-%d", i);
+        claim_init(&held[i], names[i], 'a', i);
+        claims[i] = &held[i].claim;
+        assert_int_equal(acquire(&one, &held[i]), 0);
+        floors[i] = i == 1 ? 0 : held[i].claim.fence + AHEAD + (uint64_t)i;
+        claims[i]->floor = floors[i];
+    }
+    assert_int_equal(backend->renew(one.conn, claims, N, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(claims[i]->result, 0);
+        assert_int_equal(stored(names[i]), floors[i] ? floors[i] : held[i].claim.fence);
+    }
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, setup, pair_end)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(the_next_fence_is_above_the_floor),
+        TEST(counted_fences_go_on_from_the_floor),
+        TEST(a_lower_floor_changes_nothing),
+        TEST(nobody_else_raises_it),
+        TEST(a_floor_that_cannot_be_counted_from_is_refused),
+        TEST(what_stands_there_is_kept),
+        TEST(each_of_a_batch_has_its_own),
+    };
+    return cmocka_run_group_tests(tests, group_begin, group_end);
+}
