@@ -28,7 +28,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 uris=()
-for server in file redis memcached zookeeper etcd postgresql mysql; do
+for server in file redis memcached zookeeper etcd postgresql mysql quorum; do
     if ! "$build/bin/dlock" backends --json | grep -q "\"name\": \"$server\""; then continue; fi
     uri=DLOCK_TEST_URI_$server
     if [ -z "${!uri:-}" ]; then

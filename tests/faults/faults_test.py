@@ -28,7 +28,8 @@ from servers import LEASE_S, now_ns
 
 SERVERS = {"file": servers.File, "redis": servers.Redis, "redis-aof": servers.RedisAof,
            "redis-pair": redis_servers.RedisPair, "redis-sentinel": redis_servers.RedisSentinel,
-           "memcached": servers.Memcached, "zookeeper": servers.Zookeeper, "ensemble": servers.Ensemble, "etcd": servers.Etcd,
+           "quorum": redis_servers.Quorum, "memcached": servers.Memcached,
+           "zookeeper": servers.Zookeeper, "ensemble": servers.Ensemble, "etcd": servers.Etcd,
            "etcd-cluster": servers.Cluster, "postgresql": servers.Postgresql,
            "postgresql-session": servers.PostgresqlSession, "mysql": mysql_servers.Mysql,
            "mysql-session": mysql_servers.MysqlSession}
@@ -42,7 +43,7 @@ BRIEFLY, WIDTH = 3, 200  # lines of each kind at the end of a failure, and their
 # What each process adds to the URI, and whether it is behind the proxy.
 KINDS = [("guardian=on", False), ("linger=20ms", False), ("", True), ("guardian=on&linger=5ms", True)]
 LOSING, LOST = [("", True)] * 4, "wire: answers lost time and again"
-NO_LINGER = ("memcached", "postgresql-session", "etcd", "etcd-cluster", "mysql", "mysql-session")
+NO_LINGER = ("memcached", "postgresql-session", "etcd", "etcd-cluster", "mysql", "mysql-session", "quorum")
 
 
 class Worker:
@@ -259,9 +260,9 @@ class Run:
     def names(self):
         return ["%s%d" % (word, number) for word in ("lock", "permit") for number in range(NAMES)]
 
-    def dlock(self, *words):
+    def dlock(self, *words, uri=None):
         """What the command says; words: its subcommand and arguments."""
-        uri = self.server.uri.format(port=self.server.port).rstrip("?&")
+        uri = (uri or self.server.uri.format(port=self.server.port)).rstrip("?&")
         done = subprocess.run([self.program("dlock"), words[0], "-b", uri, *words[1:]], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
         return done.returncode, done.stdout.decode().splitlines()

@@ -127,6 +127,32 @@ def crash_replica(run):
     run.sleep(run.random.choice((0, 0.5)))
     run.server.replica.again()
     run.server.follow()
+def of_some(count, first, length_s, then):
+    """What happens to so many members of a quorum, for that long."""
+    def hurt(run):
+        victims = run.random.sample(run.server.members, count)
+        for member in victims:
+            first(member)
+        run.sleep(run.random.choice(length_s))
+        for member in victims:
+            then(member)
+    return hurt
+
+
+def stop_member(member):
+    member.signal(signal.SIGSTOP)
+
+
+def continue_member(member):
+    member.signal(signal.SIGCONT)
+
+
+def crash_member(member):
+    member.crash()
+
+
+def restart_member(member):
+    member.again()
 
 
 def flush_items(run):
@@ -210,6 +236,11 @@ FAULTS = {
                        Fault("Sentinel killed, restarted", crash_sentinel),
                        Fault("all Sentinels stopped, continued", stop_sentinels),
                        Fault("replica killed, restarted", crash_replica)],
+    "quorum": [Fault("member killed, restarted", of_some(1, crash_member, (0, 0.5), restart_member)),
+               Fault("member stopped, continued", of_some(1, stop_member, LENGTHS_S, continue_member)),
+               Fault("majority killed, restarted", of_some(2, crash_member, (0, 0.5), restart_member)),
+               Fault("majority stopped, continued", of_some(2, stop_member, LENGTHS_S, continue_member)),
+               Fault("all killed, restarted", of_some(3, crash_member, (0, 0.5), restart_member))],
     "memcached": WIRES + [TWICE, RESET, PAUSE, RESTART, FORWARD, Fault("flush_all", flush_items, forgets=True)],
     "zookeeper": WIRES + [RESET, PAUSE, RESTART, FORWARD, BACK, DISK],
     "ensemble": MEMBERS + [FORWARD, BACK],

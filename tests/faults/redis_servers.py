@@ -16,14 +16,7 @@ class RedisPair(Redis):
     options = "--repl-diskless-sync-delay 0 --repl-ping-replica-period 1"
 
     def start(self):
-        self.members = []
-        for number in "12":
-            member = Redis(os.path.join(self.folder, number), self.clock)
-            member.environment = self.environment
-            os.makedirs(member.folder)
-            member.start()
-            self.members.append(member)
-        self.port = None
+        self.start_members(2)
         self.uri = "redis://%s?" % ",".join("127.0.0.1:%d" % member.port for member in self.members)
         self.follow()
 
@@ -173,3 +166,22 @@ class RedisSentinel(RedisPair):
         time.sleep(seconds)
         self.replica.signal(signal.SIGCONT)
         self.await_demotion()
+
+
+class Quorum(Redis):
+    """Three servers without persistence, of which a majority counts."""
+
+    def start(self):
+        self.start_members(3)
+        self.uri = "quorum:?" + "".join("of=redis%%3A%%2F%%2F127.0.0.1:%d&" % member.port for member in self.members)
+
+    def stop(self):
+        for member in self.members:
+            member.stop()
+
+    def answers(self):
+        return all(member.answers() for member in self.members)
+
+    def held(self, run):
+        """It does not list; its members do."""
+        return [line for member in self.members for line in run.dlock("list", uri=member.uri.format(port=member.port))[1]]

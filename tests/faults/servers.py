@@ -227,6 +227,17 @@ class Redis(Server):
         keys = ask(self.port, 'EVAL "%s" 0\r\n' % script).splitlines()
         return [] if keys[:1] == ["$0"] else keys or ["no answer"]
 
+    def start_members(self, count):
+        """Several of them, none behind the proxy."""
+        self.members = []
+        for number in range(1, count + 1):
+            member = Redis(os.path.join(self.folder, str(number)), self.clock)
+            member.environment = self.environment
+            os.makedirs(member.folder)
+            member.start()
+            self.members.append(member)
+        self.port = None
+
     def replication(self):
         """What it says of that; "slave0" at least."""
         lines = ask(self.port, "INFO replication\r\n", "\r\n\r\n").splitlines()

@@ -1,0 +1,104 @@
+/* A request to the members: copies of its claims, sending, and waiting until it is decided. */
+#include "quorum.h"
+
+#include <stdlib.h>
+
+/* Texts are the same for all members; claims are written to by each. */
+static size_t text_size(struct dlock_claim *const *claims, size_t n) {
+    size_t size = 0;
+    for (size_t i = 0; i < n; i++) size += strlen(claims[i]->name) + 1 + DLOCK_TOKEN_MAX + 1;
+    return size;
+}
+
+/* The first try has the token as it is, the others have their number at its end: where that would be too long, in the
+ * place of what says to people whose it is. */
+static char *write_token(char **room, const struct dlock_claim *claim) {
+    const uint64_t tries = claim->state[QUORUM_TRIES];
+    char *to = *room, number[24] = "";
+    if (tries > 1) snprintf(number, sizeof number, ":%llu", (unsigned long long)tries - 1);
+    const int most = DLOCK_TOKEN_MAX - (int)strlen(number);
+    *room += (size_t)sprintf(to, "%.*s%s", most, claim->token, number) + 1;
+    return to;
+}
+
+static char *copy_text(char **room, const char *text) {
+    const size_t size = strlen(text) + 1;
+    char *to = memcpy(*room, text, size);
+    *room += size;
+    return to;
+}
+
+static void copy_claim(struct dlock_claim *to, const struct dlock_claim *from, const char *name, const char *token) {
+    *to = (struct dlock_claim){.name = name,
+                               .token = token,
+                               .mode = from->mode,
+                               .lease_ms = from->lease_ms,
+                               .flags = from->flags & DLOCK_CLAIM_DEAD,
+                               .result = DLOCK_EPROTO,
+                               .kept_ms = from->lease_ms,
+                               .retry_ms = -1,
+                               .ready_ms = -1,
+                               .floor = from->floor};
+}
+
+struct quorum_round *quorum_round_new(struct quorum *quorum, enum quorum_verb verb, struct dlock_claim *const *claims,
+                                      size_t n, int64_t deadline_us) {
+    const size_t members = quorum->n;
+    struct quorum_round *round;
+    struct dlock_claim *copies;
+    round = calloc(1, sizeof *round + n * (members * sizeof *copies + sizeof *round->counted) + text_size(claims, n));
+    if (!round) return NULL;
+    copies = (struct dlock_claim *)(round + 1);
+    round->counted = (uint32_t *)(copies + members * n);
+    char *texts = (char *)(round->counted + n);
+    for (size_t i = 0; i < n; i++) {
+        const char *name = copy_text(&texts, claims[i]->name), *token = write_token(&texts, claims[i]);
+        for (size_t j = 0; j < members; j++) copy_claim(&copies[j * n + i], claims[i], name, token);
+    }
+    for (size_t j = 0; j < members; j++) {
+        round->parts[j].round = round;
+        round->parts[j].claims = copies + j * n;
+    }
+    quorum_cond_init(&round->changed);
+    round->quorum = quorum;
+    round->refs = 1;
+    round->verb = verb;
+    round->n = n;
+    round->deadline_us = round->until_us = deadline_us;
+    return round;
+}
+
+static void line_up(struct quorum_round *round, uint32_t mask) {
+    for (size_t i = 0; i < round->quorum->n; i++) {
+        if (!(mask & 1U << i)) continue;
+        round->refs++;
+        quorum_line_up(&round->quorum->members[i], &round->parts[i]);
+    }
+}
+
+/* When another member will count as silent. */
+static int64_t next_look(const struct quorum_round *round, int64_t now_us) {
+    int64_t at_us = round->deadline_us;
+    for (size_t i = 0; i < round->quorum->n; i++)
+        if (round->parts[i].state == QUORUM_LINED_UP || round->parts[i].state == QUORUM_RUNNING)
+            quorum_is_silent(&round->quorum->members[i], now_us, &at_us);
+    return at_us;
+}
+
+void quorum_ask(struct quorum_round *round, uint32_t mask, bool (*decided)(const struct quorum_round *, int64_t)) {
+    line_up(round, mask);
+    round->decided = decided;
+    round->awaited = true;
+    for (;;) {
+        const int64_t now_us = dlock_now_us();
+        if (now_us >= round->deadline_us || decided(round, now_us)) break;
+        quorum_wait(&round->changed, &round->quorum->mutex, next_look(round, now_us));
+    }
+    round->awaited = false;
+}
+
+void quorum_send_off(struct quorum_round *round, uint32_t mask, int64_t until_us) {
+    round->until_us = until_us;
+    line_up(round, mask);
+    quorum_round_put(round);
+}

@@ -1,0 +1,277 @@
+/* A lock on three servers, of which two are a majority: backends/quorum (claims.c, worker.c) and what a member does,
+ * backends/redis.
+ *
+ * Two clients, of which one tries twice, ask all members in any order, with a token of its own for each try. A member that is free grants, with the
+ * next of its fences. Who has the grants of two takes the greatest of their fences, and has it stored (renew with a
+ * floor); when two have stored it, it counts. A request or an answer may be lost; what is lost may be executed late,
+ * when nobody waits for it any more. One member is restarted, and forgets everything.
+ *
+ * The first to ask does so in the order of their numbers, which are what makes it so: members are alike.
+ *
+ * Time is left out (lease.pml has it), but for what follows from it: a member ends a grant by itself only when its client
+ * does not count on it any more, or has been renewed without that member; a quarantine ends only when everybody who held
+ * the lock at the restart, or tried to, has noticed or was renewed since; and by then the member's clock, of which its
+ * fences are made, is past every fence from before the restart.
+ *
+ * Must hold: never do two clients believe to hold the lock, and each grant's fence is greater than all before it.
+ *
+ * MUTATION 1: the fence is not stored. 2: no quarantine. 3: all tries of a client have one token. 4: clocks differ by
+ * more than the quarantine. 5: one member is enough to have stored the fence. */
+#ifndef MUTATION
+#define MUTATION 0
+#endif
+
+#define MEMBERS 3
+#define MAJORITY 2
+#define CLIENTS 2
+#define TRIES(me) (2 - me)
+#define NOBODY 0
+#if MUTATION == 5
+#define STORED 1
+#else
+#define STORED MAJORITY
+#endif
+
+byte holder[MEMBERS]; /* a token */
+byte fence[MEMBERS];  /* the last one */
+bool ready[MEMBERS] = true;
+bool fading[MEMBERS]; /* its holder has been renewed elsewhere, and not here */
+byte clock;           /* of a restarted member, when its quarantine ends */
+
+byte token[CLIENTS];  /* what the client counts on, or is about to; NOBODY: nothing */
+bool held[CLIENTS];
+bool stale[CLIENTS];  /* since before the restart */
+byte last;            /* fence that counted */
+
+byte losses = 1, restarts = 1;
+byte late_token = NOBODY, late_member; /* a request that is executed late */
+bool late_release;
+
+#define first (me == 0 && tries == 1)
+#define active(t) (t == token[0] || t == token[1])
+
+inline grant(m, t) {
+    if
+    :: ready[m] && holder[m] == NOBODY ->
+        holder[m] = t;
+        fading[m] = false;
+        fence[m]++
+    :: else
+    fi
+}
+
+/* Loses a request, which is executed now, later or never. */
+inline lose(m, t, release) {
+    losses--;
+    if
+    :: late_token = t; late_member = m; late_release = release
+    :: true
+    fi
+}
+
+inline ask(m, mark, t) {
+    asked = asked | mark;
+    if
+    :: grant(m, t); /* an earlier request of this try may have been executed: then it has it already */
+        if
+        :: holder[m] == t ->
+            yes++;
+            granted = granted | mark;
+            if
+            :: fence[m] > best -> best = fence[m]; stored = mark
+            :: fence[m] == best -> stored = stored | mark
+            :: else
+            fi
+        :: else
+        fi
+    :: losses > 0 -> lose(m, t, false)
+    :: losses > 0 -> losses--; grant(m, t) /* the answer is lost */
+    fi
+}
+
+inline store(m, mark, t) {
+    granted = granted & ~mark;
+    if
+    :: stored & mark
+    :: !(stored & mark) && holder[m] == t ->
+        fence[m] = (fence[m] < best -> best : fence[m]);
+        stored = stored | mark
+    :: !(stored & mark) && holder[m] != t
+    :: !(stored & mark) && losses > 0 -> losses--
+    fi
+}
+
+inline give_back(m, mark, t) {
+    if
+    :: holder[m] = (holder[m] == t -> NOBODY : holder[m])
+    :: losses > 0 -> lose(m, t, true)
+    fi
+}
+
+#define count(set) ((set & 1) + (set >> 1 & 1) + (set >> 2 & 1))
+
+inline renew(m, mark, t) {
+    if
+    :: holder[m] == t ->
+        fence[m] = (fence[m] < best -> best : fence[m]);
+        granted = granted | mark
+    :: holder[m] != t -> missing = missing | mark
+    :: losses > 0 -> losses--
+    fi
+}
+
+proctype client(byte me) {
+    byte t, tries, asked, granted, stored, missing, yes, best;
+    do
+    :: atomic {
+        tries < TRIES(me) ->
+#if MUTATION == 3
+        t = 1 + me;
+#else
+        t = 1 + me * 2 + tries;
+#endif
+        tries++;
+        token[me] = t
+    }
+    do
+    :: atomic { !(asked & 1) -> ask(0, 1, t) }
+    :: atomic { !(asked & 2) && (asked == 1 || !first) -> ask(1, 2, t) }
+    :: atomic { !(asked & 4) && (asked == 3 || !first) -> ask(2, 4, t) }
+    :: yes >= MAJORITY || asked == 7 -> break
+    od;
+#if MUTATION != 1
+    if
+    :: yes >= MAJORITY ->
+        do
+        :: atomic { granted & 1 -> store(0, 1, t) }
+        :: atomic { granted & 2 && !(granted & 1) -> store(1, 2, t) }
+        :: atomic { granted & 4 && !(granted & 3) -> store(2, 4, t) }
+        :: granted == 0 -> break
+        od
+    :: else
+    fi;
+#endif
+    atomic {
+        granted = 0;
+        if
+#if MUTATION == 1
+        :: yes >= MAJORITY ->
+#else
+        :: yes >= MAJORITY && count(stored) >= STORED ->
+#endif
+            assert(!held[1 - me]);
+            assert(best > last);
+            held[me] = true;
+            last = best
+        :: else -> token[me] = NOBODY; stale[me] = false
+        fi;
+        asked = 0;
+        stored = 0;
+        yes = 0
+    };
+    if
+    :: atomic {
+        held[me] -> /* renew it */
+        renew(0, 1, t);
+        renew(1, 2, t);
+        renew(2, 4, t);
+        if
+        :: count(granted) >= MAJORITY ->
+            stale[me] = false;
+            fading[0] = fading[0] || (holder[0] == t && !(granted & 1));
+            fading[1] = fading[1] || (holder[1] == t && !(granted & 2));
+            fading[2] = fading[2] || (holder[2] == t && !(granted & 4))
+        :: else
+        fi;
+        if /* one that does not know it any more is told again */
+        :: count(missing) < MAJORITY && missing & 1 -> grant(0, t)
+        :: count(missing) < MAJORITY && missing & 2 -> grant(1, t)
+        :: count(missing) < MAJORITY && missing & 4 -> grant(2, t)
+        :: true
+        fi;
+        granted = 0;
+        missing = 0
+    }
+    :: true
+    fi;
+    atomic {
+        held[me] = false;
+        token[me] = NOBODY;
+        stale[me] = false;
+        best = 0;
+        give_back(0, 1, t);
+        give_back(1, 2, t);
+        give_back(2, 4, t);
+        t = NOBODY
+    }
+    :: tries == TRIES(me) -> break
+    od
+}
+
+inline pick() {
+    if
+    :: m = 0
+    :: m = 1
+    :: m = 2
+    fi
+}
+
+/* Leases end, what is late arrives, and one member is restarted. */
+proctype world() {
+    byte m;
+    do
+    :: atomic {
+        pick();
+        if
+        :: holder[m] != NOBODY && (!active(holder[m]) || fading[m]) -> holder[m] = NOBODY; fading[m] = false
+        :: else
+        fi;
+        m = 0
+    }
+    :: atomic {
+        late_token != NOBODY ->
+        if
+        :: late_release && holder[late_member] == late_token -> holder[late_member] = NOBODY
+        :: !late_release -> grant(late_member, late_token)
+        :: else
+        fi;
+        late_token = NOBODY
+    }
+    :: atomic {
+        restarts > 0 ->
+        restarts--;
+        pick();
+        clock = fence[0];
+        clock = (fence[1] > clock -> fence[1] : clock);
+        clock = (fence[2] > clock -> fence[2] : clock);
+        stale[0] = token[0] != NOBODY;
+        stale[1] = token[1] != NOBODY;
+        holder[m] = NOBODY;
+        fading[m] = false;
+#if MUTATION == 2
+        fence[m] = clock;
+#else
+        fence[m] = 0;
+        ready[m] = false;
+#endif
+        m = 0
+    }
+    :: atomic {
+        !(ready[0] && ready[1] && ready[2]) && !stale[0] && !stale[1] ->
+        m = (ready[0] -> (ready[1] -> 2 : 1) : 0);
+        ready[m] = true;
+#if MUTATION != 4
+        fence[m] = clock;
+#endif
+        m = 0
+    }
+    od
+}
+
+init {
+    atomic {
+        run client(0);
+        run client(1);
+        run world()
+    }
+}

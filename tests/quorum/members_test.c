@@ -1,0 +1,332 @@
+/* Members that are away, come back, or forget. */
+#include "servers.h"
+
+#include "support/clock.h"
+#include "support/test.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+static int three(void **state) {
+    (void)state;
+    members_begin(3);
+    return 0;
+}
+
+static int five(void **state) {
+    (void)state;
+    members_begin(5);
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    for (int i = 0; i < MEMBERS_MAX; i++)
+        if (member[i].pid) member_continue(i);
+    members_end();
+    return 0;
+}
+
+static void give_back(dlock_lock *lock) {
+    struct dlock_error err = {0};
+    if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);
+    dlock_free(lock);
+}
+
+/* ---- a minority -------------------------------------------------------------------------------------------------- */
+
+/* Members that are stopped answer nothing until the test is over: whoever waited for one of them would wait for
+ * longer than that. */
+static void cycle_without(dlock_client *client, int cycles) {
+    const int64_t begun_ms = now_ms();
+    for (int i = 0; i < cycles; i++) give_back(take(client, "cycled", NULL));
+    assert_true(now_ms() - begun_ms < 50000);
+}
+
+static void a_stopped_minority_costs_no_waiting(void **state) {
+    (void)state;
+    dlock_client *client = quorum_of(3, "quarantine=0&" PATIENT);
+    cycle_without(client, 10);
+    member_stop(1);
+    cycle_without(client, 200);
+    dlock_client *second = quorum_of(3, "quarantine=0&" PATIENT); /* nor does connecting */
+    cycle_without(second, 50);
+    const int64_t begun_ms = now_ms();
+    dlock_close(second); /* nor the end */
+    dlock_close(client);
+    assert_true(now_ms() - begun_ms < 50000);
+}
+
+static void a_dead_minority_costs_no_waiting(void **state) {
+    (void)state;
+    dlock_client *client = quorum_of(5, "quarantine=0&" PATIENT);
+    member_kill(0);
+    member_kill(3);
+    cycle_without(client, 200);
+    dlock_client *second = quorum_of(5, "quarantine=0&" PATIENT);
+    cycle_without(second, 50);
+    dlock_close(second);
+    dlock_close(client);
+    member_restart(0);
+    member_restart(3);
+}
+
+/* Those who contend are told at once, too. */
+static void a_busy_lock_is_busy_at_once(void **state) {
+    (void)state;
+    dlock_client *holder = quorum_of(3, "quarantine=0&lease=5m&" PATIENT);
+    dlock_client *other = quorum_of(3, "quarantine=0&lease=5m&" PATIENT);
+    dlock_lock *lock = take(holder, "busy", NULL);
+    member_stop(2);
+    const int64_t begun_ms = now_ms();
+    for (int i = 0; i < 50; i++) {
+        int rc = try_once(other, "busy", NULL);
+        if (rc != DLOCK_EBUSY)
+            fail_msg("%s; the holder has it for %lld ms", dlock_strerror(rc), (long long)dlock_remaining_ms(lock));
+    }
+    assert_true(now_ms() - begun_ms < 50000);
+    give_back(lock);
+    dlock_close(other);
+    dlock_close(holder);
+}
+
+/* Nor is it waited for where its vote would decide: whoever has split the vote tries again. */
+static void a_split_vote_waits_for_no_stopped_member(void **state) {
+    (void)state;
+    dlock_client *client = quorum_of(3, "quarantine=0&" PATIENT);
+    cycle_without(client, 10);
+    for (int i = 0; i < 3; i++) await_free(i, "cycled"); /* all are connected */
+    ask_text(&member[0], "SET divided somebody PX 600000");
+    member_stop(2);
+    const int64_t begun_ms = now_ms();
+    for (int i = 0; i < 3; i++) assert_int_equal(try_once(client, "divided", NULL), DLOCK_EBUSY);
+    assert_true(now_ms() - begun_ms < 50000);
+    dlock_close(client);
+}
+
+/* It hears what it has missed: nothing is left there until its lease ends. */
+static void a_member_that_was_away_gets_its_releases(void **state) {
+    (void)state;
+    dlock_client *client = quorum_of(3, "quarantine=0&lease=5m");
+    dlock_lock *lock = take(client, "missed", NULL);
+    await_held(2, "missed");
+    member_stop(2);
+    give_back(lock);
+    member_continue(2);
+    await_free(2, "missed");
+
+    lock = take(client, "begun", NULL); /* and what was begun while it was stopped */
+    give_back(lock);
+    member_stop(2);
+    give_back(take(client, "begun", NULL));
+    member_continue(2);
+    await_free(2, "begun");
+
+    lock = take(client, "cut", NULL); /* and what met a connection that had died */
+    await_held(2, "cut");
+    ask_number(&member[2], "CLIENT KILL TYPE normal SKIPME yes");
+    give_back(lock);
+    await_free(2, "cut");
+    dlock_close(client);
+}
+
+/* ---- a majority -------------------------------------------------------------------------------------------------- */
+
+static void a_dead_majority_is_an_outage(void **state) {
+    (void)state;
+    struct dlock_error err = {0};
+    char port[16];
+    dlock_client *client = quorum_of(3, "quarantine=0&timeout=2s");
+    dlock_lock *lock = api_lock(client, "away", NULL);
+    give_back(take(client, "away", NULL));
+    member_kill(0);
+    member_kill(1);
+    assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EUNAVAILABLE);
+    if (!strstr(err.message, "2 of 3 members of the quorum are away, and 2 have to answer; "))
+        fail_msg("%s", err.message);
+    snprintf(port, sizeof port, ":%d", member[2].port);
+    assert_null(strstr(err.message, port)); /* one that is away is named */
+    member_restart(0);
+    give_back(take(client, "away", NULL)); /* the same client goes on */
+    member_restart(1);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+static atomic_int losses;
+
+static void count_loss(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock, (void)err, (void)arg;
+    losses++;
+}
+
+/* The member that is there keeps the grant, and is asked to renew it: it is not enough. */
+static void holders_lose_a_lock_without_a_majority(void **state) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    (void)state;
+    dlock_client *client = quorum_of(3, "quarantine=0&lease=1s&timeout=1s");
+    options.on_lost = count_loss;
+    dlock_lock *lock = api_lock(client, "lost", &options);
+    losses = 0;
+    assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
+    await_held(2, "lost");
+    member_stop(0);
+    member_stop(1);
+    for (int64_t until = now_ms() + 20000; dlock_held(lock) && now_ms() < until;) sleep_ms(5);
+    assert_false(dlock_held(lock));
+    for (int64_t until = now_ms() + 20000; losses == 0 && now_ms() < until;) sleep_ms(5);
+    assert_int_equal(losses, 1);
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+/* Two that have forgotten it, and whose quarantine is off, say so: the holder hears it long before its lease ends. */
+static void a_majority_that_forgot_is_a_loss(void **state) {
+    (void)state;
+    dlock_client *client = quorum_of(3, "quarantine=0&lease=30s");
+    dlock_lock *lock = take(client, "forgotten", NULL);
+    for (int i = 0; i < 3; i++) await_held(i, "forgotten");
+    ask_number(&member[0], "DEL forgotten");
+    ask_number(&member[2], "DEL forgotten");
+    for (int64_t until = now_ms() + 25000; dlock_held(lock) && now_ms() < until;) sleep_ms(5);
+    assert_false(dlock_held(lock));
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+/* ---- restarts ---------------------------------------------------------------------------------------------------- */
+
+/* Each member in its turn forgets everything. The holder keeps its lock, since each gets to know it again once its
+ * quarantine is over, and nobody else is granted it. */
+static void a_holder_survives_the_restart_of_every_member(void **state) {
+    char token[DLOCK_TOKEN_MAX + 1];
+    uint64_t fence;
+    (void)state;
+    dlock_client *client = quorum_of(3, "lease=2s"), *other = quorum_of(3, "lease=2s");
+    dlock_lock *lock = take(client, "rolling", &fence); /* within the quarantine of young servers */
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 3; i++) {
+            await_held(i, "rolling");
+            snprintf(token, sizeof token, "%s", ask_text(&member[i], "GET rolling"));
+            member_kill(i);
+            member_restart(i);
+            for (int64_t until = now_ms() + 30000; strcmp(ask_text(&member[i], "GET rolling"), token) != 0;) {
+                int rc = try_once(other, "rolling", NULL);
+                if (rc != DLOCK_EBUSY && rc != DLOCK_EUNAVAILABLE) fail_msg("%s", dlock_strerror(rc));
+                if (now_ms() > until) fail_msg("member %d has not got to know the holder again", i);
+                sleep_ms(10);
+            }
+        }
+    assert_true(dlock_held(lock));
+    assert_int_equal(dlock_fence(lock), fence);
+    give_back(lock);
+    uint64_t next;
+    give_back(take(other, "rolling", &next));
+    assert_true(next > fence);
+    dlock_close(other);
+    dlock_close(client);
+}
+
+/* One has lost the grant, the other is silent: the vote of the first is got again before the lease ends. */
+static void a_holder_gets_a_lost_vote_again(void **state) {
+    (void)state;
+    dlock_client *client = quorum_of(3, "quarantine=0&lease=6s");
+    dlock_lock *lock = take(client, "regained", NULL);
+    for (int i = 0; i < 3; i++) await_held(i, "regained");
+    member_stop(2);
+    ask_number(&member[1], "DEL regained");
+    await_held(1, "regained");
+    give_back(lock);
+    dlock_close(client);
+}
+
+/* One in its quarantine grants nothing, and is not missed. */
+static void a_quarantine_of_one_is_not_felt(void **state) {
+    (void)state;
+    dlock_client *early = quorum_of(3, "lease=1s");
+    give_back(take(early, "young", NULL)); /* the servers were young, until here */
+    dlock_client *client = quorum_of(3, "lease=1s");
+    dlock_lock *lock = api_lock(client, "young", NULL);
+    member_kill(1);
+    member_restart(1);
+    int rc = dlock_acquire(lock, 0, NULL);
+    assert_int_equal(rc, 0);
+    give_back(lock);
+    dlock_close(client);
+    dlock_close(early);
+}
+
+static void a_quarantine_of_a_majority_is_one(void **state) {
+    struct dlock_error err = {0};
+    (void)state;
+    dlock_client *client = quorum_of(3, "lease=2s&quarantine=10m");
+    dlock_lock *lock = api_lock(client, "young", NULL);
+    assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_ENOTREADY);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
+/* Connections that die while nobody uses them are no outage. */
+static void idle_connections_may_die(void **state) {
+    (void)state;
+    dlock_client *client = quorum_of(3, "quarantine=0");
+    give_back(take(client, "idle", NULL));
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 3; i++) ask_number(&member[i], "CLIENT KILL TYPE normal SKIPME yes");
+        assert_int_equal(try_once(client, "idle", NULL), 0);
+    }
+    dlock_close(client);
+}
+
+/* ---- what is told ------------------------------------------------------------------------------------------------ */
+
+static atomic_int away, back;
+
+static void keep_line(int level, const char *line, void *arg) {
+    (void)level, (void)arg;
+    if (strstr(line, "of the quorum is away")) away++;
+    if (strstr(line, "of the quorum is back")) back++;
+}
+
+static void the_log_tells_who_is_away(void **state) {
+    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+    char uri[500];
+    dlock_client *client;
+    (void)state;
+    options.log = keep_line;
+    away = back = 0;
+    quorum_uri(uri, sizeof uri, 3, "quarantine=0");
+    assert_int_equal(dlock_open(uri, &options, &client, NULL), 0);
+    give_back(take(client, "told", NULL));
+    member_kill(2);
+    for (int64_t until = now_ms() + 20000; away == 0 && now_ms() < until;) give_back(take(client, "told", NULL));
+    member_restart(2);
+    for (int64_t until = now_ms() + 20000; back == 0 && now_ms() < until;) give_back(take(client, "told", NULL));
+    assert_int_equal(away, 1);
+    assert_int_equal(back, 1);
+    dlock_close(client);
+}
+
+#define TEST(function, members) cmocka_unit_test_setup_teardown(function, members, end)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_stopped_minority_costs_no_waiting, three),
+        TEST(a_dead_minority_costs_no_waiting, five),
+        TEST(a_busy_lock_is_busy_at_once, three),
+        TEST(a_split_vote_waits_for_no_stopped_member, three),
+        TEST(a_member_that_was_away_gets_its_releases, three),
+        TEST(a_dead_majority_is_an_outage, three),
+        TEST(holders_lose_a_lock_without_a_majority, three),
+        TEST(a_majority_that_forgot_is_a_loss, three),
+        TEST(a_holder_survives_the_restart_of_every_member, three),
+        TEST(a_holder_gets_a_lost_vote_again, three),
+        TEST(a_quarantine_of_one_is_not_felt, three),
+        TEST(a_quarantine_of_a_majority_is_one, three),
+        TEST(idle_connections_may_die, three),
+        TEST(the_log_tells_who_is_away, three),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
