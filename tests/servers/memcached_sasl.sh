@@ -43,7 +43,7 @@ start)
     mkdir -p "$folder/memcached_sasl"
     start_on_free_port memcached_sasl
     echo "DLOCK_TEST_MEMCACHED_SASL=127.0.0.1:$port"
-    echo "DLOCK_TEST_URI_memcached_sasl=memcached+sasl://user:hunter2@127.0.0.1:$port?quarantine=0&lease=10s"
+    echo "DLOCK_TEST_URI_memcached_sasl=memcached+sasl://user:hunter2@127.0.0.1:$port?quarantine=0&lease=10s&timeout=15s"
     ;;
 again) launch_again memcached_sasl ;;
 stop) stop_by_pid memcached_sasl ;;
