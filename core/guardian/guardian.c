@@ -29,7 +29,7 @@ bool dlock__guard_off;
 
 /* Finds the program beside the library, as the installation or the build tree has it. */
 static bool find_program(char path[PATH_MAX]) {
-    static const char *const folders[] = {DLOCK__LIBEXEC, "../libexec/dlock"};
+    static const char *const folders[] = {DLOCK__LIBEXEC, "../libexec/dlock/" DLOCK__SERIES};
     char own[PATH_MAX];
     if (!dlock__own_folder(own)) return false;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)

@@ -7,16 +7,17 @@ export DLOCK_URI=${!server:?"no server for $1: run the tests with tests/run.sh"}
 name=hung-$$
 
 # The library of the build, with a helper of ours in the place of its own.
-mkdir -p "$work/tree/libexec/dlock"
+guardian=$(cd "$BUILD" && echo libexec/dlock/*/dlock-guardian)
+mkdir -p "$work/tree/$(dirname "$guardian")"
 cp -r "$BUILD/lib" "$work/tree/lib"
 export LD_LIBRARY_PATH=$work/tree/lib
-cat >"$work/tree/libexec/dlock/dlock-guardian" <<END
+cat >"$work/tree/$guardian" <<END
 #!/bin/sh
 if [ -e "$work/hangs" ]; then echo \$\$ >"$work/sleeper"; exec sleep 60; fi
 if [ -e "$work/slow" ]; then sleep 3; fi
-exec "$BUILD/libexec/dlock/dlock-guardian" "\$@"
+exec "$BUILD/$guardian" "\$@"
 END
-chmod +x "$work/tree/libexec/dlock/dlock-guardian"
+chmod +x "$work/tree/$guardian"
 # It blocks the signals that it may.
 end_sleeper() {
     if [ ! -s "$work/sleeper" ]; then return; fi

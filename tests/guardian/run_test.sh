@@ -201,7 +201,7 @@ ended "$pid"
 describe "$backend: the program is not installed"
 library=$(ldd "$DLOCK" | sed -n 's/.*libdlock[^ ]* => \([^ ]*\) .*/\1/p')
 mkdir "$work/alone"
-cp -L "$library" "$work/alone/libdlock.so.0"
+cp -L "$library" "$work/alone/"
 ln -s "$(dirname "$library")/dlock" "$work/alone/dlock"
 run env LD_LIBRARY_PATH="$work/alone" "$DLOCK" run "$name" echo ran
 equal "status" "$status" 69

@@ -55,6 +55,29 @@ check_libraries() { # PREFIX
     done
 }
 
+# What the library exports, each with the version that it came with, is what dlock.h declares.
+check_exports() { # PREFIX
+    local declared exported
+    declared=$(grep -hoE '^DLOCK_EXPORT .*\bdlock_[a-z_]+\(' "$1/$include/dlock/dlock.h" | grep -oE 'dlock_[a-z_]+\($' | tr -d '(' | sort)
+    exported=$(nm -D --defined-only "$1/$lib/libdlock.so" | sed -n 's/.* T \(.*\)@@DLOCK_0\.1$/\1/p' | sort)
+    [ "$(wc -l <<<"$declared")" -gt 30 ] || fail "too few functions in dlock.h: $declared"
+    diff <(echo "$declared") <(echo "$exported") || fail "core/dlock.map (>) and dlock.h (<) differ"
+    exported=$(nm -D --defined-only "$1/$lib/libdlock.so" | grep -v ' T .*@@DLOCK_0\.1$' | sed 's/.* //' | sort)
+    [ "$exported" = "$(printf '%s\n' DLOCK_0.1 DLOCK_PRIVATE dlock__guardian_main@@DLOCK_PRIVATE)" ] ||
+        fail "the library exports more: $exported"
+}
+
+# A program that was written for another version is not built against this one.
+check_versions() { # PREFIX
+    local wanted
+    for wanted in 0.0 0.2 1.0; do
+        if cmake -S "$here/consumer" -B "$folder/wanted" -DWANTED=$wanted -DCMAKE_PREFIX_PATH="$1" >"$folder/log" 2>&1; then
+            fail "find_package(dlock $wanted) finds this one"
+        fi
+        grep -q 'not accepted' "$folder/log" || fail "find_package(dlock $wanted): $(cat "$folder/log")"
+    done
+}
+
 # Builds and runs everything against PREFIX, in FOLDER.
 use() { # PREFIX FOLDER
     local prefix=$1 work=$2 moduledir flags program
@@ -92,10 +115,12 @@ use() { # PREFIX FOLDER
 prefix=$folder/prefix
 quietly cmake --install "$build" --prefix "$prefix"
 [ -e "$prefix/$include/dlock/dlock.h" ] && [ -e "$prefix/$include/dlock/backend.h" ] || fail "a header is missing"
-[ -L "$prefix/$lib/libdlock.so" ] && [ -L "$prefix/$lib/libdlock.so.0" ] || fail "a library link is missing"
-[ "$(readelf -d "$prefix/$lib/libdlock.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')" = libdlock.so.0 ] || fail "the soname"
+[ -L "$prefix/$lib/libdlock.so" ] && [ -L "$prefix/$lib/libdlock.so.0.1" ] || fail "a library link is missing"
+[ "$(readelf -d "$prefix/$lib/libdlock.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')" = libdlock.so.0.1 ] || fail "the soname"
 check_leaks "$prefix"
 check_libraries "$prefix"
+check_exports "$prefix"
+check_versions "$prefix"
 use "$prefix" "$folder/first"
 
 moved=$folder/moved/somewhere/else

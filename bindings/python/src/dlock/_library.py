@@ -9,10 +9,10 @@ import os
 from ._version import __version__
 
 _SERIES = __version__.rsplit(".", 1)[0] + "."
-_SONAMES = ("libdlock.so.0.1", "libdlock.so.0")
+_SONAME = "libdlock.so." + __version__.rsplit(".", 1)[0]
 
 _INSTALL = (
-    "Install the library: the package libdlock0 of Debian or Ubuntu, or `cmake --install` of dlock's source, then "
+    "Install the library: the package libdlock0.1 of Debian or Ubuntu, or `cmake --install` of dlock's source, then "
     "`ldconfig`. A library that stands elsewhere is named by the environment variable DLOCK_LIBRARY."
 )
 
@@ -22,7 +22,7 @@ def _candidates() -> list[str]:
     if chosen:
         return [chosen]
     found = ctypes.util.find_library("dlock")
-    return [*_SONAMES, *([found] if found else [])]
+    return [_SONAME, *([found] if found else [])]
 
 
 def _open(candidates: list[str]) -> ctypes.CDLL:
