@@ -107,10 +107,10 @@ void dlock__session_broke(struct dlock__conn *conn) {
     if (acq) {
         conn->acq = NULL;
         acq->conn = NULL;
-        if (dlock__acq_had(acq))
+        if (dlock__acq_renewable(acq))
             dlock__lose(acq);
         else
-            dlock__acq_lapsed(acq);
+            dlock__acq_ask_again(acq, dlock__now_us());
     }
     dlock__conn_drop(conn);
     dlock__session_end(conn);

@@ -25,7 +25,7 @@ static void act(struct dlock__conn *conn, struct dlock__acquisition *acq, const 
     } else if (conn->waiting) {
         ask_again(conn, acq);
         return;
-    } else if (wake->kind == DLOCK_WAKE_LOST && dlock__acq_had(acq)) {
+    } else if (wake->kind == DLOCK_WAKE_LOST && dlock__acq_renewable(acq)) {
         dlock__lose(acq);
     }
     if (acq->conn == conn && !conn->busy) dlock__watch(conn, true);

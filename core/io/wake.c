@@ -56,7 +56,7 @@ static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
     for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
         next = acq->all_next;
         if (wake->token && !has_token(acq, wake->token)) continue;
-        if (dlock__acq_had(acq)) dlock__lose(acq);
+        if (dlock__acq_renewable(acq)) dlock__lose(acq);
     }
     look_everywhere(client);
 }

@@ -29,8 +29,7 @@ struct dlock__waiter;
 enum dlock__acq_state {
     DLOCK__ASKING,      /* an acquire is being sent; a new acquisition, which is zeroed */
     DLOCK__WAITING,     /* busy: queued at the server, or to be asked again at ask_at_us */
-    DLOCK__CONFIRMING,  /* granted by a wake whose age nobody knows, or about to be handed over in this process (then
-                        * its ordinal is above 0): the keeper renews before it counts */
+    DLOCK__CONFIRMING,  /* about to be handed over in this process: the keeper renews before it counts */
     DLOCK__HELD,        /* granted */
     DLOCK__DOWNGRADING, /* HELD, `mode` is SHARED, and the server has not said yes to that */
     DLOCK__LINGERING,   /* granted, held by nobody, until linger_until_us */
@@ -134,6 +133,7 @@ struct dlock__acquisition {
     bool late_acquire : 1;    /* one without answer: it may be executed yet, whatever the next was answered */
     bool release_sent : 1;    /* no local hand-over any more, and not-found is then no surprise */
     bool untold_grant : 1;    /* it was queued, and a question brought its grant: a wake-up may still do so, too */
+    bool told : 1;            /* a GRANTED came in a wake-up since the last answer: it may be over, the next one says */
     bool contended : 1;       /* the server said that others are there, before it granted this */
     int64_t unknown_until_us; /* the server may execute that until then, and keep what it did for one lease more */
 
@@ -217,8 +217,6 @@ struct dlock__acquisition *dlock__timer_acq(struct dlock__timer *timer);
 
 /* The acquire granted nothing: it asks again at ask_at_us, if nothing else happens. */
 void dlock__acq_wait(struct dlock__acquisition *acq, int64_t ask_at_us);
-/* The connection broke, or the server's hand-over to it had lapsed: it asks again at once. */
-void dlock__acq_lapsed(struct dlock__acquisition *acq);
 /* The release, or the renewal before an export, is on the way: it is not renewed any more. */
 void dlock__acq_release(struct dlock__acquisition *acq);
 /* The next acquire is being prepared (ASKING); it stays ours after all, as it was (HELD, DOWNGRADING), or it lingered
@@ -245,8 +243,8 @@ int64_t dlock__lease_for_ms(int64_t us);
 /* Takes over an answered renewal that asked for lease_ms; false when it makes no sense, and then counts as not
  * answered. */
 bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t lease_ms, int64_t kept_ms);
-/* Takes over a GRANTED wake: HELD, or CONFIRMING with a renewal due at once; WAITING, and asks again, when no renewal
- * could confirm it; nothing when it makes no sense. */
+/* Takes over a GRANTED wake: HELD; or WAITING, and asks again at once, when nothing proves that it is not over; nothing
+ * when it makes no sense. */
 void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *wake, int64_t received_us);
 /* A GRANTED for an acquisition that was asking or waiting when it was sent. */
 void dlock__wake_granted(struct dlock__acquisition *acq, const struct dlock_wake *wake, int64_t received_us);
@@ -254,7 +252,7 @@ void dlock__wake_granted(struct dlock__acquisition *acq, const struct dlock_wake
 void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us);
 /* The head of the line has this HELD acquisition, whose owner is done with it, once the server has confirmed it. */
 void dlock__acq_confirm(struct dlock__acquisition *acq);
-/* Whether the server keeps a grant of it that is to be renewed. */
+/* Whether this process has a grant of it, which is to be renewed, and whose end is a loss. */
 static inline bool dlock__acq_renewable(const struct dlock__acquisition *acq) {
     return acq->state >= DLOCK__CONFIRMING && acq->state <= DLOCK__LINGERING;
 }
@@ -262,10 +260,6 @@ static inline bool dlock__acq_renewable(const struct dlock__acquisition *acq) {
 static inline int64_t dlock__acq_end(const struct dlock__acquisition *acq) {
     bool lingers = acq->state == DLOCK__LINGERING && acq->linger_until_us < acq->valid_until_us;
     return lingers ? acq->linger_until_us : acq->valid_until_us;
-}
-/* Whether this process has the grant, or was about to hand it over: its end is a loss then. */
-static inline bool dlock__acq_had(const struct dlock__acquisition *acq) {
-    return dlock__acq_renewable(acq) && (acq->state != DLOCK__CONFIRMING || acq->ordinal > 0);
 }
 /* Whether somebody of this process holds it, or is about to be told so. */
 static inline bool dlock__acq_held(const struct dlock__acquisition *acq) {
@@ -296,7 +290,7 @@ void dlock__orphan(struct dlock__acquisition *acq);
 void dlock__orphan_at(struct dlock__acquisition *acq, int64_t at_us);
 /* The engine is done with it. */
 void dlock__orphan_gone(struct dlock__acquisition *acq);
-/* A grant that this process has (dlock__acq_had) ends before its release: owner told, waiters may ask. */
+/* A grant that this process has (dlock__acq_renewable) ends before its release: owner told, waiters may ask. */
 void dlock__lose(struct dlock__acquisition *acq);
 /* Takes a lost acquisition off its name's list; the caller gets that list's reference. */
 void dlock__lost_remove(struct dlock__acquisition *acq);

@@ -1,13 +1,13 @@
 /* The states of an acquisition. This file alone changes acq->state, and every change is in the table below:
  *
- *     ASKING --busy--> WAITING --GRANTED wake-up, age unproved--> CONFIRMING
- *       | ^              | ^ |                                      |  |  ^
- *       | +--due, LOOK---+ +-|---ELOST, the connection broke--------+  |  |
- *       | granted            | GRANTED wake-up, age proved             |  |
- *       v                    v                                 renewed |  | local hand-over, long
- *     HELD <-----------------+-----------------------------------------+  | since confirmed
- *       |------------------------------------------------------------------+
+ *     ASKING --busy--> WAITING
+ *       | ^              | |
+ *       | +--------------+ | due, LOOK, a GRANTED wake-up whose age is unproved
+ *       | granted          | GRANTED wake-up, age proved
+ *       v                  v
+ *     HELD <---------------+
  *       |--local hand-over--> HELD, with the next ordinal
+ *       |--the same, long since confirmed--> CONFIRMING --renewed--> HELD     --ELOST, the connection broke--> LOST
  *       |--downgrade--> DOWNGRADING --confirmed--> HELD, with the next ordinal
  *       |--release, linger=--> LINGERING --taken again--> HELD     --its time is over, WANTED, lost--> ORPHAN
  *       |--release, export--> RELEASING --answered--> gone     --no answer--> ORPHAN
@@ -30,7 +30,7 @@
 
 static const unsigned ways[] = {
     [DLOCK__ASKING] = TO(ASKING) | TO(WAITING) | TO(HELD) | TO(RELEASING) | TO(ORPHAN),
-    [DLOCK__WAITING] = TO(ASKING) | TO(WAITING) | TO(CONFIRMING) | TO(HELD) | TO(RELEASING) | TO(ORPHAN),
+    [DLOCK__WAITING] = TO(ASKING) | TO(WAITING) | TO(HELD) | TO(RELEASING) | TO(ORPHAN),
     [DLOCK__CONFIRMING] = TO(WAITING) | TO(HELD) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
     [DLOCK__HELD] = TO(CONFIRMING) | TO(DOWNGRADING) | TO(LINGERING) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
     [DLOCK__DOWNGRADING] = TO(HELD) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
@@ -299,35 +299,23 @@ static bool wake_valid_until(struct dlock_client *client, int64_t server_us, int
     return *until_us > dlock__now(client) + USEFUL_US;
 }
 
-/* At once. */
-static void confirm(struct dlock__acquisition *acq) {
-    set_state(acq, DLOCK__CONFIRMING);
-    acq->valid_until_us = DLOCK__NEVER;
-    dlock__acq_renew_at(acq, dlock__now(acq->name->client));
-}
-
 void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *wake, int64_t received_us) {
     struct dlock_client *client = acq->name->client;
     int64_t kept_ms = wake->kept_ms, until_us = DLOCK__NEVER;
     if (!fence_sensible(wake->fence) || !kept_sensible(acq, acq->lease_ms, &kept_ms)) return;
     if (dlock__acq_died_with_connection(acq)) return; /* while the wake-up was being read */
     bool known = kept_ms == DLOCK_FOREVER || wake_valid_until(client, wake->server_us, kept_ms, received_us, &until_us);
-    /* A hand-over is confirmed by a renewal. A fixed lease has none, so it is confirmed, and made whole, before it
-     * counts. */
+    /* The next renewal makes the lease of a hand-over whole. A fixed lease has none: the answer to a question does. */
     bool whole = kept_ms >= acq->lease_ms && dlock__can(client, DLOCK_CAP_SESSION);
     bool sure = known && (whole || !(acq->flags & DLOCK_FIXED_LEASE));
-    /* As if it had not come, where that would not do: the answer to the next question says the same. */
-    if ((!sure && dlock__acq_may_be_granted_anew(acq)) || !dlock__slot_attach(acq)) {
-        acq->ask_at_us = dlock__now(client);
-        dlock__name_signal(acq->name);
+    /* It may tell of a grant that is over, and another one may have followed it: only an answer to a question has the
+     * fence of the grant that there is. */
+    if (!sure || !dlock__slot_attach(acq)) {
+        acq->told = true;
+        dlock__acq_ask_again(acq, dlock__now(client));
         return;
     }
     begin_grant(acq, wake->fence);
-    acq->pause_us = 0;
-    if (!sure) {
-        confirm(acq);
-        return;
-    }
     schedule(acq, received_us, acq->lease_ms, kept_ms);
     if (until_us < acq->valid_until_us) {
         acq->renew_at_us -= acq->valid_until_us - until_us;
@@ -341,18 +329,14 @@ void dlock__acq_confirm(struct dlock__acquisition *acq) {
     acq->name->asking = acq; /* with that list's reference */
     dlock__acq_disown(acq);
     acq->pause_us = 0;
-    confirm(acq);
+    set_state(acq, DLOCK__CONFIRMING);
+    acq->valid_until_us = DLOCK__NEVER;
+    dlock__acq_renew_at(acq, dlock__now(acq->name->client));
 }
 
 void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int64_t server_us) {
     if (server_us > 0 && sent_us >= client->clock_sample.sent_us)
         client->clock_sample = (struct dlock__clock_sample){sent_us, server_us};
-}
-
-void dlock__acq_lapsed(struct dlock__acquisition *acq) {
-    if (acq->state == DLOCK__CONFIRMING) set_state(acq, DLOCK__WAITING);
-    if (acq->state == DLOCK__WAITING) acq->server_fence = 0;
-    dlock__acq_ask_again(acq, dlock__now_us());
 }
 
 void dlock__acq_ask_again(struct dlock__acquisition *acq, int64_t at_us) {
@@ -463,9 +447,6 @@ void dlock__connection_epoch_ended(struct dlock_client *client) {
     client->pool.session++;
     for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
         next = acq->all_next;
-        if (dlock__acq_had(acq))
-            dlock__lose(acq);
-        else if (acq->state == DLOCK__CONFIRMING) /* whatever its renewal, which may be answered yet, will say */
-            dlock__acq_lapsed(acq);
+        if (dlock__acq_renewable(acq)) dlock__lose(acq); /* whatever its renewal, which may be answered yet, will say */
     }
 }

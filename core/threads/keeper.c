@@ -116,10 +116,7 @@ static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *a
         return true;
     }
     if (arg->result == DLOCK_ELOST) {
-        if (dlock__acq_had(acq))
-            dlock__lose(acq);
-        else /* back in the queue */
-            dlock__acq_lapsed(acq);
+        dlock__lose(acq);
         return true;
     }
     memcpy(acq->backend_state, arg->state, sizeof acq->backend_state);

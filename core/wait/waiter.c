@@ -280,11 +280,12 @@ static void busy(struct dlock__waiter *waiter) {
     struct dlock__acquisition *acq = acq_of(waiter);
     struct dlock__op *op = acq->op;
     if (op->result == DLOCK_EBUSY) acq->contended = true;
+    acq->told = false;
     if (acq->queued) dlock__listener_awaited(client_of(waiter));
     if (op->arg.hints & DLOCK_HINT_UNHEARD) dlock__listener_unheard(client_of(waiter), op->sent_us);
     dlock__acq_wait(acq, op->look ? dlock__now(client_of(waiter)) : ask_again_in_time(waiter, &op->arg));
     if (op->woken) {
-        /* One from after this answer counts; one of the same microsecond is confirmed. One from before it is over, or
+        /* One from after this answer counts; one of the same microsecond is doubtful. One from before it is over, or
          * it became known while the server worked on both: whoever asks again learns that. */
         bool counts = op->wake.server_us >= op->arg.server_us;
         if (op->wake.server_us == op->arg.server_us) op->wake.server_us = 0;
@@ -350,7 +351,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
     }
     if (rc == 0) {
         acq->untold_grant = acq->queued && !acq->op->woken;
-        if (acq->untold_grant && waiter->heard) dlock__listener_doubted(client_of(waiter));
+        if (acq->untold_grant && !acq->told && waiter->heard) dlock__listener_doubted(client_of(waiter));
         acq->may_linger = acq->op->arg.flags & DLOCK_CLAIM_LINGER && !acq->wanted;
         dlock__own_for(acq, waiter);
         dlock__hold_through(acq, waiter->lock);

@@ -1,4 +1,5 @@
-/* Through the public interface: a connection for wake-ups that stays open and brings none. */
+/* Through the public interface: a connection for wake-ups that stays open and brings none, and one that brings an old
+ * one. */
 #include "site.h"
 #include "support/api.h"
 #include "support/relay.h"
@@ -44,4 +45,49 @@ static void one_that_a_proxy_forgot_is_replaced(void **state) {
     relay_end(relay);
 }
 
-SITE_MAIN(cmocka_unit_test(one_that_a_proxy_forgot_is_replaced))
+/* What the only waiter would have read of a grant that it had ten seconds ago. */
+static void tell_of_an_old_grant(void) {
+    sql("SET search_path = {}");
+    sql("SELECT pg_notify(l.channel, coded(ARRAY[l.channel, l.secret], grant_message(q.token, 1, clock_us() - 10000000,"
+        " 3000, q.name))) FROM listeners l JOIN queue q ON l.client = left(q.token, 24)");
+    sql("RESET search_path");
+}
+
+static void *acquire_and_release_it(void *arg) {
+    static uint64_t fence;
+    assert_int_equal(dlock_acquire(arg, 60000, NULL), 0);
+    fence = dlock_fence(arg);
+    assert_int_equal(dlock_release(arg, NULL), 0);
+    return &fence;
+}
+
+/* It is read when the waiter has been granted the lock anew, and before the wake-up of that: the fence is the server's,
+ * and greater than that of the holder before. */
+static void one_that_brings_an_old_grant_late_is_not_believed(void **state) {
+    struct relay *relay = relay_new(site.port);
+    const char *const uri = "postgresql://dlock@127.0.0.1:%d/postgres?schema=%s&lease=30s";
+    dlock_client *near = api_client(uri, site.port, site.schema);
+    dlock_client *far = api_client(uri, relay_port(relay), site.schema);
+    dlock_lock *held = api_lock(near, "n", NULL), *lock = api_lock(far, "n", NULL);
+    pthread_t thread;
+    void *fence;
+    (void)state;
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    uint64_t before = dlock_fence(held);
+    assert_int_equal(pthread_create(&thread, NULL, acquire_and_release_it, lock), 0);
+    sql_wait("SELECT count(*) FROM {}.listeners l JOIN {}.queue q ON l.client = left(q.token, 24)");
+    relay_hold(relay, RELAY_ANSWERS, true);
+    tell_of_an_old_grant();
+    assert_int_equal(dlock_release(held, NULL), 0);
+    relay_hold(relay, RELAY_ANSWERS, false);
+    pthread_join(thread, &fence);
+    assert_true(*(uint64_t *)fence > before);
+    dlock_free(held);
+    dlock_free(lock);
+    dlock_close(near);
+    dlock_close(far);
+    relay_end(relay);
+}
+
+SITE_MAIN(cmocka_unit_test(one_that_a_proxy_forgot_is_replaced),
+          cmocka_unit_test(one_that_brings_an_old_grant_late_is_not_believed))

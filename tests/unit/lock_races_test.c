@@ -68,7 +68,7 @@ static void a_deadline_while_confirming(void **state) {
     (void)state;
     struct scene s;
     scene_wait(&s, 2000);
-    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 100000);
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 100000);
     fake_server_step_ms(-5000);
     fake_other_release(&s.other, "n");
     fake_settle();
@@ -81,7 +81,7 @@ static void a_deadline_while_a_confirmation_is_on_its_way(void **state) {
     (void)state;
     struct scene s;
     scene_wait(&s, 2000);
-    fake_fault(FAKE_RENEW, FAKE_SLOW_AFTER, 1);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
     fake_server_step_ms(-5000);
     fake_other_release(&s.other, "n");
     fake_settle();
@@ -96,15 +96,15 @@ static void a_cancel_while_confirming(void **state) {
     (void)state;
     struct scene s;
     scene_wait(&s, -1);
-    fake_fault(FAKE_RENEW, FAKE_SLOW_AFTER, 1);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
     fake_server_step_ms(-5000);
     fake_other_release(&s.other, "n");
     fake_settle();
     assert_int_equal(fake_slow_waiting(), 1);
     dlock_cancel(s.lock);
+    fake_slow_go();
     fake_settle();
     assert_int_equal(result(s.actor), DLOCK_ECANCELED);
-    fake_slow_go();
     scene_end(&s);
 }
 
@@ -113,7 +113,7 @@ static void a_close_while_confirming(void **state) {
     struct scene s;
     scene_wait(&s, -1);
     struct actor *closer = actor_new();
-    fake_fault(FAKE_RENEW, FAKE_SLOW_AFTER, 1);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
     fake_server_step_ms(-5000);
     fake_other_release(&s.other, "n");
     fake_settle();

@@ -74,14 +74,14 @@ static void a_hand_over_that_is_not_renewed_is_lost_in_time(void **state) {
     assert_int_equal(release_by(s.actor, s.lock), DLOCK_ELOST);
 }
 
-/* Held only after a renewal has been answered, and then for what the renewal says. */
+/* Held only after the server has been asked, and then for what the answer says. */
 static void assert_confirmed(struct scene *s) {
-    struct fake_command renew;
+    struct fake_command question;
     wait_for(s->actor, 1000);
     assert_int_equal(result(s->actor), 0);
-    assert_true(fake_nth(FAKE_RENEW, "n", 0, &renew));
-    assert_int_equal(renew.result, 0);
-    assert_int_equal(remaining_by(s->actor, s->lock), (renew.at_us + valid_us(LEASE_MS) - dlock__now_us()) / 1000);
+    assert_true(fake_last(FAKE_ACQUIRE, "n", &question));
+    assert_int_equal(question.result, 0);
+    assert_int_equal(remaining_by(s->actor, s->lock), (question.at_us + valid_us(LEASE_MS) - dlock__now_us()) / 1000);
     assert_int_equal(fence_by(s->actor, s->lock) >> 8, fake_holder("n").fence);
     fake_advance_ms(2 * LEASE_MS);
     assert_true(held_by(s->actor, s->lock));
@@ -141,7 +141,7 @@ static void confirming_goes_on_until_it_is_answered(void **state) {
     fake_server_handover_ms(8000);
     fake_advance_ms(1000);
     fake_server_step_ms(-5000);
-    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 2);
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 2);
     handed_over(&s);
     assert_false(over(s.actor));
     assert_true(wait_for(s.actor, 6000) > 0);
@@ -177,6 +177,38 @@ static void a_grant_that_is_over_is_never_reported(void **state) {
     wait_for(s.actor, 1000);
     assert_int_equal(result(s.actor), 0);
     assert_int_equal(fence_by(s.actor, s.lock) >> 8, fake_holder("n").fence);
+}
+
+/* The process was stopped across its own grant; it stood in the queue anew and was granted the lock once more before it
+ * read the first wake-up. The server keeps the lock for it then, and not by the grant that this wake-up tells of. */
+static void a_grant_that_is_over_is_not_taken_for_the_next_one(void **state) {
+    (void)state;
+    const uint32_t flags[] = {0, DLOCK_FIXED_LEASE};
+    for (size_t i = 0; i < 2; i++) {
+        struct scene s;
+        scene_begin(&s, flags[i], 100000);
+        fake_advance_ms(1000);
+        fake_wakes_hold(true);
+        handed_over(&s);
+        uint64_t lapsed = fake_holder("n").fence;
+        fake_jump_ms(8000);
+        fake_other_acquire("n", 600000);
+        struct fake_grant other = fake_holder("n");
+        assert_true(other.other);
+        fake_advance_ms(100);
+        assert_int_equal(fake_waiters("n"), 1); /* back in the queue */
+        fake_other_release(&other, "n");
+        assert_true(fake_holder("n").fence > lapsed);
+        assert_false(fake_holder("n").other);
+        fake_wakes_hold(false);
+        wait_for(s.actor, 1000);
+        assert_int_equal(result(s.actor), 0);
+        assert_int_equal(fence_by(s.actor, s.lock) >> 8, fake_holder("n").fence);
+        assert_true(remaining_by(s.actor, s.lock) <= fake_holder("n").left_ms);
+        assert_int_equal(release_by(s.actor, s.lock), 0);
+        client_end(s.client);
+        fake_backend_reset();
+    }
 }
 
 /* The wake was read and the lock delivered; the waiting thread alone was stopped, or not scheduled, until it was over.
@@ -363,6 +395,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_small_step_back_only_shortens_the_lease),
         LOCK_TEST(confirming_goes_on_until_it_is_answered),
         LOCK_TEST(a_grant_that_is_over_is_never_reported),
+        LOCK_TEST(a_grant_that_is_over_is_not_taken_for_the_next_one),
         LOCK_TEST(a_grant_that_ended_before_the_waiter_woke_is_not_reported),
         LOCK_TEST(a_waiter_that_wakes_late_finds_its_lock_renewed),
         LOCK_TEST(what_is_known_of_the_clock_dies_with_the_connection),
