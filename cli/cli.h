@@ -25,7 +25,7 @@ enum status {
 struct command {
     const char *name;
     const char *summary; /* one line of `dlock --help` */
-    const char *help;    /* all of `dlock <name> --help` */
+    const char *help;    /* all of `dlock <name> --help`; NULL: the program that it runs has it */
     int (*run)(int argc, char **argv);
 };
 
@@ -80,6 +80,14 @@ void word_list(char *list, size_t size, const char *const *words);
 
 /* Reads a whole number from `least` to `max`. */
 bool read_number(const char *text, long least, long max, long *number);
+
+/* streams.c. A connection must not become somebody's standard error: fills the gaps. Nothing can be written to a standard
+ * output that was closed, so that nobody takes a lost ticket for a delivered one. Close-on-exec, so that a command we run
+ * finds them as our caller left them. */
+void fill_streams(void);
+
+/* Writes what is left for standard output. Returns `status`, or STATUS_IO when that cannot be done. */
+int finish_streams(int status);
 
 /* Lets go of standard input and output, so that a reader behind a pipe sees the end of what was written. */
 void leave_streams(void);

@@ -149,11 +149,3 @@ bool read_number(const char *text, long least, long max, long *number) {
     *number = strtol(text, &end, 10);
     return end != text && !*end && !errno && *number >= least && *number <= max;
 }
-
-void leave_streams(void) {
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null < 0) return;
-    dup2(null, STDIN_FILENO);
-    dup2(null, STDOUT_FILENO);
-    close(null);
-}

@@ -6,10 +6,8 @@
 
 #include <dlock/backend.h>
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static const struct command *const commands[] = {
     &command_run,   &command_acquire,  &command_renew,  &command_release, &command_inspect, &command_list,
@@ -55,7 +53,9 @@ static int help(int argc, char **argv) {
         return STATUS_OK;
     }
     const struct command *command = find_command(argv[1]);
-    return command ? print_help(command) : unknown_command(argv[1]);
+    if (!command) return unknown_command(argv[1]);
+    char option[] = "--help", *arguments[] = {argv[1], option, NULL};
+    return command->run(2, arguments);
 }
 
 static int dispatch(int argc, char **argv) {
@@ -74,25 +74,7 @@ static int dispatch(int argc, char **argv) {
     return command ? command->run(argc - 1, argv + 1) : unknown_command(word);
 }
 
-/* A connection must not become somebody's standard error: fill the gaps. Nothing can be written to a standard output
- * that was closed, so that nobody takes a lost ticket for a delivered one. Close-on-exec, so that a command we run
- * finds them as our caller left them. */
-static void fill_standard_fds(void) {
-    int mode = fcntl(STDIN_FILENO, F_GETFD) < 0 ? O_RDWR : O_RDONLY; /* the lowest gap comes first */
-    for (;;) {
-        int fd = open("/dev/null", mode | O_CLOEXEC);
-        if (fd > STDERR_FILENO) close(fd);
-        if (fd < 0 || fd > STDERR_FILENO) return;
-        mode = fd == STDIN_FILENO ? O_RDONLY : O_RDWR;
-    }
-}
-
 int main(int argc, char **argv) {
-    fill_standard_fds();
-    int status = dispatch(argc, argv);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        note("cannot write to standard output");
-        if (status < STATUS_USAGE) status = STATUS_IO; /* an answer that nobody got is none */
-    }
-    return status;
+    fill_streams();
+    return finish_streams(dispatch(argc, argv));
 }

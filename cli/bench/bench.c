@@ -2,6 +2,7 @@
 #include "bench/bench.h"
 #include "bench/html.h"
 #include "bench/process.h"
+#include "bench/program.h"
 #include "cli.h"
 
 #include <dlock/backend.h>
@@ -176,6 +177,9 @@ static int bench_main(int argc, char **argv) {
                                         .locks = 1000,
                                         .lease_ms = 3000}};
     struct bench *bench = &request.bench;
+    char floors[PATH_MAX];
+    bench_own_programs(floors);
+    bench->floors = floors;
     opterr = 0;
     for (int c; (c = getopt_long(argc, argv, ":w:h", longs, NULL)) != -1;) {
         if (c == 'h') return print_help(&command_bench);
@@ -206,8 +210,8 @@ const struct command command_bench = {
     "bench", "compare the speed of lock servers",
     "Usage: dlock bench [OPTION…] [URI…]\n\n"
     "Runs the same workloads on every server, in turns, and prints for each how long a step takes (median and 99th\n"
-    "percentile), how many there are in a second, how many times as long that is as with the barest client (FLOOR;\n"
-    "needs --floors), how fairly the lock went around (the fewest grants of a worker as a share of the most), and how\n"
+    "percentile), how many there are in a second, how many times as long that is as with the barest client\n"
+    "(FLOOR), how fairly the lock went around (the fewest grants of a worker as a share of the most), and how\n"
     "often exclusion was violated. A second table says what crowds and renewals cost. The number behind a workload's "
     "slash\n"
     "is how many took part. It locks names that begin with \"dlock-bench:\".\n\n"
@@ -222,8 +226,8 @@ const struct command command_bench = {
     "      --waiters N      how many wait in crowd; default 16, at most 64\n"
     "      --locks N        how many locks renewal holds; default 1000\n"
     "      --lease TIME     how long their leases are; default 3s\n"
-    "      --floors FOLDER  compare with the barest clients, floor-BACKEND, that this folder has, and\n"
-    "                       let them read how much a server is sent in crowd and renewal\n"
+    "      --floors FOLDER  where the barest clients are, floor-BACKEND, which also read how much a server is\n"
+    "                       sent in crowd and renewal; default those that came with dlock-bench, \"\" for none\n"
     "      --json           print JSON\n"
     "      --csv            print CSV\n"
     "      --html FILE      write a page with charts into FILE, too\n"

@@ -84,7 +84,7 @@ struct bench {
     size_t n_cases;
     int rounds;
     int64_t time_ms;    /* of all of a target's runs together */
-    const char *floors; /* folder of the floor programs, or NULL */
+    const char *floors; /* folder of the floor programs; "": none */
     int processes, waiters, threads, locks;
     int64_t lease_ms; /* of renewal */
     int interrupted;  /* by which signal; 0: it ran to its end */

@@ -4,20 +4,36 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATH = 4096, ARGUMENTS = 8 };
+enum { ARGUMENTS = 8 };
+
+/* As the installation or the build tree has them. */
+void bench_own_programs(char folder[PATH_MAX]) {
+    static const char *const folders[] = {DLOCK_FLOORS, "../libexec/dlock/floors"};
+    char own[PATH_MAX], path[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+    if (length > 0) {
+        own[length] = '\0';
+        *strrchr(own, '/') = '\0';
+        for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
+            if (snprintf(path, PATH_MAX, "%s/%s", own, folders[i]) < PATH_MAX && realpath(path, folder)) return;
+    }
+    folder[0] = '\0';
+}
 
 /* False when the path does not fit. */
-static bool path_of(const struct bench *bench, const struct bench_target *target, char path[PATH]) {
-    return snprintf(path, PATH, "%s/floor-%s", bench->floors, target->backend) < PATH;
+static bool path_of(const struct bench *bench, const struct bench_target *target, char path[PATH_MAX]) {
+    return snprintf(path, PATH_MAX, "%s/floor-%s", bench->floors, target->backend) < PATH_MAX;
 }
 
 bool bench_has_program(const struct bench *bench, const struct bench_target *target) {
-    char path[PATH];
-    return bench->floors && target->backend[0] && path_of(bench, target, path) && access(path, X_OK) == 0;
+    char path[PATH_MAX];
+    return bench->floors[0] && target->backend[0] && path_of(bench, target, path) && access(path, X_OK) == 0;
 }
 
 static _Noreturn void become(const char *path, const char *const *arguments, int in, int out) {
@@ -38,7 +54,7 @@ static bool two_pipes(int in[2], int out[2]) {
 
 bool bench_program_start(const struct bench *bench, const struct bench_target *target, const char *const *arguments,
                          struct bench_program *program) {
-    char path[PATH];
+    char path[PATH_MAX];
     int in[2], out[2];
     if (!path_of(bench, target, path) || !two_pipes(in, out)) return false;
     pid_t pid = fork();

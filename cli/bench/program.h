@@ -1,10 +1,11 @@
-/* The programs of the folder that --floors names: FOLDER/floor-BACKEND ARGUMENT…, with the URI as the first line on its
+/* The programs of the folder of floors: FOLDER/floor-BACKEND ARGUMENT…, with the URI as the first line on its
  * standard input. */
 #ifndef DLOCK_CLI_BENCH_PROGRAM_H
 #define DLOCK_CLI_BENCH_PROGRAM_H
 
 #include "bench/bench.h"
 
+#include <limits.h>
 #include <sys/types.h>
 
 enum { BENCH_SKIPPED = 77 }; /* its status when it does not have that operation, or cannot do it on this URI */
@@ -14,6 +15,9 @@ struct bench_program {
     int in;    /* its standard input */
     FILE *out; /* its standard output */
 };
+
+/* The folder of those that came with this program; "": none did. */
+void bench_own_programs(char folder[PATH_MAX]);
 
 bool bench_has_program(const struct bench *bench, const struct bench_target *target);
 

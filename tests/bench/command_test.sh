@@ -22,7 +22,7 @@ positive() { # WHAT NUMBER
 
 timed="cycle re-entry hand-over hand-over-10ms distinct one-lock crash crowd"
 workloads="$timed renewal"
-bench=("$DLOCK" bench --time 900ms --rounds 1 --threads 4 --processes 3 --waiters 5 --locks 300 --lease 600ms)
+bench=("$DLOCK" bench --floors= --time 900ms --rounds 1 --threads 4 --processes 3 --waiters 5 --locks 300 --lease 600ms)
 export DLOCK_PLUGIN_PATH=$DLOCK_TEST_BROKEN
 
 describe "the table"
@@ -60,6 +60,27 @@ equal "status" "$status" 0
 equal "a heading and two rows" "$(wc -l <<<"$out")" 3
 equal "rows have as many fields as the heading" "$(awk -F, '{ print NF }' <<<"$out" | sort -u | wc -l)" 1
 contains "one of them" "$out" $'\n"re-entry","file","file",1,1,'
+
+describe "the program"
+mkdir "$work/alone"
+cp "$DLOCK" "$work/alone/dlock"
+run env PATH="$work/alone" "$work/alone/dlock" bench --workload cycle
+equal "where it is not installed" "$status $out" "69 "
+contains "says what to install" "$err" "the package dlock-bench"
+cp "$(dirname "$DLOCK")/dlock-bench" "$work/alone/"
+run "$work/alone/dlock-bench" --version
+equal "its version" "$out" "dlock-bench $("$DLOCK" --version | cut -d' ' -f2)"
+run env PATH="$work/alone" "$work/alone/dlock" bench --json --time 50ms --rounds 1 --workload cycle "$DLOCK_URI"
+equal "beside the command, without floors" "$status $(grep -c '"floor_median_ns": null' <<<"$out")" "0 1"
+chmod a-x "$work/alone/dlock-bench"
+if [ "$(id -u)" != 0 ] || ! "$work/alone/dlock-bench" --version 2>/dev/null; then
+    run "$work/alone/dlock" bench
+    equal "one that cannot be run" "$status $err" "69 dlock: cannot run dlock-bench: Permission denied"
+fi
+run "$DLOCK" help bench
+contains "its help" "$out" "Usage: dlock bench "
+run "$DLOCK" bench --json --time 100ms --rounds 1 --workload cycle "$DLOCK_URI"
+equal "the floors that came with it" "$status $(grep -c '"floor_median_ns": [1-9]' <<<"$out")" "0 1"
 
 describe "floors"
 run_json --floors "$DLOCK_TEST_FLOORS" --workload cycle --workload re-entry "$DLOCK_URI"

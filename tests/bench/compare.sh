@@ -39,4 +39,4 @@ for server in file redis memcached zookeeper etcd postgresql mysql quorum; do
         uris+=("${!uri}")
     fi
 done
-"$build/bin/dlock" bench --floors "$build/bin/floors" "$@" "${uris[@]}"
+"$build/bin/dlock" bench "$@" "${uris[@]}"
