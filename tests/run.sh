@@ -116,6 +116,14 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
+# Debian's Python has the modules that the tests use, and starts at once: the shims of programs that manage several
+# versions take a fifth of a second of a processor, some 900 times.
+if [ -x /usr/bin/python3 ]; then
+    mkdir "$folder/bin"
+    ln -s /usr/bin/python3 "$folder/bin/python3"
+    PATH=$folder/bin:$PATH
+fi
+
 export DLOCK_TEST_DIR=$folder/work
 mkdir "$DLOCK_TEST_DIR"
 for server in $backends; do
