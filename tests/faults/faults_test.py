@@ -143,6 +143,12 @@ class Run:
 
     # ---- faults
 
+    def forget(self, begun):
+        """Grants from before need not have outlasted the fault. The server, and then the holders, hear of its end in a
+        while."""
+        time.sleep(LEASE_S * 1.2)
+        self.note("forgot 0 0 %d %d" % (begun, now_ns()))
+
     def hurt_once(self, fault):
         """Does it; the recovery is asked for when the history is read."""
         begun = now_ns()
@@ -152,8 +158,7 @@ class Run:
         self.harms.append((begun, healed))
         self.note("# %d %s: over" % (healed, fault.name))
         if fault.forgets:
-            time.sleep(LEASE_S * 1.2)
-            self.note("forgot 0 0 %d %d" % (begun, now_ns()))
+            self.forget(begun)
         # Those behind the proxy know best when it is over.
         concerned = [worker.who for worker in list(self.workers) if worker.far or not fault.name.startswith("wire")]
         self.queries.append((fault.name, healed, "/".join(map(str, [healed] + concerned))))
@@ -211,7 +216,7 @@ class Run:
             self.relay("well")
             time.sleep(self.random.uniform(0, 0.03))
         if self.server.ends_unheard:
-            self.note("forgot 0 0 %d %d" % (begun, now_ns()))
+            self.forget(begun)
 
     def lost(self):
         """How many connections have lost answers since that was asked last."""
