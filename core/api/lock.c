@@ -237,6 +237,7 @@ static int reenter(struct dlock__acquisition *acq, struct dlock_lock *lock, stru
     if (lock->on_lost) dlock__callback_arm(lock->client, acq->valid_until_us);
     hold->count++;
     acq->count++;
+    lock->client->stats.reentries++;
     return 0;
 }
 

@@ -84,6 +84,10 @@ int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dloc
     if (rc == 0 && watch) rc = watch_begin(conn, deadline_us, err);
     dlock__enter(client);
     conn->connected = rc == 0;
+    if (rc == 0) {
+        client->stats.reconnects += conn->broken;
+        conn->broken = false;
+    }
     return rc;
 }
 
@@ -100,6 +104,7 @@ void dlock__conn_close(struct dlock__conn *conn) {
 }
 
 void dlock__conn_drop(struct dlock__conn *conn) {
+    conn->broken = true;
     dlock__conn_close(conn);
     dlock__connection_epoch_ended(conn->client);
 }

@@ -28,7 +28,9 @@ static void close_conn(struct dlock_client *client, int rc) {
         if (conn) dlock__pool_give(conn, rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EPROTO ? rc : 0);
         return;
     }
-    if (conn) dlock__conn_close(conn);
+    if (!conn) return;
+    conn->broken = true;
+    dlock__conn_close(conn);
 }
 
 static int bring_up(struct dlock_client *client, int64_t deadline_us, struct dlock_error *err) {

@@ -40,6 +40,7 @@ static void shared_give(struct dlock__conn *conn, int rc) {
     struct dlock_client *client = conn->client;
     if (rc != 0 && conn->connected) {
         conn->connected = false;
+        conn->broken = true;
         dlock__connection_epoch_ended(client);
         dlock__keeper_kick(client); /* it lets go of the listener */
     }

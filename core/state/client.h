@@ -60,6 +60,7 @@ struct dlock_client {
     struct dlock__keeper keeper;
     struct dlock__callbacks callback;
     struct dlock__engine engine;
+    struct dlock_stats stats; /* its `size` is not used */
 };
 
 static inline void dlock__enter(struct dlock_client *client) {
@@ -147,6 +148,12 @@ static inline int64_t dlock__bounded(struct dlock_client *client, int64_t deadli
     return deadline_us < most ? deadline_us : most;
 }
 
+/* When an acquire with this timeout ends: a try has the URI's `timeout`. */
+static inline int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms) {
+    int64_t wait_ms = timeout_ms < 0 ? DLOCK_FOREVER : timeout_ms == 0 ? client->uri->timeout_ms : timeout_ms;
+    return dlock__after(dlock__now(client), dlock__us(wait_ms));
+}
+
 /* Whether a connection that has ended took everything about this acquisition along. */
 static inline bool dlock__acq_died_with_connection(const struct dlock__acquisition *acq) {
     const struct dlock_client *client = acq->name->client;
@@ -169,6 +176,12 @@ int64_t dlock__shortest_lease_ms(const struct dlock_client *client);
 
 /* Frees the memory of a handle that nothing refers to any more. */
 void dlock__lock_destroy(struct dlock_lock *lock);
+
+/* ---- stats.c ---- */
+
+/* The waiter has to wait, which is counted unless it is a try. It is over, which is counted if it had to. */
+void dlock__stats_waits(struct dlock__waiter *waiter);
+void dlock__stats_waited(const struct dlock__waiter *waiter);
 
 /* ---- fork.c ---- */
 

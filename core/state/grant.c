@@ -216,6 +216,9 @@ void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock
     dlock__hold_set(acq->hold, lock);
     acq->hold->count = 1;
     acq->name->turn_us = dlock__now(lock->client);
+    lock->client->stats.grants++;
+    lock->client->stats.local_grants +=
+        acq->ordinal > 0; /* so it was handed over, taken while it lingered, or imported */
     if (lock->on_lost) dlock__callback_arm(lock->client, acq->valid_until_us);
 }
 
@@ -278,6 +281,7 @@ bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t
     schedule(acq, sent_us, lease_ms, kept_ms);
     dlock__guard_note(acq);
     acq->outcome_unknown = false;
+    acq->name->client->stats.renewals++;
     if (acq->state != DLOCK__CONFIRMING)
         dlock__acq_renew_at(acq, acq->renew_at_us);
     else if (acq->valid_until_us > dlock__now(acq->name->client))
@@ -395,6 +399,13 @@ static void lose_hand_over(struct dlock__acquisition *acq) {
     dlock__acq_put(acq);
 }
 
+/* Whether an owner knows that it has it. */
+static bool told(const struct dlock__acquisition *acq) {
+    const struct dlock__hold *hold = acq->hold;
+    while (hold && hold->count == 0) hold = hold->next;
+    return hold != NULL;
+}
+
 void dlock__lose(struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
     enum dlock__acq_state before = acq->state;
@@ -411,6 +422,7 @@ void dlock__lose(struct dlock__acquisition *acq) {
     dlock__name_unhold(name, acq);
     acq->next = name->lost; /* takes over the reference */
     name->lost = acq;
+    name->client->stats.losses += told(acq);
     dlock__callback_lost(acq);
     if (dlock__acq_may_remain(acq)) dlock__orphan(acq);
     dlock__name_signal(name);

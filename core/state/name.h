@@ -69,22 +69,23 @@ struct dlock__waiter {
     struct dlock__waiter *next, *prev;
     struct dlock_lock *lock;
     uint64_t thread;
-    int64_t deadline_us;
+    int64_t began_us, deadline_us;
     struct dlock__acquisition *handed; /* among name->held when it was given; holds a reference; may be lost by now */
-    int64_t pause_us;                  /* the last decorrelated pause between its questions */
     struct dlock_error *why;           /* what the server said last, in the end the error; NULL: nobody needed it yet */
     struct dlock__latch *latch;        /* of the thread that takes its turns; NULL: the engine does */
     /* RELEASING, which has to be sent before it is over: what it gave up, or (an async release) all that it is about;
      * with a reference */
     struct dlock__acquisition *leaving;
     int result;
-    uint32_t cancels; /* lock->cancels when it began to wait: that one is greater when it was cancelled */
-    uint16_t trip_us; /* from its last question to "busy", for as much of that as matters */
+    uint32_t cancels;  /* lock->cancels when it began to wait: that one is greater when it was cancelled */
+    uint32_t pause_us; /* the last decorrelated pause between its questions */
+    uint16_t trip_us;  /* from its last question to "busy", for as much of that as matters */
     bool try_only : 1;
     bool heard : 1; /* the server has said "busy", and is not known to be out of reach since */
     bool in_line : 1;
-    bool done : 1; /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
-    bool over : 1; /* nothing more happens to it */
+    bool done : 1;  /* `result` counts: 0 = out of the line, `handed` is its grant; else cancelled and still in line */
+    bool over : 1;  /* nothing more happens to it */
+    bool waits : 1; /* its first question did not settle it: it is counted */
     /* those that the engine takes the turns of */
     bool ready : 1;  /* in client->engine.ready */
     bool asking : 1; /* its request is on the way */

@@ -17,6 +17,7 @@ struct dlock__conn {
     struct dlock__acquisition *acq; /* SESSION, not THREADSAFE: the one it carries; acq->conn is this one then */
     bool waiting;                   /* PENDING: its blocking request is not answered yet */
     int fd;                         /* PENDING: what `listen` gave, in pool.watch; -1: none */
+    bool broken;                    /* so the one here before ended: opening it again is a reconnect */
     bool watched;                   /* PENDING: the keeper is told when that polls readable */
     bool unwatched;                 /* PENDING: it is in pool.unwatched */
     struct dlock__conn *next_unwatched;

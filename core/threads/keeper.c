@@ -137,6 +137,7 @@ static void failed(struct dlock__acquisition *acq, const struct dlock_claim *arg
     if (sent) dlock__acq_unanswered(acq, arg->lease_ms);
     if (!dlock__acq_renewable(acq)) return;
     acq->outcome_unknown |= sent;
+    acq->name->client->stats.renewal_failures++;
     if (acq->op->extension) acq->op->extension->result = result != 0 ? result : DLOCK_EPROTO;
     acq->pause_us = pause_us;
     dlock__acq_renew_at(acq, dlock__acq_is_renewed(acq) ? dlock__now_us() + pause_us : DLOCK__NEVER);

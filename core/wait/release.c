@@ -65,6 +65,7 @@ int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dl
     dlock__back_off(acq);
     if (acq->refs > 1) pthread_cond_broadcast(&name->client->changed); /* dlock__give_back_await may be one of them */
     if (rc == DLOCK_ELOST) {
+        name->client->stats.losses++;
         rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it",
                         dlock__name_shown(name));
     } else if (rc != 0) {
@@ -114,6 +115,7 @@ int dlock__give_back_await(struct dlock__acquisition *acq, int64_t deadline_us, 
                           "the release of lock \"%s\" was not confirmed, its lease ends it: %s",
                           dlock__name_shown(name), client->closed ? "the client is closed" : "no answer in time");
     if (acq->op->kind == DLOCK__RELEASE && dlock__release_result(acq) == 0) return 0;
+    client->stats.losses++;
     return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its release", dlock__name_shown(name));
 }
 

@@ -14,8 +14,6 @@ enum dlock__turn {
     DLOCK__TURN_OVER   /* waiter->result, with words in waiter->why */
 };
 
-/* When an acquire with this timeout ends: a try has the URI's `timeout`. */
-int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms);
 /* Puts a new waiter into the line, unless it is a try that stands no chance (then it is over). */
 void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, bool try_only, int64_t deadline_us);
 /* Says what the waiter does next, from everything that happened meanwhile. If it has a latch this may bring up the

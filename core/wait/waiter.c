@@ -40,7 +40,7 @@ static struct dlock__acquisition *acq_of(const struct dlock__waiter *waiter) {
 /* Random, growing, at most `high`. */
 static int64_t next_pause(struct dlock__waiter *waiter, int64_t low, int64_t high) {
     int64_t top = (waiter->pause_us > low ? waiter->pause_us : low) * 3;
-    waiter->pause_us = dlock__jitter(client_of(waiter), low, top < high ? top : high);
+    waiter->pause_us = (uint32_t)dlock__jitter(client_of(waiter), low, top < high ? top : high);
     return waiter->pause_us;
 }
 
@@ -52,6 +52,7 @@ static void finish(struct dlock__waiter *waiter, int result) {
     waiter->done = waiter->over = true;
     waiter->result = result;
     waiter->lock->waiting--;
+    dlock__stats_waited(waiter);
     if (!waiter->in_line) return;
     dlock__name_remove(name, waiter);
     if (!dlock__name_exclusive(name)) dlock__name_signal(name);
@@ -468,7 +469,9 @@ enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until
     }
     if (waiter->leaving) return DLOCK__TURN_LEAVE;
     if (waiter->over) return DLOCK__TURN_OVER;
-    return acq_of(waiter) ? asker_turn(waiter, until_us) : line_turn(waiter, until_us);
+    enum dlock__turn turn = (acq_of(waiter) ? asker_turn : line_turn)(waiter, until_us);
+    if (turn == DLOCK__TURN_SLEEP && *until_us > 0) dlock__stats_waits(waiter);
+    return turn;
 }
 
 /* Whether a try may stand behind others: readers and permits may be granted together. */
@@ -480,11 +483,6 @@ static bool may_go_along(const struct dlock__name *name, const struct dlock_lock
     return !waiter;
 }
 
-int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms) {
-    int64_t wait_ms = timeout_ms < 0 ? DLOCK_FOREVER : timeout_ms == 0 ? client->uri->timeout_ms : timeout_ms;
-    return dlock__after(dlock__now(client), dlock__us(wait_ms));
-}
-
 void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, bool try_only, int64_t deadline_us) {
     struct dlock__name *name = lock->name;
     waiter->lock = lock;
@@ -492,6 +490,7 @@ void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, 
     lock->waiting++;
     waiter->thread = dlock__thread_id();
     waiter->try_only = try_only;
+    waiter->began_us = dlock__now(lock->client);
     waiter->deadline_us = deadline_us;
     bool blocked = dlock__name_exclusive(name) && !dlock__linger_misfit(lock);
     if (waiter->try_only && (blocked || !may_go_along(name, lock)))

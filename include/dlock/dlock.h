@@ -244,6 +244,43 @@ struct dlock_options {
 #define DLOCK_OPTIONS_INIT \
     { sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, 0, 0, NULL, NULL }
 
+/* The buckets of dlock_stats.wait_counts. */
+#define DLOCK_WAIT_BUCKETS 24
+/* The longest wait that falls into bucket i, which is none of the last (that has all longer ones): 0.1 ms doubled i
+ * times, up to 7 minutes. In seconds, 0.0001, 0.0002, 0.0004 …, the numbers have few digits: they can be the bounds of a
+ * Prometheus histogram, whose buckets are the sums of all up to here. */
+#define DLOCK_WAIT_BOUND_US(i) (INT64_C(100) << (i))
+
+/* What a client has done since dlock_open(). All numbers but `waiting` only grow. */
+struct dlock_stats {
+    size_t size;               /* sizeof(struct dlock_stats), set by the caller */
+    uint64_t grants;           /* acquisitions that an owner was told of: by any function that acquires, each lock of
+                                * dlock_acquire_all, dlock_import. Re-entries are none */
+    uint64_t local_grants;     /* … of these, those for which the server was asked for no new grant: another thread or
+                                * handle of this client handed it over, it lingered here, or it was imported */
+    uint64_t reentries;        /* acquisitions by an owner that held the name already */
+    uint64_t losses;           /* grants that ended before their release, each once, whether on_lost or the release told
+                                * of it. One that nobody had been told of, or that only lingered, is none; nor is what a
+                                * closed client gives back */
+    uint64_t renewals;         /* grants that the server has confirmed anew, each one of a request about many: in the
+                                * background, by dlock_extend and dlock_downgrade, and before some hand-overs */
+    uint64_t renewal_failures; /* … whose renewal was refused, or not answered in time. It is tried again */
+    uint64_t reconnects;       /* connections opened in place of one that broke, or was closed since it kept silent */
+    uint64_t waiting;          /* waits in progress, now */
+    uint64_t waits;            /* waits that have ended, by a grant or without. An acquire with a timeout is one if its
+                                * first question did not settle it: somebody else held the name or stood in line, here or
+                                * at the server, that granted nothing yet, or was away. A try (timeout 0) is none, nor is
+                                * a lock that comes with the first request of a dlock_acquire_all */
+    uint64_t wait_us;          /* how long these took together, each from the call that acquires to its end */
+    uint64_t wait_counts[DLOCK_WAIT_BUCKETS]; /* how many took so long: see DLOCK_WAIT_BOUND_US. Their sum is `waits` */
+};
+#define DLOCK_STATS_INIT                                            \
+    {                                                               \
+        sizeof(struct dlock_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { \
+            0                                                       \
+        }                                                           \
+    }
+
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
 
 /* Opens a client of the server that `uri` names and stores it in *client; end it with dlock_close().
@@ -284,6 +321,11 @@ DLOCK_EXPORT const struct dlock_backend_info *dlock_client_backend(dlock_client 
 /* For how long the client's server grants nothing after its start (ENOTREADY), which is also the longest lease that it
  * is asked for: the URI's `quarantine` where a restart may forget grants; 0: there is none. Never blocks. */
 DLOCK_EXPORT int64_t dlock_client_quarantine_ms(dlock_client *client);
+
+/* Writes what the client has done so far into *stats, whose `size` the caller has set: a program that was built with an
+ * older header gets the members it knows, and members that the library does not know are 0. Cheap: counting goes on all
+ * the time, this copies. Never blocks. Errors: EINVAL (NULL, or no `size`), ECANCELED, EFORKED. */
+DLOCK_EXPORT int dlock_client_stats(dlock_client *client, struct dlock_stats *stats, struct dlock_error *err);
 
 /* ---- backends ---------------------------------------------------------------------------------------------------- */
 

@@ -17,6 +17,7 @@ STRUCTS = {
     "dlock_info": _abi.Info,
     "dlock_backend_info": _abi.BackendInfo,
     "dlock_finding": _abi.FindingStruct,
+    "dlock_stats": _abi.StatsStruct,
     "dlock_client_options": _abi.ClientOptions,
     "dlock_options": _abi.Options,
 }
@@ -41,6 +42,7 @@ SPELLING = {
     ctypes.POINTER(_abi.Options): "const struct dlock_options *",
     ctypes.POINTER(_abi.ClientOptions): "const struct dlock_client_options *",
     ctypes.POINTER(_abi.BackendInfo): "const struct dlock_backend_info *",
+    ctypes.POINTER(_abi.StatsStruct): "struct dlock_stats *",
     ctypes.POINTER(_abi.ClientPointer): "dlock_client **",
     ctypes.POINTER(ctypes.c_int64): "int64_t *",
     _abi.Callback: "dlock_callback",

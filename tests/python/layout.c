@@ -33,6 +33,19 @@ static void structs(void) {
     FIELD(dlock_finding, health);
     FIELD(dlock_finding, what);
     FIELD(dlock_finding, advice);
+    STRUCT(dlock_stats);
+    FIELD(dlock_stats, size);
+    FIELD(dlock_stats, grants);
+    FIELD(dlock_stats, local_grants);
+    FIELD(dlock_stats, reentries);
+    FIELD(dlock_stats, losses);
+    FIELD(dlock_stats, renewals);
+    FIELD(dlock_stats, renewal_failures);
+    FIELD(dlock_stats, reconnects);
+    FIELD(dlock_stats, waiting);
+    FIELD(dlock_stats, waits);
+    FIELD(dlock_stats, wait_us);
+    FIELD(dlock_stats, wait_counts);
     STRUCT(dlock_client_options);
     FIELD(dlock_client_options, size);
     FIELD(dlock_client_options, flags);
@@ -59,6 +72,7 @@ int main(void) {
     NUMBER(PERMIT);
     NUMBER(OWNER_HANDLE);
     NUMBER(FIXED_LEASE);
+    NUMBER(WAIT_BUCKETS);
     NUMBER(CLIENT_LAZY);
     NUMBER(CLIENT_MANUAL);
     NUMBER(CLIENT_GUARDIAN);

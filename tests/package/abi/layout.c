@@ -127,6 +127,20 @@ AT(dlock_backend_info, error, 32);
 AT(dlock_backend_info, schema, 40);
 SIZE(dlock_backend_info, 48);
 
+AT(dlock_stats, size, 0);
+AT(dlock_stats, grants, 8);
+AT(dlock_stats, local_grants, 16);
+AT(dlock_stats, reentries, 24);
+AT(dlock_stats, losses, 32);
+AT(dlock_stats, renewals, 40);
+AT(dlock_stats, renewal_failures, 48);
+AT(dlock_stats, reconnects, 56);
+AT(dlock_stats, waiting, 64);
+AT(dlock_stats, waits, 72);
+AT(dlock_stats, wait_us, 80);
+AT(dlock_stats, wait_counts, 88);
+SIZE(dlock_stats, 280);
+
 AT(dlock_finding, size, 0);
 AT(dlock_finding, health, 8);
 AT(dlock_finding, what, 16);
@@ -140,6 +154,8 @@ _Static_assert(sizeof(struct dlock_error) == 512, "struct dlock_error never grow
 _Static_assert(offsetof(struct dlock_error, message) == 4, "the place of dlock_error.message");
 _Static_assert(DLOCK_EXCLUSIVE == 0 && DLOCK_SHARED == 1 && DLOCK_PERMIT == 2, "modes");
 _Static_assert(DLOCK_OWNER_THREAD == 0 && DLOCK_OWNER_HANDLE == 1, "owners");
+_Static_assert(DLOCK_WAIT_BUCKETS == 24 && DLOCK_WAIT_BOUND_US(0) == 100 && DLOCK_WAIT_BOUND_US(22) == 419430400,
+               "buckets of waits");
 _Static_assert(DLOCK_FIXED_LEASE == 1 && DLOCK_NO_REENTRY == 2, "flags");
 _Static_assert(DLOCK_CLIENT_LAZY == 1 && DLOCK_CLIENT_MANUAL == 2 && DLOCK_CLIENT_GUARDIAN == 4 &&
                    DLOCK_CLIENT_SPARE_GROUP == 8,

@@ -16,7 +16,7 @@ from typing import List
 
 from . import _callbacks, _values
 from ._abi import lib as _lib
-from ._values import Backend, Finding, Holder
+from ._values import Backend, Finding, Holder, Stats
 from ._version import __version__
 from .aio import AsyncClient, AsyncGrant, AsyncLock
 from .client import Client
@@ -47,8 +47,8 @@ from .multi import acquire_all
 __all__ = [
     "AbiError", "AsyncClient", "AsyncGrant", "AsyncLock", "AuthError", "Backend", "Busy", "Canceled", "Client",
     "Deadlock", "Error", "Finding", "Forked", "Grant", "Holder", "Invalid", "Lock", "Lost", "NoBackend", "NotOwner",
-    "NotReady", "NotSupported", "OutOfResources", "ProtocolError", "Timeout", "Unavailable", "__version__",
-    "acquire_all", "backends", "library_version", "parse_duration", "uri_without_secrets",
+    "NotReady", "NotSupported", "OutOfResources", "ProtocolError", "Stats", "Timeout", "Unavailable",
+    "__version__", "acquire_all", "backends", "library_version", "parse_duration", "uri_without_secrets",
 ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ TICKET_MAX = 1279
 EXCLUSIVE, SHARED, PERMIT = 0, 1, 2
 OWNER_HANDLE = 1
 FIXED_LEASE = 1
+WAIT_BUCKETS = 24
 CLIENT_LAZY, CLIENT_MANUAL, CLIENT_GUARDIAN = 1, 2, 4
 FINE = 0
 
@@ -75,6 +76,25 @@ class FindingStruct(Structure):
     _fields_ = [("size", c_size_t), ("health", c_int), ("what", c_char_p), ("advice", c_char_p)]
 
 
+class StatsStruct(Structure):
+    """struct dlock_stats"""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("grants", c_uint64),
+        ("local_grants", c_uint64),
+        ("reentries", c_uint64),
+        ("losses", c_uint64),
+        ("renewals", c_uint64),
+        ("renewal_failures", c_uint64),
+        ("reconnects", c_uint64),
+        ("waiting", c_uint64),
+        ("waits", c_uint64),
+        ("wait_us", c_uint64),
+        ("wait_counts", c_uint64 * WAIT_BUCKETS),
+    ]
+
+
 Callback = CFUNCTYPE(None, c_void_p, POINTER(ErrorStruct), c_void_p)
 Each = CFUNCTYPE(c_int, POINTER(Info), c_void_p)
 EachFinding = CFUNCTYPE(c_int, POINTER(FindingStruct), c_void_p)
@@ -118,6 +138,7 @@ FUNCTIONS = {
     "dlock_client_guard": (c_int, ClientPointer, c_int, _Err),
     "dlock_client_backend": (POINTER(BackendInfo), ClientPointer),
     "dlock_client_quarantine_ms": (c_int64, ClientPointer),
+    "dlock_client_stats": (c_int, ClientPointer, POINTER(StatsStruct), _Err),
     "dlock_backends": (c_int, EachBackend, c_void_p, _Err),
     "dlock_parse_duration": (c_int, c_char_p, POINTER(c_int64), _Err),
     "dlock_uri_without_secrets": (c_int, c_char_p, _Text, c_size_t, _Err),

@@ -159,6 +159,13 @@ class NativeClient:
         with self.use() as pointer:
             return int(lib.dlock_client_quarantine_ms(pointer)) / 1000
 
+    def stats(self) -> _values.Stats:
+        """What it has done."""
+        row = _abi.StatsStruct(sizeof(_abi.StatsStruct))
+        with self.use() as pointer:
+            errors.call(lib.dlock_client_stats, pointer, byref(row))
+        return _values.stats(row)
+
     def _walk(self, function: Any, each: Any, convert: Callable[[Any], Any], *arguments: object) -> List[Any]:
         with self.use() as pointer:
             return _callbacks.collect(

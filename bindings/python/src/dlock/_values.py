@@ -41,6 +41,32 @@ class Finding(NamedTuple):
     """Empty when fine."""
 
 
+class Stats(NamedTuple):
+    """What a client has done since it was opened. All numbers but `waiting` only grow; dlock.h says what each counts."""
+
+    grants: int
+    """Acquisitions that an owner got; re-entries are none."""
+    local_grants: int
+    """Of these, those for which the server was asked for no new grant."""
+    reentries: int
+    """0: this package enters a lock again without asking the library."""
+    losses: int
+    """Grants that ended before their release."""
+    renewals: int
+    renewal_failures: int
+    """Renewals that were refused, or not answered in time."""
+    reconnects: int
+    """Connections opened in place of one that broke."""
+    waiting: int
+    """Waits in progress, now."""
+    waits: int
+    """Waits that have ended, by a grant or without."""
+    wait_seconds: float
+    """How long these took together."""
+    wait_buckets: Tuple[Tuple[float, int], ...]
+    """(bound, count): how many took at most `bound` seconds, and longer than the bound before; the last is math.inf."""
+
+
 class Backend(NamedTuple):
     """A backend as this process sees it."""
 
@@ -106,6 +132,24 @@ def holder(info: Any) -> Holder:
 def finding(row: Any) -> Finding:
     """A struct dlock_finding as a Finding."""
     return Finding(row.health == _abi.FINE, plain(row.what), plain(row.advice))
+
+
+def stats(row: Any) -> Stats:
+    """A struct dlock_stats as a Stats."""
+    bounds = [(100 << i) / 1e6 for i in range(_abi.WAIT_BUCKETS - 1)] + [math.inf]
+    return Stats(
+        row.grants,
+        row.local_grants,
+        row.reentries,
+        row.losses,
+        row.renewals,
+        row.renewal_failures,
+        row.reconnects,
+        row.waiting,
+        row.waits,
+        row.wait_us / 1e6,
+        tuple(zip(bounds, row.wait_counts)),
+    )
 
 
 def backend(info: Any) -> Backend:

@@ -10,7 +10,7 @@ from typing import Any, Callable, List, Optional, TypeVar, Union
 
 from . import _abi
 from ._native import NativeClient, Terms, logger
-from ._values import Backend, Finding, Holder, Seconds
+from ._values import Backend, Finding, Holder, Seconds, Stats
 from .grant import Grant, OnLost
 from .lock import Lock
 
@@ -32,6 +32,10 @@ class BaseClient:
     def quarantine(self) -> float:
         """For how many seconds after its start the server grants nothing (NotReady)."""
         return self._native.quarantine()
+
+    def stats(self) -> Stats:
+        """What this client has done since it was opened: grants, waits and how long they took, losses, renewals."""
+        return self._native.stats()
 
     @property
     def closed(self) -> bool:
