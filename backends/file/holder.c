@@ -16,6 +16,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+enum { LOOKS = 4 }; /* at a list that may have missed a lock */
+
 static int by_ino(const void *a, const void *b) {
     const struct file_lock *one = a, *two = b;
     return (one->ino > two->ino) - (one->ino < two->ino);
@@ -252,16 +254,31 @@ static bool has_seats(int fd) {
     return file_byte_locked(fd, FILE_READERS, FILE_SEATS) >= 0 || file_byte_locked(fd, FILE_PERMITS, FILE_SEATS) >= 0;
 }
 
-/* Opens nothing: a close would wake the waiters. */
-enum file_holder file_holder(const struct file_conn *conn, int fd) {
+/* As file_holder, by one look at the list; *listed: a lock of the file is there. */
+static enum file_holder look(const struct file_conn *conn, struct view *view, bool *listed) {
     enum file_holder holder = FILE_UNKNOWN;
     struct file_locks locks;
-    struct view view = {.fd = fd};
+    *listed = false;
     if (file_locks_read(&locks, NULL) != 0) return FILE_UNKNOWN;
-    if (fstat(fd, &view.st) == 0 && file_record_read(fd, &view.record) != FILE_UNREADABLE) {
-        const struct file_lock *lock = next_lock(&locks, &view.st, NULL);
-        holder = has_seats(fd) ? FILE_SHARERS : held_by_us(conn, &view, lock) ? FILE_OURS : FILE_FLOCK;
+    if (file_record_read(view->fd, &view->record) != FILE_UNREADABLE) {
+        const struct file_lock *lock = next_lock(&locks, &view->st, NULL);
+        holder = has_seats(view->fd) ? FILE_SHARERS : held_by_us(conn, view, lock) ? FILE_OURS : FILE_FLOCK;
+        *listed = lock != NULL;
     }
     free(locks.list);
+    return holder;
+}
+
+/* Opens nothing: a close would wake the waiters. While locks of others come and go a list that is read in pieces can
+ * miss the one that is asked for: it has to be missing several times. */
+enum file_holder file_holder(const struct file_conn *conn, int fd) {
+    enum file_holder holder = FILE_UNKNOWN;
+    struct view view = {.fd = fd};
+    bool listed = false;
+    if (fstat(fd, &view.st) != 0) return FILE_UNKNOWN;
+    for (int i = 0; i < LOOKS && !listed; i++) {
+        holder = look(conn, &view, &listed);
+        if (holder != FILE_FLOCK || !conn->locks_listed) break;
+    }
     return holder;
 }
