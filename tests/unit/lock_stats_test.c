@@ -161,7 +161,7 @@ static void the_bounds_of_buckets_double(void **state) {
 
 /* A wait of exactly so long for what another thread has falls into this bucket. */
 static void assert_bucket(struct actor *holder, struct actor *next, int64_t us, int bucket) {
-    dlock_client *client = client_new("fake:");
+    dlock_client *client = client_new("fake:?lease=1h");
     dlock_lock *lock = lock_new(client, "n");
     struct dlock_stats before = stats_of(client);
     assert_int_equal(acquire_by(holder, lock, 0), 0);
