@@ -31,9 +31,9 @@ static bool read_place(const char *text, struct redis_move *move) {
 bool redis_note_move(struct redis_member *member, const redisReply *reply) {
     struct redis_move move = {.kind = REDIS_TRYAGAIN};
     if (reply->type != REDIS_REPLY_ERROR) return false;
-    if (redis_error_is(reply, "MOVED") && read_place(reply->str + 6, &move))
+    if (strncmp(reply->str, "MOVED ", 6) == 0 && read_place(reply->str + 6, &move))
         move.kind = REDIS_MOVED;
-    else if (redis_error_is(reply, "ASK") && read_place(reply->str + 4, &move))
+    else if (strncmp(reply->str, "ASK ", 4) == 0 && read_place(reply->str + 4, &move))
         move.kind = REDIS_ASK;
     else if (!redis_error_is(reply, "TRYAGAIN") && !strstr(reply->str, "access a non local key"))
         return false;
