@@ -217,8 +217,8 @@ void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock
     acq->hold->count = 1;
     acq->name->turn_us = dlock__now(lock->client);
     lock->client->stats.grants++;
-    lock->client->stats.local_grants +=
-        acq->ordinal > 0; /* so it was handed over, taken while it lingered, or imported */
+    /* With an ordinal it was handed over, taken while it lingered, or imported. */
+    lock->client->stats.local_grants += acq->ordinal > 0;
     if (lock->on_lost) dlock__callback_arm(lock->client, acq->valid_until_us);
 }
 
@@ -400,7 +400,7 @@ static void lose_hand_over(struct dlock__acquisition *acq) {
 }
 
 /* Whether an owner knows that it has it. */
-static bool told(const struct dlock__acquisition *acq) {
+static bool owner_knows(const struct dlock__acquisition *acq) {
     const struct dlock__hold *hold = acq->hold;
     while (hold && hold->count == 0) hold = hold->next;
     return hold != NULL;
@@ -422,7 +422,7 @@ void dlock__lose(struct dlock__acquisition *acq) {
     dlock__name_unhold(name, acq);
     acq->next = name->lost; /* takes over the reference */
     name->lost = acq;
-    name->client->stats.losses += told(acq);
+    name->client->stats.losses += owner_knows(acq);
     dlock__callback_lost(acq);
     if (dlock__acq_may_remain(acq)) dlock__orphan(acq);
     dlock__name_signal(name);

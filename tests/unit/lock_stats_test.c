@@ -13,7 +13,7 @@ static struct dlock_stats stats_of(dlock_client *client) {
     return stats;
 }
 
-/* What is not named in `expected` is 0. */
+/* Members that `expected` does not name are 0. */
 static void assert_stats(dlock_client *client, struct dlock_stats expected) {
     struct dlock_stats stats = stats_of(client);
     const uint64_t *is = &stats.grants, *should_be = &expected.grants;
