@@ -111,7 +111,9 @@ class Run:
         # A program with a sanitizer wants to be loaded before everything else.
         self.steps_workers = self.target == "file" and not os.environ.get("DLOCK_FAULTS_SANITIZED")
         self.server = SERVERS[self.target](folder, self.clock)
-        self.who, self.problems, self.grants, self.rounds = 0, [], 0, 0
+        self.who, self.problems, self.rounds = 0, [], 0
+        self.counts = collections.Counter()  # what dlock-history counts
+        self.last_fences = []  # with which a history begins
         self.faults = []
         # Of each fault, in ms; None: not seen, or not of this fault alone.
         self.recoveries = collections.defaultdict(list)
@@ -230,7 +232,8 @@ class Run:
         self.rounds += 1
         self.history = os.path.join(self.folder, "history.%d" % self.rounds)
         self.complaints = open(os.path.join(self.folder, "complaints"), "ab")
-        open(self.history, "wb").close()
+        with open(self.history, "w") as file:
+            file.writelines(line + "\n" for line in self.last_fences)
         self.queries = []  # name, time, question
         self.harms = []  # from, until
         self.workers = [Worker(self, number) for number in range(len(self.kinds))]
@@ -285,8 +288,10 @@ class Run:
             self.complain(line)
         if broken:
             self.complain("%d violations" % len(broken))
-        self.grants += int(lines.pop(0).split()[1])
-        for (name, at, query), answer in zip(self.queries, lines):
+        words = lines.pop(0).split()
+        self.counts.update(dict(zip(words[::2], map(int, words[1::2]))))
+        self.last_fences = [line for line in lines if line.startswith("earlier ")]
+        for (name, at, query), answer in zip(self.queries, lines[len(self.last_fences):]):
             ms = None if answer == "-" or self.harmed_again(at, int(answer)) else int(answer)
             self.recoveries[name].append(ms)
             if ms is not None and ms > self.slow_ms:
@@ -334,7 +339,7 @@ class Run:
             seen = sorted(ms for ms in recoveries if ms is not None)
             yield (self.target, name, len(recoveries), len(seen), seen[len(seen) // 2] if seen else "", seen[-1] if seen else "")
         if self.kinds != LOSING:
-            yield (self.target, "", self.grants, len(self.problems), self.rounds, self.seed)
+            yield (self.target, "", self.counts["grants"], len(self.problems), self.rounds, self.seed)
 
 
 def report(run, logs):

@@ -2,6 +2,7 @@
 #include "support/history.h"
 #include "support/test.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct scene {
@@ -58,6 +59,14 @@ static const struct scene scenes[] = {
     {"a smaller fence after a fault that forgets", "fences go back",
      "held 1 1 10 5 20 n x 0 8\nforgot 0 0 15 20\nheld 2 1 30 25 50 n x 0 7\nfree 2 1 40\n"},
     {"a fence of nought", "no fence", "held 1 1 10 5 20 n x 0 0\nfree 1 1 15\n"},
+    {"a smaller fence than in the history before", "fences go back",
+     "earlier 0 0 10 8 n\nheld 1 1 30 25 50 n s 0 7\nfree 1 1 40\n"},
+    {"the last fence of the history before", "one fence twice",
+     "earlier 0 0 10 8 n\nheld 1 1 30 25 50 n x 0 8\nfree 1 1 40\n"},
+    {"asked for after the first of two faults that forget", "two holders",
+     "forgot 0 0 10 20\nforgot 0 0 70 80\nheld 1 1 90 85 100 n x 0 1\nheld 2 1 95 85 100 n x 0 2\n"},
+    {"killed later than the one before it", "two holders",
+     "killed 1 0 5\nheld 2 1 10 5 100 n x 0 1\nkilled 2 0 60\nheld 3 1 59 50 200 n x 0 2\n"},
 
     {"nothing", NULL, "# a remark\n\n"},
     {"one after the other", NULL, "held 1 1 10 5 100 n x 0 1\nfree 1 1 20\nheld 2 1 20 5 100 n x 0 2\nfree 2 1 40\n"},
@@ -80,6 +89,10 @@ static const struct scene scenes[] = {
     {"handed on within a process that does not know yet that the grant was forgotten", NULL,
      "held 1 1 10 5 100 n x 0 256\nforgot 0 0 20 40\nheld 2 1 25 5 100 n x 0 512\nfree 1 1 27\n"
      "held 1 2 30 28 90 n x 0 257\nfree 1 2 32\nfree 2 1 33\n"},
+    {"forgotten by the longer one of two faults", NULL,
+     "held 1 1 10 5 100 n x 0 1\nforgot 0 0 20 90\nforgot 0 0 30 40\nheld 2 1 25 5 100 n x 0 2\n"},
+    {"a greater fence than in the history before", NULL,
+     "earlier 0 0 10 8 n\nearlier 0 0 10 20 m\nheld 1 1 30 25 50 n x 0 9\nfree 1 1 40\n"},
 };
 
 static void note_report(const char *what, void *arg) {
@@ -87,13 +100,17 @@ static void note_report(const char *what, void *arg) {
     if (!*report) strcpy(report, what);
 }
 
+static void read_text(const char *text, struct history *history) {
+    FILE *file = fmemopen((void *)(uintptr_t)text, strlen(text), "r");
+    assert_non_null(file);
+    assert_int_equal(history_read(file, history), 0);
+    fclose(file);
+}
+
 static void check_scene(const struct scene *scene) {
     struct history history;
     char report[512] = "";
-    FILE *file = fmemopen((void *)(uintptr_t)scene->text, strlen(scene->text), "r");
-    assert_non_null(file);
-    assert_int_equal(history_read(file, &history), 0);
-    fclose(file);
+    read_text(scene->text, &history);
     size_t n = history_check(&history, note_report, report);
     history_free(&history);
     if (!scene->broken ? n > 0 : !strstr(report, scene->broken)) fail_msg("%s: %s", scene->what, report);
@@ -120,7 +137,8 @@ static void lines_that_make_no_sense_are_named(void **state) {
                                         "freed\n",
                                         "still 1 1\n",
                                         "forgot 0 0 1\n",
-                                        "killed 1\n"};
+                                        "killed 1\n",
+                                        "earlier 0 0 10 n\n"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct history history;
         char text[128];
@@ -133,11 +151,70 @@ static void lines_that_make_no_sense_are_named(void **state) {
     }
 }
 
+static void contended_grants_are_counted(void **state) {
+    (void)state;
+    static const struct {
+        size_t grants, contended, served;
+        const char *text;
+    } counts[] = {
+        {2, 0, 0, "held 1 1 10 5 90 n x 0 256\nfree 1 1 20\nheld 2 1 30 21 90 n x 0 512\nfree 2 1 40\n"},
+        {2, 1, 1, "held 1 1 10 5 90 n x 0 256\nfree 1 1 20\nheld 2 1 30 15 90 n x 0 512\nfree 2 1 40\n"},
+        {2, 1, 0, "held 1 1 10 5 90 n x 0 256\nfree 1 1 20\nheld 1 2 30 15 90 n x 0 257\nfree 1 2 40\n"},
+        {2, 2, 2, "held 1 1 10 5 90 n x 0 256\nfree 1 1 20\nheld 2 1 30 6 90 n x 0 512\nfree 2 1 40\n"},
+        {2, 0, 0, "held 1 1 10 5 90 n s 0 256\nheld 2 1 11 6 90 n s 0 512\n"},
+        {3, 1, 1,
+         "held 1 1 10 5 90 n s 0 256\nheld 2 1 11 6 90 n s 0 512\nfree 1 1 20\nfree 2 1 20\n"
+         "held 3 1 21 15 90 n x 0 768\n"},
+        {2, 1, 1, "held 1 1 10 5 90 n x 0 256\nfree 1 1 20\nheld 2 1 30 15 90 n s 0 512\n"},
+        {3, 1, 1,
+         "held 1 1 10 5 90 n p 2 256\nheld 2 1 15 11 90 n p 2 512\nfree 1 1 20\n"
+         "held 3 1 21 16 90 n p 2 768\n"},
+        {2, 0, 0, "held 1 1 10 5 90 n x 0 256\nheld 2 1 30 15 90 m x 0 512\n"},
+        {1, 0, 0, "earlier 0 0 10 8 n\nheld 2 1 30 9 90 n x 0 512\n"},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        struct history history;
+        read_text(counts[i].text, &history);
+        assert_int_equal(history_check(&history, note_report, (char[512]){""}), 0);
+        struct history_counts found = history_count(&history);
+        if (found.grants != counts[i].grants || found.contended != counts[i].contended ||
+            found.served != counts[i].served)
+            fail_msg("%s: %zu grants, %zu contended, %zu served", counts[i].text, found.grants, found.contended,
+                     found.served);
+        history_free(&history);
+    }
+}
+
+/* A history as long as that of an hour on a fast server is checked within seconds. */
+static void long_histories_are_checked(void **state) {
+    enum { GRANTS = 300000, KILLS = 3000 };
+    (void)state;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    assert_non_null(file);
+    for (int i = 1; i <= GRANTS; i++) {
+        int who = 1 + i % KILLS;
+        fprintf(file, "held %d %d %d %d %d n x 0 %d\nfree %d %d %d\n", who, i, 10 * i, 10 * i - 15, 10 * i + 1000, i,
+                who, i, 10 * i + 5);
+    }
+    for (int i = 1; i <= KILLS; i++) fprintf(file, "killed %d 0 %d\n", i, 10 * GRANTS + i);
+    for (int i = 1; i <= KILLS; i++) fprintf(file, "forgot 0 0 %d %d\n", 10 * i, 10 * i + 5);
+    fclose(file);
+    struct history history;
+    char report[512] = "";
+    read_text(text, &history);
+    assert_int_equal(history_check(&history, note_report, report), 0);
+    assert_int_equal(history_count(&history).contended, GRANTS);
+    history_free(&history);
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(breaks_of_rules_are_found),
-        cmocka_unit_test(what_only_looks_so_is_not),
-        cmocka_unit_test(lines_that_make_no_sense_are_named),
+        cmocka_unit_test(breaks_of_rules_are_found),          cmocka_unit_test(what_only_looks_so_is_not),
+        cmocka_unit_test(lines_that_make_no_sense_are_named), cmocka_unit_test(contended_grants_are_counted),
+        cmocka_unit_test(long_histories_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

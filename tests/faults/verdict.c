@@ -1,8 +1,8 @@
-/* dlock-history FILE [QUERY…]: reads a history (tests/support/history.h), prints every break of a rule, then
- * "grants N", then a line for each query:
+/* dlock-history FILE [QUERY…]: reads a history (tests/support/history.h), and prints every break of a rule, then
+ * "grants N contended N served N" (history_count), then for each name the line that a history after this one begins
+ * with, "earlier …", then a line for each query:
  *
- *     TIME/WHO/WHO…    how many ms later one of these processes was granted something that it asked for; without any, one
- *                      of all; "-": never
+ *     TIME/WHO/WHO…    how many ms later one of these processes was granted something that it asked for; "-": never
  *     WHO:TIME         how many ms later all names that this process held exclusively at the time had been granted
  *                      again; "-": it held none, or one never was
  *
@@ -12,23 +12,67 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Holds in an order of their own. */
+struct index {
+    const struct history_hold **at;
+    size_t n;
+    int (*compare)(const void *, const void *);
+};
+
 static void print(const char *what, void *arg) {
     (void)arg;
     printf("violation %s\n", what);
 }
 
-/* When the name of holds[0], of which there are n, was granted next; -1: never. */
-static int64_t next_grant(const struct history_hold *holds, size_t n, int64_t time) {
-    int64_t next = -1;
-    for (size_t i = 0; i < n; i++)
-        if (holds[i].from >= time && (next < 0 || holds[i].from < next)) next = holds[i].from;
-    return next;
+static int by_time(const struct history_hold *a, const struct history_hold *b) {
+    return (a->from > b->from) - (a->from < b->from);
 }
 
-static bool held_by(const struct history_hold *holds, size_t n, int who, int64_t time) {
-    for (size_t i = 0; i < n; i++)
-        if (holds[i].who == who && holds[i].mode == 'x' && holds[i].from < time && holds[i].until >= time) return true;
-    return false;
+static int by_name(const void *a, const void *b) {
+    const struct history_hold *left = *(const struct history_hold *const *)a,
+                              *right = *(const struct history_hold *const *)b;
+    int order = left->name == right->name ? 0 : strcmp(left->name, right->name);
+    return order ? order : by_time(left, right);
+}
+
+static int by_who(const void *a, const void *b) {
+    const struct history_hold *left = *(const struct history_hold *const *)a,
+                              *right = *(const struct history_hold *const *)b;
+    if (left->who != right->who) return left->who < right->who ? -1 : 1;
+    return by_time(left, right);
+}
+
+static struct index index_of(const struct history *history, int (*compare)(const void *, const void *)) {
+    struct index index = {malloc((history->n + 1) * sizeof *index.at), history->n, compare};
+    if (!index.at) abort();
+    for (size_t i = 0; i < history->n; i++) index.at[i] = &history->holds[i];
+    qsort(index.at, index.n, sizeof *index.at, compare);
+    return index;
+}
+
+/* The place of the first that does not come before `key`. */
+static size_t place_of(const struct index *index, const struct history_hold *key) {
+    size_t first = 0;
+    for (size_t end = index->n; first < end;) {
+        size_t middle = first + (end - first) / 2;
+        if (index->compare(&index->at[middle], &key) < 0)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first;
+}
+
+/* When this name was granted next; -1: never. */
+static int64_t next_of_name(const struct index *names, const char *name, int64_t time) {
+    size_t i = place_of(names, &(struct history_hold){.name = name, .from = time});
+    return i < names->n && strcmp(names->at[i]->name, name) == 0 ? names->at[i]->from : -1;
+}
+
+/* When this process was granted anything next; -1: never. */
+static int64_t next_of_process(const struct index *processes, int who, int64_t time) {
+    size_t i = place_of(processes, &(struct history_hold){.who = who, .from = time});
+    return i < processes->n && processes->at[i]->who == who ? processes->at[i]->from : -1;
 }
 
 static void print_ms(int64_t ns) {
@@ -38,43 +82,45 @@ static void print_ms(int64_t ns) {
         printf("%lld\n", (long long)(ns / 1000000));
 }
 
-static void answer_held(const struct history *history, int who, int64_t time) {
+static void answer_held(const struct index *processes, const struct index *names, int who, int64_t time) {
     int64_t latest = -1;
     bool never = false;
-    for (size_t i = 0, end; i < history->n; i = end) {
-        const struct history_hold *holds = &history->holds[i];
-        for (end = i + 1; end < history->n && strcmp(history->holds[end].name, holds->name) == 0;) end++;
-        if (!held_by(holds, end - i, who, time)) continue;
-        int64_t next = next_grant(holds, end - i, time);
+    size_t i = place_of(processes, &(struct history_hold){.who = who, .from = INT64_MIN});
+    for (; i < processes->n && processes->at[i]->who == who && processes->at[i]->from < time; i++) {
+        const struct history_hold *hold = processes->at[i];
+        if (hold->mode != 'x' || hold->until < time) continue;
+        int64_t next = next_of_name(names, hold->name, time);
         if (next < 0) never = true;
         if (next > latest) latest = next;
     }
     print_ms(never || latest < 0 ? -1 : latest - time);
 }
 
-static bool one_of(int who, const char *list) {
-    if (!*list) return true;
-    for (char *end; *list; list = end)
-        if (strtol(list + 1, &end, 10) == who) return true;
-    return false;
-}
-
-static void answer_any(const struct history *history, int64_t time, const char *list) {
+static void answer_any(const struct index *processes, int64_t time, const char *list) {
     int64_t first = -1;
-    for (size_t i = 0; i < history->n; i++) {
-        const struct history_hold *hold = &history->holds[i];
-        if (hold->from >= time && (first < 0 || hold->from < first) && one_of(hold->who, list)) first = hold->from;
+    for (char *end; *list; list = end) {
+        int64_t next = next_of_process(processes, (int)strtol(list + 1, &end, 10), time);
+        if (next >= 0 && (first < 0 || next < first)) first = next;
     }
     print_ms(first < 0 ? -1 : first - time);
 }
 
-static void answer(const struct history *history, const char *query) {
+static void answer(const struct index *processes, const struct index *names, const char *query) {
     char *rest;
     int64_t number = strtoll(query, &rest, 10);
     if (*rest == ':')
-        answer_held(history, (int)number, strtoll(rest + 1, NULL, 10));
+        answer_held(processes, names, (int)number, strtoll(rest + 1, NULL, 10));
     else
-        answer_any(history, number, rest);
+        answer_any(processes, number, rest);
+}
+
+/* The last hold of a name has its greatest fence. */
+static void print_last_fences(const struct history *history) {
+    for (size_t i = 0; i < history->n;) {
+        i = history_name_end(history, i);
+        const struct history_hold *last = &history->holds[i - 1];
+        printf("earlier 0 0 %lld %llu %s\n", (long long)last->from, (unsigned long long)last->fence, last->name);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -91,8 +137,13 @@ int main(int argc, char **argv) {
         return 2;
     }
     size_t broken = history_check(&history, print, NULL);
-    printf("grants %zu\n", history.n);
-    for (int i = 2; i < argc; i++) answer(&history, argv[i]);
+    struct history_counts counts = history_count(&history);
+    printf("grants %zu contended %zu served %zu\n", counts.grants, counts.contended, counts.served);
+    print_last_fences(&history);
+    struct index processes = index_of(&history, by_who), names = index_of(&history, by_name);
+    for (int i = 2; i < argc; i++) answer(&processes, &names, argv[i]);
+    free(processes.at);
+    free(names.at);
     history_free(&history);
     return broken ? 1 : 0;
 }

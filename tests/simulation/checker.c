@@ -16,6 +16,7 @@ enum {
     HOLDS = 256,
     CLIENTS = 32,
     EXPORTS = 256,
+    HISTORY_NAMES = 16,
     ENDS_US = 80000, /* 1 % of the longest lease for the clocks of each, and some */
     LOOK_US = 5000,  /* between two looks at what the server keeps */
     SETTLED_US =
@@ -65,6 +66,13 @@ static bool excludes(enum dlock_mode a, enum dlock_mode b) {
 
 /* ---- the history: what everybody believed, and for how long ---- */
 
+static const char *name_of(unsigned name) {
+    static char names[HISTORY_NAMES][16];
+    if (name >= HISTORY_NAMES) sim_fail("too many names");
+    if (!*names[name]) snprintf(names[name], sizeof names[name], "n%u", name);
+    return names[name];
+}
+
 static void record_begin(struct hold *hold, const struct dlock__acquisition *acq, int64_t asked_us) {
     if (history.n == records_room) {
         size_t room = records_room ? 2 * records_room : 256;
@@ -84,7 +92,7 @@ static void record_begin(struct hold *hold, const struct dlock__acquisition *acq
                                     .until = sim_global_us(hold->host, acq->valid_until_us) - SIM_BEGIN_US,
                                     .who = hold->host->number,
                                     .id = (int)hold->record};
-    snprintf(record->name, sizeof record->name, "n%u", hold->name);
+    record->name = name_of(hold->name);
 }
 
 static void record_end(struct hold *hold) {

@@ -11,6 +11,8 @@
  *     free   who id time               release is about to be called
  *     freed  who id                    release has answered 0: the grant has lasted until `free`
  *     killed who 0 time                the process is about to be killed
+ *     earlier 0 0 time fence name      the greatest fence of the name in the history before this one, of a grant from
+ *                                      then; it is no grant of this one
  *     forgot 0 0 time until            a fault in that time takes grants away: those that were asked for before its end
  *                                      exclude nobody from its beginning on, and their fences may be old */
 #ifndef DLOCK_TESTS_SUPPORT_HISTORY_H
@@ -25,18 +27,21 @@ enum { HISTORY_NAME = 64 };
 
 /* One grant, as its holder was told of it. */
 struct history_hold {
-    char name[HISTORY_NAME];
-    char mode; /* x, s, p */
-    uint32_t limit;
+    const char *name;
     uint64_t fence;
     int64_t asked, from, until; /* until: to the best of the holder's knowledge, whatever happens to it */
     int who, id;
+    uint32_t limit;
+    char mode;     /* x, s, p; HISTORY_EARLIER */
     bool doubtful; /* perhaps a part of a grant that a fault has taken away: its fence may be an old one */
 };
+
+#define HISTORY_EARLIER 'e' /* only its fence counts */
 
 struct history {
     struct history_hold *holds;
     size_t n;
+    void *names; /* of history_read() */
 };
 
 /* Reads a history; the caller ends it with history_free(). Returns 0, or the number of the first line that makes no
@@ -48,5 +53,15 @@ void history_free(struct history *history);
  * holds by name and fence. */
 typedef void history_wrong(const char *what, void *arg);
 size_t history_check(struct history *history, history_wrong *wrong, void *arg);
+
+/* How many grants of a checked history there are; how many of them somebody else kept waiting, or waited for, too; and
+ * how many of these the server has made itself, none of them a hand-over inside a process. */
+struct history_counts {
+    size_t grants, contended, served;
+};
+struct history_counts history_count(const struct history *history);
+
+/* Where the holds of the name of holds[i] end in a checked history. */
+size_t history_name_end(const struct history *history, size_t i);
 
 #endif

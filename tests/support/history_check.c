@@ -23,7 +23,7 @@ static void report(struct report *report, const char *what, const struct history
 
 static int by_fence(const void *a, const void *b) {
     const struct history_hold *left = a, *right = b;
-    int order = strcmp(left->name, right->name);
+    int order = left->name == right->name ? 0 : strcmp(left->name, right->name);
     if (order) return order;
     if (left->fence != right->fence) return left->fence < right->fence ? -1 : 1;
     return (left->from > right->from) - (left->from < right->from);
@@ -79,13 +79,19 @@ static int by_time(const void *a, const void *b) {
     return left->change - right->change; /* ends first */
 }
 
+static bool is_permit(const struct history_hold *hold) {
+    return hold->mode == 'p' && lasted(hold);
+}
+
 static void check_permits(struct history_hold *holds, size_t n, struct report *to) {
-    struct edge *edges = calloc(2 * n + 1, sizeof *edges);
-    size_t n_edges = 0;
+    size_t permits = 0, n_edges = 0;
     uint32_t held = 0;
+    for (size_t i = 0; i < n; i++) permits += is_permit(&holds[i]);
+    if (!permits) return;
+    struct edge *edges = calloc(2 * permits, sizeof *edges);
     if (!edges) abort();
     for (size_t i = 0; i < n; i++) {
-        if (holds[i].mode != 'p' || !lasted(&holds[i])) continue;
+        if (!is_permit(&holds[i])) continue;
         edges[n_edges++] = (struct edge){holds[i].from, 1, &holds[i]};
         edges[n_edges++] = (struct edge){holds[i].until, -1, &holds[i]};
     }
@@ -98,12 +104,18 @@ static void check_permits(struct history_hold *holds, size_t n, struct report *t
     free(edges);
 }
 
+size_t history_name_end(const struct history *history, size_t i) {
+    const char *name = history->holds[i].name;
+    while (i < history->n && (history->holds[i].name == name || strcmp(history->holds[i].name, name) == 0)) i++;
+    return i;
+}
+
 size_t history_check(struct history *history, history_wrong *wrong, void *arg) {
     struct report to = {wrong, arg, 0};
     if (history->n) qsort(history->holds, history->n, sizeof *history->holds, by_fence);
     for (size_t i = 0, end; i < history->n; i = end) {
         struct history_hold *holds = &history->holds[i];
-        for (end = i + 1; end < history->n && strcmp(history->holds[end].name, holds->name) == 0;) end++;
+        end = history_name_end(history, i);
         check_fences(holds, end - i, &to);
         check_exclusion(holds, end - i, &to);
         check_permits(holds, end - i, &to);
