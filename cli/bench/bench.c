@@ -216,7 +216,7 @@ const struct command command_bench = {
     "slash\n"
     "is how many took part. It locks names that begin with \"dlock-bench:\".\n\n"
     "Workloads: cycle, re-entry, hand-over, hand-over-10ms, distinct, one-lock, crash, crowd, renewal; see "
-    "dlock(1).\n\n"
+    "dlock-bench(1).\n\n"
     "      --time TIME      how long all workloads take on one server; default 5s; a crash and renewals take\n"
     "                       what they take\n"
     "  -w, --workload NAME  only this one; may be given several times\n"

@@ -74,7 +74,7 @@ done
 variables=$(grep -rohE 'getenv\("[A-Z_]+"\)' core cli backends | grep -oE '[A-Z_]+' | sort -u)
 at_least 3 "environment variables" "$variables"
 for variable in $variables; do
-    grep -qF "\`$variable\`" docs/guide.md || grep -qE "^\.(It )?Ev $variable\b" docs/man/dlock.1 ||
+    grep -qF "\`$variable\`" docs/guide.md || grep -qE "^\.(It )?Ev $variable\b" docs/man/*.1 ||
         complain "nothing says what \$$variable does"
 done
 
