@@ -26,7 +26,7 @@ start_on_free_port() {
         echo "$pid" >"$folder/$1.pid"
         echo "$port" >"$folder/$1.port"
         for waited in $(seq 100); do
-            if ! kill -0 "$pid" 2>/dev/null; then break; fi
+            if has_ended "$pid"; then break; fi
             if answers "$port"; then return 0; fi
             sleep 0.1
         done
@@ -44,6 +44,13 @@ launch_again() {
     echo "$!" >"$folder/$1.pid"
 }
 
+# Whether it has ended; its parent may not have asked how yet, for seconds where process 1 is slow.
+has_ended() {
+    local stat
+    read -r stat 2>/dev/null <"/proc/$1/stat" || return 0
+    [[ "${stat##*) }" = [ZX]* ]]
+}
+
 # stop_by_pid NAME: ends it, by force after five seconds.
 stop_by_pid() {
     local pid waited
@@ -51,9 +58,9 @@ stop_by_pid() {
     pid=$(cat "$folder/$1.pid")
     rm -f "$folder/$1.pid"
     kill -TERM "$pid" 2>/dev/null || return 0
-    for waited in $(seq 50); do
-        if ! kill -0 "$pid" 2>/dev/null; then return 0; fi
-        sleep 0.1
+    for waited in $(seq 100); do
+        if has_ended "$pid"; then return 0; fi
+        sleep 0.05
     done
     kill -KILL "$pid" 2>/dev/null || true
 }
