@@ -94,8 +94,10 @@ stop_servers() {
     local status=$? server
     trap - EXIT
     trap '' INT TERM HUP
+    wait # for those that start
+    for server in "${servers[@]}"; do tests/servers/"$server".sh stop "$folder" & done
+    wait
     for server in "${servers[@]}"; do
-        tests/servers/"$server".sh stop "$folder" || true
         if [ "$status" != 0 ] && [ -s "$folder/$server.log" ]; then
             echo "== the last lines of $server's log"
             tail -n 12 "$folder/$server.log" | cut -c 1-200
@@ -126,11 +128,16 @@ fi
 
 export DLOCK_TEST_DIR=$folder/work
 mkdir "$DLOCK_TEST_DIR"
-for server in $backends; do
-    servers+=("$server")
-    settings=$(tests/servers/"$server".sh start "$folder")
-    while IFS= read -r setting; do export "${setting?}"; done <<<"$settings"
+# All at once: they wait more than they work.
+read -r -a servers <<<"$backends"
+case " $backends " in *" redis "*) servers+=(redis_cluster) ;; esac
+starting=()
+for server in "${servers[@]}"; do
+    tests/servers/"$server".sh start "$folder" >"$folder/$server.settings" &
+    starting+=("$!")
 done
+for pid in "${starting[@]}"; do wait "$pid" || exit; done
+while IFS= read -r setting; do export "${setting?}"; done < <(cat "$folder"/*.settings)
 # No process sleeps at its end: others wait for it, as `dlock run` does for its guardian.
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1 atexit_sleep_ms=0 ${TSAN_OPTIONS:-}"
 export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"

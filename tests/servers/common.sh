@@ -2,18 +2,27 @@
 # $folder/NAME.log, with the words in DLOCK_SERVER_OPTIONS at the end of its command line) and `answers PORT`.
 
 # Not one of those that the kernel gives to outgoing connections: a server that is down for a while, or listens only
-# once it leads, finds its port free.
+# once it leads, finds its port free. None is given out twice in a run of the tests, whose servers start side by side:
+# two that drew the same one would both take the first one's answer for their own.
 free_port() {
     python3 -c '
-import random, socket
+import os, random, socket, sys
+def claimed(port):
+    if len(sys.argv) < 2: return True
+    os.makedirs(sys.argv[1], exist_ok=True)
+    try: os.close(os.open("%s/%d" % (sys.argv[1], port), os.O_CREAT | os.O_EXCL))
+    except FileExistsError: return False
+    return True
 with open("/proc/sys/net/ipv4/ip_local_port_range") as file: end = int(file.read().split()[0])
 for attempt in range(1000):
     with socket.socket() as s:
         try: s.bind(("127.0.0.1", random.randrange(10000, end) if end > 20000 and attempt < 999 else 0))
         except OSError: continue
-        print(s.getsockname()[1])
-        break
-'
+        port = s.getsockname()[1]
+        if claimed(port):
+            print(port)
+            break
+' ${DLOCK_TEST_DIR:+"$DLOCK_TEST_DIR/ports"}
 }
 
 # start_on_free_port NAME: sets `port`, and writes it into $folder/NAME.port, and $folder/NAME.pid. Another process may take the port first: tries again.
