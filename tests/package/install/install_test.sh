@@ -1,7 +1,8 @@
 #!/bin/bash
 # install_test.sh [BUILD]: installs a build under a temporary prefix and uses it from there as others would: a C11 and a C++11
-# program, each through find_package and through pkg-config, a backend built out of tree, the command. Then the prefix
-# moves, and everything has to work again. Without BUILD it builds the preset `release` first.
+# program, each through find_package and through pkg-config, a backend built out of tree, the command, its bench with the
+# floors. Then the prefix moves, and everything has to work again. Last it is uninstalled. Without BUILD it builds the
+# preset `release` first.
 # CFLAGS, CXXFLAGS and LDFLAGS are passed on.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -110,6 +111,26 @@ use() { # PREFIX FOLDER
     [ "$(DLOCK_PLUGIN_PATH=$work/toy "$prefix/$bin/dlock" run -b toy: anything -- sh -c 'echo "$DLOCK_FENCE"')" = 256 ] ||
         fail "the backend built out of tree"
     [ "$("$prefix/$bin/dlock" run -b "file:$work/locks" -n anything -- echo yes)" = yes ] || fail "the command"
+    if [ "$(cache DLOCK_TOOLS)" = ON ]; then
+        "$prefix/$bin/dlock" bench --json --time 200ms --rounds 1 -w cycle "file:$work/locks" >"$work/bench.json" || fail "the bench"
+        grep -q '"floor_median_ns": [1-9]' "$work/bench.json" || fail "no floor in $(cat "$work/bench.json")"
+    fi
+}
+
+# What stays is what somebody else has put there, and folders that are not named after us.
+check_uninstall() { # PREFIX
+    local left
+    quietly cmake --install "$build" --prefix "$1"
+    cp "$1/$lib/libdlock.so" "$1/$lib/dlock/dlock-foreign.so"
+    rm "$1/$include/dlock/dlock.h" # removed by hand: no reason to stop
+    quietly cmake --build "$build" --target uninstall
+    left=$(cd "$1" && find . ! -type d -o -path '*dlock*')
+    [ "$(sort <<<"$left")" = "$(printf './%s\n' "$lib/dlock" "$lib/dlock/dlock-foreign.so")" ] || fail "uninstall leaves: $left"
+    rm "$1/$lib/dlock/dlock-foreign.so"
+    quietly cmake --build "$build" --target uninstall
+    if [ -e "$1/$lib/dlock" ]; then fail "uninstall leaves the folder of the modules"; fi
+    if cmake -DMANIFEST="$folder/none" -P "$source/cmake/uninstall.cmake" >"$folder/log" 2>&1; then fail "nothing to uninstall, and no error"; fi
+    grep -q 'Nothing has been installed' "$folder/log" || fail "uninstall without an installation: $(cat "$folder/log")"
 }
 
 prefix=$folder/prefix
@@ -131,4 +152,5 @@ use "$moved" "$folder/second"
 for program in "$folder"/first/cmake/consumer-c "$folder"/first/pkgconfig-cxx; do
     LD_LIBRARY_PATH=$moved/$lib "$program" "file:$folder/locks" "$moved/$lib/dlock/" || fail "$program after the move"
 done
+check_uninstall "$folder/uninstalled"
 echo "install: OK"
