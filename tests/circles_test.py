@@ -61,7 +61,7 @@ def drawing(target):
     header = tree / "backends" / name / f"{name}.h"
     if name == "core":
         header = tree / "docs/internals.md"
-        rows = re.findall(r"^    (\w+/) ", header.read_text(), re.M)
+        rows = re.findall(r"^(\w+/) ", header.read_text(), re.M)
     elif header.exists():
         rows = re.search(r"each calls those below it only:\n((?: \*   .*\n)+)", header.read_text())
         if not rows: sys.exit(f"{header} does not draw which files call which")

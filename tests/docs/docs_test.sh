@@ -88,7 +88,7 @@ done
 # ---- the README's program is the one that is built, and its two commands can be run
 program=$(sed -n '/^```c$/,/^```$/p' README.md | sed '1d;$d')
 [ "$program" = "$(sed 1d examples/first.c)" ] || complain "README.md and examples/first.c differ"
-for script in $(sed -n 's/^    \([a-z]*\/[a-z]*\.sh\) .*/\1/p' README.md); do
+for script in $(sed -n 's/^\([a-z]*\/[a-z]*\.sh\) .*/\1/p' README.md); do
     [ -x "$script" ] || complain "README.md names $script, which cannot be run"
 done
 
@@ -110,6 +110,9 @@ for file in "${text[@]}"; do
         esac
     done
 done
+
+# ---- blocks of code: docs/blocks runs them
+python3 -B tests/docs/blocks_test.py --list >/dev/null || failed=1
 
 if [ "$failed" = 0 ]; then echo "docs: OK"; fi
 exit "$failed"

@@ -1,9 +1,9 @@
-"""Every block of Python in the documentation runs, against the server of a backend: docs_test.py BACKEND"""
+"""The page's table of exceptions is that of the package. Its blocks are run by tests/docs/blocks_test.py."""
 import os
 import re
+import unittest
 
 import dlock
-import support
 from dlock import errors
 
 TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -15,35 +15,7 @@ def read(*path):
         return file.read()
 
 
-class Blocks(support.Case):
-    def run_blocks(self, *path):
-        """One after the other, as a reader would type them, with the test's server in the place of the example's."""
-        fences = []
-
-        def write_report(fence):
-            fences.append(fence)
-
-        names = {"write_report": write_report}
-        blocks = re.findall(r"^```python\n(.*?)^```$", read(*path), re.M | re.S)
-        self.assertTrue(blocks)
-        server = support.uri(prefix=self.name + "-")
-        for block in blocks:
-            code = block.replace("redis://locks.example", server)
-            exec(compile(code, os.path.join(*path), "exec"), names)
-        names["client"].close()
-        return fences
-
-    def test_readme(self):
-        self.assertEqual(len(self.run_blocks("README.md")), 1)
-
-    def test_readme_of_the_package(self):
-        self.assertEqual(len(self.run_blocks("bindings", "python", "README.md")), 1)
-
-    def test_page(self):
-        self.assertEqual(len(self.run_blocks("docs", "python.md")), 5)
-
-
-class Tables(support.Case):
+class Tables(unittest.TestCase):
     def test_exceptions(self):
         """The page's table is that of the package."""
         rows = re.findall(r"^\| `(\w+)` \| `DLOCK_(\w+)` \| (?:`(\w+)`)? *\|$", read("docs", "python.md"), re.M)
@@ -55,4 +27,4 @@ class Tables(support.Case):
 
 
 if __name__ == "__main__":
-    support.main()
+    unittest.main(verbosity=2)

@@ -1,0 +1,8 @@
+import dlock
+
+
+def write_report(fence):
+    if not isinstance(fence, int):
+        raise TypeError(fence)
+
+
