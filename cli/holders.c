@@ -42,7 +42,7 @@ void holders_sort(struct holders *holders) {
     if (holders->n > 1) qsort(holders->items, holders->n, sizeof *holders->items, compare);
 }
 
-static const char *mode_word(enum dlock_mode mode) {
+const char *mode_word(enum dlock_mode mode) {
     switch (mode) {
     case DLOCK_EXCLUSIVE: return "exclusive";
     case DLOCK_SHARED: return "shared";
@@ -63,12 +63,7 @@ void remaining_text(int64_t remaining_ms, char *text, size_t size) {
         snprintf(text, size, "%" PRId64 "m %" PRId64 "s", seconds / 60, seconds % 60);
 }
 
-struct place {
-    char host[64], pid[16]; /* "": not known */
-};
-
-/* Where the holder is: dlock's own tokens end in "@host:pid", those of other programs may end in anything. */
-static struct place place_of(const char *token) {
+struct place place_of(const char *token) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     struct place place = {"", ""};
     const char *at = strrchr(token, '@');

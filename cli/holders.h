@@ -20,6 +20,15 @@ void holders_json(const struct holders *holders, struct json *json); /* the memb
 int holders_table(const struct holders *holders);                    /* 0, or STATUS_OS */
 void holders_free(struct holders *holders);
 
+/* Where a holder is, as its token tells: dlock's own end in "@host:pid", those of other programs may end in anything. */
+struct place {
+    char host[64], pid[16]; /* "": not known */
+};
+struct place place_of(const char *token);
+
+/* "exclusive", "shared", "permit" */
+const char *mode_word(enum dlock_mode mode);
+
 /* "9.2s", "2m 5s", "until released" or "unknown". */
 void remaining_text(int64_t remaining_ms, char *text, size_t size);
 

@@ -5,6 +5,7 @@
 #include "hold.h"
 #include "job_control.h"
 #include "lock_options.h"
+#include "run_metrics.h"
 #include "signals.h"
 #include "supervise.h"
 #include "terminal.h"
@@ -25,6 +26,7 @@ struct request {
     char **argv; /* the command */
     char *shell_argv[4];
     bool pass_uri;
+    const char *metrics; /* a file; NULL: none */
 };
 
 /* What a run has in hand, in the order in which it is got. */
@@ -38,6 +40,7 @@ struct run {
     dlock_lock *lock;
     struct environment env;
     struct lease lease;
+    struct run_metrics metrics;
     int64_t granted_ms; /* by now_ms() */
     bool adopts;        /* orphans, since before we came */
     int sig;            /* what we are to die of; 0: nothing */
@@ -88,10 +91,15 @@ static int take_kill_after(struct loss_policy *policy) {
 /* Returns GO_ON, or the status to exit with. */
 static int parse(int argc, char **argv, struct request *request) {
     static const struct option longs[] = {
-        LOCK_OPTIONS(LOCK_OPTIONS_LONG),           {"hold", required_argument, NULL, 'H'},
-        {"on-lost", required_argument, NULL, 'L'}, {"kill-after", required_argument, NULL, 'K'},
-        {"close", no_argument, NULL, 'o'},         {"pass-uri", no_argument, NULL, 'u'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+        LOCK_OPTIONS(LOCK_OPTIONS_LONG),
+        {"hold", required_argument, NULL, 'H'},
+        {"on-lost", required_argument, NULL, 'L'},
+        {"kill-after", required_argument, NULL, 'K'},
+        {"close", no_argument, NULL, 'o'},
+        {"pass-uri", no_argument, NULL, 'u'},
+        {"metrics", required_argument, NULL, 'M'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     *request = (struct request){.wanted = LOCK_OPTIONS_INIT};
     opterr = 0;
@@ -104,6 +112,8 @@ static int parse(int argc, char **argv, struct request *request) {
         int status = GO_ON;
         if (c == 'u')
             request->pass_uri = true;
+        else if (c == 'M')
+            request->metrics = optarg;
         else if (c == 'H')
             status = take_duration(&command_run, "--hold", &request->hold_ms);
         else if (c == 'L')
@@ -219,7 +229,12 @@ static int run_locked(struct run *run) {
     int status = lock_options_new(wanted, run->client, options, &run->lock);
     if (status != STATUS_OK) return status;
     status = lock_options_wait(wanted, run->client, run->lock, &run->signals, &run->sig);
-    if (status == GO_ON) status = release(run, run_command(run));
+    if (status == GO_ON) {
+        run_metrics_granted(&run->metrics, run->client, run->lock);
+        struct ending ending = run_command(run);
+        status = release(run, ending);
+        run_metrics_ended(&run->metrics, status, ending.at_ms);
+    }
     dlock_free(run->lock);
     return status;
 }
@@ -234,28 +249,37 @@ static int open_server(struct run *run) {
     return open_client_with(request->wanted.uri, &options, &run->client);
 }
 
+/* With the client open. */
+static int use_server(struct run *run) {
+    const struct request *request = run->request;
+    int status = environment_uri(&run->env, request->pass_uri ? uri_or_default(request->wanted.uri) : NULL);
+    if (status != STATUS_OK) return status;
+    if (signals_open(&run->signals) != 0 || loss_open(&run->loss) != 0) {
+        note("cannot open a descriptor: %s", strerror(errno));
+        return STATUS_OS;
+    }
+    status = run_locked(run);
+    loss_close(&run->loss);
+    return status;
+}
+
 static int run_main(int argc, char **argv) {
     struct request request;
     int status = parse(argc, argv, &request);
     if (status != GO_ON) return status;
-    struct run run = {.request = &request, .job = -1, .loss = LOSS_INIT};
+    struct run run = {.request = &request, .job = -1, .loss = LOSS_INIT, .metrics = RUN_METRICS_INIT};
     signals_begin(&run.signals);
     terminal_open(&run.terminal);
     if (run.terminal.fd >= 0) run.job = job_split(&run.signals);
     /* Until here and while it connects, a signal may end us: nothing is held and nobody waits. */
     run.adopts = child_adopt(true);
-    status = open_server(&run);
-    if (status != STATUS_OK) return status;
-    status = environment_uri(&run.env, request.pass_uri ? uri_or_default(request.wanted.uri) : NULL);
-    if (status != STATUS_OK) {
-        /* nothing to undo but the client */
-    } else if (signals_open(&run.signals) != 0 || loss_open(&run.loss) != 0) {
-        note("cannot open a descriptor: %s", strerror(errno));
-        status = STATUS_OS;
-    } else {
-        status = run_locked(&run);
-        loss_close(&run.loss);
+    status = run_metrics_open(&run.metrics, request.metrics, uri_or_default(request.wanted.uri), request.wanted.name);
+    if (status == STATUS_OK) {
+        status = open_server(&run);
+        if (status == STATUS_OK) status = use_server(&run);
+        run_metrics_refused(&run.metrics, run.client);
     }
+    run_metrics_close(&run.metrics);
     environment_free(&run.env);
     dlock_close(run.client);
     if (run.sig) signals_die(run.sig);
@@ -277,12 +301,14 @@ const struct command command_run = {
     "      --kill-after TIME          how long after SIGTERM; at most a third of the\n"
     "                                 lease; default: a sixth of it, at most 10s\n"
     "  -c, --command 'SHELL LINE'     (behind NAME) run this with $SHELL\n"
+    "      --metrics FILE             count grants, waits and losses in FILE, for node_exporter, from run to run\n"
     "      --pass-uri                 give COMMAND the whole URI, with its password, as DLOCK_URI\n"
     "  -o, --close                    as in flock(1); always so\n"
     "  -h, --help                     show this\n\n"
     "TIME is a number of seconds, or has a unit: 500ms, 10s, 2m, 1h. COMMAND finds DLOCK_NAME, DLOCK_FENCE and\n"
     "DLOCK_TOKEN in its environment, and the DLOCK_URI that dlock found there, without a password.\n\n"
     "Exit status: COMMAND's; 128 + n when it died by signal n; 1 (or -E's) the lock was not free; 64 wrong usage;\n"
-    "69 the server cannot be used, or grants nothing yet; 75 the lock was lost; 126 COMMAND cannot be executed;\n"
+    "69 the server cannot be used, or grants nothing yet; 74 FILE cannot be written; 75 the lock was lost; 126 COMMAND "
+    "cannot be executed;\n"
     "127 it was not found.\n",
     run_main};

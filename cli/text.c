@@ -103,6 +103,25 @@ void json_newline(struct json *json) {
     fputc('\n', json->out);
 }
 
+/* ---- text that is safe to show ----------------------------------------------------------------------------------- */
+
+/* Control characters, and bytes that are not UTF-8, as `bad`. */
+static void put_clean(FILE *out, const char *text, const char *bad) {
+    while (*text) {
+        int32_t rune;
+        size_t length = next_rune(text, &rune);
+        if (rune == -1 || is_control(rune))
+            fputs(bad, out);
+        else
+            fwrite(text, 1, length, out);
+        text += length;
+    }
+}
+
+void clean_text(FILE *out, const char *text) {
+    put_clean(out, text, "\xef\xbf\xbd");
+}
+
 /* ---- HTML and XML ------------------------------------------------------------------------------------------------ */
 
 void html_text(FILE *out, const char *text) {
@@ -129,15 +148,7 @@ static size_t cell_width(const char *cell) {
 }
 
 static void print_cell(FILE *out, const char *cell) {
-    while (*cell) {
-        int32_t rune;
-        size_t length = next_rune(cell, &rune);
-        if (rune == -1 || is_control(rune))
-            fputc('?', out);
-        else
-            fwrite(cell, 1, length, out);
-        cell += length;
-    }
+    put_clean(out, cell, "?");
 }
 
 void fill_text(FILE *out, const char *text, size_t column) {

@@ -26,6 +26,11 @@ void json_bool(struct json *json, const char *key, bool value);
 void json_null(struct json *json, const char *key);
 void json_newline(struct json *json); /* ends the document */
 
+/* ---- plain text -------------------------------------------------------------------------------------------------- */
+
+/* Text without control characters, and in UTF-8: what is neither becomes U+FFFD. */
+void clean_text(FILE *out, const char *text);
+
 /* ---- HTML and XML ------------------------------------------------------------------------------------------------ */
 
 /* Text as it may stand between tags and in a quoted attribute. What has no place there becomes U+FFFD. */

@@ -60,6 +60,7 @@ class Scratch:
             "/etc/dlock/": self.credentials + "/",
             "/run/secrets/locks/": self.credentials + "/",
             "/var/lib/team/": folder + "/team/",
+            "/var/lib/prometheus/node-exporter": folder,
             "%d/": self.credentials + "/",
             "-g team": "-g " + str(os.getgid()),
             "group=team": "group=" + str(os.getgid()),

@@ -1,0 +1,231 @@
+/* metrics: what a server knows of its locks, for Prometheus. */
+#include "cli.h"
+#include "prometheus.h"
+#include "subject.h"
+
+#include <dlock/backend.h>
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* What is printed: the holders are sorted by name, and names are as labels have them. */
+struct metrics {
+    FILE *out;
+    char *server;
+    struct holders holders;
+    const struct subject *subject;
+    bool queues; /* the server knows who waits */
+};
+
+static int64_t now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* By name; then by what tells the samples of a lock's holders from each other. */
+static int compare(const void *left, const void *right) {
+    const struct dlock_info *a = left, *b = right;
+    int order = strcmp(a->name, b->name);
+    if (order == 0) order = (int)a->mode - (int)b->mode;
+    return order ? order : strcmp(place_of(a->token).host, place_of(b->token).host);
+}
+
+/* ---- the locks, each of which may have several holders ----------------------------------------------------------- */
+
+static size_t end_of_lock(const struct holders *holders, size_t begin) {
+    size_t end = begin + 1;
+    while (end < holders->n && strcmp(holders->items[end].name, holders->items[begin].name) == 0) end++;
+    return end;
+}
+
+/* What the samples of a family say of the holders from `begin` to `end`, all of one lock. */
+typedef void each_lock(const struct metrics *metrics, const char *family, const struct label *labels,
+                       const struct dlock_info *begin, const struct dlock_info *end);
+
+static void for_each_lock(const struct metrics *metrics, const char *family, each_lock *each) {
+    const struct holders *holders = &metrics->holders;
+    for (size_t begin = 0, end; begin < holders->n; begin = end) {
+        end = end_of_lock(holders, begin);
+        const struct label labels[] = {{"server", metrics->server}, {"name", holders->items[begin].name}, {NULL, NULL}};
+        each(metrics, family, labels, &holders->items[begin], &holders->items[end]);
+    }
+}
+
+static void gauge(const struct metrics *metrics, const char *family, const char *help, each_lock *each) {
+    prometheus_family(metrics->out, family, "gauge", help);
+    for_each_lock(metrics, family, each);
+}
+
+static void put_held(const struct metrics *metrics, const char *family, const struct label *labels,
+                     const struct dlock_info *begin, const struct dlock_info *end) {
+    (void)begin;
+    (void)end;
+    prometheus_number(metrics->out, family, labels, 1);
+}
+
+static void put_holders(const struct metrics *metrics, const char *family, const struct label *labels,
+                        const struct dlock_info *begin, const struct dlock_info *end) {
+    for (const struct dlock_info *from = begin; from < end;) {
+        struct place place = place_of(from->token);
+        const struct label more[] = {
+            labels[0], labels[1], {"mode", mode_word(from->mode)}, {"host", place.host}, {NULL, NULL}};
+        const struct dlock_info *alike = from;
+        while (from < end && compare(alike, from) == 0) from++;
+        prometheus_number(metrics->out, family, more, (uint64_t)(from - alike));
+    }
+}
+
+static void put_waiters(const struct metrics *metrics, const char *family, const struct label *labels,
+                        const struct dlock_info *begin, const struct dlock_info *end) {
+    uint32_t most = 0;
+    for (; begin < end; begin++)
+        if (begin->waiters > most) most = begin->waiters;
+    prometheus_number(metrics->out, family, labels, most);
+}
+
+static void put_limit(const struct metrics *metrics, const char *family, const struct label *labels,
+                      const struct dlock_info *begin, const struct dlock_info *end) {
+    (void)end;
+    if (begin->mode == DLOCK_PERMIT) prometheus_number(metrics->out, family, labels, begin->limit);
+}
+
+static void put_remaining(const struct metrics *metrics, const char *family, const struct label *labels,
+                          const struct dlock_info *begin, const struct dlock_info *end) {
+    int64_t least = -1;
+    for (; begin < end; begin++)
+        if (begin->remaining_ms >= 0 && (least < 0 || begin->remaining_ms < least)) least = begin->remaining_ms;
+    if (least == DLOCK_FOREVER)
+        prometheus_infinite(metrics->out, family, labels);
+    else if (least >= 0 && least <= INT64_MAX / 1000)
+        prometheus_seconds(metrics->out, family, labels, least * 1000);
+}
+
+static void put_fence(const struct metrics *metrics, const char *family, const struct label *labels,
+                      const struct dlock_info *begin, const struct dlock_info *end) {
+    uint64_t greatest = 0;
+    for (; begin < end; begin++)
+        if (begin->fence > greatest) greatest = begin->fence;
+    if (greatest) prometheus_number(metrics->out, family, labels, greatest);
+}
+
+/* ---- the report -------------------------------------------------------------------------------------------------- */
+
+static void put_free(const struct metrics *metrics, const char *name) {
+    char *text = label_text(name);
+    bool held = !text;
+    for (size_t i = 0; i < metrics->holders.n && !held; i++) held = strcmp(metrics->holders.items[i].name, text) == 0;
+    const struct label labels[] = {{"server", metrics->server}, {"name", text}, {NULL, NULL}};
+    if (!held) prometheus_number(metrics->out, "dlock_lock_held", labels, 0);
+    free(text);
+}
+
+static void put_locks(const struct metrics *metrics) {
+    gauge(metrics, "dlock_lock_held", "Whether somebody holds the lock.", put_held);
+    for (size_t i = 0; i < metrics->subject->n; i++) put_free(metrics, metrics->subject->names[i]);
+    gauge(metrics, "dlock_lock_holders", "How many hold the lock, by mode and host (empty: not known).", put_holders);
+    if (metrics->queues)
+        gauge(metrics, "dlock_lock_waiters", "How many stand in the lock's queue at the server.", put_waiters);
+    gauge(metrics, "dlock_lock_permits", "How many may hold it at once, of a name that is in use as permits.",
+          put_limit);
+    gauge(metrics, "dlock_lock_remaining_seconds",
+          "How long the lease lasts that ends first; +Inf: it ends with its holder. Holders renew it.", put_remaining);
+    gauge(metrics, "dlock_lock_fence",
+          "The greatest fence of its holders. It changes with every grant; differences count nothing.", put_fence);
+}
+
+static void put_server(const struct metrics *metrics, int rc, int64_t took_us) {
+    const struct label server[] = {{"server", metrics->server}, {NULL, NULL}};
+    uint64_t locks = 0;
+    for (size_t begin = 0; begin < metrics->holders.n; begin = end_of_lock(&metrics->holders, begin)) locks++;
+    prometheus_family(metrics->out, "dlock_up", "gauge", "Whether the lock server has answered.");
+    prometheus_number(metrics->out, "dlock_up", server, rc == 0);
+    prometheus_family(metrics->out, "dlock_answer_seconds", "gauge", "How long it took to ask the lock server.");
+    prometheus_seconds(metrics->out, "dlock_answer_seconds", server, took_us);
+    if (rc != 0) return;
+    prometheus_family(metrics->out, "dlock_locks_held", "gauge", "How many of the locks that were asked for are held.");
+    prometheus_number(metrics->out, "dlock_locks_held", server, locks);
+}
+
+/* Names as labels have them: two may have become one. */
+static int clean_names(struct holders *holders) {
+    for (size_t i = 0; i < holders->n; i++) {
+        char *name = label_text(holders->items[i].name);
+        if (!name) return DLOCK_ENOMEM;
+        free((char *)holders->items[i].name);
+        holders->items[i].name = name;
+    }
+    if (holders->n > 1) qsort(holders->items, holders->n, sizeof *holders->items, compare);
+    return 0;
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------- */
+
+/* A server that cannot be reached, or cannot be asked yet, is a value, too. A mistake of ours is not. */
+static bool is_down(int code) {
+    return code == DLOCK_EUNAVAILABLE || code == DLOCK_ENOTREADY || code == DLOCK_EAUTH || code == DLOCK_EPROTO;
+}
+
+static int ask(struct metrics *metrics, const char *uri, struct dlock_error *err) {
+    dlock_client *client = NULL;
+    int rc = dlock_open(uri, NULL, &client, err);
+    if (rc != 0) return rc;
+    rc = refuse_private(client, err);
+    if (rc == 0) rc = subject_ask(metrics->subject, client, &metrics->holders, err);
+    if (rc == 0 && clean_names(&metrics->holders) != 0)
+        rc = dlock_fail(err, DLOCK_ENOMEM, "%s", dlock_strerror(DLOCK_ENOMEM));
+    metrics->queues = dlock_client_backend(client)->caps & DLOCK_CAP_QUEUE;
+    dlock_close(client);
+    return rc;
+}
+
+static int print_metrics(struct metrics *metrics, const char *uri) {
+    struct dlock_error err = {0, ""};
+    metrics->server = server_label(uri, &err);
+    if (!metrics->server) return report(&err);
+    int64_t began_us = now_us();
+    int rc = ask(metrics, uri, &err);
+    if (rc == 0 || is_down(rc)) put_server(metrics, rc, now_us() - began_us);
+    if (rc == 0) put_locks(metrics);
+    holders_free(&metrics->holders);
+    free(metrics->server);
+    return rc == 0 ? STATUS_OK : report(&err);
+}
+
+static int metrics_main(int argc, char **argv) {
+    static const struct option longs[] = {
+        {"backend", required_argument, NULL, 'b'},
+        {"prefix", required_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct subject subject = {NULL, NULL, 0};
+    const char *uri = NULL;
+    opterr = 0;
+    for (int c; (c = getopt_long(argc, argv, ":b:h", longs, NULL)) != -1;) {
+        switch (c) {
+        case 'b': uri = optarg; break;
+        case 'p': subject.prefix = optarg; break;
+        case 'h': return print_help(&command_metrics);
+        default: return option_error(&command_metrics, argv, c);
+        }
+    }
+    int status = subject_take(&subject, &command_metrics, argc - optind, argv + optind);
+    if (status != STATUS_OK) return status;
+    return print_metrics(&(struct metrics){.out = stdout, .subject = &subject}, uri_or_default(uri));
+}
+
+const struct command command_metrics = {
+    "metrics", "print the locks of a server for Prometheus",
+    "Usage: dlock metrics [-b URI] [--prefix PREFIX | NAME…]\n\n"
+    "Prints what the server knows of its locks, in Prometheus' text format: those that are held, how many hold them "
+    "and "
+    "wait for them, and what is left of their leases. With NAMEs, which some servers need, also that one is free.\n\n"
+    "  -b, --backend URI    the lock server; default $DLOCK_URI, then file:\n" SUBJECT_HELP
+    "  -h, --help           show this\n\n"
+    "A server that cannot be reached is \"dlock_up 0\", too.\n\n"
+    "Exit status: 0, 64 wrong usage, 69 the server cannot be asked.\n",
+    metrics_main};

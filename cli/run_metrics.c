@@ -1,0 +1,208 @@
+#include "run_metrics.h"
+
+#include "cli.h"
+#include "loss.h"
+#include "prometheus.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    EVERY_MS = 5000,
+    LAST_S = 3,               /* for so long the last words may take: a disk that hangs is not waited for */
+    OLD_SIZE_MAX = 256 * 1024 /* of a file that can be ours */
+};
+
+static int64_t wall_clock_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
+
+static int write_all(int fd, const char *text, size_t size) {
+    while (size > 0) {
+        ssize_t n = write(fd, text, size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno;
+        text += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+/* Returns an errno. */
+static int replace_file(const struct run_metrics *metrics, const char *text, size_t size) {
+    unlink(metrics->temporary); /* of a process that was killed and had our number */
+    int fd = open(metrics->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) return errno;
+    int why = write_all(fd, text, size);
+    if (close(fd) != 0 && why == 0) why = errno;
+    if (why == 0 && rename(metrics->temporary, metrics->path) != 0) why = errno;
+    if (why != 0) unlink(metrics->temporary);
+    return why;
+}
+
+static int write_file(const struct run_metrics *metrics, const struct totals *totals) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return ENOMEM;
+    totals_write(out, totals, &metrics->labels);
+    int why = fclose(out) == 0 ? replace_file(metrics, text, size) : ENOMEM;
+    free(text);
+    return why;
+}
+
+/* Says so once for each row of failures. */
+static void write_or_warn(struct run_metrics *metrics, const struct totals *totals) {
+    int why = write_file(metrics, totals);
+    if (why != 0 && !metrics->failed) note("cannot write the metrics to \"%s\": %s", metrics->path, strerror(why));
+    metrics->failed = why != 0;
+}
+
+static int cannot(const char *what, const char *path, const char *why) {
+    note("--metrics: cannot %s \"%s\": %s", what, path, why);
+    return STATUS_IO;
+}
+
+/* What earlier runs left. A file that is not ours is not to be lost by a slip of the pen, nor a link: it, and not what
+ * it points to, would be replaced. */
+static int read_old(struct run_metrics *metrics) {
+    struct stat found;
+    if (lstat(metrics->path, &found) != 0)
+        return errno == ENOENT ? STATUS_OK : cannot("read", metrics->path, strerror(errno));
+    if (!S_ISREG(found.st_mode)) return cannot("replace", metrics->path, "it is no regular file");
+    char *text = calloc(1, OLD_SIZE_MAX + 1);
+    int fd = open(metrics->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t n = fd >= 0 && text ? read(fd, text, OLD_SIZE_MAX) : -1;
+    int why = errno, status = STATUS_OK;
+    if (fd >= 0) close(fd);
+    if (n < 0)
+        status = cannot("read", metrics->path, strerror(why));
+    else if (!totals_are(text))
+        status = cannot("replace", metrics->path, "what is in it is not from dlock run --metrics; remove it");
+    else
+        totals_read(text, &metrics->before, &metrics->labels);
+    free(text);
+    return status;
+}
+
+static int name_things(struct run_metrics *metrics, const char *path, const char *uri, const char *name) {
+    struct dlock_error err = {0, ""};
+    metrics->path = path;
+    metrics->labels.server = server_label(uri, &err);
+    if (!metrics->labels.server) return report(&err);
+    metrics->labels.name = label_text(name);
+    if (metrics->labels.name && asprintf(&metrics->temporary, "%s.%d", path, (int)getpid()) >= 0) return STATUS_OK;
+    metrics->temporary = NULL;
+    note("%s", dlock_strerror(DLOCK_ENOMEM));
+    return STATUS_OS;
+}
+
+int run_metrics_open(struct run_metrics *metrics, const char *path, const char *uri, const char *name) {
+    if (!path) return STATUS_OK;
+    int status = name_things(metrics, path, uri, name);
+    if (status == STATUS_OK) status = read_old(metrics);
+    if (status != STATUS_OK) return status;
+    struct totals now = metrics->before;
+    now.waiting = true;
+    int why = write_file(metrics, &now);
+    return why == 0 ? STATUS_OK : cannot("write", path, strerror(why));
+}
+
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
+
+/* As it is now. */
+static struct totals look(const struct run_metrics *metrics, dlock_client *client) {
+    struct totals now = metrics->before;
+    struct dlock_stats stats = DLOCK_STATS_INIT;
+    if (client && dlock_client_stats(client, &stats, NULL) == 0) totals_add(&now, &stats);
+    if (!metrics->lock) return now;
+    now.held = dlock_held(metrics->lock);
+    now.began_us = metrics->began_us;
+    now.duration_us = (now_ms() - metrics->granted_ms) * 1000;
+    return now;
+}
+
+/* A thread of its own, since a disk may hang and the lease must not. Its last words are the main thread's, so that one
+ * that has hung touches no lock when it goes on. */
+static void *attend(void *arg) {
+    struct run_metrics *metrics = arg;
+    struct pollfd end = {metrics->end_fd, POLLIN, 0};
+    uint64_t once;
+    do {
+        struct totals now = look(metrics, metrics->client);
+        write_or_warn(metrics, &now);
+    } while (poll(&end, 1, EVERY_MS) <= 0);
+    if (read(metrics->end_fd, &once, sizeof once) == (ssize_t)sizeof once) write_or_warn(metrics, &metrics->last);
+    return NULL;
+}
+
+/* Signals are for the main thread; in this one a limit for the size of files is an error and no signal, too. */
+static void start(struct run_metrics *metrics) {
+    sigset_t all, before;
+    metrics->end_fd = eventfd(0, EFD_CLOEXEC);
+    if (metrics->end_fd < 0) return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    metrics->attended = pthread_create(&metrics->thread, NULL, attend, metrics) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void run_metrics_granted(struct run_metrics *metrics, dlock_client *client, dlock_lock *lock) {
+    if (!metrics->path) return;
+    metrics->client = client;
+    metrics->lock = lock;
+    metrics->granted_ms = now_ms();
+    metrics->began_us = wall_clock_us();
+    start(metrics);
+    if (!metrics->attended) note("cannot start a thread for the metrics: they are written at the end");
+}
+
+static void finish(struct run_metrics *metrics) {
+    const uint64_t one = 1;
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += LAST_S;
+    (void)!write(metrics->end_fd, &one, sizeof one);
+    metrics->attended = pthread_timedjoin_np(metrics->thread, NULL, &deadline) != 0;
+    if (metrics->attended) note("cannot write the metrics to \"%s\": the disk does not answer", metrics->path);
+}
+
+void run_metrics_ended(struct run_metrics *metrics, int status, int64_t ended_ms) {
+    if (!metrics->path) return;
+    metrics->last = look(metrics, metrics->client);
+    metrics->last.ended = true;
+    metrics->last.status = status;
+    if (ended_ms) metrics->last.duration_us = (ended_ms - metrics->granted_ms) * 1000;
+    if (status == 0) metrics->last.succeeded_us = wall_clock_us();
+    if (metrics->attended)
+        finish(metrics);
+    else
+        write_or_warn(metrics, &metrics->last);
+}
+
+void run_metrics_refused(struct run_metrics *metrics, dlock_client *client) {
+    if (!metrics->path || metrics->lock) return;
+    struct totals now = look(metrics, client);
+    now.failures++;
+    write_or_warn(metrics, &now);
+}
+
+void run_metrics_close(struct run_metrics *metrics) {
+    if (metrics->attended) return; /* still: it hangs */
+    if (metrics->end_fd >= 0) close(metrics->end_fd);
+    free(metrics->temporary);
+    free(metrics->labels.server);
+    free(metrics->labels.name);
+}

@@ -1,0 +1,157 @@
+#!/bin/bash
+# metrics, and run --metrics: whole and true, whatever names there are, and never in the way of a command.
+. "$(dirname "$0")/lib.sh"
+
+reader=$(dirname "$0")/prometheus.py
+read_out() { python3 -B "$reader" "$@" <"$work/out" 2>&1; }  # what `run` got
+read_file() { [ ! -e "$file" ] || python3 -B "$reader" "$@" <"$file" 2>&1; } # what --metrics wrote
+# sound read_out|read_file: also to others; the readings above look at all of it, too
+sound() {
+    local words
+    words=$("$1") || fail "this is not Prometheus' format" "$words"
+}
+file=$work/job.prom
+shows() { [ "$(read_file "$1")" = "$2" ]; }
+hold() { # OPTION… NAME
+    begin "$DLOCK" run "$@" -- sleep 1000
+    within 10 "held: ${*: -1}" is_held "${*: -1}"
+}
+
+describe "metrics: nothing is held"
+run "$DLOCK" metrics
+equal "status" "$status $err" "0 "
+sound read_out
+equal "the server" "$(read_out dlock_up,server="$DLOCK_URI") $(read_out dlock_locks_held)" "1 0"
+run "$DLOCK" metrics nightly
+equal "a lock by its name" "$status $(read_out dlock_lock_held,name=nightly)" "0 0"
+
+describe "metrics: locks of all kinds, with names that are awkward"
+hold 'quo"te\back'
+hold $'\xff a'
+hold $'\xfe a'
+hold -p 3 fetch
+permit=$pid
+hold -s readers
+hold -s readers
+both() { [ "$("$DLOCK" inspect --json readers | grep -o '"name": "readers", "token"' | wc -l)" = 2 ]; }
+within 10 "two readers" both
+run "$DLOCK" metrics
+equal "status" "$status $err" "0 "
+sound read_out
+equal "a quoted name" "$(read_out 'dlock_lock_held,name=quo\"te\\back')" 1
+equal "names that no label can tell apart are one" "$(read_out $'dlock_lock_holders,name=\xef\xbf\xbd a,mode=exclusive')" 2
+equal "locks" "$(read_out dlock_locks_held)" 4
+equal "readers" "$(read_out dlock_lock_holders,name=readers,mode=shared)" 2
+equal "permits" "$(read_out dlock_lock_holders,name=fetch,mode=permit) of $(read_out dlock_lock_permits)" "1 of 3"
+equal "no lease, but a holder" "$(read_out dlock_lock_remaining_seconds,name=fetch)" +Inf
+equal "the fence" "$(read_out dlock_lock_fence,name=fetch)" \
+    "$("$DLOCK" inspect --json fetch | sed 's/.*"fence": "\([0-9]*\)".*/\1/')"
+equal "files have no queue" "$(read_out dlock_lock_waiters)" ""
+run "$DLOCK" metrics --prefix fe
+equal "a prefix" "$(read_out dlock_lock_held | wc -w) $(read_out dlock_locks_held)" "1 1"
+run "$DLOCK" metrics fetch none
+equal "names" "$(read_out dlock_lock_held,name=fetch) $(read_out dlock_lock_held,name=none) $(read_out dlock_locks_held)" "1 0 1"
+kill "$permit"
+
+describe "metrics: mistakes, and no server"
+run "$DLOCK" metrics --prefix a a
+equal "prefix and name" "$status $out ${err%%$'\n'*}" "64  dlock: either --prefix, or the locks' names"
+run "$DLOCK" metrics a a
+equal "a name twice" "$status $out ${err%%$'\n'*}" '64  dlock: the lock "a" is named twice'
+run "$DLOCK" metrics -b nosuchserver:x
+equal "no backend" "$status $out" "69 "
+
+describe "run --metrics: one run"
+(
+    umask 027
+    exec "$DLOCK" run --metrics "$file" job -- sh -c "until [ -e '$work/go' ]; do sleep 0.05; done; exit 3"
+) 2>"$work/bg.err" &
+pid=$!
+started+=("$pid")
+within 10 "it is held" shows dlock_run_lock_held,name=job 1
+equal "a grant" "$(read_file dlock_acquires_total) $(read_file dlock_run_waiting) $(read_file dlock_run_last_exit_status)" "1 0 "
+equal "for others to read, as umask has it" "$(stat -c %a "$file")" 640
+first=$(read_file dlock_run_duration_seconds)
+longer() { [ "$(read_file dlock_run_duration_seconds)" != "$first" ]; }
+within 20 "it is written again" longer
+touch "$work/go"
+ended "$pid"
+equal "the command's status" "$status" 3
+equal "the end" "$(read_file dlock_run_lock_held) $(read_file dlock_run_last_exit_status) $(read_file dlock_run_last_success_time_seconds)" "0 3 "
+
+describe "run --metrics: numbers go on"
+hold job
+run "$DLOCK" run --metrics "$file" -w 0.3 job -- true
+sound read_file
+equal "gave up" "$status $(read_file dlock_acquires_total) $(read_file dlock_acquire_failures_total)" "1 1 1"
+equal "after a wait" "$(read_file dlock_wait_seconds_count) $(read_file dlock_wait_seconds_bucket,le=0.2048) $(read_file dlock_wait_seconds_bucket,le=+Inf)" "1 0 1"
+equal "the last run with the lock" "$(read_file dlock_run_last_exit_status)" 3
+kill "$pid"
+ended "$pid"
+run "$DLOCK" run --metrics "$file" job -- true
+equal "a second grant" "$status $(read_file dlock_acquires_total) $(read_file dlock_wait_seconds_count) $(read_file dlock_run_last_exit_status)" "0 2 1 0"
+now=$(date +%s)
+last=$(read_file dlock_run_last_success_time_seconds)
+if [ $((now - ${last%.*})) -gt 60 ]; then fail "the time of the last success" "$last, and it is $now"; fi
+begin "$DLOCK" run --metrics "$file" -l 1 job -- sleep 1000
+within 10 "it is held" shows dlock_run_lock_held 1
+"$DLOCK" break job >"$work/out"
+ended "$pid"
+equal "a loss" "$status $(read_file dlock_losses_total) $(read_file dlock_run_last_exit_status)" "75 1 75"
+run "$DLOCK" run --metrics "$file" 'other "job"' -- true
+equal "another lock begins at 0" "$status $(read_file 'dlock_acquires_total,name=other \"job\"') $(read_file dlock_losses_total)" "0 1 0"
+printf '# HELP dlock_acquires_total \ndlock_acquires_total{server="%s",name="job"} 99999999999999999999999\n' "$DLOCK_URI" >"$file"
+run "$DLOCK" run --metrics "$file" job -- true
+equal "a damaged file does no harm" "$status $err" "0 "
+
+describe "run --metrics: what cannot be written is said before the lock is asked for"
+refuses() { # MESSAGE FILE
+    run "$DLOCK" run --metrics "$2" job -- touch "$work/ran"
+    equal "$2" "$status $out$err" "74 dlock: --metrics: $1"
+    if [ -e "$work/ran" ]; then fail "the command ran"; fi
+}
+echo precious >"$work/mine"
+ln -s "$work/nowhere" "$work/link"
+refuses "cannot write \"$work/none/a\": No such file or directory" "$work/none/a"
+refuses "cannot replace \"$work\": it is no regular file" "$work"
+refuses "cannot replace \"$work/link\": it is no regular file" "$work/link"
+refuses "cannot replace \"$work/mine\": what is in it is not from dlock run --metrics; remove it" "$work/mine"
+equal "and nothing is lost" "$(<"$work/mine")" precious
+
+describe "run --metrics: what fails later is a warning"
+mkdir "$work/gone"
+begin "$DLOCK" run --metrics "$work/gone/a" job -- sh -c "until [ -e '$work/on' ]; do sleep 0.05; done; exit 5"
+within 10 "held" is_held job
+rm -r "$work/gone"
+touch "$work/on"
+ended "$pid"
+equal "a folder that went away" "$status $(<"$work/bg.err")" \
+    "5 dlock: cannot write the metrics to \"$work/gone/a\": No such file or directory"
+rm "$file"
+begin "$DLOCK" run --metrics "$file" job -- sh -c "until [ -e '$work/full' ]; do sleep 0.05; done; exit 6"
+within 10 "it is held" shows dlock_run_lock_held 1
+prlimit --pid "$pid" --fsize=100 # as a full disk: some bytes, then an error
+touch "$work/full"
+ended "$pid"
+equal "a full disk" "$status $(<"$work/bg.err")" "6 dlock: cannot write the metrics to \"$file\": File too large"
+equal "what was there is whole" "$(read_file dlock_run_lock_held)" 1
+equal "and nothing is left beside it" "$(echo "$file"*)" "$file"
+
+if "$DLOCK" backends --json | grep -q '"name": "redis"'; then
+    use_redis
+    describe "on a server with leases and a queue"
+    hold queue
+    begin "$DLOCK" run queue -- true
+    within 10 "one waits" has_waiters queue 1
+    run "$DLOCK" metrics
+    equal "waiters" "$status $(read_out dlock_lock_waiters,name=queue)" "0 1"
+    remaining=$(read_out dlock_lock_remaining_seconds,name=queue)
+    if [ "${remaining%.*}" -gt 10 ]; then fail "the lease" "$remaining"; fi
+    stop_redis
+    run "$DLOCK" metrics
+    equal "a server that is away" "$status $(read_out dlock_up) $(read_out dlock_locks_held)" "69 0 "
+    run "$DLOCK" run --metrics "$file" job -- true
+    equal "is a failure, too" "$status $(read_file dlock_acquire_failures_total) $(read_file dlock_run_waiting)" "69 1 0"
+fi
+
+finish
