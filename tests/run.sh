@@ -6,9 +6,9 @@
 #
 # LABEL is one of CTest's (`unit`, `conformance`, `redis`, …), PATTERN a regular expression for names of tests, as in
 # `tests/run.sh conformance.redis/fifo`. Without one, everything runs. --build tests a folder that is configured already.
-# With the label `faults` a table of what was tried, and of what came of it, is printed; with --long those tests take an
-# hour instead of 15 seconds, and those of `simulation` a night instead of a minute. With the label `bench` the servers
-# are also compared with each other; see docs/benchmarks.md.
+# With the label `faults` tables of what was tried, and of what came of it, are printed; with --long those tests take an
+# hour instead of 15 seconds, at full speed, and those of `simulation` a night instead of a minute. With the label
+# `bench` the servers are also compared with each other; see docs/benchmarks.md.
 #
 #     tests/run.sh mutations   breaks the core in about 30 ways, and fails unless the simulation notices each
 #     tests/run.sh coverage    runs everything with counters in it, and prints which lines of core/ nothing has run
@@ -30,7 +30,7 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --long)
-        export DLOCK_FAULTS_SECONDS=${DLOCK_FAULTS_SECONDS:-3600} DLOCK_FAULTS_PAUSE_US=${DLOCK_FAULTS_PAUSE_US:-300}
+        export DLOCK_FAULTS_SECONDS=${DLOCK_FAULTS_SECONDS:-3600} DLOCK_FAULTS_FAST=1
         export DLOCK_SIMULATION_SECONDS=${DLOCK_SIMULATION_SECONDS:-28800}
         seconds=36000
         ;;

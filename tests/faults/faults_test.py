@@ -1,11 +1,12 @@
-"""faults_test.py TARGET [--orphans] [--seconds S] [--seed N] [--pause-us N] [--slow MS]: processes contend for a few
+"""faults_test.py TARGET [--orphans] [--fast] [--seconds S] [--seed N] [--slow MS]: processes contend for a few
 locks on a server while processes, wires, clocks and the server itself are hurt, drawn from a seed. Prints a table; fails
 when the history of grants breaks a rule, when a process answers what no fault explains, when anybody is not served in
 the end, or when anything is left on the server.
 
-TARGET is one of nemesis.FAULTS. With --orphans answers are lost, as often as possible, and nothing else happens. --slow
-prints each recovery that took longer, and keeps the history. DLOCK_TEST_BIN has the programs; DLOCK_TEST_DIR, where it is
-set, gets the table, too, in faults/TARGET.tsv.
+TARGET is one of nemesis.FAULTS. With --orphans answers are lost, as often as possible, and nothing else happens. --fast is
+for many grants: they are held for no time, mostly, and faults are rarer. --slow prints each recovery that took longer,
+and keeps the history. DLOCK_TEST_BIN has the programs; DLOCK_TEST_DIR, where it is set, gets the table, too, for table.py,
+in faults/TARGET.tsv.
 """
 import argparse
 import collections
@@ -33,7 +34,9 @@ SERVERS = {"file": servers.File, "redis": servers.Redis, "redis-aof": servers.Re
            "etcd-cluster": servers.Cluster, "postgresql": servers.Postgresql,
            "postgresql-session": servers.PostgresqlSession, "mysql": mysql_servers.Mysql,
            "mysql-session": mysql_servers.MysqlSession}
-NAMES, THREADS, ROUND_S = 2, 3, 60
+ROUND_S = 60
+NAMES, THREADS = 2, 3  # that contend
+CROWD = 16, 24  # … where one request is to have many acquires
 LEASE_NS = LEASE_S * 1000000000
 LAST_S = 150  # in which every process has to end, on a machine that has no time for it, too
 ORPHAN_S = 30
@@ -42,7 +45,9 @@ ENOUGH = 3  # recoveries to judge by
 BRIEFLY, WIDTH = 3, 200  # lines of each kind at the end of a failure, and their length
 # What each process adds to the URI, and whether it is behind the proxy.
 KINDS = [("guardian=on", False), ("linger=20ms", False), ("", True), ("guardian=on&linger=5ms", True)]
-LOSING, LOST = [("", True)] * 4, "wire: answers lost time and again"
+LOSING, LOST = [("connections=1", True)] * 4, "wire: answers lost time and again"
+SNATCH = 2  # of so many answers one is lost then
+CALM = 20  # times as much rest between two faults, with --fast
 NO_LINGER = ("memcached", "postgresql-session", "etcd", "etcd-cluster", "mysql", "mysql-session", "quorum")
 
 
@@ -62,10 +67,10 @@ class Worker:
         port = run.relay_port if self.far and run.server.port else run.server.port
         uri = run.server.uri.format(port=port) + "lease=%ds&timeout=1s&" % LEASE_S + more
         self.who = run.next_who()
-        self.process = subprocess.Popen(
-            [run.program("dlock-faults-worker"), uri.rstrip("&"), run.history, str(self.who), str(run.seed), str(THREADS),
-             str(run.pause_us), str(NAMES), str(LEASE_S * 1000)], stderr=run.complaints,
-            env=dict(os.environ, **(run.clock.environment if run.steps_workers else {})))
+        words = [run.program("dlock-faults-worker"), uri.rstrip("&"), run.history, str(self.who), str(run.seed),
+                 str(run.threads), run.pace, str(run.n_names), str(LEASE_S * 1000)] + run.module()
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=run.complaints,
+                                        env=dict(os.environ, **(run.clock.environment if run.steps_workers else {})))
 
     def holds(self):
         """Whether it holds a lock alone, as the end of the history says."""
@@ -98,14 +103,16 @@ class Worker:
             return self.run.complain("worker %d does not end" % self.who)
         if status not in (0, -signal.SIGTERM):  # which comes before it has begun
             self.run.complain("worker %d ended with %d" % (self.who, status))
+        self.run.counts["unheard"] += int(self.process.stdout.read() or 0)
 
 
 class Run:
     def __init__(self, options, folder):
-        self.target, self.seed, self.pause_us = options.target, options.seed, options.pause_us
-        self.slow_ms = options.slow
+        self.target, self.seed, self.slow_ms = options.target, options.seed, options.slow
+        self.pace, self.calm = ("run", CALM) if options.fast or options.orphans else ("walk", 1)
         self.random = random.Random(self.seed)
         self.kinds = LOSING if options.orphans else KINDS
+        self.n_names, self.threads = CROWD if options.orphans and options.fast else (NAMES, THREADS)
         self.folder, self.bin = folder, os.environ.get("DLOCK_TEST_BIN", "build/bin")
         self.clock = servers.Clock(self.program("libdlock-faults-clock.so"), folder)
         # A program with a sanitizer wants to be loaded before everything else.
@@ -113,6 +120,7 @@ class Run:
         self.server = SERVERS[self.target](folder, self.clock)
         self.who, self.problems, self.rounds = 0, [], 0
         self.counts = collections.Counter()  # what dlock-history counts
+        self.seconds = 0
         self.last_fences = []  # with which a history begins
         self.faults = []
         # Of each fault, in ms; None: not seen, or not of this fault alone.
@@ -120,6 +128,12 @@ class Run:
 
     def program(self, name):
         return os.path.abspath(os.path.join(self.bin, name))
+
+    def module(self):
+        """The backend's, if the worker has to count by it."""
+        name = self.server.uri.split(":")[0].replace("+", "_")
+        path = os.path.join(self.bin, "..", "lib", "dlock", "dlock-%s.so" % name)
+        return [os.path.abspath(path)] if self.kinds == LOSING and os.path.exists(path) else []
 
     def next_who(self):
         self.who += 1
@@ -139,6 +153,10 @@ class Run:
 
     def sleep(self, seconds):
         time.sleep(seconds)
+
+    def rest(self, seconds, end):
+        """Between two faults, but not beyond the end."""
+        time.sleep(max(0, min(seconds * self.calm, end - time.monotonic())))
 
     def await_server(self):
         servers.await_true(self.server.answers)
@@ -176,12 +194,12 @@ class Run:
             except Exception as error:  # of a thread that nobody looks at
                 self.complain("the nemesis fails: %r" % error)
                 return
-            time.sleep(self.random.uniform(0.2, 1.5))
+            self.rest(self.random.uniform(0.2, 1.5), end)
 
     def hurt_workers(self, end):
         dice = random.Random(self.seed + 1)
         while time.monotonic() < end:
-            time.sleep(dice.uniform(0.1, 1))
+            self.rest(dice.uniform(0.1, 1), end)
             worker = dice.choice(self.workers)
             if dice.random() < 0.5:
                 at = worker.kill()
@@ -209,14 +227,16 @@ class Run:
             nemesis_of_server.join()
 
     def lose_answers(self, end):
-        """In the place of all faults: again and again all answers that are on their way to the processes, for as long as
-        it takes to send each of them an answer, or for longer than they wait for one."""
+        """In the place of all faults: one answer of a few, and now and then all that are on their way to the processes,
+        for as long as it takes to send each of them an answer, or for longer than they wait for one."""
         begun = now_ns()
+        self.relay("snatch %d" % SNATCH)
         while time.monotonic() < end:
+            time.sleep(self.random.uniform(0, 0.3))
             self.relay("lose")
             time.sleep(self.random.choice((0.002, 0.01, 0.03)))
             self.relay("well")
-            time.sleep(self.random.uniform(0, 0.03))
+        self.relay("snatch 0")
         if self.server.ends_unheard:
             self.forget(begun)
 
@@ -261,12 +281,13 @@ class Run:
             if not left:
                 return
             if time.monotonic() > end:
+                self.counts["left"] += len(left)
                 self.complain("still there: %s" % " ".join(left))
                 return
             time.sleep(0.1)
 
     def names(self):
-        return ["%s%d" % (word, number) for word in ("lock", "permit") for number in range(NAMES)]
+        return ["%s%d" % (word, number) for word in ("lock", "permit") for number in range(self.n_names)]
 
     def dlock(self, *words, uri=None):
         """What the command says; words: its subcommand and arguments."""
@@ -287,6 +308,7 @@ class Run:
         for line in broken[:5]:
             self.complain(line)
         if broken:
+            self.counts["violations"] += len(broken)
             self.complain("%d violations" % len(broken))
         words = lines.pop(0).split()
         self.counts.update(dict(zip(words[::2], map(int, words[1::2]))))
@@ -321,9 +343,11 @@ class Run:
                 self.relay_process = subprocess.Popen([self.program("dlock-relay"), str(self.server.port)],
                                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE)
                 self.relay_port = int(self.relay_process.stdout.readline())
-            end = time.monotonic() + seconds
+            begun = time.monotonic()
+            end = begun + seconds
             while time.monotonic() < end - 1 and not self.problems:
                 self.round(min(ROUND_S, end - time.monotonic()))
+            self.seconds = time.monotonic() - begun
             self.judge_guardian()
         finally:
             if self.relay_process:
@@ -334,12 +358,12 @@ class Run:
     # ---- what came of it
 
     def table(self):
-        """Lines of: target, fault, how often, seen recoveries, their median and greatest in ms, and at last the grants."""
+        """Lines of: target, fault, how often, seen recoveries in ms; and a last one: target, nothing, what was counted."""
         for name, recoveries in sorted(self.recoveries.items()):
             seen = sorted(ms for ms in recoveries if ms is not None)
-            yield (self.target, name, len(recoveries), len(seen), seen[len(seen) // 2] if seen else "", seen[-1] if seen else "")
-        if self.kinds != LOSING:
-            yield (self.target, "", self.counts["grants"], len(self.problems), self.rounds, self.seed)
+            yield (self.target, name, len(recoveries), ",".join(map(str, seen)))
+        self.counts.update(runs=1, problems=len(self.problems), seconds=round(self.seconds))
+        yield (self.target, "", " ".join("%s=%d" % count for count in sorted(self.counts.items())), "seed=%d" % self.seed)
 
 
 def report(run, logs):
@@ -362,8 +386,8 @@ def main():
     parser.add_argument("target", choices=sorted(nemesis.FAULTS))
     parser.add_argument("--seconds", type=float, default=os.environ.get("DLOCK_FAULTS_SECONDS"))
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    parser.add_argument("--pause-us", type=int, default=int(os.environ.get("DLOCK_FAULTS_PAUSE_US", 3000)))
     parser.add_argument("--orphans", action="store_true")
+    parser.add_argument("--fast", action="store_true", default="DLOCK_FAULTS_FAST" in os.environ)
     parser.add_argument("--slow", type=float, default=math.inf)
     options = parser.parse_args()
     if options.seconds is None:

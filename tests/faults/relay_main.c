@@ -1,9 +1,10 @@
 /* dlock-relay SERVER_PORT: prints the port of a proxy (tests/support/relay.h) in front of that server, and does what the
  * lines of its standard input say, until they end:
  *
- *     delay MS | hold answers | hold requests | lose | dribble | repeat | hang-up | well | lost
+ *     delay MS | hold answers | hold requests | lose | dribble | repeat | hang-up | snatch ONE_IN | well | lost
  *
- * `well` takes back all but the two before it; `lost` prints how many connections have lost answers. */
+ * `well` takes back all but the three before it (`snatch 0` ends that one); `lost` prints how many connections have lost
+ * answers. */
 #include "support/relay.h"
 
 #include <stdio.h>
@@ -25,6 +26,8 @@ static bool obey(struct relay *relay, const char *word, const char *rest) {
         relay_hold(relay, strcmp(rest, "answers") == 0 ? RELAY_ANSWERS : RELAY_REQUESTS, true);
     else if (strcmp(word, "lose") == 0)
         relay_lose(relay, true);
+    else if (strcmp(word, "snatch") == 0)
+        relay_snatch(relay, atoi(rest));
     else if (strcmp(word, "dribble") == 0)
         relay_dribble(relay, true);
     else if (strcmp(word, "repeat") == 0)

@@ -1,4 +1,6 @@
-"""table.py FOLDER: one table of what faults_test.py has noted there, in Markdown: faults by servers."""
+"""table.py FOLDER…: tables of what faults_test.py has noted there, in Markdown: servers by what was counted, servers by
+what is promised, and faults by servers. Several runs of a server are added up."""
+import collections
 import glob
 import os
 import sys
@@ -6,46 +8,125 @@ import sys
 import nemesis
 
 ORDER = list(nemesis.FAULTS)
+KILLED, GUARDED = "process killed", "process killed, guardian"
+AT_ONCE = ("file", "postgresql-session", "mysql-session")  # the server itself notices that a holder is dead
+LOST = "wire: answers lost time and again"  # which is counted by connections
+STOPPED = ("process stopped", "wire: ", "server stopped", "leader stopped", "member stopped", "majority stopped")
+BACK = ("server ", "leader ", "follower ", "member ", "majority ", "all killed")
+NOTES = """
+How often each was tried, and, in milliseconds, the median (the longest) of the times until somebody was granted something
+again, where no other fault fell into that time: after a fault of a wire, behind it; after one of a process that was
+stopped, that process; after one that was killed while it held a lock alone, that lock. "Time and again": how many
+connections lost answers. \\*: grants from before need not outlast it, and are not checked."""
 
 
-def forgets(target, name):
-    return any(fault.name == name and fault.forgets for fault in nemesis.FAULTS[target])
+class Server:
+    """What was seen on one of them: of each fault how often and the recoveries, and what was counted in all."""
+
+    def __init__(self, target):
+        self.target = target
+        self.times = collections.Counter()
+        self.recoveries = collections.defaultdict(list)
+        self.counts = collections.Counter()
+
+    def add(self, fault, rest):
+        if fault:
+            self.times[fault] += int(rest[0])
+            self.recoveries[fault] += map(int, filter(None, rest[1].split(",")))
+        else:
+            self.counts.update({name: int(count) for name, count in (word.split("=") for word in rest[0].split())})
+
+    def forgets(self, name):
+        return any(fault.name == name and fault.forgets for fault in nemesis.FAULTS[self.target])
+
+    def cell(self, fault):
+        if fault not in self.times:
+            return ""
+        seen = sorted(self.recoveries[fault])
+        times = "{:,}×".format(self.times[fault]) + "\\*" * self.forgets(fault)
+        return times + (" %d (%d)" % (seen[len(seen) // 2], seen[-1]) if seen else "")
+
+    def number(self, name):
+        return "{:,}".format(self.counts[name])
+
+    def minutes(self):
+        return "%.1f" % (self.counts["seconds"] / 60)
+
+    def longest(self, beginnings):
+        """Of the recoveries from all faults that begin so; and from which."""
+        seen = [(max(times), name) for name, times in self.recoveries.items() if times and name.startswith(beginnings)]
+        return max(seen, default=(None, ""))
+
+    def longest_ms(self, *names):
+        longest, name = self.longest(names)
+        return "" if longest is None else "{:,}".format(longest)
+
+    def tried(self, keeps):
+        """How often there were faults that grants have to outlast, or need not."""
+        return sum(times for name, times in self.times.items() if name != LOST and self.forgets(name) != keeps)
 
 
-def read(folder):
-    """(cells, last): cells[fault][target] says how often and how long; last[target] is grants, problems, rounds, seed."""
-    cells, last = {}, {}
-    for path in glob.glob(os.path.join(folder, "*.tsv")):
-        with open(path) as file:
-            for line in file:
-                target, fault, *rest = line.rstrip("\n").split("\t")
-                if not fault:
-                    last[target] = rest
-                    continue
-                times, seen, median, longest = rest
-                cell = "%s×" % times + ("\\*" if forgets(target, fault) else "")
-                cells.setdefault(fault, {})[target] = cell + (" %s (%s)" % (median, longest) if int(seen) else "")
-    return cells, last
+def read(folders):
+    servers = {}
+    for folder in folders:
+        for path in glob.glob(os.path.join(folder, "**", "*.tsv"), recursive=True):
+            with open(path) as file:
+                for line in file:
+                    target, fault, *rest = line.rstrip("\n").split("\t")
+                    servers.setdefault(target, Server(target)).add(fault, rest)
+    return [servers[target] for target in ORDER if target in servers]
 
 
-def main():
-    cells, last = read(sys.argv[1])
-    targets = [target for target in ORDER if target in last]
-    rows = [["fault"] + targets]
-    for fault in sorted(cells):
-        rows.append([fault] + [cells[fault].get(target, "") for target in targets])
-    rows.append(["**grants**"] + ["{:,}".format(int(last[target][0])) for target in targets])
-    rows.append(["**violations**"] + [last[target][1] for target in targets])
+def print_table(rows):
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for number, row in enumerate(rows):
         print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |")
         if number == 0:
             print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    print("""
-How often each was tried, and, in milliseconds, the median (the longest) of the times until somebody was granted something
-again, where no other fault fell into that time: after a fault of a wire, behind it; after one of a process that was
-stopped, that process; after one that was killed while it held a lock alone, that lock. "Time and again": how many
-connections lost answers. \\*: grants from before need not outlast it, and are not checked.""")
+
+
+def print_counts(servers):
+    columns = [("runs", "runs"), ("grants", "grants"), ("contended", "contended"), ("served", "… by the server"),
+               ("unheard", "acquires without answer"), ("violations", "violations"), ("left", "left behind")]
+    rows = [["server", "minutes"] + [title for name, title in columns] + ["longest recovery, ms"]]
+    total = Server("all")
+    for server in servers:
+        longest, fault = server.longest("")
+        rows.append([server.target, server.minutes()] + [server.number(name) for name, title in columns] +
+                    ["" if longest is None else "{:,}: {}".format(longest, fault)])
+        total.counts.update(server.counts)
+    rows.append(["**all**", total.minutes()] + [total.number(name) for name, title in columns] + [""])
+    print_table(rows)
+
+
+def print_promises(servers):
+    rows = [["server", "faults that grants outlast", "faults that they need not outlast", "a stopped or cut-off holder knows first",
+             "a dead holder's lock is free", "with a guardian within 250 ms", "back at work within 1 s"]]
+    for server in servers:
+        stops = sum(times for name, times in server.times.items() if name.startswith(STOPPED) and name != LOST)
+        holds = "{:,}×, %s broken".format(server.tried(True)) % server.number("violations")
+        dead = ("at once: " if server.target in AT_ONCE else "after 1 s: ") + \
+            ("{:,}".format(max(server.recoveries[KILLED])) if server.recoveries[KILLED] else "not seen alone")
+        rows.append([server.target, holds, "{:,}×".format(server.tried(False)), "{:,}×".format(stops), dead,
+                     server.longest_ms(GUARDED), server.longest_ms(*BACK)])
+    print_table(rows)
+
+
+def print_faults(servers):
+    rows = [["fault"] + [server.target for server in servers]]
+    for fault in sorted(set().union(*(server.times for server in servers))):
+        rows.append([fault] + [server.cell(fault) for server in servers])
+    print_table(rows)
+    print(NOTES)
+
+
+def main():
+    servers = read(sys.argv[1:])
+    print_counts(servers)
+    print()
+    print_promises(servers)
+    print()
+    print_faults(servers)
 
 
 if __name__ == "__main__":

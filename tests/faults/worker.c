@@ -1,7 +1,11 @@
-/* dlock-faults-worker URI HISTORY WHO SEED THREADS PAUSE_US NAMES LEASE_MS: one process of the fault suite. Its threads
- * take NAMES locks in every way that the library has, hold them for a while and give them back, and note each grant in
- * the history (tests/support/history.h) before they go on. After SIGTERM each takes every lock once more, which has to
- * succeed. Exits with 0; with 1 after an answer that no fault explains, or a lock that was never granted again. */
+/* dlock-faults-worker URI HISTORY WHO SEED THREADS PACE NAMES LEASE_MS [MODULE]: one process of the fault suite. Its
+ * threads take NAMES locks in every way that the library has, hold them for a while and give them back, and note each
+ * grant in the history (tests/support/history.h) before they go on. PACE is one of `paces`. After SIGTERM each takes
+ * every lock once more, which has to succeed. With the MODULE of the URI's backend it prints in the end how many acquires
+ * were not answered. Exits with 0; with 1 after an answer that no fault explains, or a lock that was never granted
+ * again. */
+#include "faults/unheard.h"
+
 #include <dlock/dlock.h>
 
 #include <errno.h>
@@ -18,7 +22,25 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LIMIT = 2, LAST_WAIT_MS = 60000, THREADS_MAX = 64, LOOK_MS = 100 };
+enum {
+    LIMIT = 2,
+    LAST_WAIT_MS = 60000,
+    THREADS_MAX = 64,
+    LOOK_MS = 100,
+    LUCK = 100000,
+    BRIEFLY_US = 2000,
+    LONG_US = 40000
+};
+
+/* How long a thread rests between two holds, on average, and of so many holds in LUCK how many last no time at all, up
+ * to BRIEFLY_US, up to LONG_US; all others last longer than a lease. */
+struct pace {
+    const char *name;
+    int pause_us;
+    uint64_t none, briefly, longer;
+};
+
+static const struct pace paces[] = {{"walk", 3000, 50000, 90000, 99800}, {"run", 0, 99000, 99900, 99999}};
 
 struct thread {
     pthread_t id;
@@ -37,7 +59,8 @@ struct hold {
 
 static dlock_client *client;
 static bool shares, permits;
-static int history, who, names, pause_us;
+static int history, who, names;
+static const struct pace *pace;
 static int64_t lease_ms;
 static atomic_int next_id, wrong;
 static atomic_bool stopping;
@@ -132,11 +155,15 @@ static void held(struct hold *hold) {
          (long long)hold->until, hold->name, hold->mode, limit_of(hold), (unsigned long long)dlock_fence(hold->lock));
 }
 
-/* Mostly no time at all, sometimes longer than a lease. */
+static int64_t some_time_us(struct thread *thread) {
+    uint64_t luck = pick(thread, LUCK);
+    if (luck < pace->none) return 0;
+    if (luck >= pace->longer) return 1500 * lease_ms;
+    return (int64_t)pick(thread, luck < pace->briefly ? BRIEFLY_US : LONG_US);
+}
+
 static void work(struct thread *thread, struct hold *hold) {
-    uint64_t luck = pick(thread, 1000);
-    int64_t us = luck < 500 ? 0 : luck < 900 ? (int64_t)pick(thread, 2000) : (int64_t)pick(thread, 40000);
-    if (luck >= 998) us = 1500 * lease_ms;
+    int64_t us = some_time_us(thread);
     for (int64_t end = now_ns() + us * 1000, now; (now = now_ns()) < end && !stopping;) {
         int64_t left_us = (end - now) / 1000;
         sleep_us(left_us < LOOK_MS * 1000 ? left_us : LOOK_MS * 1000);
@@ -320,7 +347,7 @@ static void *run(void *arg) {
     struct thread *thread = arg;
     while (!stopping) {
         use(thread);
-        if (pause_us) sleep_us((int64_t)pick(thread, (uint64_t)pause_us * 2));
+        if (pace->pause_us) sleep_us((int64_t)pick(thread, (uint64_t)pace->pause_us * 2));
     }
     take_last('x');
     if (permits) take_last('p');
@@ -352,19 +379,21 @@ static void open_client(const char *uri) {
 
 int main(int argc, char **argv) {
     static struct thread threads[THREADS_MAX];
-    if (argc != 9) {
-        fprintf(stderr, "dlock-faults-worker URI HISTORY WHO SEED THREADS PAUSE_US NAMES LEASE_MS\n");
+    if (argc != 9 && argc != 10) {
+        fprintf(stderr, "dlock-faults-worker URI HISTORY WHO SEED THREADS PACE NAMES LEASE_MS [MODULE]\n");
         return 64;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGTERM, stop);
     history = open(argv[2], O_WRONLY | O_APPEND | O_CLOEXEC);
     who = atoi(argv[3]);
-    pause_us = atoi(argv[6]);
+    for (size_t i = 0; i < sizeof paces / sizeof *paces; i++)
+        if (strcmp(paces[i].name, argv[6]) == 0) pace = &paces[i];
     names = atoi(argv[7]);
     lease_ms = atoi(argv[8]);
     int n = atoi(argv[5]);
-    if (history < 0 || n < 1 || n > THREADS_MAX || names < 1 || names > THREADS_MAX) return 64;
+    if (history < 0 || !pace || n < 1 || n > THREADS_MAX || names < 1 || names > THREADS_MAX) return 64;
+    if (argc == 10 && !unheard_begin(argv[9])) return 64;
     open_client(argv[1]);
     for (int i = 0; i < n; i++) {
         threads[i].random = strtoull(argv[4], NULL, 10) * 1000003 + (uint64_t)(who * THREADS_MAX + i + 1) * 7919;
@@ -373,5 +402,6 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < n; i++) pthread_join(threads[i].id, NULL);
     dlock_close(client);
+    if (argc == 10) printf("%zu\n", unheard_count());
     return atomic_load(&wrong);
 }

@@ -17,7 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { PAIRS = RELAY_PAIRS, SAID = 4096, CHUNK = 16384, DROP = 16 };
+enum { PAIRS = RELAY_PAIRS, SAID = 4096, CHUNK = 16384, DROP = 16, SPARED = 4 };
 
 /* What has come and is to go on at `due_ms`. */
 struct chunk {
@@ -33,6 +33,7 @@ struct pair {
     bool ended[2];          /* it says no more */
     bool mute, spoke;       /* spoke: the client, after the server */
     bool lost;              /* an answer */
+    int spared;             /* answers */
     bool seen, doomed;      /* by relay->look; ends instead of the next answer */
     size_t n_said;
     char said[SAID]; /* by the client, as far as there is room */
@@ -42,7 +43,8 @@ struct pair {
 struct relay {
     pthread_mutex_t mutex;
     pthread_t thread;
-    int listener, port, server_port, kick[2], delay_ms, taken, trips, lost;
+    int listener, port, server_port, kick[2], delay_ms, taken, trips, lost, one_in;
+    unsigned short dice[3];
     bool stop, silent, refuse, lose, dribble;
     bool held[2];                                         /* towards each side, as `first` of a pair */
     char path[sizeof((struct sockaddr_un *)0)->sun_path]; /* "": the server is at server_port */
@@ -112,6 +114,10 @@ static void look_at(struct relay *relay, struct pair *pair, const char *bytes, s
     if (reaction & RELAY_HOLD) relay->held[RELAY_ANSWERS] = true;
 }
 
+static bool snatches(struct relay *relay, struct pair *pair) {
+    return relay->one_in && ++pair->spared > SPARED && nrand48(relay->dice) % relay->one_in == 0;
+}
+
 /* Takes what one side says, for the other. */
 static void take(struct relay *relay, struct pair *pair, int side) {
     struct chunk *chunk = malloc(sizeof *chunk + CHUNK), **last = &pair->first[!side];
@@ -144,6 +150,12 @@ static void take(struct relay *relay, struct pair *pair, int side) {
     if (side == 0) pair->n_said += kept;
     if (side == 0 && !pair->spoke) relay->trips++;
     pair->spoke = side == 0;
+    if (side == 1 && !relay->lose && snatches(relay, pair)) {
+        relay->lost++;
+        free(chunk);
+        pair_reset(pair);
+        return;
+    }
     if (side == 1 && relay->lose) {
         if (!pair->lost) relay->lost++;
         pair->lost = true;
@@ -299,6 +311,12 @@ void relay_lose(struct relay *relay, bool lose) {
         if (!lose && relay->pairs[i].fd[0] >= 0 && relay->pairs[i].lost) pair_reset(&relay->pairs[i]);
     pthread_mutex_unlock(&relay->mutex);
     kick(relay);
+}
+
+void relay_snatch(struct relay *relay, int one_in) {
+    pthread_mutex_lock(&relay->mutex);
+    relay->one_in = one_in;
+    pthread_mutex_unlock(&relay->mutex);
 }
 
 void relay_dribble(struct relay *relay, bool dribble) {

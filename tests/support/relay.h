@@ -29,7 +29,10 @@ void relay_hold(struct relay *relay, enum relay_way way, bool hold);
 /* Answers that come from now on are lost until that is set back, which resets the connections that have lost one: no
  * stream has a hole. */
 void relay_lose(struct relay *relay, bool lose);
-/* How many connections have lost answers so far. */
+/* Of the answers that come from now on one in so many is lost, and resets its connection at once; 0: none. The first
+ * ones of a connection are spared, so that clients get past its set-up. */
+void relay_snatch(struct relay *relay, int one_in);
+/* How many connections have lost answers so far, in either way. */
 int relay_lost(struct relay *relay);
 
 /* Bytes pass a few at a time, a millisecond apart, until that is set back. */
