@@ -5,10 +5,10 @@
 
 #include "redis.h"
 
-/* Most nodes that have ever been masters while a connection lives. */
+/* Most nodes that are known at once. */
 #define CLUSTER_NODES 250
-/* Most slots on their way that one call follows at once. */
-#define CLUSTER_ASKS 16
+/* Most slots that one call follows at once to where a node says that they are. */
+#define CLUSTER_REDIRECTS 16
 
 struct cluster_node {
     struct redis redis;
@@ -25,7 +25,7 @@ struct cluster {
     struct redis_address address; /* its strings are ours */
     char *user, *password;
     char fences[24];
-    struct cluster_node *nodes[CLUSTER_NODES]; /* they stay, so that a forked child finds them */
+    struct cluster_node *nodes[CLUSTER_NODES]; /* until a new map has no slot for them */
     size_t n_nodes;
     uint8_t owner[REDIS_SLOTS]; /* the number of its node, plus 1; 0: nobody's */
     bool stale;                 /* the map: it is asked for anew before the next call */
@@ -34,8 +34,9 @@ struct cluster {
     struct {
         unsigned slot;
         struct cluster_node *node;
-    } asks[CLUSTER_ASKS]; /* where the calls of the next round for these slots go */
-    size_t n_asks;
+        bool asking;                /* it is on its way there */
+    } redirects[CLUSTER_REDIRECTS]; /* where the calls of the next round for these slots go, whatever the map says */
+    size_t n_redirects;
 
     int epoll;                     /* of a listener, plus 1; 0: none */
     struct cluster_node *readable; /* what came over it is not read to its end */
@@ -50,10 +51,11 @@ struct cluster_node *cluster_node_at(struct cluster *cluster, const char *addres
 /* The slot of a lock. */
 unsigned cluster_slot_of(const char *name);
 
-/* The node that a call for this slot goes to; NULL: none is known. */
-struct cluster_node *cluster_route(const struct cluster *cluster, unsigned slot);
+/* The node that a call for this slot goes to; NULL: none is known. *asking: the slot is on its way there. */
+struct cluster_node *cluster_route(const struct cluster *cluster, unsigned slot, bool *asking);
 
-/* Has a connected node tell which node has which slots. EUNAVAILABLE, EPROTO, ENOMEM, EINVAL. */
+/* Has a connected node tell which node has which slots. Other nodes that have none then, and that no call of the next
+ * round goes to, are forgotten. EUNAVAILABLE, EPROTO, ENOMEM, EINVAL: the map is as it was. */
 int cluster_read_map(struct cluster *cluster, struct cluster_node *node, int64_t deadline_us, struct dlock_error *err);
 
 /* What the node's members said about slots comes into the map; `tries`: some are to be asked again after a moment. */

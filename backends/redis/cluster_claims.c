@@ -98,9 +98,7 @@ static size_t route_all(struct part *part) {
         struct dlock_claim *claim = part->claims[i];
         part->nodes[i] = NULL;
         if (claim->result != PENDING) continue;
-        part->nodes[i] = cluster_route(cluster, part->slots[i]);
-        part->asks[i] = false;
-        for (size_t j = 0; j < cluster->n_asks; j++) part->asks[i] |= cluster->asks[j].slot == part->slots[i];
+        part->nodes[i] = cluster_route(cluster, part->slots[i], &part->asks[i]);
         if (part->nodes[i]) {
             pending++;
             continue;
@@ -111,7 +109,7 @@ static size_t route_all(struct part *part) {
         cluster->stale = true;
         explain(part, &why);
     }
-    cluster->n_asks = 0;
+    cluster->n_redirects = 0;
     return pending;
 }
 
@@ -139,9 +137,10 @@ static void give_up(struct part *part) {
     for (size_t i = 0; i < part->n; i++) {
         struct dlock_error why;
         if (part->claims[i]->result != PENDING) continue;
-        part->claims[i]->result =
-            dlock_fail(&why, DLOCK_EUNAVAILABLE, "slot %u of the cluster, of lock \"%s\", %s", part->slots[i],
-                       part->claims[i]->name, part->tries ? "is on its way to another node" : "is not to be found");
+        part->claims[i]->result = dlock_fail(&why, DLOCK_EUNAVAILABLE, "slot %u of the cluster, of lock \"%s\", %s",
+                                             part->slots[i], part->claims[i]->name,
+                                             part->tries ? "is on its way to another node"
+                                                         : "is not to be found: the nodes name others for it");
         explain(part, &why);
     }
 }
@@ -150,7 +149,7 @@ static int run_part(struct part *part) {
     struct cluster *cluster = part->cluster;
     const int64_t begun_us = dlock_now_us();
     size_t pending;
-    cluster->n_asks = 0;
+    cluster->n_redirects = 0;
     for (size_t i = 0; i < part->n; i++) {
         part->slots[i] = cluster_slot_of(part->claims[i]->name);
         part->claims[i]->result = PENDING;

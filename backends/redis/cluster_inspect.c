@@ -30,20 +30,13 @@ static int ask_break(struct question *question, struct redis *redis, int timeout
     return redis_break(redis, question->name, timeout_ms, err);
 }
 
-/* Whether the node that it goes to has it on its way only. */
-static bool is_asking(const struct cluster *cluster, unsigned slot) {
-    for (size_t i = 0; i < cluster->n_asks; i++)
-        if (cluster->asks[i].slot == slot) return true;
-    return false;
-}
-
 /* 0 or an error, unless *again: the answer is elsewhere. */
 static int ask_once(struct cluster *cluster, struct question *question, unsigned slot, bool *again, bool *tries,
                     int64_t deadline_us, struct dlock_error *err) {
-    struct cluster_node *node = cluster_route(cluster, slot);
-    const bool asks = is_asking(cluster, slot);
+    bool asks;
+    struct cluster_node *node = cluster_route(cluster, slot, &asks);
     *again = *tries = false;
-    cluster->n_asks = 0;
+    cluster->n_redirects = 0;
     if (!node) return dlock_fail(err, DLOCK_EUNAVAILABLE, "no node of the cluster serves slot %u", slot);
     int rc = cluster_reach(cluster, node, deadline_us, err);
     if (rc) return rc;
@@ -65,7 +58,7 @@ static int ask(struct cluster *cluster, struct question *question, int timeout_m
     const unsigned slot = cluster_slot_of(question->name);
     bool again = true, tries = false;
     int rc = cluster_refresh(cluster, deadline_us, err);
-    cluster->n_asks = 0;
+    cluster->n_redirects = 0;
     for (int round = 0; rc == 0 && again; round++) {
         if (dlock_now_us() >= deadline_us || (tries && dlock_now_us() - begun_us > PATIENCE_US))
             return dlock_fail(err, DLOCK_EUNAVAILABLE, "slot %u of the cluster is on its way to another node", slot);

@@ -1,6 +1,7 @@
 /* The map of the hash slots, as a node tells it (CLUSTER SLOTS), and as answers of others correct it. */
 #include "cluster.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
@@ -30,9 +31,13 @@ unsigned cluster_slot_of(const char *name) {
     return redis_slot_of(key, strlen(key));
 }
 
-struct cluster_node *cluster_route(const struct cluster *cluster, unsigned slot) {
-    for (size_t i = 0; i < cluster->n_asks; i++)
-        if (cluster->asks[i].slot == slot) return cluster->asks[i].node;
+struct cluster_node *cluster_route(const struct cluster *cluster, unsigned slot, bool *asking) {
+    *asking = false;
+    for (size_t i = 0; i < cluster->n_redirects; i++) {
+        if (cluster->redirects[i].slot != slot) continue;
+        *asking = cluster->redirects[i].asking;
+        return cluster->redirects[i].node;
+    }
     return cluster->owner[slot] ? cluster->nodes[cluster->owner[slot] - 1] : NULL;
 }
 
@@ -83,7 +88,7 @@ static bool is_numeric(const char *address) {
     return dlock_socket_address(NULL, address, 1, &unused) != 0;
 }
 
-/* The address of a node that is called by its name; NULL: it is not said. */
+/* The address in what else is said of a node; NULL: it is not said. */
 static const char *numeric_of(const redisReply *node) {
     const redisReply *more = node->elements > 3 ? node->element[3] : NULL;
     for (size_t i = 0; more && more->type == REDIS_REPLY_ARRAY && i + 1 < more->elements; i += 2)
@@ -93,62 +98,119 @@ static const char *numeric_of(const redisReply *node) {
     return NULL;
 }
 
-/* An array of address, port, id, and maybe more. `teller` may not know its own address. NULL: `err` says why. */
+/* The address of a node. One that does not know its own says nil, or nothing: then it is where the teller is. "?" is a
+ * name that nobody has given it. NULL: it is called by a name only. */
+static const char *address_of(const struct cluster_node *teller, const redisReply *node) {
+    const redisReply *said = node->element[0];
+    const bool unknown = said->type == REDIS_REPLY_NIL || !*said->str || strcmp(said->str, "?") == 0;
+    if (!unknown && is_numeric(said->str)) return said->str;
+    const char *address = numeric_of(node);
+    return address || !unknown ? address : teller->address;
+}
+
+/* An array of address, port, id, and maybe more. NULL: `err` says why. */
 static struct cluster_node *read_node(struct cluster *cluster, struct cluster_node *teller, const redisReply *reply,
                                       struct dlock_error *err) {
     redisReply *const *part = reply->element;
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 3 || part[1]->type != REDIS_REPLY_INTEGER ||
-        part[1]->integer < 1 || part[1]->integer > 65535 || part[2]->type != REDIS_REPLY_STRING || part[2]->len > 40) {
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 3 ||
+        (part[0]->type != REDIS_REPLY_STRING && part[0]->type != REDIS_REPLY_NIL) ||
+        part[1]->type != REDIS_REPLY_INTEGER || part[1]->integer < 1 || part[1]->integer > 65535 ||
+        part[2]->type != REDIS_REPLY_STRING || part[2]->len >= sizeof teller->id) {
         redis_nonsense(&teller->redis, "CLUSTER SLOTS", err);
         return NULL;
     }
-    const char *address = part[0]->type == REDIS_REPLY_STRING ? part[0]->str : "";
-    if (!*address || strcmp(address, "?") == 0)
-        address = teller->address;
-    else if (!is_numeric(address))
-        address = numeric_of(reply);
+    const char *address = address_of(teller, reply);
     if (!address || strlen(address) >= sizeof teller->address) {
         dlock_fail(err, DLOCK_EINVAL,
                    "the cluster knows its node %.100s by a name, which dlock does not look up: set "
                    "cluster-preferred-endpoint-type ip",
-                   part[0]->str);
+                   part[0]->type == REDIS_REPLY_STRING ? part[0]->str : "");
         return NULL;
     }
     struct cluster_node *node = cluster_node_at(cluster, address, (int)part[1]->integer);
-    if (!node) {
+    if (!node)
         dlock_fail(err, DLOCK_ENOMEM, "out of memory for the nodes of the cluster, or more than %d", CLUSTER_NODES);
-        return NULL;
-    }
-    snprintf(node->id, sizeof node->id, "%s", part[2]->str);
     return node;
 }
 
-/* An array of arrays: the first slot, the last one, the master, and its replicas. */
+/* A map that is being read. */
+struct fresh {
+    uint8_t owner[REDIS_SLOTS];
+    const char *ids[CLUSTER_NODES]; /* of the nodes that have slots */
+};
+
+/* An array of the first slot, the last one, the master, and its replicas. */
+static int read_range(struct cluster *cluster, struct cluster_node *teller, const redisReply *range,
+                      struct fresh *fresh, struct dlock_error *err) {
+    redisReply *const *part = range->element;
+    if (range->type != REDIS_REPLY_ARRAY || range->elements < 3 || part[0]->type != REDIS_REPLY_INTEGER ||
+        part[1]->type != REDIS_REPLY_INTEGER || part[0]->integer < 0 || part[0]->integer > part[1]->integer ||
+        part[1]->integer >= REDIS_SLOTS)
+        return redis_nonsense(&teller->redis, "CLUSTER SLOTS", err);
+    struct dlock_error why;
+    const struct cluster_node *node = read_node(cluster, teller, part[2], &why);
+    if (!node) {
+        if (err) *err = why;
+        return why.code;
+    }
+    const size_t number = number_of(cluster, node);
+    for (long long slot = part[0]->integer; slot <= part[1]->integer; slot++) {
+        if (fresh->owner[slot]) return redis_nonsense(&teller->redis, "CLUSTER SLOTS has a slot twice", err);
+        fresh->owner[slot] = (uint8_t)(number + 1);
+    }
+    fresh->ids[number] = part[2]->element[2]->str;
+    return 0;
+}
+
+/* Whether a call of the next round goes there. */
+static bool is_next(const struct cluster *cluster, const struct cluster_node *node) {
+    for (size_t i = 0; i < cluster->n_redirects; i++)
+        if (cluster->redirects[i].node == node) return true;
+    return false;
+}
+
+/* Forgets the nodes that have no slot, all but the teller and those that are asked next, and numbers the others anew. */
+static void forget_nodes(struct cluster *cluster, const struct cluster_node *teller) {
+    uint8_t numbers[CLUSTER_NODES + 1] = {0};
+    bool owns[CLUSTER_NODES + 1] = {false};
+    size_t kept = 0;
+    for (size_t i = 0; i < REDIS_SLOTS; i++) owns[cluster->owner[i]] = true;
+    for (size_t i = 0; i < cluster->n_nodes; i++) {
+        struct cluster_node *node = cluster->nodes[i];
+        if (owns[i + 1] || node == teller || is_next(cluster, node)) {
+            cluster->nodes[kept++] = node;
+            numbers[i + 1] = (uint8_t)kept;
+            continue;
+        }
+        redis_hang_up(&node->redis);
+        cluster->nodes[i] = NULL; /* first: a child forked meanwhile looks here */
+        atomic_signal_fence(memory_order_seq_cst);
+        free(node);
+    }
+    for (size_t i = 0; i < REDIS_SLOTS; i++) cluster->owner[i] = numbers[cluster->owner[i]];
+    cluster->n_nodes = kept;
+}
+
+/* An array of ranges. The map stays as it is unless all of that makes sense. */
 static int read_ranges(struct cluster *cluster, struct cluster_node *teller, const redisReply *reply,
                        struct dlock_error *err) {
+    struct fresh fresh = {{0}, {NULL}};
     if (reply->type == REDIS_REPLY_ERROR) return redis_refused(&teller->redis, reply, err);
     if (reply->type != REDIS_REPLY_ARRAY) return redis_nonsense(&teller->redis, "CLUSTER SLOTS", err);
-    memset(cluster->owner, 0, sizeof cluster->owner);
-    for (size_t i = 0; i < cluster->n_nodes; i++) cluster->nodes[i]->serves = false;
+    if (reply->elements == 0)
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s knows of no node with slots", teller->redis.where);
     for (size_t i = 0; i < reply->elements; i++) {
-        const redisReply *range = reply->element[i];
-        redisReply *const *part = range->element;
-        if (range->type != REDIS_REPLY_ARRAY || range->elements < 3 || part[0]->type != REDIS_REPLY_INTEGER ||
-            part[1]->type != REDIS_REPLY_INTEGER || part[0]->integer < 0 || part[1]->integer >= REDIS_SLOTS)
-            return redis_nonsense(&teller->redis, "CLUSTER SLOTS", err);
-        struct dlock_error why;
-        struct cluster_node *node = read_node(cluster, teller, part[2], &why);
-        if (!node) {
-            if (err) *err = why;
-            return why.code;
-        }
-        node->serves = true;
-        const uint8_t owner = (uint8_t)(number_of(cluster, node) + 1);
-        for (long long slot = part[0]->integer; slot <= part[1]->integer; slot++) cluster->owner[slot] = owner;
+        int rc = read_range(cluster, teller, reply->element[i], &fresh, err);
+        if (rc) return rc;
+    }
+    memcpy(cluster->owner, fresh.owner, sizeof cluster->owner);
+    for (size_t i = 0; i < cluster->n_nodes; i++) {
+        struct cluster_node *node = cluster->nodes[i];
+        node->serves = fresh.ids[i] != NULL;
+        if (node->serves) snprintf(node->id, sizeof node->id, "%s", fresh.ids[i]);
     }
     for (size_t i = 0; i < cluster->n_nodes; i++) cluster_settle_node(cluster, cluster->nodes[i]);
-    if (reply->elements > 0) return 0;
-    return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s knows of no node with slots", teller->redis.where);
+    return 0;
 }
 
 int cluster_read_map(struct cluster *cluster, struct cluster_node *node, int64_t deadline_us, struct dlock_error *err) {
@@ -158,6 +220,7 @@ int cluster_read_map(struct cluster *cluster, struct cluster_node *node, int64_t
     if (rc) return rc;
     rc = read_ranges(cluster, node, reply, err);
     freeReplyObject(reply);
+    forget_nodes(cluster, node);
     return rc;
 }
 
@@ -177,6 +240,8 @@ void cluster_learn(struct cluster *cluster, struct cluster_node *node, bool *tri
             continue;
         }
         struct cluster_node *to = is_numeric(address) ? cluster_node_at(cluster, address, move->port) : NULL;
+        /* By the map it may be found. */
+        if (move->kind == REDIS_ASK && !to) *tries = true;
         if (move->kind == REDIS_MOVED) {
             cluster->stale = true;
             cluster->mapped_us = 0;
@@ -184,10 +249,12 @@ void cluster_learn(struct cluster *cluster, struct cluster_node *node, bool *tri
         } else if (is_own_slot(node, move->slot) && atoi(node->member.tag) < REDIS_TAGS) {
             node->leaving[atoi(node->member.tag)] = true;
             cluster_settle_node(cluster, node);
-        } else if (to && cluster->n_asks < CLUSTER_ASKS) {
-            cluster->asks[cluster->n_asks].slot = move->slot;
-            cluster->asks[cluster->n_asks++].node = to;
+            continue;
         }
+        if (!to || cluster->n_redirects == CLUSTER_REDIRECTS) continue;
+        cluster->redirects[cluster->n_redirects].slot = move->slot;
+        cluster->redirects[cluster->n_redirects].node = to;
+        cluster->redirects[cluster->n_redirects++].asking = move->kind == REDIS_ASK;
     }
     node->member.n_moves = 0;
 }

@@ -46,20 +46,25 @@ static int ask(struct cluster *cluster, struct cluster_node *node, int64_t deadl
 
 int cluster_refresh(struct cluster *cluster, int64_t deadline_us, struct dlock_error *err) {
     const int64_t since_us = dlock_now_us() - cluster->mapped_us;
-    int rc = DLOCK_EUNAVAILABLE;
+    int first = 0;
     if (cluster->mapped_us && (cluster->stale ? since_us < MAP_MIN_US : since_us < MAP_MAX_US)) return 0;
     /* First those that are connected; then those that are not known to have failed. Each time another one begins: one
      * that was cut off goes on telling what was true before. */
-    const size_t n = cluster->n_nodes, from = cluster->teller++;
+    const size_t from = cluster->teller++;
     for (int pass = 0; pass < 3; pass++)
-        for (size_t i = 0; i < n; i++) {
-            struct cluster_node *node = cluster->nodes[(from + i) % n];
+        for (size_t i = 0; i < cluster->n_nodes; i++) { /* a map that makes no sense leaves no nodes behind */
+            struct cluster_node *node = cluster->nodes[(from + i) % cluster->n_nodes];
             const bool connected = node->redis.reader != NULL;
+            struct dlock_error why;
             if (pass == 0 ? !connected : connected || node->failed != (pass == 2)) continue;
             const int64_t now_us = dlock_now_us(), share_us = now_us + (deadline_us - now_us) / 3;
-            rc = cluster_reach(cluster, node, share_us, err);
-            if (rc == 0) rc = ask(cluster, node, share_us, err);
-            if (rc != DLOCK_EUNAVAILABLE && rc != DLOCK_EPROTO && rc != DLOCK_ENOTSUP) return rc;
+            int rc = cluster_reach(cluster, node, share_us, &why);
+            if (rc == 0) rc = ask(cluster, node, share_us, &why);
+            if (rc == 0) return 0;
+            /* Those that are away say the least. */
+            if (first && (first != DLOCK_EUNAVAILABLE || rc == DLOCK_EUNAVAILABLE)) continue;
+            first = rc;
+            if (err) *err = why;
         }
-    return rc;
+    return first;
 }

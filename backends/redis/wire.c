@@ -286,9 +286,10 @@ struct refusal {
     const char *advice;
 };
 
+static const char elsewhere[] = "; this is a member of a Redis Cluster: use " REDIS_CLUSTER "://";
+
 /* Finds the explanation of a refusal that concerns the server or this client as a whole; NULL: there is none. */
 static const struct refusal *find_refusal(const redisReply *reply) {
-    static const char cluster[] = "; this is a member of a Redis Cluster: use " REDIS_CLUSTER "://";
     static const char rights[] = "; 'dlock doctor' names the rights that are missing";
     static const struct refusal refusals[] = {
         {"NOAUTH", DLOCK_EAUTH, "; give a password in the URI, or password_file="},
@@ -297,8 +298,8 @@ static const struct refusal *find_refusal(const redisReply *reply) {
         {"ERR ACL failure in script:", DLOCK_EAUTH, rights},
         {"The user executing the script can't", DLOCK_EAUTH, rights},
         {"DENIED", DLOCK_EAUTH, ""},
-        {"MOVED", DLOCK_EPROTO, cluster},
-        {"ASK", DLOCK_EPROTO, cluster},
+        {"MOVED", DLOCK_EPROTO, elsewhere},
+        {"ASK", DLOCK_EPROTO, elsewhere},
         {"READONLY", DLOCK_EUNAVAILABLE, "; this is a replica: look for the master"},
         {"LOADING", DLOCK_EUNAVAILABLE, ""},
         {"BUSY", DLOCK_EUNAVAILABLE, ""},
@@ -326,6 +327,7 @@ int redis_refused(const struct redis *redis, const redisReply *reply, struct dlo
     const struct refusal *refusal = find_refusal(reply);
     if (refusal)
         return dlock_fail(err, refusal->code, "Redis at %s refused: %.200s%s", redis->where, reply->str,
-                          refusal->advice);
+                          redis->member && refusal->advice == elsewhere ? "; that names no slot, or no address"
+                                                                        : refusal->advice);
     return dlock_fail(err, DLOCK_EPROTO, "unexpected error of Redis at %s: %.200s", redis->where, reply->str);
 }
