@@ -3,14 +3,19 @@
 --   ARGV   token, lease in ms, then, but for those at the end that are as here:
 --          ''   letters: `w`: wait in the queue when busy. `h`, at the end: say so when nobody listens for the
 --               caller's client, which is also said when a token asks again. `c`: take the fence from the clock.
---               Without `c` the caller was granted this lock over this very connection, with a fence from the clock,
---               less than a second ago. A server does not forget or take back a fence without ending its
---               connections (but for SWAPDB, and REPLICAOF there and back). So the fence is only counted up, which
---               is less work for the server, and what is known of its key's life goes on to hold
+--               `m` and a number: the same; but where there is no fence, which FLUSHALL deletes, too, the server
+--               must have been the master that it is now for so long (library.lua), in ms, and nobody is granted
+--               anything otherwise. With neither of them the caller was granted this lock over this very
+--               connection, with a fence from the clock, less than a second ago. A server does not take back a
+--               fence without ending its connections (but for SWAPDB, and REPLICAOF there and back). So the fence
+--               is only counted up, which is less work for the server, and what is known of its key's life goes on
+--               to hold
 --          ''   kind
 --          '1'  whether anything may be granted (library.lua): not in the quarantine
 --          '600000'  how long a fence is kept at least, in ms (library.lua)
---   reply  a negative number: token holds the lock, for its whole lease from now; its fence is that number's amount;
+--   reply  0: there is no fence, and so the data may have been deleted: to be asked again with `c` or `m`, once the
+--          server has been asked since when it is the master (incarnation.lua);
+--          a negative number: token holds the lock, for its whole lease from now; its fence is that number's amount;
 --          a positive number: the same; it is both the server's clock in microseconds and the fence;
 --          { server's clock in microseconds, fence, position, remaining, ours }
 --          fence      > 0: token holds the lock, for its whole lease from now; asking again gives the same fence.
@@ -27,7 +32,13 @@ local call, key, token, how, kind = redis.call, KEYS[1], ARGV[1], ARGV[3] or '',
 if (not ARGV[4] or kind == '' and ARGV[5] == '1') and call('EXISTS', '{' .. key .. '}:dlock:queue') == 0 then
     local counts = (how == '' or how == 'w') and #ARGV[2] < 6
     local fence_key = '{' .. key .. '}:dlock:fence'
-    local last = not counts and call('GET', fence_key)
+    local last, time = not counts and call('GET', fence_key), nil
+    if not last and not counts and not string.find(how, 'c', 1, true) then
+        local age_ms = string.match(how, 'm(%d+)')
+        local since = age_ms and string.match(call('GET', '{dlock}:incarnation') or '', ' (%d+)$')
+        time = call('TIME')
+        if not since or time[1] * 1000 + time[2] / 1000 - since < tonumber(age_ms) then return 0 end
+    end
     local taken = (not last or string.find(last, '^%d+ ?$')) and redis.pcall('SET', key, token, 'NX', 'PX', ARGV[2])
     if taken and taken.ok then
         if counts then
@@ -35,8 +46,12 @@ if (not ARGV[4] or kind == '' and ARGV[5] == '1') and call('EXISTS', '{' .. key 
             if type(fence) == 'number' and fence > 1e15 then return -fence end
             -- It was no fence, or somebody deleted it.
             call('DEL', key)
+            if fence == 1 then
+                call('DEL', fence_key)
+                return 0
+            end
         else
-            local time = call('TIME')
+            time = time or call('TIME')
             local now, clock = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
             local next_fence = loadfile('fence.lua')
             local fence = next_fence(fence_key, last, now, clock, ARGV[2], kind, tonumber(ARGV[6] or '600000'))
@@ -101,6 +116,13 @@ if held_jointly then
     if fence then return { now, fence, 0, lease, 1 } end
 end
 
+-- Whether the data may have been deleted.
+local function is_forgotten()
+    if lock.last_fence() > 0 or string.find(how, 'c', 1, true) then return false end
+    local age_ms = string.match(how, 'm(%d+)')
+    return not age_ms or not allowed(age_ms)
+end
+
 -- How others use the name. Other clients' locks are waited for, whatever for.
 lock.sweep()
 local first, more, wants
@@ -110,6 +132,7 @@ if use and limit_of(use) ~= limit_of(kind) then return limit_of(use) and use or 
 
 local tired, left_free = not first and more, first and not held and lock.left_free() or 0
 if may_grant and not tired and left_free == 0 and (not held or held_jointly) then
+    if is_forgotten() then return 0 end
     local fence
     fence, tired = lock.admit(token, ARGV[2])
     if not fence and not tired and lock.room(kind) and not head(token) then

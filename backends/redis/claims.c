@@ -14,7 +14,7 @@ struct batch {
     struct dlock_claim *const *claims;
     bool asks;              /* it asks whether the server knows that this client listens */
     bool explained;         /* there are words for a claim's result */
-    bool again;             /* a release left dead waiters for another call of the same */
+    bool again;             /* the same is to be called once more, for dead waiters that a release left, or lost data */
     bool repeated;          /* this is one: the claims have their results */
     struct dlock_error why; /* then */
 };
@@ -112,6 +112,14 @@ static void note_clock(struct redis *redis, const char *name) {
     redis->counts[key % REDIS_COUNTS].until_ms = (uint32_t)(dlock_now_us() / 1000) + COUNT_MS;
 }
 
+/* What the script is told of how the lock is asked for (acquire.lua). */
+static const char *how_of(const struct redis *redis, char out[40], bool waits, bool asks, bool counts) {
+    if (counts) return waits ? "w" : "";
+    if (redis->peer->quarantine_ms <= 0) return asks ? "wch" : waits ? "wc" : "c";
+    snprintf(out, 40, "%sm%s%s", waits ? "w" : "", redis->quarantine, asks ? "h" : "");
+    return out;
+}
+
 /* How long a connection goes on after the server has said that this client listens there. Masters may change to and
  * fro behind one that is not used meanwhile, and then the client listens at another. */
 #define HEARD_US 1000000
@@ -127,7 +135,7 @@ static void write_acquire(struct redis *redis, size_t i, struct redis_call *call
     call->name = claim->name;
     call->args[0] = claim->token;
     call->args[1] = decimal(call->lease, lease_of(claim));
-    call->args[2] = asks ? "wch" : may_wait ? (counts ? "w" : "wc") : counts ? "" : "c";
+    call->args[2] = how_of(redis, call->how, may_wait, asks, counts);
     call->args[3] = kind_of(call->kind, claim);
     call->args[4] = redis_may_grant(redis);
     /* Trailing arguments with the usual values are left out: each argument is work for the server. */
@@ -170,6 +178,15 @@ static void granted(struct dlock_claim *claim, int64_t server_us, int64_t fence)
     claim->result = 0;
 }
 
+/* What the server knew of this name is gone: it is asked again, and before that since when it is the master. Once. */
+static int forgotten(struct redis *redis, struct batch *batch, struct dlock_claim *claim, struct dlock_error *err) {
+    if (batch->repeated) return redis_nonsense(redis, "acquire", err);
+    redis->counts[hash(claim->name) % REDIS_COUNTS].until_ms = (uint32_t)(dlock_now_us() / 1000);
+    redis->check_us = 0;
+    batch->again = true;
+    return 0;
+}
+
 static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
     struct batch *batch = arg;
     struct dlock_claim *claim = batch->claims[i];
@@ -180,6 +197,7 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
         return 0;
     }
     if (reply->type == REDIS_REPLY_STRING && in_use(batch, claim, reply->str)) return 0;
+    if (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0) return forgotten(redis, batch, claim, err);
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0 && reply->integer < REDIS_FENCE_END) {
         granted(claim, reply->integer, reply->integer);
         note_clock(redis, claim->name);
@@ -317,12 +335,14 @@ static int run_batch(struct redis *redis, enum redis_script script, struct redis
     struct batch batch;
     batch.asks = batch.explained = batch.again = batch.repeated = false;
     int rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us, err);
-    /* The next waiter that asks does the rest when the time is over. */
     while (rc == 0 && batch.again && dlock_now_us() < deadline_us) {
         batch.again = false;
         batch.repeated = true;
         rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us, err);
     }
+    /* Of a release the next waiter that asks does the rest. */
+    if (rc == 0 && batch.again && script == REDIS_ACQUIRE)
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s has lost data: no answer in time", redis->where);
     if (rc == 0 && batch.explained && err) *err = batch.why; /* else `err` speaks of the connection */
     return rc;
 }

@@ -2,6 +2,9 @@
 --   ARGV   how the names of this node's channels begin: `dlock:{<number>}:`, of sharded channels, which are in a slot
 --          of this node (Redis 7 and newer); or `dlock:<node id>:`
 --          of an acquire: the caller's own clock in microseconds
+--          the number of a hash tag whose slot this node has: `dlock:{<number>}:incarnation` says since when it is the
+--          master that it is now. Most calls do not look at that; it is in another slot than the lock, which scripts may do
+--          as long as a node has both
 -- Building the scripts has the others use the functions below (assemble.cmake).
 --
 -- A client that listens has chosen the channel by its own map of the slots. When slots have moved, it may be another
@@ -10,7 +13,8 @@
 -- The clocks of the nodes differ, and so a client learns nothing from one about how old a grant is that another one
 -- tells it of. Therefore a waiter leaves its own clock beside this node's, and is told in its own when it was granted
 -- the lock: not too late, as long as one of the two does not run more than 1 % faster. 1: nobody knows.
-local place, caller_us = table.remove(ARGV, 1), table.remove(ARGV, 1)
+local place, caller_us, tag = table.remove(ARGV, 1), table.remove(ARGV, 1), table.remove(ARGV, 1)
+local incarnation = 'dlock:{' .. tag .. '}:incarnation'
 local sharded = string.find(place, '{', 1, true)
 local found_of, found
 local stamps = {}
@@ -59,4 +63,4 @@ local function publish(token, text)
     if channel then redis.pcall(sharded and 'SPUBLISH' or 'PUBLISH', channel, text) end
 end
 
-return write_waiter, read_waiter, granted_at, listeners, publish
+return write_waiter, read_waiter, granted_at, listeners, publish, incarnation

@@ -31,7 +31,7 @@ static const char *const others[] = {"fence", "queue", "waiters", "holders", "gr
  * script's own calls from the first key on that the script deletes; hence the last key. */
 static void write_in_cluster(struct redis *redis, const struct redis_call *call) {
     char key[REDIS_KEY_MAX + 1], keys[OTHERS][REDIS_KEY_MAX + 24], count[8], now_us[24] = "";
-    const char *words[3 + 1 + OTHERS + 2 + REDIS_MAX_ARGS] = {"EVALSHA",
+    const char *words[3 + 1 + OTHERS + 3 + REDIS_MAX_ARGS] = {"EVALSHA",
                                                               redis_sha1(REDIS_IN_CLUSTER + (int)call->script), count};
     size_t lengths[sizeof words / sizeof words[0]], n = 3;
     snprintf(count, sizeof count, "%zu", 1 + OTHERS);
@@ -44,6 +44,7 @@ static void write_in_cluster(struct redis *redis, const struct redis_call *call)
     if (call->script == REDIS_ACQUIRE) snprintf(now_us, sizeof now_us, "%lld", (long long)dlock_now_us());
     words[n++] = redis->member->place;
     words[n++] = now_us;
+    words[n++] = redis->member->tag;
     for (size_t i = 0; i < call->n; i++) words[n++] = call->args[i];
     for (size_t i = 0; i < n; i++) lengths[i] = strlen(words[i]);
     if (redis->member->asking) redis_command(redis, "ASKING", (char *)NULL);
@@ -100,7 +101,11 @@ static size_t write_some(struct redis *redis, const struct redis_pipeline *pipel
 
 static int judge(struct redis *redis, const struct redis_pipeline *pipeline, size_t i, const redisReply *reply,
                  struct dlock_error *err) {
-    if (redis->member && redis_note_move(redis->member, reply)) return 0;
+    if (redis->member && redis_note_move(redis->member, reply)) {
+        /* It may be the slot of what is the node's own that is not there any more (cluster.lua). */
+        if (strstr(reply->str, "non local key")) redis->check_us = 0;
+        return 0;
+    }
     if (reply->type == REDIS_REPLY_ERROR && !redis_is_foreign_data(reply)) return redis_refused(redis, reply, err);
     return pipeline->read(redis, i, reply, pipeline->arg, err);
 }
@@ -206,7 +211,7 @@ static int run_chunk(struct redis *redis, const struct redis_pipeline *pipeline,
     bool any = false;
     memset(chunk.asks, true, to - from);
     if (pipeline->grants) redis_ask_incarnation(redis);
-    /* In a cluster the scripts cannot see what is written down about the node. */
+    /* In a cluster the answer may be that what is written down about the node is elsewhere now. */
     if (redis->member && redis->asked && (first = redis_read_incarnation(redis, deadline_us, err)) != 0) return first;
     write_chunk(redis, &chunk, scripts);
     if (redis->asked) first = redis_read_incarnation(redis, deadline_us, err);

@@ -212,13 +212,13 @@ bool redis_note_move(struct redis_member *member, const redisReply *reply);
 
 /* ---- pipeline.c: calling them ------------------------------------------------------------------------------------ */
 
-/* A script for one lock; `lease`, `kind` and `floor` are room for arguments. */
+/* A script for one lock; `lease`, `how`, `kind` and `floor` are room for arguments. */
 struct redis_call {
     enum redis_script script;
     const char *name;
     size_t n; /* arguments */
     const char *args[REDIS_MAX_ARGS];
-    char lease[24], kind[40], floor[24];
+    char lease[24], how[40], kind[40], floor[24];
 };
 
 /* Calls scripts for `count` locks in one round trip, or in two if the server has to be given scripts first.

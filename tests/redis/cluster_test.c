@@ -124,14 +124,18 @@ static int slot_of(const char *name) {
     return (int)ask_number(&master[1], "CLUSTER KEYSLOT %s", name);
 }
 
-/* A name whose slot this node has. */
-static const char *name_on(struct server *server, char name[24]) {
-    for (int i = 0;; i++) {
+/* A name whose slot this node has; others from another number on. */
+static const char *name_from(int i, struct server *server, char name[24]) {
+    for (;; i++) {
         snprintf(name, 24, "lock-%d", i);
         char question[60];
         snprintf(question, sizeof question, "EXISTS %s", name);
         if (!strstr(said_to(server, question), "MOVED")) return name;
     }
+}
+
+static const char *name_on(struct server *server, char name[24]) {
+    return name_from(0, server, name);
 }
 
 /* Until a node grants something; each has its quarantine at the beginning. */
@@ -151,6 +155,38 @@ static int told(const char *error) {
         if (found) sum += atoi(found + strlen(field));
     }
     return sum;
+}
+
+/* It is on its way from now on. */
+static void begin_to_move(int slot, struct server *from, struct server *to) {
+    char source[41], target[41];
+    get_id(from, source);
+    get_id(to, target);
+    ask_text(to, "CLUSTER SETSLOT %d IMPORTING %s", slot, source);
+    ask_text(from, "CLUSTER SETSLOT %d MIGRATING %s", slot, target);
+}
+
+/* The rest of what redis-cli --cluster reshard does, but slowly. */
+static void end_to_move(int slot, struct server *from, struct server *to) {
+    char target[41], key[300];
+    get_id(to, target);
+    while (ask_number(from, "CLUSTER COUNTKEYSINSLOT %d", slot) > 0) {
+        redisReply *keys = redisCommand(from->plain, "CLUSTER GETKEYSINSLOT %d 1", slot);
+        assert_non_null(keys);
+        snprintf(key, sizeof key, "%s", keys->elements ? keys->element[0]->str : "");
+        freeReplyObject(keys);
+        if (*key) ask_text(from, "MIGRATE 127.0.0.1 %d %s 0 5000", to->port, key);
+        sleep_ms(50);
+    }
+    sleep_ms(200);
+    ask_text(to, "CLUSTER SETSLOT %d NODE %s", slot, target);
+    ask_text(from, "CLUSTER SETSLOT %d NODE %s", slot, target);
+}
+
+static void move_slot(int slot, struct server *from, struct server *to) {
+    begin_to_move(slot, from, to);
+    for (int64_t until = now_ms() + 1500; now_ms() < until && told("TRYAGAIN") == 0;) sleep_ms(20);
+    end_to_move(slot, from, to);
 }
 
 /* ---- failovers --------------------------------------------------------------------------------------------------- */
@@ -243,6 +279,53 @@ static void promoted_replica(void **state) {
     assert_true(now_ms() - promoted >= 4000);
 }
 
+/* Moves the slot of what the first master has written down about itself. */
+static void move_marker(struct server *to) {
+    redisReply *keys = redisCommand(master[0].plain, "KEYS dlock:*:incarnation");
+    assert_int_equal(keys->elements, 1);
+    const int slot = slot_of(keys->element[0]->str);
+    freeReplyObject(keys);
+    begin_to_move(slot, &master[0], to);
+    end_to_move(slot, &master[0], to);
+}
+
+/* A node whose data were deleted grants nothing from the next grant on, and the others go on. So it is when it loses the
+ * slot of what it has written down about itself, which a script finds out for a name without a fence. */
+static void flushed_node(void **state) {
+    char uri[200], unused[24];
+    const char *const names[] = {first, second, third};
+    dlock_lock *locks[MASTERS];
+    struct dlock_error err;
+    (void)state;
+    choose_names();
+    uri_of(uri, "lease=2s");
+    await_quarantines(uri);
+    dlock_client *client = api_client("%s", uri);
+    for (int i = 0; i < MASTERS; i++) {
+        locks[i] = api_lock(client, names[i], NULL);
+        assert_int_equal(dlock_acquire(locks[i], 0, NULL), 0);
+        assert_int_equal(dlock_release(locks[i], NULL), 0);
+    }
+    ask_text(&master[0], "FLUSHALL");
+    assert_int_equal(dlock_acquire(locks[0], 0, NULL), DLOCK_ENOTREADY);
+    for (int i = 1; i < MASTERS; i++) assert_int_equal(dlock_acquire(locks[i], 0, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        await_grant(uri, first);
+        sleep_ms(1200);
+        assert_int_equal(dlock_acquire(locks[0], 0, NULL), 0); /* asks */
+        assert_int_equal(dlock_release(locks[0], NULL), 0);
+        if (i == 0) ask_number(&master[0], "DEL {%s}:dlock:fence", first);
+        move_marker(&master[1]);
+        dlock_lock *lock = api_lock(client, i == 0 ? first : name_from(1000, &master[0], unused), NULL);
+        const int rc = dlock_acquire(lock, 0, &err);
+        if (rc != DLOCK_ENOTREADY) fail_msg("%d: %s", rc, err.message);
+        dlock_free(lock);
+        assert_int_equal(try_lock(uri, first, &err), DLOCK_ENOTREADY);
+    }
+    for (int i = 0; i < MASTERS; i++) dlock_free(locks[i]);
+    dlock_close(client);
+}
+
 /* A silent node takes its own locks along, and no others that the same client renews in the same breath. */
 static void silent_node(void **state) {
     char uri[200];
@@ -267,34 +350,6 @@ static void silent_node(void **state) {
 }
 
 /* ---- slots that move --------------------------------------------------------------------------------------------- */
-
-/* It is on its way from now on. */
-static void begin_to_move(int slot, struct server *from, struct server *to) {
-    char source[41], target[41];
-    get_id(from, source);
-    get_id(to, target);
-    ask_text(to, "CLUSTER SETSLOT %d IMPORTING %s", slot, source);
-    ask_text(from, "CLUSTER SETSLOT %d MIGRATING %s", slot, target);
-}
-
-/* As redis-cli --cluster reshard does it, but slowly. */
-static void move_slot(int slot, struct server *from, struct server *to) {
-    char target[41], key[300];
-    get_id(to, target);
-    begin_to_move(slot, from, to);
-    for (int64_t until = now_ms() + 1500; now_ms() < until && told("TRYAGAIN") == 0;) sleep_ms(20);
-    while (ask_number(from, "CLUSTER COUNTKEYSINSLOT %d", slot) > 0) {
-        redisReply *keys = redisCommand(from->plain, "CLUSTER GETKEYSINSLOT %d 1", slot);
-        assert_non_null(keys);
-        snprintf(key, sizeof key, "%s", keys->elements ? keys->element[0]->str : "");
-        freeReplyObject(keys);
-        if (*key) ask_text(from, "MIGRATE 127.0.0.1 %d %s 0 5000", to->port, key);
-        sleep_ms(50);
-    }
-    sleep_ms(200);
-    ask_text(to, "CLUSTER SETSLOT %d NODE %s", slot, target);
-    ask_text(from, "CLUSTER SETSLOT %d NODE %s", slot, target);
-}
 
 static void moving_slot(void **state) {
     char uri[200];
@@ -402,13 +457,10 @@ static void uris(void **state) {
 int main(void) {
 #define TEST(name, setup) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(killed_master, setup),
-        TEST(stopped_master, setup),
-        TEST(promoted_replica, setup),
-        TEST(silent_node, setup_plain),
-        TEST(moving_slot, setup_plain),
-        TEST(channels, NULL),
-        TEST(no_half_of_a_script, setup_plain),
+        TEST(killed_master, setup),     TEST(stopped_master, setup),
+        TEST(promoted_replica, setup),  TEST(flushed_node, setup_plain),
+        TEST(silent_node, setup_plain), TEST(moving_slot, setup_plain),
+        TEST(channels, NULL),           TEST(no_half_of_a_script, setup_plain),
         TEST(uris, setup_plain),
     };
     return cmocka_run_group_tests_name("cluster", tests, NULL, NULL);

@@ -208,6 +208,58 @@ static void a_flush_is_noticed(void **state) {
     link_end(&link);
 }
 
+/* The very next grant, of whichever name: no client has to have asked since then. One that comes after another has
+ * asked is no better off. */
+static void a_flush_is_noticed_by_the_next_grant(void **state) {
+    static const struct {
+        const char *name;
+        enum dlock_mode mode;
+    } cases[] = {{"counted", DLOCK_EXCLUSIVE}, {"new", DLOCK_EXCLUSIVE}, {"read", DLOCK_SHARED}};
+    struct link links[2];
+    struct held held, next;
+    (void)state;
+    for (int i = 0; i < 2; i++) careful_link(&links[i], &master, (char)('a' + i));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        claim_init(&held, "counted", 'a', 1);
+        for (int j = 0; j < 2; j++) {
+            await_grant(&links[j], &held);
+            assert_int_equal(release(&links[j], &held), 0);
+        }
+        ask_text(&master, "FLUSHALL");
+        for (int j = 0; j < 2; j++) {
+            claim_init(&next, cases[i].name, 'a', 2);
+            next.claim.mode = cases[i].mode;
+            refused_for(&links[j], &next);
+        }
+        assert_int_equal(ask_number(&master, "EXISTS {%s}:dlock:fence", cases[i].name), 0);
+    }
+    for (int i = 0; i < 2; i++) link_end(&links[i]);
+}
+
+/* For that a call of a script reads one key more where a name has no fence, and nothing otherwise. */
+static void a_quarantine_costs_one_command_for_a_new_name(void **state) {
+    struct monitor monitor;
+    struct link link;
+    struct held first, held;
+    (void)state;
+    careful_link(&link, &master, 'a');
+    claim_init(&first, "first", 'a', 1);
+    claim_init(&held, "held", 'a', 2);
+    await_grant(&link, &first);
+    sleep_ms(1200);
+    assert_int_equal(release(&link, &first), 0); /* asks */
+    monitor_begin(&monitor, &master);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(acquire(&link, &held), 0);
+        assert_int_equal(release(&link, &held), 0);
+    }
+    monitor_end(&monitor, &master);
+    assert_int_equal(monitor.requests, 20);
+    /* EXISTS, GET, GET, TIME, SET, SET, and later as without a quarantine. */
+    assert_int_equal(monitor.commands, 6 + 3 + 9 * 6);
+    link_end(&link);
+}
+
 /* It was set back since the quarantine began: that begins again, and does not last until the clock has caught up. */
 static void a_clock_that_was_set_back(void **state) {
     struct link link;
@@ -338,6 +390,8 @@ int main(void) {
         TEST(the_first_replica_costs_nothing),
         cmocka_unit_test(a_restart_with_all_data_is_another_incarnation),
         TEST(a_flush_is_noticed),
+        TEST(a_flush_is_noticed_by_the_next_grant),
+        TEST(a_quarantine_costs_one_command_for_a_new_name),
         TEST(a_clock_that_was_set_back),
         TEST(without_memory_nothing_is_granted),
         TEST(a_user_without_the_right_is_told),

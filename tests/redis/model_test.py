@@ -151,6 +151,9 @@ class Model:
         differ = any(limit(self.kind[other]) != limit(self.kind[token]) for other in users)
         how = ("w" if may_wait else "") + self.random.choice(("", "c"))
         answer = self.call("acquire", token, LEASE, how, self.holds.get(token, self.kind[token]), "1")
+        if answer == 0:
+            assert "c" not in how and not self.server.exists(KEYS[1]), "%s is to ask again" % token
+            answer = self.call("acquire", token, LEASE, how + "c", self.holds.get(token, self.kind[token]), "1")
         answer = [answer, abs(answer), 0, LEASE, 1] if isinstance(answer, int) else answer
         if isinstance(answer, str):
             dead = [other for other in self.queue if limit(self.kind[other]) != limit(self.kind[token])]

@@ -28,9 +28,9 @@ def end_beside_another(server, texts):
         pass
     for i in range(200):
         server.flushall()
-        assert server.eval(texts["acquire"], 1, "a", first, 4, "", PERMIT)[1] > 0
-        assert server.eval(texts["acquire"], 1, "a", second, 60000, "", PERMIT)[1] > 0
-        server.eval(texts["acquire"], 1, "a", third, 60000, "w", PERMIT)
+        assert server.eval(texts["acquire"], 1, "a", first, 4, "c", PERMIT)[1] > 0
+        assert server.eval(texts["acquire"], 1, "a", second, 60000, "c", PERMIT)[1] > 0
+        server.eval(texts["acquire"], 1, "a", third, 60000, "wc", PERMIT)
         ends = server.zscore("{a}:dlock:holders", first)
         if ends is None or server.zcard("{a}:dlock:queue") == 0:
             continue  # too slow: the first had ended before the third came
@@ -52,18 +52,18 @@ def in_cluster(server, texts):
     while not listener.get_message(timeout=1):
         pass
     for there, least, most in ((place, 5000000, 65000000), ("dlock:elsewhere:", 1, 1)):
-        assert server.eval(texts["cluster_acquire"], 1, "a", place, "1", TOKEN, 60000) != 0
-        assert server.eval(texts["cluster_acquire"], 1, "a", there, "5000000", waiter, 60000, "w")[1:3] == [0, 0]
-        assert server.eval(texts["cluster_inspect"], 1, "a", place, "", 0)[1:3] == [1, TOKEN]
-        assert server.eval(texts["cluster_renew"], 1, "a", place, "", TOKEN, 60000) > 0
-        assert server.eval(texts["cluster_release"], 1, "a", place, "", TOKEN) == 1
+        assert server.eval(texts["cluster_acquire"], 1, "a", place, "1", "0", TOKEN, 60000, "c") > 0
+        assert server.eval(texts["cluster_acquire"], 1, "a", there, "5000000", "0", waiter, 60000, "wc")[1:3] == [0, 0]
+        assert server.eval(texts["cluster_inspect"], 1, "a", place, "", "0", 0)[1:3] == [1, TOKEN]
+        assert server.eval(texts["cluster_renew"], 1, "a", place, "", "0", TOKEN, 60000) > 0
+        assert server.eval(texts["cluster_release"], 1, "a", place, "", "0", TOKEN) == 1
         message = None
         while not message:
             message = listener.get_message(timeout=1)
         word, token, _, own_us, lease, name = message["data"].split(" ")
         assert (word, token, lease, name) == ("granted", waiter, "3000", "a"), message
         assert least <= int(own_us) <= most, message
-        assert server.eval(texts["cluster_break"], 1, "a", place, "", "1") == 1
+        assert server.eval(texts["cluster_break"], 1, "a", place, "", "0", "1") == 1
     listener.close()
     server.flushall()
 
@@ -77,12 +77,14 @@ def main(sources, scripts):
         assert len(texts) == 14, sorted(texts)
         for name, text in texts.items():
             assert "--" not in text and "file(" not in text, "%s is not as it is sent" % name
+        for how in ("", "w", "m1000"):
+            assert server.eval(texts["acquire"], 1, "a", TOKEN, 60000, how) == 0
         for how in ("c", "w", ""):
             assert server.eval(texts["acquire"], 1, "a", TOKEN, 60000, how) != 0
         assert server.eval(texts["inspect"], 1, "a", 0)[2] == TOKEN
         assert server.eval(texts["renew"], 1, "a", TOKEN, 60000) > 0
         assert server.eval(texts["release"], 1, "a", TOKEN) == 1
-        assert len(server.eval(texts["many_acquire"], 2, "a", "b", 2, TOKEN, 60000, TOKEN, 60000)) == 2
+        assert len(server.eval(texts["many_acquire"], 2, "a", "b", 3, TOKEN, 60000, "c", TOKEN, 60000, "c")) == 2
         assert min(server.eval(texts["many_renew"], 2, "a", "b", 2, TOKEN, 60000, TOKEN, 60000)) > 0
         assert server.eval(texts["many_release"], 2, "a", "b", 1, TOKEN, "somebody else") == [1, 0]
         assert server.eval(texts["break"], 1, "b", "1") == 1
