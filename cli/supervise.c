@@ -57,18 +57,22 @@ static void terminate(struct supervision *supervision) {
     child_signal(supervision->plan->child, SIGTERM);
 }
 
+static void say_lost(const struct supervision *supervision, int64_t remaining_ms, const char *consequence) {
+    const struct supervise_plan *plan = supervision->plan;
+    char reason[LOSS_REASON_MAX];
+    note("lost the lock \"%s\": %s; %s", plan->name,
+         loss_reason(plan->loss, supervision->lease, plan->client, reason, remaining_ms), consequence);
+}
+
 /* Once. */
 static void lock_lost(struct supervision *supervision, int64_t remaining_ms) {
     static const char *const does[] = {"ending the command", "killing the command", "the command goes on without it"};
-    const struct supervise_plan *plan = supervision->plan;
-    enum loss_action action = plan->policy.action;
-    char reason[LOSS_REASON_MAX];
+    enum loss_action action = supervision->plan->policy.action;
     if (supervision->lost) return;
     supervision->lost = true;
     if (action == LOSS_TERM) terminate(supervision);
-    if (action == LOSS_KILL) child_signal(plan->child, SIGKILL);
-    note("lost the lock \"%s\": %s; %s", plan->name,
-         loss_reason(plan->loss, supervision->lease, plan->client, reason, remaining_ms), does[action]);
+    if (action == LOSS_KILL) child_signal(supervision->plan->child, SIGKILL);
+    say_lost(supervision, remaining_ms, does[action]);
 }
 
 static void hear_loss(struct supervision *supervision) {
@@ -159,14 +163,23 @@ static bool hear_signals(struct supervision *supervision) {
     return false;
 }
 
+/* The guardian was first: we stood still, or did not hear of the end of the lease before that of the command. */
+static void killed_by_guardian(struct supervision *supervision) {
+    if (supervision->lost) return;
+    supervision->lost = true;
+    int64_t remaining = lease_look(supervision->lease, supervision->plan->lock);
+    say_lost(supervision, remaining, "the guardian has killed the command");
+}
+
 /* The command has ended, and is still to be waited for. */
-static struct ending end(const struct supervision *supervision) {
+static struct ending end(struct supervision *supervision) {
     const struct supervise_plan *plan = supervision->plan;
     bool warns = plan->policy.action == LOSS_WARN;
+    /* Once it is waited for, its number may become another's. */
+    if (dlock_client_guard(plan->client, 0, NULL) == DLOCK_ELOST) killed_by_guardian(supervision);
     /* What it left behind in its process group may be at work on what the lock no longer protects. */
     if (supervision->lost && !warns) child_signal(plan->child, SIGKILL);
     bool had_terminal = terminal_take_back(plan->terminal, plan->child);
-    dlock_client_guard(plan->client, 0, NULL); /* once it is waited for, its number may become another's */
     int status = child_reap(plan->child);
     if (had_terminal && supervision->fatal_signal == SIGINT) job_tell(plan->job, JOB_INTERRUPTED);
     bool from_terminal = had_terminal && (supervision->fatal_signal == SIGINT || supervision->fatal_signal == SIGQUIT);

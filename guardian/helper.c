@@ -76,16 +76,17 @@ static void *hear_calls(void *arg) {
 /* ---- the group --------------------------------------------------------------------------------------------------- */
 
 /* Kills what runs of the guarded group. False: nothing does, or it is not guarded any more. */
-static bool kill_group(const struct dlock__guard_table *table, int group) {
+static bool kill_group(struct dlock__guard_table *table, int group) {
     if (group == 0 || group != atomic_load(&table->group)) return false;
     if (!dlock__group_runs(group, atomic_load(&table->session))) return false;
+    atomic_store(&table->killed_group, group); /* so that a living client can say why it died */
     kill(-group, SIGKILL);
     return true;
 }
 
 /* Returns once nothing of the group runs. What cannot be killed, because it has other rights or hangs in the kernel,
  * works on under the grants: they are renewed meanwhile, if there is an estate to renew. */
-static void end_group(const struct dlock__guard_table *table, int group, struct dlock__estate *estate) {
+static void end_group(struct dlock__guard_table *table, int group, struct dlock__estate *estate) {
     int64_t wait_us = GROUP_FIRST_US, renew_us = DLOCK__NEVER;
     if (estate) renew_us = dlock__after(dlock__now_us(), dlock__estate_patience_us(estate));
     while (kill_group(table, group)) {
@@ -178,7 +179,7 @@ static bool look_at_client(struct guardian *guardian, int64_t *at_us) {
 
 static void bury(const struct guardian *guardian) {
     int64_t died_us = dlock__now_us();
-    const struct dlock__guard_table *table = guardian->table;
+    struct dlock__guard_table *table = guardian->table;
     int group = atomic_load(&table->group);
     kill_group(table, group); /* at once: the rest takes a moment */
     struct dlock__estate *estate = table->local ? NULL : dlock__estate_open(table);

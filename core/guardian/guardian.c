@@ -271,6 +271,7 @@ void dlock__guard_look(struct dlock_client *client) {
 
 static void set_group(struct dlock__guard *guard, int group) {
     int session = group ? (int)getsid(group) : 0;
+    if (group) atomic_store(&guard->table->killed_group, 0);
     atomic_store(&guard->table->session, session > 0 ? session : 0);
     atomic_store(&guard->table->group, group);
     dlock__guard_call(guard->table);
@@ -290,12 +291,20 @@ static int let_go(struct dlock_client *client, struct dlock_error *err) {
     return 0;
 }
 
+/* The group is guarded no longer. */
+static int spared(int group, const struct dlock__guard *guard, struct dlock_error *err) {
+    if (group == 0 || atomic_load(&guard->table->killed_group) != group) return 0;
+    return dlock_fail(err, DLOCK_ELOST, "the guardian has killed process group %d: its grants were about to end",
+                      group);
+}
+
 /* The caller holds the mutex, which is left meanwhile. */
 static int guard_group(struct dlock_client *client, int group, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
     while (guard->busy) dlock__wait(client, &client->changed, DLOCK__NEVER);
+    int before = atomic_load(&guard->table->group);
     set_group(guard, group);
-    if (!guard->table->local) return 0;
+    if (!guard->table->local) return group == 0 ? spared(before, guard, err) : 0;
     if (group == 0) return let_go(client, err);
     int rc = replace(client, err);
     guard->missing = false; /* the caller is told */

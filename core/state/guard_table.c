@@ -116,6 +116,7 @@ struct dlock__guard_table *dlock__guard_table_copy(const struct dlock__guard_tab
     atomic_store(&table->n_entries, n);
     atomic_store(&table->group, atomic_load(&old->group));
     atomic_store(&table->session, atomic_load(&old->session));
+    atomic_store(&table->killed_group, atomic_load(&old->killed_group));
     return table;
 }
 

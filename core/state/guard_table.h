@@ -48,6 +48,7 @@ struct dlock__guard_table {
     atomic_uint calls;     /* a futex: counted up when the helper should look around */
     atomic_uint closed;    /* the client was closed: nothing to guard any more */
     atomic_int group, session;        /* the process group that works under the grants, and its session; 0: none */
+    atomic_int killed_group;          /* the last that the helper has killed; written before it does */
     atomic_int_least64_t looks_at_us; /* when the helper looks at valid_until_us again, unless called */
     char texts[];
 };

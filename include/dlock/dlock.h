@@ -311,8 +311,9 @@ DLOCK_EXPORT int dlock_client_dispatch(dlock_client *client);
  * nobody here renews it, because this process is stopped or hangs. Processes that have left the group go their own way.
  * Where the kernel keeps the locks (file:), this is about the grants that are held at the time of the call. Set it
  * before the group begins to work, take it back before its number may be another's: before its first process is waited
- * for. Blocks while a guardian is started. Errors: ENOTSUP (no guardian; a backend whose grants it cannot keep), EINVAL
- * (a group that includes this process), ENOMEM, EUNAVAILABLE (the guardian cannot be started), ECANCELED, EFORKED. */
+ * for. Blocks while a guardian is started. Errors: ELOST (taken back, and the guardian has killed it before, since this
+ * process lives but did not renew in time), ENOTSUP (no guardian; a backend whose grants it cannot keep), EINVAL (a
+ * group that includes this process), ENOMEM, EUNAVAILABLE (the guardian cannot be started), ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_client_guard(dlock_client *client, int group, struct dlock_error *err);
 
 /* The backend that serves this client. Static; never NULL; never blocks. */

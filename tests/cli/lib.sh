@@ -120,6 +120,7 @@ gone() { ! kill -0 "$1" 2>/dev/null; }
 is_held() { "$DLOCK" inspect "$1" >/dev/null 2>&1; }
 is_free() { [ "$("$DLOCK" inspect "$1" 2>&1)" = "$1  free" ]; }
 state_of() { sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null; }
+gone_or_zombie() { case "$(state_of "$1")" in "" | Z) ;; *) false ;; esac }
 is_stopped() { [ "$(state_of "$1")" = T ]; }
 runs_again() { case "$(state_of "$1")" in R | S | D) ;; *) false ;; esac }
 json_of() { python3 -m json.tool >/dev/null; }

@@ -161,6 +161,20 @@ ended "$pid"
 equal "status" "$status" 75
 said 'dlock: the command has ended with status 3, without the lock "outage"'
 
+describe "redis: the guardian of a dlock that stands still is first, and dlock says so when it goes on"
+for action in kill term; do
+    begin "$DLOCK" run -l 4 --on-lost="$action" stopped -- bash -c 'echo $$; exec sleep 1000'
+    within 10 "the command runs" written "$work/bg.out"
+    child=$(<"$work/bg.out")
+    kill -STOP "$pid"
+    within 20 "the command is killed" gone_or_zombie "$child"
+    kill -CONT "$pid" # its lease has not ended, and is renewed now, if the machine is quick
+    ended "$pid"
+    equal "$action: status" "$status" 75
+    grep -qE '^dlock: lost the lock "stopped": its lease .*; (the guardian has killed|killing|ending) the command$' "$work/bg.err" ||
+        fail "$action: what is said" "$(<"$work/bg.err")"
+done
+
 describe "redis: warn, and a stopped dlock: its guardian does not kill the command"
 forget
 begin "$DLOCK" run -l 1 --on-lost=warn stopped -- bash -c 'echo $$; until [ -e "$0" ]; do sleep 0.02; done; exit 3' "$work/end"
@@ -183,6 +197,6 @@ kill -KILL "$pid"
 wait "$pid" 2>/dev/null
 run "$DLOCK" run -w 60 killed true
 equal "free long before the lease ends" "$status" 0
-case "$(state_of "$(<"$work/bg.out")")" in "" | Z) ;; *) fail "what it had started still runs" ;; esac
+gone_or_zombie "$(<"$work/bg.out")" || fail "what it had started still runs"
 
 finish

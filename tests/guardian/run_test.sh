@@ -18,7 +18,6 @@ fi
 guardian_of() { pgrep -f "^dlock-guardian $1\$"; }
 command_of() { pgrep -P "$1" | grep -vxF "$(guardian_of "$1")"; } # dlock has no other children
 has_guardian() { guardian_of "$1" >/dev/null; }
-gone_or_zombie() { case "$(state_of "$1")" in "" | Z) ;; *) false ;; esac }
 # How many processes write stamps with this word.
 stampers() { sed -n "s/^[0-9]* $1 //p" "$work/stamps" 2>/dev/null | sort -u | wc -l; }
 stamping() { [ "$(stampers "$1")" -gt 0 ]; }

@@ -133,7 +133,8 @@ class Client(BaseClient):
         return self._native.check()
 
     def guard(self, group: int) -> None:
-        """For a client with a guardian: the process group that does the protected work; 0: no longer."""
+        """For a client with a guardian: the process group that does the protected work; 0: no longer. Raises
+        Lost when the group is taken back, and the guardian has killed it since nothing was renewed in time."""
         self._native.guard(group)
 
     def close(self) -> None:
