@@ -86,7 +86,8 @@ static struct sim_plan draw(void) {
                             .suspends = some(200),
                             .kills = some(200),
                             .restarts = some(100),
-                            .drift_ppm = some(4900), /* between two clocks: twice as much */
+                            .drift_ppm = sim_chance(400) ? (unsigned)sim_between(1, 4900)
+                                                         : 0, /* between two clocks: twice as much */
                             .allocations = sim_chance(400) ? (unsigned)sim_between(1, 3000) : 0,
                             .descriptors = some(100),
                             .slow_callbacks = some(300),
