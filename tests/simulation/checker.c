@@ -34,6 +34,7 @@ struct hold {
 };
 
 static struct hold holds[HOLDS];
+static size_t holds_end;       /* nothing was used from here on */
 static struct history history; /* of all grants that somebody believed in, in microseconds of the story */
 static size_t records_room;
 static struct {
@@ -116,9 +117,10 @@ static void record_go_on(struct hold *hold, const struct dlock__acquisition *acq
 
 unsigned sim_held_begin(dlock_lock *lock, unsigned name, int64_t asked_us) {
     unsigned at = 0;
-    while (at < HOLDS && holds[at].used) at++;
+    while (at < holds_end && holds[at].used) at++;
     if (at == HOLDS) sim_fail("too many holds");
-    for (size_t i = 0; i < HOLDS; i++)
+    if (at == holds_end) holds_end++;
+    for (size_t i = 0; i < holds_end; i++)
         if (holds[i].used && holds[i].name == name) record_go_on(&holds[i], believed(&holds[i]));
     holds[at] = (struct hold){true, sim_host(), lock, name, NO_RECORD};
     const struct dlock__acquisition *acq = believed(&holds[at]);
@@ -151,7 +153,7 @@ int64_t sim_held_until(unsigned hold) {
 }
 
 void sim_held_gone(const struct sim_host *host) {
-    for (size_t i = 0; i < HOLDS; i++)
+    for (size_t i = 0; i < holds_end; i++)
         if (holds[i].host == host) hold_end(&holds[i]);
 }
 
@@ -357,7 +359,7 @@ static void check_kept(void) {
 
 void sim_check(void) {
     static int64_t looked_us;
-    for (size_t i = 0; i < HOLDS; i++) {
+    for (size_t i = 0; i < holds_end; i++) {
         if (!holds[i].used) continue;
         const struct dlock__acquisition *acq = believed(&holds[i]);
         record_go_on(&holds[i], acq);

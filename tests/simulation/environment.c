@@ -214,11 +214,13 @@ enum { FIRST_FD = 1 << 20, DESCRIPTORS = 512 };
 static struct descriptor {
     bool used;
     uint64_t count;
-    int64_t at_us;             /* SIM_NEVER: no timer that is set */
+    int64_t at_us; /* SIM_NEVER: no timer that is set */
+    bool is_epoll;
     int watched_by;            /* an epoll descriptor, or 0 */
     struct epoll_event wanted; /* of that one */
 } descriptors[DESCRIPTORS];
-static int changed; /* its address: who polls waits for it */
+static int descriptors_end; /* nothing was used from here on */
+static int changed;         /* its address: who polls waits for it */
 static unsigned descriptors_refused;
 
 static struct descriptor *of(int fd) {
@@ -239,6 +241,7 @@ int sim_descriptor(void) {
     for (int i = 0; i < DESCRIPTORS; i++) {
         if (descriptors[i].used) continue;
         descriptors[i] = (struct descriptor){.used = true, .at_us = SIM_NEVER};
+        if (i == descriptors_end) descriptors_end++;
         return FIRST_FD + i;
     }
     sim_fail("descriptors are not closed");
@@ -307,7 +310,9 @@ int __wrap_close(int fd) {
 int __wrap_epoll_create1(int flags);
 int __wrap_epoll_create1(int flags) {
     (void)flags;
-    return sim_descriptor();
+    int fd = sim_descriptor();
+    if (fd >= 0) of(fd)->is_epoll = true;
+    return fd;
 }
 
 int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
@@ -335,7 +340,7 @@ int __wrap_epoll_wait(int epoll, struct epoll_event *events, int most, int timeo
         errno = EINTR;
         return -1;
     }
-    for (size_t i = 0; i < DESCRIPTORS && n < most; i++) {
+    for (int i = 0; i < descriptors_end && n < most; i++) {
         if (!reports(&descriptors[i], epoll)) continue;
         events[n++] = descriptors[i].wanted;
         descriptors[i].wanted.events = 0; /* once */
@@ -344,8 +349,9 @@ int __wrap_epoll_wait(int epoll, struct epoll_event *events, int most, int timeo
 }
 
 static bool is_readable(int fd) {
-    if (of(fd)->count > 0) return true;
-    for (size_t i = 0; i < DESCRIPTORS; i++)
+    const struct descriptor *d = of(fd);
+    if (d->count > 0 || !d->is_epoll) return d->count > 0;
+    for (int i = 0; i < descriptors_end; i++)
         if (reports(&descriptors[i], fd)) return true;
     return false;
 }

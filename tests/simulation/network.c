@@ -247,8 +247,9 @@ static int connect(void *at, const struct dlock_uri *uri, const struct dlock_pee
     (void)uri;
     if (sim_chance(sim_faults.refuse)) return dlock_fail(err, DLOCK_EUNAVAILABLE, "refused");
     size_t free = 0;
-    while (free < SIM_LINKS && (sim_links[free].open || sim_links[free].fd >= 0)) free++;
+    while (free < sim_links_end && (sim_links[free].open || sim_links[free].fd >= 0)) free++;
     if (free == SIM_LINKS) sim_fail("connections are not closed");
+    if (free == sim_links_end) sim_links_end++;
     struct link *link = &sim_links[free];
     memset(link, 0, sizeof *link);
     link->open = true;
@@ -380,7 +381,7 @@ static int probe(void *at, struct dlock_error *err) {
 }
 
 void sim_host_gone(const struct sim_host *host) {
-    for (size_t i = 0; i < SIM_LINKS; i++) {
+    for (size_t i = 0; i < sim_links_end; i++) {
         if (sim_links[i].host != host) continue;
         if (sim_sessions_are_local()) sim_session_end(sim_links[i].generation);
         if (sim_links[i].open) leave((unsigned)i, sim_links[i].generation);

@@ -1,6 +1,7 @@
 /* Fibers, clocks and chance: see scheduler.h. */
 #include "scheduler.h"
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #endif
 #if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
 #include <sanitizer/common_interface_defs.h>
+#define FIBERS_ARE_CONTEXTS /* that sanitizer takes every longjmp() for the end of all calls */
 #else
 #define __sanitizer_start_switch_fiber(save, bottom, size)
 #define __sanitizer_finish_switch_fiber(saved, bottom, size)
@@ -21,22 +23,28 @@
 
 enum { FIBERS = 256, EVENTS = 65536, STACK = 256 * 1024, SWITCH_PER_MILLE = 250, STEPS_MAX = 30000000 };
 
-enum fiber_state { FREE, READY, WAITING, ENDED };
+enum fiber_state { READY, WAITING, ENDED };
 
+/* What each choice looks at; the rest, which is large, is apart. */
 struct fiber {
     enum fiber_state state;
+    bool woken;
+    uint32_t bits;
+    const void *on; /* what it waits for */
+    int64_t until_us;
     struct sim_host *host;
+};
+
+struct stack {
     ucontext_t context;
-    void *stack;
+    bool begun; /* it goes on at `place`: a change of contexts costs a system call */
+    jmp_buf place;
+    void *memory;
     void *fake_stack;   /* the address sanitizer's, */
     const void *bottom; /* and what it has to know of the real one */
     size_t size;
     void *(*run)(void *);
     void *arg;
-    const void *on; /* what it waits for */
-    uint32_t bits;
-    int64_t until_us;
-    bool woken;
 };
 
 struct event {
@@ -46,9 +54,13 @@ struct event {
     void *arg;
 };
 
-static struct fiber fibers[FIBERS]; /* [0] is main */
+static struct fiber fibers[FIBERS];               /* [0] is main */
+static struct stack stacks[FIBERS];               /* theirs */
+static struct fiber *live[FIBERS] = {&fibers[0]}; /* those that have not ended, as they began */
+static size_t live_n = 1;
 static size_t fibers_end = 1;
-static struct fiber *running = &fibers[0], *left;
+static struct fiber *running = &fibers[0];
+static struct stack *left;
 static struct event events[EVENTS]; /* a binary heap from 1 on */
 static size_t events_n;
 static uint64_t events_order, chance, steps;
@@ -94,6 +106,7 @@ int64_t sim_local_us(const struct sim_host *host, int64_t us) {
 int64_t sim_global_us(const struct sim_host *host, int64_t local_us) {
     if (local_us > SIM_NEVER / 2) return SIM_NEVER;
     int64_t us = local_us - host->offset_us; /* plus drift: corrected by what is missing */
+    if (host->drift_ppm == 0) return us;
     for (int i = 0; i < 4; i++) us += local_us - sim_local_us(host, us);
     while (sim_local_us(host, us) < local_us) us++;
     return us;
@@ -146,50 +159,64 @@ static void wake(struct fiber *fiber, bool woken) {
     fiber->woken = woken;
 }
 
-/* Everything that is due, and the time of what is next. */
-static int64_t serve(void) {
-    int64_t next = SIM_NEVER;
+static void run_events(void) {
+    struct sim_host *host = running->host;
+    running->host = &outside;
     while (events_n > 0 && events[1].at_us <= now_us) {
         struct event event = take_event();
-        struct sim_host *host = running->host;
-        running->host = &outside;
         event.act(event.arg);
-        running->host = host;
     }
-    if (events_n > 0) next = events[1].at_us;
-    for (size_t i = 0; i < fibers_end; i++) {
-        struct fiber *fiber = &fibers[i];
-        if (fiber->state != WAITING || !runs(fiber)) continue;
-        if (fiber->until_us <= now_us)
-            wake(fiber, false);
-        else if (fiber->until_us < next)
-            next = fiber->until_us;
+    running->host = host;
+}
+
+/* Those that can go on now, of whose waits some are over by their time; and the time of what is next. */
+static size_t find_ready(struct fiber *ready[FIBERS], int64_t *next_us) {
+    size_t n = 0;
+    *next_us = events_n > 0 ? events[1].at_us : SIM_NEVER;
+    for (size_t i = 0; i < live_n; i++) {
+        struct fiber *fiber = live[i];
+        if (!runs(fiber)) continue;
+        if (fiber->state == WAITING && fiber->until_us <= now_us) wake(fiber, false);
+        if (fiber->state == READY)
+            ready[n++] = fiber;
+        else if (fiber->until_us < *next_us)
+            *next_us = fiber->until_us;
     }
-    return next;
+    return n;
 }
 
 static struct fiber *choose(void) {
     struct fiber *ready[FIBERS];
-    for (;;) {
-        size_t n = 0;
-        int64_t next = serve();
-        for (size_t i = 0; i < fibers_end; i++)
-            if (fibers[i].state == READY && runs(&fibers[i])) ready[n++] = &fibers[i];
+    for (int64_t next_us;; now_us = next_us) {
+        run_events();
+        size_t n = find_ready(ready, &next_us);
         if (n > 0) return ready[n == 1 ? 0 : sim_random() % n];
-        if (next == SIM_NEVER) sim_fail("nothing will ever happen any more");
-        now_us = next;
+        if (next_us == SIM_NEVER) sim_fail("nothing will ever happen any more");
     }
 }
+
+#ifdef FIBERS_ARE_CONTEXTS
+static void change(struct stack *from, struct stack *to) {
+    __sanitizer_start_switch_fiber(&from->fake_stack, to->bottom, to->size);
+    swapcontext(&from->context, &to->context);
+    __sanitizer_finish_switch_fiber(from->fake_stack, &left->bottom, &left->size);
+}
+#else
+static void change(struct stack *from, struct stack *to) {
+    from->begun = true;
+    if (_setjmp(from->place) != 0) return;
+    if (to->begun) _longjmp(to->place, 1);
+    setcontext(&to->context);
+}
+#endif
 
 static void go_on(void) {
     if (++steps > STEPS_MAX) sim_fail("the run does not come to an end");
     struct fiber *from = running, *to = choose();
     if (to == from) return;
     running = to;
-    left = from;
-    __sanitizer_start_switch_fiber(&from->fake_stack, to->bottom, to->size);
-    swapcontext(&from->context, &to->context);
-    __sanitizer_finish_switch_fiber(from->fake_stack, &left->bottom, &left->size);
+    left = &stacks[from - fibers];
+    change(left, &stacks[to - fibers]);
 }
 
 void sim_pause(void) {
@@ -210,9 +237,9 @@ bool sim_wait(const void *on, uint32_t bits, int64_t until_us) {
 void sim_wake(const void *on, uint32_t bits, unsigned most) {
     struct fiber *found[FIBERS];
     size_t n = 0;
-    for (size_t i = 0; i < fibers_end; i++)
-        if (fibers[i].state == WAITING && fibers[i].on == on && fibers[i].bits & bits && !fibers[i].host->dead)
-            found[n++] = &fibers[i];
+    for (size_t i = 0; i < live_n; i++)
+        if (live[i]->state == WAITING && live[i]->on == on && live[i]->bits & bits && !live[i]->host->dead)
+            found[n++] = live[i];
     for (; n > 0 && most > 0; most--) {
         size_t at = n == 1 ? 0 : sim_random() % n;
         wake(found[at], true);
@@ -226,35 +253,38 @@ void sim_sleep_us(int64_t us) {
 
 static void begin(void) {
     __sanitizer_finish_switch_fiber(NULL, &left->bottom, &left->size);
-    running->run(running->arg);
+    const struct stack *self = &stacks[running - fibers];
+    self->run(self->arg);
     running->state = ENDED;
+    size_t at = 0;
+    while (live[at] != running) at++;
+    memmove(&live[at], &live[at + 1], (--live_n - at) * sizeof *live);
     sim_wake(running, UINT32_MAX, FIBERS);
     go_on();
 }
 
 /* Apart, since the compiler takes getcontext for a function that returns twice. */
-static void prepare(struct fiber *fiber) {
-    getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = fiber->stack;
-    fiber->context.uc_stack.ss_size = STACK;
-    makecontext(&fiber->context, begin, 0);
+static void prepare(struct stack *stack) {
+    getcontext(&stack->context);
+    stack->context.uc_stack.ss_sp = stack->memory;
+    stack->context.uc_stack.ss_size = STACK;
+    makecontext(&stack->context, begin, 0);
 }
 
 unsigned sim_start(struct sim_host *host, void *(*run)(void *), void *arg) {
-    size_t at = 1;
-    while (at < FIBERS && fibers[at].state != FREE) at++;
-    if (at == FIBERS) return 0;
-    struct fiber *fiber = &fibers[at];
-    if (at == fibers_end) fibers_end++;
-    if (!fiber->stack) fiber->stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (fiber->stack == MAP_FAILED) sim_fail("no memory for a stack");
-    fiber->host = host;
-    fiber->run = run;
-    fiber->arg = arg;
-    fiber->state = READY;
-    fiber->bottom = fiber->stack;
-    fiber->size = STACK;
-    prepare(fiber);
+    if (fibers_end == FIBERS) return 0;
+    size_t at = fibers_end++;
+    struct stack *stack = &stacks[at];
+    stack->memory = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack->memory == MAP_FAILED) sim_fail("no memory for a stack");
+    stack->run = run;
+    stack->arg = arg;
+    stack->bottom = stack->memory;
+    stack->size = STACK;
+    prepare(stack);
+    fibers[at].host = host;
+    fibers[at].state = READY;
+    live[live_n++] = &fibers[at];
     return (unsigned)at;
 }
 
@@ -289,7 +319,7 @@ bool sim_holds_shared(unsigned thread);
 
 bool sim_kill(struct sim_host *host) {
     for (size_t i = 0; i < fibers_end; i++)
-        if (fibers[i].state != FREE && fibers[i].host == host && sim_holds_shared((unsigned)i)) return false;
+        if (fibers[i].state != ENDED && fibers[i].host == host && sim_holds_shared((unsigned)i)) return false;
     host->dead = true;
     return true;
 }
@@ -307,11 +337,11 @@ void sim_say(const char *format, ...) {
 }
 
 void sim_print_threads(void) {
-    static const char *const words[] = {"free", "ready", "waits", "ended"};
-    for (size_t i = 0; i < fibers_end; i++) {
-        const struct fiber *fiber = &fibers[i];
-        if (fiber->state == FREE || fiber->state == ENDED || fiber->host->dead) continue;
-        printf("  thread %zu of %s %s", i, fiber->host->name, words[fiber->state]);
+    for (size_t i = 0; i < live_n; i++) {
+        const struct fiber *fiber = live[i];
+        if (fiber->host->dead) continue;
+        printf("  thread %zu of %s %s", (size_t)(fiber - fibers), fiber->host->name,
+               fiber->state == READY ? "ready" : "waits");
         if (fiber->state == WAITING && fiber->until_us == SIM_NEVER) printf(" for ever");
         if (fiber->state == WAITING && fiber->until_us != SIM_NEVER)
             printf(" for another %.3f s", (double)(fiber->until_us - now_us) / 1e6);

@@ -8,6 +8,7 @@ enum { SESSION_US = 3500000 /* longer than any lease */, STRAYS = 64, BROKEN = 5
 struct sim_host sim_server = {.name = "server"};
 uint64_t sim_requests;
 struct link sim_links[SIM_LINKS];
+size_t sim_links_end;
 
 static bool ended_sessions[GENERATIONS];
 static const struct sim_kind *kind;
@@ -72,7 +73,7 @@ static bool is_told(const struct link *link, const struct server_entry *entry) {
 }
 
 static bool listens(const struct server_entry *entry) {
-    for (size_t i = 0; i < SIM_LINKS; i++)
+    for (size_t i = 0; i < sim_links_end; i++)
         if (is_told(&sim_links[i], entry)) return true;
     return false;
 }
@@ -81,14 +82,14 @@ static void tell(const struct server_entry *entry, const char *name, int64_t kep
     struct dlock_wake wake = {DLOCK_WAKE_LOOK, name, NULL, 0, 0, 0};
     if (entry)
         wake = (struct dlock_wake){DLOCK_WAKE_GRANTED, name, entry->token, entry->fence, server_now_us(), kept_ms};
-    for (size_t i = 0; i < SIM_LINKS; i++)
+    for (size_t i = 0; i < sim_links_end; i++)
         if (sim_links[i].open && sim_links[i].listening && (!entry || is_told(&sim_links[i], entry)))
             sim_wake_send(&sim_links[i], &wake);
 }
 
 static void want(const struct server_entry *entry) {
     const struct dlock_wake wake = {DLOCK_WAKE_WANTED, entry->name, entry->token, 0, 0, 0};
-    for (size_t i = 0; i < SIM_LINKS; i++)
+    for (size_t i = 0; i < sim_links_end; i++)
         if (is_told(&sim_links[i], entry)) sim_wake_send(&sim_links[i], &wake);
 }
 
@@ -162,7 +163,7 @@ static void come_back(void *arg) {
 void sim_server_restart(int64_t away_us, bool forget) {
     sim_say("the server ends%s", forget ? " and forgets" : "");
     struct sim_host *host = sim_host();
-    for (size_t i = 0; i < SIM_LINKS; i++) sim_link_break(&sim_links[i]);
+    for (size_t i = 0; i < sim_links_end; i++) sim_link_break(&sim_links[i]);
     sim_visit(&sim_server);
     if (forget) {
         server_forget();
@@ -191,7 +192,7 @@ bool sim_sessions_are_local(void) {
 
 bool sim_server_is_connected(const struct server_entry *entry) {
     if (!(kind->caps & DLOCK_CAP_SESSION)) return true;
-    for (unsigned i = 0; i < SIM_LINKS; i++)
+    for (unsigned i = 0; i < sim_links_end; i++)
         if (sim_link_is_open(i, entry->conn)) return !sim_links[i].silent;
     return false;
 }
@@ -228,6 +229,5 @@ void sim_server_start(const struct sim_kind *chosen) {
                                                           &queue_rules, &session_rules, &forever_rules};
     kind = chosen;
     rules = rules_of[chosen - kinds];
-    for (size_t i = 0; i < SIM_LINKS; i++) sim_links[i].fd = -1;
     server_reset(tell, want, listens);
 }

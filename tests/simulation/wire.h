@@ -39,6 +39,7 @@ struct request {
 };
 
 extern struct link sim_links[SIM_LINKS];
+extern size_t sim_links_end; /* nothing was used from here on */
 
 static inline bool sim_link_is_open(unsigned link, unsigned generation) {
     return sim_links[link].open && sim_links[link].generation == generation;
