@@ -101,7 +101,7 @@ static dlock_lock *handle_new(struct app *app, unsigned name, enum dlock_mode mo
     options.owner = owner;
     options.on_lost = sim_chance(500) ? lost : NULL;
     if (mode != DLOCK_SHARED && sim_chance(plan->fixed)) options.flags = DLOCK_FIXED_LEASE;
-    if (sim_chance(200)) options.lease_ms = sim_between(app->lease_ms / 4, app->lease_ms);
+    if (sim_chance(plan->shorter)) options.lease_ms = sim_between(DLOCK_LEASE_MIN_MS, app->lease_ms);
     int rc = dlock_new(app->client, text, &options, &lock, NULL);
     expect("dlock_new", rc);
     return lock;

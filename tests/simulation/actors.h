@@ -15,7 +15,8 @@ struct sim_plan {
     unsigned stops, suspends, kills, restarts, forgets, drift_ppm; /* per mille of the nemesis' turns */
     unsigned allocations, descriptors, slow_callbacks;
     unsigned breaks;  /* per mille of the looks at a name */
-    unsigned fixed;   /* per mille of the locks */
+    unsigned fixed;   /* per mille of the locks have a lease that nobody renews, */
+    unsigned shorter; /* and so many one that is shorter than their client's */
     unsigned hold_ms; /* at most, as a rule */
     struct sim_faults faults;
 };

@@ -31,6 +31,14 @@ static int64_t arrival(int64_t *last_us) {
     return *last_us = at;
 }
 
+/* To the client. A packet that is lost holds up what comes behind it until it is sent again, in this connection alone:
+ * what is asked in another one meanwhile may be newer than what comes then. */
+static int64_t brought(struct link *link) {
+    int64_t again_us = sim_chance(sim_faults.stall) ? sim_now_us() + sim_between(100000, 1000000) : 0;
+    if (link->brought_us < again_us) link->brought_us = again_us;
+    return arrival(&link->brought_us);
+}
+
 /* ---- wake-ups ---- */
 
 struct delivery {
@@ -61,7 +69,7 @@ void sim_wake_send(struct link *link, const struct dlock_wake *wake) {
     if (wake->token)
         snprintf(delivery->wake->token, sizeof delivery->wake->token, "%.*s", (int)strcspn(wake->token, "#"),
                  wake->token);
-    sim_at(arrival(&link->brought_us), deliver, delivery);
+    sim_at(brought(link), deliver, delivery);
 }
 
 /* ---- requests ---- */
@@ -102,13 +110,14 @@ static void arrived(void *arg) {
         drop(request);
         return;
     }
-    sim_at(arrival(&sim_links[request->link].brought_us), answered, request);
+    sim_at(brought(&sim_links[request->link]), answered, request);
 }
 
+/* How late a request may arrive: one lease is what the core counts on, by its own clock. */
 static int64_t latest_us(const struct request *request) {
     int64_t latest = 1500000;
     for (size_t i = 0; i < request->n; i++)
-        if (request->items[i].claim.lease_ms * 900 < latest) latest = request->items[i].claim.lease_ms * 900;
+        if (request->items[i].claim.lease_ms * 990 < latest) latest = request->items[i].claim.lease_ms * 990;
     return latest;
 }
 
@@ -121,10 +130,11 @@ static struct request *copy_of(const struct request *request) {
     return copy;
 }
 
-/* A copy of what was sent arrives as well, or late: by up to one lease, which is what the core counts on. */
+/* A copy of what was sent arrives as well, or late, and then often at the last moment. */
 static void post(const struct request *request, bool late) {
     struct request *copy = copy_of(request);
-    sim_at(sim_now_us() + (late ? sim_between(1000, latest_us(copy)) : latency()), arrived, copy);
+    int64_t latest = latest_us(copy), least = sim_chance(300) ? latest - latest / 20 : 1000;
+    sim_at(sim_now_us() + (late ? sim_between(least, latest) : latency()), arrived, copy);
 }
 
 /* One that nobody counts with any more: see strays in server.c. */

@@ -9,7 +9,7 @@
 
 /* Of 1,000 messages (connections, …) so many meet this. */
 struct sim_faults {
-    unsigned lose_request, lose_answer, late_request, twice, stray, reset, silent, refuse;
+    unsigned lose_request, lose_answer, late_request, twice, stray, reset, silent, refuse, stall;
     unsigned latency_us; /* one way, at most */
 };
 extern struct sim_faults sim_faults;

@@ -25,6 +25,7 @@ static struct setting {
     SETTING(allocations, 0),
     SETTING(descriptors, 0),
     SETTING(slow_callbacks, 0),
+    SETTING(shorter, 0),
     SETTING(breaks, 0),
     SETTING(faults.lose_request, 0),
     SETTING(faults.lose_answer, 0),
@@ -34,6 +35,7 @@ static struct setting {
     SETTING(faults.reset, 0),
     SETTING(faults.silent, 0),
     SETTING(faults.refuse, 0),
+    SETTING(faults.stall, 0),
     SETTING(faults.latency_us, 0),
     SETTING(names, 1),
     SETTING(hosts, 1),
@@ -53,7 +55,7 @@ static unsigned some(unsigned most) {
 }
 
 /* What comes together now and then. */
-static void draw_weather(struct sim_plan *plan) {
+static void draw_weather(struct sim_plan *plan, const struct sim_kind *queue) {
     switch (sim_random() % 10) {
     case 0: /* connections that hardly come up, and break */
         plan->faults.refuse = 300;
@@ -69,6 +71,15 @@ static void draw_weather(struct sim_plan *plan) {
         plan->faults.late_request = 120;
         plan->stops = 300;
         plan->fixed = 600;
+        break;
+    case 4: /* hand-overs lapse before their wake-ups come, and others follow them */
+        plan->kind = queue;
+        plan->names = (unsigned)sim_between(1, 2);
+        plan->faults.latency_us = 60000;
+        plan->faults.stall = 300;
+        plan->faults.lose_request = 100;
+        plan->stops = 300;
+        plan->shorter = 1000;
         break;
     default: break;
     }
@@ -93,12 +104,13 @@ static struct sim_plan draw(void) {
                             .slow_callbacks = some(300),
                             .breaks = sim_chance(200) ? 500 : 0,
                             .fixed = sim_chance(300) ? 600 : 150,
+                            .shorter = 200,
                             .hold_ms = sim_chance(200)   ? 400
                                        : sim_chance(250) ? 2
                                                          : 50,
                             .faults = {some(50), some(50), some(30), some(30), some(30), some(20), some(20), some(100),
-                                       sim_chance(500) ? 500 : (unsigned)sim_between(100, 60000)}};
-    draw_weather(&plan);
+                                       some(30), sim_chance(500) ? 500 : (unsigned)sim_between(100, 60000)}};
+    draw_weather(&plan, &kinds[0]);
     if (plan.kind->caps & DLOCK_CAP_VOLATILE) plan.restarts = (unsigned)sim_between(20, 400), plan.forgets = 700;
     if (strcmp(plan.kind->scheme, "simlocal") == 0) { /* as files: never away */
         plan.faults = (struct sim_faults){.latency_us = 500};
