@@ -36,6 +36,7 @@ extern const struct command command_release;
 extern const struct command command_inspect;
 extern const struct command command_list;
 extern const struct command command_break;
+extern const struct command command_top;
 extern const struct command command_metrics;
 extern const struct command command_backends;
 extern const struct command command_doctor;

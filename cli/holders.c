@@ -109,21 +109,26 @@ void holders_json(const struct holders *holders, struct json *json) {
     json_end(json, ']');
 }
 
+void holder_cells(const struct dlock_info *holder, struct holder_cells *cells) {
+    *cells = (struct holder_cells){.place = place_of(holder->token), .fence = "unknown"};
+    snprintf(cells->mode, sizeof cells->mode, "%s", mode_word(holder->mode));
+    if (holder->mode == DLOCK_PERMIT) snprintf(cells->mode, sizeof cells->mode, "permit of %" PRIu32, holder->limit);
+    if (holder->fence) snprintf(cells->fence, sizeof cells->fence, "%" PRIu64, holder->fence);
+    remaining_text(holder->remaining_ms, cells->remaining, sizeof cells->remaining);
+    snprintf(cells->waiters, sizeof cells->waiters, "%" PRIu32, holder->waiters);
+    cells->host = *cells->place.host ? cells->place.host : "-";
+    cells->pid = *cells->place.pid ? cells->place.pid : "-";
+    cells->token = holder->token[0] ? holder->token : "unknown";
+}
+
 int holders_table(const struct holders *holders) {
     struct table table = {.columns = 8};
     table_add(&table, (const char *const[]){"NAME", "MODE", "FENCE", "REMAINING", "WAITERS", "HOST", "PID", "TOKEN"});
     for (size_t i = 0; i < holders->n; i++) {
-        const struct dlock_info *holder = &holders->items[i];
-        struct place place = place_of(holder->token);
-        char mode[32], fence[24] = "unknown", remaining[32], waiters[16];
-        snprintf(mode, sizeof mode, "%s", mode_word(holder->mode));
-        if (holder->mode == DLOCK_PERMIT) snprintf(mode, sizeof mode, "permit of %" PRIu32, holder->limit);
-        if (holder->fence) snprintf(fence, sizeof fence, "%" PRIu64, holder->fence);
-        remaining_text(holder->remaining_ms, remaining, sizeof remaining);
-        snprintf(waiters, sizeof waiters, "%" PRIu32, holder->waiters);
-        table_add(&table,
-                  (const char *const[]){holder->name, mode, fence, remaining, waiters, *place.host ? place.host : "-",
-                                        *place.pid ? place.pid : "-", holder->token[0] ? holder->token : "unknown"});
+        struct holder_cells cells;
+        holder_cells(&holders->items[i], &cells);
+        table_add(&table, (const char *const[]){holders->items[i].name, cells.mode, cells.fence, cells.remaining,
+                                                cells.waiters, cells.host, cells.pid, cells.token});
     }
     bool failed = table.failed;
     table_print(&table, stdout);

@@ -12,19 +12,27 @@ struct holders {
     bool failed; /* out of memory */
 };
 
-/* A dlock_each: keeps a copy; `arg` is a struct holders. */
-int holders_keep(const struct dlock_info *info, void *arg);
-
-void holders_sort(struct holders *holders);                          /* by name, then fence */
-void holders_json(const struct holders *holders, struct json *json); /* the member "holders" */
-int holders_table(const struct holders *holders);                    /* 0, or STATUS_OS */
-void holders_free(struct holders *holders);
-
 /* Where a holder is, as its token tells: dlock's own end in "@host:pid", those of other programs may end in anything. */
 struct place {
     char host[64], pid[16]; /* "": not known */
 };
 struct place place_of(const char *token);
+
+/* A dlock_each: keeps a copy; `arg` is a struct holders. */
+int holders_keep(const struct dlock_info *info, void *arg);
+
+void holders_sort(struct holders *holders);                          /* by name, then fence */
+void holders_json(const struct holders *holders, struct json *json); /* the member "holders" */
+/* A holder as tables show it; valid as long as the holder. */
+struct holder_cells {
+    char mode[32], fence[24], remaining[32], waiters[16];
+    const char *host, *pid, *token;
+    struct place place;
+};
+void holder_cells(const struct dlock_info *holder, struct holder_cells *cells);
+
+int holders_table(const struct holders *holders); /* 0, or STATUS_OS */
+void holders_free(struct holders *holders);
 
 /* "exclusive", "shared", "permit" */
 const char *mode_word(enum dlock_mode mode);

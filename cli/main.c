@@ -10,8 +10,9 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-    &command_run,   &command_acquire, &command_renew,    &command_release, &command_inspect, &command_list,
-    &command_break, &command_metrics, &command_backends, &command_doctor,  &command_schema,  &command_bench,
+    &command_run,    &command_acquire, &command_renew, &command_release, &command_inspect,
+    &command_list,   &command_break,   &command_top,   &command_metrics, &command_backends,
+    &command_doctor, &command_schema,  &command_bench,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 

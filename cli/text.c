@@ -122,6 +122,12 @@ void clean_text(FILE *out, const char *text) {
     put_clean(out, text, "\xef\xbf\xbd");
 }
 
+size_t first_characters(const char *text, size_t n) {
+    const char *end = text;
+    for (int32_t rune; n > 0 && *end; n--) end += next_rune(end, &rune);
+    return (size_t)(end - text);
+}
+
 /* ---- HTML and XML ------------------------------------------------------------------------------------------------ */
 
 void html_text(FILE *out, const char *text) {

@@ -31,6 +31,9 @@ void json_newline(struct json *json); /* ends the document */
 /* Text without control characters, and in UTF-8: what is neither becomes U+FFFD. */
 void clean_text(FILE *out, const char *text);
 
+/* How many bytes the first `n` characters of `text` have. */
+size_t first_characters(const char *text, size_t n);
+
 /* ---- HTML and XML ------------------------------------------------------------------------------------------------ */
 
 /* Text as it may stand between tags and in a quoted attribute. What has no place there becomes U+FFFD. */
@@ -46,7 +49,7 @@ void fill_text(FILE *out, const char *text, size_t column);
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
-enum { TABLE_COLUMNS = 8 };
+enum { TABLE_COLUMNS = 9 };
 
 struct table {
     size_t columns; /* at most TABLE_COLUMNS */

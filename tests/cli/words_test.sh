@@ -63,8 +63,8 @@ describe "commands and options"
 says 64 "unknown command 'bnech'; did you mean \"bench\"?" bnech
 says 64 "unknown command 'lsit'; did you mean \"list\"?" lsit
 says 64 "unknown command 'rnu'; did you mean \"run\"?" help rnu
-says 64 "unknown command 'xyz'; there are: run, acquire, renew, release, inspect, list, break, metrics, backends, doctor, schema, bench, help" xyz
-says 64 "unknown command; there are: run, acquire, renew, release, inspect, list, break, metrics, backends, doctor, schema, bench, help" redis://:hunter2@h
+says 64 "unknown command 'xyz'; there are: run, acquire, renew, release, inspect, list, break, top, metrics, backends, doctor, schema, bench, help" xyz
+says 64 "unknown command; there are: run, acquire, renew, release, inspect, list, break, top, metrics, backends, doctor, schema, bench, help" redis://:hunter2@h
 says 64 'unknown or ambiguous option --nonblok; did you mean "--nonblock"?' run --nonblok a true
 says 64 'unknown or ambiguous option --bakend; did you mean "--backend"?' inspect --bakend=redis://:hunter2@h a
 says 64 'unknown or ambiguous option --xyz' run --xyz a true
@@ -101,7 +101,7 @@ narrow() { # WHAT TEXT
 }
 narrow "the list of backends" "$("$DLOCK" backends | grep -v ' /')" # a path alone may be longer
 equal "which begins with a heading" "$("$DLOCK" backends | head -n 1)" "NAME        SCHEMES, CAPABILITIES, MODULE"
-for command in "" run acquire renew release inspect list break metrics backends doctor schema bench; do
+for command in "" run acquire renew release inspect list break top metrics backends doctor schema bench; do
     help=$("$DLOCK" help $command)
     narrow "dlock help $command" "$help"
     if [ "$(wc -l <<<"$help")" -lt 5 ]; then fail "dlock help $command is short" "$help"; fi

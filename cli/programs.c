@@ -1,0 +1,44 @@
+/* Commands that are programs of their own: bench, which not everybody installs who installs the command, and top, whose
+ * libraries the other commands shall not have to load. */
+#include "cli.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A folder seen from that of this program. Returns only when there is no such program there, or it cannot be run. */
+static void become_in(const char *folder, const char *program, char **argv) {
+    char path[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+    if (length <= 0 || (size_t)length == sizeof path) return;
+    path[length] = '\0';
+    char *name = strrchr(path, '/') + 1;
+    size_t room = sizeof path - (size_t)(name - path);
+    if (snprintf(name, room, "%s%s", folder, program) < (int)room) execv(path, argv);
+}
+
+static int bench_main(int argc, char **argv) {
+    (void)argc;
+    become_in("", "dlock-bench", argv);
+    if (errno == ENOENT) execvp("dlock-bench", argv);
+    if (errno == ENOENT)
+        note("'dlock bench' is the program dlock-bench, which is not installed: install the package dlock-bench");
+    else
+        note("cannot run dlock-bench: %s", strerror(errno));
+    return STATUS_UNAVAILABLE;
+}
+
+const struct command command_bench = {"bench", "compare the speed of lock servers", NULL, bench_main};
+
+/* In a build both are in one folder. */
+static int top_main(int argc, char **argv) {
+    (void)argc;
+    become_in("", "dlock-top", argv);
+    if (errno == ENOENT) become_in(DLOCK_LIBEXEC "/", "dlock-top", argv);
+    note("cannot run dlock-top, which 'dlock top' is: %s", strerror(errno));
+    return STATUS_UNAVAILABLE;
+}
+
+const struct command command_top = {"top", "watch the locks of a server", NULL, top_main};

@@ -1,0 +1,24 @@
+/* The holders that a look has found, chosen, sorted, and as a table. */
+#ifndef DLOCK_CLI_TOP_ROWS_H
+#define DLOCK_CLI_TOP_ROWS_H
+
+#include "top/watch.h"
+
+#include <stdio.h>
+
+enum order { BY_NAME, BY_REMAINING, BY_WAITERS, BY_GRANTS, ORDERS };
+extern const char *const order_words[ORDERS];
+
+struct rows_plan {
+    enum order order;
+    const char *filter; /* part of a name, a host or a token, whatever its case; "": all */
+    size_t longest;     /* so many characters of a name or token; 0: all */
+};
+
+/* Writes the table, heading first. Returns how many holders it shows, or -1: out of memory. */
+long rows_print(const struct look *look, const struct rows_plan *plan, FILE *out);
+
+/* "3 locks, 4 holders, 1 waiting, 2.0 grants/s seen" */
+void sum_text(const struct look *look, char *text, size_t size);
+
+#endif
