@@ -7,7 +7,10 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-enum { MAX_WORKERS = 256, NAMES = 8, RUN_MS = 1000 };
+enum { MAX_WORKERS = 256, NAMES = 8 };
+
+/* A run ends after so long; where a server is fast, as soon as there were so many rounds: more would not show more. */
+enum { RUN_MS = 1000, RUN_ROUNDS = 5000 };
 
 /* What one lock protects. */
 struct protected {
@@ -21,7 +24,8 @@ struct arena {
     atomic_int doomed[MAX_WORKERS + 1]; /* workers that are being killed, and may be found inside */
     _Atomic int64_t rounds[MAX_WORKERS + 1];
     _Atomic int64_t valid_until_us[MAX_WORKERS + 1]; /* what they hold: they may be stopped for longer */
-    _Atomic int64_t until_ms;                        /* workers stop then */
+    _Atomic int64_t until_ms;                        /* workers stop then, */
+    _Atomic int64_t rounds_left;                     /* or when there is none */
 };
 static struct arena *arena;
 
@@ -42,6 +46,7 @@ static void enter(struct protected *place, int worker, dlock_lock *lock) {
     sched_yield();
     atomic_store(&place->counter, counter + 1);
     atomic_fetch_add(&arena->rounds[worker], 1);
+    atomic_fetch_sub(&arena->rounds_left, 1);
 }
 
 static void leave(struct protected *place, int worker) {
@@ -59,7 +64,7 @@ struct worker {
 };
 
 static bool time_is_up(void) {
-    return now_ms() >= atomic_load(&arena->until_ms);
+    return now_ms() >= atomic_load(&arena->until_ms) || atomic_load(&arena->rounds_left) <= 0;
 }
 
 static void work(const struct worker *worker) {
@@ -114,9 +119,10 @@ static void crew_process(void *arg) {
     dlock_close(crew->first.client);
 }
 
-static void open_arena(int64_t run_ms) {
+static void open_arena(int64_t run_ms, int64_t rounds) {
     arena = shared_memory(sizeof *arena);
     atomic_store(&arena->until_ms, now_ms() + run_ms);
+    atomic_store(&arena->rounds_left, rounds);
 }
 
 /* No update was lost: every round of every worker is in a counter. */
@@ -143,25 +149,25 @@ static void run_crews(int processes, const struct crew *crew) {
 
 void case_exclusion_among_processes_and_threads(void) {
     struct crew crew = {{1, NULL, NULL, 1, 0}, 3};
-    open_arena(RUN_MS);
+    open_arena(RUN_MS, RUN_ROUNDS);
     run_crews(4, &crew);
 }
 
 void case_exclusion_with_many_names(void) {
     struct crew crew = {{1, NULL, NULL, NAMES, 0}, 4};
-    open_arena(RUN_MS);
+    open_arena(RUN_MS, RUN_ROUNDS);
     run_crews(3, &crew);
 }
 
 void case_local_hand_over(void) {
     struct crew crew = {{1, NULL, NULL, 1, 0}, 6};
-    open_arena(RUN_MS);
+    open_arena(RUN_MS, RUN_ROUNDS);
     run_crews(1, &crew);
 }
 
 void case_exclusion_among_clients_of_one_process(void) {
     enum { CLIENTS = 6 };
-    open_arena(RUN_MS);
+    open_arena(RUN_MS, RUN_ROUNDS);
     pthread_t threads[CLIENTS];
     struct worker workers[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) {
@@ -183,7 +189,7 @@ void case_exclusion_with_mixed_options(void) {
     kinds[3] = options_with(LONG_LEASE_MS, DLOCK_NO_REENTRY);
     kinds[4] = options_with(LONG_LEASE_MS, 0);
     kinds[4].owner = DLOCK_OWNER_HANDLE;
-    open_arena(RUN_MS);
+    open_arena(RUN_MS, INT64_MAX); /* each of them has its turn */
     dlock_client *client = open_client();
     pthread_t threads[KINDS * 2];
     struct worker workers[KINDS * 2];
@@ -229,7 +235,7 @@ static void impatient_process(void *arg) {
 
 void case_exclusion_with_impatient_waiters(void) {
     enum { PROCESSES = 4 };
-    open_arena(RUN_MS);
+    open_arena(RUN_MS, RUN_ROUNDS);
     pid_t pids[PROCESSES];
     for (int i = 0; i < PROCESSES; i++) {
         int first = 1 + i * 10;
@@ -245,7 +251,7 @@ void case_exclusion_when_holders_die(void) {
     enum { PLACES = 4, KILLS = 10 };
     static const struct dlock_options short_lease = {
         sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, 0, LEASE_MS / 2, NULL, NULL};
-    open_arena(3600000);
+    open_arena(3600000, INT64_MAX);
     struct crew crews[PLACES];
     pid_t pids[PLACES];
     for (int i = 0; i < PLACES; i++) {
@@ -289,7 +295,7 @@ static int64_t longest_wait_in_grants(dlock_lock *lock, int turns, int number) {
 static void expect_turns(int64_t hold_ms, int64_t lease_ms, int turns, int64_t bound) {
     struct dlock_options options = options_with(lease_ms, 0);
     struct crew crew = {{2, NULL, &options, 1, hold_ms}, 4};
-    open_arena(3600000);
+    open_arena(3600000, INT64_MAX);
     pid_t pid = start_process(crew_process, &crew, sizeof crew);
     dlock_client *client = open_client();
     char name[DLOCK_NAME_MAX + 1];
@@ -341,7 +347,7 @@ static bool is_fair(int processes, int64_t run_ms) {
 void case_fairness(void) {
     enum { PROCESSES = 4, FAIR_RUN_MS = 2500, ROUNDS = 3, HOLD_MS = 10 };
     struct crew crew = {{1, NULL, NULL, 1, HOLD_MS}, 1};
-    open_arena(3600000);
+    open_arena(3600000, INT64_MAX);
     pid_t pids[PROCESSES];
     for (int i = 0; i < PROCESSES; i++) {
         crew.first.number = i + 1;
