@@ -150,12 +150,12 @@ static void extend(struct dlock_options options, const struct dlock_options *oth
         dlock_lock *lock = new_lock(client, suite.name, &options);
         EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
         uint64_t fence = dlock_fence(lock);
-        int64_t end_us = valid_until_us(lock), until_us = end_us + LEASE_MS * INT64_C(1000);
+        int64_t end_us = valid_until_us(lock), until_us = end_us + MOMENT_MS * INT64_C(1000);
         actor_begin(&waiter, ACTOR_ACQUIRE, PATIENCE_MS);
         for (; round == 0 && now_us() < until_us; sleep_ms(RENEWED_LEASE_MS / 20))
             EXPECT_CODE(0, dlock_extend(lock, 2 * RENEWED_LEASE_MS, ERR));
-        EXPECT_CODE(0, dlock_extend(lock, RENEWED_LEASE_MS, ERR));
-        EXPECT(dlock_held(lock) && dlock_remaining_ms(lock) <= RENEWED_LEASE_MS && dlock_fence(lock) == fence);
+        EXPECT_CODE(0, dlock_extend(lock, LEASE_MS, ERR));
+        EXPECT(dlock_held(lock) && dlock_remaining_ms(lock) <= LEASE_MS && dlock_fence(lock) == fence);
         end_us = valid_until_us(lock);
         EXPECT_BETWEEN(end_us, INT64_MAX, ACTOR_FINISH(0, &waiter).at_us);
         EXPECT(!dlock_held(lock));
