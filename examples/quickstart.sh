@@ -30,7 +30,7 @@ if [ ${#missing[@]} -gt 0 ]; then need_packages "${missing[@]}"; fi
 
 build=build/quickstart
 configure() {
-    local options=(-DCMAKE_BUILD_TYPE=Release -DDLOCK_BACKENDS=file -DDLOCK_TESTS=OFF -DDLOCK_TOOLS=OFF)
+    local options=(-DCMAKE_BUILD_TYPE=Release -DDLOCK_BACKENDS=file -DDLOCK_TESTS=OFF -DDLOCK_TOOLS=OFF -DDLOCK_MAN=OFF)
     if [ ! -e "$build/CMakeCache.txt" ] && has ninja; then options+=(-G Ninja); fi
     cmake -S . -B "$build" "${options[@]}"
 }
