@@ -61,8 +61,9 @@ struct dlock_host {
     int port;            /* 0 when the URI has none */
 };
 
+/* One key of the URI. */
 struct dlock_param {
-    const char *key;
+    const char *key;   /* percent-decoded */
     const char *value; /* "" when the URI has none */
 };
 
@@ -75,14 +76,14 @@ struct dlock_param {
  * password_file the password is the file's, read for this one connection, and wiped afterwards; `accepts`
  * sees a stand-in. */
 struct dlock_uri {
-    const char *scheme; /* lower case */
-    const char *user;
-    const char *password;
-    const char *path; /* with its leading '/', where it has one; "locks" for "file:locks" */
-    const struct dlock_host *hosts;
-    size_t n_hosts;
+    const char *scheme;               /* lower case */
+    const char *user;                 /* before the hosts, without the '@' */
+    const char *password;             /* of the URI, or of the file that it names */
+    const char *path;                 /* with its leading '/', where it has one; "locks" for "file:locks" */
+    const struct dlock_host *hosts;   /* in the order of the URI */
+    size_t n_hosts;                   /* how many */
     const struct dlock_param *params; /* in the order of the URI */
-    size_t n_params;
+    size_t n_params;                  /* how many */
 };
 
 struct dlock_backend;
@@ -145,10 +146,10 @@ struct dlock_claim {
     /* in */
     const char *name;  /* with the prefix; at most 255 bytes; neither NUL nor control characters; otherwise anything */
     const char *token; /* this acquisition's, see DLOCK_TOKEN_MAX */
-    enum dlock_mode mode;
-    uint32_t limit;   /* permits; 0 otherwise */
-    uint32_t flags;   /* DLOCK_CLAIM_… */
-    int64_t lease_ms; /* how long the server is asked to keep it from now */
+    enum dlock_mode mode; /* how it is to be held */
+    uint32_t limit;       /* permits; 0 otherwise */
+    uint32_t flags;       /* DLOCK_CLAIM_… */
+    int64_t lease_ms;     /* how long the server is asked to keep it from now */
     /* out */
     int result;        /* 0 or a code; preset to DLOCK_EPROTO */
     uint64_t fence;    /* acquire: > 0, below 2^55, greater than that of every earlier grant of this name */
@@ -174,6 +175,7 @@ struct dlock_claim {
     uint64_t floor;
 };
 
+/* What a server says unasked. */
 enum dlock_wake_kind {
     DLOCK_WAKE_LOOK = 1,    /* something changed for `name` (NULL: for any): waiters should ask again now */
     DLOCK_WAKE_GRANTED = 2, /* `token` was granted `name`: fence, server_us and kept_ms are filled as by acquire */
@@ -184,12 +186,12 @@ enum dlock_wake_kind {
 
 /* One message from a listening connection. Strings live until the next wake or disconnect of that connection. */
 struct dlock_wake {
-    enum dlock_wake_kind kind;
-    const char *name;
-    const char *token;
-    uint64_t fence;
-    int64_t server_us;
-    int64_t kept_ms;
+    enum dlock_wake_kind kind; /* what follows is said where the kind is explained */
+    const char *name;          /* as in the claim */
+    const char *token;         /* as in the claim */
+    uint64_t fence;            /* GRANTED */
+    int64_t server_us;         /* GRANTED */
+    int64_t kept_ms;           /* GRANTED */
 };
 
 /* An operation on n claims (n >= 1), sorted by name (strcmp). No name stands twice, except in renew with SHARED and
@@ -491,9 +493,9 @@ static inline int64_t dlock_duration_ms(const char *text) {
 
 /* The state that a `check` operation reports with, by dlock_find(). */
 struct dlock_report {
-    dlock_each_finding each;
-    void *arg;
-    bool ended; /* `each` has said so: nothing more is passed on */
+    dlock_each_finding each; /* gets what is found */
+    void *arg;               /* … with this */
+    bool ended;              /* `each` has said so: nothing more is passed on */
 };
 
 /* Reports one finding: fine when `advice` is NULL, else weak. */

@@ -51,10 +51,11 @@ static inline int dlock_wait_fd(int fd, short events, int64_t deadline_us) {
     }
 }
 
+/* An address of a server, as connect(2) takes it. */
 union dlock_socket_address {
-    struct sockaddr any;
-    struct sockaddr_un local;
-    struct sockaddr_storage storage;
+    struct sockaddr any;             /* of whatever family */
+    struct sockaddr_un local;        /* of a Unix socket */
+    struct sockaddr_storage storage; /* room for each */
 };
 
 /* The address of a Unix socket (`path` is not NULL), or a numeric one; 0: neither. */

@@ -33,12 +33,14 @@
 extern "C" {
 #endif
 
+/* The version of this header, by numbers and as text. The library's is dlock_version(). */
 #define DLOCK_VERSION_MAJOR 0
 #define DLOCK_VERSION_MINOR 1
 #define DLOCK_VERSION_PATCH 0
 #define DLOCK_VERSION "0.1.0"
 
 #if defined(__GNUC__)
+/* What a library shows to others, and what the compiler checks as a format of printf. */
 #define DLOCK_EXPORT __attribute__((visibility("default")))
 #define DLOCK_PRINTF(fmt_at, args_at) __attribute__((__format__(__printf__, fmt_at, args_at)))
 #else
@@ -87,6 +89,7 @@ extern "C" {
     X(EFORKED, -15, "the handle was made before fork()", "open a client in the child")                           \
     X(ENOTREADY, -16, "the server was started lately and grants nothing yet", "wait; the message says for how long")
 
+/* DLOCK_OK, DLOCK_EBUSY and so on. */
 enum dlock_code {
 #define DLOCK_X(name, number, text, action) DLOCK_##name = number,
     DLOCK_ERRORS(DLOCK_X)
@@ -96,8 +99,8 @@ enum dlock_code {
 /* Tells what went wrong. `code` is the function's return value; `message` is one line for a person, without a newline,
  * and never contains a password. The struct never grows, so it may stand on any stack. */
 struct dlock_error {
-    int code;
-    char message[508];
+    int code;          /* DLOCK_E… */
+    char message[508]; /* what is wrong and what to do */
 };
 
 /* A short, static, English text for `code` ("unknown error" for others). Never NULL. Never blocks. */
@@ -108,25 +111,29 @@ DLOCK_EXPORT const char *dlock_version(void);
 
 /* ---- vocabulary -------------------------------------------------------------------------------------------------- */
 
+/* How many hold a name at the same time. */
 enum dlock_mode {
     DLOCK_EXCLUSIVE = 0, /* one holder */
-    DLOCK_SHARED = 1, /* many readers, or one exclusive holder. Who holds it exclusively re-enters, and becomes a reader
-                       * when it has released all that it acquired exclusively; who holds it shared cannot have it
-                       * exclusively (EDEADLK) */
+    DLOCK_SHARED = 1, /* many readers, or one exclusive holder. An owner that holds it exclusively re-enters, and is a
+                       * reader when it has released all that it acquired exclusively; one that holds it shared cannot
+                       * have it exclusively (EDEADLK) */
     DLOCK_PERMIT = 2  /* up to dlock_options.limit holders; everybody gives the same limit (EINVAL). Not re-entrant: a
                        * thread that acquires again has two, and gives the younger one back first */
 };
 
+/* Whose a grant is: who may acquire it again, and release it. */
 enum dlock_owner {
     DLOCK_OWNER_THREAD = 0, /* the calling thread owns, across handles of one name in one client; re-entry counts */
     DLOCK_OWNER_HANDLE = 1  /* the handle owns: any thread may release, one acquisition at a time (event loops) */
 };
 
+/* dlock_options.flags */
 enum dlock_flag {
     DLOCK_FIXED_LEASE = 1, /* never renew: the grant ends with its lease, unless dlock_extend() sets that anew */
     DLOCK_NO_REENTRY = 2   /* acquiring again by the same owner is DLOCK_EDEADLK */
 };
 
+/* dlock_client_options.flags */
 enum dlock_client_flag {
     DLOCK_CLIENT_LAZY = 1,       /* dlock_open does not connect; the first operation does */
     DLOCK_CLIENT_MANUAL = 2,     /* callbacks run only inside dlock_client_dispatch */
@@ -135,6 +142,7 @@ enum dlock_client_flag {
                                   * not when a grant ends: the group is told in another way, or may go on */
 };
 
+/* How bad it is what dlock_client_options.log is told. */
 enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO = 2, DLOCK_LOG_DEBUG = 3 };
 
 /* The capabilities of a backend: X(name, bit, word, what it means). */
@@ -157,12 +165,14 @@ enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO =
     X(PRIVATE, 15, "private", "there is no server: grants exclude threads of one process only")  \
     X(FLOOR, 16, "floor", "fences can be raised, as a member of a quorum has to")
 
+/* DLOCK_CAP_FENCE, DLOCK_CAP_QUEUE and so on: bits of dlock_backend_info.caps. */
 enum dlock_cap {
 #define DLOCK_X(name, bit, word, meaning) DLOCK_CAP_##name = 1 << bit,
     DLOCK_CAPS(DLOCK_X)
 #undef DLOCK_X
 };
 
+/* A client of one server, and a handle for one name: what they are is the library's. */
 typedef struct dlock_client dlock_client;
 typedef struct dlock_lock dlock_lock;
 
@@ -188,6 +198,7 @@ struct dlock_backend_info {
     const char *schema;         /* what an administrator has to run on the server first; NULL: nothing */
 };
 
+/* What dlock_check() thinks of a setting. */
 enum dlock_health {
     DLOCK_FINE = 0, /* as it should be */
     DLOCK_WEAK = 1  /* the lock works, and promises less than it could */
@@ -216,16 +227,19 @@ typedef int (*dlock_each_finding)(const struct dlock_finding *finding, void *arg
 /* Gets one backend of dlock_backends(); returns 0 to go on and anything else to end the walk. */
 typedef int (*dlock_each_backend)(const struct dlock_backend_info *info, void *arg);
 
+/* What dlock_open() takes beside the URI. */
 struct dlock_client_options {
     size_t size;    /* sizeof(struct dlock_client_options) */
     uint32_t flags; /* DLOCK_CLIENT_… */
     void (*log)(int level, const char *message,
                 void *arg); /* any thread, one line, must not call the library; NULL: none */
-    void *log_arg;
+    void *log_arg;          /* what `log` gets as its last argument */
 };
+/* Its members as they are when nothing else is said. */
 #define DLOCK_CLIENT_OPTIONS_INIT \
     { sizeof(struct dlock_client_options), 0, NULL, NULL }
 
+/* How a name is to be held. */
 struct dlock_options {
     size_t size;          /* sizeof(struct dlock_options); non-zero bytes past the size the library knows are EINVAL */
     enum dlock_mode mode; /* default DLOCK_EXCLUSIVE */
@@ -239,8 +253,9 @@ struct dlock_options {
                              * of a lost grant once it has returned, or has itself released the handle: do that first
                              * to take the lock anew in there. Not called for a loss that a release is the first to
                              * find, which then answers ELOST. err->code is DLOCK_ELOST */
-    void *on_lost_arg;
+    void *on_lost_arg;      /* what `on_lost` gets as its last argument */
 };
+/* Its members as they are when nothing else is said. */
 #define DLOCK_OPTIONS_INIT \
     { sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, 0, 0, NULL, NULL }
 
@@ -274,6 +289,7 @@ struct dlock_stats {
     uint64_t wait_us;          /* how long these took together, each from the call that acquires to its end */
     uint64_t wait_counts[DLOCK_WAIT_BUCKETS]; /* how many took so long: see DLOCK_WAIT_BOUND_US. Their sum is `waits` */
 };
+/* What dlock_client_stats() fills. */
 #define DLOCK_STATS_INIT                                            \
     {                                                               \
         sizeof(struct dlock_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { \

@@ -30,6 +30,7 @@ namespace dlock {
 /* What a failed call throws; what() is the library's message. */
 class error : public std::runtime_error {
   public:
+    /* Of what the library answered. */
     explicit error(const dlock_error &from) : std::runtime_error(from.message), code_(from.code) {}
     /* DLOCK_EUNAVAILABLE, DLOCK_ELOST, … */
     int code() const noexcept { return code_; }
@@ -62,6 +63,7 @@ class client {
         detail::check(dlock_open(uri.c_str(), nullptr, &opened, &err), err);
         handle_.reset(opened);
     }
+    /* For the functions of dlock.h; stays this object's. */
     dlock_client *get() const noexcept { return handle_.get(); }
 
   private:
@@ -73,10 +75,10 @@ class client {
 
 /* How to hold; see dlock_options. */
 struct options {
-    dlock_mode mode = DLOCK_EXCLUSIVE;
-    dlock_owner owner = DLOCK_OWNER_THREAD;
-    std::uint32_t limit = 0;
-    std::uint32_t flags = 0;
+    dlock_mode mode = DLOCK_EXCLUSIVE;          /* how many hold it at the same time */
+    dlock_owner owner = DLOCK_OWNER_THREAD;     /* who may release it */
+    std::uint32_t limit = 0;                    /* permits: how many there are */
+    std::uint32_t flags = 0;                    /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     std::chrono::milliseconds lease{0};         /* 0: the URI's */
     std::function<void(const error &)> on_lost; /* on the client's worker thread; must not throw */
 };
@@ -113,6 +115,7 @@ class mutex {
     template <class Rep, class Period> bool try_lock_for(const std::chrono::duration<Rep, Period> &time) {
         return acquire(detail::to_ms(time));
     }
+    /* As try_lock_for, until a time. */
     template <class Clock, class Duration> bool try_lock_until(const std::chrono::time_point<Clock, Duration> &end) {
         return try_lock_for(end - Clock::now());
     }
@@ -135,16 +138,20 @@ class mutex {
         dlock_error err;
         detail::check(dlock_extend(get(), lease.count(), &err), err);
     }
+    /* As dlock_held: cheap enough for the condition of a loop. */
     bool held() const noexcept { return dlock_held(get()); }
+    /* For whatever the lock protects; 0 when not held. */
     std::uint64_t fence() const noexcept { return dlock_fence(get()); }
     /* std::chrono::milliseconds::max() where the grant ends only with this process. */
     std::chrono::milliseconds remaining() const noexcept {
         const std::int64_t ms = dlock_remaining_ms(get());
         return ms == DLOCK_FOREVER ? std::chrono::milliseconds::max() : std::chrono::milliseconds(ms);
     }
+    /* Ends the waits in progress: they throw DLOCK_ECANCELED. */
     void cancel() noexcept { (void)dlock_cancel(get()); }
     /* False: the server, when it was asked last, granted nothing to anybody yet (DLOCK_ENOTREADY). */
     bool ready() const noexcept { return dlock_ready(get(), nullptr) != DLOCK_ENOTREADY; }
+    /* For the functions of dlock.h; stays this object's. */
     dlock_lock *get() const noexcept { return handle_.get(); }
 
   private:
@@ -166,6 +173,7 @@ class mutex {
     std::unique_ptr<callback> on_lost_; /* the library has its address, until the handle is freed: declared before it */
     std::unique_ptr<dlock_lock, freer> handle_;
 };
+/* What programs write. */
 using lock = mutex;
 
 } // namespace dlock

@@ -22,7 +22,7 @@ quietly() { "$@" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; fail "$*"; }; }
 if [ $# -gt 0 ]; then
     build=$(cd "$1" && pwd)
 else
-    need_packages ninja-build libhiredis-dev libssl-dev
+    need_packages ninja-build python3 libhiredis-dev libssl-dev
     build=$source/build-release
     (cd "$source" && quietly cmake --preset release && quietly cmake --build --preset release -j "$(nproc)")
 fi
