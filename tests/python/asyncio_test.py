@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import unittest
 import warnings
 
@@ -158,6 +159,101 @@ class Locks(Case):
         await self.client.check()
         with self.assertRaises(dlock.NotOwner):
             await self.client.break_lock(self.name)
+
+
+class Several(Case):
+    """acquire_all."""
+
+    async def asyncSetUp(self):
+        await super().asyncSetUp()
+        self.names = [self.name + letter for letter in "abc"]
+        self.locks = [self.client.lock(name) for name in self.names]
+
+    async def all_free(self):
+        for name in self.names:
+            await self.free(name)
+
+    async def test_all_or_none(self):
+        other = await self.open()
+        async with dlock.acquire_all(*self.locks, timeout=5) as grants:
+            self.assertEqual([grant.name for grant in grants], self.names)
+            self.assertTrue(all(grant.held for grant in grants))
+            self.assertIsNone(await other.lock(self.names[2]).try_acquire())
+            await grants[2].release()
+            await (await other.lock(self.names[2]).acquire(5)).release()
+            for inner in (self.locks[0], dlock.acquire_all(*self.locks)):
+                with self.assertRaises(dlock.Deadlock):
+                    async with inner:
+                        self.fail("it waits for itself")
+        async with other.lock(self.names[1]):
+            with self.assertRaises(dlock.Timeout):
+                async with dlock.acquire_all(*self.locks, timeout=2):
+                    self.fail("one is taken")
+        await self.all_free()
+
+    async def test_an_exception_in_the_block(self):
+        with self.assertRaises(ZeroDivisionError):
+            async with dlock.acquire_all(*self.locks, timeout=5):
+                1 / 0
+        await self.all_free()
+
+    async def test_both_ways_at_once(self):
+        """Nobody waits for ever, and nobody is inside with another."""
+        inside = 0
+
+        async def work(locks):
+            nonlocal inside
+            for _ in range(10):
+                async with dlock.acquire_all(*locks):
+                    inside += 1
+                    self.assertEqual(inside, 1)
+                    await asyncio.sleep(0)
+                    inside -= 1
+
+        other = await self.open()
+        others = [other.lock(name) for name in reversed(self.names)]
+        await timed(asyncio.gather(work(self.locks), work(others)))
+
+    async def test_cancelled_at_every_moment(self):
+        """The task ends at once, and nothing stays taken."""
+        for step in range(30):
+            task = asyncio.create_task(self.hold_all())
+            await asyncio.sleep(step / 10000)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+        await self.all_free()
+
+    async def test_cancelled_while_one_is_taken(self):
+        other = await self.open()
+        async with other.lock(self.names[1]):
+            task = asyncio.create_task(self.hold_all())
+            await turns()
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            while any(thread.name == "dlock-wait" for thread in threading.enumerate()):
+                await turns(1)
+        await self.all_free()
+
+    async def hold_all(self):
+        async with dlock.acquire_all(*self.locks):
+            await asyncio.sleep(support.LONG)
+
+    async def test_by_the_lock(self):
+        other = await self.open()
+        async with other.lock(self.names[1]):
+            task = asyncio.create_task(self.hold_all())
+            await turns()
+            self.assertFalse(task.done())
+            self.locks[1].cancel()
+            with self.assertRaises(dlock.Canceled):
+                await timed(task)
+        await self.all_free()
+
+    async def test_wrong_locks(self):
+        with dlock.Client(support.uri()) as client, self.assertRaises(TypeError):
+            dlock.acquire_all(client.lock(self.name), self.locks[0])
 
 
 class Cancellation(Case):

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Iterator, List, Optional, Tuple
+from typing import Any, AsyncContextManager, ContextManager, Iterator, List, Optional, Tuple, Union, overload
 
-from . import _callbacks, _wait, errors
+from . import _callbacks, _wait, aio_multi, errors
 from ._abi import lib
 from ._native import Handle
 from ._values import Seconds, milliseconds
+from .aio import AsyncGrant, AsyncLock
 from .grant import Grant, leaving
 from .lock import Lock
 
 
-@contextmanager
-def acquire_all(*locks: Lock, timeout: Optional[Seconds] = None) -> Iterator[Tuple[Grant, ...]]:
+@overload
+def acquire_all(*locks: Lock, timeout: Optional[Seconds] = None) -> ContextManager[Tuple[Grant, ...]]: ...
+@overload
+def acquire_all(*locks: AsyncLock, timeout: Optional[Seconds] = None) -> AsyncContextManager[Tuple[AsyncGrant, ...]]: ...
+def acquire_all(*locks: Union[Lock, AsyncLock], timeout: Optional[Seconds] = None) -> Any:
     """Acquires several locks, of one or several clients, all or none, in whatever order, without deadlock:
 
         with dlock.acquire_all(client.lock("a"), client.lock("b"), timeout=5) as (a, b):
 
-    timeout: seconds for all of them; the locks' own are not looked at. None of them may be held by this thread: it
-    would be Deadlock. The end of the block releases them all, and raises the first error that `release` would.
+    and `async with` where they are those of an `AsyncClient`. timeout: seconds for all of them; the locks' own are not
+    looked at. None of them may be held by this thread or task: it would be Deadlock. The end of the block releases them
+    all, and raises the first error that `release` would.
     """
+    asynchronous = tuple(lock for lock in locks if isinstance(lock, AsyncLock))
+    if not asynchronous:
+        return _acquired(locks, timeout)
+    if len(asynchronous) < len(locks):
+        raise TypeError("locks of a Client and of an AsyncClient cannot be acquired together")
+    return aio_multi.acquire_all(asynchronous, timeout)
+
+
+@contextmanager
+def _acquired(locks: Tuple[Any, ...], timeout: Optional[Seconds]) -> Iterator[Tuple[Grant, ...]]:
     ms = milliseconds(timeout, "timeout")
     for lock in locks:
         held = lock.held_by_me()

@@ -1,0 +1,118 @@
+"""`acquire_all` for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager
+from typing import Any, AsyncIterator, List, Optional, Tuple
+
+from . import _callbacks, errors
+from ._abi import lib
+from ._native import Handle
+from ._values import Seconds, milliseconds
+from .aio import AsyncGrant, AsyncLock
+from .grant import leaving
+
+
+class _Wait:
+    """dlock_acquire_all in a thread of its own: the library has no such call that does not block."""
+
+    def __init__(self, handles: List[Handle], ms: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[Optional[errors.Error]] = self._loop.create_future()
+        self._handles = handles
+        self._pointers = _callbacks.pointers(handle.pointer for handle in handles)
+        self._ms = ms
+        self._mutex = threading.Lock()
+        self._given_up = False
+        self._over = threading.Event()
+        self._granted = False
+        threading.Thread(target=self._run, name="dlock-wait", daemon=True).start()
+
+    def give_up(self) -> None:
+        """Nobody waits any more. What is granted all the same is given back, elsewhere."""
+        with self._mutex:
+            self._given_up = True
+            over = self._over.is_set()
+        if not over:
+            _callbacks.in_thread(self._cancel)
+        elif self._granted:
+            _callbacks.in_thread(self._give_back)
+
+    def _cancel(self) -> None:
+        while not self._over.wait(0.01):
+            self._handles[0].cancel()  # again and again: one that comes before the wait has begun is not remembered
+
+    def _run(self) -> None:
+        error = errors.outcome(lib.dlock_acquire_all, self._pointers, len(self._handles), self._ms)
+        with self._mutex:
+            self._granted = error is None
+            self._over.set()
+            wanted = not self._given_up
+        try:
+            if wanted:
+                self._loop.call_soon_threadsafe(self._settle, error)
+        except RuntimeError:
+            wanted = False  # the loop is closed: nobody waits
+        if self._granted and not wanted:
+            self._give_back()
+
+    def _settle(self, error: Optional[errors.Error]) -> None:
+        if not self.ended.done():
+            self.ended.set_result(error)
+
+    def _give_back(self) -> None:
+        errors.outcome(lib.dlock_release_all, self._pointers, len(self._handles))
+
+
+async def _acquire(locks: Tuple[AsyncLock, ...], ms: int) -> Tuple[AsyncGrant, ...]:
+    for lock in locks:
+        lock._client._loop.bind()
+        if any(lock._collides(grant) for _, grant in lock._client._entered_here()):
+            raise errors.Deadlock(f'lock "{lock.name}" is held by this task already')
+    handles = [lock._client._native.new(lock.name, lock._terms, lock._on_lost) for lock in locks]
+    for lock, handle in zip(locks, handles):
+        lock._waiting.add(handle)
+    wait = _Wait(handles, ms)
+    try:
+        error = await wait.ended
+    except BaseException:
+        wait.give_up()
+        raise
+    finally:
+        for lock, handle in zip(locks, handles):
+            lock._waiting.discard(handle)
+    if error is not None:
+        raise error
+    for handle in handles:
+        handle.count = 1
+    return tuple(AsyncGrant(handle, lock._client._loop) for lock, handle in zip(locks, handles))
+
+
+async def _release(grants: List[AsyncGrant]) -> Optional[errors.Error]:
+    """All of them, whatever happens to one; the first error."""
+    outcomes: List[Any] = await asyncio.gather(*(grant._give_back() for grant in grants))
+    return next((error for error in outcomes if error is not None), None)
+
+
+@asynccontextmanager
+async def acquire_all(locks: Tuple[AsyncLock, ...], timeout: Optional[Seconds]) -> AsyncIterator[Tuple[AsyncGrant, ...]]:
+    """As `dlock.acquire_all`, with `async with`."""
+    grants = await _acquire(locks, milliseconds(timeout, "timeout"))
+    inside = list(zip(locks, grants))
+    for lock, grant in inside:
+        lock._client._entered_here().append((lock, grant))
+    error: Optional[errors.Error] = None
+    body: Optional[BaseException] = None
+    try:
+        yield grants
+    except BaseException as raised:
+        body = raised
+        raise
+    finally:
+        for lock, grant in inside:
+            entered = lock._client._entered_here()
+            entered[:] = [entry for entry in entered if entry[1] is not grant]
+        error = await _release([grant for grant in grants if not grant._over])
+        leaving(error, ", ".join(lock.name for lock in locks), body)
