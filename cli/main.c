@@ -24,8 +24,8 @@ static const struct command *find_command(const char *name) {
 
 static void print_overview(FILE *out) {
     fputs("Usage: dlock COMMAND [OPTION…] …\n\n"
-          "Locks on any coordination server: files, Redis, PostgreSQL, ZooKeeper,\n"
-          "memcached, and whatever there is a backend for.\n\nCommands:\n",
+          "Locks on any coordination server: files, Redis, PostgreSQL, MySQL, ZooKeeper,\n"
+          "etcd, memcached, and whatever there is a backend for.\n\nCommands:\n",
           out);
     for (size_t i = 0; i < N_COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
     fputs("  help       explain a command: dlock help COMMAND\n\n"
@@ -38,6 +38,10 @@ static void print_overview(FILE *out) {
 /* A mistyped command line may have put a URI with its password here: repeat only what looks like a word. */
 static int unknown_command(const char *word) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyz-";
+    if (*word == '-') {
+        note("options stand behind the command, as in `dlock run -b URI NAME COMMAND`");
+        return STATUS_USAGE;
+    }
     bool is_word = *word && word[strspn(word, plain)] == '\0';
     const char *known[N_COMMANDS + 2] = {[N_COMMANDS] = "help"};
     char list[256], guess[80];

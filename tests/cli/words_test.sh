@@ -62,6 +62,7 @@ fi
 describe "commands and options"
 says 64 "unknown command 'bnech'; did you mean \"bench\"?" bnech
 says 64 "unknown command 'lsit'; did you mean \"list\"?" lsit
+says 64 'options stand behind the command, as in `dlock run -b URI NAME COMMAND`' -b redis://:secret@host run a true
 says 64 "unknown command 'rnu'; did you mean \"run\"?" help rnu
 says 64 "unknown command 'xyz'; there are: run, acquire, renew, release, inspect, list, break, top, metrics, backends, doctor, schema, bench, help" xyz
 says 64 "unknown command; there are: run, acquire, renew, release, inspect, list, break, top, metrics, backends, doctor, schema, bench, help" redis://:hunter2@h

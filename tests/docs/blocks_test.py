@@ -54,7 +54,7 @@ def run(command, **options):
 class Runner:
     def __init__(self, place, library, cc, cxx):
         self.place = place
-        self.library = os.path.realpath(library)
+        self.library = library
         self.compilers = {"c": [cc, "-std=gnu11"], "c++": [cxx, "-std=c++11"]}
         self.python = collections.defaultdict(list)  # the blocks of a page so far
         self.number = 0
@@ -133,8 +133,8 @@ class Runner:
         script = os.path.join(self.folder(), "block.py")
         with open(os.path.join(FRAMES, "report.py")) as frame, open(script, "w") as file:
             file.write("\n".join([frame.read(), *before, "client.close()\n"]))
-        paths = {"PYTHONPATH": os.path.join(blocks.TREE, "bindings", "python", "src"), "DLOCK_LIBRARY": self.library}
-        run([sys.executable, "-B", script], env={**self.place.environment, **paths})
+        package = {"PYTHONPATH": os.path.join(blocks.TREE, "bindings", "python", "src")}
+        run([sys.executable, "-B", script], env={**self.place.environment, **package})
 
     def run_sql(self, block):
         """The statement refuses a fence that is smaller than the last one."""
@@ -256,8 +256,9 @@ def main():
         return bool(unknown)
 
     dlock, library, cc, cxx = sys.argv[1:]
-    place = scratch.Scratch(tempfile.mkdtemp(prefix="docs.", dir=os.environ.get("DLOCK_TEST_DIR")), dlock)
-    runner = Runner(place, library, cc, cxx)
+    folder = tempfile.mkdtemp(prefix="docs.", dir=os.environ.get("DLOCK_TEST_DIR"))
+    place = scratch.Scratch(folder, dlock, os.path.realpath(library))
+    runner = Runner(place, os.path.realpath(library), cc, cxx)
     failed = []
     try:
         for block in found:

@@ -37,7 +37,7 @@ class NoServer(Exception):
 class Scratch:
     """`path` is the working folder; `environment` has DLOCK_URI, a Redis, and a PATH with the programs."""
 
-    def __init__(self, folder, dlock):
+    def __init__(self, folder, dlock, library):
         self.folder = folder
         self.dlock = os.path.realpath(dlock)
         self.bin = os.path.join(folder, "bin")
@@ -71,6 +71,8 @@ class Scratch:
             **{name: value for name, value in os.environ.items() if not name.startswith("DLOCK_")},
             "PATH": self.bin + ":" + os.environ["PATH"],
             "NOTED": self.noted,
+            "DLOCK_LIBRARY": library,
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "XDG_STATE_HOME": os.path.join(folder, "state"),
         }
         self._prepare_redis()
@@ -87,6 +89,8 @@ class Scratch:
         os.makedirs(path)
         for script in SCRIPTS:
             self._program(os.path.join(path, script))
+        ours = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
+        shutil.copytree(os.path.join(blocks.TREE, "bindings"), os.path.join(path, "bindings"), ignore=ours)
         if os.path.exists(self.noted):
             os.remove(self.noted)
         return path
