@@ -35,7 +35,7 @@ if (not ARGV[4] or kind == '' and ARGV[5] == '1') and call('EXISTS', '{' .. key 
     local last, time = not counts and call('GET', fence_key), nil
     if not last and not counts and not string.find(how, 'c', 1, true) then
         local age_ms = string.match(how, 'm(%d+)')
-        local since = age_ms and string.match(call('GET', '{dlock}:incarnation') or '', ' (%d+)$')
+        local since = age_ms and string.match(call('GET', '{dlock}:incarnation') or '', '^%w+ %w+ (%d+)')
         time = call('TIME')
         if not since or time[1] * 1000 + time[2] / 1000 - since < tonumber(age_ms) then return 0 end
     end
@@ -60,7 +60,7 @@ if (not ARGV[4] or kind == '' and ARGV[5] == '1') and call('EXISTS', '{' .. key 
     end
 end
 
-local now, clock, is_ours, head, _, say, joint, allowed = dofile('library.lua')
+local now, clock, is_ours, head, _, say, joint, allowed, late = dofile('library.lua')
 local held, lease, now_ms = call('GET', key), tonumber(ARGV[2]), string.sub(clock, 1, 13)
 local prefix = '{' .. key .. '}:dlock:'
 local queue, waiters, fence_key = prefix .. 'queue', prefix .. 'waiters', prefix .. 'fence'
@@ -101,7 +101,7 @@ local limit_of, may_grant, held_jointly = lock.limit_of, allowed(ARGV[5]), lock.
 local life = 3 * tonumber(ARGV[6] or '600000')
 
 -- It has its grant already.
-if held == token then
+if held == token and (may_grant or call('PTTL', key) > late(lease)) then
     call('PEXPIRE', key, lease)
     call('PEXPIRE', fence_key, lease + life)
     local fence = lock.last_fence()
@@ -112,7 +112,7 @@ if held == token then
     return { now, fence, 0, lease, 1 }
 end
 if held_jointly then
-    local fence = lock.keep(token, lease)
+    local fence = lock.keep(token, lease, may_grant)
     if fence then return { now, fence, 0, lease, 1 } end
 end
 

@@ -91,16 +91,18 @@ static void check_replicas(struct dlock_report *report, const struct redis *redi
                    "%lld replica%s, and no quarantine", (long long)replicas, replicas == 1 ? "" : "s");
 }
 
-/* As it was when this connection was made. */
-static void check_sentinels(struct dlock_report *report, const struct redis_master *master) {
-    if (!master->asked) return;
-    const bool few = master->asked < 3, deaf = master->answered < master->asked;
+static void check_sentinels(struct dlock_report *report, struct redis *redis, int64_t deadline_us) {
+    const struct redis_master *master = &redis->master;
+    size_t answered;
+    const size_t asked = redis_count_sentinels(redis, deadline_us, &answered);
+    if (!asked) return;
+    const bool few = asked < 3, deaf = answered < asked;
     dlock_find(report,
                few    ? "name all of them, at least three, on machines of their own: fewer cannot agree when one fails"
                : deaf ? "look at those that do not answer: as long as they are away a failover may not come about"
                       : NULL,
-               "%d of %d Sentinels answer; quorum %d; the master is %s port %d", master->answered, master->asked,
-               master->quorum, master->address, master->port);
+               "%zu of %zu Sentinels answer; quorum %d; the master is %s port %d", answered, asked, master->quorum,
+               master->address, master->port);
 }
 
 /* Newer servers say how many there may be. */
@@ -150,7 +152,7 @@ int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, 
         /* Anything else was refused at the start. */
         dlock_find(&report, NULL, redis->member ? "redis %s, a master" : "redis %s, a master of its own", version);
         stream_report(&redis->stream, &report);
-        check_sentinels(&report, &redis->master);
+        check_sentinels(&report, redis, deadline_us);
         check_memory(&report, info);
         check_persistence(&report, redis, info, appendfsync);
         check_replicas(&report, redis, info);

@@ -47,6 +47,11 @@ static int64_t lease_of(const struct dlock_claim *claim) {
     return claim->lease_ms > MAX_LEASE_MS ? MAX_LEASE_MS : claim->lease_ms;
 }
 
+/* How much of its lease a grant may be used for. */
+static int64_t kept_of(const struct redis *redis, const struct dlock_claim *claim) {
+    return lease_of(claim) - (redis->master.strict ? REDIS_SURE_MS : 0);
+}
+
 /* Of a number that is not negative. */
 static const char *decimal(char out[24], int64_t number) {
     char *at = out + 23;
@@ -171,10 +176,10 @@ static bool in_use(struct batch *batch, struct dlock_claim *claim, const char *a
     return true;
 }
 
-static void granted(struct dlock_claim *claim, int64_t server_us, int64_t fence) {
+static void granted(const struct redis *redis, struct dlock_claim *claim, int64_t server_us, int64_t fence) {
     claim->server_us = server_us;
     claim->fence = (uint64_t)fence;
-    claim->kept_ms = lease_of(claim);
+    claim->kept_ms = kept_of(redis, claim);
     claim->result = 0;
 }
 
@@ -199,12 +204,12 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
     if (reply->type == REDIS_REPLY_STRING && in_use(batch, claim, reply->str)) return 0;
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0) return forgotten(redis, batch, claim, err);
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0 && reply->integer < REDIS_FENCE_END) {
-        granted(claim, reply->integer, reply->integer);
+        granted(redis, claim, reply->integer, reply->integer);
         note_clock(redis, claim->name);
         return 0;
     }
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer < -COUNT_FROM && reply->integer > -REDIS_FENCE_END) {
-        granted(claim, 0, -reply->integer);
+        granted(redis, claim, 0, -reply->integer);
         return 0;
     }
     if (!read_integers(reply, answer, N) || answer[SERVER_US] <= 0 || answer[FENCE] < 0 ||
@@ -213,7 +218,7 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
         return redis_nonsense(redis, "acquire", err);
     claim->server_us = answer[SERVER_US];
     if (answer[FENCE]) {
-        granted(claim, answer[SERVER_US], answer[FENCE]);
+        granted(redis, claim, answer[SERVER_US], answer[FENCE]);
     } else if (redis->peer->quarantine_ms > 0 && answer[REMAINING] == -2) {
         quarantined(redis, claim, answer[POSITION]);
     } else {
@@ -235,13 +240,14 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
 
 static void write_renew(struct redis *redis, size_t i, struct redis_call *call, void *arg) {
     const struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
+    const bool late = redis->master.strict && redis_quarantine_left_ms(redis) > 0;
     call->script = REDIS_RENEW;
     call->name = claim->name;
     call->args[0] = claim->token;
     call->args[1] = decimal(call->lease, lease_of(claim));
     call->args[2] = kind_of(call->kind, claim);
-    call->args[3] = redis_may_grant(redis);
-    call->n = claim->mode == DLOCK_EXCLUSIVE && !*redis->fences ? 2 : 4;
+    call->args[3] = claim->mode != DLOCK_EXCLUSIVE ? redis_may_grant(redis) : late ? "0" : "1";
+    call->n = claim->mode == DLOCK_EXCLUSIVE && !late && !*redis->fences ? 2 : 4;
     if (claim->floor > 0) {
         snprintf(call->floor, sizeof call->floor, "%016" PRIu64, claim->floor);
         call->args[4] = call->floor;
@@ -262,7 +268,7 @@ static int read_renew(struct redis *redis, size_t i, const redisReply *reply, vo
         return 0;
     }
     claim->server_us = reply->integer;
-    claim->kept_ms = lease_of(claim);
+    claim->kept_ms = kept_of(redis, claim);
     claim->result = 0;
     return 0;
 }
@@ -295,7 +301,8 @@ static int read_release(struct redis *redis, size_t i, const redisReply *reply, 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
 /* Answers the claims that the server need not see. */
-static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum redis_script script) {
+static bool acceptable(const struct redis *redis, struct batch *batch, struct dlock_claim *claim,
+                       enum redis_script script) {
     size_t name = strlen(claim->name), token = strlen(claim->token);
     if (claim->mode == DLOCK_PERMIT && claim->limit == 0 && script != REDIS_RELEASE)
         explain(batch, claim, DLOCK_EINVAL, "there is at least one permit");
@@ -303,6 +310,8 @@ static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum redi
         explain(batch, claim, DLOCK_EINVAL, "a name has 1 to 255 bytes and a token 1 to 127");
     else if (claim->lease_ms <= 0 && script != REDIS_RELEASE)
         explain(batch, claim, DLOCK_EINVAL, "a lease is longer than 0");
+    else if (redis->master.strict && claim->lease_ms < 2 * REDIS_SURE_MS && script != REDIS_RELEASE)
+        explain(batch, claim, DLOCK_EINVAL, "with Sentinels a lease is 400 ms at least: 200 ms of it cannot be used");
     else if (claim->floor >= FLOOR_END && script == REDIS_RENEW)
         explain(batch, claim, DLOCK_EINVAL, "a fence cannot be raised so far: Redis counts up to 2^53 exactly");
     else
@@ -316,13 +325,13 @@ static int run_once(struct redis *redis, enum redis_script script, struct redis_
     pipeline.arg = batch;
     while (i < n) {
         int rc;
-        if (!acceptable(batch, claims[i], script)) {
+        if (!acceptable(redis, batch, claims[i], script)) {
             i++;
             continue;
         }
         batch->claims = claims + i;
         for (pipeline.count = 1; i + pipeline.count < n; pipeline.count++)
-            if (!acceptable(batch, claims[i + pipeline.count], script)) break;
+            if (!acceptable(redis, batch, claims[i + pipeline.count], script)) break;
         if ((rc = redis_run_pipeline(redis, &pipeline, deadline_us, err)) != 0) return rc;
         i += pipeline.count;
     }
@@ -334,6 +343,7 @@ static int run_batch(struct redis *redis, enum redis_script script, struct redis
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct batch batch;
     batch.asks = batch.explained = batch.again = batch.repeated = false;
+    if (script != REDIS_RELEASE) redis_doubt_master(redis);
     int rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us, err);
     while (rc == 0 && batch.again && dlock_now_us() < deadline_us) {
         batch.again = false;
@@ -343,6 +353,7 @@ static int run_batch(struct redis *redis, enum redis_script script, struct redis
     /* Of a release the next waiter that asks does the rest. */
     if (rc == 0 && batch.again && script == REDIS_ACQUIRE)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s has lost data: no answer in time", redis->where);
+    if (rc == 0 && script != REDIS_RELEASE) rc = redis_be_sure(redis, deadline_us, err);
     if (rc == 0 && batch.explained && err) *err = batch.why; /* else `err` speaks of the connection */
     return rc;
 }

@@ -14,7 +14,8 @@ void redis_ask_incarnation(struct redis *redis) {
     if (redis->peer->quarantine_ms <= 0 || dlock_now_us() < redis->check_us) return;
     char own[sizeof redis->member->tag + 32];
     if (redis->member) snprintf(own, sizeof own, "dlock:{%s}:incarnation", redis->member->tag);
-    redis_command(redis, "EVAL", incarnation_lua_text, "1", redis->member ? own : REDIS_INCARNATION, (char *)NULL);
+    redis_command(redis, "EVAL", incarnation_lua_text, "1", redis->member ? own : REDIS_INCARNATION,
+                  redis->master.epoch, (char *)NULL);
     snprintf(redis->quarantine, sizeof redis->quarantine, "%" PRId64, redis->peer->quarantine_ms);
     redis->asked = true;
 }

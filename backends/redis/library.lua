@@ -63,6 +63,12 @@ local time = call('TIME')
 local now, clock = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
 local now_ms = (now - now % 1000) / 1000
 
+-- In the quarantine what is about to end is not given to its client again, which may ask for it or renew it without
+-- holding it: a former master may grant it to another one the moment that it ends. How long before, in ms.
+local function late(lease)
+    return math.min(500, lease / 2)
+end
+
 -- Whether the token is of our form, and not some other client's: 24 hex characters that name our client, and a dot.
 local function is_ours(token)
     local _, dot = string.find(token, '^%x*%.')
@@ -253,9 +259,10 @@ local function joint(held)
         lock.settle()
     end
 
-    -- Sets a joint holder's lease anew and returns its fence; nil: token is none.
-    function lock.keep(token, lease)
-        if (tonumber(call('ZSCORE', holders, token)) or 0) <= now_ms then return nil end
+    -- Sets a joint holder's lease anew and returns its fence; nil: token is none. `may_grant`: not in the quarantine.
+    function lock.keep(token, lease, may_grant)
+        local ends = (tonumber(call('ZSCORE', holders, token)) or 0) - (may_grant and 0 or late(lease))
+        if ends <= now_ms then return nil end
         call('PEXPIRE', fence_key, 3 * life)
         call('ZADD', holders, now_ms + lease, token)
         local fence = tonumber(call('HGET', grants, token))
@@ -314,8 +321,8 @@ end
 -- the master that it is now (incarnation.lua), in ms. The caller has asked for that right before.
 local function may_grant(word)
     if not word or #word < 2 then return word ~= '0' end
-    local since = string.match(call('GET', '{dlock}:incarnation') or '', ' (%d+)$')
+    local since = string.match(call('GET', '{dlock}:incarnation') or '', '^%w+ %w+ (%d+)')
     return since and now_ms - since >= tonumber(word)
 end
 
-return now, clock, is_ours, head, hand_over, say, joint, may_grant
+return now, clock, is_ours, head, hand_over, say, joint, may_grant, late

@@ -75,6 +75,16 @@ static bool read_grant(struct redis *redis, const char *text, size_t length, str
     return true;
 }
 
+/* A grant of a server that may not be the master any more is asked for, which takes the answer for granted only when
+ * that is certain. */
+static int confirm_grant(struct redis *redis, struct dlock_wake *out, struct dlock_error *err) {
+    const int sure = redis_is_sure(redis, err);
+    if (sure < 0) return sure;
+    if (redis->master.strict) out->kept_ms -= REDIS_SURE_MS;
+    if (!sure || out->kept_ms <= 0) *out = (struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = redis->name};
+    return 1;
+}
+
 /* "wanted <key>"; `text` is the key. */
 static bool read_wanted(struct redis *redis, const char *text, size_t length, struct dlock_wake *out) {
     if (!redis_decode_key(text, length, redis->name)) return false;
@@ -99,7 +109,8 @@ static int read_message(struct redis *redis, const redisReply *payload, struct d
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         const size_t length = strlen(kinds[i].word);
         if (strncmp(payload->str, kinds[i].word, length) != 0) continue;
-        if (kinds[i].read(redis, payload->str + length, payload->len - length, out)) return 1;
+        if (kinds[i].read(redis, payload->str + length, payload->len - length, out))
+            return out->kind == DLOCK_WAKE_GRANTED ? confirm_grant(redis, out, err) : 1;
         return redis_nonsense(redis, "a wake-up", err);
     }
     return 0;
@@ -107,6 +118,7 @@ static int read_message(struct redis *redis, const redisReply *payload, struct d
 
 int redis_probe(void *conn, struct dlock_error *err) {
     struct redis *redis = conn;
+    redis_doubt_master(redis);
     redis_command(redis, "PING", (char *)NULL);
     return redis_push(redis, err);
 }

@@ -51,10 +51,13 @@ static int redis_connect(void *conn, const struct dlock_uri *uri, const struct d
 }
 
 static void redis_disconnect(void *conn) {
+    redis_forget_sentinels(conn);
     redis_hang_up(conn);
 }
 
 static void redis_close_in_child(void *conn) {
+    const struct redis *redis = conn;
+    redis_sentinels_abandon(redis->sentinels);
     redis_abandon(conn);
 }
 

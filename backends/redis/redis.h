@@ -9,8 +9,8 @@
  *   inspect
  *   claims
  *   pipeline  listen  check  greeting
- *   incarnation  scripts  info  rights  sentinel
- *   slots
+ *   incarnation  scripts  info  rights  master
+ *   slots  sentinel
  *   wire  address */
 #ifndef DLOCK_REDIS_H
 #define DLOCK_REDIS_H
@@ -75,13 +75,16 @@ struct redis_member {
     size_t n_moves;
 };
 
-/* What the Sentinels have said. */
+/* What the Sentinels have said, which are asked again and again where there is a quarantine. */
 struct redis_master {
     char address[64]; /* numeric */
     int port;
-    int asked, answered; /* Sentinels; 0: none are used */
     int quorum;
+    bool strict;    /* a majority of them has to say so again and again (master.c) */
+    char epoch[24]; /* then: of the failover that made it the master; else "" */
 };
+/* So much of a lease goes to the question whether the server is still the master. */
+#define REDIS_SURE_MS 200
 
 struct redis {
     const struct dlock_peer *peer;
@@ -111,7 +114,7 @@ struct redis {
     char quarantine[24];         /* in ms, as scripts are told then */
 
     struct redis_master master;
-    int sentinels[REDIS_SENTINELS]; /* connections to them, while they are asked: descriptors plus 1 */
+    struct redis_sentinels *sentinels; /* NULL: there are none */
 
     char channel[96];              /* what we are subscribed to */
     char name[REDIS_NAME_MAX + 1]; /* of the last wake-up, as is the token */
@@ -270,12 +273,31 @@ int64_t redis_quarantine_left_ms(const struct redis *redis);
  * question above is unanswered. */
 const char *redis_may_grant(const struct redis *redis);
 
-/* ---- sentinel.c: redis+sentinel ---------------------------------------------------------------------------------- */
+/* ---- master.c: redis+sentinel ------------------------------------------------------------------------------------ */
 
 /* Asks the Sentinels on these hosts for the master, and stores it in redis->master. EUNAVAILABLE, EAUTH, EPROTO, EINVAL
- * (none of them knows it), ENOMEM. */
+ * (none of them knows it; these are too few), ENOMEM. */
 int redis_find_master(struct redis *redis, const struct redis_address *address, const struct dlock_host *hosts,
                       size_t n, int64_t deadline_us, struct dlock_error *err);
+void redis_forget_sentinels(struct redis *redis);
+
+/* How many there are; *answered: these have. Waits a moment for those that have not. */
+size_t redis_count_sentinels(struct redis *redis, int64_t deadline_us, size_t *answered);
+
+/* Asks them whether the server is still the master, if it is time to. Does not wait. */
+void redis_doubt_master(struct redis *redis);
+
+/* What the server has answered so far counts: waits until a majority has said lately that it is the master. EUNAVAILABLE:
+ * another one is, or there is no majority any more or in time. */
+int redis_be_sure(struct redis *redis, int64_t deadline_us, struct dlock_error *err);
+
+/* The same without waiting: 1, or 0: that is not known at the moment. */
+int redis_is_sure(struct redis *redis, struct dlock_error *err);
+
+/* ---- sentinel.c: talking to Sentinels (sentinel.h) ---------------------------------------------------------------- */
+
+/* Closes their descriptors in a forked child. */
+void redis_sentinels_abandon(const struct redis_sentinels *sentinels);
 
 /* ---- rights.c: what its user may do ------------------------------------------------------------------------------ */
 

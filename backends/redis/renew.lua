@@ -11,6 +11,7 @@ local held = call('GET', key)
 -- Most are exclusive.
 if #kind < 2 then
     if held ~= token then return 0 end
+    if ARGV[4] == '0' and call('PTTL', key) <= math.min(500, lease / 2) then return 0 end -- library.lua: late()
     local fence_key, floor = '{' .. key .. '}:dlock:fence', ARGV[5] or ''
     call('PEXPIRE', key, ARGV[2])
     if floor ~= '' then
@@ -26,11 +27,11 @@ if #kind < 2 then
 end
 
 local now, _, _, _, _, _, joint, may_grant = dofile('library.lua')
-local lock = joint(held)
-if lock.is_held() then return lock.keep(token, lease) and now or 0 end
+local lock, may = joint(held), may_grant(ARGV[4])
+if lock.is_held() then return lock.keep(token, lease, may) and now or 0 end
 if held ~= token or kind ~= 'dlock:shared' then return 0 end
 -- Readers that are first in the queue join it then; a writer among them has to wait for all of these, and so nobody
 -- gets in between.
 lock.downgrade(token, lease, kind)
-if may_grant(ARGV[4]) then lock.admit() end
+if may then lock.admit() end
 return now

@@ -1,55 +1,46 @@
-/* redis+sentinel: which server is the master, by the Sentinels that the URI names. All of them are asked at once, so
- * that a dead one costs nothing, and the one that has heard of the latest failover is believed: one that was cut off
- * names the old master. They speak Redis' protocol, in plain, and each is sent the same. */
-#include "redis.h"
+/* Talking to Sentinels. All are asked at once, so that a dead one costs nothing. They speak Redis' protocol, in plain,
+ * and each is sent the same. */
+#include "sentinel.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* How long the others may take once one of them has named a master. */
-#define GRACE_US 100000
 #define MAX_REPLY_BYTES 65536
 
-/* What one of them has said, or why it has not. */
-struct asked {
-    const char *address; /* of the Sentinel */
-    int port;
-    redisReader *reader; /* NULL: it is done */
-    size_t sent, received;
-    int code; /* 0: it has named a master */
-    struct dlock_error err;
-};
-
-struct round {
-    struct redis *redis;
-    const struct redis_address *address;
-    size_t n, open, named;
-    int64_t deadline_us;
-    long long epoch; /* of the failover that made the master what it is; the latest that was heard of */
-    struct asked asked[REDIS_SENTINELS];
-};
-
-/* Nothing more is heard of the i-th. */
-static void finish(struct round *round, size_t i) {
-    int *const open = &round->redis->sentinels[i];
-    const int fd = *open - 1;
-    *open = 0; /* first: a child forked meanwhile looks here */
+/* Nothing more is heard of it. */
+static void hang_up(struct redis_sentinel *sentinel) {
+    const int fd = sentinel->open - 1;
+    redisReader *reader = sentinel->reader;
+    sentinel->open = 0; /* first: a child forked meanwhile looks here */
     atomic_signal_fence(memory_order_seq_cst);
     if (fd >= 0) close(fd);
-    redisReaderFree(round->asked[i].reader);
-    round->asked[i].reader = NULL;
-    round->open--;
+    sentinel->reader = NULL;
+    sentinel->asked_us = 0;
+    redisReaderFree(reader);
 }
 
-static void failed(struct round *round, size_t i, int code, const char *why) {
-    struct asked *asked = &round->asked[i];
-    asked->code = dlock_fail(&asked->err, code, "the Sentinel at %s port %d: %s", asked->address, asked->port, why);
-    finish(round, i);
+/* The errors of which one explains the others come first. That a name is unknown is final only when all say so. */
+static int rank(int code) {
+    static const int codes[] = {DLOCK_EAUTH, DLOCK_EUNAVAILABLE, DLOCK_EPROTO, DLOCK_EINVAL};
+    int i = 0;
+    while (i < 4 && codes[i] != code) i++;
+    return i;
 }
 
-static void failed_by_errno(struct round *round, size_t i, int error) {
+static void failed(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, int code, const char *why) {
+    if (!sentinels->code || rank(code) < rank(sentinels->code))
+        sentinels->code =
+            dlock_fail(&sentinels->why, code, "the Sentinel at %s port %d: %s", sentinel->address, sentinel->port, why);
+    hang_up(sentinel);
+}
+
+static void failed_by_errno(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, int error) {
     char reason[128];
-    failed(round, i, DLOCK_EUNAVAILABLE, strerror_r(error, reason, sizeof reason));
+    failed(sentinels, sentinel, DLOCK_EUNAVAILABLE, strerror_r(error, reason, sizeof reason));
+}
+
+static void makes_no_sense(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
+    failed(sentinels, sentinel, DLOCK_EPROTO, "its answer makes no sense");
 }
 
 /* ---- what it says ------------------------------------------------------------------------------------------------ */
@@ -64,36 +55,49 @@ static const char *field_of(const redisReply *reply, const char *field) {
     return "";
 }
 
-static void take_master(struct round *round, size_t i, const redisReply *reply) {
-    struct redis_master *master = &round->redis->master;
-    const char *ip = field_of(reply, "ip"), *port = field_of(reply, "port"), *epoch = field_of(reply, "config-epoch");
-    const long number = strtol(port, NULL, 10);
+/* The first answer of two: the address. The other one has that, too, but of the old master until all replicas follow the
+ * new one. */
+static void take_address(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, const redisReply *reply) {
+    struct redis_named *named = &sentinel->saying;
+    const redisReply *ip = reply->element[0], *number = reply->element[1];
     union dlock_socket_address unused;
-    if (!*ip || !*epoch || strlen(ip) >= sizeof master->address || number < 1 || number > 65535) {
-        failed(round, i, DLOCK_EPROTO, "its answer makes no sense");
+    const long port = number->type == REDIS_REPLY_STRING ? strtol(number->str, NULL, 10) : 0;
+    if (ip->type != REDIS_REPLY_STRING || !*ip->str || strlen(ip->str) >= sizeof named->address || port < 1 ||
+        port > 65535) {
+        makes_no_sense(sentinels, sentinel);
         return;
     }
-    if (!dlock_socket_address(NULL, ip, (int)number, &unused)) {
-        failed(round, i, DLOCK_EINVAL,
+    if (!dlock_socket_address(NULL, ip->str, (int)port, &unused)) {
+        failed(sentinels, sentinel, DLOCK_EINVAL,
                "it knows the master by a name, which dlock does not look up: set announce-hostnames no");
         return;
     }
-    const long long heard = strtoll(epoch, NULL, 10);
-    if (round->named++ == 0 || heard > round->epoch) {
-        round->epoch = heard;
-        snprintf(master->address, sizeof master->address, "%s", ip);
-        master->port = (int)number;
-        master->quorum = (int)strtol(field_of(reply, "quorum"), NULL, 10);
-    }
-    round->asked[i].code = 0;
-    finish(round, i);
+    snprintf(named->address, sizeof named->address, "%s", ip->str);
+    named->port = (int)port;
 }
 
-static void take_error(struct round *round, size_t i, const redisReply *reply) {
+/* The second one. */
+static void take_master(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, const redisReply *reply) {
+    struct redis_named *named = &sentinel->saying;
+    const char *epoch = field_of(reply, "config-epoch");
+    const long others = strtol(field_of(reply, "num-other-sentinels"), NULL, 10);
+    if (!named->port || !*epoch || others < 0 || others > INT32_MAX - 1) {
+        makes_no_sense(sentinels, sentinel);
+        return;
+    }
+    named->epoch = strtoll(epoch, NULL, 10);
+    named->others = (int)others;
+    named->quorum = (int)strtol(field_of(reply, "quorum"), NULL, 10);
+    sentinel->said = *named;
+    sentinel->said_us = sentinel->asked_us;
+    sentinel->asked_us = 0;
+}
+
+static void take_error(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, const redisReply *reply) {
     char why[256];
     int code = DLOCK_EPROTO;
     if (redis_error_is(reply, "ERR No such master")) {
-        snprintf(why, sizeof why, "it knows no master \"%.100s\"", round->address->master);
+        snprintf(why, sizeof why, "it knows no master \"%s\"", sentinels->name);
         code = DLOCK_EINVAL;
     } else if (redis_error_is(reply, "NOAUTH") || redis_error_is(reply, "WRONGPASS") ||
                redis_error_is(reply, "NOPERM") || strncmp(reply->str, "ERR AUTH", 8) == 0 ||
@@ -107,134 +111,164 @@ static void take_error(struct round *round, size_t i, const redisReply *reply) {
     } else {
         snprintf(why, sizeof why, "%.200s", reply->str);
     }
-    failed(round, i, code, why);
+    failed(sentinels, sentinel, code, why);
 }
 
-/* The first reply may be that to AUTH. */
-static void take(struct round *round, size_t i, const redisReply *reply) {
+/* The very first reply may be that to AUTH. */
+static void take(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, const redisReply *reply) {
     if (reply->type == REDIS_REPLY_ERROR)
-        take_error(round, i, reply);
+        take_error(sentinels, sentinel, reply);
+    else if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && !sentinel->saying.port)
+        take_address(sentinels, sentinel, reply);
     else if (reply->type == REDIS_REPLY_ARRAY)
-        take_master(round, i, reply);
-    else if (reply->type != REDIS_REPLY_STATUS)
-        failed(round, i, DLOCK_EPROTO, "its answer makes no sense");
+        take_master(sentinels, sentinel, reply);
+    else if (reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_NIL) /* it knows no such master */
+        makes_no_sense(sentinels, sentinel);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------------ */
-
-static void begin(struct round *round, size_t i) {
-    struct redis *redis = round->redis;
-    struct asked *asked = &round->asked[i];
-    union dlock_socket_address to;
-    const socklen_t length = dlock_socket_address(NULL, asked->address, asked->port, &to);
-    round->open++;
-    const int fd = length ? socket(to.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) : -1;
-    redis->sentinels[i] = fd + 1;
-    asked->reader = fd < 0 ? NULL : redis_new_reader(redis);
-    if (fd < 0)
-        failed_by_errno(round, i, length ? errno : EDESTADDRREQ);
-    else if (!asked->reader)
-        failed_by_errno(round, i, ENOMEM);
-    else if (connect(fd, &to.any, length) != 0 && errno != EINPROGRESS && errno != EINTR)
-        failed_by_errno(round, i, errno);
-}
+/* ---- sockets ----------------------------------------------------------------------------------------------------- */
 
 /* Sends what it has not got yet; false: that failed. */
-static bool send_rest(struct round *round, size_t i) {
-    const struct redis *redis = round->redis;
-    struct asked *asked = &round->asked[i];
-    const ssize_t n = send(redis->sentinels[i] - 1, redis->out + asked->sent, redis->written - asked->sent,
+static bool send_rest(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
+    const ssize_t n = send(sentinel->open - 1, sentinels->text + sentinel->sent, sentinels->length - sentinel->sent,
                            MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n > 0) asked->sent += (size_t)n;
+    if (n > 0) sentinel->sent += (size_t)n;
     if (n >= 0 || errno == EAGAIN || errno == EINTR) return true;
-    failed_by_errno(round, i, errno);
+    failed_by_errno(sentinels, sentinel, errno);
     return false;
 }
 
-static void read_replies(struct round *round, size_t i, const char *bytes, size_t n) {
-    struct asked *asked = &round->asked[i];
+static void read_replies(struct redis *redis, struct redis_sentinels *sentinels, struct redis_sentinel *sentinel,
+                         const char *bytes, size_t n) {
+    const size_t elements = redis->elements; /* of the master's reply that is being read */
     void *reply = NULL;
-    asked->received += n;
-    bool sane = asked->received <= MAX_REPLY_BYTES && redisReaderFeed(asked->reader, bytes, n) == REDIS_OK;
-    while (sane && asked->reader && (sane = redisReaderGetReply(asked->reader, &reply) == REDIS_OK) && reply) {
-        take(round, i, reply);
+    sentinel->received += n;
+    bool sane = sentinel->asked_us && sentinel->received <= MAX_REPLY_BYTES &&
+                redisReaderFeed(sentinel->reader, bytes, n) == REDIS_OK;
+    redis->elements = 0;
+    while (sane && sentinel->open && (sane = redisReaderGetReply(sentinel->reader, &reply) == REDIS_OK) && reply) {
+        take(sentinels, sentinel, reply);
         freeReplyObject(reply);
     }
-    if (!sane) failed(round, i, DLOCK_EPROTO, "its answer makes no sense");
+    redis->elements = elements;
+    if (!sane) makes_no_sense(sentinels, sentinel);
 }
 
-static void receive(struct round *round, size_t i) {
+static void receive(struct redis *redis, struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
     char buffer[4096];
-    const ssize_t n = recv(round->redis->sentinels[i] - 1, buffer, sizeof buffer, MSG_DONTWAIT);
+    const ssize_t n = recv(sentinel->open - 1, buffer, sizeof buffer, MSG_DONTWAIT);
     if (n > 0)
-        read_replies(round, i, buffer, (size_t)n);
+        read_replies(redis, sentinels, sentinel, buffer, (size_t)n);
     else if (n == 0)
-        failed(round, i, DLOCK_EUNAVAILABLE, "it closed the connection");
+        failed(sentinels, sentinel, DLOCK_EUNAVAILABLE, "it closed the connection");
     else if (errno != EAGAIN && errno != EINTR)
-        failed_by_errno(round, i, errno);
+        failed_by_errno(sentinels, sentinel, errno);
 }
 
-/* Waits for all of them, or for one and a moment longer. */
-static void converse(struct round *round) {
+bool redis_sentinels_hear(struct redis *redis, struct redis_sentinels *sentinels, int64_t until_us) {
     struct pollfd polled[REDIS_SENTINELS];
-    while (round->open) {
-        int64_t left_us = round->deadline_us - dlock_now_us();
-        for (size_t i = 0; i < round->n; i++)
-            polled[i] = (struct pollfd){.fd = round->redis->sentinels[i] - 1,
-                                        .events = round->asked[i].sent < round->redis->written ? POLLOUT : POLLIN};
-        const int ready = left_us > 0 ? poll(polled, round->n, (int)(left_us / 1000) + 1) : 0;
-        if (ready < 0 && errno == EINTR) continue;
-        if (ready <= 0) return;
-        const size_t named = round->named;
-        for (size_t i = 0; i < round->n; i++)
-            if (polled[i].revents && (polled[i].events != POLLOUT || send_rest(round, i)) && polled[i].events == POLLIN)
-                receive(round, i);
-        const int64_t grace_us = dlock_now_us() + GRACE_US;
-        if (named == 0 && round->named && grace_us < round->deadline_us) round->deadline_us = grace_us;
+    const int64_t left_us = until_us - dlock_now_us();
+    bool owed = false;
+    for (size_t i = 0; i < sentinels->n; i++) {
+        const struct redis_sentinel *sentinel = &sentinels->each[i];
+        owed |= sentinel->asked_us != 0;
+        polled[i] =
+            (struct pollfd){.fd = sentinel->open - 1, .events = sentinel->sent < sentinels->length ? POLLOUT : POLLIN};
+    }
+    if (!owed) return false;
+    const int ready = poll(polled, sentinels->n, left_us > 0 ? (int)(left_us / 1000) + 1 : 0);
+    if (ready < 0 && errno == EINTR) return true;
+    for (size_t i = 0; ready > 0 && i < sentinels->n; i++) {
+        struct redis_sentinel *sentinel = &sentinels->each[i];
+        if (!polled[i].revents || (polled[i].events == POLLOUT && !send_rest(sentinels, sentinel))) continue;
+        if (polled[i].events == POLLIN) receive(redis, sentinels, sentinel);
+    }
+    return ready > 0;
+}
+
+void redis_sentinels_ask(struct redis_sentinels *sentinels) {
+    sentinels->asked_us = dlock_now_us();
+    for (size_t i = 0; i < sentinels->n; i++) {
+        struct redis_sentinel *sentinel = &sentinels->each[i];
+        if (!sentinel->open || sentinel->asked_us) continue;
+        sentinel->asked_us = sentinels->asked_us;
+        sentinel->sent = sentinels->login;
+        sentinel->received = 0;
+        sentinel->saying.port = 0;
+        send_rest(sentinels, sentinel);
     }
 }
 
-/* ---- the answer -------------------------------------------------------------------------------------------------- */
+/* ---- the beginning ----------------------------------------------------------------------------------------------- */
 
-/* None has named a master. That none knows its name is final when all say so. */
-static int explain(const struct round *round, struct dlock_error *err) {
-    static const int codes[] = {DLOCK_EAUTH, DLOCK_EUNAVAILABLE, DLOCK_EPROTO, DLOCK_EINVAL};
-    for (size_t c = 0; c < sizeof codes / sizeof codes[0]; c++)
-        for (size_t i = 0; i < round->n; i++) {
-            if (round->asked[i].code != codes[c]) continue;
-            if (err) *err = round->asked[i].err;
-            return codes[c];
-        }
-    return DLOCK_EUNAVAILABLE;
+/* Two names may be those of one. */
+static bool is_known(const struct redis_sentinels *sentinels, const struct redis_sentinel *sentinel) {
+    for (const struct redis_sentinel *other = sentinels->each; other < sentinel; other++)
+        if (other->port == sentinel->port && strcmp(other->address, sentinel->address) == 0) return true;
+    return false;
 }
 
-static void write_question(struct redis *redis, const struct redis_address *address) {
-    redis->written = redis->unanswered = redis->elements = 0;
+static void dial(struct redis *redis, struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
+    union dlock_socket_address to;
+    const socklen_t length = dlock_socket_address(NULL, sentinel->address, sentinel->port, &to);
+    const int fd = length ? socket(to.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) : -1;
+    sentinel->open = fd + 1;
+    sentinel->reader = fd < 0 ? NULL : redis_new_reader(redis);
+    sentinel->asked_us = dlock_now_us();
+    if (fd < 0)
+        failed_by_errno(sentinels, sentinel, length ? errno : EDESTADDRREQ);
+    else if (!sentinel->reader)
+        failed_by_errno(sentinels, sentinel, ENOMEM);
+    else if (connect(fd, &to.any, length) != 0 && errno != EINPROGRESS && errno != EINTR)
+        failed_by_errno(sentinels, sentinel, errno);
+}
+
+/* What all of them are sent; false: no memory. */
+static bool write_text(struct redis *redis, struct redis_sentinels *sentinels, const struct redis_address *address) {
+    redis->written = redis->elements = 0;
     redis->broken = false;
     if (address->sentinel_user)
         redis_command(redis, "AUTH", address->sentinel_user, address->sentinel_password, (char *)NULL);
     else if (address->sentinel_password)
         redis_command(redis, "AUTH", address->sentinel_password, (char *)NULL);
+    sentinels->login = redis->written;
+    redis_command(redis, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", address->master, (char *)NULL);
     redis_command(redis, "SENTINEL", "MASTER", address->master, (char *)NULL);
+    sentinels->text = redis->out;
+    sentinels->length = redis->written;
+    redis->out = NULL;
+    redis->out_size = redis->written = redis->unanswered = 0;
+    return !redis->broken;
 }
 
-int redis_find_master(struct redis *redis, const struct redis_address *address, const struct dlock_host *hosts,
-                      size_t n, int64_t deadline_us, struct dlock_error *err) {
-    struct round round = {.redis = redis, .address = address, .deadline_us = deadline_us};
-    round.n = n < REDIS_SENTINELS ? n : REDIS_SENTINELS;
-    write_question(redis, address);
-    for (size_t i = 0; i < round.n && !redis->broken; i++) {
-        round.asked[i].address = hosts[i].address;
-        round.asked[i].port = hosts[i].port ? hosts[i].port : REDIS_SENTINEL_PORT;
-        begin(&round, i);
+struct redis_sentinels *redis_sentinels_new(struct redis *redis, const struct redis_address *address,
+                                            const struct dlock_host *hosts, size_t n) {
+    struct redis_sentinels *sentinels = calloc(1, sizeof *sentinels);
+    if (!sentinels) return NULL;
+    snprintf(sentinels->name, sizeof sentinels->name, "%.100s", address->master);
+    redis->sentinels = sentinels;
+    if (!write_text(redis, sentinels, address)) return NULL;
+    sentinels->asked_us = dlock_now_us();
+    for (size_t i = 0; i < n && sentinels->n < REDIS_SENTINELS; i++) {
+        struct redis_sentinel *sentinel = &sentinels->each[sentinels->n];
+        snprintf(sentinel->address, sizeof sentinel->address, "%s", hosts[i].address);
+        sentinel->port = hosts[i].port ? hosts[i].port : REDIS_SENTINEL_PORT;
+        if (is_known(sentinels, sentinel)) continue;
+        sentinels->n++;
+        dial(redis, sentinels, sentinel);
     }
-    if (!redis->broken) converse(&round);
-    for (size_t i = 0; i < round.n; i++)
-        if (round.asked[i].reader) failed(&round, i, DLOCK_EUNAVAILABLE, "no answer in time");
-    const bool no_memory = redis->broken;
-    redis_forget_requests(redis);
-    redis->master.asked = (int)round.n;
-    redis->master.answered = (int)round.named;
-    if (no_memory) return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
-    return round.named ? 0 : explain(&round, err);
+    return sentinels;
+}
+
+void redis_sentinels_free(struct redis_sentinels *sentinels) {
+    if (!sentinels) return;
+    for (size_t i = 0; i < sentinels->n; i++) hang_up(&sentinels->each[i]);
+    if (sentinels->text) explicit_bzero(sentinels->text, sentinels->length);
+    free(sentinels->text);
+    free(sentinels);
+}
+
+void redis_sentinels_abandon(const struct redis_sentinels *sentinels) {
+    for (size_t i = 0; sentinels && i < sentinels->n; i++)
+        if (sentinels->each[i].open) close(sentinels->each[i].open - 1);
 }

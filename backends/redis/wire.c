@@ -88,8 +88,6 @@ void redis_hang_up(struct redis *redis) {
 void redis_abandon(struct redis *redis) {
     if (redis->reader) close(redis->stream.fd);
     if (redis->stream.dialing) close(redis->stream.dialing - 1);
-    for (size_t i = 0; i < REDIS_SENTINELS; i++)
-        if (redis->sentinels[i]) close(redis->sentinels[i] - 1);
 }
 
 /* ---- requests and replies ---------------------------------------------------------------------------------------- */

@@ -222,17 +222,15 @@ REDIS = WIRES + [
     forgetting(FORWARD),
 ]
 
-TAKEN_OVER = [Fault("master killed, replica promoted", take_over, forgets=True),
-              Fault("master stopped, replica promoted", forsake, forgets=True)]
+TAKEN_OVER = [Fault("master killed, replica promoted", take_over), Fault("master stopped, replica promoted", forsake)]
 
 FAULTS = {
     "file": [FORWARD, BACK, DISK],
     "redis": REDIS + [Fault("FLUSHALL", say("FLUSHALL"), forgets=True)],
     "redis-aof": REDIS + [BACK, DISK],
-    "redis-pair": [Fault("replica promoted", promote), *TAKEN_OVER],
-    # Until Sentinel has told the old master, it goes on granting to those who are connected to it.
+    "redis-pair": [Fault("replica promoted", promote), *map(forgetting, TAKEN_OVER)],
     "redis-sentinel": [Fault("replica promoted", promote), *TAKEN_OVER,
-                       Fault("SENTINEL FAILOVER", fail_over, forgets=True),
+                       Fault("SENTINEL FAILOVER", fail_over),
                        Fault("Sentinel killed, restarted", crash_sentinel),
                        Fault("all Sentinels stopped, continued", stop_sentinels),
                        Fault("replica killed, restarted", crash_replica)],

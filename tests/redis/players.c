@@ -41,7 +41,9 @@ static struct player {
     dlock_lock *lock;
     atomic_int turns;
     pthread_t thread;
-} player[PLAYERS], stranger;
+} player[PLAYERS + LATE], stranger;
+
+static int players; /* that have begun */
 
 static atomic_bool play_on;
 static atomic_int inside, met, shrunk, granted, odd;
@@ -82,7 +84,11 @@ void players_begin(const char *uri, const char *name) {
     play_on = true;
     inside = met = shrunk = granted = odd = 0;
     last_fence = 0;
-    for (int i = 0; i < PLAYERS; i++) begin(&player[i], uri, name, play);
+    for (players = 0; players < PLAYERS; players++) begin(&player[players], uri, name, play);
+}
+
+void players_join(const char *uri, const char *name) {
+    for (int i = 0; i < LATE; i++) begin(&player[players++], uri, name, play);
 }
 
 static void end(struct player *one) {
@@ -92,23 +98,39 @@ static void end(struct player *one) {
     one->client = NULL;
 }
 
-void players_end(void) {
+int players_met(void) {
+    return met;
+}
+
+void players_stop(void) {
     play_on = false;
     if (stranger.client) pthread_join(stranger.thread, NULL);
-    for (int i = 0; i < PLAYERS; i++) pthread_join(player[i].thread, NULL);
+    for (int i = 0; i < players; i++) pthread_join(player[i].thread, NULL);
     end(&stranger);
-    for (int i = 0; i < PLAYERS; i++) end(&player[i]);
-    assert_int_equal(met, 0);
-    assert_int_equal(shrunk, 0);
+    for (int i = 0; i < players; i++) end(&player[i]);
     assert_int_equal(odd, 0);
 }
 
-void players_await_turns(void) {
-    int before[PLAYERS];
-    for (int i = 0; i < PLAYERS; i++) before[i] = player[i].turns;
-    for (int i = 0; i < PLAYERS; i++)
+void players_end(void) {
+    players_stop();
+    assert_int_equal(met, 0);
+    assert_int_equal(shrunk, 0);
+}
+
+static void await_turns(int first) {
+    int before[PLAYERS + LATE];
+    for (int i = first; i < players; i++) before[i] = player[i].turns;
+    for (int i = first; i < players; i++)
         for (int64_t until = now_ms() + CHANGE_MS; player[i].turns == before[i]; sleep_ms(5))
             if (now_ms() > until) fail_msg("%d had no turn", i);
+}
+
+void players_await_turns(void) {
+    await_turns(0);
+}
+
+void players_await_late_turns(void) {
+    await_turns(PLAYERS);
 }
 
 /* ---- a failover -------------------------------------------------------------------------------------------------- */
@@ -118,7 +140,7 @@ static void *keep(void *arg) {
     if (dlock_acquire(self->lock, CHANGE_MS, NULL) != 0) return NULL;
     enter(self->lock);
     self->turns++;
-    while (dlock_held(self->lock)) sleep_ms(1);
+    while (play_on && dlock_held(self->lock)) sleep_ms(1);
     inside--;
     return NULL;
 }

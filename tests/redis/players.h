@@ -4,15 +4,22 @@
 
 #include "api.h"
 
-enum { PLAYERS = 8, CHANGE_MS = 30000 };
+enum { PLAYERS = 8, LATE = 4, CHANGE_MS = 30000 };
 
 /* Each holds the lock for a moment, again and again. The holders themselves check that there is no other one, and that
  * fences grow. */
 void players_begin(const char *uri, const char *name);
+/* LATE more, once. */
+void players_join(const char *uri, const char *name);
 /* Each gets a turn from now on. */
 void players_await_turns(void);
-/* Ends them, and the one below; fails the test where two have met, a fence did not grow, or one was told anything else
- * than that it cannot have the lock now. */
+/* Each of those that joined does. */
+void players_await_late_turns(void);
+/* How often one was granted the lock beside another one so far. */
+int players_met(void);
+/* Ends them, and the one below; fails the test where one was told anything else than that it cannot have the lock now. */
+void players_stop(void);
+/* The same, and where two have met, or a fence did not grow. */
 void players_end(void);
 
 /* A client of its own that takes the lock and keeps it for as long as it may; returns once it has it. */

@@ -1,56 +1,12 @@
 /* redis+sentinel, with three Sentinels, a master and a replica of our own. All reach the master through a relay. */
 #include "players.h"
-#include "support/loopback.h"
+#include "sentinels.h"
 #include "support/relay.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
-enum { SENTINELS = 3 };
-
-static struct server master, replica, sentinels[SENTINELS];
+static struct server master, replica;
 static struct relay *front;
-
-/* ---- Sentinels --------------------------------------------------------------------------------------------------- */
-
-static void write_settings(const struct server *sentinel, const char *path, const char *more) {
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fprintf(file,
-            "port %d\nbind 127.0.0.1\ndir %s\nlogfile %s/log\nsentinel monitor mymaster 127.0.0.1 %d 2\n"
-            "sentinel down-after-milliseconds mymaster 1000\nsentinel failover-timeout mymaster 6000\n%s",
-            sentinel->port, sentinel->folder, sentinel->folder, relay_port(front), more);
-    assert_int_equal(fclose(file), 0);
-}
-
-/* The server's program is a Sentinel, too; it writes its settings itself from then on. */
-static void start_sentinel(struct server *sentinel, const char *more) {
-    const char *named = getenv("DLOCK_REDIS_SERVER"), *program = named ? named : "redis-server";
-    char settings[96];
-    memset(sentinel, 0, sizeof *sentinel);
-    snprintf(sentinel->folder, sizeof sentinel->folder, "/tmp/dlock-sentinel.XXXXXX");
-    assert_non_null(mkdtemp(sentinel->folder));
-    sentinel->port = loopback_unused_port();
-    snprintf(settings, sizeof settings, "%s/settings", sentinel->folder);
-    write_settings(sentinel, settings, more);
-    const pid_t parent = getpid();
-    sentinel->pid = fork();
-    assert_true(sentinel->pid >= 0);
-    if (sentinel->pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() == parent) execlp(program, program, settings, "--sentinel", (char *)NULL);
-        _exit(127);
-    }
-    for (int64_t until = now_ms() + CHANGE_MS; !server_program.answers(sentinel); sleep_ms(10))
-        if (now_ms() > until) fail_msg("%s --sentinel does not answer", program);
-}
-
-/* All know each other and the replica, so that they can fail over. */
-static void await_agreement(void) {
-    for (int i = 0; i < SENTINELS; i++) await_said(&sentinels[i], "INFO sentinel", "slaves=1,sentinels=3");
-}
 
 static void start_all(const char *more) {
     server_start(&master, NULL);
@@ -58,7 +14,7 @@ static void start_all(const char *more) {
     ask_text(&master, "CONFIG SET repl-diskless-sync-delay 0");
     front = relay_new(master.port);
     follow(&replica, relay_port(front));
-    for (int i = 0; i < SENTINELS; i++) start_sentinel(&sentinels[i], more);
+    for (int i = 0; i < SENTINELS; i++) sentinel_start(i, relay_port(front), more);
 }
 
 static int setup_for_no_failover(void **state) {
@@ -75,13 +31,13 @@ static int setup(void **state) {
     start_all("");
     snprintf(uri, sizeof uri, "redis://127.0.0.1:%d?lease=7s", master.port);
     assert_int_equal(try_lock(uri, "tried", &err), DLOCK_ENOTREADY);
-    await_agreement();
+    sentinels_await_agreement();
     return 0;
 }
 
 static int teardown(void **state) {
     (void)state;
-    for (int i = 0; i < SENTINELS; i++) server_stop(&sentinels[i]);
+    sentinels_stop();
     relay_end(front);
     server_stop(&replica);
     server_stop(&master);
@@ -95,10 +51,15 @@ static void uri_of(char uri[400], const char *user, const char *path) {
 
 /* ---- failovers --------------------------------------------------------------------------------------------------- */
 
-static void begin_to_play(const char *lease) {
-    char uri[400], path[60];
+static void player_uri(char uri[400], const char *lease) {
+    char path[60];
     snprintf(path, sizeof path, "mymaster?lease=%s&timeout=1s", lease);
     uri_of(uri, "", path);
+}
+
+static void begin_to_play(const char *lease) {
+    char uri[400];
+    player_uri(uri, lease);
     players_begin(uri, "contended");
     players_await_turns();
 }
@@ -139,6 +100,21 @@ static void stopped_master(void **state) {
     players_await_failover(&replica, "SIGSTOP");
     /* It believes that it is the master until the Sentinels tell it otherwise. Nobody asks it meanwhile. */
     kill(master.pid, SIGCONT);
+    await_said(&master, "INFO replication", "role:slave");
+    players_await_turns();
+    players_end();
+}
+
+/* By hand, nobody being dead: Sentinel leaves the old master alone for some ten seconds, which goes on as a master for
+ * those who are connected to it, while others come to the new one. */
+static void failed_over_by_hand(void **state) {
+    char uri[400];
+    (void)state;
+    begin_to_play("3s");
+    assert_string_equal(ask_text(&sentinels[1], "SENTINEL FAILOVER mymaster"), "OK");
+    sentinels_await_master(replica.port);
+    player_uri(uri, "3s");
+    players_join(uri, "contended");
     await_said(&master, "INFO replication", "role:slave");
     players_await_turns();
     players_end();
@@ -248,6 +224,7 @@ int main(void) {
         TEST(killed_master),
         TEST(cut_off_master),
         TEST(stopped_master),
+        TEST(failed_over_by_hand),
         TEST(the_latest_failover_counts),
         cmocka_unit_test_setup_teardown(some_of_them_are_enough, setup_for_no_failover, teardown),
         cmocka_unit_test_setup_teardown(an_unknown_name, setup_for_no_failover, teardown),

@@ -46,6 +46,7 @@ struct relay {
     int listener, port, server_port, kick[2], delay_ms, taken, trips, lost, one_in;
     unsigned short dice[3];
     bool stop, silent, refuse, lose, dribble;
+    const char *cut;                                      /* may be NULL */
     bool held[2];                                         /* towards each side, as `first` of a pair */
     char path[sizeof((struct sockaddr_un *)0)->sun_path]; /* "": the server is at server_port */
     relay_edit *edit;                                     /* may be NULL */
@@ -118,6 +119,10 @@ static bool snatches(struct relay *relay, struct pair *pair) {
     return relay->one_in && ++pair->spared > SPARED && nrand48(relay->dice) % relay->one_in == 0;
 }
 
+static bool has_said(const struct pair *pair, const char *word) {
+    return memmem(pair->said, pair->n_said, word, strlen(word)) != NULL;
+}
+
 /* Takes what one side says, for the other. */
 static void take(struct relay *relay, struct pair *pair, int side) {
     struct chunk *chunk = malloc(sizeof *chunk + CHUNK), **last = &pair->first[!side];
@@ -148,6 +153,7 @@ static void take(struct relay *relay, struct pair *pair, int side) {
     size_t room = SAID - pair->n_said, kept = (size_t)got < room ? (size_t)got : room;
     if (side == 0) memcpy(pair->said + pair->n_said, chunk->bytes, kept);
     if (side == 0) pair->n_said += kept;
+    if (side == 0 && relay->cut && has_said(pair, relay->cut)) pair->mute = true;
     if (side == 0 && !pair->spoke) relay->trips++;
     pair->spoke = side == 0;
     if (side == 1 && !relay->lose && snatches(relay, pair)) {
@@ -347,13 +353,20 @@ int relay_mute(struct relay *relay, const char *word) {
     pthread_mutex_lock(&relay->mutex);
     for (size_t i = 0; i < PAIRS; i++) {
         struct pair *pair = &relay->pairs[i];
-        if (pair->fd[0] < 0 || !memmem(pair->said, pair->n_said, word, strlen(word))) continue;
+        if (pair->fd[0] < 0 || !has_said(pair, word)) continue;
         if (!pair->mute) n++;
         pair->mute = true;
     }
     pthread_mutex_unlock(&relay->mutex);
     kick(relay);
     return n;
+}
+
+void relay_cut(struct relay *relay, const char *word) {
+    pthread_mutex_lock(&relay->mutex);
+    relay->cut = word;
+    pthread_mutex_unlock(&relay->mutex);
+    relay_mute(relay, word);
 }
 
 int relay_taken(struct relay *relay) {

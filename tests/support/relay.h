@@ -46,6 +46,9 @@ void relay_repeat(struct relay *relay);
  * Returns how many there were. */
 int relay_mute(struct relay *relay, const char *word);
 
+/* The same for those, too, that say it from now on: what they say then does not pass. */
+void relay_cut(struct relay *relay, const char *word);
+
 /* How many clients have connected so far. */
 int relay_taken(struct relay *relay);
 /* How often clients have spoken after their server: round trips, where what is said at once passes within the delay. */
