@@ -1,4 +1,4 @@
-/* redis+sentinel: which server is the master, and since when that is certain.
+/* redis+sentinel and rediss+sentinel: which server is the master, and since when that is certain.
  *
  * The old master of a failover may live on, cut off or not yet told, and go on granting to those who are connected to
  * it. So nothing that it grants or renews counts by itself: a majority of the Sentinels has to say that it is the

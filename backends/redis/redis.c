@@ -61,15 +61,15 @@ static void redis_close_in_child(void *conn) {
     redis_abandon(conn);
 }
 
-/* Over TLS it is another backend, in a module of its own, without Sentinels and clusters. */
+static const char *const keys[] = {"db", "fences", "sentinel_user", "sentinel_password", STREAM_KEYS NULL};
+
+/* Over TLS it is another backend, in a module of its own, without clusters. */
 #if STREAM_IS_TLS
-static const char *const schemes[] = {"rediss", NULL};
-static const char *const keys[] = {"db", "fences", STREAM_KEYS NULL};
+static const char *const schemes[] = {"rediss", REDIS_SENTINEL, NULL};
 #define NAME "rediss"
 DLOCK_BACKEND(rediss) = {
 #else
 static const char *const schemes[] = {"redis", "redis+unix", REDIS_SENTINEL, REDIS_CLUSTER, NULL};
-static const char *const keys[] = {"db", "fences", "sentinel_user", "sentinel_password", STREAM_KEYS NULL};
 #define NAME "redis"
 
 static const struct dlock_backend *redis_variant(const struct dlock_uri *uri) {

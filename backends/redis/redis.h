@@ -33,7 +33,11 @@
 #define REDIS_COUNTS 1024
 
 /* A scheme; most Sentinels that are asked; and where they listen. */
+#if STREAM_IS_TLS
+#define REDIS_SENTINEL "rediss+sentinel"
+#else
 #define REDIS_SENTINEL "redis+sentinel"
+#endif
 #define REDIS_SENTINELS 16
 #define REDIS_SENTINEL_PORT 26379
 

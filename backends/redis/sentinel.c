@@ -1,5 +1,5 @@
-/* Talking to Sentinels. All are asked at once, so that a dead one costs nothing. They speak Redis' protocol, in plain,
- * and each is sent the same. */
+/* Talking to Sentinels. All are asked at once, so that a dead one costs nothing. They speak Redis' protocol, and each is
+ * sent the same. */
 #include "sentinel.h"
 
 #include <stdatomic.h>
@@ -9,14 +9,13 @@
 
 /* Nothing more is heard of it. */
 static void hang_up(struct redis_sentinel *sentinel) {
-    const int fd = sentinel->open - 1;
-    redisReader *reader = sentinel->reader;
+    const bool open = sentinel->open != 0;
     sentinel->open = 0; /* first: a child forked meanwhile looks here */
     atomic_signal_fence(memory_order_seq_cst);
-    if (fd >= 0) close(fd);
+    if (open) stream_close(&sentinel->stream);
+    redisReaderFree(sentinel->reader);
     sentinel->reader = NULL;
     sentinel->asked_us = 0;
-    redisReaderFree(reader);
 }
 
 /* The errors of which one explains the others come first. That a name is unknown is final only when all say so. */
@@ -27,16 +26,33 @@ static int rank(int code) {
     return i;
 }
 
-static void failed(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, int code, const char *why) {
-    if (!sentinels->code || rank(code) < rank(sentinels->code))
-        sentinels->code =
-            dlock_fail(&sentinels->why, code, "the Sentinel at %s port %d: %s", sentinel->address, sentinel->port, why);
+static const char *where(const struct redis_sentinel *sentinel, char out[128]) {
+    snprintf(out, 128, "the Sentinel at %s port %d", sentinel->address, sentinel->port);
+    return out;
+}
+
+static void failed_as(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel,
+                      const struct dlock_error *why) {
+    if (!sentinels->code || rank(why->code) < rank(sentinels->code)) {
+        sentinels->code = why->code;
+        sentinels->why = *why;
+    }
     hang_up(sentinel);
 }
 
-static void failed_by_errno(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, int error) {
+static void failed(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, int code, const char *why) {
+    struct dlock_error err;
+    char server[128];
+    dlock_fail(&err, code, "%s: %s", where(sentinel, server), why);
+    failed_as(sentinels, sentinel, &err);
+}
+
+/* It is open. */
+static void failed_by_errno(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
     char reason[128];
-    failed(sentinels, sentinel, DLOCK_EUNAVAILABLE, strerror_r(error, reason, sizeof reason));
+    int code;
+    const char *why = stream_why(&sentinel->stream, errno, reason, &code);
+    failed(sentinels, sentinel, code, why);
 }
 
 static void makes_no_sense(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
@@ -128,14 +144,12 @@ static void take(struct redis_sentinels *sentinels, struct redis_sentinel *senti
 
 /* ---- sockets ----------------------------------------------------------------------------------------------------- */
 
-/* Sends what it has not got yet; false: that failed. */
-static bool send_rest(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
-    const ssize_t n = send(sentinel->open - 1, sentinels->text + sentinel->sent, sentinels->length - sentinel->sent,
-                           MSG_NOSIGNAL | MSG_DONTWAIT);
+/* Sends what it has not got yet. */
+static void send_rest(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
+    const ssize_t n =
+        stream_send(&sentinel->stream, sentinels->text + sentinel->sent, sentinels->length - sentinel->sent);
     if (n > 0) sentinel->sent += (size_t)n;
-    if (n >= 0 || errno == EAGAIN || errno == EINTR) return true;
-    failed_by_errno(sentinels, sentinel, errno);
-    return false;
+    if (n < 0 && errno != EAGAIN && errno != EINTR) failed_by_errno(sentinels, sentinel);
 }
 
 static void read_replies(struct redis *redis, struct redis_sentinels *sentinels, struct redis_sentinel *sentinel,
@@ -156,13 +170,33 @@ static void read_replies(struct redis *redis, struct redis_sentinels *sentinels,
 
 static void receive(struct redis *redis, struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
     char buffer[4096];
-    const ssize_t n = recv(sentinel->open - 1, buffer, sizeof buffer, MSG_DONTWAIT);
-    if (n > 0)
-        read_replies(redis, sentinels, sentinel, buffer, (size_t)n);
-    else if (n == 0)
+    ssize_t n;
+    /* What is left behind by one that fills the buffer may not be told by the descriptor. */
+    do {
+        n = stream_recv(&sentinel->stream, buffer, sizeof buffer, MSG_DONTWAIT);
+        if (n > 0) read_replies(redis, sentinels, sentinel, buffer, (size_t)n);
+    } while (n == sizeof buffer && sentinel->open);
+    if (n == 0)
         failed(sentinels, sentinel, DLOCK_EUNAVAILABLE, "it closed the connection");
-    else if (errno != EAGAIN && errno != EINTR)
-        failed_by_errno(sentinels, sentinel, errno);
+    else if (n < 0 && errno != EAGAIN && errno != EINTR)
+        failed_by_errno(sentinels, sentinel);
+}
+
+/* Goes on connecting, and sends what is to be sent. */
+static void go_on(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
+    struct dlock_error err;
+    char server[128];
+    if (sentinel->connects) {
+        sentinel->connects = stream_step(&sentinel->stream, where(sentinel, server), &err);
+        if (sentinel->connects < 0) failed_as(sentinels, sentinel, &err);
+        if (sentinel->connects) return;
+    }
+    if (sentinel->sent < sentinels->length) send_rest(sentinels, sentinel);
+}
+
+/* It answers only then. */
+static bool has_been_asked(const struct redis_sentinels *sentinels, const struct redis_sentinel *sentinel) {
+    return !sentinel->connects && sentinel->sent == sentinels->length;
 }
 
 bool redis_sentinels_hear(struct redis *redis, struct redis_sentinels *sentinels, int64_t until_us) {
@@ -172,16 +206,21 @@ bool redis_sentinels_hear(struct redis *redis, struct redis_sentinels *sentinels
     for (size_t i = 0; i < sentinels->n; i++) {
         const struct redis_sentinel *sentinel = &sentinels->each[i];
         owed |= sentinel->asked_us != 0;
-        polled[i] =
-            (struct pollfd){.fd = sentinel->open - 1, .events = sentinel->sent < sentinels->length ? POLLOUT : POLLIN};
+        const int events = sentinel->connects                    ? sentinel->connects
+                           : has_been_asked(sentinels, sentinel) ? POLLIN
+                                                                 : POLLOUT;
+        polled[i] = (struct pollfd){.fd = sentinel->open - 1, .events = (short)events};
     }
     if (!owed) return false;
     const int ready = poll(polled, sentinels->n, left_us > 0 ? (int)(left_us / 1000) + 1 : 0);
     if (ready < 0 && errno == EINTR) return true;
     for (size_t i = 0; ready > 0 && i < sentinels->n; i++) {
         struct redis_sentinel *sentinel = &sentinels->each[i];
-        if (!polled[i].revents || (polled[i].events == POLLOUT && !send_rest(sentinels, sentinel))) continue;
-        if (polled[i].events == POLLIN) receive(redis, sentinels, sentinel);
+        if (!polled[i].revents) continue;
+        if (has_been_asked(sentinels, sentinel))
+            receive(redis, sentinels, sentinel);
+        else
+            go_on(sentinels, sentinel);
     }
     return ready > 0;
 }
@@ -195,7 +234,7 @@ void redis_sentinels_ask(struct redis_sentinels *sentinels) {
         sentinel->sent = sentinels->login;
         sentinel->received = 0;
         sentinel->saying.port = 0;
-        send_rest(sentinels, sentinel);
+        go_on(sentinels, sentinel);
     }
 }
 
@@ -208,19 +247,31 @@ static bool is_known(const struct redis_sentinels *sentinels, const struct redis
     return false;
 }
 
-static void dial(struct redis *redis, struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
+static void dial(struct redis *redis, struct redis_sentinels *sentinels, struct redis_sentinel *sentinel,
+                 const struct redis_address *address, const char *name) {
+    struct dlock_error err;
+    char reason[128];
     union dlock_socket_address to;
     const socklen_t length = dlock_socket_address(NULL, sentinel->address, sentinel->port, &to);
     const int fd = length ? socket(to.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) : -1;
+    if (fd < 0) {
+        const int error = length ? errno : EDESTADDRREQ;
+        failed(sentinels, sentinel, DLOCK_EUNAVAILABLE, strerror_r(error, reason, sizeof reason));
+        return;
+    }
+    if (stream_begin(&sentinel->stream, address->uri, name, fd, &err)) {
+        close(fd);
+        failed_as(sentinels, sentinel, &err);
+        return;
+    }
     sentinel->open = fd + 1;
-    sentinel->reader = fd < 0 ? NULL : redis_new_reader(redis);
+    sentinel->connects = POLLOUT;
+    sentinel->reader = redis_new_reader(redis);
     sentinel->asked_us = dlock_now_us();
-    if (fd < 0)
-        failed_by_errno(sentinels, sentinel, length ? errno : EDESTADDRREQ);
-    else if (!sentinel->reader)
-        failed_by_errno(sentinels, sentinel, ENOMEM);
+    if (!sentinel->reader)
+        failed(sentinels, sentinel, DLOCK_ENOMEM, "out of memory");
     else if (connect(fd, &to.any, length) != 0 && errno != EINPROGRESS && errno != EINTR)
-        failed_by_errno(sentinels, sentinel, errno);
+        failed_by_errno(sentinels, sentinel);
 }
 
 /* What all of them are sent; false: no memory. */
@@ -255,7 +306,7 @@ struct redis_sentinels *redis_sentinels_new(struct redis *redis, const struct re
         sentinel->port = hosts[i].port ? hosts[i].port : REDIS_SENTINEL_PORT;
         if (is_known(sentinels, sentinel)) continue;
         sentinels->n++;
-        dial(redis, sentinels, sentinel);
+        dial(redis, sentinels, sentinel, address, hosts[i].host);
     }
     return sentinels;
 }

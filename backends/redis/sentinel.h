@@ -19,12 +19,14 @@ struct redis_named {
 struct redis_sentinel {
     char address[64];
     int port;
-    int open;            /* its descriptor plus 1; 0: nothing more is heard of it */
-    redisReader *reader; /* as long as it is open */
-    size_t sent;         /* of the text */
-    size_t received;     /* of the answer, in bytes */
-    int64_t asked_us;    /* when what it has not answered yet was about to be sent; 0: it has answered all */
-    int64_t said_us;     /* the same of what it has answered last; 0: it has not said anything yet */
+    int open;             /* its descriptor plus 1; 0: nothing more is heard of it */
+    struct stream stream; /* as long as it is open, as is the reader */
+    redisReader *reader;
+    int connects;     /* what its socket has to be ready for before that goes on; 0: it is connected */
+    size_t sent;      /* of the text */
+    size_t received;  /* of the answer, in bytes */
+    int64_t asked_us; /* when what it has not answered yet was about to be sent; 0: it has answered all */
+    int64_t said_us;  /* the same of what it has answered last; 0: it has not said anything yet */
     struct redis_named said, saying;
 };
 

@@ -240,23 +240,45 @@ static int handshake_failed(struct tls *tls, int error, const char *server, stru
                           : strerror_r(number, reason, sizeof reason));
 }
 
+/* 0: it is done; or what to wait for. */
+static int shake_once(struct tls *tls, const char *server, struct dlock_error *err) {
+    ERR_clear_error();
+    errno = 0;
+    tls->flags = MSG_DONTWAIT;
+    int done = SSL_connect(tls->ssl);
+    if (done == 1) return 0;
+    int error = SSL_get_error(tls->ssl, done);
+    if (error == SSL_ERROR_WANT_READ) return POLLIN;
+    return error == SSL_ERROR_WANT_WRITE ? POLLOUT : handshake_failed(tls, error, server, err);
+}
+
 static int shake_hands(struct tls *tls, const char *server, int64_t deadline_us, struct dlock_error *err) {
-    for (;;) {
-        ERR_clear_error();
-        errno = 0;
-        tls->flags = MSG_DONTWAIT;
-        int done = SSL_connect(tls->ssl);
-        if (done == 1) return 0;
-        int error = SSL_get_error(tls->ssl, done);
-        if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE)
-            return handshake_failed(tls, error, server, err);
-        short events = error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT; /* which may be there without end */
-        if (dlock_now_us() >= deadline_us || !dlock_wait_fd(tls->fd, events, deadline_us))
+    int events;
+    /* What is waited for may be there without end. */
+    while ((events = shake_once(tls, server, err)) > 0)
+        if (dlock_now_us() >= deadline_us || !dlock_wait_fd(tls->fd, (short)events, deadline_us))
             return dlock_fail(err, DLOCK_EUNAVAILABLE,
                               "no TLS with %s: no answer in time; does it speak TLS? Without TLS it is " STREAM_PLAIN
                               "://",
                               server);
+    return events;
+}
+
+int stream_begin(struct stream *stream, const struct dlock_uri *uri, const char *name, int fd,
+                 struct dlock_error *err) {
+    struct tls *tls = calloc(1, sizeof *tls);
+    int rc = tls ? prepare(tls, uri, name, err) : out_of_memory(err);
+    if (rc) {
+        tls_free(tls);
+        return rc;
     }
+    stream->fd = tls->fd = fd;
+    stream->tls = tls;
+    return 0;
+}
+
+int stream_step(struct stream *stream, const char *server, struct dlock_error *err) {
+    return shake_once(stream->tls, server, err);
 }
 
 int stream_dial(struct stream *stream, const struct dlock_uri *uri, const char *path, const struct dlock_host *host,

@@ -20,6 +20,8 @@ int stream_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 /* EAUTH, too: one of the two does not accept the other's certificate; EPROTO: the server speaks no TLS; ENOMEM. */
 int stream_dial(struct stream *stream, const struct dlock_uri *uri, const char *path, const struct dlock_host *host,
                 int port, const char *server, int64_t deadline_us, struct dlock_error *err);
+int stream_begin(struct stream *stream, const struct dlock_uri *uri, const char *name, int fd, struct dlock_error *err);
+int stream_step(struct stream *stream, const char *server, struct dlock_error *err);
 static inline void stream_doubt(struct dlock_error *err, const char *kind, const char *scheme) {
     (void)scheme; /* the handshake is over */
     dlock_doubt(err, kind);
