@@ -7,7 +7,7 @@
 # LABEL is one of CTest's (`unit`, `conformance`, `redis`, …), PATTERN a regular expression for names of tests, as in
 # `tests/run.sh conformance.redis/fifo`. Without one, everything runs. --build tests a folder that is configured already.
 # With the label `faults` tables of what was tried, and of what came of it, are printed; with --long those tests take an
-# hour instead of 15 seconds, at full speed, and those of `simulation` a night instead of a minute. With the label
+# hour instead of 10 seconds, at full speed, and those of `simulation` a night instead of a minute. With the label
 # `bench` the servers are also compared with each other; see docs/benchmarks.md.
 #
 #     tests/run.sh mutations   breaks the core in about 30 ways, and fails unless the simulation notices each

@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 
+import cluster_servers
 import mysql_servers
 import nemesis
 import redis_servers
@@ -29,7 +30,9 @@ from servers import LEASE_S, now_ns
 
 SERVERS = {"file": servers.File, "redis": servers.Redis, "redis-aof": servers.RedisAof,
            "redis-pair": redis_servers.RedisPair, "redis-sentinel": redis_servers.RedisSentinel,
-           "quorum": redis_servers.Quorum, "memcached": servers.Memcached,
+           "redis-cluster": cluster_servers.RedisCluster, "quorum": redis_servers.Quorum,
+           "quorum-5": redis_servers.QuorumOfFive, "memcached": servers.Memcached,
+           "memcached-sasl": servers.MemcachedSasl,
            "zookeeper": servers.Zookeeper, "ensemble": servers.Ensemble, "etcd": servers.Etcd,
            "etcd-cluster": servers.Cluster, "postgresql": servers.Postgresql,
            "postgresql-session": servers.PostgresqlSession, "mysql": mysql_servers.Mysql,
@@ -48,7 +51,8 @@ KINDS = [("guardian=on", False), ("linger=20ms", False), ("", True), ("guardian=
 LOSING, LOST = [("connections=1", True)] * 4, "wire: answers lost time and again"
 SNATCH = 2  # of so many answers one is lost then
 CALM = 20  # times as much rest between two faults, with --fast
-NO_LINGER = ("memcached", "postgresql-session", "etcd", "etcd-cluster", "mysql", "mysql-session", "quorum")
+NO_LINGER = ("memcached", "memcached-sasl", "postgresql-session", "etcd", "etcd-cluster", "mysql", "mysql-session", "quorum",
+             "quorum-5")
 
 
 class Worker:
@@ -391,7 +395,7 @@ def main():
     parser.add_argument("--slow", type=float, default=math.inf)
     options = parser.parse_args()
     if options.seconds is None:
-        options.seconds = 8 if options.orphans else 15
+        options.seconds = 6 if options.orphans else 10
     # Mounts of its own end with this process. In a chroot, as for others than root, there are none.
     unshare = ["unshare", "-m"]
     if "DLOCK_FAULTS_MOUNTS" not in os.environ and \

@@ -127,6 +127,19 @@ def crash_replica(run):
     run.sleep(run.random.choice((0, 0.5)))
     run.server.replica.again()
     run.server.follow()
+
+
+def of_next_shard(fault):
+    def hurt(run):
+        run.server.next_shard()
+        fault(run)
+    return hurt
+
+
+def move_slot(run):
+    run.server.move_slot(run.random.choice(run.names()))
+
+
 def of_some(count, first, length_s, then):
     """What happens to so many members of a quorum, for that long."""
     def hurt(run):
@@ -224,6 +237,15 @@ REDIS = WIRES + [
 
 TAKEN_OVER = [Fault("master killed, replica promoted", take_over), Fault("master stopped, replica promoted", forsake)]
 
+
+def of_quorum(size):
+    few, most = size // 2, size // 2 + 1
+    return [Fault("%s killed, restarted" % name, of_some(count, crash_member, (0, 0.5), restart_member))
+            for name, count in (("minority", few), ("majority", most), ("all", size))] + \
+        [Fault("%s stopped, continued" % name, of_some(count, stop_member, LENGTHS_S, continue_member))
+         for name, count in (("minority", few), ("majority", most))]
+
+
 FAULTS = {
     "file": [FORWARD, BACK, DISK],
     "redis": REDIS + [Fault("FLUSHALL", say("FLUSHALL"), forgets=True)],
@@ -234,12 +256,14 @@ FAULTS = {
                        Fault("Sentinel killed, restarted", crash_sentinel),
                        Fault("all Sentinels stopped, continued", stop_sentinels),
                        Fault("replica killed, restarted", crash_replica)],
-    "quorum": [Fault("member killed, restarted", of_some(1, crash_member, (0, 0.5), restart_member)),
-               Fault("member stopped, continued", of_some(1, stop_member, LENGTHS_S, continue_member)),
-               Fault("majority killed, restarted", of_some(2, crash_member, (0, 0.5), restart_member)),
-               Fault("majority stopped, continued", of_some(2, stop_member, LENGTHS_S, continue_member)),
-               Fault("all killed, restarted", of_some(3, crash_member, (0, 0.5), restart_member))],
+    # Of the masters; no replica takes over within that time.
+    "redis-cluster": [Fault("node killed, restarted", of_next_shard(crash)),
+                      Fault("node stopped, continued", of_next_shard(pause)),
+                      Fault("slot moved", move_slot), Fault("replica promoted", promote), *TAKEN_OVER],
+    "quorum": of_quorum(3),
+    "quorum-5": of_quorum(5),
     "memcached": WIRES + [TWICE, RESET, PAUSE, RESTART, FORWARD, Fault("flush_all", flush_items, forgets=True)],
+    "memcached-sasl": WIRES + [TWICE, RESET, PAUSE, RESTART, FORWARD],
     "zookeeper": WIRES + [RESET, PAUSE, RESTART, FORWARD, BACK, DISK],
     "ensemble": MEMBERS + [FORWARD, BACK],
     "etcd": WIRES + [RESET, PAUSE, RESTART, DISK],  # its program has no libc whose clock could be another one

@@ -169,10 +169,11 @@ class RedisSentinel(RedisPair):
 
 
 class Quorum(Redis):
-    """Three servers without persistence, of which a majority counts."""
+    """Servers without persistence, of which a majority counts."""
+    size = 3
 
     def start(self):
-        self.start_members(3)
+        self.start_members(self.size)
         self.uri = "quorum:?" + "".join("of=redis%%3A%%2F%%2F127.0.0.1:%d&" % member.port for member in self.members)
 
     def stop(self):
@@ -185,3 +186,7 @@ class Quorum(Redis):
     def held(self, run):
         """It does not list; its members do."""
         return [line for member in self.members for line in run.dlock("list", uri=member.uri.format(port=member.port))[1]]
+
+
+class QuorumOfFive(Quorum):
+    size = 5

@@ -271,6 +271,18 @@ class Memcached(Server):
         return [line for line in lines if not line.endswith("free")]
 
 
+class MemcachedSasl(Memcached):
+    """With a login; it speaks the binary protocol alone."""
+    script = "memcached_sasl"
+    uri = "memcached+sasl://user:hunter2@127.0.0.1:{port}?"
+    VERSION = b"\x80\x0b" + bytes(22)
+
+    def answers(self):
+        with contextlib.closing(Line(self.port)) as line:
+            line.socket.sendall(self.VERSION)
+            return line.socket.recv(1) == b"\x81"
+
+
 LOG_HEADER = 16  # bytes of ZooKeeper's
 
 

@@ -11,8 +11,9 @@ ORDER = list(nemesis.FAULTS)
 KILLED, GUARDED = "process killed", "process killed, guardian"
 AT_ONCE = ("file", "postgresql-session", "mysql-session")  # the server itself notices that a holder is dead
 LOST = "wire: answers lost time and again"  # which is counted by connections
-STOPPED = ("process stopped", "wire: ", "server stopped", "leader stopped", "member stopped", "majority stopped")
-BACK = ("server ", "leader ", "follower ", "member ", "majority ", "all killed")
+STOPPED = ("process stopped", "wire: ", "server stopped", "leader stopped", "node stopped", "minority stopped",
+           "majority stopped")
+BACK = ("server ", "leader ", "follower ", "node ", "minority ", "majority ", "all killed")
 NOTES = """
 How often each was tried, and, in milliseconds, the median (the longest) of the times until somebody was granted something
 again, where no other fault fell into that time: after a fault of a wire, behind it; after one of a process that was

@@ -1,0 +1,148 @@
+"""Redis Cluster in the fault suite: three masters, each with a replica."""
+import os
+import subprocess
+import time
+
+from redis_servers import CHANGE_S, RedisPair
+from servers import LEASE_S, SCRIPTS, Redis, await_true
+
+SLOTS, SHARDS = 16384, 3
+
+
+def free_port():
+    """For the members among themselves."""
+    done = subprocess.run(["bash", "-c", ". %s/common.sh && free_port" % SCRIPTS], check=True, stdout=subprocess.PIPE)
+    return int(done.stdout)
+
+
+class Node(Redis):
+    def cli(self, *words):
+        done = subprocess.run(["redis-cli", "-p", str(self.port), *map(str, words)], check=True, stdout=subprocess.PIPE)
+        return done.stdout.decode().strip()
+
+    def do(self, *words):
+        answer = self.cli("CLUSTER", *words)
+        if answer != "OK":
+            raise ValueError("CLUSTER %s: %s" % (words, answer))
+
+    def is_master(self):
+        return self.replication().get("role") == "master"
+
+
+class Shard(RedisPair):
+    """A master and its replica. Which of them is which is for the cluster to say."""
+
+    def __init__(self, master, replica):
+        self.members = [master, replica]
+        self.ids = {node: node.cli("CLUSTER", "MYID") for node in self.members}
+
+    def is_settled(self):
+        if not self.master.is_master():
+            self.members.reverse()
+        return self.master.is_master() and self.is_copied()
+
+    def await_promotion(self):
+        await_true(self.replica.is_master, CHANGE_S)
+        self.members.reverse()
+
+    def follow(self):
+        """The other one, which finds out by itself, has all that the new master has."""
+        await_true(self.is_settled, CHANGE_S)
+
+    def promote(self):
+        """With every write."""
+        self.replica.do("FAILOVER")
+        self.await_promotion()
+        self.follow()
+
+    def swap(self):
+        self.await_promotion()
+
+    def come_back(self):
+        self.replica.again()
+
+
+class RedisCluster(Redis):
+    # A node is stopped for less than the time-out here and there, which is no failover.
+    options = "--cluster-enabled yes --cluster-node-timeout 3000 --cluster-require-full-coverage no " \
+        "--repl-diskless-sync-delay 0 --repl-ping-replica-period 1"
+
+    def start(self):
+        self.members = [self.start_node(number) for number in range(2 * SHARDS)]
+        self.port = None
+        self.uri = "redis+cluster://%s?" % ",".join("127.0.0.1:%d" % node.port for node in self.members)
+        for number, master in enumerate(self.members[:SHARDS]):
+            master.do("ADDSLOTS", *range(number * SLOTS // SHARDS, (number + 1) * SLOTS // SHARDS))
+        for number, node in enumerate(self.members, 1):
+            node.do("SET-CONFIG-EPOCH", number)
+            self.members[0].do("MEET", "127.0.0.1", node.port, node.bus)
+        await_true(self.answers)
+        self.shards = [Shard(*pair) for pair in zip(self.members[:SHARDS], self.members[SHARDS:])]
+        for shard in self.shards:
+            shard.replica.do("REPLICATE", shard.ids[shard.master])
+        for shard in self.shards:
+            shard.follow()
+        self.places = {}  # of slots that have been moved
+
+    def start_node(self, number):
+        node = Node(os.path.join(self.folder, str(number)), self.clock)
+        node.bus = free_port()
+        node.environment = dict(self.environment, DLOCK_SERVER_OPTIONS="%s --cluster-port %d" % (self.options, node.bus))
+        os.makedirs(node.folder)
+        node.start()
+        return node
+
+    def stop(self):
+        for node in self.members:
+            node.stop()
+
+    def answers(self):
+        """Everyone knows everyone."""
+        words = ("cluster_state:ok", "cluster_slots_ok:%d" % SLOTS, "cluster_known_nodes:%d" % len(self.members))
+        return all(word in info for info in (node.cli("CLUSTER", "INFO") for node in self.members) for word in words)
+
+    # ---- what happens to one shard after the other
+
+    def next_shard(self):
+        self.shards.append(self.shards.pop(0))
+        return self.shards[0]
+
+    def signal(self, number):
+        self.shards[0].master.signal(number)
+
+    def crash(self):
+        self.shards[0].master.crash()
+
+    def again(self):
+        self.shards[0].master.again()
+        self.shards[0].follow()
+        await_true(self.answers, CHANGE_S)
+
+    def promote(self):
+        self.next_shard().promote()
+
+    def take_over(self):
+        self.next_shard().take_over()
+
+    def forsake(self, seconds):
+        self.next_shard().forsake(seconds)
+
+    def move_slot(self, name):
+        """The one of this lock, to the next shard; not before what a node may have forgotten is over."""
+        time.sleep(LEASE_S * 1.2)
+        slot = int(self.members[0].cli("CLUSTER", "KEYSLOT", name))
+        of = self.places.get(slot) or next(shard for shard in self.shards if self.is_at_home(slot, shard))
+        to = self.shards[(self.shards.index(of) + 1) % SHARDS]
+        self.places[slot] = to
+        to.master.do("SETSLOT", slot, "IMPORTING", of.ids[of.master])
+        of.master.do("SETSLOT", slot, "MIGRATING", to.ids[to.master])
+        while keys := of.master.cli("CLUSTER", "GETKEYSINSLOT", slot, 100).split():
+            of.master.cli("MIGRATE", "127.0.0.1", to.master.port, "", 0, 5000, "KEYS", *keys)
+        for shard in (to, of):
+            shard.master.do("SETSLOT", slot, "NODE", to.ids[to.master])
+
+    @staticmethod
+    def is_at_home(slot, shard):
+        words = [line.split() for line in shard.master.cli("CLUSTER", "NODES").splitlines() if "myself" in line][0]
+        ranges = [list(map(int, word.split("-"))) for word in words[8:] if not word.startswith("[")]
+        return any(ends[0] <= slot <= ends[-1] for ends in ranges)
