@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { NO_TABLE = 1146, NO_SEQUENCE = 4091 };
+enum { NO_ROW = 1032, NO_TABLE = 1146, NO_SEQUENCE = 4091 };
 
 /* After an error in the middle of a transaction. A deadlock has ended it already, a time-out only the statement. */
 static int roll_back(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
@@ -39,15 +39,18 @@ bool maria_lacks_objects(const struct maria *maria) {
     return maria->error == NO_TABLE || maria->error == NO_SEQUENCE;
 }
 
+static void say_create_sequence(struct maria *maria, const char *what, int64_t first) {
+    maria_say(maria,
+              "CREATE %s dlock_fence_sequence START WITH %lld MINVALUE 1 MAXVALUE %lld CACHE 1000 ENGINE = InnoDB",
+              what, (long long)first, (long long)MARIA_FENCE_END - 1);
+}
+
 int maria_make_objects(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
     maria_begin(maria);
     if (!maria->sessions)
         maria_say(maria, "%s", maria->script);
     else if (maria->has_sequence)
-        maria_say(maria,
-                  "CREATE SEQUENCE IF NOT EXISTS dlock_fence_sequence START WITH 1 MINVALUE 1 "
-                  "MAXVALUE %lld CACHE 1000 ENGINE = InnoDB",
-                  (long long)MARIA_FENCE_END - 1);
+        say_create_sequence(maria, "SEQUENCE IF NOT EXISTS", 1);
     else
         maria_say(maria, "CREATE TABLE IF NOT EXISTS dlock_fences (slot SMALLINT NOT NULL PRIMARY KEY, "
                          "fence BIGINT NOT NULL) ENGINE = InnoDB");
@@ -60,4 +63,46 @@ int maria_make_objects(struct maria *maria, int64_t deadline_us, struct dlock_er
                         maria->sessions ? "the statement for mode=session in dlock's docs/backends.md"
                                         : "what `dlock schema mysql` prints");
     return rc;
+}
+
+bool maria_lacks_row(const struct maria *maria) {
+    return maria->error == NO_ROW && maria->sessions && maria->has_sequence;
+}
+
+/* Draws a number: where that works somebody else has replaced the sequence, and given fences of it. */
+static int replace_unless_mended(struct maria *maria, int64_t clock_us, int64_t deadline_us, struct dlock_error *err) {
+    maria_begin(maria);
+    maria_say(maria, "DO NEXTVAL(dlock_fence_sequence)");
+    int rc = maria_ask(maria, deadline_us, err);
+    if (rc == 0 || !maria_lacks_row(maria)) return rc;
+    maria_begin(maria);
+    say_create_sequence(maria, "OR REPLACE SEQUENCE", clock_us);
+    rc = maria_ask(maria, deadline_us, err);
+    if (rc == DLOCK_EAUTH)
+        rc = dlock_fail(err, rc,
+                        "MySQL at %s has an empty dlock_fence_sequence in this database, and this user may not replace "
+                        "it: its DBA has to run DROP SEQUENCE dlock_fence_sequence, and the statement for mode=session "
+                        "in dlock's docs/backends.md",
+                        maria->where);
+    return rc;
+}
+
+/* One at a time, by a user lock that no lock of ours can be called: those are hashes. */
+int maria_replace_sequence(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
+    int64_t is_mine = 0, clock_us = 0;
+    maria_begin(maria);
+    maria_say(maria, "SELECT GET_LOCK('dlock_fence_sequence', 1), " MARIA_NOW_US);
+    int rc = maria_ask(maria, deadline_us, err);
+    if (rc != 0) return rc;
+    MYSQL_ROW row = maria_row(maria, 0, 2);
+    if (!row || !maria_number(maria->answers[0].rows, row, 0, &is_mine) ||
+        !maria_number(maria->answers[0].rows, row, 1, &clock_us) || clock_us <= 0 || clock_us >= MARIA_FENCE_END)
+        return maria_nonsense(maria, "the time of its clock", err);
+    if (!is_mine) return 0; /* somebody else is at it */
+    rc = replace_unless_mended(maria, clock_us, deadline_us, err);
+    if (rc != 0 && maria_is_late(maria)) return rc; /* the session ends, and its lock with it */
+    maria_begin(maria);
+    maria_say(maria, "DO RELEASE_LOCK('dlock_fence_sequence')");
+    int released = maria_ask(maria, deadline_us, rc == 0 ? err : NULL);
+    return rc == 0 ? released : rc;
 }

@@ -30,6 +30,7 @@ static const struct {
     {1792, DLOCK_EUNAVAILABLE, "; look for the primary"},
     {1836, DLOCK_EUNAVAILABLE, "; look for the primary"},
     {1205, DLOCK_EUNAVAILABLE, "; another session has locked the row"},
+    {1032, DLOCK_EUNAVAILABLE, ""}, /* the sequence has no row, and somebody else is replacing it */
     {1213, DLOCK_EUNAVAILABLE, ""}, /* deadlock */
     {1317, DLOCK_EUNAVAILABLE, ""}, /* KILL QUERY */
     {1969, DLOCK_EUNAVAILABLE, ""}, /* max_statement_time */

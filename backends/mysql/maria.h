@@ -141,6 +141,11 @@ int maria_call(struct maria *maria, int64_t deadline_us, struct dlock_error *err
 bool maria_lacks_objects(const struct maria *maria);
 /* Makes them. The text is lost. */
 int maria_make_objects(struct maria *maria, int64_t deadline_us, struct dlock_error *err);
+/* Whether it failed because the sequence has no row, as a server or a session that was killed can leave it. */
+bool maria_lacks_row(const struct maria *maria);
+/* Puts another sequence in its place, which begins at the server's clock, unless somebody else has. The text is lost;
+ * for a session without a lock. */
+int maria_replace_sequence(struct maria *maria, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- tls.c ------------------------------------------------------------------------------------------------------- */
 
@@ -165,6 +170,8 @@ int maria_connect_link(struct maria *maria, const struct dlock_uri *uri, int64_t
 
 dlock_batch maria_acquire, maria_renew, maria_release, maria_session_acquire, maria_session_renew,
     maria_session_release;
+int maria_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
+int maria_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 int maria_session_rest(void *conn, int timeout_ms, struct dlock_error *err);
 int maria_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 int maria_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);

@@ -161,6 +161,26 @@ static bool has_ended(const struct maria *maria) {
     return dlock_wait_fd((int)mysql_get_socket(maria->link), POLLIN, 0) != 0;
 }
 
+/* Only to get the descriptor: nothing but its end comes unasked. */
+int maria_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
+    const struct maria *maria = conn;
+    (void)timeout_ms;
+    (void)err;
+    *fd = maria->fd - 1;
+    return 0;
+}
+
+/* The answer to a late proof may be what has come; what it says, the next proof says as well. */
+int maria_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
+    struct maria *maria = conn;
+    (void)out;
+    if (maria->session.owed) {
+        int rc = catch_up(maria, 0, err);
+        return rc != 0 && !maria_is_late(maria) ? rc : 0;
+    }
+    return has_ended(maria) ? maria_dead(maria, "the server has ended this session", err) : 0;
+}
+
 /* DO has no result to read. */
 static int unlock(struct maria *maria, const char *name, int64_t deadline_us, struct dlock_error *err) {
     maria_begin(maria);
@@ -194,11 +214,12 @@ int maria_session_acquire(void *conn, struct dlock_claim *const *claims, size_t 
         if (rc != 0 || claims[0]->result != DLOCK_ELOST) return rc;
     }
     rc = take(maria, claims[0], deadline_us, err);
-    if (rc == 0 || !maria_lacks_objects(maria)) return rc;
+    bool empty = maria_lacks_row(maria);
+    if (rc == 0 || !(empty || maria_lacks_objects(maria))) return rc;
     maria->session.idle_s =
         0; /* nobody knows which statements were carried out: GET_LOCK may be among them, and counts */
     rc = unlock(maria, claims[0]->name, deadline_us, err);
-    if (rc == 0) rc = maria_make_objects(maria, deadline_us, err);
+    if (rc == 0) rc = (empty ? maria_replace_sequence : maria_make_objects)(maria, deadline_us, err);
     return rc == 0 ? take(maria, claims[0], deadline_us, err) : rc;
 }
 

@@ -126,12 +126,13 @@ void case_break_before_a_hand_over(void) {
     dlock_lock *next = new_lock(other, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     struct call call = {.lock = waiting, .timeout_ms = PATIENCE_MS}, others = {.lock = next, .timeout_ms = PATIENCE_MS};
-    pthread_t thread = start_thread(acquire_and_keep, &call), others_thread = start_thread(acquire_and_keep, &others);
-    sleep_ms(MOMENT_MS); /* both wait by now */
+    pthread_t others_thread = start_thread(acquire_and_keep, &others);
+    sleep_ms(MOMENT_MS); /* it waits by now */
     take_away(suite.name);
     pthread_join(others_thread, NULL);
     EXPECT(others.code == 0 && others.held);
-    sleep_ms(200);                        /* a renewal of just before says nothing any more */
+    pthread_t thread = start_thread(acquire_and_keep, &call);
+    sleep_ms(MOMENT_MS);                  /* it waits, and a renewal of just before says nothing any more */
     int code = dlock_release(lock, NULL); /* a server that tells its holders has made it a loss */
     EXPECT(code == 0 || code == DLOCK_ELOST);
     sleep_ms(MOMENT_MS);

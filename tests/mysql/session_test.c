@@ -3,6 +3,8 @@
 
 #include <maria.h>
 
+#include <poll.h>
+#include <stdio.h>
 #include <unistd.h>
 
 static int begin(void **state) {
@@ -107,6 +109,111 @@ static void a_session_that_ends_gives_up(void **state) {
     }
 }
 
+/* Long before the next renewal: the server says something, or closes the connection, and the backend knows that that is
+ * the end. Until then nothing comes, not even the answers to requests. */
+static void the_end_of_a_session_is_heard_of(void **state) {
+    struct link link;
+    struct held held;
+    struct dlock_wake wake;
+    struct dlock_error err;
+    struct pollfd end = {.events = POLLIN};
+    (void)state;
+    link_new(&link, "session", 'a');
+    assert_int_equal(backend->listen(link.conn, &end.fd, TIMEOUT_MS, &err), 0);
+    held_new(&held, &link, "heard of");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(renew(&link, &held), 0);
+    assert_int_equal(poll(&end, 1, 0), 0);
+    assert_int_equal(backend->wake(link.conn, &wake, &err), 0);
+    sql("KILL CONNECTION %lld", (long long)link_id(&link));
+    assert_int_equal(poll(&end, 1, TIMEOUT_MS), 1);
+    assert_int_equal(backend->wake(link.conn, &wake, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "ended this session"));
+    link_end(&link);
+}
+
+/* A proof whose answer is late comes over the same connection, and is no end. */
+static void a_late_answer_is_no_end(void **state) {
+    struct link link;
+    struct held held;
+    struct dlock_wake wake;
+    struct dlock_error err;
+    struct pollfd answer = {.events = POLLIN};
+    (void)state;
+    link_new(&link, "session", 'a');
+    held_new(&held, &link, "late");
+    assert_int_equal(acquire(&link, &held), 0);
+    struct dlock_claim *claim = &held.claim;
+    while (!((struct maria *)link.conn)->session.owed)
+        assert_int_equal(backend->renew(link.conn, &claim, 1, 0, &err), 0);
+    assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
+    assert_int_equal(backend->listen(link.conn, &answer.fd, TIMEOUT_MS, &err), 0);
+    assert_int_equal(poll(&answer, 1, TIMEOUT_MS), 1);
+    while (poll(&answer, 1, 0) == 1) assert_int_equal(backend->wake(link.conn, &wake, &err), 0);
+    assert_false(((struct maria *)link.conn)->session.owed);
+    assert_int_equal(renew(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
+static void copy(const char *from, const char *to) {
+    char bytes[4096], directory[256], path[512];
+    sql_text(directory, sizeof directory, "SELECT CONCAT(@@datadir, DATABASE())");
+    snprintf(path, sizeof path, "%s/%s", directory, from);
+    FILE *file = fopen(path, "re");
+    if (!file) fail_msg("%s cannot be read", path);
+    size_t length = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    assert_in_range(length, 1, sizeof bytes - 1);
+    snprintf(path, sizeof path, "%s/%s", directory, to);
+    file = fopen(path, "r+e"); /* the server's, and stays so */
+    if (!file) fail_msg("%s cannot be written", path);
+    assert_int_equal(fwrite(bytes, 1, length, file), length);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* As a server that was killed can leave it. By no statement does one become so: a table without rows gets the
+ * definition of a sequence. */
+static void empty_the_sequence(void) {
+    sql("CREATE OR REPLACE SEQUENCE model ENGINE = InnoDB");
+    sql("DROP SEQUENCE IF EXISTS dlock_fence_sequence");
+    sql("CREATE TABLE dlock_fence_sequence (next_not_cached_value BIGINT NOT NULL, minimum_value BIGINT NOT NULL, "
+        "maximum_value BIGINT NOT NULL, start_value BIGINT NOT NULL, increment BIGINT NOT NULL, cache_size BIGINT "
+        "UNSIGNED NOT NULL, cycle_option TINYINT UNSIGNED NOT NULL, cycle_count BIGINT NOT NULL) ENGINE = InnoDB");
+    sql("FLUSH TABLES");
+    copy("model.frm", "dlock_fence_sequence.frm");
+    sql("FLUSH TABLES");
+}
+
+/* The first to come replaces it, and fences go on; those of connections that were there before, too. */
+static void a_sequence_without_its_row(void **state) {
+    struct link old, new;
+    struct held first, second, third;
+    (void)state;
+    link_new(&old, "session", 'a');
+    held_new(&first, &old, "row");
+    assert_int_equal(acquire(&old, &first), 0);
+    assert_int_equal(release(&old, &first), 0);
+    empty_the_sequence();
+    link_new(&new, "session", 'b');
+    held_new(&second, &new, "row");
+    assert_int_equal(acquire(&new, &second), 0);
+    assert_true(second.claim.fence > first.claim.fence);
+    held_new(&third, &old, "row");
+    assert_int_equal(acquire(&old, &third), DLOCK_EBUSY);
+    assert_int_equal(release(&new, &second), 0);
+    assert_int_equal(acquire(&old, &third), 0);
+    assert_true(third.claim.fence > second.claim.fence);
+    assert_int_equal(release(&old, &third), 0);
+    empty_the_sequence();
+    held_new(&second, &old, "row");
+    assert_int_equal(acquire(&old, &second), 0);
+    assert_true(second.claim.fence > third.claim.fence);
+    assert_int_equal(sql_number("SELECT IS_FREE_LOCK('dlock_fence_sequence')"), 1);
+    link_end(&old);
+    link_end(&new);
+}
+
 /* A lock that somebody else let go of shows at the renewal: here the session itself, behind the backend's back. */
 static void a_renewal_is_a_proof(void **state) {
     struct link link;
@@ -125,9 +232,15 @@ static void a_renewal_is_a_proof(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cycle_is_two_requests),      cmocka_unit_test(fences_begin_at_the_clock),
-        cmocka_unit_test(fences_from_a_table),          cmocka_unit_test(names_are_told_apart),
-        cmocka_unit_test(a_session_that_ends_gives_up), cmocka_unit_test(a_renewal_is_a_proof),
+        cmocka_unit_test(a_cycle_is_two_requests),
+        cmocka_unit_test(fences_begin_at_the_clock),
+        cmocka_unit_test(fences_from_a_table),
+        cmocka_unit_test(names_are_told_apart),
+        cmocka_unit_test(a_session_that_ends_gives_up),
+        cmocka_unit_test(a_renewal_is_a_proof),
+        cmocka_unit_test(the_end_of_a_session_is_heard_of),
+        cmocka_unit_test(a_late_answer_is_no_end),
+        cmocka_unit_test(a_sequence_without_its_row),
     };
     return cmocka_run_group_tests(tests, begin, site_end);
 }

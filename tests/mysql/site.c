@@ -16,10 +16,14 @@ int __wrap_mysql_real_query_start(int *ret, MYSQL *mysql, const char *text, unsi
     return __real_mysql_real_query_start(ret, mysql, text, length);
 }
 
+static void sql_run(const char *statement) {
+    if (mysql_query(plain, statement) != 0) fail_msg("%s: %s", statement, mysql_error(plain));
+}
+
 __attribute__((__format__(__printf__, 1, 0))) static void run(const char *format, va_list args) {
     char text[4096];
     assert_true(vsnprintf(text, sizeof text, format, args) < (int)sizeof text);
-    if (mysql_query(plain, text) != 0) fail_msg("%s: %s", text, mysql_error(plain));
+    sql_run(text);
 }
 
 void sql(const char *format, ...) {
@@ -30,17 +34,28 @@ void sql(const char *format, ...) {
     mysql_free_result(mysql_store_result(plain));
 }
 
+/* The first value that the last statement has answered. */
+static void read_value(char *out, size_t size) {
+    MYSQL_RES *rows = mysql_store_result(plain);
+    assert_non_null(rows);
+    MYSQL_ROW row = mysql_fetch_row(rows);
+    snprintf(out, size, "%s", row && row[0] ? row[0] : "");
+    mysql_free_result(rows);
+}
+
 int64_t sql_number(const char *format, ...) {
+    char value[32];
     va_list args;
     va_start(args, format);
     run(format, args);
     va_end(args);
-    MYSQL_RES *rows = mysql_store_result(plain);
-    assert_non_null(rows);
-    MYSQL_ROW row = mysql_fetch_row(rows);
-    int64_t number = row && row[0] ? strtoll(row[0], NULL, 10) : 0;
-    mysql_free_result(rows);
-    return number;
+    read_value(value, sizeof value);
+    return strtoll(value, NULL, 10);
+}
+
+void sql_text(char *out, size_t size, const char *statement) {
+    sql_run(statement);
+    read_value(out, size);
 }
 
 int site_begin(void **state) {

@@ -19,6 +19,8 @@ void sql(const char *format, ...);
 /* The first column of its first row as a number; 0: there is none. */
 DLOCK_PRINTF(1, 2)
 int64_t sql_number(const char *format, ...);
+/* The same as a text. */
+void sql_text(char *out, size_t size, const char *statement);
 
 /* Connects as `user`, whose password is "secret", in `mode` (NULL: rows). */
 int link_as(struct link *link, const char *user, const char *mode, char letter, struct dlock_error *err);
