@@ -28,6 +28,7 @@ int cluster_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err)
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct cluster *cluster = conn;
     size_t listens = 0, left = 0;
+    struct dlock_error why = {0, "none has slots"};
     const int epoll = epoll_create1(EPOLL_CLOEXEC);
     if (epoll < 0) return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left; raise the limit (ulimit -n)");
     cluster->epoll = epoll + 1;
@@ -39,11 +40,15 @@ int cluster_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err)
             continue;
         }
         const int64_t now_us = dlock_now_us();
-        int rc = listen_at(cluster, node, now_us + (deadline_us - now_us) / (int64_t)left--, err);
-        if (rc < 0) return rc;
+        int rc = listen_at(cluster, node, now_us + (deadline_us - now_us) / (int64_t)left--, &why);
+        if (rc < 0) {
+            if (err) *err = why;
+            return rc;
+        }
         listens += (size_t)rc;
     }
-    if (listens == 0) return DLOCK_EUNAVAILABLE;
+    if (listens == 0)
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "no node of the cluster brings wake-ups: %s", why.message);
     *fd = epoll;
     return 0;
 }

@@ -1,0 +1,98 @@
+/* redis+cluster: where nodes say that the slots are (CLUSTER SLOTS, MOVED, ASK, TRYAGAIN), and what they answer there.
+ * What three nodes say after an honest greeting is parted by "---" and a newline; every further one says what the third
+ * does. A script that begins with '!' has no greeting in front. */
+#include "operate.h"
+
+#include <cluster.h>
+#include <poll.h>
+#include <time.h>
+
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __real_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+
+enum { NODES = 3 };
+
+/* As read_greeting() asks a member for it: CLIENT SETNAME, INFO server, INFO replication, PUBLISH. */
+static const char greeting[] = "+OK\r\n$19\r\nredis_version:7.0.0\r\n$11\r\nrole:master\r\n:0\r\n";
+
+/* Pauses between rounds pass at once. */
+static int64_t passed_ms;
+
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms) {
+    if (n > 0) return __real_poll(fds, n, timeout_ms);
+    passed_ms += timeout_ms;
+    return 0;
+}
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
+    int rc = __real_clock_gettime(clock, now);
+    now->tv_sec += passed_ms / 1000;
+    now->tv_nsec += passed_ms % 1000 * 1000000;
+    if (now->tv_nsec < 1000000000) return rc;
+    now->tv_nsec -= 1000000000;
+    now->tv_sec++;
+    return rc;
+}
+
+static void check_node(const struct cluster_node *node) {
+    union dlock_socket_address unused;
+    fuzz_require(memchr(node->address, '\0', sizeof node->address), "an address that ends");
+    fuzz_require(dlock_socket_address(NULL, node->address, node->port, &unused) > 0, "a node's numeric address");
+    fuzz_require(node->port > 0 && node->port < 65536, "a node's port");
+    fuzz_require(memchr(node->id, '\0', sizeof node->id), "an id that ends");
+    fuzz_require(memchr(node->member.tag, '\0', sizeof node->member.tag), "a tag that ends");
+    fuzz_require(memchr(node->member.place, '\0', sizeof node->member.place), "a channel that ends");
+    fuzz_require(node->member.n_moves <= REDIS_MOVES, "the moves that there is room for");
+}
+
+static void check_map(const struct cluster *cluster) {
+    fuzz_require(cluster->n_nodes <= CLUSTER_NODES, "the nodes that there is room for");
+    fuzz_require(cluster->n_redirects <= CLUSTER_REDIRECTS, "the redirects that there is room for");
+    for (size_t i = 0; i < cluster->n_nodes; i++) {
+        check_node(cluster->nodes[i]);
+        for (size_t k = 0; k < i; k++)
+            fuzz_require(cluster->nodes[i]->port != cluster->nodes[k]->port ||
+                             strcmp(cluster->nodes[i]->address, cluster->nodes[k]->address) != 0,
+                         "no node twice");
+    }
+    for (unsigned slot = 0; slot < REDIS_SLOTS; slot++)
+        fuzz_require(cluster->owner[slot] <= cluster->n_nodes, "a slot's owner is a node");
+}
+
+/* Takes the next part off the input. */
+static void speak(const char *hello, const unsigned char **data, size_t *size, size_t i) {
+    const unsigned char *end = i + 1 < NODES ? memmem(*data, *size, "---\n", 4) : NULL;
+    const size_t n = end ? (size_t)(end - *data) : *size, used = end ? n + 4 : n;
+    (i == 0 ? fuzz_server_says : fuzz_next_server_says)(hello, *data, n);
+    *data += used;
+    *size -= used;
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
+    static _Alignas(max_align_t) char conn[128 * 1024];
+    static const struct dlock_host hosts[] = {{"127.0.0.1", "127.0.0.1", 7001}, {"localhost", "::1", 7002}};
+    const struct dlock_uri uri = {.scheme = REDIS_CLUSTER, .hosts = hosts, .n_hosts = 2, .password = "Hunter2Zq7"};
+    const bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer reads our constants */
+    const struct dlock_backend *backend = &redis_cluster_backend;
+    struct dlock_error err = {0};
+    char script[32], hello[sizeof greeting + 5];
+    if (backend->conn_size > sizeof conn || size > 32 * 1024) return 0;
+    if (!fuzz_script(&data, &size, script)) return 0;
+    const bool naked = *script == '!';
+    snprintf(hello, sizeof hello, "%s%s", naked ? "" : "+OK\r\n", naked ? "" : greeting); /* AUTH comes first */
+    memset(conn, 0, backend->conn_size);
+    passed_ms = 0;
+    for (size_t i = 0; i < NODES; i++) speak(hello, &data, &size, i);
+    int rc = backend->connect(conn, &uri, &fuzz_peer, FUZZ_CONNECT_MS, &err);
+    check_map((const void *)conn);
+    if (rc == 0)
+        fuzz_operate(backend, conn, script + naked);
+    else
+        fuzz_check_error(rc, &err);
+    check_map((const void *)conn);
+    fuzz_require(told || !strstr(err.message, "Hunter2Zq7"), "no password in an error");
+    backend->disconnect(conn);
+    return 0;
+}
