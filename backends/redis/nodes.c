@@ -61,6 +61,8 @@ int cluster_refresh(struct cluster *cluster, int64_t deadline_us, struct dlock_e
             int rc = cluster_reach(cluster, node, share_us, &why);
             if (rc == 0) rc = ask(cluster, node, share_us, &why);
             if (rc == 0) return 0;
+            /* What has become of the cluster is no fault of this call: connecting anew says so, for good. */
+            if (rc == DLOCK_EINVAL || rc == DLOCK_ENOMEM) rc = why.code = DLOCK_EUNAVAILABLE;
             /* Those that are away say the least. */
             if (first && (first != DLOCK_EUNAVAILABLE || rc == DLOCK_EUNAVAILABLE)) continue;
             first = rc;
