@@ -1,22 +1,38 @@
 /* redis+cluster: the table of operations, connecting and disconnecting. */
 #include "cluster.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #define DEFAULT_PORT 6379
 
+static const char *const stream_keys[] = {STREAM_KEYS NULL};
+static_assert(sizeof stream_keys / sizeof stream_keys[0] - 1 <= CLUSTER_KEYS, "room for them");
+
+/* NULL for NULL; `missing` is set where there is no memory. */
+static char *copy(const char *text, bool *missing) {
+    char *copied = text ? strdup(text) : NULL;
+    *missing |= text && !copied;
+    return copied;
+}
+
 /* The URI does not outlive the call, and nodes are connected to later. 0, ENOMEM. */
 static int keep_address(struct cluster *cluster, struct dlock_error *err) {
     struct redis_address *address = &cluster->address;
-    address->uri = NULL;
-    cluster->user = address->user ? strdup(address->user) : NULL;
-    cluster->password = address->password ? strdup(address->password) : NULL;
-    if ((address->user && !cluster->user) || (address->password && !cluster->password))
-        return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
-    address->user = cluster->user;
-    address->password = cluster->password;
+    bool missing = false;
+    for (size_t i = 0; stream_keys[i]; i++) {
+        const char *value = dlock_uri_get(address->uri, stream_keys[i]);
+        if (!value) continue;
+        cluster->keys[cluster->uri.n_params].key = stream_keys[i];
+        cluster->keys[cluster->uri.n_params++].value = copy(value, &missing);
+    }
+    cluster->uri.params = cluster->keys;
+    address->uri = &cluster->uri;
+    address->user = cluster->user = copy(address->user, &missing);
+    address->password = cluster->password = copy(address->password, &missing);
+    if (missing) return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
     if (address->fences_ms) snprintf(cluster->fences, sizeof cluster->fences, "%" PRId64, address->fences_ms);
     return 0;
 }
@@ -31,6 +47,7 @@ static int find_map(struct cluster *cluster, const struct dlock_host *hosts, siz
         struct cluster_node *node =
             cluster_node_at(cluster, hosts[i].address, hosts[i].port ? hosts[i].port : DEFAULT_PORT);
         if (!node) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the nodes of the cluster");
+        snprintf(node->name, sizeof node->name, "%s", hosts[i].host);
         rc = cluster_reach(cluster, node, until_us, err);
         if (rc == 0) rc = cluster_read_map(cluster, node, until_us, err);
         if (rc == 0) {
@@ -78,6 +95,8 @@ static void cluster_disconnect(void *conn) {
     if (epoll >= 0) close(epoll);
     forget(&cluster->user);
     forget(&cluster->password);
+    for (size_t i = 0; i < cluster->uri.n_params; i++) free((char *)(uintptr_t)cluster->keys[i].value);
+    cluster->uri.n_params = 0;
 }
 
 static void cluster_abandon(void *conn) {
@@ -93,7 +112,7 @@ static const char *const keys[] = {"db", "fences", STREAM_KEYS NULL};
 const struct dlock_backend redis_cluster_backend = {
     .abi = DLOCK_ABI,
     .size = sizeof(struct dlock_backend),
-    .name = "redis",
+    .name = REDIS_NAME,
     .schemes = schemes,
     .keys = keys,
     .caps = DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT |

@@ -7,6 +7,10 @@
 
 /* Most nodes that are known at once. */
 #define CLUSTER_NODES 250
+/* Longest name that a node may have: the cluster announces none that is longer. */
+#define CLUSTER_NAME_MAX 255
+/* Most keys of a stream in a URI. */
+#define CLUSTER_KEYS 8
 /* Most slots that one call follows at once to where a node says that they are. */
 #define CLUSTER_REDIRECTS 16
 
@@ -14,6 +18,7 @@ struct cluster_node {
     struct redis redis;
     struct redis_member member;
     char id[41], address[64];
+    char name[CLUSTER_NAME_MAX + 1]; /* that it is known by: its certificate has to bear that */
     int port;
     bool serves;              /* it has slots */
     bool failed;              /* it was of no use lately: others go first */
@@ -24,6 +29,8 @@ struct cluster {
     const struct dlock_peer *peer;
     struct redis_address address; /* its strings are ours */
     char *user, *password;
+    struct dlock_uri uri; /* with the stream's keys alone; they are ours, too */
+    struct dlock_param keys[CLUSTER_KEYS];
     char fences[24];
     struct cluster_node *nodes[CLUSTER_NODES]; /* until a new map has no slot for them */
     size_t n_nodes;

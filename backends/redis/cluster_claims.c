@@ -19,8 +19,9 @@ struct part {
     size_t n;
     int64_t deadline_us;
     struct dlock_error *err;
-    bool explained; /* `err` is filled */
-    bool tries;     /* some slots are on their way */
+    bool explained;          /* `err` is filled */
+    bool tries;              /* some slots are on their way */
+    struct dlock_error lost; /* why a connection has to be made anew in the next round; code 0: none has */
     unsigned slots[PART];
     struct cluster_node *nodes[PART]; /* where each goes in this round; NULL: nowhere */
     bool asks[PART];                  /* since its slot is on its way there */
@@ -84,6 +85,7 @@ static int run_group(struct part *part, struct cluster_node *node, bool asks, in
     }
     part->cluster->stale = node->failed = true;
     /* A connection that was there before may have been dead for long: the next round makes a new one. */
+    part->lost = why;
     if (rc == DLOCK_EPROTO || !reused || dlock_now_us() >= deadline_us) end_all(part, node, asks, &why);
     return 0;
 }
@@ -135,12 +137,14 @@ static int run_round(struct part *part, size_t pending) {
 /* The time is over for those without a result. */
 static void give_up(struct part *part) {
     for (size_t i = 0; i < part->n; i++) {
-        struct dlock_error why;
+        struct dlock_error why = part->lost;
         if (part->claims[i]->result != PENDING) continue;
-        part->claims[i]->result = dlock_fail(&why, DLOCK_EUNAVAILABLE, "slot %u of the cluster, of lock \"%s\", %s",
-                                             part->slots[i], part->claims[i]->name,
-                                             part->tries ? "is on its way to another node"
-                                                         : "is not to be found: the nodes name others for it");
+        if (!why.code)
+            dlock_fail(&why, DLOCK_EUNAVAILABLE, "slot %u of the cluster, of lock \"%s\", %s", part->slots[i],
+                       part->claims[i]->name,
+                       part->tries ? "is on its way to another node"
+                                   : "is not to be found: the nodes name others for it");
+        part->claims[i]->result = why.code;
         explain(part, &why);
     }
 }
@@ -161,6 +165,7 @@ static int run_part(struct part *part) {
             break;
         }
         part->tries = false;
+        part->lost.code = 0;
         int rc = run_round(part, pending);
         if (rc) return rc;
         /* What fails here fails for the claims above, too. */

@@ -120,7 +120,10 @@ int redis_meet(struct redis *redis, const struct redis_address *address, int64_t
     size_t asked = redis->unanswered;
     if ((rc = read_greeting(redis, address, deadline_us, err)) == 0) return 0;
     if (redis->unanswered == asked)
-        stream_doubt(err, "Redis", address->socket ? NULL : "rediss"); /* it has not answered one command */
+        stream_doubt(err, "Redis",
+                     address->socket ? NULL
+                     : redis->member ? "rediss+cluster"
+                                     : "rediss"); /* it has not answered one command */
     redis_hang_up(redis);
     return rc;
 }

@@ -37,7 +37,8 @@ int redis_check_server(struct redis *redis, const redisReply *info, struct dlock
         return 0;
     if (strcmp(mode, redis->member ? "cluster" : "standalone") == 0) return 0;
     if (redis->member)
-        return dlock_fail(err, DLOCK_ENOTSUP, "Redis at %s runs in %s mode and is no member of a cluster: use redis://",
+        return dlock_fail(err, DLOCK_ENOTSUP,
+                          "Redis at %s runs in %s mode and is no member of a cluster: use " REDIS_NAME "://",
                           redis->where, mode);
     if (strcmp(mode, "cluster") == 0)
         return dlock_fail(err, DLOCK_ENOTSUP, "Redis at %s is a member of a cluster: use " REDIS_CLUSTER "://",

@@ -13,6 +13,7 @@ struct cluster_node *cluster_node_at(struct cluster *cluster, const char *addres
     struct cluster_node *node = cluster->n_nodes < CLUSTER_NODES ? calloc(1, sizeof *node) : NULL;
     if (!node) return NULL;
     snprintf(node->address, sizeof node->address, "%s", address);
+    snprintf(node->name, sizeof node->name, "%s", address);
     node->port = port;
     cluster->nodes[cluster->n_nodes] = node; /* first: a child forked meanwhile looks here */
     cluster->n_nodes++;
@@ -88,24 +89,37 @@ static bool is_numeric(const char *address) {
     return dlock_socket_address(NULL, address, 1, &unused) != 0;
 }
 
-/* The address in what else is said of a node; NULL: it is not said. */
-static const char *numeric_of(const redisReply *node) {
+/* What else is said of a node; NULL: it is not said. */
+static const char *more_of(const redisReply *node, const char *what) {
     const redisReply *more = node->elements > 3 ? node->element[3] : NULL;
     for (size_t i = 0; more && more->type == REDIS_REPLY_ARRAY && i + 1 < more->elements; i += 2)
-        if (more->element[i]->type == REDIS_REPLY_STRING && strcmp(more->element[i]->str, "ip") == 0 &&
-            more->element[i + 1]->type == REDIS_REPLY_STRING && is_numeric(more->element[i + 1]->str))
+        if (more->element[i]->type == REDIS_REPLY_STRING && strcmp(more->element[i]->str, what) == 0 &&
+            more->element[i + 1]->type == REDIS_REPLY_STRING)
             return more->element[i + 1]->str;
     return NULL;
+}
+
+/* The name that the cluster announces for a node; NULL: it announces none. */
+static const char *name_of(const redisReply *node) {
+    const redisReply *said = node->element[0];
+    const char *name = more_of(node, "hostname");
+    if (!name && said->type == REDIS_REPLY_STRING && !is_numeric(said->str)) name = said->str;
+    return name && *name && strcmp(name, "?") != 0 && strlen(name) <= CLUSTER_NAME_MAX ? name : NULL;
+}
+
+static bool is_unknown(const redisReply *host) {
+    return host->type == REDIS_REPLY_NIL || !*host->str || strcmp(host->str, "?") == 0;
 }
 
 /* The address of a node. One that does not know its own says nil, or nothing: then it is where the teller is. "?" is a
  * name that nobody has given it. NULL: it is called by a name only. */
 static const char *address_of(const struct cluster_node *teller, const redisReply *node) {
     const redisReply *said = node->element[0];
-    const bool unknown = said->type == REDIS_REPLY_NIL || !*said->str || strcmp(said->str, "?") == 0;
+    const bool unknown = is_unknown(said);
     if (!unknown && is_numeric(said->str)) return said->str;
-    const char *address = numeric_of(node);
-    return address || !unknown ? address : teller->address;
+    const char *address = more_of(node, "ip");
+    if (address && is_numeric(address)) return address;
+    return unknown ? teller->address : NULL;
 }
 
 /* An array of address, port, id, and maybe more. NULL: `err` says why. */
@@ -136,7 +150,7 @@ static struct cluster_node *read_node(struct cluster *cluster, struct cluster_no
 /* A map that is being read. */
 struct fresh {
     uint8_t owner[REDIS_SLOTS];
-    const char *ids[CLUSTER_NODES]; /* of the nodes that have slots */
+    const redisReply *nodes[CLUSTER_NODES]; /* those that have slots */
 };
 
 /* An array of the first slot, the last one, the master, and its replicas. */
@@ -158,8 +172,17 @@ static int read_range(struct cluster *cluster, struct cluster_node *teller, cons
         if (fresh->owner[slot]) return redis_nonsense(&teller->redis, "CLUSTER SLOTS has a slot twice", err);
         fresh->owner[slot] = (uint8_t)(number + 1);
     }
-    fresh->ids[number] = part[2]->element[2]->str;
+    fresh->nodes[number] = part[2];
     return 0;
+}
+
+/* Notes what is said of a node. Where no name is announced, one in the URI holds, or else its address. One without a host
+ * is where the teller is. */
+static void introduce(struct cluster_node *node, const redisReply *said, const struct cluster_node *teller) {
+    const char *name = name_of(said);
+    if (!name && is_unknown(said->element[0]) && node != teller) name = teller->name;
+    snprintf(node->id, sizeof node->id, "%s", said->element[2]->str);
+    if (name) snprintf(node->name, sizeof node->name, "%s", name);
 }
 
 /* Whether a call of the next round goes there. */
@@ -206,8 +229,8 @@ static int read_ranges(struct cluster *cluster, struct cluster_node *teller, con
     memcpy(cluster->owner, fresh.owner, sizeof cluster->owner);
     for (size_t i = 0; i < cluster->n_nodes; i++) {
         struct cluster_node *node = cluster->nodes[i];
-        node->serves = fresh.ids[i] != NULL;
-        if (node->serves) snprintf(node->id, sizeof node->id, "%s", fresh.ids[i]);
+        node->serves = fresh.nodes[i] != NULL;
+        if (node->serves) introduce(node, fresh.nodes[i], teller);
     }
     for (size_t i = 0; i < cluster->n_nodes; i++) cluster_settle_node(cluster, cluster->nodes[i]);
     return 0;

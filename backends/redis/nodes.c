@@ -7,7 +7,7 @@
 #define MAP_MAX_US 60000000
 
 int cluster_reach(struct cluster *cluster, struct cluster_node *node, int64_t deadline_us, struct dlock_error *err) {
-    const struct dlock_host host = {node->address, node->address, node->port};
+    const struct dlock_host host = {node->name, node->address, node->port};
     struct redis *redis = &node->redis;
     struct redis_address address = cluster->address;
     if (redis->reader) return 0;

@@ -63,25 +63,22 @@ static void redis_close_in_child(void *conn) {
 
 static const char *const keys[] = {"db", "fences", "sentinel_user", "sentinel_password", STREAM_KEYS NULL};
 
-/* Over TLS it is another backend, in a module of its own, without clusters. */
-#if STREAM_IS_TLS
-static const char *const schemes[] = {"rediss", REDIS_SENTINEL, NULL};
-#define NAME "rediss"
-DLOCK_BACKEND(rediss) = {
-#else
-static const char *const schemes[] = {"redis", "redis+unix", REDIS_SENTINEL, REDIS_CLUSTER, NULL};
-#define NAME "redis"
-
 static const struct dlock_backend *redis_variant(const struct dlock_uri *uri) {
     return strcmp(uri->scheme, REDIS_CLUSTER) == 0 ? &redis_cluster_backend : NULL;
 }
 
+/* Over TLS it is another backend, in a module of its own. */
+#if STREAM_IS_TLS
+static const char *const schemes[] = {REDIS_NAME, REDIS_SENTINEL, REDIS_CLUSTER, NULL};
+DLOCK_BACKEND(rediss) = {
+#else
+static const char *const schemes[] = {REDIS_NAME, "redis+unix", REDIS_SENTINEL, REDIS_CLUSTER, NULL};
 DLOCK_BACKEND(redis) = {
-    .variant = redis_variant,
 #endif
+    .variant = redis_variant,
     .abi = DLOCK_ABI,
     .size = sizeof(struct dlock_backend),
-    .name = NAME,
+    .name = REDIS_NAME,
     .schemes = schemes,
     .keys = keys,
     .caps = DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT |

@@ -28,7 +28,8 @@ function(dlock_redis name)
   endforeach()
 
   set(sources redis.c address.c wire.c info.c greeting.c incarnation.c scripts.c slots.c claims.c pipeline.c inspect.c
-    check.c rights.c listen.c master.c sentinel.c)
+    check.c rights.c listen.c master.c sentinel.c map.c nodes.c cluster.c cluster_claims.c cluster_inspect.c
+    cluster_listen.c)
   if(NOT DLOCK_REDIS_FOLDER STREQUAL CMAKE_CURRENT_SOURCE_DIR)
     list(TRANSFORM sources PREPEND ../redis/)
   endif()

@@ -32,17 +32,20 @@
 /* How many names a connection remembers for a moment. */
 #define REDIS_COUNTS 1024
 
-/* A scheme; most Sentinels that are asked; and where they listen. */
+/* The backend, which is a scheme, too. */
 #if STREAM_IS_TLS
-#define REDIS_SENTINEL "rediss+sentinel"
+#define REDIS_NAME "rediss"
 #else
-#define REDIS_SENTINEL "redis+sentinel"
+#define REDIS_NAME "redis"
 #endif
+
+/* A scheme; most Sentinels that are asked; and where they listen. */
+#define REDIS_SENTINEL REDIS_NAME "+sentinel"
 #define REDIS_SENTINELS 16
 #define REDIS_SENTINEL_PORT 26379
 
 /* Another scheme; how many hash slots a cluster has; how many hash tags may be a node's own (cluster.lua). */
-#define REDIS_CLUSTER "redis+cluster"
+#define REDIS_CLUSTER REDIS_NAME "+cluster"
 #define REDIS_SLOTS 16384
 #define REDIS_TAGS 256
 
