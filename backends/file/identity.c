@@ -15,6 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef STATX_TYPE /* an older musl */
+#include <linux/stat.h>
+static int statx(int dir, const char *file, int flags, unsigned wanted, struct statx *out) {
+    return (int)syscall(SYS_statx, dir, file, flags, wanted, out);
+}
+#endif
+
 static const int64_t old_enough_ns = 50000000; /* a tick has 10 ms at most */
 
 /* Without time stamps: some kernels make the next write dearer for whoever asks for them. */

@@ -16,6 +16,14 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#ifndef RENAME_NOREPLACE /* an older musl */
+#include <linux/fs.h>
+#include <sys/syscall.h>
+static int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
+    return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
+}
+#endif
+
 enum { PRIVATE = 0600, BY_GROUP = 0660 };
 
 /* ---- the URI's keys ---------------------------------------------------------------------------------------------- */

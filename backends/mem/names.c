@@ -75,9 +75,12 @@ struct page {
     size_t n, max;
 };
 
-static void visit(const void *node, VISIT which, void *arg) {
+/* Of the walk that is going on, with the mutex: twalk(3) passes nothing on, and musl has no twalk_r. */
+static struct page *page;
+
+static void visit(const void *node, VISIT which, int depth) {
     const struct mem_name *name = *(struct mem_name *const *)node;
-    struct page *page = arg;
+    (void)depth;
     if (which != postorder && which != leaf) return;
     if (page->n == page->max || strncmp(name->text, page->prefix, strlen(page->prefix)) != 0) return;
     if (strcmp(name->text, page->after) > 0) strcpy(page->out[page->n++], name->text);
@@ -85,7 +88,8 @@ static void visit(const void *node, VISIT which, void *arg) {
 
 size_t mem_page(struct mem_space *space, const char *prefix, const char *text, char (*out)[MEM_NAME_MAX + 1],
                 size_t max) {
-    struct page page = {prefix, text, out, 0, max};
-    twalk_r(space->names, visit, &page);
-    return page.n;
+    struct page own = {prefix, text, out, 0, max};
+    page = &own;
+    twalk(space->names, visit);
+    return own.n;
 }

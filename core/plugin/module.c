@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <link.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,21 +15,44 @@
 
 /* ---- folders ----------------------------------------------------------------------------------------------------- */
 
+static bool is_in(const struct dl_phdr_info *object, const void *address) {
+    const uintptr_t offset = (uintptr_t)address - object->dlpi_addr;
+    for (size_t i = 0; i < object->dlpi_phnum; i++)
+        if (object->dlpi_phdr[i].p_type == PT_LOAD && offset - object->dlpi_phdr[i].p_vaddr < object->dlpi_phdr[i].p_memsz)
+            return true;
+    return false;
+}
+
+/* Stops at the object that this code is in. A program's name is argv[0] to some C libraries, the caller's to choose: it
+ * is known by its program headers. */
+static int find_own(struct dl_phdr_info *object, size_t size, void *folder) {
+    (void)size;
+    if (!is_in(object, dlock__builtin_backends)) return 0;
+    const bool program = (uintptr_t)object->dlpi_phdr == getauxval(AT_PHDR);
+    return realpath(program ? "/proc/self/exe" : object->dlpi_name, folder) ? 1 : -1;
+}
+
 bool dlock__own_folder(char folder[PATH_MAX]) {
-    Dl_info info;
-    void *extra = NULL;
-    if (!dladdr1(dlock__builtin_backends, &info, &extra, RTLD_DL_LINKMAP)) return false;
-    const struct link_map *map = extra; /* what dladdr says of a program is argv[0], the caller's to choose */
-    if (!realpath(map->l_name && *map->l_name ? map->l_name : "/proc/self/exe", folder)) return false;
+    if (dl_iterate_phdr(find_own, folder) != 1) return false;
     *strrchr(folder, '/') = '\0'; /* realpath's answer begins with one */
     return true;
+}
+
+/* Where the library is, or was installed when it is inside a program. */
+static bool library_folder(char folder[PATH_MAX]) {
+#ifdef DLOCK__INSTALLED
+    snprintf(folder, PATH_MAX, "%s", DLOCK__INSTALLED);
+    return true;
+#else
+    return dlock__own_folder(folder);
+#endif
 }
 
 char **dlock__module_folders(void) {
     char own[PATH_MAX];
     const char *path = secure_getenv("DLOCK_PLUGIN_PATH");
     if (!path) path = "";
-    bool known = dlock__own_folder(own);
+    bool known = library_folder(own);
     size_t bytes = strlen(path) + (known ? strlen(own) : 0) + sizeof ":/dlock", n = 3, used = 0;
     for (const char *p = path; *p; p++) n += *p == ':';
     char **folders = calloc(1, n * sizeof *folders + bytes);

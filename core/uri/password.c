@@ -12,7 +12,10 @@
 static ssize_t read_all(int fd, char *to, size_t size) {
     size_t used = 0;
     ssize_t n;
-    while ((n = TEMP_FAILURE_RETRY(read(fd, to + used, size - used))) > 0) used += (size_t)n;
+    do {
+        n = read(fd, to + used, size - used);
+        if (n > 0) used += (size_t)n;
+    } while (n > 0 || (n < 0 && errno == EINTR));
     return n < 0 ? -1 : (ssize_t)used;
 }
 

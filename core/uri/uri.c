@@ -31,7 +31,7 @@ struct builder {
 };
 
 static bool is_control(char c) {
-    return (c >= 0 && c < 0x20) || c == 0x7f;
+    return (unsigned char)c < 0x20 || c == 0x7f;
 }
 
 static const char *find_any(struct span in, const char *set) {

@@ -1,0 +1,43 @@
+#!/bin/bash
+# ports_test.sh: builds what needs no server's client library with musl in the place of glibc, and for another processor. With
+# musl it also has to work: the conformance suite on files and in memory, and a guardian.
+set -euo pipefail
+source=$(cd "$(dirname "$0")/../../.." && pwd)
+. "$source/tests/packages.sh"
+need_packages cmake ninja-build gcc libc6-dev linux-libc-dev musl-tools gcc-aarch64-linux-gnu libc6-dev-arm64-cross binutils
+
+fail() {
+    echo "ports: FAILED: $*" >&2
+    exit 1
+}
+
+folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-ports.XXXXXX")
+trap 'rm -rf "$folder"' EXIT
+quietly() { "$@" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; fail "$*"; }; }
+
+build() { # NAME, and options for CMake
+    local name=$1
+    shift
+    quietly cmake -S "$source" -B "$folder/$name" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDLOCK_WERROR=ON -DDLOCK_TESTS=OFF \
+        -DDLOCK_EXAMPLES=OFF "-DDLOCK_BACKENDS=file;mem;quorum" "$@"
+    quietly cmake --build "$folder/$name" -- --quiet
+}
+
+build aarch64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc
+for file in bin/dlock lib/libdlock.so lib/dlock/dlock-file.so; do
+    readelf -h "$folder/aarch64/$file" | grep -q 'Machine: *AArch64' || fail "$file is not for aarch64"
+done
+echo "ports: aarch64 builds"
+
+# Debian's musl-gcc does not find the kernel's headers, which Alpine has in a package of their own.
+mkdir "$folder/kernel"
+for headers in linux asm-generic "$(gcc -print-multiarch)/asm"; do ln -s "/usr/include/$headers" "$folder/kernel/"; done
+build musl -DCMAKE_C_COMPILER=musl-gcc "-DCMAKE_C_FLAGS=-idirafter $folder/kernel"
+readelf -d "$folder/musl/lib/libdlock.so" | grep -q 'NEEDED.*\[libc.so\]' || fail "libdlock.so does not use musl"
+for uri in "file:$folder/locks" "file:$folder/guarded?guardian=on" mem:; do
+    "$folder/musl/bin/dlock-conformance" -j 16 "$uri" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; fail "conformance with $uri"; }
+    echo "ports: musl, $uri: $(tail -n 1 "$folder/log")" | sed "s|$folder|…|"
+done
+fence=$("$folder/musl/bin/dlock" run -b "file:$folder/locks" -n anything -- sh -c 'echo "$DLOCK_FENCE"')
+[ "$fence" -gt 0 ] || fail "dlock run gave the fence '$fence'"
+echo "ports: OK"
