@@ -1,14 +1,9 @@
 # What the backends for Redis are made of, over whichever stream: dlock_redis(<name> [SOURCES …] [LIBRARIES …]).
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(DLOCK_HIREDIS IMPORTED_TARGET hiredis)
 set(DLOCK_REDIS_FOLDER ${CMAKE_CURRENT_LIST_DIR})
 
 function(dlock_redis name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
-  if(NOT DLOCK_HIREDIS_FOUND)
-    message(FATAL_ERROR "The ${name} backend needs hiredis: install the package libhiredis-dev, "
-      "or leave ${name} out of DLOCK_BACKENDS.")
-  endif()
+  dlock_client_library(${name} DLOCK_HIREDIS libhiredis-dev hiredis)
 
   # Each script as the server gets it: scripts/<script>.lua; scripts/many_<script>.lua for several locks in one call; and
   # scripts/cluster_<script>.lua for a node of a cluster.

@@ -35,7 +35,12 @@ static bool find_program(char path[PATH_MAX]) {
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
         if (snprintf(path, PATH_MAX, "%s/%s/" PROGRAM, own, folders[i]) < PATH_MAX && access(path, X_OK) == 0)
             return true;
+#ifdef DLOCK__INSTALLED
+    snprintf(path, PATH_MAX, DLOCK__INSTALLED "/" DLOCK__LIBEXEC "/" PROGRAM);
+    return access(path, X_OK) == 0;
+#else
     return false;
+#endif
 }
 
 /* Anybody who may see the process list sees a program's environment at its start: the helper gets there only what it
