@@ -18,7 +18,8 @@
 static bool is_in(const struct dl_phdr_info *object, const void *address) {
     const uintptr_t offset = (uintptr_t)address - object->dlpi_addr;
     for (size_t i = 0; i < object->dlpi_phnum; i++)
-        if (object->dlpi_phdr[i].p_type == PT_LOAD && offset - object->dlpi_phdr[i].p_vaddr < object->dlpi_phdr[i].p_memsz)
+        if (object->dlpi_phdr[i].p_type == PT_LOAD &&
+            offset - object->dlpi_phdr[i].p_vaddr < object->dlpi_phdr[i].p_memsz)
             return true;
     return false;
 }

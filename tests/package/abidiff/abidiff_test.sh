@@ -3,18 +3,9 @@
 # that were built against that one must run with this one, as long as the soname is the same. First it sees that a
 # function that is missing would be noticed.
 set -euo pipefail
-cd "$(dirname "$0")/../../.."
-. tests/packages.sh
+. "$(dirname "$0")/../common.sh" abidiff
+cd "$source"
 need_packages cmake ninja-build gcc libc6-dev git abigail-tools binutils
-
-fail() {
-    echo "abidiff: FAILED: $*" >&2
-    exit 1
-}
-
-folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-abidiff.XXXXXX")
-trap 'rm -rf "$folder"' EXIT
-quietly() { "$@" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; fail "$*"; }; }
 
 build() { # SOURCE NAME: the library without backends
     quietly cmake -S "$1" -B "$folder/$2" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DDLOCK_BACKENDS= -DDLOCK_TESTS=OFF -DDLOCK_TOOLS=OFF \

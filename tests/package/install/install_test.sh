@@ -6,18 +6,8 @@
 # CFLAGS, CXXFLAGS and LDFLAGS are passed on.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-source=$(cd "$here/../../.." && pwd)
-. "$source/tests/packages.sh"
+. "$(dirname "$0")/../common.sh" install
 need_packages cmake make gcc g++ libc6-dev 'pkg-config|pkgconf' binutils
-
-fail() {
-    echo "install: FAILED: $*" >&2
-    exit 1
-}
-
-folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-install.XXXXXX")
-trap 'rm -rf "$folder"' EXIT
-quietly() { "$@" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; fail "$*"; }; }
 
 if [ $# -gt 0 ]; then
     build=$(cd "$1" && pwd)

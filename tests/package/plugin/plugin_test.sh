@@ -4,18 +4,9 @@
 # was, but for the new module). The conformance suite is one of the steps. Then the backend meets files that are not
 # its own. CFLAGS and LDFLAGS are passed on.
 set -euo pipefail
-source=$(cd "$(dirname "$0")/../../.." && pwd)
+. "$(dirname "$0")/../common.sh" plugin
 example=$source/examples/sqlite-backend
-. "$source/tests/packages.sh"
 need_packages cmake make gcc libc6-dev libsqlite3-dev python3 binutils
-
-fail() {
-    echo "plugin: FAILED: $*" >&2
-    exit 1
-}
-
-folder=$(mktemp -d "${DLOCK_TEST_DIR:-${TMPDIR:-/tmp}}/plugin.XXXXXX")
-trap 'rm -rf "$folder"' EXIT
 
 case "${1:-}" in
 --prefix) prefix=$(cd "$2" && pwd) ;;

@@ -2,18 +2,8 @@
 # ports_test.sh: builds what needs no server's client library with musl in the place of glibc, and for another processor. With
 # musl it also has to work: the conformance suite on files and in memory, and a guardian.
 set -euo pipefail
-source=$(cd "$(dirname "$0")/../../.." && pwd)
-. "$source/tests/packages.sh"
+. "$(dirname "$0")/../common.sh" ports
 need_packages cmake ninja-build gcc libc6-dev linux-libc-dev musl-tools gcc-aarch64-linux-gnu libc6-dev-arm64-cross binutils
-
-fail() {
-    echo "ports: FAILED: $*" >&2
-    exit 1
-}
-
-folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-ports.XXXXXX")
-trap 'rm -rf "$folder"' EXIT
-quietly() { "$@" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; fail "$*"; }; }
 
 build() { # NAME, and options for CMake
     local name=$1

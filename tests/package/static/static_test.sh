@@ -2,20 +2,11 @@
 # static_test.sh [FOLDER]: builds libdlock.a in FOLDER (a temporary one) with all backends in it, installs it and uses it as
 # others would: a C11 and a C++11 program, each through find_package and through pkg-config, the command, a guardian.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-source=$(cd "$here/../../.." && pwd)
-. "$source/tests/packages.sh"
+. "$(dirname "$0")/../common.sh" static
 need_packages cmake ninja-build gcc g++ libc6-dev 'pkg-config|pkgconf' binutils
 
-fail() {
-    echo "static: FAILED: $*" >&2
-    exit 1
-}
-
-folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-static.XXXXXX")
-trap 'rm -rf "$folder"' EXIT
-quietly() { "$@" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; fail "$*"; }; }
-build=${1:-$folder/build} prefix=$folder/prefix
+build=$(realpath -m "${1:-$folder/build}") prefix=$folder/prefix
+cd "$source"
 consumer=$source/tests/package/install/consumer
 
 quietly cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DDLOCK_TESTS=OFF \
