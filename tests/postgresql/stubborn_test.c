@@ -104,13 +104,15 @@ static void a_lease_ends_while_it_is_renewed(void **state) {
 static void patience_is_for_all_waits(void **state) {
     struct link link;
     struct held held[2];
-    struct renewal renewal = {.link = &link, .held = held, .n = 2, .timeout_ms = 1500};
+    /* A second more than the server has for its word; with as much for each wait it would have none. */
+    struct renewal renewal = {.link = &link, .held = held, .n = 2, .timeout_ms = 10000};
     pthread_t thread;
     PGconn *first = plain_open(), *second = plain_open();
     (void)state;
     link_new(&link, 'a');
     for (int i = 0; i < 2; i++) {
         held_new(&held[i], &link, i ? "patience-2" : "patience-1");
+        held[i].claim.lease_ms = 60000; /* longer than all of this */
         assert_int_equal(acquire(&link, &held[i]), 0);
     }
     plain_run(first, "BEGIN");
@@ -119,7 +121,7 @@ static void patience_is_for_all_waits(void **state) {
     plain_run(second, "SELECT FROM {}.locks WHERE name = 'patience-2' FOR UPDATE");
     assert_int_equal(pthread_create(&thread, NULL, renew_in_thread, &renewal), 0);
     await_renewal();
-    sleep_ms(900);
+    sleep_ms(5000);
     plain_run(first, "COMMIT");
     pthread_join(thread, NULL);
     assert_int_equal(renewal.rc, DLOCK_EUNAVAILABLE);
