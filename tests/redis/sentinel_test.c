@@ -120,6 +120,30 @@ static void failed_over_by_hand(void **state) {
     players_end();
 }
 
+static void fail_over(int to_port) {
+    for (int64_t until = now_ms() + CHANGE_MS; strcmp(said_to(&sentinels[1], "SENTINEL FAILOVER mymaster"), "OK") != 0;
+         sleep_ms(50))
+        assert_true(now_ms() < until); /* the last one is not over, or the other server is not well yet */
+    sentinels_await_master(to_port);
+}
+
+/* There and back before the old master was told: it has been one all the time, and does not know what the other has
+ * granted meanwhile. */
+static void the_old_master_again(void **state) {
+    char uri[400], id[64];
+    struct dlock_error err;
+    (void)state;
+    uri_of(uri, "", "mymaster?lease=1s&timeout=1s");
+    for (int64_t until = now_ms() + CHANGE_MS; try_lock(uri, "tried", &err) != 0; sleep_ms(50))
+        assert_true(now_ms() < until);
+    snprintf(id, sizeof id, "%.55s", strstr(said_to(&master, "INFO replication"), "master_replid:"));
+    fail_over(replica.port);
+    fail_over(relay_port(front));
+    assert_non_null(strstr(said_to(&master, "INFO replication"), id));
+    assert_int_equal(try_lock(uri, "tried", &err), DLOCK_ENOTREADY);
+    assert_int_equal(try_lock(uri, "tried", &err), DLOCK_ENOTREADY);
+}
+
 /* ---- Sentinels that are away, or do not know ---------------------------------------------------------------------- */
 
 static int find_sentinels(const struct dlock_finding *finding, void *arg) {
@@ -225,6 +249,7 @@ int main(void) {
         TEST(cut_off_master),
         TEST(stopped_master),
         TEST(failed_over_by_hand),
+        TEST(the_old_master_again),
         TEST(the_latest_failover_counts),
         cmocka_unit_test_setup_teardown(some_of_them_are_enough, setup_for_no_failover, teardown),
         cmocka_unit_test_setup_teardown(an_unknown_name, setup_for_no_failover, teardown),
