@@ -143,10 +143,14 @@ export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_de
 export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
-# So many at once, since they wait more than they work. Those that do work count as several (PROCESSORS), and those that
-# take longest, or several places, begin first (COST).
-at_once=14
-if [ "$preset" = coverage ]; then at_once=4; fi # every process writes a hundred files when it ends
+# So many at once, since they wait more than they work. Those that do work count as several (PROCESSORS), or, where time
+# does not matter to them, leave the others the processors (nice). Those that take longest, or several places, begin first
+# (COST).
+at_once=20
+case "$preset" in
+asan-ubsan | tsan) at_once=14 ;; # they work more there
+coverage) at_once=4 ;;           # every process writes a hundred files when it ends
+esac
 arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout "$seconds" -j "$at_once")
 if [ -n "$selection" ]; then
     if ctest --test-dir "$build" --print-labels | sed 's/^ *//' | grep -qxF -- "$selection"; then
