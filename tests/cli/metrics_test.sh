@@ -130,7 +130,7 @@ equal "a folder that went away" "$status $(<"$work/bg.err")" \
 rm "$file"
 begin "$DLOCK" run --metrics "$file" job -- sh -c "until [ -e '$work/full' ]; do sleep 0.05; done; exit 6"
 within 10 "it is held" shows dlock_run_lock_held 1
-prlimit --pid "$pid" --fsize=100 # as a full disk: some bytes, then an error
+prlimit --pid "$pid" --fsize=400 # as a full disk: some bytes, then an error; the complaint has room
 touch "$work/full"
 ended "$pid"
 equal "a full disk" "$status $(<"$work/bg.err")" "6 dlock: cannot write the metrics to \"$file\": File too large"

@@ -14,10 +14,10 @@ make_certificate "$work/client" "$work/ca" DNS:client.example
 make_certificate "$work/elsewhere" "$work/ca" DNS:elsewhere.example
 make_certificate "$work/stranger" "$work/other-ca" DNS:zk1.example
 
-# The lines that the page has for this file.
+# The block that the page has for this file.
 recipe() {
-    awk -v file="/etc/stunnel/$1.conf" 'index($0, file) { found = 1 } found && /^    / { print substr($0, 5); inside = 1; next }
-        inside { exit }' "$page"
+    awk -v file="/etc/stunnel/$1.conf" 'index($0, file) { found = 1 } inside && /^```/ { exit } inside { print }
+        found && /^```/ { inside = 1 }' "$page"
 }
 listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
