@@ -135,6 +135,7 @@ static int take_option(struct request *request, int option) {
     case 'T': return take_number(&bench->threads, "--threads", BENCH_WORKERS);
     case 'W': return take_number(&bench->waiters, "--waiters", BENCH_WORKERS);
     case 'L': return take_number(&bench->locks, "--locks", 100000);
+    case 'N': return bench_add_labelled(bench, optarg);
     case 'F': bench->floors = optarg; return STATUS_OK;
     case 'H': request->page = optarg; return STATUS_OK;
     case 'j': request->as_json = true; return STATUS_OK;
@@ -161,13 +162,21 @@ static int check_names(const struct request *request) {
 
 static int bench_main(int argc, char **argv) {
     static const struct option longs[] = {
-        {"time", required_argument, NULL, 't'},    {"workload", required_argument, NULL, 'w'},
-        {"rounds", required_argument, NULL, 'r'},  {"processes", required_argument, NULL, 'P'},
-        {"threads", required_argument, NULL, 'T'}, {"floors", required_argument, NULL, 'F'},
-        {"waiters", required_argument, NULL, 'W'}, {"locks", required_argument, NULL, 'L'},
-        {"lease", required_argument, NULL, 'l'},   {"json", no_argument, NULL, 'j'},
-        {"csv", no_argument, NULL, 'c'},           {"html", required_argument, NULL, 'H'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+        {"time", required_argument, NULL, 't'},
+        {"workload", required_argument, NULL, 'w'},
+        {"rounds", required_argument, NULL, 'r'},
+        {"processes", required_argument, NULL, 'P'},
+        {"threads", required_argument, NULL, 'T'},
+        {"floors", required_argument, NULL, 'F'},
+        {"waiters", required_argument, NULL, 'W'},
+        {"locks", required_argument, NULL, 'L'},
+        {"lease", required_argument, NULL, 'l'},
+        {"json", no_argument, NULL, 'j'},
+        {"csv", no_argument, NULL, 'c'},
+        {"label", required_argument, NULL, 'N'},
+        {"html", required_argument, NULL, 'H'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     struct request request = {.bench = {.rounds = 3,
                                         .time_ms = 5000,
@@ -185,7 +194,7 @@ static int bench_main(int argc, char **argv) {
         if (c == 'h') return print_help(&command_bench);
         if (c == '?' || c == ':') return option_error(&command_bench, argv, c);
         int status = take_option(&request, c);
-        if (status != STATUS_OK) return status;
+        if (status != STATUS_OK) return bench_free(bench), status;
     }
     if (request.as_json && request.as_csv) return usage_error(&command_bench, "--json or --csv, not both");
     bench->progress = isatty(STDERR_FILENO);
@@ -226,6 +235,7 @@ const struct command command_bench = {
     "      --waiters N      how many wait in crowd; default 16, at most 64\n"
     "      --locks N        how many locks renewal holds; default 1000\n"
     "      --lease TIME     how long their leases are; default 3s\n"
+    "      --label NAME=URI  a server that is called NAME in what is printed; may be given several times\n"
     "      --floors FOLDER  where the barest clients are, floor-BACKEND, which also read how much a server is\n"
     "                       sent in crowd and renewal; default those that came with dlock-bench, \"\" for none\n"
     "      --json           print JSON\n"

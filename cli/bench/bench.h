@@ -71,7 +71,8 @@ struct bench_cell {
 /* A server under test. */
 struct bench_target {
     const char *uri;
-    char server[BENCH_SERVER]; /* its scheme, and a number where that stands twice: URIs may have passwords */
+    /* Its label, or its scheme, and a number where that stands twice: URIs may have passwords. */
+    char server[BENCH_SERVER];
     char backend[BENCH_SERVER];
     bool no_floor;            /* there is none, or it cannot be run */
     struct bench_cell *cells; /* one per case */
@@ -94,6 +95,8 @@ struct bench {
 /* plan.c: which cases there are, and which servers. Adding says 0, or a status after saying what is wrong. */
 int bench_add_cases(struct bench *bench, const char *const *names, size_t n_names);
 int bench_add_targets(struct bench *bench, char **uris, size_t n_uris);
+/* A server that is called by a name: NAME=URI. Before all others. */
+int bench_add_labelled(struct bench *bench, const char *text);
 void bench_free(struct bench *bench);
 
 /* run.c: workers that begin together. */

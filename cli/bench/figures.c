@@ -14,7 +14,7 @@ static uint64_t violations(const struct bench_cell *cell) {
     return (cell->overlaps > cell->time_overlaps ? cell->overlaps : cell->time_overlaps) + cell->stale_fences;
 }
 
-/* The fewest grants that a worker got, as a share of the most. */
+/* The fewest grants of the one lock that a worker got, as a share of the most. */
 static double fairness(const struct bench_case *c, const struct bench_cell *cell) {
     int workers = c->processes * c->threads;
     uint64_t fewest = cell->of_worker[0], most = fewest;
@@ -22,7 +22,7 @@ static double fairness(const struct bench_case *c, const struct bench_cell *cell
         if (cell->of_worker[i] < fewest) fewest = cell->of_worker[i];
         if (cell->of_worker[i] > most) most = cell->of_worker[i];
     }
-    return workers > 1 ? share(fewest, most) : -1;
+    return share(fewest, most);
 }
 
 void bench_figures(const struct bench_case *c, const struct bench_cell *cell, struct bench_figures *figures) {
@@ -38,7 +38,7 @@ void bench_figures(const struct bench_case *c, const struct bench_cell *cell, st
         .per_second = timed ? per_second(cell->grants, cell->elapsed_ns) : -1,
         .floor_per_second = per_second(cell->floor.n, cell->floor_elapsed_ns),
         .ratio = -1,
-        .fairness = timed ? fairness(c, cell) : -1,
+        .fairness = one_lock ? fairness(c, cell) : -1,
         .in_use = one_lock ? (double)cell->held_ns / (double)cell->elapsed_ns : -1,
         .handed_over = one_lock ? share(cell->samples.n, cell->grants) : -1,
         .commands_per_second = per_second((uint64_t)cell->commands, cell->counted_ns),

@@ -257,6 +257,9 @@ static void command_line(FILE *out, const struct bench *bench, char *const *opti
     if (!words) return;
     fputs("dlock bench", words);
     for (size_t i = 0; i < n_options; i++) {
+        bool labels = strncmp(options[i], "--la", 4) == 0; /* options may be cut short */
+        if (labels && !strchr(options[i], '=')) i++;
+        if (labels) continue;
         fputc(' ', words);
         shell_word(words, options[i]);
     }
@@ -334,6 +337,7 @@ void bench_html(FILE *out, const struct bench *bench, char *const *options, size
     fputs("</time>, ", out);
     processor(out);
     fputs("</p>\n</header>\n<main>\n", out);
+    html_opening(out, bench);
     verdict(out, bench);
     remarks(out, bench);
     overview(out, bench);

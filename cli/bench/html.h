@@ -4,6 +4,7 @@
 #define DLOCK_CLI_BENCH_HTML_H
 
 #include "bench/bench.h"
+#include "bench/svg.h"
 
 /* html_file.c: the page is written beside `path` and renamed, so that whoever reads `path` sees a whole one. Both
  * return STATUS_OK, or say what is wrong and return the status. Checking comes before the run, which may be long. */
@@ -24,15 +25,11 @@ enum { HTML_COUNT = 40 };
 void html_count(char text[HTML_COUNT], uint64_t n);
 void html_section(FILE *out, const struct html_group *group);
 
+/* html_opening.c: what the page begins with. One sentence, and a chart of all servers, of what most people ask for: how
+ * long a cycle, a hand-over and the take-over from the dead take. Nothing when none of them was measured. */
+void html_opening(FILE *out, const struct bench *bench);
+
 /* html_chart.c. A figure is named `id`, of letters and digits. */
-struct html_scale {
-    double low, high;
-    bool is_log;
-};
-
-/* From what is above 0 to steps of 1, 2 and 5, at least a factor of 2 apart. */
-struct html_scale html_log_scale(double low, double high);
-
 /* What took how long in the group's case `k`: a shape for each server. */
 void html_latency_chart(FILE *out, const struct html_group *group, size_t k, const struct html_scale *scale);
 

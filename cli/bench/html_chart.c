@@ -1,12 +1,13 @@
 /* The charts of a report. Each is 400 units wide, about as many pixels, and says in words what it shows. */
 #include "bench/html.h"
+#include "bench/svg.h"
 #include "text.h"
 
 #include <math.h>
 #include <string.h>
 
 enum {
-    WIDTH = 400,
+    WIDTH = SVG_WIDTH,
     EDGE = 4,       /* left and right of a chart's axis */
     COLUMNS = 196,  /* of a latency shape, over the whole axis */
     FEW = 30,       /* samples: fewer are shown as dots, since they have no shape */
@@ -14,113 +15,10 @@ enum {
     SHAPE_TOP = 19, /* inside a server's row */
     SHAPE = 24,
     ROW = 52,
-    AXIS = 22, /* below the rows */
-    LABEL = 60,
-    TICKS = 64
+    AXIS = SVG_AXIS,
+    LABEL = SVG_LABEL,
+    TICKS = SVG_TICKS
 };
-
-static void begin(FILE *out, const char *id, size_t k, const char *title, int height) {
-    fprintf(out,
-            "<svg role=\"img\" viewBox=\"0 0 %d %d\" aria-labelledby=\"%s%zu\" aria-describedby=\"%s%zud\">"
-            "<title id=\"%s%zu\">",
-            WIDTH, height, id, k, id, k, id, k);
-    html_text(out, title);
-    fprintf(out, "</title><desc id=\"%s%zud\">", id, k);
-}
-
-static void text(FILE *out, double x, double y, const char *class, const char *words) {
-    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
-    html_text(out, words);
-    fputs("</text>\n", out);
-}
-
-static void line(FILE *out, const char *class, double x1, double y1, double x2, double y2) {
-    fprintf(out, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", class, x1, y1, x2, y2);
-}
-
-/* The same server has the same colour everywhere; what is meant never hangs on it. */
-static int colour(size_t server) {
-    return (int)(server % 8);
-}
-
-static const char *trimmed(char *words) {
-    size_t length = strlen(words);
-    while (length && words[length - 1] == ' ') words[--length] = '\0';
-    return words + strspn(words, " ");
-}
-
-/* ---- scales ------------------------------------------------------------------------------------------------------ */
-
-static const double steps[] = {1, 2, 5};
-
-struct html_scale html_log_scale(double low, double high) {
-    struct html_scale scale = {0, 0, true};
-    double decade = pow(10, floor(log10(low)));
-    for (int i = 0; i < 3; i++)
-        if (steps[i] * decade <= low * 1.0001) scale.low = steps[i] * decade;
-    decade = pow(10, floor(log10(high)));
-    scale.high = 10 * decade;
-    for (int i = 2; i >= 0; i--)
-        if (steps[i] * decade >= high * 0.9999) scale.high = steps[i] * decade;
-    if (scale.high < 1.9 * scale.low) scale.high = 2 * scale.low;
-    return scale;
-}
-
-/* Where `value` is, from 0 to 1. */
-static double place(const struct html_scale *scale, double value) {
-    double at = scale->is_log ? log(value / scale->low) / log(scale->high / scale->low)
-                              : (value - scale->low) / (scale->high - scale->low);
-    return at < 0 || !(value > 0) ? 0 : at > 1 ? 1 : at;
-}
-
-/* Ticks at 1, 2 and 5, or at powers of ten where there is no room for more than `most`. Returns how many. */
-static size_t log_ticks(const struct html_scale *scale, double most, double ticks[TICKS]) {
-    int step = log10(scale->high / scale->low) * 3 > most ? 3 : 1;
-    size_t n = 0;
-    for (double decade = pow(10, floor(log10(scale->low) + 1e-9)); decade <= scale->high * 1.0001; decade *= 10)
-        for (int i = 0; i < 3 && n < TICKS; i += step)
-            if (steps[i] * decade >= scale->low * 0.9999 && steps[i] * decade <= scale->high * 1.0001)
-                ticks[n++] = steps[i] * decade;
-    return n;
-}
-
-static size_t ticks_of(const struct html_scale *scale, double most, double ticks[TICKS]) {
-    if (scale->is_log) return log_ticks(scale, most, ticks);
-    /* The end is 1, 2 or 5, or ten times that, …: parts of it have few digits. */
-    int parts = fmod(log10(scale->high) + 9 + 1e-9, 1) > 0.5 ? 5 : 4;
-    for (int i = 0; i <= parts; i++) ticks[i] = scale->low + (scale->high - scale->low) * i / parts;
-    return (size_t)parts + 1;
-}
-
-static void time_label(char label[LABEL], double ns) {
-    static const char *const units[] = {"ns", "µs", "ms", "s"};
-    int unit = 0;
-    for (; ns > 999.9 && unit < 3; unit++) ns /= 1000;
-    snprintf(label, LABEL, "%.0f %s", ns, units[unit]);
-}
-
-static void count_label(char label[LABEL], double count) {
-    const char *unit = "";
-    if (count > 999999)
-        count /= 1e6, unit = " M";
-    else if (count > 9999)
-        count /= 1000, unit = " k";
-    snprintf(label, LABEL, count < 100 ? "%.3g%s" : "%.0f%s", count, unit);
-}
-
-/* A horizontal axis between x0 and x1, at the foot of a chart that is `height` high without it. */
-static void axis(FILE *out, const struct html_scale *scale, double x0, double x1, double height,
-                 void (*name)(char label[LABEL], double value)) {
-    double ticks[TICKS];
-    char label[LABEL];
-    size_t n = ticks_of(scale, (x1 - x0) / (name == time_label ? 60 : 24), ticks);
-    for (size_t i = 0; i < n; i++) {
-        double x = x0 + place(scale, ticks[i]) * (x1 - x0);
-        line(out, "grid", x, 0, x, height);
-        name(label, ticks[i]);
-        text(out, x, height + 15, x < 20 ? "tick" : x > WIDTH - 20 ? "tick end" : "tick middle", label);
-    }
-}
 
 /* ---- how long things took ---------------------------------------------------------------------------------------- */
 
@@ -131,8 +29,8 @@ static void columns_of(const struct histogram *histogram, const struct html_scal
     memset(columns, 0, COLUMNS * sizeof *columns);
     for (int i = 0; i + 1 < HISTOGRAM_BUCKETS; i++) {
         if (!histogram->buckets[i]) continue;
-        double from = place(scale, (double)histogram_lowest(i)) * COLUMNS;
-        double to = place(scale, (double)histogram_lowest(i + 1)) * COLUMNS;
+        double from = svg_place(scale, (double)histogram_lowest(i)) * COLUMNS;
+        double to = svg_place(scale, (double)histogram_lowest(i + 1)) * COLUMNS;
         if (to - from < width) {
             from = (from + to - width) / 2;
             to = from + width;
@@ -160,7 +58,7 @@ static void shape(FILE *out, const struct histogram *histogram, const struct htm
 }
 
 static double time_x(const struct html_scale *scale, int64_t ns) {
-    return EDGE + place(scale, (double)ns) * (WIDTH - 2.0 * EDGE);
+    return EDGE + svg_place(scale, (double)ns) * (WIDTH - 2.0 * EDGE);
 }
 
 static void dots(FILE *out, const struct histogram *histogram, const struct html_scale *scale, double foot) {
@@ -178,9 +76,9 @@ static void latency_label(char label[LABEL], const struct bench_cell *cell, cons
     bench_duration(median, figures->median_ns);
     bench_duration(p99, figures->p99_ns);
     if (cell->samples.n && cell->samples.n < FEW)
-        snprintf(label, LABEL, "%smedian %s of %d", broken, trimmed(median), (int)cell->samples.n);
+        snprintf(label, LABEL, "%smedian %s of %d", broken, svg_trimmed(median), (int)cell->samples.n);
     else if (cell->samples.n)
-        snprintf(label, LABEL, "%smedian %s, 99 %% %s", broken, trimmed(median), trimmed(p99));
+        snprintf(label, LABEL, "%smedian %s, 99 %% %s", broken, svg_trimmed(median), svg_trimmed(p99));
     else
         snprintf(label, LABEL, "%s%s", broken, cell->error_code ? "failed" : "no samples");
 }
@@ -193,21 +91,21 @@ static void latency_row(FILE *out, const struct html_group *group, size_t k, siz
     char label[LABEL];
     double foot = top + SHAPE_TOP + SHAPE;
     bench_figures(&group->bench->cases[k], cell, &figures);
-    fprintf(out, "<g class=\"s%d\">", colour(server));
+    fprintf(out, "<g class=\"s%d\">", svg_colour(server));
     if (cell->samples.n >= FEW) shape(out, &cell->samples, scale, foot, "shape");
     if (cell->floor.n >= FEW) shape(out, &cell->floor, scale, foot, "floor");
-    line(out, "base", 0, foot, WIDTH, foot);
+    svg_line(out, "base", 0, foot, WIDTH, foot);
     if (cell->samples.n && cell->samples.n < FEW) dots(out, &cell->samples, scale, foot);
     if (cell->samples.n >= FEW) {
         double median = time_x(scale, figures.median_ns), p99 = time_x(scale, figures.p99_ns);
-        line(out, "median", median, foot - SHAPE, median, foot + 2);
-        line(out, "p99", p99, foot - 14, p99, foot + 2);
+        svg_line(out, "median", median, foot - SHAPE, median, foot + 2);
+        svg_line(out, "p99", p99, foot - 14, p99, foot + 2);
         fprintf(out, "<circle class=\"longest\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>\n",
                 time_x(scale, figures.longest_ns), foot);
     }
-    text(out, 0, top + LEGEND, "name", target->server);
+    svg_text(out, 0, top + LEGEND, "name", target->server);
     latency_label(label, cell, &figures);
-    text(out, WIDTH, top + LEGEND, "end", label);
+    svg_text(out, WIDTH, top + LEGEND, "end", label);
     fputs("</g>\n", out);
 }
 
@@ -215,7 +113,7 @@ void html_latency_chart(FILE *out, const struct html_group *group, size_t k, con
     const struct bench *bench = group->bench;
     char label[LABEL];
     double height = (double)bench->n_targets * ROW;
-    begin(out, "latency", k, "How long it took", (int)height + AXIS);
+    svg_begin(out, "latency", k, "How long it took", (int)height + AXIS);
     for (size_t i = 0; i < bench->n_targets; i++) {
         struct bench_figures figures;
         bench_figures(&bench->cases[k], &bench->targets[i].cells[k], &figures);
@@ -224,7 +122,7 @@ void html_latency_chart(FILE *out, const struct html_group *group, size_t k, con
         fprintf(out, ": %s. ", label);
     }
     fputs("</desc>\n", out);
-    axis(out, scale, EDGE, WIDTH - EDGE, height, time_label);
+    svg_axis(out, scale, EDGE, WIDTH - EDGE, height, svg_time_label);
     for (size_t i = 0; i < bench->n_targets; i++) latency_row(out, group, k, i, (double)i * ROW, scale);
     fputs("</svg>\n", out);
 }
@@ -257,14 +155,14 @@ static double names_width(const struct bench *bench) {
 static void measure_row(FILE *out, const char *server, double value, double top, double origin, double x,
                         const char *label) {
     double middle = top + MEASURE_ROW / 2.0;
-    text(out, 0, middle + 4, "name", server);
+    svg_text(out, 0, middle + 4, "name", server);
     if (value < 0) {
-        text(out, origin + 6, middle + 4, "tick", label);
+        svg_text(out, origin + 6, middle + 4, "tick", label);
         return;
     }
-    line(out, "stem", origin, middle, x, middle);
+    svg_line(out, "stem", origin, middle, x, middle);
     fprintf(out, "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>\n", x, middle);
-    text(out, x < origin ? x - 8 : x + 8, middle + 4, x < origin ? "end" : "value", label);
+    svg_text(out, x < origin ? x - 8 : x + 8, middle + 4, x < origin ? "end" : "value", label);
 }
 
 void html_measure_chart(FILE *out, const struct html_group *group, size_t k, const struct html_measure *measure,
@@ -273,22 +171,22 @@ void html_measure_chart(FILE *out, const struct html_group *group, size_t k, con
     char label[LABEL];
     double height = (double)bench->n_targets * MEASURE_ROW + 4, x1 = WIDTH - VALUE_WIDTH;
     double x0 = names_width(bench) + (measure->origin > scale->low ? VALUE_WIDTH : 4);
-    double origin = x0 + place(scale, measure->origin) * (x1 - x0);
-    begin(out, measure->id, k, measure->what, (int)height + AXIS);
+    double origin = x0 + svg_place(scale, measure->origin) * (x1 - x0);
+    svg_begin(out, measure->id, k, measure->what, (int)height + AXIS);
     for (size_t i = 0; i < bench->n_targets; i++) {
         measure_label(label, measure, html_measured(group, k, i, measure));
         html_text(out, bench->targets[i].server);
         fprintf(out, ": %s. ", label);
     }
     fputs("</desc>\n", out);
-    axis(out, scale, x0, x1, height, count_label);
-    line(out, "origin", origin, 0, origin, height);
+    svg_axis(out, scale, x0, x1, height, svg_count_label);
+    svg_line(out, "origin", origin, 0, origin, height);
     for (size_t i = 0; i < bench->n_targets; i++) {
         double value = html_measured(group, k, i, measure);
         measure_label(label, measure, value);
-        fprintf(out, "<g class=\"s%d\">", colour(i));
+        fprintf(out, "<g class=\"s%d\">", svg_colour(i));
         measure_row(out, bench->targets[i].server, value, (double)i * MEASURE_ROW + 2, origin,
-                    x0 + place(scale, value) * (x1 - x0), label);
+                    x0 + svg_place(scale, value) * (x1 - x0), label);
         fputs("</g>\n", out);
     }
     fputs("</svg>\n", out);
@@ -312,39 +210,30 @@ static double rate_of(const struct plot *plot, size_t server, size_t k) {
 
 static double plot_x(const struct plot *plot, size_t k) {
     double threads = plot->group->bench->cases[k].threads;
-    return PLOT_LEFT + 6 + place(&plot->threads, threads) * (plot->right - PLOT_LEFT - 12);
+    return PLOT_LEFT + 6 + svg_place(&plot->threads, threads) * (plot->right - PLOT_LEFT - 12);
 }
 
 static double plot_y(const struct plot *plot, double rate) {
-    return PLOT_FOOT - place(&plot->rate, rate) * (PLOT_FOOT - PLOT_TOP);
+    return PLOT_FOOT - svg_place(&plot->rate, rate) * (PLOT_FOOT - PLOT_TOP);
 }
 
 static void plot_axes(FILE *out, const struct plot *plot) {
     double ticks[TICKS];
     char label[LABEL];
-    size_t n = ticks_of(&plot->rate, 10, ticks);
+    size_t n = svg_ticks(&plot->rate, 10, ticks);
     for (size_t i = 0; i < n; i++) {
         double y = plot_y(plot, ticks[i]);
-        line(out, "grid", PLOT_LEFT, y, plot->right, y);
-        count_label(label, ticks[i]);
-        text(out, PLOT_LEFT - 6, y + 4, "tick end", label);
+        svg_line(out, "grid", PLOT_LEFT, y, plot->right, y);
+        svg_count_label(label, ticks[i]);
+        svg_text(out, PLOT_LEFT - 6, y + 4, "tick end", label);
     }
     for (size_t k = plot->group->first; k < plot->group->first + plot->group->n; k++) {
         double x = plot_x(plot, k);
-        line(out, "grid", x, PLOT_TOP, x, PLOT_FOOT);
+        svg_line(out, "grid", x, PLOT_TOP, x, PLOT_FOOT);
         snprintf(label, LABEL, "%d", plot->group->bench->cases[k].threads);
-        text(out, x, PLOT_FOOT + 16, "tick middle", label);
+        svg_text(out, x, PLOT_FOOT + 16, "tick middle", label);
     }
-    text(out, plot->right + 14, PLOT_FOOT + 16, "tick", "threads");
-}
-
-/* Lines that cross are told apart by their marks, too. */
-static void mark(FILE *out, size_t server, double x, double y) {
-    static const char *const marks[] = {"m-3.5-3.5h7v7h-7z", "m0-5l5 5-5 5-5-5z", "m0-5l4.5 8h-9z", "m0 5l4.5-8h-9z"};
-    if (server % 5 == 0)
-        fprintf(out, "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>", x, y);
-    else
-        fprintf(out, "<path class=\"dot\" d=\"M%.1f %.1f%s\"/>", x, y, marks[server % 5 - 1]);
+    svg_text(out, plot->right + 14, PLOT_FOOT + 16, "tick", "threads");
 }
 
 /* Where the line of a server ends: *y. False when it has none. */
@@ -355,7 +244,7 @@ static bool plot_line(FILE *out, const struct plot *plot, size_t server, double 
         double rate = rate_of(plot, server, k);
         if (rate <= 0) continue;
         *y = plot_y(plot, rate);
-        if (!begun) fprintf(out, "<g class=\"s%d\"><path class=\"course\" d=\"", colour(server));
+        if (!begun) fprintf(out, "<g class=\"s%d\"><path class=\"course\" d=\"", svg_colour(server));
         fprintf(out, "%s%.1f %.1f", begun ? begun : "M", plot_x(plot, k), *y);
         begun = "L";
     }
@@ -363,7 +252,7 @@ static bool plot_line(FILE *out, const struct plot *plot, size_t server, double 
     fputs("\"/>", out);
     for (size_t k = group->first; k < group->first + group->n; k++) {
         double rate = rate_of(plot, server, k);
-        if (rate > 0) mark(out, server, plot_x(plot, k), plot_y(plot, rate));
+        if (rate > 0) svg_mark(out, server, plot_x(plot, k), plot_y(plot, rate));
     }
     fputs("</g>\n", out);
     return true;
@@ -374,7 +263,7 @@ static void rate_label(char label[LABEL], const struct plot *plot, size_t server
     double first = rate_of(plot, server, plot->group->first);
     double last = rate_of(plot, server, plot->group->first + plot->group->n - 1);
     char rate[LABEL];
-    count_label(rate, last > 0 ? last : 0);
+    svg_count_label(rate, last > 0 ? last : 0);
     if (first > 0 && last > 0)
         snprintf(label, LABEL, "%.20s/s, %.1f×", rate, last / first);
     else
@@ -410,7 +299,7 @@ static void plot_servers(FILE *out, const struct plot *plot) {
     for (size_t i = 0; i < n; i++) {
         char label[LABEL];
         rate_label(label, plot, ends[i].server);
-        fprintf(out, "<g class=\"s%d\"><text x=\"%.1f\" y=\"%.1f\"><tspan class=\"name\">", colour(ends[i].server),
+        fprintf(out, "<g class=\"s%d\"><text x=\"%.1f\" y=\"%.1f\"><tspan class=\"name\">", svg_colour(ends[i].server),
                 plot->right + 6, ends[i].y + 4);
         html_text(out, plot->group->bench->targets[ends[i].server].server);
         fprintf(out, "</tspan> %s</text></g>\n", label);
@@ -432,7 +321,7 @@ void html_thread_chart(FILE *out, const struct html_group *group) {
     if (low < 0) low = high = 1;
     plot.threads = (struct html_scale){bench->cases[group->first].threads, bench->cases[last].threads, true};
     plot.rate = html_log_scale(low, high);
-    begin(out, "threads", group->first, "Grants in a second against threads", PLOT_FOOT + AXIS);
+    svg_begin(out, "threads", group->first, "Grants in a second against threads", PLOT_FOOT + AXIS);
     for (size_t i = 0; i < bench->n_targets; i++) {
         char label[LABEL];
         rate_label(label, &plot, i);

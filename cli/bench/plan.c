@@ -56,19 +56,21 @@ int bench_add_cases(struct bench *bench, const char *const *names, size_t n_name
 
 /* ---- servers ----------------------------------------------------------------------------------------------------- */
 
-/* Nothing but the scheme may be shown, and a number where it is not the first with it. */
+static bool is_taken(const struct bench *bench, const char *name) {
+    for (size_t i = 0; i < bench->n_targets; i++)
+        if (strcmp(bench->targets[i].server, name) == 0) return true;
+    return false;
+}
+
+/* Nothing but the scheme may be shown, and a number where another one is called so. */
 static void name_server(const struct bench *bench, struct bench_target *target) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789+.-";
-    int length = (int)strspn(target->uri, plain), before = 0;
+    char name[BENCH_SERVER];
+    int length = (int)strspn(target->uri, plain);
     if (length > BENCH_SERVER - 6) length = BENCH_SERVER - 6;
-    for (const struct bench_target *other = bench->targets; other < target; other++) {
-        size_t common = strspn(other->uri, plain);
-        if (common == strspn(target->uri, plain) && strncmp(other->uri, target->uri, common) == 0) before++;
-    }
-    if (before)
-        snprintf(target->server, sizeof target->server, "%.*s#%d", length, target->uri, before + 1);
-    else
-        snprintf(target->server, sizeof target->server, "%.*s", length, target->uri);
+    snprintf(name, sizeof name, "%.*s", length, target->uri);
+    for (unsigned i = 2; is_taken(bench, name); i++) snprintf(name, sizeof name, "%.*s#%u", length, target->uri, i);
+    memcpy(target->server, name, sizeof name);
 }
 
 struct probe {
@@ -113,18 +115,46 @@ static int try_target(struct bench_target *target) {
     return error_status(cell.error_code);
 }
 
+/* One more, of which `uri` is known. */
+static struct bench_target *new_target(struct bench *bench, const char *uri) {
+    struct bench_target *more = realloc(bench->targets, (bench->n_targets + 1) * sizeof *more);
+    if (!more) return NULL;
+    bench->targets = more;
+    struct bench_target *target = &more[bench->n_targets++];
+    *target = (struct bench_target){.uri = uri};
+    return target;
+}
+
+/* A label stands in tables and charts. */
+int bench_add_labelled(struct bench *bench, const char *text) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-_";
+    char name[BENCH_SERVER];
+    size_t length = strspn(text, plain);
+    if (length == 0 || text[length] != '=' || length >= sizeof name) {
+        note("--label takes NAME=URI, with 1 to %d letters, digits, +, ., - and _ in NAME", BENCH_SERVER - 1);
+        return STATUS_USAGE;
+    }
+    snprintf(name, sizeof name, "%.*s", (int)length, text);
+    if (is_taken(bench, name)) return note("there are two servers with the label %s", name), STATUS_USAGE;
+    struct bench_target *target = new_target(bench, text + length + 1);
+    if (!target) return out_of_memory();
+    memcpy(target->server, name, sizeof name);
+    return STATUS_OK;
+}
+
 int bench_add_targets(struct bench *bench, char **uris, size_t n_uris) {
-    size_t n = n_uris ? n_uris : 1;
-    bench->targets = calloc(n, sizeof *bench->targets);
-    if (!bench->targets) return out_of_memory();
-    for (; bench->n_targets < n; bench->n_targets++) {
-        struct bench_target *target = &bench->targets[bench->n_targets];
-        target->uri = uri_or_default(n_uris ? uris[bench->n_targets] : NULL);
+    size_t n = n_uris || bench->n_targets ? n_uris : 1;
+    for (size_t i = 0; i < n; i++) {
+        struct bench_target *target = new_target(bench, uri_or_default(n_uris ? uris[i] : NULL));
+        if (!target) return out_of_memory();
         name_server(bench, target);
+    }
+    for (size_t i = 0; i < bench->n_targets; i++) {
+        struct bench_target *target = &bench->targets[i];
         target->cells = calloc(bench->n_cases, sizeof *target->cells);
         if (!target->cells) return out_of_memory();
         int status = try_target(target);
-        if (status != STATUS_OK) return bench->n_targets++, status;
+        if (status != STATUS_OK) return status;
     }
     return STATUS_OK;
 }

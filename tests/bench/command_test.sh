@@ -55,6 +55,8 @@ positive "what the crowd uses of the processors" "$(field crowd cpu)"
 equal "nobody counts commands" "$(field crowd commands_per_grant)" null
 positive "somebody was handed the lock" "$(field hand-over-10ms handed_over)"
 contains "the second of a kind has a number" "$out" '"server": "file#2"'
+contains "those on one lock share it" "$(field crowd fairness)" . # 0. or 1.: somebody may have had no turn
+equal "those with a lock each share nothing" "$(grep "^distinct fairness [0-9]" <<<"$rows")" ""
 run "${bench[@]}" --csv --workload cycle --workload re-entry "$DLOCK_URI"
 equal "status" "$status" 0
 equal "a heading and two rows" "$(wc -l <<<"$out")" 3

@@ -17,6 +17,9 @@ run "${bench[@]}" --json --floors "$DLOCK_TEST_FLOORS" "$DLOCK_URI" "file:$work/
 equal "status" "$status" 0
 check_page "$work/out"
 contains "the verdict" "$text" "Exclusion held"
+contains "what it begins with" "$text" "A lock that nobody else wants costs "
+contains "where the lock is handed over" "$text" "; its hand-over to another process takes "
+contains "what the chart of all shows" "$text" "file#2: cycle "
 contains "the version" "$text" "dlock $("$DLOCK" --version | grep -o '[0-9.]*$')"
 contains "the kernel" "$text" "$(uname -r)"
 contains "what the server is" "$text" "inotify wakes waiters"
@@ -24,6 +27,13 @@ contains "the command" "$text" "${bench[*]:2} --json"
 contains "the floor" "$text" "Against the floor"
 equal "nothing is left beside it" "$(ls "$work"/page.html*)" "$page"
 equal "its mode" "$(stat -c %a "$page")" "$(printf %o $((0666 & ~$(umask))))"
+
+describe "labels"
+run "${bench[@]}" --workload cycle --label "first=everybody://rapunzel:secret@127.0.0.1/" --label=second="$DLOCK_URI" "$DLOCK_URI"
+check_page
+contains "they come first" "$text" "Locks on first, second, file"
+contains "what stands for them in the command" "$text" "--workload cycle first:… second:… file:…"
+lacks "the password" "$(<"$page")" secret
 
 describe "with the table, on a link, over an older page"
 chmod 640 "$page"

@@ -1,0 +1,143 @@
+/* What the page begins with: the three things that most people ask for, of all servers, on one logarithmic scale. */
+#include "bench/html.h"
+#include "text.h"
+
+#include <string.h>
+
+enum { ROW = 24, LEGEND = 22, NAME_WIDTH = 8, EDGE = 10, N = 3 };
+
+/* The first case of each, in this order; they have the marks 0 to 2. */
+static const struct {
+    const char *workload;
+    const char *before; /* in the sentence, before how long it takes */
+} asked[N] = {{"cycle", "a lock that nobody else wants costs "},
+              {"hand-over", "its hand-over to another process takes "},
+              {"crash", "the lock of a dead holder is free after "}};
+
+/* Which case a thing is; n_cases: it was not measured. */
+static size_t case_of(const struct bench *bench, int thing) {
+    size_t k = 0;
+    while (k < bench->n_cases && strcmp(bench->cases[k].workload->name, asked[thing].workload) != 0) k++;
+    return k;
+}
+
+/* Negative: it was not measured there. */
+static int64_t median_of(const struct bench *bench, int thing, size_t server) {
+    struct bench_figures figures;
+    size_t k = case_of(bench, thing);
+    if (k == bench->n_cases) return -1;
+    bench_figures(&bench->cases[k], &bench->targets[server].cells[k], &figures);
+    return figures.median_ns;
+}
+
+struct range {
+    int64_t least, most;
+    size_t fastest, slowest; /* servers */
+};
+
+static bool range_of(const struct bench *bench, int thing, struct range *range) {
+    range->least = range->most = -1;
+    for (size_t i = 0; i < bench->n_targets; i++) {
+        int64_t ns = median_of(bench, thing, i);
+        if (ns < 0) continue;
+        if (range->least < 0 || ns < range->least) range->least = ns, range->fastest = i;
+        if (ns > range->most) range->most = ns, range->slowest = i;
+    }
+    return range->least >= 0;
+}
+
+static void time_on(FILE *out, const struct bench *bench, int64_t ns, size_t server) {
+    char padded[BENCH_DURATION];
+    bench_duration(padded, ns);
+    fprintf(out, "%s (", svg_trimmed(padded));
+    html_text(out, bench->targets[server].server);
+    fputc(')', out);
+}
+
+static void sentence(FILE *out, const struct bench *bench) {
+    bool begun = false;
+    fputs("<p class=\"opening\">", out);
+    for (int thing = 0; thing < N; thing++) {
+        struct range range;
+        if (!range_of(bench, thing, &range)) continue;
+        if (begun)
+            fprintf(out, "; %s", asked[thing].before);
+        else
+            fprintf(out, "%c%s", asked[thing].before[0] & ~0x20, asked[thing].before + 1);
+        begun = true;
+        time_on(out, bench, range.least, range.fastest);
+        if (range.slowest == range.fastest) continue;
+        fputs(" to ", out);
+        time_on(out, bench, range.most, range.slowest);
+    }
+    fputs(".</p>\n", out);
+}
+
+static void description(FILE *out, const struct bench *bench) {
+    for (size_t i = 0; i < bench->n_targets; i++) {
+        html_text(out, bench->targets[i].server);
+        const char *between = ": ";
+        for (int thing = 0; thing < N; thing++) {
+            char padded[BENCH_DURATION];
+            int64_t ns = median_of(bench, thing, i);
+            if (ns < 0) continue;
+            bench_duration(padded, ns);
+            fprintf(out, "%s%s %s", between, asked[thing].workload, svg_trimmed(padded));
+            between = ", ";
+        }
+        fputs(". ", out);
+    }
+    fputs("</desc>\n", out);
+}
+
+static void legend(FILE *out, const struct bench *bench) {
+    double x = EDGE;
+    fputs("<g class=\"legend\">", out);
+    for (int thing = 0; thing < N; thing++) {
+        if (case_of(bench, thing) == bench->n_cases) continue;
+        svg_mark(out, (size_t)thing, x, 9);
+        svg_text(out, x + 9, 13, "tick", asked[thing].workload);
+        x += 30 + (double)strlen(asked[thing].workload) * NAME_WIDTH;
+    }
+    fputs("</g>\n", out);
+}
+
+static void chart(FILE *out, const struct bench *bench, const struct html_scale *scale) {
+    size_t longest = 0;
+    for (size_t i = 0; i < bench->n_targets; i++)
+        if (strlen(bench->targets[i].server) > longest) longest = strlen(bench->targets[i].server);
+    double x0 = (double)longest * NAME_WIDTH + EDGE, x1 = SVG_WIDTH - EDGE;
+    double height = LEGEND + (double)bench->n_targets * ROW;
+    svg_begin(out, "opening", 0, "All servers beside each other", (int)height + SVG_AXIS);
+    description(out, bench);
+    svg_axis(out, scale, x0, x1, height, svg_time_label);
+    legend(out, bench);
+    for (size_t i = 0; i < bench->n_targets; i++) {
+        double y = LEGEND + ((double)i + 0.5) * ROW;
+        fprintf(out, "<g class=\"s%d\">", svg_colour(i));
+        svg_text(out, 0, y + 4, "name", bench->targets[i].server);
+        svg_line(out, "base", x0, y, x1, y);
+        for (int thing = 0; thing < N; thing++) {
+            int64_t ns = median_of(bench, thing, i);
+            if (ns >= 0) svg_mark(out, (size_t)thing, x0 + svg_place(scale, (double)ns) * (x1 - x0), y);
+        }
+        fputs("</g>\n", out);
+    }
+    fputs("</svg>\n", out);
+}
+
+void html_opening(FILE *out, const struct bench *bench) {
+    int64_t least = -1, most = -1;
+    for (int thing = 0; thing < N; thing++) {
+        struct range range;
+        if (!range_of(bench, thing, &range)) continue;
+        if (least < 0 || range.least < least) least = range.least;
+        if (range.most > most) most = range.most;
+    }
+    if (least < 0) return;
+    struct html_scale scale = html_log_scale(least > 0 ? (double)least : 1, most > 0 ? (double)most : 1);
+    sentence(out, bench);
+    fputs("<figure class=\"opening\">\n", out);
+    chart(out, bench, &scale);
+    fputs("<p class=\"about\">Medians, on a logarithmic axis.</p></figure>\n", out);
+}
