@@ -1,12 +1,13 @@
-"""faults_test.py TARGET [--orphans] [--fast] [--seconds S] [--seed N] [--slow MS]: processes contend for a few
+"""faults_test.py TARGET [--orphans | --kills] [--fast] [--seconds S] [--seed N] [--slow MS]: processes contend for a few
 locks on a server while processes, wires, clocks and the server itself are hurt, drawn from a seed. Prints a table; fails
 when the history of grants breaks a rule, when a process answers what no fault explains, when anybody is not served in
 the end, or when anything is left on the server.
 
-TARGET is one of nemesis.FAULTS. With --orphans answers are lost, as often as possible, and nothing else happens. --fast is
-for many grants: they are held for no time, mostly, and faults are rarer. --slow prints each recovery that took longer,
-and keeps the history. DLOCK_TEST_BIN has the programs; DLOCK_TEST_DIR, where it is set, gets the table, too, for table.py,
-in faults/TARGET.tsv.
+TARGET is one of nemesis.FAULTS. With --orphans answers are lost, as often as possible, and nothing else happens; with
+--kills processes with a guardian are killed, one after the other, and nothing else happens. --fast is for many grants:
+they are held for no time, mostly, and faults are rarer. --slow prints each recovery that took longer, and keeps the
+history. DLOCK_TEST_BIN has the programs; DLOCK_TEST_DIR, where it is set, gets the table, too, for table.py, in
+faults/TARGET.tsv.
 """
 import argparse
 import collections
@@ -26,6 +27,7 @@ import mysql_servers
 import nemesis
 import redis_servers
 import servers
+import standstill
 from servers import LEASE_S, now_ns
 
 SERVERS = {"file": servers.File, "redis": servers.Redis, "redis-aof": servers.RedisAof,
@@ -44,10 +46,13 @@ LEASE_NS = LEASE_S * 1000000000
 LAST_S = 150  # in which every process has to end, on a machine that has no time for it, too
 ORPHAN_S = 30
 GUARDED = ", guardian"
-ENOUGH = 3  # recoveries to judge by
+ENOUGH = 3  # recoveries to judge guardians by
+PROMPT_MS = 250  # in which a guardian releases, and the next one is granted the lock
+CALM_NS = 3 * LEASE_NS  # after other harm until nothing of it is left: waiters that are gone, quarantines, sessions
 BRIEFLY, WIDTH = 3, 200  # lines of each kind at the end of a failure, and their length
 # What each process adds to the URI, and whether it is behind the proxy.
 KINDS = [("guardian=on", False), ("linger=20ms", False), ("", True), ("guardian=on&linger=5ms", True)]
+KILLING = [("guardian=on", False)] * 4
 LOSING, LOST = [("connections=1", True)] * 4, "wire: answers lost time and again"
 SNATCH = 2  # of so many answers one is lost then
 CALM = 20  # times as much rest between two faults, with --fast
@@ -115,7 +120,7 @@ class Run:
         self.target, self.seed, self.slow_ms = options.target, options.seed, options.slow
         self.pace, self.calm = ("run", CALM) if options.fast or options.orphans else ("walk", 1)
         self.random = random.Random(self.seed)
-        self.kinds = LOSING if options.orphans else KINDS
+        self.kinds = LOSING if options.orphans else KILLING if options.kills else KINDS
         self.n_names, self.threads = CROWD if options.orphans and options.fast else (NAMES, THREADS)
         self.folder, self.bin = folder, os.environ.get("DLOCK_TEST_BIN", "build/bin")
         self.clock = servers.Clock(self.program("libdlock-faults-clock.so"), folder)
@@ -125,6 +130,7 @@ class Run:
         self.who, self.problems, self.rounds = 0, [], 0
         self.counts = collections.Counter()  # what dlock-history counts
         self.seconds = 0
+        self.standstill = standstill.Standstill()
         self.last_fences = []  # with which a history begins
         self.faults = []
         # Of each fault, in ms; None: not seen, or not of this fault alone.
@@ -200,16 +206,26 @@ class Run:
                 return
             self.rest(self.random.uniform(0.2, 1.5), end)
 
+    def kill(self, worker):
+        at = worker.kill()
+        self.harms.append((at, at + (0 if worker.guarded else LEASE_NS)))
+        self.queries.append(("process killed" + GUARDED * worker.guarded, at, "%d:%d" % (worker.who, at)))
+
+    def kill_guarded(self, end):
+        """Each when nothing is left of the last one."""
+        while time.monotonic() < end:
+            time.sleep(CALM_NS / 1e9 * self.random.uniform(1.1, 1.5))
+            worker = self.random.choice(self.workers)
+            self.kill(worker)
+            worker.start()
+
     def hurt_workers(self, end):
         dice = random.Random(self.seed + 1)
         while time.monotonic() < end:
             self.rest(dice.uniform(0.1, 1), end)
             worker = dice.choice(self.workers)
             if dice.random() < 0.5:
-                at = worker.kill()
-                self.harms.append((at, at + (0 if worker.guarded else LEASE_NS)))
-                name = "process killed" + (GUARDED if worker.guarded else "")
-                self.queries.append((name, at, "%d:%d" % (worker.who, at)))
+                self.kill(worker)
                 time.sleep(dice.uniform(0, 0.5))
                 worker.start()
             else:
@@ -265,6 +281,8 @@ class Run:
         if self.kinds == LOSING:
             self.lose_answers(end)
             self.recoveries[LOST] += [None] * self.lost()
+        elif self.kinds == KILLING:
+            self.kill_guarded(end)
         else:
             self.hurt(end)
         for worker in self.workers:
@@ -320,6 +338,8 @@ class Run:
         for (name, at, query), answer in zip(self.queries, lines[len(self.last_fences):]):
             ms = None if answer == "-" or self.harmed_again(at, int(answer)) else int(answer)
             self.recoveries[name].append(ms)
+            if name.endswith(GUARDED) and ms is not None:
+                self.judge_guardian(at, ms)
             if ms is not None and ms > self.slow_ms:
                 print("%d ms: %s (%s in %s)" % (ms, name, query, self.history), flush=True)
         if not self.problems and self.slow_ms == math.inf:
@@ -329,8 +349,22 @@ class Run:
         """Whether another fault fell into this recovery: one that ends when it begins is its own."""
         return any(begun < at + ms * 1000000 and healed > at and begun != at for begun, healed in self.harms)
 
-    def judge_guardian(self):
-        """A lock whose holder was killed is free before its lease ends, at least once: the machine may be busy."""
+    def judge_guardian(self, at, ms):
+        """Whether the next one had the lock in time after its holder was killed, as far as the machine ran at all, and
+        there was nothing else to get over."""
+        end = at + ms * 1000000
+        if any(begun < end and healed + CALM_NS > at and begun != at for begun, healed in self.harms):
+            return
+        stood_ms = self.standstill.ms(at, end)
+        self.counts["guarded"] += 1
+        if ms - stood_ms > PROMPT_MS:
+            self.complain("a guardian took %d ms, of which the machine stood still for %d" % (ms, stood_ms))
+        elif ms > PROMPT_MS:
+            self.counts["excused"] += 1
+            print("%s: the machine stood still for %d of a guardian's %d ms" % (self.target, stood_ms, ms), flush=True)
+
+    def judge_guardians(self):
+        """Whatever else happened, at least one has released before its lease ended."""
         seen = [ms for ms in self.recoveries.get("process killed" + GUARDED, []) if ms is not None]
         if len(seen) >= ENOUGH and min(seen) >= LEASE_S * 1000:
             self.complain("no guardian has released anything before its lease ended: %s ms" % seen)
@@ -352,7 +386,7 @@ class Run:
             while time.monotonic() < end - 1 and not self.problems:
                 self.round(min(ROUND_S, end - time.monotonic()))
             self.seconds = time.monotonic() - begun
-            self.judge_guardian()
+            self.judge_guardians()
         finally:
             if self.relay_process:
                 self.relay_process.stdin.close()
@@ -391,6 +425,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=os.environ.get("DLOCK_FAULTS_SECONDS"))
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--orphans", action="store_true")
+    parser.add_argument("--kills", action="store_true")
     parser.add_argument("--fast", action="store_true", default="DLOCK_FAULTS_FAST" in os.environ)
     parser.add_argument("--slow", type=float, default=math.inf)
     options = parser.parse_args()

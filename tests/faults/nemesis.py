@@ -259,7 +259,8 @@ FAULTS = {
     # Of the masters; no replica takes over within that time.
     "redis-cluster": [Fault("node killed, restarted", of_next_shard(crash)),
                       Fault("node stopped, continued", of_next_shard(pause)),
-                      Fault("slot moved", move_slot), Fault("replica promoted", promote), *TAKEN_OVER],
+                      Fault("slot moved", move_slot), Fault("replica promoted", promote),
+                      *map(forgetting, TAKEN_OVER)],
     "quorum": of_quorum(3),
     "quorum-5": of_quorum(5),
     "memcached": WIRES + [TWICE, RESET, PAUSE, RESTART, FORWARD, Fault("flush_all", flush_items, forgets=True)],

@@ -62,6 +62,13 @@ class Server:
         longest, name = self.longest(names)
         return "" if longest is None else "{:,}".format(longest)
 
+    def guarded(self):
+        """Kills with nothing else near them, how many of them found the machine at a standstill, and the longest time."""
+        if not self.counts["guarded"]:
+            return ""
+        excused = ", excused: %d" % self.counts["excused"] if self.counts["excused"] else ""
+        return "%d×%s, longest %s" % (self.counts["guarded"], excused, self.longest_ms(GUARDED))
+
     def tried(self, keeps):
         """How often there were faults that grants have to outlast, or need not."""
         return sum(times for name, times in self.times.items() if name != LOST and self.forgets(name) != keeps)
@@ -109,7 +116,7 @@ def print_promises(servers):
         dead = ("at once: " if server.target in AT_ONCE else "after 1 s: ") + \
             ("{:,}".format(max(server.recoveries[KILLED])) if server.recoveries[KILLED] else "not seen alone")
         rows.append([server.target, holds, "{:,}×".format(server.tried(False)), "{:,}×".format(stops), dead,
-                     server.longest_ms(GUARDED), server.longest_ms(*BACK)])
+                     server.guarded(), server.longest_ms(*BACK)])
     print_table(rows)
 
 
