@@ -1,0 +1,21 @@
+# Run by CPack when the components are installed and not yet packed: adds what a Debian package has beside its files.
+# --no-name: the same input makes the same package.
+function(compress)
+  execute_process(COMMAND gzip --best --no-name ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+foreach(component IN LISTS CPACK_COMPONENTS_ALL)
+  string(TOUPPER ${component} upper)
+  set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/${component})
+  file(GLOB_RECURSE pages ${root}/usr/share/man/*)
+  if(pages)
+    compress(${pages})
+  endif()
+  set(doc ${root}/usr/share/doc/${CPACK_DEBIAN_${upper}_PACKAGE_NAME})
+  file(MAKE_DIRECTORY ${doc})
+  file(COPY_FILE ${CPACK_DLOCK_COPYRIGHT} ${doc}/copyright)
+  file(COPY_FILE ${CPACK_DLOCK_CHANGELOG} ${doc}/changelog.Debian)
+  compress(${doc}/changelog.Debian)
+  file(CHMOD_RECURSE ${root}/usr/share/doc FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ
+    DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+endforeach()
