@@ -25,6 +25,8 @@ equal "backends" "$(grep -o '{"name": "' <<<"$backends" | wc -l)" "$((3 + $(ls .
 equal "on files" "$(dlock run -n nightly -- sh -c 'dlock inspect nightly >/dev/null && echo held')" held
 equal "on Redis" "$(dlock run -b "$redis" nightly -- sh -c "dlock inspect -b '$redis' nightly >/dev/null && echo held")" held
 equal "with a guardian" "$(dlock run -b "$redis&guardian=on" nightly -- echo ran)" ran
+ls /usr/share/bash-completion/completions/dlock /usr/share/zsh/vendor-completions/_dlock \
+    /usr/share/fish/vendor_completions.d/dlock.fish >/dev/null || fail "a shell finds no completion"
 dlock top --help >/dev/null || fail "dlock top"
 if dlock bench >/dev/null 2>&1; then fail "there is a bench without its package"; fi
 

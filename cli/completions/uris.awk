@@ -1,0 +1,8 @@
+# From `dlock backends --json`: how a URI of each scheme begins.
+BEGIN { RS = "{" }
+match($0, /"schemes": [[][^]]*/) {
+    n = split(substr($0, RSTART, RLENGTH), part, /"/)
+    follows = /"local"/ ? ":" : "://"
+    if (/"name": "quorum"/) follows = ":?of="
+    for (i = 4; i <= n; i += 2) print part[i] follows
+}
