@@ -53,7 +53,8 @@ need_packages() {
 }
 
 need_test_packages() {
-    local backend packages=(cmake ninja-build make gcc g++ libc6-dev pkg-config libcmocka-dev libevent-dev libsqlite3-dev libncurses-dev
+    local backend packages=(cmake ninja-build make gcc g++ libc6-dev pkg-config libcmocka-dev libevent-dev libsqlite3-dev
+        libncurses-dev systemtap-sdt-dev binutils
         python3 python3-pip python3-setuptools python3-wheel python3-venv python3-yaml systemd doxygen man-db groff-base mandoc bsdextrautils util-linux procps
         valgrind spin zsh fish)
     for backend; do

@@ -1,3 +1,4 @@
+#include "base/probe.h"
 #include "io/io.h"
 #include "plugin/server.h"
 
@@ -85,7 +86,10 @@ int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dloc
     dlock__enter(client);
     conn->connected = rc == 0;
     if (rc == 0) {
-        client->stats.reconnects += conn->broken;
+        if (conn->broken) {
+            client->stats.reconnects++;
+            DLOCK__PROBE3(reconnect, client->backend->name, (const char *)client->id, client->stats.reconnects);
+        }
         conn->broken = false;
     }
     return rc;

@@ -215,10 +215,6 @@ int dlock__acq_by_name(const void *a, const void *b) {
     return strcmp((*left)->name->text, (*right)->name->text);
 }
 
-uint64_t dlock__acq_fence(const struct dlock__acquisition *acq) {
-    return acq->server_fence << 8 | acq->ordinal;
-}
-
 bool dlock__acq_may_come_late(const struct dlock__acquisition *acq, int64_t us) {
     return acq->late_acquire && us < acq->unknown_until_us;
 }

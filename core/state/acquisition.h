@@ -198,7 +198,9 @@ void dlock__acq_disown(struct dlock__acquisition *acq);
 struct dlock__acquisition *dlock__acq_find(struct dlock_client *client, const char *token);
 /* Orders pointers to acquisitions by name, for qsort: the order in which every batch is sent. */
 int dlock__acq_by_name(const void *a, const void *b);
-uint64_t dlock__acq_fence(const struct dlock__acquisition *acq);
+static inline uint64_t dlock__acq_fence(const struct dlock__acquisition *acq) {
+    return acq->server_fence << 8 | acq->ordinal;
+}
 /* Until when the server may keep something that nobody here knows of, as far as leases end it; 0: there is nothing. */
 int64_t dlock__acq_unknown_end_us(const struct dlock__acquisition *acq);
 /* Whether an acquire that nobody answered may reach the server, and would be granted, after what was sent at `us`. */

@@ -182,6 +182,8 @@ void dlock__lock_destroy(struct dlock_lock *lock);
 /* The waiter has to wait, which is counted unless it is a try. It is over, which is counted if it had to. */
 void dlock__stats_waits(struct dlock__waiter *waiter);
 void dlock__stats_waited(const struct dlock__waiter *waiter);
+/* A grant that somebody has been told of has ended before its release. */
+void dlock__stats_lost(const struct dlock__acquisition *acq);
 
 /* ---- fork.c ---- */
 

@@ -20,6 +20,7 @@
  * docs/internals.md says what is true in each. Whatever has it there has a reference: name->asking, ->held or ->lost,
  * the engine for orphans; a renewal of the keeper's (`renewing`) and an operation in a batch have one of their own:
  * neither is a state, since both go on whatever becomes of the acquisition meanwhile. */
+#include "base/probe.h"
 #include "state/client.h"
 
 #ifdef DLOCK_CHECK_STATES
@@ -219,6 +220,7 @@ void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock
     lock->client->stats.grants++;
     /* With an ordinal it was handed over, taken while it lingered, or imported. */
     lock->client->stats.local_grants += acq->ordinal > 0;
+    DLOCK__PROBE_GRANT(granted, acq);
     if (lock->on_lost) dlock__callback_arm(lock->client, acq->valid_until_us);
 }
 
@@ -282,6 +284,7 @@ bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t
     dlock__guard_note(acq);
     acq->outcome_unknown = false;
     acq->name->client->stats.renewals++;
+    DLOCK__PROBE_GRANT(renewed, acq);
     if (acq->state != DLOCK__CONFIRMING)
         dlock__acq_renew_at(acq, acq->renew_at_us);
     else if (acq->valid_until_us > dlock__now(acq->name->client))
@@ -422,7 +425,7 @@ void dlock__lose(struct dlock__acquisition *acq) {
     dlock__name_unhold(name, acq);
     acq->next = name->lost; /* takes over the reference */
     name->lost = acq;
-    name->client->stats.losses += owner_knows(acq);
+    if (owner_knows(acq)) dlock__stats_lost(acq);
     dlock__callback_lost(acq);
     if (dlock__acq_may_remain(acq)) dlock__orphan(acq);
     dlock__name_signal(name);

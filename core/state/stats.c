@@ -1,5 +1,11 @@
-/* The statistics of waits. Other numbers are counted in one line each, where what they count is done. */
+/* The statistics of waits and losses. Other numbers are counted in one line each, where what they count is done. */
+#include "base/probe.h"
 #include "state/client.h"
+
+void dlock__stats_lost(const struct dlock__acquisition *acq) {
+    acq->name->client->stats.losses++;
+    DLOCK__PROBE_GRANT(lost, acq);
+}
 
 void dlock__stats_waits(struct dlock__waiter *waiter) {
     if (waiter->waits || waiter->try_only) return;

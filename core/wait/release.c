@@ -1,6 +1,7 @@
 /* Giving grants back: to another thread of this process, or by releases at the server. A release whose caller waits is
  * sent until it is answered or the caller's one deadline has come; from then on the acquisition is an orphan, which the
  * engine goes on to release. */
+#include "base/probe.h"
 #include "wait/wait.h"
 
 enum { RETRY_MIN_US = 10000, RETRY_MAX_US = 500000 };
@@ -52,6 +53,7 @@ static void send_all(struct dlock__acquisition *const *acqs, size_t n, int64_t d
 }
 
 bool dlock__give_back_begin(struct dlock__acquisition *acq) {
+    DLOCK__PROBE_GRANT(released, acq);
     if (dlock__hand_over(acq) || dlock__linger_begin(acq)) return true;
     dlock__acq_release(acq);
     dlock__acq_disown(acq);
@@ -65,7 +67,7 @@ int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dl
     dlock__back_off(acq);
     if (acq->refs > 1) pthread_cond_broadcast(&name->client->changed); /* dlock__give_back_await may be one of them */
     if (rc == DLOCK_ELOST) {
-        name->client->stats.losses++;
+        dlock__stats_lost(acq);
         rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it",
                         dlock__name_shown(name));
     } else if (rc != 0) {
@@ -115,7 +117,7 @@ int dlock__give_back_await(struct dlock__acquisition *acq, int64_t deadline_us, 
                           "the release of lock \"%s\" was not confirmed, its lease ends it: %s",
                           dlock__name_shown(name), client->closed ? "the client is closed" : "no answer in time");
     if (acq->op->kind == DLOCK__RELEASE && dlock__release_result(acq) == 0) return 0;
-    client->stats.losses++;
+    dlock__stats_lost(acq);
     return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its release", dlock__name_shown(name));
 }
 

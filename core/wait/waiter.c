@@ -4,6 +4,7 @@
  *
  * A waiter is a small state machine that takes turns: its own thread drives it (blocking.c), or the engine does where
  * it has none. */
+#include "base/probe.h"
 #include "wait/wait.h"
 
 #include <stdlib.h>
@@ -492,6 +493,7 @@ void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, 
     waiter->try_only = try_only;
     waiter->began_us = dlock__now(lock->client);
     waiter->deadline_us = deadline_us;
+    DLOCK__PROBE3(acquire_begin, (const char *)name->text, waiter->began_us, deadline_us);
     bool blocked = dlock__name_exclusive(name) && !dlock__linger_misfit(lock);
     if (waiter->try_only && (blocked || !may_go_along(name, lock)))
         finish(waiter, refused(waiter));
