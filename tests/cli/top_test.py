@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`dlock top`, as lines and on a terminal, which it leaves as it was however it ends. On a Redis of its own, since that is
-stopped here. DLOCK is the program under test; DLOCK_TEST_CURSES says whether it was built to draw. Arguments: cases to
+stopped here. DLOCK is the program under test; DLOCK_TEST_DRAWS is 1 if it was built to draw. Arguments: cases to
 run; default all."""
 import fcntl
 import json
@@ -247,7 +247,7 @@ def dumb():
 
 def main():
     cases = {case.__name__: case for case in [lines, json_lines, mistakes]}
-    if os.environ["DLOCK_TEST_CURSES"] == "ON": cases |= {case.__name__: case for case in [keys, signals, stopped, silence, dumb]}
+    if os.environ["DLOCK_TEST_DRAWS"] == "1": cases |= {case.__name__: case for case in [keys, signals, stopped, silence, dumb]}
     with tempfile.TemporaryDirectory(dir=os.environ.get("DLOCK_TEST_DIR")) as work:
         settings = subprocess.run([f"{SERVERS}/redis.sh", "start", work], check=True, capture_output=True, text=True).stdout
         address = re.search("^DLOCK_TEST_REDIS=(.*)$", settings, re.M)[1]

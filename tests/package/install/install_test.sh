@@ -101,6 +101,7 @@ use() { # PREFIX FOLDER
     [ "$(DLOCK_PLUGIN_PATH=$work/toy "$prefix/$bin/dlock" run -b toy: anything -- sh -c 'echo "$DLOCK_FENCE"')" = 256 ] ||
         fail "the backend built out of tree"
     [ "$("$prefix/$bin/dlock" run -b "file:$work/locks" -n anything -- echo yes)" = yes ] || fail "the command"
+    "$prefix/$bin/dlock" top --count 1 -b "file:$work/locks" >"$work/top.out" || fail "dlock top"
     if [ "$(cache DLOCK_TOOLS)" = ON ]; then
         "$prefix/$bin/dlock" bench --json --time 200ms --rounds 1 -w cycle "file:$work/locks" >"$work/bench.json" || fail "the bench"
         grep -q '"floor_median_ns": [1-9]' "$work/bench.json" || fail "no floor in $(cat "$work/bench.json")"
