@@ -211,14 +211,41 @@ static void hear_keys(struct screen *screen, short events) {
     if (events & (POLLHUP | POLLERR | POLLNVAL)) screen->over = true; /* the terminal is gone */
 }
 
+static void fit_terminal(void) {
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0)
+        resizeterm(size.ws_row, size.ws_col);
+}
+
+/* Ctrl-Z: stops this process, as the shell expects, with the terminal as it was. Returns when it goes on. */
+static void stop(void) {
+    const struct sigaction standard = {.sa_handler = SIG_DFL};
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, SIGTSTP);
+    endwin();
+    sigaction(SIGTSTP, &standard, NULL); /* curses have put a handler there */
+    raise(SIGTSTP);
+    pthread_sigmask(SIG_UNBLOCK, &only, NULL);
+    pthread_sigmask(SIG_BLOCK, &only, NULL);
+}
+
+/* Somebody else had the terminal meanwhile. */
+static void go_on(void) {
+    reset_prog_mode();
+    clearok(curscr, TRUE);
+    fit_terminal();
+}
+
 static void hear_signals(struct screen *screen) {
     struct signalfd_siginfo info;
     while (read(signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        struct winsize size;
-        if (info.ssi_signo != SIGWINCH)
-            screen->sig = (int)info.ssi_signo;
-        else if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0)
-            resizeterm(size.ws_row, size.ws_col);
+        switch (info.ssi_signo) {
+        case SIGWINCH: fit_terminal(); break;
+        case SIGTSTP: stop(); break;
+        case SIGCONT: go_on(); break;
+        default: screen->sig = (int)info.ssi_signo; break;
+        }
     }
 }
 
@@ -235,29 +262,21 @@ bool screen_usable(void) {
     return usable;
 }
 
-/* Those that end a process, unless our parent wants them ignored. */
+/* Those that end or stop a process, unless our parent wants them ignored. */
 int screen_signals(void) {
-    static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGPIPE, SIGXCPU};
-    sigset_t heard, blocked;
+    static const int defaults[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
+                                   SIGUSR2, SIGALRM, SIGPIPE, SIGXCPU, SIGTSTP};
+    sigset_t heard;
     sigemptyset(&heard);
-    for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++) {
+    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
         struct sigaction action;
-        if (sigaction(ending[i], NULL, &action) == 0 && action.sa_handler == SIG_DFL) sigaddset(&heard, ending[i]);
+        if (sigaction(defaults[i], NULL, &action) == 0 && action.sa_handler == SIG_DFL) sigaddset(&heard, defaults[i]);
     }
     sigaddset(&heard, SIGWINCH);
-    blocked = heard;
-    sigaddset(&blocked, SIGTSTP);
-    sigprocmask(SIG_BLOCK, &blocked, NULL);
+    sigaddset(&heard, SIGCONT);
+    sigprocmask(SIG_BLOCK, &heard, NULL);
     signal_fd = signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK);
     return signal_fd < 0 ? -1 : 0;
-}
-
-/* Ctrl-Z is curses' own affair, which is for the thread that draws alone. */
-static void let_it_stop(void) {
-    sigset_t stop;
-    sigemptyset(&stop);
-    sigaddset(&stop, SIGTSTP);
-    pthread_sigmask(SIG_UNBLOCK, &stop, NULL);
 }
 
 static bool begin(void) {
@@ -269,7 +288,6 @@ static bool begin(void) {
     nodelay(stdscr, TRUE);
     set_escdelay(50);
     curs_set(0);
-    let_it_stop();
     return true;
 }
 
