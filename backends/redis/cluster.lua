@@ -3,8 +3,8 @@
 --          of this node (Redis 7 and newer); or `dlock:<node id>:`
 --          of an acquire: the caller's own clock in microseconds
 --          the number of a hash tag whose slot this node has: `dlock:{<number>}:incarnation` says since when it is the
---          master that it is now. Most calls do not look at that; it is in another slot than the lock, which scripts may do
---          as long as a node has both
+--          master that it is now. Most calls do not look at that; it is in another slot than the lock, which scripts
+--          may do as long as a node has both
 -- Building the scripts has the others use the functions below (assemble.cmake).
 --
 -- A client that listens has chosen the channel by its own map of the slots. When slots have moved, it may be another

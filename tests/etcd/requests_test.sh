@@ -36,7 +36,11 @@ describe "renewals"
 run "$DLOCK" run -b "$uri&lease=4s" b -- sleep 5
 equal "status" "$status" 0
 alive=$(grep -c keepalive "$work/counted")
-equal "a proof for each" "$(grep -c kv/txn "$work/counted")" $((alive + 2))
+# The end of the command may come between the last one and its proof: then the release follows it.
+without=$(awk '/keepalive/ && last ~ /keepalive/ { n++ } { last = $0 } END { print n + 0 }' "$work/counted")
+equal "a proof for each but the last" "$without" 0
+proofs=$(($(grep -c kv/txn "$work/counted") - 2)) # beside the acquire and the release
+if [ "$proofs" != "$alive" ] && [ "$proofs" != $((alive - 1)) ]; then fail "$proofs proofs for $alive renewals"; fi
 if [ "$alive" -lt 1 ] || [ "$alive" -gt 12 ]; then fail "$alive renewals"; fi
 
 finish

@@ -1,4 +1,5 @@
 """Redis Cluster in the fault suite: three masters, each with a replica."""
+import contextlib
 import os
 import subprocess
 import time
@@ -7,6 +8,8 @@ from redis_servers import CHANGE_S, RedisPair
 from servers import LEASE_S, SCRIPTS, Redis, await_true
 
 SLOTS, SHARDS = 16384, 3
+# So long a promotion by hand waits for the master, which does not answer while it has not heard yet that this is its replica.
+BY_HAND_S = 5
 
 
 def free_port():
@@ -51,7 +54,13 @@ class Shard(RedisPair):
 
     def promote(self):
         """With every write."""
-        self.replica.do("FAILOVER")
+        end = time.monotonic() + CHANGE_S
+        while not self.replica.is_master():
+            self.replica.do("FAILOVER")
+            with contextlib.suppress(TimeoutError):
+                await_true(self.replica.is_master, min(BY_HAND_S + 1, end - time.monotonic()))
+            if time.monotonic() >= end:
+                raise TimeoutError("the replica is not promoted by hand")
         self.await_promotion()
         self.follow()
 
