@@ -81,6 +81,10 @@ static void hear_loss(struct supervision *supervision) {
     lock_lost(supervision, 0);
 }
 
+static void say_late(const struct supervision *supervision, const char *consequence) {
+    note("lost the lock \"%s\": SIGTERM has not ended the command; %s", supervision->plan->name, consequence);
+}
+
 /* The command has been told to end and has not. Returns when to look again, as poll() takes it. */
 static int kill_late(struct supervision *supervision) {
     int64_t left = supervision->kill_at_ms - now_ms();
@@ -88,7 +92,7 @@ static int kill_late(struct supervision *supervision) {
     if (left > 0) return (int)least(left, INT_MAX);
     supervision->killed = true;
     child_signal(supervision->plan->child, SIGKILL);
-    note("lost the lock \"%s\": SIGTERM has not ended the command; killing it", supervision->plan->name);
+    say_late(supervision, "killing it");
     return -1;
 }
 
@@ -165,6 +169,8 @@ static bool hear_signals(struct supervision *supervision) {
 
 /* The guardian was first: we stood still, or did not hear of the end of the lease before that of the command. */
 static void killed_by_guardian(struct supervision *supervision) {
+    const bool late = supervision->lost && supervision->plan->policy.action == LOSS_TERM && !supervision->killed;
+    if (late) say_late(supervision, "the guardian has killed it");
     if (supervision->lost) return;
     supervision->lost = true;
     int64_t remaining = lease_look(supervision->lease, supervision->plan->lock);

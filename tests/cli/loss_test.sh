@@ -116,6 +116,12 @@ told() {
         fail "what is said" "$(<"$work/bg.err")"
 }
 
+# By dlock, or by its guardian where that was a moment earlier.
+killed_late() { # NAME
+    grep -qE "^dlock: lost the lock \"$1\": SIGTERM has not ended the command; (killing it|the guardian has killed it)\$" "$work/bg.err" ||
+        fail "what is said" "$(<"$work/bg.err")"
+}
+
 # outage LEASE OPTION…: the server stops answering; sets $lived to how long the command then did.
 outage() {
     local lease=$1
@@ -138,7 +144,7 @@ outage 6 --kill-after=1500ms
 if [ "$lived" -gt 6000 ]; then fail "it outlived its lease: $lived ms"; fi
 if [ ! -e "$work/beats.term" ]; then fail "no SIGTERM before SIGKILL"; fi
 told 'its lease could not be renewed in time' 'ending the command'
-said 'lost the lock "outage": SIGTERM has not ended the command; killing it'
+killed_late outage
 
 describe "redis: an outage: kill comes only just before the lease ends"
 outage 6 --on-lost=kill
@@ -174,6 +180,19 @@ for action in kill term; do
     grep -qE '^dlock: lost the lock "stopped": its lease .*; (the guardian has killed|killing|ending) the command$' "$work/bg.err" ||
         fail "$action: what is said" "$(<"$work/bg.err")"
 done
+
+describe "redis: so it says when the guardian is first after SIGTERM"
+begin "$DLOCK" run -l 6 --kill-after=2s late -- bash -c 'trap "" TERM; echo $$; exec sleep 1000'
+within 10 "the command runs" written "$work/bg.out"
+child=$(<"$work/bg.out")
+kill -STOP "$server"
+within 20 "it is told to end" grep -q "ending the command" "$work/bg.err"
+kill -STOP "$pid"
+within 20 "the command is killed" gone_or_zombie "$child"
+kill -CONT "$pid" "$server"
+ended "$pid"
+equal "status" "$status" 75
+killed_late late
 
 describe "redis: warn, and a stopped dlock: its guardian does not kill the command"
 forget
