@@ -1,13 +1,14 @@
-/* The URI: which of it is ours, and what libpq gets. */
+/* The URI: which keys are dlock's, and which parameters libpq gets. */
 #include "postgresql.h"
 
 #include <stdlib.h>
 
-/* Most parameters that libpq gets besides the URI's own keys: user, password, dbname, the defaults, host, hostaddr,
- * port, one more, and the NULL at the end. */
+/* The greatest number of parameters that libpq gets besides the URI's own keys: user, password, dbname, the defaults,
+ * host, hostaddr, port, one more, and the NULL at the end. */
 #define MORE 16
 
-/* Where the URI is silent. Not the environment: these keep a client from hanging, or from a read-only server. */
+/* Parameters that libpq gets unless the URI sets them, whatever the environment says: they keep a client from hanging,
+ * or from using a read-only server. */
 static const struct {
     const char *key, *value;
 } defaults[] = {
@@ -71,7 +72,7 @@ static int read_schema(struct pg *pg, const char *value, struct dlock_error *err
     return 0;
 }
 
-/* Of all the keys that there are, libpq's among them. */
+/* Reports an unknown key, with a guess among dlock's keys first and libpq's next. */
 static int unknown_key(const char *key, const PQconninfoOption *known, struct dlock_error *err) {
     static const char *const own[] = {"listen", "schema", "mode",
 #define X(word) #word,
@@ -102,7 +103,8 @@ static int check_keys(const struct dlock_uri *uri, struct dlock_error *err) {
     return rc;
 }
 
-/* Of a host in front libpq would take the name, and the core has looked up its address. */
+/* Refuses "hostaddr" with a host in front: the core has looked up that host's address, which would compete with
+ * "hostaddr". */
 static int check_host(const struct dlock_uri *uri, struct dlock_error *err) {
     if (!uri->n_hosts || !dlock_uri_get(uri, "hostaddr") || dlock_uri_get(uri, "host")) return 0;
     return dlock_fail(err, DLOCK_EINVAL,
@@ -147,7 +149,7 @@ int pg_parameters(const struct dlock_uri *uri, const struct dlock_host *host, st
         if (!dlock_uri_get(uri, defaults[i].key)) add(parameters, defaults[i].key, defaults[i].value);
     for (size_t i = 0; i < uri->n_params; i++)
         if (!is_ours(uri->params[i].key)) add(parameters, uri->params[i].key, uri->params[i].value);
-    if (host) add_host(parameters, host); /* of a key that stands twice the last one counts */
+    if (host) add_host(parameters, host); /* last: of a key given twice, libpq uses the last value */
     return 0;
 }
 

@@ -106,7 +106,7 @@ bool pg_read_int8(const PGresult *rows, int row, int column, int64_t *value) {
     return true;
 }
 
-/* As numbers, times begin with 2000. */
+/* PostgreSQL counts microseconds from 2000-01-01, this backend from 1970-01-01. */
 bool pg_read_time(const PGresult *rows, int row, int column, int64_t *unix_us) {
     uint64_t number;
     if (!read_number(rows, row, column, PG_TIME, 8, &number) || number >> 62) return false;

@@ -1,28 +1,28 @@
-/* Calls of the schema's functions, which are made where they are missing. */
+/* Calls of the schema's functions, which are created where they are missing. */
 #include "postgresql.h"
 
-/* In a row; each of them lets another session win. */
+/* Most repetitions of a call in a row. Each means that another session made progress. */
 #define MOST_RETRIES 100
 #define SQL_MAX 600
-/* For so long others are told in a transaction of its own, after a commit has failed because of them. */
+/* For this long after a commit failed because of its notifications, they are sent in a transaction of their own. */
 #define APART_US 1000000
-/* What telling them apart must save, on the average of so many releases: it costs a round trip, and a single release may
- * be late for any reason. */
+/* By how much a release must exceed a round trip, averaged over AVERAGED releases, before notifications are sent in a
+ * transaction of their own: that costs a round trip, and a single release may be late for any reason. */
 #define SLOW_COMMIT_US 2000
 #define AVERAGED 8
 
-/* mode=session. The fence is drawn after the lock is there: a CASE says so. */
+/* Statements of mode=session. The CASE guarantees that the fence is drawn only after the lock is there. */
 #define TAKE(got) "SELECT CASE WHEN " got " THEN nextval('", "fences') END, clock_timestamp()"
 #define TRY(shared) TAKE("pg_try_advisory_lock" shared "($1)")
 #define WAIT(shared) TAKE("pg_advisory_lock" shared "($1) IS NOT NULL")
 #define LEASE(name, value) ", set_config(" name ", " value ", false)"
 
 static const struct {
-    const char *name;            /* of the prepared statement; NULL: a rare call, not prepared */
-    const char *verb, *function; /* the schema stands between them; NULL: it needs none */
+    const char *name;            /* name of the prepared statement; NULL: a rare call, which is not prepared */
+    const char *verb, *function; /* "schema." goes between them; function NULL: `verb` is the whole */
     int columns;
-    bool patient; /* its last argument is how long it may wait for others, in ms */
-    bool creates; /* the objects, where they are missing; the others have nothing to do there */
+    bool patient; /* its last argument is the time in ms that it may wait for other sessions */
+    bool creates; /* creates missing objects; the other calls have nothing to do without them */
 } calls[PG_CALLS] = {
     [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM ", "acquire_v4($1, $2, $3, $4, $5, $6, $7)", 7, true, true},
     [PG_RENEW] = {"dlock_renew", "SELECT * FROM ", "renew_v4($1, $2, $3, $4, $5)", 3, true, false},
@@ -73,8 +73,8 @@ static void write_sql(const struct pg *pg, enum pg_call call, char sql[SQL_MAX])
              whole ? "" : calls[call].function);
 }
 
-/* Sends the call, which it prepares first; *refused, when the server would not have that. Without LISTEN nothing may
- * outlive a statement, so nothing is prepared by name. */
+/* Sends the call, after preparing it if need be; *refused gets the error if the server refuses to prepare it. With
+ * listen=off nothing may outlive a statement, so nothing is prepared. */
 static int put(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **refused, struct dlock_error *err) {
     const struct pg_arguments *arguments = &pg->arguments;
     bool once = pg->listen == PG_LISTEN_OFF || !calls[call].name;
@@ -108,7 +108,7 @@ static int put(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult *
 
 /* ---- until it is over -------------------------------------------------------------------------------------------- */
 
-/* Serialization failure, deadlock: another session won. */
+/* True for a serialization failure and a deadlock: another session won, and the call can be repeated. */
 static bool worth_repeating(const char *state) {
     return pg_state_is(state, "40001") || pg_state_is(state, "40P01");
 }
@@ -117,28 +117,29 @@ static bool schema_missing(const char *state) {
     return pg_state_is(state, "3F000");
 }
 
-/* Or a table or a function of it. */
+/* True if the schema, or a table or function in it, does not exist. */
 static bool objects_missing(const char *state) {
     return schema_missing(state) || pg_state_is(state, "42P01") || pg_state_is(state, "42883");
 }
 
-/* The server's share of the time left: it gives up a little before we do, so that nothing comes to be after that.
- * Negative, it leaves it to pg_tell() to tell others. */
+/* Returns how long the server may wait for other sessions: a little less than the time left, so that it grants nothing
+ * after this client has given up. A negative value makes the server return its notifications for pg_tell(). */
 static int32_t patience_ms(bool apart, int64_t now_us, int64_t deadline_us) {
     int64_t left_ms = (deadline_us - now_us) * 9 / 10000;
     int32_t ms = left_ms < 1 ? 1 : left_ms > INT32_MAX ? INT32_MAX : (int32_t)left_ms;
     return apart ? -ms : ms;
 }
 
-/* A commit fails because of what it was to tell others: for want of room, or because somebody else keeps NOTIFY's lock.
- * Errors of functions, which may have the same code, come with where they happened. */
+/* True if a commit failed because of its notifications: NOTIFY's queue is full, or another transaction keeps NOTIFY's
+ * lock. Errors raised in functions may have the same code, but carry a context. */
 static bool could_not_notify(const PGresult *result) {
     const char *state = pg_state(result);
     return (pg_state_is(state, "54000") || pg_state_is(state, "55P03")) && !PQresultErrorField(result, PG_DIAG_CONTEXT);
 }
 
-/* A transaction that notifies keeps all others of the cluster that do from it until it is flushed: where that takes long,
- * others are told apart. The quickest call of the connection is what a round trip takes. */
+/* A transaction with a NOTIFY delays every other one in the cluster that has one, until it is flushed. Where flushing
+ * is slow, notifications are sent in transactions of their own. The quickest call of the connection is the estimate of
+ * a round trip. */
 static int64_t slow_us(const struct pg *pg) {
     return pg->quickest_us > SLOW_COMMIT_US ? pg->quickest_us : SLOW_COMMIT_US;
 }
@@ -149,12 +150,12 @@ static bool tells_apart(const struct pg *pg, int64_t now_us) {
 
 static void note_duration(struct pg *pg, enum pg_call call, int64_t took_us) {
     if (pg->quickest_us == 0 || took_us < pg->quickest_us) pg->quickest_us = took_us;
-    if (call != PG_RELEASE) return; /* what only lines up is not flushed */
+    if (call != PG_RELEASE) return; /* an acquire that only joins the queue is not flushed */
     int64_t commit_us = took_us - pg->quickest_us, most_us = 4 * slow_us(pg);
     pg->commit_us += ((commit_us < most_us ? commit_us : most_us) - pg->commit_us) / AVERAGED;
 }
 
-/* Sends the call until it is not refused for a reason that can be mended. `rows` NULL: and leaves its answer. */
+/* Sends the call, and again after each refusal whose cause it can remove. `rows` NULL: leaves the answer unread. */
 static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err) {
     bool created = false;
     for (int retries = 0;; retries++) {

@@ -1,14 +1,14 @@
-/* Is this server set up as locks need it? */
+/* The `check` operation: how this server's settings strengthen or weaken locks. */
 #include "postgresql.h"
 
 #include <stdlib.h>
 
-/* From here on a transaction, or what a slot holds back, is too old. */
+/* From these ages on an open transaction, or the oldest one that a replication slot holds back, is reported. */
 #define OLD_S 600
 #define OLD_XIDS 1000000
 
-/* The columns of the query, all of them as text. Whether the objects are there is looked up in the catalogue: a schema
- * that the role may not use would be an error otherwise. */
+/* The columns of the query, all of them text. The catalogue says whether the objects exist, since a name in a schema
+ * that the role may not use would be an error. */
 enum {
     VERSION,
     STANDBY,
@@ -88,7 +88,7 @@ static void check_disk(struct dlock_report *report, const PGresult *facts) {
 }
 
 static void check_standbys(struct dlock_report *report, const PGresult *facts) {
-    /* Standbys that read archives, and those that are away and have no slot, do not show. */
+    /* Standbys that read archives, and disconnected ones without a slot, are invisible here. */
     long long standbys = number(facts, STANDBYS) > 0 ? number(facts, STANDBYS) : number(facts, SLOTS);
     if (is(facts, STANDBY, "t"))
         dlock_find(report, "it grants nothing: name the primary, and leave target_session_attrs out of the URI",
@@ -103,7 +103,7 @@ static void check_standbys(struct dlock_report *report, const PGresult *facts) {
         dlock_find(report, NULL, "%lld standby%s, replication synchronous", standbys, standbys == 1 ? "" : "s");
 }
 
-/* Sessions of ours are set right, except with listen=off, where they are not ours. */
+/* With listen=off the settings of the session are the pooler's; otherwise pg_connect_link() has set them. */
 static void check_session(struct dlock_report *report, const struct pg *pg, const PGresult *facts, int timeout_ms) {
     long long statement_ms = number(facts, STATEMENT_MS);
     bool pooled = number(facts, BACKEND) != PQbackendPID(pg->link);
@@ -135,8 +135,8 @@ static void check_session(struct dlock_report *report, const struct pg *pg, cons
                "statement_timeout %lld ms, idle_session_timeout %lld s", statement_ms, number(facts, IDLE_MS) / 1000);
 }
 
-/* Each cycle leaves two dead rows, which are cleaned up only once nobody could still see them. Sessions of other
- * roles that this role may not see do not show. */
+/* Each acquire and release leaves two dead rows, which vacuum removes once no transaction could still see them.
+ * Sessions of roles whose details this role may not see are missing here. */
 static void check_old(struct dlock_report *report, const PGresult *facts) {
     long long seconds = number(facts, LONGEST_S), age = number(facts, SLOT_AGE);
     dlock_find(report,
@@ -188,7 +188,7 @@ int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, str
     struct pg *pg = conn;
     struct dlock_report report = {each, arg, false};
     char sql[sizeof question + PG_SCHEMA_MAX + 20];
-    const char *schema = pg->schema + 1; /* it is quoted, and has no quotes inside */
+    const char *schema = pg->schema + 1; /* skips the opening quote; the name has no quotes inside */
     int length = (int)strlen(schema) - 1;
     PGresult *facts;
     snprintf(sql, sizeof sql, question, pg->sessions ? "session_version" : "schema_version", length, schema);

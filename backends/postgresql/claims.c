@@ -1,27 +1,27 @@
-/* Claims: acquire, renew and release, each for a batch in one statement. */
+/* Acquire, renew and release, each with one statement per batch. */
 #include "postgresql.h"
 
-/* The server can add that to any clock without overflow: a hundred years. */
+/* A hundred years: the server can add this to any clock without overflow. */
 #define MAX_LEASE_MS INT64_C(3155760000000)
-/* Claims of one statement. */
+/* Most claims in one statement. */
 #define CHUNK 256
 
 enum operation { ACQUIRE, RENEW, RELEASE };
 
-/* Of a claim's state: whether it was in the queue when it asked last. */
+/* Index in claim->state: 1 if the claim was in the queue when it asked last. */
 enum { STATE_QUEUED };
 
-/* Columns of acquire()'s rows. */
+/* Columns of acquire_v4()'s rows. */
 enum { GRANTED = 1, SERVER_US, IN_USE, PLACE, LEFT_MS, NOTICES };
-/* And of those of renew() and release(). */
+/* Column of the rows of renew_v4() and release_v4(). */
 enum { OTHERS_NOTICES = 2 };
 
-/* The claims of one statement; those that the server need not see are answered beforehand and left out. */
+/* The claims of one statement. A claim that is refused here is answered at once and left out. */
 struct batch {
     struct pg *pg;
     struct dlock_claim *claims[CHUNK];
     size_t n;
-    bool explained; /* `err` speaks of a claim */
+    bool explained; /* `err` already describes a refused claim */
     struct dlock_error *err;
 };
 
@@ -49,13 +49,13 @@ static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum oper
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
-/* A claim that is not in the queue yet joins it without a try of its own where the last one for this name had to wait.
- */
+/* True if a claim should join the queue without trying first: it is not in the queue yet, and the last claim for this
+ * name had to wait. */
 static bool will_wait(const struct pg *pg, const struct dlock_claim *claim) {
     return claim->flags & DLOCK_CLAIM_QUEUE && !claim->state[STATE_QUEUED] && strcmp(claim->name, pg->awaited) == 0;
 }
 
-/* As acquire_v4() takes them. Without LISTEN nobody could be told anything. */
+/* Returns the flags that acquire_v4() takes. Without LISTEN there are none, since the client could not be notified. */
 static int32_t flags_of(const struct pg *pg, const struct dlock_claim *claim) {
     if (pg->listen == PG_LISTEN_OFF) return 0;
     return (claim->flags & DLOCK_CLAIM_QUEUE ? 1 : 0) | (claim->flags & DLOCK_CLAIM_LINGER ? 2 : 0) |
@@ -90,7 +90,8 @@ static void write_batch(struct pg *pg, const struct batch *batch, enum operation
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-/* Locks and permits of one name exclude each other for good, as do different limits. */
+/* Refuses a claim that cannot succeed while the name is in use: as permits instead of a lock or the reverse, or with
+ * another limit. */
 static void explain_use(struct batch *batch, struct dlock_claim *claim, int32_t limit) {
     char use[32] = "a lock", why[DLOCK_NAME_MAX * 2];
     if (limit > 0) snprintf(use, sizeof use, "%d permit%s", limit, limit == 1 ? "" : "s");
@@ -98,10 +99,10 @@ static void explain_use(struct batch *batch, struct dlock_claim *claim, int32_t 
     refuse(batch, claim, DLOCK_EINVAL, why);
 }
 
-/* For will_wait(). */
+/* Remembers for will_wait() whether this claim has to wait. */
 static void note_wait(struct pg *pg, struct dlock_claim *claim, bool waits) {
     if (waits)
-        strcpy(pg->awaited, claim->name); /* acceptable() has measured it */
+        strcpy(pg->awaited, claim->name); /* acceptable() has checked its length */
     else if (strcmp(claim->name, pg->awaited) == 0)
         *pg->awaited = '\0';
     claim->state[STATE_QUEUED] = waits;
@@ -179,7 +180,7 @@ static int run(struct pg *pg, struct batch *batch, enum operation operation, int
     write_batch(pg, batch, operation);
     int rc = pg_call(pg, calls[operation], deadline_us, &rows, err);
     if (rc != 0) return rc;
-    if (!rows) { /* nothing is there */
+    if (!rows) { /* the schema does not exist, so no claim has a grant */
         for (size_t i = 0; i < batch->n; i++) batch->claims[i]->result = DLOCK_ELOST;
         return 0;
     }

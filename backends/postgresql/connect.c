@@ -1,5 +1,5 @@
-/* Connecting: one address after the other, each with its share of the time, since libpq gives none of several hosts a
- * limit of its own when it is polled. */
+/* Connecting: one address after the other, each with an equal share of the time left, since libpq applies no timeout
+ * per host when it is polled. */
 #include "postgresql.h"
 
 #include <fcntl.h>
@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <sys/time.h>
 
-/* The first with hashtextextended(). */
+/* The first server version with hashtextextended(). */
 #define OLDEST 110000
 
-/* libpq's own messages are told apart by their words, which have to be English ones. */
+/* pg_rejected() recognizes libpq's messages by their wording, so they have to be in English. */
 static locale_t speak_english(locale_t *before) {
     locale_t english = newlocale(LC_MESSAGES_MASK, "C", (locale_t)0);
     if (english) *before = uselocale(english);
@@ -24,14 +24,14 @@ static void speak_as_before(locale_t english, locale_t before) {
     freelocale(english);
 }
 
-/* Notices would go to stderr. Unasked, errors come as notices. */
+/* Keeps notices from stderr, where libpq prints them. An error that answers no request arrives as a notice, too. */
 static void hear_notice(void *arg, const PGresult *result) {
     pg_hear(arg, result);
 }
 
 static int no_answer(struct pg *pg, struct dlock_error *err) {
     int rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to PostgreSQL at %s: no answer in time", pg->where);
-    if (PQstatus(pg->link) != CONNECTION_STARTED) dlock_doubt(err, "PostgreSQL"); /* it takes the connection */
+    if (PQstatus(pg->link) != CONNECTION_STARTED) dlock_doubt(err, "PostgreSQL"); /* the TCP connection was accepted */
     return rc;
 }
 
@@ -71,7 +71,8 @@ static int connect_one(struct pg *pg, const struct dlock_uri *uri, const struct 
             rc = dlock_fail(err, DLOCK_ENOMEM, "out of memory");
         } else {
             PQsetNoticeReceiver(pg->link, hear_notice, pg);
-            PQsetErrorVerbosity(pg->link, PQERRORS_VERBOSE); /* with SQLSTATE, which nothing else tells here */
+            PQsetErrorVerbosity(pg->link, PQERRORS_VERBOSE); /* the message then has the SQLSTATE, which libpq offers in
+                                                              * no other way here */
             rc = shake_hands(pg, uri, deadline_us, err);
             PQsetErrorVerbosity(pg->link, PQERRORS_DEFAULT);
         }
@@ -84,10 +85,10 @@ static int connect_one(struct pg *pg, const struct dlock_uri *uri, const struct 
 
 /* ---- the session ------------------------------------------------------------------------------------------------- */
 
-/* Makes the settings that every session of ours needs. Poolers invent the process number that they tell their clients;
- * nothing may be set behind one. */
+/* Sets what every session of dlock's needs, in one query that also detects a connection pooler: a pooler invents the
+ * process number that it reports to its clients. Behind one nothing may be set. */
 static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
-    /* A fence must outlive a crash. A wait has no end of its own, but ends when its client is gone. */
+    /* A fence must survive a crash. A wait has no timeout of its own, but ends when its client is gone. */
     static const char waits[] =
         ", ('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' "
         "ELSE current_setting('synchronous_commit') END), ('lock_timeout', '0'), "
@@ -119,7 +120,8 @@ static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *e
     return rc;
 }
 
-/* For pg_wait(). Encrypted data comes in pieces that nobody but libpq knows of: there it would block by itself. */
+/* Lets the socket block, for pg_wait(). Not with TLS or GSSAPI: decrypted data may be waiting in libpq's buffer while
+ * the socket has none, and a blocking read there would have no deadline. */
 static void let_block(struct pg *pg) {
     const struct timeval most = {.tv_usec = PG_BLOCK_US};
     int fd = PQsocket(pg->link), flags = fcntl(fd, F_GETFL);
@@ -129,7 +131,8 @@ static void let_block(struct pg *pg) {
                  fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0;
 }
 
-/* The hosts in front of the URI, with the addresses that the core has found, unless a key says otherwise. */
+/* Connects to the hosts in front of the URI, at the addresses that the core has looked up. A "port" key overrides
+ * theirs. */
 static int connect_front(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
     int rc = DLOCK_EUNAVAILABLE;
     for (size_t i = 0; i < uri->n_hosts && rc == DLOCK_EUNAVAILABLE; i++) {
@@ -169,7 +172,7 @@ void pg_hang_up(struct pg *pg) {
     PGconn *link = pg->link;
     if (!link) return;
     if (pg->unanswered && PQsocket(link) >= 0) dlock_hang_up(PQsocket(link), true);
-    pg->link = NULL; /* first: a child forked meanwhile looks here */
+    pg->link = NULL; /* cleared first, since a child forked meanwhile would close this descriptor */
     atomic_signal_fence(memory_order_seq_cst);
     PQfinish(link);
 }

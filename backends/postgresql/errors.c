@@ -1,4 +1,4 @@
-/* Refusals by the server or libpq as dlock's codes, in words that hold no password and no value of the URI. */
+/* Refusals by the server or libpq as dlock's codes, in messages without a password or a value of the URI. */
 #include "postgresql.h"
 
 #include <ctype.h>
@@ -14,7 +14,8 @@ bool pg_state_is(const char *state, const char *start) {
     return strncmp(state, start, strlen(start)) == 0;
 }
 
-/* One line without control characters and without the space at its end. */
+/* Copies `text` as one line: control characters and runs of spaces become one space each, and none is left at the
+ * end. */
 static void one_line(char out[REASON_MAX], const char *text) {
     size_t used = 0;
     for (; *text && used + 1 < REASON_MAX; text++) {
@@ -46,7 +47,7 @@ int pg_nonsense(struct pg *pg, const char *what, struct dlock_error *err) {
 /* ---- by SQLSTATE ------------------------------------------------------------------------------------------------- */
 
 static const struct {
-    const char *state; /* or its beginning */
+    const char *state; /* or the beginning of one */
     int code;
     const char *advice;
 } kinds[] = {
@@ -88,7 +89,7 @@ int pg_refused(const struct pg *pg, const PGresult *result, struct dlock_error *
     if (pg->sessions && strstr(advice, "dlock schema"))
         advice = "; its DBA has to run dlock's postgresql-session.sql, and the GRANTs at its end";
     one_line(reason, text ? text : PQresultErrorMessage(result));
-    /* Of a call, EINVAL would speak of the connection, which no call may. */
+    /* EINVAL as an operation's return value is not allowed: the contract leaves EUNAVAILABLE, EPROTO and EAUTH. */
     if (code == DLOCK_EINVAL) code = DLOCK_EPROTO;
     return dlock_fail(err, code, "PostgreSQL at %s refused: %s (%s)%s", pg->where, reason,
                       *state ? state : "no SQLSTATE", advice);
@@ -96,7 +97,7 @@ int pg_refused(const struct pg *pg, const PGresult *result, struct dlock_error *
 
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
 
-/* The SQLSTATE in a verbose message, "FATAL:  28P01: password …"; NULL: the server said nothing. */
+/* Returns the SQLSTATE in a verbose message, "FATAL:  28P01: password …", or NULL: the message is not the server's. */
 static const char *state_in(const char *message) {
     for (const char *at = strstr(message, ":  "); at; at = strstr(at + 1, ":  ")) {
         const char *state = at + 3;
@@ -107,7 +108,7 @@ static const char *state_in(const char *message) {
     return NULL;
 }
 
-/* Overwrites what may be a value of the URI: everything between double quotes, */
+/* Overwrites everything between double quotes, which may be a value of the URI. */
 static void blank_quoted(char *text) {
     bool inside = false;
     for (; *text; text++) {
@@ -118,7 +119,7 @@ static void blank_quoted(char *text) {
     }
 }
 
-/* … and every occurrence of one, unless it is part of a longer word. */
+/* Overwrites every occurrence of a value of at least `shortest` bytes that is not part of a longer word. */
 static void blank(char *text, const char *value, size_t shortest) {
     size_t length = value ? strlen(value) : 0;
     if (length < shortest) return;
@@ -127,7 +128,7 @@ static void blank(char *text, const char *value, size_t shortest) {
             memset(at, '*', length);
 }
 
-/* Values so short that they may stand for anything are no secrets. */
+/* Values of fewer than 4 bytes stay, since they may stand for anything; passwords never do. */
 static void blank_values(char *text, const struct dlock_uri *uri) {
     blank(text, uri->password, 1);
     for (size_t i = 0; i < uri->n_params; i++)
@@ -148,7 +149,7 @@ int pg_rejected(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *
         code = DLOCK_EAUTH;
         advice = "; give it in the URI, or with password_file=";
     } else if (strstr(reason, "certificate verify failed")) {
-        code = DLOCK_EAUTH; /* libpq does not say which of these it is */
+        code = DLOCK_EAUTH; /* libpq does not distinguish the two causes */
         advice = "; it has ended, or its authority is not in the file that sslrootcert= names";
     } else if (strstr(reason, "does not match host name")) {
         code = DLOCK_EAUTH;
@@ -157,9 +158,9 @@ int pg_rejected(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *
         code = DLOCK_EAUTH;
         advice = "; name the file of the server's authority with sslrootcert=";
     } else if (strstr(reason, "invalid response") || strstr(reason, ", but received ")) {
-        code = DLOCK_EPROTO; /* it is no PostgreSQL */
+        code = DLOCK_EPROTO; /* the other end does not speak PostgreSQL's protocol */
     } else if (strncmp(reason, "connection to server", 20) != 0 && !strstr(reason, "could not translate host name")) {
-        code = DLOCK_EINVAL; /* libpq has not even tried */
+        code = DLOCK_EINVAL; /* libpq rejected the parameters before it tried to connect */
         blank_quoted(reason);
     }
     char *crash = strstr(reason, " This probably means the server terminated");

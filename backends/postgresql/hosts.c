@@ -1,5 +1,5 @@
-/* Where to connect when the URI names no hosts in front: its keys, a service file, the environment or libpq's defaults
- * say. Their hosts are looked up here, within the deadline: libpq would take as long as it takes. */
+/* Finding the server when the URI has no hosts in front: its keys, a service file, the environment or libpq's defaults
+ * name it. Host names are looked up here, within the deadline, since libpq's own look-up has none. */
 #include "postgresql.h"
 
 #include <arpa/inet.h>
@@ -11,7 +11,7 @@
 
 /* ---- one look-up ------------------------------------------------------------------------------------------------- */
 
-/* Shared by the thread that looks up and the one that waits; the last of them frees it. */
+/* One look-up. Shared by the thread that runs it and the one that waits for it; the last user frees it. */
 struct lookup {
     pthread_mutex_t mutex;
     pthread_cond_t done;
@@ -22,7 +22,7 @@ struct lookup {
     char host[];
 };
 
-/* The mutex is held, and is not afterwards. */
+/* Gives up one use, and frees the look-up with the last. Called with the mutex held, which it unlocks. */
 static void let_go(struct lookup *lookup) {
     bool last = --lookup->users == 0;
     pthread_mutex_unlock(&lookup->mutex);
@@ -113,7 +113,7 @@ static int look_up(struct pg_hosts *hosts, const char *host, int port, int64_t d
 
 /* ---- libpq's settings -------------------------------------------------------------------------------------------- */
 
-/* Takes the next entry off a comma-separated list; an ended list gives "". */
+/* Takes the next entry off a comma-separated list; "" at its end. */
 static void take_entry(const char **list, char *out, size_t size) {
     size_t length = strcspn(*list, ",");
     snprintf(out, size, "%.*s", (int)length, *list);
@@ -131,7 +131,7 @@ static const char *setting(const PQconninfoOption *settings, const char *key) {
     return "";
 }
 
-/* One entry of each list becomes one or more hosts. */
+/* Adds one entry of the lists of hosts, addresses and ports; a name that has to be looked up may add several hosts. */
 static int add_entry(struct pg_hosts *hosts, const char *host, const char *address, int port, int64_t deadline_us,
                      struct dlock_error *err) {
     struct pg_host *entry = &hosts->list[hosts->n];
@@ -150,7 +150,8 @@ bool pg_hosts_in_keys(const struct dlock_uri *uri) {
 }
 
 int pg_hosts(const struct dlock_uri *uri, struct pg_hosts *hosts, int64_t deadline_us, struct dlock_error *err) {
-    /* libpq shows what it makes of all its sources in a connection that it then refuses to begin. */
+    /* Only a connection shows what libpq makes of all its sources. An invalid sslmode makes libpq refuse to begin
+     * connecting. */
     struct pg_parameters parameters;
     PGconn *refused = NULL;
     PQconninfoOption *settings = NULL;

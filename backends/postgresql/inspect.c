@@ -1,4 +1,4 @@
-/* Looking at locks, and breaking them. */
+/* Inspecting, listing and breaking locks. */
 #include "postgresql.h"
 
 /* Holders in one page of a list. */
@@ -6,7 +6,7 @@
 
 enum { NAME, TOKEN, FENCE, LEFT_MS, WAITERS, MODE, PERMITS };
 
-/* Tells `each` about one row of holders(); false: it makes no sense. */
+/* Passes one row of holders() to `each`. False: the row makes no sense. */
 static bool tell(const PGresult *rows, int row, const char *prefix, char name[PG_NAME_MAX + 1], dlock_each each,
                  void *arg, bool *ended) {
     char token[DLOCK_TOKEN_MAX + 1];
@@ -23,7 +23,7 @@ static bool tell(const PGresult *rows, int row, const char *prefix, char name[PG
         return false;
     dlock_one_line(token);
     for (const char *p = name; *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7f) return true; /* no lock is called so */
+        if ((unsigned char)*p < 0x20 || *p == 0x7f) return true; /* not a valid name of a lock */
     const struct dlock_info info = {.size = sizeof info,
                                     .name = name,
                                     .token = token,
@@ -36,8 +36,9 @@ static bool tell(const PGresult *rows, int row, const char *prefix, char name[PG
     return true;
 }
 
-/* Tells `each` about the holders of names from `low` (of low_length bytes) on that begin with `prefix`, or are it.
- * Returns how many names there were, or an error; *ended: `each` has had enough. `name` gets the last one. */
+/* Passes to `each` the holders of up to `most` names from `low` on and below `high` (NULL: no end), all of which have
+ * to begin with `prefix`. Returns the number of names or an error; `name` gets the last one. Sets *ended when `each`
+ * has returned non-zero. */
 static int walk(struct pg *pg, const char *low, size_t low_length, const char *high, size_t high_length, int most,
                 const char *prefix, char name[PG_NAME_MAX + 1], dlock_each each, void *arg, bool *ended,
                 int64_t deadline_us, struct dlock_error *err) {
@@ -62,7 +63,8 @@ static int walk(struct pg *pg, const char *low, size_t low_length, const char *h
 }
 
 int pg_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
-    /* The next string of bytes after a name is that name with a NUL, which no name has. */
+    /* The next greater byte string is the name followed by a NUL, which no name contains: the range holds only this
+     * name. */
     char found[PG_NAME_MAX + 1];
     bool ended;
     size_t length = strlen(name);
@@ -77,12 +79,14 @@ int pg_list(void *conn, const char *prefix, char cursor[256], dlock_each each, v
     size_t length = strlen(prefix);
     bool ended;
     if (length > PG_NAME_MAX) return 0;
-    /* The first string of bytes after all that begin with prefix; none when that is empty or all 0xff. */
+    /* `high` becomes the least byte string above all that begin with prefix; there is none if that is empty or all
+     * 0xff. */
     memcpy(high, prefix, length);
     while (length && high[length - 1] == (char)0xff) length--;
     if (length) high[length - 1] = (char)(high[length - 1] + 1);
     const char *low = *cursor ? cursor : prefix;
-    size_t low_length = *cursor ? strlen(cursor) + 1 : strlen(prefix); /* after the cursor: with its NUL */
+    size_t low_length = *cursor ? strlen(cursor) + 1 : strlen(prefix); /* with its NUL: the range begins after the
+                                                                        * cursor */
     int n = walk(conn, low, low_length, length ? high : NULL, length, PAGE, prefix, last, each, arg, &ended,
                  dlock_deadline_us(timeout_ms), err);
     if (n < 0) return n;
@@ -94,7 +98,7 @@ int pg_list(void *conn, const char *prefix, char cursor[256], dlock_each each, v
 int pg_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     struct pg *pg = conn;
     PGresult *rows;
-    bool broken = false; /* nor when there are no rows */
+    bool broken = false; /* stays so when there is no schema */
     int64_t deadline_us = dlock_deadline_us(timeout_ms);
     pg_begin(&pg->arguments);
     pg_add_bytes(&pg->arguments, name, strlen(name));

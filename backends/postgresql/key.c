@@ -1,5 +1,5 @@
-/* The hash that keys and wake-ups are proved with, and the key of a session's lock: its first 8 bytes. The client works
- * it out, so that the server need not. */
+/* SHA-256, which authenticates wake-ups, and the key of a lock in mode=session, which is its first 8 bytes. The client
+ * computes the key, to save the server the work. */
 #include "postgresql.h"
 
 #include <openssl/crypto.h>
@@ -8,7 +8,7 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* A program that exits while our threads work must not have OpenSSL taken from under them. */
+/* Keeps OpenSSL's exit handler from freeing its state while dlock's threads still run. */
 static void begin(void) {
     OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
 }

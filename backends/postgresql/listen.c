@@ -1,19 +1,19 @@
-/* Wake-ups: one connection per client listens, on a channel of its own, and shows others by an advisory lock that it
- * does. */
+/* Wake-ups. One connection per client listens on a channel of its own, and holds an advisory lock that shows others
+ * that it does. */
 #include "postgresql.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
 
-/* Messages that one call passes over because they are no wake-ups of ours. */
+/* Most messages that one call skips because they are not wake-ups for this client. */
 #define MAX_SKIPPED 1000
 
 static void write_hex(char *out, const unsigned char *bytes, size_t n) {
     for (size_t i = 0; i < n; i++) sprintf(out + 2 * i, "%02x", bytes[i]);
 }
 
-/* A channel is named by chance, so that nobody else listens on it by accident or has its lock. The secret proves
- * that a message on it comes from the server's functions. */
+/* Chooses a random channel, so that nobody else listens on it or has its advisory lock by accident, and the secret that
+ * proves that a message on it comes from the server's functions. False: no random numbers. */
 static bool name_channel(char channel[64], char secret[PG_SECRET + 1]) {
     unsigned char random[PG_SECRET];
     if (getrandom(random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random) return false;
@@ -44,7 +44,7 @@ int pg_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
 
 /* ---- what a notification says ------------------------------------------------------------------------------------ */
 
-/* Takes the next word off *text, which ends at a space; false: there is none, or it is too long. */
+/* Takes the next word off *text, with the space that ends it. False: there is none, or it is too long. */
 static bool take_word(const char **text, char *out, size_t size) {
     size_t length = strcspn(*text, " ");
     if (length == 0 || length >= size || !(*text)[length]) return false;
@@ -54,7 +54,7 @@ static bool take_word(const char **text, char *out, size_t size) {
     return true;
 }
 
-/* A positive number. */
+/* Takes a positive number off *text. */
 static bool take_number(const char **text, int64_t *out) {
     char word[19];
     if (!take_word(text, word, sizeof word) || strspn(word, "0123456789") != strlen(word)) return false;
@@ -79,13 +79,14 @@ static bool take_name(const char *hex, char out[PG_NAME_MAX + 1]) {
     return true;
 }
 
-/* The text behind a word and a space; NULL: the text begins otherwise. */
+/* Returns the text that follows `word` and a space, or NULL if `text` does not begin so. */
 static const char *after(const char *text, const char *word) {
     size_t length = strlen(word);
     return strncmp(text, word, length) == 0 && text[length] == ' ' ? text + length + 1 : NULL;
 }
 
-/* "granted <token> <fence> <server µs> <kept ms> <name in hex>", as note_grant() writes it. */
+/* Reads "granted <token> <fence> <server µs> <kept ms> <name in hex>", which grant_message() in the schema writes;
+ * `text` begins at the token. */
 static bool read_grant(struct pg *pg, const char *text, struct dlock_wake *out) {
     int64_t fence, server_us, kept_ms;
     if (!take_word(&text, pg->token, sizeof pg->token) || !take_number(&text, &fence) ||
@@ -96,8 +97,8 @@ static bool read_grant(struct pg *pg, const char *text, struct dlock_wake *out) 
     return true;
 }
 
-/* Hex digits of the code behind the last space of a message, which code_of() in the schema works out alike: half of the
- * hash, since a whole one could be continued. */
+/* Hex digits of the code after the last space of a message, computed like code_of() in the schema. It is half of the
+ * hash, since from a whole SHA-256 anyone could compute the code of a longer message. */
 #define CODE PG_SHA256
 
 static bool write_code(const struct pg *pg, const char *text, size_t length, char out[CODE + 1]) {
@@ -107,7 +108,7 @@ static bool write_code(const struct pg *pg, const char *text, size_t length, cha
     return true;
 }
 
-/* Takes the code off; false: it is wrong, or there is none. */
+/* Removes the code from `text`. False: it is wrong or missing. */
 static bool take_code(const struct pg *pg, char *text) {
     char code[CODE + 1], *given = strrchr(text, ' ');
     if (!given) return false;
@@ -117,7 +118,7 @@ static bool take_code(const struct pg *pg, char *text) {
     return true;
 }
 
-/* A message that does not fit is not ours: everybody may send to any channel. */
+/* Reads one message. False: it is not for this client; any role may send to any channel. */
 static bool read_wake(struct pg *pg, PGnotify *notice, struct dlock_wake *out) {
     if (!take_code(pg, notice->extra)) return false;
     const char *grant = after(notice->extra, "granted"), *name = after(notice->extra, "wanted");
@@ -127,7 +128,7 @@ static bool read_wake(struct pg *pg, PGnotify *notice, struct dlock_wake *out) {
     return true;
 }
 
-/* An empty statement: nothing but its answer. */
+/* Sends an empty statement, which has no effect but its answer. */
 int pg_probe(void *conn, struct dlock_error *err) {
     struct pg *pg = conn;
     if (!PQsendQuery(pg->link, "")) return pg_dead(pg, PQerrorMessage(pg->link), err);
@@ -135,7 +136,8 @@ int pg_probe(void *conn, struct dlock_error *err) {
     return 0;
 }
 
-/* Takes the answer to a probe as far as it is here: 1, it is whole. Bytes behind it are not read before. */
+/* Reads what has arrived of the answer to a probe: 1 when it is complete. PQnotifies() would not see messages that
+ * follow it before that. */
 static int take_answer(struct pg *pg, struct dlock_wake *out, struct dlock_error *err) {
     while (pg->probed && !PQisBusy(pg->link)) {
         PGresult *result = PQgetResult(pg->link);

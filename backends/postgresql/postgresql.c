@@ -1,4 +1,4 @@
-/* Locks in PostgreSQL. */
+/* The tables of operations for PostgreSQL, connect and disconnect. */
 #include "postgresql.h"
 
 #include "schema.sql.h"
@@ -36,7 +36,7 @@ static int pg_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
     return pg_address(&pg, uri, err);
 }
 
-/* Of a connection: what a grant lives in. */
+/* In mode=session a grant lives as long as this descriptor's connection. */
 static size_t pg_descriptors(void *conn, int *fds, size_t max) {
     const struct pg *pg = conn;
     int fd = PQsocket(pg->link);

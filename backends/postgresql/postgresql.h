@@ -1,17 +1,19 @@
-/* The postgresql backend. schema/intro.sql tells how locks live in the database; here is what calls it.
+/* The postgresql backend. schema/intro.sql explains how locks are stored in the database; these files call the
+ * functions of that schema.
  *
- * The files; each calls those below it only:
+ * The files; each calls only those listed below it:
  *   postgresql   the tables of operations
  *   claims       acquire, renew, release              inspect     inspect, list, break
  *   session      all of these for mode=session, on the objects of schema/session.sql
- *   listen       wake-ups                             tell        waking others
+ *   listen       receiving wake-ups                   tell        sending wake-ups to other clients
  *   calls        calls of the schema's functions
- *   schema       creating the objects on first use    check       the doctor
- *   connect      connecting, and what a session is set to
- *   hosts        where to, when the URI leaves that to libpq
- *   wire         requests and answers in time         key         the hash of keys in mode=session, and of wake-ups
- *   address      the URI: ours and libpq's            arguments   arrays and numbers as the server reads them
- *   errors       the server's errors, in our words
+ *   schema       creating the objects on first use    check       the `check` operation
+ *   connect      connecting, and the settings of a session
+ *   hosts        finding the server when the URI leaves that to libpq
+ *   wire         requests and answers within a deadline
+ *   key          the hash of lock keys in mode=session, and of wake-ups
+ *   address      the URI: dlock's keys and libpq's    arguments   arrays and numbers in the server's format
+ *   errors       the server's errors as dlock's codes and messages
  */
 #ifndef DLOCK_POSTGRESQL_H
 #define DLOCK_POSTGRESQL_H
@@ -23,16 +25,16 @@
 #define PG_NAME_MAX 255
 #define PG_FENCE_END (INT64_C(1) << 55)
 #define PG_SCHEMA_MAX 63
-/* Longest prefix of a table or a function. */
+/* Longest schema name, with its quotes. */
 #define PG_IDENTIFIER_MAX (PG_SCHEMA_MAX + 2)
 
-/* Hex digits of what proves that a wake-up is the server's. */
+/* Hex digits of the secret that proves that a wake-up comes from the server's functions. */
 #define PG_SECRET 32
 
-#define PG_SCHEMA_OLDEST 3  /* that the script brings up to date */
-#define PG_SCHEMA_VERSION 4 /* schema/acquire.sql's */
+#define PG_SCHEMA_OLDEST 3  /* oldest version that the script upgrades */
+#define PG_SCHEMA_VERSION 4 /* the version that schema/acquire.sql defines */
 
-/* Functions of the schema; the statements are in calls.c. */
+/* The prepared statements; calls.c has their SQL. */
 enum pg_call {
     PG_ACQUIRE,
     PG_RENEW,
@@ -41,11 +43,11 @@ enum pg_call {
     PG_HOLDERS,
     PG_LISTEN,
     PG_TELL,
-    PG_TRY, /* from here on: mode=session */
+    PG_TRY, /* from here on, mode=session */
     PG_TRY_SHARED,
     PG_WAIT,
     PG_WAIT_SHARED,
-    PG_TRY_LEASE, /* and from here those that set the lease, too */
+    PG_TRY_LEASE, /* from here to PG_WAIT_SHARED_LEASE, the same with the lease set in addition */
     PG_TRY_SHARED_LEASE,
     PG_WAIT_LEASE,
     PG_WAIT_SHARED_LEASE,
@@ -57,21 +59,21 @@ enum pg_call {
 };
 #define PG_ARGUMENTS 7
 
-/* The arguments of one request, in the server's binary format. The memory stays for the next request. */
+/* The arguments of one request, in the server's binary format. The buffer is reused by the next request. */
 struct pg_arguments {
     char *bytes;
     size_t used, size;
     bool failed; /* out of memory */
     int n;
-    size_t at[PG_ARGUMENTS]; /* where each begins; it ends where the next one begins */
+    size_t at[PG_ARGUMENTS]; /* offset at which each begins; it ends where the next one begins */
     bool null[PG_ARGUMENTS];
 };
 
-/* How waiters get to know of their turn: the URI's `listen`. */
+/* How waiters learn of a grant: the URI's `listen`. */
 enum pg_wakes {
-    PG_LISTEN_CHECKED, /* not given: by LISTEN, unless a connection pooler stands in between */
-    PG_LISTEN_ON,      /* by LISTEN; the user answers for the pooler, if there is one */
-    PG_LISTEN_OFF      /* not at all; nothing of ours outlives a statement, which suits a transaction pooler */
+    PG_LISTEN_CHECKED, /* not given: by LISTEN; connecting fails if a connection pooler stands in between */
+    PG_LISTEN_ON,      /* by LISTEN, without that check: the user vouches for the pooler, if there is one */
+    PG_LISTEN_OFF      /* they poll; no session state outlives a statement, which suits a transaction pooler */
 };
 
 struct pg {
@@ -80,35 +82,35 @@ struct pg {
     enum pg_wakes listen;
     char schema[PG_IDENTIFIER_MAX + 1]; /* quoted */
     char where[160];                    /* the server, for error messages */
-    bool unanswered;                    /* a request was sent whose answer was not read */
-    bool probed;                        /* that request is a probe of the listening connection */
+    bool unanswered;                    /* a request was sent whose answer has not been read */
+    bool probed;                        /* that request is the probe of a listening connection */
     bool prepared[PG_CALLS];
     bool sessions;      /* mode=session */
-    const char *script; /* that makes the objects of that mode */
-    bool blocks;        /* the socket does, for PG_BLOCK_US at most */
+    const char *script; /* the script that creates the objects of that mode */
+    bool blocks;        /* the socket blocks, for PG_BLOCK_US at most per call */
     struct {
-        uint64_t fence; /* of the lock that this session holds; 0: it holds none */
+        uint64_t fence; /* of the lock that this session holds; 0: none */
         int64_t granted_us;
-        bool shared;       /* it holds it as a reader */
-        bool ended;        /* the server has said so */
-        bool waits;        /* a request waits for it */
-        bool waits_shared; /* … as a reader */
-        bool owed;         /* the answer to a proof was late, and is still to be read */
-        int64_t lease_ms;  /* what its idle_session_timeout is set to; 0: it has none; -1: nobody knows */
-        int64_t kept_ms;   /* of the request that waits */
-        int64_t idle_s;    /* how long the server lets this client be silent; 0: nobody has told it */
-        PGresult *answer;  /* what has come so far of the answer to pg_post() */
-        int64_t key;       /* of the last lock */
+        bool shared;       /* the lock is held as SHARED */
+        bool ended;        /* the server has announced the end of the session */
+        bool waits;        /* PG_WAIT or a variant is unanswered */
+        bool waits_shared; /* that request asks for SHARED */
+        bool owed;         /* the answer to PG_PROVE was late and is still to be read */
+        int64_t lease_ms;  /* the idle_session_timeout in effect; 0: none; -1: unknown */
+        int64_t kept_ms;   /* the lease that the waiting request sets */
+        int64_t idle_s;    /* for how long the server tolerates a silent client; 0: not set yet */
+        PGresult *answer;  /* the part received so far of the answer to pg_post() */
+        int64_t key;       /* of the last lock, whose name is key_name */
         char key_name[PG_NAME_MAX + 1];
     } session;
     struct pg_arguments arguments;
-    int64_t apart_until_us;        /* until then what others are to be told is left to pg_tell() */
-    int64_t quickest_us;           /* of the calls that may write; 0: there was none */
-    int64_t commit_us;             /* what a release takes beyond that, on the average */
-    char awaited[PG_NAME_MAX + 1]; /* the lock that had to be waited for last, unless one was free since */
-    bool untold;                   /* the application knows that others cannot be told */
-    char secret[PG_SECRET + 1];    /* of this connection's wake-ups */
-    char name[PG_NAME_MAX + 1];    /* of the last wake-up, as is the token */
+    int64_t apart_until_us;        /* until then notifications are sent by pg_tell(), not by the call itself */
+    int64_t quickest_us;           /* the shortest duration of a call that may write; 0: none yet */
+    int64_t commit_us;             /* how much longer than that a release takes, on average */
+    char awaited[PG_NAME_MAX + 1]; /* the name that last had to be waited for; "" once it was granted at once */
+    bool untold;                   /* the application has been warned that notifications fail */
+    char secret[PG_SECRET + 1];    /* proves wake-ups on this connection's channel */
+    char name[PG_NAME_MAX + 1];    /* name and token of the last wake-up */
     char token[DLOCK_TOKEN_MAX + 1];
 };
 
@@ -121,12 +123,12 @@ struct pg_parameters {
     char port[12];
 };
 
-/* Reads our own keys into `pg` and checks those that are libpq's. EINVAL. */
+/* Reads dlock's keys into `pg` and checks that libpq knows the others. Returns 0, EINVAL or ENOTSUP. */
 int pg_address(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err);
 
-/* The parameters for one host (NULL: wherever the URI's keys, the environment or libpq's defaults lead), with room for
- * one more. An address of "" leaves it to `host`, which then is numeric, a socket's folder or "", libpq's default. Free
- * them with pg_parameters_free(), also after ENOMEM. */
+/* Stores libpq's parameters for one host, with room for one more. `host` NULL: the URI's keys, the environment or
+ * libpq's defaults say where to connect. If host->address is "", host->host is numeric, a socket's folder, or ""
+ * (libpq's default). To be freed with pg_parameters_free(), after ENOMEM too. */
 int pg_parameters(const struct dlock_uri *uri, const struct dlock_host *host, struct pg_parameters *parameters,
                   struct dlock_error *err);
 void pg_parameters_free(struct pg_parameters *parameters);
@@ -138,27 +140,29 @@ void pg_parameters_free(struct pg_parameters *parameters);
 
 struct pg_host {
     char host[PG_HOST_MAX];
-    char address[64]; /* numeric; "" when `host` says it all */
+    char address[64]; /* numeric; "" when `host` alone suffices */
     int port;
 };
 
 struct pg_hosts {
     size_t n;
-    struct pg_host list[PG_HOSTS_MAX]; /* what does not fit is left out */
+    struct pg_host list[PG_HOSTS_MAX]; /* further hosts are ignored */
 };
 
-/* Starts a detached thread that gets no signals of the application's. */
+/* Starts a detached thread with all signals blocked. False: out of memory or threads. */
 bool pg_detach(void *(*run)(void *), void *arg);
 
-/* Whether the URI's keys say where to connect; no value of a key is to be shown. */
+/* True if the URI's keys say where to connect. Messages must then not show the host, since it is the value of a key. */
 bool pg_hosts_in_keys(const struct dlock_uri *uri);
 
-/* Where libpq would connect to if the URI had no hosts in front. EUNAVAILABLE (nothing could be looked up), ENOMEM. */
+/* Finds the hosts that libpq would connect to if the URI had none in front. Returns 0, EUNAVAILABLE (no name could be
+ * looked up) or ENOMEM. */
 int pg_hosts(const struct dlock_uri *uri, struct pg_hosts *hosts, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- connect.c --------------------------------------------------------------------------------------------------- */
 
-/* Connects to the first host that is there and takes writes. EUNAVAILABLE, EAUTH, EINVAL, ENOTSUP, EPROTO, ENOMEM. */
+/* Connects to the first host that answers and accepts writes. Returns 0, EUNAVAILABLE, EAUTH, EINVAL, ENOTSUP, EPROTO
+ * or ENOMEM. */
 int pg_connect_link(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err);
 
 /* Closes the connection, by reset when a request is unanswered. */
@@ -166,46 +170,48 @@ void pg_hang_up(struct pg *pg);
 
 /* ---- wire.c ------------------------------------------------------------------------------------------------------ */
 
-/* Runs SQL text, of one or more statements, and stores the last result, or the first that is an error; free it with
- * PQclear(). EUNAVAILABLE, ENOMEM. */
+/* Runs SQL text of one or more statements. Stores the last result, or the first that is an error, to be freed with
+ * PQclear(). Errors are those of pg_read_answer(). */
 int pg_query(struct pg *pg, const char *sql, int64_t deadline_us, PGresult **result, struct dlock_error *err);
 
-/* Waits until there is something to read, or it is known that there never will be: POLLIN or more; 0: the time is over.
- * A socket that may block is read by a call of its own for the first PG_BLOCK_US, which costs less than poll(). */
+/* Waits until the socket is readable or has failed. Returns poll()'s events, or 0 when the time is over. For the first
+ * PG_BLOCK_US a socket that may block is read with recv() instead, which costs less than poll(). */
 #define PG_BLOCK_US 10000
 int pg_wait(const struct pg *pg, int64_t deadline_us);
 
-/* After a PQsend…() of the caller's: the first sends all of it; the second reads the whole answer and stores the last
- * result, or the first that is an error. EUNAVAILABLE, EPROTO. */
+/* Both follow a PQsend…() by the caller. pg_flush() sends all of the request. pg_read_answer() reads the whole answer
+ * and stores the last result, or the first that is an error. Return 0, EUNAVAILABLE or EPROTO, or EAUTH if that is why
+ * the server has ended the session. */
 int pg_flush(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 int pg_read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, struct dlock_error *err);
 bool pg_is_error(const PGresult *result);
 
-/* After a PQsend…() that has failed. EUNAVAILABLE. */
+/* Reports a PQsend…() that has failed. Returns EUNAVAILABLE. */
 int pg_send_failed(struct pg *pg, struct dlock_error *err);
 
-/* Reads the answer to such a request as far as it is here, without waiting: 0 and NULL, it is not complete yet. */
+/* Reads what has arrived of the answer to such a request, without waiting. Stores NULL while the answer is
+ * incomplete. */
 int pg_posted(struct pg *pg, PGresult **result, struct dlock_error *err);
 
-/* Reads, and forgets, what is left of an answer that came too late. */
+/* Reads and discards the rest of an answer that was not awaited to its end. */
 int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- calls.c ----------------------------------------------------------------------------------------------------- */
 
-/* Runs one of the calls with pg->arguments, to which it adds the patience where that is the last one, and stores its
- * rows. Where the objects are missing PG_ACQUIRE and PG_LISTEN create them; the others store NULL when there is no
- * schema, and so no lock. Calls again after a serialization failure or a deadlock. A refusal is told as by
- * pg_refused(). */
+/* Runs one of the calls with pg->arguments and stores its rows. Where the last argument is the time that the server may
+ * wait, it adds that. If the objects are missing, calls marked `creates` create them; the others store NULL, since
+ * without a schema there is no lock. Repeats the call after a serialization failure or a deadlock. A refusal is
+ * reported by pg_refused(). */
 int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err);
 
-/* Sends one of the calls, which must exist, and leaves its answer to pg_posted(): 0 and NULL, it is not there yet. */
+/* Sends one of the calls and leaves its answer to be read with pg_posted(). */
 int pg_post(struct pg *pg, enum pg_call call, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- tell.c ------------------------------------------------------------------------------------------------------ */
 
-/* Tells others what a call's rows have for them in this column, in a request, and a transaction, of its own. A message
- * that cannot be sent costs its receiver a question, and no more: a connection that breaks now shows that at its next
- * request. */
+/* Sends the notifications in this column of a call's rows, in a request and a transaction of their own. A failure is
+ * only logged: a client that misses a message learns the same when it asks the next time, and a connection that broke
+ * here fails its next request. */
 void pg_tell(struct pg *pg, const PGresult *rows, int column, int64_t deadline_us);
 
 /* ---- errors.c ---------------------------------------------------------------------------------------------------- */
@@ -214,67 +220,68 @@ void pg_tell(struct pg *pg, const PGresult *rows, int column, int64_t deadline_u
 const char *pg_state(const PGresult *result);
 bool pg_state_is(const char *state, const char *start);
 
-/* Looks for the server's farewell. */
+/* Sets session.ended if the result is the error with which the server ends a session. */
 void pg_hear(struct pg *pg, const PGresult *result);
 
-/* The connection itself has failed. EUNAVAILABLE. */
+/* Marks the connection as failed. Returns EUNAVAILABLE. */
 int pg_dead(struct pg *pg, const char *why, struct dlock_error *err);
 
-/* The code for an error result, with the server's reason in `err`. */
+/* Returns the code for an error result, with the server's reason in `err`. */
 int pg_refused(const struct pg *pg, const PGresult *result, struct dlock_error *err);
 
-/* The code for a connection that could not be made, in words that hold no value of the URI. */
+/* Returns the code for a failed attempt to connect, with a message that contains no value from the URI. */
 int pg_rejected(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err);
 
-/* An answer that makes no sense. EPROTO. */
+/* Reports an answer that makes no sense and marks the connection as failed. Returns EPROTO. */
 int pg_nonsense(struct pg *pg, const char *what, struct dlock_error *err);
 
 /* ---- schema.c ---------------------------------------------------------------------------------------------------- */
 
-/* Creates what is missing of the objects. As pg_refused(); a right that is lacking is that to create. */
+/* Creates the objects that are missing. Errors are those of pg_refused(); EAUTH means that the right to create is
+ * lacking. */
 int pg_create_schema(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- arguments.c ------------------------------------------------------------------------------------------------- */
 
-/* Object identifiers of the types that arrays consist of; fixed in PostgreSQL's catalogue. */
+/* Object identifiers of the types that are sent or read; PostgreSQL's catalogue fixes them. */
 enum pg_type { PG_BOOL = 16, PG_BYTEA = 17, PG_INT8 = 20, PG_INT4 = 23, PG_TEXT = 25, PG_TIME = 1184 };
 
-/* An empty list of arguments; the following add to it. Running out of memory shows in pg_call(). */
+/* Empties the list of arguments; the functions below add to it. pg_call() reports a lack of memory. */
 void pg_begin(struct pg_arguments *arguments);
 void pg_add_int4(struct pg_arguments *arguments, int32_t value);
 void pg_add_int8(struct pg_arguments *arguments, int64_t value);
 void pg_drop_last(struct pg_arguments *arguments);
-void pg_add_bytes(struct pg_arguments *arguments, const void *bytes, size_t length); /* NULL: null */
-void pg_add_column(struct pg_arguments *arguments, const PGresult *rows,
-                   int column);                                                 /* the texts of all rows, joined */
-void pg_add_array(struct pg_arguments *arguments, enum pg_type type, size_t n); /* its n elements follow: */
+void pg_add_bytes(struct pg_arguments *arguments, const void *bytes, size_t length);  /* NULL: null */
+void pg_add_column(struct pg_arguments *arguments, const PGresult *rows, int column); /* all rows' texts, joined */
+void pg_add_array(struct pg_arguments *arguments, enum pg_type type, size_t n);       /* its n elements follow: */
 void pg_item_bytes(struct pg_arguments *arguments, const void *bytes, size_t length);
 void pg_item_int8(struct pg_arguments *arguments, int64_t value);
 void pg_item_int4(struct pg_arguments *arguments, int32_t value);
 
-/* Values of a row; false: it is NULL, or of another type. */
+/* Read one value of a row. False: it is NULL or of another type. */
 bool pg_read_int8(const PGresult *rows, int row, int column, int64_t *value);
 bool pg_read_time(const PGresult *rows, int row, int column, int64_t *unix_us);
 bool pg_read_int4(const PGresult *rows, int row, int column, int32_t *value);
 bool pg_read_bool(const PGresult *rows, int row, int column, bool *value);
-/* Text or bytes of at least 1 and less than `size` bytes, without NUL, into out. */
+/* As the above, for text or bytea of 1 to size - 1 bytes without NUL. */
 bool pg_read_text(const PGresult *rows, int row, int column, char *out, size_t size);
 
 /* ---- key.c ------------------------------------------------------------------------------------------------------- */
 
 #define PG_SHA256 32
 
-/* Text in pieces. */
+/* One of several pieces of text to be hashed. */
 struct pg_text {
     const char *bytes;
     size_t length;
 };
 
-/* The hash of n pieces, one after the other. false: out of memory. */
+/* Stores the hash of n pieces, one after the other. False: out of memory. */
 bool pg_sha256(const struct pg_text *parts, size_t n, unsigned char out[PG_SHA256]);
 
-/* Of the lock in mode=session that a name stands for; names of different schemas, which are quoted, are different
- * locks. All clients work it out alike: see session.sql. false: out of memory. */
+/* Stores the advisory-lock key of a name in mode=session. The quoted schema is part of the hash, so that names in
+ * different schemas are different locks. All clients compute the key alike: see session_intro.sql. False: out of
+ * memory. */
 bool pg_key(const char *schema, const char *name, int64_t *key);
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
@@ -294,7 +301,7 @@ int pg_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *e
 int pg_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 int pg_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 
-/* Whether the URI says mode=session. */
+/* True if the URI says mode=session. */
 bool pg_says_session(const struct dlock_uri *uri);
 
 #endif

@@ -1,11 +1,11 @@
-/* The objects in the database, created on first use. */
+/* Creating the objects in the database on first use. */
 #include "postgresql.h"
 
 #include <stdlib.h>
 
 #define OURS "\"dlock\""
 
-/* The script with the URI's schema in place of "dlock"; free() it. */
+/* Returns the script with the URI's schema in place of "dlock", to be freed with free(), or NULL. */
 static char *script(const char *text, const char *schema) {
     const char *from = text, *at;
     size_t places = 0, used = 0;
@@ -32,7 +32,7 @@ int pg_create_schema(struct pg *pg, int64_t deadline_us, struct dlock_error *err
     int rc = pg_query(pg, sql, deadline_us, &result, err);
     free(sql);
     if (rc != 0) return rc;
-    /* A newer version of the objects has what we call. */
+    /* DL001 says that the objects are of a newer version, which still has every function called here. */
     if (pg_state_is(pg_state(result), "42501"))
         rc = dlock_fail(err, DLOCK_EAUTH,
                         "PostgreSQL at %s has no objects of this dlock in schema %s, and this role may not make them: "
@@ -42,7 +42,7 @@ int pg_create_schema(struct pg *pg, int64_t deadline_us, struct dlock_error *err
     else if (PQresultStatus(result) != PGRES_COMMAND_OK && !pg_state_is(pg_state(result), "DL001"))
         rc = pg_refused(pg, result, err);
     PQclear(result);
-    /* The script begins a transaction of its own, which an error leaves open. */
+    /* An error leaves the script's own transaction open. */
     if (PQtransactionStatus(pg->link) == PQTRANS_IDLE) return rc;
     struct dlock_error ignored;
     int ended = pg_query(pg, "ROLLBACK", deadline_us, &undone, rc == 0 ? err : &ignored);

@@ -1,23 +1,23 @@
-/* mode=session: a lock is a session-level advisory lock. session.sql tells the rest; here is what calls it. A
- * connection carries one claim, and whoever waits leaves a request with the server that is answered when the lock is
- * there. */
+/* mode=session: a lock is a session-level advisory lock; schema/session_intro.sql explains it. A connection carries one
+ * claim. A waiter leaves a request with the server, which answers when the lock is granted. */
 #include "postgresql.h"
 
-/* A request that waits is answered within this time when nobody has the lock: only later it is left to wait. Where a
- * thread waits for nothing else it may be longer, as it should: many machines take tens of microseconds to begin and
- * end a poll() that could be over before their next tick. */
+/* How long an acquire waits for the answer to PG_WAIT before it reports EBUSY: a free lock is granted within this time.
+ * It is longer where a thread waits for nothing else, since on many machines a poll() that could be over before their
+ * next timer tick takes tens of microseconds to begin and end. */
 #define AT_ONCE_US 1000
 #define AWAITED_US (PG_BLOCK_US + 1000)
 
-/* A session that got its lock so shortly ago is not looked at before the release: an end would hardly show yet, since
- * the server lets go of the lock first and of the connection after that. Its farewell is then the answer. */
+/* A lock held for less than this is released without checking whether the session has ended. An end would hardly show
+ * yet, since the server gives up the lock first and closes the connection after that; then the release gets the
+ * error. */
 #define FRESH_US 1000
 
-/* A request that waits is cancelled up to so many times, after pauses that begin with this one and double. */
+/* A waiting request is cancelled at most CANCELS times, after pauses that begin with CANCEL_US and double. */
 #define CANCELS 4
 #define CANCEL_US INT64_C(8000)
 
-/* Longest wait that TCP takes (tcp_keepalives_idle), and the time that it then needs to give up; in seconds. */
+/* Longest tcp_keepalives_idle that TCP accepts, and the time that it then needs to give up; in seconds. */
 #define IDLE_MAX_S 32000
 #define GIVING_UP_S 3
 
@@ -33,7 +33,8 @@ static int64_t kept_ms(const struct dlock_claim *claim) {
     return claim->lease_ms < IDLE_MAX_S * INT64_C(1000) ? claim->lease_ms : IDLE_MAX_S * INT64_C(1000);
 }
 
-/* The server must not take a silent client for dead, and end its session, before the lease is over. */
+/* Sets TCP's timeouts at the server so that it does not take a silent client for dead, and end its session, before the
+ * lease is over. */
 static int be_patient(struct pg *pg, const struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
     int64_t idle_s = (kept_ms(claim) + 999) / 1000;
     char sql[300];
@@ -56,8 +57,8 @@ static int be_patient(struct pg *pg, const struct dlock_claim *claim, int64_t de
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
 
-/* The setting that is the lease, and its value. Servers older than 14 take it as a word of ours that means nothing to
- * them: there a session lasts as long as its connection. */
+/* Adds the setting that holds the lease, and its value. Servers before version 14 get a custom setting without effect:
+ * there a session lasts as long as its connection. */
 static void add_lease(struct pg *pg, int64_t ms) {
     const char *setting = PQserverVersion(pg->link) >= 140000 ? "idle_session_timeout" : "dlock.lease";
     char value[24];
@@ -66,7 +67,7 @@ static void add_lease(struct pg *pg, int64_t ms) {
     pg_add_bytes(&pg->arguments, value, (size_t)length);
 }
 
-/* A connection often gets the same lock again. */
+/* Adds the key of the name. The last key is kept, since a connection often acquires the same lock again. */
 static void add_key(struct pg *pg, const char *name) {
     if (strcmp(pg->session.key_name, name) != 0) {
         if (!pg_key(pg->schema, name, &pg->session.key)) {
@@ -78,7 +79,8 @@ static void add_key(struct pg *pg, const char *name) {
     pg_add_int8(&pg->arguments, pg->session.key);
 }
 
-/* Writes the request for a lock, which sets the lease where that is another one than the session has. */
+/* Writes the arguments of a request for a lock and returns the call, which also sets the lease if it differs from the
+ * session's. */
 static enum pg_call ask_for(struct pg *pg, const struct dlock_claim *claim, enum pg_call call) {
     int64_t ms = kept_ms(claim);
     if (claim->mode == DLOCK_SHARED) call += PG_WAIT_SHARED - PG_WAIT;
@@ -89,7 +91,7 @@ static enum pg_call ask_for(struct pg *pg, const struct dlock_claim *claim, enum
     return call + (PG_WAIT_LEASE - PG_WAIT);
 }
 
-/* Reads the answer to PG_TRY and PG_WAIT; *fence stays 0 when the lock is taken. */
+/* Reads the answer to PG_TRY or PG_WAIT; *fence is 0 when the lock is taken. */
 static int read_take(struct pg *pg, const PGresult *rows, int64_t *fence, int64_t *server_us, struct dlock_error *err) {
     *fence = 0;
     bool fits = PQntuples(rows) == 1 && PQnfields(rows) > SERVER_US && pg_read_time(rows, 0, SERVER_US, server_us) &&
@@ -104,7 +106,7 @@ static void granted(struct pg *pg, int64_t fence, bool shared) {
     pg->session.granted_us = dlock_now_us();
 }
 
-/* Reads what there is of the answer to PG_WAIT: 1, the lock is there, 0, it is not. */
+/* Reads what has arrived of the answer to PG_WAIT: 1 when the lock is granted, 0 when the answer is incomplete. */
 static int read_wait(struct pg *pg, int64_t *fence, int64_t *server_us, struct dlock_error *err) {
     PGresult *rows;
     int rc = pg_posted(pg, &rows, err);
@@ -112,7 +114,8 @@ static int read_wait(struct pg *pg, int64_t *fence, int64_t *server_us, struct d
     pg->session.waits = false;
     if (PQresultStatus(rows) == PGRES_TUPLES_OK) {
         rc = read_take(pg, rows, fence, server_us, err);
-    } else { /* it may have come after the lock: only without the session is it certain that nothing is held */
+    } else { /* the error may have come after the lock was granted: only the end of the session makes sure that nothing
+              * is held */
         pg_refused(pg, rows, err);
         rc = DLOCK_EUNAVAILABLE;
         if (err) err->code = rc;
@@ -125,7 +128,7 @@ static int read_wait(struct pg *pg, int64_t *fence, int64_t *server_us, struct d
     return 1;
 }
 
-/* One request that is answered once the lock is there, which may be at once. */
+/* Sends a request that the server answers when the lock is granted, and waits a short time for that. */
 static int take_or_wait(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, int64_t *fence,
                         struct dlock_error *err) {
     pg->session.kept_ms = claim->kept_ms = kept_ms(claim);
@@ -153,14 +156,15 @@ static int take(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, i
     return rc;
 }
 
-/* The answer to an earlier request may still be on its way: it comes first. */
+/* Reads the late answer to an earlier request, if there is one, before the next request is sent. */
 static int catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     int rc = pg->session.owed ? pg_catch_up(pg, deadline_us, err) : 0;
     if (rc == 0) pg->session.owed = false;
     return rc;
 }
 
-/* Whether the session still lives; begins the lease anew, and makes a reader of a writer if the claim says so. */
+/* Checks that the session still lives. Starts the lease anew, and downgrades an exclusive lock if the claim is
+ * SHARED. */
 static int prove(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
     bool downgrade = claim->mode == DLOCK_SHARED && !pg->session.shared;
     PGresult *rows;
@@ -172,7 +176,7 @@ static int prove(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, 
         rc = pg_call(pg, downgrade ? PG_DOWNGRADE : PG_PROVE, deadline_us, &rows, err);
     }
     if (rc == DLOCK_EUNAVAILABLE && PQstatus(pg->link) == CONNECTION_OK && dlock_now_us() >= deadline_us) {
-        pg->session.owed = true; /* late is not lost: the connection, and the lock in it, may live */
+        pg->session.owed = true; /* late is not lost: the connection, and with it the lock, may live */
         pg->session.lease_ms = -1;
         claim->result = DLOCK_EUNAVAILABLE;
         return 0;
@@ -191,7 +195,7 @@ static int prove(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, 
 
 /* ---- giving back ------------------------------------------------------------------------------------------------- */
 
-/* It connects, without a deadline of ours. */
+/* Runs in a thread of its own: PQcancel() opens a connection, without a deadline. */
 static void *cancel(void *request) {
     char why[256];
     PQcancel(request, why, sizeof why);
@@ -206,8 +210,9 @@ static int send_cancel(struct pg *pg, struct dlock_error *err) {
     return pg_dead(pg, "out of memory or threads to cancel a request", err);
 }
 
-/* Ends the request that waits: 1, that came in time, 0, no other request may meet what was sent to cancel this one.
- * Either way the lock may be held by now. A server that has not begun with a request forgets that it is cancelled. */
+/* Ends the waiting request by cancelling it. Returns 1 if it ended after the first cancellation; 0 if the session must
+ * not be used any more, since a cancellation may still be under way and hit the next request. In both cases the lock
+ * may have been granted. The cancellation is repeated since a server that has not begun with a request ignores it. */
 static int stop_waiting(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     PGresult *rows = NULL;
     int tries = 0, rc = 0;
@@ -235,7 +240,8 @@ static int give_back(struct pg *pg, int64_t deadline_us, struct dlock_error *err
     return 0;
 }
 
-/* The only message that the server sends unasked is its farewell. */
+/* True if the server has announced the end of the session, or the connection has failed. Nothing else arrives
+ * unasked. */
 static bool has_ended(struct pg *pg) {
     while (!pg->session.ended && dlock_wait_fd(PQsocket(pg->link), POLLIN, 0)) {
         if (!PQconsumeInput(pg->link)) return true;
@@ -258,7 +264,7 @@ int pg_session_acquire(void *conn, struct dlock_claim *const *claims, size_t n, 
     }
     int rc = be_patient(pg, claim, deadline_us, err);
     if (rc != 0) return rc;
-    if (pg->session.fence) { /* it has it already */
+    if (pg->session.fence) { /* it already has the lock */
         claim->fence = pg->session.fence;
         return prove(pg, claim, deadline_us, err);
     }
@@ -296,7 +302,7 @@ int pg_session_release(void *conn, struct dlock_claim *const *claims, size_t n, 
     return pg->session.ended ? 0 : rc;
 }
 
-/* The lease of its last lock would end it, too, when it is idle for so long. */
+/* Removes the lease of the last lock: idle_session_timeout would end an idle session without a lock, too. */
 int pg_session_rest(void *conn, int timeout_ms, struct dlock_error *err) {
     struct pg *pg = conn;
     PGresult *rows;
@@ -321,7 +327,7 @@ int pg_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *e
 int pg_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
     struct pg *pg = conn;
     int64_t fence, server_us;
-    if (!pg->session.waits) { /* nobody has asked anything: it is the end, or a notice */
+    if (!pg->session.waits) { /* no request is open: what has come is the end of the session or a notice */
         return has_ended(pg) ? pg_dead(pg, "the server has ended this session", err) : 0;
     }
     int rc = dlock_wait_fd(PQsocket(pg->link), POLLIN, 0) ? read_wait(pg, &fence, &server_us, err) : 0;

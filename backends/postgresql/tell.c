@@ -1,7 +1,7 @@
-/* Waking others. */
+/* Sending wake-ups to other clients. */
 #include "postgresql.h"
 
-/* For a lock that whoever notifies anybody has until that is committed. */
+/* Longest wait for the lock that a transaction with a NOTIFY keeps until it has committed. */
 #define PATIENCE_US 1000000
 
 static bool anything(const PGresult *rows, int column) {

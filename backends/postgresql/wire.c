@@ -1,5 +1,5 @@
-/* Requests and answers. libpq never blocks here: every wait is a poll() of ours against the caller's deadline. It sends
- * with MSG_NOSIGNAL, or with SIGPIPE masked where TLS writes. */
+/* Requests and answers. libpq never blocks here: every wait is one of this file's, against the caller's deadline. libpq
+ * sends with MSG_NOSIGNAL, or with SIGPIPE masked where TLS writes. */
 #include "postgresql.h"
 
 int pg_wait(const struct pg *pg, int64_t deadline_us) {
@@ -9,7 +9,7 @@ int pg_wait(const struct pg *pg, int64_t deadline_us) {
     return dlock_wait_fd(fd, POLLIN, deadline_us);
 }
 
-/* Sends what is to be sent and waits until PQgetResult() would not block. */
+/* Sends what is unsent and waits until PQgetResult() would not block. */
 static int wait_for_result(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     for (;;) {
         int unsent = PQflush(pg->link);
@@ -27,7 +27,6 @@ bool pg_is_error(const PGresult *result) {
     return status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK;
 }
 
-/* Reads all that a request is answered with, and keeps the last result or the first error. */
 int pg_read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, struct dlock_error *err) {
     PGresult *kept = NULL, *one;
     for (;;) {
@@ -54,7 +53,7 @@ int pg_read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, struct
     }
     if (!kept) return pg_nonsense(pg, "nothing", err);
     if (PQstatus(pg->link) != CONNECTION_OK) {
-        /* The server's parting words say more than that the connection is closed. */
+        /* The server's last message says more than that the connection is closed. */
         int rc = *pg_state(kept) ? pg_refused(pg, kept, err) : pg_dead(pg, PQerrorMessage(pg->link), err);
         PQclear(kept);
         if (rc != DLOCK_EAUTH) rc = DLOCK_EUNAVAILABLE;

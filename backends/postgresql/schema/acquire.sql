@@ -1,9 +1,9 @@
 
 -- ---- acquire --------------------------------------------------------------------------------------------------------
 
--- The long way of one who asks, `queued` if it wants to be. Its ticket is 0 if it is likely that it is about to join the
--- queue, and NULL otherwise. As acquire()'s row; and is_new: the name had no row yet; wrote, durable: what this did to the
--- tables, and whether that must outlive a crash.
+-- Acquires the long way; `queued`: the caller wants a place in the queue. me.ticket is 0 if the caller will probably
+-- join the queue, and NULL otherwise. Returns a row as acquire_v4() does, and is_new: the name had no row; wrote,
+-- durable: whether this changed the tables, and whether the change must survive a crash.
 CREATE OR REPLACE FUNCTION "dlock".ask(me queue, queued boolean, until_us bigint, OUT granted bigint,
     OUT server_us bigint, OUT in_use integer, OUT place integer, OUT left_ms bigint, OUT is_new boolean,
     OUT wrote boolean, OUT durable boolean)
@@ -80,8 +80,8 @@ BEGIN
     END IF;
 END $$;
 
--- Deletes the rows of one page of the table, picked at random, that nobody has used for a day. Called for one new name
--- in eight, at the end of its transaction, this keeps all but a tenth of the table in use. Waits for nothing.
+-- Deletes the rows of one random page of the table that have not been used for a day. Called for one new name in eight,
+-- at the end of its transaction, this keeps all but a tenth of the table in use. Waits for no other session.
 CREATE OR REPLACE FUNCTION "dlock".sweep() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     page bigint := floor(random() * (pg_relation_size('locks') / current_setting('block_size')::bigint));
@@ -97,18 +97,19 @@ BEGIN
 END $$;
 
 -- ---- calls ----------------------------------------------------------------------------------------------------------
--- Claims come as arrays, so that many are one statement. They are worked on in the order of their names, whatever their
--- order in the arrays. `notices` is what is to be told to others, once this is committed: hand it to tell_v4() as it is.
--- NULL: nothing, or nothing more.
--- Sessions keep their plans for long: one made while a table was small must not read the whole of it when it has grown.
+-- Claims come as arrays, so that one statement serves many. They are worked on in the order of their names, whatever
+-- their order in the arrays. `notices` holds the notifications for other clients, to be passed to tell_v4() unchanged
+-- once this is committed; NULL: none, or all have been sent. Sessions keep their plans for long. enable_seqscan is off,
+-- so that a plan made while a table was small does not read the whole of it when it has grown.
 
 CREATE OR REPLACE FUNCTION "dlock".schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 4 $$;
 
--- Asks for grants. A claim's flags: 1, it wants to be queued; 2, it is to be told who else asks; 4, it is likely that it
+-- Asks for grants. A claim's flags: 1, it wants to be queued; 2, its client is to be told who else asks; 4, it probably
 -- has to wait, and is not in the queue yet. One row per claim:
 --   claim      its index in the arrays, from 1
---   granted    > 0: the fence; token has its grant, for its whole lease from now. 0: it has none, and then
---   in_use     otherwise than asked for: as permits with this limit, or as a lock (0). NULL: as asked for, and then
+--   granted    > 0: the fence; the token has the grant, for its whole lease from now. 0: it has none, and then
+--   in_use     not NULL: the name is in use in another way than asked for, as permits with this limit, or as a lock
+--              (0). NULL: it is not, and then
 --   place      in the queue, from 0; NULL: not queued
 --   left_ms    until the answer may change
 CREATE OR REPLACE FUNCTION "dlock".acquire_v4(names bytea[], tokens text[], leases_ms bigint[], modes integer[],

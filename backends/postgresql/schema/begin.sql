@@ -11,5 +11,6 @@ BEGIN
     END IF;
 END $$;
 
--- Rather than keep everybody waiting behind somebody who reads a table for long, this ends, to be run again.
+-- If another session reads a table for long, the script fails, to be run again, instead of keeping all clients waiting
+-- for the locks that it asks for.
 SET LOCAL lock_timeout = '5s';

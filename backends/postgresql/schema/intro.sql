@@ -1,47 +1,48 @@
 -- dlock's objects in PostgreSQL, version 4.
 --
--- dlock creates them by itself on first use, where its role may. Otherwise a DBA runs this once in the locks' database
--- (`dlock schema postgresql | psql DATABASE`), and gives each role of an application what stands at the end. Running it
--- again is harmless, and running it where version 3 is present brings that up to this version, while clients of both
--- hold locks: what they call stays. Everything that it finds must belong to the role that runs it or to a superuser. To
--- keep the objects in another schema than dlock, replace "dlock", with its quotes, everywhere below, and say `schema=`
--- in the URI.
+-- dlock creates them by itself on first use if its role has the right to. Otherwise a DBA runs this script once in the
+-- database of the locks (`dlock schema postgresql | psql DATABASE`) and runs the GRANTs at its end for each role of an
+-- application. Running it again is harmless. Run on the objects of version 3, it upgrades them, even while clients of
+-- both versions hold locks: the functions that clients of version 3 call stay. All existing objects must belong to the
+-- role that runs the script, or to a superuser. To keep the objects in another schema than dlock, replace "dlock", with
+-- its quotes, everywhere below, and write `schema=` in the URI.
 --
 -- How it works
---   locks      one row per name; it stays after the release, since it keeps the fence. Its exclusive holder stands in
---              it.
---   shares     one row per reader, or per permit that is taken. A name has none while somebody holds it alone.
---   queue      who waits, whatever for, in the order in which they came. Unlogged: nobody's place outlives a crash of
---              the server, just as nobody's connection does.
---   listeners  who listens for a client, on which channel, and a secret that the client shares with the functions below.
---              A channel is no secret, since monitors may show LISTEN, and every role of a database may send NOTIFY to
---              any channel: every message ends with a code that only the two can work out. The session that listens
---              holds an advisory lock for its channel: while it does, the client lives.
---   Every function first locks the row of the name, and only then reads or writes the queue, in statements of its own,
---   each of which sees what was committed before it began. Hence plpgsql, VOLATILE, and READ COMMITTED. A single
---   statement would read the queue as it was before it waited for the row, and lose wake-ups. The row itself
---   a statement sees as it is once it has been waited for. So the row says whether somebody may be in the
---   queue (`awaited`), and the common case is one statement: an UPDATE that takes a name which is free and not awaited,
---   and one that gives it back. Everything else goes the long way.
---   A call that merely asks, and is refused, locks nothing and writes nothing, unless a hand-over is under way.
---   When a grant ends, the first waiter that lives gets its room, and so do the waiters behind it for whom there is
---   room, too (readers together), in the same transaction. Room that somebody waits for is given to that one by the
---   next who asks: nobody barges in, and no reader passes a writer.
---   A NOTIFY takes a lock that the whole cluster shares until its transaction is flushed to disk, and has no room when
---   its queue is full. So one call at a time, which an advisory lock picks, tells in its own transaction those who were
---   given something. The others return what is to be told, and the client sends that back with tell_v4(), in a
---   transaction that waits for no disk. The receiver of a lost message learns its contents when it asks the next time.
+--   locks      one row per name. The row stays after the release, since it keeps the fence. It holds the exclusive
+--              grant.
+--   shares     one row per reader, or per permit that is taken. A name has none while it is held exclusively.
+--   queue      the waiters of all modes, in the order of their arrival. Unlogged: a place in the queue need not survive
+--              a crash of the server, since the waiter's connection does not.
+--   listeners  which clients listen, on which channel, and a secret that each client shares with the functions below.
+--              The channel is not secret: monitors may show LISTEN, and every role of a database may send NOTIFY to any
+--              channel. So every message ends with a code that needs the secret to compute. The session that listens
+--              holds an advisory lock for its channel; while that lock is held, the client counts as alive.
+--   Every function first locks the row of the name, and then reads or writes the queue in separate statements, each of
+--   which sees what was committed before it began. That is why the functions are plpgsql, VOLATILE, and need READ
+--   COMMITTED. A single statement would read the queue as it was before the wait for the row, and lose wake-ups. The
+--   row itself is seen as it is after that wait. So the row says whether somebody may be in the queue (`awaited`), and
+--   the common case is one statement: an UPDATE that takes a name which is free and not awaited, and an UPDATE that
+--   gives it back. Everything else takes the long way.
+--   A call that asks and is refused locks nothing and writes nothing, unless a hand-over is under way.
+--   When a grant ends, the first waiter that lives gets its room in the same transaction, and so do the waiters behind
+--   it for whom there is room, too (readers together). If room is left for a waiter, the next call that asks for the
+--   name gives it to that waiter: no caller passes the queue, and no reader passes a queued writer.
+--   A NOTIFY takes a lock that the whole cluster shares, and keeps it until its transaction is flushed to disk; it
+--   fails when its queue is full. So only one call at a time, which an advisory lock picks, sends its notifications in
+--   its own transaction. The others return their notifications, and the client sends them back with tell_v4(), in a
+--   transaction that waits for no disk. The receiver of a message that is lost learns its contents when it asks the
+--   next time.
 --   A client may listen and yet be stopped, or its host lost. So a hand-over lasts 3 s at most, until its receiver
---   renews it or asks again. When it ends unconfirmed, every waiter of that client leaves the queue of that name, and so
---   do those of clients that have not asked since it began, as all that live do.
---   A fence is the greater of the last one + 1 and the server's clock in microseconds, so that the row of a name that
---   nobody used for a day can go: its next fence is past every earlier one, unless the clock was set back by more than
---   that day.
+--   renews it or asks again. When it ends unconfirmed, every waiter of that client leaves the queue of that name, and
+--   so do the waiters of all clients that have not asked since it began, as every live client does.
+--   A fence is the greater of the last one + 1 and the server's clock in microseconds. So the row of a name that was
+--   not used for a day can be deleted: the name's next fence is greater than every earlier one, unless the clock was
+--   set back by more than that day.
 --   Times are in microseconds since 1970 by clock_timestamp(); now() would be the start of the transaction.
 --
--- Roles of applications touch no table. The functions run with the rights of their owner (SECURITY DEFINER, with a
--- fixed search_path that has temporary objects last), so that whoever may lock cannot rewrite other people's locks
--- otherwise than through them.
+-- Roles of applications have no rights on the tables. The functions run with the rights of their owner (SECURITY
+-- DEFINER, with a fixed search_path that has temporary objects last), so that a role that may lock can change the locks
+-- of others through them only.
 --
--- From version 3 on nothing that clients call goes away or changes what it takes and returns: what has to is made anew
--- under another name (..._v4), and the old one calls it.
+-- From version 3 on no function that clients call is removed, or changes its arguments or results: a function that has
+-- to change gets a new name (..._v4), and the old one calls it.

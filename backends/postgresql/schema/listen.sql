@@ -1,7 +1,8 @@
 
--- Makes this session the one that listens for a client, and the secret what its messages are known by. LISTEN stands in
--- here because monitors show statements; who sees them anyway learns only where it could send what nobody believes.
--- Others see this client live once LISTEN counts, at the end of the transaction.
+-- Makes this session the one that listens for a client, and sets the secret that proves its messages. LISTEN is in
+-- here, not in a statement of the client's, because monitors show statements; a monitor that shows it all the same
+-- reveals only where messages could be sent that the client would not believe. Other sessions see this client as alive
+-- once LISTEN is in effect, at the end of the transaction.
 CREATE OR REPLACE FUNCTION "dlock".listen_v4(client text, channel text, secret text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
@@ -23,14 +24,14 @@ BEGIN
     RETURN true;
 END $$;
 
--- Tells what other calls have returned as their notices. With the rights of whoever calls it, and in a transaction that
--- waits for no disk: it holds a lock of the whole cluster until it ends.
+-- Sends the notifications that other calls have returned as `notices`. Runs with the rights of the caller, and in a
+-- transaction that waits for no disk, since it holds a lock of the whole cluster until it ends.
 CREATE OR REPLACE FUNCTION "dlock".tell_v4(notices text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT set_config('synchronous_commit', 'off', true) IS NOT NULL AND "dlock".send(notices)
 $$;
 
--- The holders of the names from `low` on and below `high` (NULL: all), of at most `most` names, in order. Changes
--- nothing.
+-- Returns the holders of the names from `low` on and below `high` (NULL: no end), of at most `most` names, in order.
+-- Changes nothing.
 CREATE OR REPLACE FUNCTION "dlock".holders(low bytea, high bytea, most integer)
 RETURNS TABLE (name bytea, token text, fence bigint, left_ms bigint, waiters bigint, mode integer, permits integer)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$

@@ -1,5 +1,6 @@
 
--- A stranger's schema, or an object in it, could run what it likes with the rights of whoever comes here.
+-- Refuses a schema, or an object in it, that belongs to another role, which could run any code with the rights of the
+-- role that runs this script.
 DO $$
 DECLARE
     stranger text;

@@ -5,8 +5,8 @@ CREATE OR REPLACE FUNCTION "dlock".clock_us() RETURNS bigint LANGUAGE sql VOLATI
     SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 $$;
 
--- The parts are called in assignments, which cost a fraction of PERFORM; those without a result return true. Parts
--- that are a mere expression are in SQL: then they become part of their caller's, and cost no call.
+-- The parts are called in assignments, which cost a fraction of PERFORM; parts without a result return true. Parts that
+-- are a single expression are in SQL, since PostgreSQL inlines those into their caller and no call is left.
 
 CREATE OR REPLACE FUNCTION "dlock".refuse_isolation() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -14,14 +14,14 @@ BEGIN
         HINT = 'ALTER ROLE ... SET default_transaction_isolation = ''read committed''';
 END $$;
 
--- From here on this call sends no messages itself.
+-- Makes the rest of this call return its notifications instead of sending them.
 CREATE OR REPLACE FUNCTION "dlock".tell_apart() RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT set_config('dlock.apart', 'on', true) IS NULL
 $$;
 
--- The beginning of every call: when the patience of its caller ends. It counts from the arrival of the request: a
--- session's first call compiles its functions first. A negative patience is as long, and says that the call is to return
--- what others are to be told, and tell them nothing.
+-- Begins every call. Returns the time at which the call has to give up, wait_ms after the arrival of the request:
+-- compiling the functions, which a session's first call does, counts, too. A negative wait_ms is as long, and makes the
+-- call return its notifications instead of sending them.
 CREATE OR REPLACE FUNCTION "dlock".begin_call(wait_ms integer) RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN current_setting('transaction_isolation') <> 'read committed' THEN refuse_isolation()
         WHEN wait_ms < 0 AND tell_apart()
@@ -29,22 +29,22 @@ CREATE OR REPLACE FUNCTION "dlock".begin_call(wait_ms integer) RETURNS bigint LA
         THEN (date_part('epoch', statement_timestamp()) * 1000000)::bigint + abs(wait_ms) * 1000::bigint END
 $$;
 
--- Comes before everything that may wait for others, except what the first claim of a call waits for first: lock_timeout is
--- for each wait, patience for all of them together.
+-- Sets the time limit for the next wait. Comes before everything that may wait for other sessions, except the first
+-- wait of a call's first claim: lock_timeout limits each wait, until_us all of them together.
 CREATE OR REPLACE FUNCTION "dlock".be_patient(until_us bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT set_config('lock_timeout', greatest((until_us - clock_us()) / 1000, 1)::text, true) IS NOT NULL
 $$;
 
--- The end of every call that writes. A grant or a renewal must outlive a crash of the server, even where somebody
--- has turned synchronous_commit off. Nothing else need: losing it costs only time.
+-- Ends every call that writes. A grant or a renewal must survive a crash of the server, even where synchronous_commit
+-- is off. For everything else it is turned off: losing that only costs time.
 CREATE OR REPLACE FUNCTION "dlock".end_call(durable boolean) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN NOT durable THEN set_config('synchronous_commit', 'off', true) IS NOT NULL
         WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) IS NOT NULL
         ELSE true END
 $$;
 
--- The indexes of a call's claims, in the order of their names: two calls that lock the same rows in different orders
--- would stop each other.
+-- Returns the indexes of a call's claims in the order of their names: two calls that lock the same rows in different
+-- orders would deadlock.
 CREATE OR REPLACE FUNCTION "dlock".sorted(names bytea[], tokens text[]) RETURNS integer[] LANGUAGE sql VOLATILE AS $$
     SELECT ARRAY(SELECT n.at::integer FROM unnest(names, tokens) WITH ORDINALITY n(name, token, at)
         ORDER BY n.name, n.token COLLATE "C")
@@ -56,25 +56,29 @@ $$;
 
 -- ---- messages -------------------------------------------------------------------------------------------------------
 
--- Proves that a message comes from here. Half of the hash, since a whole one could be continued.
+-- Returns the code that proves that a message comes from these functions. It is half of the hash, since from a whole
+-- SHA-256 anyone could compute the code of a longer message.
 CREATE OR REPLACE FUNCTION "dlock".code_of(secret text, message text) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT left(encode(sha256(convert_to(secret || message, 'UTF8')), 'hex'), 32)
 $$;
 
--- A message with its code. `ear`: the channel, and the secret. A client of version 3 has none.
+-- Returns a message with its code. `ear` is the channel and the secret; a client of version 3 has no secret, and gets
+-- no code.
 CREATE OR REPLACE FUNCTION "dlock".coded(ear text[], message text) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT concat(message, ' ' || code_of(ear[2], message))
 $$;
 
--- Whether this call may NOTIFY: nobody else's does now, so that none waits for the other's flush, and there is room.
+-- True if this call may NOTIFY itself: no other call is doing so, so that neither waits for the other's flush, and the
+-- queue of notifications has room.
 CREATE OR REPLACE FUNCTION "dlock".may_notify() RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN current_setting('dlock.apart', true) <> '' THEN false
         WHEN pg_try_advisory_xact_lock(x'646c6f636b01'::bigint) THEN pg_notification_queue_usage() < 0.5 ELSE false END
 $$;
 
--- Sends a message at the end of this transaction, which then fails when somebody else keeps NOTIFY's lock for longer
--- than a few milliseconds: its client calls again, with a negative patience. Or keeps it for the end of the call, as a
--- line: the channel, a space, the message. Comes after everything that may wait for others.
+-- Sends a message at the end of this transaction. The commit fails if another session keeps NOTIFY's lock for longer
+-- than a few milliseconds; the client then repeats the call with a negative wait_ms. If this call may not NOTIFY, the
+-- message is kept, to be returned at the end of the call, as a line of the channel, a space and the message. Comes
+-- after everything that may wait for other sessions, since it lowers lock_timeout.
 CREATE OR REPLACE FUNCTION "dlock".note(ear text[], message text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN may_notify()
         THEN pg_notify(ear[1], message) IS NOT NULL AND set_config('lock_timeout', '5', true) IS NOT NULL
@@ -82,7 +86,7 @@ CREATE OR REPLACE FUNCTION "dlock".note(ear text[], message text) RETURNS boolea
             IS NOT NULL END
 $$;
 
--- The messages that this call has kept; NULL: none.
+-- Returns and clears the messages that this call has kept.
 CREATE OR REPLACE FUNCTION "dlock".take_notes() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     notices text := current_setting('dlock.notices');
@@ -95,7 +99,7 @@ CREATE OR REPLACE FUNCTION "dlock".noted() RETURNS text LANGUAGE sql VOLATILE AS
     SELECT CASE WHEN current_setting('dlock.notices', true) <> '' THEN take_notes() END
 $$;
 
--- Sends them, with the rights of whoever calls it. In plpgsql, which keeps its plans.
+-- Sends messages as noted() returns them, with the rights of the caller. In plpgsql, which caches its plans.
 CREATE OR REPLACE FUNCTION "dlock".send(notices text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     line text;
@@ -109,20 +113,20 @@ END $$;
 
 -- ---- who lives ------------------------------------------------------------------------------------------------------
 
--- The advisory lock of whoever listens on a channel. Anybody can see it in pg_locks, and take it: the next listener has
--- another one.
+-- Returns the key of the advisory lock that the listener on a channel holds. Any role can see it in pg_locks and take
+-- it, but the next listener has another channel and so another key.
 CREATE OR REPLACE FUNCTION "dlock".channel_key(channel text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT hashtextextended(channel, 0)
 $$;
 
--- Whether a session listens on the channel; NULL: none does. Calls that ask at once share the lock, and let it go in the
--- same expression: a session that kept it would make the dead look alive.
+-- True if a session listens on the channel; false for NULL. The lock is tried shared, so that simultaneous calls do not
+-- see each other, and released in the same expression: a session that kept it would make a dead client look alive.
 CREATE OR REPLACE FUNCTION "dlock".is_heard(channel text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN channel IS NULL THEN false WHEN pg_try_advisory_lock_shared(channel_key(channel))
         THEN NOT pg_advisory_unlock_shared(channel_key(channel)) ELSE true END
 $$;
 
--- Whether the token's client lives.
+-- True if the token's client is alive.
 CREATE OR REPLACE FUNCTION "dlock".lives(token text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     channel text := (SELECT l.channel FROM listeners l WHERE l.client = left(token, 24));
@@ -130,8 +134,8 @@ BEGIN
     RETURN is_heard(channel);
 END $$;
 
--- Records that the token's client asks although this name was given to somebody who has not confirmed it: one that
--- lives asks at least once while a hand-over lasts. Another caller that is about to record that does it for us.
+-- Records that the token's client has asked while a hand-over of this name is unconfirmed: a live client asks at least
+-- once during a hand-over. SKIP LOCKED: another call that is about to record this does so for this one, too.
 CREATE OR REPLACE FUNCTION "dlock".shows(token text, present locks, now_us bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -146,7 +150,7 @@ END $$;
 
 -- ---- what is over ---------------------------------------------------------------------------------------------------
 
--- Whether a grant of this mode may be given beside `held` shares. Grants that are over have been taken out of `present`.
+-- True if a grant of this mode may be given beside `held` shares. Grants that have ended are no longer in `present`.
 CREATE OR REPLACE FUNCTION "dlock".fits(present locks, held bigint, mode integer, permits integer) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN present.token IS NOT NULL THEN false WHEN held = 0 THEN true
@@ -154,8 +158,8 @@ LANGUAGE sql IMMUTABLE AS $$
             AND (fits.mode = 1 OR held < fits.permits) END
 $$;
 
--- How many shares live, as far as that matters: of readers one is as good as many. The row is locked and settled, or the
--- answer is a moment's.
+-- Returns how many shares are live, counting no further than the limit (readers: 1). The row is locked and settled, or
+-- the answer may be outdated at once.
 CREATE OR REPLACE FUNCTION "dlock".shares_of(present locks, now_us bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF present.mode = 0 THEN
@@ -165,7 +169,8 @@ BEGIN
         LIMIT greatest(present.permits, 1)) x);
 END $$;
 
--- When the answer to those who are refused may change at the earliest, unless they are told: the first end of a lease.
+-- Returns in how many ms the first lease ends: before that the answer to a refused caller does not change without a
+-- notification.
 CREATE OR REPLACE FUNCTION "dlock".left_of_shares(lock bytea, now_us bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN coalesce((SELECT min(s.expires_us) - now_us FROM shares s WHERE s.name = lock AND s.expires_us > now_us) / 1000,
@@ -177,8 +182,9 @@ CREATE OR REPLACE FUNCTION "dlock".left_of(present locks, now_us bigint) RETURNS
         ELSE left_of_shares(present.name, now_us) END
 $$;
 
--- A hand-over has ended that nobody confirmed: its client does not answer, and all of its waiters leave the queue. Where
--- it lasted as long as a hand-over does, so do those of clients that have not asked since it began. The row is locked.
+-- Called when a hand-over has ended unconfirmed: its client does not respond, so all of its waiters leave the queue. If
+-- it lasted as long as a hand-over may, so do the waiters of all clients that have not asked since it began. The row is
+-- locked.
 CREATE OR REPLACE FUNCTION "dlock".lapse(lock bytea, receiver text, given bigint, ended_us bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -188,8 +194,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- Takes out what is over. If that is a hand-over which nobody confirmed, `handed` stays true in what this returns. The
--- row is locked.
+-- Removes grants that have ended. If one of them was an unconfirmed hand-over, `handed` stays true in the row that is
+-- returned. The row is locked.
 CREATE OR REPLACE FUNCTION "dlock".take_out(present locks, now_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ended shares;
@@ -221,7 +227,7 @@ CREATE OR REPLACE FUNCTION "dlock".settle(present locks, now_us bigint) RETURNS 
         ELSE take_out(present, now_us) END
 $$;
 
--- Ends a grant of one who has the name alone. The row is locked.
+-- Ends the exclusive grant. The row is locked.
 CREATE OR REPLACE FUNCTION "dlock".vacate(present locks, now_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE locks l SET token = NULL, expires_us = now_us, handed = false WHERE l.name = present.name;

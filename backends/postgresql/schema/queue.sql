@@ -6,10 +6,11 @@ RETURNS text LANGUAGE sql STABLE AS $$
     SELECT format('granted %s %s %s %s %s', token, fence, now_us, kept_ms, encode(lock, 'hex'))
 $$;
 
--- Gives what there is room for to those who come first, and then to `me`, who just asks (NULL: nobody): `given` counts
--- the grants, `granted` is my fence, or 0. For the clients of the others it keeps a message:
--- "granted <token> <fence> <server's clock in microseconds> <kept ms> <name in hex>". After a hand-over that nobody
--- confirmed (`handed`) the first is one who has asked since it began, as I have. The row is locked and settled.
+-- Grants what there is room for: first to the waiters in their order, then to `me`, the caller (NULL: there is none).
+-- `given` counts the grants; `granted` is the caller's fence, or 0. Each other receiver is sent the message "granted
+-- <token> <fence> <server's clock in microseconds> <kept ms> <name in hex>". After an unconfirmed hand-over (`handed`)
+-- the first receiver is a waiter whose client has asked since that began, as the caller has. The row is locked and
+-- settled.
 CREATE OR REPLACE FUNCTION "dlock".serve(present locks, now_us bigint, me queue, OUT given integer, OUT granted bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -88,8 +89,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Tells the receivers of hand-overs that nobody has confirmed once more: the client that handed over may have died
--- before it told them. The row is locked.
+-- Notifies the receivers of unconfirmed hand-overs once more: the client that handed over may have died before it told
+-- them. The row is locked.
 CREATE OR REPLACE FUNCTION "dlock".remind(present locks, now_us bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     given record;
@@ -107,7 +108,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Has the one who has the name alone, and asked for that, told that somebody else asks: "wanted <name in hex>".
+-- Notifies the exclusive holder, which has asked for that, that another client asks: "wanted <name in hex>".
 CREATE OR REPLACE FUNCTION "dlock".tell(present locks, caller text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ear text[];
@@ -121,7 +122,7 @@ BEGIN
     RETURN ear IS NOT NULL AND note(ear, message);
 END $$;
 
--- Whether one who asks has to wait, as far as a look tells that locks nothing.
+-- True if the caller has to wait, judging by a look that locks nothing.
 CREATE OR REPLACE FUNCTION "dlock".shares_refuse(present locks, now_us bigint, me queue) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -142,14 +143,14 @@ CREATE OR REPLACE FUNCTION "dlock".refuses(present locks, now_us bigint, me queu
         ELSE shares_refuse(present, now_us, me) END
 $$;
 
--- token's place in the queue, from 0; NULL: it is not in it.
+-- Returns the token's place in the queue, from 0; NULL: it is not queued.
 CREATE OR REPLACE FUNCTION "dlock".place_of(lock bytea, waiter text) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN (SELECT nullif(count(*), 0) - 1 FROM queue q WHERE q.name = lock
         AND q.ticket <= (SELECT m.ticket FROM queue m WHERE m.name = lock AND m.token = waiter));
 END $$;
 
--- Puts one who asks at the end of the queue, unless it is in it. The row is locked.
+-- Appends the caller to the queue, unless it is in it, and returns its place. The row is locked.
 CREATE OR REPLACE FUNCTION "dlock".enqueue(me queue) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     place bigint;
@@ -169,10 +170,11 @@ BEGIN
     RETURN place;
 END $$;
 
--- The advisory lock that comes before the row of a name wherever somebody may wait for it: waiters get it in the order
--- in which they came, while a row goes to whoever is there when it becomes free, so that one who wants to join the
--- queue could be passed by others' turns again and again. The row excludes, not this lock. Every role of the database
--- can take that advisory lock, and keep it: so a call waits for turns for 100 ms in all, and then goes without.
+-- Returns the key of the advisory lock that is taken before the row of a name wherever other sessions may wait for it.
+-- Waiters get an advisory lock in the order of their arrival, while a row goes to the session that happens to be there
+-- when it becomes free, so that a caller that wants to join the queue could be overtaken again and again. Mutual
+-- exclusion rests on the row, not on this lock. Every role of the database can take the advisory lock and keep it: so a
+-- call waits for its turns for 100 ms in all, and then goes on without.
 CREATE OR REPLACE FUNCTION "dlock".turn_key(lock bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT hashtextextended(encode(lock, 'hex'), 1)
 $$;
@@ -195,7 +197,7 @@ BEGIN
     END;
 END $$;
 
--- The row of the name, locked; NULL if there is none.
+-- Returns the row of the name, locked; NULL if there is none.
 CREATE OR REPLACE FUNCTION "dlock".lock_row(lock bytea, until_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     found_row locks;
@@ -210,7 +212,7 @@ BEGIN
     RETURN found_row;
 END $$;
 
--- The same; the row is made if need be.
+-- The same, but creates the row if there is none.
 CREATE OR REPLACE FUNCTION "dlock".make_row(lock bytea, until_us bigint) RETURNS locks LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     found_row locks;

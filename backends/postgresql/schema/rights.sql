@@ -1,13 +1,13 @@
 
 -- ---- rights ---------------------------------------------------------------------------------------------------------
 
--- A part that version 3 had.
+-- Was part of version 3.
 DROP FUNCTION IF EXISTS "dlock".lapse(bytea, text);
 
 REVOKE ALL ON TABLE "dlock".locks, "dlock".shares, "dlock".queue, "dlock".listeners FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "dlock" FROM PUBLIC;
 
--- Roles that could lock before this version still can.
+-- Roles that could lock with version 3 keep that right.
 DO $$
 DECLARE
     app name;

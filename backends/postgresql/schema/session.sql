@@ -10,8 +10,8 @@ BEGIN
     END IF;
 END $$;
 
--- Ends the sessions that hold the lock with this key. How many there were; NULL: one of them is still there after
--- wait_ms. With the rights of whoever calls it.
+-- Ends the sessions that hold the lock with this key, with the rights of the caller. Returns how many there were; NULL:
+-- one of them has not ended within wait_ms.
 CREATE OR REPLACE FUNCTION "dlock".end_sessions(key bigint, wait_ms integer) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -30,7 +30,7 @@ BEGIN
     RETURN cardinality(holders);
 END $$;
 
--- That the locks of this schema are sessions.
+-- Marks the schema as one whose locks are sessions, and tells the version.
 CREATE OR REPLACE FUNCTION "dlock".session_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 1 $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "dlock" FROM PUBLIC;

@@ -1,14 +1,16 @@
 -- dlock's objects in PostgreSQL for mode=session, version 1.
 --
--- dlock creates them by itself on first use, where its role may. Otherwise a DBA runs this once in the locks' database,
--- and gives each role of an application what stands at the end. Running it again is harmless. To keep them in another
--- schema than dlock, replace "dlock", with its quotes, everywhere below, and say `schema=` in the URI. A schema has
--- either these objects or those of the default mode (schema.sql), never both: their locks would not exclude each other.
+-- dlock creates them by itself on first use if its role has the right to. Otherwise a DBA runs this script once in the
+-- database of the locks and runs the GRANTs at its end for each role of an application. Running it again is harmless.
+-- To keep the objects in another schema than dlock, replace "dlock", with its quotes, everywhere below, and write
+-- `schema=` in the URI. A schema has either these objects or those of the default mode (schema.sql), never both: locks
+-- of the two modes would not exclude each other.
 --
--- A lock is a session-level advisory lock, held by the one connection that acquired it; who waits for it waits in the
--- server's own queue. Its key is the begin of a hash of the quoted schema, a space and the name, as clients work it out:
+-- A lock is a session-level advisory lock, held by the one connection that acquired it; waiters wait in the server's
+-- own queue. Its key is the beginning of a hash of the quoted schema, a space and the name, which clients compute:
 -- ('x' || encode(substr(sha256('"dlock" name'), 1, 8), 'hex'))::bit(64)::bigint. Names that collide exclude each other.
--- Fences are numbers of one sequence, which is read only once the lock is there. It is flushed to disk ahead of what it
--- gives out, and begins at the clock in microseconds, so that fences go on growing when somebody makes it anew. While it
--- holds a lock, the lease is the session's idle_session_timeout (PostgreSQL 14), and a renewal a sign of life.
--- The statements are in wire.c.
+-- Fences are numbers of one sequence, which is read only after the lock is granted. PostgreSQL logs a sequence ahead of
+-- the numbers that it gives out, and this one begins at the clock in microseconds, so that fences keep growing after a
+-- crash, and when the sequence is created anew. While a session holds a lock, its idle_session_timeout is the lease
+-- (PostgreSQL 14 and later), and a renewal is a statement that shows that the client is alive. The statements are in
+-- calls.c.

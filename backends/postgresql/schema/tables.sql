@@ -1,20 +1,20 @@
 
 SET LOCAL search_path = pg_catalog, "dlock", pg_temp;
 
--- Modes are those of dlock.h: 0 exclusive, 1 shared, 2 permit. The limit of permits is 0 for the other two. All grants
--- that live and all who wait for one name have the same limit: a name is in use either as a lock or as permits.
+-- Modes are those of dlock.h: 0 exclusive, 1 shared, 2 permit. The limit of permits is 0 for the other two. All live
+-- grants and all waiters of one name have the same limit: a name is in use either as a lock or as permits.
 
--- No index but the keys: an update of any other column then stays in its page.
+-- No indexes but the primary keys, so that an update of any other column stays in its page (HOT).
 CREATE TABLE IF NOT EXISTS "dlock".locks (
     name bytea PRIMARY KEY,
-    token text COLLATE "C",                 -- who has it alone; NULL: nobody
+    token text COLLATE "C",                 -- of the exclusive holder; NULL: none
     fence bigint NOT NULL DEFAULT 0,        -- of the last grant
-    expires_us bigint NOT NULL DEFAULT 0,   -- when the last grant ends, or has ended
-    handed boolean NOT NULL DEFAULT false,  -- token is a waiter that has not confirmed it
-    mode integer NOT NULL DEFAULT 0,        -- of the last grant; if not 0, shares tell whose it is
-    permits integer NOT NULL DEFAULT 0,     -- their limit
-    lingers boolean NOT NULL DEFAULT false, -- token's client is told of everybody who asks
-    awaited boolean NOT NULL DEFAULT false  -- false: nobody is in the queue; true: somebody may be
+    expires_us bigint NOT NULL DEFAULT 0,   -- end of the last grant's lease
+    handed boolean NOT NULL DEFAULT false,  -- the hand-over to token is unconfirmed
+    mode integer NOT NULL DEFAULT 0,        -- of the last grant; not 0: its holders are in shares
+    permits integer NOT NULL DEFAULT 0,     -- the limit of permits
+    lingers boolean NOT NULL DEFAULT false, -- token's client wants to know who else asks
+    awaited boolean NOT NULL DEFAULT false  -- false: the queue is empty; true: it may not be
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
     autovacuum_vacuum_cost_delay = 0);
 
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS "dlock".shares (
 
 CREATE UNLOGGED TABLE IF NOT EXISTS "dlock".queue (
     name bytea NOT NULL,
-    ticket bigint NOT NULL,                 -- the order within a name; the clock when it came, or more
+    ticket bigint NOT NULL,                 -- the order within a name: the time of arrival, or more
     token text COLLATE "C" NOT NULL,
     lease_ms bigint NOT NULL,
     mode integer NOT NULL,
@@ -39,9 +39,9 @@ CREATE UNLOGGED TABLE IF NOT EXISTS "dlock".queue (
     PRIMARY KEY (name, ticket)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- Unlogged, since no session outlives a crash.
+-- Unlogged, since no session survives a crash.
 CREATE UNLOGGED TABLE IF NOT EXISTS "dlock".listeners (
-    client text COLLATE "C" PRIMARY KEY,    -- what its tokens begin with
+    client text COLLATE "C" PRIMARY KEY,    -- the first 24 characters of its tokens
     channel text COLLATE "C" NOT NULL
 );
 

@@ -1,6 +1,7 @@
 
--- A newer version brings everything that older ones call. Before version 3 the tables were others, in which somebody may
--- hold locks right now. Nothing of the schema is called here.
+-- Refuses objects that this script cannot upgrade. A newer version has everything that clients of this one call. Before
+-- version 3 the tables were different, and clients may be holding locks in them right now. No function of the schema is
+-- called here, since the owner of it is not checked yet.
 DO $$
 DECLARE
     present integer;

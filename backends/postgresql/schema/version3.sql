@@ -1,6 +1,6 @@
 
 -- ---- what clients of version 3 call ---------------------------------------------------------------------------------
--- They know nothing of notices: others are told in the same transaction.
+-- These clients know no notices, so the notifications are sent in the same transaction.
 
 CREATE OR REPLACE FUNCTION "dlock".acquire(names bytea[], tokens text[], leases_ms bigint[], modes integer[],
     limits integer[], flags integer[], wait_ms integer)
