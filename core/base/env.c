@@ -38,7 +38,8 @@ void dlock__cond_init(pthread_cond_t *cond) {
     pthread_condattr_destroy(&attr);
 }
 
-/* The same time by the clock that waits are measured with; false: it has passed. */
+/* Stores `until_us` (CLOCK_BOOTTIME) in *t as a time of CLOCK_MONOTONIC, the clock that timed waits use. False if that
+ * time has passed. */
 static bool monotonic(int64_t until_us, struct timespec *t) {
     int64_t left = until_us - dlock__now_us();
     if (left <= 0) return false;
@@ -68,7 +69,7 @@ void dlock__futex_wake(const atomic_uint *word, uint32_t bits) {
     syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
 }
 
-/* On one processor the thread that is waited for cannot run meanwhile. */
+/* True if this process may run on one processor only: the awaited thread cannot run while this one spins. */
 static bool alone(void) {
     static atomic_int answer; /* 0: not asked yet */
     int known = atomic_load_explicit(&answer, memory_order_relaxed);
@@ -97,7 +98,7 @@ static bool changed(const atomic_uint *word, unsigned seen, int looks) {
 }
 
 bool dlock__spin(const atomic_uint *word, unsigned seen) {
-    return !alone() && changed(word, seen, 400); /* some 10 us: what a sleep and a wake-up would cost */
+    return !alone() && changed(word, seen, 400); /* about 10 us, the cost of one sleep and wake-up */
 }
 
 static bool yielded(const atomic_uint *word, unsigned seen) {
@@ -106,7 +107,8 @@ static bool yielded(const atomic_uint *word, unsigned seen) {
 }
 
 bool dlock__yield_once(const atomic_uint *word, unsigned seen) {
-    return yielded(word, seen) || yielded(word, seen); /* the one that took it also yields */
+    return yielded(word, seen) || yielded(word, seen); /* a second yield, since the thread that ran in between may have
+                                                        * yielded, too */
 }
 
 void dlock__yield(void) {
@@ -118,7 +120,7 @@ int dlock__cpu(void) {
 }
 
 bool dlock__spin_then_yield(const atomic_uint *word, unsigned seen) {
-    for (int i = 0; i < 100; i++) /* some 100 us */
+    for (int i = 0; i < 100; i++) /* about 100 us */
         if ((!alone() && changed(word, seen, 20)) || yielded(word, seen)) return true;
     return false;
 }
@@ -134,8 +136,7 @@ void dlock__mutex_init(pthread_mutex_t *mutex) {
 }
 
 uint64_t dlock__thread_id(void) {
-    /* Neither pthread_self() nor a tid will do: both are given to new threads, which would then own what dead ones
-     * held. */
+    /* pthread_self() and thread ids are reused: a new thread would own the grants of a dead one. */
     static atomic_uint_fast64_t last;
     static _Thread_local uint64_t id;
     if (id == 0) id = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;

@@ -22,55 +22,58 @@ static inline int dlock__timeout_ms(int64_t now_us, int64_t deadline_us) {
     return left > INT_MAX ? INT_MAX : (int)left;
 }
 
-/* Sleeps: for the guardian, whose only thread it is, and for a moment. */
+/* Sleeps for `us` microseconds. For short pauses, and for the guardian, which has no other thread. */
 void dlock__sleep_us(int64_t us);
 
-/* Fills `buf` with at most 256 random bytes that nobody can guess. 0, or DLOCK_EUNAVAILABLE: the kernel has none. */
+/* Fills `buf` with at most 256 random bytes that nobody can guess. Returns 0, or DLOCK_EUNAVAILABLE if the kernel has
+ * none. */
 int dlock__random(void *buf, size_t size);
 
-/* A condition variable for dlock__cond_wait. */
+/* Initializes a condition variable for dlock__cond_wait. */
 void dlock__cond_init(pthread_cond_t *cond);
 
 /* Waits for a signal or until `until_us`, whichever is first; spurious returns happen. */
 void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us);
 
-/* Waits while *word is `seen`, until a dlock__futex_wake with one of these bits or until `until_us`; spurious returns
- * happen. */
+/* Waits while *word is `seen`, until a dlock__futex_wake that shares a bit with `bits`, or until `until_us`; spurious
+ * returns happen. */
 void dlock__futex_wait(const atomic_uint *word, unsigned seen, uint32_t bits, int64_t until_us);
 
-/* Wakes all threads that wait on this word with one of these bits, by one system call. The word itself is not looked
- * at: a thread that saw it change may have freed it. */
+/* Wakes all threads that wait on this word with one of these bits, in one system call. Does not read the word, which a
+ * thread that saw it change may already have freed. */
 void dlock__futex_wake(const atomic_uint *word, uint32_t bits);
 
-/* Looks at *word for some microseconds, without a system call: true as soon as it is not `seen` any more. */
+/* Reads *word repeatedly for about 10 us, without a system call. True as soon as it is no longer `seen`. */
 bool dlock__spin(const atomic_uint *word, unsigned seen);
 
-/* As dlock__spin when the waker runs on this processor: yields instead of spinning. Two threads that share a lock on a
- * Redis server, on one processor, get through 1.37 times as many turns by that (`dlock bench -w one-lock --threads 2`);
- * 16 threads, and two processors, through as many. */
+/* As dlock__spin when the waker runs on this processor: yields instead of spinning. Measured with two threads that
+ * share a lock on a Redis server, on one processor: 1.37 times as many turns (`dlock bench -w one-lock --threads 2`);
+ * no difference with 16 threads, nor with two processors. */
 bool dlock__yield_once(const atomic_uint *word, unsigned seen);
 
-/* Yields to every thread that is ready on this processor. */
+/* Yields to every thread that is ready to run on this processor. */
 void dlock__yield(void);
 
-/* Where the calling thread runs. */
+/* The number of the processor that the calling thread runs on. */
 int dlock__cpu(void);
 
-/* As dlock__spin for ten times as long, yielding in between: the waker may run on any processor. Two threads that share
- * a lock get through 1.5 times as many turns by that on two processors, on files and with a Redis server, and 1.2 times
- * as many with the latter on one; 16 threads through as many. */
+/* As dlock__spin for ten times as long, with yields in between, for a waker on any processor. Measured with two threads
+ * that share a lock: 1.5 times as many turns on two processors, on files and with a Redis server; on one processor 1.2
+ * times as many with Redis. No difference with 16 threads. */
 bool dlock__spin_then_yield(const atomic_uint *word, unsigned seen);
 
-/* A mutex that is never held for long: who finds it taken spins before it sleeps. */
+/* Initializes a mutex for short critical sections: a thread that finds it taken spins before it sleeps. */
 void dlock__mutex_init(pthread_mutex_t *mutex);
 
-/* The calling thread's number, which no other one ever gets. */
+/* The calling thread's number, which is never given to another thread. */
 uint64_t dlock__thread_id(void);
 
-/* Starts a thread with every signal blocked, so that the application's handlers never run on it. 0 or DLOCK_ENOMEM. */
+/* Starts a thread with every signal blocked, so that the application's handlers never run on it. Returns 0 or
+ * DLOCK_ENOMEM. */
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
-/* A descriptor that polls readable from `at_us` on, until a later dlock__timer_set. -1: none left. */
+/* Opens a timer: a descriptor that polls readable from the time of the last dlock__timer_set on. -1 if no descriptor is
+ * left. */
 int dlock__timer_open(void);
 void dlock__timer_set(int fd, int64_t at_us);
 

@@ -1,4 +1,4 @@
-/* Knuth, The Art of Computer Programming 3, 5.2.3. */
+/* A binary heap: Knuth, The Art of Computer Programming 3, 5.2.3. Index 0 is not used. */
 #include "base/heap.h"
 
 #include <stdlib.h>

@@ -1,12 +1,13 @@
-/* Probes for tracers: user-space static ones (USDT), as SystemTap has defined them, and bpftrace, perf and gdb know them. In
- * the library each is one instruction that does nothing, and a note that says where it is, and where its arguments are.
- * docs/internals.md lists them. Give as arguments what is at hand: they are worked out whether somebody traces or not. */
+/* Probes for tracers: user-space statically defined tracing (USDT) as SystemTap introduced it; bpftrace, perf and gdb
+ * understand it, too. In the library each probe is one nop instruction, and an ELF note with its place and where its
+ * arguments are. docs/internals.md lists the probes. Pass only values that are at hand as arguments: they are evaluated
+ * whether or not anybody traces. */
 #ifndef DLOCK__PROBE_H
 #define DLOCK__PROBE_H
 
-#ifdef DLOCK__SDT /* there is the header */
+#ifdef DLOCK__SDT /* sys/sdt.h is there */
 #include <sys/sdt.h>
-#ifdef __clang__ /* its macros are used here, and so are no system header's any more */
+#ifdef __clang__ /* the header's macros are expanded here, where its exemption as a system header does not hold */
 #pragma clang diagnostic ignored "-Wgnu-zero-variadic-macro-arguments"
 #endif
 #define DLOCK__PROBE3(event, ...) STAP_PROBE3(dlock, event, __VA_ARGS__)
@@ -16,7 +17,7 @@
 #define DLOCK__PROBE5(event, ...) ((void)0)
 #endif
 
-/* What happens to a grant: an event, and a struct dlock__acquisition. */
+/* A probe about a grant: the event's name, and the struct dlock__acquisition. */
 #define DLOCK__PROBE_GRANT(event, acq)                                                                       \
     DLOCK__PROBE5(event, (const char *)(acq)->name->text, (const char *)(acq)->token, dlock__acq_fence(acq), \
                   (acq)->granted_us, (acq)->valid_until_us)

@@ -1,5 +1,5 @@
-/* Servers that a backend uses through other backends. They may outlive the client: a thread of that backend may be in a
- * request when the client is closed. So nothing here refers to one. */
+/* Servers that a backend uses through other backends. A member may outlive the client, since a thread of the using
+ * backend may be in a request while the client is closed. So nothing here refers to a client. */
 #include "base/env.h"
 #include "plugin/server.h"
 
@@ -12,12 +12,13 @@ struct member {
     char where[200];
 };
 
-/* What backends log is of use to those who look after one server. A member's state is its user's to tell. */
+/* Drops what the member's backend logs: it is meant for the administrator of a single server. The backend that uses the
+ * member reports the member's state itself. */
 static void no_log(const struct dlock_peer *peer, int level, const char *message) {
     (void)peer, (void)level, (void)message;
 }
 
-/* Keys that are the client's: what a member says of them would be silently left out. */
+/* Refuses keys that concern the client as a whole: in a member's URI they would be silently ignored. */
 static int check_keys(const struct dlock__uri *uri, struct dlock_error *err) {
     static const char *const kept[] = {"quarantine", "password_file", NULL};
     for (size_t i = 0; dlock__uri_common_keys[i]; i++) {
@@ -30,7 +31,8 @@ static int check_keys(const struct dlock__uri *uri, struct dlock_error *err) {
     return 0;
 }
 
-/* The URI as a whole is shown, and handed on to other processes, without its own secrets only. */
+/* Refuses passwords in a member's URI: the client's URI is shown, and passed to other processes, with only its own
+ * secrets removed, not those of its members. */
 static int check_secrets(const char *text, struct dlock_error *err) {
     size_t size = strlen(text) + 1;
     char *bare = malloc(size);

@@ -1,4 +1,4 @@
-/* Modules on the disk. A module stays loaded: its threads, and pointers into it, may be anywhere. */
+/* Modules on disk. A module is never unloaded: its threads, and pointers into it, may be anywhere. */
 #include "base/text.h"
 #include "plugin/plugin.h"
 
@@ -24,8 +24,8 @@ static bool is_in(const struct dl_phdr_info *object, const void *address) {
     return false;
 }
 
-/* Stops at the object that this code is in. A program's name is argv[0] to some C libraries, the caller's to choose: it
- * is known by its program headers. */
+/* Stores the file's path in `folder` and ends the walk at the object that contains this code. The program is recognized
+ * by its program headers, since some C libraries give it the name argv[0], which its caller chooses. */
 static int find_own(struct dl_phdr_info *object, size_t size, void *folder) {
     (void)size;
     if (!is_in(object, dlock__builtin_backends)) return 0;
@@ -35,11 +35,11 @@ static int find_own(struct dl_phdr_info *object, size_t size, void *folder) {
 
 bool dlock__own_folder(char folder[PATH_MAX]) {
     if (dl_iterate_phdr(find_own, folder) != 1) return false;
-    *strrchr(folder, '/') = '\0'; /* realpath's answer begins with one */
+    *strrchr(folder, '/') = '\0'; /* realpath's answer is absolute */
     return true;
 }
 
-/* Where the library is, or was installed when it is inside a program. */
+/* The folder of the library; of a library that is linked into a program, the folder where it was installed. */
 static bool library_folder(char folder[PATH_MAX]) {
 #ifdef DLOCK__INSTALLED
     snprintf(folder, PATH_MAX, "%s", DLOCK__INSTALLED);
@@ -67,7 +67,8 @@ char **dlock__module_folders(void) {
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-/* Takes the backend's name out of `…/dlock-<name>.so`, or `….so.1`. False: not such a path, or not such a name. */
+/* Takes the backend's name out of `…/dlock-<name>.so` or `….so.1`. False if the path is not of that form, or the name
+ * is not valid. */
 static bool name_of(const char *path, char name[DLOCK__WORD_MAX + 1]) {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     bool prefixed = strncmp(base, PREFIX, strlen(PREFIX)) == 0;

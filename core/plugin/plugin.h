@@ -1,5 +1,5 @@
-/* Which backend serves a scheme: the built-in table, dlock_register, then modules; where modules are looked for, how
- * one is loaded, and what every backend must fulfil. */
+/* Which backend serves a scheme: the built-in table, backends that were registered with dlock_register, then modules.
+ * Where modules are looked for, how a module is loaded, and which rules every backend must fulfil. */
 #ifndef DLOCK_CORE_PLUGIN_PLUGIN_H
 #define DLOCK_CORE_PLUGIN_PLUGIN_H
 
@@ -10,53 +10,54 @@
 /* Longest name of a backend, and longest scheme, in bytes. */
 #define DLOCK__WORD_MAX 64
 
-/* A backend as the core uses it. Never freed. */
+/* A backend as the core uses it. Lives as long as the process. */
 struct dlock__module {
     struct dlock_backend ops; /* a checked copy: min(size, sizeof) bytes, the rest zero */
     struct dlock_backend_info info;
 };
 
-/* Finds (and loads, once) the backend of a lower-case scheme. A failure is not remembered, so that what is installed
- * later works. Any thread; holds no lock, so it works in a forked child too. Errors: ENOBACKEND (says where it looked),
- * EABI (says what does not fit: abi, name, missing symbol, dlopen's text), EINVAL (missing operation, scheme not
- * served), ENOMEM. */
+/* Finds the backend of a lower-case scheme, and loads its module the first time. A failure is not remembered, so that a
+ * module that is installed later works. Any thread. Takes no lock, so it works in a forked child, too. Errors:
+ * ENOBACKEND (says where it looked), EABI (says what does not fit: abi, name, missing symbol, dlopen's text), EINVAL
+ * (missing operation, scheme not served), ENOMEM. */
 int dlock__registry_find(const char *scheme, const struct dlock__module **module, struct dlock_error *err);
 
-/* Puts the backend's variant for this URI into *module, where it has one; checked like any other. Errors: EABI, EINVAL,
- * ENOMEM. */
+/* Replaces *module by the backend's variant for this URI, if the backend has one for it; a variant is checked like any
+ * other backend. Errors: EABI, EINVAL, ENOMEM. */
 int dlock__registry_variant(const struct dlock__module **module, const struct dlock_uri *uri, struct dlock_error *err);
 
-/* The table that CMake generates from DLOCK_STATIC_BACKENDS; NULL-terminated, empty by default. */
+/* The built-in backends, NULL-terminated: a table that CMake generates from DLOCK_STATIC_BACKENDS, empty by default. */
 extern const struct dlock_backend *const dlock__builtin_backends[];
 
 /* ---- module.c, validate.c ---- */
 
-/* Checks a backend and copies as much of it as it has into *copy, the rest zero. `name` is what it must be called
- * (NULL: any valid name), `where` says in `err` which backend is meant. Errors: EABI (abi, size, name), EINVAL (what it
- * lacks or contradicts itself in). */
+/* Checks a backend and copies it into *copy; members that an older struct does not have become zero. `name` is the name
+ * that it must have (NULL: any valid name); `where` names the backend in `err`. Errors: EABI (abi, size, name), EINVAL
+ * (a missing operation, or contradictory capabilities). */
 int dlock__backend_check(const struct dlock_backend *backend, const char *name, const char *where,
                          struct dlock_backend *copy, struct dlock_error *err);
 
-/* Whether a checked backend has `scheme` among its schemes. */
+/* True if a checked backend lists `scheme` among its schemes. */
 bool dlock__backend_serves(const struct dlock_backend *backend, const char *scheme);
 
-/* The folder of libdlock.so, or of the program where that is linked in statically. */
+/* Stores the folder of libdlock.so, or of the program if the library is linked into it statically. False if it cannot
+ * be found out. */
 bool dlock__own_folder(char folder[PATH_MAX]);
 
-/* The folders in which modules are looked for, best first, NULL-terminated; give them back with free(). NULL: no
- * memory. */
+/* The folders in which modules are looked for, best first, NULL-terminated; release them with one free(). NULL if out
+ * of memory. */
 char **dlock__module_folders(void);
 
 struct dlock__module_file {
     char path[PATH_MAX];
-    char name[DLOCK__WORD_MAX + 1]; /* of the backend; what fits of it when it is not a valid one */
+    char name[DLOCK__WORD_MAX + 1]; /* of the backend; of a name that is not valid, as much as fits */
 };
 
-/* Follows links from `path` to the real file, which says what the backend is called. Where that fails, *file gets what
- * `path` itself says. Errors: ENOBACKEND (no such file), EABI (a broken link, or not a module's name). */
+/* Resolves symbolic links of `path`; the real file's name is the backend's name. On failure *file describes `path`
+ * itself. Errors: ENOBACKEND (no such file), EABI (a broken link, or a name that is not a module's). */
 int dlock__module_identify(const char *path, struct dlock__module_file *file, struct dlock_error *err);
 
-/* Loads an identified module, for good. Error: EABI (dlopen's text, or the missing symbol). */
+/* Loads an identified module, which stays loaded. Error: EABI (dlopen's text, or the missing symbol). */
 int dlock__module_open(const struct dlock__module_file *file, const struct dlock_backend **backend,
                        struct dlock_error *err);
 

@@ -1,5 +1,5 @@
-/* The backends of this process, in one list that only grows. It has no lock: whoever fork()s while another thread loads
- * a module gets a child that can still open clients. */
+/* The backends of this process, in a list that only grows. The list has no lock: a child that is forked while another
+ * thread loads a module can still open clients. */
 #include "base/text.h"
 #include "plugin/plugin.h"
 
@@ -12,19 +12,20 @@
 enum origin {
     LINKED, /* built in, or registered */
     LOADED,
-    BROKEN,  /* a module that could not be loaded, kept because what dlock_backends() shows stays valid */
-    VARIANT, /* what a backend answers for some URIs */
-    BOUND    /* not a backend: the scheme in `text` was found to be served by `module` */
+    BROKEN,  /* a module that could not be loaded, kept because what dlock_backends() passes to its callback stays
+              * valid */
+    VARIANT, /* a backend's variant for some URIs */
+    BOUND    /* no backend: an entry that says that `module` serves the scheme in `text` */
 };
 
 struct entry {
     enum origin origin;
     struct dlock__module own;
-    const struct dlock__module *module; /* &own, except where BOUND */
-    const struct dlock_backend *source; /* LINKED, LOADED, VARIANT: what `own` is a copy of */
+    const struct dlock__module *module; /* &own; for BOUND, another entry's */
+    const struct dlock_backend *source; /* LINKED, LOADED, VARIANT: the struct that `own` is a copy of */
     struct entry *_Atomic next;
     size_t text_size;
-    char text[]; /* strings of its own */
+    char text[]; /* strings that the entry owns */
 };
 
 static struct entry *_Atomic entries;
@@ -37,7 +38,7 @@ static bool clash(const struct dlock_backend *a, const struct dlock_backend *b) 
     return strcmp(a->name, b->name) == 0;
 }
 
-/* Whether the list needs only one of two entries. */
+/* True if one of the two entries makes the other superfluous. */
 static bool same(const struct entry *a, const struct entry *b) {
     if (a->origin != b->origin) return false;
     if (a->origin == LINKED) return clash(&a->own.ops, &b->own.ops);
@@ -53,7 +54,8 @@ static struct entry *entry_new(enum origin origin, size_t text_size) {
     return entry;
 }
 
-/* Puts `fresh` at the end. False: one makes it superfluous, and it is freed. *entry is the one that stays. */
+/* Appends `fresh` to the list. False if an equivalent entry is there already; `fresh` is then freed. *entry is the
+ * entry in the list. */
 static bool append(struct entry *fresh, const struct entry **entry) {
     struct entry *_Atomic *slot = &entries;
     for (;;) {
@@ -69,7 +71,7 @@ static bool append(struct entry *fresh, const struct entry **entry) {
     }
 }
 
-/* The entry of this origin that comes after `entry`; NULL: the first. */
+/* The next entry of this origin behind `entry`, or the first one if `entry` is NULL. NULL at the end. */
 static const struct entry *next_of(enum origin origin, const struct entry *entry) {
     do entry = atomic_load(entry ? &entry->next : &entries);
     while (entry && entry->origin != origin);
@@ -80,8 +82,8 @@ static int no_memory(struct dlock_error *err) {
     return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a backend");
 }
 
-/* Checks `source` and takes it into the list; 1: there is one already. `name` is what it must be called, `path` its
- * file; NULL: any, none. */
+/* Checks `source` and appends it to the list. Returns 0, 1 if an equivalent entry is there already (*out), or an error.
+ * `name` is the name that it must have (NULL: any), `path` its module's file (NULL: none). */
 static int adopt(enum origin origin, const struct dlock_backend *source, const char *name, const char *path,
                  const struct entry **out, struct dlock_error *err) {
     struct entry *entry = entry_new(origin, path ? strlen(path) + 1 : 0);
@@ -123,7 +125,8 @@ static int is_module(const struct dirent *entry) {
     return fnmatch("dlock-?*.so", entry->d_name, 0) == 0;
 }
 
-/* The files found so far, and whether there is something wrong with one before it is loaded. */
+/* The module files found so far; `err` is set for a file that cannot be a module, which is known before it is
+ * loaded. */
 struct findings {
     struct finding {
         struct dlock__module_file file;
@@ -132,7 +135,7 @@ struct findings {
     size_t n;
 };
 
-/* An alias of a file that was found, or a module that one of the same name before it hides. */
+/* True for another path to a file that was found, and for a module hidden by an earlier one of the same name. */
 static bool is_hidden(const struct findings *findings, const struct dlock__module_file *file) {
     for (size_t i = 0; i < findings->n; i++)
         if (strcmp(findings->list[i].file.name, file->name) == 0 ||
@@ -176,7 +179,7 @@ static int find_all(struct findings *findings) {
     return rc;
 }
 
-/* Writes the names that could have been meant: the one backend with a similar name, or all of them. */
+/* Writes a hint with the names that could have been meant: the one backend with a similar name, or all of them. */
 static void name_others(const char *scheme, char *out, size_t size) {
     const char *names[64];
     struct findings findings = {0};
@@ -204,7 +207,8 @@ static const struct entry *find(enum origin origin, const char *scheme) {
     return entry;
 }
 
-/* Identifies the first file whose name is the first `length` characters of the scheme, which are put into `name`. */
+/* Identifies the first file in the folders for the first `length` characters of the scheme; stores the backend's name
+ * made of these, with '_' for '-', '.' and '+', in `name`. */
 static int find_named(const char *scheme, size_t length, char *const *folders, char name[DLOCK__WORD_MAX + 1],
                       struct dlock__module_file *file, struct dlock_error *err) {
     char path[PATH_MAX];
@@ -221,7 +225,8 @@ static int find_named(const char *scheme, size_t length, char *const *folders, c
     return DLOCK_ENOBACKEND;
 }
 
-/* Identifies the file for a scheme: one of its own, or that of what is before the first '+'. ENOBACKEND, EABI. */
+/* Identifies the file for a scheme: the file named after it, else the one named after the part before its first '+'.
+ * Errors: ENOBACKEND, EABI. */
 static int find_file(const char *scheme, char *const *folders, struct dlock__module_file *file,
                      struct dlock_error *err) {
     char name[DLOCK__WORD_MAX + 1], looked[200], others[200];
@@ -306,7 +311,7 @@ int dlock_register(const struct dlock_backend *backend, struct dlock_error *err)
 
 /* ---- showing all ------------------------------------------------------------------------------------------------- */
 
-/* Keeps what is shown of a broken module. */
+/* Appends an entry with what dlock_backends() shows of a broken module. */
 static int keep_broken(const struct finding *finding, const struct entry **out, struct dlock_error *err) {
     const struct dlock__module_file *file = &finding->file;
     const char *why = finding->err.message;
@@ -319,7 +324,7 @@ static int keep_broken(const struct finding *finding, const struct entry **out, 
     return DLOCK_OK;
 }
 
-/* Returns 1 when `each` has had enough. */
+/* Passes one module to `each`, after loading it. Returns 1 if `each` ended the walk. */
 static int show(struct finding *finding, dlock_each_backend each, void *arg, struct dlock_error *err) {
     const struct entry *entry = NULL;
     int rc = finding->err.code;

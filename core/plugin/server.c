@@ -18,7 +18,8 @@ static int check_keys(const struct dlock__server *server, struct dlock_error *er
     return rc;
 }
 
-/* The file is read when there is a connection to open: it may not be there yet. */
+/* Lets the backend judge the URI, with a stand-in for the password of a password file: that is read with each
+ * connection, and need not exist yet. */
 static int accepts(const struct dlock__server *server, struct dlock_error *err) {
     struct dlock_uri uri = server->uri->parts;
     if (!server->module->ops.accepts) return 0;
@@ -39,7 +40,8 @@ int dlock__server_open(const char *text, struct dlock__server *server, struct dl
     return rc;
 }
 
-/* The URI with the password in it, which is read anew each time, since it may have been changed. */
+/* Has the backend connect, with the password in the URI. A password file is read for each connection, since it may have
+ * changed. */
 static int connect_backend(const struct dlock__server *server, struct dlock_uri uri, const struct dlock_peer *peer,
                            void *data, int64_t deadline_us, struct dlock_error *err) {
     char password[DLOCK__PASSWORD_MAX + 1];

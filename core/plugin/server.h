@@ -1,5 +1,5 @@
-/* A connection string, the backend that serves it and the addresses of its hosts: all that a connection is opened with.
- * Of a client, and of the members of a quorum. */
+/* All that is needed to open a connection: a connection string, the backend that serves it, and the addresses of its
+ * hosts. A client has one, and so has each member of a quorum. */
 #ifndef DLOCK_CORE_PLUGIN_SERVER_H
 #define DLOCK_CORE_PLUGIN_SERVER_H
 
@@ -13,15 +13,17 @@ struct dlock__server {
     struct dlock__resolver *resolver;
 };
 
-/* Parses the URI, finds the backend, loads its module if need be, and lets it judge the URI. *server is zeroed before,
- * and to be closed whatever this returns. Errors: as dlock__uri_parse, dlock__registry_find and a backend's `accepts`. */
+/* Parses the URI, finds the backend, loads its module if need be, and lets the backend judge the URI. *server must be
+ * zeroed before, and closed afterwards whatever this returns. Errors: as dlock__uri_parse, dlock__registry_find and a
+ * backend's `accepts`. */
 int dlock__server_open(const char *text, struct dlock__server *server, struct dlock_error *err);
 
-/* As dlock__resolve; NULL for backends without a server. */
+/* As dlock__resolve; *addresses is NULL for backends without a server. */
 int dlock__server_look_up(const struct dlock__server *server, bool lookup, int64_t deadline_us,
                           struct dlock__addresses **addresses, struct dlock_error *err);
 
-/* Has the backend connect to one of the addresses; `data` is zeroed. Any thread. Errors: as a backend's `connect`. */
+/* Has the backend connect to one of the addresses; `data` must be zeroed. Any thread. Errors: as a backend's
+ * `connect`. */
 int dlock__server_connect(const struct dlock__server *server, const struct dlock__addresses *addresses,
                           const struct dlock_peer *peer, void *data, int64_t deadline_us, struct dlock_error *err);
 
@@ -29,7 +31,7 @@ void dlock__server_close(struct dlock__server *server);
 
 /* ---- member.c ---- */
 
-/* dlock_peer.open_member. */
+/* Implements dlock_peer.open_member. */
 int dlock__member_open(const struct dlock_peer *peer, const char *uri, struct dlock_member *out,
                        struct dlock_error *err);
 

@@ -1,12 +1,12 @@
-/* The rules that every backend must fulfil, wherever it comes from. Plugins are other people's code: errors, never
- * asserts. */
+/* The rules that every backend must fulfil, wherever it comes from. Plugins are other people's code: a violation is an
+ * error, never an assertion. */
 #include "base/text.h"
 #include "plugin/plugin.h"
 
-/* Up to here a struct must reach; everything behind is optional. */
+/* The smallest valid size of the struct: members behind it are optional. */
 #define MANDATORY_SIZE offsetof(struct dlock_backend, abandon)
 #define CONN_SIZE_MAX (1024 * 1024)
-/* Messages cut long paths, to have room for what is wrong. */
+/* Paths are cut, so that the message has room for what is wrong. */
 #define WHERE "%.240s: "
 
 static int check_abi(const struct dlock_backend *backend, const char *where, struct dlock_error *err) {
@@ -37,7 +37,7 @@ static int check_names(const struct dlock_backend *b, const char *name, const ch
     return DLOCK_OK;
 }
 
-/* Reports what a backend lacks, or contradicts itself in. */
+/* Reports a missing operation, or capabilities that contradict each other. */
 static int check_rules(const struct dlock_backend *b, const char *where, struct dlock_error *err) {
 #define DLOCK_X(name, bit, word, meaning) | DLOCK_CAP_##name
     const uint32_t caps = b->caps, known = 0 DLOCK_CAPS(DLOCK_X);

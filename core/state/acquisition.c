@@ -1,10 +1,10 @@
-/* One acquisition: how long it is valid, and its life cycle. */
+/* The life cycle of acquisitions and of their slots, and what the server may still keep for one. */
 #include "state/client.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Freed acquisitions kept per client. */
+/* Freed acquisitions, and freed slots, that a client keeps. */
 enum { SPARE_MAX = 64 };
 
 static void unlist(struct dlock__acquisition *acq) {
@@ -43,7 +43,7 @@ struct dlock__acquisition *dlock__timer_acq(struct dlock__timer *timer) {
     return ((struct dlock__slot *)((char *)timer - offsetof(struct dlock__slot, timer)))->hold.acq;
 }
 
-/* Makes a slot, and a place for its timer in each heap. */
+/* Makes a slot, and reserves a place for its timer in each heap. */
 static struct dlock__slot *new_slot(struct dlock_client *client) {
     size_t n = client->timers.slots + 1;
     struct dlock__slot *slot = NULL;
@@ -61,7 +61,7 @@ bool dlock__slot_attach(struct dlock__acquisition *acq) {
     if (slot) {
         client->spare_slots = slot->spare;
         client->n_spare_slots--;
-        slot->op.status = DLOCK__OP_NONE; /* the rest was left as it was found, or is set by its next request */
+        slot->op.status = DLOCK__OP_NONE; /* the other members are as a new slot's, or are set by the next request */
         slot->op.look = slot->op.woken = slot->op.asked = false;
         slot->op.extension = NULL;
     } else if (!(slot = new_slot(client))) {
@@ -142,8 +142,8 @@ static void hide(const struct dlock__acquisition *acq, struct dlock_lock *handle
     handle->shown.acq = NULL;
 }
 
-/* A reader that finds its own number before and after it reads the time has read that of its own grant: only the owner
- * itself could have acquired it anew in between. */
+/* Publishes the grant for dlock_held. A reader that finds its own number both before and after it reads the time has
+ * read the time of its own grant: only the owner itself could have acquired it anew in between. */
 static void show(const struct dlock__acquisition *acq, struct dlock_lock *handle) {
     uint64_t thread = acq->owner == DLOCK_OWNER_HANDLE ? DLOCK__ANY_THREAD : acq->thread;
     if (handle->shown.acq != acq) atomic_store_explicit(&handle->shown.thread, 0, memory_order_relaxed);

@@ -1,4 +1,4 @@
-/* Needed by every part of a client: threads' numbers, chance, the log, time, and its end. */
+/* What every part of a client needs: the log, random numbers, pauses, and the end of a client. */
 #include "state/client.h"
 
 #include <stdarg.h>
@@ -23,10 +23,10 @@ int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high) {
     return low + (int64_t)(client->jitter % (uint64_t)(high - low + 1));
 }
 
-/* More lines than that are left out, until the application has read some. */
+/* Lines kept for the callback thread; more are dropped until the application has read some. */
 enum { LINES_MAX = 256 };
 
-/* False: the client ends, and there is nothing left to keep. */
+/* Leaves a line for the callback thread. False: the client ends, and that thread with it. */
 static bool leave_line(struct dlock_client *client, int level, const char *text) {
     size_t size = strlen(text) + 1;
     struct dlock__line *line = malloc(sizeof *line + size);

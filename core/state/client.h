@@ -1,6 +1,6 @@
-/* A client, and the parts that its threads own. One mutex per client guards everything here except
- * what is marked otherwise; it is never held across a call into a backend, a callback, or the resolver. Functions named
- * dlock__… expect it held unless they say so. */
+/* A client, and the parts that its threads own. One mutex per client guards everything here except what is marked
+ * otherwise. It is never held across a call into a backend, a callback, or the resolver. Functions named dlock__…
+ * expect it held unless their comment says otherwise. */
 #ifndef DLOCK_CORE_STATE_CLIENT_H
 #define DLOCK_CORE_STATE_CLIENT_H
 
@@ -10,14 +10,14 @@
 #include "uri/resolve.h"
 #include "uri/uri.h"
 
-/* DLOCK_LEASE_MIN_MS times two to the power of this is more than any lease. */
+/* So many powers of two times DLOCK_LEASE_MIN_MS cover every lease. */
 enum { DLOCK__LEASES = 30 };
 
 struct dlock_client {
     pthread_mutex_t mutex;
-    pthread_cond_t changed;      /* rare things: a call left, the listener came up, a callback ended */
-    struct dlock_client *listed; /* next of every client of the process, under fork.c's mutex */
-    unsigned fork_generation;    /* constant, like the next group */
+    pthread_cond_t changed;      /* rare events: a call ended, the listener came up, a callback ended */
+    struct dlock_client *listed; /* next of all clients of the process, under fork.c's mutex */
+    unsigned fork_generation;    /* constant, as is the next group */
 
     const struct dlock_backend *backend;
     const struct dlock__module *module;
@@ -31,26 +31,28 @@ struct dlock_client {
     int64_t quarantine_ms;
     struct dlock__guard *guard; /* NULL: no guardian */
 
-    uint32_t leases[DLOCK__LEASES]; /* handles whose grants are renewed, by the power of two of their lease */
-    int64_t longest_lease_ms;       /* of such a handle, so far */
-    unsigned refs;                  /* the opener, each handle */
+    uint32_t leases[DLOCK__LEASES]; /* handles whose grants are renewed, counted by the power of two of their lease */
+    int64_t longest_lease_ms;       /* longest lease of such a handle so far */
+    unsigned refs;                  /* one of the opener, one of each handle */
     bool closed;
     unsigned inside;            /* threads in a call on this client */
-    const atomic_uint *to_wake; /* as soon as the mutex is free: the thread would only run into that */
-    int64_t now_us;             /* the time since the mutex was taken last, read once; 0: not yet */
-    uint64_t tokens;            /* handed out so far */
-    uint64_t token_key[2];      /* random: what makes one token tell nothing of another */
-    uint64_t jitter;            /* state of a small generator: spreads retries, guards nothing */
+    const atomic_uint *to_wake; /* a latch to wake when the mutex is left: sooner, its thread would only wait for the
+                                 * mutex */
+    int64_t now_us;             /* dlock__now: read once since the mutex was taken; 0: not read yet */
+    uint64_t tokens;            /* number of tokens made so far */
+    uint64_t token_key[2];      /* random key: keeps the next tokens unpredictable */
+    uint64_t jitter;            /* state of the pseudo-random generator that spreads retries; not for secrets */
 
     struct dlock__name **names;
     size_t n_names, n_buckets;
     struct dlock__acquisition *acquisitions;
-    struct dlock__acquisition *spare; /* freed acquisitions, kept so that a steady state allocates nothing */
+    struct dlock__acquisition *spare; /* freed acquisitions, reused so that a steady state allocates nothing */
     struct dlock__slot *spare_slots;
     size_t n_spare, n_spare_slots;
 
-    struct dlock__part *parts;        /* of calls in progress about several handles */
-    struct dlock__exported *exported; /* tokens whose grants are somebody else's now, whatever a wake-up says */
+    struct dlock__part *parts;        /* of calls in progress on several handles */
+    struct dlock__exported *exported; /* exported tokens: their grants belong to others, even if a wake-up announces
+                                       * them */
 
     struct dlock__timers timers;
     struct dlock__pool pool;
@@ -78,7 +80,7 @@ static inline bool dlock__can(const struct dlock_client *client, uint32_t caps) 
     return (client->backend->caps & caps) == caps;
 }
 
-/* Whether a connection carries one acquisition, from acquire to release. */
+/* True if each connection carries one acquisition, from acquire to release. */
 static inline bool dlock__one_each(const struct dlock_client *client) {
     return dlock__can(client, DLOCK_CAP_SESSION) && !dlock__can(client, DLOCK_CAP_THREADSAFE);
 }
@@ -88,24 +90,24 @@ static inline int64_t dlock__us(int64_t ms) {
     return ms >= DLOCK__NEVER / 1000 ? DLOCK__NEVER : ms * 1000;
 }
 
-/* `us` from `now_us`, without overflow. */
+/* The time `us` after `now_us`, without overflow. */
 static inline int64_t dlock__after(int64_t now_us, int64_t us) {
     return us >= DLOCK__NEVER - now_us ? DLOCK__NEVER : now_us + us;
 }
 
-/* The time, read once for as long as the mutex is not left: for deadlines, and for what has passed by now. */
+/* The time, read once while the mutex is held: for deadlines, and to see what is due. */
 static inline int64_t dlock__now(struct dlock_client *client) {
     if (client->now_us == 0) client->now_us = dlock__now_us();
     return client->now_us;
 }
 
-/* Call it before a wait, which leaves the mutex as well. */
+/* Sends the wake-up in `to_wake`. To be called before a wait, which leaves the mutex as well. */
 static inline void dlock__wake_due(struct dlock_client *client) {
     if (client->to_wake) dlock__futex_wake(client->to_wake, UINT32_MAX);
     client->to_wake = NULL;
 }
 
-/* Waits as dlock__cond_wait. */
+/* Waits as dlock__cond_wait, with a wake-up in `to_wake` sent before. */
 static inline void dlock__wait(struct dlock_client *client, pthread_cond_t *cond, int64_t until_us) {
     struct dlock__sleep sleep = {.cond = cond};
     dlock__sleep_begin(client, &sleep, until_us);
@@ -115,13 +117,13 @@ static inline void dlock__wait(struct dlock_client *client, pthread_cond_t *cond
     client->now_us = 0;
 }
 
-/* Wakes threads that wait for a connection, or for a request in another thread's hands. */
+/* Wakes threads that wait for a connection, or for a request that another thread sends. */
 static inline void dlock__bell_ring(struct dlock_client *client, uint32_t bits) {
     atomic_fetch_add(&client->ops.bell, 1);
     dlock__futex_wake(&client->ops.bell, bits);
 }
 
-/* The pause after one that was in vain: twice as long, within bounds; after none the shortest. */
+/* The next pause of a backoff: twice pause_us, within bounds; the shortest if pause_us is 0. */
 static inline int64_t dlock__longer_pause(int64_t pause_us, int64_t least_us, int64_t most_us) {
     if (pause_us > most_us / 2) return most_us;
     return pause_us * 2 < least_us ? least_us : pause_us * 2;
@@ -129,32 +131,34 @@ static inline int64_t dlock__longer_pause(int64_t pause_us, int64_t least_us, in
 
 /* ---- client.c ---- */
 
-/* Leaves the mutex for about as long as it takes to wake a thread that waits for it. A thread that does much with the
- * mutex has to do this now and then: one that takes it again at once is faster than those that it has just woken. */
+/* Leaves the mutex for about as long as it takes to wake a thread that waits for it. A thread that works long under the
+ * mutex must call this now and then: taking the mutex again at once, it would be faster than the threads it has just
+ * woken. */
 void dlock__breathe(struct dlock_client *client);
 
 /* A pseudo-random number in [low, high]. */
 int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high);
 
-/* One line for the application's log. Without the mutex; by the keeper, too: that does not wait for the application. */
+/* Passes one line to the application's log. Without the mutex. Lines of the keeper go through the callback thread, so
+ * that the keeper does not wait for the application. */
 DLOCK_PRINTF(3, 4) void dlock__log(struct dlock_client *client, int level, const char *format, ...);
 
 /* Drops one reference; the last one frees the client. Without the mutex. */
 void dlock__client_put(struct dlock_client *client);
 
-/* deadline_us, but no later than the URI's `timeout` from now. */
+/* The earlier of deadline_us and the URI's `timeout` from now. */
 static inline int64_t dlock__bounded(struct dlock_client *client, int64_t deadline_us) {
     int64_t most = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms));
     return deadline_us < most ? deadline_us : most;
 }
 
-/* When an acquire with this timeout ends: a try has the URI's `timeout`. */
+/* The deadline of an acquire with this timeout; a try has the URI's `timeout`. */
 static inline int64_t dlock__deadline(struct dlock_client *client, int64_t timeout_ms) {
     int64_t wait_ms = timeout_ms < 0 ? DLOCK_FOREVER : timeout_ms == 0 ? client->uri->timeout_ms : timeout_ms;
     return dlock__after(dlock__now(client), dlock__us(wait_ms));
 }
 
-/* Whether a connection that has ended took everything about this acquisition along. */
+/* True if a connection that has ended took everything of this acquisition along. */
 static inline bool dlock__acq_died_with_connection(const struct dlock__acquisition *acq) {
     const struct dlock_client *client = acq->name->client;
     return dlock__one_each(client) ? !acq->conn : acq->session != client->pool.session;
@@ -162,16 +166,17 @@ static inline bool dlock__acq_died_with_connection(const struct dlock__acquisiti
 
 /* ---- call.c ---- */
 
-/* The way into and out of every call on a handle: 0 and the mutex, or why not. */
+/* The way into and out of every call on a handle. dlock__lock_begin returns 0 with the mutex held, or an error without;
+ * dlock__lock_end leaves the mutex and returns rc. */
 int dlock__lock_begin(struct dlock_lock *lock, struct dlock_error *err);
 int dlock__lock_end(struct dlock_lock *lock, int rc);
 /* The same for calls on clients. */
 int dlock__client_begin(struct dlock_client *client, struct dlock_error *err);
 int dlock__client_end(struct dlock_client *client, int rc);
 
-/* A handle is there whose grants are renewed, or (-1) no longer. */
+/* Counts a handle whose grants are renewed: 1 for a new one, -1 for one that ends. */
 void dlock__lock_count(const struct dlock_lock *lock, int difference);
-/* It is at most the shortest lease of those handles, and more than half of it. */
+/* A lower bound of the shortest lease of those handles: more than half of it. */
 int64_t dlock__shortest_lease_ms(const struct dlock_client *client);
 
 /* Frees the memory of a handle that nothing refers to any more. */
@@ -179,10 +184,10 @@ void dlock__lock_destroy(struct dlock_lock *lock);
 
 /* ---- stats.c ---- */
 
-/* The waiter has to wait, which is counted unless it is a try. It is over, which is counted if it had to. */
+/* Count a wait: at its begin, if the waiter has to wait and is no try; and at its end, if it had to wait. */
 void dlock__stats_waits(struct dlock__waiter *waiter);
 void dlock__stats_waited(const struct dlock__waiter *waiter);
-/* A grant that somebody has been told of has ended before its release. */
+/* Counts a grant that ended before its release, and of which an owner was told. */
 void dlock__stats_lost(const struct dlock__acquisition *acq);
 
 /* ---- fork.c ---- */
@@ -193,18 +198,18 @@ static inline bool dlock__forked(const struct dlock_client *client) {
     return client->fork_generation != atomic_load_explicit(&dlock__fork_generation, memory_order_relaxed);
 }
 int dlock__forked_error(struct dlock_error *err);
-/* Notes, and forgets, a client whose connections a forked child must abandon. Without the mutex. */
+/* Registers, and removes, a client whose connections a forked child must abandon. Without the mutex. */
 int dlock__fork_watch(struct dlock_client *client, struct dlock_error *err);
 void dlock__fork_unwatch(struct dlock_client *client);
 
 /* ---- token.c ---- */
 
-/* Whether the token's grant has left this client with a ticket a while ago: a wake-up may still tell of it. */
+/* True if the token's grant has left this client with a ticket a while ago: a wake-up may still announce it. */
 bool dlock__exported(const struct dlock_client *client, const char *token);
 void dlock__exported_free(struct dlock_client *client);
 
-/* Notes the acquisition's token before it is exported, if a wake-up may still tell of its grant: nobody here may take
- * that for a grant that nobody wants. 0 or ENOMEM. */
+/* Remembers the acquisition's token before it is exported, if a wake-up may still announce its grant: otherwise that
+ * would look like a grant that nobody wants, and would be released. Returns 0 or ENOMEM. */
 int dlock__exported_remember(const struct dlock__acquisition *acq, struct dlock_error *err);
 
 #endif

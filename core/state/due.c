@@ -1,7 +1,7 @@
-/* Which acquisitions something is to be done about: those that end, and those that are to be renewed. */
+/* What is due: grants that end, and grants that are to be renewed. */
 #include "state/client.h"
 
-/* So many acquisitions are looked at before others get the mutex: 100,000 locks may be due at the same time. */
+/* Acquisitions handled before other threads get the mutex: 100,000 locks may be due at the same time. */
 enum { LOOKS_MAX = 256 };
 
 static struct dlock__timer *first_of(struct dlock_client *client, const struct dlock__heap *heap) {
@@ -18,8 +18,8 @@ int64_t dlock__expire_all(struct dlock_client *client) {
         struct dlock__timer *first = first_of(client, next_us <= now ? next : due);
         int64_t end_us = dlock__acq_end(dlock__timer_acq(first));
         if (end_us <= now)
-            dlock__lose(dlock__timer_acq(first)); /* or it has lingered for long enough */
-        else                                      /* in a heap, even if it has no end */
+            dlock__lose(dlock__timer_acq(first)); /* or ends its lingering */
+        else                                      /* stays in a heap even if it has no end */
             dlock__timer_arm(first, due, end_us == DLOCK__NEVER ? end_us - 1 : end_us);
         if (n % LOOKS_MAX == 0) dlock__breathe(client);
     }

@@ -1,6 +1,6 @@
-/* A forked child inherits copies of handles that must not be used, and descriptors that it must let go of without
- * a word to any server. The child has one thread and whatever state the others left, so the handlers take every
- * client's mutex before the fork; that is cheap, since no mutex is ever held across anything that blocks. */
+/* A forked child inherits copies of handles that must not be used, and descriptors that it must close without a word to
+ * any server. The child has one thread and whatever state the other threads left, so the handler takes every client's
+ * mutex before the fork. That is quick, since no mutex is ever held across anything that blocks. */
 #include "state/client.h"
 
 static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -26,7 +26,8 @@ static void in_child(void) {
             if (atomic_exchange(&conn->live, false) && client->backend->abandon) client->backend->abandon(conn->data);
     }
     release_all();
-    clients = NULL; /* a child of this child has nothing left to let go of: the numbers may be other files by then */
+    clients = NULL; /* a child of this child has nothing to close: by then these descriptor numbers may be other
+                     * files */
 }
 
 static void install(void) {

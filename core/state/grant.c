@@ -1,4 +1,4 @@
-/* The states of an acquisition. This file alone changes acq->state, and every change is in the table below:
+/* The states of an acquisition. This file alone changes acq->state; every change is in the table below:
  *
  *     ASKING --busy--> WAITING
  *       | ^              | |
@@ -7,19 +7,19 @@
  *       v                  v
  *     HELD <---------------+
  *       |--local hand-over--> HELD, with the next ordinal
- *       |--the same, long since confirmed--> CONFIRMING --renewed--> HELD     --ELOST, the connection broke--> LOST
+ *       |--the same, not confirmed recently--> CONFIRMING --renewed--> HELD     --ELOST, connection broke--> LOST
  *       |--downgrade--> DOWNGRADING --confirmed--> HELD, with the next ordinal
  *       |--release, linger=--> LINGERING --taken again--> HELD     --its time is over, WANTED, lost--> ORPHAN
  *       |--release, export--> RELEASING --answered--> gone     --no answer--> ORPHAN
- *       +--valid-until, ELOST, the connection broke--> LOST --as many releases as acquires--> gone
+ *       +--valid-until, ELOST, connection broke--> LOST --as many releases as acquires--> gone
  *
- *     given up while ASKING, WAITING or CONFIRMING --> RELEASING (a thread sees to it) or ORPHAN
+ *     given up while ASKING, WAITING or CONFIRMING --> RELEASING (a thread sends the release) or ORPHAN
  *     LOST --the server may keep it--> LOST_ORPHAN --acknowledged, or its lease is over--> LOST
  *     ORPHAN --acknowledged, or its lease is over--> GONE
  *
- * docs/internals.md says what is true in each. Whatever has it there has a reference: name->asking, ->held or ->lost,
- * the engine for orphans; a renewal of the keeper's (`renewing`) and an operation in a batch have one of their own:
- * neither is a state, since both go on whatever becomes of the acquisition meanwhile. */
+ * docs/internals.md says what is true in each state. Each place that an acquisition is in holds a reference:
+ * name->asking, ->held or ->lost, and the engine for orphans. So do a renewal by the keeper (`renewing`) and an
+ * operation in a batch, which are no states: both go on whatever becomes of the acquisition meanwhile. */
 #include "base/probe.h"
 #include "state/client.h"
 
@@ -58,7 +58,8 @@ static inline void check_way(const struct dlock__acquisition *acq, enum dlock__a
 }
 #endif
 
-/* Sets the timer as state and times say. Only grants have one set: they have slots, and so room in the heaps. */
+/* Sets the timer by the state and times of a grant. Only grants call this: they have a slot, and so a place in the
+ * heaps. */
 static void set_timer(struct dlock__acquisition *acq) {
     struct dlock__timer *timer = &((struct dlock__slot *)acq->op)->timer;
     struct dlock_client *client = acq->name->client;
@@ -110,20 +111,19 @@ void dlock__acq_downgrade(struct dlock__acquisition *acq) {
 void dlock__acq_downgraded(struct dlock__acquisition *acq) {
     set_state(acq, DLOCK__HELD);
     acq->ordinal++;                /* a reader is another holder than the writer was */
-    dlock__name_signal(acq->name); /* readers may go along */
+    dlock__name_signal(acq->name); /* other readers can be granted, too */
 }
 
 /* ---- how long a grant is valid ---- */
 
-/* A grant of less than this is as good as none. */
+/* A grant that would be valid for less than this is not used. */
 enum { USEFUL_US = 5000 };
 
-/* Between threads of this process a grant goes from hand to hand without a question for so long after the server has
- * confirmed it: so many times as long as that took, within bounds. A question then costs little beside the time that
- * has passed. */
+/* For this long after the server has confirmed a grant, local hand-overs need no renewal: SURE_TIMES times as long as
+ * the request took, within bounds. A renewal then costs little compared with the time that has passed. */
 enum { SURE_TIMES = 20, SURE_MIN_US = 20000, SURE_MAX_US = 100000 };
 
-/* How much of a lease is ours: clocks may differ by 1 %, and 2 ms are for everything else. */
+/* The part of a lease in which the grant is valid here: clocks may differ by 1 %, and 2 ms are for everything else. */
 static int64_t usable_us(int64_t kept_ms) {
     int64_t us = dlock__us(kept_ms);
     return us - us / 100 - 2000;
@@ -133,7 +133,8 @@ int64_t dlock__lease_for_ms(int64_t us) {
     return us <= 0 ? 1 : (us + 2000) * 100 / 99 / 1000 + 1;
 }
 
-/* The server may keep a grant for less than we asked, never for more as far as we are concerned. */
+/* True if the server's kept_ms makes sense. A server may keep a grant for less than it was asked; more is cut to
+ * lease_ms. */
 static bool kept_sensible(struct dlock__acquisition *acq, int64_t lease_ms, int64_t *kept_ms) {
     struct dlock_client *client = acq->name->client;
     if (*kept_ms == DLOCK_FOREVER) return dlock__can(client, DLOCK_CAP_SESSION);
@@ -197,7 +198,6 @@ static void hold(struct dlock__acquisition *acq) {
     arm_keeper(acq);
 }
 
-/* The waiter is the owner from here on, though not yet told: while no handle holds it no on_lost runs. */
 void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter) {
     struct dlock__name *name = acq->name;
     name->ready_at_us = 0;
@@ -212,13 +212,12 @@ void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter
     acq->queued = false;
 }
 
-/* The owner is about to be told. */
 void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock) {
     dlock__hold_set(acq->hold, lock);
     acq->hold->count = 1;
     acq->name->turn_us = dlock__now(lock->client);
     lock->client->stats.grants++;
-    /* With an ordinal it was handed over, taken while it lingered, or imported. */
+    /* an ordinal above 0: handed over, taken while it lingered, or imported */
     lock->client->stats.local_grants += acq->ordinal > 0;
     DLOCK__PROBE_GRANT(granted, acq);
     if (lock->on_lost) dlock__callback_arm(lock->client, acq->valid_until_us);
@@ -240,11 +239,11 @@ void dlock__deliver(struct dlock__acquisition *acq) {
     waiter->result = 0;
     dlock__name_remove(acq->name, waiter);
     dlock__waiter_wake(waiter);
-    if (acq->mode != DLOCK_EXCLUSIVE) dlock__name_signal(acq->name); /* there may be room for more */
+    if (acq->mode != DLOCK_EXCLUSIVE) dlock__name_signal(acq->name); /* there may be room for more readers or permits */
 }
 
-/* A grant that the asker did not fetch itself. If that one was cancelled meanwhile it will give the acquisition up,
- * grant and all. */
+/* Holds a grant that the waiter did not get as an answer. A waiter that was cancelled meanwhile will give the
+ * acquisition up instead, with its grant. */
 static void hold_for_waiter(struct dlock__acquisition *acq) {
     if (acq->name->head->done) {
         set_state(acq, DLOCK__WAITING);
@@ -289,12 +288,12 @@ bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t
         dlock__acq_renew_at(acq, acq->renew_at_us);
     else if (acq->valid_until_us > dlock__now(acq->name->client))
         hold_for_waiter(acq);
-    else /* the answer was too slow: confirm again */
+    else /* the answer came too late: confirm again */
         dlock__acq_renew_at(acq, dlock__now(acq->name->client));
     return true;
 }
 
-/* Counts a grant's age from the last answered request: false when that proves nothing. */
+/* Computes a wake-up's valid-until from its age, counted from the last clock sample. False if that proves nothing. */
 static bool wake_valid_until(struct dlock_client *client, int64_t server_us, int64_t kept_ms, int64_t received_us,
                              int64_t *until_us) {
     if (client->clock_sample.server_us == 0 || server_us <= 0) return false;
@@ -310,13 +309,14 @@ void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *w
     struct dlock_client *client = acq->name->client;
     int64_t kept_ms = wake->kept_ms, until_us = DLOCK__NEVER;
     if (!fence_sensible(wake->fence) || !kept_sensible(acq, acq->lease_ms, &kept_ms)) return;
-    if (dlock__acq_died_with_connection(acq)) return; /* while the wake-up was being read */
+    if (dlock__acq_died_with_connection(acq)) return; /* a connection broke while the wake-up was being read */
     bool known = kept_ms == DLOCK_FOREVER || wake_valid_until(client, wake->server_us, kept_ms, received_us, &until_us);
-    /* The next renewal makes the lease of a hand-over whole. A fixed lease has none: the answer to a question does. */
+    /* Without this a fixed lease would lack the time since the hand-over: only an answer to a request sets it anew. A
+     * lease that is renewed gets it back by the next renewal. */
     bool whole = kept_ms >= acq->lease_ms && dlock__can(client, DLOCK_CAP_SESSION);
     bool sure = known && (whole || !(acq->flags & DLOCK_FIXED_LEASE));
-    /* It may tell of a grant that is over, and another one may have followed it: only an answer to a question has the
-     * fence of the grant that there is. */
+    /* The wake-up may announce a grant that is over and was followed by another one: only an answer has the fence of
+     * the present grant. */
     if (!sure || !dlock__slot_attach(acq)) {
         acq->told = true;
         dlock__acq_ask_again(acq, dlock__now(client));
@@ -333,7 +333,7 @@ void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *w
 
 void dlock__acq_confirm(struct dlock__acquisition *acq) {
     dlock__name_unhold(acq->name, acq);
-    acq->name->asking = acq; /* with that list's reference */
+    acq->name->asking = acq; /* with the reference of name->held */
     dlock__acq_disown(acq);
     acq->pause_us = 0;
     set_state(acq, DLOCK__CONFIRMING);
@@ -368,14 +368,14 @@ void dlock__orphan(struct dlock__acquisition *acq) {
     int64_t now = dlock__now_us();
     if (!dlock__acq_orphaned(acq)) {
         acq->refs++;
-        if (!acq->op) { /* it merely waited */
+        if (!acq->op) { /* it only waited */
             acq->next = client->engine.bare;
             client->engine.bare = acq;
         }
     }
     set_state(acq, dlock__acq_lost(acq) ? DLOCK__LOST_ORPHAN : DLOCK__ORPHAN);
     acq->late_acquire = dlock__acq_may_come_late(acq, now);
-    if (acq->unknown_until_us < now) acq->unknown_until_us = now; /* and one lease more */
+    if (acq->unknown_until_us < now) acq->unknown_until_us = now; /* and its effect may last one lease longer */
     acq->pause_us = 0;
     dlock__orphan_at(acq, acq->untold > 0 ? DLOCK__NEVER : now);
 }
@@ -385,7 +385,7 @@ void dlock__orphan_at(struct dlock__acquisition *acq, int64_t at_us) {
     if (acq->op) dlock__timer_arm(&((struct dlock__slot *)acq->op)->timer, &client->engine.orphans, at_us);
     pthread_cond_signal(&client->engine.cond);
     if (client->engine.n_threads < 1 + (client->engine.n > 0) && !client->closed)
-        dlock__keeper_kick(client); /* it starts one */
+        dlock__keeper_kick(client); /* the keeper starts a thread */
 }
 
 void dlock__orphan_gone(struct dlock__acquisition *acq) {
@@ -393,7 +393,7 @@ void dlock__orphan_gone(struct dlock__acquisition *acq) {
     set_state(acq, acq->state == DLOCK__LOST_ORPHAN ? DLOCK__LOST : DLOCK__GONE);
 }
 
-/* The waiter that it was to go to asks for a grant of its own. */
+/* Loses a grant in CONFIRMING: the waiter that would have got it asks for one of its own. */
 static void lose_hand_over(struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
     name->asking = NULL;
@@ -402,7 +402,7 @@ static void lose_hand_over(struct dlock__acquisition *acq) {
     dlock__acq_put(acq);
 }
 
-/* Whether an owner knows that it has it. */
+/* True if an owner has been told of the grant. */
 static bool owner_knows(const struct dlock__acquisition *acq) {
     const struct dlock__hold *hold = acq->hold;
     while (hold && hold->count == 0) hold = hold->next;
@@ -412,7 +412,7 @@ static bool owner_knows(const struct dlock__acquisition *acq) {
 void dlock__lose(struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
     enum dlock__acq_state before = acq->state;
-    if (before == DLOCK__LINGERING) { /* nobody here held it any more */
+    if (before == DLOCK__LINGERING) { /* nobody here holds it */
         dlock__linger_end(acq);
         return;
     }
@@ -423,7 +423,7 @@ void dlock__lose(struct dlock__acquisition *acq) {
     }
     if (before == DLOCK__DOWNGRADING || acq->op->extension) pthread_cond_broadcast(&name->client->changed);
     dlock__name_unhold(name, acq);
-    acq->next = name->lost; /* takes over the reference */
+    acq->next = name->lost; /* with the reference of name->held */
     name->lost = acq;
     if (owner_knows(acq)) dlock__stats_lost(acq);
     dlock__callback_lost(acq);
@@ -445,7 +445,7 @@ void dlock__expire_if_due(struct dlock__acquisition *acq) {
 void dlock__linger_end(struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
     dlock__name_unhold(name, acq);
-    dlock__orphan(acq); /* the engine releases it now */
+    dlock__orphan(acq); /* the engine releases it at once */
     dlock__name_signal(name);
     dlock__acq_put(acq);
 }
@@ -462,6 +462,6 @@ void dlock__connection_epoch_ended(struct dlock_client *client) {
     client->pool.session++;
     for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
         next = acq->all_next;
-        if (dlock__acq_renewable(acq)) dlock__lose(acq); /* whatever its renewal, which may be answered yet, will say */
+        if (dlock__acq_renewable(acq)) dlock__lose(acq); /* even if a renewal of it is still to be answered */
     }
 }

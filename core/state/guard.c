@@ -1,4 +1,4 @@
-/* Everything that the guardian has to know of each acquisition, in the table that it shares with us. */
+/* Keeps the table that a client shares with its guardian up to date: an entry for each acquisition. */
 #include "state/guard.h"
 
 #include "state/client.h"

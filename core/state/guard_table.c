@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Linux 5.14; what is older fails with EINVAL. */
+/* Since Linux 5.14; older kernels fail with EINVAL. */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -20,9 +20,9 @@
 static const uint64_t magic = UINT64_C(0x31647261756764); /* "dguard1" */
 
 enum {
-    CAPACITY = 1 << 17, /* 64 MB of addresses, not of memory */
+    CAPACITY = 1 << 17, /* 64 MB of address space, not of memory */
     CAPACITY_MIN = 256,
-    GROW = 64 /* entries that get their memory together */
+    GROW = 64 /* entries whose memory is allocated together */
 };
 
 _Static_assert(sizeof(struct dlock__guard_entry) <= 512, "an entry is half a kilobyte");
@@ -32,13 +32,14 @@ static size_t page_up(size_t size) {
     return (size + page - 1) / page * page;
 }
 
-/* A file larger than RLIMIT_FSIZE would not only fail: the kernel sends SIGXFSZ. */
+/* True if a file may have this size. Growing one beyond RLIMIT_FSIZE would not just fail: the kernel sends SIGXFSZ. */
 static bool file_may_have(size_t size) {
     struct rlimit limit;
     return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || size <= limit.rlim_cur;
 }
 
-/* Keeps it from forked children, which must not touch it, and from core files: there is a password in it. */
+/* Maps the table, but not into forked children, which must not touch it, nor into core files: it has a password in
+ * it. */
 static void *map(int fd, size_t size) {
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (at == MAP_FAILED) return NULL;
@@ -47,7 +48,7 @@ static void *map(int fd, size_t size) {
     return NULL;
 }
 
-/* Memory for what is about to be touched, as an error instead of a SIGBUS. */
+/* Allocates the memory that is about to be touched, so that a lack of it is an error instead of a SIGBUS. */
 static bool populate(void *at, size_t size) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *from = (char *)((uintptr_t)at / page * page);
@@ -55,7 +56,7 @@ static bool populate(void *at, size_t size) {
     return madvise(from, length, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
 }
 
-/* An empty table whose texts take `texts` bytes. */
+/* Makes an empty table whose texts take `texts` bytes, with room for at least `least` entries. */
 static struct dlock__guard_table *make(size_t texts, uint32_t least, int *out) {
     int fd = memfd_create("dlock-guardian", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) return NULL;
@@ -92,7 +93,8 @@ struct dlock__guard_table *dlock__guard_table_new(const char *uri, char *const *
     if (!table) return NULL;
     char *at = stpcpy(table->texts, uri) + 1, *end = table->texts + texts;
     for (char *const *entry = environment; entry && *entry && at < end; entry++) {
-        size_t length = strnlen(*entry, (size_t)(end - at) - 1); /* whoever changes it meanwhile */
+        size_t length = strnlen(*entry, (size_t)(end - at) - 1); /* another thread may change the environment
+                                                                  * meanwhile */
         memcpy(at, *entry, length);
         at += length + 1;
     }

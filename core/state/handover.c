@@ -1,18 +1,19 @@
-/* From one thread of this process to the next, without a word to the server: whether that may be, and when its threads
- * back off for those of others. And released locks that stay with the process for a while (`linger=`), and are taken
- * again for nothing: the grant goes back to the server when its time is over, when somebody here wants it otherwise,
- * and when the server says that another client asks (WANTED). */
+/* Hand-overs from one thread of this process to the next without a request: when one is allowed, and when this
+ * process's waiters back off for other processes. Also lingering (`linger=`): released grants that stay with the
+ * process for a while and are taken again without a request. A lingering grant is released when its time is over, when
+ * a lock here wants the name on other terms, or when the server says that another client asks (WANTED). */
 #include "state/client.h"
 
-/* After so many local hand-overs in a row other processes get their turn; the fence's low byte would hold 255. */
+/* Most local hand-overs in a row, so that other processes get their turn; the fence's low byte would allow 255. */
 enum { HAND_OVERS_MAX = 32 };
 
-/* An owner that has it for no longer is worth waiting for without sleeping. */
+/* A hold that ends within this time is worth spinning for. */
 enum { SHORT_HOLD_US = 100 };
 
-/* Where no queue knows who is next, our own waiters back off after that: for as long as a wake-up may take, or, where
- * others poll or nobody needs to be woken, for about as long as this process has had the lock. Then any question finds
- * it free with a chance of at least one in three, and no more than half of the time is lost when nobody asks. */
+/* Where no server queue decides who is next, this process's waiters back off after a release: for as long as a wake-up
+ * may take, or, where others poll or the server had nobody to wake, for about as long as this process held the lock. A
+ * question of another client then finds the lock free with a probability of at least one in three, and at most half of
+ * the time is lost when nobody else asks. */
 enum { BACKOFF_WAKE_US = 5000, BACKOFF_POLL_US = 50000 };
 
 static bool same_terms(const struct dlock__acquisition *acq, const struct dlock_lock *lock) {
@@ -33,8 +34,9 @@ static void next_turn(struct dlock__acquisition *acq) {
     acq->ordinal++;
 }
 
-/* The next waiter of this process owns the same grant, with a greater fence: without a word to the server if that has
- * just confirmed it. A grant that has ended unnoticed is not handed on beside the one that came after it. */
+/* The next waiter gets the same grant with a greater fence: without a request if the server has confirmed the grant
+ * recently, else after a renewal. A grant that has ended unnoticed must not be handed on while a later grant of the
+ * same token exists. */
 bool dlock__hand_over(struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
     struct dlock__waiter *next = name->head;
@@ -52,7 +54,7 @@ bool dlock__hand_over(struct dlock__acquisition *acq) {
 
 void dlock__back_off(const struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
-    bool more = name->head || acq->ordinal >= HAND_OVERS_MAX; /* of this process: now or in a moment */
+    bool more = name->head || acq->ordinal >= HAND_OVERS_MAX; /* waiters of this process, now or in a moment */
     if (!more || dlock__can(name->client, DLOCK_CAP_QUEUE)) return;
     int64_t now = dlock__now(name->client), most = now - acq->granted_us;
     if (most > BACKOFF_POLL_US) most = BACKOFF_POLL_US;
@@ -62,12 +64,13 @@ void dlock__back_off(const struct dlock__acquisition *acq) {
 
 /* ---- lingering ---- */
 
-/* Leaves some for a downgrade and for tickets. */
+/* Leaves ordinals for a downgrade and for tickets. */
 enum { ORDINAL_MAX = DLOCK__ORDINAL_MAX - 55 };
 
-/* The thread that lets it linger briefly ends that itself; if it is stopped meanwhile, the keeper does. Two threads
- * that share a lock on a Redis server get through a third more turns by that, 16 threads a sixth; on files, where a
- * request takes less than the spin, they got through half as many, so there it is not done. */
+/* Lingering briefly: the releasing thread ends it itself; if that thread is stopped meanwhile, the keeper does.
+ * Measured with a Redis server: a third more turns with two threads that share a lock, a sixth more with 16. On files a
+ * request takes less time than the spin, and two threads had half as many turns: there it is not done
+ * (REQUEST_MIN_US). */
 enum { BRIEFLY_US = 1000, REQUEST_MIN_US = 10 };
 
 bool dlock__linger_begin(struct dlock__acquisition *acq) {
@@ -92,7 +95,8 @@ enum dlock__briefly dlock__linger_briefly(struct dlock__acquisition *acq) {
     name->cpu = cpu;
     dlock__acq_linger(acq, dlock__now(client) + BRIEFLY_US);
     dlock__leave(client);
-    (cpu == next_cpu ? dlock__yield_once : dlock__spin)(&name->taken, seen); /* it cannot run while this thread does */
+    (cpu == next_cpu ? dlock__yield_once : dlock__spin)(&name->taken, seen); /* on this CPU the next thread cannot run
+                                                                              * while this one spins */
     dlock__enter(client);
     if (acq->ordinal != ordinal) return DLOCK__BRIEFLY_TAKEN;
     if (!dlock__lingers(acq)) return DLOCK__BRIEFLY_ENDED;

@@ -1,16 +1,16 @@
-/* How one part of a client leaves word for another: wakes a waiter, sets the keeper's timer, queues a callback. Nothing
- * here waits, or calls what it tells. */
+/* How one part of a client notifies another: wakes a waiter, sets the keeper's timer, queues a callback. Nothing here
+ * waits, or calls the notified part. */
 #include "state/client.h"
 
 #include <unistd.h>
 
-/* Sleeps of at least that are watched. */
+/* The keeper watches sleeps of at least this time. */
 enum { LONG_US = 1000000 };
 
 static void latch_wake(struct dlock_client *client, struct dlock__latch *latch) {
     unsigned asleep = atomic_load_explicit(&latch->word, memory_order_relaxed) & 1;
     atomic_fetch_add_explicit(&latch->word, 2 - asleep, memory_order_release);
-    if (!asleep) return; /* its thread looks at the word before it sleeps */
+    if (!asleep) return; /* the thread reads the word before it sleeps */
     dlock__wake_due(client);
     client->to_wake = &latch->word;
 }
@@ -27,7 +27,7 @@ void dlock__waiter_wake(struct dlock__waiter *waiter) {
 
 void dlock__sleep_begin(struct dlock_client *client, struct dlock__sleep *sleep, int64_t until_us) {
     if (until_us == DLOCK__NEVER || until_us - dlock__now(client) < LONG_US || !client->keeper.started) return;
-    if (!dlock__heap_reserve(&client->timers.sleeps, client->timers.sleeps.n + 1)) return; /* it may end late */
+    if (!dlock__heap_reserve(&client->timers.sleeps, client->timers.sleeps.n + 1)) return; /* the sleep may end late */
     dlock__timer_arm(&sleep->timer, &client->timers.sleeps, until_us);
     dlock__keeper_arm(client, until_us);
 }
@@ -44,7 +44,7 @@ int64_t dlock__sleeps_end(struct dlock_client *client) {
     return dlock__heap_first_us(&client->timers.sleeps);
 }
 
-/* The thread may be in a wait for a lock of another client, whose mutex nobody has here. */
+/* The thread may be waiting for a lock of another client, whose mutex is not held here; so this wakes it at once. */
 void dlock__parts_cancel(struct dlock_client *client, const struct dlock_lock *lock) {
     for (struct dlock__part *part = client->parts; part; part = part->next) {
         if (lock && part->lock != lock) continue;
@@ -63,12 +63,12 @@ void dlock__keeper_arm(struct dlock_client *client, int64_t at_us) {
 void dlock__keeper_kick(struct dlock_client *client) {
     uint64_t one = 1;
     if (client->keeper.control >= 0 && write(client->keeper.control, &one, sizeof one) < 0) {
-        /* full: it is awake already */
+        /* full: the keeper will wake anyway */
     }
 }
 
 void dlock__callback_arm(struct dlock_client *client, int64_t at_us) {
-    /* A suspended machine prolongs its sleep: if that should be over by now, it is woken. */
+    /* A suspended machine prolongs the thread's sleep: if it should be over by now, wake the thread. */
     if (at_us >= client->callback.armed_us && client->callback.armed_us > dlock__now(client)) return;
     if (at_us < client->callback.armed_us) client->callback.armed_us = at_us;
     pthread_cond_signal(&client->callback.cond);
@@ -80,13 +80,13 @@ static void push(struct dlock_client *client, struct dlock__event *event) {
     client->callback.last = event;
     uint64_t one = 1;
     if (client->callback.manual && write(client->callback.fd, &one, sizeof one) < 0) {
-        /* full: it is readable already */
+        /* full: the descriptor is readable already */
     }
     pthread_cond_signal(&client->callback.cond);
     if (dlock__event_lock(event)->freed) pthread_cond_broadcast(&client->changed); /* dlock_free waits for it */
 }
 
-/* Whether the handle has an on_lost for this loss. */
+/* True if the handle has an on_lost to call for this loss. */
 static bool wants_word(const struct dlock__hold *hold) {
     return hold->count > 0 && hold->handle && hold->handle->on_lost && !hold->handle->freed;
 }

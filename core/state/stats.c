@@ -1,4 +1,4 @@
-/* The statistics of waits and losses. Other numbers are counted in one line each, where what they count is done. */
+/* The statistics of waits and losses. The other numbers are counted where the counted event happens. */
 #include "base/probe.h"
 #include "state/client.h"
 

@@ -1,4 +1,4 @@
-/* Tokens: what names an acquisition to the server; and which of them have left this client with a ticket. */
+/* Tokens, which name acquisitions to the server, and the memory of those that were exported. */
 #include "state/client.h"
 
 #include <stdlib.h>
@@ -23,9 +23,9 @@ static inline void mix(uint64_t v[4], int rounds) {
     }
 }
 
-/* SipHash-2-4 (Aumasson, Bernstein, 2012) of one number, without the word that tells how long a message is: all are as
- * long. Knowing other tokens of this client, and not its key, nobody can tell the next: no system call is needed for
- * each, as fresh random numbers would. */
+/* SipHash-2-4 (Aumasson, Bernstein, 2012) of one number, without the word with the message's length: all messages have
+ * the same. Other tokens of this client tell nothing about the next one to anybody without the key, and no system call
+ * per token is needed, as random numbers would need. */
 static uint64_t scramble(const uint64_t key[2], uint64_t number) {
     uint64_t v[4] = {key[0] ^ UINT64_C(0x736f6d6570736575), key[1] ^ UINT64_C(0x646f72616e646f6d),
                      key[0] ^ UINT64_C(0x6c7967656e657261), key[1] ^ UINT64_C(0x7465646279746573)};
@@ -37,9 +37,9 @@ static uint64_t scramble(const uint64_t key[2], uint64_t number) {
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-/* Eight digits in hex, all at once: this is on the hot path, where a loop costs three times as much. */
+/* Writes eight hex digits without a loop: this is on the hot path, and a loop takes three times as long. */
 static char *write_hex(uint32_t number, char *out) {
-    uint64_t digits = number; /* four bits in each byte, then their letter */
+    uint64_t digits = number; /* spread: four bits in each byte; then each becomes its digit */
     digits = (digits | digits << 16) & UINT64_C(0x0000ffff0000ffff);
     digits = (digits | digits << 8) & UINT64_C(0x00ff00ff00ff00ff);
     digits = (digits | digits << 4) & UINT64_C(0x0f0f0f0f0f0f0f0f);
@@ -79,9 +79,9 @@ void dlock__token_read(struct dlock__acquisition *acq) {
     acq->limit = (uint32_t)limit;
 }
 
-/* ---- exported ones ---- */
+/* ---- exported tokens ---- */
 
-/* How long a token that was exported is known, at least. */
+/* An exported token is remembered for at least this long. */
 enum { KNOWN_US = 60000000 };
 
 static void forget_before(struct dlock_client *client, int64_t now_us) {

@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Messages cut long paths, to have room for what is wrong. */
+/* Paths are cut, so that the message has room for what is wrong. */
 #define FILE_IS "password_file %.300s "
 
-/* Reads up to `size` bytes; returns how many there were, or -1. */
+/* Reads up to `size` bytes. Returns how many bytes there were, or -1. */
 static ssize_t read_all(int fd, char *to, size_t size) {
     size_t used = 0;
     ssize_t n;
@@ -19,7 +19,8 @@ static ssize_t read_all(int fd, char *to, size_t size) {
     return n < 0 ? -1 : (ssize_t)used;
 }
 
-/* A pipe would have the password for the first connection only, and a folder or a device has none. */
+/* Opens the file if it is a regular one. A pipe would give the password to the first connection only; a folder or a
+ * device has none. */
 static int open_file(const char *path, int *fd, struct dlock_error *err) {
     struct stat st;
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -30,7 +31,8 @@ static int open_file(const char *path, int *fd, struct dlock_error *err) {
 }
 
 int dlock__password_read(const char *path, char out[DLOCK__PASSWORD_MAX + 1], struct dlock_error *err) {
-    char text[DLOCK__PASSWORD_MAX + 2]; /* with its newline, and one byte that would be too many */
+    char text[DLOCK__PASSWORD_MAX + 2]; /* room for the newline, and for one byte more, to notice a password that is too
+                                         * long */
     int fd, rc = open_file(path, &fd, err);
     if (rc != DLOCK_OK) return rc;
     ssize_t n = read_all(fd, text, sizeof text);

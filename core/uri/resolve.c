@@ -1,6 +1,6 @@
-/* One thread per name that is being looked up: getaddrinfo() cannot be cancelled, and hangs for as long as the name
- * server does. One that got its answer is joined: what it keeps for itself is gone before the process ends. One that
- * hangs when the resolver is freed is left alone. */
+/* Each name is looked up in a thread of its own, since getaddrinfo() cannot be cancelled and hangs for as long as the
+ * name server does. A thread with an answer is joined, so that its thread-local memory is freed before the process
+ * ends. A thread that still hangs when the resolver is freed is detached; it frees the resolver when it ends. */
 #include "uri/resolve.h"
 #include "base/env.h"
 
@@ -10,32 +10,32 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-/* A numeric address, with its zone. */
+/* Room for a numeric address with its zone. */
 #define ADDRESS_SIZE (INET6_ADDRSTRLEN + 1 + IF_NAMESIZE)
 
 enum state {
     FIXED, /* a numeric address or the folder of a Unix socket: never looked up */
     IDLE,
     LOOKING,
-    ENDED /* the thread waits to be joined */
+    ENDED /* the thread has its answer and waits to be joined */
 };
 
 struct target {
     struct dlock__resolver *resolver;
-    const char *host; /* this and the port never change */
+    const char *host; /* constant, and so is the port */
     int port;
     enum state state;
     pthread_t thread;
-    int failure;            /* EAI_… of the last look-up, 0 if it worked */
+    int failure;            /* EAI_… of the last look-up; 0 if it succeeded */
     struct addrinfo *known; /* the last answer; NULL: none yet */
 };
 
 struct dlock__resolver {
     pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t changed;
-    size_t looking; /* how many are */
-    bool freed;     /* the last of those frees the memory */
-    bool stale;     /* what is remembered may be wrong, or is not all there is */
+    size_t looking; /* threads that are looking up a name */
+    bool freed;     /* the last of these threads frees the resolver */
+    bool stale;     /* the remembered addresses may be wrong or incomplete */
     size_t n;
     struct target targets[]; /* the hosts' names follow in the same allocation */
 };
@@ -60,12 +60,12 @@ static char *copy(char **strings, const char *text) {
     return at;
 }
 
-/* Of a Unix socket: it is its own address. */
+/* True if the host is the folder of a Unix socket, which is its own address. */
 static bool is_folder(const struct target *target) {
     return *target->host == '/';
 }
 
-/* Puts together what the targets know. NULL: no memory. */
+/* Collects the known addresses of all targets. NULL if out of memory. */
 static struct dlock__addresses *addresses_new(const struct dlock__resolver *resolver) {
     size_t n = resolver->n, bytes = 0;
     for (size_t i = 0; i < resolver->n; i++) {
@@ -102,7 +102,7 @@ static void forget(struct target *target) {
 
 /* ---- look-ups on threads ----------------------------------------------------------------------------------------- */
 
-/* Frees it when nothing needs it any more. The mutex is held, and is not afterwards. */
+/* Unlocks the mutex, which the caller holds, and frees the resolver if it was freed and no look-up is on the way. */
 static void leave(struct dlock__resolver *resolver) {
     bool last = resolver->freed && resolver->looking == 0;
     pthread_mutex_unlock(&resolver->mutex);
@@ -131,7 +131,8 @@ static void *look_up(void *arg) {
     return NULL;
 }
 
-/* The mutex is held, but not meanwhile: an end may take a moment. */
+/* Joins the threads that have ended. The caller holds the mutex; it is released during each join, which may take a
+ * moment. */
 static void join_ended(struct dlock__resolver *resolver) {
     for (size_t i = 0; i < resolver->n; i++) {
         struct target *target = &resolver->targets[i];
@@ -141,7 +142,7 @@ static void join_ended(struct dlock__resolver *resolver) {
         pthread_mutex_unlock(&resolver->mutex);
         pthread_join(thread, NULL);
         pthread_mutex_lock(&resolver->mutex);
-        i = SIZE_MAX; /* those before it may have ended meanwhile */
+        i = SIZE_MAX; /* start over: earlier ones may have ended meanwhile */
     }
 }
 
@@ -154,12 +155,12 @@ static void start_missing(struct dlock__resolver *resolver) {
             target->failure = EAI_MEMORY;
             continue;
         }
-        target->state = LOOKING; /* the thread waits for the mutex before it says that it is done */
+        target->state = LOOKING; /* safe after the start: the thread takes the mutex before it reports its answer */
         resolver->looking++;
     }
 }
 
-/* Waits until every look-up ended or it is time to make do with what is there. */
+/* Waits until every look-up has ended, or until it is time to make do with the addresses that are known. */
 static void wait_for_answers(struct dlock__resolver *resolver, int64_t deadline_us) {
     int64_t start_us = dlock__now_us();
     int64_t half_us = deadline_us > start_us ? start_us + (deadline_us - start_us) / 2 : deadline_us;
@@ -168,11 +169,11 @@ static void wait_for_answers(struct dlock__resolver *resolver, int64_t deadline_
         if (dlock__now_us() >= until_us) break;
         dlock__cond_wait(&resolver->changed, &resolver->mutex, until_us);
     }
-    /* The next one need not wait again for a look-up that hangs, until the address at hand fails it, too. */
+    /* The next call need not wait again for a look-up that hangs, unless the addresses at hand fail as well. */
     resolver->stale = false;
 }
 
-/* Why there is no address at all. */
+/* Reports why no address is known. */
 static int explain(const struct dlock__resolver *resolver, struct dlock_error *err) {
     const struct target *worst = &resolver->targets[0];
     for (size_t i = 0; i < resolver->n; i++)

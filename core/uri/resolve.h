@@ -1,4 +1,4 @@
-/* Host names to numeric addresses, never past a deadline: getaddrinfo() runs on threads of its own. */
+/* Turns host names into numeric addresses, never past a deadline: getaddrinfo() runs in threads of its own. */
 #ifndef DLOCK_CORE_URI_RESOLVE_H
 #define DLOCK_CORE_URI_RESOLVE_H
 
@@ -6,28 +6,29 @@
 
 struct dlock__resolver;
 
-/* Every address of every host, in the order of the URI, none twice with the same port. */
+/* Every address of every host, in the order of the URI, without duplicates of address and port. */
 struct dlock__addresses {
     size_t n;
     struct dlock_host hosts[]; /* their strings follow in the same allocation */
 };
 
-/* A resolver for the hosts of `uri`, of which it keeps a copy. ENOMEM. */
+/* Makes a resolver for the hosts of `uri`, which it copies. Error: ENOMEM. */
 int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **resolver, struct dlock_error *err);
 
-/* Stores the addresses of the hosts in *addresses; give them back with free(). Numeric hosts are not looked up. With
- * `lookup`, names are, the first time, while nothing is remembered, and when dlock__resolver_stale() was called since;
- * a failed look-up falls back to what is remembered of that host. With `lookup` false (the renewal path) never blocks:
- * what is remembered counts, and a look-up that is due begins for later calls. Ends by deadline_us even while a look-up
- * hangs, and at half of the time until then if something is remembered to fall back on; a hanging one is joined by
- * later callers, not started again. Any thread. Errors: EUNAVAILABLE (names the host), ENOMEM. */
+/* Stores the addresses of the hosts in *addresses; release them with free(). Numeric hosts are not looked up. With
+ * `lookup`, names are looked up the first time, while nothing is remembered, and after dlock__resolver_stale(); for a
+ * name whose look-up fails the remembered addresses are used. Without `lookup` (the renewal path) the call never
+ * blocks: it uses the remembered addresses, and starts a look-up that is due for the benefit of later calls. Ends by
+ * deadline_us even if a look-up hangs, and after half of that time if addresses are remembered; later callers wait for
+ * a look-up that hangs instead of starting another. Any thread. Errors: EUNAVAILABLE (names the host), ENOMEM. */
 int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool lookup,
                    struct dlock__addresses **addresses, struct dlock_error *err);
 
-/* The remembered addresses may be wrong by now: the next call looks them up again. */
+/* Marks the remembered addresses as possibly wrong: the next call looks the names up again. */
 void dlock__resolver_stale(struct dlock__resolver *resolver);
 
-/* Does not wait for a look-up that hangs: that one keeps what it needs and frees it when it ends. NULL is allowed. */
+/* Frees the resolver, without waiting for a look-up that hangs: its thread frees the memory when it ends. NULL is
+ * allowed. */
 void dlock__resolver_free(struct dlock__resolver *resolver);
 
 #endif

@@ -1,5 +1,6 @@
-/* Connection strings. First split, then decode: what is encoded never separates. Error texts name parts by their place
- * or key and quote nothing but scheme and keys, since a URI with a mistake may have its password anywhere. */
+/* Connection strings. They are split first and decoded afterwards, so that an encoded character never separates parts.
+ * Error texts name parts by their place or key and quote nothing but the scheme and keys, since the password may be
+ * anywhere in a URI with a mistake. */
 #include "uri/uri.h"
 #include "base/text.h"
 
@@ -16,17 +17,17 @@ struct span {
     const char *at, *end;
 };
 
-/* The raw parts; `at` is NULL where one is absent. */
+/* The parts before decoding; `at` is NULL for an absent part. */
 struct split {
     struct span scheme, user, password, hosts, path, query;
 };
 
-/* One allocation: the struct, then hosts, params and the decoded strings. */
+/* A URI being built, in one allocation: the struct, then hosts, params and the decoded strings. */
 struct builder {
     struct dlock__uri *uri;
     struct dlock_host *hosts;
     struct dlock_param *params;
-    char *strings; /* where the next one goes */
+    char *strings; /* where the next string goes */
     struct dlock_error *err;
 };
 
@@ -64,7 +65,7 @@ static int split_scheme(const char *text, struct split *split, struct dlock_erro
     return DLOCK_OK;
 }
 
-/* user:password@hosts */
+/* Splits user:password@hosts. */
 static void split_authority(struct span authority, struct split *split) {
     const char *at = memrchr(authority.at, '@', (size_t)(authority.end - authority.at));
     split->hosts = (struct span){at ? at + 1 : authority.at, authority.end};
@@ -98,7 +99,7 @@ static int split_text(const char *text, struct split *split, struct dlock_error 
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------- */
 
-/* Stores the decoded part in *out; `what` names it. */
+/* Decodes one part and stores it in *out. `what` names the part in an error. */
 static int decode(struct builder *b, struct span in, const char *what, const char **out) {
     char *start = b->strings, *to = start;
     for (const char *p = in.at; p < in.end; p++) {
@@ -106,7 +107,7 @@ static int decode(struct builder *b, struct span in, const char *what, const cha
             *to++ = *p;
             continue;
         }
-        const char digits[] = {p[1], p[1] ? p[2] : '\0', '\0'}; /* what ends a part is none */
+        const char digits[] = {p[1], p[1] ? p[2] : '\0', '\0'}; /* a terminator of the part is no hex digit */
         if (strspn(digits, "0123456789abcdefABCDEF") < 2)
             return dlock_fail(b->err, DLOCK_EINVAL,
                               "URI: %s has a '%%' without two hex digits behind it: write %%25 for a '%%'", what);
@@ -120,7 +121,7 @@ static int decode(struct builder *b, struct span in, const char *what, const cha
     return DLOCK_OK;
 }
 
-/* The same for a part that is absent when it is empty. */
+/* The same for a part that counts as absent when it is empty. */
 static int decode_optional(struct builder *b, struct span in, const char *what, const char **out) {
     return in.at == in.end ? DLOCK_OK : decode(b, in, what, out);
 }
@@ -131,7 +132,7 @@ static int refuse_host(const struct builder *b, const char *why) {
     return dlock_fail(b->err, DLOCK_EINVAL, "URI: host %zu %s", b->uri->parts.n_hosts + 1, why);
 }
 
-/* Whether this may be a host name; other alphabets are allowed. */
+/* True if this may be a host name. Non-ASCII letters are allowed. */
 static bool is_name(const char *host) {
     for (const char *p = host; *p; p++)
         if ((unsigned char)*p < 0x80 && !strchr(ALPHANUMERIC "-._", *p)) return false;
@@ -148,7 +149,7 @@ static bool is_ipv6(const char *host) {
     return inet_pton(AF_INET6, address, &parsed) == 1;
 }
 
-/* host, host:port, [ipv6] or [ipv6]:port */
+/* Parses host, host:port, [ipv6] or [ipv6]:port. */
 static int parse_host(struct builder *b, struct span in) {
     size_t nth = b->uri->parts.n_hosts + 1;
     struct dlock_host *host = &b->hosts[nth - 1];
@@ -174,7 +175,7 @@ static int parse_host(struct builder *b, struct span in) {
     int rc = decode(b, name, what, &host->host);
     if (rc != DLOCK_OK) return rc;
     if (bracket && !is_ipv6(host->host)) return refuse_host(b, "has something other than an IPv6 address in brackets");
-    bool folder = !bracket && *host->host == '/'; /* of a Unix socket, percent-encoded: libpq's way */
+    bool folder = !bracket && *host->host == '/'; /* of a Unix socket, percent-encoded, as libpq has it */
     if (!bracket && !folder && (!is_name(host->host) || strlen(host->host) > HOST_MAX))
         return refuse_host(b, "is not a host name: letters, digits, '-', '.' and '_', at most 255");
     if (folder && strlen(host->host) >= sizeof((struct sockaddr_un *)NULL)->sun_path)
@@ -224,7 +225,7 @@ static int parse_query(struct builder *b, struct span in) {
     return rc;
 }
 
-/* How often a key may stand: 0, 1 or 2 (any number). */
+/* How often a key may occur: 0, 1 or 2 (any number of times). */
 static int key_limit(const struct dlock_backend *backend, const char *key) {
     size_t length = strlen(key);
     for (const char *const *entry = backend->keys; entry && *entry; entry++) {
@@ -262,8 +263,8 @@ int dlock__uri_check_keys(const struct dlock__uri *uri, const struct dlock_backe
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static int builder_new(struct builder *b, const char *text) {
-    /* Hosts and params have at least one byte each, and one between them. Every string is at most as long as its part,
-     * and there are at most as many more NULs as bytes, plus the last. */
+    /* Each host and each param has at least one byte and a separator. No decoded string is longer than its part, and at
+     * most one NUL is added for each byte, plus the last. */
     size_t length = strlen(text), n = length / 2 + 1;
     b->uri = calloc(1, sizeof *b->uri + n * (sizeof *b->hosts + sizeof *b->params) + 2 * length + 8);
     if (!b->uri) return dlock_fail(b->err, DLOCK_ENOMEM, "out of memory for the URI");
@@ -280,7 +281,7 @@ static int builder_new(struct builder *b, const char *text) {
     return DLOCK_OK;
 }
 
-/* One of them would be silently left out. */
+/* Refuses a password beside a password file: one of them would be silently ignored. */
 static int check_password(const struct dlock__uri *uri, struct dlock_error *err) {
     if (!uri->password_file || (!uri->parts.password && !dlock_uri_get(&uri->parts, "password"))) return DLOCK_OK;
     return dlock_fail(err, DLOCK_EINVAL,
@@ -333,11 +334,12 @@ bool dlock__uri_is_address(const struct dlock_uri *uri, struct dlock_error *err)
 
 /* ---- without what is secret -------------------------------------------------------------------------------------- */
 
-/* Whether the value of a key, as it stands in the URI, may be a secret. Backends take keys that nobody here knows. */
+/* True if the value of this key, given as it is in the URI, may be a secret. Judges by the key's spelling, since
+ * backends take keys that the core does not know. */
 static bool is_secret(struct span in) {
     char room[KEY_MAX + 1];
     const char *key = "";
-    decode(&(struct builder){.strings = room}, in, "a key", &key); /* it works: it has just done so */
+    decode(&(struct builder){.strings = room}, in, "a key", &key); /* cannot fail: the URI was parsed before */
     if (strcasecmp(key, "password_file") == 0) return false;
     return strcasecmp(key, "auth") == 0 || strcasestr(key, "password") || strcasestr(key, "secret") ||
            strcasestr(key, "token");
@@ -383,9 +385,10 @@ int dlock_uri_without_secrets(const char *text, char *out, size_t size, struct d
     if (rc != DLOCK_OK) return rc;
     dlock__uri_free(uri);
     if (!out || size <= strlen(text)) return dlock_fail(err, DLOCK_EINVAL, "no room for the URI without its secrets");
-    split_text(text, &split, NULL); /* it works: it has just done so */
+    split_text(text, &split, NULL); /* cannot fail: the URI was parsed before */
     put_public(out, &split, split.user.at < split.user.end);
-    /* Behind an empty user there may stand another '@', which is only read where this one has ended the user. */
+    /* After an empty user the host list may contain another '@', which is only valid as long as the first '@' ends the
+     * user. */
     if (split_text(out, &again, NULL) != DLOCK_OK) put_public(out, &split, true);
     return DLOCK_OK;
 }

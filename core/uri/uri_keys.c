@@ -1,7 +1,7 @@
 #include "base/text.h"
 #include "uri/uri.h"
 
-/* A name of this length and the longest prefix fill what an acquisition's name may have. */
+/* The longest prefix: with it, a name of DLOCK_NAME_MAX bytes fills the 255 bytes that a backend accepts. */
 #define PREFIX_MAX (255 - DLOCK_NAME_MAX)
 
 #define HOUR_MS (INT64_C(3600) * 1000)
@@ -19,7 +19,7 @@ enum key {
 #undef X
 };
 
-/* A duration in a range, which `range` words. */
+/* Stores a duration that must be in a range; `range` is that range in words. */
 static int set_duration(int64_t *ms, const char *key, const char *value, int64_t min_ms, int64_t max_ms,
                         const char *range, struct dlock_error *err) {
     struct dlock_error why;
@@ -31,7 +31,7 @@ static int set_duration(int64_t *ms, const char *key, const char *value, int64_t
     return DLOCK_OK;
 }
 
-/* A text without control characters. */
+/* Stores a text, which must have no control characters. */
 static int set_text(const char **text, const char *key, const char *value, struct dlock_error *err) {
     for (const unsigned char *p = (const unsigned char *)value; *p; p++)
         if (*p < 0x20 || *p == 0x7f) return dlock_fail(err, DLOCK_EINVAL, "URI: \"%s\" has a control character", key);
@@ -61,7 +61,7 @@ static int set_guardian(struct dlock__uri *uri, const char *value, struct dlock_
     return dlock_fail(err, DLOCK_EINVAL, "URI: \"guardian\" must be on or off%s", guess);
 }
 
-/* A relative path would mean another file after a chdir(), and to the processes that inherit the URI. */
+/* Refuses relative paths: after a chdir(), and in processes that inherit the URI, they would name another file. */
 static int set_password_file(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
     if (*value != '/')
         return dlock_fail(err, DLOCK_EINVAL, "URI: \"password_file\" must be an absolute path, beginning with '/'");
