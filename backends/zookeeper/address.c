@@ -73,7 +73,7 @@ static int check_auth(const struct dlock_uri *uri, struct dlock_error *err) {
     return 0;
 }
 
-/* Between one server that refused to be connected to and the next one the library takes none. */
+/* The library refuses credentials while it changes from a server that refused the connection to the next one. */
 static int add_auth(struct zookeeper *z, const char *scheme, const char *secret, int64_t deadline_us,
                     struct dlock_error *err) {
     int rc;
@@ -112,8 +112,8 @@ int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, int6
 
 /* ---- servers and path -------------------------------------------------------------------------------------------- */
 
-/* The library tries them in an order of its own. IPv6 stands there without brackets: what follows the last ':' is the
- * port. */
+/* The library tries the servers in an order of its own. It takes IPv6 addresses without brackets, and the text after
+ * the last ':' as the port. */
 static int write_hosts(struct zookeeper *z, const struct dlock_uri *uri, char **out, struct dlock_error *err) {
     static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", DEFAULT_PORT};
     const struct dlock_host *hosts = uri->n_hosts ? uri->hosts : &local;

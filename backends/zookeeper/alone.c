@@ -1,20 +1,20 @@
-/* Taking a lock that nobody else has wanted since we gave it back, without listing its queue.
+/* Acquiring a lock that nobody else has wanted since this client released it, without listing its queue.
  *
- * A node's sequence is how many nodes were ever made in its container before it
- * (PrepRequestProcessor.pRequest2TxnCreate: the parent's cversion, which deletions leave alone). A node of ours that
- * was alone in the queue, number K, has gone. If the next one we make is number K + 1, nobody has made one in between:
- * it is alone, too.
+ * A node's sequence is the number of nodes that were ever made in its container before it
+ * (PrepRequestProcessor.pRequest2TxnCreate: the parent's cversion, which deletions leave alone). Suppose that this
+ * client's node with the number K was alone in the queue and has been deleted. If the next node that it makes has the
+ * number K + 1, no other client has made one in between, so this node is alone, too.
  *
- * Unless the container was removed in between, and made anew, so that it counts from 0 again. Every change of anything
- * on the server has a zxid of its own, one after the other. From the creation of K until that of K + 1 in a new
- * container there would be at least the end of K, the end of the container, the new one, and K + 1 other nodes: the two
- * zxids would be K + 5 or more apart. A new leader's are further away than any K. (One transaction may make several
- * nodes; no recipe for locks does so.)
+ * The exception is a container that was removed in between and made anew, so that it counts from 0 again. Every change
+ * on the server has a zxid of its own, one after the other. Between the creation of K and that of K + 1 in a new
+ * container there would be at least the deletion of K, the deletion and the creation of the container, and K + 1 other
+ * nodes: the two zxids would be K + 5 or more apart. Zxids of a new leader are further away than any K. (One
+ * transaction may make several nodes; no recipe for locks does so.)
  *
- * A claim that counted on this in vain lists afterwards, one round trip later than at once; so a name where that
- * happened is listed at once for a while (DOUBTS).
+ * A claim that relied on this in vain has to list afterwards, one round trip later than if it had listed at once. So a
+ * name where that happened is listed at once for the next DOUBTS times.
  *
- * The request that is left out is a sixth of a cycle on a server that does not sync its log (302 us instead of 361 by
+ * The request that is saved is a sixth of a cycle on a server that does not sync its log (302 us instead of 361 by
  * `dlock bench`, on loopback), and too little to measure on one that does (1.1 ms). */
 #include "zookeeper.h"
 

@@ -1,4 +1,4 @@
-/* An attempt: finding out where a claim stands in the queue. */
+/* Finding out where a claim stands in the queue. */
 #include "attempt.h"
 
 #include <stdlib.h>
@@ -145,9 +145,10 @@ int zookeeper_leave(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
 
 /* ---- a round ----------------------------------------------------------------------------------------------------- */
 
-/* A claim looks again with listings alone, where the session is sure to live for a while: the server may be behind, or
- * cut off, but who was first in the queue once, and has not left it, still is. Otherwise a write goes out before them,
- * and proves how long the session lives and that the server is not behind. */
+/* True if a write has to go out before the listings. A claim whose node is known can do without while the session is
+ * sure to live for a while: the server may lag or be cut off, but a node that was first in the queue once, and has not
+ * been deleted, still is. Otherwise the write proves for how long the session lives, and that the server does not
+ * lag. */
 static bool must_write(const struct zookeeper_attempt *a) {
     pthread_mutex_lock(&a->z->mutex);
     int64_t half_ms = a->z->session_ms / 2;
@@ -162,12 +163,12 @@ static bool must_write(const struct zookeeper_attempt *a) {
     return !a->spared && zookeeper_kept_ms(a->z, a->begun_us) < half_ms;
 }
 
-/* From the queue to the leases. */
+/* True if the claim moves from the queue to the leases with this node. */
 static bool moves(const struct zookeeper_attempt *a, const struct zookeeper_slot *to) {
     return a->n_slots > 1 && to == a->slots && zookeeper_slot_has(&a->slots[1], ZOOKEEPER_KNOWN);
 }
 
-/* False: the path is too long. */
+/* Sends the create of the claim's node. False: the path is too long. */
 static bool ask_create(struct zookeeper_attempt *a, struct zookeeper_slot *s, struct zookeeper_round *r) {
     char path[ZOOKEEPER_PATH_SIZE], data[ZOOKEEPER_DATA_SIZE], node[ZOOKEEPER_NODE_SIZE];
     zookeeper_node(&a->label, s->kind, NULL, node);
@@ -181,13 +182,14 @@ static bool ask_create(struct zookeeper_attempt *a, struct zookeeper_slot *s, st
     return true;
 }
 
-/* Nobody else may be there: then there is no need to list. */
+/* True if the create may show without a listing that the node is alone. */
 static bool hopes(const struct zookeeper_attempt *a, const struct zookeeper_slot *create) {
     return create && a->n_slots == 1 && !a->make && !(a->claim->flags & DLOCK_CLAIM_LINGER) &&
            zookeeper_alone_hopes(a->z, a->claim->name);
 }
 
-/* The queue before the leases: a claim that moves from the one to the other is seen in one of them at least. */
+/* Sends the listings: the queue before the leases, so that a claim that moves from the one to the other is seen in at
+ * least one of them. */
 static void ask_lists(struct zookeeper_attempt *a, struct zookeeper_slot *create, struct zookeeper_round *r) {
     for (size_t i = a->n_slots; i-- > 0;) {
         struct zookeeper_slot *s = &a->slots[i];
@@ -199,7 +201,7 @@ static void ask_lists(struct zookeeper_attempt *a, struct zookeeper_slot *create
     if (a->n_slots > 1) r->lists[2] = zookeeper_ask_queue(r->call, a->lock, NULL, NULL, NULL, NULL);
 }
 
-/* No container: next time with it, and if that was not enough, with its parents. */
+/* The container is missing: the next create makes it, too, and the one after that also its parents. */
 static int missing(struct zookeeper_attempt *a, struct zookeeper_slot *s, int made) {
     *s->word = 0;
     if (a->deep && made != ZOK && made != ZNODEEXISTS && made != ZNONODE)
@@ -255,7 +257,7 @@ static int read_write(struct zookeeper_attempt *a, const struct zookeeper_call *
     return 0;
 }
 
-/* What a listing would show. AGAIN: that is uncertain. */
+/* Fills the view with what a listing would show. AGAIN: a listing is needed. */
 static int imagine(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     if (!zookeeper_alone_still(a->z, a->claim->name, sequence_of(s), a->claim->state[ZOOKEEPER_FENCE]))
         return ZOOKEEPER_AGAIN;
@@ -281,7 +283,7 @@ static int read_round(struct zookeeper_attempt *a, struct zookeeper_slot *create
 
 /* ---- what it shows ----------------------------------------------------------------------------------------------- */
 
-/* A node with our uuid whose create was never answered: ours if this session made it. */
+/* Takes over a node with the claim's uuid whose create was never answered, if this session made it. */
 static int adopt(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     char path[ZOOKEEPER_PATH_SIZE];
     zookeeper_found_path(a, s, path);
@@ -306,24 +308,24 @@ static int adopt(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     return 0;
 }
 
-/* 0: the queue and what is known of the claim agree. */
+/* Compares the listing with what is known of the claim. Returns 0 if they agree. */
 static int reconcile(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     char path[ZOOKEEPER_PATH_SIZE];
     bool sent = zookeeper_slot_has(s, ZOOKEEPER_SENT), stray = s->view.twin[0] || (s->view.own && !sent);
-    if (stray) { /* of an older session, or of a create that was executed although we had given it up */
+    if (stray) { /* of an older session, or of a create that was executed after it had been given up */
         if (s->view.twin[0] && !zookeeper_join(s->dir, s->view.twin, path)) return ZOOKEEPER_AGAIN;
         if (!s->view.twin[0]) zookeeper_found_path(a, s, path);
         int rc = delete_node(a, path);
         return rc == 0 ? ZOOKEEPER_AGAIN : rc;
     }
-    if (sent && !s->view.own) { /* never made, or removed by somebody: anew */
+    if (sent && !s->view.own) { /* never made, or deleted by another client: to be made anew */
         *s->word = 0;
         return dlock_now_us() < a->deadline_us ? ZOOKEEPER_AGAIN : zookeeper_silent(a->z, a->err);
     }
     return sent && !zookeeper_slot_has(s, ZOOKEEPER_KNOWN) ? adopt(a, s) : 0;
 }
 
-/* 0, or an error. */
+/* Sends a round. Returns 0 or an error. */
 static int send_round(struct zookeeper_attempt *a, struct zookeeper_slot *create) {
     struct zookeeper_round *r = &a->round;
     bool write = !create && must_write(a);
@@ -394,12 +396,12 @@ int zookeeper_granted(struct zookeeper_attempt *a) {
     claim->kept_ms = zookeeper_kept_ms(a->z, a->begun_us);
     *a->slots[0].word |= ZOOKEEPER_QUEUED | ZOOKEEPER_GRANTED;
     if (claim->kept_ms > 0) return 0;
-    claim->kept_ms = claim->lease_ms; /* a machine that stood still: the next question proves the session anew */
+    claim->kept_ms = claim->lease_ms; /* this machine stood still: the next request proves the session anew */
     return dlock_fail(a->err, DLOCK_EUNAVAILABLE, "the session with ZooKeeper at %s is older than what proves it",
                       a->z->where);
 }
 
-/* Whether nobody is in the way of the claim any more. */
+/* True if no node is in the way of the claim any more. */
 static bool is_free(const struct zookeeper_request *request, uint32_t limit) {
     if (request->rc == ZNONODE) return true;
     return request->rc == ZOK && limit > 0 && request->view.ahead < limit;
@@ -450,7 +452,7 @@ int zookeeper_watch_others(struct zookeeper_attempt *a) {
     int32_t known = sequence_of(a->slots);
     enum zookeeper_watched why;
     struct zookeeper_watch *watch = zookeeper_watch_new(a->z, a->lock, a->claim->name, true, &why);
-    if (!watch && why == ZOOKEEPER_WATCHES_FULL) tell_wanted(a); /* nobody would hear of them */
+    if (!watch && why == ZOOKEEPER_WATCHES_FULL) tell_wanted(a); /* without a watch nobody else would be noticed */
     if (!watch && why != ZOOKEEPER_WATCH_NO_MEMORY) return 0;
     struct zookeeper_call *call = watch ? zookeeper_call(a->z, 1) : NULL;
     if (!call) {

@@ -1,29 +1,29 @@
 /* One claim that is being acquired or released: what locks.c and permits.c share.
  *
- * A claim stands with one node in the lock's container, or among the leases of a name's permits; a waiter for a permit
- * has one in the queue for leases instead. A round is one round trip: it may make a node or write, and lists every
- * place where this claim may stand. The next requests of all claims of a batch go out before any answer is waited for.
+ * A claim has one node in the lock's container or, for permits, among the leases; a waiter for a permit has one in the
+ * queue for leases instead. A round is one round trip: it may create a node or write, and lists every place where the
+ * claim may have a node. The next requests of all claims of a batch are sent before any answer is awaited.
  */
 #ifndef DLOCK_ZOOKEEPER_ATTEMPT_H
 #define DLOCK_ZOOKEEPER_ATTEMPT_H
 
 #include "zookeeper.h"
 
-/* A slot: where a claim may stand with a node. */
+/* A place where a claim may have a node. */
 struct zookeeper_slot {
     char dir[ZOOKEEPER_PATH_SIZE];
-    enum zookeeper_kind kind;         /* of the node it makes there */
+    enum zookeeper_kind kind;         /* of the node that the claim makes there */
     uint64_t *word;                   /* in dlock_claim.state */
     struct zookeeper_queue_view view; /* after a round */
-    struct zookeeper_call *sent;      /* by a release, and not read: the search for the claim's nodes, or a deletion */
-    bool missed;                      /* a release has not found the node where it was known to be */
-    bool gone;                        /* a release has found that nothing of the claim is there any more */
+    struct zookeeper_call *sent;      /* a release's unread request: a search or a deletion */
+    bool missed;                      /* a release has to search for the node although its path was known */
+    bool gone;                        /* a release has made sure that the claim has no node here */
 };
 
 struct zookeeper_round {
-    struct zookeeper_call *call; /* NULL: nothing is on its way */
+    struct zookeeper_call *call; /* NULL: no round is under way */
     struct zookeeper_slot *made;
-    struct zookeeper_request *create, *write, *lists[3]; /* NULL: not asked */
+    struct zookeeper_request *create, *write, *lists[3]; /* NULL: not sent */
     size_t containers;
     int32_t known[2];
 };
@@ -34,74 +34,77 @@ struct zookeeper_attempt {
     struct zookeeper_label label;
     int64_t begun_us, deadline_us;
     bool dead;        /* the session is over */
-    bool make, deep;  /* the container, and its parents, were missing */
-    bool polls;       /* there was no room for a watch */
-    unsigned moments; /* that are left to wait for others' tries to end */
+    bool make, deep;  /* the container, or also its parents, have to be made */
+    bool polls;       /* there was no room for a watch, so the waiter polls */
+    unsigned moments; /* remaining pauses to wait for others' tries to end */
     size_t n_slots;
-    struct zookeeper_slot slots[2]; /* the grant's; permits: the queue's */
+    struct zookeeper_slot slots[2]; /* [0]: the grant's; [1], permits only: the queue's */
     char lock[ZOOKEEPER_PATH_SIZE]; /* permits: the container of a lock of this name */
-    uint32_t lock_members;          /* and how many nodes stand in the queue there */
-    int64_t made_ms;                /* by the server's clock: our last node; 0: in an earlier call */
-    int64_t doubt_until_us;         /* uses.c: so long others may turn out to be refused; 0: there are none */
-    bool spared;                    /* an earlier claim of the batch writes */
+    uint32_t lock_members;          /* the number of nodes in that lock's queue */
+    int64_t made_ms;                /* creation of this call's last node, by the server's clock; 0: none */
+    int64_t doubt_until_us;         /* uses.c: until then another use may turn out refused; 0: none */
+    bool spared;                    /* an earlier claim of the batch writes, so this one need not */
     bool had;                       /* a release has deleted a grant */
-    struct zookeeper_round round;   /* sent ahead, to be read by the next zookeeper_round() */
+    struct zookeeper_round round;   /* sent in advance, to be read by the next zookeeper_round() */
     struct dlock_error *err;
 };
 
-/* Results of a step, besides 0 and error codes. */
+/* Results of a step besides 0 and error codes: repeat the step; the views are filled. */
 enum { ZOOKEEPER_AGAIN = 1, ZOOKEEPER_LOOKED = 2 };
 
 void zookeeper_attempt_begin(struct zookeeper_attempt *a, struct zookeeper *z, struct dlock_claim *claim,
                              int64_t deadline_us, struct dlock_error *err);
-/* Waits for the session; forgets what the claim had in an older one. 0 or EUNAVAILABLE. */
+/* Waits for the session, and clears the claim's state if that is of an older session. Returns 0 or EUNAVAILABLE. */
 int zookeeper_attempt_ready(struct zookeeper_attempt *a);
 bool zookeeper_slot_has(const struct zookeeper_slot *s, uint64_t flag);
-/* LOOKED: the views show where the claim stands, AGAIN, or an error. `create`: makes the node there; NULL: none. */
+/* Runs a round, which first makes the claim's node in `create` unless that is NULL. Returns LOOKED (the views show the
+ * claim's place), AGAIN or an error. */
 int zookeeper_round(struct zookeeper_attempt *a, struct zookeeper_slot *create);
-/* Sends what the next step begins with. True: it writes. */
+/* Sends the round of the next step in advance. True: the round writes. */
 bool zookeeper_round_ahead(struct zookeeper_attempt *a);
-/* Drops what was sent ahead, and not read. */
+/* Discards what was sent in advance and not read. */
 void zookeeper_attempt_end(struct zookeeper_attempt *a);
-/* Takes the claim's node away from where it stands, if it is there: 0 or an error. */
+/* Deletes the claim's node in the slot if the view shows one. Returns 0 or an error. */
 int zookeeper_leave(struct zookeeper_attempt *a, struct zookeeper_slot *s);
-/* Looks for nodes of ours with a write before, whatever is known of them. NULL: out of memory. */
+/* Sends a write and a listing, to search for nodes of the claim whatever is known of them. NULL: out of memory. */
 struct zookeeper_call *zookeeper_search_begin(struct zookeeper_attempt *a, const struct zookeeper_slot *s);
-/* Takes its call over, and fills s->view: 0, AGAIN, or an error. */
+/* Reads the answers, frees the call and fills s->view. Returns 0, AGAIN or an error. */
 int zookeeper_search_end(struct zookeeper_attempt *a, struct zookeeper_slot *s, struct zookeeper_call *call);
-/* The path of the node that the view shows as ours. */
+/* Writes the path of the node that the view shows as the claim's. */
 void zookeeper_found_path(const struct zookeeper_attempt *a, const struct zookeeper_slot *s,
                           char path[ZOOKEEPER_PATH_SIZE]);
-/* The path of the claim's node there, which has ZOOKEEPER_KNOWN. */
+/* Writes the path of the claim's node in a slot that has ZOOKEEPER_KNOWN. */
 void zookeeper_slot_path(const struct zookeeper_attempt *a, const struct zookeeper_slot *s,
                          char path[ZOOKEEPER_PATH_SIZE]);
-/* EBUSY: a watch on the node before ours is set, or there is no room for one. AGAIN: that node has gone. Or an error.
- */
+/* Sets a watch on the node before the claim's. Returns EBUSY (it is set, or there is no room for it), AGAIN (that node
+ * has gone) or an error. */
 int zookeeper_stay(struct zookeeper_attempt *a, struct zookeeper_slot *s);
-/* The same for a lease with too many before it: any of them may go. */
+/* The same for a lease with too many before it: watches the listing, since any of them may go. */
 int zookeeper_stay_leased(struct zookeeper_attempt *a, struct zookeeper_slot *lease);
-/* From now on the client hears of everybody else who asks for the lock. 0 or EUNAVAILABLE: out of memory. */
+/* Watches the lock's container, so that the client is told (WANTED) of every further node. Returns 0 or EUNAVAILABLE
+ * (out of memory). */
 int zookeeper_watch_others(struct zookeeper_attempt *a);
-/* The claim has its grant: fills it in, and returns 0. */
+/* Fills in the claim's grant. Returns 0 or an error. */
 int zookeeper_granted(struct zookeeper_attempt *a);
-/* The answer says nothing: AGAIN after a pause, or EUNAVAILABLE when the time is over. */
+/* For an answer that says nothing. Returns AGAIN after a pause, or EUNAVAILABLE when the time is over. */
 int zookeeper_attempt_unknown(struct zookeeper_attempt *a);
 int zookeeper_attempt_no_memory(struct zookeeper_attempt *a);
 
-/* uses.c. Before a node is made: waits, where the name was in another use. 0, AGAIN, or the claim's result. */
+/* In uses.c. Called before a node is made; waits if the name was found in another use. Returns 0, AGAIN or the claim's
+ * result. */
 int zookeeper_await_use(struct zookeeper_attempt *a);
-/* After a round: 0 when the name has the claim's use; `others`: nodes of another one may be there. AGAIN, or the
- * claim's result: nothing of the claim is there any more. */
+/* Called after a round. Returns 0 if the name has the claim's use, AGAIN, or the claim's result, in which case the
+ * claim has no node left. `others`: nodes of another use may exist. */
 int zookeeper_check_use(struct zookeeper_attempt *a, bool others);
 
-/* wear.c. Whether the claim's node may not be granted anything. */
+/* In wear.c. True if the claim's node is too near to the end of the server's count to be granted anything. */
 bool zookeeper_is_worn(const struct zookeeper_slot *s);
-/* Takes that away: AGAIN, or an error. */
+/* Deletes such a node. Returns AGAIN or an error. */
 int zookeeper_retire(struct zookeeper_attempt *a, struct zookeeper_slot *s);
-/* Before a node is made where one was retired: 0, AGAIN, or the claim's result. */
+/* Called before a node is made where one was retired. Returns 0, AGAIN or the claim's result. */
 int zookeeper_await_container(struct zookeeper_attempt *a);
 
-/* One try each: AGAIN, or the claim's result. */
+/* One step of an acquisition. Returns AGAIN or the claim's result. */
 int zookeeper_lock_step(struct zookeeper_attempt *a);
 int zookeeper_permit_step(struct zookeeper_attempt *a);
 

@@ -1,5 +1,5 @@
-/* Requests: sent without waiting, answered by the library's thread, waited for with a deadline. The answer may come
- * after its operation has left, or never; then the call is freed when the connection ends. */
+/* Requests, which are sent without waiting, answered in the library's thread, and awaited with a deadline. An answer
+ * may come after its operation has ended, or never; then the call is freed when the connection ends. */
 #include "zookeeper.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static void call_free(struct zookeeper_call *call) {
     free(call);
 }
 
-/* With the mutex. */
+/* Called with the mutex. */
 static void call_put(struct zookeeper_call *call) {
     if (--call->refs > 0) return;
     *(call->prev ? &call->prev->next : &call->z->calls) = call->next;
@@ -69,7 +69,7 @@ bool zookeeper_call_wait(struct zookeeper_call *call, int64_t deadline_us) {
 
 /* ---- answers, in the library's thread ---------------------------------------------------------------------------- */
 
-/* Locks; false: nobody waits for this any more. */
+/* Locks the mutex. False: the operation no longer waits for this answer. */
 static bool answer_begin(struct zookeeper_request *request) {
     pthread_mutex_lock(&request->call->z->mutex);
     return !request->call->left;
@@ -176,8 +176,8 @@ static struct zookeeper_request *request_new(struct zookeeper_call *call) {
     return request;
 }
 
-/* A request that the library refuses outright gets no completion. It speaks of marshalling when it could not even queue
- * the request, in the moment in which its connection ends. */
+/* Completes a request that the library has refused to send, since the library then calls no completion. It returns
+ * ZMARSHALLINGERROR also when it could not queue the request because the connection was just ending. */
 static struct zookeeper_request *sent(struct zookeeper_request *request, int rc) {
     if (rc != ZOK) on_void(rc == ZMARSHALLINGERROR ? ZCONNECTIONLOSS : rc, request);
     return request;
@@ -235,7 +235,7 @@ struct zookeeper_request *zookeeper_ask_exists(struct zookeeper_call *call, cons
     return sent(request, zoo_aexists(call->z->handle, path, 0, on_stat, request));
 }
 
-/* The library writes the results of the parts, too. */
+/* Sends a transaction, with memory for the results of its parts, which the library writes. */
 static int send_parts(struct zookeeper_request *request, const zoo_op_t *parts, size_t n) {
     request->results = calloc(n, sizeof *request->results);
     if (!request->results) return ZSYSTEMERROR;

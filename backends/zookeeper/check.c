@@ -1,14 +1,14 @@
-/* Is this server set up as locks need it?
+/* The `check` operation: how this server's settings strengthen or weaken locks.
  *
- * Facts that a session cannot see come from a connection of its own that begins with a word of four letters; servers
- * allow only some of these words (4lw.commands.whitelist), by default `srvr` alone. That connection is not among those
- * that a forked child closes: it lasts a moment, and no lock depends on it. */
+ * Facts that a session cannot see are read over a connection of its own that begins with a four-letter word. Servers
+ * allow only some of these words (4lw.commands.whitelist), by default `srvr` alone. A forked child does not close this
+ * connection, which is harmless: it lasts a moment, and no lock depends on it. */
 #include "zookeeper.h"
 
 #include <stdlib.h>
 
 enum {
-    ANSWER_MAX = 8192, /* the longest that is of use here */
+    ANSWER_MAX = 8192, /* answers are cut at this length */
     CONTAINERS_SINCE = 30503,
     RECONNECT_MS = 1000,
     CONNECTIONS = 60 /* the server's default limit */
@@ -16,7 +16,7 @@ enum {
 
 /* ---- four letters ------------------------------------------------------------------------------------------------ */
 
-/* Sends the word and reads until the server closes, or ANSWER_MAX; false: no answer. */
+/* Sends the word and reads until the server closes the connection or ANSWER_MAX is reached. False: no answer. */
 static bool exchange(int fd, const char *word, char answer[ANSWER_MAX], int64_t deadline_us) {
     size_t used = 0;
     if (!dlock_wait_fd(fd, POLLOUT, deadline_us) || send(fd, word, 4, MSG_NOSIGNAL) != 4) return false;
@@ -32,7 +32,8 @@ static bool exchange(int fd, const char *word, char answer[ANSWER_MAX], int64_t 
     return used > 0;
 }
 
-/* Asks the server that the session is connected to. False, and "": it did not answer, or does not allow the word. */
+/* Asks the server that the session is connected to. False, with the answer "": it did not answer, or does not allow the
+ * word. */
 static bool ask(struct zookeeper *z, const char *word, char answer[ANSWER_MAX], int64_t deadline_us) {
     struct sockaddr_storage to;
     socklen_t length = sizeof to;
@@ -49,7 +50,7 @@ static bool ask(struct zookeeper *z, const char *word, char answer[ANSWER_MAX], 
     return false;
 }
 
-/* The text behind `key`, at the beginning of a line, up to the line's end; false: none. */
+/* Copies the text that follows `key`, at the beginning of a line, up to the line's end. False: there is none. */
 static bool value_of(const char *answer, const char *key, char *out, size_t size) {
     size_t length = strlen(key), n;
     for (const char *line = answer; line; line = strchr(line, '\n')) {
@@ -84,7 +85,7 @@ static void check_version(struct dlock_report *report, const char *srvr) {
     dlock_find(report, old ? "dlock needs 3.5.3 or newer" : NULL, "ZooKeeper %d.%d.%d", major, minor, patch);
 }
 
-/* How many servers vote; `conf` shows them as configuration files do. */
+/* Returns the number of voting servers; `conf` shows them as configuration files do. */
 static int voters(const char *conf) {
     int n = 0;
     for (const char *line = conf; line; line = strchr(line, '\n')) {
@@ -97,7 +98,7 @@ static int voters(const char *conf) {
 static void check_ensemble(struct dlock_report *report, const char *srvr, const char *conf) {
     char mode[32];
     int servers = voters(conf);
-    if (!value_of(srvr, "Mode: ", mode, sizeof mode)) return; /* as the version has said */
+    if (!value_of(srvr, "Mode: ", mode, sizeof mode)) return; /* check_version() has reported that there is no answer */
     if (strcmp(mode, "read-only") == 0)
         dlock_find(report, "it has no majority, and grants nothing: look at the other servers", "mode read-only");
     else if (servers == 2)
@@ -108,9 +109,9 @@ static void check_ensemble(struct dlock_report *report, const char *srvr, const 
         dlock_find(report, NULL, "mode %s", mode);
 }
 
-/* A connection that falls silent is given up by the library after two thirds of a session. So the last third has to be
- * longer than a proof is old by then, validity.c's report and the time between two signs of life, and than it takes to
- * connect again. */
+/* The library gives up a silent connection after two thirds of a session. The last third has to suffice for the age
+ * that a proof of the session has by then (the report of validity.c and the time between two signs of life) and for
+ * connecting again. */
 static const char *advice_on_session(int session_ms, int tick_ms) {
     if (session_ms < 2 * tick_ms)
         return "a moment's silence ends the session, and all locks in it: set session= to two ticks or more";
@@ -121,7 +122,8 @@ static const char *advice_on_session(int session_ms, int tick_ms) {
     return NULL;
 }
 
-/* The leader asks its followers for their sessions every half tick; validity.c reckons with so much at most. */
+/* The leader asks its followers every half tick which sessions are alive; validity.c allows for zookeeper_report_us()
+ * at most. */
 static void check_ticks(struct dlock_report *report, struct zookeeper *z, const char *conf) {
     int tick_ms = number_of(conf, "tickTime="), least_ms = number_of(conf, "minSessionTimeout="),
         most_ms = number_of(conf, "maxSessionTimeout=");
@@ -144,12 +146,14 @@ static void check_ticks(struct dlock_report *report, struct zookeeper *z, const 
     dlock_find(report, advice, "session timeout %d ms; the server allows %d to %d", session_ms, least_ms, most_ms);
 }
 
-/* The limit is for each address, and each client has one connection. The server closes those above the limit without a
- * word. */
+/* The limit applies to each address, and each client has one connection. The server closes connections above the limit
+ * without a message. */
 static void check_connections(struct dlock_report *report, const char *srvr, const char *conf) {
     int most = number_of(conf, "maxClientCnxns="), open = number_of(srvr, "Connections: ");
     char text[16];
-    if (!value_of(conf, "maxClientCnxns=", text, sizeof text)) return; /* as the ticks have said */
+    if (!value_of(conf, "maxClientCnxns=", text, sizeof text))
+        return; /* check_ticks() has reported that there is no
+                                                                        * answer */
     if (most <= 0)
         dlock_find(report, NULL, "no limit to the connections from one address");
     else
@@ -162,7 +166,7 @@ static void check_connections(struct dlock_report *report, const char *srvr, con
             "maxClientCnxns %d; %d connection%s from all addresses now", most, open, open == 1 ? "" : "s");
 }
 
-/* Only where `mntr` is allowed. */
+/* Reports nothing unless `mntr` is allowed. */
 static void check_disk(struct dlock_report *report, const char *mntr) {
     int slow = number_of(mntr, "zk_fsync_threshold_exceed_count\t");
     if (slow > 0)

@@ -1,12 +1,12 @@
-/* Acquiring and releasing, step by step: locks.c, permits.c, attempt.c. */
+/* Acquiring and releasing, in the steps of locks.c, permits.c and attempt.c. */
 #include "attempt.h"
 
 #include <stdlib.h>
 
 enum {
-    RETRY_MIN_MS = 10000, /* a waiter looks again after so long, or one session, even if nobody wakes it */
-    POLL_MS = 2000,       /* one that nobody wakes */
-    PIPELINED = 64        /* claims whose requests are on their way at a time */
+    RETRY_MIN_MS = 10000, /* a waiter with a watch asks again after this time, even without a wake-up */
+    POLL_MS = 2000,       /* a waiter without a watch asks again after this time */
+    PIPELINED = 64        /* most claims whose requests are under way at a time */
 };
 
 static int acquire_step(struct zookeeper_attempt *a) {
@@ -23,20 +23,20 @@ static int acquire_step(struct zookeeper_attempt *a) {
 
 /* ---- releasing --------------------------------------------------------------------------------------------------- */
 
-/* Whether this session made the node, and knows where it is. Of what a dead process knew last, nobody knows. */
+/* True if this session made the node and its path is known. Nothing counts as known for a dead process (DEAD). */
 static bool is_found(const struct zookeeper_attempt *a, const struct zookeeper_slot *s) {
     if (s->missed || a->claim->flags & DLOCK_CLAIM_DEAD) return false;
     return zookeeper_slot_has(s, ZOOKEEPER_KNOWN) && a->claim->state[ZOOKEEPER_SESSION] == zookeeper_session(a->z);
 }
 
-/* Whether there may be nodes of the claim. */
+/* True if the claim may have nodes in this slot. */
 static bool may_have_node(const struct zookeeper_attempt *a, const struct zookeeper_slot *s) {
     bool known = false, dead = a->claim->flags & DLOCK_CLAIM_DEAD;
     for (size_t i = 0; i < a->n_slots && !dead; i++) known = known || zookeeper_slot_has(&a->slots[i], ZOOKEEPER_KNOWN);
     return !s->gone && (!known || zookeeper_slot_has(s, ZOOKEEPER_SENT));
 }
 
-/* The node to be deleted next. False: it has to be searched for. */
+/* Writes the path of the node to be deleted next. False: it has to be searched for. */
 static bool node_to_delete(const struct zookeeper_attempt *a, const struct zookeeper_slot *s,
                            char path[ZOOKEEPER_PATH_SIZE]) {
     bool found = is_found(a, s);
@@ -45,7 +45,7 @@ static bool node_to_delete(const struct zookeeper_attempt *a, const struct zooke
     return found || s->view.own;
 }
 
-/* Sends what is asked next about these nodes: 0 or EUNAVAILABLE. */
+/* Sends the next deletion or search for this slot. Returns 0 or EUNAVAILABLE. */
 static int send_release(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     char path[ZOOKEEPER_PATH_SIZE];
     if (zookeeper_ready(a->z, a->deadline_us, &a->dead, a->err) != 0) return DLOCK_EUNAVAILABLE;
@@ -60,13 +60,13 @@ static void known_is_deleted(struct zookeeper_attempt *a, const struct zookeeper
         zookeeper_alone_went(a->z, a->claim->name, (int32_t)(uint32_t)*s->word, a->claim->state[ZOOKEEPER_FENCE]);
 }
 
-/* The first in the queue has a grant, even if it was not told. */
+/* A node that was first in the queue had a grant, even if the claim was never told. */
 static void found_is_deleted(struct zookeeper_attempt *a, const struct zookeeper_slot *s) {
     const uint32_t grants = s != a->slots ? 0 : a->claim->mode == DLOCK_PERMIT ? a->claim->limit : 1;
     if (s->view.ahead < grants) a->had = true;
 }
 
-/* One request: 0, AGAIN, or an error. */
+/* Reads one answer, after sending the request if need be. Returns 0, AGAIN or an error. */
 static int release_slot(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     char path[ZOOKEEPER_PATH_SIZE];
     int rc = s->sent ? 0 : send_release(a, s);
@@ -82,8 +82,9 @@ static int release_slot(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     rc = zookeeper_delete_end(a->z, sent, path, a->deadline_us, &a->dead, a->err);
     if (rc != 0 && rc != DLOCK_ELOST) return rc;
     if (rc == 0) (known ? known_is_deleted : found_is_deleted)(a, s);
-    /* A downgrade that nobody told us of may have made another one, whatever the answer: where an earlier one was lost,
-     * a node that is not there counts as deleted. */
+    /* A downgrade whose answer was lost may have made another node, so the deletion of a writer's node of a SHARED
+     * claim is followed by a search, whatever its answer. (After a lost answer a node that does not exist counts as
+     * deleted.) */
     s->missed = known && a->claim->mode == DLOCK_SHARED && !zookeeper_reads(ZOOKEEPER_KIND(*s->word));
     s->gone = known ? !s->missed : !s->view.twin[0];
     s->view.own = false;
@@ -107,8 +108,8 @@ static int release_step(struct zookeeper_attempt *a) {
 /* ---- the operations ---------------------------------------------------------------------------------------------- */
 
 struct operation {
-    int (*step)(struct zookeeper_attempt *);   /* the claim's result, or AGAIN */
-    bool (*ahead)(struct zookeeper_attempt *); /* sends what the step sends first; true: it writes */
+    int (*step)(struct zookeeper_attempt *);   /* returns the claim's result, or AGAIN */
+    bool (*ahead)(struct zookeeper_attempt *); /* sends the step's first request in advance; true: it writes */
 };
 
 static bool acquire_ahead(struct zookeeper_attempt *a) {
@@ -117,11 +118,11 @@ static bool acquire_ahead(struct zookeeper_attempt *a) {
 
 static bool release_ahead(struct zookeeper_attempt *a) {
     for (size_t i = 0; i < a->n_slots; i++)
-        if (may_have_node(a, &a->slots[i])) (void)send_release(a, &a->slots[i]); /* what fails, the step tells */
+        if (may_have_node(a, &a->slots[i])) (void)send_release(a, &a->slots[i]); /* the step reports a failure */
     return true;
 }
 
-/* Step by step: all that are not over ask, then each gets its answer. */
+/* Runs the claims in rounds: all unfinished ones send their requests, then each reads its answer. */
 static int run_pipelined(struct zookeeper_attempt *a, size_t n, const struct operation *operation) {
     bool over[PIPELINED] = {false};
     int rc = 0;
@@ -133,7 +134,7 @@ static int run_pipelined(struct zookeeper_attempt *a, size_t n, const struct ope
         }
         for (size_t i = 0; i < n && rc == 0; i++) {
             int result = over[i] ? ZOOKEEPER_AGAIN : operation->step(&a[i]);
-            if (a[i].dead) rc = zookeeper_ready(a[i].z, 0, &a[i].dead, a[i].err); /* which knows best */
+            if (a[i].dead) rc = zookeeper_ready(a[i].z, 0, &a[i].dead, a[i].err); /* its error says most */
             if (result == ZOOKEEPER_AGAIN) continue;
             a[i].claim->result = result;
             over[i] = true;
@@ -150,7 +151,7 @@ static int run_batch(struct zookeeper *z, struct dlock_claim *const *claims, siz
     size_t room = n < PIPELINED ? n : PIPELINED;
     struct zookeeper_attempt one, *all = room > 1 ? malloc(room * sizeof *all) : &one;
     int rc = 0;
-    if (!all) all = &one, room = 1; /* no memory: one after the other */
+    if (!all) all = &one, room = 1; /* out of memory: one claim after the other */
     for (size_t done = 0, some; done < n && rc == 0; done += some) {
         some = n - done < room ? n - done : room;
         for (size_t i = 0; i < some; i++) zookeeper_attempt_begin(&all[i], z, claims[done + i], deadline_us, err);

@@ -4,7 +4,7 @@
 bool zookeeper_committed(const struct zookeeper_request *transaction) {
     switch (transaction->rc) {
     case ZOK:
-    case ZNOAUTH: /* of who may not read "/" */
+    case ZNOAUTH: /* the client may not read "/" */
     case ZNONODE:
     case ZNODEEXISTS: return true;
     default: return false;

@@ -1,4 +1,4 @@
-/* The operations of operators: inspect, list, break. */
+/* Inspecting, listing and breaking locks. */
 #include "zookeeper.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@ enum { PAGE = 64 };
 
 /* The holders of one name: the first nodes of a sorted listing. */
 struct holders {
-    struct zookeeper_call *lists; /* whose names these are; NULL: nobody holds it */
+    struct zookeeper_call *lists; /* owns the names in `nodes`; NULL: nobody holds the lock */
     char dir[ZOOKEEPER_PATH_SIZE];
     char **nodes;
     size_t n;
@@ -16,7 +16,7 @@ struct holders {
     uint32_t waiters, limit;
 };
 
-/* One of them. */
+/* What one holder's node says. */
 struct seen {
     uint64_t fence, session;
     char token[DLOCK_TOKEN_MAX + 1];
@@ -33,8 +33,8 @@ static bool token_like(const char *text, size_t length) {
     return length > 0 && length <= DLOCK_TOKEN_MAX;
 }
 
-/* Ours is the token, and perhaps the name, and a downgraded one's node before, which has its fence; Curator's an
- * address, kazoo's anything. */
+/* Reads a node's data. In dlock's nodes that is the token, then the name where the container does not show it, then the
+ * fence of the node before where the claim was downgraded; in Curator's it is an address, in kazoo's anything. */
 static void read_data(const struct zookeeper_request *get, enum dlock_mode mode, struct seen *seen) {
     const char *name = strchr(get->data, '\n');
     uint64_t since = mode == DLOCK_PERMIT ? 0 : zookeeper_since(get->data);
@@ -49,7 +49,7 @@ static void read_data(const struct zookeeper_request *get, enum dlock_mode mode,
     if (name) snprintf(seen->name, sizeof seen->name, "%.*s", (int)strcspn(name + 1, "\n"), name + 1);
     dlock_one_line(seen->name);
     if (since) seen->fence = since;
-    if (seen->fence >= ZOOKEEPER_FENCE_END) seen->fence = 0; /* not to be believed */
+    if (seen->fence >= ZOOKEEPER_FENCE_END) seen->fence = 0; /* no valid fence */
 }
 
 static int show(const struct holders *holders, const struct seen *seen, const char *name, dlock_each each, void *arg) {
@@ -62,7 +62,7 @@ static int show(const struct holders *holders, const struct seen *seen, const ch
     info.limit = holders->limit;
     info.waiters = holders->waiters;
     info.fence = seen->fence;
-    info.remaining_ms = DLOCK_FOREVER; /* as long as its session lives */
+    info.remaining_ms = DLOCK_FOREVER; /* the grant lives as long as its session */
     return each(&info, arg);
 }
 
@@ -72,7 +72,7 @@ struct looking {
     struct zookeeper *z;
     int64_t deadline_us;
     bool dead;
-    bool cut; /* the container does not show the whole name: where a node does, that counts */
+    bool cut; /* the container's name is cut: the name in a node's data is used instead */
     struct dlock_error *err;
 };
 
@@ -94,7 +94,7 @@ static void count_locks(struct holders *holders, struct zookeeper_request *list,
         if (zookeeper_place(list->names[i], &kind, &sequence) && !(kind & ZOOKEEPER_TRY)) holders->waiters++;
 }
 
-/* Curator's leases do not tell how many there may be. */
+/* Counts permits. The limit is 0 if only Curator's leases are there, which do not name it. */
 static void count_permits(struct holders *holders, struct zookeeper_request *leases, struct zookeeper_request *queue) {
     size_t members = zookeeper_sort(leases->names, leases->n_names);
     holders->limit = 0;
@@ -105,7 +105,7 @@ static void count_permits(struct holders *holders, struct zookeeper_request *lea
     holders->waiters = (uint32_t)zookeeper_sort(queue->names, queue->n_names);
 }
 
-/* AGAIN: the answer says nothing. Else 0, or an error. */
+/* The answer says nothing: to be asked again. */
 enum { AGAIN = 1 };
 
 static int judge(struct looking *looking, int answer, const char *dir) {
@@ -116,7 +116,7 @@ static int judge(struct looking *looking, int answer, const char *dir) {
     return AGAIN;
 }
 
-/* Lists one or two containers; the caller ends holders->lists. */
+/* Lists one or two containers into holders->lists, which the caller has to end. */
 static int list(struct looking *looking, struct holders *holders, const char *first, const char *second) {
     holders->lists = zookeeper_call(looking->z, 2);
     if (!holders->lists) return dlock_fail(looking->err, DLOCK_ENOMEM, "out of memory for a request");
@@ -131,7 +131,7 @@ static int list(struct looking *looking, struct holders *holders, const char *fi
     return rc;
 }
 
-/* The name's container is `dir`. */
+/* Looks once for the holders of the name whose container is `dir`. */
 static int look_once(struct looking *looking, const char *dir, struct holders *holders) {
     char queue[ZOOKEEPER_PATH_SIZE];
     snprintf(holders->dir, sizeof holders->dir, "%s", dir);
@@ -169,8 +169,8 @@ static void forget(struct holders *holders) {
     holders->lists = NULL;
 }
 
-/* Reads the holders' nodes and shows them. 0, AGAIN: all of them have gone, or an error; *ended tells whether `each`
- * wants no more. */
+/* Reads the holders' nodes and passes them to `each`. Returns 0, AGAIN (all of them have gone) or an error; *ended:
+ * `each` has returned non-zero. */
 static int show_all(struct looking *looking, const struct holders *holders, const char *name, const char *prefix,
                     dlock_each each, void *arg, bool *ended) {
     struct zookeeper_call *call = zookeeper_call(looking->z, holders->n);
@@ -197,7 +197,7 @@ static int show_all(struct looking *looking, const struct holders *holders, cons
     return rc == 0 && gone == holders->n ? AGAIN : rc;
 }
 
-/* Shows who holds the name whose container is `dir`. */
+/* Passes the holders of the name whose container is `dir` to `each`. */
 static int look(struct looking *looking, const char *dir, const char *name, const char *prefix, dlock_each each,
                 void *arg, bool *ended) {
     struct holders holders;
@@ -220,7 +220,7 @@ int zookeeper_inspect(void *conn, const char *name, dlock_each each, void *arg, 
     return look(&looking, dir, name, "", each, arg, &ended);
 }
 
-/* 0: so many have been broken; else an error. */
+/* Deletes the holders' nodes and counts them in *broken. Returns 0 or an error. */
 static int break_all(struct looking *looking, const struct holders *holders, size_t *broken) {
     char path[ZOOKEEPER_PATH_SIZE];
     for (size_t i = 0; i < holders->n; i++) {
@@ -254,7 +254,7 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The names under the base, sorted. The caller ends *call. */
+/* Lists the names under the base, sorted. The caller has to end *call. */
 static int read_names(struct zookeeper *z, int64_t deadline_us, struct zookeeper_call **call,
                       struct zookeeper_request **names, struct dlock_error *err) {
     bool dead;
@@ -270,7 +270,8 @@ static int read_names(struct zookeeper *z, int64_t deadline_us, struct zookeeper
     return zookeeper_refused(z, rc, "list", z->base, err);
 }
 
-/* Whether a node under the base may be of a lock whose name begins with `prefix`, and that name, as far as it shows. */
+/* True if a node under the base may be the container of a lock whose name begins with `prefix`; `name` gets as much of
+ * it as is known. */
 static bool may_be_meant(struct looking *looking, const char *node, const char *prefix, char name[256]) {
     bool plain = zookeeper_name(looking->z, node, name, &looking->cut);
     if (!plain && !looking->cut) return false;

@@ -1,8 +1,8 @@
-/* Locks, exclusive and shared. A new claim costs one round trip: the create of its node and the listing go out back to
- * back, or the create is enough (alone.c). */
+/* Exclusive and shared locks. A new claim costs one round trip: the create of its node and the listing are sent back to
+ * back, or the create alone suffices (alone.c). */
 #include "attempt.h"
 
-/* Readers wait a moment for tries of writers that are to leave. */
+/* Pauses if all nodes in the way are tries, which are about to be deleted. False: there is another, or no time. */
 static bool wait_for_tries(struct zookeeper_attempt *a) {
     const struct zookeeper_queue_view *view = &a->slots[0].view;
     if (view->ahead != view->fleeting || a->moments == 0 || dlock_now_us() >= a->deadline_us) return false;

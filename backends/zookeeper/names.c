@@ -1,4 +1,4 @@
-/* Lock names, paths, and who stands where in the queue. */
+/* Lock names, paths, and places in the queue. */
 #include "zookeeper.h"
 
 #include <inttypes.h>
@@ -6,9 +6,9 @@
 
 /* ---- lock names -------------------------------------------------------------------------------------------------- */
 
-/* ZooKeeper refuses '/', control characters and much of Unicode in a node's name, and the nodes "." and ".."; its own
- * /zookeeper is no place for locks. Plain ASCII stays as it is, so that the path is the one that Curator would be
- * given. */
+/* Encodes a lock name. ZooKeeper refuses '/', control characters and much of Unicode in a node's name, and the nodes
+ * "." and ".."; its own /zookeeper is no place for locks. Other ASCII stays as it is, so that the path is the one that
+ * Curator would be given. */
 static void encode(const struct zookeeper *z, const char *name, char node[ZOOKEEPER_NAME_SIZE]) {
     static const char hex[] = "0123456789ABCDEF";
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (!z->base[0] && strcmp(name, "zookeeper") == 0)) {
@@ -46,7 +46,7 @@ bool zookeeper_name(const struct zookeeper *z, const char *node, char name[256],
             byte = (char)(high << 4 | low);
             at += 2;
         }
-        if ((unsigned char)byte < 0x20 || byte == 0x7f) return false; /* no lock is called so */
+        if ((unsigned char)byte < 0x20 || byte == 0x7f) return false; /* not a valid name of a lock */
         name[n++] = byte;
     }
     name[n] = '\0';
@@ -59,7 +59,7 @@ bool zookeeper_name(const struct zookeeper *z, const char *node, char name[256],
 
 static uint64_t hash(uint64_t from, const char *text) {
     from = dlock_hash(text, strlen(text), from);
-    from ^= from >> 33; /* MurmurHash3's finalizer: spreads what differs in the last characters only */
+    from ^= from >> 33; /* MurmurHash3's finalizer: spreads differences in the last characters */
     from *= UINT64_C(0xff51afd7ed558ccd);
     from ^= from >> 33;
     from *= UINT64_C(0xc4ceb9fe1a85ec53);
@@ -73,7 +73,7 @@ void zookeeper_label(const struct dlock_claim *claim, struct zookeeper_label *la
     label->limit = claim->mode == DLOCK_PERMIT ? claim->limit : 0;
 }
 
-/* The text between a node's uuid and its sequence: ours and Curator's, by their kinds; then kazoo's. */
+/* The text between a node's uuid and its sequence: dlock's and Curator's, indexed by kind; then kazoo's. */
 static const struct {
     const char *text;
     enum zookeeper_kind kind;
@@ -93,8 +93,8 @@ void zookeeper_node(const struct zookeeper_label *label, enum zookeeper_kind kin
     if (sequence) snprintf(node + n, ZOOKEEPER_NODE_SIZE - (size_t)n, "%010" PRId32, *sequence);
 }
 
-/* Java's %010d of a counter that wraps at 2^31: ten characters, or eleven. Newer Curators' downgraded nodes have the
- * sequence of their writer's first, and then their own. */
+/* Parses Java's %010d of a counter that wraps at 2^31: ten characters, or eleven with a sign. Downgraded nodes of newer
+ * Curators have two sequences, the writer's first. */
 static bool read_sequence(const char *text, bool downgraded, int32_t *sequence) {
     size_t length = strlen(text), sign = text[0] == '-', first = length == 20 && downgraded ? 10 : length;
     long long value = 0;
@@ -128,7 +128,7 @@ uint32_t zookeeper_limit(const char *node) {
 
 /* ---- the queue --------------------------------------------------------------------------------------------------- */
 
-/* How far a is behind b, across the counter's wrap. */
+/* Returns by how much a comes after b, across the counter's wrap. */
 static int32_t behind(int32_t a, int32_t b) {
     return (int32_t)((uint32_t)a - (uint32_t)b);
 }
@@ -142,7 +142,7 @@ static bool is_misfit(const char *node, const struct zookeeper_label *label) {
     return limit && limit != label->limit;
 }
 
-/* Which of the nodes with our uuid is ours: the one we know, else the last. */
+/* Finds the claim's node among those with its uuid: the one whose sequence is known, else the last. */
 static void find_own(const struct String_vector *nodes, const struct zookeeper_label *label, const int32_t *known,
                      struct zookeeper_queue_view *view) {
     for (int32_t i = 0; i < nodes->count; i++) {
@@ -192,7 +192,7 @@ bool zookeeper_view_queue(const struct String_vector *nodes, const struct zookee
             before_sequence = sequence;
         }
     }
-    if (try_first && view->fleeting > 0) view->fleeting--; /* that one holds it */
+    if (try_first && view->fleeting > 0) view->fleeting--; /* the first node of all holds the lock */
     snprintf(view->before, sizeof view->before, "%s", before ? before : "");
     snprintf(view->twin, sizeof view->twin, "%s", twin ? twin : "");
     return true;

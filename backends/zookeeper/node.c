@@ -1,4 +1,4 @@
-/* Making containers, and deleting nodes. */
+/* Making containers and deleting nodes. */
 #include "zookeeper.h"
 
 size_t zookeeper_depth(const char *dir) {
@@ -7,8 +7,8 @@ size_t zookeeper_depth(const char *dir) {
     return n;
 }
 
-/* Containers, as Curator makes them: the server removes them some time after their last child has gone. Whether each
- * one was there, or may be made, only matters to what is asked next. */
+/* Makes container nodes, as Curator does: the server removes one some time after its last child has gone. The answers
+ * matter only to the request that follows. */
 void zookeeper_ask_containers(struct zookeeper_call *call, const char *dir, bool deep) {
     char path[ZOOKEEPER_PATH_SIZE];
     for (const char *end = strchr(dir + 1, '/'); deep && end; end = strchr(end + 1, '/')) {
@@ -27,7 +27,7 @@ struct zookeeper_call *zookeeper_delete_begin(struct zookeeper *z, const char *p
 
 int zookeeper_delete_end(struct zookeeper *z, struct zookeeper_call *call, const char *path, int64_t deadline_us,
                          bool *dead, struct dlock_error *err) {
-    bool uncertain = false; /* an earlier try may have deleted it */
+    bool uncertain = false; /* an earlier, unanswered request may have deleted it */
     for (;; call = NULL) {
         if (!call && zookeeper_ready(z, deadline_us, dead, err) != 0) return DLOCK_EUNAVAILABLE;
         if (!call) call = zookeeper_delete_begin(z, path);

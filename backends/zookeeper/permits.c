@@ -1,21 +1,23 @@
-/* Permits, in the layout of Curator's InterProcessSemaphoreV2: `leases` has one node per permit that is held, and who
- * waits stands in the queue in `locks`, as for a mutex. Only the first there may make a lease, a permit as soon as it
- * is among the first `limit` leases: so one waiter watches the leases, and the others one another.
+/* Permits, in the layout of Curator's InterProcessSemaphoreV2: `leases` has one node per permit that is held, and
+ * waiters stand in the queue in `locks`, as for a mutex. Only the first of the queue may make a lease, which is a
+ * permit as soon as it is among the first `limit` leases: so one waiter watches the leases, and every other one the
+ * waiter before it.
  *
- * A permit that is free, with nobody waiting, is taken in one round trip, without standing in the queue before: a lease
- * that turns out to be behind the limit, or to have passed somebody in the queue, is given back. Curator, who makes its
- * lease as the first in the queue, and has a permit as soon as there are no more leases than the limit, does not
- * notice. The limit is in the names of nodes of ours. */
+ * A permit that is free, with nobody waiting, is taken in one round trip, without standing in the queue first. A lease
+ * that turns out to be behind the limit, or to have passed a waiter in the queue, is given back. Clients of Curator are
+ * not disturbed by that: they make their lease as the first in the queue, and have a permit as soon as there are no
+ * more leases than the limit. The limit is in the names of dlock's nodes. */
 #include "attempt.h"
 
-/* With a lease: it is a permit if it is among the first ones, and nobody waited for it. */
+/* Decides about a lease that exists: it is a permit if it is among the first `limit` leases and has passed no
+ * waiter. */
 static int take(struct zookeeper_attempt *a) {
     struct zookeeper_slot *lease = &a->slots[0], *queue = &a->slots[1];
     bool in_turn = zookeeper_slot_has(lease, ZOOKEEPER_GRANTED) || queue->view.own || queue->view.members == 0;
     int rc;
     if (lease->view.ahead < a->claim->limit && in_turn) {
         if (zookeeper_is_worn(lease)) return zookeeper_retire(a, lease);
-        *lease->word |= ZOOKEEPER_GRANTED | ZOOKEEPER_RIGHTFUL; /* whoever comes from now on waits for us, too */
+        *lease->word |= ZOOKEEPER_GRANTED | ZOOKEEPER_RIGHTFUL; /* later claims respect this one */
         return (rc = zookeeper_leave(a, queue)) == 0 ? zookeeper_granted(a) : rc;
     }
     if (queue->view.own) {

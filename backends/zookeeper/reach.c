@@ -1,4 +1,5 @@
-/* Why there is no session: the library does not tell, so each server is asked over a connection of our own. */
+/* Finding out why there is no session: the library does not tell, so each server is asked over a connection of
+ * dlock's. */
 #include "zookeeper.h"
 
 #include <dlock/backend_socket.h>
@@ -8,8 +9,8 @@ enum { DEFAULT_PORT = 2181 };
 /* Findings about an address, worst first. */
 enum finding { NO_CONNECTION, NO_ZOOKEEPER, NO_SESSION, NOT_SERVING };
 
-/* Recognizes the server by its answer, as far as there is one until the deadline: `srvr` is the one question that is
- * allowed by default. */
+/* Recognizes the server by the part of its answer that comes until the deadline: `srvr` is the one question that
+ * servers allow by default. */
 static enum finding recognize(int fd, int64_t deadline_us) {
     char answer[256] = "";
     size_t used = 0;
@@ -54,7 +55,7 @@ int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, bo
         return dlock_fail(err, DLOCK_EUNAVAILABLE,
                           "%s can be connected to, but begins no session; is this a ZooKeeper server?", z->where);
     case NO_SESSION:
-        if (began) return DLOCK_EUNAVAILABLE; /* what was said is true */
+        if (began) return DLOCK_EUNAVAILABLE; /* err already says why */
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "ZooKeeper at %s began no session in time", z->where);
     case NOT_SERVING:
         return dlock_fail(err, DLOCK_EUNAVAILABLE,

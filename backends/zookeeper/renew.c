@@ -1,9 +1,9 @@
-/* Renewing: one transaction checks the nodes of all grants of a batch. It changes nothing and wakes nobody, but the
- * leader commits it like every other write, also when a check fails. So it proves how long the session will live at
- * least (validity.c), and of each grant that its node is still there; nobody needs to watch them.
+/* Renewing: one transaction checks the nodes of all grants of a batch. It changes nothing and wakes no watch, but the
+ * leader commits it like every other write, even when a check fails. So it proves for how long the session will live at
+ * least (validity.c), and that the node of each grant still exists; the nodes need no watches.
  *
- * Where a check fails, its answer says whose node has gone, but not whether others have, too: those are asked for one
- * by one, and a transaction about what is left proves the rest. */
+ * When a check fails, the answer names the node that has gone, but not whether others have gone, too. So each node is
+ * asked for by itself, and another transaction proves the ones that are left. */
 #include "zookeeper.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct renewal {
     struct dlock_claim *const *claims;
     size_t n;
     int64_t begun_us, deadline_us;
-    struct dlock_claim *held[CHUNK], *down[CHUNK]; /* not yet proved; to downgrade */
+    struct dlock_claim *held[CHUNK], *down[CHUNK]; /* held: not proved yet; down: to be downgraded */
     size_t n_held, n_down;
     struct dlock_error *err;
 };
@@ -30,7 +30,7 @@ static void grant_path(const struct zookeeper *z, const struct dlock_claim *clai
     zookeeper_claim_path(z, claim, ZOOKEEPER_KIND(claim->state[ZOOKEEPER_PLACE]), path);
 }
 
-/* Claims of another session are lost. Of the others nobody knows yet. */
+/* Sorts the claims. Those of another session are lost; the others are undecided. */
 static void sort_out(struct renewal *r) {
     uint64_t session = zookeeper_session(r->z);
     r->n_held = r->n_down = 0;
@@ -52,8 +52,8 @@ static int no_memory(const struct renewal *r) {
 
 /* ---- downgrades -------------------------------------------------------------------------------------------------- */
 
-/* From a writer's node to a reader's with the same sequence, so that nobody behind it can pass: newer Curators do the
- * same. A watcher of the writer's node looks again when it goes. */
+/* Replaces a writer's node by a reader's with the same sequence, so that no node behind it can pass: newer Curators do
+ * the same. The client that watches the writer's node looks again when that goes. */
 static struct zookeeper_request *ask_downgrade(const struct renewal *r, const struct dlock_claim *claim,
                                                struct zookeeper_call *call) {
     char reader[ZOOKEEPER_PATH_SIZE], writer[ZOOKEEPER_PATH_SIZE], data[ZOOKEEPER_DATA_SIZE];
@@ -68,7 +68,7 @@ static int judge_downgrade(struct dlock_claim *claim, const struct zookeeper_req
     if (downgrade->rc == ZNONODE) return DLOCK_ELOST;
     if (downgrade->rc != ZOK && downgrade->rc != ZNODEEXISTS) return DLOCK_EUNAVAILABLE;
     *place = (*place & ~ZOOKEEPER_OF_KIND(7)) | ZOOKEEPER_OF_KIND(ZOOKEEPER_READER) | ZOOKEEPER_DOWNGRADED;
-    return 0; /* where the node exists, an earlier try has made it, and nobody was told */
+    return 0; /* ZNODEEXISTS: an earlier request, whose answer was lost, has made it */
 }
 
 static int downgrade(struct renewal *r) {
@@ -86,7 +86,7 @@ static int downgrade(struct renewal *r) {
 
 /* ---- proofs ------------------------------------------------------------------------------------------------------ */
 
-/* One after the other: those without a node are lost. */
+/* Asks for each node by itself; claims without one are lost. */
 static int sift(struct renewal *r) {
     struct zookeeper_call *call = zookeeper_call(r->z, r->n_held);
     char path[ZOOKEEPER_PATH_SIZE];

@@ -1,11 +1,11 @@
-/* The life of a session, and the thread that it has of its own. The functions of the library that may block are called
- * there: zookeeper_init, zookeeper_close. So deadlines hold, and a goodbye that nobody answers keeps nobody waiting. In
- * between the thread sees to it that the server hears of us often enough, and ends a session whose servers have said
- * nothing for so long that none of its locks is valid any more. They may have moved, and only a new session looks them
- * up; or they may hear us though we do not hear them, and then each new connection would keep our places in the queue,
- * for as long as that lasts, for nobody.
+/* The life of a session, and its thread. The thread calls the functions of the library that may block, zookeeper_init
+ * and zookeeper_close, so that deadlines hold, and so that an unanswered goodbye keeps no caller waiting. In between it
+ * makes sure that the server hears from this client often enough, and ends a session whose servers have been silent for
+ * so long that none of its locks is valid any more. The servers may have moved, and only a new session looks up their
+ * addresses. Or they may hear this client though it does not hear them: then every new connection would keep the
+ * session's places in the queue, of which no waiter knows, for as long as that lasts.
  *
- * `struct zookeeper` belongs to this thread and to the connection in the core; the last one frees it. */
+ * `struct zookeeper` belongs to this thread and to the core's connection; the last user frees it. */
 #include "zookeeper.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 enum {
-    GOODBYE_US = 200000, /* the end of a session that is answered takes a few milliseconds */
-    SIGN_SHARE = 4       /* a sign of life in this part of a session */
+    GOODBYE_US = 200000, /* longest wait for the end of a session; an answered one takes a few milliseconds */
+    SIGN_SHARE = 4       /* a sign of life is sent every quarter of a session */
 };
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
@@ -26,13 +26,13 @@ static void connected(struct zookeeper *z, zhandle_t *handle) {
     z->state = ZOOKEEPER_CONNECTED;
     z->session = (uint64_t)zoo_client_id(handle)->client_id;
     z->session_ms = zoo_recv_timeout(handle);
-    if (z->session == 0 || z->session_ms <= 0) { /* what is said of sessions that have ended */
+    if (z->session == 0 || z->session_ms <= 0) { /* the library reports an ended session so */
         zookeeper_died(z, ZOOKEEPER_EXPIRED);
         return;
     }
     if (z->was_connected) {
         zookeeper_moved(z);
-        zookeeper_wake_queue(z, DLOCK_WAKE_LOOK, NULL); /* whatever was missed meanwhile */
+        zookeeper_wake_queue(z, DLOCK_WAKE_LOOK, NULL); /* wake-ups may have been missed meanwhile */
     } else {
         zookeeper_began(z, z->begun_us);
     }
@@ -62,7 +62,7 @@ static void discard(const char *message) {
     (void)message;
 }
 
-/* The library's threads inherit that all signals are blocked. */
+/* Opens the handle. The library's threads inherit the mask of this thread, which blocks all signals. */
 static void open_handle(struct zookeeper *z) {
     zhandle_t *handle =
         zookeeper_init2(z->address.hosts, on_session, z->address.session_ms, NULL, z, ZOO_NO_LOG_CLIENTENV, discard);
@@ -75,7 +75,8 @@ static void open_handle(struct zookeeper *z) {
     pthread_mutex_unlock(&z->mutex);
 }
 
-/* With the mutex, which it leaves: any request does, and nobody waits for its answer. */
+/* Sends any request, as a sign of life; nobody waits for its answer. Called with the mutex, which it leaves
+ * meanwhile. */
 static void give_sign(struct zookeeper *z) {
     z->sign_us = dlock_now_us();
     pthread_mutex_unlock(&z->mutex);
@@ -87,7 +88,8 @@ static void give_sign(struct zookeeper *z) {
     pthread_mutex_lock(&z->mutex);
 }
 
-/* With the mutex: does what is due; returns when to come again. */
+/* Sends a sign of life, or ends a session that was silent for too long, when that is due. Called with the mutex, which
+ * it may leave meanwhile. Returns the time of the next call. */
 static int64_t attend(struct zookeeper *z) {
     int64_t now = dlock_now_us(), session_us = (int64_t)z->session_ms * 1000;
     if (z->state == ZOOKEEPER_CONNECTED) {

@@ -1,4 +1,4 @@
-/* The state of a session, and waiting for it or for anything else that the library's threads tell. */
+/* The state of a session, and waiting for events from the library's threads. */
 #include "zookeeper.h"
 
 #include <time.h>
@@ -8,7 +8,7 @@ enum { PAUSE_US = 5000 };
 void zookeeper_cond_init(pthread_cond_t *cond) {
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* BOOTTIME is not allowed here */
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* CLOCK_BOOTTIME is not allowed here */
     pthread_cond_init(cond, &attr);
     pthread_condattr_destroy(&attr);
 }

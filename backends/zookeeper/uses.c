@@ -1,34 +1,36 @@
-/* The use of a name: as a lock, or as permits of one limit. One use at a time.
+/* The use of a name: as a lock, or as permits with one limit. A name has one use at a time.
  *
- * A claim makes its node, then looks for nodes of other uses wherever they may be, and is right unless one of these is
- * older than its own. Of two claims of different uses the younger one so finds a node of the other one, however slow
- * either is: its first node, or, after it has moved (from the queue to the leases, from writer to reader), one that
- * says since when its claim has been there. The queue is listed before the leases, since that is how claims move.
+ * A claim makes its node, then looks for nodes of other uses in all containers of the name, and is in the right unless
+ * one of these is older than its own. Of two claims of different uses the younger one therefore finds a node of the
+ * other one, however slow either is: the other's first node or, after the other has moved (from the queue to the
+ * leases, from writer to reader), one whose data says since when its claim has had a node. The queue is listed before
+ * the leases, since claims move in that direction.
  *
- * The older node may be about to be refused itself, and then it is no use of the name. So a claim that finds one takes
- * its own node away at once, where it would be in others' way just so, and goes on looking without one. It begins anew
- * when no other use is left; it is refused when there was always one for as long as no claim takes to find out that it
- * is wrong, or when the older node is seen to have been there for so long. */
+ * The claim of the older node may be about to be refused itself; then its node is no use of the name. So a claim that
+ * finds an older node deletes its own at once, which would be in others' way in the same manner, and goes on looking
+ * without one. It begins anew when no other use is left. It is refused when there was always another use for
+ * SETTLED_MS, longer than any claim takes to find out that it is in the wrong, or when the older node was made
+ * SETTLED_MS before its own. */
 #include "attempt.h"
 
 enum { SETTLED_MS = 500 };
 
 struct use {
-    uint64_t since;  /* czxid; UINT64_MAX: no node */
+    uint64_t since;  /* czxid of the claim's first node; UINT64_MAX: no node */
     int64_t made_ms; /* by the server's clock */
     bool lock;
-    uint32_t limit; /* 0: it names none */
+    uint32_t limit; /* 0: none is named */
 };
 
 struct search {
     struct zookeeper_attempt *a;
-    struct use oldest; /* of those that differ from our claim's */
-    bool gone;         /* a node that was listed has gone, or its claim has another one by now */
+    struct use oldest; /* the oldest of the uses that differ from the claim's */
+    bool gone;         /* a listed node has gone: its claim may have another one by now */
 };
 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
 
-/* Curator's nodes name no limit: theirs is ours. */
+/* Curator's nodes name no limit, which is taken to be the same. */
 static bool is_our_use(const struct zookeeper_attempt *a, const char *node, bool lock) {
     uint32_t limit = zookeeper_limit(node);
     return !lock && a->claim->mode == DLOCK_PERMIT && (!limit || limit == a->label.limit);
@@ -69,7 +71,7 @@ static int read_nodes(struct search *search, const char *dir, char *const *nodes
     return rc;
 }
 
-/* `lock`: `dir` has the nodes of a lock, not of permits. */
+/* Notes the uses of the nodes in `dir`. `lock`: they are nodes of a lock, not of permits. */
 static int look_into(struct search *search, const char *dir, bool lock) {
     struct zookeeper_call *call = zookeeper_call(search->a->z, 1);
     size_t n, others = 0;
@@ -93,7 +95,7 @@ static int look_into(struct search *search, const char *dir, bool lock) {
     return rc;
 }
 
-/* 0, AGAIN, or an error. */
+/* Looks into all containers of the name. Returns 0, AGAIN or an error. */
 static int look_everywhere(struct search *search, struct zookeeper_attempt *a) {
     char queue[ZOOKEEPER_PATH_SIZE], leases[ZOOKEEPER_PATH_SIZE];
     *search = (struct search){a, {UINT64_MAX, 0, false, 0}, false};

@@ -1,35 +1,35 @@
-/* How long the ensemble is sure to keep our session, reckoned from what it has done.
+/* For how long the ensemble is sure to keep this client's session, derived from answers.
  *
- * The leader ends a session when its whole timeout has passed since it was last touched at the leader, rounded up to a
- * tick (SessionTrackerImpl.touchSession, ExpiryQueue.roundToNextInterval). A session is touched there
- *   1. when it begins, and when it moves to another connection, before we get an answer to that
+ * The leader ends a session when the session's timeout has passed since it was last touched at the leader, rounded up
+ * to a tick (SessionTrackerImpl.touchSession, ExpiryQueue.roundToNextInterval). A session is touched there
+ *   1. when it begins, and when it moves to another connection, before the client gets an answer to that
  *      (PrepRequestProcessor's createSession, Leader.revalidateSession);
- *   2. with every request or ping to the leader itself (ZooKeeperServer.submitRequestNow);
- *   3. for requests and pings to another server when that reports them: it collects them (LearnerSessionTracker) until
- *      the leader asks, twice a tick (Leader.lead, Learner.ping). Our writes, which it passes on to the leader at once,
- *      touch nothing there (LeaderZooKeeperServer.submitLearnerRequest);
+ *   2. by every request or ping to the leader itself (ZooKeeperServer.submitRequestNow);
+ *   3. for requests and pings to another server, when that server reports them: it collects them
+ *      (LearnerSessionTracker) until the leader asks, twice a tick (Leader.lead, Learner.ping). Writes, which the
+ *      server passes on to the leader at once, touch nothing there (LeaderZooKeeperServer.submitLearnerRequest);
  *   4. when a new leader begins: all sessions start anew (SessionTrackerImpl's constructor).
  * And a server that changes its leader ends all its connections (QuorumPeer.closeAllConnections).
  *
- * So no answer alone tells how long the session will live, not even to a write. But let a write, sent at w, be
- * committed after a request was sent at s and answered at a. The leader that committed it had a majority after w, and
- * had got everything that our server had told it before it passed the write on, in that order. Where the request was
- * answered zookeeper_report_us() before w, the leader has asked for signs of life in between, and was told of ours,
- * which reached our server after s. The session's beginning, and a move to another connection after a, has touched it
- * there without that. Every later leader begins after w. Hence the clock that ends our session did not begin
- * before s: `alive_us`.
+ * So no single answer tells for how long the session will live, not even the answer to a write. But let a request be
+ * sent at s and answered at a, and let a write that was sent at w be committed. The leader that committed it had a
+ * majority after w, and had received everything that the client's server had told it before passing on the write, in
+ * that order. If a was zookeeper_report_us() or more before w, the leader has asked for signs of life between a and w,
+ * and was told of one that reached the server after s. If the session began, or moved to another connection, after a,
+ * that has touched it at the leader in any case. Every later leader begins after w. Hence the timeout that ends the
+ * session did not start before s: `alive_us`.
  *
- * We know s and a from our own clock, before a request is handed to the library and after its answer has come from it:
- * the one is too early and the other too late, which is safe. The library's own pings are not seen. A request is the
- * more useful the later it was sent; so some of them are remembered until they are old enough, and where nothing else
- * is asked the session's thread asks something in each quarter of a session (session.c). */
+ * The client's own clock gives s and a, before a request is passed to the library and after its answer has come from
+ * it: s is too early and a too late, which is safe. The library's own pings are invisible here. A request is the more
+ * useful the later it was sent; so some of them are remembered until they are old enough, and while there are no other
+ * requests the session's thread sends one in each quarter of a session (session.c). */
 #include "zookeeper.h"
 
 enum {
-    REPORT_MS = 1500, /* half as much again as the leader's half tick, where tickTime is 2000, the default */
-    REPORT_SHARE = 3, /* … and where the session is as short as the server lets it be, two ticks: */
-    REPORT_PARTS = 8, /* as much, three eighths of it */
-    TOUCH_SHARE = 4   /* touches this part of a report apart are enough */
+    REPORT_MS = 1500, /* one and a half times the leader's half tick at the default tickTime of 2000 */
+    REPORT_SHARE = 3, /* for the shortest session that a server allows, two ticks, */
+    REPORT_PARTS = 8, /* the same is three eighths of the session */
+    TOUCH_SHARE = 4   /* touches closer together than a quarter of the report are not remembered */
 };
 
 int64_t zookeeper_report_us(int session_ms) {
@@ -69,7 +69,7 @@ void zookeeper_wrote(struct zookeeper *z, int64_t sent_us) {
     pthread_mutex_unlock(&z->mutex);
 }
 
-/* For clocks that run differently the core takes 1 % off the time that is left; here 1 % is taken off the time that has
+/* The core takes 1 % off the time that is left, for clocks that run differently; here 1 % is added to the time that has
  * passed. */
 int64_t zookeeper_kept_ms(struct zookeeper *z, int64_t from_us) {
     pthread_mutex_lock(&z->mutex);

@@ -1,9 +1,9 @@
-/* Watches, and the wake-ups they become: a watch on the node before ours tells when to look again. One watch per node,
- * whoever counts on it.
+/* Watches, and the wake-ups that they cause: a watch on the node before a claim's tells when to look again. There is
+ * one watch per node, however many operations rely on it.
  *
- * After a reconnection the library sends all paths that it watches in one packet. One that is longer than the server's
- * jute.maxbuffer, 1 MB by default, would end every connection anew until the session is over; so their paths are
- * counted, and a waiter for which there is no room asks again from time to time. */
+ * After a reconnection the library sends all paths that it watches in one packet. If that were longer than the server's
+ * jute.maxbuffer, 1 MB by default, the server would end every new connection until the session is over. So the bytes of
+ * the paths are counted, and a waiter for whose watch there is no room polls. */
 #include "zookeeper.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 static void ring(struct zookeeper *z) {
     uint64_t one = 1;
     if (write(z->event_fd, &one, sizeof one) < 0) {
-        /* full: it polls readable already */
+        /* the counter is full: the descriptor polls readable already */
     }
 }
 
@@ -33,7 +33,7 @@ void zookeeper_wake_queue(struct zookeeper *z, enum dlock_wake_kind kind, const 
     }
     if (!wake || (name && !wake->name)) {
         wake_free(wake);
-        z->look = true; /* renewal finds out about what was lost */
+        z->look = true; /* a lost LOST is noticed by the next renewal */
         return;
     }
     *z->wakes_end = wake;
@@ -58,7 +58,7 @@ int zookeeper_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) 
         out->kind = DLOCK_WAKE_LOOK;
     } else {
         if (read(z->event_fd, &count, sizeof count) < 0) {
-            /* nothing rang */
+            /* there was no event */
         }
         rc = 0;
         if (z->state == ZOOKEEPER_EXPIRED || z->state == ZOOKEEPER_NOT_ALLOWED)
@@ -81,7 +81,7 @@ static struct zookeeper_watch *find(struct zookeeper *z, const char *path) {
     return watch;
 }
 
-/* Of the packet in which the library sets all watches anew after a reconnection. */
+/* Returns the bytes of a path in the packet with which the library sets all watches anew after a reconnection. */
 static size_t bytes_of(const char *path) {
     return strlen(path) + 4;
 }
@@ -113,7 +113,7 @@ static struct zookeeper_watch *make(struct zookeeper *z, const char *path, const
     return watch;
 }
 
-/* With the mutex: enters a new one. */
+/* Enters a new watch. NULL: *why. Called with the mutex. */
 static struct zookeeper_watch *enter(struct zookeeper *z, const char *path, const char *name,
                                      enum zookeeper_watched *why) {
     *why = ZOOKEEPER_WATCHES_FULL;
@@ -167,7 +167,9 @@ void zookeeper_watches_free(struct zookeeper *z) {
 
 void zookeeper_watch_answered(struct zookeeper_watch *watch, int rc, bool left) {
     if (rc == ZOK) return;
-    if (watch->wanted) zookeeper_wake_queue(watch->z, DLOCK_WAKE_WANTED, watch->name); /* to be on the safe side */
+    if (watch->wanted)
+        zookeeper_wake_queue(watch->z, DLOCK_WAKE_WANTED, watch->name); /* without a watch another client
+                                                                                        * would not be noticed */
     if (watch->before && (left || watch->shared)) zookeeper_wake_queue(watch->z, DLOCK_WAKE_LOOK, watch->name);
     drop(watch);
 }
@@ -179,7 +181,8 @@ void zookeeper_watch_cancel(struct zookeeper_watch *watch) {
     pthread_mutex_unlock(&z->mutex);
 }
 
-/* Also called, for every watch, when the session's state changes: nothing is read then. */
+/* Called by the library when the watch fires, and for every watch when the session's state changes; `watch` must not be
+ * read then. */
 void zookeeper_watch_fired(zhandle_t *handle, int type, int state, const char *path, void *context) {
     (void)handle;
     (void)state;

@@ -1,10 +1,10 @@
 /* Containers that have had nearly as many nodes as the server can count.
  *
- * A node's sequence is how many nodes its container had before it. The server counts in 31 bits, and stops at the end
- * (DataTree.createNode takes no smaller count than the one it has): from then on all nodes have the same sequence, and
- * everybody is first. So nobody is granted anything by a node that is near that: it leaves the queue when it is first
- * there, and its claim begins anew when the container is empty, and has been deleted. A claim that holds something
- * there by an older node keeps it. */
+ * A node's sequence is the number of nodes that its container had before it. The server counts in 31 bits, and stops at
+ * the end (DataTree.createNode takes no smaller count than the one it has): from then on all nodes have the same
+ * sequence, and each would be first. So no claim is granted anything by a node near that end: the node is deleted when
+ * it becomes the first in the queue, and its claim begins anew when the container is empty and has been deleted. A
+ * claim that holds a grant there by an older node keeps it. */
 #include "attempt.h"
 
 enum { WORN_OUT = 2147000000 };
@@ -20,7 +20,7 @@ int zookeeper_retire(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     return ZOOKEEPER_AGAIN;
 }
 
-/* Where a lock's container has those of permits in it, they go first. */
+/* Deletes the slot's container, after the containers of permits in it. Returns the library's answer. */
 static int delete_container(struct zookeeper_attempt *a, const struct zookeeper_slot *s) {
     struct zookeeper_call *call = zookeeper_call(a->z, 3);
     char path[ZOOKEEPER_PATH_SIZE];

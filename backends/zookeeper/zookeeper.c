@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* AGAIN: the connection broke, or the answer says nothing. */
+/* The connection broke or the answer said nothing: to be tried again. */
 enum { AGAIN = 1 };
 
 enum { EXPLAIN_SHARE = 10 };
@@ -27,13 +27,13 @@ static int try_write(struct zookeeper *z, int64_t deadline_us, struct dlock_erro
     return rc;
 }
 
-/* One write: the credentials are all right, and a majority is there. */
+/* Writes once, which shows that the credentials are accepted and that the ensemble has a majority. */
 static int check(struct zookeeper *z, int64_t deadline_us, struct dlock_error *err) {
     bool dead;
     int rc;
     while ((rc = try_write(z, deadline_us, err)) == AGAIN) zookeeper_pause(z);
     zookeeper_ready(z, 0, &dead, NULL);
-    return dead ? zookeeper_ready(z, 0, &dead, err) : rc; /* which knows best */
+    return dead ? zookeeper_ready(z, 0, &dead, err) : rc; /* its error says most */
 }
 
 static bool began(struct zookeeper *z) {
@@ -51,7 +51,7 @@ static int begin(struct zookeeper *z, const struct dlock_uri *uri, int64_t deadl
 
 static int zookeeper_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
                              struct dlock_error *err) {
-    /* The rest of the time is for finding out why there was no session. */
+    /* A tenth of the time is kept for finding out why there was no session. */
     int64_t deadline_us = dlock_deadline_us(timeout_ms), rest_us = (int64_t)timeout_ms * 1000 / EXPLAIN_SHARE;
     struct zookeeper *z = zookeeper_new(err);
     (void)peer;
@@ -64,12 +64,12 @@ static int zookeeper_connect(void *conn, const struct dlock_uri *uri, const stru
 
 static void zookeeper_disconnect(void *conn) {
     struct zookeeper *z = zookeeper_of(conn);
-    *(struct zookeeper **)conn = NULL; /* first: a child forked meanwhile looks here */
+    *(struct zookeeper **)conn = NULL; /* cleared first, since a child forked meanwhile reads it */
     atomic_signal_fence(memory_order_seq_cst);
     if (z) zookeeper_leave_session(z);
 }
 
-/* The library's descriptors are its own, and copies of them do no harm: a session lives by what its client sends. */
+/* The library's descriptors are hidden, and copies of them do no harm: a session lives by what its client sends. */
 static void zookeeper_abandon(void *conn) {
     struct zookeeper *z = zookeeper_of(conn);
     if (z) close(z->event_fd);
