@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A server that knows the deadline may give up a moment before it. */
+/* A server that knows the deadline may give up this long before it. */
 enum { EARLY_US = 5000 };
 
 void dlock__batch_begin(struct dlock__batch *batch, struct dlock__acquisition *const *acqs, size_t n) {
@@ -51,7 +51,7 @@ int dlock__batch_run(struct dlock__conn *conn, struct dlock__batch *batch, struc
     }
 }
 
-/* Whether a backend may answer this. */
+/* True if a backend may give this result for this operation. */
 static bool sensible(enum dlock__op_kind kind, int result) {
     switch (result) {
     case DLOCK_EUNAVAILABLE:
@@ -84,10 +84,10 @@ static void explain(const struct dlock__acquisition *acq, int result, const stru
     else if (result != DLOCK_EBUSY && result != DLOCK_ENOTREADY && result != DLOCK_ELOST)
         dlock_fail(err, result, "lock \"%s\": %s", dlock__name_shown(acq->name), dlock_strerror(result));
     else
-        err->code = 0; /* nothing to add */
+        err->code = 0; /* the caller has its own text for these */
 }
 
-/* A connection that broke takes along what was sent over it only where it is a session. */
+/* Notes an operation without a known outcome. In a session, earlier sends ended with the connections that broke. */
 static void note_unknown(const struct dlock__batch *batch, struct dlock__acquisition *acq, bool unknown) {
     bool acquire = batch->kind == DLOCK__ACQUIRE;
     bool before = acquire && batch->resent && !dlock__can(acq->name->client, DLOCK_CAP_SESSION);

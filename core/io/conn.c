@@ -29,8 +29,9 @@ struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
     return conn;
 }
 
-/* Copies of the descriptor, in a guardian or a forked child, would keep it watched. If the backend has closed it, its
- * number may be another connection's by now. */
+/* Ends the watch of the connection's descriptor. Closing the descriptor would not: copies of it, in a guardian or a
+ * forked child, keep it watched. The descriptor is compared first, since the backend may have closed it and its number
+ * may belong to another connection by now. */
 static void watch_end(struct dlock__conn *conn) {
     int fd = -1;
     if (conn->fd >= 0 && conn->client->backend->listen(conn->data, &fd, 0, NULL) == 0 && fd == conn->fd)
@@ -46,7 +47,7 @@ static void disconnect(struct dlock__conn *conn) {
     dlock__resolver_stale(conn->client->resolver); /* the server may have moved */
 }
 
-/* PENDING: from here on the keeper may be told when the server speaks unasked. */
+/* PENDING: begins to watch the connection for messages from the server. */
 static int watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
     struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
@@ -78,7 +79,7 @@ static int connect_anew(struct dlock__conn *conn, int64_t deadline_us, bool look
 int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
     if (conn->connected) return 0;
-    bool lookup = conn != client->keeper.conn; /* that waits for no name server */
+    bool lookup = conn != client->keeper.conn; /* the keeper does not wait for a name server */
     bool watch = client->pool.watch >= 0 && conn != client->listener.conn;
     dlock__leave(client);
     int rc = connect_anew(conn, deadline_us, lookup, err);
@@ -113,7 +114,7 @@ void dlock__conn_drop(struct dlock__conn *conn) {
     dlock__connection_epoch_ended(conn->client);
 }
 
-/* ---- being watched, where the server speaks unasked: PENDING ---- */
+/* ---- watching connections on which the server speaks unasked: PENDING ---- */
 
 enum { SOON_US = 10000 };
 
@@ -124,7 +125,7 @@ int dlock__watch_open(struct dlock_client *client, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left for a client; raise the limit (ulimit -n)");
 }
 
-/* By the keeper's next round, in a moment at the latest. */
+/* Has the keeper watch the connection, in its next round or in SOON_US at the latest. */
 static void watch_later(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
     dlock__keeper_arm(client, dlock__now(client) + SOON_US);
@@ -134,8 +135,8 @@ static void watch_later(struct dlock__conn *conn) {
     client->pool.unwatched = conn;
 }
 
-/* One that the kernel has no memory to watch is tried again: nobody else would hear of its grant. One that it goes on
- * to watch is passed over while somebody uses it. */
+/* If the kernel has no memory to begin the watch it is tried again later, since nothing else would notice the grant. If
+ * it cannot end the watch, events are ignored while a call is in progress on the connection. */
 void dlock__watch(struct dlock__conn *conn, bool on) {
     struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
     if (conn->fd < 0 || conn->watched == on) return;
@@ -156,7 +157,7 @@ void dlock__watch_soon(struct dlock__conn *conn) {
 
 void dlock__watch_due(struct dlock_client *client) {
     struct dlock__conn *conn = client->pool.unwatched, *next;
-    client->pool.unwatched = NULL; /* some may come back */
+    client->pool.unwatched = NULL; /* some may be added again */
     for (; conn; conn = next) {
         next = conn->next_unwatched;
         conn->unwatched = false;

@@ -1,8 +1,8 @@
 /* Connections that carry one acquisition each, from acquire to release: SESSION without THREADSAFE. A grant ends with
- * its connection, so an answer that never came leaves nothing behind once that is closed. */
+ * its connection, so closing the connection leaves nothing behind of a request that was not answered. */
 #include "io/io.h"
 
-enum { SPARE_US = 1000000 }; /* so long more idle connections than `connections` are kept */
+enum { SPARE_US = 1000000 }; /* idle connections beyond `connections` are kept for this time */
 
 /* ---- carrying an acquisition ---- */
 
@@ -12,13 +12,14 @@ static void begin(struct dlock__conn *conn, struct dlock__acquisition *acq) {
     acq->conn = conn;
 }
 
+/* True if enough other connections are idle, so that one more need not be kept. */
 static bool enough_without(const struct dlock_client *client) {
     return client->pool.n_idle >= client->uri->connections;
 }
 
-/* The next acquisition may be here before it is worth while: usually the keeper's timer is set to an earlier time
- * already. A connection beyond those that are kept is closed then, and not at once: a program that takes several locks
- * together soon does so again. */
+/* Sets when the connection is told to rest. That is deferred, since the next acquisition may come before it pays; and
+ * usually the keeper's timer is set to an earlier time already. A connection beyond those that are kept is closed then
+ * instead, and not at once: a program that takes several locks together soon does so again. */
 static void rest_later(struct dlock__conn *conn, const struct dlock__acquisition *acq) {
     struct dlock_client *client = conn->client;
     int64_t pause_us = dlock__us(acq->lease_ms) / 3;
@@ -39,14 +40,14 @@ void dlock__session_end(struct dlock__conn *conn) {
     dlock__pool_take_back(conn);
 }
 
-/* Whether a connection goes on to carry the acquisition after this answer. */
+/* True if the connection goes on to carry the acquisition after this answer. */
 static bool stays(const struct dlock__op *op) {
     if (op->kind != DLOCK__ACQUIRE) return false;
     return op->arg.result == 0 || (op->arg.result == DLOCK_EBUSY && op->arg.flags & DLOCK_CLAIM_QUEUE &&
                                    dlock__can(op->conn->client, DLOCK_CAP_PENDING));
 }
 
-/* Runs an operation on the connection that the acquisition lives in, or an acquire on one that it begins to live in. */
+/* Runs an operation on the connection that carries the acquisition, or an acquire on one that begins to carry it. */
 static int run_at_home(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err) {
     struct dlock__acquisition *acq = batch->acqs[0];
     struct dlock_client *client = conn->client;
@@ -94,13 +95,13 @@ void dlock__session_run(struct dlock__acquisition *acq) {
         rc = conn ? run_at_home(conn, &batch, &err) : dlock_fail(&err, DLOCK_ENOMEM, "out of memory for a connection");
     }
     dlock__batch_complete(&batch, acq, rc, &err);
-    acq->late_acquire = false; /* it would come over that connection */
+    acq->late_acquire = false; /* it would have come over that connection */
     if (!acq->conn) acq->outcome_unknown = false;
 }
 
-/* ---- being broken, renewed, idle ---- */
+/* ---- broken, renewed and idle connections ---- */
 
-/* The server may give the lock to another client as soon as the connection is closed: whoever held it knows before. */
+/* Ends the grant before the connection is closed: from then on the server may grant the lock to another client. */
 void dlock__session_broke(struct dlock__conn *conn) {
     struct dlock__acquisition *acq = conn->acq;
     conn->connected = false;
@@ -150,7 +151,7 @@ void dlock__session_rest(struct dlock_client *client, int64_t now, int64_t deadl
     while (*at && (!(*at)->connected || (*at)->rest_us > now)) at = &(*at)->idle;
     if (!(conn = *at)) return;
     struct dlock_error err;
-    *at = conn->idle; /* nobody else uses it meanwhile */
+    *at = conn->idle; /* no other thread uses it meanwhile */
     client->pool.n_idle--;
     conn->rest_us = DLOCK__NEVER;
     int rc = 0;

@@ -2,16 +2,16 @@
 
 enum { RETRY_MIN_US = 100000, RETRY_MAX_US = 5000000 };
 
-/* The least time for an answer to a probe, whatever the lease: a machine may be busy. */
+/* Least time for the answer to a probe, whatever the lease, since a machine may be busy. */
 enum { ANSWER_MIN_US = 1000000 };
 
-/* A listener that the server knows nothing of is not dropped more often than that. */
+/* Least time between two drops of a listener that the server does not know. */
 enum { UNHEARD_US = 1000000 };
 
 static int open_conn(struct dlock_client *client, int64_t deadline_us, struct dlock_error *err) {
     if (dlock__can(client, DLOCK_CAP_THREADSAFE)) {
         struct dlock__conn *conn;
-        int rc = dlock__pool_take(client, deadline_us, &conn, err); /* kept: the listener is one of its users */
+        int rc = dlock__pool_take(client, deadline_us, &conn, err); /* not given back: the listener is a user of it */
         if (rc == 0) client->listener.conn = conn;
         return rc;
     }
@@ -20,7 +20,8 @@ static int open_conn(struct dlock_client *client, int64_t deadline_us, struct dl
     return dlock__conn_ready(client->listener.conn, deadline_us, err);
 }
 
-/* `rc` is what the backend said last: the one connection of a THREADSAFE backend goes on if that was not its end. */
+/* Gives up the connection, or its share of the one connection of a THREADSAFE backend; that goes on unless `rc`, the
+ * backend's last return value, means that it is dead. */
 static void close_conn(struct dlock_client *client, int rc) {
     struct dlock__conn *conn = client->listener.conn;
     if (dlock__can(client, DLOCK_CAP_THREADSAFE)) {
@@ -68,7 +69,7 @@ bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
         client->listener.up_us = dlock__now_us();
         dlock__keeper_kick(client);
     } else if (deadline_us < most && dlock__now_us() >= deadline_us) {
-        client->listener.state = DLOCK__LISTENER_DOWN; /* cut short, which is no reason for others not to try */
+        client->listener.state = DLOCK__LISTENER_DOWN; /* cut short by the caller's deadline: others may try */
     } else {
         int64_t pause = dlock__longer_pause(client->listener.pause_us, RETRY_MIN_US, RETRY_MAX_US);
         client->listener.state = DLOCK__LISTENER_DOWN;
@@ -83,7 +84,7 @@ bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
 }
 
 void dlock__listener_lost(struct dlock_client *client, const struct dlock_error *why) {
-    client->listener.state = DLOCK__LISTENER_CONNECTING; /* nobody else may touch it until it is closed */
+    client->listener.state = DLOCK__LISTENER_CONNECTING; /* no other thread may touch it until it is closed */
     client->listener.fd = -1;
     client->listener.probe_at_us = client->listener.answer_by_us = DLOCK__NEVER;
     client->listener.unheard = client->listener.doubted = false;
@@ -92,13 +93,13 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     client->listener.state = DLOCK__LISTENER_DOWN;
     client->listener.retry_at_us = 0;
     pthread_cond_broadcast(&client->changed);
-    /* No wake-up would say that others want them. */
+    /* No wake-up would announce that other clients want the names: nothing lingers any more. */
     for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
         next = acq->all_next;
         acq->wanted = true;
         if (dlock__acq_renewable(acq)) dlock__linger_not(acq);
     }
-    /* Nobody would wake them any more: all ask again, and bring the listener back on the way. */
+    /* No wake-up would come for the waiters: all ask again, and bring the listener up again before they wait. */
     for (struct dlock__acquisition *acq = client->acquisitions; acq; acq = acq->all_next) {
         if (acq->state != DLOCK__WAITING) continue;
         acq->ask_at_us = dlock__now_us();
@@ -109,7 +110,7 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     dlock__enter(client);
 }
 
-/* ---- whether it is alive: a connection may stay open although nothing passes it any more ---- */
+/* ---- probing: a connection may stay open although nothing passes through it any more ---- */
 
 static bool is_up(const struct dlock_client *client) {
     return client->listener.state == DLOCK__LISTENER_UP;
@@ -131,7 +132,7 @@ void dlock__listener_doubted(struct dlock_client *client) {
 }
 
 void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us) {
-    if (!is_up(client) || sent_us < client->listener.up_us + UNHEARD_US) return; /* another one, or just connected */
+    if (!is_up(client) || sent_us < client->listener.up_us + UNHEARD_US) return; /* asked before this one was up */
     client->listener.unheard = true;
     dlock__keeper_kick(client);
 }
@@ -149,7 +150,8 @@ static bool somebody_waits(const struct dlock_client *client) {
     return acq != NULL;
 }
 
-/* The answer to the last probe, which may be here: this process was perhaps stopped meanwhile. */
+/* Reads the answer to the last probe, which may be there already if this process was stopped meanwhile. An error if
+ * there is none. */
 static int late_answer(struct dlock_client *client, struct dlock_error *err) {
     int rc = dlock__wakes_read(client, err);
     if (rc != 0 || client->listener.answer_by_us == DLOCK__NEVER) return rc;

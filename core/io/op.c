@@ -1,21 +1,23 @@
 /* Operations about acquisitions, and the requests that carry them. A thread that finds a free connection runs its own
- * operation on it at once. When all are busy the operation waits in client->ops.pending; a thread that gives a
- * connection back hands it to the first waiting one, which takes all waiting operations of its kind along as one batch
- * ("flat combining": Hendler et al., SPAA 2010, with the combiner's role passed on). Where there were more operations
- * than connections just now, a thread that is about to send one yields, so that those about to send the same join its
- * batch: a crowd costs the server and us few requests. 16 threads with a lock each get through twice as many on Redis
- * by that; as many threads as connections never yield. THREADSAFE backends have one connection for everybody and no
- * batches; of other SESSION backends each acquisition has a connection to itself, as many as there are acquisitions. */
+ * operation on it at once. When all connections are busy the operation waits in client->ops.pending; a thread that
+ * gives a connection back hands it to the first waiting one, which takes all waiting operations of its kind along as
+ * one batch ("flat combining": Hendler et al., SPAA 2010, with the combiner's role passed on). If there were more
+ * operations than connections lately, a thread that is about to send one yields first, so that threads about to queue
+ * the same kind join its batch. Many threads then cost the server and this process few requests: 16 threads with a lock
+ * each make twice as many turns on Redis. With no more threads than connections nobody yields. THREADSAFE backends have
+ * one connection for all threads and no batches; with other SESSION backends each acquisition has a connection of its
+ * own, as many as there are acquisitions. */
 #include "io/io.h"
 
 #include <string.h>
 
-/* How long it may take until the threads that are about to send a request have come, and how much longer for each of
- * them; and the pause after it took too long. */
+/* Longest time to wait for threads that are about to queue a request, and the additional time for each one that comes;
+ * and how long no thread waits after that time was exceeded. */
 enum { COALESCE_US = 1000, COALESCE_EACH_US = 50, COALESCE_PAUSE_US = 50000 };
 
-/* Adds every waiting operation that fits: same kind, and no name twice but for releases. The batch ends at its leader's
- * deadline, since that thread cannot leave; operations that had more time are sent again by the threads that wait for them. */
+/* Adds every waiting operation that fits: of the same kind, and no name twice except for releases. The batch keeps its
+ * leader's deadline, since that thread cannot leave earlier; an operation that had more time is sent again by its own
+ * thread. */
 static void gather(struct dlock_client *client, struct dlock__batch *batch) {
     struct dlock__acquisition **at = &client->ops.pending, *last = NULL;
     bool once = batch->kind != DLOCK__RELEASE;
@@ -32,14 +34,15 @@ static void gather(struct dlock_client *client, struct dlock__batch *batch) {
         if (client->ops.last == acq) client->ops.last = last;
         acq->name->in_batch = true;
         acq->op->status = DLOCK__OP_RUNNING;
-        acq->refs++; /* its thread may leave */
+        acq->refs++; /* its thread may leave meanwhile */
         batch->acqs[batch->n++] = acq;
     }
     for (size_t i = 0; i < batch->n; i++) batch->acqs[i]->name->in_batch = false;
 }
 
-/* Lets the threads come that are about to send the same: as long as more do. That costs next to nothing when nobody is
- * ready, but the time of whoever else is: as soon as it takes longer than our own threads may, not again for a while. */
+/* Yields so that threads about to queue the same kind of request join this batch, as long as more of them come. This
+ * costs almost nothing if no thread is ready to run, but the time of other ready threads, if there are some. So once it
+ * takes longer than our own threads could need, it is not done again for COALESCE_PAUSE_US. */
 static void coalesce(struct dlock_client *client, enum dlock__op_kind kind) {
     int64_t begun = dlock__now(client), most = COALESCE_US;
     unsigned before;
@@ -56,7 +59,7 @@ static void coalesce(struct dlock_client *client, enum dlock__op_kind kind) {
     if (dlock__now(client) - begun > most) client->ops.coalesce_at_us = dlock__now(client) + COALESCE_PAUSE_US;
 }
 
-/* Wakes those whose operations are done; without the mutex, which they would only run into. */
+/* Completes the operations of other threads and wakes these, without the mutex, which they would only wait for. */
 static void complete_others(struct dlock_client *client, struct dlock__acquisition *const *acqs, size_t n) {
     uint32_t bells = 0;
     for (size_t i = 0; i < n; i++) {
@@ -69,7 +72,7 @@ static void complete_others(struct dlock_client *client, struct dlock__acquisiti
     dlock__enter(client);
 }
 
-/* Runs the operations, and those that wait, on the connection. */
+/* Runs the n operations, and waiting ones of their kind, on the connection. */
 static void combine(struct dlock__conn *conn, struct dlock__acquisition *const *acqs, size_t n) {
     struct dlock_client *client = conn->client;
     struct dlock__batch batch;
@@ -79,7 +82,7 @@ static void combine(struct dlock__conn *conn, struct dlock__acquisition *const *
     client->ops.n_sent += (unsigned)batch.n;
     client->ops.backlogged = client->ops.n_sent + client->ops.n_pending > client->uri->connections;
     if (client->ops.pending) dlock__pool_hand_out(client);
-    struct dlock__acquisition *others[DLOCK__BATCH]; /* the batch is sorted */
+    struct dlock__acquisition *others[DLOCK__BATCH]; /* the caller's n are the first, until the batch is sorted */
     size_t n_others = batch.n - n;
     if (n_others > 0) memcpy(others, batch.acqs + n, n_others * sizeof *others);
     struct dlock_error err;
@@ -91,7 +94,7 @@ static void combine(struct dlock__conn *conn, struct dlock__acquisition *const *
     if (n_others > 0) complete_others(client, others, n_others);
 }
 
-/* Everything that the acquisition left in a session that is over died with that. */
+/* Prepares the acquisition for the current session. What it left in a session that is over ended with that. */
 static void enter_session(struct dlock__acquisition *acq) {
     if (dlock__acq_died_with_connection(acq)) {
         memset(acq->backend_state, 0, sizeof acq->backend_state);
@@ -106,7 +109,7 @@ static int send_shared(struct dlock_client *client, struct dlock__batch *batch, 
     struct dlock__conn *conn = client->pool.shared;
     int rc = 0;
     if (conn && conn->connected)
-        conn->users++; /* as dlock__pool_take, which would have nothing else to do */
+        conn->users++; /* what dlock__pool_take would do in this case */
     else
         rc = dlock__pool_take(client, batch->deadline_us, &conn, err);
     if (rc != 0) return rc;
@@ -139,8 +142,8 @@ static void wait_for_bell(struct dlock_client *client, uint32_t bits, int64_t un
     dlock__enter(client);
 }
 
-/* Waits until a connection is handed over (returned), or until another thread has run the operation, or until the
- * deadline (NULL, op.result set). */
+/* Waits until a connection is handed over (then returns it), until another thread has run the operation, or until the
+ * deadline. In the last two cases returns NULL; op.result is set. */
 static struct dlock__conn *wait_for_conn(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     struct dlock__op *op = acq->op;
@@ -154,7 +157,8 @@ static struct dlock__conn *wait_for_conn(struct dlock__acquisition *acq) {
     client->ops.last = acq;
     client->ops.n_pending++;
 
-    /* Once it is in somebody's batch its answer is near: only the caller's own deadline is a reason to leave then. */
+    /* Once the operation is in another thread's batch its answer is near: then only the caller's own deadline ends the
+     * wait. */
     while (!op->conn && op->status != DLOCK__OP_DONE) {
         int64_t until = op->status == DLOCK__OP_RUNNING ? op->leave_us : op->deadline_us;
         if (dlock__now(client) >= until) break;
@@ -199,7 +203,7 @@ void dlock__op_prepare(struct dlock__acquisition *acq, enum dlock__op_kind kind,
     enter_session(acq);
 }
 
-/* It never reached a connection. */
+/* Fails an operation that never reached a connection. */
 static void not_sent(struct dlock__acquisition *acq, int code, const char *why) {
     acq->op->late = true;
     acq->op->status = DLOCK__OP_DONE;
@@ -213,7 +217,8 @@ void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n) {
         return;
     }
     if (dlock__one_each(client)) {
-        /* The last one first: whoever waits for all of them waits for the first, and finds the others free. */
+        /* The last one first: a client that waits for all of them waits for the first, and then finds the others
+         * free. */
         for (size_t i = 0; i < n; i++) acqs[i]->op->status = DLOCK__OP_RUNNING;
         for (size_t i = n; i-- > 0;) dlock__session_run(acqs[i]);
         return;
@@ -232,7 +237,7 @@ void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n) {
             dlock__pool_take_back(conn);
         } else if (client->pool.n == 0) {
             not_sent(acqs[0], DLOCK_ENOMEM, "out of memory for a connection");
-        } /* else somebody else ran it, or it was not run in time */
+        } /* else another thread ran it, or its deadline passed */
     }
 }
 

@@ -1,8 +1,7 @@
-/* Messages that connections bring unasked: PENDING. The answer to a blocking request comes through the connection's own
- * descriptor, and so does the end of one whose acquisition is held. The keeper looks at all of them through one epoll
- * descriptor; each is reported once, and then not until it is watched again. That takes a system call, and another one
- * to end it, so that a grant is only watched at once when its connection has rested, and otherwise when it has lasted
- * for a moment. */
+/* Messages that arrive unasked on the connections of a PENDING backend: the answer to a blocking acquire, or the end of
+ * a connection whose acquisition is held. The keeper watches all of them through one epoll descriptor; each is reported
+ * once, and then not until it is watched again. Beginning and ending a watch takes a system call each. So a grant is
+ * watched at once only if its connection has been idle for a while, else when it has lasted for a moment. */
 #include "io/io.h"
 
 #include <errno.h>
@@ -11,7 +10,7 @@
 
 enum { EVENTS = 16, RETRY_US = 50000 };
 
-/* The blocking request has ended without a grant: another one after a moment. */
+/* Handles a blocking acquire that ended without a grant: the waiter asks again after a moment. */
 static void ask_again(struct dlock__conn *conn, struct dlock__acquisition *acq) {
     dlock__session_end(conn);
     dlock__acq_ask_again(acq, dlock__now_us() + RETRY_US);
@@ -31,7 +30,7 @@ static void act(struct dlock__conn *conn, struct dlock__acquisition *acq, const 
     if (acq->conn == conn && !conn->busy) dlock__watch(conn, true);
 }
 
-/* The thread that is using it notices by itself. */
+/* Reads one message from the connection, unless a thread uses it, which will notice by itself. */
 static void look(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
     struct dlock__acquisition *acq = conn->acq;

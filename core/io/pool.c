@@ -1,5 +1,5 @@
-/* The connections of a client that nobody owns for good: one for everybody (THREADSAFE), one for each acquisition
- * (other SESSION backends), or as many as `connections` says. */
+/* The connections of a client that are shared: one for all threads (THREADSAFE), one for each acquisition (other
+ * SESSION backends), or else as many as `connections` says. */
 #include "io/io.h"
 
 /* ---- connections ---- */
@@ -42,7 +42,7 @@ static void shared_give(struct dlock__conn *conn, int rc) {
         conn->connected = false;
         conn->broken = true;
         dlock__connection_epoch_ended(client);
-        dlock__keeper_kick(client); /* it lets go of the listener */
+        dlock__keeper_kick(client); /* the keeper drops the listener on it */
     }
     conn->users--;
     if (!conn->connected) pthread_cond_broadcast(&client->changed);
@@ -75,7 +75,7 @@ void dlock__pool_unqueue(struct dlock_client *client, struct dlock__acquisition 
     if (client->ops.last == acq) client->ops.last = before;
 }
 
-/* The first that nobody is about to take along. */
+/* The first waiting operation that no thread is about to take along in its batch. */
 static struct dlock__acquisition *first_pending(struct dlock_client *client) {
     struct dlock__acquisition *acq = client->ops.pending;
     while (acq && client->ops.coalescing[acq->op->kind]) acq = acq->op->next;
@@ -97,14 +97,14 @@ void dlock__pool_take_back(struct dlock__conn *conn) {
     dlock__bell_ring(client, first->op->bell);
 }
 
-/* Nobody waits while there is a free connection, but for the keeper, which goes first. */
+/* Gives free connections to waiting operations, unless the keeper waits for one: it goes first. */
 void dlock__pool_hand_out(struct dlock_client *client) {
     struct dlock__conn *conn;
     while (!client->keeper.borrows && first_pending(client) && (conn = dlock__pool_pick(client)))
         dlock__pool_take_back(conn);
 }
 
-/* ---- for everything that is not an acquisition ---- */
+/* ---- connections for other uses than acquisitions ---- */
 
 int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **out,
                      struct dlock_error *err) {
@@ -135,7 +135,7 @@ void dlock__pool_give(struct dlock__conn *conn, int rc) {
     dlock__pool_take_back(conn);
 }
 
-/* Takes a connected one out of `idle`; *in_use: there are others. */
+/* Takes a connected one out of `idle`. *in_use: others are in use, and may become free. */
 static struct dlock__conn *pick_connected(struct dlock_client *client, bool *in_use) {
     struct dlock__conn **at = &client->pool.idle, *conn;
     unsigned n = 0;

@@ -1,4 +1,4 @@
-/* Acting on wake-ups: what the server says without being asked. All of it is hostile input. */
+/* Handles wake-ups: messages that the server sends without being asked. All of it is hostile input. */
 #include "io/io.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@ static bool has_token(const struct dlock__acquisition *acq, const char *token) {
     return acq && strcmp(acq->token, token) == 0;
 }
 
-/* Everybody who waits for the name asks again now. */
+/* Makes the acquisition that waits for the name ask again now. */
 static void look(struct dlock__name *name) {
     if (name->asking) dlock__acq_ask_again(name->asking, dlock__now_us());
 }
@@ -17,7 +17,7 @@ static void look_everywhere(struct dlock_client *client) {
         for (struct dlock__name *name = client->names[i]; name; name = name->chain) look(name);
 }
 
-/* Granted to a token of ours that nobody waits for: a wait that was given up, or a duplicate. It must not stay. */
+/* Releases what was granted to a token of ours that nobody waits for: a wait that was given up, or a duplicate. */
 static void give_back(struct dlock_client *client, const struct dlock_wake *wake) {
     struct dlock__acquisition *acq = dlock__acq_find(client, wake->token);
     if (acq) {
@@ -61,10 +61,10 @@ static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
     look_everywhere(client);
 }
 
-/* Another client asks for what we have. */
+/* Handles a WANTED: another client asks for a name that we may have. */
 static void wanted(struct dlock__name *name) {
     if (!name) return;
-    if (name->asking) { /* it may have the grant, and not know */
+    if (name->asking) { /* it may have the grant without knowing it yet */
         name->asking->wanted = true;
         name->asking->may_linger = false;
     }
@@ -104,7 +104,7 @@ int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err) {
         dlock__enter(client);
         if (rc == 0) return 0;
         if (rc != 1) return rc < 0 ? rc : dlock_fail(err, DLOCK_EPROTO, "the backend's wake returned %d", rc);
-        client->listener.answer_by_us = DLOCK__NEVER; /* it lives */
+        client->listener.answer_by_us = DLOCK__NEVER; /* an answer to the probe, too */
         act(client, &wake, received_us);
     }
 }
