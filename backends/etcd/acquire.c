@@ -1,40 +1,41 @@
-/* Acquiring. A claim whose name nobody wants has its lock by one transaction: no key of the name is there, so its own is
- * put. Else another one puts it at the end of the queue and shows its place. Where others were there the last time, both
- * are one. A claim that must not wait puts nothing where that would be in vain. */
+/* Acquiring. A claim for a name without keys gets its lock by one transaction: if the name has no key, it puts the
+ * claim's. Otherwise a second transaction puts the key at the end of the queue and reads its place. If the name had
+ * other keys the last time, one transaction does both. A claim that must not wait puts no key where that would be in
+ * vain. */
 #include "etcd.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 enum {
-    KEEP_SHARE = 3,     /* a waiter asks again in this part of its lease's time, which it keeps alive so */
-    UNWATCHED_MS = 250, /* one that nobody wakes */
-    JOINS = 8           /* tries of a reader that must not wait to join others, while the queue changes */
+    KEEP_SHARE = 3,     /* a waiter asks again each third of its lease's TTL, and so keeps the lease alive */
+    UNWATCHED_MS = 250, /* a waiter without a stream asks again after this time */
+    JOINS = 8           /* how often a reader that must not wait tries to join others while the queue changes */
 };
 
 enum stage {
-    ALONE,   /* puts its key if there is no other, and learns nothing else */
-    FRESH,   /* the same, and else sees its place */
-    JOINING, /* puts its key if the queue is as it was */
-    KNOWN    /* has its key, and sees its place */
+    ALONE,   /* puts its key if there is no other, and reads nothing else */
+    FRESH,   /* the same, and otherwise reads its place */
+    JOINING, /* puts its key if the queue is unchanged */
+    KNOWN    /* has its key, and reads its place */
 };
 
 struct attempt {
     struct dlock_claim *claim;
     enum stage stage;
-    int64_t since; /* JOINING: the queue as it was then had room */
+    int64_t since; /* JOINING: the revision at which the queue had room */
     int joins;
     bool over;
     char key[ETCD_KEY_SIZE];
 };
 
-/* All claims of a call. */
+/* The claims of one request. */
 struct round {
     struct etcd *z;
     struct attempt *attempts;
     size_t n;
     int64_t begun_us, deadline_us;
-    struct etcd_lease lease; /* as it was before the request was sent */
+    struct etcd_lease lease; /* as known before the request was sent */
     struct dlock_error *err;
 };
 
@@ -60,8 +61,8 @@ static atomic_bool *crowded(struct etcd *z, const char *name) {
     return &z->crowded[dlock_hash(name, strlen(name), DLOCK_HASH_SEED) % ETCD_CROWDED];
 }
 
-/* JOINING: unless a key of the name has come or was changed since. Else unless there is one: its version would not be 0,
- * with which keys are compared where nothing else is said, and of which what is not there has none. */
+/* Adds the condition for putting the key. JOINING: no key of the name was put or changed since `since`. Otherwise: the
+ * name has no key. A comparison without a target compares each key's version with 0, which no existing key has. */
 static void add_compare(struct etcd_text *text, struct etcd *z, const struct attempt *a) {
     etcd_add(text, "\"compare\":[{");
     etcd_add_range(text, z, a->claim->name);
@@ -92,7 +93,7 @@ static void add_transaction(struct etcd_text *text, const struct round *r, const
     etcd_add(text, "]}");
 }
 
-/* A claim of an older lease has nothing at the server any more. */
+/* Prepares the claim for this request. A claim of an older lease has no key any more, and begins anew. */
 static void prepare(const struct round *r, struct attempt *a) {
     uint64_t *state = a->claim->state;
     if (state[ETCD_LEASE] != (uint64_t)r->lease.id) {
@@ -117,7 +118,7 @@ static int send_round(struct round *r, size_t pending, struct etcd_reply *reply)
         if (a->over) continue;
         prepare(r, a);
         if (!a->claim->state[ETCD_SLOT]) body.failed = true;
-        if (a->stage != KNOWN) repeat = ETCD_ONCE; /* a put that arrives late would stay */
+        if (a->stage != KNOWN) repeat = ETCD_ONCE; /* a put that arrives late would stay: not to be repeated */
         if (pending > 1) etcd_add(&body, "%s{\"request_txn\":", first ? "" : ",");
         add_transaction(&body, r, a);
         if (pending > 1) etcd_add(&body, "}");
@@ -129,7 +130,7 @@ static int send_round(struct round *r, size_t pending, struct etcd_reply *reply)
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-/* Takes its key out of the queue. */
+/* Deletes the claim's key, and returns `result` or an error. */
 static int leave(const struct round *r, struct attempt *a, int result) {
     struct etcd_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
@@ -142,7 +143,7 @@ static int leave(const struct round *r, struct attempt *a, int result) {
     return result;
 }
 
-/* The same where its key is not there, and nothing that is on its way puts it. */
+/* The same for a claim that has no key, and for which no request is under way. */
 static int leave_nothing(const struct round *r, struct attempt *a, int result) {
     if (etcd_give_slot(r->z, a->claim)) memset(a->claim->state, 0, sizeof a->claim->state);
     return result;
@@ -162,7 +163,7 @@ static int granted(struct round *r, struct attempt *a, uint64_t term) {
     struct dlock_claim *claim = a->claim;
     int64_t kept_ms = etcd_kept_ms(&r->lease, term, r->begun_us);
     a->stage = KNOWN;
-    if (kept_ms == 0) { /* another leader: prove it anew */
+    if (kept_ms == 0) { /* the leader has changed: to be proved anew */
         struct etcd_lease anew;
         int rc = etcd_keep_alive(r->z, r->deadline_us, &anew, r->err);
         if (rc < 0) return rc;
@@ -188,9 +189,9 @@ static int busy(struct round *r, struct attempt *a, const struct etcd_view *view
     return DLOCK_EBUSY;
 }
 
-/* The name's keys were shown, and none of them is ours. */
+/* The name's keys were read, and none of them is the claim's. */
 static int not_there(struct round *r, struct attempt *a, const struct etcd_view *view, int64_t revision) {
-    if (a->stage == KNOWN) { /* somebody has deleted it */
+    if (a->stage == KNOWN) { /* another client has deleted the key */
         etcd_give_slot(r->z, a->claim);
         memset(a->claim->state, 0, sizeof a->claim->state);
         a->stage = ALONE;
@@ -236,7 +237,7 @@ static void end_all(struct round *r, int result) {
     }
 }
 
-/* One request for all that are not over. 0, AGAIN, or a code. */
+/* Sends one request for all unfinished claims. Returns 0, AGAIN or a code. */
 static int run_once(struct round *r, size_t pending) {
     struct etcd_reply reply;
     int rc = etcd_lease(r->z, r->deadline_us, &r->lease, r->err);

@@ -87,7 +87,8 @@ int etcd_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
 
 /* ---- members ----------------------------------------------------------------------------------------------------- */
 
-/* The name is for the certificate and the Host header alone: libcurl is told the address, and looks nothing up. */
+/* Adds a member. Its name is for the certificate and the Host header only: libcurl is given the address, and looks up
+ * nothing. */
 static void add_host(struct etcd_address *address, const struct dlock_uri *uri, const struct dlock_host *host) {
     struct etcd_host *out = &address->hosts[address->n++];
     const char *sni = dlock_uri_get(uri, "sni"), *name = sni ? sni : host->host;

@@ -1,11 +1,11 @@
-/* Is this cluster set up as locks need it? */
+/* The `check` operation: how this cluster's settings strengthen or weaken locks. */
 #include "etcd.h"
 
 #include <stdlib.h>
 
 enum { QUOTA_DEFAULT = 2 << 20 /* kB */ };
 
-/* Asks for something by an empty request; false: there is no answer, which is no reason to end. */
+/* Sends a request. False: it was not answered, which does not end the check. */
 static bool ask(struct etcd *z, const char *path, const char *text, int64_t deadline_us, struct etcd_reply *reply) {
     struct etcd_text body = {NULL, 0, 0, false};
     etcd_add(&body, "%s", text);

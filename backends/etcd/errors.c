@@ -1,7 +1,7 @@
-/* What refusals and failures mean, and what is to be done about them. */
+/* Refusals and failures as dlock's codes, with advice. */
 #include "etcd.h"
 
-/* gRPC's codes. */
+/* gRPC's status codes. */
 enum { INVALID = 3, NOT_FOUND = 5, DENIED = 7, EXHAUSTED = 8, PRECONDITION = 9, UNKNOWN = 2, UNAUTHENTICATED = 16 };
 
 /* As dlock_doubt(), with the right article. */
@@ -70,13 +70,13 @@ static int judge(const struct etcd *z, int64_t code, const char *text, struct dl
         return dlock_fail(err, DLOCK_EUNAVAILABLE,
                           "etcd at %s has no space left: compact and defragment it, then `etcdctl alarm disarm`",
                           where);
-    /* Leaders that change, members without one, servers that are about to stop: anything may have happened. */
+    /* A changing leader, a member without a leader, a server that is about to stop: the outcome is unknown. */
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "etcd at %s: %.200s", where, text);
 }
 
 int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *reply, struct dlock_error *err) {
     const json_t *error = json_object_get(reply->root, "error");
-    const json_t *body = json_is_object(error) ? error : reply->root; /* of a stream */
+    const json_t *body = json_is_object(error) ? error : reply->root; /* an error in a stream is an object */
     const char *text = etcd_string(body, json_is_object(error) ? "message" : "error");
     int64_t code = etcd_int(body, json_is_object(error) ? "grpc_code" : "code");
     if (!text) text = etcd_string(body, "message");

@@ -6,7 +6,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static CURLcode begun;
 
-/* libcurl and jansson have state of their own: made once for the process, by one thread. */
+/* Initializes the process-wide state of libcurl and jansson, under pthread_once(). */
 static void begin_libraries(void) {
     begun = curl_global_init(CURL_GLOBAL_DEFAULT);
     json_object_seed(0);
@@ -22,7 +22,7 @@ static struct etcd *etcd_new(void) {
     return z;
 }
 
-/* A lease is granted by a majority, to a user who is known: that much is sure then. */
+/* The grant of a lease shows that the members have a majority, and that they accept the user. */
 static int etcd_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
                         struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
@@ -38,11 +38,11 @@ static int etcd_connect(void *conn, const struct dlock_uri *uri, const struct dl
     return rc == 0 ? etcd_lease(z, deadline_us, &lease, err) : rc;
 }
 
-/* The lease ends by itself: whatever was in it has been released before. */
+/* The lease is left to end by itself: all claims in it have been released before. */
 static void etcd_disconnect(void *conn) {
     struct etcd *z = etcd_of(conn);
     struct etcd_signals signals;
-    *(struct etcd **)conn = NULL; /* first: a child forked meanwhile looks here */
+    *(struct etcd **)conn = NULL; /* cleared first, since a child forked meanwhile reads it */
     atomic_signal_fence(memory_order_seq_cst);
     if (!z) return;
     etcd_signals_off(z, &signals);

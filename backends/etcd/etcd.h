@@ -1,19 +1,20 @@
-/* Locks in etcd 3.4 and newer, by its JSON gateway: what the parts of this backend share.
+/* The etcd backend, for etcd 3.4 and newer, by its JSON gateway: what its files share.
  *
- * The layout is that of `etcdctl lock` and etcd's own recipes, so that they and we stand in one queue: a key for each
- * claim, `<base><name>/<lease in hex>`, here with `/<slot>` behind it where a client has several claims at a time. The
- * next claim takes the same key again: etcd remembers each key until it is compacted, and looks at all of them.
- * Keys stand in the order of their create revisions: a claim has its lock when nothing before it is in its way. That
- * revision is its fence. The value is the mode, unless exclusive, and the token; other programs' keys count as exclusive.
+ * The layout is that of `etcdctl lock` and etcd's own recipes, so that their clients and dlock's stand in one queue: a
+ * key per claim, `<base><name>/<lease in hex>`, followed by `/<slot>` for all but one of a client's simultaneous
+ * claims. Later claims reuse the same keys, since etcd remembers each key until it is compacted, and looks at all of
+ * them. Keys are ordered by their create revisions: a claim has its lock when no key before its own is in its way. The
+ * create revision is the fence. The value is the mode, unless exclusive, and the token; keys of other programs count as
+ * exclusive.
  *
- * A grant lives as long as the lease does. A lease of etcd's that has ended may be followed by another one on the same
- * connection: every claim knows the lease that it was made in. How long one is sure to live: lease.c.
+ * A grant lives as long as etcd's lease. When a lease has ended, another one may follow on the same connection, so
+ * every claim remembers the lease that it was made in. For how long a lease is sure to live: lease.c.
  *
- * One connection serves every thread. Each request takes a channel, a handle of libcurl's with a connection that is
- * kept alive. A waiter has a stream of its own that tells when the key before it goes (watch.c). One mutex guards the
- * members that change after connect, another one the streams; neither is held while a request is on its way.
+ * One connection serves all threads. Each request takes a channel, a libcurl handle with a connection that is kept
+ * alive. A waiter has a stream of its own that reports when the key before its own is deleted (watch.c). One mutex
+ * guards the members that change after connect, another one the streams; neither is held during a request.
  *
- * The files; each calls those below it only:
+ * The files; each calls only those listed below it:
  *   etcd
  *   acquire  release  renew  inspect  check
  *   view  watch
@@ -34,13 +35,13 @@
 #include <stdatomic.h>
 
 enum {
-    ETCD_BASE_SIZE = 512,                                                               /* of what precedes a name */
-    ETCD_NAME_SIZE = 3 * 255 + 1,                                                       /* of an encoded name */
-    ETCD_KEY_SIZE = ETCD_BASE_SIZE + ETCD_NAME_SIZE + 1 + 16 + 1 + DLOCK_TOKEN_MAX + 1, /* of a claim's key */
-    ETCD_REPLY_MAX = 16 << 20,                                                          /* no answer is longer */
+    ETCD_BASE_SIZE = 512,                                                               /* the text before a name */
+    ETCD_NAME_SIZE = 3 * 255 + 1,                                                       /* an encoded name */
+    ETCD_KEY_SIZE = ETCD_BASE_SIZE + ETCD_NAME_SIZE + 1 + 16 + 1 + DLOCK_TOKEN_MAX + 1, /* a claim's key */
+    ETCD_REPLY_MAX = 16 << 20,                                                          /* longest answer */
     ETCD_HOSTS = 64,
     ETCD_VALUE_SIZE = DLOCK_TOKEN_MAX + 32,
-    ETCD_SLOTS = 1 << 16, /* claims of a connection at a time */
+    ETCD_SLOTS = 1 << 16, /* most simultaneous claims of a connection */
     ETCD_SOCKETS = 1024,
     ETCD_CROWDED = 256,
     ETCD_BATCH = 64 /* claims in one transaction; a server takes 128 operations */
@@ -48,7 +49,7 @@ enum {
 
 #define ETCD_FENCE_END (INT64_C(1) << 55)
 
-/* A request's result besides 0 and dlock's codes. Such a result stays in this backend: err has a code of dlock's. */
+/* Results of a request besides 0 and dlock's codes. They stay inside this backend: err has a code of dlock's. */
 enum { ETCD_LEASE_GONE = 1, ETCD_TOKEN_OLD = 2 };
 
 struct etcd;
@@ -56,19 +57,19 @@ struct etcd;
 /* ---- text.c: texts that grow ------------------------------------------------------------------------------------- */
 
 struct etcd_text {
-    char *at; /* NUL-terminated; NULL while nothing is in it */
+    char *at; /* NUL-terminated; NULL while it is empty */
     size_t n, room;
-    bool failed; /* no memory: it is not whole */
+    bool failed; /* out of memory: the text is incomplete */
 };
 
 DLOCK_PRINTF(2, 3) void etcd_add(struct etcd_text *text, const char *format, ...);
 void etcd_add_bytes(struct etcd_text *text, const void *bytes, size_t n);
-/* As JSON: base64 in quotes. */
+/* Adds base64 in quotes. */
 void etcd_add_base64(struct etcd_text *text, const char *bytes);
-/* A JSON string. */
+/* Adds a JSON string. */
 void etcd_add_string(struct etcd_text *text, const char *string);
 void etcd_text_free(struct etcd_text *text);
-/* Decodes into `out`, NUL-terminated; false: not base64, too long, or it has a NUL in it. */
+/* Decodes into `out`, NUL-terminated. False: `text` is not base64, is too long, or contains a NUL. */
 bool etcd_base64(const char *text, char *out, size_t size);
 
 /* ---- address.c: the URI ------------------------------------------------------------------------------------------ */
@@ -87,28 +88,28 @@ struct etcd_address {
 };
 
 int etcd_accepts(const struct dlock_uri *uri, struct dlock_error *err);
-/* 0, EINVAL, ENOMEM. */
+/* Reads the URI. Returns 0, EINVAL, ENOTSUP or ENOMEM. */
 int etcd_address(struct etcd_address *address, const struct dlock_uri *uri, struct dlock_error *err);
 void etcd_address_free(struct etcd_address *address);
 
 /* ---- names.c: keys ----------------------------------------------------------------------------------------------- */
 
-/* The prefix that the keys of a name have, or with `end` the first key behind them. */
+/* Writes the prefix of the keys of a name or, with `end`, the first key after them. */
 void etcd_prefix(const struct etcd_address *address, const char *name, bool end, char key[ETCD_KEY_SIZE]);
 /* Adds `"key":…,"range_end":…` for all keys of a name. */
 void etcd_add_range(struct etcd_text *text, const struct etcd *z, const char *name);
-/* The prefix of every name that begins with `start`. */
+/* Writes the prefix of the keys of all names that begin with `start`. */
 void etcd_start(const struct etcd_address *address, const char *start, char key[ETCD_KEY_SIZE]);
 void etcd_key(const struct etcd_address *address, const struct dlock_claim *claim, int64_t lease,
               char key[ETCD_KEY_SIZE]);
-/* The name in a key; false: it is not below the base. */
+/* Decodes the name in a key. False: the key is not below the base, or not a claim's. */
 bool etcd_name(const struct etcd_address *address, const char *key, char name[256]);
-/* The token in a key's value, or "lease:0x…" for another program's. */
+/* Writes the token in a key's value, or "lease:0x…" for a key of another program. */
 void etcd_token(const struct etcd_address *address, const char *key, const char *value,
                 char token[DLOCK_TOKEN_MAX + 1]);
-/* The number behind the lease in a key; 0: there is none. */
+/* Returns the slot in a key; 0: there is none. */
 uint64_t etcd_slot_of(const char *key);
-/* The value of a claim's key, and what such a value says. */
+/* The first writes the value of a claim's key, the second parses such a value. */
 void etcd_value(const struct dlock_claim *claim, char text[ETCD_VALUE_SIZE]);
 void etcd_mode(const char *text, enum dlock_mode *mode, uint32_t *limit);
 
@@ -116,40 +117,41 @@ void etcd_mode(const char *text, enum dlock_mode *mode, uint32_t *limit);
 
 struct etcd_reply {
     json_t *root;
-    json_t *body;     /* in it: what the server answers */
-    uint64_t term;    /* of its leader, as the answering member knows it */
-    int64_t revision; /* of its store */
+    json_t *body;     /* the server's answer, part of root */
+    uint64_t term;    /* term of the leader, as known to the member that answered */
+    int64_t revision; /* revision of the store */
 };
 
-/* 0 where it is missing, as the gateway leaves zeros out; -1: no such number. */
+/* Returns a number; 0 if it is missing, since the gateway leaves zeros out; -1: it is no such number. */
 int64_t etcd_int(const json_t *object, const char *key);
 const char *etcd_string(const json_t *object, const char *key); /* NULL: none */
-/* Reads a text of n bytes; false: it makes no sense. The caller ends it. */
+/* Parses n bytes. False: they make no sense; else the caller has to end the reply. */
 bool etcd_reply_read(struct etcd_reply *reply, const char *text, size_t n);
 void etcd_reply_end(struct etcd_reply *reply);
-/* The answer to operation i of a transaction; NULL: there is none of that kind. */
+/* Returns the answer to operation i of a transaction; NULL: there is none of this kind. */
 json_t *etcd_response(const json_t *transaction, size_t i, const char *kind);
 
 /* ---- errors.c ---------------------------------------------------------------------------------------------------- */
 
-/* An answer that is none: sets err and returns a code, LEASE_GONE or TOKEN_OLD. */
+/* Sets err for an error answer and returns a code, LEASE_GONE or TOKEN_OLD. */
 int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *reply, struct dlock_error *err);
 int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *err);
 int etcd_no_memory(struct dlock_error *err);
-/* LEASE_GONE. */
+/* Reports that the lease has ended. Returns LEASE_GONE. */
 int etcd_lease_ended(const struct etcd *z, struct dlock_error *err);
-/* The code of a request that LEASE_GONE or TOKEN_OLD is no answer to: it is, and err has, EPROTO then. */
+/* Returns the code of a request for which LEASE_GONE and TOKEN_OLD make no sense: they become EPROTO, in err, too. */
 int etcd_code(int rc, struct dlock_error *err);
-/* libcurl's code, of a request to a member. A stranger can be connected to, and has never answered. */
+/* Sets err for libcurl's code and returns dlock's. `stranger`: the connection was accepted, but this client has never
+ * had an answer from an etcd. */
 int etcd_failed(const struct etcd *z, const struct etcd_host *host, bool stranger, CURLcode code, const char *why,
                 struct dlock_error *err);
 
 /* ---- sockets.c: libcurl's descriptors ---------------------------------------------------------------------------- */
 
-/* Has libcurl open and close sockets here. */
+/* Makes libcurl open and close its sockets through this file. */
 void etcd_sockets(struct etcd *z, CURL *easy);
 void etcd_sockets_abandon(struct etcd *z);
-/* Between these no SIGPIPE reaches the process: OpenSSL writes without asking for that. */
+/* Between these two calls the thread gets no SIGPIPE: OpenSSL writes without MSG_NOSIGNAL. */
 struct etcd_signals {
     sigset_t before;
     bool pending;
@@ -159,12 +161,12 @@ void etcd_signals_on(const struct etcd *z, const struct etcd_signals *signals);
 
 /* ---- http.c: requests -------------------------------------------------------------------------------------------- */
 
-enum etcd_repeat { ETCD_ONCE, ETCD_REPEAT }; /* whether it may be sent to a second member after no answer */
+enum etcd_repeat { ETCD_ONCE, ETCD_REPEAT }; /* after no answer, may it be sent to another member? */
 
-/* Sends a request. 0: `reply` is to be ended; else a code, LEASE_GONE. Ends the body. */
+/* Sends a request and frees the body. Returns 0 (the caller has to end `reply`), a code or LEASE_GONE. */
 int etcd_post(struct etcd *z, const char *path, struct etcd_text *body, enum etcd_repeat repeat, int64_t deadline_us,
               struct etcd_reply *reply, struct dlock_error *err);
-/* Sets up a handle for a request to a member; the headers are the caller's to free. NULL: out of memory. */
+/* Sets up a handle for a request to a member. The caller frees the headers and *connect. NULL: out of memory. */
 struct curl_slist *etcd_prepare(struct etcd *z, CURL *easy, const struct etcd_host *host, const char *path,
                                 struct curl_slist **connect);
 int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *err);
@@ -173,69 +175,71 @@ void etcd_channels_free(struct etcd *z);
 
 /* ---- lease.c ----------------------------------------------------------------------------------------------------- */
 
-/* The lease, as it was known at one moment. */
+/* What is known of the lease at one moment. */
 struct etcd_lease {
-    int64_t id;      /* 0: there is none */
-    int64_t sent_us; /* of the last answered request that set it anew, before it was sent */
+    int64_t id;      /* 0: there is no lease */
+    int64_t sent_us; /* taken before the last answered request that set it anew was sent */
     int64_t ttl_ms;
     uint64_t term;
 };
 
-/* A lease that will live for a while: 0 or a code. */
+/* Stores a lease that will live for a while, which is set anew or granted if need be. Returns 0 or a code. */
 int etcd_lease(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err);
-/* Sets it anew whatever its age: 0, LEASE_GONE, or a code. */
+/* Sets the lease anew whatever its age. Returns 0, LEASE_GONE or a code. */
 int etcd_keep_alive(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err);
-/* A slot that no other claim of the lease has, plus 1; 0: there is none left. */
+/* Takes a slot that no other claim of the lease has. Returns its number, from 1 on; 0: none is left. */
 uint64_t etcd_take_slot(struct etcd *z, int64_t lease);
-/* Gives it back, once its key has gone; false: a request may still be on its way that puts it. */
+/* Gives a slot back when its key is gone. False: an unanswered request may still put that key. */
 bool etcd_give_slot(struct etcd *z, struct dlock_claim *claim);
 /* Forgets a lease that has ended. */
 void etcd_lease_gone(struct etcd *z, int64_t id);
-/* How long from `from_us` on it is sure to live, as a request shows that was sent after `lease` was known and was
- * answered in `term`; 0: that shows nothing. */
+/* Returns for how long from `from_us` on the lease is sure to live. That is proved by a request that was sent after
+ * `lease` was known, and was answered in `term`. 0: it proves nothing. */
 int64_t etcd_kept_ms(const struct etcd_lease *lease, uint64_t term, int64_t from_us);
-/* Whether it may still live, by our clock. */
+/* True if the lease may still live, by this host's clock. */
 bool etcd_lease_lives(struct etcd *z);
 struct etcd_lease etcd_lease_known(struct etcd *z);
 
 /* ---- view.c: the queue ------------------------------------------------------------------------------------------- */
 
-/* dlock_claim.state: the lease that its key is in, the key's create revision where it is known, flags. */
+/* Indexes of dlock_claim.state: the lease of the claim's key, the key's create revision where it is known, flags,
+ * slot. */
 enum { ETCD_LEASE, ETCD_REVISION, ETCD_FLAGS, ETCD_SLOT };
 enum {
-    ETCD_QUEUED = 1,  /* its key stays while it waits */
-    ETCD_GRANTED = 2, /* it was told so */
-    ETCD_WRITER = 4,  /* its key says that it is exclusive */
-    ETCD_UNSURE = 8   /* a request that puts its key was not answered */
+    ETCD_QUEUED = 1,  /* the claim's key stays while it waits */
+    ETCD_GRANTED = 2, /* the claim was told that it is granted */
+    ETCD_WRITER = 4,  /* the claim's key says that it is exclusive */
+    ETCD_UNSURE = 8   /* a request that puts the claim's key was not answered */
 };
 
 struct etcd_view {
-    int64_t own; /* the create revision of the claim's key; 0: it is not there */
+    int64_t own; /* the create revision of the claim's key; 0: there is no key */
     bool blocked;
-    bool cut;            /* the keys before it were not shown: ask again, now that its revision is known */
-    int64_t need;        /* of permits: so many keys have to go first */
-    const char *blocker; /* the key, in base64, that has to go first; NULL for permits. Lives as long as the reply */
-    bool misused;        /* the name is in use as something else: */
+    bool cut;            /* the keys before the claim's were not shown: ask again by its revision */
+    int64_t need;        /* permits: how many keys have to go first */
+    const char *blocker; /* the key that has to go first, in base64; part of the reply; NULL for permits */
+    bool misused;        /* the name is in use in another way, as follows */
     enum dlock_mode used;
     uint32_t used_limit;
 };
 
-/* Adds the operations of a transaction that show a claim's place: */
+/* The number of operations that etcd_add_view() adds to a transaction, to show a claim's place. */
 enum { ETCD_VIEW_OPERATIONS = 3 };
 void etcd_add_view(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key);
-/* Adds a transaction that deletes the key of a claim, and nobody else's who has come to the same key since. */
+/* Adds a transaction that deletes the key of a claim, but not a later claim's key of the same name. */
 void etcd_add_delete(struct etcd_text *text, const struct dlock_claim *claim, const char *key);
-/* How many it has deleted; -1: that makes no sense. */
+/* Returns how many keys it has deleted; -1: the answer makes no sense. */
 int64_t etcd_deleted(const json_t *transaction);
-/* … and reads their answers, from number `at` on. False: they make no sense. */
+/* Reads the answers to the operations of etcd_add_view(), from number `at` on. False: they make no sense. */
 bool etcd_read_view(const json_t *transaction, size_t at, const struct dlock_claim *claim, const char *key,
                     struct etcd_view *view);
 
 /* ---- watch.c ----------------------------------------------------------------------------------------------------- */
 
-/* Wakes `name` when the view may have changed since `revision`. False: nobody will; ask again soon. */
+/* Queues a LOOK for `name` once the view may have changed since `revision`. False: it cannot, and the waiter has to
+ * poll. */
 bool etcd_watch(struct etcd *z, const char *name, const struct etcd_view *view, int64_t revision);
-/* Nobody waits for the name any more. */
+/* Ends the stream of a name that nobody waits for any more. */
 void etcd_unwatch(struct etcd *z, const char *name);
 int etcd_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int etcd_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
@@ -256,32 +260,32 @@ int etcd_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, s
 struct etcd {
     struct etcd_address address;
     atomic_int sockets[ETCD_SOCKETS];  /* descriptor + 1, or 0 */
-    atomic_bool crowded[ETCD_CROWDED]; /* by a name's hash: others were there when it was asked for last */
+    atomic_bool crowded[ETCD_CROWDED]; /* by a name's hash: the last acquire of it found other keys */
     pthread_mutex_t mutex;
-    /* with the mutex */
+    /* guarded by the mutex: */
     size_t host; /* the member in use */
-    char *token; /* of the user, or NULL */
+    char *token; /* the user's authentication token, or NULL */
     int64_t slots_lease;
-    unsigned char slots[ETCD_SLOTS / 8]; /* bits: which keys of that lease are in use */
+    unsigned char slots[ETCD_SLOTS / 8]; /* bits: which slots of that lease are taken */
     struct etcd_channel *channels;
     struct etcd_lease lease;
-    /* of the streams, with a mutex of their own */
+    /* about the streams, guarded by watch_mutex: */
     pthread_mutex_t watch_mutex;
     CURLM *multi;
     int poll_fd, timer_fd, event_fd;
     struct etcd_watch *watches;
     size_t n_watches;
-    int64_t failed_us; /* when a stream ended that had brought nothing */
-    char woken[256];   /* the name that the core reads */
+    int64_t failed_us; /* when a stream last ended without any message */
+    char woken[256];   /* the name of the last wake-up, which the core reads */
 };
 
-/* The core keeps a pointer for a connection. */
+/* The core's connection is a pointer to this struct. */
 static inline struct etcd *etcd_of(void *conn) {
     return *(struct etcd **)conn;
 }
 
-/* What a failed request means to a claim's connection: it is over when the lease is, so that the core looks up the
- * members' names again. 0 or EUNAVAILABLE. */
+/* Returns what a failed request means for the connection: EUNAVAILABLE if the lease has ended, too, so that the core
+ * looks up the members' names again; else 0. */
 static inline int etcd_verdict(struct etcd *z, int rc) {
     return rc == DLOCK_EUNAVAILABLE && !etcd_lease_lives(z) ? DLOCK_EUNAVAILABLE : 0;
 }

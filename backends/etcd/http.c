@@ -5,7 +5,7 @@
 
 enum { IDLE_MAX = 8 };
 
-/* A handle of libcurl's with its connection. One thread uses it at a time. */
+/* A libcurl handle with its connection. One thread uses it at a time. */
 struct etcd_channel {
     struct etcd_channel *next;
     CURL *easy;
@@ -64,7 +64,7 @@ const struct etcd_host *etcd_member(struct etcd *z, size_t *number) {
     return &z->address.hosts[*number];
 }
 
-/* That member has not answered: everybody tries the next one. */
+/* Makes all requests try the next member, after this one has not answered. */
 static void leave_member(struct etcd *z, size_t number) {
     pthread_mutex_lock(&z->mutex);
     if (z->host == number) z->host = (number + 1) % z->address.n;
@@ -86,7 +86,7 @@ static void set_tls(const struct etcd_address *address, CURL *easy) {
     if (address->ca) curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
     curl_easy_setopt(easy, CURLOPT_SSLCERT, address->cert);
     curl_easy_setopt(easy, CURLOPT_SSLKEY, address->key ? address->key : address->cert);
-    curl_easy_setopt(easy, CURLOPT_KEYPASSWD, ""); /* nobody is asked for one */
+    curl_easy_setopt(easy, CURLOPT_KEYPASSWD, ""); /* keeps OpenSSL from asking at the terminal */
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, address->insecure ? 0L : 1L);
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, address->insecure ? 0L : 2L);
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
@@ -126,7 +126,7 @@ struct curl_slist *etcd_prepare(struct etcd *z, CURL *easy, const struct etcd_ho
     curl_easy_setopt(easy, CURLOPT_CONNECT_TO, *connect);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* whatever the environment says */
+    curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* no proxy, whatever the environment says */
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, z->address.tls ? "https" : "http");
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     set_tls(&z->address, easy);
@@ -171,16 +171,16 @@ static int read_answer(struct etcd *z, struct etcd_channel *channel, struct etcd
     return rc;
 }
 
-/* Whether the request cannot have reached anybody. */
+/* True if the request cannot have reached a server. */
 static bool never_sent(const struct etcd_channel *channel, CURLcode code) {
-    curl_off_t sent_us = 0; /* when everything was ready for it */
+    curl_off_t sent_us = 0; /* when the connection was ready for the request */
     if (code == CURLE_COULDNT_CONNECT) return true;
     curl_easy_getinfo(channel->easy, CURLINFO_PRETRANSFER_TIME_T, &sent_us);
     return sent_us == 0;
 }
 
-/* Whether somebody took the connection and nobody has answered so far. An etcd without a majority keeps silent, too, but
- * its client has had a lease. */
+/* True if the connection was accepted, but this client has never had a lease, so that the other end may be no etcd. (An
+ * etcd without a majority is silent, too, but then this client has usually had a lease before.) */
 static bool is_stranger(struct etcd *z, const struct etcd_channel *channel) {
     curl_off_t connected_us = 0;
     curl_easy_getinfo(channel->easy, CURLINFO_CONNECT_TIME_T, &connected_us);
@@ -190,7 +190,7 @@ static bool is_stranger(struct etcd *z, const struct etcd_channel *channel) {
     return connected_us > 0 && !known;
 }
 
-/* To one member after the other, until one answers or must not be followed by another. */
+/* Sends the request to one member after the other, until one answers or the request must not be repeated. */
 static int try_members(struct etcd *z, struct etcd_channel *channel, const char *path, const struct etcd_text *body,
                        enum etcd_repeat repeat, int64_t deadline_us, struct etcd_reply *reply,
                        struct dlock_error *err) {
@@ -198,12 +198,12 @@ static int try_members(struct etcd *z, struct etcd_channel *channel, const char 
         size_t number;
         const struct etcd_host *host = etcd_member(z, &number);
         int64_t ms = (deadline_us - dlock_now_us()) / 1000;
-        if (repeat == ETCD_REPEAT) ms /= (int64_t)left; /* a silent one must leave time for those after it */
+        if (repeat == ETCD_REPEAT) ms /= (int64_t)left; /* a silent member must leave time for the next ones */
         CURLcode code = perform(z, channel, host, path, body, ms > 0 ? ms : 1);
         if (code == CURLE_OK) {
             int rc = read_answer(z, channel, reply, err);
             if (rc != DLOCK_EUNAVAILABLE) return rc;
-            leave_member(z, number); /* it has no leader, or no space: another one may */
+            leave_member(z, number); /* it has no leader or no space; another one may */
             if (left == 1 || repeat == ETCD_ONCE) return rc;
         } else {
             int rc = etcd_failed(z, host, is_stranger(z, channel), code,
@@ -258,7 +258,7 @@ int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *e
 int etcd_post(struct etcd *z, const char *path, struct etcd_text *body, enum etcd_repeat repeat, int64_t deadline_us,
               struct etcd_reply *reply, struct dlock_error *err) {
     int rc = post(z, path, body, repeat, deadline_us, reply, err);
-    if (rc == ETCD_TOKEN_OLD && z->address.user) { /* after five minutes without a request */
+    if (rc == ETCD_TOKEN_OLD && z->address.user) { /* tokens end after five minutes without a request */
         rc = etcd_authenticate(z, deadline_us, err);
         if (rc == 0) rc = post(z, path, body, repeat, deadline_us, reply, err);
     }

@@ -1,14 +1,14 @@
-/* The operations of operators: inspect, list, break. */
+/* Inspecting, listing and breaking locks. */
 #include "etcd.h"
 
 #include <stdlib.h>
 
 enum { PAGE = 32 };
 
-/* The queue of one name, in order. The first n hold it. */
+/* The queue of one name, in order. The first n keys hold the lock. */
 struct queue {
     struct etcd_reply reply;
-    json_t *keys; /* NULL: nobody has it */
+    json_t *keys; /* NULL: the name has no keys */
     size_t n;
     enum dlock_mode mode;
     uint32_t limit, waiters;
@@ -42,7 +42,7 @@ static void count(struct queue *queue) {
     queue->waiters = (uint32_t)(all - queue->n);
 }
 
-/* 0, and the caller ends queue->reply; or a code. */
+/* Reads the queue of a name. Returns 0 (the caller has to end queue->reply) or a code. */
 static int read_queue(struct etcd *z, const char *name, int64_t deadline_us, struct queue *queue,
                       struct dlock_error *err) {
     struct etcd_text body = {NULL, 0, 0, false};
@@ -57,7 +57,7 @@ static int read_queue(struct etcd *z, const char *name, int64_t deadline_us, str
     return 0;
 }
 
-/* True: `each` wants no more. */
+/* Passes the holders to `each`. True: `each` has returned non-zero. */
 static bool show(struct etcd *z, const struct queue *queue, const char *name, dlock_each each, void *arg) {
     for (size_t i = 0; i < queue->n; i++) {
         const json_t *kv = json_array_get(queue->keys, i);
@@ -76,7 +76,7 @@ static bool show(struct etcd *z, const struct queue *queue, const char *name, dl
         info.limit = queue->limit;
         info.waiters = queue->waiters;
         info.fence = fence > 0 && fence < ETCD_FENCE_END ? (uint64_t)fence : 0;
-        info.remaining_ms = DLOCK_FOREVER; /* as long as its lease lives */
+        info.remaining_ms = DLOCK_FOREVER; /* the grant lives as long as its lease */
         if (each(&info, arg) != 0) return true;
     }
     return false;
@@ -94,7 +94,7 @@ int etcd_inspect(void *conn, const char *name, dlock_each each, void *arg, int t
 
 /* ---- break ------------------------------------------------------------------------------------------------------- */
 
-/* 0: *broken tells whether one of the holders' keys was there. */
+/* Deletes the holders' keys. Sets *broken if one of them still existed. Returns 0 or a code. */
 static int delete_holders(struct etcd *z, const struct queue *queue, int64_t deadline_us, bool *broken,
                           struct dlock_error *err) {
     for (size_t i = 0; i < queue->n; i++) {
@@ -132,7 +132,7 @@ int etcd_break(void *conn, const char *name, int timeout_ms, struct dlock_error 
 
 /* ---- list -------------------------------------------------------------------------------------------------------- */
 
-/* The first key that is not before `from`, below what names with this prefix begin with. 0: *found tells. */
+/* Reads the first key from `from` on and before `end`; "" if there is none. Returns 0 or a code. */
 static int next_key(struct etcd *z, const char *from, const char *end, int64_t deadline_us, char key[ETCD_KEY_SIZE],
                     struct dlock_error *err) {
     struct etcd_text body = {NULL, 0, 0, false};
@@ -152,7 +152,7 @@ static int next_key(struct etcd *z, const char *from, const char *end, int64_t d
     return rc;
 }
 
-/* Behind everything that begins as `key` does. */
+/* Changes `key` to the first key after all that begin with it. */
 static void after(char key[ETCD_KEY_SIZE]) {
     size_t n = strlen(key);
     while (n > 0 && (unsigned char)key[n - 1] == 0xff) n--;
@@ -175,7 +175,7 @@ int etcd_list(void *conn, const char *prefix, char cursor[256], dlock_each each,
         else
             etcd_start(&z->address, prefix, from);
         int rc;
-        do { /* past what is no lock's */
+        do { /* skips keys that are not a lock's */
             rc = next_key(z, from, end, deadline_us, key, err);
             if (rc != 0) return rc;
             if (!key[0]) return 0;

@@ -1,20 +1,20 @@
-/* The lease that all claims of a connection are in, and how long it is sure to live.
+/* The lease that all claims of a connection are in, and for how long it is sure to live.
  *
- * The leader ends a lease when its whole time has passed there since it was granted or kept alive. A new leader begins
- * that time anew for every lease (lessor.Promote). So a lease that was set anew by a request sent at t lives until
- * t + TTL, if whoever answered that was the leader. A leader that was replaced without having noticed, because it was
- * stopped or cut off, also answers: keeping alive asks nobody else. What its followers have agreed to meanwhile it does
- * not know.
+ * The leader ends a lease when its TTL has passed there since the lease was granted or kept alive. A new leader
+ * restarts the TTL of every lease (lessor.Promote). So a lease that was set anew by a request sent at t lives until t +
+ * TTL, provided that the member that answered was the leader. But a leader that was replaced without noticing, because
+ * it was stopped or cut off, answers, too: keeping a lease alive needs no majority. It does not know what its followers
+ * have agreed on meanwhile.
  *
- * Every answer names the term of the leader. When the answer to keeping alive names a term, and one that needs a
- * majority, a transaction that was sent afterwards, names the same, then the leader of that term was still the leader
- * after the lease had been set anew; and each later one begins the lease's time anew later. If the terms differ the
- * lease is kept alive once more. */
+ * Every answer names the leader's term. If the answer to keeping the lease alive names a term, and a request that needs
+ * a majority, such as a transaction, was sent afterwards and is answered in the same term, then the leader of that term
+ * was still the leader after the lease had been set anew, and every later leader restarts the TTL later. If the terms
+ * differ, the lease is kept alive once more. */
 #include "etcd.h"
 
 #include <inttypes.h>
 
-enum { FRESH_SHARE = 3 /* a lease is set anew when this part of its time has passed */ };
+enum { FRESH_SHARE = 3 /* a lease is set anew when a third of its TTL has passed */ };
 
 struct etcd_lease etcd_lease_known(struct etcd *z) {
     pthread_mutex_lock(&z->mutex);
@@ -34,7 +34,7 @@ void etcd_lease_gone(struct etcd *z, int64_t id) {
     pthread_mutex_unlock(&z->mutex);
 }
 
-/* For clocks that run differently the core takes 1 % off the time that is left; here 1 % is taken off the time that has
+/* The core takes 1 % off the time that is left, for clocks that run differently; here 1 % is added to the time that has
  * passed. */
 int64_t etcd_kept_ms(const struct etcd_lease *lease, uint64_t term, int64_t from_us) {
     int64_t age_us = from_us - lease->sent_us;
@@ -43,7 +43,7 @@ int64_t etcd_kept_ms(const struct etcd_lease *lease, uint64_t term, int64_t from
     return left_ms > 0 ? left_ms : 0;
 }
 
-/* Reads `{"ID":…,"TTL":…}`; false: it makes no sense. */
+/* Reads `{"ID":…,"TTL":…}`. False: it makes no sense. */
 static bool read_lease(const struct etcd_reply *reply, int64_t sent_us, struct etcd_lease *lease) {
     int64_t ttl_s = etcd_int(reply->body, "TTL");
     lease->id = etcd_int(reply->body, "ID");
@@ -53,7 +53,7 @@ static bool read_lease(const struct etcd_reply *reply, int64_t sent_us, struct e
     return lease->id > 0 && ttl_s >= 0 && ttl_s <= INT32_MAX;
 }
 
-/* The connection's, unless another thread has been quicker. */
+/* Makes this the connection's lease, unless another thread has stored a newer one, which is then returned. */
 static void note(struct etcd *z, int64_t replaces, struct etcd_lease *lease) {
     pthread_mutex_lock(&z->mutex);
     if (z->lease.id == replaces || z->lease.id == 0) {
@@ -92,7 +92,7 @@ int etcd_keep_alive(struct etcd *z, int64_t deadline_us, struct etcd_lease *leas
     bool sensible = read_lease(&reply, sent_us, lease) && lease->id == before.id;
     etcd_reply_end(&reply);
     if (!sensible) return etcd_nonsense(z, "an answer about a lease", err);
-    if (lease->ttl_ms == 0) { /* it is not there any more */
+    if (lease->ttl_ms == 0) { /* the lease does not exist any more */
         etcd_lease_gone(z, before.id);
         return etcd_lease_ended(z, err);
     }
@@ -121,7 +121,7 @@ uint64_t etcd_take_slot(struct etcd *z, int64_t lease) {
     return slot < ETCD_SLOTS ? slot + 1 : 0;
 }
 
-/* A put without an answer may arrive late: its slot is not used again in this lease. */
+/* The slot of a put that was not answered, and may arrive late, is not used again in this lease. */
 bool etcd_give_slot(struct etcd *z, struct dlock_claim *claim) {
     uint64_t slot = claim->state[ETCD_SLOT];
     if (slot == 0 || slot > ETCD_SLOTS || claim->state[ETCD_FLAGS] & ETCD_UNSURE) return false;

@@ -45,7 +45,8 @@ static int hex(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* What follows the base, and the '/' behind the name; NULL: it is no claim's. */
+/* Returns the part of a key after the base, and stores the '/' that follows the name. NULL: the key is not a
+ * claim's. */
 static const char *split(const struct etcd_address *address, const char *key, const char **slash) {
     size_t n = strlen(address->base);
     if (strncmp(key, address->base, n) != 0) return NULL;

@@ -1,4 +1,4 @@
-/* Releasing, and leaving the queue: the claim's key is deleted. Nobody else has a key of that name. */
+/* Releasing and leaving the queue: the claim's key is deleted. No other claim has a key of that name. */
 #include "etcd.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ struct releasing {
     struct dlock_error *err;
 };
 
-/* One that was never sent has no key. */
+/* True if a request for the claim was ever sent; otherwise it has no key. */
 static bool was_sent(const struct dlock_claim *claim) {
     return claim->state[ETCD_LEASE] != 0;
 }
@@ -22,7 +22,8 @@ static bool was_granted(const struct dlock_claim *claim) {
     return claim->state[ETCD_FLAGS] & ETCD_GRANTED;
 }
 
-/* Of a claim that was not told that it has its lock, the queue says so. */
+/* Adds the operations that release a claim. For a claim that was never told that it is granted, they also read the
+ * queue, which shows whether it was. */
 static void add_release(struct etcd_text *text, struct etcd *z, const struct dlock_claim *claim) {
     char key[ETCD_KEY_SIZE];
     etcd_key(&z->address, claim, (int64_t)claim->state[ETCD_LEASE], key);
@@ -35,16 +36,16 @@ static void add_release(struct etcd_text *text, struct etcd *z, const struct dlo
     etcd_add(text, "}");
 }
 
-/* So many keys were deleted of a claim that had the lock, if it was there at all. */
+/* Returns the result of a release that has deleted so many keys. `had`: the claim, if its key existed, had the lock. */
 static int judge(struct etcd *z, struct dlock_claim *claim, int64_t deleted, bool had, struct dlock_error *err) {
     if (deleted < 0) return etcd_nonsense(z, "an answer", err);
     claim->state[ETCD_FLAGS] &= ~(uint64_t)(ETCD_GRANTED | ETCD_QUEUED);
     if (claim->state[ETCD_REVISION] && etcd_give_slot(z, claim))
-        memset(claim->state, 0, sizeof claim->state); /* its key is another one's from now on */
+        memset(claim->state, 0, sizeof claim->state); /* the key's name is free for another claim from now on */
     return deleted > 0 && had ? 0 : DLOCK_ELOST;
 }
 
-/* Reads the answers from number *at on. */
+/* Reads the answers to one claim's operations, from number *at on, and advances *at. */
 static int read_release(struct etcd *z, struct dlock_claim *claim, const json_t *transaction, size_t *at,
                         struct dlock_error *err) {
     char key[ETCD_KEY_SIZE];
@@ -62,7 +63,7 @@ static int read_release(struct etcd *z, struct dlock_claim *claim, const json_t 
 
 /* ---- of a process that is dead ----------------------------------------------------------------------------------- */
 
-/* Nothing says which its key is: all keys of the name are looked at. */
+/* Finds the key of a dead process's claim by its token, among all keys of the name. */
 static int find_key(struct releasing *r, struct dlock_claim *claim) {
     struct etcd_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
@@ -99,7 +100,7 @@ static int find_dead(struct releasing *r) {
     return 0;
 }
 
-/* The most frequent case by far takes the smallest request. */
+/* Releases one granted claim, by far the most frequent case, with the smallest request. */
 static int release_one(struct releasing *r, struct dlock_claim *claim) {
     struct etcd_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;

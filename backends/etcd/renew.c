@@ -1,5 +1,5 @@
-/* Renewing: the lease is kept alive by one request, and another one shows that the keys of all grants are still there,
- * and that the leader has not changed in between (lease.c). */
+/* Renewing: one request keeps the lease alive, and a second one shows that the keys of all grants still exist, and that
+ * the leader has not changed in between (lease.c). */
 #include "etcd.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@ struct renewal {
     struct dlock_error *err;
 };
 
-/* Claims of a lease that has ended are lost. */
+/* True if the claim is in the current lease; claims of a lease that has ended are lost. */
 static bool is_ours(const struct renewal *r, const struct dlock_claim *claim) {
     return claim->state[ETCD_LEASE] == (uint64_t)r->lease.id && claim->state[ETCD_REVISION];
 }
@@ -30,7 +30,7 @@ static void add_read(struct etcd_text *text, const char *key) {
     etcd_add(text, "}}");
 }
 
-/* The value changes, and the key keeps its place. */
+/* Adds a downgrade: the value changes, and the key keeps its place. */
 static void add_downgrade(struct etcd_text *text, const struct dlock_claim *claim, const char *key) {
     char value[ETCD_VALUE_SIZE];
     etcd_value(claim, value);
@@ -44,7 +44,7 @@ static void add_downgrade(struct etcd_text *text, const struct dlock_claim *clai
     etcd_add(text, "}}]}}");
 }
 
-/* False: the answer makes no sense. */
+/* Reads the answer about one claim. False: it makes no sense. */
 static bool read_claim(struct dlock_claim *claim, const json_t *transaction, size_t at) {
     if (is_downgrade(claim)) {
         const json_t *nested = etcd_response(transaction, at, "response_txn");
@@ -72,7 +72,7 @@ static bool read_all(struct renewal *r, const struct etcd_reply *reply, int64_t 
 
 enum { AGAIN = 1 };
 
-/* 0, AGAIN: the leader has changed, or a code. */
+/* Proves that the grants still exist. Returns 0, AGAIN (the leader has changed) or a code. */
 static int prove(struct renewal *r) {
     struct etcd_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;

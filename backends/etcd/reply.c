@@ -22,7 +22,7 @@ const char *etcd_string(const json_t *object, const char *key) {
 bool etcd_reply_read(struct etcd_reply *reply, const char *text, size_t n) {
     json_error_t why;
     memset(reply, 0, sizeof *reply);
-    /* Of a stream the first answer counts. */
+    /* of a stream, the first answer is read */
     reply->root = json_loadb(text ? text : "", n, JSON_DISABLE_EOF_CHECK, &why);
     if (!json_is_object(reply->root)) {
         etcd_reply_end(reply);

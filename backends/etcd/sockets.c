@@ -1,5 +1,5 @@
-/* The sockets that libcurl uses: close-on-exec, known to a forked child, and closed by reset, so that no request arrives
- * after it was given up. */
+/* The sockets that libcurl uses: close-on-exec, listed for a forked child, and closed by reset, so that no request
+ * arrives after it was given up. */
 #include "etcd.h"
 
 #include <signal.h>
@@ -41,7 +41,7 @@ void etcd_sockets_abandon(struct etcd *z) {
         if (atomic_load(&z->sockets[i])) close(atomic_load(&z->sockets[i]) - 1);
 }
 
-/* libcurl itself sends with MSG_NOSIGNAL. */
+/* Needed for TLS only: libcurl itself sends with MSG_NOSIGNAL. */
 void etcd_signals_off(const struct etcd *z, struct etcd_signals *signals) {
     sigset_t pipe, pending;
     if (!z->address.tls) return;

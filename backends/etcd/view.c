@@ -1,10 +1,10 @@
-/* A claim's place in the queue: which keys are before its own, and in its way. */
+/* A claim's place in the queue: which keys are before its own and in its way. */
 #include "etcd.h"
 
 #include <inttypes.h>
 
-/* The key itself; the first of the queue, which says what the name is in use as; and those before the key, the last
- * first. An exclusive lock wants to know the last one alone. */
+/* Reads the key itself; the first key of the queue, which says how the name is in use; and the keys before the claim's,
+ * the last one first. An exclusive claim needs only the last one. */
 void etcd_add_view(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key) {
     etcd_add(text, "{\"request_range\":{\"keys_only\":true,\"key\":");
     etcd_add_base64(text, key);
@@ -40,7 +40,7 @@ int64_t etcd_deleted(const json_t *transaction) {
 
 /* ---- reading it -------------------------------------------------------------------------------------------------- */
 
-/* The keys that operation i has found; NULL: it makes no sense. */
+/* Returns the keys that operation i has found; NULL: the answer makes no sense. */
 static json_t *keys_of(const json_t *transaction, size_t i, json_t *none) {
     json_t *range = etcd_response(transaction, i, "response_range");
     json_t *keys = range ? json_object_get(range, "kvs") : NULL;
@@ -68,7 +68,7 @@ static void read_use(const struct dlock_claim *claim, const json_t *first, struc
                     (claim->mode == DLOCK_PERMIT && view->used_limit != claim->limit);
 }
 
-/* False: a key without its revision. */
+/* Judges the keys before the claim's. False: a key has no revision. */
 static bool read_before(const json_t *keys, const struct dlock_claim *claim, const char *own64,
                         struct etcd_view *view) {
     int64_t before = 0;
@@ -79,7 +79,7 @@ static bool read_before(const json_t *keys, const struct dlock_claim *claim, con
         int64_t revision = etcd_int(kv, "create_revision");
         if (!key64 || revision <= 0) return false;
         if (strcmp(key64, own64) == 0 || (view->own && revision > view->own)) continue;
-        if (revision == view->own && strcmp(key64, own64) > 0) continue; /* both from one transaction */
+        if (revision == view->own && strcmp(key64, own64) > 0) continue; /* put by one transaction */
         before++;
         if (!view->blocker && in_the_way(claim, kv)) view->blocker = key64;
     }
@@ -88,13 +88,14 @@ static bool read_before(const json_t *keys, const struct dlock_claim *claim, con
         view->blocker = NULL;
         view->need = before - claim->limit + 1;
     }
-    /* Two keys, and none before ours: they are those at the end of the queue, which our key has not just come to. */
+    /* With the revision unknown, the two keys are the last ones of the whole queue. If none of them is before the
+     * claim's, and there is another one, the keys before the claim's were cut off. */
     if (claim->mode == DLOCK_EXCLUSIVE && view->own && !claim->state[ETCD_REVISION] && !view->blocked)
         view->cut = json_array_size(keys) > 1;
     return true;
 }
 
-/* `own64` is `"…"`. */
+/* Fills the view. `own64` is the claim's key in base64. */
 static bool read_all(const json_t *own, const json_t *first, const json_t *before, const struct dlock_claim *claim,
                      const char *own64, struct etcd_view *view) {
     const json_t *kv = json_array_get(own, 0);

@@ -1,10 +1,10 @@
-/* Streams that tell when a key has gone. A claim that waits has one on the key before it, from the revision on that it
- * was seen in, so that nothing is missed in between; a claim that waits for a permit on all keys of its name, until as
- * many have gone as have to. A stream ends with what it has to tell, or with its connection: in both cases the waiter
- * asks again, and gets another one.
+/* Streams that report when a key is deleted. A waiting claim has one on the key before its own, from the revision on at
+ * which that was seen, so that nothing is missed in between. A claim that waits for a permit has one on all keys of its
+ * name, until as many have been deleted as have to be. A stream ends with its report, or with its connection; in both
+ * cases the waiter asks again and gets another one.
  *
  * All streams are in one multi handle, which the core drives by calling `wake`. Its descriptors are in an epoll
- * descriptor, and that is what the core polls. */
+ * descriptor, which is the one that the core polls. */
 #include "etcd.h"
 
 #include <inttypes.h>
@@ -14,9 +14,9 @@
 #include <sys/timerfd.h>
 
 enum {
-    WATCHES_MAX = 256,   /* streams, each with a socket; further waiters ask from time to time */
-    LINE_MAX_ = 1 << 20, /* of one message */
-    FAILED_US = 500000   /* no stream so soon after one that came to nothing */
+    WATCHES_MAX = 256,   /* most streams, each with a socket; further waiters poll */
+    LINE_MAX_ = 1 << 20, /* longest message */
+    FAILED_US = 500000   /* no new stream for this long after one that failed */
 };
 
 struct etcd_watch {
@@ -24,15 +24,15 @@ struct etcd_watch {
     CURL *easy;
     struct curl_slist *headers, *connect;
     struct etcd_text body, line;
-    char key[4 * ETCD_KEY_SIZE / 3 + 8]; /* in base64; "" for all of the name */
-    int64_t asked, need;                 /* events */
+    char key[4 * ETCD_KEY_SIZE / 3 + 8]; /* in base64; "": all keys of the name */
+    int64_t asked, need;                 /* numbers of events: at first, and still to come */
     bool over, heard;
     char name[256];
 };
 
 /* ---- what a stream says ------------------------------------------------------------------------------------------ */
 
-/* One message, of one line. */
+/* Reads one message, which is one line. */
 static void read_message(struct etcd_watch *watch) {
     struct etcd_reply reply;
     if (!etcd_reply_read(&reply, watch->line.at, watch->line.n)) {
@@ -42,7 +42,7 @@ static void read_message(struct etcd_watch *watch) {
     json_t *events = json_object_get(reply.body, "events");
     watch->heard = true;
     watch->need -= (int64_t)json_array_size(events);
-    /* Compacted, refused, or a member that stops: whatever it is, asking shows more. */
+    /* Compacted, refused, or the member stops: whatever it is, the waiter asks again. */
     if (watch->need <= 0 || json_is_true(json_object_get(reply.body, "canceled")) ||
         json_object_get(reply.root, "error"))
         watch->over = true;
@@ -168,7 +168,7 @@ static void write_request(struct etcd *z, struct etcd_watch *watch, int64_t revi
     etcd_add(body, ",\"start_revision\":\"%" PRId64 "\"}}", revision + 1);
 }
 
-/* NULL: out of memory. */
+/* Makes a watch and its request. NULL: out of memory. */
 static struct etcd_watch *make(struct etcd *z, const char *name, const struct etcd_view *view, int64_t revision) {
     struct etcd_watch *watch = calloc(1, sizeof *watch);
     size_t number;
@@ -195,7 +195,7 @@ static struct etcd_watch *make(struct etcd *z, const char *name, const struct et
     return watch;
 }
 
-/* Streams that have ended without a word. */
+/* Marks the streams whose connections have ended. */
 static void reap(struct etcd *z) {
     CURLMsg *message;
     int left;
@@ -214,13 +214,13 @@ static struct etcd_watch **first_over(struct etcd *z) {
     return at;
 }
 
-/* What libcurl has read already makes no descriptor readable. */
+/* Makes the polled descriptor readable if a stream is over: bytes that libcurl has already read do not. */
 static void ring(struct etcd *z) {
     reap(z);
     if (*first_over(z)) eventfd_write(z->event_fd, 1);
 }
 
-/* With the mutex. */
+/* Starts a stream. False: there is no room, the last one failed just now, or out of memory. Called with watch_mutex. */
 static bool add(struct etcd *z, const char *name, const struct etcd_view *view, int64_t revision) {
     int running;
     if (z->n_watches >= WATCHES_MAX || dlock_now_us() < z->failed_us + FAILED_US) return false;
@@ -233,12 +233,12 @@ static bool add(struct etcd *z, const char *name, const struct etcd_view *view, 
         drop(z, &z->watches);
         return false;
     }
-    curl_multi_socket_action(z->multi, CURL_SOCKET_TIMEOUT, 0, &running); /* what it takes to begin */
+    curl_multi_socket_action(z->multi, CURL_SOCKET_TIMEOUT, 0, &running); /* starts the transfer */
     ring(z);
     return true;
 }
 
-/* One that is there goes on when it waits for the same. */
+/* True if a stream that exists waits for the same as the view, or is over, and so is about to wake the waiter. */
 static bool fits(const struct etcd_watch *watch, const struct etcd_view *view) {
     if (watch->over) return true;
     return view->blocker ? strcmp(watch->key, view->blocker) == 0 : !*watch->key && watch->need == view->need;

@@ -98,7 +98,7 @@ static int voters(const char *conf) {
 static void check_ensemble(struct dlock_report *report, const char *srvr, const char *conf) {
     char mode[32];
     int servers = voters(conf);
-    if (!value_of(srvr, "Mode: ", mode, sizeof mode)) return; /* check_version() has reported that there is no answer */
+    if (!value_of(srvr, "Mode: ", mode, sizeof mode)) return; /* reported by check_version() */
     if (strcmp(mode, "read-only") == 0)
         dlock_find(report, "it has no majority, and grants nothing: look at the other servers", "mode read-only");
     else if (servers == 2)
@@ -151,9 +151,7 @@ static void check_ticks(struct dlock_report *report, struct zookeeper *z, const 
 static void check_connections(struct dlock_report *report, const char *srvr, const char *conf) {
     int most = number_of(conf, "maxClientCnxns="), open = number_of(srvr, "Connections: ");
     char text[16];
-    if (!value_of(conf, "maxClientCnxns=", text, sizeof text))
-        return; /* check_ticks() has reported that there is no
-                                                                        * answer */
+    if (!value_of(conf, "maxClientCnxns=", text, sizeof text)) return; /* reported by check_ticks() */
     if (most <= 0)
         dlock_find(report, NULL, "no limit to the connections from one address");
     else

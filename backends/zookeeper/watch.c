@@ -167,9 +167,7 @@ void zookeeper_watches_free(struct zookeeper *z) {
 
 void zookeeper_watch_answered(struct zookeeper_watch *watch, int rc, bool left) {
     if (rc == ZOK) return;
-    if (watch->wanted)
-        zookeeper_wake_queue(watch->z, DLOCK_WAKE_WANTED, watch->name); /* without a watch another client
-                                                                                        * would not be noticed */
+    if (watch->wanted) zookeeper_wake_queue(watch->z, DLOCK_WAKE_WANTED, watch->name); /* in case another client came */
     if (watch->before && (left || watch->shared)) zookeeper_wake_queue(watch->z, DLOCK_WAKE_LOOK, watch->name);
     drop(watch);
 }
