@@ -1,11 +1,12 @@
-/* Requests that others may get in the way of, and the objects in the database, which the first request makes. */
+/* Requests that are repeated when other sessions interfere, and the objects in the database, created on first use. */
 #include "maria.h"
 
 #include <stdlib.h>
 
 enum { NO_ROW = 1032, NO_TABLE = 1146, NO_SEQUENCE = 4091 };
 
-/* After an error in the middle of a transaction. A deadlock has ended it already, a time-out only the statement. */
+/* Rolls back after an error that may have left a transaction open: a deadlock has ended it, a time-out only the
+ * statement. Keeps the text. */
 static int roll_back(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
     char *text = maria->text;
     size_t used = maria->used, size = maria->size;
@@ -13,7 +14,7 @@ static int roll_back(struct maria *maria, int64_t deadline_us, struct dlock_erro
     maria->used = maria->size = 0;
     maria_say(maria, "ROLLBACK");
     int rc = maria_ask(maria, deadline_us, err);
-    if (rc != 0 && maria_is_late(maria)) maria_hang_up(maria); /* which reads no text any more */
+    if (rc != 0 && maria_is_late(maria)) maria_hang_up(maria); /* it must not read the text, which is freed now */
     free(maria->text);
     maria->text = text;
     maria->used = used;
@@ -29,7 +30,7 @@ int maria_call(struct maria *maria, int64_t deadline_us, struct dlock_error *err
         unsigned error = maria->error;
         int undone = error ? roll_back(maria, deadline_us, &why_not_undone) : 0;
         if (undone == 0 && maria_passes(error) && dlock_now_us() < deadline_us) continue;
-        maria->error = undone == 0 ? error : 0; /* what nobody has undone ends the connection, whatever it was */
+        maria->error = undone == 0 ? error : 0; /* a transaction that is still open ends the connection */
         if (err) *err = undone == 0 ? why : why_not_undone;
         return undone == 0 ? rc : undone;
     }
@@ -69,7 +70,8 @@ bool maria_lacks_row(const struct maria *maria) {
     return maria->error == NO_ROW && maria->sessions && maria->has_sequence;
 }
 
-/* Draws a number: where that works somebody else has replaced the sequence, and given fences of it. */
+/* Replaces the sequence, unless drawing a number works: then another session has replaced it, and fences were drawn
+ * from the new one. */
 static int replace_unless_mended(struct maria *maria, int64_t clock_us, int64_t deadline_us, struct dlock_error *err) {
     maria_begin(maria);
     maria_say(maria, "DO NEXTVAL(dlock_fence_sequence)");
@@ -87,7 +89,7 @@ static int replace_unless_mended(struct maria *maria, int64_t clock_us, int64_t 
     return rc;
 }
 
-/* One at a time, by a user lock that no lock of ours can be called: those are hashes. */
+/* Lets one session at a time do so, under a user lock whose name no lock of dlock's has: those are hashes. */
 int maria_replace_sequence(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
     int64_t is_mine = 0, clock_us = 0;
     maria_begin(maria);
@@ -98,9 +100,9 @@ int maria_replace_sequence(struct maria *maria, int64_t deadline_us, struct dloc
     if (!row || !maria_number(maria->answers[0].rows, row, 0, &is_mine) ||
         !maria_number(maria->answers[0].rows, row, 1, &clock_us) || clock_us <= 0 || clock_us >= MARIA_FENCE_END)
         return maria_nonsense(maria, "the time of its clock", err);
-    if (!is_mine) return 0; /* somebody else is at it */
+    if (!is_mine) return 0; /* another session is replacing it */
     rc = replace_unless_mended(maria, clock_us, deadline_us, err);
-    if (rc != 0 && maria_is_late(maria)) return rc; /* the session ends, and its lock with it */
+    if (rc != 0 && maria_is_late(maria)) return rc; /* the session ends, and with it the user lock */
     maria_begin(maria);
     maria_say(maria, "DO RELEASE_LOCK('dlock_fence_sequence')");
     int released = maria_ask(maria, deadline_us, rc == 0 ? err : NULL);

@@ -1,4 +1,4 @@
-/* What strengthens and weakens locks, for the doctor. */
+/* The `check` operation: how this server's settings strengthen or weaken locks. */
 #include "maria.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@ enum { FLUSH, LOG_BIN, SEMI_SYNC, MOST, USED, REPLICAS, FACTS };
 
 struct fact {
     const char *name;
-    char value[64]; /* "": the server did not say */
+    char value[64]; /* "": unknown */
 };
 
 static void learn(struct maria *maria, size_t answer, struct fact *facts) {
@@ -57,7 +57,7 @@ static void check_connections(struct dlock_report *report, const struct maria *m
                    maria->sessions ? "; each lock and each waiter needs one" : "");
 }
 
-/* The storage engine of what is there already; the answer may have no row. */
+/* Reports the storage engine of existing objects; without objects the answer has no row. */
 static void check_objects(struct maria *maria, struct dlock_report *report, size_t answer) {
     char engine[64] = "";
     MYSQL_ROW row = maria_row(maria, answer, 1);

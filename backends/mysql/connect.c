@@ -1,4 +1,4 @@
-/* Connecting: one address after the other, each with its share of the time. */
+/* Connecting: one address after the other, each with an equal share of the time left. */
 #include "maria.h"
 
 #include <errmsg.h>
@@ -6,7 +6,8 @@
 
 enum { DEFAULT_PORT = 3306, OLDEST_MYSQL = 50700, OLDEST_MARIADB = 100200 };
 
-/* What a password is proved with. The others would have libmariadb send it as it is, or ask at the terminal. */
+/* The authentication methods that are allowed. With others libmariadb would send the password as it is, or ask at the
+ * terminal. */
 #define PROOFS "mysql_native_password,client_ed25519,caching_sha2_password"
 
 static int set_options(struct maria *maria) {
@@ -99,8 +100,8 @@ static int judge_all(struct maria *maria, size_t answer, struct dlock_error *err
     return 0;
 }
 
-/* Isolation: no locks on the gaps between rows. The time zone has no hour that comes twice. A statement does not wait
- * for a row longer than a second: it is repeated until our own deadline. */
+/* Sets the session's variables. READ COMMITTED takes no locks on the gaps between rows. In UTC no hour comes twice. A
+ * statement waits for a row for one second at most, and is repeated until the caller's deadline. */
 static int set_session(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
     enum { SETTINGS, ISOLATION, VARIABLES, CLOCK };
     maria_begin(maria);
@@ -151,7 +152,6 @@ int maria_connect_link(struct maria *maria, const struct dlock_uri *uri, int64_t
         maria_hang_up(maria);
         rc = connect_one(maria, uri, &uri->hosts[i], now + share, err);
     }
-    if (rc != 0)
-        maria_hang_up(maria); /* libmariadb may be in the middle of it, and read the URI, which is gone later */
+    if (rc != 0) maria_hang_up(maria); /* an unfinished call would read the URI, which is freed after this */
     return rc;
 }

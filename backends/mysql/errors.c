@@ -1,18 +1,18 @@
-/* What the server or libmariadb refuses, as dlock's codes. */
+/* Errors of the server and of libmariadb as dlock's codes. */
 #include "maria.h"
 
 #include <errmsg.h>
 
-/* Numbers of the server, whose headers differ from version to version. */
+/* Error numbers of the server, written out here since headers differ between versions. */
 static const struct {
     unsigned error;
     int code;
     const char *advice;
 } kinds[] = {
-    {1044, DLOCK_EAUTH, ""}, /* of the database */
-    {1045, DLOCK_EAUTH, ""}, /* of the user, or the password */
+    {1044, DLOCK_EAUTH, ""}, /* no right to the database */
+    {1045, DLOCK_EAUTH, ""}, /* wrong user or password */
     {1129, DLOCK_EAUTH, ""}, /* the host is blocked */
-    {1130, DLOCK_EAUTH, ""}, /* … not known */
+    {1130, DLOCK_EAUTH, ""}, /* the host is not allowed */
     {1142, DLOCK_EAUTH, "; see the GRANTs at the end of what `dlock schema mysql` prints"},
     {1143, DLOCK_EAUTH, ""},
     {1227, DLOCK_EAUTH, ""},
@@ -21,7 +21,7 @@ static const struct {
     {1698, DLOCK_EAUTH, ""},
     {1095, DLOCK_EAUTH, "; another user's session holds the lock: ask for the right CONNECTION ADMIN"},
     {3118, DLOCK_EAUTH, ""}, /* the account is locked */
-    {4151, DLOCK_EAUTH, ""}, /* … in MariaDB */
+    {4151, DLOCK_EAUTH, ""}, /* the same in MariaDB */
     {1820, DLOCK_EAUTH, ""}, /* the password has to be changed */
     {1862, DLOCK_EAUTH, ""},
     {1046, DLOCK_EINVAL, ""},
@@ -34,15 +34,15 @@ static const struct {
     {1213, DLOCK_EUNAVAILABLE, ""}, /* deadlock */
     {1317, DLOCK_EUNAVAILABLE, ""}, /* KILL QUERY */
     {1969, DLOCK_EUNAVAILABLE, ""}, /* max_statement_time */
-    {3024, DLOCK_EUNAVAILABLE, ""}, /* … of MySQL */
+    {3024, DLOCK_EUNAVAILABLE, ""}, /* the same in MySQL */
     {1040, DLOCK_EUNAVAILABLE, "; raise max_connections"},
     {1203, DLOCK_EUNAVAILABLE, ""}, /* more connections than the user may have */
     {1226, DLOCK_EUNAVAILABLE, ""},
     {1053, DLOCK_EUNAVAILABLE, ""}, /* shutting down */
     {1927, DLOCK_EUNAVAILABLE, ""}, /* KILL CONNECTION */
-    {4031, DLOCK_EUNAVAILABLE, ""}, /* … by wait_timeout */
+    {4031, DLOCK_EUNAVAILABLE, ""}, /* ended by wait_timeout */
     {1021, DLOCK_EUNAVAILABLE, ""}, /* its disk is full */
-    {1037, DLOCK_EUNAVAILABLE, ""}, /* … its memory */
+    {1037, DLOCK_EUNAVAILABLE, ""}, /* it is out of memory */
     {1041, DLOCK_EUNAVAILABLE, ""},
     {1114, DLOCK_EUNAVAILABLE, ""},
     {1159, DLOCK_EUNAVAILABLE, ""},
@@ -53,7 +53,7 @@ bool maria_passes(unsigned error) {
     return error == 1213 || error == 1205 || error == 1317 || error == 1969 || error == 3024;
 }
 
-/* Numbers of libmariadb's own: the connection is gone, or nobody knows what comes next on it. */
+/* True for error numbers of libmariadb itself: the connection is gone, or its state is unknown. */
 static bool is_own(unsigned error) {
     return error == 0 || (error >= CR_MIN_ERROR && error <= 2999) || (error >= 5000 && error < 6000);
 }
@@ -75,7 +75,7 @@ int maria_refused(struct maria *maria, struct dlock_error *err) {
     const char *advice;
     unsigned error = mysql_errno(maria->link);
     int code = code_of(error, &advice);
-    if (code == DLOCK_EINVAL) code = DLOCK_EUNAVAILABLE; /* the database has gone: connecting anew says so, for good */
+    if (code == DLOCK_EINVAL) code = DLOCK_EUNAVAILABLE; /* the database was dropped: connecting anew reports that */
     maria->error = is_own(error) ? 0 : error;
     return dlock_fail(err, code, "MySQL at %s: %.300s%s", maria->where, mysql_error(maria->link), advice);
 }

@@ -1,4 +1,4 @@
-/* Looking at rows, and breaking the locks that they are. */
+/* Inspecting, listing and breaking locks that are rows. */
 #include "maria.h"
 
 /* Names in one page of a list. */
@@ -18,7 +18,7 @@ static bool has_controls(const char *text) {
     return false;
 }
 
-/* Tells `each` about all rows; the number of rows, or an error. `name` gets the last one. */
+/* Passes all rows to `each`. Returns the number of rows or an error; `name` gets the last one. */
 static int tell(struct maria *maria, const char *prefix, char name[MARIA_NAME_MAX + 1], dlock_each each, void *arg,
                 bool *ended, struct dlock_error *err) {
     char token[256];
@@ -26,7 +26,7 @@ static int tell(struct maria *maria, const char *prefix, char name[MARIA_NAME_MA
     int n = 0;
     *ended = false;
     if (maria->n_answers != 1 || !maria->answers[0].rows) return maria_nonsense(maria, "no rows about holders", err);
-    /* `each` may use other clients: the rows are in our memory by now. */
+    /* `each` may use other clients, which is safe: all rows have been read. */
     for (MYSQL_ROW row; !*ended && (row = maria_row(maria, 0, COLUMNS)); n++) {
         MYSQL_RES *rows = maria->answers[0].rows;
         if (!maria_bytes(rows, row, NAME, 1, name, MARIA_NAME_MAX + 1) ||
@@ -34,8 +34,8 @@ static int tell(struct maria *maria, const char *prefix, char name[MARIA_NAME_MA
             !maria_number(rows, row, LEFT_US, &left_us) || fence <= 0 || fence >= MARIA_FENCE_END ||
             strncmp(name, prefix, strlen(prefix)) != 0 || n == PAGE)
             return maria_nonsense(maria, "a row about a holder", err);
-        if (has_controls(name)) continue; /* no lock is called so */
-        token[DLOCK_TOKEN_MAX] = '\0';    /* the column has room for longer ones, which are not ours */
+        if (has_controls(name)) continue; /* not a valid name of a lock */
+        token[DLOCK_TOKEN_MAX] = '\0';    /* the column has room for longer tokens, which are not dlock's */
         dlock_one_line(token);
         const struct dlock_info info = {.size = sizeof info,
                                         .name = name,
@@ -62,7 +62,7 @@ int maria_inspect(void *conn, const char *name, dlock_each each, void *arg, int 
     return n < 0 ? n : 0;
 }
 
-/* The first string of bytes after all that begin with the prefix; 0 bytes: there is none. */
+/* Writes the first byte string after all that begin with the prefix. Returns its length; 0: there is none. */
 static size_t after_prefix(const char *prefix, char out[MARIA_NAME_MAX + 1]) {
     size_t length = strlen(prefix);
     memcpy(out, prefix, length);
@@ -95,7 +95,7 @@ int maria_list(void *conn, const char *prefix, char cursor[256], dlock_each each
     return 1;
 }
 
-/* The fence stays in the row. */
+/* Keeps the fence in the row. */
 int maria_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     struct maria *maria = conn;
     maria_begin(maria);

@@ -32,7 +32,7 @@ static void maria_abandon(void *conn) {
     if (maria->fd > 0) close(maria->fd - 1);
 }
 
-/* Of a connection: what a grant lives in. */
+/* In mode=session a grant lives as long as this descriptor's connection. */
 static size_t maria_descriptors(void *conn, int *fds, size_t max) {
     const struct maria *maria = conn;
     int fd = maria->fd - 1;

@@ -1,9 +1,9 @@
-/* A lock is a row: one packet of two statements takes it, one statement gives it back. */
+/* A lock is a row: one packet of two statements acquires it, one statement releases it. */
 #include "maria.h"
 
 enum { NAME, TOKEN, FENCE, COLUMNS };
 
-/* Sorts out what no row can be. */
+/* Refuses claims that cannot be a row. */
 static bool acceptable(struct dlock_claim *claim, struct dlock_error *err) {
     size_t length = strlen(claim->name);
     if (claim->mode != DLOCK_EXCLUSIVE) {
@@ -23,9 +23,9 @@ static void say_name_and_token(struct maria *maria, const struct dlock_claim *cl
 
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
-/* The row of a name is the grant of the statement's token if it was that before, or nobody's; else it stays as it is.
- * Assignments are made from left to right, and see those before them: the fence is decided by the old token, the end of
- * the lease by the new one. VALUES(fence) is the server's clock. */
+/* Writes the two statements. A row becomes the grant of the statement's token if it already was, or if it was free;
+ * else it stays unchanged. Assignments are made from left to right and see the results of earlier ones: the fence
+ * depends on the old token, the end of the lease on the new one. VALUES(fence) is the server's clock. */
 static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n) {
     maria_begin(maria);
     maria_say(maria, "INSERT INTO dlock_locks (name, token, fence, until_us) VALUES ");
@@ -47,7 +47,7 @@ static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, 
     maria_say(maria, ") ORDER BY name");
 }
 
-/* Rows come in the order of the claims. A row that is missing has been deleted meanwhile. */
+/* Reads the rows, which come in the order of the claims. A missing row was deleted between the two statements. */
 static int read_acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n, struct dlock_error *err) {
     enum { INSERTED, SELECTED, ANSWERS };
     char name[MARIA_NAME_MAX + 1], token[256];
@@ -109,7 +109,7 @@ int maria_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int t
 
 typedef void say_change(struct maria *maria, const struct dlock_claim *claim);
 
-/* Not "(name, token) = (…)": for that MariaDB 10.11 reads the whole table. */
+/* Two comparisons instead of "(name, token) = (…)", for which MariaDB 10.11 reads the whole table. */
 static void say_renew(struct maria *maria, const struct dlock_claim *claim) {
     maria_say(maria,
               "UPDATE dlock_locks SET until_us = " MARIA_NOW_US " + %lld WHERE until_us > " MARIA_NOW_US " AND name = ",
@@ -122,7 +122,7 @@ static void say_release(struct maria *maria, const struct dlock_claim *claim) {
     say_name_and_token(maria, claim, " AND token = ");
 }
 
-/* One statement for each claim, several of them in one transaction, and so with one flush. */
+/* Sends one statement for each claim. Several are one transaction, and so need one flush only. */
 static int change(struct maria *maria, say_change *say, struct dlock_claim *const *claims, size_t n,
                   int64_t deadline_us, struct dlock_error *err) {
     size_t first = n > 1 ? 1 : 0;
@@ -135,7 +135,7 @@ static int change(struct maria *maria, say_change *say, struct dlock_claim *cons
     if (n > 1) maria_say(maria, "; COMMIT");
     for (size_t i = 0; i < n; i++) claims[i]->result = DLOCK_ELOST;
     int rc = maria_call(maria, deadline_us, err);
-    if (rc != 0 && maria_lacks_objects(maria)) return 0; /* no table, no grant */
+    if (rc != 0 && maria_lacks_objects(maria)) return 0; /* without the table there is no grant */
     if (rc != 0) return rc;
     if (maria->n_answers != n + 2 * first) return maria_nonsense(maria, "the results of a change", err);
     for (size_t i = 0; i < n; i++)

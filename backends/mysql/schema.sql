@@ -1,5 +1,5 @@
--- The locks of dlock, for mysql://HOST/DATABASE without mode=session. A row stands for each name that was ever locked: its
--- fence must not be forgotten while the clock could be set back. Rows that nobody used for a day may go:
+-- The locks of dlock, for mysql://HOST/DATABASE without mode=session. Each name that was ever locked has a row, since
+-- its fence must not be forgotten while the clock could be set back. Rows that were not used for a day can be deleted:
 --   DELETE FROM dlock_locks WHERE until_us < (UNIX_TIMESTAMP() - 86400) * 1000000;
 CREATE TABLE IF NOT EXISTS dlock_locks (
     name VARBINARY(255) NOT NULL PRIMARY KEY,

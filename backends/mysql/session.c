@@ -1,17 +1,17 @@
 /* mode=session: a lock is a user lock of the server (GET_LOCK), which ends with the session. A connection carries one
- * claim. The server's names for them are short, and the same in upper and lower case: they are hashes of ours. */
+ * claim. The server limits the length of such names and ignores their case, so they are hashes of dlock's names. */
 #include "maria.h"
 
-/* A session that got its lock so shortly ago is not looked at before the release. */
+/* A lock held for less than this is released without checking whether the session has ended. */
 #define FRESH_US 1000
 
 /* The longest wait_timeout that the server takes, in seconds. */
 #define IDLE_MAX_S 31536000
 
-/* How often a session that was told to end is looked for. */
+/* Interval at which a session that was told to end is looked for. */
 #define LOOK_US 2000
 
-/* Rows of the table of fences: names share them. */
+/* Rows in the table of fences, which are shared by all names. */
 #define SLOTS 64
 
 static bool acceptable(struct dlock_claim *claim, struct dlock_error *err) {
@@ -25,8 +25,8 @@ static bool acceptable(struct dlock_claim *claim, struct dlock_error *err) {
     return false;
 }
 
-/* User locks are the whole server's, names those of one database. A connection often gets the same lock again, and has
- * its key from the answer to the first acquire. */
+/* Adds the key of a lock. User locks belong to the whole server, so the database is part of the hash. The key of the
+ * last lock is known from the answer to its acquire, since a connection often acquires the same lock again. */
 static void say_key(struct maria *maria, const char *name) {
     if (strcmp(maria->session.key_name, name) == 0 && *maria->session.key) {
         maria_say(maria, "'%s'", maria->session.key);
@@ -37,7 +37,7 @@ static void say_key(struct maria *maria, const char *name) {
     maria_say(maria, "), 256)");
 }
 
-/* Keeps the key in the second column; it goes into statements: nothing but hex digits does. */
+/* Stores the key in the second column. It becomes part of statements, so it has to be hex digits only. */
 static int learn_key(struct maria *maria, MYSQL_RES *rows, MYSQL_ROW row, const char *name, struct dlock_error *err) {
     char key[MARIA_KEY + 1];
     if (mysql_num_fields(rows) < 2) return 0;
@@ -48,7 +48,7 @@ static int learn_key(struct maria *maria, MYSQL_RES *rows, MYSQL_ROW row, const 
     return 0;
 }
 
-/* Has the acquire answer with the key, too, where it is not known yet. */
+/* Makes the acquire return the key, too, if it is not known yet. */
 static void ask_for_key(struct maria *maria, const char *name) {
     if (strcmp(maria->session.key_name, name) == 0 && *maria->session.key) return;
     maria_say(maria, ", ");
@@ -60,7 +60,8 @@ static int64_t idle_s(const struct dlock_claim *claim) {
     return s < 1 ? 1 : s > IDLE_MAX_S ? IDLE_MAX_S : s;
 }
 
-/* A silent session ends with the lease. Its statement comes first in the text; returns how many results it has. */
+/* Sets wait_timeout, which ends a silent session, to the lease. Comes first in the text; returns how many results it
+ * adds. */
 static size_t say_lease(struct maria *maria, int64_t seconds) {
     if (maria->session.idle_s == seconds) return 0;
     maria->session.idle_s = seconds;
@@ -70,8 +71,8 @@ static size_t say_lease(struct maria *maria, int64_t seconds) {
 
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
-/* A sequence is not locked by those who draw from it, and written once in 1000 numbers. What a crash forgets of that,
- * the clock is past: each connection has the sequence begin there. */
+/* Drawing from a sequence does not lock it, and it is written once in 1000 numbers. A crash may forget numbers, but not
+ * beyond the clock: each connection sets the sequence to the server's clock first. */
 static size_t say_sequence(struct maria *maria, const char *name) {
     size_t before = 0;
     if (maria->session.clock_us) {
@@ -85,7 +86,7 @@ static size_t say_sequence(struct maria *maria, const char *name) {
     return before;
 }
 
-/* Without sequences: a row that is counted up, and flushed, by those who have got their lock. */
+/* Without sequences: a session that has got its lock increments a row, which is flushed. */
 static size_t say_table(struct maria *maria, const char *name) {
     unsigned slot = (unsigned)(dlock_hash(name, strlen(name), DLOCK_HASH_SEED) % SLOTS);
     maria_say(maria, "SET @dlock = GET_LOCK(");
@@ -122,14 +123,14 @@ static int take(struct maria *maria, struct dlock_claim *claim, int64_t deadline
 
 /* ---- renew and release ------------------------------------------------------------------------------------------- */
 
-/* The answer to an earlier request may still be on its way: it comes first. */
+/* Reads the late answer to an earlier request, if there is one, before the next request is sent. */
 static int catch_up(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
     int rc = maria->session.owed ? maria_catch_up(maria, deadline_us, err) : 0;
     if (rc == 0) maria->session.owed = false;
     return rc;
 }
 
-/* Whether the session still has its lock; begins the lease anew. */
+/* Checks that the session still has its lock, and starts the lease anew. */
 static int prove(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
     int64_t has = 0;
     size_t at = 0;
@@ -156,12 +157,12 @@ static int prove(struct maria *maria, struct dlock_claim *claim, int64_t deadlin
     return 0;
 }
 
-/* The server says something unasked only when it ends the session. */
+/* True if the server has ended the session: it sends nothing else unasked. */
 static bool has_ended(const struct maria *maria) {
     return dlock_wait_fd((int)mysql_get_socket(maria->link), POLLIN, 0) != 0;
 }
 
-/* Only to get the descriptor: nothing but its end comes unasked. */
+/* Returns the descriptor only; the server sends nothing unasked but the end of the session. */
 int maria_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     const struct maria *maria = conn;
     (void)timeout_ms;
@@ -170,7 +171,8 @@ int maria_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error
     return 0;
 }
 
-/* The answer to a late proof may be what has come; what it says, the next proof says as well. */
+/* What has come may be the late answer to a renewal. Its contents can be dropped, since the next renewal asks the
+ * same. */
 int maria_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
     struct maria *maria = conn;
     (void)out;
@@ -181,7 +183,7 @@ int maria_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *e
     return has_ended(maria) ? maria_dead(maria, "the server has ended this session", err) : 0;
 }
 
-/* DO has no result to read. */
+/* Releases the user lock. DO returns no rows. */
 static int unlock(struct maria *maria, const char *name, int64_t deadline_us, struct dlock_error *err) {
     maria_begin(maria);
     maria_say(maria, "DO RELEASE_LOCK(");
@@ -190,7 +192,7 @@ static int unlock(struct maria *maria, const char *name, int64_t deadline_us, st
     return maria_ask(maria, deadline_us, err);
 }
 
-/* A session that answers has had the lock: nobody but itself, and its end, can take it away. */
+/* Releases the lock. If the session answers, it had the lock: only the session itself or its end can take that away. */
 static int give_back(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
     int rc = unlock(maria, claim->name, deadline_us, err);
     if (rc != 0) return rc;
@@ -208,7 +210,7 @@ int maria_session_acquire(void *conn, struct dlock_claim *const *claims, size_t 
     (void)n;
     if (!acceptable(claims[0], err)) return 0;
     int rc = 0;
-    if (maria->session.fence) { /* it has it already, or has had it */
+    if (maria->session.fence) { /* it has the lock, or has had it */
         claims[0]->fence = maria->session.fence;
         rc = prove(maria, claims[0], deadline_us, err);
         if (rc != 0 || claims[0]->result != DLOCK_ELOST) return rc;
@@ -217,7 +219,7 @@ int maria_session_acquire(void *conn, struct dlock_claim *const *claims, size_t 
     bool empty = maria_lacks_row(maria);
     if (rc == 0 || !(empty || maria_lacks_objects(maria))) return rc;
     maria->session.idle_s =
-        0; /* nobody knows which statements were carried out: GET_LOCK may be among them, and counts */
+        0; /* which statements were executed is unknown: GET_LOCK may have been, and its calls are counted */
     rc = unlock(maria, claims[0]->name, deadline_us, err);
     if (rc == 0) rc = (empty ? maria_replace_sequence : maria_make_objects)(maria, deadline_us, err);
     return rc == 0 ? take(maria, claims[0], deadline_us, err) : rc;
@@ -244,7 +246,7 @@ int maria_session_release(void *conn, struct dlock_claim *const *claims, size_t 
     return give_back(maria, claims[0], deadline_us, err);
 }
 
-/* The lease of its last lock would end it, too, when it is idle for so long. */
+/* Removes the lease of the last lock: wait_timeout would end an idle session without a lock, too. */
 int maria_session_rest(void *conn, int timeout_ms, struct dlock_error *err) {
     struct maria *maria = conn;
     maria_begin(maria);
@@ -255,7 +257,7 @@ int maria_session_rest(void *conn, int timeout_ms, struct dlock_error *err) {
 
 /* ---- break ------------------------------------------------------------------------------------------------------- */
 
-/* The session that has the lock; 0: none has. */
+/* Stores the id of the session that has the lock; 0: none. */
 static int holder(struct maria *maria, const char *name, int64_t *id, int64_t deadline_us, struct dlock_error *err) {
     maria_begin(maria);
     maria_say(maria, "SELECT IFNULL(IS_USED_LOCK(");

@@ -1,4 +1,4 @@
-/* Statements as text, and values as the server writes them. */
+/* Writing statements, and parsing values in the server's text format. */
 #include "maria.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@ void maria_begin(struct maria *maria) {
     maria->no_memory = false;
 }
 
-/* Room for so many more bytes and a NUL. */
+/* Makes room for so many more bytes and a NUL. */
 static bool make_room(struct maria *maria, size_t more) {
     size_t size = maria->size ? maria->size : 1024;
     while (size <= maria->used + more) size *= 2;

@@ -1,5 +1,5 @@
-/* TLS, which libmariadb does with OpenSSL. Its handshake asks a hook of ours when it has to wait, and so keeps our
- * deadline; everything after it is in steps, as without TLS. */
+/* TLS, which libmariadb does with OpenSSL. Its handshake calls a hook of this file when it has to wait, and so keeps
+ * the deadline; after it, requests run in steps as without TLS. */
 #include "maria.h"
 
 #include <errmsg.h>
@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-/* The handshake that this thread is in the middle of: the hook is told of no more than a descriptor. */
+/* The connection whose handshake this thread runs: the hook gets no more than a descriptor. */
 static _Thread_local struct maria *current;
 
 static const char *sni_of(const struct dlock_uri *uri, const struct dlock_host *host) {
@@ -17,7 +17,7 @@ static const char *sni_of(const struct dlock_uri *uri, const struct dlock_host *
     return sni ? sni : host->host;
 }
 
-/* libmariadb would say of a missing file no more than an OpenSSL error. */
+/* Checks that the files can be read: libmariadb would report no more than an OpenSSL error. */
 static int check_files(const struct maria *maria, const struct dlock_uri *uri, struct dlock_error *err) {
     static const char *const keys[] = {"ca", "cert", "key"};
     static const char *const words[] = {"certificates", "certificate", "key"};
@@ -30,12 +30,12 @@ static int check_files(const struct maria *maria, const struct dlock_uri *uri, s
     return 0;
 }
 
-/* While the handshake waits: libmariadb has left the descriptor to us, so a child forked meanwhile may close it. Where
- * bytes are waiting it is looked at whether they are the end. */
+/* Waits in the handshake. libmariadb does not close the descriptor meanwhile, so a forked child may close it. If
+ * something arrives, checks whether it is the end of the connection. */
 static int wait_in_handshake(my_socket fd, my_bool is_read, int timeout) {
     char byte;
     (void)timeout;
-    if (!current) return 0; /* closing: what does not go at once is not sent */
+    if (!current) return 0; /* closing: bytes that cannot be sent at once are dropped */
     current->fd = fd + 1;
     atomic_signal_fence(memory_order_seq_cst);
     int happened = dlock_wait_fd(fd, is_read ? POLLIN : POLLOUT, current->handshake.deadline_us);
@@ -51,8 +51,8 @@ static int wait_in_handshake(my_socket fd, my_bool is_read, int timeout) {
 }
 
 int maria_set_tls(struct maria *maria, const struct dlock_uri *uri, struct dlock_error *err) {
-    /* OpenSSL runs on the stack that libmariadb makes for its steps. The passphrase is empty, so that nobody is asked
-     * for one at the terminal. */
+    /* OpenSSL runs on the stack that libmariadb allocates for its non-blocking calls, so that has to be larger. The
+     * empty passphrase keeps OpenSSL from asking for one at the terminal. */
     size_t stack = (size_t)256 * 1024;
     my_bool enforce = 1, verify = !maria->insecure;
     const char *ca = dlock_uri_get(uri, "ca"), *cert = dlock_uri_get(uri, "cert"), *key = dlock_uri_get(uri, "key");
@@ -82,8 +82,9 @@ void maria_tls_end(void) {
     current = NULL;
 }
 
-/* libmariadb takes one name for where to connect and for whom the certificate is. It has read the former by now. It also
- * leaves the socket blocking, in which OpenSSL would read for ever: a read that ends soon leads to our hook. */
+/* libmariadb uses one string as the address and as the name in the certificate. It has read the address by now, so the
+ * name can take its place. It also leaves the socket blocking, in which OpenSSL would read without end; a short
+ * time-out of the socket makes such a read return to the hook. */
 void maria_tls_name(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host) {
     const struct timeval moment = {0, 1000};
     if (!maria->tls) return;
@@ -92,13 +93,13 @@ void maria_tls_name(struct maria *maria, const struct dlock_uri *uri, const stru
     setsockopt(maria->fd - 1, SOL_SOCKET, SO_SNDTIMEO, &moment, sizeof moment);
 }
 
-/* Nothing that libmariadb may do otherwise in another version goes unnoticed: it falls back to plain text where a server
- * has no TLS and its certificate would not be looked at. */
+/* Does not rely on the behaviour of one version of libmariadb: it falls back to plain text if the server has no TLS and
+ * the certificate need not be verified. */
 int maria_tls_proved(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
                      struct dlock_error *err) {
     if (!maria->tls) return 0;
     int fd = (int)mysql_get_socket(maria->link);
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); /* requests wait in poll() alone */
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); /* requests wait in poll() only */
     if (!mysql_get_ssl_cipher(maria->link))
         return dlock_fail(err, DLOCK_EPROTO, "MySQL at %s has no TLS: without TLS it is mysql://", maria->where);
     if (!maria->insecure && strcmp(maria->link->host, sni_of(uri, host)) != 0)

@@ -1,11 +1,11 @@
-/* Requests and answers, in steps that do not block: libmariadb stands still where a socket is not ready, and goes on
- * from there. */
+/* Requests and answers, in steps that do not block: libmariadb suspends a call when the socket is not ready, and
+ * resumes it later. */
 #include "maria.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Steps of a request whose connection has been shut down: each fails at once, and none waits. */
+/* Most steps of a call whose connection has been shut down: each fails at once, and none waits. */
 #define LAST_STEPS 1000
 
 static int cont(struct maria *maria, int ready) {
@@ -20,8 +20,8 @@ static int cont(struct maria *maria, int ready) {
     return 0;
 }
 
-/* libmariadb closes the socket of a connection that breaks: a child that is forked meanwhile is not to close that
- * number, which may be another file's by then. */
+/* Resumes a call. `fd` is 0 meanwhile: libmariadb closes the socket of a broken connection, and a child that is forked
+ * then must not close that number, which may belong to another file by then. */
 static void resume(struct maria *maria, int ready) {
     maria->fd = 0;
     atomic_signal_fence(memory_order_seq_cst);
@@ -65,7 +65,7 @@ static void begin_step(struct maria *maria, enum maria_step step) {
     if (step == MARIA_NEXT) maria->waits = mysql_next_result_start(&maria->failed, maria->link);
 }
 
-/* Keeps one result: 0, or it could not be read. */
+/* Stores one result. Returns 0 or a code. */
 static int keep(struct maria *maria, struct dlock_error *err) {
     if (!maria->stored && mysql_field_count(maria->link) > 0) return maria_refused(maria, err);
     if (maria->n_answers == MARIA_ANSWERS) {
@@ -76,7 +76,7 @@ static int keep(struct maria *maria, struct dlock_error *err) {
     return 0;
 }
 
-/* After a step that is done: begins the next. 1: there is none. */
+/* Begins the step after one that is done. Returns 0, 1 (there is none) or a code. */
 static int next_step(struct maria *maria, struct dlock_error *err) {
     enum maria_step done = maria->step;
     maria->step = MARIA_IDLE;
@@ -115,7 +115,7 @@ int maria_ask(struct maria *maria, int64_t deadline_us, struct dlock_error *err)
     return maria_catch_up(maria, deadline_us, err);
 }
 
-/* What libmariadb is in the middle of has memory of its own, which it frees when that fails. */
+/* Ends an unfinished call by letting it fail, since libmariadb frees the call's memory only then. */
 static void abort_step(struct maria *maria) {
     int fd = (int)mysql_get_socket(maria->link);
     if (fd >= 0) dlock_hang_up(fd, true);
@@ -130,7 +130,7 @@ void maria_hang_up(struct maria *maria) {
     if (!maria->link) return;
     if (maria_is_late(maria)) abort_step(maria);
     MYSQL *link = maria->link;
-    maria->fd = 0; /* first: a child forked meanwhile looks here */
+    maria->fd = 0; /* cleared first, since a child forked meanwhile would close this descriptor */
     maria->link = NULL;
     atomic_signal_fence(memory_order_seq_cst);
     mysql_close(link);
