@@ -1,9 +1,9 @@
-/* Acquire and release for callers that do not wait. */
+/* Acquire and release without waiting: the asynchronous calls. */
 #include "api/api.h"
 
 #include <stdlib.h>
 
-/* The way into both: 0 with the mutex and a record, or why not. */
+/* Begins either call. Returns 0 with the mutex held and a record in *async, or an error without. */
 static int begin(struct dlock_lock *lock, dlock_callback done, void *arg, struct dlock__async **async) {
     if (!done) return DLOCK_EINVAL;
     int rc = dlock__lock_begin(lock, NULL);
@@ -23,7 +23,7 @@ int dlock_acquire_async(dlock_lock *lock, int64_t timeout_ms, dlock_callback don
         return dlock__lock_end(lock, rc);
     }
     if (rc == 0) dlock__waiter_enter(&async->waiter, lock, timeout_ms == 0, dlock__deadline(lock->client, timeout_ms));
-    dlock__async_begin(async, rc == 1 || async->waiter.over); /* it lingered here, or is a try without a chance */
+    dlock__async_begin(async, rc == 1 || async->waiter.over); /* it lingered here, or is a try that cannot succeed */
     return dlock__lock_end(lock, 0);
 }
 

@@ -1,18 +1,18 @@
-/* Looking at locks, and breaking them: for operators. */
+/* Showing locks, and breaking them: for operators. */
 #include "api/api.h"
 
 #include <string.h>
 
 struct question {
     enum { INSPECT, LIST, CHECK, BREAK } kind;
-    char text[DLOCK__FULL_NAME_MAX + 1]; /* a name, or how names begin, with the client's prefix */
+    char text[DLOCK__FULL_NAME_MAX + 1]; /* a name or a prefix of names, beginning with the client's prefix */
     char cursor[256];
-    size_t prefix;   /* bytes of the client's prefix in front of every name */
-    dlock_each each; /* or */
+    size_t prefix;   /* length of the client's prefix, in front of every name */
+    dlock_each each; /* the callback; for CHECK each_finding */
     dlock_each_finding each_finding;
     void *arg;
     size_t seen;
-    bool ended; /* by the caller */
+    bool ended; /* the callback has ended the walk */
 };
 
 static int pass_on(const struct dlock_info *info, void *arg) {
@@ -22,7 +22,7 @@ static int pass_on(const struct dlock_info *info, void *arg) {
     shown.size = sizeof shown;
     if (strlen(shown.name) < question->prefix) return 0;
     shown.name += question->prefix;
-    shown.fence <<= 8; /* as dlock_fence shows it; the hand-overs inside the holder are its own affair */
+    shown.fence <<= 8; /* as dlock_fence shows it; the holder's ordinal is not known here */
     question->seen++;
     question->ended = question->each(&shown, question->arg) != 0;
     return question->ended;
@@ -38,7 +38,7 @@ static int pass_finding_on(const struct dlock_finding *finding, void *arg) {
     return question->ended;
 }
 
-/* The way into the call. 0, and the mutex; or why the question cannot be asked. */
+/* Begins the call. Returns 0 with the mutex held, or an error without. */
 static int begin(struct dlock_client *client, struct question *question, const char *text, struct dlock_error *err) {
     static const char *const what[] = {"show who holds a lock", "list locks", "look at its server's settings",
                                        "break locks"};
@@ -54,7 +54,7 @@ static int begin(struct dlock_client *client, struct question *question, const c
     return 0;
 }
 
-/* One request to the backend, without the mutex. */
+/* Sends one request. Without the mutex. */
 static int put(struct dlock__conn *conn, struct question *question, int64_t deadline_us, struct dlock_error *err) {
     const struct dlock_backend *backend = conn->client->backend;
     int timeout_ms = dlock__timeout_ms(dlock__now_us(), deadline_us);
@@ -67,8 +67,8 @@ static int put(struct dlock__conn *conn, struct question *question, int64_t dead
     return backend->break_lock(conn->data, question->text, timeout_ms, err);
 }
 
-/* The caller holds the mutex, which is left meanwhile. An idle connection may have died unnoticed, so a first failure
- * is not final as long as nothing was shown. */
+/* Asks the server. The caller holds the mutex, which is left meanwhile. An idle connection may have died unnoticed, so
+ * the first failure is not final as long as nothing was shown. */
 static int ask(struct dlock_client *client, struct question *question, struct dlock_error *err) {
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     for (bool again = true;; again = false) {

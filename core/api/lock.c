@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- making and ending handles ---- */
+/* ---- making and freeing handles ---- */
 
 int dlock__options_read(const struct dlock_options *from, struct dlock_options *options, struct dlock_error *err) {
     memset(options, 0, sizeof *options);
@@ -97,12 +97,13 @@ int dlock_new(dlock_client *client, const char *name, const struct dlock_options
 static void cancel_waits(struct dlock_lock *lock) {
     dlock__parts_cancel(lock->client, lock);
     if (lock->waiting == 0) return;
-    lock->cancels++; /* for those who are out of the line with a grant, and may be back in it when that has lapsed */
+    lock->cancels++; /* for waiters that left the line with a grant, which may lapse and bring them back into it */
     for (struct dlock__waiter *waiter = lock->name->head; waiter; waiter = waiter->next)
         if (waiter->lock == lock) dlock__waiter_cancel(waiter);
 }
 
-/* A writer that has given back all but what it holds as a reader becomes one; not if the fence could not grow. */
+/* Turns a writer into a reader if all its remaining holds are of shared handles. False if not, also where the fence
+ * cannot grow. */
 static bool read_on(struct dlock__acquisition *acq) {
     if (acq->mode != DLOCK_EXCLUSIVE || acq->state != DLOCK__HELD || acq->ordinal >= DLOCK__ORDINAL_MAX) return false;
     for (const struct dlock__hold *hold = acq->hold; hold; hold = hold->next)
@@ -111,7 +112,7 @@ static bool read_on(struct dlock__acquisition *acq) {
     return true;
 }
 
-/* Takes back what an acquisition is held through this handle. True: nobody holds it any more. */
+/* Takes back the acquisition's hold through this handle. True: nobody holds it any more. */
 static bool let_go(struct dlock__acquisition *acq, struct dlock_lock *lock) {
     struct dlock__hold *hold = dlock__acq_hold(acq, lock, false);
     if (!hold) return false;
@@ -122,8 +123,8 @@ static bool let_go(struct dlock__acquisition *acq, struct dlock_lock *lock) {
     return acq->count == 0;
 }
 
-/* Takes back what is held through this handle and gives its memory up: what is lost is forgotten, and what nobody else
- * holds becomes a request, as far as there is room; returns how many. */
+/* Takes back all holds of this handle. Lost acquisitions are forgotten; held ones that nobody else holds, as many as
+ * fit into `acqs`, are to be released. Returns their number. */
 static size_t let_go_of_all(struct dlock_lock *lock, struct dlock__acquisition *acqs[DLOCK__BATCH]) {
     struct dlock__name *name = lock->name;
     size_t n = 0;
@@ -148,7 +149,7 @@ static size_t let_go_of_all(struct dlock_lock *lock, struct dlock__acquisition *
     return n;
 }
 
-/* Ends what was acquired through this handle, whichever thread owns it. What the same thread holds through another
+/* Releases what was acquired through this handle, whichever thread owns it. What the same thread holds through another
  * handle stays. */
 static void release_everything(struct dlock_lock *lock) {
     struct dlock__acquisition *acqs[DLOCK__BATCH];
@@ -161,7 +162,7 @@ void dlock_free(dlock_lock *lock) {
     struct dlock_client *client = lock->client;
     dlock__enter(client);
     lock->freed = true;
-    client->inside++; /* a close meanwhile waits for us */
+    client->inside++; /* makes a dlock_close wait for this call */
     cancel_waits(lock);
     while (lock->inside > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
     dlock__callback_forget(lock);
@@ -170,7 +171,7 @@ void dlock_free(dlock_lock *lock) {
     dlock__lock_count(lock, -1);
     client->inside--;
     pthread_cond_broadcast(&client->changed);
-    lock->freed_inside = client->callback.running == lock; /* by this thread: another one was waited for */
+    lock->freed_inside = client->callback.running == lock; /* this thread's: callbacks in others are over */
     if (!lock->freed_inside) dlock__lock_destroy(lock);
     dlock__leave(client);
     dlock__client_put(client);
@@ -241,14 +242,15 @@ static int reenter(struct dlock__acquisition *acq, struct dlock_lock *lock, stru
     return 0;
 }
 
-/* Permits are counted by the server, not by re-entry: a thread may hold several. */
+/* True if the caller, who has this permit, may get another one: the server counts permits, so a thread may hold
+ * several. */
 static bool takes_another(const struct dlock__acquisition *acq, const struct dlock_lock *lock) {
     return acq->mode == DLOCK_PERMIT && lock->mode == DLOCK_PERMIT && dlock__acq_held(acq) &&
            lock->owner == DLOCK_OWNER_THREAD && !((lock->flags | acq->flags) & DLOCK_NO_REENTRY);
 }
 
 int dlock__try_reenter(struct dlock_lock *lock, struct dlock_error *err) {
-    if (lock->freed) /* a callback that dlock_free waits for */
+    if (lock->freed) /* in a callback that dlock_free waits for */
         return dlock_fail(err, DLOCK_ECANCELED, "lock \"%s\" is being freed", dlock__name_shown(lock->name));
     struct dlock__acquisition *acq = dlock__owned(lock);
     if (acq && !takes_another(acq, lock)) {
@@ -347,7 +349,7 @@ int dlock_ready(dlock_lock *lock, struct dlock_error *err) {
     return rc != 0 ? rc : dlock__lock_end(lock, dlock__name_ready(lock->name, err));
 }
 
-/* ---- questions about the caller's grant ---- */
+/* ---- the caller's grant ---- */
 
 int64_t dlock_remaining_ms(dlock_lock *lock) {
     if (dlock__lock_begin(lock, NULL) != 0) return 0;
@@ -362,7 +364,8 @@ int64_t dlock_remaining_ms(dlock_lock *lock) {
     return left;
 }
 
-/* No mutex needed: for loops that ask before each step, beside a keeper that renews thousands of locks. */
+/* True if the caller certainly holds the lock. Takes no mutex: for loops that ask before each step, beside a keeper
+ * that renews thousands of locks. */
 static bool shown(const struct dlock_lock *lock) {
     uint64_t owner = lock->owner == DLOCK_OWNER_HANDLE ? DLOCK__ANY_THREAD : dlock__thread_id();
     if (atomic_load_explicit(&lock->shown.thread, memory_order_acquire) != owner) return false;

@@ -1,50 +1,50 @@
-/* Several locks at once, all or none. First everything is tried in one request per server; of what that grants only
- * those before the first busy one, in an order that every process agrees on, are kept, and that one is waited for. So
- * nobody ever waits for a lock that stands before one it holds, and no circle of waiters can close (Havender, "Avoiding
+/* Several locks at once, all or none. First all of them are tried in one request per server. Of those granted, only the
+ * ones before the first busy one are kept, in an order that every process uses, and that busy one is waited for. So
+ * nobody waits for a lock that comes before one that it holds, and no circle of waiters can close (Havender, "Avoiding
  * Deadlock in Multitasking Systems", IBM Systems Journal 7 (2), 1968).
  *
- * Several permits of one name have no order. A caller that has some of them waits for the next only for a moment, then
- * gives all of them back, and stays away for as long before it tries anew: at random, and longer each time, so that of
- * callers that have what the others lack one gets all. */
+ * Several permits of one name have no order. A caller that has some of them waits for the next one only for a moment,
+ * then gives all of them back, and stays away for as long before it tries again. These times are random, and grow, so
+ * that of several callers that lack each other's permits one gets all of its own. */
 #include "api/api.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    LEAVE_US = 70000, /* for giving back what is held, after the deadline: two requests one after the other; */
-    LEAST_US = 20000, /* and this much in any case */
+    LEAVE_US = 70000, /* time for giving back what is held, after the deadline: two requests in sequence */
+    LEAST_US = 20000, /* least time for giving back */
     PATIENCE_MIN_US = 100000,
-    PATIENCE_MAX_US = 2000000 /* with some permits of a name and not all */
+    PATIENCE_MAX_US = 2000000 /* longest wait with some permits of a name and not all */
 };
 
 struct item {
     struct dlock__part part;
     struct dlock_lock *lock;
-    struct dlock_client *client; /* its; constant, and still there when the handle is not */
+    struct dlock_client *client; /* the lock's; constant, and valid even when the handle is not */
     bool in_call;
     bool held;
     bool entered; /* `waiter` is in use */
-    bool heard;   /* its last try was answered: a question that is open at the deadline says nothing of the server */
+    bool heard;   /* its last try was answered: a question open at the deadline is then no outage */
     int result;   /* of the last try */
     struct dlock__waiter waiter;
-    struct dlock_error err; /* of that */
+    struct dlock_error err; /* of the last try */
 };
 
 struct all {
-    struct item *items; /* in the order that every process agrees on */
+    struct item *items; /* sorted, in an order that every process uses */
     size_t n;
-    struct dlock__acquisition **acqs; /* n of each: one client's */
-    struct dlock__waiter **waiters;   /* entered, and to be driven */
+    struct dlock__acquisition **acqs; /* room for n; each list is of one client */
+    struct dlock__waiter **waiters;   /* room for n; those that were entered and are to be driven */
     struct dlock__latch latch;
-    int64_t deadline_us; /* of everything: taken when the call begins */
+    int64_t deadline_us; /* of the whole call, taken when it begins */
     int64_t patience_us;
     bool try_only;
 };
 
 /* ---- the order ---- */
 
-/* Orders by name, and the same name on two servers by what tells the servers apart. */
+/* Orders by name, and locks of the same name by server. */
 static int in_order(const void *a, const void *b) {
     const struct item *left = a, *right = b;
     const struct dlock_client *x = left->client, *y = right->client;
@@ -96,7 +96,7 @@ static int all_new(struct all *all, dlock_lock *const *locks, size_t n, struct d
     return 0;
 }
 
-/* A try has one `timeout`, the longest of its clients'. */
+/* Sets the deadline. A try has one `timeout`, the longest of all clients'. */
 static void set_deadline(struct all *all, int64_t timeout_ms) {
     all->try_only = timeout_ms == 0;
     for (size_t i = 0; all->try_only && i < all->n; i++)
@@ -106,8 +106,8 @@ static void set_deadline(struct all *all, int64_t timeout_ms) {
 
 /* ---- beginning and ending the call ---- */
 
-/* The handle is in a call from here on: whoever frees it, or closes its client, waits for the end of that, and cancels
- * what waits. */
+/* Begins the call on one handle. From here on dlock_free of the handle, and dlock_close of its client, cancel the wait
+ * and wait for its end. */
 static int begin_item(struct item *item, struct dlock__latch *latch, struct dlock_error *err) {
     struct dlock_client *client = item->client;
     int rc = dlock__lock_begin(item->lock, err);
@@ -128,7 +128,7 @@ static void end_item(struct item *item) {
     dlock__lock_end(item->lock, 0);
 }
 
-/* The first error; the other clients' handles are in the call all the same. */
+/* Begins the call on all handles, even after an error, so that all are in the call. Returns the first error. */
 static int begin(struct all *all, struct dlock_error *err) {
     int first = 0;
     for (size_t i = 0; i < all->n; i++) {
@@ -151,7 +151,7 @@ static int cancelled(const struct all *all, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_ECANCELED, "the wait for %zu locks was cancelled", all->n);
 }
 
-/* Gives back what lingers here under other terms. */
+/* Releases what lingers in this client under other terms than the items want. */
 static void make_room(struct all *all, size_t from, size_t to, struct dlock_client *client) {
     size_t n = 0;
     for (size_t i = from; i < to; i++)
@@ -159,7 +159,7 @@ static void make_room(struct all *all, size_t from, size_t to, struct dlock_clie
     dlock__linger_clear(all->acqs, n, all->deadline_us);
 }
 
-/* True: nobody has to ask the server for it. */
+/* Tries without a request. True: no request is needed, whether re-entered or refused. */
 static bool reentered(struct item *item) {
     item->err.code = 0;
     item->result = dlock__try_reenter(item->lock, &item->err);
@@ -167,7 +167,7 @@ static bool reentered(struct item *item) {
     return item->result != 0;
 }
 
-/* True: its waiter has to be driven. */
+/* Begins a wait. True: its waiter has to be driven. */
 static bool enter(struct all *all, struct item *item, bool try_only, int64_t deadline_us) {
     if (reentered(item)) return false;
     item->entered = true;
@@ -192,9 +192,8 @@ static void take_result(struct item *item) {
     item->heard = item->held || item->result == DLOCK_EBUSY || item->waiter.heard;
 }
 
-/* Tries everything from `from` on that lives in one client. Where each lock is a request of its own, one after the
- * other and none behind a busy one: processes that want the same locks would take them from under each other, for
- * nothing. */
+/* Tries all items of one client from `from` on. Where each lock is a request of its own they are sent one after the
+ * other, and none after a busy one: else processes that want the same locks would take them from each other in vain. */
 static void try_client(struct all *all, size_t from, struct dlock_client *client) {
     bool one_by_one = dlock__one_each(client), busy = false;
     size_t n = 0;
@@ -235,14 +234,14 @@ static int wait_for(struct all *all, size_t at, int64_t deadline_us) {
 
 /* ---- giving back ---- */
 
-/* The deadline for giving back: a wait that has just ended had its own time. */
+/* The deadline for giving back: some time after that of the wait, and never less than LEAST_US. */
 static int64_t leave_by(const struct all *all, struct dlock_client *client) {
     int64_t most = dlock__after(all->deadline_us, LEAVE_US), least = dlock__now(client) + LEAST_US;
     return dlock__bounded(client, most < least ? least : most);
 }
 
-/* Takes the acquisitions back; those that are the last become requests. Stores the first error in `first`, unless there
- * is one. */
+/* Takes back the acquires of one client's items from `from` on, and releases the grants for which they were the last.
+ * Stores the first error in `first`, unless there is one already. */
 static void release_client(struct all *all, size_t from, struct dlock_client *client, struct dlock_error *first) {
     struct dlock_error own;
     size_t n = 0;
@@ -260,7 +259,7 @@ static void release_client(struct all *all, size_t from, struct dlock_client *cl
     dlock__leave(client);
 }
 
-/* Every one that is held, from `from` on; the first error. */
+/* Releases every item that is held, from `from` on. Returns the first error. */
 static int release_from(struct all *all, size_t from, struct dlock_error *err) {
     struct dlock_error first;
     first.code = 0;
@@ -276,7 +275,7 @@ static bool one_name(const struct all *all, size_t i, size_t k) {
     return all->items[i].lock->name == all->items[k].lock->name;
 }
 
-/* A moment from now on. */
+/* A random time from now, at most patience_us, for one wait. */
 static int64_t patience_end(struct all *all, struct dlock_client *client) {
     dlock__enter(client);
     int64_t us = dlock__jitter(client, all->patience_us / 2, all->patience_us), now = dlock__now(client);
@@ -294,7 +293,7 @@ static void stay_away(struct all *all, struct dlock_client *client) {
     dlock__leave(client);
 }
 
-/* A name may stand several times in the list where each time is a permit more. */
+/* Checks that a name occurs several times only where each time is one permit more. */
 static int check_names(const struct all *all, struct dlock_error *err) {
     for (size_t i = 1, same = 1; i < all->n; i++) {
         const struct dlock_lock *lock = all->items[i].lock, *before = all->items[i - 1].lock;
@@ -315,8 +314,8 @@ static int check_names(const struct all *all, struct dlock_error *err) {
 
 /* ---- the API ---- */
 
-/* Everything from `from` on is tried; the first that is busy is waited for, with nothing held behind it. Stores from
- * where on to go on. */
+/* Tries everything from `from` on, and waits for the first that is busy, with nothing held behind it. Stores in *from
+ * where to go on. */
 static int advance(struct all *all, size_t *from, struct dlock_error *err) {
     size_t busy = *from;
     for (size_t i = busy, k; i < all->n; i++) {
@@ -334,7 +333,7 @@ static int advance(struct all *all, size_t *from, struct dlock_error *err) {
         return item->result;
     }
     struct item *item = &all->items[busy];
-    size_t first = busy; /* of its name */
+    size_t first = busy; /* first item of that name */
     while (first > 0 && one_name(all, first - 1, busy)) first--;
     release_from(all, busy, NULL);
     if (cancelled(all, err) != 0) return DLOCK_ECANCELED;

@@ -56,7 +56,7 @@ static int fill(struct dlock_client *client, const char *uri, struct dlock_error
     return rc;
 }
 
-/* Finds out now rather than at the first lock whether the server is there and lets us in. */
+/* Connects once, so that an unreachable server, or refused credentials, are noticed now and not at the first lock. */
 static int try_connect(struct dlock_client *client, int64_t deadline_us, struct dlock_error *err) {
     struct dlock__conn *conn;
     dlock__enter(client);
@@ -110,7 +110,7 @@ static void cancel_waiters(struct dlock_client *client) {
             for (struct dlock__waiter *waiter = name->head; waiter; waiter = waiter->next) dlock__waiter_cancel(waiter);
 }
 
-/* All that is held becomes the engine's; a lost acquisition that was not yet released is merely forgotten. */
+/* Makes orphans of all that is held or lingers. Lost acquisitions that were not released yet are forgotten. */
 static void let_go(struct dlock_client *client) {
     for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
         next = acq->all_next;
@@ -128,7 +128,7 @@ void dlock_close(dlock_client *client) {
     if (!client || dlock__forked(client)) return;
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     dlock__enter(client);
-    client->closed = client->keeper.stop = true; /* no new requests but the last releases */
+    client->closed = client->keeper.stop = true; /* no new requests except the last releases */
     dlock__keeper_kick(client);
     cancel_waiters(client);
     pthread_cond_broadcast(&client->changed);
@@ -136,12 +136,12 @@ void dlock_close(dlock_client *client) {
     dlock__leave(client);
     dlock__callback_stop(client);
     dlock__enter(client);
-    client->engine.stop = true; /* all that is left becomes full requests, of this thread */
+    client->engine.stop = true; /* this thread releases what is left, in full batches */
     let_go(client);
     dlock__leave(client);
     dlock__engine_stop(client, deadline_us);
     dlock__keeper_stop(client);
-    dlock__engine_stop(client, deadline_us); /* what the keeper's last renewal came too late for */
+    dlock__engine_stop(client, deadline_us); /* orphans of the keeper's last renewal */
     dlock__guard_close(client);
     dlock__enter(client);
     for (struct dlock__conn *conn = client->pool.conns; conn; conn = conn->all) dlock__conn_close(conn);

@@ -1,14 +1,14 @@
-/* Renewals that a holder asks for: with another lease, or from writer to reader. The keeper does them, so that no other
- * renewal of the same grant is on the way, and tries them again as it does others. From the beginning of its downgrade
- * on an acquisition counts as shared. */
+/* Renewals that a holder asks for: with another lease, or from writer to reader. The keeper sends them, so that no
+ * other renewal of the same grant is on the way, and repeats them as any renewal. From the beginning of its downgrade
+ * an acquisition counts as shared. */
 #include "api/api.h"
 
-/* 0, or why the caller has not got it before its `what`. */
+/* Returns 0, or an error if the caller no longer has the grant; `what` is the operation that the message names. */
 static int check_owned(struct dlock_lock *lock, const struct dlock__acquisition *acq, const char *what,
                        struct dlock_error *err) {
     const char *shown = dlock__name_shown(lock->name);
     if (!acq) return dlock__not_owned(lock, err);
-    bool owned = dlock__owned(lock) == acq; /* first: it also notices that its time is over */
+    bool owned = dlock__owned(lock) == acq; /* called first, since it notices the grant's end */
     if (dlock__acq_lost(acq)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its %s", shown, what);
     if (owned && dlock__acq_held(acq)) return 0;
     if (lock->client->closed) return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
@@ -29,18 +29,19 @@ static int check_lease(struct dlock_lock *lock, const struct dlock__acquisition 
     return dlock__lease_check(lock->client, *lease_ms, err);
 }
 
-/* Whether the caller has it, and there is time. */
+/* True while the caller has the grant and time is left. */
 static bool goes_on(struct dlock_lock *lock, const struct dlock__acquisition *acq, int64_t deadline_us) {
     return check_owned(lock, acq, "", NULL) == 0 && !lock->client->closed && dlock__now(lock->client) < deadline_us;
 }
 
-/* Waits for something to change, no longer than the grant lasts. */
+/* Waits for a change, at most until the grant's valid-until. */
 static void wait(const struct dlock__acquisition *acq, int64_t deadline_us) {
     struct dlock_client *client = acq->name->client;
     dlock__wait(client, &client->changed, acq->valid_until_us < deadline_us ? acq->valid_until_us : deadline_us);
 }
 
-/* One at a time, and none that a renewal has outrun which is on the way. */
+/* Has the keeper send the extension and waits for the result. One extension at a time, and only while no other renewal
+ * is on the way: that one's answer would set the old lease. */
 static void extend(struct dlock_lock *lock, struct dlock__acquisition *acq, struct dlock__extension *extension) {
     struct dlock_client *client = lock->client;
     int64_t deadline_us = dlock__bounded(client, DLOCK__NEVER);
@@ -51,7 +52,7 @@ static void extend(struct dlock_lock *lock, struct dlock__acquisition *acq, stru
     if (acq->op->extension != extension) return;
     acq->op->extension = NULL;
     if (!dlock__acq_is_renewed(acq)) dlock__acq_renew_at(acq, DLOCK__NEVER);
-    pthread_cond_broadcast(&client->changed); /* the next one */
+    pthread_cond_broadcast(&client->changed); /* lets the next one begin */
 }
 
 int dlock_extend(dlock_lock *lock, int64_t lease_ms, struct dlock_error *err) {
@@ -94,7 +95,7 @@ int dlock_downgrade(dlock_lock *lock, struct dlock_error *err) {
     rc = check_downgrade(lock, acq, err);
     if (rc != 0) return dlock__lock_end(lock, rc);
     acq->refs++;
-    dlock__acq_downgrade(acq); /* whatever becomes of the request: a writer's rights are given up at once */
+    dlock__acq_downgrade(acq); /* a writer's rights end at once, whatever becomes of the request */
     rc = dlock__downgrade_await(acq, err);
     if (rc == 0) rc = check_owned(lock, acq, "downgrade", err);
     dlock__acq_put(acq);

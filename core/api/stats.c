@@ -1,4 +1,4 @@
-/* What a client has done. The numbers are counted where it is done, under the client's mutex, which is held there. */
+/* The statistics of a client. They are counted where the counted event happens, under the client's mutex. */
 #include "api/api.h"
 
 #include <string.h>

@@ -3,7 +3,8 @@
  *
  *     dlock1+<backend>+<mode>+<limit>+<flags>+<lease_ms>+<fence>+<ordinal>+<state>+…+<state>+<token>+<name>+<check>
  *
- * with numbers in hex, the full name percent-encoded, and an FNV-1a hash of all before it against typos. */
+ * Numbers are in hex, the full name is percent-encoded, and the check is an FNV-1a hash of all before it, against
+ * typos. */
 #include "api/api.h"
 
 #include <ctype.h>
@@ -37,7 +38,7 @@ static void write_ticket(const struct dlock__acquisition *acq, char out[DLOCK_TI
     snprintf(out + n, (size_t)(DLOCK_TICKET_MAX + 1 - n), "+%016" PRIx64, dlock_hash(out, (size_t)n, DLOCK_HASH_SEED));
 }
 
-/* ---- reading: anything may stand in one ---- */
+/* ---- reading: a ticket is untrusted input ---- */
 
 static bool read_number(const char *text, uint64_t *number) {
     char *end;
@@ -74,7 +75,7 @@ static bool sensible(const struct ticket *ticket) {
            dlock__token_check(ticket->token);
 }
 
-/* `copy` is written into, and has to live as long as the ticket. */
+/* Splits `copy` in place, which has to live as long as the ticket. False: not a valid ticket. */
 static bool read_ticket(char *copy, struct ticket *ticket) {
     char *field[FIELDS], *rest = copy;
     uint64_t check;
@@ -115,7 +116,7 @@ static int released_before(const struct dlock__acquisition *acq, struct dlock_er
     return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its export", dlock__name_shown(acq->name));
 }
 
-/* It stays ours, unless its end came meanwhile; the keeper renews it again. */
+/* After a failed export: lets the keeper renew the grant again, unless its time is over. */
 static void keep(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     dlock__expire_if_due(acq);
@@ -125,8 +126,9 @@ static void keep(struct dlock__acquisition *acq) {
         if (hold->handle && hold->handle->on_lost) dlock__callback_arm(client, acq->valid_until_us);
 }
 
-/* The importer gets a whole lease to do so. Meanwhile nobody else here finds the acquisition, to release it, say: it is
- * in a request. Its end is looked at afterwards; the answer is always waited for. */
+/* Sets the lease anew, so that the importer has a whole lease for the import. Meanwhile the acquisition is RELEASING,
+ * so that no other call here finds it and releases it. The answer is always waited for, and the grant's end checked
+ * afterwards. */
 static int set_lease(struct dlock__acquisition *acq, struct dlock_error *err) {
     const char *shown = dlock__name_shown(acq->name);
     struct dlock_error why;
@@ -151,9 +153,10 @@ static int set_lease(struct dlock__acquisition *acq, struct dlock_error *err) {
     return 0;
 }
 
-/* Waits until the keeper has this grant of the caller in no request. False: it is the caller's no more, since another
- * thread has released it through the same handle, and the next one may have it; one that was lost stays the caller's. A
- * reader's goes to nobody else here, and the end of a downgrade changes its fence. */
+/* Waits until no renewal of the grant is on the way. False: the grant is no longer the caller's, because another thread
+ * has released it through the same handle, and perhaps a next owner has it. A grant that was lost counts as the
+ * caller's. A reader's grant is never handed over here, and the end of a downgrade changes its fence: so that is not
+ * compared. */
 static bool owned_after_renewal(struct dlock_lock *lock, const struct dlock__acquisition *acq) {
     uint64_t fence = dlock__acq_fence(acq);
     while (acq->renewing) dlock__wait(lock->client, &lock->client->changed, DLOCK__NEVER);
@@ -161,8 +164,8 @@ static bool owned_after_renewal(struct dlock_lock *lock, const struct dlock__acq
     return dlock__owned(lock) == acq && (acq->mode == DLOCK_SHARED || dlock__acq_fence(acq) == fence);
 }
 
-/* An acquire without an answer that reached the server after the exported grant's end would be granted anew, and who
- * imports that would take it for this grant, with a fence that others have overtaken. */
+/* Refuses an export while an unanswered acquire could reach the server after the end of the exported grant: it would be
+ * granted anew, and the importer would take that for this grant, with a fence that others have overtaken. */
 static int check_late(const struct dlock__acquisition *acq, struct dlock_error *err) {
     int64_t now = dlock__now_us(), kept_us = dlock__us(dlock__lease_for_ms(acq->valid_until_us - now));
     if (!dlock__acq_may_come_late(acq, now) || acq->unknown_until_us <= now + kept_us) return 0;
@@ -176,14 +179,14 @@ static int export(struct dlock_lock *lock, struct dlock__acquisition *acq, char 
     struct dlock__name *name = acq->name;
     if (!owned_after_renewal(lock, acq)) return released_before(acq, err);
     int rc = set_lease(acq, err);
-    if (rc == 0) rc = dlock__fence_can_grow(acq, err); /* a downgrade may have had the last of it */
+    if (rc == 0) rc = dlock__fence_can_grow(acq, err); /* a downgrade may have used the last ordinal */
     if (rc == 0) rc = check_late(acq, err);
     if (rc == 0) rc = dlock__exported_remember(acq, err);
     if (rc != 0) return rc;
     write_ticket(acq, out);
     dlock__name_unhold(name, acq);
     dlock__acq_disown(acq);
-    dlock__acq_release(acq); /* nobody here renews or releases it any more, our guardian neither */
+    dlock__acq_release(acq); /* nobody here, nor our guardian, renews or releases it any more */
     dlock__guard_leave(acq);
     dlock__name_signal(name);
     dlock__acq_put(acq);
@@ -208,7 +211,7 @@ int dlock_export(dlock_lock *lock, char *ticket, size_t size, struct dlock_error
 
 /* ---- import ---- */
 
-/* The caller's options may leave out what the ticket says, but must not contradict it. */
+/* Fills in the options from the ticket. The caller may omit what the ticket says, but must not contradict it. */
 static int merge(const struct ticket *ticket, struct dlock_options *options, struct dlock_error *err) {
     const uint64_t *number = ticket->number;
     if ((options->mode != DLOCK_EXCLUSIVE && (uint64_t)options->mode != number[MODE]) ||
@@ -236,7 +239,7 @@ static int check_import(dlock_client *client, const struct ticket *ticket, struc
     return 0;
 }
 
-/* One renewal tells whether it still lives, and sets its lease anew. */
+/* Takes over the grant by one renewal, which shows whether it still exists and sets its lease anew. */
 static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struct dlock_error *err) {
     struct dlock_client *client = lock->client;
     if (dlock__acq_find(client, ticket->token))
@@ -254,7 +257,7 @@ static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struc
     memcpy(acq->backend_state, ticket->number + STATE, sizeof acq->backend_state);
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     rc = dlock__op_run(acq, DLOCK__RENEW, 0, deadline_us, &why);
-    if (rc == 0) rc = dlock__guard_enter(acq); /* until then it is not our end that ends it */
+    if (rc == 0) rc = dlock__guard_enter(acq); /* not earlier: before that our death must not end the grant */
     acq->op->arg.fence = ticket->number[FENCE];
     if (rc == 0) rc = dlock__acq_granted(acq, &why);
     if (rc == 0) {

@@ -1,13 +1,13 @@
-/* The worker thread that calls the application, its log too: never the keeper, which has leases to look after and may
- * be in the middle of a renewal that hangs. For the same reason this thread watches the ends of the grants that have an
- * on_lost: the word comes in time whatever the network does. */
+/* The worker thread that calls the application, including its log. The keeper never does, since it has leases to renew.
+ * For the same reason this thread watches the ends of grants with an on_lost: a loss is reported in time even while the
+ * keeper is in a renewal that hangs. */
 #include "threads/threads.h"
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Takes the first event out, of one handle or (NULL) of any. */
+/* Removes and returns the first event, of one handle or (NULL) of any. */
 static struct dlock__event *pop(struct dlock_client *client, const struct dlock_lock *lock) {
     struct dlock__event *before = NULL, *event = client->callback.first;
     while (event && lock && dlock__event_lock(event) != lock) {
@@ -25,14 +25,15 @@ static void count_told(struct dlock__acquisition *acq) {
     if (acq->untold == 0 && dlock__acq_orphaned(acq)) dlock__orphan(acq);
 }
 
-/* The handle need not be told of the loss. */
+/* Drops the event of a loss that its handle need not be told of. */
 static void not_told(struct dlock__event *event) {
     struct dlock__acquisition *acq = dlock__event_hold(event)->acq;
     count_told(acq);
     dlock__acq_put(acq);
 }
 
-/* The callback may want the lock anew, and would wait for the grant that is lost. */
+/* Releases the grant at the server although the callback still runs: it may want the lock anew, and would wait for the
+ * lost grant. */
 void dlock__callback_released(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     if (client->callback.loses != acq || client->callback.runner != dlock__thread_id()) return;
@@ -136,7 +137,7 @@ int dlock_client_dispatch(dlock_client *client) {
     int rc = dlock__client_begin(client, NULL);
     if (rc != 0) return rc;
     if (!client->callback.manual) return dlock__client_end(client, DLOCK_ENOTSUP);
-    /* One callback at a time: whoever dispatches inside of one goes on with it first. */
+    /* One callback at a time. A dispatch inside a callback returns, so that the callback can go on. */
     while (client->callback.running && client->callback.runner != dlock__thread_id() && !client->closed)
         dlock__wait(client, &client->changed, DLOCK__NEVER);
     if (client->callback.running) return dlock__client_end(client, 0);
@@ -145,7 +146,7 @@ int dlock_client_dispatch(dlock_client *client) {
     if (read(client->callback.fd, &count, sizeof count) < 0) {
         /* nothing was queued */
     }
-    /* Events that these calls queue wait for the next dispatch: one that feeds itself would never end. */
+    /* Events that these calls queue wait for the next dispatch: a callback that queues another one would never end. */
     for (const struct dlock__event *last = client->callback.last, *done = NULL;
          client->callback.first && done != last;) {
         struct dlock__event *event = pop(client, NULL);
@@ -156,7 +157,7 @@ int dlock_client_dispatch(dlock_client *client) {
     return dlock__client_end(client, calls);
 }
 
-/* ---- from outside ---- */
+/* ---- for other threads ---- */
 
 int dlock__callback_start(struct dlock_client *client, struct dlock_error *err) {
     if (client->callback.started) return 0;

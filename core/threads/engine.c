@@ -1,19 +1,19 @@
-/* The engine: requests that no thread waits for. Those are the turns of asynchronous waits, asynchronous releases, and
- * orphans: what nobody owns any more, but the server may keep (waits given up without an answer, releases without an
- * answer, grants that came too late). Waits and releases have a turn when something has happened to them, or their time
- * has come; what all that are ready ask is one request. Orphans have no turns, only a time.
+/* The engine sends the requests that no thread waits for: the turns of asynchronous waits, asynchronous releases, and
+ * the releases of orphans, which nobody owns any more but the server may keep (waits given up without an answer,
+ * releases without an answer, grants that came too late). Waits and releases have a turn when something has happened to
+ * them or their time has come; what all that are ready ask is one request. Orphans have no turns, only a time.
  *
- * A request blocks its thread, and a wait must not stand behind an orphan whose server is silent: so there is one
- * thread as long as there are either waits or orphans, and another one, which does the same, as soon as there are both.
- * Of each kind one request is on its way. Meanwhile the callback thread watches the deadlines of waits. */
+ * A request blocks its thread, and a wait must not stand behind an orphan whose server is silent. So there is one
+ * thread as long as there are only waits or only orphans, and a second one, equal to the first, as soon as there are
+ * both. Of each kind one request is on the way. Meanwhile the callback thread watches the deadlines of waits. */
 #include "threads/threads.h"
 
 #include <stdlib.h>
 
 enum {
-    LATE_US = 50000,       /* a wait without a turn for so long after its deadline ends without one */
+    LATE_US = 50000,       /* a wait that got no turn for this long after its deadline ends without one */
     REPEAT_MIN_US = 50000, /* between releases of an acquire that may come late */
-    MEMORY_US = 1000000    /* after there was none for a request */
+    MEMORY_US = 1000000    /* next try after there was no memory for a request */
 };
 
 static struct dlock__async *async_of(struct dlock__waiter *waiter) {
@@ -28,7 +28,7 @@ static struct dlock__async *async_of_timer(struct dlock__timer *timer) {
     return (struct dlock__async *)((char *)timer - offsetof(struct dlock__async, timer));
 }
 
-/* There is room: one place for each record. */
+/* Sets the time of the next turn. Cannot fail: the heap has a place for each record. */
 static void sleep_until(struct dlock__async *async, int64_t until_us) {
     dlock__timer_arm(&async->timer, &client_of(async)->engine.sleepers, until_us);
 }
@@ -61,7 +61,7 @@ static void end(struct dlock__async *async) {
     struct dlock_client *client = client_of(async);
     dlock__timer_disarm(&async->timer);
     client->engine.n--;
-    if (client->closed) pthread_cond_broadcast(&client->changed); /* dlock_close waits for the last */
+    if (client->closed) pthread_cond_broadcast(&client->changed); /* dlock_close waits for the last one */
     dlock__callback_async(async);
 }
 
@@ -69,7 +69,7 @@ static void wake(struct dlock__waiter *waiter) {
     make_ready(async_of(waiter));
 }
 
-/* The end of its release, as `rc` says; `err` is what the server said, or NULL. */
+/* Ends an asynchronous release with `rc`; `err` is the server's message, or NULL. */
 static void end_release(struct dlock__async *async, int rc, const struct dlock_error *err) {
     struct dlock__waiter *waiter = &async->waiter;
     if (rc != 0) waiter->why = malloc(sizeof *waiter->why);
@@ -110,7 +110,7 @@ int64_t dlock__async_expire(struct dlock_client *client) {
 
 struct requests {
     struct dlock__acquisition *acqs[DLOCK__BATCH];
-    struct dlock__async *asyncs[DLOCK__BATCH]; /* of releases; who asks may be over before the answer is here */
+    struct dlock__async *asyncs[DLOCK__BATCH]; /* of releases; an asker may be over before the answer */
     size_t n;
     enum dlock__op_kind kind;
 };
@@ -120,7 +120,7 @@ static void add(struct requests *requests, struct dlock__acquisition *acq, struc
     struct dlock_error *err = &client->engine.errors[requests->n];
     err->code = 0;
     acq->op->err = err;
-    acq->op->status = DLOCK__OP_RUNNING; /* as good as sent: ended now, it is an orphan */
+    acq->op->status = DLOCK__OP_RUNNING; /* counts as sent: if its wait ends now it becomes an orphan */
     acq->op->asked = true;
     acq->refs++;
     async->waiter.asking = true;
@@ -146,7 +146,7 @@ static void release_turn(struct dlock__async *async, struct requests *requests) 
     add(requests, async->waiter.leaving, async);
 }
 
-/* Turns for everybody who is ready, until a request is full or the next is of another kind. */
+/* Takes the turns of those that are ready, until a request is full or the next turn is of another kind. */
 static void gather(struct dlock_client *client, struct requests *requests) {
     requests->n = 0;
     while (client->engine.ready && requests->n < DLOCK__BATCH) {
@@ -159,7 +159,7 @@ static void gather(struct dlock_client *client, struct requests *requests) {
     }
 }
 
-/* Keeps what the server said: the place where it stands is for the next request. */
+/* Copies the server's message to the waiter, since its buffer is reused for the next request. */
 static void remember(struct dlock__waiter *waiter, const struct dlock_error *err) {
     if (err->code == 0) return;
     if (!waiter->why) waiter->why = malloc(sizeof *waiter->why);
@@ -173,7 +173,7 @@ static void acquire_answered(struct dlock__acquisition *acq, const struct dlock_
         return;
     }
     struct dlock__async *async = async_of(name->head);
-    dlock__timer_disarm(&async->timer); /* from here on nobody but this thread ends it */
+    dlock__timer_disarm(&async->timer); /* from here on only this thread ends it */
     remember(&async->waiter, err);
     dlock__waiter_answered(&async->waiter);
     async->waiter.asking = false;
@@ -190,7 +190,7 @@ static void release_answered(struct dlock__async *async, const struct dlock_erro
         end_release(async, dlock__release_result(waiter->leaving), err);
 }
 
-/* The mutex is about to be left for longer: the callback thread has to look at the next deadline. */
+/* Has the callback thread watch the next deadline. To be called before the mutex is left for a request. */
 static void watch(struct dlock_client *client) {
     dlock__callback_arm(client, dlock__heap_first_us(&client->engine.sleepers));
 }
@@ -209,8 +209,8 @@ static void send(struct dlock_client *client, struct requests *requests) {
     }
 }
 
-/* Brings up the listener, since a grant may linger only where others' requests are heard, and releases what lingers
- * under other terms than a ready wait has. Leaves the mutex, so it is not done in a turn. */
+/* Brings up the listener, since a grant may linger only while wake-ups tell of other clients' requests, and releases
+ * what lingers under other terms than a ready wait has. Leaves the mutex, so it cannot be part of a turn. */
 static void prepare_to_linger(struct dlock_client *client) {
     watch(client);
     if (client->listener.state != DLOCK__LISTENER_UP && dlock__now(client) >= client->listener.retry_at_us)
@@ -218,11 +218,11 @@ static void prepare_to_linger(struct dlock_client *client) {
     for (struct dlock__async *async = client->engine.ready; async;) {
         struct dlock__acquisition *acq = async->waiter.leaving ? NULL : dlock__linger_clear_begin(async->waiter.lock);
         if (acq) dlock__linger_clear(&acq, 1, async->waiter.deadline_us);
-        async = acq ? client->engine.ready : async->next; /* the mutex was left: from the beginning */
+        async = acq ? client->engine.ready : async->next; /* the mutex was left: start over */
     }
 }
 
-/* False: none is ready, or the other thread is at it. */
+/* Takes turns and sends one request. False: none is ready, or the other thread is in such a request. */
 static bool take_turns(struct dlock_client *client) {
     struct requests requests;
     if (client->engine.asking) return false;
@@ -240,12 +240,12 @@ static bool take_turns(struct dlock_client *client) {
 
 static void drop(struct dlock__acquisition *acq) {
     dlock__orphan_gone(acq);
-    pthread_cond_broadcast(&acq->name->client->changed); /* dlock__give_back_await */
+    pthread_cond_broadcast(&acq->name->client->changed); /* for dlock__give_back_await */
     dlock__acq_put(acq);
 }
 
-/* The orphans that are due by then, for one request. What died with its connection is gone already; what is in a
- * request is due again when that is answered. */
+/* Collects the orphans that are due by until_us, for one request. Those that died with their connection are dropped.
+ * Those that are in a request are skipped; they are due again when it is answered. */
 static size_t gather_orphans(struct dlock_client *client, struct dlock__acquisition **acqs, int64_t until_us) {
     struct dlock__engine *engine = &client->engine;
     struct dlock__timer *first;
@@ -269,9 +269,9 @@ static size_t gather_orphans(struct dlock_client *client, struct dlock__acquisit
     return n;
 }
 
-/* An acquire whose answer was lost may still be executed later, so its token is released again and again until a
- * release is answered that was sent when that cannot be any more, or the lease that a request got then is over; one
- * that was queued, until the server has acknowledged. */
+/* Decides about an orphan after an answer, or none. A lost acquire may still be executed later, so its token is
+ * released repeatedly, until a release is answered that was sent when the acquire could no longer come, or until the
+ * lease that it could have got is over. An orphan that was queued is released until the server has acknowledged. */
 static void orphan_answered(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     int rc = acq->op->result;
@@ -288,7 +288,7 @@ static void orphan_answered(struct dlock__acquisition *acq) {
         dlock__orphan_at(acq, dlock__release_retry_at(acq));
 }
 
-/* False: none is due, or the other thread is at it. */
+/* Releases the orphans that are due, in one request. False: none is due, or the other thread is in such a request. */
 static bool release_orphans(struct dlock_client *client) {
     struct dlock__acquisition *acqs[DLOCK__BATCH];
     if (client->engine.releasing) return false;
@@ -310,7 +310,7 @@ static void *run(void *arg) {
     dlock__enter(client);
     while (!engine->stop) {
         if (take_turns(client) || release_orphans(client)) {
-            pthread_cond_signal(&client->engine.cond); /* this one was in the other one's way */
+            pthread_cond_signal(&client->engine.cond); /* the other one may have waited for this one */
             continue;
         }
         int64_t turn_us = engine->asking ? DLOCK__NEVER : dlock__heap_first_us(&engine->sleepers);
@@ -327,7 +327,7 @@ static bool has_orphans(const struct dlock__engine *engine) {
     return engine->releasing || engine->orphans.n > 0 || engine->bare;
 }
 
-/* So many threads, or at least one. */
+/* Starts threads until there are n. Returns 0 if there is at least one, else ENOMEM. */
 static int start(struct dlock_client *client, unsigned n) {
     struct dlock__engine *engine = &client->engine;
     while (engine->n_threads < n && dlock__thread_start(&engine->threads[engine->n_threads], run, client) == 0)

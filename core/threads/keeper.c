@@ -1,6 +1,6 @@
-/* The keeper thread: ends what has run out, renews what is due, reads wake-ups. It sleeps on a control eventfd, a timer
- * on CLOCK_BOOTTIME and the listener's descriptor. Nothing in it blocks but renewals, each of them bounded by the next
- * thing that has to happen, and the loop never ends before the client does. */
+/* The keeper thread: ends what has run out, renews what is due, reads wake-ups. It sleeps on an eventfd (`control`), a
+ * timer on CLOCK_BOOTTIME and the listener's descriptor. Nothing in it blocks but renewals, each bounded by the next
+ * event that is due, and the loop ends only with the client. */
 #include "guardian/guardian.h"
 #include "threads/threads.h"
 
@@ -13,28 +13,29 @@
 enum {
     RETRY_MIN_US = 50000, /* between tries of a failed renewal */
     RETRY_MAX_US = 1000000,
-    TRY_MIN_US = 10000, /* the shortest time that a renewal gets */
-    OTHERS = 32         /* acquisitions that a batch looks at and does not take, at most */
+    TRY_MIN_US = 10000, /* least time for a renewal */
+    OTHERS = 32         /* most acquisitions that are looked at for a batch and not taken */
 };
 
 /* ---- renewing ---- */
 
-/* How much too early an acquisition may be renewed, so that all locks of a client end up in one request: half of the
- * time between two renewals of what the server keeps, which can be less than the lease. What failed waits its pause. */
+/* How much earlier than due an acquisition may be renewed, so that all locks of a client share one request: half of the
+ * time between two renewals by what the server keeps, which can be less than the lease. 0 after a failure: the pause is
+ * kept. */
 static int64_t earliness(const struct dlock__acquisition *acq) {
     if (acq->pause_us || acq->valid_until_us < acq->renew_at_us) return 0;
     int64_t most = dlock__us(acq->lease_ms) / 6, left = (acq->valid_until_us - acq->renew_at_us) / 4;
     return left < most ? left : most;
 }
 
-/* Whether it may end before the server has answered, which then is no reason to give up on others. */
+/* True if the grant may end before the server has answered: that must not make the renewals of other grants fail. */
 static bool too_short(const struct dlock__acquisition *acq, int64_t now) {
     return (acq->valid_until_us - now) / 2 < acq->name->client->keeper.patience_us;
 }
 
-/* Collects acquisitions that are due, the first one first; those that are too short apart from the others. Should the
- * renewals of all take longer than the time between two of them, then all come too late by the same, instead of the
- * last ones never. Those that were looked at and not taken are put back. */
+/* Collects the acquisitions that are due, in the order of their ends; those that are too short apart from the others.
+ * If all renewals together take longer than the time between two of them, all come late by the same time, instead of
+ * the last ones never. Acquisitions that were looked at and not taken are put back. */
 static size_t gather(struct dlock_client *client, int64_t now) {
     struct dlock__acquisition *others[OTHERS], *acq;
     size_t n = 0, n_others = 0;
@@ -52,15 +53,15 @@ static size_t gather(struct dlock_client *client, int64_t now) {
     return n;
 }
 
-/* A fixed lease gets no longer by a downgrade, but no shorter than we trust it either. */
+/* The lease to ask for. By a downgrade a fixed lease becomes no longer, but not shorter either than we trust it. */
 static int64_t lease_of(const struct dlock__acquisition *acq) {
     if (acq->op->extension) return acq->op->extension->lease_ms;
     if (!(acq->flags & DLOCK_FIXED_LEASE) || !dlock__acq_held(acq)) return acq->lease_ms;
     return dlock__lease_for_ms(acq->valid_until_us - dlock__now_us());
 }
 
-/* Sorts by name, as every batch is sent. The arguments are copies, which is why no operation is run as for
- * others: the acquisition's own may be in use by a release, which would have to wait for a renewal that hangs. */
+/* Prepares the arguments, sorted by name, as in every batch. They are copies, and not the acquisition's own operation:
+ * a release may use that meanwhile, and must not wait for a renewal that hangs. */
 static void fill(struct dlock_client *client, size_t n) {
     qsort(client->keeper.batch, n, sizeof(struct dlock__acquisition *), dlock__acq_by_name);
     for (size_t i = 0; i < n; i++) {
@@ -78,8 +79,8 @@ static void fill(struct dlock_client *client, size_t n) {
     }
 }
 
-/* Each on the connection that it lives in. What is not answered in time is tried again: only a connection that breaks
- * takes its grant along. */
+/* Sends each renewal on the connection that carries the grant. One that is not answered in time is repeated; only a
+ * broken connection ends its grant. */
 static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us,
                      struct dlock_error *err) {
     *sent_us = dlock__now_us();
@@ -89,8 +90,9 @@ static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us,
     return 0;
 }
 
-/* On the one connection of everybody (THREADSAFE), or on its own; or on an idle one, since the server, or this process,
- * may have no room for one more. *sent_us is set if it was sent. Leaves the mutex meanwhile. */
+/* Sends the renewals on the one connection of a THREADSAFE backend, or on the keeper's own connection. If that cannot
+ * be opened, since the server or this process may have no room for one more, borrows an idle one. *sent_us is set if
+ * they were sent. Leaves the mutex meanwhile. */
 static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, struct dlock_error *err) {
     struct dlock__conn *own = client->keeper.conn, *conn = own;
     if (dlock__one_each(client)) return send_each(client, n, deadline_us, sent_us, err);
@@ -108,7 +110,7 @@ static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int6
     return rc;
 }
 
-/* False: the answer makes no sense. */
+/* Takes over the answer for one acquisition. False: it makes no sense. */
 static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *arg, int64_t sent_us) {
     dlock__clock_sample_learn(acq->name->client, sent_us, arg->server_us);
     if (!dlock__acq_renewable(acq)) { /* released, or lost, meanwhile */
@@ -124,7 +126,7 @@ static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *a
     if (acq->state == DLOCK__DOWNGRADING && arg->mode == DLOCK_SHARED) dlock__acq_downgraded(acq);
     if (!dlock__acq_renewed(acq, sent_us, arg->lease_ms, arg->kept_ms)) return false;
     if (acq->state == DLOCK__DOWNGRADING)
-        dlock__acq_renew_at(acq, dlock__now(acq->name->client)); /* since this was sent */
+        dlock__acq_renew_at(acq, dlock__now(acq->name->client)); /* it was downgraded after this renewal was sent */
     if (!acq->op->extension) return true;
     acq->lease_ms = arg->lease_ms;
     acq->op->extension->result = 0;
@@ -143,22 +145,22 @@ static void failed(struct dlock__acquisition *acq, const struct dlock_claim *arg
     dlock__acq_renew_at(acq, dlock__acq_is_renewed(acq) ? dlock__now_us() + pause_us : DLOCK__NEVER);
 }
 
-/* Lost by the local clock while its renewal was on the way: the server may have kept it. */
+/* Handles a grant that was lost by the local clock while its renewal was on the way: the server may have kept it. */
 static void too_late(struct dlock__acquisition *acq, const struct dlock_claim *arg, int result) {
     acq->outcome_unknown |= result != 0;
     dlock__acq_unanswered(acq, arg->lease_ms);
     dlock__orphan(acq);
 }
 
-/* One pause for the whole batch, so that it stays one batch. */
+/* The pause before the next try, the same for the whole batch, so that it stays one batch. */
 static int64_t next_pause(struct dlock_client *client) {
     int64_t pause = dlock__longer_pause(client->keeper.batch[0]->pause_us, RETRY_MIN_US, RETRY_MAX_US);
     return dlock__jitter(client, pause / 2, pause);
 }
 
-/* A renewal that hangs gets half of the time that is left to the first of its batch, so that there is time for another
- * one on a new connection. Locks that are not in it, or are granted meanwhile, have to be renewed, too: so it also gets
- * no more than they can wait, as long as that is enough for this server. */
+/* The deadline of a renewal: half of the time that is left to the grant in the batch that ends first, so that another
+ * try on a new connection is possible. Grants outside the batch, or made meanwhile, need renewals, too: so it is also
+ * no longer than these can wait, unless this server needs longer. */
 static int64_t renewal_deadline(const struct dlock_client *client, size_t n, int64_t now, int64_t others_us) {
     int64_t most = dlock__us(client->uri->timeout_ms);
     if (client->keeper.patience_us > others_us) others_us = client->keeper.patience_us;
@@ -170,14 +172,15 @@ static int64_t renewal_deadline(const struct dlock_client *client, size_t n, int
     return dlock__after(now, most > TRY_MIN_US ? most : TRY_MIN_US);
 }
 
-/* How long the next renewal should get: twice as long as this one took, or at least, if that was cut short. */
+/* Sets the time that the next renewal gets at least: twice what this one took, or more than before if this one was cut
+ * short. */
 static void learn_patience(struct dlock_client *client, int result, int64_t begun_us, int64_t deadline_us) {
     int64_t now = dlock__now(client), twice = 2 * (now - begun_us);
     bool answered = result != DLOCK_EUNAVAILABLE, cut_short = !answered && now >= deadline_us;
     if (answered || (cut_short && twice > client->keeper.patience_us)) client->keeper.patience_us = twice;
 }
 
-/* `others_us` is how long acquisitions that are not in the batch can wait. */
+/* Sends the renewals of the batch. `others_us` is how long acquisitions outside of it can wait. */
 static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t others_us) {
     struct dlock_error err;
     int64_t sent_us = 0, deadline_us = renewal_deadline(client, n, now, others_us);
@@ -239,9 +242,9 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     dlock__listener_lost(client, &err);
 }
 
-/* How long a renewal may keep acquisitions waiting that are not in it: half of the time that is left to the first of
- * those that are due, and to the next one, which may be kept for less than its lease; and a third of the shortest lease
- * that may be granted meanwhile: the others have that long in any case. */
+/* How long a renewal may delay grants outside of its batch: half of the time that is left to the first of those that
+ * are due, or to the next one (which the server may keep for less than its lease), but no more than a third of the
+ * shortest lease that may be granted meanwhile: all other grants have that long in any case. */
 static int64_t others_can_wait(const struct dlock_client *client, int64_t now) {
     int64_t most = dlock__us(dlock__shortest_lease_ms(client)) / 3,
             first_us = dlock__heap_first_us(&client->timers.due);
@@ -279,7 +282,7 @@ static void *run(void *arg) {
     return NULL;
 }
 
-/* ---- from outside ---- */
+/* ---- for other threads ---- */
 
 int dlock__keeper_start(struct dlock_client *client, struct dlock_error *err) {
     if (client->keeper.started) return 0;

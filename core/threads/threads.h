@@ -6,38 +6,40 @@
 
 /* ---- keeper.c ---- */
 
-/* Starts it if need be. 0 or ENOMEM. */
+/* Starts the thread if need be. Returns 0 or ENOMEM. */
 int dlock__keeper_start(struct dlock_client *client, struct dlock_error *err);
-/* Ends the thread and closes its connection. Without the mutex. */
+/* Ends the thread and closes its descriptors. Without the mutex. */
 void dlock__keeper_stop(struct dlock_client *client);
 
 /* ---- callback.c ---- */
 
-/* Starts the thread if need be. 0 or ENOMEM. */
+/* Starts the thread if need be. Returns 0 or ENOMEM. */
 int dlock__callback_start(struct dlock_client *client, struct dlock_error *err);
-/* Makes the client a MANUAL one. Without the mutex. */
+/* Makes the client a MANUAL one. Returns 0 or ENOMEM. Without the mutex. */
 int dlock__callback_manual(struct dlock_client *client, struct dlock_error *err);
-/* The lost acquisition was released as often as it was acquired. An on_lost that does so is told, though it runs. */
+/* To be called when a lost acquisition was released as often as it was acquired: if the running on_lost has done that,
+ * the loss counts as told. */
 void dlock__callback_released(struct dlock__acquisition *acq);
-/* Forgets queued on_losts of the handle, calls the ends of its asynchronous operations, and waits for a running
- * callback, unless called from it. Leaves the mutex meanwhile. */
+/* Drops queued on_losts of the handle, calls the callbacks of its finished asynchronous operations, and waits for a
+ * running callback, unless called from within it. Leaves the mutex meanwhile. */
 void dlock__callback_forget(struct dlock_lock *lock);
 /* Calls what is queued for asynchronous operations, and ends the thread. Without the mutex. */
 void dlock__callback_stop(struct dlock_client *client);
 
 /* ---- engine.c ---- */
 
-/* Starts a thread if there is an orphan and none for it. The keeper's. */
+/* Called by the keeper: starts a thread if there is an orphan and no thread for it. */
 void dlock__engine_look(struct dlock_client *client);
-/* Ends the threads; orphans that are left are released once, by this one, until deadline_us. Without the mutex. */
+/* Ends the threads. The calling thread releases the orphans that are left, each once, until deadline_us. Without the
+ * mutex. */
 void dlock__engine_stop(struct dlock_client *client, int64_t deadline_us);
 
-/* A record of an asynchronous operation that begins; a thread for it is started if need be. 0 or ENOMEM. */
+/* Makes the record of an asynchronous operation, and starts a thread for it if need be. Returns 0 or ENOMEM. */
 int dlock__async_make(struct dlock_lock *lock, dlock_callback done, void *arg, struct dlock__async **out);
-/* It begins, with a turn, or is over already, and its callback is queued. */
+/* Begins the operation: gives it a turn, or queues its callback if it is over already. */
 void dlock__async_begin(struct dlock__async *async, bool over);
 /* Gives a turn to waits that are due, and ends those whose deadline passed while their request, or another one, hangs.
- * Returns when to look again, at the earliest. */
+ * Returns the time to call it again. */
 int64_t dlock__async_expire(struct dlock_client *client);
 
 #endif
