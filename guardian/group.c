@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One line of /proc/<pid>/stat. */
+/* The members of interest from /proc/<pid>/stat. */
 struct process {
     char state;
     int group, session;
@@ -25,12 +25,12 @@ static bool read_process(int proc, const char *pid, struct process *process) {
     close(fd);
     if (length <= 0) return false; /* it has just ended */
     text[length] = '\0';
-    const char *end = strrchr(text, ')'); /* the program's name may have any character */
+    const char *end = strrchr(text, ')'); /* the program's name may contain any character */
     return end && sscanf(end + 1, " %c %*d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
                          &process->state, &process->group, &process->session, &process->threads) == 4;
 }
 
-/* A process whose first thread has ended shows as a zombie while its other threads go on. */
+/* True if the process runs code. One whose first thread has ended shows as a zombie although other threads go on. */
 static bool runs(const struct process *process) {
     return (process->state != 'Z' && process->state != 'X') || process->threads > 1;
 }

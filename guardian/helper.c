@@ -1,6 +1,6 @@
-/* The helper program: waits for the end of its client's process, which only the kernel can tell (a pidfd). It gets the
- * table and the pidfd as descriptors, and the client's environment in the table. It is in a session of its own and has
- * every signal blocked, so that nothing which ends its client ends it. */
+/* The helper program: waits for the end of its client's process, which the kernel reports by a pidfd. It gets the table
+ * and the pidfd as descriptors, and the client's environment in the table. It runs in a session of its own with every
+ * signal blocked, so that whatever ends its client does not end it. */
 #include "guardian/guardian.h"
 
 #include "api/api.h"
@@ -21,24 +21,24 @@
 enum {
     USAGE = 64,
     FAILED = 71,
-    IDLE_FIRST_US = 1000000, /* looking whether the client is still the program that it was */
+    IDLE_FIRST_US = 1000000, /* between looks whether the client still is the program that it was */
     IDLE_LAST_US = 64000000,
-    GROUP_FIRST_US = 1000, /* looking whether a killed group is gone */
+    GROUP_FIRST_US = 1000, /* between looks whether a killed group is gone */
     GROUP_LAST_US = 20000
 };
 
 struct guardian {
     struct dlock__guard_table *table;
     ino_t inode;     /* of the table */
-    int timer;       /* timerfd: when to look again, or at once since the client calls */
-    int ended_group; /* killed, and still the group that is guarded */
-    int64_t idle_us; /* the next pause while there is nothing to guard */
+    int timer;       /* goes off when there is something to look at, and at once when the client calls */
+    int ended_group; /* the guarded group, if it was killed already */
+    int64_t idle_us; /* next pause between looks while there is nothing to guard */
     int64_t idle_at_us;
 };
 
 /* ---- beginning --------------------------------------------------------------------------------------------------- */
 
-/* When this thread ends, however that happens, the kernel marks table->helper. */
+/* Registers table->helper as a robust futex: the kernel marks it when this thread ends, however that happens. */
 static void announce(struct dlock__guard_table *table) {
     static struct robust_list entry;
     static struct robust_list_head head;
@@ -50,7 +50,7 @@ static void announce(struct dlock__guard_table *table) {
     dlock__guard_wake(&table->helper);
 }
 
-/* The client's environment, where plugins and their libraries look for their settings. */
+/* Makes the client's environment our own, since plugins and their libraries find settings there. */
 static bool adopt_environment(struct dlock__guard_table *table) {
     char *at = table->texts + strlen(table->texts) + 1, *end = table->texts + table->texts_end;
     size_t n = 0;
@@ -62,7 +62,7 @@ static bool adopt_environment(struct dlock__guard_table *table) {
     return true;
 }
 
-/* poll() knows nothing of futexes. */
+/* Turns the client's calls, which are futex wakes, into the timer's event, which poll() can wait for. */
 static void *hear_calls(void *arg) {
     struct guardian *guardian = arg;
     for (unsigned heard = 0;;) {
@@ -75,17 +75,17 @@ static void *hear_calls(void *arg) {
 
 /* ---- the group --------------------------------------------------------------------------------------------------- */
 
-/* Kills what runs of the guarded group. False: nothing does, or it is not guarded any more. */
+/* Kills the processes of the guarded group. False: none runs, or the group is not guarded any more. */
 static bool kill_group(struct dlock__guard_table *table, int group) {
     if (group == 0 || group != atomic_load(&table->group)) return false;
     if (!dlock__group_runs(group, atomic_load(&table->session))) return false;
-    atomic_store(&table->killed_group, group); /* so that a living client can say why it died */
+    atomic_store(&table->killed_group, group); /* lets a living client say why the group died */
     kill(-group, SIGKILL);
     return true;
 }
 
-/* Returns once nothing of the group runs. What cannot be killed, because it has other rights or hangs in the kernel,
- * works on under the grants: they are renewed meanwhile, if there is an estate to renew. */
+/* Kills the group until nothing of it runs. Processes that cannot be killed, because they have other rights or hang in
+ * the kernel, go on to work under the grants, so these are renewed meanwhile, if there is an estate. */
 static void end_group(struct dlock__guard_table *table, int group, struct dlock__estate *estate) {
     int64_t wait_us = GROUP_FIRST_US, renew_us = DLOCK__NEVER;
     if (estate) renew_us = dlock__after(dlock__now_us(), dlock__estate_patience_us(estate));
@@ -96,14 +96,14 @@ static void end_group(struct dlock__guard_table *table, int group, struct dlock_
     }
 }
 
-/* How long before the end of a grant the group is killed: half of what `dlock run` itself leaves, so that it acts
- * first where it can. */
+/* How long before the end of a grant the group is killed: half of the time that `dlock run` itself leaves, so that it
+ * acts first where it can. */
 static int64_t margin_us(int64_t lease_ms) {
     int64_t margin = lease_ms * 1000 / 40, least = 5000, most = 500000;
     return margin < least ? least : margin > most ? most : margin;
 }
 
-/* When the group has to be gone: before the first grant ends. NEVER: that is not to be seen. */
+/* The time by which the group has to be gone, before the first grant ends. DLOCK__NEVER: no grant is known to end. */
 static int64_t group_end_us(const struct dlock__guard_table *table) {
     int64_t first = DLOCK__NEVER;
     uint32_t n = atomic_load(&table->n_entries);
@@ -116,16 +116,16 @@ static int64_t group_end_us(const struct dlock__guard_table *table) {
     return first;
 }
 
-/* Kills the group when its time is over although the client's process is there: it is stopped, or hangs. Returns when
+/* Kills the group when that time has come although the client's process exists: it is stopped, or hangs. Returns when
  * to look again. */
 static int64_t look_at_group(struct guardian *guardian) {
     struct dlock__guard_table *table = guardian->table;
     int group = atomic_load(&table->group);
     if (group == 0 || group == guardian->ended_group || table->spares_group) return DLOCK__NEVER;
     guardian->ended_group = 0;
-    atomic_store(&table->looks_at_us, DLOCK__NEVER); /* whatever is renewed or granted from here on calls us */
+    atomic_store(&table->looks_at_us, DLOCK__NEVER); /* from here on each renewal or grant calls us */
     int64_t at = group_end_us(table), now = dlock__now_us();
-    if (at <= now) at = group_end_us(table); /* an entry may have been given to another claim while we read it */
+    if (at <= now) at = group_end_us(table); /* an entry may have got another acquisition while we read it */
     if (at > now) {
         atomic_store(&table->looks_at_us, at);
         return at;
@@ -144,8 +144,7 @@ static bool anything_entered(const struct dlock__guard_table *table) {
     return false;
 }
 
-/* Whether the client still has the table: not after an exec, which leaves the process as it was otherwise. What cannot
- * be told counts as yes. */
+/* True if the client still maps the table, which is not so after an exec. True also if that cannot be found out. */
 static bool client_has_table(const struct guardian *guardian) {
     char path[64], *line = NULL;
     size_t size = 0;
@@ -162,8 +161,8 @@ static bool client_has_table(const struct guardian *guardian) {
     return found || failed;
 }
 
-/* With nothing entered by a program that is no longer there, nothing ever will be. Returns false then. Stores when to
- * look again. */
+/* Checks, now and then, whether the client still is the program that it was. False: it is not, and nothing is entered,
+ * so there never will be anything to guard. Lowers *at_us to the time of the next check. */
 static bool look_at_client(struct guardian *guardian, int64_t *at_us) {
     int64_t now = dlock__now_us();
     if (now >= guardian->idle_at_us) {
@@ -177,11 +176,12 @@ static bool look_at_client(struct guardian *guardian, int64_t *at_us) {
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
+/* Handles the end of the client's process: ends the group, then releases the grants. */
 static void bury(const struct guardian *guardian) {
     int64_t died_us = dlock__now_us();
     struct dlock__guard_table *table = guardian->table;
     int group = atomic_load(&table->group);
-    kill_group(table, group); /* at once: the rest takes a moment */
+    kill_group(table, group); /* at once, since the rest takes a moment */
     struct dlock__estate *estate = table->local ? NULL : dlock__estate_open(table);
     end_group(table, group, estate);
     for (uint32_t i = 0; i < table->n_kept; i++) close(DLOCK__GUARD_MORE_FD + (int)i);
@@ -189,7 +189,7 @@ static void bury(const struct guardian *guardian) {
     dlock__estate_free(estate);
 }
 
-/* Until the client is closed, or its process is gone. */
+/* Watches until the client is closed or its process is gone. Returns the exit status. */
 static int watch(struct guardian *guardian) {
     struct pollfd fds[] = {{DLOCK__GUARD_PID_FD, POLLIN, 0}, {guardian->timer, POLLIN, 0}};
     for (;;) {

@@ -1,4 +1,4 @@
-/* dlock-guardian: the helper process behind guardian=on. All of it is in the library, whose backends it uses. */
+/* dlock-guardian: the helper process behind guardian=on. Its code is in the library, whose backends it uses. */
 #include "guardian/guardian.h"
 
 int main(void) {

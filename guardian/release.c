@@ -7,21 +7,22 @@
 #include <string.h>
 
 enum {
-    REPEAT_US = 1000000, /* for so long after the death */
+    REPEAT_US = 1000000, /* how long after the death releases are repeated */
     FIRST_PAUSE_US = 20000,
     LAST_PAUSE_US = 250000 /* between rounds */
 };
 
+/* A grant that the dead process left. */
 struct left {
     struct dlock_claim claim;
-    bool fixed;    /* nobody was to renew it */
-    bool asked;    /* in this pass */
+    bool fixed;    /* a fixed lease: its holder would not have renewed it */
+    bool asked;    /* was sent in this pass */
     bool answered; /* in this round, which takes as many passes as the server needs */
 };
 
 struct dlock__estate {
-    struct dlock_client *client;     /* ours, of the same server */
-    int64_t shortest_us, longest_us; /* leases */
+    struct dlock_client *client;     /* a client of our own, for the same server */
+    int64_t shortest_us, longest_us; /* of all leases */
     size_t n;
     struct left left[]; /* sorted by name */
 };
@@ -61,7 +62,7 @@ struct dlock__estate *dlock__estate_open(const struct dlock__guard_table *table)
     return NULL;
 }
 
-/* The next claims that fit into one request: no name twice. */
+/* Collects the next claims that fit into one request: no name twice. */
 static size_t next_batch(struct dlock__estate *estate, struct left **batch) {
     size_t n = 0;
     for (size_t i = 0; i < estate->n && n < DLOCK__BATCH; i++) {
@@ -73,7 +74,7 @@ static size_t next_batch(struct dlock__estate *estate, struct left **batch) {
     return n;
 }
 
-/* One request. Returns what speaks of the connection. */
+/* Sends one request. Returns the backend's return value. */
 static int send_batch(struct dlock__estate *estate, struct dlock__conn *conn, enum dlock__op_kind kind, uint32_t flags,
                       struct left *const *batch, size_t n, int64_t deadline_us) {
     struct dlock_claim *claims[DLOCK__BATCH];
@@ -93,9 +94,9 @@ static void begin_round(struct dlock__estate *estate) {
     for (size_t i = 0; i < estate->n; i++) estate->left[i].answered = false;
 }
 
-/* Asks once for everything that is not answered in this round, until `until_us`. Each request has the time that any
- * has, so that a slow server answers for some more in every pass, and one that fails keeps no other from being sent.
- * True: the round is over. */
+/* Sends one pass, until until_us: a request for everything that is not answered in this round. Each request has the
+ * time that any request has, so that a slow server answers for some more in every pass, and a request that fails keeps
+ * no other one from being sent. True: the round is over. */
 static bool pass(struct dlock__estate *estate, enum dlock__op_kind kind, uint32_t flags, int64_t until_us) {
     struct dlock_client *client = estate->client;
     struct left *batch[DLOCK__BATCH];
@@ -120,18 +121,18 @@ static bool pass(struct dlock__estate *estate, enum dlock__op_kind kind, uint32_
 }
 
 int64_t dlock__estate_patience_us(const struct dlock__estate *estate) {
-    return estate->shortest_us / 6; /* it was renewed every third of it */
+    return estate->shortest_us / 6; /* its holder renewed it every third of it */
 }
 
 int64_t dlock__estate_renew(struct dlock__estate *estate) {
     int64_t now = dlock__now_us(), third = estate->shortest_us / 3;
-    if (dlock__can(estate->client, DLOCK_CAP_SESSION)) return DLOCK__NEVER; /* its grants are renewed by it alone */
+    if (dlock__can(estate->client, DLOCK_CAP_SESSION)) return DLOCK__NEVER; /* only its own session could */
     for (size_t i = 0; i < estate->n; i++) estate->left[i].answered = estate->left[i].fixed;
     pass(estate, DLOCK__RENEW, 0, dlock__after(now, third));
     return dlock__after(now, third);
 }
 
-/* Returns the next pause. */
+/* Sleeps for `us` and returns the next pause. */
 static int64_t pause_longer(int64_t us) {
     dlock__sleep_us(us);
     return us * 2 < LAST_PAUSE_US ? us * 2 : LAST_PAUSE_US;

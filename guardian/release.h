@@ -1,4 +1,4 @@
-/* The estate of a dead process: its grants, as long as they are needed, and their end. */
+/* The estate of a dead process: its grants are renewed as long as they are needed, then released. */
 #ifndef DLOCK_GUARDIAN_RELEASE_H
 #define DLOCK_GUARDIAN_RELEASE_H
 
@@ -6,18 +6,19 @@
 
 struct dlock__estate;
 
-/* Everything that is in the table. NULL: nothing, or nothing that could be done about it. */
+/* Collects everything in the table and opens a client for it. NULL: nothing is there, or nothing can be done. */
 struct dlock__estate *dlock__estate_open(const struct dlock__guard_table *table);
 
-/* How long after the death the first renewal is due. */
+/* How long after the death the first renewal is due, in microseconds. */
 int64_t dlock__estate_patience_us(const struct dlock__estate *estate);
 
-/* Renews what can be renewed, while something still works under it. Returns when to do so again, as dlock__now_us(). */
+/* Renews what can be renewed, while processes still work under the grants. Returns the time of the next renewal, by
+ * dlock__now_us(). */
 int64_t dlock__estate_renew(struct dlock__estate *estate);
 
-/* Releases every entry, again and again for one second after `died_us`, and each of them once more after that second:
- * the dead process's last requests may still be on their way. What the server does not answer for is asked again until
- * every lease has ended. */
+/* Releases every entry repeatedly for one second after `died_us`, and each once more after that second, since the dead
+ * process's last requests may still be on their way. Entries without an answer are released again until every lease has
+ * ended. */
 void dlock__estate_release(struct dlock__estate *estate, int64_t died_us);
 
 void dlock__estate_free(struct dlock__estate *estate); /* NULL is allowed */

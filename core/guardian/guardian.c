@@ -1,4 +1,4 @@
-/* The client's side of the guardian. The mutex is never held while the helper starts. */
+/* The client's side of the guardian. The mutex is never held while a helper is started. */
 #include "guardian/guardian.h"
 
 #include "guardian/start.h"
@@ -18,16 +18,16 @@
 #define PROGRAM "dlock-guardian"
 
 enum {
-    OWN_FDS = 2,           /* the table and the process */
+    OWN_FDS = 2,           /* descriptors in front of those that grants live in: the table and the pidfd */
     RESTART_US = 10000000, /* between two attempts to replace a dead helper */
-    LAST_WORDS_MS = 5000   /* what a helper that became our child gets to end: it has nothing left to do */
+    LAST_WORDS_MS = 5000   /* time for a helper that is our child to exit, after it was dismissed */
 };
 
 bool dlock__guard_off;
 
 /* ---- the helper program ------------------------------------------------------------------------------------------ */
 
-/* Finds the program beside the library, as the installation or the build tree has it. */
+/* Finds the program where the installation or the build tree has it, relative to the library. */
 static bool find_program(char path[PATH_MAX]) {
     static const char *const folders[] = {DLOCK__LIBEXEC, "../libexec/dlock/" DLOCK__SERIES};
     char own[PATH_MAX];
@@ -43,8 +43,8 @@ static bool find_program(char path[PATH_MAX]) {
 #endif
 }
 
-/* Anybody who may see the process list sees a program's environment at its start: the helper gets there only what it
- * cannot run without, and the rest through the table. */
+/* True for a variable that the helper needs in order to start. Whoever may see the process list can read the
+ * environment that a program was started with, so the helper gets all other variables through the table. */
 static bool needed_to_run(const char *entry) {
     size_t length = strcspn(entry, "=");
     static const char sanitizer[] = "SAN_OPTIONS";
@@ -72,7 +72,8 @@ static int cannot_start(const char *path, int why, struct dlock_error *err) {
                       limit ? "raise the limit (ulimit -n, ulimit -u)" : "without one, add guardian=off to the URI");
 }
 
-/* Stores the descriptors of the connections that carry an acquisition, at most `max`; more than `max`: too many. */
+/* Stores the descriptors of the connections that carry an acquisition, at most `max`. Returns their number; more than
+ * `max` means too many. */
 static size_t descriptors_of_acqs(struct dlock_client *client, int *fds, size_t max) {
     size_t n = 0;
     dlock__enter(client);
@@ -82,7 +83,7 @@ static size_t descriptors_of_acqs(struct dlock_client *client, int *fds, size_t 
     return n;
 }
 
-/* The descriptors that grants live in which the kernel ends, in fds[0 … *n). */
+/* Stores the descriptors that LOCAL grants live in, which the kernel would close with this process, in fds[0 … *n). */
 static int local_descriptors(struct dlock_client *client, int *fds, size_t *n, int64_t deadline_us,
                              struct dlock_error *err) {
     const size_t max = DLOCK__START_FDS_MAX - OWN_FDS;
@@ -103,11 +104,12 @@ static int local_descriptors(struct dlock_client *client, int *fds, size_t *n, i
     return dlock_fail(err, DLOCK_ENOMEM, "the guardian can keep no more than %zu locks", max);
 }
 
+/* True if the helper has exited. */
 static bool gone(const struct dlock__guard *guard, pid_t helper) {
     return guard->adopted ? dlock__start_reaped(helper) : kill(helper, 0) != 0 && errno == ESRCH;
 }
 
-/* Waits until the helper says that it runs. */
+/* Waits until the helper announces that it runs. False: it did not by the deadline, or has exited. */
 static bool came_up(const struct dlock__guard *guard, pid_t helper, int64_t deadline_us) {
     while (atomic_load(&guard->table->helper) == 0) {
         if (dlock__now_us() >= deadline_us || (helper > 0 && gone(guard, helper))) break;
@@ -116,7 +118,8 @@ static bool came_up(const struct dlock__guard *guard, pid_t helper, int64_t dead
     return atomic_load(&guard->table->helper) != 0;
 }
 
-/* One that takes the place of our child becomes our child, too: nobody else might reap it. */
+/* Starts the program. A helper that was our child is replaced by one that is our child, too, since nobody else might
+ * reap it. */
 static pid_t run_program(struct dlock__guard *guard, const char *path, const int *fds, size_t n) {
     bool before = guard->adopted && dlock__start_adopt(true);
     pid_t helper = exec_program(path, fds, n);
@@ -127,7 +130,7 @@ static pid_t run_program(struct dlock__guard *guard, const char *path, const int
     return helper;
 }
 
-/* Starts a helper for the table, which is the guard's; closes table_fd. Without the mutex, by one thread at a time. */
+/* Starts a helper for guard->table; closes table_fd. Without the mutex, in one thread at a time. */
 static int start(struct dlock_client *client, int table_fd, int64_t deadline_us, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
     char path[PATH_MAX] = PROGRAM;
@@ -157,7 +160,7 @@ static int start(struct dlock_client *client, int table_fd, int64_t deadline_us,
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-/* Ends the helper, if there is one, and unmaps the table. */
+/* Tells the helper, if there is one, to exit, and unmaps the table. */
 static void dismiss(struct dlock__guard_table *table) {
     atomic_store(&table->closed, 1);
     dlock__guard_call(table);
@@ -168,7 +171,7 @@ static int no_table(struct dlock_error *err) {
     return dlock_fail(err, DLOCK_ENOMEM, "out of memory to share with the guardian: %s", strerror(errno));
 }
 
-/* Puts a copy in the table's place, with a descriptor for the next helper. With the mutex. */
+/* Replaces the table by a copy, with a descriptor for the next helper in *fd. With the mutex. */
 static int renew_table(struct dlock__guard *guard, int *fd, struct dlock_error *err) {
     struct dlock__guard_table *fresh = dlock__guard_table_copy(guard->table, fd);
     if (!fresh) return no_table(err);
@@ -179,6 +182,7 @@ static int renew_table(struct dlock__guard *guard, int *fd, struct dlock_error *
 
 /* ---- the guard --------------------------------------------------------------------------------------------------- */
 
+/* True if the backend is part of the program, so that the helper could not load it. */
 static bool linked_into_the_application(const struct dlock__module *module) {
     for (size_t i = 0; dlock__builtin_backends[i]; i++)
         if (strcmp(dlock__builtin_backends[i]->name, module->info.name) == 0) return false;
@@ -209,7 +213,7 @@ int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t fla
     return 0;
 }
 
-/* No zombie of one that is our child may stay. */
+/* Waits for the exit of a helper that is our child, so that it does not stay as a zombie. */
 static void reap(const struct dlock__guard *guard, pid_t helper) {
     const struct timespec moment = {0, 1000000};
     if (!guard->adopted || helper == 0) return;
@@ -226,7 +230,7 @@ void dlock__guard_close(struct dlock_client *client) {
     free(guard);
 }
 
-/* Starts a helper, with the table as it is now, in place of the one that was. With the mutex, which it leaves. */
+/* Starts a helper with a copy of the table, in place of the previous one. With the mutex, which is left meanwhile. */
 static int replace(struct dlock_client *client, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
     int fd, rc = renew_table(guard, &fd, err);
@@ -245,14 +249,15 @@ static int replace(struct dlock_client *client, struct dlock_error *err) {
     return rc;
 }
 
-/* A thread of its own: the keeper has leases to look after, whatever becomes of the program. */
+/* Replaces the helper in a thread of its own, since the keeper has leases to renew, however long the program takes to
+ * start. */
 static void *run_replace(void *arg) {
     struct dlock_client *client = arg;
     struct dlock__guard *guard = client->guard;
     struct dlock_error err;
     err.message[0] = '\0';
     dlock__enter(client);
-    pid_t helper = guard->helper; /* 0: only tried again */
+    pid_t helper = guard->helper; /* 0: this only repeats a failed attempt */
     int rc = replace(client, &err);
     dlock__leave(client);
     if (helper)
@@ -282,7 +287,7 @@ static void set_group(struct dlock__guard *guard, int group) {
     dlock__guard_call(guard->table);
 }
 
-/* LOCAL: ends the helper, and with it its copies of the descriptors. With the mutex, which it leaves. */
+/* LOCAL: dismisses the helper, and with it its copies of the descriptors. With the mutex, which is left meanwhile. */
 static int let_go(struct dlock_client *client, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
     pid_t helper = guard->helper;
@@ -296,14 +301,14 @@ static int let_go(struct dlock_client *client, struct dlock_error *err) {
     return 0;
 }
 
-/* The group is guarded no longer. */
+/* Returns 0, or ELOST if the helper has killed the group, which is guarded no longer. */
 static int spared(int group, const struct dlock__guard *guard, struct dlock_error *err) {
     if (group == 0 || atomic_load(&guard->table->killed_group) != group) return 0;
     return dlock_fail(err, DLOCK_ELOST, "the guardian has killed process group %d: its grants were about to end",
                       group);
 }
 
-/* The caller holds the mutex, which is left meanwhile. */
+/* Sets the guarded group, 0 for none. The caller holds the mutex, which is left meanwhile. */
 static int guard_group(struct dlock_client *client, int group, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
     while (guard->busy) dlock__wait(client, &client->changed, DLOCK__NEVER);
@@ -312,7 +317,7 @@ static int guard_group(struct dlock_client *client, int group, struct dlock_erro
     if (!guard->table->local) return group == 0 ? spared(before, guard, err) : 0;
     if (group == 0) return let_go(client, err);
     int rc = replace(client, err);
-    guard->missing = false; /* the caller is told */
+    guard->missing = false; /* not tried again: the caller gets the error */
     if (rc != 0) set_group(guard, 0);
     return rc;
 }

@@ -1,7 +1,7 @@
-/* The first child shares our memory while we stand still (as vfork and posix_spawn have it), and so does the second,
- * which becomes the program. The first one tells nobody of its end: its exit signal is none, so that only a wait with
- * __WCLONE finds it, which is ours. Between clone and exec there are only system calls, made directly: whatever wraps
- * the library's functions has no business in there. */
+/* Starts a program as the grandchild of this process. The first child shares our memory while we stand still (as with
+ * vfork and posix_spawn), and so does the second one, which becomes the program. The first one has no exit signal, so
+ * that its end is reported to nobody and only a wait with __WCLONE, as here, reaps it. Between clone and exec there are
+ * only system calls, made directly: wrappers of library functions, such as a sanitizer's, must not run there. */
 #include "guardian/start.h"
 
 #include <errno.h>
@@ -15,8 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ThreadSanitizer takes every call of clone() for a fork, and what it then does in the child it does to us; nor may it
- * count the calls of functions that do not return. */
+/* ThreadSanitizer takes every clone() for a fork, and what it does then in the child would happen to us, too, who share
+ * its memory: so the C library's internal name is called. Nor must sanitizers count the calls of functions that do not
+ * return. */
 #ifdef __GLIBC__
 int __clone(int (*run)(void *), void *stack, int flags, void *arg, ...);
 #define clone __clone
@@ -38,20 +39,21 @@ IN_CHILD static int fail(struct attempt *attempt) {
     return 1;
 }
 
-/* Linux 5.9 has a call for it. */
+/* close_range exists since Linux 5.9; before that each descriptor is closed. */
 IN_CHILD static void close_from(unsigned first) {
     if (syscall(SYS_close_range, first, UINT_MAX, 0) == 0) return;
     for (unsigned fd = first; fd < 65536; fd++) syscall(SYS_close, fd);
 }
 
-/* All are copied out of the way first: one's source may be another one's target. */
+/* Sets the program's descriptors. All are copied to high numbers first, since one's source may be another one's
+ * target. */
 IN_CHILD static int set_descriptors(const struct dlock__start *start, int *high) {
     int n = (int)start->n, null = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);
     if (null < 0) return -1;
     for (int i = 0; i <= n; i++) {
         high[i] = (int)syscall(SYS_fcntl, i < n ? start->fds[i] : null, F_DUPFD, STANDARD + n + 1);
-        if (high[i] < 0 && errno == EINVAL)
-            errno = EMFILE; /* the limit is no greater than the least that is asked for */
+        if (high[i] < 0 && errno == EINVAL) /* the limit is not above the least descriptor that is asked for */
+            errno = EMFILE;
         if (high[i] < 0) return -1;
     }
     for (int i = 0; i < n; i++)
@@ -88,7 +90,7 @@ static pid_t run(struct attempt *attempt, char *first_stack) {
         while (waitpid(first, NULL, __WCLONE) < 0 && errno == EINTR) continue;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (attempt->why == 0) return attempt->pid;
-    if (attempt->pid > 0) waitpid(attempt->pid, NULL, 0); /* it ends without the program; our child if we adopted it */
+    if (attempt->pid > 0) waitpid(attempt->pid, NULL, 0); /* it exits without the program; reaps it if we adopted it */
     errno = attempt->why;
     return -1;
 }

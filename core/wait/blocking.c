@@ -1,16 +1,16 @@
-/* Waiters that have a thread: that takes their turns, sends what they ask together, and in between sleeps; or spins for
- * a moment, where the owner before may be done sooner than it would be asleep. */
+/* Waiters that have a thread. The thread takes their turns and sends what they ask in one request; in between it
+ * sleeps, after spinning for a moment if the present owner may be done sooner than the thread would be asleep. */
 #include "wait/wait.h"
 
 #include <string.h>
 
-/* The time to leave the server's queue: after the deadline, and in any case. */
+/* Time for leaving the server's queue: after the deadline, and at least. */
 enum { LEAVE_US = 50000, LEAST_US = 20000 };
 
-/* Acquisitions that waiters of one thread ask for, or give up, at the same time. */
+/* Acquisitions that the waiters of one thread ask for, or give up, in one request. */
 struct requests {
     struct dlock__acquisition *acqs[DLOCK__BATCH];
-    struct dlock__waiter *waiters[DLOCK__BATCH]; /* of each */
+    struct dlock__waiter *waiters[DLOCK__BATCH]; /* whose acquisition each is */
     size_t n;
     bool leave;
 };
@@ -22,7 +22,7 @@ static void add(struct requests *requests, struct dlock__waiter *waiter, struct 
 
 /* ---- turns ---- */
 
-/* Takes a turn of each: fills `requests`, or sets how long to sleep. True: all are over. */
+/* Takes a turn of each waiter: collects requests, or sets how long to sleep. True: all waiters are over. */
 static bool take_turns(struct dlock__waiter *const *waiters, size_t n, struct requests *requests, int64_t *until_us) {
     bool over = true;
     requests->n = 0;
@@ -51,7 +51,7 @@ static void ask(const struct requests *requests) {
     for (size_t i = 0; i < requests->n; i++) dlock__waiter_answered(requests->waiters[i]);
 }
 
-/* Releases them by one deadline, soon after that of the wait. */
+/* Releases what the waiters gave up, by one deadline soon after that of the wait. */
 static void leave(const struct requests *requests) {
     int64_t now = dlock__now(requests->acqs[0]->name->client);
     int64_t until_us = dlock__after(requests->waiters[0]->deadline_us, LEAVE_US);
@@ -61,15 +61,15 @@ static void leave(const struct requests *requests) {
     for (size_t i = 0; i < requests->n; i++) dlock__waiter_left(requests->waiters[i]);
 }
 
-/* ---- waiting for one ---- */
+/* ---- waiting for one lock ---- */
 
-/* Next after another thread of this process, which may be done in a moment. */
+/* True if the waiter is next after another thread of this process, which may be done in a moment. */
 static bool next_in_turn(const struct dlock__waiter *waiter) {
     const struct dlock__name *name = waiter->lock->name;
     return name->head == waiter && !name->asking && dlock__name_exclusive(name);
 }
 
-/* True: something has happened. Leaves the mutex. */
+/* Spins until the waiter has a turn, at most for a moment. True if it has. Leaves the mutex meanwhile. */
 static bool spin(struct dlock__waiter *waiter) {
     struct dlock_client *client = waiter->lock->client;
     const atomic_uint *word = &waiter->latch->word;
@@ -84,7 +84,7 @@ static bool spin(struct dlock__waiter *waiter) {
 void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch, int64_t until_us) {
     unsigned asleep = atomic_fetch_or(&latch->word, 1) | 1;
     struct dlock__sleep sleep = {.latch = latch};
-    if (!atomic_load(&latch->cancelled)) { /* else nobody changes the word once more */
+    if (!atomic_load(&latch->cancelled)) { /* else the word was changed for the last time */
         dlock__sleep_begin(client, &sleep, until_us);
         dlock__leave(client);
         dlock__futex_wait(&latch->word, asleep, UINT32_MAX, until_us);

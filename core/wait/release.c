@@ -1,5 +1,5 @@
-/* Giving grants back: to another thread of this process, or by releases at the server. A release whose caller waits is
- * sent until it is answered or the caller's one deadline has come; from then on the acquisition is an orphan, which the
+/* Giving grants back: to another thread of this process, or by a release at the server. A release that a thread waits
+ * for is repeated until it is answered or the caller's deadline has come. Then the acquisition is an orphan, which the
  * engine goes on to release. */
 #include "base/probe.h"
 #include "wait/wait.h"
@@ -16,7 +16,8 @@ int64_t dlock__release_retry_at(struct dlock__acquisition *acq) {
     return dlock__now(client) + dlock__jitter(client, acq->pause_us / 2, acq->pause_us);
 }
 
-/* Never, if the only connection that could tell was closed since it kept silent. */
+/* Not again where the connection that carried the grant was silent for half of `timeout`, and is closed by now: no
+ * other connection can say more. */
 int64_t dlock__release_again_at(struct dlock__acquisition *acq, int64_t deadline_us) {
     if (acq->op->result != DLOCK_EUNAVAILABLE || acq->op->status == DLOCK__OP_RUNNING) return DLOCK__NEVER;
     struct dlock_client *client = acq->name->client;
@@ -32,7 +33,8 @@ void dlock__release_send(struct dlock__acquisition *const *acqs, size_t n, int64
     dlock__op_send(acqs, n);
 }
 
-/* Sends them until all are answered. `why` is what the server said to the first request of the last round. */
+/* Sends the releases until all are answered or the deadline has come. `why` gets the server's message about the first
+ * of the last round. */
 static void send_all(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us, struct dlock_error *why) {
     struct dlock_client *client = acqs[0]->name->client;
     struct dlock__acquisition *left[DLOCK__BATCH];
@@ -65,7 +67,7 @@ int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dl
     struct dlock__name *name = acq->name;
     dlock__name_unhold(name, acq);
     dlock__back_off(acq);
-    if (acq->refs > 1) pthread_cond_broadcast(&name->client->changed); /* dlock__give_back_await may be one of them */
+    if (acq->refs > 1) pthread_cond_broadcast(&name->client->changed); /* dlock__give_back_await may have one of them */
     if (rc == DLOCK_ELOST) {
         dlock__stats_lost(acq);
         rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it",
@@ -76,7 +78,7 @@ int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dl
                         dlock__name_shown(name), why && why->code ? why->message : dlock_strerror(rc));
     }
     if ((rc == 0 || rc == DLOCK_ELOST) && dlock__acq_may_come_late(acq, acq->op->sent_us)) {
-        acq->outcome_unknown = true; /* as of the acquire: nothing else is */
+        acq->outcome_unknown = true; /* it refers to the acquire: nothing else is unknown */
         dlock__orphan(acq);
     }
     dlock__name_signal(name);
@@ -100,7 +102,7 @@ int dlock__give_back(struct dlock__acquisition *const *acqs, size_t n, int64_t d
     return first;
 }
 
-/* Somebody else sees to its release, which is not over. */
+/* True while another thread's release of the acquisition is not over. */
 static bool unanswered(const struct dlock__acquisition *acq) {
     const struct dlock__op *op = acq->op;
     if (op->kind == DLOCK__RELEASE && op->status == DLOCK__OP_DONE && dlock__release_result(acq) == 0) return false;

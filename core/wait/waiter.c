@@ -1,9 +1,9 @@
-/* Waiting for a name. Waiters of one process stand in line in the name; the one at the head asks the server, with one
- * acquisition, until it is granted, gives up, or is cancelled. Waiters that come in meanwhile stand behind it, and get
- * the lock by local hand-over (release.c) or by becoming the head.
+/* Waiting for a name. Waiters of one process stand in the name's line; the one at the head asks the server, with one
+ * acquisition, until it is granted, gives up, or is cancelled. The waiters behind it get the lock by local hand-over
+ * (release.c) or by becoming the head.
  *
- * A waiter is a small state machine that takes turns: its own thread drives it (blocking.c), or the engine does where
- * it has none. */
+ * A waiter is a small state machine that takes turns: its thread takes them (blocking.c), or the engine for a waiter
+ * without one. */
 #include "base/probe.h"
 #include "wait/wait.h"
 
@@ -13,15 +13,15 @@
 enum {
     POLL_MIN_US = 1000,
     POLL_MAX_US = 50000,     /* servers without wake-ups */
-    DEAF_MAX_US = 500000,    /* servers with wake-ups while our listener is down */
-    OUTAGE_MIN_US = 10000,   /* between tries while the server is away */
+    DEAF_MAX_US = 500000,    /* servers with wake-ups, while our listener is down */
+    OUTAGE_MIN_US = 10000,   /* between tries while the server is unreachable */
     OUTAGE_MAX_US = 1000000, /* "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), decorrelated */
-    LAST_MIN_US = 1000,      /* a poller asks once more that long before the deadline, or */
-    LAST_MAX_US = 10000,     /* as long as its last answer took, and a half */
-    ANSWER_US = 40000,       /* what a question gets at least: cut short by the deadline it would look like an outage */
-    LISTEN_US = 20000,       /* a shorter wait polls */
-    SLEEP_MAX_MS = 3600000,  /* whatever a backend says, somebody looks again */
-    STAGGER_MAX_US = 10000   /* between clients that a server's queue told the same time */
+    LAST_MIN_US = 1000,      /* the last question is sent this long before the deadline, or, up to … */
+    LAST_MAX_US = 10000,     /* … this time, 1.5 times as long as its last answer took */
+    ANSWER_US = 40000,       /* least time for an answer: one that the deadline cut short would look like an outage */
+    LISTEN_US = 20000,       /* a wait shorter than this polls */
+    SLEEP_MAX_MS = 3600000,  /* longest time without a question, whatever the backend says */
+    STAGGER_MAX_US = 10000   /* spreads clients whose server's queue told them the same time */
 };
 
 static struct dlock_client *client_of(const struct dlock__waiter *waiter) {
@@ -32,13 +32,13 @@ static struct dlock__name *name_of(const struct dlock__waiter *waiter) {
     return waiter->lock->name;
 }
 
-/* The acquisition that the waiter asks with: only the head has one. */
+/* The acquisition that the waiter asks with. Only the head of the line has one. */
 static struct dlock__acquisition *acq_of(const struct dlock__waiter *waiter) {
     struct dlock__name *name = name_of(waiter);
     return name->head == waiter ? name->asking : NULL;
 }
 
-/* Random, growing, at most `high`. */
+/* The next pause: random, growing, at most `high`. */
 static int64_t next_pause(struct dlock__waiter *waiter, int64_t low, int64_t high) {
     int64_t top = (waiter->pause_us > low ? waiter->pause_us : low) * 3;
     waiter->pause_us = (uint32_t)dlock__jitter(client_of(waiter), low, top < high ? top : high);
@@ -47,7 +47,7 @@ static int64_t next_pause(struct dlock__waiter *waiter, int64_t low, int64_t hig
 
 /* ---- the end of a wait ---- */
 
-/* Takes the waiter out of the line for good. */
+/* Ends the wait: takes the waiter out of the line. */
 static void finish(struct dlock__waiter *waiter, int result) {
     struct dlock__name *name = name_of(waiter);
     waiter->done = waiter->over = true;
@@ -63,13 +63,13 @@ static int why_code(const struct dlock__waiter *waiter) {
     return waiter->why ? waiter->why->code : 0;
 }
 
-/* Words for the end, if somebody wants them. */
+/* Sets the waiter's error, unless the caller did not ask for one. Returns `code`. */
 DLOCK_PRINTF(3, 4)
 static int explain(struct dlock__waiter *waiter, int code, const char *format, ...) {
     struct dlock_error *why = waiter->why;
     if (!why && !waiter->latch) why = waiter->why = malloc(sizeof *why);
     if (why) {
-        char message[sizeof why->message]; /* `format` may speak of what stood there before */
+        char message[sizeof why->message]; /* an argument may point to the old message */
         va_list args;
         va_start(args, format);
         vsnprintf(message, sizeof message, format, args);
@@ -86,14 +86,15 @@ static void explain_not_ready(struct dlock__waiter *waiter) {
     explain(waiter, err.code, "%s", err.message);
 }
 
-/* Explains that the server grants nothing yet, if that is so and nobody is known to be in the way. */
+/* True, with an error set, if the server grants nothing yet and so nobody is known to hold the lock. */
 static bool not_ready(struct dlock__waiter *waiter) {
     if (dlock__name_ready(name_of(waiter), NULL) == 0) return false;
     explain_not_ready(waiter);
     return true;
 }
 
-/* A question that was still open at the deadline, behind others that were answered, says nothing of the server. */
+/* The result at the deadline. A question still open then says nothing about the server if earlier ones were
+ * answered. */
 static int timed_out(struct dlock__waiter *waiter) {
     const char *shown = dlock__name_shown(name_of(waiter));
     int code = why_code(waiter);
@@ -110,7 +111,8 @@ static int refused(struct dlock__waiter *waiter) {
                    dlock__name_shown(name_of(waiter)));
 }
 
-/* The deadline has passed while it stood in line, where a try waits only for an answer to this process. */
+/* The result of a waiter whose deadline passed while it stood in line. A try stands there only while an answer to this
+ * process is awaited. */
 static int late_in_line(struct dlock__waiter *waiter) {
     const char *shown = dlock__name_shown(name_of(waiter));
     if (waiter->try_only)
@@ -126,8 +128,8 @@ static int cancelled(struct dlock__waiter *waiter) {
                    dlock__name_shown(name_of(waiter)));
 }
 
-/* The acquisition is not wanted any more: leaves nothing behind at the server. A thread sees to that itself, before the
- * wait is over; without one, or memory for it, the engine does. */
+/* Gives up the acquisition, so that nothing stays at the server. With a thread (and memory for a slot) it becomes
+ * `leaving`, to be released before the wait is over; else the engine releases it. */
 static void give_up(struct dlock__waiter *waiter) {
     struct dlock__acquisition *acq = acq_of(waiter);
     if (!acq) return;
@@ -137,14 +139,14 @@ static void give_up(struct dlock__waiter *waiter) {
     bool in_request = dlock__acq_in_request(acq);
     if (left && !in_request && waiter->latch && dlock__slot_attach(acq)) {
         dlock__acq_release(acq);
-        waiter->leaving = acq; /* with the reference */
+        waiter->leaving = acq; /* with the reference of name->asking */
         return;
     }
     if (left || in_request) dlock__orphan(acq);
     dlock__acq_put(acq);
 }
 
-/* The wait ends like that, as soon as what it gave up is released. */
+/* Ends the wait with `result`, after the release of an abandoned acquisition if there is one. */
 static enum dlock__turn end(struct dlock__waiter *waiter, int result) {
     waiter->done = true;
     waiter->result = result;
@@ -178,8 +180,8 @@ void dlock__waiter_cancel(struct dlock__waiter *waiter) {
     dlock__waiter_wake(waiter);
 }
 
-/* The waiter looks at what it was given: false when the grant ended meanwhile (this process may have been stopped
- * between the two), and was then never reported to anybody. */
+/* Takes over the grant that the waiter was handed. False: the grant has ended since (this process may have been
+ * stopped), and nobody was told of it. */
 static bool take(struct dlock__waiter *waiter) {
     struct dlock__acquisition *acq = waiter->handed;
     waiter->handed = NULL;
@@ -188,7 +190,7 @@ static bool take(struct dlock__waiter *waiter) {
     if (good) {
         dlock__hold_through(acq, waiter->lock);
     } else if (dlock__acq_lost(acq)) {
-        acq->count = 0; /* nobody has to release it */
+        acq->count = 0; /* no owner has to release it */
         dlock__lost_remove(acq);
         dlock__acq_put(acq);
     }
@@ -203,7 +205,7 @@ static int64_t question_deadline(const struct dlock__waiter *waiter) {
     return waiter->deadline_us > least ? waiter->deadline_us : least;
 }
 
-/* When to send a question whose answer is there by the deadline. */
+/* The latest time for a question whose answer should arrive by the deadline. */
 static int64_t last_question(const struct dlock__waiter *waiter) {
     int64_t before = waiter->trip_us + waiter->trip_us / 2;
     if (before > LAST_MAX_US) before = LAST_MAX_US;
@@ -215,7 +217,7 @@ static enum dlock__turn out_of_memory(struct dlock__waiter *waiter) {
     return end(waiter, explain(waiter, DLOCK_ENOMEM, "out of memory for an acquisition"));
 }
 
-/* Whether a grant for this handle should be one that may linger. */
+/* True if a grant for this handle may linger after its release. */
 static bool may_linger(const struct dlock_lock *lock) {
     return lock->client->uri->linger_ms > 0 && lock->mode == DLOCK_EXCLUSIVE && !(lock->flags & DLOCK_FIXED_LEASE);
 }
@@ -241,12 +243,12 @@ static enum dlock__turn ask_first(struct dlock__waiter *waiter) {
     return ask(waiter);
 }
 
-/* When to ask again after an answer that grants nothing, if nothing else happens. */
+/* When to ask again after an answer without a grant, unless something happens before. */
 static int64_t ask_again_at(struct dlock__waiter *waiter, const struct dlock_claim *answer) {
     struct dlock_client *client = client_of(waiter);
     int64_t now = dlock__now(client_of(waiter)), retry_ms = answer->retry_ms;
     if (answer->result == DLOCK_ENOTREADY && retry_ms < 0) retry_ms = answer->ready_ms;
-    if (acq_of(waiter)->conn) return DLOCK__NEVER; /* its connection will tell */
+    if (acq_of(waiter)->conn) return DLOCK__NEVER; /* the connection will tell */
     bool deaf = dlock__can(client, DLOCK_CAP_WAKE) && client->listener.state != DLOCK__LISTENER_UP;
     bool for_good = client->listener.retry_at_us == DLOCK__NEVER;
     if (deaf || retry_ms < 0)
@@ -257,27 +259,28 @@ static int64_t ask_again_at(struct dlock__waiter *waiter, const struct dlock_cla
         int64_t stagger = retry_ms * 10 < STAGGER_MAX_US ? retry_ms * 10 : STAGGER_MAX_US;
         return now + retry_ms * 1000 + dlock__jitter(client, 0, stagger);
     }
-    int64_t least = next_pause(waiter, POLL_MIN_US, POLL_MAX_US); /* "at once" is no reason for a tight loop */
+    int64_t least = next_pause(waiter, POLL_MIN_US, POLL_MAX_US); /* "at once" must not become a tight loop */
     int64_t pause = retry_ms * 1000 + dlock__jitter(client, 0, retry_ms * 100);
     return now + (pause > least ? pause : least);
 }
 
-/* The same; a waiter without a place in a queue, which may not be told of a release, asks once more before the
- * deadline. */
+/* The same, but not after the time for a last question before the deadline, if the waiter has no place in a queue and
+ * so may not be told of a release. */
 static int64_t ask_again_in_time(struct dlock__waiter *waiter, const struct dlock_claim *answer) {
     int64_t at = ask_again_at(waiter, answer), last = last_question(waiter);
     bool told = acq_of(waiter)->queued || acq_of(waiter)->conn;
     return !told && last < at && dlock__now(client_of(waiter)) < last ? last : at;
 }
 
-/* The head has to wait: tries behind it, which came in because they might have gone along, have lost. */
+/* The head has to wait: tries behind it, which entered because they might have been granted together with it, have
+ * failed. */
 static void turn_tries_away(struct dlock__name *name) {
     for (struct dlock__waiter *waiter = name->head->next; waiter; waiter = waiter->next)
         if (waiter->try_only) dlock__waiter_wake(waiter);
 }
 
-/* A busy answer, or one of a server that grants nothing yet: sets the acquisition waiting, unless what came while we
- * asked says otherwise. */
+/* Sets the acquisition WAITING after an answer without a grant, busy or not ready, unless a wake-up that came while it
+ * was asking says otherwise. */
 static void busy(struct dlock__waiter *waiter) {
     struct dlock__acquisition *acq = acq_of(waiter);
     struct dlock__op *op = acq->op;
@@ -287,8 +290,8 @@ static void busy(struct dlock__waiter *waiter) {
     if (op->arg.hints & DLOCK_HINT_UNHEARD) dlock__listener_unheard(client_of(waiter), op->sent_us);
     dlock__acq_wait(acq, op->look ? dlock__now(client_of(waiter)) : ask_again_in_time(waiter, &op->arg));
     if (op->woken) {
-        /* One from after this answer counts; one of the same microsecond is doubtful. One from before it is over, or
-         * it became known while the server worked on both: whoever asks again learns that. */
+        /* A wake-up from after this answer counts; at the same microsecond the order is unknown, so its age counts as
+         * unproved. One from before is over, or the server worked on both at the same time: asking again tells. */
         bool counts = op->wake.server_us >= op->arg.server_us;
         if (op->wake.server_us == op->arg.server_us) op->wake.server_us = 0;
         if (counts)
@@ -301,14 +304,15 @@ static void busy(struct dlock__waiter *waiter) {
     if (waiter->in_line) turn_tries_away(name_of(waiter));
 }
 
-/* Whether now is the time to bring up the listener: there has to be enough of it left. */
+/* True if the listener can be brought up now, and enough time is left for that. */
 static bool may_listen(const struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     int64_t now = dlock__now(client);
     return now >= client->listener.retry_at_us && now + LISTEN_US <= waiter->deadline_us;
 }
 
-/* Busy, and the server could wake us if somebody listened: true = ask again at once, now that somebody does. */
+/* After a busy answer of a server with wake-ups: brings up the listener. True: ask again at once, now that wake-ups are
+ * heard. */
 static bool listen_first(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     if (!dlock__can(client, DLOCK_CAP_WAKE) || client->listener.state == DLOCK__LISTENER_UP) return false;
@@ -316,7 +320,7 @@ static bool listen_first(struct dlock__waiter *waiter) {
     return dlock__listener_ensure(client, waiter->deadline_us) && dlock__now(client) < waiter->deadline_us;
 }
 
-/* Learns from an answer, or from none, about the server: `heard` ends when the connection breaks, or nothing is
+/* Notes what an answer, or none, tells about the server. `heard` ends when the connection breaks, or nothing is
  * answered for a whole `timeout`. */
 static void judge(struct dlock__waiter *waiter, int result) {
     struct dlock_client *client = client_of(waiter);
@@ -339,13 +343,13 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
     struct dlock__acquisition *acq = acq_of(waiter);
     struct dlock_error err;
     int rc = acq->op->result;
-    if (waiter->done) { /* cancelled meanwhile: its next turn gives up, grant and all */
+    if (waiter->done) { /* cancelled meanwhile: its next turn gives up the acquisition, grant and all */
         judge(waiter, rc);
         return;
     }
     if (rc == 0) {
         rc = dlock__acq_granted(acq, &err);
-        if (rc != 0) { /* granted there, but of no use here */
+        if (rc != 0) { /* granted by the server, but useless here */
             acq->outcome_unknown = true;
             dlock__acq_unanswered(acq, acq->op->arg.lease_ms);
             explain(waiter, rc, "%s", err.message);
@@ -379,7 +383,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
 
 /* ---- turns ---- */
 
-/* Sleeps until a wake grants, something else ends the wait, or it is time to ask again. */
+/* Sleeps until a wake-up grants the lock, something else ends the wait, or it is time to ask again. */
 static enum dlock__turn asker_turn(struct dlock__waiter *waiter, int64_t *until_us) {
     const struct dlock__acquisition *acq = acq_of(waiter);
     int64_t until = acq->state == DLOCK__CONFIRMING ? DLOCK__NEVER : acq->ask_at_us,
@@ -394,7 +398,7 @@ static enum dlock__turn asker_turn(struct dlock__waiter *waiter, int64_t *until_
     return end(waiter, timed_out(waiter));
 }
 
-/* The owner before is done with it, and it is still ours. */
+/* Takes the grant if it lingers in this process on the same terms. */
 static bool take_lingering(struct dlock__waiter *waiter) {
     struct dlock__acquisition *acq = dlock__linger_take(waiter->lock);
     if (!acq) return false;
@@ -404,10 +408,11 @@ static bool take_lingering(struct dlock__waiter *waiter) {
     return true;
 }
 
-/* A grant may linger only where others' requests are heard. True: it took its time to find out. */
+/* Brings up the listener, since a grant may linger only while wake-ups tell of other clients' requests. True: it tried,
+ * and left the mutex. */
 static bool listen_to_linger(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
-    if (!waiter->latch || !may_linger(waiter->lock)) return false; /* the engine sees to its own */
+    if (!waiter->latch || !may_linger(waiter->lock)) return false; /* the engine does it itself */
     if (client->listener.state == DLOCK__LISTENER_UP) return false;
     if (!may_listen(waiter)) return false;
     dlock__listener_ensure(client, waiter->deadline_us);
@@ -419,7 +424,7 @@ static void clear_lingering(const struct dlock__waiter *waiter) {
     dlock__linger_clear(&acq, 1, waiter->deadline_us);
 }
 
-/* Sleeps until it is the head of the line and nobody is in its way; then it asks. */
+/* Sleeps until the waiter is the head of the line and nothing blocks it; then asks. */
 static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_us) {
     struct dlock__name *name = name_of(waiter);
     int64_t now = dlock__now(client_of(waiter)), until = waiter->deadline_us;
@@ -427,7 +432,7 @@ static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_u
     if (blocked && name->head == waiter) {
         if (take_lingering(waiter)) return DLOCK__TURN_OVER;
         if (dlock__linger_misfit(waiter->lock)) {
-            if (waiter->latch) clear_lingering(waiter); /* the engine sees to its own */
+            if (waiter->latch) clear_lingering(waiter); /* the engine does it itself */
             *until_us = 0;                              /* the mutex was left: look again */
             return DLOCK__TURN_SLEEP;
         }
@@ -458,10 +463,10 @@ enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until
     while (waiter->done && !waiter->over && !waiter->leaving) {
         if (waiter->handed && take(waiter)) {
             finish(waiter, 0);
-        } else if (waiter->result == 0) { /* what it was given is over: back into the line */
+        } else if (waiter->result == 0) { /* the grant has ended: back into the line */
             waiter->done = client_of(waiter)->closed || waiter->cancels != waiter->lock->cancels;
             waiter->result = DLOCK_ECANCELED;
-            struct dlock__name *name = name_of(waiter); /* whose `asking` is always the head's */
+            struct dlock__name *name = name_of(waiter); /* whose `asking` always belongs to the head */
             dlock__name_insert(name, waiter, name->asking ? name->head : NULL);
         } else {
             give_up(waiter);
@@ -475,7 +480,7 @@ enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until
     return turn;
 }
 
-/* Whether a try may stand behind others: readers and permits may be granted together. */
+/* True if a try may stand behind others in the line: readers, and permits, may be granted together. */
 static bool may_go_along(const struct dlock__name *name, const struct dlock_lock *lock) {
     const struct dlock__waiter *waiter = name->head;
     if (!waiter) return true;
