@@ -36,7 +36,7 @@ struct range {
 };
 
 static bool range_of(const struct bench *bench, int thing, struct range *range) {
-    range->least = range->most = -1;
+    *range = (struct range){.least = -1, .most = -1};
     for (size_t i = 0; i < bench->n_targets; i++) {
         int64_t ns = median_of(bench, thing, i);
         if (ns < 0) continue;
