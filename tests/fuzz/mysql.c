@@ -276,7 +276,7 @@ int mysql_real_connect_start(MYSQL **connected, MYSQL *link, const char *host, c
 
 MYSQL *mysql_init(MYSQL *link) {
     (void)link;
-    return malloc(1);
+    return malloc(sizeof *link);
 }
 
 void mysql_close(MYSQL *link) {
