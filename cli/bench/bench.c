@@ -43,7 +43,7 @@ static void run(const struct bench *bench, struct bench_target *target, size_t n
     const struct bench_case *c = &bench->cases[n_case];
     const struct bench_cell *cell = &target->cells[n_case];
     for (int times = 0; times < TIMES && !bench_interrupted(); times++, ms *= 2) {
-        c->workload->run(bench, target, n_case, c, ms);
+        (target->peer ? target->peer->run : c->workload->run)(bench, target, n_case, c, ms);
         if (cell->samples.n > 0 || cell->overlaps > 0 || cell->error_code || !gives_samples(c)) return;
     }
 }
@@ -57,14 +57,15 @@ static void measure(struct bench *bench) {
             const struct bench_case *c = &bench->cases[k];
             for (size_t i = 0; i < bench->n_targets && !bench_interrupted(); i++, done++) {
                 struct bench_target *target = &bench->targets[(i + (size_t)round) % bench->n_targets];
-                if (target->cells[k].error_code) continue;
+                if (target->cells[k].error_code || !bench_has_row(target, c)) continue;
                 bench_progress(bench, done, all, target->server, c->label);
-                int64_t ms = slice(bench, target);
+                int64_t ms = slice(bench, target - target->behind);
                 if (bench_has_floor(bench, target, c)) bench_floor(bench, target, k, c, ms);
                 run(bench, target, k, ms);
             }
         }
     }
+    bench_peers_share_floors(bench);
     bench->interrupted = bench_interrupted();
     bench_progress_end(bench);
 }
@@ -223,9 +224,11 @@ const struct command command_bench = {
     "(FLOOR), how fairly the lock went around (the fewest grants of a worker as a share of the most), and how\n"
     "often exclusion was violated. A second table says what crowds and renewals cost. The number behind a workload's "
     "slash\n"
-    "is how many took part. It locks names that begin with \"dlock-bench:\".\n\n"
-    "Workloads: cycle, re-entry, hand-over, hand-over-10ms, distinct, one-lock, crash, crowd, renewal; see "
-    "dlock-bench(1).\n\n"
+    "is how many took part. It locks names that begin with \"dlock-bench:\". Locks of other software that is "
+    "installed,\n"
+    "flock(1), redis-py and kazoo, have rows behind their servers.\n\n"
+    "Workloads: cycle, re-entry, hand-over, hand-over-10ms, distinct, one-lock, crash, crowd, renewal, command; "
+    "see dlock-bench(1).\n\n"
     "      --time TIME      how long all workloads take on one server; default 5s; a crash and renewals take\n"
     "                       what they take\n"
     "  -w, --workload NAME  only this one; may be given several times\n"
@@ -237,7 +240,8 @@ const struct command command_bench = {
     "      --lease TIME     how long their leases are; default 3s\n"
     "      --label NAME=URI  a server that is called NAME in what is printed; may be given several times\n"
     "      --floors FOLDER  where the barest clients are, floor-BACKEND, which also read how much a server is\n"
-    "                       sent in crowd and renewal; default those that came with dlock-bench, \"\" for none\n"
+    "                       sent in crowd and renewal; default those that came with dlock-bench; \"\" for none, and\n"
+    "                       for no rows of other software\n"
     "      --json           print JSON\n"
     "      --csv            print CSV\n"
     "      --html FILE      write a page with charts into FILE, too\n"

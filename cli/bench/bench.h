@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { BENCH_WORKERS = 64, BENCH_ERROR = 600, BENCH_SERVER = 24 };
+enum { BENCH_WORKERS = 64, BENCH_ERROR = 600, BENCH_SERVER = 24, BENCH_ABOUT = 200 };
 
 struct bench_worker; /* arena.h */
 struct bench_word;
@@ -68,14 +68,27 @@ struct bench_cell {
     int error_code;
 };
 
-/* A server under test. */
+/* A lock of other software on the same server, measured where it is installed. */
+struct bench_peer {
+    const char *name, *backend; /* of which kind of server */
+    bool (*measures)(const struct bench_workload *workload);
+    /* Whether it is installed, and can use the target's server; sets `about`. */
+    bool (*find)(const struct bench *bench, struct bench_target *target);
+    void (*run)(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
+                int64_t ms); /* as a workload's */
+};
+
+/* A server under test, or a lock of other software on it (`peer`), which has a row of its own. */
 struct bench_target {
     const char *uri;
     /* Its label, or its scheme, and a number where that stands twice: URIs may have passwords. */
     char server[BENCH_SERVER];
     char backend[BENCH_SERVER];
-    bool no_floor;            /* there is none, or it cannot be run */
-    struct bench_cell *cells; /* one per case */
+    bool no_floor;                 /* there is none, or it cannot be run */
+    struct bench_cell *cells;      /* one per case */
+    const struct bench_peer *peer; /* NULL: this is dlock */
+    size_t behind;                 /* of a peer: how many targets before it its server stands */
+    char about[BENCH_ABOUT];       /* of a peer: what is measured */
 };
 
 struct bench {
@@ -111,10 +124,24 @@ void bench_crash(const struct bench *bench, struct bench_target *target, size_t 
 void bench_renewal(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                    int64_t ms);
 
+/* command.c: a process for each lock, which runs `true` under it. On a peer: flock(1). */
+void bench_command(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
+                   int64_t ms);
+
+/* peer.c: which there are; whether a target has this case; and after the run, a peer has the floors of its server. */
+extern const struct bench_peer bench_peers[];
+extern const size_t bench_n_peers;
+bool bench_has_row(const struct bench_target *target, const struct bench_case *c);
+void bench_peers_share_floors(const struct bench *bench);
+
 /* floor.c: what the barest client of the same server needs. */
 bool bench_has_floor(const struct bench *bench, const struct bench_target *target, const struct bench_case *c);
 void bench_floor(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                  int64_t ms);
+/* Runs a program of that folder and adds what it measured to `told`. Its status as of waitpid(2); -1: it could not be
+ * started, or its output is cut off. */
+int bench_floor_run(const struct bench *bench, const struct bench_target *target, const struct bench_case *c,
+                    int64_t ms, struct bench_cell *told);
 
 /* progress.c: a line on standard error that is written over, where that is a terminal. */
 void bench_progress(const struct bench *bench, int done, int all, const char *server, const char *label);

@@ -13,6 +13,7 @@
     X("workload", TEXT, c->workload->name)                     \
     X("server", TEXT, target->server)                          \
     X("backend", TEXT, target->backend)                        \
+    X("peer", TEXT, target->peer ? target->about : NULL)       \
     X("processes", COUNT, c->processes)                        \
     X("threads", COUNT, c->threads)                            \
     X("locks", COUNT, c->locks)                                \
@@ -96,7 +97,8 @@ void bench_json(const struct bench *bench, FILE *out) {
     json_begin(&json, "results", '[');
     for (size_t k = 0; k < bench->n_cases; k++)
         for (size_t i = 0; i < bench->n_targets; i++)
-            json_row(&json, &bench->cases[k], &bench->targets[i], &bench->targets[i].cells[k]);
+            if (bench_has_row(&bench->targets[i], &bench->cases[k]))
+                json_row(&json, &bench->cases[k], &bench->targets[i], &bench->targets[i].cells[k]);
     json_end(&json, ']');
     json_end(&json, '}');
     json_newline(&json);
@@ -147,5 +149,6 @@ void bench_csv(const struct bench *bench, FILE *out) {
     fputc('\n', out);
     for (size_t k = 0; k < bench->n_cases; k++)
         for (size_t i = 0; i < bench->n_targets; i++)
-            csv_row(out, &bench->cases[k], &bench->targets[i], &bench->targets[i].cells[k]);
+            if (bench_has_row(&bench->targets[i], &bench->cases[k]))
+                csv_row(out, &bench->cases[k], &bench->targets[i], &bench->targets[i].cells[k]);
 }

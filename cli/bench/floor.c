@@ -11,41 +11,51 @@
 enum { NUMBER = 24 };
 
 bool bench_has_floor(const struct bench *bench, const struct bench_target *target, const struct bench_case *c) {
-    return c->workload->floor && !target->no_floor && bench_has_program(bench, target);
+    return c->workload->floor && !target->peer && !target->no_floor && bench_has_program(bench, target);
 }
 
-/* Adds the samples; true when the output is whole. */
-static bool read_samples(FILE *in, struct histogram *histogram) {
+/* Adds the samples, and the grants of workers in turn; true when the output is whole. */
+static bool read_samples(FILE *in, struct bench_cell *told) {
     char line[128];
+    int worker = 0;
     while (fgets(line, sizeof line, in)) {
         int64_t ns;
         uint32_t count;
+        uint64_t grants, overlaps;
         if (strcmp(line, "end\n") == 0) return true;
-        if (sscanf(line, "%" SCNd64 " %" SCNu32, &ns, &count) == 2) histogram_add(histogram, ns, count);
+        if (sscanf(line, "%" SCNd64 " %" SCNu32, &ns, &count) == 2) {
+            histogram_add(&told->samples, ns, count);
+        } else if (sscanf(line, "worker %" SCNu64 " %" SCNu64, &grants, &overlaps) == 2 && worker < BENCH_WORKERS) {
+            told->of_worker[worker++] += grants;
+            told->grants += grants;
+            told->overlaps += overlaps;
+        }
     }
     return false;
 }
 
-void bench_floor(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
-                 int64_t ms) {
-    struct bench_cell *cell = &target->cells[n_case];
+int bench_floor_run(const struct bench *bench, const struct bench_target *target, const struct bench_case *c,
+                    int64_t ms, struct bench_cell *told) {
     struct bench_program program;
-    struct histogram samples = {0};
     char duration[NUMBER], workers[NUMBER], hold[NUMBER];
     snprintf(duration, sizeof duration, "%" PRId64, ms);
     snprintf(workers, sizeof workers, "%d", c->processes * c->threads);
     snprintf(hold, sizeof hold, "%" PRId64, c->workload->hold_ms);
     const char *const arguments[] = {c->workload->floor, duration, workers, hold, NULL};
-    bool whole = false;
-    int status = -1;
-    if (bench_program_start(bench, target, arguments, &program)) {
-        bench_program_hang_up(&program);
-        whole = read_samples(program.out, &samples);
-        status = bench_program_end(&program);
-    }
+    if (!bench_program_start(bench, target, arguments, &program)) return -1;
+    bench_program_hang_up(&program);
+    bool whole = read_samples(program.out, told);
+    int status = bench_program_end(&program);
+    return status == 0 && !whole ? -1 : status;
+}
+
+void bench_floor(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
+                 int64_t ms) {
+    struct bench_cell *cell = &target->cells[n_case], told = {0};
+    int status = bench_floor_run(bench, target, c, ms, &told);
     if (bench_interrupted() || (WIFEXITED(status) && WEXITSTATUS(status) == BENCH_SKIPPED)) return;
-    if (status == 0 && whole) {
-        histogram_merge(&cell->floor, &samples);
+    if (status == 0) {
+        histogram_merge(&cell->floor, &told.samples);
         cell->floor_elapsed_ns += ms * 1000000;
         return;
     }

@@ -16,6 +16,7 @@
 
 static void server_names(FILE *out, const struct bench *bench) {
     for (size_t i = 0; i < bench->n_targets; i++) {
+        if (bench->targets[i].peer) continue;
         if (i) fputs(", ", out);
         html_text(out, bench->targets[i].server);
     }
@@ -182,6 +183,14 @@ static void server(FILE *out, const struct bench_target *target) {
     fputs("</ul>\n", out);
 }
 
+static void peer(FILE *out, const struct bench_target *target) {
+    fputs("<h3>", out);
+    html_text(out, target->server);
+    fputs("</h3>\n<ul><li>Not dlock, but on the same server: ", out);
+    html_text(out, target->about);
+    fputs("</li></ul>\n", out);
+}
+
 static void servers(FILE *out, const struct bench *bench) {
     fputs("<section id=\"servers\">\n<h2>The servers</h2>\n<p>As they are set up, which says why they are fast or "
           "slow, too; "
@@ -189,7 +198,10 @@ static void servers(FILE *out, const struct bench *bench) {
           out);
     for (size_t i = 0; i < bench->n_targets; i++) {
         fputs("<div>", out);
-        server(out, &bench->targets[i]);
+        if (bench->targets[i].peer)
+            peer(out, &bench->targets[i]);
+        else
+            server(out, &bench->targets[i]);
         fputs("</div>\n", out);
     }
     fputs("</div>\n</section>\n", out);
@@ -263,7 +275,8 @@ static void command_line(FILE *out, const struct bench *bench, char *const *opti
         fputc(' ', words);
         shell_word(words, options[i]);
     }
-    for (size_t i = 0; i < bench->n_targets; i++) fprintf(words, " %s:…", bench->targets[i].server);
+    for (size_t i = 0; i < bench->n_targets; i++)
+        if (!bench->targets[i].peer) fprintf(words, " %s:…", bench->targets[i].server);
     fclose(words);
     if (line) html_text(out, line);
     free(line);

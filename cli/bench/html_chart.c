@@ -20,6 +20,16 @@ enum {
     TICKS = SVG_TICKS
 };
 
+static bool has_row(const struct html_group *group, size_t k, size_t server) {
+    return bench_has_row(&group->bench->targets[server], &group->bench->cases[k]);
+}
+
+static size_t rows_of(const struct html_group *group, size_t k) {
+    size_t n = 0;
+    for (size_t i = 0; i < group->bench->n_targets; i++) n += has_row(group, k, i);
+    return n;
+}
+
 /* ---- how long things took ---------------------------------------------------------------------------------------- */
 
 /* How much of a histogram falls into each column. The fewer samples, the more of them each is spread over: what is left
@@ -112,10 +122,11 @@ static void latency_row(FILE *out, const struct html_group *group, size_t k, siz
 void html_latency_chart(FILE *out, const struct html_group *group, size_t k, const struct html_scale *scale) {
     const struct bench *bench = group->bench;
     char label[LABEL];
-    double height = (double)bench->n_targets * ROW;
+    double height = (double)rows_of(group, k) * ROW, top = 0;
     svg_begin(out, "latency", k, "How long it took", (int)height + AXIS);
     for (size_t i = 0; i < bench->n_targets; i++) {
         struct bench_figures figures;
+        if (!has_row(group, k, i)) continue;
         bench_figures(&bench->cases[k], &bench->targets[i].cells[k], &figures);
         latency_label(label, &bench->targets[i].cells[k], &figures);
         html_text(out, bench->targets[i].server);
@@ -123,7 +134,11 @@ void html_latency_chart(FILE *out, const struct html_group *group, size_t k, con
     }
     fputs("</desc>\n", out);
     svg_axis(out, scale, EDGE, WIDTH - EDGE, height, svg_time_label);
-    for (size_t i = 0; i < bench->n_targets; i++) latency_row(out, group, k, i, (double)i * ROW, scale);
+    for (size_t i = 0; i < bench->n_targets; i++) {
+        if (!has_row(group, k, i)) continue;
+        latency_row(out, group, k, i, top, scale);
+        top += ROW;
+    }
     fputs("</svg>\n", out);
 }
 
@@ -169,11 +184,12 @@ void html_measure_chart(FILE *out, const struct html_group *group, size_t k, con
                         const struct html_scale *scale) {
     const struct bench *bench = group->bench;
     char label[LABEL];
-    double height = (double)bench->n_targets * MEASURE_ROW + 4, x1 = WIDTH - VALUE_WIDTH;
+    double height = (double)rows_of(group, k) * MEASURE_ROW + 4, x1 = WIDTH - VALUE_WIDTH, top = 2;
     double x0 = names_width(bench) + (measure->origin > scale->low ? VALUE_WIDTH : 4);
     double origin = x0 + svg_place(scale, measure->origin) * (x1 - x0);
     svg_begin(out, measure->id, k, measure->what, (int)height + AXIS);
     for (size_t i = 0; i < bench->n_targets; i++) {
+        if (!has_row(group, k, i)) continue;
         measure_label(label, measure, html_measured(group, k, i, measure));
         html_text(out, bench->targets[i].server);
         fprintf(out, ": %s. ", label);
@@ -183,10 +199,11 @@ void html_measure_chart(FILE *out, const struct html_group *group, size_t k, con
     svg_line(out, "origin", origin, 0, origin, height);
     for (size_t i = 0; i < bench->n_targets; i++) {
         double value = html_measured(group, k, i, measure);
+        if (!has_row(group, k, i)) continue;
         measure_label(label, measure, value);
         fprintf(out, "<g class=\"s%d\">", svg_colour(i));
-        measure_row(out, bench->targets[i].server, value, (double)i * MEASURE_ROW + 2, origin,
-                    x0 + svg_place(scale, value) * (x1 - x0), label);
+        measure_row(out, bench->targets[i].server, value, top, origin, x0 + svg_place(scale, value) * (x1 - x0), label);
+        top += MEASURE_ROW;
         fputs("</g>\n", out);
     }
     fputs("</svg>\n", out);
@@ -324,6 +341,7 @@ void html_thread_chart(FILE *out, const struct html_group *group) {
     svg_begin(out, "threads", group->first, "Grants in a second against threads", PLOT_FOOT + AXIS);
     for (size_t i = 0; i < bench->n_targets; i++) {
         char label[LABEL];
+        if (!has_row(group, last, i)) continue;
         rate_label(label, &plot, i);
         html_text(out, bench->targets[i].server);
         fprintf(out, ": %s with %d threads, of those with %d. ", label, bench->cases[last].threads,

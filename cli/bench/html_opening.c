@@ -35,11 +35,12 @@ struct range {
     size_t fastest, slowest; /* servers */
 };
 
-static bool range_of(const struct bench *bench, int thing, struct range *range) {
+/* Of dlock's own rows, or of all. */
+static bool range_of(const struct bench *bench, int thing, bool with_peers, struct range *range) {
     *range = (struct range){.least = -1, .most = -1};
     for (size_t i = 0; i < bench->n_targets; i++) {
         int64_t ns = median_of(bench, thing, i);
-        if (ns < 0) continue;
+        if (ns < 0 || (bench->targets[i].peer && !with_peers)) continue;
         if (range->least < 0 || ns < range->least) range->least = ns, range->fastest = i;
         if (ns > range->most) range->most = ns, range->slowest = i;
     }
@@ -59,7 +60,7 @@ static void sentence(FILE *out, const struct bench *bench) {
     fputs("<p class=\"opening\">", out);
     for (int thing = 0; thing < N; thing++) {
         struct range range;
-        if (!range_of(bench, thing, &range)) continue;
+        if (!range_of(bench, thing, false, &range)) continue;
         if (begun)
             fprintf(out, "; %s", asked[thing].before);
         else
@@ -73,8 +74,18 @@ static void sentence(FILE *out, const struct bench *bench) {
     fputs(".</p>\n", out);
 }
 
+/* Whether a server has any of the three: some locks of other software have none. */
+static bool is_shown(const struct bench *bench, size_t server) {
+    for (int thing = 0; thing < N; thing++) {
+        size_t k = case_of(bench, thing);
+        if (k < bench->n_cases && bench_has_row(&bench->targets[server], &bench->cases[k])) return true;
+    }
+    return false;
+}
+
 static void description(FILE *out, const struct bench *bench) {
     for (size_t i = 0; i < bench->n_targets; i++) {
+        if (!is_shown(bench, i)) continue;
         html_text(out, bench->targets[i].server);
         const char *between = ": ";
         for (int thing = 0; thing < N; thing++) {
@@ -103,17 +114,21 @@ static void legend(FILE *out, const struct bench *bench) {
 }
 
 static void chart(FILE *out, const struct bench *bench, const struct html_scale *scale) {
-    size_t longest = 0;
-    for (size_t i = 0; i < bench->n_targets; i++)
+    size_t longest = 0, rows = 0;
+    for (size_t i = 0; i < bench->n_targets; i++) {
+        if (!is_shown(bench, i)) continue;
+        rows++;
         if (strlen(bench->targets[i].server) > longest) longest = strlen(bench->targets[i].server);
-    double x0 = (double)longest * NAME_WIDTH + EDGE, x1 = SVG_WIDTH - EDGE;
-    double height = LEGEND + (double)bench->n_targets * ROW;
+    }
+    double x0 = (double)longest * NAME_WIDTH + EDGE, x1 = SVG_WIDTH - EDGE, y = LEGEND - 0.5 * ROW;
+    double height = LEGEND + (double)rows * ROW;
     svg_begin(out, "opening", 0, "All servers beside each other", (int)height + SVG_AXIS);
     description(out, bench);
     svg_axis(out, scale, x0, x1, height, svg_time_label);
     legend(out, bench);
     for (size_t i = 0; i < bench->n_targets; i++) {
-        double y = LEGEND + ((double)i + 0.5) * ROW;
+        if (!is_shown(bench, i)) continue;
+        y += ROW;
         fprintf(out, "<g class=\"s%d\">", svg_colour(i));
         svg_text(out, 0, y + 4, "name", bench->targets[i].server);
         svg_line(out, "base", x0, y, x1, y);
@@ -130,7 +145,7 @@ void html_opening(FILE *out, const struct bench *bench) {
     int64_t least = -1, most = -1;
     for (int thing = 0; thing < N; thing++) {
         struct range range;
-        if (!range_of(bench, thing, &range)) continue;
+        if (!range_of(bench, thing, true, &range)) continue;
         if (least < 0 || range.least < least) least = range.least;
         if (range.most > most) most = range.most;
     }

@@ -28,6 +28,9 @@ static const struct words {
      "more there are."},
     {"renewal", "Locks that are kept",
      "One process holds the locks, and its client renews them: what does that cost the server, and the client?"},
+    {"command", "A command under a lock",
+     "From the start of <code>dlock run NAME -- true</code> to its end: a process, a client and a connection for each "
+     "lock."},
     {"crash", "Take-over from the dead", "From the death of the holder to the grant of a process that waits."},
 };
 
@@ -312,7 +315,8 @@ static void table(FILE *out, const struct html_group *group) {
         if (wanted[i]) fprintf(out, "<th scope=\"col\">%s</th>", headings[i]);
     fputs("</tr></thead>\n<tbody>\n", out);
     for (size_t k = group->first; k < group->first + group->n; k++)
-        for (size_t server = 0; server < bench->n_targets; server++) table_row(out, group, server, k, wanted);
+        for (size_t server = 0; server < bench->n_targets; server++)
+            if (bench_has_row(&bench->targets[server], &bench->cases[k])) table_row(out, group, server, k, wanted);
     fputs("</tbody></table></div>\n", out);
 }
 

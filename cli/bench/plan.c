@@ -62,15 +62,18 @@ static bool is_taken(const struct bench *bench, const char *name) {
     return false;
 }
 
-/* Nothing but the scheme may be shown, and a number where another one is called so. */
-static void name_server(const struct bench *bench, struct bench_target *target) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789+.-";
+/* The first `length` of `text`, with a number where another one is called so. */
+static void name_target(const struct bench *bench, struct bench_target *target, const char *text, size_t length) {
     char name[BENCH_SERVER];
-    int length = (int)strspn(target->uri, plain);
-    if (length > BENCH_SERVER - 6) length = BENCH_SERVER - 6;
-    snprintf(name, sizeof name, "%.*s", length, target->uri);
-    for (unsigned i = 2; is_taken(bench, name); i++) snprintf(name, sizeof name, "%.*s#%u", length, target->uri, i);
+    int shown = length > BENCH_SERVER - 6 ? BENCH_SERVER - 6 : (int)length;
+    snprintf(name, sizeof name, "%.*s", shown, text);
+    for (unsigned i = 2; is_taken(bench, name); i++) snprintf(name, sizeof name, "%.*s#%u", shown, text, i);
     memcpy(target->server, name, sizeof name);
+}
+
+/* Of a URI nothing but the scheme may be shown. */
+static void name_server(const struct bench *bench, struct bench_target *target) {
+    name_target(bench, target, target->uri, strspn(target->uri, "abcdefghijklmnopqrstuvwxyz0123456789+.-"));
 }
 
 struct probe {
@@ -142,6 +145,43 @@ int bench_add_labelled(struct bench *bench, const char *text) {
     return STATUS_OK;
 }
 
+/* ---- locks of other software ------------------------------------------------------------------------------------- */
+
+static bool has_rows(const struct bench *bench, const struct bench_target *target) {
+    for (size_t k = 0; k < bench->n_cases; k++)
+        if (bench_has_row(target, &bench->cases[k])) return true;
+    return false;
+}
+
+/* Behind target `i`, and what stands there already. */
+static bool insert(struct bench *bench, size_t i, struct bench_target *peer) {
+    name_target(bench, peer, peer->peer->name, strlen(peer->peer->name));
+    for (peer->behind = 1; i + peer->behind < bench->n_targets && bench->targets[i + peer->behind].peer;)
+        peer->behind++;
+    peer->cells = calloc(bench->n_cases, sizeof *peer->cells);
+    if (!peer->cells || !new_target(bench, peer->uri)) {
+        free(peer->cells);
+        return false;
+    }
+    struct bench_target *place = &bench->targets[i + peer->behind];
+    memmove(place + 1, place, (size_t)(&bench->targets[bench->n_targets - 1] - place) * sizeof *place);
+    *place = *peer;
+    return true;
+}
+
+static int add_peers(struct bench *bench) {
+    for (size_t i = 0; i < bench->n_targets; i++) {
+        const struct bench_target server = bench->targets[i];
+        for (size_t p = 0; !server.peer && p < bench_n_peers; p++) {
+            struct bench_target peer = {.uri = server.uri, .peer = &bench_peers[p]};
+            memcpy(peer.backend, server.backend, sizeof peer.backend);
+            if (strcmp(peer.backend, peer.peer->backend) != 0 || !has_rows(bench, &peer)) continue;
+            if (bench->floors[0] && peer.peer->find(bench, &peer) && !insert(bench, i, &peer)) return out_of_memory();
+        }
+    }
+    return STATUS_OK;
+}
+
 int bench_add_targets(struct bench *bench, char **uris, size_t n_uris) {
     size_t n = n_uris || bench->n_targets ? n_uris : 1;
     for (size_t i = 0; i < n; i++) {
@@ -156,7 +196,7 @@ int bench_add_targets(struct bench *bench, char **uris, size_t n_uris) {
         int status = try_target(target);
         if (status != STATUS_OK) return status;
     }
-    return STATUS_OK;
+    return add_peers(bench);
 }
 
 void bench_free(struct bench *bench) {

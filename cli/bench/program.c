@@ -12,23 +12,30 @@
 
 enum { ARGUMENTS = 8 };
 
-/* As the installation or the build tree has them. */
-void bench_own_programs(char folder[PATH_MAX]) {
-    static const char *const folders[] = {DLOCK_FLOORS, "../libexec/dlock/floors"};
+/* The path of what is called `name` as seen from this program's folder; false when there is no such thing. */
+static bool find_beside(const char *name, char found[PATH_MAX]) {
     char own[PATH_MAX], path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-    if (length > 0) {
-        own[length] = '\0';
-        *strrchr(own, '/') = '\0';
-        for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
-            if (snprintf(path, PATH_MAX, "%s/%s", own, folders[i]) < PATH_MAX && realpath(path, folder)) return;
-    }
-    folder[0] = '\0';
+    if (length <= 0) return false;
+    own[length] = '\0';
+    *strrchr(own, '/') = '\0';
+    return snprintf(path, PATH_MAX, "%s/%s", own, name) < PATH_MAX && realpath(path, found);
+}
+
+/* As the installation or the build tree has them. */
+void bench_own_programs(char folder[PATH_MAX]) {
+    if (!find_beside(DLOCK_FLOORS, folder) && !find_beside("../libexec/dlock/floors", folder)) folder[0] = '\0';
+}
+
+const char *bench_own_dlock(char path[PATH_MAX]) {
+    return find_beside("dlock", path) ? path : "dlock";
 }
 
 /* False when the path does not fit. */
 static bool path_of(const struct bench *bench, const struct bench_target *target, char path[PATH_MAX]) {
-    return snprintf(path, PATH_MAX, "%s/floor-%s", bench->floors, target->backend) < PATH_MAX;
+    const char *kind = target->peer ? "peer" : "floor";
+    const char *name = target->peer ? target->peer->name : target->backend;
+    return snprintf(path, PATH_MAX, "%s/%s-%s", bench->floors, kind, name) < PATH_MAX;
 }
 
 bool bench_has_program(const struct bench *bench, const struct bench_target *target) {

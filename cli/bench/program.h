@@ -1,5 +1,5 @@
-/* The programs of the folder of floors: FOLDER/floor-BACKEND ARGUMENT…, with the URI as the first line on its
- * standard input. */
+/* The programs of the folder of floors: FOLDER/floor-BACKEND ARGUMENT… or FOLDER/peer-NAME ARGUMENT…, with the URI as
+ * the first line on its standard input. */
 #ifndef DLOCK_CLI_BENCH_PROGRAM_H
 #define DLOCK_CLI_BENCH_PROGRAM_H
 
@@ -18,6 +18,8 @@ struct bench_program {
 
 /* The folder of those that came with this program; "": none did. */
 void bench_own_programs(char folder[PATH_MAX]);
+/* The command beside this program; its bare name, for $PATH, when there is none. */
+const char *bench_own_dlock(char path[PATH_MAX]);
 
 bool bench_has_program(const struct bench *bench, const struct bench_target *target);
 

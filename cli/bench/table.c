@@ -69,6 +69,18 @@ static void remarks(const struct bench *bench, FILE *out) {
     }
 }
 
+/* Locks of other software: what they are. */
+static void peers(const struct bench *bench, FILE *out) {
+    bool begun = false;
+    for (size_t i = 0; i < bench->n_targets; i++) {
+        if (!bench->targets[i].peer) continue;
+        fprintf(out, "%s%s: ", begun ? "" : "\n", bench->targets[i].server);
+        clean_text(out, bench->targets[i].about);
+        fputc('\n', out);
+        begun = true;
+    }
+}
+
 /* One kind of table: which cases it is about, and a row of it. */
 struct kind {
     size_t columns;
@@ -99,7 +111,8 @@ static bool print(const struct bench *bench, const struct kind *kind, bool *anot
         if (!kind->has(c->workload)) continue;
         if (table.rows == 0) table_add(&table, kind->heading);
         for (size_t i = 0; i < bench->n_targets; i++)
-            kind->row(&table, c, &bench->targets[i], &bench->targets[i].cells[k]);
+            if (bench_has_row(&bench->targets[i], c))
+                kind->row(&table, c, &bench->targets[i], &bench->targets[i].cells[k]);
     }
     if (table.rows == 0) return !table.failed;
     if (*another) fputc('\n', out);
@@ -112,6 +125,7 @@ bool bench_table(const struct bench *bench, FILE *out) {
     bool printed = true, another = false;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (!print(bench, &kinds[i], &another, out)) printed = false;
+    peers(bench, out);
     remarks(bench, out);
     return printed;
 }

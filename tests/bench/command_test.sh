@@ -3,14 +3,15 @@
 # does not exclude. No figure is judged.
 . "$(dirname "$0")/../cli/lib.sh"
 
-# run_json ARGUMENT…: the bench; $status, $err, and $rows, a line "WORKLOAD NAME VALUE" for each figure
+# run_json ARGUMENT…: the bench; $status, $err, and $rows, a line "WORKLOAD NAME VALUE" for each figure, where the workload
+# of other software is WORKLOAD@SOFTWARE
 run_json() {
     run "${bench[@]}" --json "$@"
     rows=$(python3 -c '
 import json, sys
 for row in json.load(sys.stdin)["results"]:
     for name, value in row.items():
-        print(row["workload"], name, json.dumps(value))' <<<"$out") || fail "not JSON: $out"
+        print(row["workload"] + (row["peer"] and "@" + row["server"] or ""), name, json.dumps(value))' <<<"$out") || fail "not JSON: $out"
 }
 # field WORKLOAD NAME: that of the first such row
 field() { sed -n "/^$1 $2 /{s///p;q}" <<<"$rows"; }
@@ -20,7 +21,7 @@ positive() { # WHAT NUMBER
     esac
 }
 
-timed="cycle re-entry hand-over hand-over-10ms distinct one-lock crash crowd"
+timed="cycle re-entry hand-over hand-over-10ms distinct one-lock crash crowd command"
 workloads="$timed renewal"
 bench=("$DLOCK" bench --floors= --time 900ms --rounds 1 --threads 4 --processes 3 --waiters 5 --locks 300 --lease 600ms)
 export DLOCK_PLUGIN_PATH=$DLOCK_TEST_BROKEN
@@ -61,7 +62,7 @@ run "${bench[@]}" --csv --workload cycle --workload re-entry "$DLOCK_URI"
 equal "status" "$status" 0
 equal "a heading and two rows" "$(wc -l <<<"$out")" 3
 equal "rows have as many fields as the heading" "$(awk -F, '{ print NF }' <<<"$out" | sort -u | wc -l)" 1
-contains "one of them" "$out" $'\n"re-entry","file","file",1,1,'
+contains "one of them" "$out" $'\n"re-entry","file","file",,1,1,'
 
 describe "the program"
 mkdir "$work/alone"
@@ -104,6 +105,31 @@ equal "it gets the URI" "$(<"$work/uri")" "$DLOCK_URI"
 echo 'echo end' >>"$work/floors/floor-file"
 run_json --floors "$work/floors" --workload cycle "$DLOCK_URI"
 equal "a floor that says all" "$status $err$(field cycle floor_median_ns)" "0 1000"
+
+run_json --floors "$DLOCK_TEST_FLOORS" --workload cycle file:
+equal "the default folder has a floor" "$status $(grep -c "^cycle floor_median_ns [1-9]" <<<"$rows")" "0 1"
+
+describe "locks of other software"
+# peers: which ones have rows
+peers() { sed -n 's/^[a-z0-9-]*@\([^ ]*\) samples .*/\1/p' <<<"$rows" | sort -u | xargs; }
+run_json --floors "$DLOCK_TEST_FLOORS" --workload cycle --workload command "$DLOCK_URI"
+equal "status" "$status" 0
+equal "flock(1)" "$(peers)" "flock(1)"
+positive "its samples" "$(field "command@flock(1)" samples)"
+contains "what it is" "$(field "command@flock(1)" peer)" "flock(1) of util-linux"
+equal "it has no cycle" "$(field "cycle@flock(1)" samples)" ""
+run_json --floors "$DLOCK_TEST_FLOORS" --workload cycle "$DLOCK_URI"
+equal "where nothing of it is measured" "$(peers)" ""
+run "${bench[@]}" --floors "$DLOCK_TEST_FLOORS" --workload command --csv "$DLOCK_URI"
+contains "in a row of CSV" "$out" $'\n"command","flock(1)","file","flock(1) of '
+mkdir "$work/few"
+ln -s "$(type -P true)" "$work/few/true"
+run env PATH="$work/few" "${bench[@]}" --floors "$DLOCK_TEST_FLOORS" --workload command "$DLOCK_URI"
+equal "status without flock" "$status" 0
+lacks "its row" "$out" "flock"
+run env PATH= "${bench[@]}" --workload command "$DLOCK_URI"
+equal "a command that does not end well" "$status" 69
+contains "is said" "$out" "* command, file: dlock run ended with status 127"
 
 describe "a backend that grants everybody"
 run_json --time 1500ms --workload cycle --workload hand-over-10ms --workload one-lock --workload crash everybody:
@@ -178,6 +204,37 @@ if "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then
     positive "and what renewals take" "$(field renewal commands_per_second)"
     positive "the cycle is compared with its floor" "$(field cycle ratio)"
     positive "the hand-over is compared with a PING" "$(field hand-over ratio)"
+
+    describe "redis-py"
+    equal "it is there" "$(peers)" redis-py
+    for workload in cycle hand-over hand-over-10ms; do
+        equal "$workload has no error" "$(field "$workload@redis-py" error)" null
+        positive "$workload has samples" "$(field "$workload@redis-py" samples)"
+        positive "$workload has grants" "$(field "$workload@redis-py" grants)"
+        equal "$workload excludes" "$(field "$workload@redis-py" overlaps)" 0
+    done
+    positive "its cycle is compared with the same floor" "$(field cycle@redis-py ratio)"
+    equal "the floor" "$(field cycle@redis-py floor_median_ns)" "$(field cycle floor_median_ns)"
+    contains "what it is" "$(field cycle@redis-py peer)" "redis.lock.Lock of redis-py "
+    equal "it has no threads" "$(field distinct@redis-py samples)" ""
+    # stand_in LINE…: in the place of redis-py
+    stand_in() {
+        printf '#!/bin/sh\ncase $1 in about) echo "a <b>" ;; *) %s ;; esac\n' "$*" >"$work/floors/peer-redis-py"
+        chmod +x "$work/floors/peer-redis-py"
+    }
+    stand_in "echo 1000 5; echo worker 5 1; echo end"
+    run_json --floors "$work/floors" --workload cycle
+    equal "what it says is told" "$(field cycle@redis-py median_ns) $(field cycle@redis-py grants)" "1000 5"
+    equal "an overlap, too" "$status $(field cycle@redis-py overlaps)" "1 1"
+    stand_in "echo 1000 5; echo worker 5 0"
+    run_json --floors "$work/floors" --workload cycle
+    equal "one that ends early" "$status" 69
+    equal "is said to" "$(field cycle@redis-py error)" '"peer-redis-py cycle failed"'
+    run "${bench[@]}" --floors "$work/floors" --workload cycle
+    contains "what it is stands below the table" "$out" $'\n\nredis-py: a <b>\n'
+    printf '#!/bin/sh\nexit 77\n' >"$work/floors/peer-redis-py"
+    run_json --floors "$work/floors" --workload cycle
+    equal "one that is not installed" "$status $(peers)" "0 "
 
     describe "a server that stops answering"
     begin "${bench[@]}" --time 6s --workload cycle "$DLOCK_URI&timeout=500ms"

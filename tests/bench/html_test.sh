@@ -25,6 +25,8 @@ contains "the kernel" "$text" "$(uname -r)"
 contains "what the server is" "$text" "inotify wakes waiters"
 contains "the command" "$text" "${bench[*]:2} --json"
 contains "the floor" "$text" "Against the floor"
+contains "other software" "$text" "Not dlock, but on the same server: flock(1) of util-linux"
+lacks "it in the title" "${text%%Exclusion held*}" "file, flock(1)"
 equal "nothing is left beside it" "$(ls "$work"/page.html*)" "$page"
 equal "its mode" "$(stat -c %a "$page")" "$(printf %o $((0666 & ~$(umask))))"
 

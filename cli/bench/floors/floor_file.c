@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -10,12 +11,22 @@
 static char folder[3840];
 static int held[FLOOR_WORKERS];
 
+/* Where the locks of `file:` are, without a folder. */
+static void default_folder(void) {
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if (state && *state == '/')
+        snprintf(folder, sizeof folder, "%s/dlock", state);
+    else if (home && *home == '/')
+        snprintf(folder, sizeof folder, "%s/.local/state/dlock", home);
+}
+
 static void prepare(struct floor *floor, const char *uri) {
     const char *begin = strchr(uri, ':');
     (void)floor;
     floor_need(begin != NULL);
     begin += strncmp(begin + 1, "//", 2) == 0 ? 3 : 1;
     floor_decode(begin, begin + strcspn(begin, "?"), folder, sizeof folder);
+    if (*folder == '\0') default_folder();
     floor_need(*folder != '\0');
 }
 

@@ -1,0 +1,146 @@
+"""What peer-NAME programs share: each is a lock of other software, measured as floor.h says of the barest clients.
+
+    peer-NAME OPERATION MILLISECONDS [WORKERS [HOLD_MS]]      with the URI as a line on standard input
+
+OPERATION is one of
+    about      takes the lock once, and prints a line that says what is measured
+    cycle      the lock and its release
+    hand-over  WORKERS processes on one lock, each holds it for HOLD_MS and pauses as long: from the release to the grant of
+               another one that waits
+
+The last two write lines "NANOSECONDS COUNT", for each worker "worker GRANTS OVERLAPS", then "end". Status 77: the library is
+not installed, or this URI is more than the program understands."""
+import mmap
+import os
+import signal
+import sys
+import time
+import urllib.parse
+
+SKIPPED = 77
+PATIENCE = 10  # seconds, for one lock
+NS = 1_000_000_000
+# Places of the board, which all workers see; behind them whether each is ready.
+STOP, LEFT_BY, LEFT_NS, OWNER, READY = range(5)
+
+
+class Address:
+    """The parts of a URI that a client needs."""
+
+    def __init__(self, uri, scheme):
+        parts = urllib.parse.urlsplit(uri)
+        keys = urllib.parse.parse_qs(parts.query)
+        if parts.scheme != scheme or not parts.netloc or "password_file" in keys or "socket" in keys:
+            sys.exit(SKIPPED)
+        login, _, self.hosts = parts.netloc.rpartition("@")
+        user, _, password = login.partition(":")
+        self.user, self.password = urllib.parse.unquote(user), urllib.parse.unquote(password)
+        self.path = urllib.parse.unquote(parts.path)
+        self.keys = {key: values[-1] for key, values in keys.items()}
+
+
+def _cycles(connect, ms):
+    lock = connect()
+    lock.take()  # the first is not like the others
+    lock.give()
+    samples = []
+    begun = time.monotonic_ns()
+    end = begun + ms * NS // 1000
+    while begun < end:
+        lock.take()
+        lock.give()
+        done = time.monotonic_ns()
+        samples.append(done - begun)
+        begun = done
+    return samples, [(len(samples), 0)]
+
+
+def _contend(connect, board, me, hold_s):
+    """The samples of worker `me`, its grants, and how often somebody else held the lock meanwhile."""
+    lock = connect()
+    lock.take()
+    lock.give()
+    parent, samples, grants, overlaps = os.getppid(), [], 0, 0
+    board[READY + me] = 1
+    while board[STOP] == 0 and os.getppid() == parent:
+        time.sleep(0.0001)
+    while (asked := time.monotonic_ns()) < board[STOP] and os.getppid() == parent:
+        lock.take()
+        got, left_ns = time.monotonic_ns(), board[LEFT_NS]
+        if board[LEFT_BY] != me and asked < left_ns:
+            samples.append(got - left_ns)
+        overlaps += board[OWNER] != 0
+        board[OWNER] = me
+        time.sleep(hold_s) if hold_s else None
+        overlaps += board[OWNER] != me
+        board[OWNER] = 0
+        board[LEFT_BY], board[LEFT_NS] = me, time.monotonic_ns()
+        lock.give()
+        grants += 1
+        time.sleep(hold_s) if hold_s else None
+    return samples, grants, overlaps
+
+
+def _worker(connect, board, me, hold_s, out):
+    status = 1
+    try:
+        samples, grants, overlaps = _contend(connect, board, me, hold_s)
+        with os.fdopen(out, "w") as file:
+            print(grants, overlaps, *samples, file=file)
+        status = 0
+    except Exception as error:  # pylint: disable=broad-except
+        print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
+    finally:
+        os._exit(status)
+
+
+def _hand_over(connect, ms, n_workers, hold_s):
+    board = memoryview(mmap.mmap(-1, 8 * (READY + n_workers + 1))).cast("q")
+    pids, pipes = [], []
+    signal.signal(signal.SIGTERM, lambda *_: [os.kill(pid, signal.SIGKILL) for pid in pids] and os._exit(1))
+    for me in range(1, n_workers + 1):
+        pipe, out = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            _worker(connect, board, me, hold_s, out)
+        os.close(out)
+        pids.append(pid)
+        pipes.append(pipe)
+    deadline = time.monotonic() + PATIENCE
+    while sum(board[READY + 1:]) < n_workers and time.monotonic() < deadline:
+        time.sleep(0.001)
+    board[STOP] = time.monotonic_ns() + ms * NS // 1000
+    samples, workers = [], []
+    for pid, pipe in zip(pids, pipes):
+        with os.fdopen(pipe) as file:
+            told = [int(word) for word in file.read().split()]
+        if os.waitpid(pid, 0)[1] != 0:
+            sys.exit(1)
+        workers.append(told[:2])
+        samples += told[2:]
+    return samples, workers
+
+
+def main(about, connect):
+    """`connect` makes a lock on a connection of its own, with take(), which waits, and give(). `uri` is the line read."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    operation, ms = sys.argv[1], int(sys.argv[2])
+    n_workers, hold_ms = (int(word) for word in (sys.argv[3:] + ["1", "0"][len(sys.argv) - 3:])[:2])
+    if operation == "about":
+        lock = connect()
+        lock.take()
+        lock.give()
+        print(about)
+        return
+    if operation == "cycle":
+        samples, workers = _cycles(connect, ms)
+    elif operation == "hand-over" and n_workers > 1:
+        samples, workers = _hand_over(connect, ms, n_workers, hold_ms / 1000)
+    else:
+        sys.exit(SKIPPED)
+    for sample in samples:
+        print(sample, 1)
+    for grants, overlaps in workers:
+        print("worker", grants, overlaps)
+    print("end")
