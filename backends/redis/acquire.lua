@@ -1,34 +1,30 @@
 -- Asks for the lock.
 --   KEYS   K
---   ARGV   token, lease in ms, then, but for those at the end that are as here:
---          ''   letters: `w`: wait in the queue when busy. `h`, at the end: say so when nobody listens for the
---               caller's client, which is also said when a token asks again. `c`: take the fence from the clock.
---               `m` and a number: the same; but where there is no fence, which FLUSHALL deletes, too, the server
---               must have been the master that it is now for so long (library.lua), in ms, and nobody is granted
---               anything otherwise. With neither of them the caller was granted this lock over this very
---               connection, with a fence from the clock, less than a second ago. A server does not take back a
---               fence without ending its connections (but for SWAPDB, and REPLICAOF there and back). So the fence
---               is only counted up, which is less work for the server, and what is known of its key's life goes on
---               to hold
+--   ARGV   token, lease in ms, then the following, of which trailing ones equal to these defaults may be left out:
+--          ''   letters: `w`: wait in the queue when busy. `h`, at the end: report if no connection of the caller's
+--               client is subscribed, which is also reported when a token asks again. `c`: take the fence from the
+--               clock. `m` and a number: the same; but if there is no fence, which FLUSHALL deletes, too, the server
+--               must have been the same master for that long (library.lua), in ms, and nothing is granted otherwise.
+--               Neither `c` nor `m`: the caller was granted this lock over this very connection, with a fence from the
+--               clock, less than a second ago. A server does not lose a fence without ending its connections (except by
+--               SWAPDB, and by REPLICAOF there and back). So the fence is only incremented, which is less work for the
+--               server, and what is known about the life of its key remains true
 --          ''   kind
 --          '1'  whether anything may be granted (library.lua): not in the quarantine
---          '600000'  how long a fence is kept at least, in ms (library.lua)
---   reply  0: there is no fence, and so the data may have been deleted: to be asked again with `c` or `m`, once the
---          server has been asked since when it is the master (incarnation.lua);
---          a negative number: token holds the lock, for its whole lease from now; its fence is that number's amount;
---          a positive number: the same; it is both the server's clock in microseconds and the fence;
---          { server's clock in microseconds, fence, position, remaining, ours }
---          fence      > 0: token holds the lock, for its whole lease from now; asking again gives the same fence.
---                     0: busy, and then
---          position   in the queue, from 0; -1: not queued
---          remaining  until somebody's lease has ended and the answer may be another one, in ms; 0: it may be another
---                     one now; -1: never; -2: nothing is in the way but the quarantine
---          ours       1: the holders are clients of ours, which hand over; 0: the holder is not, so nobody will;
---                     2 is added to that when nobody listens for the caller's client, which therefore waits in vain
---          or a string: the lock is in use as something else: a word `dlock:permits:<limit>`, or empty for a lock
+--          '600000'  for how long a fence is kept at least, in ms (library.lua)
+--   reply  0: there is no fence, so the data may have been deleted: to be asked again with `c` or `m`, once the server
+--          was asked since when it has been the master (incarnation.lua); a negative number: token holds the lock, for
+--          its whole lease from now; its fence is the absolute value; a positive number: the same; it is both the
+--          server's clock in microseconds and the fence; { server's clock in microseconds, fence, position, remaining,
+--          ours } fence      > 0: token holds the lock, for its whole lease from now; asking again gives the same
+--          fence. 0: busy, and then position   in the queue, from 0; -1: not queued remaining  until a lease ends and
+--          the answer may change, in ms; 0: it may change at once; -1: the lease never ends; -2: only the quarantine is
+--          in the way ours       1: the holders are clients of dlock, which hand over; 0: the holder is not, so nobody
+--          hands over; plus 2 if no connection of the caller's client is subscribed, which therefore waits in vain or a
+--          string: the lock is in use in another way: a word `dlock:permits:<limit>`, or empty for a lock
 local call, key, token, how, kind = redis.call, KEYS[1], ARGV[1], ARGV[3] or '', ARGV[4] or ''
 
--- Most calls need this: an exclusive lock that is free, and nobody waits for it.
+-- The most frequent case: an exclusive lock that is free and has no waiters.
 if (not ARGV[4] or kind == '' and ARGV[5] == '1') and call('EXISTS', '{' .. key .. '}:dlock:queue') == 0 then
     local counts = (how == '' or how == 'w') and #ARGV[2] < 6
     local fence_key = '{' .. key .. '}:dlock:fence'
@@ -44,7 +40,7 @@ if (not ARGV[4] or kind == '' and ARGV[5] == '1') and call('EXISTS', '{' .. key 
         if counts then
             local fence = redis.pcall('INCR', fence_key)
             if type(fence) == 'number' and fence > 1e15 then return -fence end
-            -- It was no fence, or somebody deleted it.
+            -- The key held no fence, or was deleted by another client.
             call('DEL', key)
             if fence == 1 then
                 call('DEL', fence_key)
@@ -65,14 +61,16 @@ local held, lease, now_ms = call('GET', key), tonumber(ARGV[2]), string.sub(cloc
 local prefix = '{' .. key .. '}:dlock:'
 local queue, waiters, fence_key = prefix .. 'queue', prefix .. 'waiters', prefix .. 'fence'
 
--- Puts the caller into the queue if it wants to wait; its position, and 2 if nobody listens for its client.
+-- Puts the caller into the queue if it wants to wait. Returns its position, and 2 if no connection of its client is
+-- subscribed.
 local function line_up()
     if string.byte(how) ~= 119 then return -1, 0 end
     local last_one = call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')
     local place = (last_one[2] or 0) + 1
     call('HSET', waiters, token, ARGV[2] .. '@' .. now_ms .. kind)
     local new = last_one[1] ~= token and call('ZADD', queue, 'NX', place, token) == 1
-    -- The first, one in a hundred after it, and each that asks again, as all do that wait for long: makes them live on.
+    -- The first waiter, one in a hundred after it, and each one that asks again, as all long waits do, extend the life
+    -- of the keys.
     if place % 100 == 1 or not new then
         call('PEXPIRE', queue, '86400000')
         call('PEXPIRE', waiters, '86400000')
@@ -82,16 +80,16 @@ local function line_up()
     return call('ZRANK', queue, token), unheard and 2 or 0
 end
 
--- Whether the exclusive holder lingers, and so wants to know who asks.
+-- True if the exclusive holder lingers, and so has to be told of other clients that ask.
 local function lingers()
     return string.sub(call('GET', fence_key) or '', -1) == ' '
 end
 
--- Most of the other calls meet this: a client of ours holds exclusively, and so nobody can be granted anything.
+-- The most frequent of the other cases: a client of dlock holds the lock exclusively, so nothing can be granted.
 if held and held ~= token and is_ours(held) then
     if #kind > 1 and kind ~= 'dlock:shared' then return '' end
     local position, unheard = line_up()
-    -- A holder of another client learns that the caller was turned away.
+    -- If the holder belongs to another client, it is told that the caller was refused.
     if string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers() then say('wanted', held) end
     return { now, 0, position, call('PTTL', key), 1 + unheard }
 end
@@ -100,7 +98,7 @@ local lock = joint(held)
 local limit_of, may_grant, held_jointly = lock.limit_of, allowed(ARGV[5]), lock.is_held()
 local life = 3 * tonumber(ARGV[6] or '600000')
 
--- It has its grant already.
+-- The token holds the lock already.
 if held == token and (may_grant or call('PTTL', key) > late(lease)) then
     call('PEXPIRE', key, lease)
     call('PEXPIRE', fence_key, lease + life)
@@ -116,14 +114,14 @@ if held_jointly then
     if fence then return { now, fence, 0, lease, 1 } end
 end
 
--- Whether the data may have been deleted.
+-- True if the data may have been deleted.
 local function is_forgotten()
     if lock.last_fence() > 0 or string.find(how, 'c', 1, true) then return false end
     local age_ms = string.match(how, 'm(%d+)')
     return not age_ms or not allowed(age_ms)
 end
 
--- How others use the name. Other clients' locks are waited for, whatever for.
+-- How the name is in use. Locks of other programs' clients are waited for, in whatever way the caller wants the lock.
 lock.sweep()
 local first, more, wants
 if not held_jointly then first, more, wants = head(token) end
@@ -148,7 +146,7 @@ if tired or left_free > 0 then return { now, 0, position, left_free, 1 + unheard
 if not may_grant and lock.room(kind) then
     remaining = -2
 elseif held and limit_of(held) then
-    -- The permits that end first go to the first in the queue, one to each.
+    -- The waiters in the queue get the permits that end first, one each.
     local beside = math.min(math.max(position, 0), math.max(lock.count() - 1, 0))
     local ends = call('ZRANGEBYSCORE', lock.holders, '(' .. now_ms, '+inf', 'WITHSCORES', 'LIMIT', beside, 1)[2]
     if ends then remaining = ends - now_ms end

@@ -8,10 +8,10 @@ static bool is_set(const char *part) {
     return part && *part;
 }
 
-/* Reads a database number; Redis knows how many there are. */
 #define FENCES_MIN_MS 120000
 #define FENCES_MAX_MS 3600000
 
+/* Reads the number of a database. Whether it exists is left to the server. */
 static int read_db(const char *text, int *db, struct dlock_error *err) {
     char *end;
     long number = text[0] >= '0' && text[0] <= '9' ? strtol(text, &end, 10) : -1;
@@ -21,7 +21,7 @@ static int read_db(const char *text, int *db, struct dlock_error *err) {
     return 0;
 }
 
-/* Short ones save memory; but a fence is not older than the server's clock may be set back. */
+/* Short times save memory, but limit by how much the server's clock may be set back without repeating a fence. */
 static int read_fences(const char *text, int64_t *fences_ms, struct dlock_error *err) {
     int64_t ms = dlock_duration_ms(text);
     if (ms < FENCES_MIN_MS || ms > FENCES_MAX_MS)
@@ -40,7 +40,7 @@ static int read_socket(const struct dlock_uri *uri, struct redis_address *addres
     return 0;
 }
 
-/* The path is the master's name; the database has a key. */
+/* Reads the parts of a Sentinel URI: its path is the master's name, and the database is a key. */
 static int read_sentinel(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err) {
     const char *user = dlock_uri_get(uri, "sentinel_user"), *password = dlock_uri_get(uri, "sentinel_password");
     if (strcmp(uri->scheme, REDIS_SENTINEL) != 0) {
@@ -65,7 +65,7 @@ int redis_address(const struct dlock_uri *uri, struct redis_address *address, st
     address->uri = uri;
     if (dlock_check_slashes(uri, err)) return DLOCK_EINVAL;
     if (fences && read_fences(fences, &address->fences_ms, err)) return DLOCK_EINVAL;
-    /* Before Redis 6 there are no users; a user without a password is one who needs none. */
+    /* Before Redis 6 there are no users. A user without a password is one that needs none. */
     if (is_set(uri->user)) address->user = uri->user;
     if (is_set(uri->password) || address->user) address->password = uri->password ? uri->password : "";
     int rc = read_sentinel(uri, address, err);

@@ -1,8 +1,9 @@
--- Takes the lock away from its holders, and grants to those that are next. The fence goes on.
+-- Ends all grants of the lock, and grants it to the next waiters. The fence continues.
 --   KEYS   K
---   ARGV   whether anything may be granted (library.lua), then, but if it is as here: '', '', '', '', '600000' (how
---          long a fence is kept at least, in ms: library.lua)
---   reply  1: there was a holder; 0: there was none; 2: the key never ends and was never ours: maybe anybody's data
+--   ARGV   whether anything may be granted (library.lua), then, unless it has this default: '', '', '', '', '600000'
+--          (for how long a fence is kept at least, in ms: library.lua)
+--   reply  1: there was a holder; 0: there was none; 2: the key never expires and dlock never locked it: it may be an
+--          application's data
 local call, key = redis.call, KEYS[1]
 local _, _, _, _, _, _, joint, may_grant = dofile('library.lua')
 if not call('GET', key) then return 0 end

@@ -1,4 +1,4 @@
-/* Is this server set up as locks need it? */
+/* The `check` operation: how this server's settings strengthen or weaken locks. */
 #include "redis.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@ static int64_t info_number(const redisReply *info, const char *field) {
     return redis_info_field(info, field, text, sizeof text) ? strtoll(text, NULL, 10) : 0;
 }
 
-/* The value in a reply to CONFIG GET; NULL: the server does not say (CONFIG forbidden or renamed). */
+/* Returns the value in a reply to CONFIG GET; NULL: the server does not tell it (CONFIG forbidden or renamed). */
 static const char *config_value(const redisReply *reply) {
     bool told =
         reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[1]->type == REDIS_REPLY_STRING;
@@ -42,8 +42,8 @@ static void check_memory(struct dlock_report *report, const redisReply *info) {
                "memory: %lld of %lld MB used", (long long)(used >> 20), (long long)(most >> 20));
 }
 
-/* Reports what a restart forgets, and whether the quarantine makes up for that. The current settings count for the next
- * restart, unless that changes them; so the quarantine is always kept, but where the URI says otherwise. */
+/* Reports what a restart forgets, and whether the quarantine covers that. The current settings say nothing about the
+ * next restart, which may change them; so there is always a quarantine unless the URI turns it off. */
 static void check_persistence(struct dlock_report *report, const struct redis *redis, const redisReply *info,
                               const redisReply *appendfsync) {
     const int64_t quarantine_ms = redis->peer->quarantine_ms, left_ms = redis_quarantine_left_ms(redis);
@@ -105,7 +105,7 @@ static void check_sentinels(struct dlock_report *report, struct redis *redis, in
                master->address, master->port);
 }
 
-/* Newer servers say how many there may be. */
+/* Newer servers tell the limit. */
 static void check_clients(struct dlock_report *report, const redisReply *info) {
     int64_t used = info_number(info, "connected_clients"), most = info_number(info, "maxclients");
     if (most > 0)
@@ -113,7 +113,7 @@ static void check_clients(struct dlock_report *report, const redisReply *info) {
                    "clients: %lld of %lld", (long long)used, (long long)most);
 }
 
-/* Its refusal did not keep the connection from being made. */
+/* Reports if the user may not ask since when the server has been the master: connecting does not fail for that. */
 static int check_incarnation(struct redis *redis, struct dlock_report *report, int64_t deadline_us,
                              struct dlock_error *err) {
     struct dlock_error why;
@@ -149,7 +149,7 @@ int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, 
     } else if (!redis_info_field(info, "redis_version", version, sizeof version)) {
         rc = redis_nonsense(redis, "INFO names no redis_version", err);
     } else {
-        /* Anything else was refused at the start. */
+        /* any other role was refused at connect */
         dlock_find(&report, NULL, redis->member ? "redis %s, a master" : "redis %s, a master of its own", version);
         stream_report(&redis->stream, &report);
         check_sentinels(&report, redis, deadline_us);
@@ -159,7 +159,7 @@ int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, 
         check_clients(&report, info);
         rc = check_incarnation(redis, &report, deadline_us, err);
         if (rc == 0)
-            rc = redis_check_rights(redis, &report, deadline_us, err); /* last: it may leave the connection deaf */
+            rc = redis_check_rights(redis, &report, deadline_us, err); /* last: it may make the connection unusable */
     }
     freeReplyObject(info);
     freeReplyObject(appendfsync);

@@ -1,32 +1,32 @@
-/* Claims: acquire, renew and release, each for a batch in one round trip. */
+/* Acquire, renew and release, each with one round trip per batch. */
 #include "redis.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Redis can add that to any clock without overflow: a hundred years. */
+/* A hundred years: Redis can add this to any clock without overflow. */
 #define MAX_LEASE_MS INT64_C(3155760000000)
-/* The scripts compare fences as numbers of Lua, which are exact up to here. */
+/* The scripts compare fences as Lua numbers, which are exact up to this. */
 #define FLOOR_END (UINT64_C(1) << 53)
 
-/* A batch on its way. Claims that the server need not see are answered beforehand and skipped. */
+/* A batch under way. A claim that is refused here is answered at once and skipped. */
 struct batch {
     struct dlock_claim *const *claims;
-    bool asks;              /* it asks whether the server knows that this client listens */
-    bool explained;         /* there are words for a claim's result */
-    bool again;             /* the same is to be called once more, for dead waiters that a release left, or lost data */
-    bool repeated;          /* this is one: the claims have their results */
-    struct dlock_error why; /* then */
+    bool asks;              /* the batch asks whether this client is known to listen */
+    bool explained;         /* `why` explains a claim's result */
+    bool again;             /* to be repeated, for dead waiters that a release left, or for lost data */
+    bool repeated;          /* this is such a repetition: releases have their results */
+    struct dlock_error why; /* valid if explained */
 };
 
-/* A claim's result that wants an explanation: the first one of a batch gets it. */
+/* Sets a claim's result, and the batch's explanation if it has none yet. */
 static void explain(struct batch *batch, struct dlock_claim *claim, int result, const char *why) {
     claim->result = result;
     if (!batch->explained) dlock_fail(&batch->why, result, "%s", why);
     batch->explained = true;
 }
 
-/* The server has what dlock did not write under a claim's name. */
+/* Explains that the server has data under a claim's name that dlock did not write. */
 static void explain_data(struct batch *batch, struct dlock_claim *claim, const redisReply *reply) {
     char why[REDIS_NAME_MAX + 400];
     snprintf(
@@ -47,12 +47,12 @@ static int64_t lease_of(const struct dlock_claim *claim) {
     return claim->lease_ms > MAX_LEASE_MS ? MAX_LEASE_MS : claim->lease_ms;
 }
 
-/* How much of its lease a grant may be used for. */
+/* Returns for how long of its lease a grant can be used. */
 static int64_t kept_of(const struct redis *redis, const struct dlock_claim *claim) {
     return lease_of(claim) - (redis->master.strict ? REDIS_SURE_MS : 0);
 }
 
-/* Of a number that is not negative. */
+/* Writes a number that is not negative. */
 static const char *decimal(char out[24], int64_t number) {
     char *at = out + 23;
     *at = '\0';
@@ -61,7 +61,7 @@ static const char *decimal(char out[24], int64_t number) {
     return at;
 }
 
-/* The kind of grant that a claim is about, as library.lua says. */
+/* Returns the kind of a claim's grant, as library.lua defines it. */
 static const char *kind_of(char out[40], const struct dlock_claim *claim) {
     bool lingers = claim->flags & DLOCK_CLAIM_LINGER;
     switch (claim->mode) {
@@ -82,7 +82,7 @@ bool redis_limit_of(const char *kind, uint32_t *limit) {
     return number > 0 && number <= UINT32_MAX;
 }
 
-/* An array of exactly n integers. */
+/* Reads an array of exactly n integers. */
 static bool read_integers(const redisReply *reply, int64_t *out, size_t n) {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != n) return false;
     for (size_t i = 0; i < n; i++) {
@@ -94,13 +94,13 @@ static bool read_integers(const redisReply *reply, int64_t *out, size_t n) {
 
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
-/* How long after a fence from the clock the next ones may be counted up from it (acquire.lua). */
+/* For how long after a fence from the clock the next ones may be incremented (acquire.lua). */
 #define COUNT_MS 1000
-/* No fence that may be counted up is smaller. */
+/* No fence that may be incremented is smaller. */
 #define COUNT_FROM INT64_C(1000000000000000)
 
-/* Two names that share it share their time, and that would matter only to a server that went back to what it was
- * before, and kept its connections. */
+/* Two names with one hash share an entry of redis.counts. That would matter only with a server that went back to an
+ * earlier state and kept its connections. */
 static uint64_t hash(const char *name) {
     return dlock_hash(name, strlen(name), DLOCK_HASH_SEED);
 }
@@ -117,7 +117,7 @@ static void note_clock(struct redis *redis, const char *name) {
     redis->counts[key % REDIS_COUNTS].until_ms = (uint32_t)(dlock_now_us() / 1000) + COUNT_MS;
 }
 
-/* What the script is told of how the lock is asked for (acquire.lua). */
+/* Returns the script's argument that says how the lock is asked for (acquire.lua). */
 static const char *how_of(const struct redis *redis, char out[40], bool waits, bool asks, bool counts) {
     if (counts) return waits ? "w" : "";
     if (redis->peer->quarantine_ms <= 0) return asks ? "wch" : waits ? "wc" : "c";
@@ -125,8 +125,8 @@ static const char *how_of(const struct redis *redis, char out[40], bool waits, b
     return out;
 }
 
-/* How long a connection goes on after the server has said that this client listens there. Masters may change to and
- * fro behind one that is not used meanwhile, and then the client listens at another. */
+/* For how long a connection relies on the server's word that this client listens there. The limit is for a connection
+ * that was not used while the master changed to and fro: the client may be listening at another server by then. */
 #define HEARD_US 1000000
 
 static void write_acquire(struct redis *redis, size_t i, struct redis_call *call, void *arg) {
@@ -143,28 +143,28 @@ static void write_acquire(struct redis *redis, size_t i, struct redis_call *call
     call->args[2] = how_of(redis, call->how, may_wait, asks, counts);
     call->args[3] = kind_of(call->kind, claim);
     call->args[4] = redis_may_grant(redis);
-    /* Trailing arguments with the usual values are left out: each argument is work for the server. */
+    /* Trailing arguments with default values are left out: each argument costs the server time. */
     call->n = strcmp(call->args[4], "1") != 0 || *redis->fences ? 5 : *call->args[3] ? 4 : *call->args[2] ? 3 : 2;
     redis_add_life(redis, call);
 }
 
-/* When a busy claim should ask again; nobody tells the first in the queue when a client that is none of ours is done.
- */
+/* Returns when a busy claim should ask again. If the holder is another program's client, its release wakes nobody, so
+ * the first in the queue has to poll. */
 static int64_t retry_ms(const struct dlock_claim *claim, int64_t position, int64_t remaining_ms, bool ours) {
     if (position < 0 || (position == 0 && (!ours || remaining_ms < 0))) return -1;
     if (remaining_ms == 0) return 0;
     return dlock_queue_retry_ms(position, remaining_ms, lease_of(claim));
 }
 
-/* Nothing is in the way but the quarantine. */
+/* Answers a claim that only the quarantine stands in the way of. */
 static void quarantined(const struct redis *redis, struct dlock_claim *claim, int64_t position) {
     claim->result = DLOCK_ENOTREADY;
     claim->ready_ms = redis_quarantine_left_ms(redis);
-    if (claim->ready_ms == 0) claim->ready_ms = 1; /* it ended on the way */
+    if (claim->ready_ms == 0) claim->ready_ms = 1; /* it ended while the answer was under way */
     claim->retry_ms = claim->ready_ms + 1 + (position > 0 ? position * 1000 : 0);
 }
 
-/* The name is in use as what acquire.lua says; false: that makes no sense. */
+/* Explains in which way acquire.lua says that the name is in use. False: its answer makes no sense. */
 static bool in_use(struct batch *batch, struct dlock_claim *claim, const char *as) {
     char used[32] = "a lock", asked[32] = "a lock", why[REDIS_NAME_MAX + 100];
     uint32_t limit;
@@ -183,7 +183,8 @@ static void granted(const struct redis *redis, struct dlock_claim *claim, int64_
     claim->result = 0;
 }
 
-/* What the server knew of this name is gone: it is asked again, and before that since when it is the master. Once. */
+/* Handles the loss of the name's fence: the acquire is repeated once, after asking since when the server has been the
+ * master. */
 static int forgotten(struct redis *redis, struct batch *batch, struct dlock_claim *claim, struct dlock_error *err) {
     if (batch->repeated) return redis_nonsense(redis, "acquire", err);
     redis->counts[hash(claim->name) % REDIS_COUNTS].until_ms = (uint32_t)(dlock_now_us() / 1000);
@@ -228,7 +229,7 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
         if (unheard) claim->hints = DLOCK_HINT_UNHEARD;
         if (answer[POSITION] >= 0 && (unheard || batch->asks))
             redis->heard_until_us = unheard ? 0 : dlock_now_us() + HEARD_US;
-        /* A release during the quarantine wakes nobody. */
+        /* a release during the quarantine wakes no waiter */
         if (redis_quarantine_left_ms(redis) > 0 &&
             claim->retry_ms > redis_quarantine_left_ms(redis) + answer[POSITION] * 1000)
             claim->retry_ms = redis_quarantine_left_ms(redis) + answer[POSITION] * 1000;
@@ -259,7 +260,7 @@ static void write_renew(struct redis *redis, size_t i, struct redis_call *call, 
 static int read_renew(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
     struct dlock_claim *claim = ((struct batch *)arg)->claims[i];
     if (reply->type == REDIS_REPLY_ERROR) {
-        claim->result = DLOCK_ELOST; /* the key is no lock any more, or what stands beside it makes no sense */
+        claim->result = DLOCK_ELOST; /* the key or one of its companions no longer holds dlock's data */
         return 0;
     }
     if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0) return redis_nonsense(redis, "renew", err);
@@ -300,7 +301,7 @@ static int read_release(struct redis *redis, size_t i, const redisReply *reply, 
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
-/* Answers the claims that the server need not see. */
+/* Refuses claims that are invalid. */
 static bool acceptable(const struct redis *redis, struct batch *batch, struct dlock_claim *claim,
                        enum redis_script script) {
     size_t name = strlen(claim->name), token = strlen(claim->token);
@@ -350,11 +351,11 @@ static int run_batch(struct redis *redis, enum redis_script script, struct redis
         batch.repeated = true;
         rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us, err);
     }
-    /* Of a release the next waiter that asks does the rest. */
+    /* A release that ran out of time needs no error: the next waiter that asks does the rest. */
     if (rc == 0 && batch.again && script == REDIS_ACQUIRE)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s has lost data: no answer in time", redis->where);
     if (rc == 0 && script != REDIS_RELEASE) rc = redis_be_sure(redis, deadline_us, err);
-    if (rc == 0 && batch.explained && err) *err = batch.why; /* else `err` speaks of the connection */
+    if (rc == 0 && batch.explained && err) *err = batch.why; /* on an error `err` is about the connection */
     return rc;
 }
 
@@ -365,7 +366,7 @@ int redis_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int t
 
 int redis_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     struct redis_pipeline pipeline = {.write = write_renew, .read = read_renew};
-    /* A downgrade admits the readers that wait. */
+    /* a downgrade grants the lock to waiting readers */
     for (size_t i = 0; i < n; i++) pipeline.grants |= claims[i]->mode == DLOCK_SHARED;
     return run_batch(conn, REDIS_RENEW, pipeline, claims, n, timeout_ms, err);
 }

@@ -11,14 +11,14 @@
 static const char *const stream_keys[] = {STREAM_KEYS NULL};
 static_assert(sizeof stream_keys / sizeof stream_keys[0] - 1 <= CLUSTER_KEYS, "room for them");
 
-/* NULL for NULL; `missing` is set where there is no memory. */
+/* Copies a text; NULL for NULL. Sets *missing when out of memory. */
 static char *copy(const char *text, bool *missing) {
     char *copied = text ? strdup(text) : NULL;
     *missing |= text && !copied;
     return copied;
 }
 
-/* The URI does not outlive the call, and nodes are connected to later. 0, ENOMEM. */
+/* Copies what later connections to nodes need of the URI, which does not outlive the call. Returns 0 or ENOMEM. */
 static int keep_address(struct cluster *cluster, struct dlock_error *err) {
     struct redis_address *address = &cluster->address;
     bool missing = false;
@@ -37,12 +37,12 @@ static int keep_address(struct cluster *cluster, struct dlock_error *err) {
     return 0;
 }
 
-/* By the first of the hosts that knows it. */
+/* Reads the map from the first of the hosts that knows it. */
 static int find_map(struct cluster *cluster, const struct dlock_host *hosts, size_t n, int64_t deadline_us,
                     struct dlock_error *err) {
     int rc = DLOCK_EUNAVAILABLE;
     for (size_t i = 0; i < n; i++) {
-        /* A silent address must leave time for those after it. */
+        /* A silent address must leave time for the next ones. */
         const int64_t now_us = dlock_now_us(), until_us = now_us + (deadline_us - now_us) / (int64_t)(n - i);
         struct cluster_node *node =
             cluster_node_at(cluster, hosts[i].address, hosts[i].port ? hosts[i].port : DEFAULT_PORT);
@@ -85,7 +85,7 @@ static void cluster_disconnect(void *conn) {
     for (size_t i = 0; i < cluster->n_nodes; i++) {
         struct cluster_node *node = cluster->nodes[i];
         cluster_drop(node);
-        cluster->nodes[i] = NULL; /* first: a child forked meanwhile looks here */
+        cluster->nodes[i] = NULL; /* cleared first, since a child forked meanwhile reads it */
         atomic_signal_fence(memory_order_seq_cst);
         free(node);
     }

@@ -1,25 +1,25 @@
--- Stands in front of each script in a cluster. That has two arguments more, in front of its own:
---   ARGV   how the names of this node's channels begin: `dlock:{<number>}:`, of sharded channels, which are in a slot
---          of this node (Redis 7 and newer); or `dlock:<node id>:`
---          of an acquire: the caller's own clock in microseconds
---          the number of a hash tag whose slot this node has: `dlock:{<number>}:incarnation` says since when it is the
---          master that it is now. Most calls do not look at that; it is in another slot than the lock, which scripts
---          may do as long as a node has both
--- Building the scripts has the others use the functions below (assemble.cmake).
+-- Precedes each script in a cluster, which has three more arguments, in front of its own:
+--   ARGV   the prefix of this node's channels: `dlock:{<number>}:`, for sharded channels, which are in a slot of this
+--          node (Redis 7 and newer); or `dlock:<node id>:` for an acquire: the caller's own clock in microseconds the
+--          number of a hash tag whose slot this node has: `dlock:{<number>}:incarnation` records since when it has been
+--          the same master. Most calls do not read it; it is in another slot than the lock, which is allowed as long as
+--          the node has both slots
+-- The build makes the scripts use the functions below (assemble.cmake).
 --
 -- A client that listens has chosen the channel by its own map of the slots. When slots have moved, it may be another
--- one than the caller's.
+-- channel than the caller's.
 --
--- The clocks of the nodes differ, and so a client learns nothing from one about how old a grant is that another one
--- tells it of. Therefore a waiter leaves its own clock beside this node's, and is told in its own when it was granted
--- the lock: not too late, as long as one of the two does not run more than 1 % faster. 1: nobody knows.
+-- The clocks of the nodes differ, so a client cannot tell from one node's clock how old a grant is that another node
+-- reports. Therefore a waiter leaves its own clock beside this node's, and is told in its own clock when it was granted
+-- the lock: never too late a time, as long as neither clock runs more than 1 % faster than the other. 1: unknown.
 local place, caller_us, tag = table.remove(ARGV, 1), table.remove(ARGV, 1), table.remove(ARGV, 1)
 local incarnation = 'dlock:{' .. tag .. '}:incarnation'
 local sharded = string.find(place, '{', 1, true)
 local found_of, found
 local stamps = {}
 
--- What stands in the hash of waiters (library.lua), with the two clocks behind it, and the place where they were read.
+-- Write and read a value in the hash of waiters (library.lua), followed by the two clocks and the place where they were
+-- read.
 local function write_waiter(text, clock)
     return text .. '|' .. caller_us .. ' ' .. clock .. ' ' .. place
 end
@@ -30,7 +30,7 @@ local function read_waiter(token, value)
     return string.match(text, '^(%d+)@(%d+)(.*)$')
 end
 
--- When the waiter was granted the lock, by its own clock, if that is now.
+-- Returns the waiter's own clock for a grant that is made now.
 local function granted_at(token, clock)
     local asked_us, then_us, there = string.match(stamps[token] or '', '^(%d+) (%d+) (.*)$')
     local passed = there == place and clock - then_us or -1
@@ -53,7 +53,7 @@ local function channel_of(token)
     return found
 end
 
--- How many listen for the client of this token, as far as that matters: 0 or 1.
+-- Returns 1 if a connection is subscribed for the client of this token, else 0.
 local function listeners(token)
     return channel_of(token) and 1 or 0
 end

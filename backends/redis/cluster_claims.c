@@ -1,14 +1,15 @@
-/* Claims in a cluster: a batch is split by node, and each part is one call there. What is answered by "elsewhere" goes
- * on to where that says; what cannot be reached has that as its result, and does not keep the others from theirs. */
+/* Claims in a cluster: a batch is split by node, and each part is one call there. Claims that a node answers with a
+ * redirection go to the other node in the next round. Claims whose node cannot be reached get that as their result, and
+ * do not affect the others. */
 #include "cluster.h"
 
 #include <limits.h>
 
-/* How many claims are split at once. */
+/* Most claims that are split at a time. */
 #define PART 256
-/* A claim without a result. */
+/* The result of a claim that has none yet. */
 #define PENDING INT_MAX
-/* How long a call waits for slots that are on their way, and how long between two attempts. */
+/* For how long a call waits for slots that are being moved, and the pause between two attempts. */
 #define PATIENCE_US 500000
 #define PAUSE_MS 10
 
@@ -19,12 +20,12 @@ struct part {
     size_t n;
     int64_t deadline_us;
     struct dlock_error *err;
-    bool explained;          /* `err` is filled */
-    bool tries;              /* some slots are on their way */
-    struct dlock_error lost; /* why a connection has to be made anew in the next round; code 0: none has */
+    bool explained;          /* `err` is set */
+    bool tries;              /* some slots are being moved */
+    struct dlock_error lost; /* why a connection broke that the next round makes again; code 0: none */
     unsigned slots[PART];
-    struct cluster_node *nodes[PART]; /* where each goes in this round; NULL: nowhere */
-    bool asks[PART];                  /* since its slot is on its way there */
+    struct cluster_node *nodes[PART]; /* each claim's node in this round; NULL: none */
+    bool asks[PART];                  /* its slot is being moved to that node */
 };
 
 static void explain(struct part *part, const struct dlock_error *why) {
@@ -32,7 +33,7 @@ static void explain(struct part *part, const struct dlock_error *why) {
     part->explained = true;
 }
 
-/* Those of the round that go to this node, if they have no result yet. */
+/* Ends the claims of this round for this node that have no result yet. */
 static void end_all(struct part *part, const struct cluster_node *node, bool asks, const struct dlock_error *why) {
     for (size_t i = 0; i < part->n; i++)
         if (part->nodes[i] == node && part->asks[i] == asks && part->claims[i]->result == PENDING)
@@ -47,7 +48,8 @@ static int left_ms(int64_t deadline_us) {
     return left > 0 ? (int)left : 1;
 }
 
-/* A node that has no slots yet has nothing that says since when it is a master. */
+/* Calls a node for its claims. A node without slots is skipped: it has no place for the key that says since when it is
+ * a master. */
 static int call_node(struct part *part, struct cluster_node *node, bool asks, int64_t deadline_us,
                      struct dlock_error *why) {
     struct dlock_claim *some[PART];
@@ -67,7 +69,7 @@ static int call_node(struct part *part, struct cluster_node *node, bool asks, in
     return rc == REDIS_ELSEWHERE ? 0 : rc;
 }
 
-/* 0, or what ends the whole batch. */
+/* Calls a node and handles failures of its connection. Returns 0 or the code that ends the whole batch. */
 static int run_group(struct part *part, struct cluster_node *node, bool asks, int64_t deadline_us) {
     struct dlock_error why;
     const bool reused = node->redis.reader != NULL;
@@ -84,7 +86,7 @@ static int run_group(struct part *part, struct cluster_node *node, bool asks, in
         return rc;
     }
     part->cluster->stale = node->failed = true;
-    /* A connection that was there before may have been dead for long: the next round makes a new one. */
+    /* An existing connection may have died long ago: the next round makes a new one. */
     part->lost = why;
     if (rc == DLOCK_EPROTO || !reused || dlock_now_us() >= deadline_us) end_all(part, node, asks, &why);
     return 0;
@@ -92,7 +94,8 @@ static int run_group(struct part *part, struct cluster_node *node, bool asks, in
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
 
-/* How many are to be sent; those whose slot nobody has are answered. */
+/* Chooses the node of each claim without a result, and answers claims whose slot has no node. Returns how many are to
+ * be sent. */
 static size_t route_all(struct part *part) {
     struct cluster *cluster = part->cluster;
     size_t pending = 0;
@@ -115,7 +118,8 @@ static size_t route_all(struct part *part) {
     return pending;
 }
 
-/* Nodes that were of no use lately come last. While there are others behind one, it gets half of the time. */
+/* Calls each node once. Nodes that failed lately come last. Each node gets half of the time left, the last one all of
+ * it. */
 static int run_round(struct part *part, size_t pending) {
     bool done[PART] = {false};
     for (int failed = 0; failed < 2; failed++)
@@ -134,7 +138,7 @@ static int run_round(struct part *part, size_t pending) {
     return 0;
 }
 
-/* The time is over for those without a result. */
+/* Ends the claims that have no result when the time is over. */
 static void give_up(struct part *part) {
     for (size_t i = 0; i < part->n; i++) {
         struct dlock_error why = part->lost;
@@ -168,11 +172,12 @@ static int run_part(struct part *part) {
         part->lost.code = 0;
         int rc = run_round(part, pending);
         if (rc) return rc;
-        /* What fails here fails for the claims above, too. */
+        /* a failure here is reported for the claims by the next round */
         if (cluster->stale) cluster_refresh(cluster, part->deadline_us, NULL);
         if (part->tries || round > 1) poll(NULL, 0, PAUSE_MS);
     }
-    /* The nodes' clocks differ: this one is our own (cluster.lua). It was not yet later when they worked on them. */
+    /* The clocks of nodes differ, so server_us is this host's clock (cluster.lua), as of before the nodes worked on the
+     * claims. */
     for (size_t i = 0; i < part->n; i++)
         if (part->claims[i]->server_us) part->claims[i]->server_us = begun_us;
     return 0;

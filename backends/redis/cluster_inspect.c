@@ -1,10 +1,10 @@
-/* For operators, in a cluster: inspect and break go to the node of the lock, list and check to one node after the
- * other. */
+/* Inspect, list, break and check in a cluster: inspect and break go to the lock's node, list and check to one node
+ * after the other. */
 #include "cluster.h"
 
 #include <stdlib.h>
 
-/* How long a slot that is on its way is waited for, and how long between two attempts. */
+/* For how long a slot that is being moved is waited for, and the pause between two attempts. */
 #define PATIENCE_US 500000
 #define PAUSE_MS 10
 
@@ -30,7 +30,7 @@ static int ask_break(struct question *question, struct redis *redis, int timeout
     return redis_break(redis, question->name, timeout_ms, err);
 }
 
-/* 0 or an error, unless *again: the answer is elsewhere. */
+/* Asks once. *again: another node has to be asked; *tries: after a pause. Otherwise returns 0 or an error. */
 static int ask_once(struct cluster *cluster, struct question *question, unsigned slot, bool *again, bool *tries,
                     int64_t deadline_us, struct dlock_error *err) {
     bool asks;
@@ -87,7 +87,7 @@ static unsigned first_slot_of(const struct cluster *cluster, uint8_t owner) {
     return slot;
 }
 
-/* The nodes are walked in the order of their first slots. The first of these from here on; REDIS_SLOTS: there is none. */
+/* Nodes are listed in the order of their first slots. Returns the first such slot from `from` on; REDIS_SLOTS: none. */
 static unsigned next_first(const struct cluster *cluster, unsigned from) {
     while (from < REDIS_SLOTS && (!cluster->owner[from] || first_slot_of(cluster, cluster->owner[from]) != from))
         from++;
@@ -97,7 +97,7 @@ static unsigned next_first(const struct cluster *cluster, unsigned from) {
 struct page {
     dlock_each each;
     void *arg;
-    bool ended; /* `each` has said so */
+    bool ended; /* `each` has returned non-zero */
 };
 
 static int pass_on(const struct dlock_info *info, void *arg) {
@@ -107,7 +107,7 @@ static int pass_on(const struct dlock_info *info, void *arg) {
     return rc;
 }
 
-/* The cursor is the first slot of a node, a colon, and that node's cursor. */
+/* The cursor consists of a node's first slot, a colon, and that node's own cursor. */
 int cluster_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                  struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
@@ -124,7 +124,7 @@ int cluster_list(void *conn, const char *prefix, char cursor[256], dlock_each ea
     rc = cluster_reach(cluster, node, deadline_us, err);
     if (rc) return rc;
     rc = redis_list(&node->redis, prefix, inner, pass_on, &page, left_ms(deadline_us), err);
-    node->member.n_moves = 0; /* of locks that go to another node just now */
+    node->member.n_moves = 0; /* of locks that are being moved */
     if (rc < 0) {
         cluster_drop(node);
         return rc;
@@ -138,7 +138,7 @@ int cluster_list(void *conn, const char *prefix, char cursor[256], dlock_each ea
 /* ---- check ------------------------------------------------------------------------------------------------------- */
 
 struct finder {
-    const char *where; /* the node that it is about */
+    const char *where; /* the node that the findings are about */
     dlock_each_finding each;
     void *arg;
     bool ended;
@@ -154,7 +154,7 @@ static int pass_finding(const struct dlock_finding *finding, void *arg) {
     return finder->ended;
 }
 
-/* What a CONFIG GET says; "": nothing. */
+/* Reads a setting by CONFIG GET; "": the node does not tell it. */
 static int read_setting(struct redis *redis, const char *name, char *out, size_t size, int64_t deadline_us,
                         struct dlock_error *err) {
     redisReply *reply;
@@ -188,7 +188,7 @@ static int check_settings(struct redis *redis, struct dlock_report *report, int6
     return 0;
 }
 
-/* What is in the way of that redis_check() says. */
+/* Updates what is known of the node's quarantine. redis_check() reports a lack of rights. */
 static int look_at_quarantine(struct cluster_node *node, int64_t deadline_us, struct dlock_error *err) {
     redis_ask_incarnation(&node->redis);
     int rc = node->redis.asked ? redis_read_incarnation(&node->redis, deadline_us, err) : 0;

@@ -1,11 +1,11 @@
-/* Wake-ups in a cluster: one connection to each node that has slots, all behind one epoll descriptor. A node that is not
- * there then, or comes later, has nobody listening: it says so to the first that waits there, and the core listens
- * anew. */
+/* Wake-ups in a cluster: one connection to each node that has slots, all behind one epoll descriptor. On a node that
+ * cannot be reached then, or that comes later, this client does not listen; that node says so to the first claim that
+ * waits there, and the core then connects its listener anew. */
 #include "cluster.h"
 
 #include <sys/epoll.h>
 
-/* How long a node may take to answer a probe. */
+/* Longest time for a node to answer a probe. */
 #define ANSWER_US 1000000
 
 static int watch(struct cluster *cluster, struct cluster_node *node, struct dlock_error *err) {
@@ -14,7 +14,7 @@ static int watch(struct cluster *cluster, struct cluster_node *node, struct dloc
     return dlock_fail(err, DLOCK_ENOMEM, "a connection cannot be watched: %s", strerror(errno));
 }
 
-/* 1: it listens there; 0: it does not; < 0: what ends the whole. */
+/* Subscribes at a node. Returns 1, 0 (the node cannot be reached) or the code that ends the listener. */
 static int listen_at(struct cluster *cluster, struct cluster_node *node, int64_t deadline_us, struct dlock_error *err) {
     int fd, rc = cluster_reach(cluster, node, deadline_us, err);
     if (rc == 0) rc = redis_listen(&node->redis, &fd, (int)((deadline_us - dlock_now_us()) / 1000) + 1, err);
@@ -53,7 +53,7 @@ int cluster_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err)
     return 0;
 }
 
-/* Those that have not answered the last probe are asked no second time. */
+/* Nodes that have not answered the last probe are not asked again. */
 int cluster_probe(void *conn, struct dlock_error *err) {
     struct cluster *cluster = conn;
     const int64_t now_us = dlock_now_us();
@@ -73,7 +73,7 @@ int cluster_probe(void *conn, struct dlock_error *err) {
     return 0;
 }
 
-/* Whether all have answered. */
+/* True if all nodes have answered the probe. */
 static bool all_heard(const struct cluster *cluster) {
     for (size_t i = 0; i < cluster->n_nodes; i++)
         if (cluster->nodes[i]->redis.reader && cluster->nodes[i]->redis.unanswered) return false;

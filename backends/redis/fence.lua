@@ -1,7 +1,7 @@
--- Writes the next fence after `last`, which is what the fence's key holds, for a grant of this kind and lease (a
--- string); returns it, and it as a string. Most often that is the clock, and the last one is of the same `life`, and so
--- its key lives long enough: then it is only written over. Building the scripts makes a function of this text where
--- they say loadfile('fence.lua').
+-- Writes the next fence after `last`, the value of the fence's key, for a grant of this kind and lease (a string).
+-- Returns the fence, also as a string. Most often it is the clock, and the last one was written with the same `life`,
+-- so that its key lives long enough: then the value is only overwritten. The build puts a function of this text where
+-- scripts say loadfile('fence.lua').
 local key, last, now, clock, lease, kind, life = ...
 local since = last and #last == 16 and kind == '' and #lease < 6 and now - tonumber(last) or 0
 if since > 0 and since < now % (life * 1000) and redis.pcall('SETRANGE', key, '0', clock) == 16 then

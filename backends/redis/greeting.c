@@ -1,4 +1,4 @@
-/* The greeting of a new connection: everything in one round trip. */
+/* The requests on a new connection, all in one round trip. */
 #include "redis.h"
 
 static void write_greeting(struct redis *redis, const struct redis_address *address) {
@@ -14,10 +14,11 @@ static void write_greeting(struct redis *redis, const struct redis_address *addr
     redis_command(redis, "INFO", "server", (char *)NULL);
     redis_command(redis, "INFO", "replication", (char *)NULL);
     redis_command(redis, "PUBLISH", "dlock:hello", "", (char *)NULL);
-    if (!redis->member) redis_ask_incarnation(redis); /* else which key that takes is not known yet */
+    if (!redis->member) redis_ask_incarnation(redis); /* a member's key for that is not known yet */
 }
 
-/* The reply to AUTH. The server's text is not repeated, but for its first word: it might contain the password. */
+/* Reads the reply to AUTH. Only the first word of the server's text is repeated, since the rest may contain the
+ * password. */
 static int read_auth(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
     redisReply *reply;
     int rc = redis_reply(redis, deadline_us, &reply, err);
@@ -36,7 +37,7 @@ static int read_auth(struct redis *redis, int64_t deadline_us, struct dlock_erro
     return rc;
 }
 
-/* The reply to SELECT. */
+/* Reads the reply to SELECT. */
 static int read_select(struct redis *redis, int db, int64_t deadline_us, struct dlock_error *err) {
     redisReply *reply;
     int rc = redis_reply(redis, deadline_us, &reply, err);
@@ -49,7 +50,7 @@ static int read_select(struct redis *redis, int db, int64_t deadline_us, struct 
     return rc;
 }
 
-/* A reply that must be a text. */
+/* Reads a reply that must be a text. */
 static int read_text(struct redis *redis, int64_t deadline_us, redisReply **reply, struct dlock_error *err) {
     int rc = redis_reply(redis, deadline_us, reply, err);
     if (rc) return rc;
@@ -61,7 +62,7 @@ static int read_text(struct redis *redis, int64_t deadline_us, redisReply **repl
     return rc;
 }
 
-/* The reply to PUBLISH: scripts wake waiters with it, and go on where it fails. So it is tried before. */
+/* Reads the reply to PUBLISH, which is tried here because scripts use it to wake waiters and ignore its failure. */
 static int read_publish(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
     redisReply *reply;
     int rc = redis_reply(redis, deadline_us, &reply, err);
@@ -84,14 +85,14 @@ static int read_info(struct redis *redis, int64_t deadline_us, struct dlock_erro
     rc = redis_check_server(redis, server, err);
     if (rc == 0) rc = read_text(redis, deadline_us, &replication, err);
     if (rc == 0) {
-        /* A member of a cluster says itself which slots it serves. */
+        /* a member of a cluster is judged by its slots instead */
         rc = redis->member ? 0 : redis_check_role(redis, replication, err);
         freeReplyObject(replication);
     }
     if (rc == 0) rc = read_publish(redis, deadline_us, err);
     if (rc == 0 && redis->asked) {
         rc = redis_read_incarnation(redis, deadline_us, err);
-        /* The next call that may grant asks again, and says so; the doctor names all rights that are missing. */
+        /* The next call that may grant asks again, and reports this; `check` names all missing rights. */
         if (rc == DLOCK_EAUTH && !redis->broken) rc = 0;
     }
     freeReplyObject(server);
@@ -105,7 +106,7 @@ static int read_greeting(struct redis *redis, const struct redis_address *addres
     if (address->password && (rc = read_auth(redis, deadline_us, err)) != 0) return rc;
     if (address->db && (rc = read_select(redis, address->db, deadline_us, err)) != 0) return rc;
     if ((rc = redis_reply(redis, deadline_us, &reply, err)) != 0) return rc;
-    /* CLIENT SETNAME is a courtesy to operators, unless the server has no room for anybody. */
+    /* CLIENT SETNAME is for operators only, and may fail, unless the server refuses all clients. */
     if (reply->type == REDIS_REPLY_ERROR) rc = redis_refused(redis, reply, err);
     freeReplyObject(reply);
     return rc == DLOCK_EUNAVAILABLE ? rc : read_info(redis, deadline_us, err);
@@ -123,7 +124,7 @@ int redis_meet(struct redis *redis, const struct redis_address *address, int64_t
         stream_doubt(err, "Redis",
                      address->socket ? NULL
                      : redis->member ? "rediss+cluster"
-                                     : "rediss"); /* it has not answered one command */
+                                     : "rediss"); /* it has not answered any command */
     redis_hang_up(redis);
     return rc;
 }

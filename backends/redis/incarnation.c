@@ -1,15 +1,15 @@
-/* The quarantine: a server grants nothing until it has been the master that it is now for that long. */
+/* The quarantine: a server grants nothing until it has been the same master for that long. */
 #include "redis.h"
 
 #include "incarnation.lua.h"
 
 #include <inttypes.h>
 
-/* Promotions break no connections of clients (Sentinel sees to that, REPLICAOF does not). So each asks again, together
- * with what it asks anyway, when its last question is older than this. */
+/* The age of the last answer from which on the question is repeated, together with other requests. A promotion need not
+ * break connections: Sentinel does so, REPLICAOF does not. */
 #define CHECK_US 1000000
 
-/* By EVAL: no server needs to be given it first, which would be another round trip. */
+/* Uses EVAL, since a server that lacks the script would cost another round trip. */
 void redis_ask_incarnation(struct redis *redis) {
     if (redis->peer->quarantine_ms <= 0 || dlock_now_us() < redis->check_us) return;
     char own[sizeof redis->member->tag + 32];
@@ -20,8 +20,8 @@ void redis_ask_incarnation(struct redis *redis) {
     redis->asked = true;
 }
 
-/* The quarantine begins anew where the server cannot write that down: it is short of memory or of its disk. The scripts
- * find nothing written and grant nothing, and the next call asks again. */
+/* Handles a refusal. A server that cannot write the record, for want of memory or disk, begins its quarantine later:
+ * the scripts find no record and grant nothing, and the next call asks again. */
 static int refused(struct redis *redis, const redisReply *reply, struct dlock_error *err) {
     int rc = redis_refused(redis, reply, NULL);
     if (rc == DLOCK_EAUTH)

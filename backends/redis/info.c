@@ -1,4 +1,4 @@
-/* Facts about the server: what it can do and what it is. */
+/* Facts about the server, from INFO. */
 #include "redis.h"
 
 #include <stdlib.h>
@@ -22,7 +22,6 @@ bool redis_info_field(const redisReply *info, const char *field, char *out, size
     return false;
 }
 
-/* Whether this server can do what we promise. */
 int redis_check_server(struct redis *redis, const redisReply *info, struct dlock_error *err) {
     char version[32], mode[32];
     if (!redis_info_field(info, "redis_version", version, sizeof version))
@@ -31,7 +30,7 @@ int redis_check_server(struct redis *redis, const redisReply *info, struct dlock
     if (redis->version < OLDEST_VERSION)
         return dlock_fail(err, DLOCK_ENOTSUP, "Redis at %s is version %s; dlock needs %d or newer", redis->where,
                           version, OLDEST_VERSION);
-    /* Valkey calls it server_mode. */
+    /* Valkey's name for it is server_mode. */
     if (!redis_info_field(info, "redis_mode", mode, sizeof mode) &&
         !redis_info_field(info, "server_mode", mode, sizeof mode))
         return 0;

@@ -1,18 +1,18 @@
-/* For operators: inspect, list and break. */
+/* Inspecting, listing and breaking locks. */
 #include "redis.h"
 
-/* How many keys of the whole database one page of a list looks at. */
+/* How many keys of the database one page of a list examines. */
 #define PAGE "500"
 
 /* ---- inspect ----------------------------------------------------------------------------------------------------- */
 
-/* A walk over the holders of some names. */
+/* The holders of some names. */
 struct walk {
-    const char *name;        /* the one name, or NULL: */
-    redisReply *const *keys; /* names by their keys, each of which decodes */
+    const char *name;        /* the only name, or NULL: */
+    redisReply *const *keys; /* the keys of the names, each of which can be decoded */
     dlock_each each;
     void *arg;
-    bool ended; /* `each` has said so */
+    bool ended; /* `each` has returned non-zero */
     char decoded[REDIS_NAME_MAX + 1];
 };
 
@@ -27,11 +27,11 @@ static void write_inspect(struct redis *redis, size_t i, struct redis_call *call
     (void)redis;
     call->script = REDIS_INSPECT;
     call->name = name_of(walk, i);
-    call->args[0] = walk->name ? "0" : "1"; /* only ours */
+    call->args[0] = walk->name ? "0" : "1"; /* 1: only locks that dlock has taken */
     call->n = 1;
 }
 
-/* Any client may have written the token. */
+/* Copies a token, which any client may have written. */
 static void copy_token(char *out, size_t size, const redisReply *token) {
     size_t length = token->len < size ? token->len : size - 1;
     for (size_t i = 0; i < length; i++) {
@@ -41,7 +41,7 @@ static void copy_token(char *out, size_t size, const redisReply *token) {
     out[length] = '\0';
 }
 
-/* One holder: token, fence, remaining. */
+/* Reads one holder: token, fence, remaining. */
 static bool read_holder(redisReply *const *part, char token[DLOCK_TOKEN_MAX + 1], struct dlock_info *info) {
     if (part[0]->type != REDIS_REPLY_STRING || part[1]->type != REDIS_REPLY_INTEGER ||
         part[2]->type != REDIS_REPLY_INTEGER || part[1]->integer < 0 || part[1]->integer >= REDIS_FENCE_END ||
@@ -90,7 +90,7 @@ int redis_inspect(void *conn, const char *name, dlock_each each, void *arg, int 
 
 /* ---- list -------------------------------------------------------------------------------------------------------- */
 
-/* A pattern for the keys of the names that begin with `prefix`. */
+/* Writes a pattern for the keys of the names that begin with `prefix`. */
 static void write_pattern(char *out, size_t size, const char *prefix) {
     char encoded[REDIS_KEY_MAX + 1];
     size_t used = 0;
@@ -102,7 +102,7 @@ static void write_pattern(char *out, size_t size, const char *prefix) {
     memcpy(out + used, "*", 2);
 }
 
-/* Asks for one page of keys: an array of the next cursor and an array of strings. */
+/* Reads one page of keys: the next cursor and an array of strings. */
 static int scan(struct redis *redis, const char *prefix, const char *cursor, int64_t deadline_us, redisReply **page,
                 struct dlock_error *err) {
     char pattern[2 * REDIS_KEY_MAX + 2];
@@ -159,7 +159,7 @@ int redis_list(void *conn, const char *prefix, char cursor[256], dlock_each each
 
 struct breaking {
     const char *name;
-    int64_t was; /* as break.lua says */
+    int64_t was; /* break.lua's reply */
 };
 
 static void write_break(struct redis *redis, size_t i, struct redis_call *call, void *arg) {

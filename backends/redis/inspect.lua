@@ -1,10 +1,10 @@
--- Looks at the lock, and changes nothing.
+-- Reads the state of the lock, and changes nothing.
 --   KEYS   K
---   ARGV   '1' to see only locks that have been taken through us (the key may be any application's string)
+--   ARGV   '1' to see only locks that dlock has taken (the key may be any application's string)
 --   reply  { kind, waiters, and for each holder: its token (its first 127 bytes), fence, remaining },
---          or nil: there is no such holder. Of joint holders, the 20,000 whose leases end last.
---          token      empty: the key never ends and was never ours, so it may be anybody's data
---          fence      0: unknown, since the holder is no client of ours
+--          or nil: there is no such holder. At most 20,000 joint holders, those whose leases end last.
+--          token      empty: the key never expires and dlock never locked it, so it may be an application's data
+--          fence      0: unknown, since the holder is not a client of dlock
 --          remaining  of the lease, in ms; -1: it never ends
 local call, key = redis.call, KEYS[1]
 local _, clock, is_ours, _, _, _, joint = dofile('library.lua')

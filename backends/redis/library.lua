@@ -1,89 +1,91 @@
--- Shared by the scripts: how a lock is laid out, its queue, and its joint holders. Building the scripts puts this text
--- in where they say dofile('library.lua').
+-- Shared by the scripts: the keys of a lock, its queue, and its joint holders. The build puts this text where scripts
+-- say dofile('library.lua').
 --
 -- The keys of a lock, all in one hash slot (K is the name, with `{`, `}` and `%` percent-encoded). Scripts are
--- given the first, and make the others of it when they need them:
+-- given the first, and derive the others when they need them:
 --            K            string  exclusive: the holder's token, with the lease as its expiry: exactly what `SET K
---                                 token NX PX lease` writes, so every client of that convention and we exclude each
---                                 other. Joint (shared, or permits): the word `dlock:shared` or
+--                                 token NX PX lease` writes, so that clients of that convention and dlock's exclude
+--                                 each other. Joint (shared, or permits): the word `dlock:shared` or
 --                                 `dlock:permits:<limit>`, which expires with the last of the holders and keeps such
 --                                 clients out as well
 --            {K}:dlock:fence    string  the last fence; outlives the lease by `life` (ARGV[6] of each script, in ms) at
---                                       least, and by three of these at most. A name whose fence is gone starts at the
+--                                       least, and by three times that at most. A name without a fence starts at the
 --                                       server's clock in microseconds, which is past every fence given out, unless the
 --                                       server's wall clock was set back by more than that. A client's first fence in a
---                                       second is the clock, too, unless that is behind; the others may be counted up
---                                       from it. A space at its end: the exclusive holder lingers
---            {K}:dlock:queue    zset    the waiters' tokens, in the order in which they came
---            {K}:dlock:waiters  hash    token -> lease in ms, `@`, when it last asked (the server's clock in ms) and
---                                       kind, for each of them; FREE -> until when nobody is granted the lock (in ms)
---            {K}:dlock:holders  zset    the joint holders' tokens, by the server's clock in ms when their leases end
---            {K}:dlock:grants   hash    token -> fence, for each of them
---            {K}:dlock:turn     string  when the lock is left free for a moment next (in ms)
+--                                       second is the clock, too, unless that is behind; the next ones may be
+--                                       incremented from it. A space at its end: the exclusive holder lingers
+--            {K}:dlock:queue    zset    the waiters' tokens, in the order of their arrival
+--            {K}:dlock:waiters  hash    each waiter's token -> its lease in ms, `@`, when it last asked (the server's
+--                                       clock in ms) and its kind; FREE -> until when the lock is granted to nobody (in
+--                                       ms)
+--            {K}:dlock:holders  zset    the joint holders' tokens, by the end of their leases (the server's clock in
+--            ms)
+--            {K}:dlock:grants   hash    each joint holder's token -> its fence
+--            {K}:dlock:turn     string  when the lock is next left free for a moment (in ms)
 --
 -- The kind of a grant: the word in K if it is joint; if it is exclusive: empty, or one space if its holder lingers.
 --
--- Holders and grants mean something only while K holds a word. A script that writes a word where there was none empties
--- them first, so that no joint holder from before an exclusive or a foreign one ever holds again: it finds itself gone.
--- A token among them holds until its time and not longer, even if K and others go on.
+-- Holders and grants are valid only while K holds a word. A script that writes a word where there was none deletes them
+-- first, so that no joint holder from before an exclusive or a foreign one holds again: it finds that its grant is
+-- gone. A token among them holds until its own lease ends and no longer, even if K and other holders live on.
 --
--- The queue. A busy acquire that wants to wait puts its token at the end, once; asking again keeps its place. The
--- script that ends a grant, or takes a waiter out, grants what has become free to the first waiters that live, in the
--- same step: it writes them in as holders and sends one message for each grant. They ask nothing. A lock found free
--- although somebody waits (its holder's lease ended) is handed over by the next acquire that comes by, so nobody barges
--- in.
---   A waiter lives while somebody is subscribed to the channel of its client, which is named by the first 24 characters
--- of the token. The dead are dropped as they are met at the head: nothing ever walks the queue. PUBLISH's own count is
--- no proof: it counts monitors (PSUBSCRIBE *).
+-- The queue. A busy acquire that may wait appends its token, once; asking again keeps its place. The script that ends a
+-- grant, or takes a waiter out, grants what has become free to the first live waiters in the same step: it records them
+-- as holders and sends one message per grant, so that they need not ask. If a lock is found free although there are
+-- waiters (its holder's lease has ended), the next acquire that comes hands it over, so that no caller passes the
+-- queue.
+--   A waiter is alive while a connection is subscribed to the channel of its client, which is named by the first 24
+-- characters of the token. Dead waiters are dropped when they are met at the head; the queue is never scanned.
+-- PUBLISH's own count proves nothing: it includes monitors (PSUBSCRIBE *).
 --   A client may be subscribed and yet stopped, or its host lost. Therefore a hand-over lasts 3 s at most, until its
 -- receiver renews it or asks again. And waiters are told to ask again before 3 s are over: when a lock is found free
--- although somebody waits, those that have not asked for so long do not live. So they cost one hand-over in all.
---   The dead are dropped 200 in a call at most; then the caller is told to ask again at once.
---   Other clients of the convention have no place in the queue: they poll. So that they get a turn, a lock that is
--- handed over again and again is left free for FREE_MS, every TURN_MS: the first waiter is told to look, and finds when
+-- although there are waiters, those that have not asked for that long are not alive. So they cost one hand-over in all.
+--   At most 200 dead waiters are dropped in a call; then the caller is told to ask again at once.
+--   Other clients of the convention have no place in the queue: they poll. To give them a turn, a lock that is handed
+-- over again and again is left free for FREE_MS, every TURN_MS: the first waiter is told to look, and is answered when
 -- that ends.
---   All waiters and all holders of ours use the lock for the same: as a lock (exclusive or shared), or as permits with
--- one limit. Another use is refused, and so never gets into the queue.
---   Abandoned keys end by themselves: every key expires a day after its last use (waiters ask far more often).
+--   All waiters and all holders of dlock's use the lock in the same way: as a lock (exclusive or shared), or as
+-- permits with one limit. Another use is refused, and so never gets into the queue.
+--   Abandoned keys expire: each does so a day after its last use (waiters ask far more often).
 --
--- At maxmemory Redis refuses what needs memory only as the first write of a script. So an acquire is refused as a
--- whole, while a renewal or a release, which writes something else first, is always carried through.
+-- At maxmemory Redis refuses a command that needs memory only as the first write of a script. So an acquire is refused
+-- as a whole, while a renewal or a release, which writes something else first, is always carried through.
 --
--- Numbers become strings, and strings numbers, only where there is no other way: either costs the server as much as a
--- command. So does a table, and a function, which Lua makes anew in each call of a script: hence there are few, and
--- what most calls do not need is made by joint(), when it is needed.
+-- Conversions between numbers and strings are avoided where possible: each costs the server as much as a command. So
+-- does a table, and a function, which Lua creates anew in each call of a script. Hence there are few, and joint()
+-- creates the ones that most calls do not need.
 local next_fence = loadfile('fence.lua')
 local call, key, life = redis.call, KEYS[1], tonumber(ARGV[6] or '600000')
 local prefix = '{' .. key .. '}:dlock:'
 local queue, waiters, fence_key, turn = prefix .. 'queue', prefix .. 'waiters', prefix .. 'fence', prefix .. 'turn'
 local HAND_OVER, FREE, FREE_MS, TURN_MS = '3000', 'free until', 120, 10000
 
--- The server's clock in microseconds, as a string of 16 digits too, and in milliseconds.
+-- The server's clock in microseconds, also as a string of 16 digits, and in milliseconds.
 local time = call('TIME')
 local now, clock = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
 local now_ms = (now - now % 1000) / 1000
 
--- In the quarantine what is about to end is not given to its client again, which may ask for it or renew it without
--- holding it: a former master may grant it to another one the moment that it ends. How long before, in ms.
+-- Returns how long before its end a grant is not renewed in the quarantine, in ms. Its client might renew it without
+-- holding it, while a former master grants it to another client the moment it ends.
 local function late(lease)
     return math.min(500, lease / 2)
 end
 
--- Whether the token is of our form, and not some other client's: 24 hex characters that name our client, and a dot.
+-- True if the token has dlock's form: 24 hex characters that name a client, and a dot.
 local function is_ours(token)
     local _, dot = string.find(token, '^%x*%.')
     return dot == 25
 end
 
--- The value of the fence's key. If that is no fence of ours it is an error, and not written over.
+-- Returns the value of the fence's key. If that is not a fence, raises an error instead of overwriting it.
 local function checked(last)
     if last and not string.find(last, '^%d+ ?$') then error('WRONGTYPE ' .. fence_key .. ' holds no fence', 0) end
     return last
 end
 
--- The first waiter that lives, what it is granted the lock for at first (a string), its kind, and whether others are
--- behind it. Or nil, and whether there may be one behind the dead that were dropped. The `caller` of an acquire lives:
--- it is asking.
+-- Returns the first live waiter, the lease that it is granted at first (a string), its kind, and whether others are
+-- behind it. Or nil, and whether there may be one behind the dead that were dropped. The `caller` of an acquire is
+-- alive, since it is asking.
 local dropped = 0
 local function head(caller)
     while true do
@@ -92,7 +94,7 @@ local function head(caller)
         if not first then return nil, false end
         local lease, asked, kind = string.match(call('HGET', waiters, first) or '', '^(%d+)@(%d+)(.*)$')
         if not lease and call('EXISTS', waiters) == 0 then
-            -- Somebody deleted what they asked for. They ask again.
+            -- The hash was deleted by another client: the waiters will ask again.
             call('DEL', queue)
             return nil, false
         end
@@ -109,20 +111,20 @@ local function head(caller)
     end
 end
 
--- The message to a waiter: "granted <token> <fence> <server us> <kept ms> <K>", from strings. Always after all writes,
--- since no message may undo one.
+-- Sends "granted <token> <fence> <server us> <kept ms> <K>" to a waiter; all parts are strings. Comes after all writes,
+-- so that a message that cannot be sent prevents none of them.
 local function tell(token, fence, lease)
     local text = 'granted ' .. token .. ' ' .. fence .. ' ' .. clock .. ' ' .. lease .. ' ' .. key
     redis.pcall('PUBLISH', 'dlock:' .. string.sub(token, 1, 24), text)
 end
 
--- Tells a lingering holder that somebody waits, "wanted <K>", or a waiter that it should ask, "look <K>".
+-- Tells a lingering holder that there is a waiter, "wanted <K>", or a waiter to ask again, "look <K>".
 local function say(word, token)
     redis.pcall('PUBLISH', 'dlock:' .. string.sub(token, 1, 24), word .. ' ' .. key)
 end
 
--- Grants the free lock to the first waiter, which asked for it exclusively and is told so unless it is the caller.
--- `more`: others are behind it. Returns the fence. If `releases`, it may be left free instead: 0.
+-- Grants the free lock to the first waiter, an exclusive one, which gets a message unless it is the caller. `more`:
+-- others are behind it. Returns the fence. If `releases`, the lock may be left free for a moment instead: 0.
 local function hand_over(token, lease, kind, more, caller, releases)
     local both = call('MGET', fence_key, turn)
     local last, next_turn = checked(both[1] or call('GET', fence_key)), tonumber(both[2])
@@ -147,14 +149,14 @@ local function hand_over(token, lease, kind, more, caller, releases)
     return fence
 end
 
--- Everything else, which joint holders need, and a longer look: a table of functions. Its `held` is what the lock's key
--- holds.
+-- Returns a table of the other functions, for joint holders and for longer paths. Its `held` is the value of the lock's
+-- key.
 local function joint(held)
     local holders, grants = prefix .. 'holders', prefix .. 'grants'
-    local last, fenced -- the last fence, once it was read or given out; whether that was now, to a joint holder
+    local last, fenced -- the last fence, if known; whether this call gave it to a joint holder
     local lock = { holders = holders, grants = grants, held = held }
 
-    -- Whether what the lock's key holds is the word of joint holders.
+    -- True if the lock's key holds the word of joint holders.
     function lock.is_held()
         return lock.held and string.sub(lock.held, 1, 6) == 'dlock:'
     end
@@ -164,42 +166,42 @@ local function joint(held)
         return last
     end
 
-    -- Where the keys of joint holders are none of ours, that is an error, before they are deleted.
+    -- Raises an error if the keys of joint holders are of other types, before they are deleted.
     function lock.look_at_keys()
         call('ZCARD', holders)
         call('HGET', grants, '')
     end
 
-    -- Takes token out of the queue; 1: it was there.
+    -- Takes token out of the queue. Returns 1 if it was there.
     function lock.leave(token)
         call('HDEL', waiters, token)
         return call('ZREM', queue, token)
     end
 
-    -- How long nobody is granted the free lock, in ms, so that other clients get a turn.
+    -- Returns for how long the free lock is granted to nobody, in ms, so that other clients get a turn.
     function lock.left_free()
         local left = (call('HGET', waiters, FREE) or 0) - now_ms
         return left > 0 and left <= FREE_MS and left or 0
     end
 
-    -- Of a kind: how many permits there are; nil: it is a lock.
+    -- Returns the limit in a kind; nil: it is not one of permits.
     function lock.limit_of(kind)
         return tonumber(string.match(kind, '^dlock:permits:(%d+)$'))
     end
 
-    -- How many hold jointly.
+    -- Returns the number of joint holders.
     function lock.count()
         return call('ZCOUNT', holders, '(' .. now_ms, '+inf')
     end
 
-    -- Whether one more of this kind may hold.
+    -- True if there is room for one more holder of this kind.
     function lock.room(kind)
         if lock.held ~= kind then return not lock.held end
         local limit = lock.limit_of(kind)
         return #kind > 1 and (not limit or lock.count() < limit)
     end
 
-    -- Makes token a joint holder, under the next fence, which it returns. There must be room. To be finished by
+    -- Makes token a joint holder with the next fence, which is returned. There must be room. Must be followed by
     -- settle().
     local function join(token, lease, kind)
         last = math.max(lock.last_fence() + 1, now)
@@ -215,9 +217,9 @@ local function joint(held)
         return last
     end
 
-    -- Joint holders have come, renewed or gone: their word lasts as long as the last of them. It is written anew, since
-    -- Redis before 7.2 deletes at once what is to end at a time that has passed since this script read the clock, and
-    -- more holders may come before it ends.
+    -- Called after joint holders have come, renewed or gone: makes their word last as long as the last of them. The key
+    -- is written anew instead of given another expiry, since Redis before 7.2 deletes a key at once if its new expiry
+    -- has passed since this script read the clock, and more holders may come before it ends.
     function lock.settle()
         local latest = tonumber(call('ZREVRANGE', holders, 0, 0, 'WITHSCORES')[2])
         if not latest or latest <= now_ms then
@@ -232,7 +234,7 @@ local function joint(held)
         call('PEXPIREAT', fence_key, latest + 3 * life)
     end
 
-    -- Makes token the exclusive holder of a lock that nobody is in front of; returns the fence.
+    -- Makes token the exclusive holder of a free lock, with no waiter before it. Returns the fence.
     function lock.take(token, lease, kind)
         local before = checked(call('GET', fence_key))
         call('SET', key, token, 'PX', lease)
@@ -240,14 +242,14 @@ local function joint(held)
         return (next_fence(fence_key, before, now, clock, lease, kind, life))
     end
 
-    -- Grants jointly where there is room for one that nobody is in front of; returns the fence.
+    -- Makes token a joint holder, with room for it and no waiter before it. Returns the fence.
     function lock.enter(token, lease, kind)
         local fence = join(token, lease, kind)
         lock.settle()
         return fence
     end
 
-    -- An exclusive holder becomes the first of the readers, with the fence that it has.
+    -- Makes an exclusive holder the first reader, with the fence that it has.
     function lock.downgrade(token, lease, kind)
         lock.look_at_keys()
         call('DEL', holders, grants)
@@ -259,7 +261,8 @@ local function joint(held)
         lock.settle()
     end
 
-    -- Sets a joint holder's lease anew and returns its fence; nil: token is none. `may_grant`: not in the quarantine.
+    -- Sets a joint holder's lease anew and returns its fence; nil: token is not a holder. `may_grant`: not in the
+    -- quarantine.
     function lock.keep(token, lease, may_grant)
         local ends = (tonumber(call('ZSCORE', holders, token)) or 0) - (may_grant and 0 or late(lease))
         if ends <= now_ms then return nil end
@@ -267,7 +270,7 @@ local function joint(held)
         call('ZADD', holders, now_ms + lease, token)
         local fence = tonumber(call('HGET', grants, token))
         if not fence then
-            -- Somebody deleted the fences.
+            -- The fences were deleted by another client.
             last = math.max(lock.last_fence() + 1, now)
             fence, fenced = last, true
             call('HSET', grants, token, string.format('%.0f', fence))
@@ -276,7 +279,7 @@ local function joint(held)
         return fence
     end
 
-    -- Forgets joint holders whose time is over, a hundred at a time.
+    -- Removes joint holders whose leases have ended, a hundred at a time.
     function lock.sweep()
         local gone = call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'LIMIT', 0, 100)
         if #gone == 0 then return end
@@ -284,8 +287,8 @@ local function joint(held)
         call('ZREM', holders, unpack(gone))
     end
 
-    -- Grants to the first in the queue, and on behind it, as long as there is room. Each but the caller, which is
-    -- answered, is told. Returns the caller's fence if it was among them, and whether the dead in front were too many
+    -- Grants to the waiters from the first on, as long as there is room. Each gets a message, except the caller, which
+    -- gets the answer. Returns the caller's fence if it was among them, and whether there were too many dead waiters
     -- for one call. `releases`: as for hand_over().
     function lock.admit(caller, caller_lease, releases)
         local told_later, mine = {}, nil
@@ -317,8 +320,8 @@ local function joint(held)
     return lock
 end
 
--- What a caller says about granting: '1' (or nothing): it may; '0': it may not; or how long the server must have been
--- the master that it is now (incarnation.lua), in ms. The caller has asked for that right before.
+-- Evaluates a caller's word about granting: '1' (or nothing): it may; '0': it may not; otherwise for how long the
+-- server must have been the same master (incarnation.lua), in ms, a question that the caller has asked just before.
 local function may_grant(word)
     if not word or #word < 2 then return word ~= '0' end
     local since = string.match(call('GET', '{dlock}:incarnation') or '', '^%w+ %w+ (%d+)')

@@ -1,11 +1,11 @@
-/* Wake-ups: one connection per client, subscribed to the one channel that is named after it. To each node of a cluster
- * there is one, and the channel has its name from the node, too. */
+/* Wake-ups: one connection per client, subscribed to one channel that is named after the client. In a cluster there is
+ * one per node, and the channel's name begins with the node's prefix. */
 #include "redis.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 
-/* Messages of unknown kinds that one call skips. */
+/* Most messages of unknown kinds that one call skips. */
 #define MAX_SKIPPED 1000
 
 static bool is_string(const redisReply *reply, const char *text) {
@@ -17,8 +17,8 @@ static bool is_sharded(const struct redis *redis) {
     return redis->member && strchr(redis->member->place, '{');
 }
 
-/* Whether this is what a subscription sends about our channel: three elements, the first two known. Only the kinds of
- * sharded channels begin with an 's'. */
+/* True if this is a message of this kind about the channel: three elements, of which the first two are known. `kind` is
+ * the one of sharded channels; others lack its first letter. */
 static bool is_about(const struct redis *redis, const redisReply *reply, const char *kind) {
     return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
            is_string(reply->element[0], is_sharded(redis) ? kind : kind + 1) &&
@@ -38,13 +38,13 @@ int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     else if (!is_about(redis, reply, "ssubscribe"))
         rc = redis_nonsense(redis, "subscribe", err);
     freeReplyObject(reply);
-    /* Others may do with it what they like. */
+    /* From now on the core polls the descriptor. */
     if (fcntl(redis->stream.fd, F_SETFL, fcntl(redis->stream.fd, F_GETFL) | O_NONBLOCK) == 0) redis->impatient = true;
     if (rc == 0) *fd = redis->stream.fd;
     return rc;
 }
 
-/* Takes the next word off *text, which ends at a space; false: there is none, or it is too long. */
+/* Takes the next word off *text, with the space that ends it. False: there is none, or it is too long. */
 static bool take_word(const char **text, char *out, size_t size) {
     const char *end = strchr(*text, ' ');
     if (!end || end == *text || (size_t)(end - *text) >= size) return false;
@@ -54,7 +54,7 @@ static bool take_word(const char **text, char *out, size_t size) {
     return true;
 }
 
-/* A positive number. */
+/* Takes a positive number off *text. */
 static bool take_number(const char **text, int64_t *out) {
     char word[20];
     if (!take_word(text, word, sizeof word) || strspn(word, "0123456789") != strlen(word)) return false;
@@ -62,7 +62,7 @@ static bool take_number(const char **text, int64_t *out) {
     return *out > 0;
 }
 
-/* "granted <token> <fence> <server µs> <kept ms> <key>", as library.lua writes it; `text` begins with the token. */
+/* Reads "granted <token> <fence> <server µs> <kept ms> <key>", which library.lua writes; `text` begins at the token. */
 static bool read_grant(struct redis *redis, const char *text, size_t length, struct dlock_wake *out) {
     const char *const end = text + length;
     int64_t fence, server_us, kept_ms;
@@ -75,8 +75,8 @@ static bool read_grant(struct redis *redis, const char *text, size_t length, str
     return true;
 }
 
-/* A grant of a server that may not be the master any more is asked for, which takes the answer for granted only when
- * that is certain. */
+/* Turns a grant into a LOOK unless the server is confirmed as the master: the waiter then asks, and that waits for the
+ * confirmation. */
 static int confirm_grant(struct redis *redis, struct dlock_wake *out, struct dlock_error *err) {
     const int sure = redis_is_sure(redis, err);
     if (sure < 0) return sure;
@@ -85,21 +85,21 @@ static int confirm_grant(struct redis *redis, struct dlock_wake *out, struct dlo
     return 1;
 }
 
-/* "wanted <key>"; `text` is the key. */
+/* Reads "wanted <key>"; `text` is the key. */
 static bool read_wanted(struct redis *redis, const char *text, size_t length, struct dlock_wake *out) {
     if (!redis_decode_key(text, length, redis->name)) return false;
     *out = (struct dlock_wake){.kind = DLOCK_WAKE_WANTED, .name = redis->name};
     return true;
 }
 
-/* "look <key>" */
+/* Reads "look <key>"; `text` is the key. */
 static bool read_look(struct redis *redis, const char *text, size_t length, struct dlock_wake *out) {
     if (!redis_decode_key(text, length, redis->name)) return false;
     *out = (struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = redis->name};
     return true;
 }
 
-/* 1: `out` is filled; 0: a message of a kind we do not know (a newer version's). EPROTO. */
+/* Reads a message. Returns 1 (`out` is filled), 0 (an unknown kind, of a newer version) or EPROTO. */
 static int read_message(struct redis *redis, const redisReply *payload, struct dlock_wake *out,
                         struct dlock_error *err) {
     static const struct {
@@ -129,7 +129,7 @@ static int heard(struct redis *redis, struct dlock_wake *out) {
     return 1;
 }
 
-/* The answer to a probe: a subscriber's PONG is an array; a refusal is as good. */
+/* True for the answer to a probe: a subscriber's PONG is an array, and an error reply is as good. */
 static bool is_pong(const redisReply *reply) {
     if (reply->type == REDIS_REPLY_ERROR) return true;
     return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && is_string(reply->element[0], "pong");

@@ -1,10 +1,10 @@
--- Does what another script does for each of several locks, as if it were called for each alone, one after the other.
--- Building makes one such script of each that is called for many: where this says loadfile('script'), it puts that
--- other's text, as a function of KEYS and ARGV. Where several in a row are for one lock, what they share may be done
--- once: ARGV.more says that the next is for this lock, too; a script that leaves work to that one sets ARGV.owes, which
--- it finds as ARGV.owed.
+-- Runs another script for each of several locks, as if it were called for each one after the other. The build makes one
+-- such script from each script that is called for many: its text, as a function of KEYS and ARGV, replaces
+-- loadfile('script'). If several consecutive ones are for the same lock, they can share work: ARGV.more says that the
+-- next one is for this lock, too; a script that leaves work to that one sets ARGV.owes, which the next one finds as
+-- ARGV.owed.
 --   KEYS   K of each
---   ARGV   how many arguments each has, and then these
+--   ARGV   the number of arguments that each has, and then these
 --   reply  the reply for each; an error that would have ended its call is its reply
 local script = loadfile('script')
 local each, replies, owed = tonumber(ARGV[1]), {}, nil

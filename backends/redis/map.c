@@ -1,4 +1,4 @@
-/* The map of the hash slots, as a node tells it (CLUSTER SLOTS), and as answers of others correct it. */
+/* The map of the hash slots, as one node reports it (CLUSTER SLOTS), corrected by redirections from others. */
 #include "cluster.h"
 
 #include <stdatomic.h>
@@ -15,7 +15,7 @@ struct cluster_node *cluster_node_at(struct cluster *cluster, const char *addres
     snprintf(node->address, sizeof node->address, "%s", address);
     snprintf(node->name, sizeof node->name, "%s", address);
     node->port = port;
-    cluster->nodes[cluster->n_nodes] = node; /* first: a child forked meanwhile looks here */
+    cluster->nodes[cluster->n_nodes] = node; /* before the count, which a child forked meanwhile reads */
     cluster->n_nodes++;
     return node;
 }
@@ -52,7 +52,8 @@ static bool has_tag(const struct cluster *cluster, const struct cluster_node *no
     return cluster->owner[slot] && cluster->nodes[cluster->owner[slot] - 1] == node;
 }
 
-/* All clients come to the same, and to another one only if that slot leaves the node, or by chance when others come. */
+/* Chooses a node's hash tag. All clients choose the same one. It changes only when its slot leaves the node, or by
+ * chance when slots come to it. */
 static unsigned choose_tag(const struct cluster *cluster, const struct cluster_node *node) {
     uint64_t least = UINT64_MAX;
     unsigned chosen = REDIS_TAGS;
@@ -63,7 +64,7 @@ static unsigned choose_tag(const struct cluster *cluster, const struct cluster_n
         least = rank;
         chosen = i;
     }
-    /* It has few slots. */
+    /* the node has few slots */
     const unsigned most = 64 * REDIS_SLOTS;
     while (chosen >= REDIS_TAGS && chosen < most && !has_tag(cluster, node, chosen)) chosen++;
     return chosen;
@@ -89,7 +90,7 @@ static bool is_numeric(const char *address) {
     return dlock_socket_address(NULL, address, 1, &unused) != 0;
 }
 
-/* What else is said of a node; NULL: it is not said. */
+/* Returns additional data about a node; NULL: none. */
 static const char *more_of(const redisReply *node, const char *what) {
     const redisReply *more = node->elements > 3 ? node->element[3] : NULL;
     for (size_t i = 0; more && more->type == REDIS_REPLY_ARRAY && i + 1 < more->elements; i += 2)
@@ -99,7 +100,7 @@ static const char *more_of(const redisReply *node, const char *what) {
     return NULL;
 }
 
-/* The name that the cluster announces for a node; NULL: it announces none. */
+/* Returns the name that the cluster announces for a node; NULL: none. */
 static const char *name_of(const redisReply *node) {
     const redisReply *said = node->element[0];
     const char *name = more_of(node, "hostname");
@@ -111,8 +112,8 @@ static bool is_unknown(const redisReply *host) {
     return host->type == REDIS_REPLY_NIL || !*host->str || strcmp(host->str, "?") == 0;
 }
 
-/* The address of a node. One that does not know its own says nil, or nothing: then it is where the teller is. "?" is a
- * name that nobody has given it. NULL: it is called by a name only. */
+/* Returns the address of a node. nil and "" mean that the node does not know its own address, and "?" that it has no
+ * name: without an "ip" it is then the address of the reporting node. NULL: only a name is given. */
 static const char *address_of(const struct cluster_node *teller, const redisReply *node) {
     const redisReply *said = node->element[0];
     const bool unknown = is_unknown(said);
@@ -122,7 +123,7 @@ static const char *address_of(const struct cluster_node *teller, const redisRepl
     return unknown ? teller->address : NULL;
 }
 
-/* An array of address, port, id, and maybe more. NULL: `err` says why. */
+/* Reads a node: an array of address, port, id, and possibly more. NULL: `err` says why. */
 static struct cluster_node *read_node(struct cluster *cluster, struct cluster_node *teller, const redisReply *reply,
                                       struct dlock_error *err) {
     redisReply *const *part = reply->element;
@@ -147,13 +148,13 @@ static struct cluster_node *read_node(struct cluster *cluster, struct cluster_no
     return node;
 }
 
-/* A map that is being read. */
+/* A map being read. */
 struct fresh {
     uint8_t owner[REDIS_SLOTS];
-    const redisReply *nodes[CLUSTER_NODES]; /* those that have slots */
+    const redisReply *nodes[CLUSTER_NODES]; /* the reply about each node that has slots */
 };
 
-/* An array of the first slot, the last one, the master, and its replicas. */
+/* Reads a range: an array of its first slot, its last slot, the master, and the replicas. */
 static int read_range(struct cluster *cluster, struct cluster_node *teller, const redisReply *range,
                       struct fresh *fresh, struct dlock_error *err) {
     redisReply *const *part = range->element;
@@ -176,8 +177,8 @@ static int read_range(struct cluster *cluster, struct cluster_node *teller, cons
     return 0;
 }
 
-/* Notes what is said of a node. Where no name is announced, one in the URI holds, or else its address. One without a host
- * is where the teller is. */
+/* Stores a node's id and name. If no name is announced, one from the URI stays, or else its address. A node without a
+ * host is on the host of the reporting node. */
 static void introduce(struct cluster_node *node, const redisReply *said, const struct cluster_node *teller) {
     const char *name = name_of(said);
     if (!name && is_unknown(said->element[0]) && node != teller) name = teller->name;
@@ -185,14 +186,15 @@ static void introduce(struct cluster_node *node, const redisReply *said, const s
     if (name) snprintf(node->name, sizeof node->name, "%s", name);
 }
 
-/* Whether a call of the next round goes there. */
+/* True if the next round is redirected to this node. */
 static bool is_next(const struct cluster *cluster, const struct cluster_node *node) {
     for (size_t i = 0; i < cluster->n_redirects; i++)
         if (cluster->redirects[i].node == node) return true;
     return false;
 }
 
-/* Forgets the nodes that have no slot, all but the teller and those that are asked next, and numbers the others anew. */
+/* Forgets the nodes without slots, except the reporting one and those to which the next round is redirected, and
+ * renumbers the others. */
 static void forget_nodes(struct cluster *cluster, const struct cluster_node *teller) {
     uint8_t numbers[CLUSTER_NODES + 1] = {0};
     bool owns[CLUSTER_NODES + 1] = {false};
@@ -206,7 +208,7 @@ static void forget_nodes(struct cluster *cluster, const struct cluster_node *tel
             continue;
         }
         redis_hang_up(&node->redis);
-        cluster->nodes[i] = NULL; /* first: a child forked meanwhile looks here */
+        cluster->nodes[i] = NULL; /* cleared first, since a child forked meanwhile reads it */
         atomic_signal_fence(memory_order_seq_cst);
         free(node);
     }
@@ -214,7 +216,7 @@ static void forget_nodes(struct cluster *cluster, const struct cluster_node *tel
     cluster->n_nodes = kept;
 }
 
-/* An array of ranges. The map stays as it is unless all of that makes sense. */
+/* Reads the ranges. The map is unchanged unless all of them make sense. */
 static int read_ranges(struct cluster *cluster, struct cluster_node *teller, const redisReply *reply,
                        struct dlock_error *err) {
     struct fresh fresh = {{0}, {NULL}};
@@ -249,7 +251,7 @@ int cluster_read_map(struct cluster *cluster, struct cluster_node *node, int64_t
 
 /* ---- learning ---------------------------------------------------------------------------------------------------- */
 
-/* The slot of the node's own tag is on its way to another one. */
+/* True if this is the slot of the node's own hash tag. */
 static bool is_own_slot(const struct cluster_node *node, unsigned slot) {
     return redis_slot_of(node->member.tag, strlen(node->member.tag)) == slot;
 }
@@ -263,7 +265,7 @@ void cluster_learn(struct cluster *cluster, struct cluster_node *node, bool *tri
             continue;
         }
         struct cluster_node *to = is_numeric(address) ? cluster_node_at(cluster, address, move->port) : NULL;
-        /* By the map it may be found. */
+        /* the map may show it after a moment */
         if (move->kind == REDIS_ASK && !to) *tries = true;
         if (move->kind == REDIS_MOVED) {
             cluster->stale = true;

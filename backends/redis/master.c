@@ -1,39 +1,46 @@
 /* redis+sentinel and rediss+sentinel: which server is the master, and since when that is certain.
  *
- * The old master of a failover may live on, cut off or not yet told, and go on granting to those who are connected to
- * it. So nothing that it grants or renews counts by itself: a majority of the Sentinels has to say that it is the
- * master, in answer to a question that was sent SURE after the answer at the earliest, counted back (c >= answered -
- * SURE); and the grant is valid for SURE less than the server keeps it. Two majorities have a Sentinel in common, and no
- * Sentinel goes back to an earlier failover (its configuration epoch only grows, and is on its disk before it is told;
- * redis.io, "High availability with Redis Sentinel": configuration epochs, configuration propagation). From this follows
- * that nobody holds at the old master what is granted at the new one. Let T be when the first majority has named the new
- * one, for which all questions that name the old one were sent before.
+ * After a failover the old master may live on, cut off or not yet informed, and go on granting to the clients that are
+ * connected to it. So nothing that a master grants or renews counts by itself: a majority of the Sentinels has to
+ * confirm it as the master, in answer to a question that was sent no earlier than SURE before the master's own answer
+ * arrived (c >= answered - SURE, where c is when the question was sent); and the grant is valid for SURE less than the
+ * server keeps it. Two majorities have a Sentinel in common, and no Sentinel goes back to an earlier failover (its
+ * configuration epoch only grows, and is on its disk before it is announced; redis.io, "High availability with Redis
+ * Sentinel": configuration epochs, configuration propagation). It follows that no grant is valid at the old master once
+ * the new one has granted the lock to another client. Let T be the time at which the first majority has named the new
+ * master; all questions that a majority answers with the old one were sent before T.
  *
- * - What the new one grants: it is met as such after T, and nothing is granted there before its quarantine of at least
- *   a lease is over, for the epoch stands in what the quarantine begins with (incarnation.lua). What was granted or
- *   renewed at the old one, in an answer of the time a, is valid until a + lease - SURE <= c + lease < T + lease.
- * - What the new one has heard of, and renews for its holder X, while the old one, where X does not renew any more,
- *   grants it to Z: X renews there at r > T, in time, so r is before X's lease at the old one ends by SURE at least; Z is
- *   granted it when that has ended, so later than r + SURE; its c is later than r, hence than T: which cannot be.
- *   What X may renew when it does not hold it (an answer was lost), the new one does not renew in its quarantine when
- *   it is about to end (library.lua, LATE).
+ * - A grant that the new master makes: clients connect to it as the master after T only, and it grants nothing before
+ * its
+ *   quarantine of at least a lease is over, since the epoch is part of what begins the quarantine (incarnation.lua). A
+ *   grant that the old master made or renewed, with an answer at the time a, is valid until
+ *   a + lease - SURE <= c + lease < T + lease.
+ * - A grant that was replicated to the new master, and that the new master renews for its holder X, while the old one,
+ *   where X no longer renews, grants the lock to Z: X renews at a time r > T while its grant is valid, so r is at least
+ *   SURE before the end of X's lease at the old master. Z is granted the lock after that end, so later than r + SURE,
+ *   and
+ *   therefore Z's c is later than r, hence later than T, which is impossible. X might also renew a grant that it does
+ *   not
+ *   hold (an answer was lost): in its quarantine the new master does not renew a grant that is about to end
+ *   (library.lua, late()).
  *
- * Hence SURE is the same for all clients. */
+ * Hence SURE has to be the same for all clients. */
 #include "sentinel.h"
 
 #include <stdlib.h>
 
 #define SURE_US (REDIS_SURE_MS * 1000)
-/* They are asked again when the last question is as old as that, by whoever needs it; the answers are looked at
- * when they are needed. */
+/* Age of the last question from which on a request also asks the Sentinels again. Their answers are read when they are
+ * needed. */
 #define ASK_US (SURE_US / 2)
 #define PAUSE_MS 10
-/* Without a quarantine one is enough: how long the others may take then. */
+/* Without a quarantine one answer is enough; this is how long the others are then waited for. */
 #define GRACE_US 100000
 
 /* ---- majorities -------------------------------------------------------------------------------------------------- */
 
-/* How many of them are one: of those that the URI names, or that are known to one of these. */
+/* Returns the size of a majority of the Sentinels: of those that the URI names, or of those that one of them knows of,
+ * if these are more. */
 static size_t majority(const struct redis_sentinels *sentinels) {
     size_t all = sentinels->n;
     for (size_t i = 0; i < sentinels->n; i++) {
@@ -47,7 +54,7 @@ static bool is_same(const struct redis_named *a, const struct redis_named *b) {
     return a->epoch == b->epoch && a->port == b->port && strcmp(a->address, b->address) == 0;
 }
 
-/* How many say that, in answer to what was sent then or later. */
+/* Returns how many Sentinels name this master, in answer to questions that were sent at since_us or later. */
 static size_t count(const struct redis_sentinels *sentinels, const struct redis_named *named, int64_t since_us) {
     size_t n = 0;
     for (size_t i = 0; i < sentinels->n; i++) {
@@ -57,7 +64,7 @@ static size_t count(const struct redis_sentinels *sentinels, const struct redis_
     return n;
 }
 
-/* What most of those say that have spoken; *n: how many. NULL: none has. */
+/* Returns the most frequent answer, and in *n how many gave it. NULL: there is no answer. */
 static const struct redis_named *most_named(const struct redis_sentinels *sentinels, size_t *n) {
     const struct redis_named *most = NULL;
     *n = 0;
@@ -77,7 +84,7 @@ static const struct redis_named *elected(const struct redis_sentinels *sentinels
     return n >= majority(sentinels) ? named : NULL;
 }
 
-/* The one that has heard of the latest failover: another one may have been cut off. */
+/* Returns the answer with the latest failover, since other Sentinels may have been cut off. */
 static const struct redis_named *latest(const struct redis_sentinels *sentinels) {
     const struct redis_named *named = NULL;
     for (size_t i = 0; i < sentinels->n; i++) {
@@ -89,14 +96,14 @@ static const struct redis_named *latest(const struct redis_sentinels *sentinels)
 
 /* ---- a new connection -------------------------------------------------------------------------------------------- */
 
-/* A majority that agrees, or none has more to say. */
+/* Waits until a majority agrees or no further answer is to come. NULL: no majority agrees. */
 static const struct redis_named *await_elected(struct redis *redis, int64_t deadline_us) {
     struct redis_sentinels *sentinels = redis->sentinels;
     while (!elected(sentinels) && redis_sentinels_hear(redis, sentinels, deadline_us)) continue;
     return elected(sentinels);
 }
 
-/* All of them, or one and a moment longer. */
+/* Waits until every Sentinel has answered, or GRACE_US after the first answer. */
 static const struct redis_named *await_latest(struct redis *redis, int64_t deadline_us) {
     struct redis_sentinels *sentinels = redis->sentinels;
     while (!latest(sentinels) && redis_sentinels_hear(redis, sentinels, deadline_us)) continue;
@@ -106,7 +113,7 @@ static const struct redis_named *await_latest(struct redis *redis, int64_t deadl
     return latest(sentinels);
 }
 
-/* There is no majority. */
+/* Explains why there is no majority. Returns the code. */
 static int explain(const struct redis_sentinels *sentinels, struct dlock_error *err) {
     size_t n, needed = majority(sentinels);
     const struct redis_named *named = most_named(sentinels, &n);
@@ -144,7 +151,7 @@ int redis_find_master(struct redis *redis, const struct redis_address *address, 
 
 void redis_forget_sentinels(struct redis *redis) {
     struct redis_sentinels *sentinels = redis->sentinels;
-    redis->sentinels = NULL; /* first: a child forked meanwhile looks here */
+    redis->sentinels = NULL; /* cleared first, since a child forked meanwhile reads it */
     redis_sentinels_free(sentinels);
 }
 
@@ -164,8 +171,8 @@ void redis_doubt_master(struct redis *redis) {
     if (redis->master.strict && dlock_now_us() - sentinels->asked_us >= ASK_US) redis_sentinels_ask(sentinels);
 }
 
-/* Takes what has been said: since when the connection's master is the master. Another one, or too few that are left to
- * say anything: EUNAVAILABLE. */
+/* Evaluates the answers: updates sure_us. Returns EUNAVAILABLE if a majority names another master, or too few Sentinels
+ * are left for a majority. */
 static int judge(struct redis_sentinels *sentinels, struct dlock_error *err) {
     const struct redis_named *named = elected(sentinels), *master = &sentinels->master;
     const size_t needed = majority(sentinels);
@@ -196,7 +203,7 @@ int redis_be_sure(struct redis *redis, int64_t deadline_us, struct dlock_error *
         if (dlock_now_us() >= deadline_us)
             return dlock_fail(err, DLOCK_EUNAVAILABLE,
                               "no majority of the Sentinels of \"%s\" names the master in time", sentinels->name);
-        /* All have answered, and do not agree yet: the failover is going round. */
+        /* All have answered, but do not agree yet: a failover is spreading among them. */
         if (!heard && dlock_now_us() - sentinels->asked_us < PAUSE_MS * 1000) poll(NULL, 0, PAUSE_MS);
         if (!heard || sentinels->asked_us < since_us) redis_sentinels_ask(sentinels);
     }

@@ -1,8 +1,8 @@
-/* Connections to the nodes of a cluster, each made when it is needed first. */
+/* Connections to the nodes of a cluster, each made when it is first needed. */
 #include "cluster.h"
 
-/* The map is not asked for more often than that, but where a node has said that it is wrong; and at least that often,
- * since what is a node's own changes when slots come to it. */
+/* Shortest and longest interval between two readings of the map. A node's redirection overrides the shortest one. The
+ * longest one is there because a node's own hash tag may change when it gets slots. */
 #define MAP_MIN_US 100000
 #define MAP_MAX_US 60000000
 
@@ -24,7 +24,7 @@ int cluster_reach(struct cluster *cluster, struct cluster_node *node, int64_t de
         cluster->stale = true;
         return rc;
     }
-    cluster_settle_node(cluster, node); /* by its version */
+    cluster_settle_node(cluster, node); /* depends on its version */
     return 0;
 }
 
@@ -32,7 +32,7 @@ void cluster_drop(struct cluster_node *node) {
     redis_hang_up(&node->redis);
 }
 
-/* By a node, if that is connected. */
+/* Reads the map from a connected node. */
 static int ask(struct cluster *cluster, struct cluster_node *node, int64_t deadline_us, struct dlock_error *err) {
     int rc = cluster_read_map(cluster, node, deadline_us, err);
     if (rc) {
@@ -48,11 +48,11 @@ int cluster_refresh(struct cluster *cluster, int64_t deadline_us, struct dlock_e
     const int64_t since_us = dlock_now_us() - cluster->mapped_us;
     int first = 0;
     if (cluster->mapped_us && (cluster->stale ? since_us < MAP_MIN_US : since_us < MAP_MAX_US)) return 0;
-    /* First those that are connected; then those that are not known to have failed. Each time another one begins: one
-     * that was cut off goes on telling what was true before. */
+    /* Connected nodes come first, then those not known to have failed. Each time another node is the first to be asked,
+     * since a node that was cut off goes on reporting an old map. */
     const size_t from = cluster->teller++;
     for (int pass = 0; pass < 3; pass++)
-        for (size_t i = 0; i < cluster->n_nodes; i++) { /* a map that makes no sense leaves no nodes behind */
+        for (size_t i = 0; i < cluster->n_nodes; i++) { /* a map that makes no sense adds no nodes */
             struct cluster_node *node = cluster->nodes[(from + i) % cluster->n_nodes];
             const bool connected = node->redis.reader != NULL;
             struct dlock_error why;
@@ -61,9 +61,9 @@ int cluster_refresh(struct cluster *cluster, int64_t deadline_us, struct dlock_e
             int rc = cluster_reach(cluster, node, share_us, &why);
             if (rc == 0) rc = ask(cluster, node, share_us, &why);
             if (rc == 0) return 0;
-            /* What has become of the cluster is no fault of this call: connecting anew says so, for good. */
+            /* EINVAL and ENOMEM are no results of an operation; connecting anew reports them. */
             if (rc == DLOCK_EINVAL || rc == DLOCK_ENOMEM) rc = why.code = DLOCK_EUNAVAILABLE;
-            /* Those that are away say the least. */
+            /* an error of a node that can be reached says more than EUNAVAILABLE */
             if (first && (first != DLOCK_EUNAVAILABLE || rc == DLOCK_EUNAVAILABLE)) continue;
             first = rc;
             if (err) *err = why;

@@ -1,10 +1,10 @@
-/* Calling a script for many locks in one round trip. */
+/* Calling scripts for many locks in one round trip. */
 #include "redis.h"
 
-/* How many locks are written before the replies are read; how many of them one call may be for. */
+/* Most calls that are written before replies are read; most locks in one call. */
 #define CHUNK 256
 #define MANY 32
-/* Words of a call before its arguments: EVALSHA, the SHA-1, 1, the key. */
+/* Number of words before the arguments: EVALSHA, the SHA-1, 1, the key. */
 #define HEAD 4
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
@@ -22,13 +22,14 @@ static void write_one(struct redis *redis, const struct redis_call *call) {
     redis_request(redis, HEAD + call->n, words, lengths);
 }
 
-/* The keys of a lock beside its own (library.lua). There never is the last one. */
+/* The companion keys of a lock (library.lua). A key of the last name never exists. */
 static const char *const others[] = {"fence", "queue", "waiters", "holders", "grants", "turn", "never"};
 #define OTHERS (sizeof others / sizeof others[0])
 
-/* To a node of a cluster (cluster.lua), which has to be told all keys: it runs no script while some of them are on
- * another one. Nor may it run any while it has all of them but the slot is on its way, since it would refuse the
- * script's own calls from the first key on that the script deletes; hence the last key. */
+/* Writes a call for a node of a cluster (cluster.lua), which must be given all keys: it then refuses a script if some
+ * of them are on another node. While the slot is being moved it must refuse the script even if it has all of them,
+ * since it would refuse the script's own calls after the first key that the script deletes; the key that never exists
+ * causes that. */
 static void write_in_cluster(struct redis *redis, const struct redis_call *call) {
     char key[REDIS_KEY_MAX + 1], keys[OTHERS][REDIS_KEY_MAX + 24], count[8], now_us[24] = "";
     const char *words[3 + 1 + OTHERS + 3 + REDIS_MAX_ARGS] = {"EVALSHA",
@@ -51,7 +52,7 @@ static void write_in_cluster(struct redis *redis, const struct redis_call *call)
     redis_request(redis, n, words, lengths);
 }
 
-/* One call for n locks (many.lua). */
+/* Writes one call for n locks (many.lua). */
 static void write_many(struct redis *redis, const struct redis_call *calls, size_t n) {
     const char *words[HEAD + MANY * (1 + REDIS_MAX_ARGS)] = {"EVALSHA", redis_sha1(REDIS_MANY + (int)calls->script)};
     size_t lengths[HEAD + MANY * (1 + REDIS_MAX_ARGS)] = {7, 40}, at = 3;
@@ -67,13 +68,13 @@ static void write_many(struct redis *redis, const struct redis_call *calls, size
     redis_request(redis, at, words, lengths);
 }
 
-/* Whether the lock may go along with those before it. */
+/* True if a call can be combined with the first one. */
 static bool goes_along(const struct redis_call *first, const struct redis_call *call) {
     return call->script == first->script && call->n == first->n && redis_is_plain(call->name);
 }
 
-/* Writes a call for the locks from the `from`-th on that go together; returns how many these are, and which script that
- * calls. */
+/* Writes a call for as many locks from the `from`-th on as can be combined. Returns their number, and in *script the
+ * script that it calls. */
 static size_t write_some(struct redis *redis, const struct redis_pipeline *pipeline, size_t from, size_t to,
                          int *script) {
     struct redis_call list[MANY];
@@ -102,7 +103,7 @@ static size_t write_some(struct redis *redis, const struct redis_pipeline *pipel
 static int judge(struct redis *redis, const struct redis_pipeline *pipeline, size_t i, const redisReply *reply,
                  struct dlock_error *err) {
     if (redis->member && redis_note_move(redis->member, reply)) {
-        /* It may be the slot of what is the node's own that is not there any more (cluster.lua). */
+        /* the missing slot may be that of the node's own key (cluster.lua) */
         if (strstr(reply->str, "non local key")) redis->check_us = 0;
         return 0;
     }
@@ -110,7 +111,7 @@ static int judge(struct redis *redis, const struct redis_pipeline *pipeline, siz
     return pipeline->read(redis, i, reply, pipeline->arg, err);
 }
 
-/* The reply to ASKING. */
+/* Reads the reply to ASKING. */
 static int skip_answer(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
     redisReply *reply;
     int rc = redis_reply(redis, deadline_us, &reply, err);
@@ -118,8 +119,8 @@ static int skip_answer(struct redis *redis, int64_t deadline_us, struct dlock_er
     return rc;
 }
 
-/* Reads the reply to the call for n locks from the i-th on. `missing` is set, instead of answering, when the server
- * does not have the script; NULL: that is an error. */
+/* Reads the reply to the call for n locks from the i-th on. If the server lacks the script, *missing is set instead of
+ * answering the locks; `missing` NULL: that is an error. */
 static int take_answer(struct redis *redis, const struct redis_pipeline *pipeline, size_t i, size_t n, bool *missing,
                        int64_t deadline_us, struct dlock_error *err) {
     redisReply *reply;
@@ -143,16 +144,16 @@ static int take_answer(struct redis *redis, const struct redis_pipeline *pipelin
 
 /* ---- round trips ------------------------------------------------------------------------------------------------- */
 
-/* A part of the locks on their way. */
+/* Some of the locks, whose calls are sent together. */
 struct chunk {
     const struct redis_pipeline *pipeline;
     size_t from, to;
-    bool asks[CHUNK];     /* these are sent, or sent again; the others have their answer */
-    uint8_t sizes[CHUNK]; /* of the call that begins here, in locks */
+    bool asks[CHUNK];     /* these are to be sent, or sent again; the others are answered */
+    uint8_t sizes[CHUNK]; /* the number of locks in the call that begins here */
     bool missing[REDIS_SCRIPTS];
 };
 
-/* Sends what asks. */
+/* Writes the calls that are to be sent. */
 static void write_chunk(struct redis *redis, struct chunk *chunk, int scripts[CHUNK]) {
     size_t n;
     for (size_t i = chunk->from; i < chunk->to; i += n) {
@@ -165,8 +166,8 @@ static void write_chunk(struct redis *redis, struct chunk *chunk, int scripts[CH
     }
 }
 
-/* Reads the answers. A request whose script the server lacks is asked again; *any: there is one. NULL: that is an
- * error. */
+/* Reads the answers. A call whose script the server lacks is marked to be sent again, and *any set; `any` NULL: that is
+ * an error. */
 static int read_chunk(struct redis *redis, struct chunk *chunk, const int scripts[CHUNK], bool *any,
                       int64_t deadline_us, struct dlock_error *err) {
     int first = 0;
@@ -187,7 +188,8 @@ static int read_chunk(struct redis *redis, struct chunk *chunk, const int script
     return first;
 }
 
-/* Gives the server what it lacks (it is new, or was restarted, or flushed), and calls again what needs that. */
+/* Loads the missing scripts into the server, which is new, was restarted or flushed them, and sends the marked calls
+ * again. */
 static int call_again(struct redis *redis, struct chunk *chunk, int scripts[CHUNK], int64_t deadline_us,
                       struct dlock_error *err) {
     int first = 0, rc;
@@ -211,7 +213,7 @@ static int run_chunk(struct redis *redis, const struct redis_pipeline *pipeline,
     bool any = false;
     memset(chunk.asks, true, to - from);
     if (pipeline->grants) redis_ask_incarnation(redis);
-    /* In a cluster the answer may be that what is written down about the node is elsewhere now. */
+    /* In a cluster the key that is asked for may have moved to another node, so the answer is awaited first. */
     if (redis->member && redis->asked && (first = redis_read_incarnation(redis, deadline_us, err)) != 0) return first;
     write_chunk(redis, &chunk, scripts);
     if (redis->asked) first = redis_read_incarnation(redis, deadline_us, err);

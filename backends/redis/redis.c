@@ -1,4 +1,5 @@
-/* Redis: the table of operations, and which server is connected to. The lock itself is in the .lua files. */
+/* The table of operations, and choosing the server to connect to. The locks themselves are implemented in the .lua
+ * files. */
 #include "cluster.h"
 
 #include <inttypes.h>
@@ -7,12 +8,12 @@
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */
 
-/* The first of the hosts that is a master. */
+/* Connects to the first of the hosts that is a master. */
 static int try_hosts(struct redis *redis, struct redis_address *address, const struct dlock_host *hosts, size_t n,
                      int64_t deadline_us, struct dlock_error *err) {
     int rc = DLOCK_EUNAVAILABLE;
     for (size_t i = 0; i < n; i++) {
-        /* A silent address must leave time for those after it. */
+        /* A silent address must leave time for the next ones. */
         int64_t now_us = dlock_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);
         address->host = &hosts[i];
         address->port = hosts[i].port ? hosts[i].port : DEFAULT_PORT;
@@ -22,7 +23,7 @@ static int try_hosts(struct redis *redis, struct redis_address *address, const s
     return rc;
 }
 
-/* The master that the Sentinels on these hosts name. */
+/* Connects to the master that the Sentinels on these hosts name. */
 static int try_sentinels(struct redis *redis, struct redis_address *address, const struct dlock_host *hosts, size_t n,
                          int64_t deadline_us, struct dlock_error *err) {
     const int64_t now_us = dlock_now_us();
@@ -67,7 +68,7 @@ static const struct dlock_backend *redis_variant(const struct dlock_uri *uri) {
     return strcmp(uri->scheme, REDIS_CLUSTER) == 0 ? &redis_cluster_backend : NULL;
 }
 
-/* Over TLS it is another backend, in a module of its own. */
+/* Over TLS it is a backend of its own, in a module of its own. */
 #if STREAM_IS_TLS
 static const char *const schemes[] = {REDIS_NAME, REDIS_SENTINEL, REDIS_CLUSTER, NULL};
 DLOCK_BACKEND(rediss) = {

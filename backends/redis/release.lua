@@ -1,19 +1,20 @@
--- Ends token's grant and grants to those that are next, or takes token out of the queue.
+-- Ends token's grant and grants the lock to the next waiters, or takes token out of the queue.
 --   KEYS   K
---   ARGV   token, then, but for those at the end that are as here: '1' (whether anything may be granted: library.lua),
---          '', '', '', '600000' (how long a fence is kept at least, in ms: library.lua)
---   reply  1: it had a grant; 0: it had none, and is not in the queue either; 2 more: the waiters in front are dead and
+--   ARGV   token, then the following, of which trailing ones equal to these defaults may be left out: '1' (whether
+--          anything may be granted: library.lua), '', '', '', '600000' (for how long a fence is kept at least, in ms:
+--          library.lua)
+--   reply  1: it had a grant; 0: it had none, and is not in the queue any more; plus 2: the first waiters are dead and
 --          too many for one call, so the same should be called again
 local call, key, token = redis.call, KEYS[1], ARGV[1]
 local held = call('GET', key)
 
--- An exclusive grant that nobody waits for.
+-- An exclusive grant without waiters.
 if held == token and call('EXISTS', '{' .. key .. '}:dlock:queue') == 0 then
     call('DEL', key)
     return 1
 end
 
--- One of several joint holders that are released together: the last settles for all of them (many.lua).
+-- One of several joint holders that are released together: the last one calls settle() for all of them (many.lua).
 if ARGV.more and held and string.sub(held, 1, 6) == 'dlock:' then
     local prefix, time = '{' .. key .. '}:dlock:', call('TIME')
     if (tonumber(call('ZSCORE', prefix .. 'holders', token)) or 0) > time[1] * 1000 + time[2] / 1000 then
@@ -24,7 +25,7 @@ if ARGV.more and held and string.sub(held, 1, 6) == 'dlock:' then
     end
 end
 
--- An exclusive grant that goes to the next, which asked for it exclusively.
+-- An exclusive grant that is handed over to an exclusive waiter.
 local _, clock, _, head, hand_over, _, joint, allowed = dofile('library.lua')
 local may_grant = allowed(ARGV[2])
 if held == token and may_grant then
@@ -35,7 +36,7 @@ if held == token and may_grant then
     end
 end
 
--- Its grant, if it had one, ends.
+-- Ends the grant if there is one.
 local lock, had, left = joint(held), held == token, ARGV.owed
 if had then
     call('DEL', key)

@@ -1,14 +1,15 @@
 -- Sets a holder's lease anew. Never creates anything. With kind `dlock:shared`, an exclusive grant becomes a shared
 -- one.
 --   KEYS   K
---   ARGV   token, lease in ms, then, but for those at the end that are as here: '' (kind), '1' (whether anything
---          may be granted: library.lua), '' (of an exclusive holder: what its fence is raised to, if it is less, of 16
---          digits), '600000' (how long a fence is kept at least, in ms: library.lua)
+--   ARGV   token, lease in ms, then the following, of which trailing ones equal to these defaults may be left out: ''
+--          (kind), '1' (whether anything may be granted: library.lua), '' (exclusive holder: the value that its fence
+--          is raised to if it is less, of 16 digits), '600000' (for how long a fence is kept at least, in ms:
+--          library.lua)
 --   reply  the server's clock in microseconds; 0: token does not hold the lock
 local call, key, token, lease, kind = redis.call, KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3] or ''
 local held = call('GET', key)
 
--- Most are exclusive.
+-- The most frequent case: an exclusive holder.
 if #kind < 2 then
     if held ~= token then return 0 end
     if ARGV[4] == '0' and call('PTTL', key) <= math.min(500, lease / 2) then return 0 end -- library.lua: late()
@@ -30,8 +31,8 @@ local now, _, _, _, _, _, joint, may_grant = dofile('library.lua')
 local lock, may = joint(held), may_grant(ARGV[4])
 if lock.is_held() then return lock.keep(token, lease, may) and now or 0 end
 if held ~= token or kind ~= 'dlock:shared' then return 0 end
--- Readers that are first in the queue join it then; a writer among them has to wait for all of these, and so nobody
--- gets in between.
+-- Waiting readers at the head of the queue join the new reader. If a writer is at the head, it waits for all readers,
+-- and no reader passes it.
 lock.downgrade(token, lease, kind)
 if may then lock.admit() end
 return now

@@ -1,4 +1,5 @@
-/* May this user do what dlock's requests and scripts do? Each command is tried, in a form that changes nothing. */
+/* Checks whether this user may run the commands that dlock's requests and scripts use. Each is tried in a form that
+ * changes nothing. */
 #include "redis.h"
 
 #include <ctype.h>
@@ -6,11 +7,11 @@
 #define KEY "dlock:doctor"
 #define MOST_WORDS 6
 
-/* In a script a command needs the same right as by itself. The keys need not be this user's: the server looks at the
- * command first, and says which of both it is about. */
+/* Within a script a command needs the same right as outside. The user need not have rights on these keys: the server
+ * checks the command first, and says which of the two it refuses. */
 static const char *const harmless[][MOST_WORDS] = {
     {"EVALSHA", "0000000000000000000000000000000000000000", "0"},
-    {"SCRIPT", "LOAD", "("}, /* no script */
+    {"SCRIPT", "LOAD", "("}, /* a text that does not compile */
     {"SCAN", "0", "COUNT", "1"},
     {"TIME"},
     {"PUBSUB", "NUMSUB"},
@@ -38,16 +39,16 @@ static const char *const harmless[][MOST_WORDS] = {
     {"ZCARD", KEY},
     {"ZCOUNT", KEY, "0", "0"},
 };
-/* In a cluster these, too. */
+/* In addition for clusters. */
 static const char *const in_cluster[][MOST_WORDS] = {
     {"CLUSTER", "SLOTS"},  {"ASKING"},          {"PUBSUB", "SHARDNUMSUB"},
     {"SPUBLISH", KEY, ""}, {"SSUBSCRIBE", KEY}, {"SUNSUBSCRIBE"},
 };
-/* These leave nothing, if the user may run the others. */
+/* These change something, but leave nothing behind if the user may run all of them. */
 static const char *const fleeting[][MOST_WORDS] = {
     {"SET", KEY, "0", "PX", "100"}, {"INCR", KEY}, {"DEL", KEY}, {"SUBSCRIBE", "dlock:doctor"}, {"UNSUBSCRIBE"}};
 
-/* The missing ones, as ACL SETUSER takes them. */
+/* The missing rights, in the notation of ACL SETUSER. */
 struct missing {
     char rights[400];
     size_t used;
@@ -79,7 +80,7 @@ static int try_all(struct redis *redis, const char *const (*commands)[MOST_WORDS
         if (rc) return rc;
         const bool denied = redis_error_is(reply, "NOPERM");
         if (denied && strstr(commands[i][0], "UNSUBSCRIBE"))
-            redis->broken = true; /* deaf to anything else; dlock itself never stops listening */
+            redis->broken = true; /* the connection stays a subscriber and unusable; dlock itself never unsubscribes */
         else if (denied && strstr(reply->str, " run the "))
             note(missing, commands[i]);
         freeReplyObject(reply);

@@ -1,4 +1,4 @@
-/* The scripts, loading them, and the keys that they are given. */
+/* The scripts, loading them, and the keys of locks. */
 #include "redis.h"
 
 #include "acquire.lua.h"
@@ -86,7 +86,7 @@ bool redis_decode_key(const char *key, size_t length, char *name) {
         name[used++] = (char)byte;
     }
     name[used] = '\0';
-    /* Only what we would write is ours: one name has one key. */
+    /* Only a key that encoding yields is a lock's: each name has one key. */
     dlock_encode_name(again, sizeof again, name, REDIS_SPECIAL, false);
     return strcmp(again, key) == 0;
 }

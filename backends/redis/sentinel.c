@@ -1,5 +1,5 @@
-/* Talking to Sentinels. All are asked at once, so that a dead one costs nothing. They speak Redis' protocol, and each is
- * sent the same. */
+/* Talking to Sentinels. All are asked at once, so that a dead one costs no time. They speak Redis' protocol, and all
+ * are sent the same text. */
 #include "sentinel.h"
 
 #include <stdatomic.h>
@@ -7,10 +7,10 @@
 
 #define MAX_REPLY_BYTES 65536
 
-/* Nothing more is heard of it. */
+/* Closes the connection to a Sentinel, for good. */
 static void hang_up(struct redis_sentinel *sentinel) {
     const bool open = sentinel->open != 0;
-    sentinel->open = 0; /* first: a child forked meanwhile looks here */
+    sentinel->open = 0; /* cleared first, since a child forked meanwhile reads it */
     atomic_signal_fence(memory_order_seq_cst);
     if (open) stream_close(&sentinel->stream);
     redisReaderFree(sentinel->reader);
@@ -18,7 +18,7 @@ static void hang_up(struct redis_sentinel *sentinel) {
     sentinel->asked_us = 0;
 }
 
-/* The errors of which one explains the others come first. That a name is unknown is final only when all say so. */
+/* Ranks errors, the most telling first. An unknown master name is final only if all Sentinels report it. */
 static int rank(int code) {
     static const int codes[] = {DLOCK_EAUTH, DLOCK_EUNAVAILABLE, DLOCK_EPROTO, DLOCK_EINVAL};
     int i = 0;
@@ -47,7 +47,7 @@ static void failed(struct redis_sentinels *sentinels, struct redis_sentinel *sen
     failed_as(sentinels, sentinel, &err);
 }
 
-/* It is open. */
+/* The connection must be open. */
 static void failed_by_errno(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
     char reason[128];
     int code;
@@ -61,7 +61,7 @@ static void makes_no_sense(struct redis_sentinels *sentinels, struct redis_senti
 
 /* ---- what it says ------------------------------------------------------------------------------------------------ */
 
-/* The value of a field of SENTINEL MASTER's reply; "" where it has none. */
+/* Returns the value of a field of SENTINEL MASTER's reply; "": there is none. */
 static const char *field_of(const redisReply *reply, const char *field) {
     for (size_t i = 0; i + 1 < reply->elements; i += 2) {
         const redisReply *name = reply->element[i], *value = reply->element[i + 1];
@@ -71,8 +71,8 @@ static const char *field_of(const redisReply *reply, const char *field) {
     return "";
 }
 
-/* The first answer of two: the address. The other one has that, too, but of the old master until all replicas follow the
- * new one. */
+/* Reads the first of the two answers, the address. The second one contains an address, too, but that of the old master
+ * until all replicas follow the new one. */
 static void take_address(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, const redisReply *reply) {
     struct redis_named *named = &sentinel->saying;
     const redisReply *ip = reply->element[0], *number = reply->element[1];
@@ -92,7 +92,7 @@ static void take_address(struct redis_sentinels *sentinels, struct redis_sentine
     named->port = (int)port;
 }
 
-/* The second one. */
+/* Reads the second answer. */
 static void take_master(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, const redisReply *reply) {
     struct redis_named *named = &sentinel->saying;
     const char *epoch = field_of(reply, "config-epoch");
@@ -118,7 +118,7 @@ static void take_error(struct redis_sentinels *sentinels, struct redis_sentinel 
     } else if (redis_error_is(reply, "NOAUTH") || redis_error_is(reply, "WRONGPASS") ||
                redis_error_is(reply, "NOPERM") || strncmp(reply->str, "ERR AUTH", 8) == 0 ||
                strncmp(reply->str, "ERR Client sent AUTH", 20) == 0) {
-        /* The server's text is not repeated, but for its first word: it might contain the password. */
+        /* only the first word is repeated, since the rest may contain the password */
         snprintf(why, sizeof why, "%.*s: give sentinel_user= and sentinel_password= as it wants them",
                  (int)strcspn(reply->str, " "), reply->str);
         code = DLOCK_EAUTH;
@@ -130,7 +130,7 @@ static void take_error(struct redis_sentinels *sentinels, struct redis_sentinel 
     failed(sentinels, sentinel, code, why);
 }
 
-/* The very first reply may be that to AUTH. */
+/* Reads a reply. The very first one may be that to AUTH. */
 static void take(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, const redisReply *reply) {
     if (reply->type == REDIS_REPLY_ERROR)
         take_error(sentinels, sentinel, reply);
@@ -138,13 +138,13 @@ static void take(struct redis_sentinels *sentinels, struct redis_sentinel *senti
         take_address(sentinels, sentinel, reply);
     else if (reply->type == REDIS_REPLY_ARRAY)
         take_master(sentinels, sentinel, reply);
-    else if (reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_NIL) /* it knows no such master */
+    else if (reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_NIL) /* NIL: an error follows */
         makes_no_sense(sentinels, sentinel);
 }
 
 /* ---- sockets ----------------------------------------------------------------------------------------------------- */
 
-/* Sends what it has not got yet. */
+/* Sends the rest of the text. */
 static void send_rest(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
     const ssize_t n =
         stream_send(&sentinel->stream, sentinels->text + sentinel->sent, sentinels->length - sentinel->sent);
@@ -154,7 +154,7 @@ static void send_rest(struct redis_sentinels *sentinels, struct redis_sentinel *
 
 static void read_replies(struct redis *redis, struct redis_sentinels *sentinels, struct redis_sentinel *sentinel,
                          const char *bytes, size_t n) {
-    const size_t elements = redis->elements; /* of the master's reply that is being read */
+    const size_t elements = redis->elements; /* of the master's reply being read */
     void *reply = NULL;
     sentinel->received += n;
     bool sane = sentinel->asked_us && sentinel->received <= MAX_REPLY_BYTES &&
@@ -171,7 +171,7 @@ static void read_replies(struct redis *redis, struct redis_sentinels *sentinels,
 static void receive(struct redis *redis, struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
     char buffer[4096];
     ssize_t n;
-    /* What is left behind by one that fills the buffer may not be told by the descriptor. */
+    /* After a full buffer the descriptor may not show that there is more. */
     do {
         n = stream_recv(&sentinel->stream, buffer, sizeof buffer, MSG_DONTWAIT);
         if (n > 0) read_replies(redis, sentinels, sentinel, buffer, (size_t)n);
@@ -182,7 +182,7 @@ static void receive(struct redis *redis, struct redis_sentinels *sentinels, stru
         failed_by_errno(sentinels, sentinel);
 }
 
-/* Goes on connecting, and sends what is to be sent. */
+/* Continues connecting, and then sends what is unsent. */
 static void go_on(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
     struct dlock_error err;
     char server[128];
@@ -194,7 +194,7 @@ static void go_on(struct redis_sentinels *sentinels, struct redis_sentinel *sent
     if (sentinel->sent < sentinels->length) send_rest(sentinels, sentinel);
 }
 
-/* It answers only then. */
+/* True if the whole question was sent: only then it answers. */
 static bool has_been_asked(const struct redis_sentinels *sentinels, const struct redis_sentinel *sentinel) {
     return !sentinel->connects && sentinel->sent == sentinels->length;
 }
@@ -240,7 +240,7 @@ void redis_sentinels_ask(struct redis_sentinels *sentinels) {
 
 /* ---- the beginning ----------------------------------------------------------------------------------------------- */
 
-/* Two names may be those of one. */
+/* True if an earlier host has the same address: two names may belong to one Sentinel. */
 static bool is_known(const struct redis_sentinels *sentinels, const struct redis_sentinel *sentinel) {
     for (const struct redis_sentinel *other = sentinels->each; other < sentinel; other++)
         if (other->port == sentinel->port && strcmp(other->address, sentinel->address) == 0) return true;
@@ -274,7 +274,7 @@ static void dial(struct redis *redis, struct redis_sentinels *sentinels, struct 
         failed_by_errno(sentinels, sentinel);
 }
 
-/* What all of them are sent; false: no memory. */
+/* Writes the text that all Sentinels are sent. False: out of memory. */
 static bool write_text(struct redis *redis, struct redis_sentinels *sentinels, const struct redis_address *address) {
     redis->written = redis->elements = 0;
     redis->broken = false;

@@ -1,5 +1,5 @@
-/* The Sentinels that a connection asks which server is the master, and what they have said. The files; each calls those
- * below it only:
+/* The Sentinels that a connection asks for the master, and their answers. The files; each calls only those listed below
+ * it:
  *   master
  *   sentinel */
 #ifndef DLOCK_REDIS_SENTINEL_H
@@ -7,56 +7,55 @@
 
 #include "redis.h"
 
-/* What one of them says. */
+/* One Sentinel's answer. */
 struct redis_named {
-    char address[64]; /* of the master; numeric */
+    char address[64]; /* the master's address, numeric */
     int port;
     long long epoch; /* of the failover that made it the master */
-    int others;      /* how many Sentinels it knows besides itself */
+    int others;      /* the number of other Sentinels that it knows */
     int quorum;
 };
 
 struct redis_sentinel {
     char address[64];
     int port;
-    int open;             /* its descriptor plus 1; 0: nothing more is heard of it */
-    struct stream stream; /* as long as it is open, as is the reader */
+    int open;             /* descriptor plus 1; 0: given up */
+    struct stream stream; /* valid while open, as is the reader */
     redisReader *reader;
-    int connects;     /* what its socket has to be ready for before that goes on; 0: it is connected */
-    size_t sent;      /* of the text */
-    size_t received;  /* of the answer, in bytes */
-    int64_t asked_us; /* when what it has not answered yet was about to be sent; 0: it has answered all */
-    int64_t said_us;  /* the same of what it has answered last; 0: it has not said anything yet */
+    int connects;     /* poll events that connecting waits for; 0: connected */
+    size_t sent;      /* bytes of the text that were sent */
+    size_t received;  /* bytes of the answer that were received */
+    int64_t asked_us; /* taken before the unanswered question was sent; 0: there is none */
+    int64_t said_us;  /* the same for the last answered question; 0: none yet */
     struct redis_named said, saying;
 };
 
-/* Each is connected to once: a connection that too few of them are left for is given up, and the next one begins
- * afresh. */
+/* All Sentinels of a connection. Each is connected to once: if too few of them are left, the whole connection is given
+ * up, and the next one begins afresh. */
 struct redis_sentinels {
     size_t n;
     struct redis_sentinel each[REDIS_SENTINELS];
-    char name[104];       /* of the master */
-    char *text;           /* what is sent; the login goes once, in front of the first question */
-    size_t length, login; /* of all, and of the login */
-    int code;             /* of those that cannot be heard, the most telling error; 0: none */
+    char name[104];       /* name of the master */
+    char *text;           /* the text of a question, after the login, which is sent once only */
+    size_t length, login; /* of the whole text, and of the login */
+    int code;             /* the most telling error of Sentinels that were given up; 0: none */
     struct dlock_error why;
-    struct redis_named master; /* the connection's */
-    int64_t asked_us;          /* when they were asked last */
-    int64_t sure_us; /* a majority has answered what was sent then or later that this is the master; 0: none yet */
+    struct redis_named master; /* the master of this connection */
+    int64_t asked_us;          /* when they were last asked */
+    int64_t sure_us; /* a majority has confirmed the master in answers to questions sent then or later; 0: none */
 };
 
 /* ---- sentinel.c: talking to them --------------------------------------------------------------------------------- */
 
-/* Connects to all, and asks. What cannot be reached is closed again. NULL: no memory. */
+/* Begins to connect to all Sentinels, and asks them; those that cannot be reached are given up. NULL: out of memory. */
 struct redis_sentinels *redis_sentinels_new(struct redis *redis, const struct redis_address *address,
                                             const struct dlock_host *hosts, size_t n);
 void redis_sentinels_free(struct redis_sentinels *sentinels);
 
-/* Asks those that have answered everything so far. */
+/* Asks the Sentinels that have no unanswered question. */
 void redis_sentinels_ask(struct redis_sentinels *sentinels);
 
-/* Waits until something comes, and takes that; false: none of those that can be heard owes an answer, or the time is
- * over. */
+/* Waits until something arrives, and handles it. False: no connected Sentinel owes an answer, or the time is over. */
 bool redis_sentinels_hear(struct redis *redis, struct redis_sentinels *sentinels, int64_t until_us);
 
 #endif

@@ -1,9 +1,9 @@
-/* Hash slots of a cluster, and the answers that say where one is. */
+/* Hash slots of a cluster, and error replies that say where one is. */
 #include "redis.h"
 
 #include <stdlib.h>
 
-/* CRC-16 with the polynomial 0x1021 (XMODEM), modulo the number of slots. */
+/* The slot is the CRC-16 with the polynomial 0x1021 (XMODEM), modulo the number of slots. */
 unsigned redis_slot_of(const char *key, size_t length) {
     unsigned crc = 0;
     for (size_t i = 0; i < length; i++) {
@@ -13,7 +13,7 @@ unsigned redis_slot_of(const char *key, size_t length) {
     return crc % REDIS_SLOTS;
 }
 
-/* "3999 127.0.0.1:6381"; the address may have colons of its own, or be missing. */
+/* Reads "3999 127.0.0.1:6381". The address may contain colons, or be missing. */
 static bool read_place(const char *text, struct redis_move *move) {
     char *end;
     const long slot = strtol(text, &end, 10);

@@ -1,22 +1,22 @@
-/* The socket: requests are written, sent and received by us, against the caller's deadline; hiredis parses the replies.
- */
+/* The socket. Requests are written, sent and received here, against the caller's deadline; hiredis parses the
+ * replies. */
 #include "redis.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* No honest reply comes near these. */
+/* Limits that no honest reply comes near. */
 #define MAX_REPLY_BYTES (4u << 20)
 #define MAX_REPLY_ELEMENTS (1u << 17)
 #define MAX_WORDS 16
 
-/* A recv() of its own accord waits no longer than this: it saves the poll() before it where the deadline is not near.
- */
+/* Longest time that a blocking recv() waits; it saves the poll() before it when the deadline is not near. */
 #define PATIENCE_MS 100
 
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
 
-/* An array of the reply that is being read: hiredis would allocate whatever length the server names. */
+/* Creates an array of the reply being read, if it is not too long: hiredis would allocate any length that the server
+ * names. */
 #if HIREDIS_MAJOR >= 1
 static void *create_array(const redisReadTask *task, size_t n) {
 #else
@@ -78,7 +78,7 @@ void redis_hang_up(struct redis *redis) {
     redisReader *reader = redis->reader;
     if (!reader) return;
     stream_hang_up(&redis->stream, redis->unanswered || redis->broken);
-    redis->reader = NULL; /* first: a child forked meanwhile looks here */
+    redis->reader = NULL; /* cleared first, since a child forked meanwhile would close the descriptor */
     atomic_signal_fence(memory_order_seq_cst);
     stream_close(&redis->stream);
     redisReaderFree(reader);
@@ -92,7 +92,7 @@ void redis_abandon(struct redis *redis) {
 
 /* ---- requests and replies ---------------------------------------------------------------------------------------- */
 
-/* Room for `more` bytes behind what is written. The buffer stays for as long as the connection: renewals must not run
+/* Makes room for `more` further bytes. The buffer is kept for the life of the connection, so that renewals do not run
  * out of memory. */
 static bool make_room(struct redis *redis, size_t more) {
     size_t need = redis->written + more, size = redis->out_size ? redis->out_size : 1024;
@@ -106,7 +106,7 @@ static bool make_room(struct redis *redis, size_t more) {
     return true;
 }
 
-/* "*3\r\n" or "$3\r\n". */
+/* Writes "*3\r\n" or "$3\r\n". */
 static char *put_number(char *at, char kind, size_t number) {
     char digits[24];
     size_t n = 0;
@@ -159,7 +159,7 @@ static int dead(struct redis *redis, const char *why, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s: %s", redis->where, why);
 }
 
-/* By errno. */
+/* Reports a failure of the socket, by errno. */
 static int failed(struct redis *redis, struct dlock_error *err) {
     char reason[128];
     int code;
@@ -173,13 +173,13 @@ int redis_nonsense(struct redis *redis, const char *what, struct dlock_error *er
     return dlock_fail(err, DLOCK_EPROTO, "Redis at %s sent an answer that makes no sense: %s", redis->where, what);
 }
 
-/* Gives the socket what it takes without blocking. */
+/* Sends as much as the socket takes without blocking. */
 static int send_some(struct redis *redis, struct dlock_error *err) {
     while (redis->sent < redis->written) {
         ssize_t n = stream_send(&redis->stream, redis->out + redis->sent, redis->written - redis->sent);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
-        /* The server may have said why it hung up: let that be read. */
+        /* the server may have said why it hung up, which is still to be read */
         if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) break;
         if (n < 0) return failed(redis, err);
         redis->sent += (size_t)n;
@@ -188,7 +188,7 @@ static int send_some(struct redis *redis, struct dlock_error *err) {
     return 0;
 }
 
-/* 0 also when nothing came. */
+/* Receives what is there. Returns 0 also if nothing came. */
 static int receive_some(struct redis *redis, int flags, struct dlock_error *err) {
     char buffer[16384];
     ssize_t n = stream_recv(&redis->stream, buffer, sizeof buffer, flags);
@@ -204,7 +204,7 @@ static int receive_some(struct redis *redis, int flags, struct dlock_error *err)
     return 0;
 }
 
-/* Waits for more of a reply, and sends what is left to be sent; *late: the deadline has passed. */
+/* Waits for more of a reply, and sends what is unsent. *late: the deadline has passed. */
 static int exchange(struct redis *redis, int64_t deadline_us, bool *late, struct dlock_error *err) {
     int ready, rc = send_some(redis, err);
     if (rc) return rc;
@@ -219,7 +219,7 @@ static int exchange(struct redis *redis, int64_t deadline_us, bool *late, struct
     return ready & ~POLLOUT ? receive_some(redis, MSG_DONTWAIT, err) : 0;
 }
 
-/* 1 with a reply; 0 when none came until the deadline (0: now); else an error. */
+/* Returns 1 with a reply, 0 if none came until the deadline (0: now), or an error. */
 static int next_reply(struct redis *redis, int64_t deadline_us, redisReply **reply, struct dlock_error *err) {
     void *parsed = NULL;
     bool late = false;
@@ -266,11 +266,11 @@ bool redis_error_is(const redisReply *reply, const char *kind) {
     const char *found = reply->str;
     if (reply->type != REDIS_REPLY_ERROR) return false;
     if (strncmp(found, kind, length) == 0) return found[length] == ' ' || found[length] == '\0';
-    /* As Redis 7 passes on what a script raises. */
+    /* Redis 7 prefixes an error that a script raises. */
     if (strncmp(found, raised, sizeof raised - 1) == 0 && strncmp(found + sizeof raised - 1, kind, length) == 0)
         return found[sizeof raised - 1 + length] == ' ';
-    /* Before Redis 7 a script that fails wraps the reason: "ERR Error running script (…): @user_script: 9: -OOM …". One
-     * that catches it (many.lua) leaves out what stands before the script's name. */
+    /* Before Redis 7 a script's error is wrapped: "ERR Error running script (…): @user_script: 9: -OOM …". A script
+     * that catches it (many.lua) returns it without the text before the script's name. */
     if (strncmp(found, in_script, sizeof in_script - 1) != 0 && strncmp(found, in_many, sizeof in_many - 1) != 0)
         return false;
     while ((found = strstr(found + 1, kind)))
@@ -286,7 +286,7 @@ struct refusal {
 
 static const char elsewhere[] = "; this is a member of a Redis Cluster: use " REDIS_CLUSTER "://";
 
-/* Finds the explanation of a refusal that concerns the server or this client as a whole; NULL: there is none. */
+/* Returns the explanation of a refusal that concerns the server or this client as a whole; NULL: none. */
 static const struct refusal *find_refusal(const redisReply *reply) {
     static const char rights[] = "; 'dlock doctor' names the rights that are missing";
     static const struct refusal refusals[] = {
