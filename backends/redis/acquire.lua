@@ -13,15 +13,18 @@
 --          '1'  whether anything may be granted (library.lua): not in the quarantine
 --          '600000'  for how long a fence is kept at least, in ms (library.lua)
 --   reply  0: there is no fence, so the data may have been deleted: to be asked again with `c` or `m`, once the server
---          was asked since when it has been the master (incarnation.lua); a negative number: token holds the lock, for
---          its whole lease from now; its fence is the absolute value; a positive number: the same; it is both the
---          server's clock in microseconds and the fence; { server's clock in microseconds, fence, position, remaining,
---          ours } fence      > 0: token holds the lock, for its whole lease from now; asking again gives the same
---          fence. 0: busy, and then position   in the queue, from 0; -1: not queued remaining  until a lease ends and
---          the answer may change, in ms; 0: it may change at once; -1: the lease never ends; -2: only the quarantine is
---          in the way ours       1: the holders are clients of dlock, which hand over; 0: the holder is not, so nobody
---          hands over; plus 2 if no connection of the caller's client is subscribed, which therefore waits in vain or a
---          string: the lock is in use in another way: a word `dlock:permits:<limit>`, or empty for a lock
+--          was asked since when it has been the master (incarnation.lua);
+--          a negative number: token holds the lock, for its whole lease from now; its fence is the absolute value;
+--          a positive number: the same; it is both the server's clock in microseconds and the fence;
+--          { server's clock in microseconds, fence, position, remaining, ours }
+--          fence      > 0: token holds the lock, for its whole lease from now; asking again gives the same fence.
+--                     0: busy, and then
+--          position   in the queue, from 0; -1: not queued
+--          remaining  until a lease ends and the answer may change, in ms; 0: it may change at once; -1: the lease
+--                     never ends; -2: only the quarantine is in the way
+--          ours       1: the holders are clients of dlock, which hand over; 0: the holder is not, so nobody hands over;
+--                     plus 2 if no connection of the caller's client is subscribed, which therefore waits in vain
+--          or a string: the lock is in use in another way: a word `dlock:permits:<limit>`, or empty for a lock
 local call, key, token, how, kind = redis.call, KEYS[1], ARGV[1], ARGV[3] or '', ARGV[4] or ''
 
 -- The most frequent case: an exclusive lock that is free and has no waiters.

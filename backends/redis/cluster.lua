@@ -1,9 +1,10 @@
 -- Precedes each script in a cluster, which has three more arguments, in front of its own:
 --   ARGV   the prefix of this node's channels: `dlock:{<number>}:`, for sharded channels, which are in a slot of this
---          node (Redis 7 and newer); or `dlock:<node id>:` for an acquire: the caller's own clock in microseconds the
---          number of a hash tag whose slot this node has: `dlock:{<number>}:incarnation` records since when it has been
---          the same master. Most calls do not read it; it is in another slot than the lock, which is allowed as long as
---          the node has both slots
+--          node (Redis 7 and newer); or `dlock:<node id>:`
+--          for an acquire: the caller's own clock in microseconds
+--          the number of a hash tag whose slot this node has: `dlock:{<number>}:incarnation` records since when it has
+--          been the same master. Most calls do not read it; it is in another slot than the lock, which is allowed as
+--          long as the node has both slots
 -- The build makes the scripts use the functions below (assemble.cmake).
 --
 -- A client that listens has chosen the channel by its own map of the slots. When slots have moved, it may be another

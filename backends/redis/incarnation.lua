@@ -6,6 +6,7 @@
 --   ARGV   the epoch of the failover that made it the master, as the Sentinels say, which may also name a server anew
 --          that has considered itself the master all the time; '': the caller does not ask Sentinels
 --   reply  for how long, in ms
+--
 -- A promotion changes the replication id, and the former one becomes the second id. The arrival of the first replica,
 -- and the time after the last one has gone, change the id, too, but leave no second id: the process was the master all
 -- along.

@@ -18,8 +18,7 @@
 --            {K}:dlock:waiters  hash    each waiter's token -> its lease in ms, `@`, when it last asked (the server's
 --                                       clock in ms) and its kind; FREE -> until when the lock is granted to nobody (in
 --                                       ms)
---            {K}:dlock:holders  zset    the joint holders' tokens, by the end of their leases (the server's clock in
---            ms)
+--            {K}:dlock:holders  zset    the joint holders' tokens, by the end of their leases (server's clock in ms)
 --            {K}:dlock:grants   hash    each joint holder's token -> its fence
 --            {K}:dlock:turn     string  when the lock is next left free for a moment (in ms)
 --
