@@ -1,4 +1,4 @@
-/* backends: which servers this installation can talk to, and where that ability comes from. */
+/* backends: lists the servers that this installation can talk to, and the module that serves each. */
 #include "cli.h"
 #include "text.h"
 
@@ -39,7 +39,7 @@ static void backend_json(struct json *json, const struct dlock_backend_info *inf
     json_end(json, '}');
 }
 
-/* Appends a word to a list of words; what does not fit is left out. */
+/* Appends `word` to `list`, a buffer of `size` bytes with words between spaces; cuts off what does not fit. */
 static void append(char *list, size_t size, const char *word) {
     size_t used = strlen(list);
     snprintf(list + used, size - used, "%s%s", used ? " " : "", word);

@@ -9,11 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Only async-signal-safe calls: the parent has threads. */
+/* Makes only async-signal-safe calls, since the parent has threads. */
 _Noreturn static void child_exec(const struct child_plan *plan, pid_t parent, int go_fd, int failure_fd) {
     char word;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(STATUS_SOFTWARE); /* it died before we asked to be told */
+    if (getppid() != parent) _exit(STATUS_SOFTWARE); /* the parent died before the prctl() above took effect */
     setpgid(0, 0);
     if (read(go_fd, &word, 1) != 1) _exit(STATUS_SOFTWARE);
     if (terminal_is_wanted(plan->terminal)) terminal_give(plan->terminal, getpid());
@@ -47,7 +47,7 @@ pid_t child_start(const struct child_plan *plan, struct child_gate *gate, int *w
     }
     pid_t child = fork();
     if (child == 0) {
-        close(go[1]); /* or it would wait for itself, were we gone */
+        close(go[1]); /* an open writing end would keep its own read() from ending after the parent's death */
         child_exec(plan, parent, go[0], failure[1]);
     }
     if (child < 0) {
@@ -56,7 +56,7 @@ pid_t child_start(const struct child_plan *plan, struct child_gate *gate, int *w
         close_pair(failure);
         return -1;
     }
-    setpgid(child, child); /* whoever is first: it must be so before we signal the group */
+    setpgid(child, child); /* in both processes: the group must exist before either of them uses it */
     close(go[0]);
     close(failure[1]);
     *gate = (struct child_gate){go[1], failure[0]};

@@ -6,43 +6,48 @@
 #include "terminal.h"
 
 struct child_plan {
-    char *const *argv;
-    char *const *env;
-    const struct signals *signals;
-    const struct terminal *terminal;
+    char *const *argv;               /* of the command */
+    char *const *env;                /* of the command */
+    const struct signals *signals;   /* the dispositions and the mask that the command gets back */
+    const struct terminal *terminal; /* given to the command where it is wanted */
 };
 
-/* What a process that is not the command yet waits for, and where it tells why it cannot be. */
+/* Our ends of two pipes to a child that has not executed the command yet. A byte written to `go` lets the child execute
+ * the command; closing `go` unwritten ends the child. From `failure` comes the errno of a failed exec. */
 struct child_gate {
     int go, failure;
 };
 
-/* Whether what our descendants leave behind comes to us (PR_SET_CHILD_SUBREAPER) from here on; returns whether it did
- * before. The guardian is left behind: started while this is on, it is reaped before we end, although the first process
- * of a container may reap nobody. Off again before the command runs: what that leaves behind is not ours. */
+/* Turns PR_SET_CHILD_SUBREAPER on or off: while it is on, orphaned descendants become our children. Returns the setting
+ * before the call. It is on while the guardian starts: the guardian becomes our child and is reaped before we end,
+ * although the first process of a container may reap nobody. It is off again before the command runs: the orphans of
+ * the command are not ours. */
 bool child_adopt(bool on);
 
-/* Starts a process that is going to be the command and returns its pid, which is also its process group. It waits until
- * child_go() lets it, and dies with the thread that calls this, so call it on the main one. -1: *why is an errno. */
+/* Forks the process that is to execute the command, and returns its pid, which is also its process group. The child
+ * waits for child_go() or child_cancel(). It is killed when the calling thread ends, so call this on the main thread.
+ * -1: *why is an errno. */
 pid_t child_start(const struct child_plan *plan, struct child_gate *gate, int *why);
 
-/* Lets it become the command. False when it cannot: it has ended then, and *why is the exec's errno. */
+/* Lets the child execute the command. False when the exec failed: the child has ended and is reaped, and *why is the
+ * exec's errno. */
 bool child_go(pid_t child, const struct terminal *terminal, struct child_gate *gate, int *why);
 
-/* Ends it instead. */
+/* Ends and reaps the child instead of child_go(). */
 void child_cancel(pid_t child, struct child_gate *gate);
 
-/* Sends `sig` to the command's process group, and to the command itself where it has left that. */
+/* Sends `sig` to the command's process group, and to the command itself if it has left that group. SIGKILL always goes
+ * to both. */
 void child_signal(pid_t child, int sig);
 
-/* Has the child ended, and if so by which signal (0: it exited)? Leaves it unwaited-for, so that the number of its
- * process group stays taken. */
+/* True if the child has ended; *sig is then the signal that ended it, or 0 if it exited. Does not reap the child, so
+ * that the number of its process group stays taken. */
 bool child_ended(pid_t child, int *sig);
 
-/* The signal that stopped it since the last call, or 0. */
+/* Returns the signal that stopped the child since the last call, or 0. */
 int child_stopped(pid_t child);
 
-/* Takes the status of a child that ended, as a shell shows it: 128 + n for death by signal n. */
+/* Waits for the child's end and reaps it. Returns its status as a shell shows it: 128 + n for death by signal n. */
 int child_reap(pid_t child);
 
 #endif

@@ -1,15 +1,15 @@
-/* What the parts of the command share: exit statuses, messages, the dispatch table's entries. */
+/* Shared by all subcommands: exit statuses, messages, the entries of the dispatch table. */
 #ifndef DLOCK_CLI_H
 #define DLOCK_CLI_H
 
 #include <dlock/dlock.h>
 
-/* Exit statuses, those of sysexits(3) and of the shell where they fit. docs/man/dlock.1 explains them. */
+/* Exit statuses: those of sysexits(3) and of the shell where they fit. docs/man/dlock.1 explains them. */
 enum status {
     STATUS_OK = 0,
-    STATUS_FREE = 1,     /* inspect, break: nobody holds it */
-    STATUS_WEAK = 1,     /* doctor: something weakens the locks */
-    STATUS_BROKEN = 1,   /* bench: two held one lock */
+    STATUS_FREE = 1,     /* inspect, break: nobody holds the lock */
+    STATUS_WEAK = 1,     /* doctor: a setting weakens the locks */
+    STATUS_BROKEN = 1,   /* bench: a lock had two holders at once */
     STATUS_CONFLICT = 1, /* run, acquire: busy or timed out, unless -E says otherwise */
     STATUS_USAGE = 64,
     STATUS_UNAVAILABLE = 69,
@@ -25,7 +25,7 @@ enum status {
 struct command {
     const char *name;
     const char *summary; /* one line of `dlock --help` */
-    const char *help;    /* all of `dlock <name> --help`; NULL: the program that it runs has it */
+    const char *help;    /* all of `dlock <name> --help`; NULL: the program that the subcommand runs prints it */
     int (*run)(int argc, char **argv);
 };
 
@@ -43,55 +43,56 @@ extern const struct command command_doctor;
 extern const struct command command_schema;
 extern const struct command command_bench;
 
-/* Writes "dlock: …" and a newline to stderr, at once, so that lines of several processes do not mix. */
+/* Writes "dlock: …" and a newline to stderr in one write(), so that lines of several processes do not mix. */
 DLOCK_PRINTF(1, 2) void note(const char *format, ...);
 
-/* Says why the arguments of `command` are wrong and where the help is. Returns STATUS_USAGE. */
+/* Prints why the arguments of `command` are wrong and where the help is. Returns STATUS_USAGE. */
 DLOCK_PRINTF(2, 3) int usage_error(const struct command *command, const char *format, ...);
 
-/* The same, for what getopt_long() refused with `refusal` ('?' or ':'); opterr must be 0. Never repeats a value: it may
- * be a URI with a password. */
+/* As usage_error, for an option that getopt_long() refused by returning `refusal` ('?' or ':'); opterr must be 0. Never
+ * repeats an option's value: it may be a URI with a password. */
 int option_error(const struct command *command, char **argv, int refusal);
 
 /* Prints the help of `command` on stdout. Returns STATUS_OK. */
 int print_help(const struct command *command);
 
-/* The exit status that a library error means. */
+/* Returns the exit status for a library error. */
 int error_status(int code);
 
-/* Says what went wrong; returns error_status(). */
+/* Prints the error's message. Returns error_status(). */
 int report(const struct dlock_error *err);
 
-/* Opens a client of `uri`, or of $DLOCK_URI, or of "file:", whose locks other processes see. Returns STATUS_OK, or says
- * what is wrong and returns the exit status. */
+/* Opens a client of `uri`, or, if that is NULL, of $DLOCK_URI or "file:". Refuses backends whose locks other processes
+ * do not see. Returns STATUS_OK, or prints what is wrong and returns the exit status. */
 int open_client(const char *uri, dlock_client **client);
 int open_client_with(const char *uri, const struct dlock_client_options *options, dlock_client **client);
 
-/* Locks that are PRIVATE to this process keep nobody out: EINVAL, and `err` says so. Else 0. */
+/* Returns 0, or DLOCK_EINVAL with a message if the backend's locks are PRIVATE to one process and so exclude nobody. */
 int refuse_private(dlock_client *client, struct dlock_error *err);
 
-/* The URI to open: `uri`, or $DLOCK_URI, or "file:". */
+/* Returns `uri`; if that is NULL, $DLOCK_URI; if that is unset or empty, "file:". */
 const char *uri_or_default(const char *uri);
 
 /* Writes the member "capabilities": the words for these DLOCK_CAP_… bits. */
 struct json;
 void json_capabilities(struct json *json, uint32_t caps);
 
-/* Writes the `words`, NULL at the end, one after the other: "a, b, c"; words that do not fit are left out. */
+/* Writes the `words`, an array that NULL ends, as "a, b, c"; leaves out words that do not fit. */
 void word_list(char *list, size_t size, const char *const *words);
 
-/* Reads a whole number from `least` to `max`. */
+/* Reads a whole number from `least` to `max`. False if `text` is none. */
 bool read_number(const char *text, long least, long max, long *number);
 
-/* streams.c. A connection must not become somebody's standard error: fills the gaps. Nothing can be written to a standard
- * output that was closed, so that nobody takes a lost ticket for a delivered one. Close-on-exec, so that a command we run
- * finds them as our caller left them. */
+/* streams.c. Opens /dev/null for each standard stream that is closed when this program starts; otherwise a connection's
+ * descriptor could become standard error. The replacement of standard output refuses writes, so that a ticket that
+ * cannot be printed is an error. The replacements are close-on-exec: a command that we run inherits the streams as our
+ * caller left them. */
 void fill_streams(void);
 
-/* Writes what is left for standard output. Returns `status`, or STATUS_IO when that cannot be done. */
+/* Flushes standard output. Returns `status`, or STATUS_IO when that fails. */
 int finish_streams(int status);
 
-/* Lets go of standard input and output, so that a reader behind a pipe sees the end of what was written. */
+/* Replaces standard input and output by /dev/null, so that a reader of a pipe sees its end before this process ends. */
 void leave_streams(void);
 
 #endif

@@ -18,12 +18,12 @@ DLOCK_PRINTF(1, 0) static void note_args(const char *format, va_list args) {
     if (more < 0) return;
     used += (size_t)more;
     if (used > sizeof line - 2) used = sizeof line - 2;
-    for (size_t i = 0; i < used; i++) /* names and tokens come from servers, and this may be a terminal */
+    for (size_t i = 0; i < used; i++) /* names and tokens from servers could hold control sequences of terminals */
         if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f) line[i] = '?';
     line[used++] = '\n';
     for (size_t done = 0; done < used;) {
         ssize_t n = write(STDERR_FILENO, line + done, used - done);
-        if (n < 0) return; /* nobody to tell */
+        if (n < 0) return; /* there is no other place to report that to */
         done += (size_t)n;
     }
 }
@@ -44,7 +44,8 @@ int usage_error(const struct command *command, const char *format, ...) {
     return STATUS_USAGE;
 }
 
-/* The long options are those that its help names. */
+/* Writes into `guess` a suggestion for the mistyped long option `word`, "" if none is near. The known options are those
+ * in the command's help. Returns `guess`. */
 static const char *nearest_option(const struct command *command, const char *word, char *guess, size_t size) {
     char names[48][24];
     const char *words[49];
@@ -131,7 +132,7 @@ int refuse_private(dlock_client *client, struct dlock_error *err) {
 }
 
 const char *uri_or_default(const char *uri) {
-    if (uri) return uri; /* an empty one is refused: by default each host has locks of its own */
+    if (uri) return uri; /* even an empty one, which dlock_open() refuses: locks of "file:" exclude only this host */
     uri = getenv("DLOCK_URI");
     return uri && *uri ? uri : "file:";
 }

@@ -1,4 +1,4 @@
-/* doctor and schema: is the server set up as locks need it, and what does it need beforehand? */
+/* doctor checks the server's settings; schema prints what a server needs before its first use. */
 #include "cli.h"
 #include "text.h"
 
@@ -14,7 +14,7 @@ struct kept {
     char *what, *advice; /* advice: NULL when fine */
 };
 
-/* All findings, so that a look that fails half way prints nothing. */
+/* All findings. They are collected before the first is printed, so that a check that fails half way prints nothing. */
 struct diagnosis {
     struct kept *items;
     size_t n, capacity;
@@ -186,7 +186,7 @@ static int schema_main(int argc, char **argv) {
     struct dlock_error err = {0, ""};
     if (dlock_backends(search_backend, &search, &err) != 0) return report(&err);
     if (search.found) return print_schema(search.found);
-    /* The word may be a URI with a password. */
+    /* The messages do not repeat the word: it may be a URI with a password. */
     char list[400], guess[80];
     if (dlock_guess(guess, sizeof guess, search.word, search.known))
         return usage_error(&command_schema, "there is no backend of that name%s", guess);

@@ -30,7 +30,8 @@ int environment_uri(struct environment *env, const char *passed) {
     char *value = stpcpy(env->uri, URI);
     memcpy(value, whole, size);
     if (passed || !*whole || dlock_uri_without_secrets(whole, value, size, &err) == 0) return STATUS_OK;
-    /* With -b: of what is no URI nobody can tell where its password is, and without it COMMAND would use "file:". */
+    /* The lock's server came from -b, and the inherited DLOCK_URI is not a URI. A password in it cannot be found, so
+     * the variable cannot be passed on; without a DLOCK_URI the command's own locks would silently be on "file:". */
     note("the command cannot have this DLOCK_URI: %s; unset it", err.message);
     environment_free(env);
     return error_status(err.code);

@@ -1,10 +1,10 @@
-/* Help, in lines of at most 80 columns wherever its text is broken in the source. */
+/* Prints help texts in lines of at most 80 columns, independent of the line breaks in the source. */
 #include "cli.h"
 #include "text.h"
 
 #include <string.h>
 
-/* The column where the description of an option begins; 0: this is no option. */
+/* Returns the column where the description of an option begins, or 0 if `line` describes no option. */
 static size_t description_of(const char *line) {
     size_t indent = strspn(line, " "), end = strcspn(line, "\n");
     const char *gap = strstr(line + indent, "  ");
@@ -12,7 +12,7 @@ static size_t description_of(const char *line) {
     return (size_t)(gap - line) + strspn(gap, " ");
 }
 
-/* Whether a line goes on with the paragraph before it, whose description begins at `column`. */
+/* True if `line` continues the paragraph before it, whose text begins at `column`. */
 static bool goes_on(const char *line, size_t column) {
     size_t indent = strspn(line, " ");
     return column ? indent == column : indent == 0 && *line && *line != '\n';
@@ -23,7 +23,7 @@ static const char *next_line(const char *line) {
     return *line ? line + 1 : line;
 }
 
-/* Prints the paragraph that begins at `line`; returns where the next one does. */
+/* Prints the paragraph that begins at `line`. Returns the beginning of the next one. */
 static const char *print_paragraph(const char *line) {
     char text[2048];
     size_t column = description_of(line), used = 0;

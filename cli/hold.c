@@ -9,14 +9,14 @@
 #include <unistd.h>
 
 enum {
-    WORTH_A_WORD_MS = 500, /* on a terminal; -v speaks of shorter times, too */
-    LOOKS = 8              /* at the lease, in its time: each renewal is seen */
+    WORTH_A_WORD_MS = 500, /* shortest rest of the hold that is announced on a terminal; -v announces every one */
+    LOOKS = 8              /* how often the lease is read within its length, so that no renewal is missed */
 };
 
 struct hold {
     const struct hold_plan *plan;
     struct ending *ending;
-    int sig; /* what ended the hold; 0: nothing has */
+    int sig; /* the first signal that ended the hold; 0: none so far */
 };
 
 static int64_t left_ms(const struct hold_plan *plan) {
@@ -39,7 +39,8 @@ static void say_interrupted(const struct hold_plan *plan, int sig) {
     note("%s: \"%s\" is released %s before the end of --hold", signals_name(sig), plan->command->name, left);
 }
 
-/* The work is done, so this changes the command's status only where the lock may have been lost while it worked. */
+/* Takes note that the lock was lost. The command has ended, so its status changes only if the lock may have been lost
+ * while the command still ran. */
 static void hear_loss(const struct hold *hold) {
     const struct hold_plan *plan = hold->plan;
     bool too_late =
@@ -55,13 +56,13 @@ static void hear_loss(const struct hold *hold) {
 static void hear_signals(struct hold *hold) {
     for (int sig; (sig = signals_next(hold->plan->command->signals)) != 0;) {
         if (sig == SIGTSTP)
-            job_tell(hold->plan->command->job, JOB_STOP); /* the job stops, we go on */
+            job_tell(hold->plan->command->job, JOB_STOP); /* the job process stops; we go on holding the lock */
         else if (sig != SIGCHLD && sig != SIGCONT && !hold->sig)
             hold->sig = sig;
     }
 }
 
-/* Returns for how long there is nothing to do, as poll() takes it. */
+/* Reads the lease. Returns the time until the next read or the end of the hold, as poll()'s timeout. */
 static int look(const struct hold_plan *plan) {
     int64_t pause = left_ms(plan);
     if (lease_look(plan->command->lease, plan->command->lock) != DLOCK_FOREVER &&
@@ -80,12 +81,13 @@ static void wait_for_end(struct hold *hold) {
         if (poll(fds, 3, look(plan)) <= 0) continue;
         if (fds[0].revents) hear_loss(hold);
         if (fds[1].revents) hear_signals(hold);
-        if (fds[2].revents) (void)!read(plan->command->job, &answer, 1); /* the job goes on */
+        if (fds[2].revents) (void)!read(plan->command->job, &answer, 1); /* the answer to JOB_STOP: nothing to do */
     }
 }
 
-/* A keyboard's signal is also for the script that we are a part of: it looks whether its child died of that. What asks
- * us alone to end is no reason to report anything but how the command ended. */
+/* Returns the signal of which this process has to die after `sig` ended the hold, or 0. A signal from the keyboard is
+ * also meant for a script that runs us, and a shell ends its script only if its child died of that signal. A signal to
+ * this process alone ends the hold and leaves the command's exit status as it is. */
 static int dies_of(int sig) {
     return sig == SIGINT || sig == SIGQUIT ? sig : 0;
 }

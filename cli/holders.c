@@ -78,7 +78,7 @@ struct place place_of(const char *token) {
     return place;
 }
 
-/* Fences are 64 bits, and a JSON number holds 53 of them in most readers: so a string. */
+/* The fence is a string: it has 64 bits, and most JSON readers keep only 53 bits of a number. */
 void holders_json(const struct holders *holders, struct json *json) {
     json_begin(json, "holders", '[');
     for (size_t i = 0; i < holders->n; i++) {

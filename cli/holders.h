@@ -1,4 +1,5 @@
-/* The holders that an inspection found, kept until all are known, so that a walk that fails half way prints nothing. */
+/* The holders that an inspection found. All are collected before the first is printed, so that an inspection that fails
+ * half way prints nothing. */
 #ifndef DLOCK_CLI_HOLDERS_H
 #define DLOCK_CLI_HOLDERS_H
 
@@ -7,23 +8,23 @@
 #include <dlock/dlock.h>
 
 struct holders {
-    struct dlock_info *items; /* their strings are ours */
+    struct dlock_info *items; /* owned, as are the strings in them */
     size_t n, capacity;
     bool failed; /* out of memory */
 };
 
-/* Where a holder is, as its token tells: dlock's own end in "@host:pid", those of other programs may end in anything. */
+/* Host and pid of a holder. dlock's tokens end in "@host:pid"; tokens of other programs may end in anything. */
 struct place {
     char host[64], pid[16]; /* "": not known */
 };
 struct place place_of(const char *token);
 
-/* A dlock_each: keeps a copy; `arg` is a struct holders. */
+/* Callback for dlock_inspect and dlock_list: appends a copy of `info` to `arg`, a struct holders. */
 int holders_keep(const struct dlock_info *info, void *arg);
 
 void holders_sort(struct holders *holders);                          /* by name, then fence */
 void holders_json(const struct holders *holders, struct json *json); /* the member "holders" */
-/* A holder as tables show it; valid as long as the holder. */
+/* The texts that tables show for a holder. They are valid as long as the holder is. */
 struct holder_cells {
     char mode[32], fence[24], remaining[32], waiters[16];
     const char *host, *pid, *token;

@@ -1,4 +1,4 @@
-/* inspect, list and break: looking at locks, for operators and their scripts. */
+/* inspect, list and break: show who holds locks, and take a lock away. */
 #include "cli.h"
 #include "holders.h"
 #include "text.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What the three have in common. */
+/* The options and the operand of each of the three commands. */
 struct look {
     const char *uri;
     bool json;
@@ -17,10 +17,10 @@ struct look {
 
 enum operand { NAME_NEEDED, NAME_OPTIONAL };
 
-/* Asks the server and prints the answer; returns the exit status. */
+/* Asks the server and prints the answer. Returns the exit status. */
 typedef int look_ask(const struct look *look, dlock_client *client);
 
-/* The frame of the three commands: options, client, question. */
+/* Runs one of the three commands: reads the options, opens the client, calls `ask`. Returns the exit status. */
 static int look_at(const struct command *command, int argc, char **argv, enum operand operand, look_ask *ask) {
     static const struct option longs[] = {
         {"backend", required_argument, NULL, 'b'},
@@ -54,7 +54,7 @@ static int no_memory(void) {
     return STATUS_OS;
 }
 
-/* "NAME  free", or as JSON {"name": NAME, key: value}. */
+/* Prints "NAME  word", or as JSON {"name": NAME, key: value}. */
 static void say_state(const struct look *look, const char *word, const char *key, bool value) {
     if (look->json) {
         struct json json = {.out = stdout};
@@ -117,7 +117,7 @@ static int print_list(const struct look *look, struct holders *holders) {
         json_newline(&json);
     } else if (holders->n && holders_table(holders) != STATUS_OK) {
         return no_memory();
-    } else if (holders->n == 0 && isatty(STDOUT_FILENO)) { /* for a script no lines are an answer */
+    } else if (holders->n == 0 && isatty(STDOUT_FILENO)) { /* a script gets no lines instead */
         printf(*look->operand ? "no lock is held whose name begins with \"%s\"\n" : "no lock is held\n", look->operand);
     }
     return STATUS_OK;

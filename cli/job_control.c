@@ -13,8 +13,8 @@
 struct job {
     struct signals *signals;
     pid_t supervisor;
-    int supervisor_fd; /* -1: the supervisor closed its end */
-    bool interrupted;
+    int supervisor_fd; /* our end of the socket pair; -1: the supervisor closed its end */
+    bool interrupted;  /* JOB_INTERRUPTED has come */
 };
 
 void job_tell(int job, enum job_word word) {
@@ -22,19 +22,20 @@ void job_tell(int job, enum job_word word) {
     if (job >= 0) (void)!write(job, &byte, 1);
 }
 
-/* Ends as the supervisor ended. */
+/* Ends this process as the supervisor ended. */
 _Noreturn static void follow_supervisor(const struct job *job, int wait_status) {
     if (WIFSIGNALED(wait_status)) signals_die(WTERMSIG(wait_status));
     if (job->interrupted && sigismember(&job->signals->passed_on, SIGINT)) {
-        /* What Ctrl-C would have done, had the command shared our process group: a shell script around us ends. It
-         * looks whether its child died of the signal as well. */
+        /* The command died of Ctrl-C in a process group of its own. Had it shared ours, Ctrl-C would have reached the
+         * shell script that runs us, too: so send SIGINT to our group. A shell also checks that its child died of the
+         * signal before it ends its script. */
         kill(0, SIGINT);
         signals_die(SIGINT);
     }
     exit(WEXITSTATUS(wait_status));
 }
 
-/* Stops the whole job, as the terminal's Ctrl-Z does, and returns when it goes on. */
+/* Stops the whole job, as Ctrl-Z does, and returns when it is continued. */
 static enum job_answer stop_job(void) {
     sigset_t stop, cont;
     const struct timespec at_once = {0, 0};
@@ -75,7 +76,7 @@ static void hear_signals(struct job *job) {
             continue;
         }
         if (waitpid(job->supervisor, &wait_status, WNOHANG) != job->supervisor) continue;
-        while (job->supervisor_fd >= 0) hear_supervisor(job); /* its last words */
+        while (job->supervisor_fd >= 0) hear_supervisor(job); /* what it sent before it ended */
         follow_supervisor(job, wait_status);
     }
 }

@@ -22,7 +22,7 @@ int lease_read(const struct command *command, const char *text, int64_t *ms) {
 struct text {
     char out[512];
     size_t used;
-    char next; /* what stands before the next parameter */
+    char next; /* the separator before the next parameter: '?' or '&' */
 };
 
 static void put(struct text *text, const char *from, size_t n) {
@@ -32,7 +32,7 @@ static void put(struct text *text, const char *from, size_t n) {
     text->out[text->used] = '\0';
 }
 
-/* `value` NULL: none. */
+/* Appends a parameter. `n` is the length of `key`; a parameter without a value has `value` NULL. */
 static void put_param(struct text *text, const char *key, size_t n, const char *value) {
     put(text, &text->next, 1);
     text->next = '&';
@@ -42,7 +42,7 @@ static void put_param(struct text *text, const char *key, size_t n, const char *
     put(text, value, strlen(value));
 }
 
-/* Scheme, hosts and path; user and password are left out. */
+/* Appends scheme, hosts and path of `uri`, whose first `n` bytes these are; writes "…" for user and password. */
 static void put_server(struct text *text, const char *uri, size_t n) {
     size_t hosts = strcspn(uri, ":") + 1;
     if (hosts + 2 <= n && strncmp(uri + hosts, "//", 2) == 0) {
@@ -59,11 +59,11 @@ static void put_server(struct text *text, const char *uri, size_t n) {
 
 static bool has_key(const char *param, const char *key) {
     size_t n = strlen(key);
-    return strncmp(param, key, n) == 0 && strchr("=&", param[n]); /* or its end */
+    return strncmp(param, key, n) == 0 && strchr("=&", param[n]); /* strchr finds the terminating 0, too */
 }
 
-/* The URI with this lease. A quarantine of its own is what bounds leases, else its lease does. Of other keys no value
- * is shown: it may be a secret. */
+/* Writes `uri` with `lease` as its quarantine, if it sets one, else as its lease: the bound of a client's leases is the
+ * quarantine, which is by default as long as the URI's lease. Shows no value of another key: it may be a secret. */
 static void rewrite(const char *uri, const char *lease, struct text *text) {
     const char *query = uri + strcspn(uri, "?"), *bound = "lease";
     bool there = false;

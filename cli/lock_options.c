@@ -75,7 +75,7 @@ int lock_options_wait(const struct lock_options *wanted, dlock_client *client, d
     const struct wait_plan plan = {client,          lock,   wanted->name, wanted->nonblock ? 0 : wanted->wait_ms,
                                    wanted->verbose, signals};
     int rc = wait_for_lock(&plan, sig, &err);
-    if (*sig) return STATUS_SOFTWARE; /* not read: we die of it */
+    if (*sig) return STATUS_SOFTWARE; /* never used: the caller dies of the signal */
     if (rc != 0) return not_acquired(wanted, &err);
     if (wanted->verbose) note("got \"%s\", fence %" PRIu64, wanted->name, dlock_fence(lock));
     return GO_ON;

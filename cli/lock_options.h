@@ -1,4 +1,4 @@
-/* What `run` and `acquire` have in common: which lock, held how, and how long to wait for it. */
+/* The options that `run` and `acquire` share: which lock, in which mode, and how long to wait for it. */
 #ifndef DLOCK_CLI_LOCK_OPTIONS_H
 #define DLOCK_CLI_LOCK_OPTIONS_H
 
@@ -13,11 +13,11 @@ struct lock_options {
     const char *name;
     int64_t wait_ms;
     int64_t lease_ms;       /* 0: the URI's */
-    const char *lease_text; /* as it was given */
+    const char *lease_text; /* the value of -l as it was given */
     enum dlock_mode mode;
-    uint32_t limit; /* permits: how many there are */
-    int conflict_status;
-    bool nonblock; /* whatever wait_ms says */
+    uint32_t limit;      /* DLOCK_PERMIT: how many permits the name has */
+    int conflict_status; /* exit status when the lock is not free in time */
+    bool nonblock;       /* do not wait, whatever wait_ms says */
     bool verbose;
 };
 #define LOCK_OPTIONS_INIT \
@@ -42,20 +42,21 @@ struct lock_options {
     "  -E, --conflict-exit-code CODE  exit status on giving up; default 1\n"                                 \
     "  -v, --verbose                  say on standard error whom it waits for, and when it got the lock\n"
 
-/* Takes the option that getopt_long() found; `command` is for complaints. GO_ON, or the status to exit with. */
+/* Reads the option that getopt_long() found; `command` is for error messages. Returns GO_ON, or the exit status. */
 enum parsed { GO_ON = -1 };
 int lock_options_take(struct lock_options *wanted, const struct command *command, int option);
 
-/* Takes the option's value, a duration. GO_ON, or says what is wrong and returns the exit status. */
+/* Reads the option's value, a duration, from getopt's `optarg`. Returns GO_ON, or prints what is wrong and returns the
+ * exit status. */
 int take_duration(const struct command *command, const char *option, int64_t *ms);
 
-/* Makes the handle that is wanted, owned by itself; flags and on_lost come from `options`. STATUS_OK, or says what
- * is wrong and returns the exit status. */
+/* Makes the wanted handle, with DLOCK_OWNER_HANDLE; flags and on_lost come from `options`. Returns STATUS_OK, or prints
+ * what is wrong and returns the exit status. */
 int lock_options_new(const struct lock_options *wanted, dlock_client *client, struct dlock_options options,
                      dlock_lock **lock);
 
-/* Acquires it. GO_ON: it is held. Otherwise says why not and returns the exit status; *sig is the signal that ended the
- * wait, or 0. */
+/* Acquires the lock; blocks as long as `wanted` says. Returns GO_ON when it is held; otherwise prints why not (a lock
+ * that is not free: only with verbose) and returns the exit status. *sig is the signal that ended the wait, or 0. */
 int lock_options_wait(const struct lock_options *wanted, dlock_client *client, dlock_lock *lock,
                       const struct signals *signals, int *sig);
 

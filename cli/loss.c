@@ -46,8 +46,8 @@ int64_t lease_look(struct lease *lease, dlock_lock *lock) {
     return remaining;
 }
 
-/* The renewal that set the lease was sent a lease before its end; a twentieth more is for the time that the longest
- * remaining time seen is short of that. */
+/* The renewal that set the lease was sent one lease before the lease's end. longest_ms, the longest remaining time that
+ * was read, is somewhat shorter than the lease: a twentieth is added for that. */
 bool lease_confirmed_since(const struct lease *lease, int64_t then_ms) {
     return lease->longest_ms > 0 && lease->valid_until_ms - lease->longest_ms >= then_ms + lease->longest_ms / 20;
 }
@@ -56,8 +56,8 @@ bool lease_ended(const struct lease *lease) {
     return lease->longest_ms > 0 && now_ms() >= lease->valid_until_ms;
 }
 
-/* Adds why the lock could not be renewed, where the server is not known to have taken it away. A message that was
- * logged before the last renewal has nothing to do with that. */
+/* Appends to `reason` the last logged trouble, which is why the lock could not be renewed. Leaves out a message that
+ * was logged before the last renewal. */
 static void add_trouble(struct loss *loss, const struct lease *lease, char *reason) {
     size_t used = strlen(reason);
     pthread_mutex_lock(&loss->mutex);

@@ -1,19 +1,19 @@
-/* How long the lock of `dlock run` stays its own, and how it learns that it does not. */
+/* The lease of the lock that `dlock run` holds, and its loss. */
 #ifndef DLOCK_CLI_LOSS_H
 #define DLOCK_CLI_LOSS_H
 
 #include <dlock/dlock.h>
 #include <pthread.h>
 
-/* A clock that goes on during suspend, as leases do. */
+/* Returns the time of CLOCK_BOOTTIME, which goes on while the machine is suspended, as leases do. */
 int64_t now_ms(void);
 
-/* What the library tells, on threads of its own. */
+/* Written by the library's callbacks, on its threads. */
 struct loss {
-    int fd; /* an eventfd, readable once the lock is lost; -1 until loss_open() */
-    pthread_mutex_t mutex;
-    char trouble[256]; /* the last that it logged, a failed renewal for example */
-    int64_t trouble_ms;
+    int fd;                /* an eventfd, readable once the lock is lost; -1 until loss_open() */
+    pthread_mutex_t mutex; /* protects the two below */
+    char trouble[256];     /* the last warning or error that was logged, a failed renewal for example */
+    int64_t trouble_ms;    /* when it was logged, by now_ms() */
 };
 #define LOSS_INIT \
     { .fd = -1, .mutex = PTHREAD_MUTEX_INITIALIZER }
@@ -24,24 +24,24 @@ void loss_close(struct loss *loss);
 void loss_happened(dlock_lock *lock, const struct dlock_error *err,
                    void *arg); /* the on_lost; arg is the struct loss */
 
-/* The lock's lease as it was seen. */
+/* The lock's lease as lease_look() has read it. */
 struct lease {
-    int64_t longest_ms;     /* the longest remaining time; 0: it has not ended by itself so far */
-    int64_t valid_until_ms; /* by now_ms(), as of the last look before the loss */
+    int64_t longest_ms;     /* the longest remaining time that was read; 0: no finite one so far */
+    int64_t valid_until_ms; /* end of the lease by now_ms(), as last read before the loss */
 };
 
-/* Looks at it. Returns dlock_remaining_ms(). */
+/* Reads the lease of `lock`. Returns dlock_remaining_ms(). */
 int64_t lease_look(struct lease *lease, dlock_lock *lock);
 
-/* The server has confirmed the grant after `then_ms`, as far as the last look tells. Never true where grants have no
- * lease, since nothing is to be seen there. */
+/* True if, according to the last lease_look(), the server has confirmed the grant after `then_ms`. Never true on
+ * backends without leases, where renewals cannot be seen. */
 bool lease_confirmed_since(const struct lease *lease, int64_t then_ms);
 
-/* The lease has ended: the lock was lost for want of renewal, not because the server no longer had it. */
+/* True if the lease has ended: the lock was lost because it was not renewed, not because the server dropped it. */
 bool lease_ended(const struct lease *lease);
 
-/* Why the lock was lost, or with something remaining is about to be; to be asked at once. Writes it into `reason` and
- * returns that. */
+/* Writes into `reason` why the lock was lost or, with a positive `remaining_ms`, is about to be, and returns `reason`.
+ * To be called as soon as the loss is known, since it compares the lease's end with the present time. */
 enum { LOSS_REASON_MAX = 400 };
 const char *loss_reason(struct loss *loss, const struct lease *lease, dlock_client *client,
                         char reason[LOSS_REASON_MAX], int64_t remaining_ms);

@@ -35,7 +35,8 @@ static void print_overview(FILE *out) {
           out);
 }
 
-/* A mistyped command line may have put a URI with its password here: repeat only what looks like a word. */
+/* Prints that `word` is no subcommand. Repeats it only if it looks like a word: with mistyped arguments it may be a URI
+ * with a password. Returns STATUS_USAGE. */
 static int unknown_command(const char *word) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyz-";
     if (*word == '-') {

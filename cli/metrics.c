@@ -1,4 +1,4 @@
-/* metrics: what a server knows of its locks, for Prometheus. */
+/* metrics: prints the locks of a server for Prometheus. */
 #include "cli.h"
 #include "prometheus.h"
 #include "subject.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-/* What is printed: the holders are sorted by name, and names are as labels have them. */
+/* What is printed. The holders are sorted by name, and their names are valid label texts. */
 struct metrics {
     FILE *out;
     char *server;
@@ -26,7 +26,7 @@ static int64_t now_us(void) {
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* By name; then by what tells the samples of a lock's holders from each other. */
+/* Orders holders by name; then by mode and host, the labels that distinguish the samples of dlock_lock_holders. */
 static int compare(const void *left, const void *right) {
     const struct dlock_info *a = left, *b = right;
     int order = strcmp(a->name, b->name);
@@ -34,7 +34,7 @@ static int compare(const void *left, const void *right) {
     return order ? order : strcmp(place_of(a->token).host, place_of(b->token).host);
 }
 
-/* ---- the locks, each of which may have several holders ----------------------------------------------------------- */
+/* ---- samples per lock, which may have several holders ------------------------------------------------------------ */
 
 static size_t end_of_lock(const struct holders *holders, size_t begin) {
     size_t end = begin + 1;
@@ -42,7 +42,7 @@ static size_t end_of_lock(const struct holders *holders, size_t begin) {
     return end;
 }
 
-/* What the samples of a family say of the holders from `begin` to `end`, all of one lock. */
+/* Prints the samples of `family` for one lock, whose holders are those from `begin` up to `end`. */
 typedef void each_lock(const struct metrics *metrics, const char *family, const struct label *labels,
                        const struct dlock_info *begin, const struct dlock_info *end);
 
@@ -150,7 +150,7 @@ static void put_server(const struct metrics *metrics, int rc, int64_t took_us) {
     prometheus_number(metrics->out, "dlock_locks_held", server, locks);
 }
 
-/* Names as labels have them: two may have become one. */
+/* Replaces the names by valid label texts. Two names may become the same text, so the holders are sorted again. */
 static int clean_names(struct holders *holders) {
     for (size_t i = 0; i < holders->n; i++) {
         char *name = label_text(holders->items[i].name);
@@ -164,7 +164,8 @@ static int clean_names(struct holders *holders) {
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-/* A server that cannot be reached, or cannot be asked yet, is a value, too. A mistake of ours is not. */
+/* True if `code` means that the server cannot be reached or cannot answer yet, which is reported as "dlock_up 0".
+ * Errors in the arguments are not. */
 static bool is_down(int code) {
     return code == DLOCK_EUNAVAILABLE || code == DLOCK_ENOTREADY || code == DLOCK_EAUTH || code == DLOCK_EPROTO;
 }

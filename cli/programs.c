@@ -1,5 +1,5 @@
-/* Commands that are programs of their own: bench, which not everybody installs who installs the command, and top, whose
- * libraries the other commands shall not have to load. */
+/* Subcommands that are programs of their own: bench, since it comes in a package of its own; and top, so that the other
+ * subcommands need not load its libraries. */
 #include "cli.h"
 
 #include <errno.h>
@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A folder seen from that of this program. Returns only when there is no such program there, or it cannot be run. */
+/* Executes `program` in `folder`, a path relative to the folder of this program. Returns only on failure, with errno.
+ * */
 static void become_in(const char *folder, const char *program, char **argv) {
     char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path);
@@ -32,7 +33,7 @@ static int bench_main(int argc, char **argv) {
 
 const struct command command_bench = {"bench", "compare the speed of lock servers", NULL, bench_main};
 
-/* In a build both are in one folder. */
+/* Looks first beside this program, where dlock-top is in a build tree, then in the folder where it is installed. */
 static int top_main(int argc, char **argv) {
     (void)argc;
     become_in("", "dlock-top", argv);

@@ -1,5 +1,5 @@
-/* Prometheus' text format, https://prometheus.io/docs/instrumenting/exposition_formats/. All samples of a family follow
- * its heading. */
+/* Writes Prometheus' text format, https://prometheus.io/docs/instrumenting/exposition_formats/. All samples of a family
+ * must follow its heading. */
 #ifndef DLOCK_CLI_PROMETHEUS_H
 #define DLOCK_CLI_PROMETHEUS_H
 
@@ -10,25 +10,26 @@ struct label {
     const char *name, *value; /* name NULL: no more labels */
 };
 
-/* Whatever stands in `text` as a label's value can have it: what is not UTF-8, and control characters, become U+FFFD.
- * Two names that differ in nothing else become one. Malloced; NULL: out of memory. */
+/* Returns `text` as the value of a label: control characters, and bytes that are not UTF-8, become U+FFFD. Names that
+ * differ only in these become equal. The caller frees the result; NULL: out of memory. */
 char *label_text(const char *text);
 
-/* The value of the label `server`: the URI as others may see it. Malloced; NULL: `err` says why not. */
+/* Returns the value of the label `server`: the URI without its secrets. The caller frees it; NULL: `err` says why. */
 struct dlock_error;
 char *server_label(const char *uri, struct dlock_error *err);
 
+/* Writes the heading of a family, its HELP and TYPE lines. */
 void prometheus_family(FILE *out, const char *family, const char *type, const char *help);
 
-/* One line each. `labels` NULL: none. */
+/* Each writes one sample, a line. `labels` NULL: none. */
 void prometheus_number(FILE *out, const char *sample, const struct label *labels, uint64_t number);
 void prometheus_seconds(FILE *out, const char *sample, const struct label *labels, int64_t us); /* may be negative */
 void prometheus_infinite(FILE *out, const char *sample, const struct label *labels);
 
-/* What stands before the value in the line of a sample. */
+/* Writes the beginning of a sample's line, up to the value. */
 void prometheus_key(FILE *out, const char *sample, const struct label *labels);
 
-/* The text of seconds, without zeros at its end: "0.0001", "12". As a histogram's `le`, too. */
+/* Writes `us` as seconds without trailing zeros: "0.0001", "12". Also used for the label `le` of histograms. */
 enum { SECONDS_MAX = 32 };
 void seconds_text(char text[SECONDS_MAX], int64_t us);
 

@@ -1,4 +1,4 @@
-/* run: a command under a lock. */
+/* run: runs a command while holding a lock. */
 #include "child.h"
 #include "cli.h"
 #include "environment.h"
@@ -21,20 +21,20 @@
 
 struct request {
     struct lock_options wanted;
-    int64_t hold_ms; /* for so long after its grant the lock stays held at least */
+    int64_t hold_ms; /* shortest time from the grant to the release of the lock */
     struct loss_policy policy;
-    char **argv; /* the command */
-    char *shell_argv[4];
+    char **argv;         /* the command */
+    char *shell_argv[4]; /* storage for `argv` when the command is a shell line (-c) */
     bool pass_uri;
-    const char *metrics; /* a file; NULL: none */
+    const char *metrics; /* path of the metrics file; NULL: none */
 };
 
-/* What a run has in hand, in the order in which it is got. */
+/* State of a run. The members are in the order in which they are set up. */
 struct run {
     const struct request *request;
     struct signals signals;
     struct terminal terminal;
-    int job;
+    int job; /* the descriptor to the job process, see job_control.h; -1: none */
     struct loss loss;
     dlock_client *client;
     dlock_lock *lock;
@@ -42,13 +42,13 @@ struct run {
     struct lease lease;
     struct run_metrics metrics;
     int64_t granted_ms; /* by now_ms() */
-    bool adopts;        /* orphans, since before we came */
-    int sig;            /* what we are to die of; 0: nothing */
+    bool adopts;        /* the inherited setting of child_adopt() */
+    int sig;            /* the signal that this process has to die of; 0: none */
 };
 
 /* ---- the command line -------------------------------------------------------------------------------------------- */
 
-/* What stands behind the options: NAME, then a command, or -c and a line for the shell. */
+/* Parses what follows the options: NAME, then a command, or -c and a line for the shell. */
 static int parse_operands(struct request *request, int argc, char **argv) {
     if (argc == 0) return usage_error(&command_run, "which lock? NAME is missing");
     request->wanted.name = argv[0];
@@ -108,7 +108,7 @@ static int parse(int argc, char **argv, struct request *request) {
         if (c == '?' && (optopt == 'c' || strncmp(argv[optind - 1], "--command", 9) == 0))
             return usage_error(&command_run, "-c stands behind NAME: dlock run NAME -c 'SHELL LINE'");
         if (c == '?' || c == ':') return option_error(&command_run, argv, c);
-        if (c == 'o') continue; /* what flock(1) calls what is always so here */
+        if (c == 'o') continue; /* flock(1)'s --close: the command never inherits a descriptor of the lock */
         int status = GO_ON;
         if (c == 'u')
             request->pass_uri = true;
@@ -142,14 +142,15 @@ static int cannot_exec(const char *command, int why) {
     return why == ENOENT || why == ENOTDIR ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE;
 }
 
-/* Before the command does anything: whatever becomes of us, its process group ends before the lock does. */
+/* Puts the command's process group under the guardian before the command starts: even if this process dies, the group
+ * ends before the lock does. Without a guardian it does nothing. Returns STATUS_OK or the exit status. */
 static int guard(const struct run *run, pid_t group) {
     struct dlock_error err = {0, ""};
     int rc = dlock_client_guard(run->client, (int)group, &err);
     return rc == 0 || rc == DLOCK_ENOTSUP ? STATUS_OK : report(&err);
 }
 
-/* Runs it to its end, and holds the lock on for as long as was asked for. */
+/* Waits for the command's end, and then until the end of --hold. */
 static struct ending attend(struct run *run, pid_t child) {
     const struct request *request = run->request;
     const struct supervise_plan command = {run->client, run->lock,      request->wanted.name, &run->loss,
@@ -182,8 +183,9 @@ static struct ending run_child(struct run *run, const struct child_plan *plan) {
     return attend(run, child);
 }
 
-/* With more, SIGTERM would be due when a renewal is merely late. What the longest time seen is short of the lease is
- * less than a twentieth. */
+/* True if --kill-after is at most a third of the lease; else prints why not. With more, SIGTERM would be due as soon as
+ * a renewal, due every third of the lease, is late. The longest remaining time that was read is less than a twentieth
+ * shorter than the lease: that is added. */
 static bool grace_fits(struct run *run) {
     int64_t grace = run->request->policy.kill_after_ms;
     char least[32];
@@ -195,7 +197,7 @@ static bool grace_fits(struct run *run) {
     return false;
 }
 
-/* Runs the command; the lock is held. Returns how it ended, or with which status it could not be run. */
+/* Runs the command; the lock is held. Returns how the command ended, or the exit status if it could not be run. */
 static struct ending run_command(struct run *run) {
     run->granted_ms = now_ms();
     if (!grace_fits(run)) return (struct ending){.status = STATUS_USAGE};
@@ -203,14 +205,14 @@ static struct ending run_command(struct run *run) {
         note("%s", dlock_strerror(DLOCK_ENOMEM));
         return (struct ending){.status = STATUS_OS};
     }
-    if (run->job >= 0) setpgid(0, 0); /* no longer stopped by what stops the job */
+    if (run->job >= 0) setpgid(0, 0); /* signals to the job's process group stop this process no longer */
     signals_hear_job_control(&run->signals);
     const struct child_plan plan = {run->request->argv, run->env.entries, &run->signals, &run->terminal};
     return run_child(run, &plan);
 }
 
-/* The command has ended, the lock is to be given back. An unreachable server does not change what the command said: the
- * lock ends with its lease. A lock that was lost while the command ran does. */
+/* Releases the lock after the command's end. Returns the exit status: that of the command, even if the server cannot be
+ * reached, since the lock then ends with its lease; STATUS_LOST if the lock was lost while the command ran. */
 static int release(struct run *run, struct ending ending) {
     struct dlock_error err = {0, ""};
     int result = dlock_release(run->lock, &err);
@@ -220,7 +222,7 @@ static int release(struct run *run, struct ending ending) {
     return too_late ? ending.status : STATUS_LOST;
 }
 
-/* With the client open: acquire, run, release. */
+/* Acquires, runs the command, releases. Returns the exit status. */
 static int run_locked(struct run *run) {
     const struct lock_options *wanted = &run->request->wanted;
     struct dlock_options options = DLOCK_OPTIONS_INIT;
@@ -249,7 +251,7 @@ static int open_server(struct run *run) {
     return open_client_with(request->wanted.uri, &options, &run->client);
 }
 
-/* With the client open. */
+/* Prepares what run_locked() needs besides the client, and calls it. Returns the exit status. */
 static int use_server(struct run *run) {
     const struct request *request = run->request;
     int status = environment_uri(&run->env, request->pass_uri ? uri_or_default(request->wanted.uri) : NULL);
@@ -271,7 +273,7 @@ static int run_main(int argc, char **argv) {
     signals_begin(&run.signals);
     terminal_open(&run.terminal);
     if (run.terminal.fd >= 0) run.job = job_split(&run.signals);
-    /* Until here and while it connects, a signal may end us: nothing is held and nobody waits. */
+    /* Signals keep their default actions up to here and while open_server() connects: nothing is held yet. */
     run.adopts = child_adopt(true);
     status = run_metrics_open(&run.metrics, request.metrics, uri_or_default(request.wanted.uri), request.wanted.name);
     if (status == STATUS_OK) {

@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 enum {
-    EVERY_MS = 5000,
-    LAST_S = 3,               /* for so long the last words may take: a disk that hangs is not waited for */
-    OLD_SIZE_MAX = 256 * 1024 /* of a file that can be ours */
+    EVERY_MS = 5000,          /* time between two writes */
+    LAST_S = 3,               /* longest wait for the last write: the disk may hang */
+    OLD_SIZE_MAX = 256 * 1024 /* bytes of an existing file that are read */
 };
 
 static int64_t wall_clock_us(void) {
@@ -40,9 +40,9 @@ static int write_all(int fd, const char *text, size_t size) {
     return 0;
 }
 
-/* Returns an errno. */
+/* Replaces the metrics file by `text`. Returns 0 or an errno. */
 static int replace_file(const struct run_metrics *metrics, const char *text, size_t size) {
-    unlink(metrics->temporary); /* of a process that was killed and had our number */
+    unlink(metrics->temporary); /* may be left from a killed process that had the same pid */
     int fd = open(metrics->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) return errno;
     int why = write_all(fd, text, size);
@@ -63,7 +63,7 @@ static int write_file(const struct run_metrics *metrics, const struct totals *to
     return why;
 }
 
-/* Says so once for each row of failures. */
+/* Writes the file. Prints a message for the first of successive failures only. */
 static void write_or_warn(struct run_metrics *metrics, const struct totals *totals) {
     int why = write_file(metrics, totals);
     if (why != 0 && !metrics->failed) note("cannot write the metrics to \"%s\": %s", metrics->path, strerror(why));
@@ -75,8 +75,8 @@ static int cannot(const char *what, const char *path, const char *why) {
     return STATUS_IO;
 }
 
-/* What earlier runs left. A file that is not ours is not to be lost by a slip of the pen, nor a link: it, and not what
- * it points to, would be replaced. */
+/* Reads the totals of earlier runs. Refuses to replace a file that `dlock run --metrics` did not write, so that a
+ * mistyped path destroys nothing; and a symbolic link, since rename() would replace the link, not its target. */
 static int read_old(struct run_metrics *metrics) {
     struct stat found;
     if (lstat(metrics->path, &found) != 0)
@@ -122,7 +122,7 @@ int run_metrics_open(struct run_metrics *metrics, const char *path, const char *
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
-/* As it is now. */
+/* Returns the totals as of now. */
 static struct totals look(const struct run_metrics *metrics, dlock_client *client) {
     struct totals now = metrics->before;
     struct dlock_stats stats = DLOCK_STATS_INIT;
@@ -134,8 +134,9 @@ static struct totals look(const struct run_metrics *metrics, dlock_client *clien
     return now;
 }
 
-/* A thread of its own, since a disk may hang and the lease must not. Its last words are the main thread's, so that one
- * that has hung touches no lock when it goes on. */
+/* Runs on a thread of its own: the disk may hang, and the main thread has to watch the lease meanwhile. The last totals
+ * come from the main thread in `last`: a thread that goes on after such a hang must not use the lock, which may be
+ * freed by then. */
 static void *attend(void *arg) {
     struct run_metrics *metrics = arg;
     struct pollfd end = {metrics->end_fd, POLLIN, 0};
@@ -148,7 +149,8 @@ static void *attend(void *arg) {
     return NULL;
 }
 
-/* Signals are for the main thread; in this one a limit for the size of files is an error and no signal, too. */
+/* Starts the thread with all signals blocked: they are for the main thread. With SIGXFSZ blocked, a write beyond
+ * RLIMIT_FSIZE fails with an error. */
 static void start(struct run_metrics *metrics) {
     sigset_t all, before;
     metrics->end_fd = eventfd(0, EFD_CLOEXEC);
@@ -200,7 +202,7 @@ void run_metrics_refused(struct run_metrics *metrics, dlock_client *client) {
 }
 
 void run_metrics_close(struct run_metrics *metrics) {
-    if (metrics->attended) return; /* still: it hangs */
+    if (metrics->attended) return; /* the thread still hangs in a write and uses all this */
     if (metrics->end_fd >= 0) close(metrics->end_fd);
     free(metrics->temporary);
     free(metrics->labels.server);

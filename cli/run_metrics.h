@@ -1,6 +1,6 @@
-/* `dlock run --metrics FILE`: what a run has counted, in a file for the textfile collector of node_exporter. The file is
- * replaced as a whole, so that nobody reads half of it. Once the lock is held nothing that goes wrong here is worth more
- * than a warning. */
+/* `dlock run --metrics FILE`: writes what a run has counted to a file for the textfile collector of node_exporter. The
+ * file is always replaced as a whole, so that no reader sees half of it. Once the lock is held, a failure here is only
+ * a warning. */
 #ifndef DLOCK_CLI_RUN_METRICS_H
 #define DLOCK_CLI_RUN_METRICS_H
 
@@ -10,34 +10,37 @@
 #include <pthread.h>
 
 struct run_metrics {
-    const char *path; /* NULL: none are wanted, and nothing below does anything */
-    char *temporary;
+    const char *path; /* the file; NULL: no metrics are wanted, and the functions below do nothing */
+    char *temporary;  /* path of the file that is written and then renamed to `path` */
     struct totals_labels labels;
-    struct totals before; /* what earlier runs left */
-    dlock_client *client; /* NULL, and 0: not yet */
-    dlock_lock *lock;
-    int64_t granted_ms; /* by now_ms() */
-    int64_t began_us;   /* the same, by the wall clock */
-    struct totals last; /* how it ended, for the thread to write */
-    int end_fd;         /* an eventfd: it is to do so, and to end */
-    bool attended;      /* there is the thread */
-    bool failed;        /* the last attempt to write has, and that was said; the thread's while there is one */
+    struct totals before; /* the totals of earlier runs */
+    dlock_client *client; /* NULL until the grant */
+    dlock_lock *lock;     /* NULL until the grant */
+    int64_t granted_ms;   /* time of the grant, by now_ms() */
+    int64_t began_us;     /* time of the grant, by the wall clock */
+    struct totals last;   /* the final totals, which the thread writes before it ends */
+    int end_fd;           /* an eventfd that tells the thread to write `last` and to end */
+    bool attended;        /* the thread exists */
+    bool failed;          /* the last write failed and a message was printed; belongs to the thread while it exists */
     pthread_t thread;
 };
 #define RUN_METRICS_INIT \
     { .end_fd = -1 }
 
-/* Before the lock is asked for: reads what earlier runs left in `path`, and writes it anew, which shows that it can be
- * written. STATUS_OK, or says what is wrong and returns the exit status. */
+/* To be called before the lock is asked for: reads the totals of earlier runs from `path`, and writes the file anew,
+ * which proves that it can be written. Returns STATUS_OK, or prints what is wrong and returns the exit status. */
 int run_metrics_open(struct run_metrics *metrics, const char *path, const char *uri, const char *name);
 
-/* The lock is held: the file is written now, and from now on every few seconds by a thread, until run_metrics_ended(). */
+/* To be called when the lock is granted: starts a thread that writes the file now and every few seconds until
+ * run_metrics_ended(). */
 void run_metrics_granted(struct run_metrics *metrics, dlock_client *client, dlock_lock *lock);
 
-/* The lock has been released; `ended_ms`: when the command ended, 0: it did not run. Writes the file. */
+/* To be called after the release: writes the file. `status` is the exit status, `ended_ms` the time of the command's
+ * end by now_ms(), or 0 if the command did not run. Blocks for a few seconds at most. */
 void run_metrics_ended(struct run_metrics *metrics, int status, int64_t ended_ms);
 
-/* The run is over: writes the file if the lock was never granted. `client` is NULL where none could be opened. */
+/* To be called at the end of each run: writes the file if the lock was never granted. `client` is NULL if it could not
+ * be opened. */
 void run_metrics_refused(struct run_metrics *metrics, dlock_client *client);
 
 void run_metrics_close(struct run_metrics *metrics);

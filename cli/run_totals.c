@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Counters, each a uint64_t of struct totals. */
+/* The counters. Each is a uint64_t in struct totals. */
 static const struct {
     const char *family, *help;
     size_t offset;
@@ -24,7 +24,7 @@ static const struct {
 };
 enum { COUNTERS = sizeof counters / sizeof counters[0] };
 
-/* Times in seconds, each an int64_t of microseconds in struct totals; 0 is left out. */
+/* The times, printed in seconds. Each is an int64_t of microseconds in struct totals; 0 is not printed. */
 static const struct {
     const char *family, *help;
     size_t offset;
@@ -51,10 +51,10 @@ static int64_t *time_of(struct totals *totals, size_t i) {
     return (int64_t *)((char *)totals + times[i].offset);
 }
 
-/* The labels of one sample. */
+/* Storage for the labels of one bucket. */
 struct labels {
     struct label list[4];
-    char bound[SECONDS_MAX];
+    char bound[SECONDS_MAX]; /* the value of `le` */
 };
 
 static const struct label *bucket_labels(struct labels *space, const struct totals_labels *labels, unsigned bucket) {
@@ -107,14 +107,14 @@ void totals_write(FILE *out, const struct totals *totals, const struct totals_la
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* The value of a sample; NULL: it is not there. */
+/* Returns the place of a sample's value in `text`, or NULL if the sample is not there. */
 static const char *find(const char *text, const char *sample, const struct label *labels) {
     char *key = NULL;
     size_t size = 0;
     const char *found = NULL;
     FILE *out = open_memstream(&key, &size);
     if (!out) return NULL;
-    fputc('\n', out); /* no sample of ours is in the first line */
+    fputc('\n', out); /* a sample begins a line; it is never the first one, which is a HELP line */
     prometheus_key(out, sample, labels);
     if (fclose(out) == 0) found = strstr(text, key);
     free(key);

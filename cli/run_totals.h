@@ -1,4 +1,5 @@
-/* The numbers of `dlock run --metrics`, which go on from one run to the next: as text for Prometheus, and back. */
+/* The totals of `dlock run --metrics`, which add up from run to run: writes them in Prometheus' text format and reads
+ * them back. */
 #ifndef DLOCK_CLI_RUN_TOTALS_H
 #define DLOCK_CLI_RUN_TOTALS_H
 
@@ -7,29 +8,30 @@
 #include <stdio.h>
 
 struct totals {
-    struct dlock_stats stats; /* of this run and those before it */
-    uint64_t failures;        /* runs that did not get the lock */
-    bool waiting, held;       /* now */
-    bool ended;               /* a run that had the lock has; the next two are its, or this one's */
-    int status;
-    int64_t duration_us;
-    int64_t began_us, succeeded_us; /* by the wall clock; 0: none has */
+    struct dlock_stats stats; /* of this run and all earlier ones */
+    uint64_t failures;        /* number of runs that did not get the lock */
+    bool waiting, held;       /* the present state of this run */
+    bool ended;               /* a run that had the lock has ended; `status` is valid */
+    int status;               /* exit status of the last run that had the lock */
+    int64_t duration_us;      /* how long the command of the last run with the lock took, or has run so far; 0: none */
+    int64_t began_us, succeeded_us; /* when a run last got the lock, and ended with status 0; wall clock, 0: never */
 };
 
-/* Which run it is. Texts as labels have them; ours. */
+/* The labels of all samples; valid label texts, owned. */
 struct totals_labels {
     char *server, *name;
 };
 
+/* Writes all totals, the last ones included that earlier runs have left in `totals`. */
 void totals_write(FILE *out, const struct totals *totals, const struct totals_labels *labels);
 
-/* Reads what totals_write() wrote for the same labels; what is not there stays 0. */
+/* Reads what totals_write() wrote for the same labels; values that are missing are 0. */
 void totals_read(const char *text, struct totals *totals, const struct totals_labels *labels);
 
-/* Whether a text begins as all that totals_write() wrote; an empty one does, too. */
+/* True if `text` begins as every output of totals_write(), or is empty. */
 bool totals_are(const char *text);
 
-/* Adds what a run's client has counted. */
+/* Adds the counters of a run's client to `totals`. */
 void totals_add(struct totals *totals, const struct dlock_stats *stats);
 
 #endif

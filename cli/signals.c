@@ -63,7 +63,7 @@ void signals_restore(const struct signals *signals) {
 
 _Noreturn void signals_die(int sig) {
     const struct sigaction standard = {.sa_handler = SIG_DFL};
-    const struct rlimit no_core = {0, 0}; /* the command's core is of interest, ours is not */
+    const struct rlimit no_core = {0, 0}; /* a core file of this process would be of no use */
     sigset_t only;
     sigemptyset(&only);
     sigaddset(&only, sig);

@@ -1,37 +1,38 @@
-/* The signals of `dlock run`: which are ours to pass on, and how a command gets back what we changed. */
+/* The signals of `dlock run`: those that are passed on to the command, and what the command inherits. */
 #ifndef DLOCK_CLI_SIGNALS_H
 #define DLOCK_CLI_SIGNALS_H
 
 #include <signal.h>
 
 struct signals {
-    sigset_t passed_on; /* INT, TERM, HUP and QUIT, less those that we inherited as ignored (nohup) */
-    sigset_t heard;     /* what `fd` reads */
-    int fd;             /* -1 until signals_open() */
-    sigset_t inherited_mask;
-    struct sigaction inherited_pipe, inherited_chld;
+    sigset_t passed_on;      /* SIGINT, SIGTERM, SIGHUP and SIGQUIT, except those inherited as ignored (nohup) */
+    sigset_t heard;          /* the signals that `fd` reads */
+    int fd;                  /* a signalfd; -1 until signals_open() */
+    sigset_t inherited_mask; /* the signal mask that this process inherited */
+    struct sigaction inherited_pipe, inherited_chld; /* the inherited dispositions of SIGPIPE and SIGCHLD */
 };
 
-/* Notes what we inherited. From here on SIGPIPE is ignored (a closed stderr must not kill us while we hold a lock) and
- * children can be waited for. */
+/* Notes the inherited mask and dispositions. Ignores SIGPIPE, since a closed stderr must not kill a process that holds
+ * a lock, and resets SIGCHLD, so that children can be waited for. */
 void signals_begin(struct signals *signals);
 
-/* Blocks what is passed on, SIGCHLD and the terminal's SIGTTOU, and opens `fd`, a non-blocking signalfd. 0 or -1. */
+/* Blocks the signals that are passed on, SIGCHLD and SIGTTOU, and opens `fd`, a non-blocking signalfd. 0 or -1. */
 int signals_open(struct signals *signals);
 
-/* Hears SIGTSTP, unless inherited as ignored, and SIGCONT too: once a command runs they are meant for it. */
+/* Makes `fd` also read SIGCONT, and SIGTSTP unless that was inherited as ignored: once a command runs, both are meant
+ * for the command. */
 void signals_hear_job_control(struct signals *signals);
 
-/* The next signal that came, or 0. */
+/* Returns the next pending signal of `heard`, or 0. Does not block. */
 int signals_next(const struct signals *signals);
 
-/* "SIGTERM" and the like, of those that are passed on. Static. */
+/* Returns the name of a signal that is passed on, such as "SIGTERM". Static. */
 const char *signals_name(int sig);
 
-/* Mask and dispositions as we inherited them; async-signal-safe, for the child before exec. */
+/* Restores the inherited mask and dispositions. Async-signal-safe, for the child before its exec. */
 void signals_restore(const struct signals *signals);
 
-/* Ends this process by `sig`, so that our parent sees what happened. */
+/* Ends this process by the signal `sig`, so that its parent sees the cause in the wait status. */
 _Noreturn void signals_die(int sig);
 
 #endif

@@ -1,4 +1,5 @@
-/* The standard streams of a program: its own at the beginning, written to the end, and left for a reader's sake. */
+/* The standard streams: opened at the start where they are closed, flushed at the end, left early for a pipe's reader.
+ * */
 #include "cli.h"
 
 #include <fcntl.h>
@@ -6,7 +7,7 @@
 #include <unistd.h>
 
 void fill_streams(void) {
-    int mode = fcntl(STDIN_FILENO, F_GETFD) < 0 ? O_RDWR : O_RDONLY; /* the lowest gap comes first */
+    int mode = fcntl(STDIN_FILENO, F_GETFD) < 0 ? O_RDWR : O_RDONLY; /* open() fills the lowest gap first */
     for (;;) {
         int fd = open("/dev/null", mode | O_CLOEXEC);
         if (fd > STDERR_FILENO) close(fd);
@@ -18,7 +19,7 @@ void fill_streams(void) {
 int finish_streams(int status) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return status;
     note("cannot write to standard output");
-    return status < STATUS_USAGE ? STATUS_IO : status; /* an answer that nobody got is none */
+    return status < STATUS_USAGE ? STATUS_IO : status; /* 0 and 1 are answers, which were not delivered */
 }
 
 void leave_streams(void) {

@@ -11,12 +11,12 @@
 struct supervision {
     const struct supervise_plan *plan;
     struct lease *lease;
-    bool lost;          /* the lock is, or nearly so */
-    int64_t kill_at_ms; /* then, after SIGTERM */
-    bool killed;        /* that has come */
-    int stop_signal;    /* what stopped the command; 0: it runs */
-    int passed_on;      /* the last signal that was passed on to it to end it; 0: none */
-    int fatal_signal;   /* what killed it; 0: it exited */
+    bool lost;          /* the lock is lost, or will be before a renewal can be expected */
+    int64_t kill_at_ms; /* when to send SIGKILL after SIGTERM, by now_ms() */
+    bool killed;        /* kill_at_ms has come, and SIGKILL was sent */
+    int stop_signal;    /* the signal that stopped the command; 0: it runs */
+    int passed_on;      /* the last signal to end the command that was passed on to it; 0: none */
+    int fatal_signal;   /* the signal that killed the command; 0: it exited */
 };
 
 /* ---- the lease --------------------------------------------------------------------------------------------------- */
@@ -25,21 +25,21 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* How long a command has between SIGTERM and SIGKILL. By itself a sixth of the lease: renewals are due every third of
- * it, so with less than a sixth left several have failed. */
+/* Returns the time between SIGTERM and SIGKILL. The default is a sixth of the lease: renewals are due every third of
+ * it, so when less than a sixth is left several have failed. */
 static int64_t grace_ms(const struct supervision *supervision) {
     int64_t lease = supervision->lease->longest_ms ? supervision->lease->longest_ms : 10000;
     int64_t asked_for = supervision->plan->policy.kill_after_ms;
     return asked_for ? asked_for : least(lease / 6, 10000);
 }
 
-/* How long before the end of its lease a command is killed: dying takes a moment. */
+/* Returns how long before the end of the lease the command is killed: its death takes a moment. */
 static int64_t margin_ms(const struct supervision *supervision) {
     int64_t lease = supervision->lease->longest_ms;
     return least(lease / 10, 50) > lease / 20 ? least(lease / 10, 50) : least(lease / 20, 1000);
 }
 
-/* How long before the end of its lease the lock counts as lost. */
+/* Returns how long before the end of its lease the lock counts as lost. */
 static int64_t notice_ms(const struct supervision *supervision) {
     const struct loss_policy *policy = &supervision->plan->policy;
     switch (policy->action) {
@@ -64,7 +64,7 @@ static void say_lost(const struct supervision *supervision, int64_t remaining_ms
          loss_reason(plan->loss, supervision->lease, plan->client, reason, remaining_ms), consequence);
 }
 
-/* Once. */
+/* Does what the policy says about a lost lock, at the first call only. */
 static void lock_lost(struct supervision *supervision, int64_t remaining_ms) {
     static const char *const does[] = {"ending the command", "killing the command", "the command goes on without it"};
     enum loss_action action = supervision->plan->policy.action;
@@ -85,7 +85,8 @@ static void say_late(const struct supervision *supervision, const char *conseque
     note("lost the lock \"%s\": SIGTERM has not ended the command; %s", supervision->plan->name, consequence);
 }
 
-/* The command has been told to end and has not. Returns when to look again, as poll() takes it. */
+/* Sends SIGKILL when the time after SIGTERM is over. Returns the time until then as poll()'s timeout; -1: it is sent.
+ * */
 static int kill_late(struct supervision *supervision) {
     int64_t left = supervision->kill_at_ms - now_ms();
     if (supervision->killed) return -1;
@@ -96,7 +97,7 @@ static int kill_late(struct supervision *supervision) {
     return -1;
 }
 
-/* Looks at the lease and does what is due. Returns for how long there is nothing to do, as poll() takes it. */
+/* Reads the lease and does what is due. Returns the time until the next call, as poll()'s timeout. */
 static int look_at_lease(struct supervision *supervision) {
     const struct supervise_plan *plan = supervision->plan;
     int64_t remaining = supervision->lost ? 0 : lease_look(supervision->lease, plan->lock);
@@ -106,7 +107,7 @@ static int look_at_lease(struct supervision *supervision) {
     return plan->policy.action == LOSS_TERM ? kill_late(supervision) : -1;
 }
 
-/* ---- stopping and going on --------------------------------------------------------------------------------------- */
+/* ---- stop and continue ------------------------------------------------------------------------------------------- */
 
 static void resume(struct supervision *supervision) {
     supervision->stop_signal = 0;
@@ -114,8 +115,9 @@ static void resume(struct supervision *supervision) {
     child_signal(supervision->plan->child, SIGCONT);
 }
 
-/* The command stopped. Where it wants the terminal and our job has it, it gets it. Otherwise the job stops, too, as its
- * user expects, while the lock stays held and renewed. Without a job process nobody waits for us to stop. */
+/* Handles a stop of the command. If the command stopped because it wants the terminal, and our job has the terminal,
+ * the command gets it and continues. Otherwise the job process stops, too, as its user expects, while the lock stays
+ * held and renewed. Without a job process there is no shell that waits for the job to stop. */
 static void command_stopped(struct supervision *supervision, int sig) {
     const struct supervise_plan *plan = supervision->plan;
     bool asks_for_terminal = sig == SIGTTIN || sig == SIGTTOU;
@@ -135,9 +137,10 @@ static void hear_stop(struct supervision *supervision) {
 
 static void hear_job(struct supervision *supervision) {
     char answer;
-    if (read(supervision->plan->job, &answer, 1) != 1) return; /* it died, and so shall we */
+    if (read(supervision->plan->job, &answer, 1) != 1) return; /* the job process died, and so will we: PDEATHSIG */
     if (answer == JOB_ORPHANED && (supervision->stop_signal == SIGTTIN || supervision->stop_signal == SIGTTOU)) {
-        /* It will never get the terminal: the same end that the kernel gives to stopped orphans. */
+        /* The command will never get the terminal. It gets SIGHUP and SIGCONT, as the kernel sends them to the stopped
+         * members of a process group that becomes orphaned. */
         child_signal(supervision->plan->child, SIGHUP);
     }
     resume(supervision);
@@ -146,10 +149,10 @@ static void hear_job(struct supervision *supervision) {
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 static void pass_on(struct supervision *supervision, int sig) {
-    hear_stop(supervision); /* its SIGCHLD may be behind this signal */
+    hear_stop(supervision); /* the command may have stopped, and its SIGCHLD come behind this signal */
     if (sig != SIGCONT) child_signal(supervision->plan->child, sig);
     if (sig != SIGCONT && sig != SIGTSTP) supervision->passed_on = sig;
-    /* A stopped command could not act on what asks it to end. */
+    /* A stopped command could not act on a signal that asks it to end. */
     if (sig == SIGCONT || (supervision->stop_signal && sig != SIGTSTP)) resume(supervision);
 }
 
@@ -167,7 +170,8 @@ static bool hear_signals(struct supervision *supervision) {
     return false;
 }
 
-/* The guardian was first: we stood still, or did not hear of the end of the lease before that of the command. */
+/* Reports that the guardian killed the command at the end of the lease: this process stood still until then, or the
+ * command's end was noticed before the lease's. */
 static void killed_by_guardian(struct supervision *supervision) {
     const bool late = supervision->lost && supervision->plan->policy.action == LOSS_TERM && !supervision->killed;
     if (late) say_late(supervision, "the guardian has killed it");
@@ -177,13 +181,13 @@ static void killed_by_guardian(struct supervision *supervision) {
     say_lost(supervision, remaining, "the guardian has killed the command");
 }
 
-/* The command has ended, and is still to be waited for. */
+/* Finishes after the command's end, and reaps it. */
 static struct ending end(struct supervision *supervision) {
     const struct supervise_plan *plan = supervision->plan;
     bool warns = plan->policy.action == LOSS_WARN;
-    /* Once it is waited for, its number may become another's. */
+    /* The guardian must let go of the group before the child is reaped: from then on its number may be reused. */
     if (dlock_client_guard(plan->client, 0, NULL) == DLOCK_ELOST) killed_by_guardian(supervision);
-    /* What it left behind in its process group may be at work on what the lock no longer protects. */
+    /* Processes that the command left in its group may still work on what the lock no longer protects. */
     if (supervision->lost && !warns) child_signal(plan->child, SIGKILL);
     bool had_terminal = terminal_take_back(plan->terminal, plan->child);
     int status = child_reap(plan->child);

@@ -1,4 +1,4 @@
-/* What happens while the command runs: signals, stops, and the lease. */
+/* Supervises the running command: passes signals on, handles stops, watches the lease. */
 #ifndef DLOCK_CLI_SUPERVISE_H
 #define DLOCK_CLI_SUPERVISE_H
 
@@ -8,40 +8,40 @@
 
 #include <dlock/dlock.h>
 
-/* What becomes of the command when the lock is lost. */
+/* What is done to the command when the lock is lost. */
 enum loss_action {
     LOSS_TERM, /* SIGTERM, then SIGKILL */
     LOSS_KILL, /* SIGKILL */
-    LOSS_WARN  /* it goes on */
+    LOSS_WARN  /* nothing: it goes on */
 };
 
 struct loss_policy {
     enum loss_action action;
-    int64_t kill_after_ms; /* LOSS_TERM: between the two; 0: as the lease allows */
+    int64_t kill_after_ms; /* LOSS_TERM: time between the two signals; 0: depends on the lease */
 };
 
 struct supervise_plan {
     dlock_client *client; /* its guardian, if any, guards the child */
     dlock_lock *lock;
-    const char *name;
+    const char *name; /* of the lock */
     struct loss *loss;
     struct lease *lease;
     const struct signals *signals;
     const struct terminal *terminal;
-    int job; /* see job_control.h; -1: none */
-    pid_t child;
+    int job;     /* the descriptor to the job process, see job_control.h; -1: none */
+    pid_t child; /* the command; also its process group */
     struct loss_policy policy;
 };
 
 /* How a command ended. */
 struct ending {
-    int status;
-    bool lost;     /* the lock was lost, or about to be, before; the status is STATUS_LOST then */
-    int sig;       /* the signal that was to end it: one that we passed on, or the terminal's; 0: there was none */
-    int64_t at_ms; /* when, by now_ms() */
+    int status;    /* the exit status of `dlock run` */
+    bool lost;     /* the lock was lost, or about to be, before the end; `status` is then STATUS_LOST */
+    int sig;       /* the signal that asked the command to end, passed on by us or from the terminal; 0: none */
+    int64_t at_ms; /* time of the end, by now_ms() */
 };
 
-/* Returns once the command has ended. */
+/* Blocks until the command has ended, reaps it, and returns how it ended. */
 struct ending supervise_command(const struct supervise_plan *plan);
 
 #endif

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads one character of UTF-8 from non-empty `text`. Returns how many bytes it took; *rune is -1 for a byte that
- * begins no valid character. */
+/* Reads one character of UTF-8 from non-empty `text`. Returns its length in bytes; *rune is -1 for a byte that begins
+ * no valid character. */
 static size_t next_rune(const char *text, int32_t *rune) {
     static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     const unsigned char *byte = (const unsigned char *)text;
@@ -50,7 +50,7 @@ static void json_quoted(FILE *out, const char *text) {
     fputc('"', out);
 }
 
-/* What stands before every value. */
+/* Writes what precedes a value: a comma where one is needed, and the key unless it is NULL. */
 static void json_place(struct json *json, const char *key) {
     if (json->comma) fputs(", ", json->out);
     json->comma = true;
@@ -105,7 +105,7 @@ void json_newline(struct json *json) {
 
 /* ---- text that is safe to show ----------------------------------------------------------------------------------- */
 
-/* Control characters, and bytes that are not UTF-8, as `bad`. */
+/* Writes `text` with each control character, and each byte that is not UTF-8, replaced by `bad`. */
 static void put_clean(FILE *out, const char *text, const char *bad) {
     while (*text) {
         int32_t rune;
@@ -146,7 +146,8 @@ void html_text(FILE *out, const char *text) {
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
-/* How many characters a cell has. Wide and combining characters are not worth a table of Unicode. */
+/* Returns the number of characters in a cell. Wide and combining characters count as one: a Unicode table would be out
+ * of proportion. */
 static size_t cell_width(const char *cell) {
     size_t width = 0;
     for (int32_t rune; *cell; width++) cell += next_rune(cell, &rune);

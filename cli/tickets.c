@@ -1,5 +1,5 @@
-/* acquire, renew and release: locks for scripts that cannot wrap what they protect into one command. In between nobody
- * holds the grant but its lease, and whoever has the ticket. */
+/* acquire, renew and release: locks for scripts that cannot wrap what they protect into one command. Between these
+ * commands no process holds the grant: it lasts for its lease, and belongs to whoever has its ticket. */
 #include "lock_options.h"
 #include "text.h"
 
@@ -16,7 +16,7 @@ struct acquisition {
     bool as_json;
 };
 
-/* What is known of a grant only before it is exported. */
+/* The values of a grant that have to be read before its export. */
 struct known {
     char token[DLOCK_TOKEN_MAX + 1];
     uint64_t fence;
@@ -41,7 +41,7 @@ static void print_ticket(const struct acquisition *what, const char *ticket, con
     json_newline(&json);
 }
 
-/* Nobody has read the ticket, so nobody could release the lock. */
+/* Releases the grant of a ticket that could not be printed: nobody else could release it before its lease ends. */
 static void take_back(dlock_client *client, const char *ticket) {
     dlock_lock *lock;
     if (dlock_import(client, ticket, NULL, &lock, NULL) != 0) return;
@@ -49,7 +49,7 @@ static void take_back(dlock_client *client, const char *ticket) {
     dlock_free(lock);
 }
 
-/* The lock is held. */
+/* Exports the grant of `lock`, which is held, and prints its ticket. Returns the exit status. */
 static int hand_out(const struct acquisition *what, dlock_client *client, dlock_lock *lock) {
     struct dlock_error err = {0, ""};
     char ticket[DLOCK_TICKET_MAX + 1];
@@ -57,7 +57,7 @@ static int hand_out(const struct acquisition *what, dlock_client *client, dlock_
     dlock_token(lock, known.token, sizeof known.token, NULL);
     if (dlock_export(lock, ticket, sizeof ticket, &err) != 0) return report(&err);
     print_ticket(what, ticket, &known);
-    if (fflush(stdout) != 0) take_back(client, ticket); /* main() says so */
+    if (fflush(stdout) != 0) take_back(client, ticket); /* finish_streams() reports the failure */
     return STATUS_OK;
 }
 
@@ -68,9 +68,9 @@ static int acquire(const struct acquisition *what, dlock_client *client, const s
     dlock_lock *lock;
     int status = lock_options_new(&what->wanted, client, options, &lock);
     if (status != STATUS_OK) return status;
-    if (!(dlock_client_backend(client)->caps & DLOCK_CAP_EXPORT)) { /* now, not after a long wait */
+    if (!(dlock_client_backend(client)->caps & DLOCK_CAP_EXPORT)) { /* refuse now, not after a long wait */
         char none[DLOCK_TICKET_MAX + 1];
-        dlock_export(lock, none, sizeof none, &err); /* says why */
+        dlock_export(lock, none, sizeof none, &err); /* fails, with the message */
         status = report(&err);
     } else {
         status = lock_options_wait(&what->wanted, client, lock, signals, sig);
@@ -129,10 +129,11 @@ static int acquire_main(int argc, char **argv) {
 
 /* ---- renew and release ------------------------------------------------------------------------------------------- */
 
-/* What becomes of the grant that a ticket stood for; the lock is held here. 0 or a code. */
+/* Does the command's work on the grant of a ticket, which `lock` holds. Returns 0 or an error code. */
 typedef int ticket_act(dlock_lock *lock, struct dlock_error *err);
 
-/* "-": the first line of standard input, in `line`. NULL: there is none that could be a ticket. */
+/* Returns the ticket: `operand`, or, if that is "-", the first line of standard input, read into `line`. NULL: that has
+ * no line, or one too long for a ticket. */
 static const char *find_ticket(const char *operand, char *line, int size) {
     if (strcmp(operand, "-") != 0) return operand;
     if (!fgets(line, size, stdin)) return NULL;
@@ -142,7 +143,7 @@ static const char *find_ticket(const char *operand, char *line, int size) {
     return line;
 }
 
-/* The frame of the two: options, ticket, client, and the grant in hand. */
+/* Runs one of the two commands: reads the options and the ticket, opens the client, imports the grant, calls `act`. */
 static int with_ticket(const struct command *command, int argc, char **argv, ticket_act *act) {
     static const struct option longs[] = {
         {"backend", required_argument, NULL, 'b'},
@@ -167,7 +168,7 @@ static int with_ticket(const struct command *command, int argc, char **argv, tic
     dlock_lock *lock;
     int status = open_client(uri, &client);
     if (status != STATUS_OK) return status;
-    if (dlock_import(client, ticket, NULL, &lock, &err) == 0) { /* this has set its lease anew */
+    if (dlock_import(client, ticket, NULL, &lock, &err) == 0) { /* the import has renewed the lease */
         status = act(lock, &err) == 0 ? STATUS_OK : report(&err);
         dlock_free(lock);
     } else {
@@ -177,7 +178,8 @@ static int with_ticket(const struct command *command, int argc, char **argv, tic
     return status;
 }
 
-/* Out of our hands again, or our end would release it. The ticket is as good as it was: it names the same grant. */
+/* Exports the grant again, since the end of this process would release it otherwise. The ticket that was printed before
+ * stays valid: it names the same grant. */
 static int let_go(dlock_lock *lock, struct dlock_error *err) {
     char same[DLOCK_TICKET_MAX + 1];
     return dlock_export(lock, same, sizeof same, err);

@@ -13,15 +13,15 @@
 #include <unistd.h>
 
 enum {
-    FIRST_REPORT_MS = 50,  /* a wait shorter than this is not worth a word */
-    NEXT_REPORT_MS = 2000, /* how often to look, in the end, whether what it waits for has changed */
-    CANCEL_REPEAT_MS = 20  /* dlock_cancel() is not remembered, and the wait may only be about to begin */
+    FIRST_REPORT_MS = 50,  /* shorter waits are not reported */
+    NEXT_REPORT_MS = 2000, /* longest pause between two checks whether the holder has changed */
+    CANCEL_REPEAT_MS = 20  /* dlock_cancel() has no effect on a wait that has not begun yet, so it is repeated */
 };
 
-/* The blocking call on a thread of its own; the main thread stays free for signals. */
+/* A call of dlock_acquire() on a thread of its own; the main thread stays free for signals. */
 struct attempt {
     const struct wait_plan *plan;
-    int done_fd;
+    int done_fd; /* an eventfd, readable once the call has returned */
     int result;
     struct dlock_error err;
 };
@@ -44,14 +44,15 @@ static int say_holder(const struct dlock_info *info, void *arg) {
     return 1;
 }
 
-/* The last report of a wait: it is not repeated. */
+/* The last report of a wait, which is not repeated while it stays true. */
 struct said {
-    bool not_ready;
-    char token[DLOCK_TOKEN_MAX + 1];
-    int code; /* why the holder is not known */
+    bool not_ready;                  /* the server was reported as granting nothing yet */
+    char token[DLOCK_TOKEN_MAX + 1]; /* of the reported holder */
+    int code;                        /* the error why the holder is not known; 0: it is known */
 };
 
-/* A server that grants nothing yet is no ordinary wait, in which another one is at work: it is told without -v, too. */
+/* Reports a server that grants nothing yet. That is reported without -v, too: unlike in an ordinary wait, no holder is
+ * at work. */
 static void say_not_ready(const struct wait_plan *plan, struct said *said) {
     struct dlock_error err = {0, ""};
     bool not_ready = dlock_ready(plan->lock, &err) == DLOCK_ENOTREADY;
@@ -59,7 +60,7 @@ static void say_not_ready(const struct wait_plan *plan, struct said *said) {
     said->not_ready = not_ready;
 }
 
-/* Says whom we wait for, or why that is not known, whenever it has changed. */
+/* Reports the holder, or why it is not known, if that has changed since the last report. */
 static void say_whom(const struct wait_plan *plan, struct said *said) {
     struct dlock_error err = {0, ""};
     int code = dlock_inspect(plan->client, plan->name, say_holder, said->token, &err);
@@ -73,13 +74,13 @@ static void say_why(const struct wait_plan *plan, struct said *said) {
     if (plan->verbose) say_whom(plan, said);
 }
 
-/* Sleeps until the attempt is over, a signal came or it is time for a word. True when the attempt is over. */
+/* Sleeps until the attempt is over, a signal arrives or `timeout_ms` has passed. True if the attempt is over. */
 static bool attempt_over(const struct attempt *attempt, int timeout_ms) {
     struct pollfd fds[] = {{attempt->done_fd, POLLIN, 0}, {attempt->plan->signals->fd, POLLIN, 0}};
     return poll(fds, 2, timeout_ms) > 0 && fds[0].revents;
 }
 
-/* Until the attempt ends. Returns the signal that ended it, or 0. */
+/* Reports, and cancels the attempt at the first signal, until the attempt ends. Returns that signal, or 0. */
 static int attend(const struct attempt *attempt) {
     const struct wait_plan *plan = attempt->plan;
     struct said said = {.token = "?"};
@@ -91,7 +92,7 @@ static int attend(const struct attempt *attempt) {
             dlock_cancel(plan->lock);
             continue;
         }
-        if (plan->timeout_ms != 0) say_why(plan, &said); /* a try only takes its time, on a slow server */
+        if (plan->timeout_ms != 0) say_why(plan, &said); /* a try waits for the server only, not for a holder */
         pause_ms = 2 * pause_ms < NEXT_REPORT_MS ? 2 * pause_ms : NEXT_REPORT_MS;
     }
     return caught;

@@ -1,4 +1,4 @@
-/* Waiting for the lock, in a way that a signal can end. */
+/* Waits for the lock until a signal ends the wait. */
 #ifndef DLOCK_CLI_WAIT_H
 #define DLOCK_CLI_WAIT_H
 
@@ -10,13 +10,13 @@ struct wait_plan {
     dlock_client *client;
     dlock_lock *lock;
     const char *name;
-    int64_t timeout_ms; /* as dlock_acquire() takes it */
-    bool verbose;       /* says whom it waits for */
+    int64_t timeout_ms; /* as for dlock_acquire() */
+    bool verbose;       /* report the holder that is waited for */
     const struct signals *signals;
 };
 
-/* Acquires the lock. Returns as dlock_acquire(). A signal ends the wait: then the lock is not held, the result is
- * ECANCELED and *sig the signal, which is otherwise 0. */
+/* Acquires the lock; blocks. Returns as dlock_acquire(). If a signal ends the wait, the lock is not held, the result is
+ * DLOCK_ECANCELED and *sig is the signal; otherwise *sig is 0. */
 int wait_for_lock(const struct wait_plan *plan, int *sig, struct dlock_error *err);
 
 #endif

@@ -27,7 +27,7 @@ static int by_time(const void *a, const void *b) {
     return (first->got_ns > second->got_ns) - (first->got_ns < second->got_ns);
 }
 
-/* How many grants began before an earlier one had ended. */
+/* Returns the number of grants that began before an earlier one had ended. */
 static uint64_t time_overlaps(struct bench_arena *arena) {
     uint64_t n = atomic_load(&arena->n_spans), found = 0;
     int64_t left_ns = INT64_MIN;
@@ -108,7 +108,7 @@ dlock_client *bench_open(struct bench_arena *arena, const char *uri) {
         bench_failed(arena, &err);
         return NULL;
     }
-    /* Every process writes the same. */
+    /* All processes write the same bytes at once, so the writes are atomic. */
     const char *backend = dlock_client_backend(client)->name;
     for (size_t i = 0; i + 1 < sizeof arena->backend && backend[i]; i++)
         __atomic_store_n(&arena->backend[i], backend[i], __ATOMIC_RELAXED);
@@ -121,7 +121,7 @@ dlock_lock *bench_lock(struct bench_arena *arena, dlock_client *client, const st
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.lease_ms = lease_ms;
     char name[64];
-    /* The same names in every run: some servers keep something of each for ever. */
+    /* All runs use the same names, since some servers keep data of each name for ever. */
     snprintf(name, sizeof name, "dlock-bench:%s:%d", c->workload->name, c->workload->own_locks ? number : 0);
     dlock_lock *lock;
     if (dlock_new(client, name, &options, &lock, &err) == 0) return lock;

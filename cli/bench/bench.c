@@ -1,4 +1,4 @@
-/* bench: the same work on several servers, measured in turns. */
+/* bench: measures the same work on several servers, in turns. */
 #include "bench/bench.h"
 #include "bench/html.h"
 #include "bench/process.h"
@@ -13,13 +13,13 @@ enum { NAMES = 32, TIMES = 5 };
 
 struct request {
     struct bench bench;
-    const char *names[NAMES]; /* of workloads; none: all */
+    const char *names[NAMES]; /* the wanted workloads; none: all */
     size_t n_names;
     bool as_json, as_csv;
-    const char *page; /* of --html, or NULL */
+    const char *page; /* the file of --html, or NULL */
 };
 
-/* How long one run lasts, so that all of a server's runs, and those of its floor, take bench->time_ms. */
+/* Returns the length of one run in ms: all runs of a server, and those of its floor, together take bench->time_ms. */
 static int64_t slice(const struct bench *bench, const struct bench_target *target) {
     int64_t runs = 0;
     for (size_t k = 0; k < bench->n_cases; k++)
@@ -38,7 +38,8 @@ static bool gives_samples(const struct bench_case *c) {
     }
 }
 
-/* On a machine that is busy nobody may have had its turn: one that brought nothing is done again, and takes longer. */
+/* Runs a case. On a busy machine a run may end before any sample: it is then repeated, up to TIMES times and each time
+ * twice as long. */
 static void run(const struct bench *bench, struct bench_target *target, size_t n_case, int64_t ms) {
     const struct bench_case *c = &bench->cases[n_case];
     const struct bench_cell *cell = &target->cells[n_case];
@@ -48,8 +49,8 @@ static void run(const struct bench *bench, struct bench_target *target, size_t n
     }
 }
 
-/* Whatever else the machine does, it does to all of them: in each round every server has its turn at each case, and
- * another one begins. */
+/* Runs all cases in rounds. In each round every server runs each case once, and another server is first: so other load
+ * of the machine affects all servers alike. */
 static void measure(struct bench *bench) {
     int done = 0, all = bench->rounds * (int)(bench->n_cases * bench->n_targets);
     for (int round = 0; round < bench->rounds; round++) {
@@ -92,11 +93,11 @@ static int tell(const struct request *request) {
     if (bench->interrupted) note("interrupted: this is what had been measured");
     if (first_error(bench)) {
         note("not all workloads could be run to their end");
-        /* Here a wait that ran out of time is no conflict. */
+        /* A wait that timed out in a workload is not the conflict that STATUS_CONFLICT stands for. */
         status = error_status(first_error(bench));
         if (status == STATUS_CONFLICT) status = STATUS_UNAVAILABLE;
     }
-    if (bench->interrupted) status = 128 + bench->interrupted; /* as the shell says it */
+    if (bench->interrupted) status = 128 + bench->interrupted; /* as a shell reports a death by signal */
     if (violations) {
         note("exclusion was violated %llu times", (unsigned long long)violations);
         status = STATUS_BROKEN;
@@ -144,7 +145,7 @@ static int take_option(struct request *request, int option) {
     }
 }
 
-/* The word may be a URI with a password: it is not repeated. */
+/* Prints that `name` is no workload, without repeating it: it may be a URI with a password. Returns STATUS_USAGE. */
 static int unknown_workload(const char *name) {
     const char *words[32] = {NULL};
     char list[400], guess[80];

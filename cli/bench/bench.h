@@ -1,5 +1,5 @@
-/* What the parts of `dlock bench` share. Who measures is a process of its own, forked while this one has no client:
- * workers can be killed, and what they count lies in memory that all of them share (arena.h). */
+/* Shared by all parts of `dlock bench`. The workers that measure are processes of their own, so that they can be
+ * killed. They are forked while this process has no client; they count in memory that all of them share (arena.h). */
 #ifndef DLOCK_CLI_BENCH_H
 #define DLOCK_CLI_BENCH_H
 
@@ -23,72 +23,72 @@ struct bench;
 /* One kind of work. */
 struct bench_workload {
     const char *name;
-    const char *floor; /* the operation of the floor programs that it is compared with; NULL: none */
-    /* One run of a case on a target, about `ms` long; adds to its cell. */
+    const char *floor; /* the operation of the floor programs that the workload is compared with; NULL: none */
+    /* Runs a case on a target for about `ms`, and adds the results to the target's cell `n_case`. */
     void (*run)(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                 int64_t ms);
     void (*work)(struct bench_worker *worker, dlock_lock *lock,
-                 struct bench_word *word); /* bench_run(): until the end of the run */
+                 struct bench_word *word); /* what a worker of bench_run() does until the end of the run */
     int64_t hold_ms, pause_ms;
     enum {
         BENCH_ALONE,
         BENCH_PROCESSES,
-        BENCH_WAITERS, /* more processes */
+        BENCH_WAITERS, /* processes, as many as --waiters */
         BENCH_THREADS,
         BENCH_THREAD_STEPS,
         BENCH_LOCKS /* one process with many locks */
     } crowd;
     bool own_locks; /* each worker has a lock of its own */
-    bool counted;   /* what the server is sent is counted */
+    bool counted;   /* the commands that reach the server are counted */
 };
 
 extern const struct bench_workload bench_workloads[];
 extern const size_t bench_n_workloads;
-/* NULL: there is none of that name. */
+/* Returns the workload of that name, or NULL. */
 const struct bench_workload *bench_find_workload(const char *name);
 
-/* A workload with its crowd: what a row of the table is about. */
+/* A workload with a number of workers: one row of the table per server. */
 struct bench_case {
     const struct bench_workload *workload;
     int processes, threads; /* threads: of each process */
-    int locks;              /* that are held at the same time; 1: not what this is about */
+    int locks;              /* number of locks held at the same time (BENCH_LOCKS); otherwise 1 */
     char label[32];
 };
 
-/* What all runs of one case on one server came to. */
+/* The results of all runs of one case on one server. */
 struct bench_cell {
     struct histogram samples, floor;
     uint64_t grants, lost;
-    uint64_t overlaps, time_overlaps; /* two held one lock: by its owner word, and by their time stamps */
-    uint64_t stale_fences;
+    uint64_t overlaps, time_overlaps; /* two workers held one lock, according to its owner word; to their time stamps */
+    uint64_t stale_fences;            /* grants whose fence was not greater than the one before */
     int64_t elapsed_ns, floor_elapsed_ns, held_ns, cpu_ns;
-    int64_t commands, counted_ns;      /* that the server was sent, and in how long; 0 ns: it was not counted */
-    uint64_t of_worker[BENCH_WORKERS]; /* grants */
-    char error[BENCH_ERROR];           /* why it ended early; "": it did not */
+    int64_t commands, counted_ns;      /* number of commands to the server, and in how long; 0 ns: not counted */
+    uint64_t of_worker[BENCH_WORKERS]; /* grants of each worker */
+    char error[BENCH_ERROR];           /* why a run ended early; "": none did */
     int error_code;
 };
 
-/* A lock of other software on the same server, measured where it is installed. */
+/* A lock of other software, measured on the same server if it is installed. */
 struct bench_peer {
-    const char *name, *backend; /* of which kind of server */
-    bool (*measures)(const struct bench_workload *workload);
-    /* Whether it is installed, and can use the target's server; sets `about`. */
+    const char *name, *backend;                              /* backend: the one whose servers it uses */
+    bool (*measures)(const struct bench_workload *workload); /* true if it has this workload */
+    /* True if it is installed and can use the target's server; sets the target's `about`. */
     bool (*find)(const struct bench *bench, struct bench_target *target);
     void (*run)(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
-                int64_t ms); /* as a workload's */
+                int64_t ms); /* as bench_workload.run */
 };
 
-/* A server under test, or a lock of other software on it (`peer`), which has a row of its own. */
+/* A server under test; or, with `peer`, a lock of other software on it, which has a row of its own. */
 struct bench_target {
     const char *uri;
-    /* Its label, or its scheme, and a number where that stands twice: URIs may have passwords. */
+    /* Its label; or its scheme, with a number if several servers have it. Not the URI, which may have a password. */
     char server[BENCH_SERVER];
     char backend[BENCH_SERVER];
-    bool no_floor;                 /* there is none, or it cannot be run */
+    bool no_floor;                 /* there is no floor program, or it failed */
     struct bench_cell *cells;      /* one per case */
     const struct bench_peer *peer; /* NULL: this is dlock */
-    size_t behind;                 /* of a peer: how many targets before it its server stands */
-    char about[BENCH_ABOUT];       /* of a peer: what is measured */
+    size_t behind;                 /* peer: its index less that of its server */
+    char about[BENCH_ABOUT];       /* peer: a line that says what is measured */
 };
 
 struct bench {
@@ -97,73 +97,74 @@ struct bench {
     struct bench_case *cases;
     size_t n_cases;
     int rounds;
-    int64_t time_ms;    /* of all of a target's runs together */
+    int64_t time_ms;    /* length of all runs of a target together */
     const char *floors; /* folder of the floor programs; "": none */
     int processes, waiters, threads, locks;
-    int64_t lease_ms; /* of renewal */
-    int interrupted;  /* by which signal; 0: it ran to its end */
-    bool progress;
+    int64_t lease_ms; /* of the locks in the workload renewal */
+    int interrupted;  /* the signal that interrupted the bench; 0: none */
+    bool progress;    /* show a progress bar on standard error */
 };
 
-/* plan.c: which cases there are, and which servers. Adding says 0, or a status after saying what is wrong. */
+/* plan.c: adds the cases and the servers. The functions return 0, or print what is wrong and return the exit status. */
 int bench_add_cases(struct bench *bench, const char *const *names, size_t n_names);
 int bench_add_targets(struct bench *bench, char **uris, size_t n_uris);
-/* A server that is called by a name: NAME=URI. Before all others. */
+/* Adds the server of --label, NAME=URI. To be called before bench_add_targets(). */
 int bench_add_labelled(struct bench *bench, const char *text);
 void bench_free(struct bench *bench);
 
-/* run.c: workers that begin together. */
+/* run.c: runs workers that start together, for `ms`. */
 void bench_run(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                int64_t ms);
 
-/* crash.c: the take-over from a killed holder, at least once. */
+/* crash.c: measures the take-over from a killed holder, again and again for `ms`, at least once. */
 void bench_crash(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                  int64_t ms);
 
-/* renewal.c: locks that are held for some renewals, at least two. */
+/* renewal.c: holds many locks for as many renewals as fit into `ms`, at least two. */
 void bench_renewal(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                    int64_t ms);
 
-/* command.c: a process for each lock, which runs `true` under it. On a peer: flock(1). */
+/* command.c: runs `dlock run NAME -- true`, a process for each grant; for a peer, flock(1). */
 void bench_command(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                    int64_t ms);
 
-/* peer.c: which there are; whether a target has this case; and after the run, a peer has the floors of its server. */
+/* peer.c: the list of peers. bench_has_row() is true if the case is measured on the target. bench_peers_share_floors()
+ * copies the floors of each server to its peers, after the run. */
 extern const struct bench_peer bench_peers[];
 extern const size_t bench_n_peers;
 bool bench_has_row(const struct bench_target *target, const struct bench_case *c);
 void bench_peers_share_floors(const struct bench *bench);
 
-/* floor.c: what the barest client of the same server needs. */
+/* floor.c: runs the floor program, the barest client of the same server. */
 bool bench_has_floor(const struct bench *bench, const struct bench_target *target, const struct bench_case *c);
 void bench_floor(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                  int64_t ms);
-/* Runs a program of that folder and adds what it measured to `told`. Its status as of waitpid(2); -1: it could not be
- * started, or its output is cut off. */
+/* Runs a floor or peer program and adds its results to `told`. Returns its status as of waitpid(2); -1: it could not be
+ * started, or its output is incomplete. */
 int bench_floor_run(const struct bench *bench, const struct bench_target *target, const struct bench_case *c,
                     int64_t ms, struct bench_cell *told);
 
-/* progress.c: a line on standard error that is written over, where that is a terminal. */
+/* progress.c: a progress bar on standard error, if that is a terminal. */
 void bench_progress(const struct bench *bench, int done, int all, const char *server, const char *label);
 void bench_progress_end(const struct bench *bench);
 
-/* figures.c: the figures of a cell. Negative: there is no such figure. */
+/* figures.c: computes the figures of a cell. A negative one does not exist. */
 struct bench_figures {
     int64_t median_ns, p90_ns, p99_ns, longest_ns, floor_median_ns, floor_p99_ns;
     double per_second, floor_per_second, ratio, fairness, in_use, handed_over;
     double commands_per_grant, commands_per_second;
-    double cpu; /* of the client, all its processes together, as a share of one core */
+    double cpu; /* processor time of all processes of the client together, as a share of one core */
     uint64_t violations;
 };
 void bench_figures(const struct bench_case *c, const struct bench_cell *cell, struct bench_figures *figures);
 uint64_t bench_violations(const struct bench *bench);
 
-/* table.c, export.c. False: out of memory. */
+/* table.c, export.c: print the results. False: out of memory. */
 bool bench_table(const struct bench *bench, FILE *out);
 void bench_json(const struct bench *bench, FILE *out);
 void bench_csv(const struct bench *bench, FILE *out);
 
-/* A duration with its unit, or a dash, eight characters wide. */
+/* Writes a duration with its unit, or a dash if `ns` is negative, eight characters wide. */
 enum { BENCH_DURATION = 16 };
 void bench_duration(char cell[BENCH_DURATION], int64_t ns);
 

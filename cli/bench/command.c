@@ -1,4 +1,5 @@
-/* What a lock costs a shell script: a process for each, `dlock run NAME -- true` or `flock FILE true`. */
+/* Measures what a lock costs a shell script: runs `dlock run NAME -- true` or `flock FILE true`, a process per
+ * grant. */
 #include "bench/process.h"
 #include "bench/program.h"
 
@@ -8,12 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PATIENCE "30" /* seconds; a quarantine is waited for */
+#define PATIENCE "30" /* longest wait for the lock in seconds, longer than a quarantine */
 
 extern char **environ;
 
-/* This environment with DLOCK_URI=uri, where a password is not seen by everybody; `text` is freed with it. NULL: out of
- * memory. */
+/* Returns a copy of our environment with DLOCK_URI=uri: other users could see a password in the arguments, but not
+ * there. The caller frees the result and *text. NULL: out of memory. */
 static char **environment_with(const char *uri, char **text) {
     size_t n = 0, kept = 0;
     while (environ[n]) n++;
@@ -28,7 +29,7 @@ static char **environment_with(const char *uri, char **text) {
     return result;
 }
 
-/* Runs it to its end; its status as of waitpid(2), -1 when it cannot be started. */
+/* Runs a program and waits for its end. Returns its status as of waitpid(2); -1: it cannot be started. */
 static int run_once(const char *const *argv, char *const *environment) {
     struct bench_program program = {.in = -1};
     if (posix_spawnp(&program.pid, argv[0], NULL, NULL, (char *const *)argv, environment) != 0) return -1;
@@ -68,7 +69,7 @@ void bench_command(const struct bench *bench, struct bench_target *target, size_
     struct bench_cell *cell = &target->cells[n_case];
     char path[PATH_MAX], file[64], *text = NULL;
     char **environment = environment_with(target->uri, &text);
-    /* Nobody has to remove a file that has no name any more. */
+    /* tmpfile() has already unlinked the file, so that it need not be removed. */
     FILE *nameless = target->peer ? tmpfile() : NULL;
     (void)bench;
     (void)c;

@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-/* Asks for the count; negative when there is no answer. */
+/* Asks the floor program for the number of commands. Negative: there is no answer. */
 static int64_t read_count(struct bench_counter *counter) {
     char line[64];
     int64_t count;
@@ -19,7 +19,7 @@ struct bench_counter bench_counter_open(const struct bench *bench, const struct 
     if (!c->workload->counted || !bench_has_program(bench, target) ||
         !bench_program_start(bench, target, (const char *const[]){"commands", "0", NULL}, &counter.program))
         return counter;
-    /* One that cannot count has ended, and must not be taken for a worker that has died. */
+    /* A program that cannot count has ended. It is reaped here, or it would be taken for a worker that has died. */
     if (read_count(&counter) < 0) bench_counter_close(&counter);
     return counter;
 }

@@ -1,4 +1,5 @@
-/* What the server is sent, by its own count, which a floor program reads: FOLDER/floor-BACKEND commands. */
+/* Counts the commands that reach the server. The server counts them itself; a floor program reads that:
+ * FOLDER/floor-BACKEND commands. */
 #ifndef DLOCK_CLI_BENCH_COUNTER_H
 #define DLOCK_CLI_BENCH_COUNTER_H
 
@@ -6,15 +7,16 @@
 #include "bench/program.h"
 
 struct bench_counter {
-    struct bench_program program; /* no process: nothing is counted */
-    int64_t first, begun_ns;      /* first < 0: it could not be read */
+    struct bench_program program; /* pid 0: nothing is counted */
+    int64_t first, begun_ns;      /* the count at the start, negative if it could not be read; and when it was read */
 };
 
-/* Nothing is counted unless the case is one that is, and there is a program for it. */
+/* Starts the program, unless the case is not one that is counted or there is no program for the backend: then the
+ * functions below do nothing. */
 struct bench_counter bench_counter_open(const struct bench *bench, const struct bench_target *target,
                                         const struct bench_case *c);
 void bench_counter_begin(struct bench_counter *counter);
-/* Adds what has come since to a cell. */
+/* Adds the commands since bench_counter_begin() to `cell`. */
 void bench_counter_end(struct bench_counter *counter, struct bench_cell *cell);
 void bench_counter_close(struct bench_counter *counter);
 

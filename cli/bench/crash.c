@@ -1,4 +1,4 @@
-/* A holder is killed while somebody waits: how long until that one has the lock? */
+/* Measures how long it takes until a waiter has the lock after its holder was killed. */
 #include "bench/arena.h"
 #include "bench/process.h"
 
@@ -7,9 +7,9 @@
 
 enum {
     LEASE_MS = 1000,
-    HOLDER = 0, /* workers */
-    WAITER = 1,
-    SETTLE_MS = 60 /* from asking to standing in the server's queue */
+    HOLDER = 0,    /* index of the worker that holds the lock */
+    WAITER = 1,    /* index of the worker that waits for it */
+    SETTLE_MS = 60 /* enough for the waiter's request to be in the server's queue */
 };
 
 struct trial {
@@ -49,7 +49,7 @@ static void wait_for_it(void *arg) {
     if (take(trial, WAITER, lock)) {
         int64_t got = now_ns();
         worker->grants++;
-        /* Else it was granted while the holder lived; bench_enter() has counted that. */
+        /* Otherwise it was granted while the holder lived, a violation that bench_enter() has counted. */
         if (atomic_load(&trial->arena->killed)) histogram_add(&worker->samples, got - trial->arena->killed_ns, 1);
         bench_span(trial->arena, got, bench_leave(worker, &trial->arena->words[0]));
         bench_release(worker, lock);

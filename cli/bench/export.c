@@ -1,4 +1,4 @@
-/* The same for programs: JSON and CSV, from one list of columns. */
+/* Prints the results for programs, as JSON and as CSV, both from one list of columns. */
 #include "bench/bench.h"
 #include "text.h"
 
@@ -8,7 +8,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* One value of a row: X(name, kind, value). A negative figure is none: null, or an empty field. */
+/* The values of a row: X(name, kind, value). A negative figure is printed as null or as an empty field. */
 #define COLUMNS(X)                                             \
     X("workload", TEXT, c->workload->name)                     \
     X("server", TEXT, target->server)                          \
@@ -104,7 +104,7 @@ void bench_json(const struct bench *bench, FILE *out) {
     json_newline(&json);
 }
 
-/* ---- CSV, as RFC 4180 has it, with plain newlines ---------------------------------------------------------------- */
+/* ---- CSV as in RFC 4180, but with plain newlines ----------------------------------------------------------------- */
 
 static void csv_text(FILE *out, const char *text) {
     if (!text) return;

@@ -1,4 +1,4 @@
-/* What is reported of the counts. */
+/* Computes the figures that are reported from the counts. */
 #include "bench/bench.h"
 
 static double share(uint64_t part, uint64_t whole) {
@@ -9,12 +9,12 @@ static double per_second(uint64_t count, int64_t ns) {
     return ns > 0 && count > 0 ? (double)count * 1e9 / (double)ns : -1;
 }
 
-/* Both kinds of overlaps tell of the same grants. */
+/* Returns the number of violations. The two kinds of overlaps are about the same grants, so only the greater counts. */
 static uint64_t violations(const struct bench_cell *cell) {
     return (cell->overlaps > cell->time_overlaps ? cell->overlaps : cell->time_overlaps) + cell->stale_fences;
 }
 
-/* The fewest grants of the one lock that a worker got, as a share of the most. */
+/* Returns the grants of the worker that got the fewest, as a share of those of the worker that got the most. */
 static double fairness(const struct bench_case *c, const struct bench_cell *cell) {
     int workers = c->processes * c->threads;
     uint64_t fewest = cell->of_worker[0], most = fewest;
@@ -46,7 +46,7 @@ void bench_figures(const struct bench_case *c, const struct bench_cell *cell, st
         .cpu = cell->elapsed_ns > 0 ? (double)cell->cpu_ns / (double)cell->elapsed_ns : -1,
         .violations = violations(cell),
     };
-    /* Threads that take connections from each other have very different turns: what counts is how many there are. */
+    /* Threads that compete for connections have cycles of very different length: compare their rates, not medians. */
     if (c->threads > 1 && figures->per_second > 0)
         figures->ratio = figures->floor_per_second > 0 ? figures->floor_per_second / figures->per_second : -1;
     else if (figures->median_ns >= 0 && figures->floor_median_ns > 0)

@@ -1,4 +1,4 @@
-/* The floors: what the barest client of the same server needs. */
+/* The floors: runs the barest client of the same server for comparison. */
 #include "bench/bench.h"
 #include "bench/process.h"
 #include "bench/program.h"
@@ -14,7 +14,7 @@ bool bench_has_floor(const struct bench *bench, const struct bench_target *targe
     return c->workload->floor && !target->peer && !target->no_floor && bench_has_program(bench, target);
 }
 
-/* Adds the samples, and the grants of workers in turn; true when the output is whole. */
+/* Adds the samples and each worker's grants that the program prints. True if the output is complete. */
 static bool read_samples(FILE *in, struct bench_cell *told) {
     char line[128];
     int worker = 0;

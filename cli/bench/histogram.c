@@ -1,9 +1,10 @@
 #include "bench/histogram.h"
 
-/* Durations below HISTOGRAM_FINE have a bucket each; above, each power of two has HISTOGRAM_FINE of them. */
+/* Returns the bucket of a duration. Below HISTOGRAM_FINE each ns has a bucket of its own; above, each power of two has
+ * HISTOGRAM_FINE buckets. */
 static int bucket_of(int64_t ns) {
     if (ns < HISTOGRAM_FINE) return ns < 0 ? 0 : (int)ns;
-    int octave = 63 - __builtin_clzll((uint64_t)ns) - 6; /* 1 for HISTOGRAM_FINE to 2 * HISTOGRAM_FINE - 1 */
+    int octave = 63 - __builtin_clzll((uint64_t)ns) - 6; /* is 1 from HISTOGRAM_FINE to 2 * HISTOGRAM_FINE - 1 */
     if (octave > HISTOGRAM_OCTAVES) return HISTOGRAM_BUCKETS - 1;
     return octave * HISTOGRAM_FINE + (int)((ns >> (octave - 1)) - HISTOGRAM_FINE);
 }

@@ -1,5 +1,5 @@
-/* Counts of durations, in buckets no wider than 1/128 of what they count: constant memory, no sorting, and merging is
- * adding. Sees nothing but libc: the floor programs of the tests count with it, too. */
+/* Counts durations in buckets that are no wider than 1/128 of the duration: takes constant memory, needs no sorting,
+ * and is merged by addition. Depends on libc only, since the floor programs use it, too. */
 #ifndef DLOCK_CLI_BENCH_HISTOGRAM_H
 #define DLOCK_CLI_BENCH_HISTOGRAM_H
 
@@ -8,7 +8,7 @@
 
 enum {
     HISTOGRAM_FINE = 128,   /* buckets in each power of two */
-    HISTOGRAM_OCTAVES = 34, /* up to 2^41 ns, half an hour; what is longer counts as that */
+    HISTOGRAM_OCTAVES = 34, /* up to 2^41 ns, half an hour; longer durations go into the last bucket */
     HISTOGRAM_BUCKETS = HISTOGRAM_FINE * (HISTOGRAM_OCTAVES + 1)
 };
 
@@ -18,14 +18,14 @@ struct histogram {
     uint32_t buckets[HISTOGRAM_BUCKETS];
 };
 
-/* Counts `n` durations of `ns`; negative ones as 0. */
+/* Adds `n` durations of `ns` each; a negative one counts as 0. */
 void histogram_add(struct histogram *histogram, int64_t ns, uint32_t n);
 void histogram_merge(struct histogram *into, const struct histogram *from);
 
-/* The duration that `share` (0 to 1) of all do not exceed; -1 when there are none. */
+/* Returns the duration that a `share` (0 to 1) of all durations do not exceed; -1 if there are none. */
 int64_t histogram_at(const struct histogram *histogram, double share);
 
-/* The shortest duration that bucket `index` counts. */
+/* Returns the shortest duration of bucket `index`. */
 int64_t histogram_lowest(int index);
 
 static inline int64_t now_ns(void) {

@@ -1,5 +1,5 @@
-/* The report: what holds for all workloads, and the frame around what holds for one. It is XML, too: whoever reads it
- * by program needs no tolerant parser. */
+/* Writes the HTML report: what concerns all workloads; html_section.c writes what concerns one. The page is valid XML,
+ * too, so that programs can read it with a strict parser. */
 #include "bench/html.h"
 #include "report.css.h"
 #include "text.h"
@@ -23,7 +23,7 @@ static void server_names(FILE *out, const struct bench *bench) {
 }
 
 static void head(FILE *out, const struct bench *bench) {
-    /* Nothing is loaded, nothing runs: whatever a server has called itself stays text. */
+    /* This policy forbids scripts and loading, so a text from a server can do no harm. */
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
           "base-uri 'none'; form-action 'none'\"/>\n"
@@ -72,7 +72,7 @@ static void verdict(FILE *out, const struct bench *bench) {
     fputs("</ul></div>\n", out);
 }
 
-/* What did not go as it should. */
+/* Writes which runs failed or were interrupted. */
 static void remarks(FILE *out, const struct bench *bench) {
     if (bench->interrupted)
         fputs("<p class=\"verdict weak\">⚠ The run was interrupted: this is what was measured until then.</p>\n", out);
@@ -165,7 +165,8 @@ static int finding(const struct dlock_finding *finding, void *arg) {
     return 0;
 }
 
-/* Version and settings, as `dlock doctor` finds them. Nobody forks any more, so this process may have a client. */
+/* Writes a server's version and settings, as `dlock doctor` finds them. No process is forked any more, so this one may
+ * have a client. */
 static void server(FILE *out, const struct bench_target *target) {
     struct dlock_error err = {0, ""};
     dlock_client *client = NULL;
@@ -209,13 +210,13 @@ static void servers(FILE *out, const struct bench *bench) {
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
-/* Fewer than there are when it was told so (taskset). */
+/* Returns the number of processors that this process may use: with taskset fewer than there are. */
 static long usable_processors(void) {
     cpu_set_t ours;
     return sched_getaffinity(0, sizeof ours, &ours) == 0 ? CPU_COUNT(&ours) : sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* Found in /proc/cpuinfo on most architectures. */
+/* Writes the processor's name, where /proc/cpuinfo has one, and the number of processors. */
 static void processor(FILE *out) {
     char row[256];
     FILE *in = fopen("/proc/cpuinfo", "re");
@@ -244,7 +245,7 @@ static void kernel(FILE *out) {
     html_text(out, name.machine);
 }
 
-/* A word as a shell takes it. */
+/* Writes a word, quoted for a shell where that is necessary. */
 static void shell_word(FILE *out, const char *word) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-./:=_,@%";
     if (*word && word[strspn(word, plain)] == '\0') {
@@ -261,7 +262,7 @@ static void shell_word(FILE *out, const char *word) {
     fputc('\'', out);
 }
 
-/* Of the URIs nothing but the name that the server has here: they may have passwords. */
+/* Writes the command line. In place of each URI, which may have a password, it has the server's name. */
 static void command_line(FILE *out, const struct bench *bench, char *const *options, size_t n_options) {
     char *line = NULL;
     size_t size;
@@ -269,7 +270,7 @@ static void command_line(FILE *out, const struct bench *bench, char *const *opti
     if (!words) return;
     fputs("dlock bench", words);
     for (size_t i = 0; i < n_options; i++) {
-        bool labels = strncmp(options[i], "--la", 4) == 0; /* options may be cut short */
+        bool labels = strncmp(options[i], "--la", 4) == 0; /* getopt_long() accepts abbreviated options */
         if (labels && !strchr(options[i], '=')) i++;
         if (labels) continue;
         fputc(' ', words);
@@ -282,7 +283,7 @@ static void command_line(FILE *out, const struct bench *bench, char *const *opti
     free(line);
 }
 
-/* Workers that have to wait for a processor are measured with that wait. */
+/* Writes a warning if there were more workers than processors: their samples contain waits for a processor. */
 static void crowding(FILE *out, const struct bench *bench) {
     int most = 0;
     for (size_t k = 0; k < bench->n_cases; k++) {
@@ -321,7 +322,7 @@ static void run(FILE *out, const struct bench *bench, char *const *options, size
     fputs("</section>\n", out);
 }
 
-/* What --json prints. Text in it cannot end its element, nor begin another. */
+/* Writes the output of --json as a data block. <, > and & are escaped, so that no text in it can end the element. */
 static void data(FILE *out, const struct bench *bench) {
     char *json = NULL;
     size_t size;

@@ -1,4 +1,4 @@
-/* The charts of a report. Each is 400 units wide, about as many pixels, and says in words what it shows. */
+/* Draws the charts of a report. Each is 400 units wide, about as many pixels, and has a description in words. */
 #include "bench/html.h"
 #include "bench/svg.h"
 #include "text.h"
@@ -9,12 +9,12 @@
 enum {
     WIDTH = SVG_WIDTH,
     EDGE = 4,       /* left and right of a chart's axis */
-    COLUMNS = 196,  /* of a latency shape, over the whole axis */
-    FEW = 30,       /* samples: fewer are shown as dots, since they have no shape */
+    COLUMNS = 196,  /* columns of a latency shape over the whole axis */
+    FEW = 30,       /* fewer samples than this are shown as dots, since they have no shape */
     LEGEND = 13,    /* baseline of a line of text */
-    SHAPE_TOP = 19, /* inside a server's row */
-    SHAPE = 24,
-    ROW = 52,
+    SHAPE_TOP = 19, /* distance of the shape from the top of a server's row */
+    SHAPE = 24,     /* height of the shape */
+    ROW = 52,       /* height of a server's row */
     AXIS = SVG_AXIS,
     LABEL = SVG_LABEL,
     TICKS = SVG_TICKS
@@ -32,8 +32,8 @@ static size_t rows_of(const struct html_group *group, size_t k) {
 
 /* ---- how long things took ---------------------------------------------------------------------------------------- */
 
-/* How much of a histogram falls into each column. The fewer samples, the more of them each is spread over: what is left
- * to chance should not look like a comb. */
+/* Computes how many samples fall into each column. The fewer samples there are, the wider each one is spread, so that
+ * random gaps between samples do not show. */
 static void columns_of(const struct histogram *histogram, const struct html_scale *scale, double columns[COLUMNS]) {
     double width = 1 + 60 / sqrt((double)histogram->n);
     memset(columns, 0, COLUMNS * sizeof *columns);
@@ -52,7 +52,7 @@ static void columns_of(const struct histogram *histogram, const struct html_scal
     }
 }
 
-/* The outline of a histogram, as high as its highest column. */
+/* Draws the outline of a histogram, scaled to its own highest column. */
 static void shape(FILE *out, const struct histogram *histogram, const struct html_scale *scale, double foot,
                   const char *class) {
     double columns[COLUMNS], highest = 0, step = (WIDTH - 2.0 * EDGE) / COLUMNS;
@@ -79,7 +79,7 @@ static void dots(FILE *out, const struct histogram *histogram, const struct html
     }
 }
 
-/* "median 61 µs, 99 % 120 µs"; few samples say nothing about one in a hundred */
+/* Writes "median 61 µs, 99 % 120 µs"; with few samples without the 99th percentile, which they do not show. */
 static void latency_label(char label[LABEL], const struct bench_cell *cell, const struct bench_figures *figures) {
     char median[BENCH_DURATION], p99[BENCH_DURATION];
     const char *broken = figures->violations ? "⚠ violated, " : "";
@@ -159,7 +159,7 @@ double html_measured(const struct html_group *group, size_t k, size_t server, co
     return measure->of(&figures);
 }
 
-/* How much the names of all servers need. */
+/* Returns the width of the longest server name. */
 static double names_width(const struct bench *bench) {
     size_t longest = 0;
     for (size_t i = 0; i < bench->n_targets; i++)
@@ -216,7 +216,7 @@ enum { PLOT_LEFT = 46, PLOT_TOP = 10, PLOT_FOOT = 224, BETWEEN_LABELS = 15, RATE
 struct plot {
     const struct html_group *group;
     struct html_scale threads, rate;
-    double right; /* end of the lines; their labels follow */
+    double right; /* x of the lines' right ends; their labels follow */
 };
 
 static double rate_of(const struct plot *plot, size_t server, size_t k) {
@@ -253,7 +253,7 @@ static void plot_axes(FILE *out, const struct plot *plot) {
     svg_text(out, plot->right + 14, PLOT_FOOT + 16, "tick", "threads");
 }
 
-/* Where the line of a server ends: *y. False when it has none. */
+/* Draws the line of a server; *y is the height of its right end. False if the server has no values. */
 static bool plot_line(FILE *out, const struct plot *plot, size_t server, double *y) {
     const struct html_group *group = plot->group;
     const char *begun = NULL;
@@ -275,7 +275,7 @@ static bool plot_line(FILE *out, const struct plot *plot, size_t server, double 
     return true;
 }
 
-/* How many grants in a second the most threads had, and how many times those of the fewest that is. */
+/* Writes the rate with the most threads, and its ratio to the rate with the fewest. */
 static void rate_label(char label[LABEL], const struct plot *plot, size_t server) {
     double first = rate_of(plot, server, plot->group->first);
     double last = rate_of(plot, server, plot->group->first + plot->group->n - 1);
@@ -292,8 +292,8 @@ struct end {
     double y;
 };
 
-/* Labels stand at the ends of their lines, and not on each other: from the top each makes room for the next, then those
- * that went below the foot are pushed back. `ends` are sorted by y. */
+/* Spreads the labels at the lines' ends so that they do not overlap: first moves each below the one before it, then
+ * moves those that came to lie below the foot up again. `ends` are sorted by y. */
 static void spread(struct end *ends, size_t n) {
     for (size_t i = 1; i < n; i++)
         if (ends[i].y < ends[i - 1].y + BETWEEN_LABELS) ends[i].y = ends[i - 1].y + BETWEEN_LABELS;

@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Where a page goes. */
+/* Where a page is written. */
 struct place {
-    char *path;      /* of what is to be written: no symbolic link */
-    char *temporary; /* written first, in the same folder; NULL: `path` is a pipe, a terminal, … and written itself */
+    char *path;      /* of the file, with symbolic links resolved */
+    char *temporary; /* written first, in the same folder; NULL: `path` is a pipe or a terminal and written directly */
     int fd;          /* of `temporary`; -1: none */
 };
 
@@ -20,10 +20,10 @@ static int cannot_write(const char *path, int error) {
     return STATUS_IO;
 }
 
-/* False, with errno: no page can go there. place_free() follows in any case. */
+/* Opens the place of a page. False, with errno: no page can be written there. place_free() must follow in any case. */
 static bool place_take(struct place *place, const char *path) {
     struct stat there;
-    if (!*path) return errno = ENOENT, false; /* else it would be a temporary file's name */
+    if (!*path) return errno = ENOENT, false; /* strdup() below would make a temporary file of it */
     place->path = realpath(path, NULL);
     if (!place->path && errno == ENOENT) {
         mode_t mask = umask(0);
@@ -44,7 +44,7 @@ static bool place_take(struct place *place, const char *path) {
     return place->fd >= 0 && fchmod(place->fd, there.st_mode & 0777) == 0;
 }
 
-/* What has not been renamed goes away. Keeps errno. */
+/* Frees the place, and removes the temporary file unless it was renamed. Keeps errno. */
 static void place_free(struct place *place) {
     int error = errno;
     if (place->fd >= 0) {
@@ -63,7 +63,7 @@ int bench_html_check(const char *path) {
     return fits ? STATUS_OK : cannot_write(path, errno);
 }
 
-/* False, with errno. */
+/* Writes the page to the temporary file, or directly. False on failure, with errno. */
 static bool write_page(const struct place *place, const struct bench *bench, char *const *options, size_t n) {
     int fd =
         place->temporary ? fcntl(place->fd, F_DUPFD_CLOEXEC, 0) : open(place->path, O_WRONLY | O_CLOEXEC | O_NOCTTY);

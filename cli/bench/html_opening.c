@@ -1,4 +1,4 @@
-/* What the page begins with: the three things that most people ask for, of all servers, on one logarithmic scale. */
+/* The top of the page: the three most wanted figures of all servers, on one logarithmic scale. */
 #include "bench/html.h"
 #include "text.h"
 
@@ -6,22 +6,22 @@
 
 enum { ROW = 24, LEGEND = 22, NAME_WIDTH = 8, EDGE = 10, N = 3 };
 
-/* The first case of each, in this order; they have the marks 0 to 2. */
+/* The three workloads, of which the first case is shown. Their marks are 0 to 2 in this order. */
 static const struct {
     const char *workload;
-    const char *before; /* in the sentence, before how long it takes */
+    const char *before; /* the text before the duration in the sentence */
 } asked[N] = {{"cycle", "a lock that nobody else wants costs "},
               {"hand-over", "its hand-over to another process takes "},
               {"crash", "the lock of a dead holder is free after "}};
 
-/* Which case a thing is; n_cases: it was not measured. */
+/* Returns the index of the first case of a workload in `asked`; n_cases: it was not measured. */
 static size_t case_of(const struct bench *bench, int thing) {
     size_t k = 0;
     while (k < bench->n_cases && strcmp(bench->cases[k].workload->name, asked[thing].workload) != 0) k++;
     return k;
 }
 
-/* Negative: it was not measured there. */
+/* Returns the median on a server in ns; negative: it was not measured there. */
 static int64_t median_of(const struct bench *bench, int thing, size_t server) {
     struct bench_figures figures;
     size_t k = case_of(bench, thing);
@@ -32,10 +32,11 @@ static int64_t median_of(const struct bench *bench, int thing, size_t server) {
 
 struct range {
     int64_t least, most;
-    size_t fastest, slowest; /* servers */
+    size_t fastest, slowest; /* indices of servers */
 };
 
-/* Of dlock's own rows, or of all. */
+/* Finds the least and the greatest median of a workload on dlock's own rows or, `with_peers`, on all. False: there is
+ * none. */
 static bool range_of(const struct bench *bench, int thing, bool with_peers, struct range *range) {
     *range = (struct range){.least = -1, .most = -1};
     for (size_t i = 0; i < bench->n_targets; i++) {
@@ -74,7 +75,7 @@ static void sentence(FILE *out, const struct bench *bench) {
     fputs(".</p>\n", out);
 }
 
-/* Whether a server has any of the three: some locks of other software have none. */
+/* True if a target has any of the three workloads: some locks of other software have none. */
 static bool is_shown(const struct bench *bench, size_t server) {
     for (int thing = 0; thing < N; thing++) {
         size_t k = case_of(bench, thing);

@@ -1,4 +1,4 @@
-/* What a report says of one workload: charts, then the figures as a table. */
+/* The section of one workload in a report: charts, then the figures as a table. */
 #include "bench/html.h"
 #include "text.h"
 
@@ -40,7 +40,7 @@ static const struct words *words_of(const struct bench_workload *workload) {
     return NULL;
 }
 
-/* ", 4 processes"; nothing where there is but one worker. */
+/* Writes the number of workers, as in ", 4 processes"; nothing for workloads that have only one. */
 static void crowd(FILE *out, const struct bench_case *c) {
     int workers = c->processes * c->threads;
     switch (c->workload->crowd) {
@@ -115,7 +115,7 @@ static void end_figure(FILE *out, const char *about) {
     fputs("</figure>\n", out);
 }
 
-/* One scale for all charts of a workload. False: there are no samples. */
+/* Computes the scale of all latency charts of a workload. False: there are no samples. */
 static bool latency_scale(const struct html_group *group, struct html_scale *scale) {
     int64_t low = -1, high = -1;
     for (size_t k = group->first; k < group->first + group->n; k++) {
@@ -140,7 +140,7 @@ static bool has_measure(const struct html_group *group, size_t k, const struct h
     return false;
 }
 
-/* From 0 to what the greatest of a workload needs. */
+/* Returns a linear scale from 0 to above the greatest value of a workload. */
 static struct html_scale measure_scale(const struct html_group *group, const struct html_measure *measure) {
     double most = 0;
     for (size_t k = group->first; k < group->first + group->n; k++)
@@ -161,7 +161,7 @@ static void measures(FILE *out, const struct html_group *group, const struct htm
         begin_figure(out, group->n > 1 ? &bench->cases[k] : NULL, measure->what);
         html_measure_chart(out, group, k, measure, scale);
         end_figure(out, about);
-        about = NULL; /* once is enough */
+        about = NULL; /* the text stands below the first chart only */
     }
 }
 
@@ -232,7 +232,7 @@ void html_count(char text[HTML_COUNT], uint64_t n) {
     *text = '\0';
 }
 
-/* X(heading, what puts it into `text`); a column without a figure is left out. */
+/* The columns: X(heading, statement that writes the value to `text`). A column without any value is left out. */
 #define COLUMNS(X)                                                             \
     X("Violations", html_count(text, f->violations))                           \
     X("Median", duration(text, f->median_ns))                                  \

@@ -1,16 +1,17 @@
-/* Signals that end the bench. */
+/* The signals that end the bench. */
 #ifndef DLOCK_CLI_BENCH_INTERRUPT_H
 #define DLOCK_CLI_BENCH_INTERRUPT_H
 
 #include <stdint.h>
 
-/* A signal that interrupts the bench ends it, with what has been measured until then. 0: none came. */
+/* Installs handlers for SIGINT, SIGTERM and SIGHUP, unless they are ignored: the bench then ends early and reports what
+ * has been measured. bench_interrupted() returns the signal that came, or 0. */
 void bench_hear_signals(void);
 int bench_interrupted(void);
-/* In a process that was forked: they end it. */
+/* Restores the default actions, in a forked process: there the signals end it. */
 void bench_leave_signals(void);
 
-/* Ends early when the bench is interrupted. */
+/* Sleeps for `ms`, or until a signal interrupts the bench. */
 void bench_sleep_ms(int64_t ms);
 
 #endif

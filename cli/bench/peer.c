@@ -1,4 +1,4 @@
-/* Locks of other software on the same servers. Each that is installed has a row behind its server. */
+/* Locks of other software on the same servers. Each one that is installed has a row after that of its server. */
 #include "bench/process.h"
 #include "bench/program.h"
 
@@ -12,7 +12,7 @@ static bool is_command(const struct bench_workload *workload) {
     return workload->run == bench_command;
 }
 
-/* That of BusyBox has no time limit. */
+/* Accepts flock(1) of util-linux only: that of BusyBox has no time limit. */
 static bool find_flock(const struct bench *bench, struct bench_target *target) {
     static const char expected[] = "flock from ";
     char line[80] = "";
@@ -34,7 +34,8 @@ static bool is_of_processes(const struct bench_workload *workload) {
     return workload->floor && workload->crowd != BENCH_THREAD_STEPS;
 }
 
-/* One whose library is missing, or that does not understand the URI, ends without a line. */
+/* Asks the peer program what it measures. It prints nothing if its library is missing or it does not understand the
+ * URI. */
 static bool find_program(const struct bench *bench, struct bench_target *target) {
     struct bench_program program;
     if (!bench_has_program(bench, target) ||
@@ -63,7 +64,7 @@ static void run_program(const struct bench *bench, struct bench_target *target, 
     cell->elapsed_ns += ms * 1000000;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------------- */
+/* ---- all peers --------------------------------------------------------------------------------------------------- */
 
 const struct bench_peer bench_peers[] = {
     {"flock(1)", "file", is_command, find_flock, bench_command},

@@ -1,4 +1,4 @@
-/* What is to be run, on what. */
+/* Makes the list of cases and the list of servers. */
 #include "bench/bench.h"
 #include "bench/process.h"
 #include "cli.h"
@@ -62,7 +62,7 @@ static bool is_taken(const struct bench *bench, const char *name) {
     return false;
 }
 
-/* The first `length` of `text`, with a number where another one is called so. */
+/* Names a target by the first `length` bytes of `text`, and adds a number if the name is taken. */
 static void name_target(const struct bench *bench, struct bench_target *target, const char *text, size_t length) {
     char name[BENCH_SERVER];
     int shown = length > BENCH_SERVER - 6 ? BENCH_SERVER - 6 : (int)length;
@@ -71,7 +71,7 @@ static void name_target(const struct bench *bench, struct bench_target *target, 
     memcpy(target->server, name, sizeof name);
 }
 
-/* Of a URI nothing but the scheme may be shown. */
+/* Names a server by its scheme, the only part of a URI that is certainly no secret. */
 static void name_server(const struct bench *bench, struct bench_target *target) {
     name_target(bench, target, target->uri, strspn(target->uri, "abcdefghijklmnopqrstuvwxyz0123456789+.-"));
 }
@@ -81,7 +81,7 @@ struct probe {
     const struct bench_target *target;
 };
 
-/* A server that was started lately and grants nothing yet is waited for: nothing could be measured before. */
+/* Waits for a server that was started recently and grants nothing yet. */
 static void await_ready(const struct probe *probe, dlock_client *client) {
     struct dlock_error err = {0, ""};
     dlock_lock *lock;
@@ -104,8 +104,9 @@ static void open_once(void *arg) {
     dlock_close(client);
 }
 
-/* A wrong URI, a server that is away, and one that grants nothing for long are told at once. In a process of its own:
- * this one must not have a client. */
+/* Connects to a server, so that a wrong URI, an unreachable server and one that grants nothing for long are reported
+ * before the first run. Does that in a forked process, since this one must not have a client. Returns the exit
+ * status. */
 static int try_target(struct bench_target *target) {
     struct bench_cell cell = {0};
     struct probe probe = {bench_arena_new(NULL), target};
@@ -118,7 +119,7 @@ static int try_target(struct bench_target *target) {
     return error_status(cell.error_code);
 }
 
-/* One more, of which `uri` is known. */
+/* Appends a target with this `uri`; its other members are 0. NULL: out of memory. */
 static struct bench_target *new_target(struct bench *bench, const char *uri) {
     struct bench_target *more = realloc(bench->targets, (bench->n_targets + 1) * sizeof *more);
     if (!more) return NULL;
@@ -128,7 +129,7 @@ static struct bench_target *new_target(struct bench *bench, const char *uri) {
     return target;
 }
 
-/* A label stands in tables and charts. */
+/* A label is printed in tables and charts, so its characters are restricted. */
 int bench_add_labelled(struct bench *bench, const char *text) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-_";
     char name[BENCH_SERVER];
@@ -153,7 +154,7 @@ static bool has_rows(const struct bench *bench, const struct bench_target *targe
     return false;
 }
 
-/* Behind target `i`, and what stands there already. */
+/* Inserts a copy of `peer` after target `i`, its server, and that server's other peers. False: out of memory. */
 static bool insert(struct bench *bench, size_t i, struct bench_target *peer) {
     name_target(bench, peer, peer->peer->name, strlen(peer->peer->name));
     for (peer->behind = 1; i + peer->behind < bench->n_targets && bench->targets[i + peer->behind].peer;)

@@ -30,7 +30,7 @@ static bool one_has_ended(void) {
 bool bench_all_ready(struct bench_arena *arena, uint32_t workers) {
     for (int64_t begun = now_ns(); now_ns() - begun < BENCH_READY_MS * INT64_C(1000000); bench_sleep_ms(1)) {
         if (bench_interrupted()) return false;
-        bool ended = one_has_ended(); /* asked first: one that was ready may have ended its work since */
+        bool ended = one_has_ended(); /* before `ready` is read: a worker that was ready may end its work at any time */
         if (atomic_load(&arena->error_code) != 0) return false;
         if (atomic_load(&arena->ready) == workers) return true;
         if (ended) failed(arena, DLOCK_ECANCELED, "a worker has died");

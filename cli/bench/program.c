@@ -12,7 +12,7 @@
 
 enum { ARGUMENTS = 8 };
 
-/* The path of what is called `name` as seen from this program's folder; false when there is no such thing. */
+/* Finds the path of `name`, which is relative to this program's folder. False if it does not exist. */
 static bool find_beside(const char *name, char found[PATH_MAX]) {
     char own[PATH_MAX], path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
@@ -22,7 +22,7 @@ static bool find_beside(const char *name, char found[PATH_MAX]) {
     return snprintf(path, PATH_MAX, "%s/%s", own, name) < PATH_MAX && realpath(path, found);
 }
 
-/* As the installation or the build tree has them. */
+/* Looks where an installation has the programs, then where a build tree has them. */
 void bench_own_programs(char folder[PATH_MAX]) {
     if (!find_beside(DLOCK_FLOORS, folder) && !find_beside("../libexec/dlock/floors", folder)) folder[0] = '\0';
 }
@@ -31,7 +31,7 @@ const char *bench_own_dlock(char path[PATH_MAX]) {
     return find_beside("dlock", path) ? path : "dlock";
 }
 
-/* False when the path does not fit. */
+/* Writes the path of the backend's program. False if it does not fit. */
 static bool path_of(const struct bench *bench, const struct bench_target *target, char path[PATH_MAX]) {
     const char *kind = target->peer ? "peer" : "floor";
     const char *name = target->peer ? target->peer->name : target->backend;
@@ -79,7 +79,7 @@ bool bench_program_start(const struct bench *bench, const struct bench_target *t
     return false;
 }
 
-/* It fits into the pipe; nobody may be there to read it any more. */
+/* Does not block, since a line fits into the pipe. SIGPIPE is ignored: the program may have ended. */
 void bench_program_tell(const struct bench_program *program, const char *line) {
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     sigaction(SIGPIPE, &ignore, &before);

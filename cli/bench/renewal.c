@@ -1,4 +1,4 @@
-/* One process holds many locks: what does it cost to keep them? */
+/* Measures what it costs to keep many locks held by one process. */
 #include "bench/arena.h"
 #include "bench/counter.h"
 #include "bench/process.h"
@@ -15,7 +15,7 @@ struct keeper {
     int64_t lease_ms;
 };
 
-/* Some backends have a descriptor for each lock. */
+/* Raises the limit of descriptors: some backends need one for each lock. */
 static void allow_descriptors(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -23,7 +23,8 @@ static void allow_descriptors(void) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Until the server's count has been read. What is used up meanwhile is not counted. */
+/* Holds the locks until the server's count has been read. Measures the processor time of the run only, not that of the
+ * time before and after. */
 static void hold(struct bench_arena *arena) {
     while (atomic_load(&arena->stop_ns) == 0) bench_sleep_ms(1);
     int64_t before = bench_cpu_ns();
@@ -64,7 +65,8 @@ static void process(void *arg) {
     dlock_close(client);
 }
 
-/* Whole renewals, since half of one is none, or all. */
+/* Returns the length of the run in ms: a whole number of renewals, at least RENEWALS. All locks are renewed together,
+ * so a part of a period would contain all of its requests or none. */
 static int64_t length(int64_t ms, int64_t lease_ms) {
     int64_t renewals = ms * RENEWALS_IN_A_LEASE / lease_ms;
     return (renewals > RENEWALS ? renewals : RENEWALS) * lease_ms / RENEWALS_IN_A_LEASE;

@@ -1,4 +1,4 @@
-/* One run: processes and threads that begin together and end on time. */
+/* One run: processes and threads that start together and end at a given time. */
 #include "bench/arena.h"
 #include "bench/counter.h"
 #include "bench/process.h"
@@ -12,18 +12,18 @@ struct job {
     struct bench_arena *arena;
     const struct bench_case *c;
     const char *uri;
-    int first;   /* worker of this process */
-    int gate[2]; /* a pipe; its end of file is the beginning */
+    int first;   /* index of the first worker of this process */
+    int gate[2]; /* a pipe: the workers start when its writing end is closed */
 };
 
 struct thread {
     const struct job *job;
     dlock_client *client;
     int worker;
-    int64_t cpu_ns; /* of the process, when it begins */
+    int64_t cpu_ns; /* processor time of the process at the start */
 };
 
-/* The first grant opens connections and loads scripts: not part of what is measured. */
+/* Acquires and releases once before the measurement: the first grant opens connections and loads scripts. */
 static bool warm_up(struct bench_arena *arena, struct bench_worker *worker, dlock_lock *lock) {
     struct dlock_error err = {0, ""};
     if (dlock_acquire(lock, BENCH_READY_MS, &err) == 0) return bench_release(worker, lock);
@@ -64,7 +64,7 @@ static void process(void *arg) {
     int begun = 0;
     for (int i = 0; i < job->c->threads; i++) {
         threads[i] = (struct thread){job, client, job->first + i, 0};
-        if (i + 1 == job->c->threads) break; /* the last is this one */
+        if (i + 1 == job->c->threads) break; /* this thread is the last worker */
         if (pthread_create(&ids[i], NULL, work, &threads[i]) != 0) {
             no_thread(job->arena);
             break;
@@ -87,7 +87,7 @@ static int start(struct job *job, int processes, pid_t *pids) {
     return n;
 }
 
-/* The time, and what the server is sent in it. */
+/* Lets the workers start, waits for `ms`, and counts the server's commands in that time. */
 static void run_for(struct job *job, int64_t ms, struct bench_counter *counter, struct bench_cell *cell) {
     bench_counter_begin(counter);
     atomic_store(&job->arena->stop_ns, now_ns() + ms * 1000000);

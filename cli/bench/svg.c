@@ -1,4 +1,4 @@
-/* What charts are made of. */
+/* Writes the elements of charts. */
 #include "bench/svg.h"
 #include "text.h"
 
@@ -26,7 +26,6 @@ void svg_line(FILE *out, const char *class, double x1, double y1, double x2, dou
     fprintf(out, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", class, x1, y1, x2, y2);
 }
 
-/* The same server has the same colour everywhere; what is meant never hangs on it. */
 int svg_colour(size_t server) {
     return (int)(server % 8);
 }
@@ -54,14 +53,14 @@ struct html_scale html_log_scale(double low, double high) {
     return scale;
 }
 
-/* Where `value` is, from 0 to 1. */
 double svg_place(const struct html_scale *scale, double value) {
     double at = scale->is_log ? log(value / scale->low) / log(scale->high / scale->low)
                               : (value - scale->low) / (scale->high - scale->low);
     return at < 0 || !(value > 0) ? 0 : at > 1 ? 1 : at;
 }
 
-/* Ticks at 1, 2 and 5, or at powers of ten where there is no room for more than `most`. Returns how many. */
+/* Places ticks at 1, 2 and 5 times powers of ten; or, if these are more than `most`, at powers of ten only. Returns the
+ * number of ticks. */
 static size_t log_ticks(const struct html_scale *scale, double most, double ticks[TICKS]) {
     int step = log10(scale->high / scale->low) * 3 > most ? 3 : 1;
     size_t n = 0;
@@ -74,7 +73,7 @@ static size_t log_ticks(const struct html_scale *scale, double most, double tick
 
 size_t svg_ticks(const struct html_scale *scale, double most, double ticks[TICKS]) {
     if (scale->is_log) return log_ticks(scale, most, ticks);
-    /* The end is 1, 2 or 5, or ten times that, …: parts of it have few digits. */
+    /* The end is 1, 2 or 5 times a power of ten. A quarter of 1 or 2, and a fifth of 5, have few digits. */
     int parts = fmod(log10(scale->high) + 9 + 1e-9, 1) > 0.5 ? 5 : 4;
     for (int i = 0; i <= parts; i++) ticks[i] = scale->low + (scale->high - scale->low) * i / parts;
     return (size_t)parts + 1;
@@ -96,7 +95,6 @@ void svg_count_label(char label[LABEL], double count) {
     snprintf(label, LABEL, count < 100 ? "%.3g%s" : "%.0f%s", count, unit);
 }
 
-/* A horizontal axis between x0 and x1, at the foot of a chart that is `height` high without it. */
 void svg_axis(FILE *out, const struct html_scale *scale, double x0, double x1, double height,
               void (*name)(char label[LABEL], double value)) {
     double ticks[TICKS];
@@ -110,7 +108,6 @@ void svg_axis(FILE *out, const struct html_scale *scale, double x0, double x1, d
     }
 }
 
-/* Lines that cross are told apart by their marks, too. */
 void svg_mark(FILE *out, size_t server, double x, double y) {
     static const char *const marks[] = {"m-3.5-3.5h7v7h-7z", "m0-5l5 5-5 5-5-5z", "m0-5l4.5 8h-9z", "m0 5l4.5-8h-9z"};
     if (server % 5 == 0)

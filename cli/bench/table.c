@@ -1,4 +1,4 @@
-/* The table for people: at most 100 columns. */
+/* Prints the results for people, as tables of at most 100 columns. */
 #include "bench/bench.h"
 #include "text.h"
 
@@ -19,7 +19,7 @@ void bench_duration(char cell[BENCH_DURATION], int64_t ns) {
         snprintf(cell, CELL, "%5.0f s ", (double)ns / 1e9);
 }
 
-/* Right-aligned, or a dash when there is none. */
+/* Writes `value` right-aligned, or a dash if it is negative. */
 static void number(char *cell, int width, int digits, double value, const char *unit) {
     if (value < 0)
         snprintf(cell, CELL, "%*s", width, "-");
@@ -42,7 +42,7 @@ static void row(struct table *table, const struct bench_case *c, const struct be
     table_add(table, (const char *const[]){c->label, target->server, median, p99, rate, floor, fair, broken});
 }
 
-/* What it takes to keep locks, and to wait for them. */
+/* Adds a row of the second table: the commands and the processor time that renewals and waiters cost. */
 static void load(struct table *table, const struct bench_case *c, const struct bench_target *target,
                  const struct bench_cell *cell) {
     struct bench_figures figures;
@@ -55,7 +55,7 @@ static void load(struct table *table, const struct bench_case *c, const struct b
     table_add(table, (const char *const[]){c->label, target->server, commands, each, cpu});
 }
 
-/* What the asterisks stand for. */
+/* Prints the remarks that the asterisks refer to. */
 static void remarks(const struct bench *bench, FILE *out) {
     for (size_t k = 0; k < bench->n_cases; k++) {
         for (size_t i = 0; i < bench->n_targets; i++) {
@@ -69,7 +69,7 @@ static void remarks(const struct bench *bench, FILE *out) {
     }
 }
 
-/* Locks of other software: what they are. */
+/* Prints a line about each lock of other software. */
 static void peers(const struct bench *bench, FILE *out) {
     bool begun = false;
     for (size_t i = 0; i < bench->n_targets; i++) {
@@ -81,7 +81,7 @@ static void peers(const struct bench *bench, FILE *out) {
     }
 }
 
-/* One kind of table: which cases it is about, and a row of it. */
+/* One kind of table: its columns, the workloads that it is about, and the function that adds a row. */
 struct kind {
     size_t columns;
     const char *heading[TABLE_COLUMNS];
@@ -103,7 +103,7 @@ static const struct kind kinds[] = {
     {5, {"WORKLOAD", "SERVER", "COMMANDS/S", "PER GRANT", "CLIENT CPU"}, is_counted, load},
 };
 
-/* Nothing when there is no such case. */
+/* Prints a table, or nothing if there is no case for it. *another: a table was printed before. False: out of memory. */
 static bool print(const struct bench *bench, const struct kind *kind, bool *another, FILE *out) {
     struct table table = {.columns = kind->columns};
     for (size_t k = 0; k < bench->n_cases; k++) {

@@ -1,10 +1,10 @@
-/* What the workers of a run do until its end. */
+/* The workloads: what the workers of a run do until its end. */
 #include "bench/arena.h"
 #include "bench/process.h"
 
 #include <string.h>
 
-/* Longer than a queue of workers, and a server that hesitates, can take. */
+/* PATIENCE_MS is longer than a queue of all workers takes on a server that hesitates. */
 enum { PATIENCE_MS = 10000, REENTRIES = 64 };
 
 static bool acquire(struct bench_worker *worker, dlock_lock *lock) {
@@ -19,7 +19,7 @@ static bool goes_on(const struct bench_worker *worker, int64_t now) {
            atomic_load_explicit(&worker->arena->error_code, memory_order_relaxed) == 0;
 }
 
-/* A sample is an acquire and its release; what stands between them is not counted. */
+/* A sample is the time of an acquire and of its release, without the time between the two. */
 static void cycle(struct bench_worker *worker, dlock_lock *lock, struct bench_word *word) {
     for (int64_t asked = now_ns(), done; goes_on(worker, asked); asked = done) {
         if (!acquire(worker, lock)) return;
@@ -34,7 +34,7 @@ static void cycle(struct bench_worker *worker, dlock_lock *lock, struct bench_wo
     }
 }
 
-/* Many at a time: reading the clock takes about as long as one of them. */
+/* A sample is the mean of REENTRIES re-entries, since reading the clock takes about as long as one. */
 static void reenter(struct bench_worker *worker, dlock_lock *lock, struct bench_word *word) {
     if (!acquire(worker, lock)) return;
     bench_enter(worker, word, lock);
@@ -51,7 +51,7 @@ static void reenter(struct bench_worker *worker, dlock_lock *lock, struct bench_
     bench_release(worker, lock);
 }
 
-/* A sample is the time from the beginning of a release to the grant of somebody who had been waiting by then. */
+/* A sample is the time from the beginning of a release to the grant of another worker that was waiting by then. */
 static void contend(struct bench_worker *worker, dlock_lock *lock, struct bench_word *word) {
     const struct bench_workload *workload = worker->c->workload;
     for (int64_t asked = now_ns(); goes_on(worker, asked); asked = now_ns()) {

@@ -1,4 +1,4 @@
-# From the overview: each command and what it does, with a tab between them.
+# Reads the overview of dlock --help. Prints each command and its summary, with a tab between them.
 /^  [a-z]+ / {
     name = $1
     sub(/^ +[a-z]+ +/, "")

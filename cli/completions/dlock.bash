@@ -1,12 +1,12 @@
-# Completion for bash. What there is to complete is read from the help of the installed command.
+# Completion for bash. Commands, options and their values are read from the help of the installed command.
 
 _dlock_program() {
     local program=${COMP_WORDS[0]/#\~\//$HOME/}
     command "$program" "$@" 2>/dev/null </dev/null
 }
 
-# The words so far without what bash adds to them: it cuts at each ":" and "=". Sets words, and `at`, which has for each
-# word the number of its last piece.
+# Joins the pieces into which bash cuts words at each ":" and "=". Sets `words`, the words up to the cursor, and `at`,
+# for each word the index in COMP_WORDS of its last piece.
 _dlock_join() {
     local i piece glue=
     words=() at=()
@@ -23,7 +23,8 @@ _dlock_join() {
     done
 }
 
-# Only what begins as the current word, and of that what follows its last ":" or "=", where bash cuts there.
+# Offers the candidates that begin as the current word. Where bash cuts at ":" or "=", offers only what follows the last
+# of these in the current word.
 _dlock_reply() { # CURRENT CANDIDATE…
     local current=$1 cut= mark word
     shift
@@ -38,7 +39,7 @@ _dlock_reply() { # CURRENT CANDIDATE…
     done
 }
 
-# Whatever the value of an option, or the argument of a command, is.
+# Completes a value of the given kind, of an option or an argument.
 _dlock_value() { # KIND CURRENT [BEFORE IT]
     local candidates
     case "$1" in
@@ -77,7 +78,7 @@ _dlock() {
         takes[$option]=$value
     done < <(_dlock_program help "$command" | awk '@DLOCK_OPTIONS_AWK@')
 
-    # What the current word is: an option's value, an option, or the argument behind `names` others.
+    # Finds out whether the current word is an option's value, an option, or the argument after `names` others.
     for (( ; i < ${#words[@]} - 1; i++)); do
         option=${words[i]}
         if [[ ! $ended && $option == -- ]]; then
@@ -97,7 +98,7 @@ _dlock() {
             fi
         fi
     done
-    if [[ $command == run && $names == 1 ]]; then # behind the name: options, until there is another command
+    if [[ $command == run && $names == 1 ]]; then # after the name: -c or --, then the words of another command
         if [[ ${words[i]} == -- && $i -lt $((${#words[@]} - 1)) ]]; then
             i=$((i + 1))
         elif [[ ${words[i]} == -* ]]; then

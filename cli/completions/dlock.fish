@@ -1,4 +1,4 @@
-# Completion for fish. What there is to complete is read from the help of the installed command.
+# Completion for fish. Commands, options and their values are read from the help of the installed command.
 
 function __dlock_program
     set -l words (commandline -opc)
@@ -10,7 +10,7 @@ function __dlock_commands
     __dlock_program --help | awk '@DLOCK_COMMANDS_AWK@'
 end
 
-# Whatever the value of an option, or the argument of a command, is.
+# Completes a value of the given kind, of an option or an argument.
 function __dlock_value # KIND CURRENT
     switch $argv[1]
         case URI
@@ -46,7 +46,7 @@ function __dlock_complete
         set -a values $fields[2]
     end
 
-    # What the current word is: an option's value, an option, or the argument behind `names` others.
+    # Finds out whether the current word is an option's value, an option, or the argument after `names` others.
     set -l i 3
     set -l names 0
     set -l ended
@@ -71,7 +71,7 @@ function __dlock_complete
             end
         end
     end
-    if test "$command $names" = 'run 1' # behind the name: options, until there is another command
+    if test "$command $names" = 'run 1' # after the name: -c or --, then the words of another command
         if test "$words[$i]" = --
             set i (math $i + 1)
         else if string match -q -- '-*' "$words[$i]$current"

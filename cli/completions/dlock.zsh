@@ -1,5 +1,5 @@
 #compdef dlock
-# Completion for zsh. What there is to complete is read from the help of the installed command.
+# Completion for zsh. Commands, options and their values are read from the help of the installed command.
 
 _dlock_program() { command ${~words_before[1]} "$@" 2>/dev/null </dev/null }
 
@@ -12,7 +12,7 @@ _dlock_commands() {
     _describe -t commands command commands
 }
 
-# Whatever the value of an option, or the argument of a command, is.
+# Completes a value of the given kind, of an option or an argument.
 _dlock_value() { # KIND
     local -a candidates
     case $1 in
@@ -49,7 +49,7 @@ _dlock() {
         options+=("$fields[1]:$fields[3]")
     done
 
-    # What the current word is: an option's value, an option, or the argument behind `names` others.
+    # Finds out whether the current word is an option's value, an option, or the argument after `names` others.
     for (( i = 3; i < CURRENT; i++ )); do
         option=$words[i]
         if [[ -z $ended && $option == -- ]]; then
@@ -69,7 +69,7 @@ _dlock() {
             fi
         fi
     done
-    if [[ $command == run ]] && (( names == 1 )); then # behind the name: options, until there is another command
+    if [[ $command == run ]] && (( names == 1 )); then # after the name: -c or --, then the words of another command
         if [[ $words[i] == -- ]] && (( i < CURRENT )); then
             (( i++ ))
         elif [[ $words[i] == -* ]]; then

@@ -1,5 +1,5 @@
-# From the help of a command: each option, what its value is, and what it is for, with tabs between them. There are no
-# single quotes and no backslashes in these programs: they become arguments of awk in three shells.
+# Reads the help of a command. Prints each option, the kind of its value, and its description, with tabs between them.
+# These programs have no single quotes and no backslashes: they become arguments of awk in three shells.
 function flush(  i, n, part, value, tab) {
     if (names == "") return
     tab = sprintf("%c", 9)

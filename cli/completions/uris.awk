@@ -1,4 +1,4 @@
-# From `dlock backends --json`: how a URI of each scheme begins.
+# Reads the output of dlock backends --json. Prints the beginning of a URI for each scheme.
 BEGIN { RS = "{" }
 match($0, /"schemes": [[][^]]*/) {
     n = split(substr($0, RSTART, RLENGTH), part, /"/)

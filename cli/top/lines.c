@@ -71,7 +71,7 @@ static void json_look(struct json *json, const struct look *look) {
     holders_json(&look->holders, json);
 }
 
-/* `look` NULL: there is no answer yet. */
+/* Prints one line. `look` NULL: there was no answer, for the reason `error`. */
 static void print_json(const struct look *look, int64_t wall_ms, int64_t took_ms, const char *error) {
     struct json json = {.out = stdout};
     json_begin(&json, NULL, '{');
@@ -107,7 +107,7 @@ static void print_silence(int64_t silent_ms, const struct lines_plan *plan) {
 
 int lines_run(struct watch *watch, const struct lines_plan *plan) {
     int status = STATUS_OK, written = 0;
-    int64_t said_ms = 0; /* how long the silence was that was told of last */
+    int64_t said_ms = 0; /* length of the server's silence in the last message about it; 0: none since an answer */
     for (long looks = 0; status == STATUS_OK && written == 0 && (plan->count == 0 || looks < plan->count);) {
         struct pollfd done = {watch->done_fd, POLLIN, 0};
         poll(&done, 1, watch_step(watch));

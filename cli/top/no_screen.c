@@ -1,4 +1,4 @@
-/* Built without curses: there are lines only. */
+/* Replaces screen.c in a build without curses: dlock top prints lines only. */
 #include "top/screen.h"
 
 #include "cli.h"

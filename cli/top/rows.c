@@ -11,7 +11,7 @@ const char *const order_words[ORDERS] = {"name", "remaining lease", "waiters", "
 struct row {
     const struct dlock_info *holder;
     uint64_t grants;
-    size_t place; /* in the look */
+    size_t place; /* its index in the look */
 };
 
 static int descending(uint64_t a, uint64_t b) {
@@ -26,7 +26,7 @@ static int by_name(const void *a, const void *b) {
     return by_place(a, b);
 }
 
-/* What ends first is first, and what is not known, -1, last. */
+/* Puts the lease that ends first at the top. An unknown one, -1, becomes the greatest uint64_t and thus the last. */
 static int by_remaining(const void *left, const void *right) {
     const struct row *a = left, *b = right;
     int order = descending((uint64_t)b->holder->remaining_ms, (uint64_t)a->holder->remaining_ms);
@@ -51,7 +51,7 @@ static bool passes(const struct dlock_info *holder, const char *filter) {
     return strcasestr(holder->name, filter) || strcasestr(holder->token, filter);
 }
 
-/* A cell with no more than the longest that is wanted. */
+/* Returns `text`, or, if it has more than `longest` characters (0: no limit), its beginning with "…", in `space`. */
 static const char *cut(const char *text, size_t longest, char *space, size_t size) {
     size_t length = strlen(text), first = longest ? first_characters(text, longest) : length;
     if (first == length || first >= size) return text;

@@ -1,4 +1,4 @@
-/* The holders that a look has found, chosen, sorted, and as a table. */
+/* Filters and sorts the holders that a look has found, and prints them as a table. */
 #ifndef DLOCK_CLI_TOP_ROWS_H
 #define DLOCK_CLI_TOP_ROWS_H
 
@@ -11,14 +11,14 @@ extern const char *const order_words[ORDERS];
 
 struct rows_plan {
     enum order order;
-    const char *filter; /* part of a name, a host or a token, whatever its case; "": all */
-    size_t longest;     /* so many characters of a name or token; 0: all */
+    const char *filter; /* shows names and tokens that contain this, in upper or lower case; "": all */
+    size_t longest;     /* most characters shown of a name or token; 0: all */
 };
 
-/* Writes the table, heading first. Returns how many holders it shows, or -1: out of memory. */
+/* Writes the table, heading first. Returns the number of holders in it, or -1: out of memory. */
 long rows_print(const struct look *look, const struct rows_plan *plan, FILE *out);
 
-/* "3 locks, 4 holders, 1 waiting, 2.0 grants/s seen" */
+/* Writes a summary: "3 locks, 4 holders, 1 waiting, 2.0 grants/s seen". */
 void sum_text(const struct look *look, char *text, size_t size);
 
 #endif

@@ -20,22 +20,22 @@
 #include <term.h> /* last: its macros have short names */
 
 enum {
-    FIRST_ROW = 3, /* of the table's heading */
+    FIRST_ROW = 3, /* the line of the table's heading */
     KEY_ESCAPE = 27,
     KEY_CTRL_L = 12,
     FILTER_MAX = 64
 };
 
-/* What is shown, and where. The screen belongs to one thread. */
+/* State of the screen. Only the main thread uses it. */
 struct screen {
     struct watch *watch;
     enum order order;
     char filter[FILTER_MAX];
-    bool typing; /* into the filter */
+    bool typing; /* keys go into the filter */
     long top;    /* the first row that is shown */
-    long rows;   /* there are */
-    bool over;
-    int sig; /* what ends us */
+    long rows;   /* number of rows in the table */
+    bool over;   /* the user quits, or the terminal is gone */
+    int sig;     /* the signal that ends this process; 0: none */
 };
 
 static SCREEN *terminal;
@@ -43,8 +43,8 @@ static int signal_fd = -1;
 
 /* ---- drawing ----------------------------------------------------------------------------------------------------- */
 
-/* One line, cut at the edge. What this terminal cannot show is a question mark; nothing gets through that is no
- * character: the table is clean already, and this is the second lock on the same door. */
+/* Draws one line, cut at the right edge. Shows '?' for characters that this locale cannot show and for bytes that are
+ * no character. The texts are already free of control characters; this makes sure of it. */
 static void draw_line(int y, const char *text, size_t bytes) {
     mbstate_t state = {0};
     int x = 0;
@@ -88,7 +88,7 @@ static void draw_title(const struct watch *watch) {
     attroff(A_BOLD);
 }
 
-/* Whether it answers, and how old is what stands below. */
+/* Draws the line that tells whether the server answers, and whether the table is from an earlier answer. */
 static void draw_state(const struct watch *watch) {
     char line[640], age[64] = "";
     int64_t silent_ms = watch_silence_ms(watch);
@@ -119,7 +119,7 @@ static void draw_keys(const struct screen *screen) {
     draw_text(LINES - 1, line);
 }
 
-/* The rows that fit, from `top` on. */
+/* Draws the heading and the rows that fit, from `top` on. */
 static void draw_rows(struct screen *screen, const char *text) {
     long room = LINES - 1 - FIRST_ROW - 1, last = screen->rows > room ? screen->rows - room : 0;
     if (screen->top > last) screen->top = last;
@@ -177,7 +177,7 @@ static void type_into_filter(struct screen *screen, int key) {
 }
 
 static void scroll_by(struct screen *screen, long by) {
-    screen->top = screen->top + by > 0 ? screen->top + by : 0; /* its other end is where rows are drawn */
+    screen->top = screen->top + by > 0 ? screen->top + by : 0; /* draw_rows() bounds it above */
 }
 
 static void act_on(struct screen *screen, int key) {
@@ -217,20 +217,20 @@ static void fit_terminal(void) {
         resizeterm(size.ws_row, size.ws_col);
 }
 
-/* Ctrl-Z: stops this process, as the shell expects, with the terminal as it was. Returns when it goes on. */
+/* Stops this process at Ctrl-Z, after the terminal's modes are restored. Returns when the process is continued. */
 static void stop(void) {
     const struct sigaction standard = {.sa_handler = SIG_DFL};
     sigset_t only;
     sigemptyset(&only);
     sigaddset(&only, SIGTSTP);
     endwin();
-    sigaction(SIGTSTP, &standard, NULL); /* curses have put a handler there */
+    sigaction(SIGTSTP, &standard, NULL); /* curses has installed a handler */
     raise(SIGTSTP);
     pthread_sigmask(SIG_UNBLOCK, &only, NULL);
     pthread_sigmask(SIG_BLOCK, &only, NULL);
 }
 
-/* Somebody else had the terminal meanwhile. */
+/* Sets up the screen again after a stop, during which other programs used the terminal. */
 static void go_on(void) {
     reset_prog_mode();
     clearok(curscr, TRUE);
@@ -256,13 +256,14 @@ bool screen_usable(void) {
     setlocale(LC_CTYPE, "");
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) return false;
     if (setupterm(NULL, STDOUT_FILENO, &why) != OK) return false;
-    const char *moves = tigetstr("cup"); /* "dumb" has none */
+    const char *moves = tigetstr("cup"); /* moves the cursor; a "dumb" terminal has none */
     bool usable = moves && moves != (const char *)-1;
     del_curterm(cur_term);
     return usable;
 }
 
-/* Those that end or stop a process, unless our parent wants them ignored. */
+/* Blocks the signals whose default action ends or stops a process, except those inherited as ignored, and reads them
+ * from a signalfd: so the terminal's modes are restored before the process dies or stops. */
 int screen_signals(void) {
     static const int defaults[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
                                    SIGUSR2, SIGALRM, SIGPIPE, SIGXCPU, SIGTSTP};

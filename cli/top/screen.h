@@ -4,14 +4,15 @@
 
 #include "top/watch.h"
 
-/* Whether there is a terminal that it can draw on. */
+/* True if standard input and output are a terminal that can be drawn on. */
 bool screen_usable(void);
 
-/* Hears signals from here on, so call it before there are threads. 0 or -1. */
+/* Blocks signals, which are read from a descriptor from here on. Must be called before there are threads, which inherit
+ * the mask. Returns 0 or -1. */
 int screen_signals(void);
 
-/* Until somebody wants it to end, or `count` looks have been shown (0: any number). Returns the exit status; dies of a
- * signal that ends it, with the terminal as it was. */
+/* Draws until the user quits or `count` looks have been shown (0: no limit). Closes `watch`. Returns the exit status.
+ * If a signal ends it, restores the terminal and dies of that signal. */
 int screen_run(struct watch *watch, long count);
 
 #endif

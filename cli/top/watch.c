@@ -47,14 +47,14 @@ static void *look_on(void *arg) {
     return NULL;
 }
 
-/* ---- what two looks tell ----------------------------------------------------------------------------------------- */
+/* ---- comparing two looks ----------------------------------------------------------------------------------------- */
 
 static int compare(const struct dlock_info *a, const struct dlock_info *b) {
     int order = strcmp(a->name, b->name);
     return order ? order : (a->fence > b->fence) - (a->fence < b->fence);
 }
 
-/* Goes through both, each sorted, and counts what only `now` has. */
+/* Walks through the holders of both looks, which are sorted, and counts the fences that only `now` has. */
 static void count_grants(struct look *now, const struct look *before) {
     const struct holders *new = &now->holders, *old = &before->holders;
     size_t at = 0, first = 0;
@@ -64,7 +64,7 @@ static void count_grants(struct look *now, const struct look *before) {
         bool known = at < old->n && compare(&old->items[at], &new->items[i]) == 0;
         if (strcmp(new->items[first].name, new->items[i].name) != 0) first = i;
         if (known || new->items[i].fence == 0) continue;
-        now->grants[first]++; /* with the first holder of its name, so far */
+        now->grants[first]++; /* counted at the first holder of the name, copied to the others below */
         now->all_grants++;
     }
     for (size_t i = 1; i < new->n; i++)
@@ -89,7 +89,7 @@ void rate_text(const struct look *look, uint64_t grants, char text[RATE_MAX]) {
         strcpy(text, "-");
 }
 
-/* ---- for those who show it --------------------------------------------------------------------------------------- */
+/* ---- the functions for lines.c and screen.c ---------------------------------------------------------------------- */
 
 static void look_free(struct look *look) {
     if (!look) return;
@@ -129,7 +129,7 @@ bool watch_took(struct watch *watch) {
     struct look *look = watch->made;
     watch->asking = false;
     watch->made = NULL;
-    if (!look) return false; /* no memory, now */
+    if (!look) return false; /* out of memory; the next look is tried at its time */
     if (watch->last != watch->answered) look_free(watch->last);
     watch->last = look;
     if (look->rc != 0) return true;

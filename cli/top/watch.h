@@ -1,5 +1,5 @@
-/* The looks at a server that `dlock top` takes, in a thread of their own: a server that does not answer keeps nobody from
- * drawing, or from reading keys. */
+/* Asks the server again and again for `dlock top`. The requests are sent on a thread of their own, so that a server
+ * that does not answer does not block drawing and the keyboard. */
 #ifndef DLOCK_CLI_TOP_WATCH_H
 #define DLOCK_CLI_TOP_WATCH_H
 
@@ -14,58 +14,61 @@ struct watch_plan {
     int64_t interval_ms;
 };
 
-/* What one look has found. */
+/* The result of one look at the server. */
 struct look {
-    int rc; /* as dlock_list(); if not 0 the rest, but `err` and the times, means nothing */
+    int rc; /* as of dlock_list(); if it is not 0, only `err` and the times are valid */
     struct dlock_error err;
-    int64_t wall_ms;            /* when it ended, since 1970 */
-    int64_t began_ms, ended_ms; /* by a clock that nobody sets */
+    int64_t wall_ms;            /* when the answer came, since 1970 */
+    int64_t began_ms, ended_ms; /* by CLOCK_MONOTONIC */
     struct holders holders;     /* sorted by name, then fence */
-    size_t locks, waiters;
-    /* Grants that were seen: a fence of a name that the look before did not find. Grants that came and went between two
-     * looks are not among them. Of each holder those of its name; since_ms 0: there was no look before. */
+    size_t locks, waiters;      /* number of names, and of waiters for them */
+    /* Grants seen since the look before: fences of a name that the look before did not find. Grants that were given and
+     * released between two looks are not counted. `grants` has one element per holder, the grants of its name; NULL:
+     * out of memory. */
     uint64_t *grants, all_grants;
-    int64_t since_ms;
+    int64_t since_ms; /* time since the look before; 0: there was none, and no grants are counted */
 };
 
 struct watch {
     const struct watch_plan *plan;
     dlock_client *client;
     pthread_t thread;
-    int ask_fd, done_fd; /* eventfds; what they announce belongs to who has read them */
-    bool stop;
-    struct look *made; /* by the thread */
-    bool asking;       /* it is at work, since */
-    int64_t asked_ms;
-    int64_t next_ms;       /* when to ask next */
-    struct look *last;     /* NULL: there was none */
-    struct look *answered; /* the last one that was; perhaps the same */
+    int ask_fd, done_fd;   /* eventfds: start a look, and tell of its end; in between `made` belongs to the thread */
+    bool stop;             /* set before the last announcement on ask_fd: the thread ends */
+    struct look *made;     /* the look that the thread has made; NULL: out of memory */
+    bool asking;           /* a look is in progress */
+    int64_t asked_ms;      /* when it began, by CLOCK_MONOTONIC */
+    int64_t next_ms;       /* when the next look is due, by CLOCK_MONOTONIC */
+    struct look *last;     /* the last look; NULL: none so far */
+    struct look *answered; /* the last look that was answered, perhaps the same; NULL: none so far */
 };
 
-/* Opens the client, connects to nobody, and starts the thread. STATUS_OK, or says what is wrong and returns the exit
- * status. The first look is due at once. */
+/* Opens the client, without connecting, and starts the thread. Returns STATUS_OK, or prints what is wrong and returns
+ * the exit status. The first look is due at once. */
 int watch_open(struct watch *watch, const struct watch_plan *plan);
 
-/* Begins a look if one is due. Returns for how long there is nothing to do, as poll() takes it, unless `done_fd` becomes
- * readable: after a second at the latest, while an answer is late. */
+/* Begins a look if one is due. Returns the time until the next call, as poll()'s timeout, unless `done_fd` becomes
+ * readable before; it is a second while a look is in progress. */
 int watch_step(struct watch *watch);
 
-/* Takes over a look that has ended: true if there was one. */
+/* Takes over a look that has ended. True if there was one. */
 bool watch_took(struct watch *watch);
 
-/* Whether the last look has failed in a way that the next one will, too. */
+/* True if the last look failed with an error that the next look would return, too. */
 bool watch_hopeless(const struct watch *watch);
 
-/* The next look is due now. */
+/* Makes the next look due now. */
 void watch_hurry(struct watch *watch);
 
-/* For how long the server has kept silent, if for longer than looks are apart; else 0. */
+/* Returns how long the server has left the present look unanswered, if that is longer than the interval and than a
+ * second; else 0. */
 int64_t watch_silence_ms(const struct watch *watch);
 
-/* Ends it, and this process with `status` if a look is in progress, which nobody waits for. Otherwise returns `status`. */
+/* Frees everything and returns `status`. If a look is in progress, ends this process with `status` instead, in order
+ * not to wait for the server. */
 int watch_close(struct watch *watch, int status);
 
-/* Grants per second, as text: "2.0", or "-" where nothing is known. */
+/* Writes the grants per second, such as "2.0", or "-" if they are not known. */
 enum { RATE_MAX = 32 };
 void rate_text(const struct look *look, uint64_t grants, char text[RATE_MAX]);
 

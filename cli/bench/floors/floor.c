@@ -21,7 +21,7 @@ void floor_need(bool plain) {
 }
 
 void *floor_connect(const struct floor *floor) {
-    static void *connections[FLOOR_WORKERS]; /* until the end: who looks for leaks finds them here */
+    static void *connections[FLOOR_WORKERS]; /* kept until the end, so that leak checkers see them as in use */
     static int n;
     floor_check(n < FLOOR_WORKERS, "so many connections");
     if (floor->connect) connections[n] = floor->connect();
@@ -30,7 +30,7 @@ void *floor_connect(const struct floor *floor) {
 
 static void cycles(const struct floor *floor, int64_t ms, struct histogram *histogram) {
     void *server = floor_connect(floor);
-    floor->acquire(server, 0); /* the first is not like the others */
+    floor->acquire(server, 0); /* the first cycle may be slower and is not counted */
     floor->release(server, 0);
     int64_t begun = now_ns(), end = begun + ms * 1000000;
     while (begun < end) {
@@ -54,7 +54,7 @@ static void round_trips(const struct floor *floor, int64_t ms, int pause_ms, str
 
 static void count(const struct floor *floor) {
     char line[8];
-    floor->commands(); /* connects */
+    floor->commands(); /* the first call connects */
     while (fgets(line, sizeof line, stdin)) {
         printf("%" PRId64 "\n", floor->commands());
         fflush(stdout);
@@ -74,7 +74,7 @@ static int connections_of(const struct floor *floor, const char *uri, int worker
     return floor_key(uri, "connections", told) ? atoi(told) : CONNECTIONS;
 }
 
-/* False: there is no such operation. */
+/* Runs the operation of the command line. False: the server has no such operation. */
 static bool measure(const struct floor *floor, int argc, char **argv, const char *uri, struct histogram *histogram) {
     const char *operation = argv[1];
     int64_t ms = atoll(argv[2]);

@@ -15,7 +15,7 @@
 
 struct board {
     _Atomic uint32_t ready, left_by;
-    _Atomic int64_t stop_ns, left_ns; /* stop_ns: 0 until they may begin */
+    _Atomic int64_t stop_ns, left_ns; /* stop_ns: 0 until the processes may start */
     struct histogram histograms[FLOOR_WORKERS];
 };
 
@@ -86,7 +86,7 @@ struct thread {
     struct histogram histogram;
 };
 
-/* One request with whichever connection is free. */
+/* Sends a request on any free connection; waits for one if necessary. */
 static void request(struct pool *pool, void (*operation)(void *server, int number), int number) {
     if (pool->floor->shared || pool->floor->bound) {
         operation(pool->idle[pool->floor->bound ? number : 0], number);
@@ -110,7 +110,7 @@ static void *cycles(void *arg) {
     request(pool, pool->floor->release, thread->number);
     pthread_barrier_wait(&pool->barrier);
     int64_t begun = now_ns();
-    do { /* once at least: a floor without a sample says nothing */
+    do { /* at least once: there must be a sample */
         request(pool, pool->floor->acquire, thread->number);
         request(pool, pool->floor->release, thread->number);
         int64_t done = now_ns();

@@ -1,5 +1,5 @@
-/* A key put into a lease and deleted again, by the JSON gateway, over one connection that is kept alive: what no lock can
- * do without. */
+/* Puts a key with a lease and deletes it again, through the JSON gateway on one connection that is kept alive: the
+ * requests that every lock needs. */
 #include "floor.h"
 
 #include <curl/curl.h>
@@ -47,7 +47,7 @@ static void post(CURL *server, const char *path, const char *body, const char *e
     floor_check(status == 200 && strstr(answer->text, expected), path);
 }
 
-/* A lease and a handle for each connection. */
+/* A connection: its curl handle and its lease. */
 struct server {
     CURL *curl;
     char lease[24];
@@ -69,7 +69,7 @@ static void *connect_to(void) {
 
 static void base64(const char *text, char *out) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    size_t n = strlen(text); /* a multiple of 3 */
+    size_t n = strlen(text); /* must be a multiple of 3 */
     for (size_t i = 0; i < n; i += 3) {
         unsigned three = (unsigned)text[i] << 16 | (unsigned)text[i + 1] << 8 | (unsigned)text[i + 2];
         for (int k = 0; k < 4; k++) *out++ = digits[three >> (18 - 6 * k) & 63];
@@ -101,7 +101,7 @@ static void release(void *arg, int number) {
     post(server->curl, "/kv/deleterange", body, "\"deleted\":\"1\"", &answer);
 }
 
-/* A read that the leader answers. */
+/* Sends a read that the leader has to answer. */
 static void round_trip(void *arg) {
     struct server *server = arg;
     struct answer answer;
@@ -114,7 +114,7 @@ static size_t keep(char *bytes, size_t size, size_t n, void *arg) {
     return fwrite(bytes, size, n, arg) * size;
 }
 
-/* Calls of all kinds; a stream counts as one. Asking for them is none. */
+/* Returns the number of gRPC calls; a stream counts as one. This request, over plain HTTP, is not among them. */
 static int64_t commands(void) {
     static const char name[] = "grpc_server_started_total{";
     static CURL *curl;

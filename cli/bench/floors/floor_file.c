@@ -1,4 +1,4 @@
-/* open, flock, close: what flock(1) does. */
+/* open, flock, close: as flock(1) locks. */
 #include "floor.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 static char folder[3840];
 static int held[FLOOR_WORKERS];
 
-/* Where the locks of `file:` are, without a folder. */
+/* Sets `folder` to the default folder of dlock's file backend. */
 static void default_folder(void) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if (state && *state == '/')

@@ -1,4 +1,4 @@
-/* add, then gets and cas with an expiry in the past: an atomic compare-and-delete. */
+/* Acquires with add. Releases with gets and a cas whose expiry is in the past: an atomic compare-and-delete. */
 #include "floor.h"
 
 #include <libmemcached/memcached.h>
@@ -15,7 +15,7 @@ static void prepare(struct floor *floor, const char *uri) {
 #ifdef FLOOR_SASL
     static const char scheme[] = "memcached+sasl";
     floor_need(strncmp(uri, scheme, strlen(scheme)) == 0);
-    uri += strlen("memcached+"); /* which is read as any other scheme */
+    uri += strlen("memcached+"); /* "sasl:" is then parsed as any other scheme */
 #endif
     floor_address(uri, 11211, &address);
 }
@@ -65,7 +65,7 @@ static void release(void *server, int number) {
     floor_check(memcached_cas(server, key, length, "token", 5, ALREADY_PAST, 0, cas) == MEMCACHED_SUCCESS, "cas");
 }
 
-/* A get of what is not there. */
+/* Gets a key that does not exist. */
 static void round_trip(void *server) {
     size_t length;
     uint32_t flags;
@@ -86,7 +86,7 @@ static memcached_return_t add_up(const memcached_instance_st *server, const char
     return MEMCACHED_SUCCESS;
 }
 
-/* Of a request for several keys each key counts. */
+/* Returns the number of commands. In a request for several keys each key counts. */
 static int64_t commands(void) {
     static memcached_st *server;
     int64_t sum = 0;

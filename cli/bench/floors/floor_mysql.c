@@ -1,5 +1,5 @@
-/* A lease row: one statement takes it, one gives it back, each flushed to disk. With mode=session: GET_LOCK and
- * RELEASE_LOCK. */
+/* Locks with a lease row: one statement acquires it, one releases it, each flushed to disk. With mode=session: GET_LOCK
+ * and RELEASE_LOCK. */
 #include "floor.h"
 
 #include <mysql.h>
@@ -10,7 +10,7 @@
 #define TABLE "dlock_bench_floor"
 
 static struct floor_address address;
-static MYSQL *owner; /* of the table */
+static MYSQL *owner; /* the connection that creates and drops the table */
 
 static MYSQL *dial(void) {
     MYSQL *server = mysql_init(NULL);
@@ -67,7 +67,7 @@ static void give_back(void *server, int number) {
     change(server, "update " TABLE " set until = '2000-01-01' where token = 'token' and name = ", number);
 }
 
-/* The least that wakes somebody up for good: one row, committed. */
+/* Commits one row: the least that a durable hand-over needs. */
 static void commit(void *server) {
     change(server, "update " TABLE " set until = now(6) - interval 1 day where name = ", 0);
 }
@@ -99,7 +99,7 @@ static void unlock(void *server, int number) {
 
 /* ---- counting ---------------------------------------------------------------------------------------------------- */
 
-/* Statements of clients, without the questions for their number. */
+/* Returns the number of statements that clients have sent, without those of this function. */
 static int64_t statements(void) {
     static MYSQL *server;
     static int64_t own;

@@ -1,5 +1,5 @@
-/* A lease row: one statement takes it, one gives it back, each a transaction of its own that is flushed to disk. With
- * mode=session: pg_advisory_lock and pg_advisory_unlock. */
+/* Locks with a lease row: one statement acquires it, one releases it, each a transaction of its own that is flushed to
+ * disk. With mode=session: pg_advisory_lock and pg_advisory_unlock. */
 #include "floor.h"
 
 #include <libpq-fe.h>
@@ -11,7 +11,7 @@
 enum { ADDRESS = 4096, KEY = 0x646c6f63 };
 
 static char conninfo[ADDRESS];
-static PGconn *owner; /* of the table */
+static PGconn *owner; /* the connection that creates and drops the table */
 
 static void check(PGresult *result, const char *rows, const char *what) {
     ExecStatusType status = PQresultStatus(result);
@@ -29,7 +29,7 @@ static bool is_known(const PQconninfoOption *options, const char *key, size_t le
     return false;
 }
 
-/* Leaves out the keys that are dlock's: libpq refuses them. */
+/* Copies the URI to `conninfo` without dlock's own keys, which libpq refuses. */
 static void translate(const char *uri) {
     PQconninfoOption *options = PQconndefaults();
     size_t length = strcspn(uri, "?");
@@ -107,7 +107,7 @@ static void give_back(void *server, int number) {
     run(server, "give back", number, "1");
 }
 
-/* The least that wakes somebody up for good: one row, committed. */
+/* Commits one row: the least that a durable hand-over needs. */
 static void commit(void *server) {
     give_back(server, 0);
 }
@@ -132,16 +132,17 @@ static void unlock(void *server, int number) {
     run(server, "unlock", number, "1");
 }
 
-/* ---- what the server has been asked ------------------------------------------------------------------------------ */
+/* ---- counting ---------------------------------------------------------------------------------------------------- */
 
-/* pg_stat_statements counts at once; the statistics of databases may be seconds late. */
+/* Returns the number of statements from pg_stat_statements, which counts at once; the statistics of databases may be
+ * seconds late. */
 static int64_t statements(void) {
     static const char counted[] = "select coalesce(sum(calls), 0) from pg_stat_statements s join pg_database d on "
                                   "d.oid = s.dbid where datname = current_database() and query not like '%pg_stat%'";
     static PGconn *server;
     if (!server) server = dial();
     PGresult *result = PQexec(server, counted);
-    floor_need(PQresultStatus(result) == PGRES_TUPLES_OK); /* somebody has to have created that extension */
+    floor_need(PQresultStatus(result) == PGRES_TUPLES_OK); /* the extension may not be installed */
     int64_t sum = atoll(PQgetvalue(result, 0, 0));
     PQclear(result);
     return sum;

@@ -1,4 +1,4 @@
-/* SET NX PX, and the compare-and-delete script of the Redis documentation. */
+/* Acquires with SET NX PX, releases with the compare-and-delete script of the Redis documentation. */
 #include "floor.h"
 
 #include <hiredis/hiredis.h>
@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 static struct floor_address address;
-static const char *database; /* NULL: the first */
-static char script[64];      /* its SHA-1 */
-static char queue[64];       /* a list; of this run alone */
+static const char *database; /* number of the database; NULL: the first */
+static char script[64];      /* SHA-1 of the release script */
+static char queue[64];       /* key of the waiters' list, which belongs to this run alone */
 
 static void prepare(struct floor *floor, const char *uri) {
     static char key[FLOOR_TEXT];
@@ -65,7 +65,7 @@ static void release(void *server, int number) {
 static char take_script[64], give_script[64], channel[80];
 static redisContext *messages;
 
-/* Once in each process. */
+/* Loads the scripts and subscribes; called once in each process. */
 static void queue_begin(redisContext *server) {
     load(server, take_script,
          "if redis.call('set', KEYS[1], ARGV[1], 'nx', 'px', '10000') then return 1 end "
@@ -103,8 +103,8 @@ static void ping(void *server) {
     expect(redisCommand(server, "PING"), REDIS_REPLY_STATUS, "PING");
 }
 
-/* Requests, not what the scripts do: Redis counts both alike. These are what a script never runs, and what dlock and
- * most other clients that lock with scripts send. */
+/* True for commands that only clients send. Redis counts the commands that a script runs in the same way; these are the
+ * ones that scripts never run, and that dlock and most other clients that lock with scripts send. */
 static bool is_request(const char *name, size_t length) {
     static const char *const names[] = {"eval",      "evalsha",     "eval_ro", "evalsha_ro", "fcall",  "fcall_ro",
                                         "subscribe", "unsubscribe", "ping",    "auth",       "select", "hello"};
@@ -113,7 +113,7 @@ static bool is_request(const char *name, size_t length) {
     return strncmp(name, "script", 6) == 0 || strncmp(name, "client", 6) == 0;
 }
 
-/* "cmdstat_evalsha:calls=12,usec=…" */
+/* Returns the number of requests, from lines such as "cmdstat_evalsha:calls=12,usec=…". */
 static int64_t commands(void) {
     static const char prefix[] = "cmdstat_", calls[] = ":calls=";
     static redisContext *server;

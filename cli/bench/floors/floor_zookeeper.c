@@ -1,5 +1,5 @@
-/* The recipe of ZooKeeper's documentation, unopposed: create a sequential node, list, find it to be the first, delete.
- */
+/* Locks by the recipe of ZooKeeper's documentation, without competitors: creates a sequential node, lists the nodes,
+ * finds its own to be the first, deletes it. */
 #include "floor.h"
 
 #include <netdb.h>
@@ -14,7 +14,7 @@
 enum { PATH = 256 };
 
 static struct floor_address address;
-static char nodes[FLOOR_WORKERS][PATH]; /* what is held */
+static char nodes[FLOOR_WORKERS][PATH]; /* paths of the nodes of the held locks */
 static zhandle_t *handle;
 
 static void prepare(struct floor *floor, const char *uri) {
@@ -26,7 +26,7 @@ static void leave(void) {
     zookeeper_close(handle);
 }
 
-/* Nodes for everybody: no credentials are needed. */
+/* Connects without credentials: the nodes are open to all. */
 static void *connect_to(void) {
     char hosts[FLOOR_TEXT + 16];
     snprintf(hosts, sizeof hosts, "%s:%d", address.host, address.port);
@@ -38,7 +38,7 @@ static void *connect_to(void) {
     return handle;
 }
 
-/* The folder of a lock is made when it is missing, as everybody does. */
+/* Creates the node, and the folder of the lock if it is missing, as most clients do. */
 static void create(void *server, const char *folder, char *path) {
     char prefix[PATH];
     snprintf(prefix, sizeof prefix, "%s/lock-", folder);
@@ -89,7 +89,8 @@ static int dial(void) {
     return fd;
 }
 
-/* Packets, pings included. Each time it is asked on a connection of its own, which counts, too. */
+/* Returns the number of packets that the server has received, pings included, without this function's: each call uses a
+ * connection of its own, which counts as one packet. */
 static int64_t commands(void) {
     static const char received[] = "\nReceived: ";
     static int64_t asked;
@@ -101,7 +102,7 @@ static int64_t commands(void) {
     answer[length] = '\0';
     close(fd);
     const char *line = strstr(answer, received);
-    floor_need(line != NULL); /* it may be forbidden */
+    floor_need(line != NULL); /* the command may be disabled */
     return atoll(line + sizeof received - 1) - ++asked;
 }
 

@@ -1,15 +1,15 @@
-"""What peer-NAME programs share: each is a lock of other software, measured as floor.h says of the barest clients.
+"""Common code of the peer-NAME programs. Each measures a lock of other software, as floor.h says for floor programs.
 
     peer-NAME OPERATION MILLISECONDS [WORKERS [HOLD_MS]]      with the URI as a line on standard input
 
 OPERATION is one of
-    about      takes the lock once, and prints a line that says what is measured
-    cycle      the lock and its release
-    hand-over  WORKERS processes on one lock, each holds it for HOLD_MS and pauses as long: from the release to the grant of
-               another one that waits
+    about      acquires the lock once, and prints a line that says what is measured
+    cycle      measures an acquire and its release
+    hand-over  WORKERS processes want one lock; each holds it for HOLD_MS and pauses as long. Measures the time from a
+               release to the grant of another process that waits
 
-The last two write lines "NANOSECONDS COUNT", for each worker "worker GRANTS OVERLAPS", then "end". Status 77: the library is
-not installed, or this URI is more than the program understands."""
+The last two print lines "NANOSECONDS COUNT", for each worker "worker GRANTS OVERLAPS", then "end". Exit status 77: the
+library is not installed, or the program does not understand this URI."""
 import mmap
 import os
 import signal
@@ -18,9 +18,9 @@ import time
 import urllib.parse
 
 SKIPPED = 77
-PATIENCE = 10  # seconds, for one lock
+PATIENCE = 10  # longest wait for a lock, in seconds
 NS = 1_000_000_000
-# Places of the board, which all workers see; behind them whether each is ready.
+# Indices into the board, memory that all workers share; after READY there is a flag for each worker that is ready.
 STOP, LEFT_BY, LEFT_NS, OWNER, READY = range(5)
 
 
@@ -41,7 +41,7 @@ class Address:
 
 def _cycles(connect, ms):
     lock = connect()
-    lock.take()  # the first is not like the others
+    lock.take()  # the first cycle may be slower and is not counted
     lock.give()
     samples = []
     begun = time.monotonic_ns()
@@ -56,7 +56,7 @@ def _cycles(connect, ms):
 
 
 def _contend(connect, board, me, hold_s):
-    """The samples of worker `me`, its grants, and how often somebody else held the lock meanwhile."""
+    """Returns the samples of worker `me`, its number of grants, and how often another worker held the lock as well."""
     lock = connect()
     lock.take()
     lock.give()
@@ -123,7 +123,8 @@ def _hand_over(connect, ms, n_workers, hold_s):
 
 
 def main(about, connect):
-    """`connect` makes a lock on a connection of its own, with take(), which waits, and give(). `uri` is the line read."""
+    """Runs the operation of the command line. `connect` returns a lock on a connection of its own, with the methods
+    take(), which blocks until it has the lock, and give(). `about` is the line that the operation about prints."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     operation, ms = sys.argv[1], int(sys.argv[2])
     n_workers, hold_ms = (int(word) for word in (sys.argv[3:] + ["1", "0"][len(sys.argv) - 3:])[:2])
