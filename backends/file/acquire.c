@@ -1,12 +1,13 @@
 /* Acquire.
  *
- * Exclusive: flock(2) exclusively, and the record. Shared, and permits: flock(2) shared, and a seat (seats.c). Seats
- * are taken in turn, so that each gets a fence of its own, and so that readers and holders of permits, or of permits
- * with different limits, do not come together.
+ * An exclusive lock takes an exclusive flock(2) and writes the record. A shared lock and a permit take a shared
+ * flock(2) and a seat (seats.c). Seats are taken one claim at a time (FILE_TURN), so that each gets a fence of its own,
+ * and so that readers and holders of permits, or of permits with different limits, do not hold the name at the same
+ * time.
  *
- * A claim that finds the file locked marks that it waits, if inotify can wake it, and tries once more: a holder that
- * unlocks it looks for that mark afterwards, so one of the two sees the other. A writer that asks again because of
- * readers shuts the gate behind them, and so does not starve; a single try shuts out nobody.
+ * A claim that finds the file locked marks that it waits, if inotify can wake it, and tries once more. A holder looks
+ * for that mark after it has unlocked the file, so one of the two sees the other. A writer that asks again because of
+ * readers locks the gate, which keeps new readers out, and so does not starve; a single try keeps nobody out.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -19,10 +20,10 @@
 #include <unistd.h>
 
 enum {
-    REPLACED = 1,          /* next to the result codes, which are negative: not the file under the name (any more) */
-    IN_USE = 2,            /* in a mode, or with a limit, that makes waiting senseless */
-    REPLACED_AT_MOST = 16, /* how often in a row a file may vanish under us before we call it busy */
-    TURN_MS = 20           /* so long we wait for our turn: nobody needs more than an instant, unless he is stopped */
+    REPLACED = 1,          /* result beside the negative codes: the file is not, or no longer, the one under the name */
+    IN_USE = 2,            /* result: the name is in use in a mode, or with a limit, for which waiting is senseless */
+    REPLACED_AT_MOST = 16, /* how often in a row the file may be replaced before the lock counts as busy */
+    TURN_MS = 20           /* longest wait for FILE_TURN, which a process that is not stopped holds for an instant */
 };
 
 static const uint64_t last_fence = (UINT64_C(1) << 55) - 1;
@@ -31,9 +32,9 @@ struct attempt {
     struct file_conn *conn;
     struct dlock_claim *claim;
     struct dlock_error *err;
-    int fd;         /* -1: none */
-    int64_t in_use; /* IN_USE: the limit of the permits that are held, 0 where it was wiped out; -1: as a lock */
-    bool soon;      /* EBUSY: what was in the way is over soon */
+    int fd;         /* the descriptor of the lock file, taken; -1: none */
+    int64_t in_use; /* with IN_USE: the limit of the held permits, 0 if unknown; -1: the name is in use as a lock */
+    bool soon;      /* with EBUSY: the obstacle is over soon */
     char file[FILE_NAME_SIZE];
 };
 
@@ -43,8 +44,8 @@ static struct file_fd *entry_of(struct attempt *a) {
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-/* Never O_CREAT for a file that may be there: in a sticky directory (fs.protected_regular) that fails for files of
- * other users. */
+/* Opens the lock file, or creates it. Does not use O_CREAT on a file that may exist: in a sticky directory that fails
+ * for files of other users (fs.protected_regular). Returns the descriptor, taken, or -1 and errno. */
 static int open_or_create(struct attempt *a) {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     struct file_conn *conn = a->conn;
@@ -58,8 +59,9 @@ static int open_or_create(struct attempt *a) {
     return fd;
 }
 
-/* Whether no stranger can put another file in place of this one while we hold its lock: of the directory, before any
- * file is made there, and of the file. The directory is looked at once a second, not for each of thousands of names. */
+/* check_directory() and check_file() return 0 if no stranger can put another file in place of the lock file while we
+ * hold its lock. The directory is checked before a file is made there, but only once a second: there may be thousands
+ * of names. */
 static int check_directory(struct attempt *a) {
     struct file_conn *conn = a->conn;
     struct timespec now;
@@ -117,14 +119,15 @@ static uint64_t clock_us(void) {
     return now.tv_sec < 0 ? 0 : (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* Whether an empty file may become ours: under another name, too, it may be somebody's empty file that a stranger has
- * linked to here. */
+/* True if an empty file may be used as a lock file. One with several names may be another user's empty file, to which a
+ * stranger has made a hard link here. */
 static bool only_name(const struct attempt *a) {
     struct file_stat st;
     return file_stat(a->fd, "", &st) != 0 || st.links <= 1;
 }
 
-/* Writes the next fence, and the holder where there is only one: nobody else writes now. */
+/* Writes the next fence, and `token` ("" where there may be several holders). Only one process writes at a time: it has
+ * the exclusive lock or FILE_TURN. */
 static int write_grant(struct attempt *a, const char *token) {
     uint64_t last, fence;
     enum file_content content = file_fence_read(a->fd, &last);
@@ -170,7 +173,7 @@ static bool take_turn(struct attempt *a, int timeout_ms) {
     return false;
 }
 
-/* Whether permits are held; how many there are stands in a->in_use then. */
+/* True if permits are held; sets a->in_use to their limit. */
 static bool permits_held(struct attempt *a) {
     struct file_seat holder;
     int64_t at = file_byte_locked(a->fd, FILE_PERMITS, FILE_SEATS);
@@ -180,7 +183,7 @@ static bool permits_held(struct attempt *a) {
     return true;
 }
 
-/* With the turn, and the file locked against writers. */
+/* Takes a seat for the claim and writes its grant. The caller has FILE_TURN and the shared flock(2). */
 static int sit_down(struct attempt *a) {
     const struct dlock_claim *claim = a->claim;
     bool reads = claim->mode == DLOCK_SHARED;
@@ -225,7 +228,8 @@ static int in_use(struct attempt *a) {
     return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%s\" is in use as %spermits%s", claim->name, limit, asked);
 }
 
-/* The file is locked, or no permit is left: for how long, and what can be done about it? EBUSY or IN_USE. */
+/* Handles a locked file, or a name without a free permit: tells a lingering holder that the lock is wanted, locks the
+ * gate against new readers, finds out whether waiting is senseless. Returns EBUSY or IN_USE. */
 static int busy(struct attempt *a) {
     struct file_fd *entry = entry_of(a);
     enum dlock_mode mode = a->claim->mode;
@@ -250,9 +254,9 @@ static int try_to_lock(struct attempt *a, int timeout_ms) {
     return a->claim->mode == DLOCK_EXCLUSIVE ? try_exclusive(a) : try_shared(a, timeout_ms);
 }
 
-/* One try: 0, EBUSY, an error, or REPLACED. Whether the file is still the one under the name is asked last, after the
- * fence is written, so that a break, which is a rename and then a look at the old file's fence, sees the fence of
- * everyone who was granted that file. */
+/* Tries once. Returns 0, EBUSY, an error, or REPLACED. Checks last, after the fence is written, that the file is still
+ * the one under the name: a break renames first and reads the old file's fence then, so it sees the fence of every
+ * grant of that file. */
 static int try_once(struct attempt *a, int timeout_ms) {
     int rc = a->fd >= 0 ? 0 : open_lock_file(a);
     if (rc != 0) return rc;
@@ -270,7 +274,7 @@ static int try_once(struct attempt *a, int timeout_ms) {
     return rc == IN_USE ? in_use(a) : rc;
 }
 
-/* Ends the marks and byte locks that were for the wait only. */
+/* Ends the byte locks and flags that were for the wait only. */
 static void end_wait(struct attempt *a) {
     struct file_fd *entry = entry_of(a);
     if (entry->flags & (FILE_WAITING | FILE_GATED)) file_byte_unlock(a->fd, FILE_GATE, FILE_WAITS - FILE_GATE + 1);
@@ -314,7 +318,7 @@ static void acquire(struct file_conn *conn, struct dlock_claim *claim, int timeo
     claim->state[FILE_STATE_FD] = a.fd >= 0 ? file_fd_lend(&conn->fds, a.fd) : 0;
 }
 
-/* The name has no file and none can be made: that is the end of every lock here. */
+/* True if the directory was deleted: then no lock file can be made in it, and no lock of it is any good. */
 static bool directory_deleted(const struct file_conn *conn) {
     struct stat st;
     return fstat(conn->dir, &st) == 0 && st.st_nlink == 0;

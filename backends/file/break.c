@@ -1,13 +1,13 @@
-/* Taking a lock away: a fresh file is renamed over the lock's file.
+/* Takes a lock away: renames a fresh file over the lock's file.
  *
- * The holder keeps its lock on the old file, and learns at its next renewal that it is no longer the lock's. Waiters
- * are woken by the rename and turn to the new file. The fence goes over in two steps: once before the rename, in case
- * we die in between; and once after, when nobody can be granted the old file any more (see try_once() in acquire.c),
+ * The holder keeps its flock(2) on the old file, and learns at its next renewal that this is no longer the lock's file.
+ * Waiters are woken by the rename and use the new file. The fence is copied twice: before the rename, in case this
+ * process dies in between; and after it, when the old file can no longer be granted (see try_once() in acquire.c),
  * while we hold the lock of the new one.
  *
- * Breaks of one lock take turns, by a byte lock on its file (byte_locks.c), from beginning to end: a second break could
- * otherwise take the fresh file of the first one away before the fence has come over, or with it a grant that nobody
- * meant to break. So only a user who may write the lock's file can keep others from breaking it.
+ * Breaks of one lock are serialised by a byte lock on its file (byte_locks.c), from beginning to end. Otherwise a
+ * second break could replace the fresh file of the first one before the fence is copied, or take away a new grant that
+ * nobody meant to break. So only a user who may write the lock's file can keep others from breaking it.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -25,7 +25,8 @@ static bool take_turn(struct file_conn *conn, int fd) {
     return true;
 }
 
-/* The lock's file, with the turn to break it: its descriptor in *out; or ELOST, there is none; or an error. */
+/* Opens the lock's file and locks FILE_BREAKS on it; waits for other breaks. Returns 0 with the descriptor in *out;
+ * ELOST if there is no file; or an error. */
 static int open_in_turn(struct file_conn *conn, const char *file, int timeout_ms, int *out, struct dlock_error *err) {
     const struct timespec pause = {0, 2000000};
     int64_t deadline = file_now_ms() + timeout_ms;
@@ -50,7 +51,7 @@ static int open_in_turn(struct file_conn *conn, const char *file, int timeout_ms
     return dlock_fail(err, DLOCK_EBUSY, "another break of %s/%s is not finished: try again", conn->path, file);
 }
 
-/* Whether somebody holds the lock of the file (0; else ELOST), and its fence. */
+/* Returns 0 and the file's fence if somebody holds its lock; ELOST if nobody does; or an error. */
 static int read_held(struct file_conn *conn, const char *file, int old, uint64_t *fence, struct dlock_error *err) {
     if (flock(old, LOCK_EX | LOCK_NB) == 0) return DLOCK_ELOST;
     if (errno != EWOULDBLOCK) return file_fail(err, errno, "cannot look at the lock of", conn->path, file);
@@ -62,8 +63,8 @@ static int read_held(struct file_conn *conn, const char *file, int old, uint64_t
     return 0;
 }
 
-/* Gives the new file the rights of the old one. Where the old one's group cannot be kept, the group of this process
- * gets no rights by it. The owner cannot always be kept either. */
+/* Gives the new file the owner, group and mode of the old one. The owner cannot always be kept. If the group cannot be
+ * kept, the group of this process gets no more rights than others. */
 static int copy_rights(int old, int fresh) {
     struct stat st;
     if (fstat(old, &st) != 0) return -1;
@@ -73,7 +74,8 @@ static int copy_rights(int old, int fresh) {
     return fchmod(fresh, mode);
 }
 
-/* The fence in a file that somebody may be writing to, who then is not granted it: what can be read twice. */
+/* Returns the fence of a file that a claim may be writing to, which will not be granted it: reads until two reads
+ * agree. */
 static uint64_t settled_fence(int fd) {
     uint64_t one, two = 0;
     for (int tries = 0; tries < 8; tries++)
@@ -89,8 +91,8 @@ static int replace(struct file_conn *conn, const char *file, int old, int fresh,
     if (renameat(conn->dir, fresh_name, conn->dir, file) != 0)
         return file_fail(err, errno, "cannot replace the lock file", conn->path, file);
     uint64_t last = settled_fence(old);
-    if (last > fence) (void)!file_record_write(fresh, last, "", name); /* same length: it has its room */
-    flock(fresh, LOCK_UN); /* before the turn ends: the next break must not take it for held */
+    if (last > fence) (void)!file_record_write(fresh, last, "", name); /* same length: needs no more disk space */
+    flock(fresh, LOCK_UN); /* before FILE_BREAKS is unlocked: the next break must not take the lock for held */
     return 0;
 }
 

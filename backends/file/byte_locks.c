@@ -1,5 +1,5 @@
-/* Byte locks: locks on single bytes far behind the end of the file (open file description locks, fcntl(2)). They have
- * nothing to do with the flock(2) lock of the same file, and like it end with their descriptor.
+/* Byte locks: locks on single bytes far behind the end of the file (open file description locks, fcntl(2)). They are
+ * independent of the flock(2) lock of the same file, and like it end with their descriptor.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -32,7 +32,8 @@ int64_t file_byte_locked(int fd, int64_t at, int64_t n) {
     return lock.l_start > at ? lock.l_start : at;
 }
 
-/* The kernel names any; then the ones before that are asked for. */
+/* F_OFD_GETLK returns any of the locks in a range: repeats it with the range before the lock found, until none is
+ * left. */
 int64_t file_byte_locked_first(int fd, int64_t at, int64_t n) {
     int64_t first = -1, found = file_byte_locked(fd, at, n);
     while (found >= 0) {

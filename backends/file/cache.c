@@ -1,8 +1,8 @@
-/* Descriptors of lock files that were in use a moment ago: to open a file costs as much as to lock it.
+/* Caches descriptors of lock files that were in use recently: opening a file costs as much as locking it.
  *
- * A few per connection, each in one of the places that its file's name leads to. After taking one, as after every lock,
- * the caller has to see whether the file is still the one under the name. A place that another thread looks at counts
- * as empty, or as full.
+ * The cache is set-associative: the hash of a file's name selects a set of a few places. The caller has to check, as
+ * after every lock, that the file is still the one under the name. Nobody waits for a place that another thread uses:
+ * it is skipped.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -36,7 +36,7 @@ int file_cache_take(struct file_conn *conn, const char *file, uint64_t *identity
     return -1;
 }
 
-/* In the place of the same file's, or an empty one, or else in one that the name leads to first. */
+/* Puts the descriptor into an empty place of its set; if there is none, replaces the one in the first place. */
 void file_cache_put(struct file_conn *conn, int fd, const char *file, uint64_t identity) {
     struct file_cached *places = places_of(conn, file), *best = NULL;
     for (int i = 0; i < FILE_CACHE_WAYS; i++) {

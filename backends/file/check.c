@@ -1,4 +1,4 @@
-/* Is the directory fit for locks?
+/* Checks whether the directory is fit for locks.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -10,10 +10,10 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* A lock file has a few hundred bytes: one block. */
+/* A lock file has a few hundred bytes and so takes one block. */
 enum { FEW_FILES = 1000, XFS_MAGIC = 0x58465342 };
 
-/* File systems that are not fit were refused at the start. */
+/* Returns the name of a file system. Unfit ones were refused by file_connect(). */
 static const char *filesystem_name(unsigned long magic) {
     switch (magic) {
     case EXT4_SUPER_MAGIC: return "ext4";
@@ -26,7 +26,7 @@ static const char *filesystem_name(unsigned long magic) {
     }
 }
 
-/* Emptied at boot, and of files that nobody has touched for days. */
+/* True for directories that are emptied at boot, and from which files are deleted that were unused for days. */
 static bool is_temporary(const struct stat *dir) {
     static const char *const paths[] = {"/tmp", "/var/tmp"};
     struct stat st;
@@ -57,7 +57,8 @@ static void check_rights(struct dlock_report *report, const struct file_conn *co
                group);
 }
 
-/* A stranger who may rename a directory above this one can put another one in its place, with other locks. */
+/* Checks the directories above: a stranger who may rename one of them can put another directory in place of this one,
+ * and with it other locks. */
 static void check_above(struct dlock_report *report, const struct file_conn *conn, const struct stat *dir) {
     const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
     struct stat below = *dir, st;

@@ -10,9 +10,9 @@
 
 /* ---- renew ------------------------------------------------------------------------------------------------------- */
 
-/* From writer to reader, as the only one: nobody reads who has not seen our lock end, and that ends by becoming a
- * shared one. The kernel does this in one step (since Linux 4.0; flock(2) does not promise it for other systems), so
- * that neither a writer of ours nor flock(1) slips in. */
+/* Turns the exclusive lock into a shared one. No other reader has a seat yet, since readers need the shared flock(2),
+ * for which ours has to become shared first. The kernel converts the lock in one step (since Linux 4.0; flock(2) does
+ * not promise it for other systems), so that no other writer, of dlock or flock(1), can get it in between. */
 static int downgrade(struct file_conn *conn, struct dlock_claim *claim, int fd, const char *file) {
     struct file_fd *entry = file_fd_at(&conn->fds, fd);
     struct file_seat seat = {0, claim->state[FILE_STATE_FENCE], ""};
@@ -20,7 +20,7 @@ static int downgrade(struct file_conn *conn, struct dlock_claim *claim, int fd, 
     if (atomic_load(&entry->seat) != 0) return 0;
     snprintf(seat.token, sizeof seat.token, "%s", claim->token);
     if (!file_seat(&conn->fds, fd, FILE_READERS, UINT32_MAX)) return DLOCK_EUNAVAILABLE;
-    /* A seat without a name is still a seat. */
+    /* If the write fails, only the token and the fence are missing in the list: the seat's byte is locked. */
     (void)!file_seat_write(fd, claim->name, atomic_load(&entry->seat) - 1, &seat);
     do rc = flock(fd, LOCK_SH | LOCK_NB);
     while (rc != 0 && errno == EINTR);
@@ -38,7 +38,7 @@ static int renew(struct file_conn *conn, struct dlock_claim *claim) {
     char file[FILE_NAME_SIZE];
     if (claim->state[FILE_STATE_FENCE] == 0) return DLOCK_ELOST;
     file_name_encode(conn, claim->name, file);
-    /* When it cannot be told, the kernel's lock still stands, and a later renewal finds out. */
+    /* If that cannot be told (-1), the kernel's lock is still there, and a later renewal checks again. */
     if (file_still_named(conn, claim, file) == 0) {
         int fd = file_fd_take(&conn->fds, handle);
         if (fd >= 0) file_forget(conn, claim, fd);
@@ -65,9 +65,9 @@ int file_renew(void *c, struct dlock_claim *const *claims, size_t n, int timeout
 
 /* ---- release ----------------------------------------------------------------------------------------------------- */
 
-/* The record keeps the fence and could lose the token, so that nobody takes us for the holder when flock(1) is. Where
- * /proc/locks tells the two apart that is not worth the write; elsewhere it is a courtesy, left out when somebody wrote
- * into the file, or the disk is full. */
+/* Erases the token from the record and keeps the fence, so that this claim is not taken for the holder when flock(1)
+ * holds the lock later. Where /proc/locks distinguishes the two the write is saved. It is left out, too, if another
+ * program has written to the file; and it may fail, on a full disk for example. */
 static void erase_token(const struct file_conn *conn, const struct dlock_claim *claim, int fd) {
     struct file_stat st;
     if (conn->locks_listed || file_stat(fd, "", &st) != 0 || !file_record_fits(claim->name, st.size)) return;
@@ -92,7 +92,7 @@ static int release(struct file_conn *conn, struct dlock_claim *claim) {
     wake = wake && file_byte_locked(fd, FILE_WAITS, 1) >= 0;
     if (!wake) claim->retry_ms = 0;
     if (wake && !file_wake_others(conn, file))
-        file_fd_close(&conn->fds, fd); /* which may wake them as well */
+        file_fd_close(&conn->fds, fd); /* this close may wake the waiters instead */
     else
         file_cache_put(conn, fd, file, claim->state[FILE_STATE_FILE]);
     claim->state[FILE_STATE_FD] = claim->state[FILE_STATE_FENCE] = claim->state[FILE_STATE_FILE] = 0;

@@ -1,8 +1,9 @@
 /* The descriptors of a connection: all that a forked child has to close, and which of them belongs to which claim.
  *
  * A claim's state is a copy that can be out of date: a renewal and a release of one claim may run at the same time, and
- * what a renewal changes in it is not kept when the lock is lost. So a claim has no descriptor but a handle to one,
- * with a serial number, and whoever wants to use or to close the descriptor takes it first.
+ * the changes that a renewal makes to it are not kept when the lock is lost. So a claim's state has no descriptor
+ * number but a handle with a serial number, and a thread has to take the descriptor of the handle before it uses or
+ * closes it.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -16,13 +17,14 @@
 
 enum { TAKEN = 1, SLOTS = FILE_FDS_PER_PAGE };
 
-static const uint64_t borrowed = UINT64_C(1) << 63; /* in a handle */
+static const uint64_t borrowed = UINT64_C(1) << 63; /* a flag in a handle: its descriptor is borrowed */
 
 struct file_fd *file_fd_at(struct file_descriptors *fds, int fd) {
     return &atomic_load(&fds->pages[fd / SLOTS])[fd % SLOTS];
 }
 
-/* Pages are published whole and stay until the end, so that a fork at any moment leaves a table that can be read. */
+/* Makes the page for `fd` if it does not exist yet. Pages are published complete and stay until the end, so that the
+ * table can be read after a fork at any moment. False, with errno: there is no room. */
 static bool make_page(struct file_descriptors *fds, int fd) {
     if (fd / SLOTS >= FILE_FD_PAGES) return errno = EMFILE, false;
     _Atomic(struct file_fd *) *page = &fds->pages[fd / SLOTS];
@@ -42,8 +44,8 @@ int file_fd_keep(struct file_descriptors *fds, int fd) {
         return -1;
     }
     struct file_fd *entry = file_fd_at(fds, fd);
-    /* Reads what file_fd_close wrote, so all that the number's last user did there has happened before: the kernel
-     * orders close and open too, but not for the compiler. */
+    /* This reads the value that file_fd_close() stored, so everything that the number's last user did here happens
+     * before. The kernel orders close and open as well, but neither the compiler nor thread sanitizers know of that. */
     (void)atomic_exchange(&entry->owner, TAKEN);
     atomic_store(&entry->seat, 0);
     entry->flags = 0;
@@ -51,7 +53,7 @@ int file_fd_keep(struct file_descriptors *fds, int fd) {
     return fd;
 }
 
-/* The entry of a handle; NULL when there cannot be one. */
+/* Returns the entry of a handle, or NULL if the table has no page for it. */
 static struct file_fd *entry_of(struct file_descriptors *fds, uint64_t handle) {
     int fd = (int)(handle % (SLOTS * FILE_FD_PAGES));
     return handle != 0 && atomic_load(&fds->pages[fd / SLOTS]) ? file_fd_at(fds, fd) : NULL;
@@ -63,7 +65,8 @@ uint64_t file_fd_lend(struct file_descriptors *fds, int fd) {
     return handle;
 }
 
-/* The descriptor, once its owner is `next` instead of the handle. */
+/* Changes the owner of the descriptor from the handle to `next`; waits while it is borrowed. Returns the descriptor, or
+ * -1 if the handle is no longer valid. */
 static int change_owner(struct file_descriptors *fds, uint64_t handle, uint64_t next) {
     const struct timespec instant = {0, 20000};
     struct file_fd *entry = entry_of(fds, handle);
@@ -93,7 +96,7 @@ bool file_fd_seated(struct file_descriptors *fds, uint64_t handle) {
     return entry && atomic_load(&entry->seat) != 0 && atomic_load(&entry->owner) == handle;
 }
 
-/* The byte locks first: whoever finds the lock free must not find a seat taken. */
+/* Unlocks the byte locks first: a claim that finds the file unlocked must not find its seats taken. */
 void file_fd_unlock(struct file_descriptors *fds, int fd) {
     struct file_fd *entry = file_fd_at(fds, fd);
     if (entry->flags & ~(unsigned)FILE_ASKED) file_byte_unlock(fd, FILE_BYTES, INT64_MAX - FILE_BYTES);
@@ -102,8 +105,8 @@ void file_fd_unlock(struct file_descriptors *fds, int fd) {
     atomic_store(&entry->seat, 0);
 }
 
-/* In this order: once unlocked, a copy in a child that was forked before the close does no harm; and once closed, the
- * number may already be another thread's. */
+/* Unlocks first, so that a copy of the descriptor in a forked child keeps no lock. Clears the owner before the close,
+ * since from then on the number may belong to another thread. */
 void file_fd_close(struct file_descriptors *fds, int fd) {
     file_fd_unlock(fds, fd);
     atomic_store(&file_fd_at(fds, fd)->owner, 0);

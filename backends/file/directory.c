@@ -1,4 +1,4 @@
-/* Connecting: which directory the URI means, making it, and whether locks work there.
+/* Connects: finds the directory that the URI names, creates it, and checks that locks work there.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -12,9 +12,10 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-enum { SHORTEST_FILE_NAME = 67 }; /* dlock_encode_name wants 64, three more may go before it */
+enum { SHORTEST_FILE_NAME = 67 }; /* dlock_encode_name() needs 64, and "%2E" may precede its output */
 
-/* File systems on which flock(2) means nothing to other machines, or means nothing here: named so as to explain. */
+/* File systems on which flock(2) does not exclude other machines, or does not work at all; the name is for the
+ * error. */
 static const struct {
     unsigned long magic;
     const char *name;
@@ -26,12 +27,14 @@ static const struct {
     {0x786f4256, "vboxsf"},       {0xbacbacbc, "vmhgfs"},     {0x7c7c6673, "prl_fs"},
 };
 
-/* File systems known to use one number per device and file everywhere (Btrfs and overlays do not). */
+/* True for file systems on which /proc/locks and stat(2) show the same device and inode numbers (Btrfs and overlays do
+ * not). */
 static bool numbers_agree(unsigned long magic) {
     return magic == EXT4_SUPER_MAGIC || magic == XFS_SUPER_MAGIC || magic == TMPFS_MAGIC || magic == F2FS_SUPER_MAGIC;
 }
 
-/* In a PID namespace of its own a process does not see the locks of processes outside. */
+/* True if this process is in the initial PID namespace. In another one it does not see the locks of processes
+ * outside. */
 static bool sees_all_processes(void) {
     char ns[32];
     ssize_t length = readlink("/proc/self/ns/pid", ns, sizeof ns);
@@ -60,7 +63,7 @@ static int check_filesystem(struct file_conn *conn, struct dlock_error *err) {
     return 0;
 }
 
-/* `one` and `two` in a row, allocated; NULL without memory. */
+/* Returns the concatenation of `one` and `two`, allocated; NULL: out of memory. */
 static char *join(const char *one, const char *two) {
     size_t length = strlen(one);
     char *both = malloc(length + strlen(two) + 1);
@@ -83,11 +86,12 @@ static char *home_from_passwd(void) {
     return home;
 }
 
-/* ${XDG_STATE_HOME:-~/.local/state}/dlock: not the runtime directory, which cron does not have and logout deletes. */
+/* Sets *path to ${XDG_STATE_HOME:-~/.local/state}/dlock. The XDG runtime directory would not do: cron jobs have none,
+ * and it is deleted at logout. */
 static int default_path(char **path, struct dlock_error *err) {
     const char *state = secure_getenv("XDG_STATE_HOME"), *home = secure_getenv("HOME");
     char *own = NULL;
-    if (state && state[0] == '/') { /* the XDG specification: ignore what is not absolute */
+    if (state && state[0] == '/') { /* the XDG specification says that a relative path is ignored */
         *path = join(state, "/dlock");
         return *path ? 0 : dlock_fail(err, DLOCK_ENOMEM, "out of memory");
     }
@@ -101,7 +105,7 @@ static int default_path(char **path, struct dlock_error *err) {
     return *path ? 0 : dlock_fail(err, DLOCK_ENOMEM, "out of memory");
 }
 
-/* Absolute, because the process may go elsewhere later. */
+/* Sets *path to the absolute path of `named`, because the process may change its working directory later. */
 static int named_path(const char *named, char **path, struct dlock_error *err) {
     if (named[0] == '/') {
         *path = strdup(named);
@@ -148,7 +152,7 @@ static int make_directory(const struct file_conn *conn, char *path, mode_t above
     return 0;
 }
 
-/* Its owner could point it elsewhere at any time. */
+/* Refuses a symbolic link of a stranger, who could point it elsewhere at any time. */
 static int check_link(const struct file_conn *conn, struct dlock_error *err) {
     struct stat st;
     if (lstat(conn->path, &st) != 0 || !S_ISLNK(st.st_mode) || file_trusts(conn, st.st_uid, st.st_gid)) return 0;
@@ -168,7 +172,7 @@ int file_connect(void *c, const struct dlock_uri *uri, const struct dlock_peer *
     if (rc != 0) return rc;
     conn->dir = file_fd_keep(&conn->fds, open(conn->path, flags));
     if (conn->dir < 0 && errno == ENOENT) {
-        /* The XDG specification wants the ones above the default directory private, too. */
+        /* The XDG specification wants the directories above the default one to be private, too. */
         rc = make_directory(conn, conn->path, uri->path && uri->path[0] ? 0755 : 0700, err);
         if (rc != 0) return rc;
         conn->dir = file_fd_keep(&conn->fds, open(conn->path, flags));

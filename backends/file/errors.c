@@ -1,4 +1,4 @@
-/* Error codes and messages for each errno.
+/* Maps each errno to an error code and a message.
  *
  * SPDX-License-Identifier: MIT
  */

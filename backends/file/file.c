@@ -1,4 +1,4 @@
-/* The backend's table, and the end of a connection.
+/* The operation table, and the end of a connection.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -13,8 +13,8 @@ static void file_disconnect(void *c) {
     free(conn->path);
 }
 
-/* The child's copies of the parent's descriptors: closing them leaves the parent's locks alone, unlocking would not;
- * keeping them would keep the locks alive after the parent. */
+/* Closes a forked child's copies of the parent's descriptors without unlocking: unlocking would end the parent's locks,
+ * and open copies would keep the locks alive after the parent's end. */
 static void file_abandon(void *c) {
     struct file_conn *conn = c;
     file_fds_close(&conn->fds, false);

@@ -1,10 +1,11 @@
-/* A grant beyond its locks: its holder's wish to be told of waiters, and its end.
+/* Marks grants whose holder wants to be told of waiters, and ends grants.
  *
  * SPDX-License-Identifier: MIT
  */
 #include "file.h"
 
-/* A waiter that came before the byte lock has not seen it and tells nobody: we tell in its place. */
+/* A waiter that came before FILE_LINGERS was locked did not see it and told nobody: this function tells in its
+ * place. */
 void file_linger(struct file_conn *conn, int fd) {
     if (!file_has_inotify(conn) || !file_byte_lock(fd, true, FILE_LINGERS)) return;
     file_fd_at(&conn->fds, fd)->flags |= FILE_LINGERING;

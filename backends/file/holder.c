@@ -1,8 +1,8 @@
-/* Finds a file's holder without getting into anybody's way where that is possible.
+/* Finds the holders of a file's lock, if possible without disturbing others.
  *
- * Readers and holders of permits have marked their seats. For the others /proc/locks answers that, but not in every PID
- * namespace and not on every file system, and a list that is read in pieces can miss one. The last resort is to take a
- * shared lock for an instant, which a concurrent try would see as busy.
+ * Readers and holders of permits have locked the bytes of their seats. Other holders are in /proc/locks; but not in
+ * every PID namespace and on every file system, and that list, which is read in pieces, may miss a lock. The last
+ * resort is to take a shared lock for an instant, during which a concurrent try finds the file busy.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -16,14 +16,15 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-enum { LOOKS = 4 }; /* at a list that may have missed a lock */
+enum { LOOKS = 4 }; /* how often /proc/locks is read, since one reading may miss a lock */
 
 static int by_ino(const void *a, const void *b) {
     const struct file_lock *one = a, *two = b;
     return (one->ino > two->ino) - (one->ino < two->ino);
 }
 
-/* "1: FLOCK  ADVISORY  WRITE 4242 08:01:1234 0 EOF"; an arrow before FLOCK marks one that waits. */
+/* Parses "1: FLOCK  ADVISORY  WRITE 4242 08:01:1234 0 EOF". False for other locks, and for lines with an arrow before
+ * FLOCK, which are processes that wait. */
 static bool parse_lock(const char *line, struct file_lock *lock) {
     unsigned major_number, minor_number;
     char kind[8];
@@ -70,7 +71,7 @@ static const struct file_lock *first_with(const struct file_locks *locks, ino_t 
     return found;
 }
 
-/* The next listed lock of the file after `lock` (NULL: the first), or NULL. */
+/* Returns the next listed lock of the file after `lock` (NULL: the first), or NULL. */
 static const struct file_lock *next_lock(const struct file_locks *locks, const struct stat *st,
                                          const struct file_lock *lock) {
     lock = lock ? lock + 1 : first_with(locks, st->st_ino);
@@ -85,7 +86,7 @@ static bool probe(int fd) {
     return false;
 }
 
-/* The pid that a token of ours ends in; 0: it does not. */
+/* Returns the pid at the end of a token of dlock; 0: there is none. */
 static long pid_of(const char *token) {
     const char *colon = strrchr(token, ':');
     char *end = NULL;
@@ -94,16 +95,17 @@ static long pid_of(const char *token) {
     return *end == '\0' ? pid : 0;
 }
 
-/* A process that died without releasing left its token to a later flock(1). */
+/* True if the lock of process `pid` can be that of `token`. The token in the file may be that of a process that died
+ * without a release, while the lock is held by a later flock(1). */
 static bool token_fits(const char *token, pid_t pid) {
     if (!*token || pid <= 0 || pid_of(token) == 0) return *token != '\0';
     return pid_of(token) == (long)pid;
 }
 
-/* The file that is being looked at. */
+/* The file that is inspected. */
 struct view {
     const char *name;
-    int fd; /* -1: not readable to us: that somebody has it is all we can say */
+    int fd; /* -1: this user may not read the file, so only its locks are known */
     struct stat st;
     struct file_record record;
     const struct file_locks *locks;
@@ -181,14 +183,15 @@ static int show_seats(const struct view *view, int64_t range, struct seated *sea
     return rc;
 }
 
-/* A list that is read in pieces can have a lock twice. */
+/* Shows a lock of flock(1) and remembers its pid: /proc/locks, which is read in pieces, may contain a lock twice. */
 static int show_once(const struct view *view, const struct file_lock *lock, struct seated *seen) {
     remember(seen, lock->pid);
     return show_foreign(view, lock);
 }
 
-/* Users of flock(1) who share the lock with ours: as many more as are listed than have seats, and of processes without
- * one. (The pid in a token from another PID namespace is not the one that is listed.) */
+/* Shows users of flock(1) that share the lock with dlock's readers or permits. There are as many as the list has more
+ * locks than there are seats, and they are in processes that have no seat. (The count is needed, since the pid in a
+ * token from another PID namespace is not the listed one.) */
 static int show_sharing(const struct view *view, struct seated *seated) {
     const struct file_lock *lock = NULL;
     size_t more = 0;
@@ -203,9 +206,9 @@ static int show_sharing(const struct view *view, struct seated *seated) {
     return rc;
 }
 
-/* ---- all --------------------------------------------------------------------------------------------------------- */
+/* ---- all holders ------------------------------------------------------------------------------------------------- */
 
-/* Nobody has a seat: one who locked the file exclusively, flock(1) of either kind, or nobody. */
+/* Shows the holders of a file without seats: an exclusive holder, users of flock(1) in either mode, or none. */
 static int show_locked(const struct view *view, bool locks_listed, struct seated *seen) {
     const struct file_lock *lock = next_lock(view->locks, &view->st, NULL);
     const char *token = view->record.token;
@@ -230,7 +233,7 @@ int file_show(const struct file_conn *conn, const char *file, const char *name, 
     view.locks = locks;
     view.each = each;
     view.arg = arg;
-    if (!name) { /* the whole name stands in the file; the file's name tells whether to believe it */
+    if (!name) { /* the record has the whole name; it is believed if it leads to this file name */
         file_name_encode(conn, view.record.name, again);
         view.name = strcmp(file, again) == 0 ? view.record.name : file;
     }
@@ -244,7 +247,7 @@ int file_show(const struct file_conn *conn, const char *file, const char *name, 
     return rc;
 }
 
-/* Whether its one exclusive holder is one of ours: the list says so, or else the token alone. */
+/* True if the exclusive holder is one of dlock, according to the list, or to the token if the list is incomplete. */
 static bool held_by_us(const struct file_conn *conn, const struct view *view, const struct file_lock *lock) {
     if (!view->record.token[0]) return false;
     return lock ? !lock->shared && token_fits(view->record.token, lock->pid) : !conn->locks_listed;
@@ -254,7 +257,7 @@ static bool has_seats(int fd) {
     return file_byte_locked(fd, FILE_READERS, FILE_SEATS) >= 0 || file_byte_locked(fd, FILE_PERMITS, FILE_SEATS) >= 0;
 }
 
-/* As file_holder, by one look at the list; *listed: a lock of the file is there. */
+/* Does the work of file_holder() with one reading of the list; *listed: the list has a lock of the file. */
 static enum file_holder look(const struct file_conn *conn, struct view *view, bool *listed) {
     enum file_holder holder = FILE_UNKNOWN;
     struct file_locks locks;
@@ -269,8 +272,8 @@ static enum file_holder look(const struct file_conn *conn, struct view *view, bo
     return holder;
 }
 
-/* Opens nothing: a close would wake the waiters. While locks of others come and go a list that is read in pieces can
- * miss the one that is asked for: it has to be missing several times. */
+/* Does not open the file, since closing it would wake the waiters. The list is read in pieces and can miss a lock while
+ * others come and go, so a lock counts as missing only after several readings. */
 enum file_holder file_holder(const struct file_conn *conn, int fd) {
     enum file_holder holder = FILE_UNKNOWN;
     struct view view = {.fd = fd};

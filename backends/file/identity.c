@@ -1,8 +1,8 @@
-/* Is a descriptor's file still the one under its name?
+/* Checks whether a descriptor's file is still the one under its name.
  *
- * To look the name up is the dearest part of an uncontended cycle. Where the directory bears the same time stamp as
- * when that was done last, nothing has happened to any name in it: file systems change the stamp before anybody can see
- * the change. Two changes within one tick of the clock can have one stamp, so a young one proves nothing.
+ * Looking the name up is the most expensive part of an uncontended cycle. If the directory still has the time stamp
+ * that it had at the last look-up, no name in it has changed: file systems change the stamp before a change becomes
+ * visible. Two changes within one tick of the clock can have the same stamp, so a recent stamp proves nothing.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -22,15 +22,16 @@ static int statx(int dir, const char *file, int flags, unsigned wanted, struct s
 }
 #endif
 
-static const int64_t old_enough_ns = 50000000; /* a tick has 10 ms at most */
+static const int64_t old_enough_ns = 50000000; /* more than a tick, which is 10 ms at most */
 
-/* Without time stamps: some kernels make the next write dearer for whoever asks for them. */
+/* Does not ask for time stamps: on some kernels that makes the next write to the file slower. */
 int file_stat(int dir, const char *file, struct file_stat *st) {
     struct statx all;
     const unsigned wanted = STATX_TYPE | STATX_INO | STATX_SIZE | STATX_NLINK | STATX_UID | STATX_GID;
     int flags = *file ? AT_SYMLINK_NOFOLLOW : AT_EMPTY_PATH;
     if (statx(dir, file, flags, wanted, &all) != 0) return -1;
-    /* Both numbers in one word: a file keeps its own while we have it open, and nearly always all have one device. */
+    /* Inode and device in one word. An inode number is not reused while we have the file open, and nearly always all
+     * files are on one device. */
     uint64_t dev = makedev(all.stx_dev_major, all.stx_dev_minor);
     *st = (struct file_stat){
         .identity = all.stx_ino ^ dev << 40 ^ dev >> 24,
@@ -49,7 +50,7 @@ int file_still_named(const struct file_conn *conn, const struct dlock_claim *cla
     return st.identity == claim->state[FILE_STATE_FILE];
 }
 
-/* As fstat(2), which glibc 2.33 to 2.38 make of another call that costs a sixth more. */
+/* As fstat(2), which in glibc 2.33 to 2.38 uses another system call that takes a sixth longer. */
 static int stat_fd(int fd, struct stat *st) {
 #if defined(__x86_64__) && !defined(__ILP32__)
     return (int)syscall(SYS_fstat, fd, st);
@@ -58,7 +59,7 @@ static int stat_fd(int fd, struct stat *st) {
 #endif
 }
 
-/* The directory's time of change; 0 when it cannot be told. */
+/* Returns the directory's time of change in ns; 0: not known. */
 static int64_t version_of(const struct file_conn *conn) {
     struct stat all;
     if (!conn->dir_dated || stat_fd(conn->dir, &all) != 0) return 0;

@@ -1,11 +1,12 @@
-/* Wake-ups: one inotify watch on the directory.
+/* Wake-ups, from one inotify watch on the directory.
  *
- * A holder that lets go closes a descriptor of its file: flock(1) the one with the lock, we one that is there for
- * nothing else, if somebody has marked that he waits, and for a killed process the kernel does it. Unlinking and
- * renaming matter too: the waiters then have the wrong file. No event comes when another program unlocks without
- * closing (flock -u): waiters look often while such a program is the holder, and now and then in any case.
+ * At the end of a lock its holder closes a descriptor of the file, which makes an event. flock(1) closes the one with
+ * the lock; dlock, if a waiter has locked FILE_WAITS, opens and closes one for this purpose only; the kernel closes
+ * those of a killed process. Unlinking and renaming wake waiters, too, since they then have the wrong file. There is no
+ * event when another program unlocks without closing (flock -u): so waiters ask often while such a program is the
+ * holder, and from time to time in any case.
  *
- * A holder who wants to know that somebody waits is told by a new time stamp of the file.
+ * A lingering holder is told of a waiter by a new time stamp of the file (IN_ATTRIB).
  *
  * SPDX-License-Identifier: MIT
  */
@@ -38,7 +39,7 @@ int file_listen(void *c, int *fd, int timeout_ms, struct dlock_error *err) {
         uint32_t mask = IN_CLOSE | IN_DELETE | IN_MOVE | IN_ATTRIB | IN_ONLYDIR;
         if (notify >= 0 && inotify_add_watch(notify, conn->path, mask) >= 0) {
             conn->wake_fd = notify;
-            atomic_fetch_add(&conn->events, 1); /* there may have been some that nobody read */
+            atomic_fetch_add(&conn->events, 1); /* counts as an event: some may have come before the watch */
             atomic_store(&conn->listening, FILE_INOTIFY);
         } else {
             int errnum = errno;
@@ -55,14 +56,14 @@ bool file_has_inotify(const struct file_conn *conn) {
     return atomic_load(&conn->listening) == FILE_INOTIFY;
 }
 
-/* The kernel tells of a close before it ends the lock: an instant, or longer where who closes has to wait for a
- * processor in between. Hence more looks when a wait begins and after each event, each twice as late as the one
- * before; up to a pause that is short where flock(1) is the holder, since that may unlock without closing. The holder
- * is looked up once for that, which reads all locks of this machine. */
+/* The kernel reports a close before it ends the lock: an instant earlier, or more if the closing process has to wait
+ * for a processor in between. So a waiter asks several times at the beginning of a wait and after each event, each time
+ * after twice the pause. The longest pause is short while flock(1) is the holder, since that may unlock without
+ * closing. To find that out the holder is looked up once per event, which reads all locks of this machine. */
 int64_t file_retry_ms(struct file_conn *conn, int fd, uint64_t *seen) {
     if (!file_has_inotify(conn)) return -1;
     uint64_t events = atomic_load(&conn->events) << LOOKS_BITS, looks = *seen - events;
-    if (looks >> LOOKS_BITS != 0) looks = 0; /* seen before the last event */
+    if (looks >> LOOKS_BITS != 0) looks = 0; /* `seen` is from before the last event */
     if (looks == FOREIGN) return FOREIGN_MS;
     int64_t pause = FILE_SOON_MS << looks;
     if (pause >= CAP_MS) return CAP_MS;
@@ -71,8 +72,8 @@ int64_t file_retry_ms(struct file_conn *conn, int fd, uint64_t *seen) {
     return foreign ? FOREIGN_MS : pause;
 }
 
-/* By a descriptor of its own: of the one that had the lock another process may have a copy, and then nothing tells of
- * its end. */
+/* Opens and closes a descriptor of its own: of the one with the lock a forked process may have a copy, and then closing
+ * it makes no event. */
 bool file_wake_others(const struct file_conn *conn, const char *file) {
     int fd = openat(conn->dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     return fd >= 0 && close(fd) == 0;
@@ -91,7 +92,8 @@ static bool read_events(struct file_conn *conn) {
     return true;
 }
 
-/* Several closes of one file in a row are one wake, and so are several of its time stamps. */
+/* True if the next event is about the same file and of the same kind (close or time stamp): then one wake-up is
+ * enough. */
 static bool repeated(const struct file_conn *conn, const struct inotify_event *event) {
     if (conn->unread >= conn->end) return false;
     const struct inotify_event *next = (const void *)(conn->buffer + conn->unread);
@@ -99,7 +101,7 @@ static bool repeated(const struct file_conn *conn, const struct inotify_event *e
            strcmp(next->name, event->name) == 0;
 }
 
-/* Fills `out` from an event; false when it means nothing to anybody. */
+/* Fills `out` from an event. False if the event concerns no lock. */
 static bool translate(struct file_conn *conn, const struct inotify_event *event, struct dlock_wake *out) {
     bool cut = false, named = event->len > 0, wanted = event->mask & IN_ATTRIB;
     memset(out, 0, sizeof *out);

@@ -34,7 +34,7 @@ static int list_one(struct file_conn *conn, const struct dirent *entry, const st
     return file_show(conn, entry->d_name, decoded ? name : NULL, prefix, locks, each, arg);
 }
 
-/* A page ends when half the time is over; the cursor is the position in the directory. */
+/* Ends a page when half of timeout_ms is over. The cursor is a position in the directory (telldir(3)). */
 int file_list(void *c, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
               struct dlock_error *err) {
     struct file_conn *conn = c;

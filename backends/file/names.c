@@ -1,9 +1,9 @@
-/* From a lock's name to its file's and back.
+/* Converts lock names to file names and back.
  *
- * A lock's file has the lock's own name, so that people find it and flock(1) can be used on it by hand. Percent-encoded
- * are '%', '/' and a dot at the beginning: neither "." nor ".." nor anything outside the directory can be meant, and
- * names with a dot at the beginning are free for our own temporary files. A name that is too long for the file system
- * is cut and ends in the hash of the whole.
+ * A lock's file has the lock's own name, so that people find it and can use flock(1) on it by hand. '%', '/' and a
+ * leading dot are percent-encoded: so no name means ".", ".." or a file outside the directory, and file names with a
+ * leading dot are free for temporary files. A name that is too long for the file system is cut and ends in the hash of
+ * the whole name.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -29,7 +29,7 @@ bool file_name_decode(const struct file_conn *conn, const char *file, char name[
     size_t length = strlen(file), used = 0;
     if (cut) *cut = false;
     if (length == 0 || length >= conn->file_name_size) return false;
-    /* Cutting leaves at most two bytes unused, where an encoded one did not fit. */
+    /* A cut name leaves at most two bytes unused, when an encoded byte did not fit. */
     if (length + 3 >= conn->file_name_size && file[length - 17] == '~' &&
         strspn(file + length - 16, "0123456789ABCDEF") == 16) {
         if (cut) *cut = true;
@@ -44,7 +44,7 @@ bool file_name_decode(const struct file_conn *conn, const char *file, char name[
         } else {
             name[used++] = *p;
         }
-        if ((unsigned char)name[used - 1] < 0x20 || name[used - 1] == 0x7f) return false; /* no lock is called so */
+        if ((unsigned char)name[used - 1] < 0x20 || name[used - 1] == 0x7f) return false; /* not in lock names */
     }
     name[used] = '\0';
     file_name_encode(conn, name, again);

@@ -6,15 +6,15 @@
  *     name  nightly report
  *
  * Fence and token are padded with blanks, so that the record of a name always has the same length and is replaced by
- * one write. It may all the same be torn (the machine lost power), damaged, or written by somebody else: reading
- * believes nothing. A damaged fence is no danger, because fences also follow the clock.
+ * one write. It may still be torn (after a power failure), damaged, or written by another program: the reader trusts
+ * nothing. A damaged fence is no danger, because fences also follow the clock.
  *
  * Readers, or the holders of permits, follow in a list, each in its seat:
  *
  *     reader               fence 1795248000000001  token 5f0c…e1.18@host:4242
  *     permit of 3          fence …
  *
- * Whether a seat is taken is not to be seen there: that is up to its byte (byte_locks.c).
+ * The list does not tell whether a seat is taken: the lock on its byte does (byte_locks.c).
  *
  * SPDX-License-Identifier: MIT
  */
@@ -33,16 +33,17 @@
 #define SEAT_TOKEN " token "
 
 enum {
-    FENCE_DIGITS = 17,   /* of 2^55 */
-    TITLE_AT_LEAST = 12, /* of a torn record: enough to know it for ours */
+    FENCE_DIGITS = 17,   /* number of digits of 2^55 */
+    TITLE_AT_LEAST = 12, /* bytes of a torn title that identify a record of dlock */
     FIXED_LENGTH = sizeof TITLE FENCE TOKEN NAME - 1 + FENCE_DIGITS + DLOCK_TOKEN_MAX + 3,
-    KIND_WIDTH = sizeof PERMIT - 1 + 10, /* digits of a limit */
+    KIND_WIDTH = sizeof PERMIT - 1 + 10, /* a limit has up to 10 digits */
     SEAT_LENGTH = KIND_WIDTH + sizeof SEAT_FENCE SEAT_TOKEN - 1 + FENCE_DIGITS + DLOCK_TOKEN_MAX + 1
 };
 
 static const uint64_t fence_limit = UINT64_C(1) << 55;
 
-/* The value of the line at *at if it begins with `label`, else ""; *at moves on. */
+/* Sets *value to the value of the line at *at, or to "" if the line does not begin with `label`. Moves *at to the next
+ * line. Returns the value's length. */
 static size_t take_line(const char **at, const char *end, const char *label, const char **value) {
     size_t label_length = strlen(label);
     const char *newline = memchr(*at, '\n', (size_t)(end - *at));
@@ -58,7 +59,7 @@ static size_t without_padding(const char *text, size_t length) {
     return length;
 }
 
-/* 0 for what is no number below `limit`: we never wrote a larger one. */
+/* Returns the number, or 0 for a text that is no number below `limit`: larger ones are never written. */
 static uint64_t parse_number(const char *text, size_t length, uint64_t limit) {
     uint64_t number = 0;
     if (length == 0 || length > FENCE_DIGITS) return 0;
@@ -69,7 +70,7 @@ static uint64_t parse_number(const char *text, size_t length, uint64_t limit) {
     return number < limit ? number : 0;
 }
 
-/* Copies `text` when it fits and all its bytes are fit to be shown. */
+/* Copies `text` if it fits and all its bytes are between `first` and `last` and printable; otherwise *out is "". */
 static void parse_text(char *out, size_t size, const char *text, size_t length, unsigned char first,
                        unsigned char last) {
     *out = '\0';
@@ -83,11 +84,11 @@ static void parse_text(char *out, size_t size, const char *text, size_t length, 
 }
 
 enum {
-    LOOK = FIXED_LENGTH + FILE_NAME_SIZE, /* no record is longer */
-    GLANCE = 64                           /* title and fence are shorter */
+    LOOK = FIXED_LENGTH + FILE_NAME_SIZE, /* longest record */
+    GLANCE = 64                           /* title and fence are shorter than this */
 };
 
-/* The first `size` bytes of the file, and what it is; `used` is how many there are. */
+/* Reads the first `size` bytes of the file, and returns its kind; `used` is the number of bytes read. */
 static enum file_content look_into(int fd, char *text, size_t size, size_t *used) {
     const size_t title = sizeof TITLE - 1;
     ssize_t got;
@@ -99,10 +100,10 @@ static enum file_content look_into(int fd, char *text, size_t size, size_t *used
     if (*used >= TITLE_AT_LEAST && *used < title && memcmp(text, TITLE, *used) == 0) return FILE_BLANK;
     for (size_t i = 0; i < *used; i++)
         if (text[i] != '\0' && text[i] != ' ' && text[i] != '\n') return FILE_FOREIGN;
-    return *used < size ? FILE_BLANK : FILE_FOREIGN; /* more may follow what we saw */
+    return *used < size ? FILE_BLANK : FILE_FOREIGN; /* the unread rest may have contents */
 }
 
-/* Of the line at *at, which moves on. */
+/* Returns the fence in the line at *at, and moves *at to the next line. */
 static uint64_t take_fence(const char **at, const char *end) {
     const char *value;
     size_t length = take_line(at, end, FENCE, &value);

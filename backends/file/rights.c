@@ -1,8 +1,8 @@
 /* Rights to the locks of a directory: the URI's `mode` and `group`, the files and directories that are made with them,
  * and which owners are trusted.
  *
- * The owner of a directory, and the owner of a lock file in a sticky one, can replace the file while somebody holds its
- * lock. So both have to be root's or our own, or of the URI's group.
+ * The owner of a directory, and the owner of a lock file in a sticky one, can replace the file while its lock is held.
+ * So both must belong to root or to this user, or to the URI's group.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -28,7 +28,7 @@ enum { PRIVATE = 0600, BY_GROUP = 0660 };
 
 /* ---- the URI's keys ---------------------------------------------------------------------------------------------- */
 
-/* Read, or read and write: a right to write alone is no use. */
+/* True if the mode grants nothing, read, or read and write; the right to write alone is of no use. */
 static bool sensible(mode_t mode, int shift) {
     mode_t bits = mode >> shift & 7;
     return bits == 0 || bits == 4 || bits == 6;
@@ -87,7 +87,7 @@ int file_rights_read(struct file_conn *conn, const struct dlock_uri *uri, struct
 
 /* ---- trust ------------------------------------------------------------------------------------------------------- */
 
-/* Only a member of the group, or root, can have given it to the group. */
+/* True if the file or directory is of the URI's group: only a member of the group, or root, can have made it so. */
 static bool of_the_group(const struct file_conn *conn, gid_t gid) {
     return conn->group != FILE_ANY_GROUP && gid == conn->group;
 }
@@ -109,7 +109,7 @@ const char *file_unsafe(const struct file_conn *conn, const struct stat *dir) {
 
 static void fresh_name(char name[FILE_FRESH_SIZE]) {
     uint64_t chance = (uint64_t)file_now_ms();
-    (void)!getrandom(&chance, sizeof chance, GRND_NONBLOCK); /* names that are taken are only tried again */
+    (void)!getrandom(&chance, sizeof chance, GRND_NONBLOCK); /* a name that is taken is no harm: another one is tried */
     snprintf(name, FILE_FRESH_SIZE, ".new.%016" PRIx64, chance);
 }
 
@@ -122,21 +122,21 @@ int file_make_fresh(struct file_conn *conn, char name[FILE_FRESH_SIZE]) {
     return file_fd_keep(&conn->fds, fd);
 }
 
-/* Exactly as the URI says, whatever the umask. */
+/* Sets group and mode as the URI says, independent of the umask. */
 static int give_rights(const struct file_conn *conn, int fd, mode_t mode) {
     if (conn->group != FILE_ANY_GROUP && fchown(fd, (uid_t)-1, conn->group) != 0) return -1;
     return fchmod(fd, mode);
 }
 
-/* Some file systems can only do this in two steps. */
+/* Renames unless `to` exists. Some file systems can do this only in two steps. */
 static int rename_unless_taken(const struct file_conn *conn, const char *from, const char *to) {
     if (renameat2(conn->dir, from, conn->dir, to, RENAME_NOREPLACE) == 0) return 0;
     if (errno != EINVAL || linkat(conn->dir, from, conn->dir, to, 0) != 0) return -1;
     return unlinkat(conn->dir, from, 0);
 }
 
-/* A file for others gets its group and mode under another name: they must not find it before that, nor for ever without
- * them, should this process die in between. */
+/* A file for other users is made under another name and renamed after it has its group and mode: other users must not
+ * find it before that, and not for ever without them if this process dies in between. */
 int file_create(struct file_conn *conn, const char *file) {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY;
     char fresh[FILE_FRESH_SIZE];
@@ -151,8 +151,8 @@ int file_create(struct file_conn *conn, const char *file) {
     return -1;
 }
 
-/* All users of the locks may make lock files, and none may delete those of others. With the set-group-ID bit flock(1),
- * too, makes files of the group. */
+/* Returns the mode of a directory in which all users of the locks may make lock files, and none may delete those of
+ * others (sticky). With the set-group-ID bit also flock(1) makes files of the group. */
 static mode_t directory_mode(const struct file_conn *conn) {
     mode_t others = conn->mode & 0066;
     mode_t search = (others & 0044) >> 2;

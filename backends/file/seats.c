@@ -1,4 +1,4 @@
-/* Seats: a reader, and the holder of a permit, has locked one byte of a range of its own (byte_locks.c).
+/* Seats: each reader and each holder of a permit has locked one byte of a range (byte_locks.c).
  *
  * SPDX-License-Identifier: MIT
  */
@@ -16,14 +16,14 @@ static bool take(struct file_descriptors *fds, int fd, int64_t range, uint32_t s
     return true;
 }
 
-/* How many seats there are up to the last that is taken: every later one is free. */
+/* Returns the number of seats up to the last one that is taken; all later ones are free. */
 static uint32_t used(int fd, int64_t range, uint32_t limit) {
     uint32_t low = 0, high = 1;
     while (high < limit && file_byte_locked(fd, range + high, limit - high) >= 0) {
         low = high;
         high = high < limit / 2 ? 2 * high : limit;
     }
-    while (high - low > 1) { /* one at `low` or after it is taken, none at `high` or after it */
+    while (high - low > 1) { /* the last taken seat is at or after `low`, and before `high` */
         uint32_t middle = low + (high - low) / 2;
         if (file_byte_locked(fd, range + middle, high - middle) >= 0)
             low = middle;
@@ -33,15 +33,16 @@ static uint32_t used(int fd, int64_t range, uint32_t limit) {
     return high;
 }
 
-/* This thread's processor time: on a busy machine the search takes longer, and no seat may go unseen for that. */
+/* Returns the processor time of this thread, so that a search on a busy machine does not end early. */
 static int64_t worked_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* The first, or one among those that are in use, so that the list does not grow when seats become free; the one after
- * them; at last each in turn, from anywhere, because with thousands of holders it takes too long to ask for all. */
+/* Tries the first seat; then random ones among those in use, so that the list does not grow while seats become free;
+ * then the one after them; at last all in order, from a random one on and for SEARCH_MS at most, since with thousands
+ * of holders it takes too long to try all. */
 bool file_seat(struct file_descriptors *fds, int fd, int64_t range, uint32_t limit) {
     struct timespec now;
     if (take(fds, fd, range, 0)) return true;

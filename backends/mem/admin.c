@@ -1,11 +1,11 @@
-/* For operators: inspect, list, break, check. */
+/* The operations for operators: inspect, list, break, check. */
 #include "mem.h"
 
 #include <stdlib.h>
 
 /* ---- inspect ----------------------------------------------------------------------------------------------------- */
 
-/* The holders of a name as they are now, for callbacks without the mutex. */
+/* A copy of a name's holders, so that the callbacks can be called without the mutex. */
 struct picture {
     struct holder {
         struct dlock_info info;
@@ -38,7 +38,7 @@ static bool draw(struct picture *picture, const struct mem_name *name) {
     return true;
 }
 
-/* 0 and whether `each` wants more, or ENOMEM. */
+/* Calls `each` for the holders of a name; *more becomes false when `each` wants no more. Returns 0 or ENOMEM. */
 static int show(struct mem_space *space, const char *text, dlock_each each, void *arg, bool *more,
                 struct dlock_error *err) {
     struct picture picture = {0};

@@ -1,10 +1,11 @@
-/* Who has a name, and who waits for it. */
+/* Grants and queues of names. */
 #include "mem.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-/* Greater than those of earlier runs of the program, too, unless the clock was set back meanwhile. */
+/* Returns the next fence. It follows the clock, and so is also greater than the fences of earlier runs of the program,
+ * unless the clock was set back. */
 static uint64_t next_fence(struct mem_space *space) {
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
@@ -62,7 +63,8 @@ static void grant(struct mem_space *space, struct mem_name *name, struct mem_ent
     put_last(&name->holders, entry);
 }
 
-/* A waiter whose client does not listen any more is gone. The token `asking` hears of its grant by the answer. */
+/* Grants the name to the waiters at the head of the queue that fit, and tells their clients. Drops waiters whose client
+ * no longer listens. The token `asking` (NULL: none) is in a request and learns of its grant by the answer. */
 static void hand_on(struct mem_space *space, struct mem_name *name, const char *asking) {
     while (name->queue && fits(name, name->queue->mode, name->queue->limit)) {
         struct mem_entry *first = take(&name->queue);
@@ -77,7 +79,8 @@ static void hand_on(struct mem_space *space, struct mem_name *name, const char *
     }
 }
 
-/* After a hand-over that ended unconfirmed: waiters that have not asked for as long are gone as well. */
+/* Drops the waiters that have not asked for DLOCK_HAND_OVER_MS, after a hand-over that was not confirmed in that time:
+ * their clients are probably gone, too. */
 static void drop_silent(struct mem_name *name, int64_t now) {
     for (struct mem_entry **at = &name->queue; *at;) {
         if ((*at)->asked_us + DLOCK_HAND_OVER_MS * INT64_C(1000) < now)
@@ -108,7 +111,8 @@ void mem_settle(struct mem_space *space, struct mem_name *name) {
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
-/* A name is either a lock, or permits, and then so many. */
+/* True if the name is in use in a way that excludes the claim: as a lock instead of permits or the reverse, or with
+ * another number of permits. */
 static bool used_otherwise(const struct mem_name *name, const struct dlock_claim *claim) {
     const struct mem_entry *entry = name->holders ? name->holders : name->queue;
     if (!entry) return false;
@@ -129,7 +133,7 @@ static void granted(struct dlock_claim *claim, struct mem_entry *holder) {
     claim->result = 0;
 }
 
-/* When the first of the leases in the way of a waiter ends. */
+/* Returns the time until the first lease of the holders ends, in ms; -1: there are no holders. */
 static int64_t left_ms(const struct mem_name *name) {
     int64_t least = -1, now = mem_now_us();
     for (const struct mem_entry *holder = name->holders; holder; holder = holder->next) {

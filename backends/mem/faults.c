@@ -1,4 +1,4 @@
-/* Time, and what delay= and fail= in the URI make of a request. */
+/* The clock, and the faults that delay= and fail= in the URI ask for. */
 #include "mem.h"
 
 #include <time.h>
@@ -9,7 +9,7 @@ int64_t mem_now_us(void) {
     return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
 }
 
-/* SplitMix64: a connection has its own, so that no two share state. */
+/* Returns a random number (SplitMix64). Each connection has its own generator, so that no state is shared. */
 static uint64_t draw(struct mem_conn *conn) {
     uint64_t z = conn->random += UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);

@@ -1,4 +1,4 @@
-/* Spaces and names, and what fork() does to them. */
+/* Spaces and names, and their handling of fork(). */
 #include "mem.h"
 
 #include <pthread.h>
@@ -75,7 +75,8 @@ struct page {
     size_t n, max;
 };
 
-/* Of the walk that is going on, with the mutex: twalk(3) passes nothing on, and musl has no twalk_r. */
+/* The page of the present walk, guarded by the mutex. It is global because twalk(3) passes no argument to its callback,
+ * and musl has no twalk_r. */
 static struct page *page;
 
 static void visit(const void *node, VISIT which, int depth) {

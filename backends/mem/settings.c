@@ -1,8 +1,8 @@
-/* What a URI says: mem:, mem:NAME, mem:?delay=20ms&fail=0.01. */
+/* Reads the URI: mem:, mem:NAME, mem:?delay=20ms&fail=0.01. */
 #include "mem.h"
 
-/* Millionths of a share from 0 to 1, such as "0.01", with six digits behind the point at most; false: it is none. Not by
- * strtod(), whose point depends on the locale. */
+/* Parses a share from 0 to 1, such as "0.01", with at most six digits after the point, into millionths. False: it is
+ * none. Does not use strtod(), whose decimal point depends on the locale. */
 static bool share(const char *text, uint32_t *millionths) {
     uint32_t value = 0, unit = MEM_MILLION;
     if (*text != '0' && *text != '1') return false;

@@ -1,4 +1,4 @@
-/* What is told to clients that did not ask: a list and an eventfd for each connection that listens. */
+/* Wake-ups: each connection that listens has a list of them and an eventfd. */
 #include "mem.h"
 
 #include <errno.h>
