@@ -11,8 +11,8 @@
  * master; all questions that a majority answers with the old one were sent before T.
  *
  * - A grant that the new master makes: clients connect to it as the master after T only, and it grants nothing before
- *   its quarantine of at least a lease is over, since the epoch is part of what begins the quarantine (incarnation.lua).
- *   A grant that the old master made or renewed, with an answer at the time a, is valid until
+ *   its quarantine of at least a lease is over, since the epoch is part of what begins the quarantine
+ *   (incarnation.lua). A grant that the old master made or renewed, with an answer at the time a, is valid until
  *   a + lease - SURE <= c + lease < T + lease.
  * - A grant that was replicated to the new master, and that the new master renews for its holder X, while the old one,
  *   where X no longer renews, grants the lock to Z: X renews at a time r > T while its grant is valid, so r is at least
