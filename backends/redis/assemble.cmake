@@ -1,9 +1,9 @@
-# Makes one script of the .lua files, as it is sent to the server: cmake -DFOLDER=… -DSCRIPT=… -DVARIANT=… -DOUTPUT=… -P
-# assemble.cmake
-# dofile('library.lua') becomes what library.lua returns, loadfile('fence.lua') the function that fence.lua is. VARIANT
-# many: the whole script becomes a function within many.lua. cluster: it stands behind cluster.lua, and uses its functions
-# in the place of its own.
-# Comments and indentation are left out. No string of a script contains "--".
+# Makes one script from the .lua files, as it is sent to the server:
+# cmake -DFOLDER=… -DSCRIPT=… -DVARIANT=… -DOUTPUT=… -P assemble.cmake
+# dofile('library.lua') becomes what library.lua returns, loadfile('fence.lua') a function with the text of fence.lua.
+# VARIANT many: the whole script becomes a function within many.lua. VARIANT cluster: the script follows cluster.lua, and
+# uses the functions of that instead of its own.
+# Comments and indentation are removed. No string of a script contains "--".
 function(read_script out name)
   file(READ ${FOLDER}/${name}.lua text)
   string(REGEX REPLACE "[ \t]*--[^\n]*" "" text "${text}")

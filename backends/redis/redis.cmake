@@ -1,4 +1,4 @@
-# What the backends for Redis are made of, over whichever stream: dlock_redis(<name> [SOURCES …] [LIBRARIES …]).
+# Makes a backend for Redis, over whichever stream: dlock_redis(<name> [SOURCES …] [LIBRARIES …]).
 set(DLOCK_REDIS_FOLDER ${CMAKE_CURRENT_LIST_DIR})
 
 function(dlock_redis name)

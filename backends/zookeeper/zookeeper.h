@@ -131,7 +131,7 @@ struct zookeeper_request {
     char data[ZOOKEEPER_DATA_SIZE];         /* get: the beginning of the data, NUL-terminated */
     const struct zookeeper_label *label;    /* queue, in: has to stay valid until the call ends */
     const struct zookeeper_request *create; /* queue, in: the create sent just before, or NULL */
-    const int32_t *known;                   /* queue, in */
+    const int32_t *known;                   /* queue, in: the claim's sequence if it is known, or NULL */
     bool sensible;                          /* queue: zookeeper_view_queue() has accepted the listing */
     struct zookeeper_queue_view view;       /* queue */
     char **names;                           /* children: array and names are owned */
@@ -358,7 +358,7 @@ struct zookeeper {
     int64_t begun_us; /* taken before the session was requested */
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* signals changes of state, leaving, closed, handle and open_error */
-    /* with the mutex */
+    /* guarded by the mutex: */
     unsigned refs;     /* held by the core's connection and by the session's thread */
     bool leaving;      /* the core's connection ends */
     bool closed;       /* the handle has been closed */

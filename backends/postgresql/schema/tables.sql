@@ -51,7 +51,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = '"dlock".listeners'::regclass
             AND a.attname = 'secret') THEN
         ALTER TABLE "dlock".listeners
-            ADD COLUMN secret text COLLATE "C",         -- NULL: a client of version 3, which knows of no codes
-            ADD COLUMN asked bigint NOT NULL DEFAULT 0; -- it has asked since the grant that has this fence
+            ADD COLUMN secret text COLLATE "C",         -- NULL: a client of version 3, which expects no codes
+            ADD COLUMN asked bigint NOT NULL DEFAULT 0; -- it has asked since the hand-over with this fence
     END IF;
 END $$;

@@ -1,7 +1,7 @@
-/* The bytes between a backend and its server: over a socket as it is. ../tls/stream.h offers the same over TLS; which of
- * them a backend is built with is said by its include path alone.
+/* The bytes between a backend and its server, over a plain socket. ../tls/stream.h offers the same over TLS; the
+ * include path alone decides with which of them a backend is built.
  *
- * As <dlock/backend_socket.h> has it: nothing blocks past its deadline, unless it says so, or raises SIGPIPE. */
+ * As in <dlock/backend_socket.h>, nothing raises SIGPIPE, and nothing blocks past its deadline unless it says so. */
 #ifndef DLOCK_STREAM_H
 #define DLOCK_STREAM_H
 
@@ -10,22 +10,22 @@
 #include <fcntl.h>
 
 #define STREAM_IS_TLS 0
-/* URI keys of its own, for the backend's list. */
+/* The stream's own URI keys, for the backend's list. */
 #define STREAM_KEYS
 
 struct stream {
-    int fd;      /* means something while the backend has it open */
-    int dialing; /* a socket that is not yet in use, plus 1: a child forked meanwhile must close it, too */
+    int fd;      /* valid while the backend has it open */
+    int dialing; /* a socket being connected, plus 1, which a forked child must close, too; 0: none */
 };
 
-/* Whether its own keys make sense. 0, EINVAL. */
+/* Checks the stream's own keys. Returns 0 or EINVAL. */
 static inline int stream_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
     (void)uri, (void)err;
     return 0;
 }
 
-/* Connects to the Unix socket `path`, or when that is NULL to a host of the URI at this port. `server` says in messages
- * what and where that is: "Redis at localhost:6379". EUNAVAILABLE, EINVAL. */
+/* Connects to the Unix socket `path` or, if that is NULL, to a host of the URI at this port. `server` names it in
+ * messages: "Redis at localhost:6379". Returns 0, EUNAVAILABLE or EINVAL. */
 static inline int stream_dial(struct stream *stream, const struct dlock_uri *uri, const char *path,
                               const struct dlock_host *host, int port, const char *server, int64_t deadline_us,
                               struct dlock_error *err) {
@@ -39,8 +39,9 @@ static inline int stream_dial(struct stream *stream, const struct dlock_uri *uri
     return 0;
 }
 
-/* The same in steps: takes the socket, which is connecting to a host of this name, and is the caller's if that fails; then
- * goes on, once the socket is ready for what the last step has returned (first POLLOUT): 0: it is connected. */
+/* The same in steps. stream_begin() takes a socket that is connecting to a host of this name; if it fails, the socket
+ * stays the caller's. stream_step() is called once the socket is ready for the poll events that the last step has
+ * returned, at first POLLOUT; 0: the stream is connected. */
 static inline int stream_begin(struct stream *stream, const struct dlock_uri *uri, const char *name, int fd,
                                struct dlock_error *err) {
     (void)uri, (void)name, (void)err;
@@ -52,7 +53,7 @@ static inline int stream_step(struct stream *stream, const char *server, struct 
     return 0;
 }
 
-/* As dlock_doubt(), where it may be that the server speaks TLS, for which there is another scheme; NULL: there is none. */
+/* As dlock_doubt(), and names the scheme to use if the server speaks TLS; `scheme` NULL: there is none. */
 static inline void stream_doubt(struct dlock_error *err, const char *kind, const char *scheme) {
     dlock_doubt(err, kind);
     if (!err || !scheme) return;
@@ -60,7 +61,7 @@ static inline void stream_doubt(struct dlock_error *err, const char *kind, const
     snprintf(err->message + used, sizeof err->message - used, " Over TLS it is %s://", scheme);
 }
 
-/* As send() and recv(), without blocking; a recv() may wait with `flags` 0, where the descriptor does. */
+/* As send() and recv() without blocking. With `flags` 0 stream_recv() waits if the descriptor is a blocking one. */
 static inline ssize_t stream_send(struct stream *stream, const void *bytes, size_t n) {
     return send(stream->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -73,19 +74,20 @@ static inline int stream_wait(struct stream *stream, short events, int64_t deadl
     return dlock_wait_fd(stream->fd, events, deadline_us);
 }
 
-/* Why stream_send() or stream_recv() has just failed with this errno, and the code for it. */
+/* Returns why stream_send() or stream_recv() has just failed with this errno, and stores the code for that. */
 static inline const char *stream_why(const struct stream *stream, int error, char reason[128], int *code) {
     (void)stream;
     *code = DLOCK_EUNAVAILABLE;
     return strerror_r(error, reason, 128);
 }
 
-/* What `check` has to say of it. */
+/* Reports the stream's findings for `check`. */
 static inline void stream_report(const struct stream *stream, struct dlock_report *report) {
     (void)stream, (void)report;
 }
 
-/* As dlock_hang_up(); and then, once a forked child would not look at it any more, frees everything and closes it. */
+/* stream_hang_up() is dlock_hang_up(). stream_close() frees everything and closes the socket, once a forked child would
+ * no longer look at it. */
 static inline void stream_hang_up(struct stream *stream, bool reset) {
     dlock_hang_up(stream->fd, reset);
 }

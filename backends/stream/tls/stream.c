@@ -1,8 +1,8 @@
 /* TLS by OpenSSL.
  *
- * OpenSSL's own sockets raise SIGPIPE, so it gets a BIO that sends and receives as we do. Its queue of errors belongs to
- * the thread, and it judges its own results by what is in there: it is emptied before each call, as libpq does it, too.
- * Every connection has a context of its own, and shares nothing with others. */
+ * OpenSSL's own sockets raise SIGPIPE, so it gets a BIO that sends and receives without. Its queue of errors belongs to
+ * the thread, and it judges its own results by that queue, which is therefore emptied before each call, as libpq does,
+ * too. Every connection has a context of its own, and shares nothing with others. */
 #include "stream.h"
 
 #include <openssl/err.h>
@@ -16,14 +16,14 @@ struct tls {
     SSL_CTX *context;
     SSL *ssl;
     int fd;
-    int flags;     /* of the next recv() */
-    bool insecure; /* the server's certificate is not looked at */
-    bool closed;   /* by the server */
-    bool refused;  /* the server does not accept our certificate, or wants one */
-    char why[128]; /* of the last failure; "": see errno */
+    int flags;     /* flags of the next recv() */
+    bool insecure; /* the server's certificate is not verified */
+    bool closed;   /* the server has closed the connection */
+    bool refused;  /* the server rejects the client's certificate, or wants one */
+    char why[128]; /* reason of the last failure; "": errno says it */
     char name[256];
-    size_t in_at, in_end; /* received, and not yet looked at by OpenSSL, which asks for a record in two parts */
-    char in[16384 + 512]; /* a record is hardly ever longer */
+    size_t in_at, in_end; /* bytes received but not yet read by OpenSSL, which reads a record in two parts */
+    char in[16384 + 512]; /* records are hardly ever longer */
 };
 
 /* ---- the URI ----------------------------------------------------------------------------------------------------- */
@@ -34,7 +34,7 @@ static int check_path(const struct dlock_uri *uri, const char *key, struct dlock
     return dlock_fail(err, DLOCK_EINVAL, "URI: \"%s\" must be the absolute path of a file", key);
 }
 
-/* on or off; -1: neither. */
+/* Returns whether "insecure" is on; -1: it is neither on nor off. */
 static int insecure(const struct dlock_uri *uri) {
     const char *value = dlock_uri_get(uri, "insecure");
     if (!value || strcmp(value, "off") == 0) return 0;
@@ -70,7 +70,7 @@ static int bio_write(BIO *bio, const char *bytes, int n) {
     return bio_result(bio, send(tls->fd, bytes, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT), BIO_FLAGS_WRITE);
 }
 
-/* Only the first of the receptions that a record takes may wait. */
+/* Reads for OpenSSL. Only the first recv() for a record may wait. */
 static int bio_read(BIO *bio, char *bytes, int n) {
     struct tls *tls = BIO_get_data(bio);
     if (tls->in_at == tls->in_end) {
@@ -115,7 +115,7 @@ static void tls_free(struct tls *tls) {
 
 /* ---- certificates ------------------------------------------------------------------------------------------------ */
 
-/* Nobody is asked for the password of a key. */
+/* Keeps OpenSSL from asking for the password of a key. */
 static int no_password(char *out, int size, int writing, void *arg) {
     (void)out, (void)size, (void)writing, (void)arg;
     return -1;
@@ -153,7 +153,7 @@ static int use_certificate(struct tls *tls, const char *cert, const char *key, s
     return 0;
 }
 
-/* The name that the certificate has to bear, which is told to the server unless it is an address. */
+/* Sets the name that the certificate must have, which is also sent to the server unless it is an address. */
 static bool expect_name(struct tls *tls) {
     X509_VERIFY_PARAM *param = SSL_get0_param(tls->ssl);
     X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
@@ -165,7 +165,7 @@ static bool expect_name(struct tls *tls) {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* A program that exits while our threads work must not have OpenSSL taken from under them. */
+/* Keeps OpenSSL's exit handler from freeing its state while dlock's threads still run. */
 static void begin(void) {
     OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL);
 }
@@ -195,7 +195,7 @@ static int prepare(struct tls *tls, const struct dlock_uri *uri, const char *nam
     return expect_name(tls) ? 0 : out_of_memory(err);
 }
 
-/* Notes why a call has failed, for stream_why(). The result is an errno. */
+/* Stores why a call has failed, for stream_why(). Returns an errno. */
 static int failed(struct tls *tls, int error) {
     unsigned long last = ERR_peek_last_error();
     int reason = ERR_GET_REASON(last);
@@ -240,7 +240,7 @@ static int handshake_failed(struct tls *tls, int error, const char *server, stru
                           : strerror_r(number, reason, sizeof reason));
 }
 
-/* 0: it is done; or what to wait for. */
+/* Continues the handshake. Returns 0 (it is done), the poll events to wait for, or a code. */
 static int shake_once(struct tls *tls, const char *server, struct dlock_error *err) {
     ERR_clear_error();
     errno = 0;
@@ -254,7 +254,7 @@ static int shake_once(struct tls *tls, const char *server, struct dlock_error *e
 
 static int shake_hands(struct tls *tls, const char *server, int64_t deadline_us, struct dlock_error *err) {
     int events;
-    /* What is waited for may be there without end. */
+    /* the socket may be ready again and again, so the deadline is checked, too */
     while ((events = shake_once(tls, server, err)) > 0)
         if (dlock_now_us() >= deadline_us || !dlock_wait_fd(tls->fd, (short)events, deadline_us))
             return dlock_fail(err, DLOCK_EUNAVAILABLE,
@@ -313,7 +313,7 @@ int stream_dial(struct stream *stream, const struct dlock_uri *uri, const char *
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* As read() and write() answer. */
+/* Turns a result of OpenSSL's into one of read() or write(). */
 static ssize_t result(struct tls *tls, int done) {
     if (done > 0) return done;
     int error = SSL_get_error(tls->ssl, done);
@@ -331,7 +331,8 @@ ssize_t stream_send(struct stream *stream, const void *bytes, size_t n) {
     return result(stream->tls, SSL_write(stream->tls->ssl, bytes, n > INT32_MAX ? INT32_MAX : (int)n));
 }
 
-/* Leaves nothing behind that has come, unless there is no room for it: no descriptor would say that it is here. */
+/* Reads everything that has arrived and fits, since the descriptor does not poll readable for bytes that are already in
+ * memory here. */
 ssize_t stream_recv(struct stream *stream, void *bytes, size_t n, int flags) {
     struct tls *tls = stream->tls;
     size_t done = 0;

@@ -1,5 +1,5 @@
-/* The bytes between a backend and its server: over TLS, with OpenSSL on a socket of our own. ../plain/stream.h says what
- * each of these is for. */
+/* The bytes between a backend and its server, over TLS, with OpenSSL on a socket of dlock's. ../plain/stream.h
+ * documents these functions. */
 #ifndef DLOCK_STREAM_H
 #define DLOCK_STREAM_H
 
@@ -17,13 +17,14 @@ struct stream {
 };
 
 int stream_accepts(const struct dlock_uri *uri, struct dlock_error *err);
-/* EAUTH, too: one of the two does not accept the other's certificate; EPROTO: the server speaks no TLS; ENOMEM. */
+/* Also returns EAUTH (one side does not accept the other's certificate), EPROTO (the server speaks no TLS) or
+ * ENOMEM. */
 int stream_dial(struct stream *stream, const struct dlock_uri *uri, const char *path, const struct dlock_host *host,
                 int port, const char *server, int64_t deadline_us, struct dlock_error *err);
 int stream_begin(struct stream *stream, const struct dlock_uri *uri, const char *name, int fd, struct dlock_error *err);
 int stream_step(struct stream *stream, const char *server, struct dlock_error *err);
 static inline void stream_doubt(struct dlock_error *err, const char *kind, const char *scheme) {
-    (void)scheme; /* the handshake is over */
+    (void)scheme; /* the handshake has succeeded, so it speaks TLS */
     dlock_doubt(err, kind);
 }
 ssize_t stream_send(struct stream *stream, const void *bytes, size_t n);

@@ -1,5 +1,5 @@
-# dlock_tls(<name> <plain>): the backend <name>, which is <plain> over TLS, gets its stream. Call it before the backend is made:
-# it sets DLOCK_TLS_SOURCES and DLOCK_TLS_LIBRARIES for that, and dlock_tls_includes() comes after it.
+# dlock_tls(<name> <plain>): gives the backend <name>, which is <plain> over TLS, its stream. Called before the backend is
+# made, for which it sets DLOCK_TLS_SOURCES and DLOCK_TLS_LIBRARIES; dlock_tls_includes() is called after that.
 macro(dlock_tls name plain)
   dlock_client_library(${name} DLOCK_OPENSSL libssl-dev openssl)
   set(DLOCK_TLS_SOURCES ../stream/tls/stream.c)
