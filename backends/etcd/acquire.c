@@ -1,7 +1,8 @@
 /* Acquiring. A claim for a name without keys gets its lock by one transaction: if the name has no key, it puts the
  * claim's. Otherwise a second transaction puts the key at the end of the queue and reads its place. If the name had
  * other keys the last time, one transaction does both. A claim that must not wait puts no key where that would be in
- * vain. */
+ * vain. No key is put for a slot that is closed, so that an acquire without an answer can be called off
+ * (etcd_closed_slot). */
 #include "etcd.h"
 
 #include <inttypes.h>
@@ -68,7 +69,18 @@ static void add_compare(struct etcd_text *text, struct etcd *z, const struct att
     etcd_add_range(text, z, a->claim->name);
     if (a->stage == JOINING)
         etcd_add(text, ",\"target\":\"MOD\",\"result\":\"LESS\",\"mod_revision\":\"%" PRId64 "\"", a->since + 1);
-    etcd_add(text, "}],");
+    etcd_add(text, "},");
+    etcd_add_if_open(text, z, a->claim);
+    etcd_add(text, "],");
+}
+
+/* Puts its key whoever else is there. */
+static void add_join(struct etcd_text *text, const struct round *r, const struct attempt *a) {
+    etcd_add(text, "{\"request_txn\":{\"compare\":[");
+    etcd_add_if_open(text, r->z, a->claim);
+    etcd_add(text, "],\"success\":[");
+    add_put(text, a, &r->lease);
+    etcd_add(text, "]}},");
 }
 
 static void add_transaction(struct etcd_text *text, const struct round *r, const struct attempt *a) {
@@ -82,10 +94,7 @@ static void add_transaction(struct etcd_text *text, const struct round *r, const
             return;
         }
         etcd_add(text, "],\"failure\":[");
-        if (a->stage == FRESH && may_stay(a->claim)) {
-            add_put(text, a, &r->lease);
-            etcd_add(text, ",");
-        }
+        if (a->stage == FRESH && may_stay(a->claim)) add_join(text, r, a);
     } else {
         etcd_add(text, "\"success\":[");
     }
@@ -130,22 +139,32 @@ static int send_round(struct round *r, size_t pending, struct etcd_reply *reply)
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-/* Deletes the claim's key, and returns `result` or an error. */
+/* Deletes the claim's key, closes its slot if an acquire may still put the key, and returns `result` or an error. */
 static int leave(const struct round *r, struct attempt *a, int result) {
     struct etcd_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
-    etcd_add_delete(&body, a->claim, a->key);
+    if (a->claim->state[ETCD_FLAGS] & ETCD_UNSURE) {
+        etcd_add(&body, "{\"success\":[");
+        etcd_add_close(&body, r->z, a->claim);
+        etcd_add(&body, ",{\"request_txn\":");
+        etcd_add_delete(&body, a->claim, a->key);
+        etcd_add(&body, "}]}");
+    } else {
+        etcd_add_delete(&body, a->claim, a->key);
+    }
     int rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, NULL);
-    if (rc != 0) return dlock_fail(r->err, DLOCK_EUNAVAILABLE, "no answer from etcd at %s", r->z->address.where);
-    etcd_reply_end(&reply);
-    if (etcd_give_slot(r->z, a->claim)) memset(a->claim->state, 0, sizeof a->claim->state);
-    a->claim->state[ETCD_REVISION] = 0;
+    if (rc == 0) etcd_reply_end(&reply);
+    if (rc != 0 && rc != ETCD_LEASE_GONE)
+        return dlock_fail(r->err, DLOCK_EUNAVAILABLE, "no answer from etcd at %s", r->z->address.where);
+    etcd_give_slot(r->z, a->claim);
+    memset(a->claim->state, 0, sizeof a->claim->state);
     return result;
 }
 
-/* The same for a claim that has no key, and for which no request is under way. */
+/* The same for a claim that has no key. */
 static int leave_nothing(const struct round *r, struct attempt *a, int result) {
-    if (etcd_give_slot(r->z, a->claim)) memset(a->claim->state, 0, sizeof a->claim->state);
+    if (!etcd_give_slot(r->z, a->claim)) return leave(r, a, result);
+    memset(a->claim->state, 0, sizeof a->claim->state);
     return result;
 }
 
@@ -192,10 +211,8 @@ static int busy(struct round *r, struct attempt *a, const struct etcd_view *view
 /* The name's keys were read, and none of them is the claim's. */
 static int not_there(struct round *r, struct attempt *a, const struct etcd_view *view, int64_t revision) {
     if (a->stage == KNOWN) { /* another client has deleted the key */
-        etcd_give_slot(r->z, a->claim);
-        memset(a->claim->state, 0, sizeof a->claim->state);
         a->stage = ALONE;
-        return AGAIN;
+        return leave_nothing(r, a, AGAIN);
     }
     if (view->blocked || a->joins++ == JOINS) return leave_nothing(r, a, DLOCK_EBUSY);
     a->stage = JOINING;

@@ -102,6 +102,12 @@ void etcd_add_range(struct etcd_text *text, const struct etcd *z, const char *na
 void etcd_start(const struct etcd_address *address, const char *start, char key[ETCD_KEY_SIZE]);
 void etcd_key(const struct etcd_address *address, const struct dlock_claim *claim, int64_t lease,
               char key[ETCD_KEY_SIZE]);
+/* Writes the key that closes the claim's slot, so that no key is put for it any more. An acquire that was not answered may
+ * be executed after the claim was released, because a leader that was stopped passes it on to the next one; its key would
+ * stay in the queue as long as the lease lives. */
+void etcd_closed_slot(const struct etcd_address *address, const struct dlock_claim *claim, char key[ETCD_KEY_SIZE]);
+/* Returns whether `at` is such a key, and writes the first key after all of them. */
+bool etcd_after_closed_slots(const struct etcd_address *address, const char *at, char key[ETCD_KEY_SIZE]);
 /* Decodes the name in a key. False: the key is not below the base, or not a claim's. */
 bool etcd_name(const struct etcd_address *address, const char *key, char name[256]);
 /* Writes the token in a key's value, or "lease:0x…" for a key of another program. */
@@ -189,7 +195,8 @@ int etcd_lease(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, st
 int etcd_keep_alive(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err);
 /* Takes a slot that no other claim of the lease has. Returns its number, from 1 on; 0: none is left. */
 uint64_t etcd_take_slot(struct etcd *z, int64_t lease);
-/* Gives a slot back when its key is gone. False: an unanswered request may still put that key. */
+/* Gives a slot back when its key is gone. False: an unanswered request may still put that key; the slot has to be closed,
+ * and is not used again in this lease. */
 bool etcd_give_slot(struct etcd *z, struct dlock_claim *claim);
 /* Forgets a lease that has ended. */
 void etcd_lease_gone(struct etcd *z, int64_t id);
@@ -226,6 +233,9 @@ struct etcd_view {
 /* The number of operations that etcd_add_view() adds to a transaction, to show a claim's place. */
 enum { ETCD_VIEW_OPERATIONS = 3 };
 void etcd_add_view(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key);
+/* The first adds a comparison that fails once the claim's slot is closed, the second an operation that closes it. */
+void etcd_add_if_open(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim);
+void etcd_add_close(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim);
 /* Adds a transaction that deletes the key of a claim, but not a later claim's key of the same name. */
 void etcd_add_delete(struct etcd_text *text, const struct dlock_claim *claim, const char *key);
 /* Returns how many keys it has deleted; -1: the answer makes no sense. */

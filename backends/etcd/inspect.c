@@ -179,7 +179,7 @@ int etcd_list(void *conn, const char *prefix, char cursor[256], dlock_each each,
             rc = next_key(z, from, end, deadline_us, key, err);
             if (rc != 0) return rc;
             if (!key[0]) return 0;
-            snprintf(from, sizeof from, "%s\x01", key);
+            if (!etcd_after_closed_slots(&z->address, key, from)) snprintf(from, sizeof from, "%s\x01", key);
         } while (!etcd_name(&z->address, key, name));
         if ((rc = read_queue(z, name, deadline_us, &queue, err)) != 0) return rc;
         ended = show(z, &queue, name, each, arg);

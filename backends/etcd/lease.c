@@ -121,7 +121,6 @@ uint64_t etcd_take_slot(struct etcd *z, int64_t lease) {
     return slot < ETCD_SLOTS ? slot + 1 : 0;
 }
 
-/* The slot of a put that was not answered, and may arrive late, is not used again in this lease. */
 bool etcd_give_slot(struct etcd *z, struct dlock_claim *claim) {
     uint64_t slot = claim->state[ETCD_SLOT];
     if (slot == 0 || slot > ETCD_SLOTS || claim->state[ETCD_FLAGS] & ETCD_UNSURE) return false;

@@ -41,6 +41,19 @@ void etcd_key(const struct etcd_address *address, const struct dlock_claim *clai
         snprintf(key + n, ETCD_KEY_SIZE - n, "%" PRIx64, (uint64_t)lease);
 }
 
+/* No name is encoded like that: '%' is followed by two digits there. */
+void etcd_closed_slot(const struct etcd_address *address, const struct dlock_claim *claim, char key[ETCD_KEY_SIZE]) {
+    snprintf(key, ETCD_KEY_SIZE, "%s%%.%" PRIx64 ".%" PRIu64, address->base, claim->state[ETCD_LEASE],
+             claim->state[ETCD_SLOT]);
+}
+
+bool etcd_after_closed_slots(const struct etcd_address *address, const char *at, char key[ETCD_KEY_SIZE]) {
+    size_t n = strlen(address->base);
+    if (strncmp(at, address->base, n) != 0 || strncmp(at + n, "%.", 2) != 0) return false;
+    snprintf(key, ETCD_KEY_SIZE, "%s%%%c", address->base, '.' + 1);
+    return true;
+}
+
 static int hex(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }

@@ -3,13 +3,14 @@
 
 #include <stdlib.h>
 
-enum { BATCH = 32 /* claims in one transaction, each with at most four operations */ };
+enum { BATCH = 25 /* claims in one transaction, each with at most five operations */ };
 
 struct releasing {
     struct etcd *z;
     struct dlock_claim *const *claims;
     size_t n;
     int64_t deadline_us;
+    int64_t lease; /* the connection's */
     struct dlock_error *err;
 };
 
@@ -59,6 +60,19 @@ static int read_release(struct etcd *z, struct dlock_claim *claim, const json_t 
     int64_t deleted = etcd_deleted(etcd_response(transaction, (*at)++, "response_txn"));
     bool had = !view.blocked && !view.misused && !view.cut;
     return judge(z, claim, sensible ? deleted : -1, had, err);
+}
+
+/* Whether something may still put its key. In an older lease that has no effect, or it ends with that lease. */
+static bool may_come_late(const struct releasing *r, const struct dlock_claim *claim) {
+    return claim->state[ETCD_FLAGS] & ETCD_UNSURE && claim->state[ETCD_LEASE] == (uint64_t)r->lease;
+}
+
+static void add_closings(struct etcd_text *text, const struct releasing *r) {
+    for (size_t i = 0; i < r->n; i++) {
+        if (!may_come_late(r, r->claims[i])) continue;
+        etcd_add(text, ",");
+        etcd_add_close(text, r->z, r->claims[i]);
+    }
 }
 
 /* ---- of a process that is dead ----------------------------------------------------------------------------------- */
@@ -122,7 +136,8 @@ static int release_some(struct releasing *r) {
     size_t sent = 0, at = 0;
     int rc = find_dead(r);
     if (rc != 0) return rc;
-    if (r->n == 1 && was_sent(r->claims[0]) && was_granted(r->claims[0])) {
+    r->lease = etcd_lease_known(r->z).id;
+    if (r->n == 1 && was_sent(r->claims[0]) && was_granted(r->claims[0]) && !may_come_late(r, r->claims[0])) {
         etcd_unwatch(r->z, r->claims[0]->name);
         return release_one(r, r->claims[0]);
     }
@@ -134,12 +149,14 @@ static int release_some(struct releasing *r) {
         if (sent++ > 0) etcd_add(&body, ",");
         add_release(&body, r->z, r->claims[i]);
     }
+    add_closings(&body, r);
     etcd_add(&body, "]}");
     if (sent == 0) {
         etcd_text_free(&body);
         return 0;
     }
     rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
+    if (rc == ETCD_LEASE_GONE) etcd_lease_gone(r->z, r->lease);
     if (rc != 0) return rc;
     for (size_t i = 0; i < r->n; i++)
         if (was_sent(r->claims[i])) r->claims[i]->result = read_release(r->z, r->claims[i], reply.body, &at, r->err);
@@ -152,7 +169,9 @@ int etcd_release(void *conn, struct dlock_claim *const *claims, size_t n, int ti
     for (size_t done = 0; done < n; done += r.n) {
         r.claims = claims + done;
         r.n = n - done < BATCH ? n - done : BATCH;
-        int rc = release_some(&r);
+        int rc;
+        do rc = release_some(&r);
+        while (rc == ETCD_LEASE_GONE && r.lease != 0);
         if (rc == 0) continue;
         rc = etcd_code(rc, err);
         for (size_t i = done; i < n; i++) claims[i]->result = rc;

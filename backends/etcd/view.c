@@ -18,6 +18,23 @@ void etcd_add_view(struct etcd_text *text, const struct etcd *z, const struct dl
     etcd_add(text, "}}");
 }
 
+/* As for all keys that are not there, its version is 0, which is what is compared where nothing else is said. */
+void etcd_add_if_open(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim) {
+    char key[ETCD_KEY_SIZE];
+    etcd_closed_slot(&z->address, claim, key);
+    etcd_add(text, "{\"key\":");
+    etcd_add_base64(text, key);
+    etcd_add(text, "}");
+}
+
+void etcd_add_close(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim) {
+    char key[ETCD_KEY_SIZE];
+    etcd_closed_slot(&z->address, claim, key);
+    etcd_add(text, "{\"request_put\":{\"lease\":\"%" PRIu64 "\",\"key\":", claim->state[ETCD_LEASE]);
+    etcd_add_base64(text, key);
+    etcd_add(text, "}}");
+}
+
 void etcd_add_delete(struct etcd_text *text, const struct dlock_claim *claim, const char *key) {
     etcd_add(text, "{");
     if (claim->state[ETCD_REVISION]) {

@@ -1,16 +1,27 @@
 #!/bin/bash
 # How many requests a lock costs, counted by a proxy: one to take it, one to give it back, two for all renewals at a time.
+# And one that the proxy passes on late.
 . "$(dirname "$0")/../cli/lib.sh"
 : "${DLOCK_TEST_ETCD:?"no server: run the tests with tests/run.sh"}"
-python3 - "$DLOCK_TEST_ETCD" "$work/counted" >"$work/port" <<'END' &
-import collections, http.client, http.server, sys
+python3 - "$DLOCK_TEST_ETCD" "$work/counted" "$work/hold" "$work/late" >"$work/port" <<'END' &
+import collections, http.client, http.server, os, sys, time
+def is_held_back(body): # by the word in a file, once
+    try:
+        with open(sys.argv[3]) as f: word = f.read().strip()
+    except FileNotFoundError: return False
+    if not word or word.encode() not in body: return False
+    os.unlink(sys.argv[3])
+    while not os.path.exists(sys.argv[4]): time.sleep(0.01)
+    return True
 class H(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         with open(sys.argv[2], "a") as f: f.write(self.path + "\n")
+        late = is_held_back(body)
         c = http.client.HTTPConnection(sys.argv[1]); c.request("POST", self.path, body)
         r = c.getresponse(); answer = r.read(); c.close()
+        if late: os.rename(sys.argv[4], sys.argv[4] + ".done")
         self.send_response(r.status); self.send_header("Content-Length", str(len(answer))); self.end_headers()
         self.wfile.write(answer)
     def log_message(self, *args): pass
@@ -42,5 +53,32 @@ equal "a proof for each but the last" "$without" 0
 proofs=$(($(grep -c kv/txn "$work/counted") - 2)) # beside the acquire and the release
 if [ "$proofs" != "$alive" ] && [ "$proofs" != $((alive - 1)) ]; then fail "$proofs proofs for $alive renewals"; fi
 if [ "$alive" -lt 1 ] || [ "$alive" -gt 12 ]; then fail "$alive renewals"; fi
+
+# late WORD NAME: takes and releases the lock while its first request with that word is on the way for longer than anybody
+# waits for it; then it arrives.
+late() {
+    echo "$1" >"$work/hold"
+    run "$DLOCK" run -b "$uri&timeout=1s" -w 60s "$2" -- true
+    equal "status" "$status" 0
+    if [ -e "$work/hold" ]; then fail "no request was held back"; fi
+    touch "$work/late"
+    within 60 "it arrives" test -e "$work/late.done"
+    rm "$work/late.done"
+    run "$DLOCK" run -b "$uri" -n "$2" -- true
+    equal "the lock is free" "$status" 0
+    run "$DLOCK" list -b "$uri"
+    equal "nothing is listed" "$out" ""
+}
+
+describe "a request without an answer that arrives after the release"
+late '"success"' c
+
+describe "the same, of one that stood in the queue"
+begin "$DLOCK" run -b "$uri" d -- sleep 3
+holder=$pid
+is_there() { "$DLOCK" inspect -b "$uri" d | grep -q exclusive; }
+within 60 "it is held" is_there
+late '"failure"' d
+ended "$holder"
 
 finish
