@@ -14,7 +14,7 @@
  * alive. A waiter has a stream of its own that reports when the key before its own is deleted (watch.c). One mutex
  * guards the members that change after connect, another one the streams; neither is held during a request.
  *
- * The files; each calls only those listed below it:
+ * The files; each calls those below it only:
  *   etcd
  *   acquire  release  renew  inspect  check
  *   view  watch

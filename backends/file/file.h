@@ -13,7 +13,7 @@
  * entry of a descriptor, which belongs to the thread that has taken it, and the members that only the one thread that
  * calls `wake` uses. So there is no mutex, and a forked child finds everything consistent.
  *
- * The files; each calls only files below it:
+ * The files; each calls those below it only:
  *   file
  *   acquire  claims
  *   directory  grant  break  inspect  check

@@ -6,7 +6,7 @@
  * handlers leave the mutex unlocked in the child and increment `process`, so that the parent's spaces are not used
  * there.
  *
- * The files; each calls only files below it:
+ * The files; each calls those below it only:
  *   mem
  *   admin
  *   claims  settings

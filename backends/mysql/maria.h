@@ -4,7 +4,7 @@
  * ready, until the deadline. The library never reconnects by itself (MYSQL_OPT_RECONNECT), reads no configuration, and
  * sends no file to a server that asks for one. Its process-wide state it initializes once, under pthread_once().
  *
- * The files; each calls only those listed below it:
+ * The files; each calls those below it only:
  *   mysql     the tables of operations
  *   rows      acquire, renew, release             session   the same for mode=session
  *   inspect   inspect, list, break                check     the `check` operation

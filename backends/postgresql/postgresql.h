@@ -1,7 +1,7 @@
 /* The postgresql backend. schema/intro.sql explains how locks are stored in the database; these files call the
  * functions of that schema.
  *
- * The files; each calls only those listed below it:
+ * The files; each calls those below it only:
  *   postgresql   the tables of operations
  *   claims       acquire, renew, release              inspect     inspect, list, break
  *   session      all of these for mode=session, on the objects of schema/session.sql

@@ -1,6 +1,6 @@
 /* The redis backend: one connection, and what its files share.
  *
- * The files; each calls only those listed below it:
+ * The files; each calls those below it only:
  *   redis
  *   cluster
  *   cluster_claims  cluster_inspect  cluster_listen

@@ -1,5 +1,4 @@
-/* The Sentinels that a connection asks for the master, and their answers. The files; each calls only those listed below
- * it:
+/* The Sentinels that a connection asks for the master, and their answers. The files; each calls those below it only:
  *   master
  *   sentinel */
 #ifndef DLOCK_REDIS_SENTINEL_H

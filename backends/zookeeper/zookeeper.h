@@ -14,7 +14,7 @@
  * ensemble has committed, see validity.c. The library's pings and a sync prove nothing: a follower that has lost its
  * leader still answers pings, and a leader that has lost its followers still answers a sync.
  *
- * The files; each calls only those listed below it:
+ * The files; each calls those below it only:
  *   zookeeper
  *   claims
  *   locks  permits
