@@ -1,4 +1,4 @@
-/* Reads a URI: one server, or a socket, and credentials. */
+/* Reads the URI: one server or a socket, and credentials. */
 #include "memcached.h"
 
 #include <sys/un.h>
@@ -25,8 +25,9 @@ static bool is_loopback(const struct dlock_host *host) {
     return strcmp(host->address, "127.0.0.1") == 0 || strcmp(host->address, "::1") == 0;
 }
 
-/* A name with several addresses stands once for each. Behind them may be several servers (a headless service,
- * round-robin DNS), and nothing that they say would tell; but localhost is one. */
+/* Checks that the URI names one server. A host name with several addresses is in `hosts` once for each address. These
+ * may be several servers (a headless service, round-robin DNS), and no answer of theirs would tell; localhost is
+ * one. */
 static int check_hosts(const struct dlock_uri *uri, struct dlock_error *err) {
     const struct dlock_host *first = uri->hosts;
     for (size_t i = 1; i < uri->n_hosts; i++) {
@@ -46,7 +47,8 @@ static int check_hosts(const struct dlock_uri *uri, struct dlock_error *err) {
     return 0;
 }
 
-/* Without SASL they travel in one line "user password", and are words in a line "user:password" of the server's file. */
+/* Reads user and password. Without SASL they are sent in one line "user password", and stand in a line "user:password"
+ * of the server's file: hence the characters that are refused. */
 static int read_credentials(const struct dlock_uri *uri, struct memcached_address *address, struct dlock_error *err) {
     if (!is_set(uri->user) && !is_set(uri->password) && !WIRE_IS_SASL) return 0;
     if (!is_set(uri->user) || !is_set(uri->password))

@@ -1,4 +1,4 @@
-/* Is this server set up as locks need it? */
+/* Checks whether the server is set up as locks need it. */
 #include "memcached.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 struct fact {
     const char *name;
-    char value[32]; /* "": the server did not say */
+    char value[32]; /* "": not reported by the server */
 };
 
 enum { VERSION, UPTIME, BYTES, MOST_BYTES, EVICTED, MOVED_OUT, MOVED_BUSY, FLUSHES, CLIENTS, MOST_CLIENTS, STATS };
@@ -33,7 +33,7 @@ static long long number(const struct fact *fact) {
     return strtoll(fact->value, NULL, 10);
 }
 
-/* ---- each subject ------------------------------------------------------------------------------------------------ */
+/* ---- the findings ------------------------------------------------------------------------------------------------ */
 
 static void check_restarts(struct dlock_report *report, const struct memcached *memcached, const struct fact *stats) {
     int64_t quarantine_ms = memcached->peer->quarantine_ms, left_us;
@@ -65,9 +65,10 @@ static void check_memory(struct dlock_report *report, const struct fact *stats, 
                    "memory: %lld of %lld MB used", used >> 20, most >> 20);
 }
 
-/* To move a page of memory to items of another size the server needs room for what is in it. Before 1.6.34 what found
- * none was dropped, and so was an item that was in use for long; neither counts as an eviction, nor does -M prevent it.
- * Later servers wait, and do not have that number any more; the first ones, before 1.4.11, have no page mover. */
+/* Checks the slab page mover. To move a page of memory to items of another size, the server needs room for the items in
+ * it. Before 1.6.34 it dropped items for which there was no room, and items that were in use for long; neither counts
+ * as an eviction, and -M prevents neither. Later servers wait instead, and no longer report the number of dropped
+ * items; servers before 1.4.11 have no page mover. */
 static void check_mover(struct dlock_report *report, const struct fact *stats, const struct fact *settings) {
     const char *automove = *settings[AUTOMOVE].value ? settings[AUTOMOVE].value : "unknown";
     if (strcmp(settings[MOVER].value, "yes") == 0 && *stats[MOVED_OUT].value)
@@ -80,7 +81,7 @@ static void check_mover(struct dlock_report *report, const struct fact *stats, c
                                                              : "off (-o no_slab_reassign)");
 }
 
-/* It leaves a trace as long as the server lives. */
+/* Checks for flush_all; the server counts it from its start on. */
 static void check_flushes(struct dlock_report *report, const struct fact *stats) {
     long long flushes = number(&stats[FLUSHES]);
     dlock_find(report, flushes > 0 ? "flush_all frees every held lock: start one with -F, for locks alone" : NULL,

@@ -1,17 +1,17 @@
-/* Claims: acquire, renew and release, each for a batch in one round trip where nothing is in the way.
+/* Claims: acquire, renew and release, each for a batch in one round trip unless other clients interfere.
  *
- * A grant is an item: its key is the name, its value the token. `add` makes it (newer servers: grants.c), `cas` with
- * the item's id (or a meta set) renews it, `md` with that id (or a `cas` that lets it expire at once) ends it, and an
- * id changes with every store, so that a cas never touches another item than the one that was compared. An id is used
- * without looking at the item first only where it is certain that the server has not been restarted since (its ids
- * begin anew): on a connection that was made before the id was seen, by this client. */
+ * A grant is an item: its key is the name, its value the token. `add` makes it (on newer servers see requests.c), `cas`
+ * with the item's id (or a meta set) renews it, `md` with that id (or a `cas` that lets it expire at once) ends it. The
+ * id changes with every store, so a cas never changes another item than the one that was compared. An id is used
+ * without reading the item first only if the server has certainly not been restarted since (a restart resets its ids):
+ * that is, if this client has seen the id on this connection. */
 #include "batch.h"
 
 /* memcached takes times up to 2038-01-19. */
 #define MAX_EXPIRY_S INT32_MAX
 #define MAX_LEASE_MS (INT64_C(10) * 366 * 24 * 3600 * 1000)
 
-/* A claim that meets another change in each of so many flights will not get through. */
+/* Most flights of a batch. A claim that meets another client's change in each of them fails. */
 #define MAX_FLIGHTS 16
 
 /* ---- flights ----------------------------------------------------------------------------------------------------- */
@@ -20,7 +20,8 @@ static bool has_new_lease(const struct turn *turn) {
     return turn->step == DONE && turn->claim->result == 0;
 }
 
-/* One that stores, so that the end of its item is known. */
+/* Returns a turn of this flight that stores, so that the end of its item is known; NULL: none, or it is not asked
+ * for. */
 static const struct turn *find_timed(const struct batch *batch) {
     for (size_t i = 0; i < batch->n_flight && batch->memcached->tells_ttl; i++) {
         const struct turn *turn = &batch->turns[batch->flight[i]];
@@ -35,8 +36,8 @@ static bool has_new_leases(const struct batch *batch) {
     return false;
 }
 
-/* Reads the time: from the item that was to tell, if that is what this flight has stored, or else from `stats`; 0: no
- * lease depends on it. */
+/* Reads the server's time: from the remaining time of the timed item, if that is the one which this flight stored, else
+ * from `stats`. *time_s stays 0 if no lease depends on it. */
 static int read_clock(struct batch *batch, uint64_t *time_s) {
     struct memcached *memcached = batch->memcached;
     const struct turn *timed = batch->timed;
@@ -54,7 +55,8 @@ static int read_clock(struct batch *batch, uint64_t *time_s) {
     return rc;
 }
 
-/* A reading of the clock at the end of a flight, which may show that its leases were set too early an end. */
+/* Reads the clock at the end of a flight. If that shows that the leases of this flight were set to end too early, sets
+ * them again in the next flight. */
 static int read_time(struct batch *batch) {
     struct memcached *memcached = batch->memcached;
     uint64_t time_s = 0;
@@ -69,7 +71,7 @@ static int read_time(struct batch *batch) {
     return 0;
 }
 
-/* The requests of a flight, and the question for the time behind them. */
+/* Writes request `i` of a flight; after the turns' requests comes the one for the time. */
 static void write_request(struct memcached *memcached, size_t i, void *arg) {
     const struct batch *batch = arg;
     char key[MEMCACHED_KEY_MAX + 1];
@@ -83,7 +85,7 @@ static void write_request(struct memcached *memcached, size_t i, void *arg) {
     }
 }
 
-/* One round trip for every claim that is not done. */
+/* Sends one flight, a round trip for every claim that is not done, and reads the replies. */
 static int fly(struct batch *batch) {
     struct memcached *memcached = batch->memcached;
     struct memcached_requests requests = {batch->n_flight, 0, write_request, batch};
@@ -117,7 +119,7 @@ static int fly_all(struct batch *batch) {
     }
 }
 
-/* The turns from i on that are one change of one item; returns how many they are. */
+/* Returns the number of turns from `i` on that one change of one item can do: those with the same name. */
 static size_t next_shared(const struct batch *batch, size_t i) {
     size_t n = 1;
     while (batch->operation != MEMCACHED_ACQUIRE && i + n < batch->n && batch->turns[i + n].step == SHARED &&
@@ -147,7 +149,7 @@ static bool lease_fits(const struct memcached *memcached, int64_t lease_ms) {
            memcached_expiry_s(&memcached->clock, dlock_now_us(), lease_ms) < MAX_EXPIRY_S;
 }
 
-/* False: the claim is answered already. */
+/* Checks a claim's values. False: they are wrong, and the claim's result says so. */
 static bool acceptable(struct batch *batch, struct turn *turn) {
     const struct dlock_claim *claim = turn->claim;
     size_t name = strlen(claim->name), token = strlen(claim->token);
@@ -165,13 +167,13 @@ static bool acceptable(struct batch *batch, struct turn *turn) {
     return false;
 }
 
-/* Whether the id in the claim's state is one of the server at the other end of this connection. */
+/* True if this client has seen the cas id in the claim's state on this connection, so that it is one of this server. */
 static bool id_is_known(const struct memcached *memcached, const struct dlock_claim *claim) {
     return claim->state[STATE_ALONE] && claim->state[STATE_SEEN_US] >= (uint64_t)memcached->connected_us &&
            strncmp(claim->token, memcached->peer->client, strlen(memcached->peer->client)) == 0;
 }
 
-/* Several grants of one name are renewed, or given back, in one change. */
+/* True if the batch has several grants of this name, which are renewed or released in one change. */
 static bool has_company(const struct batch *batch, size_t i) {
     const char *name = batch->claims[i]->name;
     return (i > 0 && strcmp(batch->claims[i - 1]->name, name) == 0) ||
@@ -193,7 +195,7 @@ static void begin(struct batch *batch, size_t i) {
         memcached_turn_swap_known(turn);
 }
 
-/* After a pause. */
+/* Reads the clock before anything else, because the last reading is stale. */
 static int ask_time(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
     const int64_t sent_us = dlock_now_us();
     uint64_t time_s = 0;

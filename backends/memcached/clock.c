@@ -1,45 +1,46 @@
-/* The server's clock, and what follows from it: at which time on it a lease ends.
+/* The server's clock, and at which time on it a lease ends.
  *
  * memcached's clock is a variable that its main thread sets once a second, to whole seconds; an item is gone once that
- * variable has reached the item's expiry. So the variable is behind the real time, by up to a second for the fraction
- * that it lacks, and by up to another one for the time since it was set; by any time after the server was stopped
- * (SIGSTOP, a machine that was suspended), until its timer runs. A request that was waiting then is often served before
- * the timer is, however short its own round trip was. The expiry "in N seconds" counts from that variable: measured
- * here, 36 of 40 items that were stored for 3 s just after a stop of 6 s were gone at once. And as the timer drifts,
- * once in some thousand seconds the variable goes on by 2, which takes a second from what was stored just before.
+ * variable has reached the item's expiry. So the variable is behind the real time: by up to a second for the fraction
+ * that it lacks; by up to another one for the time since it was set; and by any amount after the server was stopped
+ * (SIGSTOP, a suspended machine), until its timer runs. A request that waited during the stop is often served before
+ * the timer runs, however short its own round trip was. The expiry "in N seconds" counts from that variable: measured
+ * here, 36 of 40 items that were stored for 3 s just after a stop of 6 s were gone at once. And since the timer drifts,
+ * once in some thousand seconds the variable advances by 2, which takes a second from items that were stored just
+ * before.
  *
- * Therefore leases end at an absolute time, E, which is compared with the variable, whatever it was when the item was
- * stored. The variable never runs ahead of the real time T (T goes on steadily from the server's start, in the server's
- * own measure; `time` in `stats` is the variable). So a grant that was asked for at local time t lasts until
- * t + lease if E >= T(t) + lease; all that is needed is something that T(t) is certainly below:
+ * Therefore leases end at an absolute time E, which is compared with the variable, independent of its value when the
+ * item was stored. The variable never runs ahead of the real time T (T advances steadily from the server's start, as
+ * the server measures time; `time` in `stats` is the variable). So a grant that was asked for at local time t lasts
+ * until t + lease if E >= T(t) + lease. For that an upper bound of T(t) is needed:
  *
- *   - A reading that was sent at `a` and said S: T(a) < S + 1 + L, where L is the age of the variable. L is taken to be
- *     at most LATE_US. This is the one assumption, and it is wrong only until the timer of a server that was stopped
- *     has run.
- *   - Two readings that differ, sent at a < b, the second said S: the timer has run after `a` and saw a time below
- *     S + 1. So T(a) < S + 1, which assumes nothing.
- *   - What was true of T at `a` is true later, plus the time passed and what clocks may differ by (1 %).
+ *   - A reading that was sent at `a` and returned S proves T(a) < S + 1 + L, where L is the age of the variable. L is
+ *     taken to be at most LATE_US. This is the only assumption; it is wrong only until the timer of a server that was
+ *     stopped has run.
+ *   - Two different readings, sent at a < b, of which the second returned S: the timer has run after `a` and saw a time
+ *     below S + 1. So T(a) < S + 1, without an assumption.
+ *   - A bound of T at `a` gives a bound at later times: add the time passed and 1 %, by which clocks may differ.
  *
- * An earlier reading is therefore never given up for a later one that would allow an earlier end, as that one
- * may have been made just after a stop, but for the 1 % that clocks may differ by. And the first reading of a
- * connection is not trusted alone: until two have differed every flight ends with one more, and if that shows that T is
- * further on than was thought, the flight's leases are set anew (claims.c). So a lease may end early only if all
- * readings since the connection was made were served between the server's going on and its timer's first run. The
- * thread that runs the timer also accepts connections, and turns to the timer next.
+ * Therefore a later reading never replaces an earlier one if that would lower the bound (except by the 1 %), since it
+ * may have been made just after a stop. And the first reading of a connection is not trusted alone: until two readings
+ * have differed every flight ends with another reading, and if that raises the bound the flight's leases are set again
+ * (claims.c). So a lease can end early only if all readings since the connection was made were served between the
+ * server's continuation and the first run of its timer. The thread that runs the timer also accepts connections, and
+ * runs the timer right after that.
  *
- * `stats` cost more than all the rest of a flight. Where the server knows how long an item has to live (`mg`), its end
- * less that is the variable as well. A connection's first flight has `stats` all the same: they take their time, in
- * which the timer may run. */
+ * `stats` cost more than all the rest of a flight. Where the server tells how long an item has to live (`mg`), the
+ * item's expiry less that time is the variable as well. The first flight of a connection still uses `stats`: these take
+ * a while, in which the timer may run. */
 #include "memcached.h"
 
 #define SECOND_US INT64_C(1000000)
 
-/* The clock is set every second; a busy server is late. */
+/* Greatest age of the variable: it is set every second, a little later by a busy server. */
 #define LATE_US (SECOND_US + SECOND_US / 4)
 
-/* A reading that is older is to be renewed on the way … */
+/* When the last reading is older than this, a flight that sets leases ends with another one. */
 #define RENEW_US (10 * SECOND_US)
-/* … and such a one before it is used, as 1 % of its age is added to every lease. */
+/* When it is older than this, another one comes before the flight, since 1 % of its age is added to every lease. */
 #define STALE_US (60 * SECOND_US)
 
 static int64_t extrapolate(const struct memcached_clock *clock, int64_t at_us, int direction) {

@@ -1,7 +1,7 @@
-/* Facts about the server: when it was started, which is the quarantine's beginning, and what time it is. */
+/* Facts about the server: its start, with which the quarantine begins, its time and its settings. */
 #include "memcached.h"
 
-/* A server that has just been started reports an uptime of 2, in whole seconds. */
+/* By how much the reported uptime may exceed the real one: a server that has just been started reports 2 seconds. */
 #define UPTIME_AHEAD_S 3
 
 struct facts {
@@ -25,11 +25,13 @@ static void learn(const char *name, const char *value, void *arg) {
         facts->no_cas = strcmp(value, "no") == 0;
 }
 
-/* A server's start is told in whole seconds, and its fences count from there. So nothing is granted in its first
- * second, whatever the quarantine: a server that was restarted within the same one would count from the same number. */
+/* Shortest quarantine. Fences count from the server's start, which is known in whole seconds only. So nothing is
+ * granted in the first second, even without a quarantine: a server restarted within the same second would repeat
+ * fences. */
 #define START_US 1000000
 
-/* A connection ends with its server, so what the uptime says now holds for as long as the connection lives. */
+/* Computes the end of the quarantine from the uptime. It holds for the connection's lifetime, since a connection ends
+ * with its server. */
 static void begin_quarantine(struct memcached *memcached, uint64_t uptime_s) {
     int64_t up_us = uptime_s > UPTIME_AHEAD_S ? (int64_t)(uptime_s - UPTIME_AHEAD_S) * 1000000 : 0;
     int64_t quarantine_us = memcached->peer->quarantine_ms * 1000;
@@ -48,7 +50,7 @@ bool memcached_quarantined(const struct memcached *memcached, struct dlock_claim
     return true;
 }
 
-/* Expiries up to this are relative, so a server whose clock says so can be given no absolute ones. */
+/* Expiries up to this are relative, so a server whose clock is below it cannot have absolute ones. */
 #define MONTH_S 2592000
 
 bool memcached_time_makes_sense(uint64_t time_s) {
@@ -68,8 +70,7 @@ int memcached_read_time(struct memcached *memcached, int64_t deadline_us, uint64
     return 0;
 }
 
-/* Asks for the server's start, which is what `time` less `uptime` stays as long as it lives, whatever its clock does.
- */
+/* The server's start is `time` less `uptime`, which is constant for the server's lifetime, even if its clock is set. */
 int memcached_ask_facts(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
     const int64_t sent_us = dlock_now_us();
     struct facts facts = {0};

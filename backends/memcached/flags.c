@@ -1,13 +1,13 @@
-/* An item's flags describe its grant, so that its value can be the token alone: bit 31 says that they are ours; 12
- * bits are the lease, rounded up by less than a hundredth; 19 bits are the low end of the cas id of the grant itself,
- * as every renewal changes the item's. */
+/* An item's flags describe its grant, so that its value can be the token alone. Bit 31 marks the flags as dlock's; 12
+ * bits are the lease, rounded up by less than a hundredth; 19 bits are the low bits of the cas id of the grant itself,
+ * since every renewal changes the item's id. */
 #include "memcached.h"
 
 #define MARK (UINT32_C(1) << 31)
 #define GRANTED_BITS 19
 #define GRANTED_END (UINT32_C(1) << GRANTED_BITS)
 
-/* Instead of low bits: the item is as the grant has left it; or there were too many stores since. */
+/* Values in the place of the low bits: the item's own id is that of the grant; there were too many stores since. */
 #define ITSELF (GRANTED_END - 1)
 #define UNKNOWN (GRANTED_END - 2)
 
@@ -35,7 +35,8 @@ uint32_t memcached_flags(int64_t lease_ms, uint64_t granted, uint64_t cas) {
     return MARK | pack_lease(lease_ms) << GRANTED_BITS | low;
 }
 
-/* Tokens of this library begin with 24 hex digits and a dot. Others may use bit 31, too. */
+/* True if the value is a token of dlock, which begins with 24 hex digits and a dot: other programs may use bit 31,
+ * too. */
 static bool is_token(const struct memcached_item *item) {
     return item->length > 25 && strspn(item->value, "0123456789abcdef") == 24 && item->value[24] == '.';
 }
@@ -44,7 +45,7 @@ uint64_t memcached_granted(uint32_t flags, uint64_t cas) {
     const uint32_t low = flags & (GRANTED_END - 1);
     if (low == ITSELF) return cas;
     if (low == UNKNOWN) return MEMCACHED_NOT_KNOWN;
-    /* The newest id with these low bits that is no newer than the item's own. */
+    /* The greatest id with these low bits that is not greater than the item's own. */
     const uint64_t granted = (cas & ~(uint64_t)(GRANTED_END - 1)) | low;
     if (granted <= cas) return granted ? granted : MEMCACHED_NOT_KNOWN;
     return granted > GRANTED_END ? granted - GRANTED_END : MEMCACHED_NOT_KNOWN;

@@ -1,4 +1,4 @@
-/* What operations on claims end with: a grant that is kept in the claim's state. */
+/* Keeps a grant in the claim's state, at the end of an operation. */
 #include "memcached.h"
 
 void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,

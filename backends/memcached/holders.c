@@ -1,25 +1,25 @@
-/* The value of a name that several hold, readers or permits: a line of what they are, and one line for each of them.
+/* The value of an item with several holders, readers or permits: a line with their mode, and one line for each of them.
  *
  *     dlock shared 0[ the whole name, where the key was cut]
  *     <token> <cas id of the grant> <cas id before its lease was set> <lease in ms> <its end, by the server's clock>
  *
- * A store does not know its own cas id beforehand. So a new holder stands there with 0, which means that of the item as
- * it is, and whoever changes the item next writes it down: it differs for any two grants, and grows. */
+ * A store does not know its own cas id beforehand. So a new holder is written with id 0, which means the item's present
+ * id; the client that changes the item next writes that id down. These ids differ for any two grants, and grow. */
 #include "memcached.h"
 
 #include <inttypes.h>
 
-/* Leases of more than thirty years are none of ours. */
+/* Bounds of plausible values: dlock writes no lease of more than thirty years. */
 #define LEASE_END_MS UINT64_C(1000000000000)
 #define EXPIRY_END_S UINT64_C(10000000000)
 
-/* The longest first line, and the longest numbers behind a token: ids have at most 17 digits. */
+/* Longest first line, and longest numbers after a token: ids have at most 17 digits. */
 #define TITLE_MAX (24 + MEMCACHED_NAME_MAX + 1)
 #define NUMBERS_MAX (1 + 17 + 1 + 17 + 1 + 12 + 1 + 10 + 1)
 
 static const char *const words[] = {[DLOCK_SHARED] = "shared", [DLOCK_PERMIT] = "permit"};
 
-/* Moves past `word`; false: there is something else. */
+/* Moves *text past `word`. False: the text does not begin with it. */
 static bool skip(const char **text, const char *word) {
     const size_t length = strlen(word);
     if (strncmp(*text, word, length) != 0) return false;
@@ -38,7 +38,7 @@ static bool read_title(const char **text, const char *name, struct memcached_hol
            skip(text, "\n");
 }
 
-/* Any client may have written it. */
+/* True if a token is printable and not too long; any client may have written the item. */
 static bool is_printable(const char *text, size_t length) {
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)text[i] <= 0x20 || text[i] == 0x7f) return false;
@@ -107,8 +107,8 @@ struct memcached_holder *memcached_add_holder(struct memcached_holders *holders,
     return holder;
 }
 
-/* A sighting is of one holder's lease, of one name. It differs from every other one of that holder by
- * the item's id before it was set; one that was added has none, but is the only one with its own id. */
+/* The sighting of a holder's lease (sightings.c). Its version differs from that of every other lease of the holder: it
+ * is the item's id before the lease was set; or, if there was no item before, the grant's own id. */
 int64_t memcached_holder_seen_us(struct memcached *memcached, const char *key, const struct memcached_holder *holder) {
     char what[MEMCACHED_KEY_MAX + 1 + DLOCK_TOKEN_MAX + 1];
     snprintf(what, sizeof what, "%s %.*s", key, (int)holder->length, holder->token);

@@ -1,7 +1,7 @@
-/* For operators: inspect and break. memcached cannot say which keys it has, so there is no list. */
+/* The operations for operators, inspect and break. memcached cannot list its keys, so there is no list. */
 #include "memcached.h"
 
-/* How often a break follows an item that changes under it. */
+/* How often a break is tried while other clients change the item. */
 #define MAX_TRIES 16
 
 static int look(struct memcached *memcached, const char *key, int64_t deadline_us, struct memcached_item *item,
@@ -10,8 +10,8 @@ static int look(struct memcached *memcached, const char *key, int64_t deadline_u
     return memcached_read_item(memcached, key, deadline_us, item, err);
 }
 
-/* The token is the value, up to the name that stands behind it where the key was cut. Any client may have written it.
- */
+/* Copies the token: the value, up to the name that follows the token where the key was cut. Any client may have written
+ * the value, so unprintable bytes become '?'. */
 static void copy_token(char *out, size_t size, const struct memcached_item *item) {
     const size_t kept = item->length < MEMCACHED_KEPT_MAX ? (size_t)item->length : MEMCACHED_KEPT_MAX;
     size_t n = 0;
@@ -22,7 +22,7 @@ static void copy_token(char *out, size_t size, const struct memcached_item *item
     out[n] = '\0';
 }
 
-/* Holders whose lease has ended are there until somebody changes the list. */
+/* Calls `each` for the holders, except those whose lease has ended: these stay in the list until its next change. */
 static void show_holders(struct memcached *memcached, struct memcached_holders *holders, struct dlock_info *info,
                          dlock_each each, void *arg) {
     const struct memcached_holder *word = memcached_find_holder(holders, MEMCACHED_WRITER);
@@ -60,7 +60,7 @@ int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, 
     return 0;
 }
 
-/* It compares: the grant that was looked at may have ended, and another one begun. */
+/* Ends the item only if it still has the id that was read: otherwise another grant may have begun in between. */
 int memcached_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     char key[MEMCACHED_KEY_MAX + 1];

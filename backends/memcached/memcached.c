@@ -1,4 +1,4 @@
-/* memcached: the table of operations, and connections. */
+/* The operation table, and connections. */
 #include "memcached.h"
 
 #define DEFAULT_PORT 11211
@@ -30,7 +30,7 @@ static int memcached_connect(void *conn, const struct dlock_uri *uri, const stru
     memcached->peer = peer;
     if (rc) return rc;
     for (size_t i = 0; i < n; i++) {
-        /* A silent address must leave time for those after it. */
+        /* Each address gets its share of the time, so that a silent one leaves time for those after it. */
         int64_t now_us = dlock_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);
         address.host = &hosts[i];
         address.port = hosts[i].port ? hosts[i].port : DEFAULT_PORT;
@@ -47,7 +47,7 @@ static void memcached_disconnect(void *conn) {
 
 static const char *const keys[] = {WIRE_KEYS NULL};
 
-/* Over TLS, or with SASL, it is another backend, in a module of its own. */
+/* The same source is three backends, each in a module of its own: plain, over TLS, and with SASL. */
 #if WIRE_IS_SASL
 static const char *const schemes[] = {"memcached+sasl", NULL};
 #define NAME "memcached_sasl"

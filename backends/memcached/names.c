@@ -1,4 +1,4 @@
-/* The key of a lock's item, and the value of an exclusive one. */
+/* The key of a lock's item, and the value of an exclusive grant. */
 #include "memcached.h"
 
 bool memcached_key(char key[MEMCACHED_KEY_MAX + 1], const char *name) {

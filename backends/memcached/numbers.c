@@ -1,4 +1,4 @@
-/* Numbers in texts, cas ids, and fences. */
+/* Reads numbers, checks cas ids, computes fences. */
 #include "memcached.h"
 
 bool memcached_number(const char **text, uint64_t *number) {

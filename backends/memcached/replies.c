@@ -1,7 +1,7 @@
-/* Meanings of the server's lines. */
+/* Reads the server's replies. */
 #include "memcached.h"
 
-/* No honest server has more than a few hundred. */
+/* Most lines of stats; an honest server has a few hundred. */
 #define MAX_STATS 2000
 
 /* memcached's default limit is 1 MB, its largest possible one 1 GB. */
@@ -12,7 +12,7 @@ int memcached_refused(struct memcached *memcached, const char *line, struct dloc
     const char *advice = "";
     while (printable < 200 && line[printable] >= 0x20 && line[printable] < 0x7f) printable++;
     if (strncmp(line, "SERVER_ERROR", 12) == 0 || strncmp(line, "ERROR Too many open connections", 31) == 0) {
-        code = DLOCK_EUNAVAILABLE; /* out of memory, for one: whether it stored anything is anybody's guess */
+        code = DLOCK_EUNAVAILABLE; /* out of memory for example; it may have stored the item or not */
     } else if (strncmp(line, "CLIENT_ERROR unauthenticated", 28) == 0) {
         code = DLOCK_EAUTH;
         advice = "; give a user and a password in the URI, or password_file=";
@@ -21,7 +21,7 @@ int memcached_refused(struct memcached *memcached, const char *line, struct dloc
     return dlock_fail(err, code, "memcached at %s answered: %.*s%s", memcached->where, printable, line, advice);
 }
 
-/* Results of a store, in the words of the classic commands and in those of the meta commands. */
+/* The replies to a store, of the classic commands and of the meta commands. */
 typedef const char *const store_words[MEMCACHED_NOT_FOUND + 1];
 static store_words classic_words = {[MEMCACHED_STORED] = "STORED",
                                     [MEMCACHED_NOT_STORED] = "NOT_STORED",
@@ -30,7 +30,8 @@ static store_words classic_words = {[MEMCACHED_STORED] = "STORED",
 static store_words meta_words = {
     [MEMCACHED_STORED] = "HD", [MEMCACHED_NOT_STORED] = "NS", [MEMCACHED_EXISTS] = "EX", [MEMCACHED_NOT_FOUND] = "NF"};
 
-/* A line of one of these words; with `flags` also of one with the flags behind it that were asked for. */
+/* Reads a line with one of these words. If `flags` is not NULL, return flags may follow the word, and *flags points to
+ * them. */
 static int read_word(struct memcached *memcached, int64_t deadline_us, store_words words, enum memcached_stored *stored,
                      const char **flags, struct dlock_error *err) {
     char *line;
@@ -53,7 +54,8 @@ int memcached_read_swapped(struct memcached *memcached, int64_t deadline_us, enu
     return rc == 0 && *stored == MEMCACHED_NOT_STORED ? memcached_nonsense(memcached, "a cas", err) : rc;
 }
 
-/* "HD", and flags that do not matter, whether it has made the item or met one. */
+/* Reads the reply to a reservation: "HD" and flags, which do not matter, both if the item was made and if there was
+ * one. */
 static int read_reserved(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
     char *line;
     int rc = memcached_line(memcached, deadline_us, &line, err);
@@ -86,7 +88,7 @@ int memcached_read_ended(struct memcached *memcached, int64_t deadline_us, enum 
     return rc;
 }
 
-/* " c<cas>", to which 1.6.20 adds " s<size>". */
+/* Reads " c<cas>", to which 1.6.20 adds " s<size>". */
 static bool read_cas(const char *flags, uint64_t *cas) {
     uint64_t size;
     if (strncmp(flags, " c", 2) != 0) return false;
@@ -110,8 +112,8 @@ static int read_meta_set(struct memcached *memcached, int64_t deadline_us, enum 
     return 0;
 }
 
-/* The reply to a command that a server may not know, or know otherwise than we use it: whether it is one of two words
- * alone. */
+/* Reads the reply to a command that the server may not have, or may have with another meaning. *known: the reply is one
+ * of the two words and nothing else. */
 static int read_known(struct memcached *memcached, int64_t deadline_us, const char *word, const char *other,
                       bool *known, struct dlock_error *err) {
     char *line;
@@ -128,7 +130,7 @@ static int read_known(struct memcached *memcached, int64_t deadline_us, const ch
 
 /* ---- items ------------------------------------------------------------------------------------------------------- */
 
-/* "VALUE <key> <flags> <bytes> <cas>" */
+/* Parses "VALUE <key> <flags> <bytes> <cas>". */
 static int read_header(struct memcached *memcached, const char *line, const char *key, struct memcached_item *item,
                        struct dlock_error *err) {
     const size_t key_length = strlen(key);
@@ -165,7 +167,7 @@ int memcached_read_item(struct memcached *memcached, const char *key, int64_t de
     return 0;
 }
 
-/* "HD c<cas> t<seconds>", with -1 for an item without an end, or "EN". */
+/* Reads "HD c<cas> t<seconds>", with -1 for an item without an end; or "EN". */
 static int read_ttl(struct memcached *memcached, uint64_t cas, int64_t deadline_us, int64_t *left_s,
                     struct dlock_error *err) {
     char *line;

@@ -1,19 +1,19 @@
-/* Requests, in the words of the text protocol.
+/* Requests of the text protocol.
  *
- * A fence is the cas id of the store that made the grant, and must be above those of all earlier grants of the name. Ids
- * come from one counter, and up to 1.6.26 the server draws one while it has the item locked: `add` will do. Newer ones
- * draw it before they lock the item, so an `add` that waits for its thread meanwhile may store an id that is older than
- * another client's whole grant. With the same change clients could choose ids, and that mends it: `mg` with N makes an
- * item where there is none (a reservation, without a value), and E gives it an id that the client knows beforehand. A
- * `cas` that compares with that id follows in the same packet. It stores only where the reservation was made, and its own
- * id is drawn after that: while nobody else can be granted the name, and before the release. All later stores of the
- * item compare with an id that their client has read, so they draw theirs later, too.
+ * A fence is the cas id of the store that made the grant, and must be greater than those of all earlier grants of the
+ * name. Ids come from one counter. Up to 1.6.26 the server draws an id while it has the item locked, and an `add` is
+ * enough. Newer servers draw it before they lock the item: an `add` whose thread has to wait in between may store an id
+ * that is older than a whole grant of another client. The same change let clients choose ids, which solves the problem:
+ * `mg` with N makes an item where there is none (a reservation, without a value), and E gives it an id that the client
+ * knows beforehand. A `cas` that compares with that id follows in the same packet. It stores only if the reservation
+ * was made, and its own id is drawn after that: while no other client can be granted the name, and before the release.
+ * All later stores of the item compare with an id that their client has read, so their ids are drawn later, too.
  *
- * A meta set could do both in one, but one that finds no memory frees the item that it meets (turns.c).
+ * A meta set could do both in one, but if it finds no memory it frees the existing item (turns.c).
  *
- * The id is derived from the token. So a reservation whose `cas` did not arrive is completed by the next try with the
- * same token, and ended by its release; otherwise it ends with the lease. Two tokens with the same id still exclude each
- * other, as the first `cas` changes it. */
+ * The chosen id is derived from the token. So a reservation whose `cas` did not arrive is completed by the next try
+ * with the same token, and ended by its release; otherwise it ends with the lease. Two tokens with the same id still
+ * exclude each other, since the first `cas` changes the id. */
 #include "memcached.h"
 
 #include <inttypes.h>
@@ -54,7 +54,7 @@ void memcached_ask_add(struct memcached *memcached, const char *key, const char 
     }
 }
 
-/* The classic way is a store, which may need memory that a full server has not. */
+/* Without meta commands this is a store, for which a full server may lack the memory. */
 void memcached_ask_end(struct memcached *memcached, const char *key, uint64_t cas) {
     if (memcached->meta)
         memcached_request(memcached, 1, "md %s C%" PRIu64 "\r\n", key, cas);
@@ -72,8 +72,8 @@ void memcached_ask_settings(struct memcached *memcached) {
 
 /* ---- meta commands ----------------------------------------------------------------------------------------------- */
 
-/* A compare-and-delete with an id that no item has, to which earlier servers than 1.6.18 answer an error, or add a
- * space; and a look with an id for a new item, which creates none, and which 1.6.27 knows. */
+/* Sends a compare-and-delete with an id that no item has, to which servers before 1.6.18 reply with an error or an
+ * added space; and an `mg` with an id for a new item, which creates none, and which servers from 1.6.27 on accept. */
 void memcached_ask_abilities(struct memcached *memcached) {
     memcached_request(memcached, 2,
                       "md dlock-asks-for-meta C9223372036854775807\r\n"

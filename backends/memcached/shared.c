@@ -1,41 +1,42 @@
-/* Names that several hold at once. Their item is one list (holders.c), and every change of it is one cas of the whole:
- * who gets in, who leaves, whose lease is set anew. A claim that meets another's change looks, and tries again; of
- * those that try at one time one always succeeds. A reader keeps writers out as any item keeps out an `add`, and the
- * other way round.
+/* Names with several holders. Their item is one list (holders.c), and every change of it, by an acquire, a renewal or a
+ * release, is one cas of the whole list. A claim whose cas meets another client's change reads the item and tries
+ * again; of several clients that try at the same time one always succeeds. A reader's item keeps writers out as any
+ * item makes an `add` fail, and the reverse.
  *
- * A downgrade is the cas that puts a list in the place of the writer's token, with the grant's own id.
+ * A downgrade is the cas that replaces the writer's token by a list, with the grant's own id.
  *
- * Holders whose lease has ended (sightings.c, or by the server's clock) are left out by whoever changes the list. That
- * cannot meet a renewal, which would have changed the item's id.
+ * Holders whose lease has ended (by sightings.c, or by the server's clock) are dropped by the next client that changes
+ * the list. That cannot undo a renewal, which would have changed the item's id.
  *
- * There is no queue. But a writer that goes on asking for a while leaves word in the list, which readers who come then
- * respect, so that a stream of them lets it in. The word ends by itself, as a lease does, unless it is repeated. */
+ * There is no queue. But a writer that has asked for a while records an intent in the list, and new readers stay out
+ * while it is there, so that a stream of readers does not starve the writer. The intent ends by itself, as a lease
+ * does, unless it is repeated. */
 #include "memcached.h"
 
 #include <inttypes.h>
 #include <stddef.h>
 
-/* How long a writer asks before it leaves word, and before it repeats it; and how long the word counts. */
+/* How long a writer asks before it records its intent, and before it repeats it; and how long the intent counts. */
 #define PATIENCE_US 250000
 #define WORD_MS 1000
 
-/* Results of one look. */
+/* What to do after reading the item: the results are set; change the list; take the item over alone. */
 enum decision { ANSWER, CHANGE, TAKE };
 
 struct shared {
     struct memcached *memcached;
     enum memcached_operation operation;
-    struct dlock_claim *const *claims; /* of one name; more than one only in a renewal or a release */
+    struct dlock_claim *const *claims; /* all of one name; more than one only in a renewal or a release */
     size_t n;
     int64_t deadline_us, sent_us;
     char *why;
     struct dlock_error *err;
 
     char key[MEMCACHED_KEY_MAX + 1];
-    const char *name; /* in the value, too; or NULL */
+    const char *name; /* the name if the value has to contain it, because the key was cut; else NULL */
     struct memcached_item item;
     struct memcached_holders holders;
-    bool locked; /* by somebody else, exclusively */
+    bool locked; /* another token holds the name exclusively */
 };
 
 static void begin(struct shared *shared, struct memcached *memcached, enum memcached_operation operation,
@@ -50,9 +51,9 @@ static void begin(struct shared *shared, struct memcached *memcached, enum memca
     why[0] = '\0';
 }
 
-/* ---- what there is ----------------------------------------------------------------------------------------------- */
+/* ---- the present holders ----------------------------------------------------------------------------------------- */
 
-/* Whether the item is the exclusive lock of this claim; to a release also when it is only reserved for it. */
+/* True if the item is the exclusive lock of this claim; in a release also if it is the claim's reservation. */
 static bool is_lock_of(struct shared *shared, const struct dlock_claim *claim) {
     const struct memcached_item *item = &shared->item;
     char value[MEMCACHED_VALUE_MAX + 1];
@@ -61,7 +62,8 @@ static bool is_lock_of(struct shared *shared, const struct dlock_claim *claim) {
     return shared->operation == MEMCACHED_RELEASE && memcached_is_reserved_for(item, claim->token);
 }
 
-/* A token alone: ours, from before a downgrade, or a writer's. Or our own reservation, which keeps out all others but us. */
+/* Handles an item that is no list: the exclusive lock of one of our claims, to be downgraded; our own reservation,
+ * which is no obstacle to us; or the lock of another token. */
 static void understand_lock(struct shared *shared) {
     const struct memcached_item *item = &shared->item;
     if (shared->operation == MEMCACHED_ACQUIRE && memcached_is_reserved_for(item, shared->claims[0]->token)) return;
@@ -84,7 +86,7 @@ static void understand(struct shared *shared) {
     understand_lock(shared);
 }
 
-/* But for those whose lease was just set. */
+/* Drops the holders whose lease has ended, but none whose lease this try has set. */
 static void drop_ended(struct shared *shared) {
     memcached_drop_ended(shared->memcached, shared->key, shared->item.cas, &shared->holders);
 }
@@ -93,7 +95,7 @@ static size_t live(struct shared *shared) {
     return memcached_live_holders(&shared->holders);
 }
 
-/* ---- what to do -------------------------------------------------------------------------------------------------- */
+/* ---- decisions --------------------------------------------------------------------------------------------------- */
 
 static enum decision answer(struct shared *shared, int result) {
     for (size_t i = 0; i < shared->n; i++) shared->claims[i]->result = result;
@@ -115,7 +117,8 @@ static void set_lease(struct shared *shared, struct memcached_holder *holder, in
     holder->expiry_s = (uint64_t)memcached_expiry_s(&shared->memcached->clock, shared->sent_us, lease_ms);
 }
 
-/* Whether a claim cannot stand beside those who hold the name. Of a reservation nobody knows what it is for. */
+/* True if the name is in use in a way that excludes the claim's mode or limit; sets the result. The mode of a
+ * reservation is unknown, so it excludes none. */
 static bool misfits(struct shared *shared, const struct dlock_claim *claim) {
     const struct memcached_holders *holders = &shared->holders;
     const bool permits = claim->mode == DLOCK_PERMIT, held = live(shared) > 0;
@@ -129,7 +132,7 @@ static bool misfits(struct shared *shared, const struct dlock_claim *claim) {
     return true;
 }
 
-/* A writer has met readers: it changes nothing but the word that it may leave. */
+/* Decides for a writer that has met readers. The only change that it may make is to record its intent. */
 static enum decision decide_writer(struct shared *shared) {
     struct memcached *memcached = shared->memcached;
     struct memcached_holders *holders = &shared->holders;
@@ -152,7 +155,7 @@ static enum decision decide_acquire(struct shared *shared) {
     struct memcached_holders *holders = &shared->holders;
     const struct dlock_claim *claim = shared->claims[0];
     struct memcached_holder *holder = memcached_find_holder(holders, claim->token);
-    if (holder) set_lease(shared, holder, claim->lease_ms); /* asked again */
+    if (holder) set_lease(shared, holder, claim->lease_ms); /* granted before, asked again */
     drop_ended(shared);
     if (misfits(shared, claim)) return ANSWER;
     if (shared->locked) return answer(shared, DLOCK_EBUSY);
@@ -220,7 +223,7 @@ enum memcached_way memcached_meet(struct memcached *memcached, struct dlock_clai
     return MEMCACHED_CLOSED;
 }
 
-/* ---- doing it ---------------------------------------------------------------------------------------------------- */
+/* ---- changes ----------------------------------------------------------------------------------------------------- */
 
 static void request_change(struct shared *shared) {
     struct memcached *memcached = shared->memcached;
@@ -242,7 +245,8 @@ static void request_change(struct shared *shared) {
     memcached_ask_item(memcached, shared->key);
 }
 
-/* The change was stored, and then the item was read. False: the item does not list our grant any more. */
+/* Takes the item that was read after the change was stored, and keeps the grants. False: the item no longer lists the
+ * grant of an acquire. */
 static bool confirm(struct shared *shared) {
     const struct memcached_item *item = &shared->item;
     const bool listed = item->found && memcached_read_holders(item, shared->name, &shared->holders);
@@ -260,7 +264,7 @@ static bool confirm(struct shared *shared) {
     return true;
 }
 
-/* As every flight that sets a lease may have to (clock.c). *again: it did not set it long enough. */
+/* Reads the clock after a change that sets a lease (see clock.c). *again: the lease was set too short. */
 static int read_time(struct shared *shared, bool *again) {
     struct memcached *memcached = shared->memcached;
     uint64_t time_s = 0;
@@ -269,7 +273,7 @@ static int read_time(struct shared *shared, bool *again) {
     return rc;
 }
 
-/* One change; *done is set once it is answered. */
+/* Tries one change. *done: the results of the claims are set. */
 static int try(struct shared *shared, bool *done) {
     struct memcached *memcached = shared->memcached;
     const bool adds = !shared->item.found;
@@ -298,7 +302,7 @@ static int try(struct shared *shared, bool *done) {
     return rc;
 }
 
-/* Somebody else came first each time. An acquire has got nothing, as is certain, and may ask again. */
+/* Gives up after other clients came first each time. An acquire has certainly got nothing, and may ask again. */
 static int give_up(struct shared *shared) {
     static const char why[] = "others changed the item each time before this client could";
     if (shared->operation != MEMCACHED_ACQUIRE) return memcached_dead(shared->memcached, why, shared->err);
@@ -306,8 +310,8 @@ static int give_up(struct shared *shared) {
     return 0;
 }
 
-/* One of those who try at a time always comes through, so tries are not counted: it is the time that ends them, early
- * enough for the last one to be answered. */
+/* Of several clients that try at the same time one always succeeds, so tries are not counted: they end with the time,
+ * early enough for the last one to be answered. */
 int memcached_shared(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *const *claims,
                      size_t n, int64_t deadline_us, char why[MEMCACHED_WHY_MAX], struct dlock_error *err) {
     const int64_t now_us = dlock_now_us(), last_try_us = deadline_us - (deadline_us - now_us) / 4;

@@ -1,20 +1,20 @@
-/* Grants that nobody renews, as those see it who wait for them.
+/* Detects grants that are not renewed, without the server's clock.
  *
- * memcached frees the item of a dead holder some seconds after the lease, as its clock has only whole ones. But every
- * store gives the item a new cas id, and the item says how long its lease is. So whoever has seen one and the same id
- * for as long as that, by his own clock, knows that the lease has ended: its holder counts from before the store, and
- * the store was before the first look. A cas with that id then takes the item over, and fails if a renewal came first.
- * No clock of the server's has a part in it. */
+ * memcached frees the item of a dead holder up to some seconds after the lease, since its clock has only whole seconds.
+ * But every store gives the item a new cas id, and the item tells its lease. So a waiter that has seen the same id for
+ * the length of the lease, by its own clock, knows that the lease has ended: the holder counts from before the store,
+ * and the store was before the waiter's first look. A cas with that id then takes the item over, and fails if a renewal
+ * came first. */
 #include "memcached.h"
 
 #define PLACES 4
 
-/* Never 0. */
+/* Returns a hash that is never 0: 0 marks an empty place. */
 static uint64_t hash(const char *text) {
     return dlock_hash(text, strlen(text), DLOCK_HASH_SEED) | 1;
 }
 
-/* Where it is remembered, or what of the places for it was not seen for longest. */
+/* Returns the place of `key`; if there is none, the place of its set that was seen longest ago. */
 static struct memcached_sighting *find(struct memcached *memcached, uint64_t key) {
     struct memcached_sighting *first = &memcached->sightings[(key >> 32) % MEMCACHED_SIGHTINGS / PLACES * PLACES];
     struct memcached_sighting *found = first;

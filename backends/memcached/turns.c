@@ -1,7 +1,7 @@
-/* Turns: what a claim asks the server for at each step, and what the answer leads to. */
+/* Turns: the requests of a claim at each step, and the next step after their replies. */
 #include "batch.h"
 
-/* How often an acquire adds when what it met has ended by the time it looks. */
+/* How often an acquire sends an add, when the item that it met is gone by the time it is read. */
 #define MAX_ADDS 3
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -10,13 +10,13 @@ static bool is_shared(const struct turn *turn) {
     return turn->claim->mode != DLOCK_EXCLUSIVE;
 }
 
-/* The flags of an exclusive grant as this turn stores it. */
+/* Returns the flags with which this turn stores an exclusive grant. */
 static uint32_t flags_of(const struct turn *turn) {
     const uint64_t granted = turn->step == ADD ? MEMCACHED_THIS_STORE : turn->granted;
     return memcached_flags(turn->claim->lease_ms, turn->too_far ? MEMCACHED_NOT_KNOWN : granted, turn->cas);
 }
 
-/* The value with which a turn stores, and its flags. */
+/* Writes the value that a turn stores. Returns its flags. */
 static uint32_t write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct turn *turn, bool cut, uint64_t expiry_s) {
     const struct dlock_claim *claim = turn->claim;
     const uint64_t granted = turn->step == ADD ? MEMCACHED_THIS_STORE : turn->granted;
@@ -32,10 +32,10 @@ static uint32_t write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct turn
     return 0;
 }
 
-/* A meta set tells the new id, so that nothing has to be read back: half the work for the server. But one that finds no
- * memory for the new item (or finds it too large) drops the one that is there, whatever its id and the mode. So it
- * never takes a lock, since it would free that of somebody else; and it renews only where the server evicts, and a lock
- * may go when memory is short anyway. */
+/* True if the turn uses a meta set. That returns the new id, so that nothing has to be read back: half the work for the
+ * server. But if it finds no memory for the new item (or finds it too large), it drops the existing one, whatever its
+ * id and the mode. So it is never used to take a lock, where it could free the lock of another client; and for a
+ * renewal only if the server evicts, where a lock may be dropped for lack of memory anyway. */
 static bool is_meta_set(const struct batch *batch, const struct turn *turn) {
     return turn->step == SWAP && batch->operation == MEMCACHED_RENEW && batch->memcached->meta &&
            batch->memcached->evicts;
@@ -86,7 +86,7 @@ void memcached_turn_conclude(struct batch *batch, struct turn *turn, int result,
     batch->explained = true;
 }
 
-/* The item is ours, with this claim's lease. */
+/* Ends the turn with success: the item is ours, with this claim's lease. */
 static void keep(struct batch *batch, struct turn *turn, uint64_t cas, uint64_t granted, bool alone) {
     memcached_keep(batch->memcached, batch->operation, turn->claim, cas, granted, alone, batch->sent_us);
     finish(turn, 0);
@@ -102,7 +102,7 @@ void memcached_turn_swap_known(struct turn *turn) {
     swap(turn, turn->claim->state[STATE_CAS], turn->claim->state[STATE_GRANTED]);
 }
 
-/* There is no item (any more). */
+/* Takes the next step after the reply that there is no item. */
 static void gone(struct batch *batch, struct turn *turn) {
     if (batch->operation != MEMCACHED_ACQUIRE)
         finish(turn, DLOCK_ELOST);
@@ -122,7 +122,7 @@ static void met(struct batch *batch, struct turn *turn, const struct memcached_i
     }
 }
 
-/* Our item, with its lease set by this turn; `granted` is what its flags say. */
+/* Takes the next step after this turn has stored the item; `granted` is the id of the grant according to its flags. */
 static void stored(struct batch *batch, struct turn *turn, uint64_t cas, uint64_t granted) {
     if (turn->step == ADD || turn->granted == MEMCACHED_THIS_STORE)
         keep(batch, turn, cas, cas, true);
@@ -134,19 +134,20 @@ static void stored(struct batch *batch, struct turn *turn, uint64_t cas, uint64_
     }
 }
 
-/* Our item: a token that has the grant already, or an id that we did not know. The lease is set anew. A grant whose id
- * nobody knows any more was told to nobody either when it is asked for again, so it may count from now. */
+/* Sets the lease of an item that is already ours: the token was granted before, or we did not know the id. If the
+ * grant's id is unknown and the grant is asked for again, its fence was told to nobody, so the grant may count from
+ * now. */
 static void found(struct batch *batch, struct turn *turn, const struct memcached_item *item) {
     const bool lost = batch->operation == MEMCACHED_ACQUIRE && item->granted == MEMCACHED_NOT_KNOWN;
     swap(turn, item->cas, lost ? MEMCACHED_THIS_STORE : item->granted);
 }
 
-/* Judges the item that an exclusive claim has found, and whether its own store came first. */
+/* Takes the next step of an exclusive claim after its item was read. `lease_is_new`: this turn has just stored. */
 static void look_at_lock(struct batch *batch, struct turn *turn, const struct memcached_item *item, bool cut,
                          bool lease_is_new) {
     char value[MEMCACHED_VALUE_MAX + 1];
     memcached_value(value, turn->claim, cut);
-    /* A reservation is no grant yet; a release ends it all the same. */
+    /* A reservation is no grant yet, but a release has to end it, too. */
     const bool reserved = batch->operation == MEMCACHED_RELEASE && memcached_is_reserved_for(item, turn->claim->token);
     if (reserved || (item->length == strlen(value) && memcmp(item->value, value, item->length) == 0)) {
         if (lease_is_new)
@@ -160,7 +161,7 @@ static void look_at_lock(struct batch *batch, struct turn *turn, const struct me
     }
 }
 
-/* The same for a claim that others may share. */
+/* As look_at_lock(), for a reader or a permit. */
 static void look_at_list(struct batch *batch, struct turn *turn, const struct memcached_item *item, bool cut,
                          bool lease_is_new) {
     struct memcached_holders holders;
@@ -190,7 +191,8 @@ static int read_look(struct batch *batch, struct turn *turn, bool lease_is_new) 
     return 0;
 }
 
-/* The item was not there, or with another id: our own renewal came in between, or it is not ours alone. */
+/* Takes the next step after a cas failed: the item is gone, or has another id, since our own renewal came in between or
+ * it is not ours alone. */
 static void missed(struct turn *turn, enum memcached_stored stored) {
     if (stored == MEMCACHED_EXISTS)
         turn->step = is_shared(turn) ? SHARED : LOOK;

@@ -1,5 +1,5 @@
-/* The socket: every wait is a poll() against the caller's deadline, and what is to be sent goes out while answers come
- * in. */
+/* The socket. Every wait is a poll() until the caller's deadline at the latest; requests are sent while replies are
+ * read. */
 #include "memcached.h"
 
 #include <stdatomic.h>
@@ -30,7 +30,7 @@ int memcached_dial(struct memcached *memcached, const struct memcached_address *
 void memcached_hang_up(struct memcached *memcached) {
     if (!memcached->wire.open) return;
     stream_hang_up(&memcached->wire.stream, memcached->wire.unanswered || memcached->wire.broken);
-    memcached->wire.open = false; /* first: a child forked meanwhile looks here */
+    memcached->wire.open = false; /* before the close: a child that is forked meanwhile reads this */
     atomic_signal_fence(memory_order_seq_cst);
     stream_close(&memcached->wire.stream);
 }
@@ -66,7 +66,7 @@ void memcached_request(struct memcached *memcached, size_t replies, const char *
     const size_t room = sizeof memcached->wire.out - memcached->wire.out_end;
     va_list args;
     int length;
-    /* An answer to no request would be taken for the answer to this one. */
+    /* Unread bytes without an open request are an answer to none, and would be taken for the answer to this one. */
     if (!memcached->wire.unanswered && memcached->wire.in_at < memcached->wire.in_end) memcached->wire.broken = true;
     va_start(args, format);
     length = vsnprintf(memcached->wire.out + memcached->wire.out_end, room, format, args);
@@ -101,7 +101,7 @@ static int broken(const struct memcached *memcached, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "the connection to memcached at %s is broken", memcached->where);
 }
 
-/* Why there will be no answer, with advice when the server has never said a word. */
+/* Fails because no answer will come; adds advice to the message if the server has never answered. */
 static int no_answer(struct memcached *memcached, const char *why, struct dlock_error *err) {
     char advised[256];
     if (memcached->wire.heard) return memcached_dead(memcached, why, err);
@@ -112,7 +112,7 @@ static int no_answer(struct memcached *memcached, const char *why, struct dlock_
     return memcached_dead(memcached, advised, err);
 }
 
-/* By errno. */
+/* Fails with the reason in errno. */
 static int failed(struct memcached *memcached, struct dlock_error *err) {
     char reason[128];
     int code;
@@ -122,7 +122,7 @@ static int failed(struct memcached *memcached, struct dlock_error *err) {
     return code;
 }
 
-/* Gives the socket what it takes without blocking. */
+/* Sends as much as the socket takes without blocking. */
 static int send_some(struct memcached *memcached, struct dlock_error *err) {
     for (;;) {
         write_requests(memcached);
@@ -131,7 +131,7 @@ static int send_some(struct memcached *memcached, struct dlock_error *err) {
         ssize_t n = stream_send(&memcached->wire.stream, memcached->wire.out, memcached->wire.out_end);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
-        /* The server may have said why it hung up: let that be read. */
+        /* The server may have sent the reason before it closed the connection: that is to be read first. */
         if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) {
             memcached->wire.out_end = 0;
             memcached->wire.requests = NULL;
@@ -142,7 +142,7 @@ static int send_some(struct memcached *memcached, struct dlock_error *err) {
     }
 }
 
-/* Waits for more to read. */
+/* Waits until something is received; sends meanwhile. */
 static int fill(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
     memmove(memcached->wire.in, memcached->wire.in + memcached->wire.in_at,
             memcached->wire.in_end - memcached->wire.in_at);
@@ -166,7 +166,7 @@ static int fill(struct memcached *memcached, int64_t deadline_us, struct dlock_e
     }
 }
 
-/* Data may be there without end: the deadline counts even when nothing has to be waited for. */
+/* As fill(), but checks the deadline first: a server that sends without end would never make it wait. */
 static int more(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
     if (dlock_now_us() >= deadline_us) return no_answer(memcached, "no answer in time", err);
     return fill(memcached, deadline_us, err);

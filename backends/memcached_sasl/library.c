@@ -1,16 +1,16 @@
 /* Calls of libmemcached (1.1.4, its binary protocol).
  *
- * It connects whenever it has no connection, before any request, and nothing tells. Then a comparison with an id that was
- * seen on the old connection would be made on another server's ids. So the connection that library_log_in() made is the
- * only one: after it there is neither a user nor a password, and 0 ms for another connection, which is an error there
- * before anything is sent. */
+ * libmemcached connects silently before any request if it has no connection. A cas id that was seen on the old
+ * connection could then be compared with the ids of a restarted server. So the connection that library_log_in() made is
+ * the only one: afterwards the library has neither user nor password, and a connect timeout of 0 ms, which makes
+ * another connection fail before anything is sent. */
 #include "library.h"
 
 #include <libmemcached/memcached.h>
 #include <sasl/sasl.h>
 #include <stdlib.h>
 
-/* At least one, and no more than it takes. */
+/* Sets a timeout in ms: at least 1, at most an hour, which the library accepts. */
 static void set_time(memcached_st *library, memcached_behavior_t behavior, int64_t left_us) {
     const int64_t ms = left_us / 1000;
     memcached_behavior_set(library, behavior, (uint64_t)(ms < 1 ? 1 : ms > 3600000 ? 3600000 : ms));
@@ -28,7 +28,7 @@ static int code_of(memcached_return_t rc) {
     }
 }
 
-/* `rc` may be no more than that there were errors: the library keeps the last one. */
+/* Fills *failure. `rc` may say only that there were errors; the library keeps the last one. */
 static enum library_result fail(memcached_st *library, memcached_return_t rc, struct library_failure *failure) {
     const memcached_return_t last = memcached_last_error(library);
     char reason[128];
@@ -38,7 +38,7 @@ static enum library_result fail(memcached_st *library, memcached_return_t rc, st
     failure->mechanism = rc == MEMCACHED_AUTH_PROBLEM;
     if (rc == MEMCACHED_TIMEOUT)
         snprintf(failure->why, sizeof failure->why, "no answer in time");
-    else if (rc == MEMCACHED_MEMORY_ALLOCATION_FAILURE) /* the server's answer, and the library's own */
+    else if (rc == MEMCACHED_MEMORY_ALLOCATION_FAILURE) /* from the server, or of the library itself */
         snprintf(failure->why, sizeof failure->why, "no memory for another item");
     else if (failure->error)
         snprintf(failure->why, sizeof failure->why, "%s", strerror_r(failure->error, reason, sizeof reason));
@@ -57,7 +57,7 @@ static enum library_result too_late(struct library_failure *failure) {
     return LIBRARY_FAILED;
 }
 
-/* False: the time is over. */
+/* Sets the timeout of the next call. False: the deadline has passed. */
 static bool begin(memcached_st *library, int64_t deadline_us) {
     const int64_t left_us = deadline_us - dlock_now_us();
     if (left_us <= 0) return false;
@@ -67,7 +67,7 @@ static bool begin(memcached_st *library, int64_t deadline_us) {
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */
 
-/* NO_BLOCK makes it close by reset, too. */
+/* NO_BLOCK also makes the library close connections by reset. */
 struct memcached_st *library_new(const char *address, int port) {
     memcached_st *library = memcached_create(NULL);
     if (!library) return NULL;
@@ -81,13 +81,13 @@ struct memcached_st *library_new(const char *address, int port) {
     return NULL;
 }
 
-/* It says `quit`, which must not wait for room. */
+/* memcached_free() sends `quit`, which must not wait for room in the socket: hence the timeout of 0. */
 void library_end(struct memcached_st *library) {
     set_time(library, MEMCACHED_BEHAVIOR_POLL_TIMEOUT, 0);
     memcached_free(library);
 }
 
-/* What libsasl asks for. */
+/* The answers to libsasl's callbacks. */
 struct login {
     memcached_st *library;
     int64_t deadline_us;
@@ -103,7 +103,8 @@ static int get_user(void *context, int id, const char **result, unsigned *length
     return SASL_OK;
 }
 
-/* Between the server's first answer and the request with the password: three answers are still to come. */
+/* libsasl calls this between the server's first answer and the request with the password. Three answers are still to
+ * come, each of which gets a third of the time left. */
 static int get_password(sasl_conn_t *conn, void *context, int id, sasl_secret_t **secret) {
     struct login *login = context;
     (void)conn, (void)id;
@@ -112,7 +113,7 @@ static int get_password(sasl_conn_t *conn, void *context, int id, sasl_secret_t 
     return SASL_OK;
 }
 
-/* Any request connects first. That for an item has the least to say. */
+/* Connects and logs in, which the library does before any request; reading an item is the shortest one. */
 static enum library_result connect_by_look(struct login *login, struct library_failure *failure) {
     struct library_item item;
     char value[1];
@@ -151,7 +152,7 @@ enum library_result library_log_in(struct memcached_st *library, const char *use
 
 /* ---- items ------------------------------------------------------------------------------------------------------- */
 
-/* False: another key's. */
+/* Copies an item. False: it is one of another key. */
 static bool copy_item(const memcached_result_st *result, const char *key, struct library_item *item, char *value,
                       size_t size) {
     const size_t length = memcached_result_length(result), kept = length < size ? length : size - 1;
@@ -165,8 +166,8 @@ static bool copy_item(const memcached_result_st *result, const char *key, struct
     return true;
 }
 
-/* Reads up to the end of what was asked for. That it has found nothing is what the library says of many an answer that
- * it could not read, too; but then it has noted an error. */
+/* Reads all results of the request. The library also returns NOTFOUND for some answers that it could not read; but then
+ * it has noted an error. */
 enum library_result library_look(struct memcached_st *library, const char *key, int64_t deadline_us,
                                  struct library_item *item, char *value, size_t size, struct library_failure *failure) {
     const size_t length = strlen(key);
@@ -185,7 +186,7 @@ enum library_result library_look(struct memcached_st *library, const char *key, 
     return found ? LIBRARY_DONE : LIBRARY_NOT_FOUND;
 }
 
-/* What a store came to. A server without memory for an item says to an `add` that the item exists. */
+/* Returns the result of a store. A server without memory for the item replies to an `add` that the item exists. */
 static enum library_result stored(memcached_st *library, memcached_return_t rc, struct library_failure *failure) {
     switch (rc) {
     case MEMCACHED_SUCCESS: return LIBRARY_DONE;

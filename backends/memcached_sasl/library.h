@@ -1,11 +1,11 @@
-/* libmemcached, as far as this backend uses it. Its names are those of our own files (memcached_…), so that nothing but
- * library.c sees its headers.
+/* The calls of libmemcached that this backend uses. Its names have the prefix of our own (memcached_…), so only
+ * library.c includes its headers.
  *
- * A connection is never made a second time: libmemcached would do that silently, but library_log_in() takes from it all
- * that it needs for it. Whatever fails (LIBRARY_FAILED) has closed the connection: end it.
+ * There is no second connection: libmemcached would make one silently, but library_log_in() removes what it needs for
+ * that. After LIBRARY_FAILED the connection is closed, and library_end() has to be called.
  *
- * Every call may wait until its deadline; longer only for a server that sends its answer in pieces, each of which is
- * waited for anew. */
+ * Every call blocks until its deadline at most; longer only if a server sends its answer in pieces, since the library
+ * waits anew for each of them. */
 #ifndef DLOCK_MEMCACHED_SASL_LIBRARY_H
 #define DLOCK_MEMCACHED_SASL_LIBRARY_H
 
@@ -17,47 +17,48 @@ struct memcached_st;
 
 enum library_result {
     LIBRARY_DONE,
-    LIBRARY_EXISTS,    /* the item is there, with another id than was compared */
-    LIBRARY_NOT_FOUND, /* it is not there */
-    LIBRARY_FAILED     /* *failure says why: the outcome is unknown */
+    LIBRARY_EXISTS,    /* the item exists, with another id than the compared one */
+    LIBRARY_NOT_FOUND, /* the item does not exist */
+    LIBRARY_FAILED     /* the outcome is unknown; *failure says why */
 };
 
 struct library_failure {
     int code;       /* EUNAVAILABLE, EAUTH, EPROTO */
     int error;      /* errno, or 0 */
-    bool mechanism; /* EAUTH: there is none that both sides have */
+    bool mechanism; /* with EAUTH: the two sides have no common mechanism */
     char why[128];  /* a part of a sentence */
 };
 
-/* For a server at a numeric address; does not connect. NULL: no memory. */
+/* Returns a handle for a server at a numeric address; does not connect. NULL: out of memory. */
 struct memcached_st *library_new(const char *address, int port);
 
-/* Without waiting: by reset, so that no request that is still on its way arrives. */
+/* Closes the connection by reset, without waiting, so that no unfinished request arrives later. */
 void library_end(struct memcached_st *library);
 
-/* Connects and logs in, with half of the time for each of the connection and the first answer; the rest for the others. */
+/* Connects and logs in. Up to half of the time is for the connection, half for the first answer; the others share what
+ * is left. */
 enum library_result library_log_in(struct memcached_st *library, const char *user, const char *password,
                                    int64_t deadline_us, struct library_failure *failure);
 
 struct library_item {
     uint64_t cas;
     uint32_t flags;
-    size_t length; /* may be more than fitted into `value` */
+    size_t length; /* of the value on the server; may be more than `value` has room for */
 };
 
-/* DONE: *item and `value`, which ends in a NUL; or NOT_FOUND. */
+/* Reads an item: DONE, with *item and `value`, which is terminated; or NOT_FOUND. */
 enum library_result library_look(struct memcached_st *library, const char *key, int64_t deadline_us,
                                  struct library_item *item, char *value, size_t size, struct library_failure *failure);
 
-/* DONE, or EXISTS. */
+/* Stores an item unless there is one: DONE or EXISTS. */
 enum library_result library_add(struct memcached_st *library, const char *key, uint32_t flags, uint64_t expiry_s,
                                 const char *value, int64_t deadline_us, struct library_failure *failure);
 
-/* DONE, EXISTS, NOT_FOUND. */
+/* Replaces the item if it has this id: DONE, EXISTS or NOT_FOUND. */
 enum library_result library_swap(struct memcached_st *library, const char *key, uint32_t flags, uint64_t expiry_s,
                                  const char *value, uint64_t cas, int64_t deadline_us, struct library_failure *failure);
 
-/* DONE: `each` got every line of `stats`, or of `stats` with this word. */
+/* Calls `each` for every line of `stats`, or of `stats` with `word` unless that is NULL: DONE. */
 enum library_result library_stats(struct memcached_st *library, const char *word, int64_t deadline_us,
                                   void (*each)(const char *name, const char *value, void *arg), void *arg,
                                   struct library_failure *failure);

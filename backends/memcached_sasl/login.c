@@ -1,7 +1,7 @@
-/* The first request, which makes the connection, and logs in. */
+/* Logs in, with the first request, which also makes the connection. */
 #include "memcached.h"
 
-/* libmemcached tells these apart by its code alone. */
+/* Sets the message for a failed login; libmemcached distinguishes the causes only by its code. */
 static int refused(struct memcached *memcached, const struct library_failure *failure, struct dlock_error *err) {
     if (failure->code == DLOCK_EAUTH && failure->mechanism)
         return dlock_fail(err, DLOCK_EAUTH,
@@ -26,6 +26,6 @@ int memcached_log_in(struct memcached *memcached, const struct memcached_address
         memcached->wire.heard = true;
         return 0;
     }
-    memcached->wire.heard = failure.code == DLOCK_EAUTH || failure.error; /* no doubt what, or that none, is there */
+    memcached->wire.heard = failure.code == DLOCK_EAUTH || failure.error; /* it is clear what is there */
     return refused(memcached, &failure, err);
 }

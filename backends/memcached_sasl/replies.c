@@ -1,4 +1,4 @@
-/* Replies: each sends its request, and says what came of it. */
+/* Replies: each function sends its request and returns the result. */
 #include "memcached.h"
 
 static int read_stored(struct memcached *memcached, enum wire_kind kind, int64_t deadline_us,
@@ -22,7 +22,7 @@ static int read_stored(struct memcached *memcached, enum wire_kind kind, int64_t
     return wire_failed(memcached, &failure, err);
 }
 
-/* It has reserved the item at most: what is there now, and at which id, is still to be seen. */
+/* An add makes a reservation at most. So the item has to be read next, in any case: hence NOT_STORED. */
 int memcached_read_added(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
                          struct dlock_error *err) {
     int rc = read_stored(memcached, WIRE_ADD, deadline_us, stored, err);
@@ -81,6 +81,6 @@ int memcached_read_stats(struct memcached *memcached, int64_t deadline_us,
 int memcached_read_abilities(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
     (void)deadline_us, (void)err;
     memcached->meta = NULL;
-    memcached->reserves = false; /* requests.c does that with every server */
+    memcached->reserves = false; /* requests.c makes reservations on every server, in another way */
     return 0;
 }

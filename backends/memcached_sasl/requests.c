@@ -1,16 +1,16 @@
 /* Requests, for libmemcached.
  *
- * A fence is the cas id of the store that made the grant, and must be above those of all earlier grants of the name. Servers
- * from 1.6.27 on draw the id of an `add` before they lock the item (../memcached/requests.c). The text protocol has a way
- * to make an item under an id of the client's choice; here an `add` makes a reservation, which tells its token, and is no
- * grant. Whoever then finds its own reservation takes the item by a `cas` with the id that it has read. That store draws its
- * id while nobody else can be granted the name.
+ * A fence is the cas id of the store that made the grant, and must be greater than those of all earlier grants of the
+ * name. Servers from 1.6.27 on draw the id of an `add` before they lock the item (../memcached/requests.c). The text
+ * protocol can make an item with an id that the client chooses. Here an `add` makes a reservation instead, whose value
+ * contains the token, and which is no grant. A client that then finds its own reservation takes the item with a `cas`
+ * and the id that it has read. The id of that store is drawn while no other client can be granted the name.
  *
  * A reservation whose `cas` did not arrive is completed by the next try with the same token, and ended by its release;
  * otherwise it ends with the lease. */
 #include "memcached.h"
 
-/* Before the token: no token of ours begins so. */
+/* The prefix of a reservation's value; no token of dlock begins with it. */
 #define RESERVED "? "
 
 bool memcached_is_reserved(const struct memcached_item *item) {
@@ -35,7 +35,7 @@ void memcached_ask_add(struct memcached *memcached, const char *key, const char 
                        uint64_t expiry_s, const char *value) {
     struct wire_request request = {.kind = WIRE_ADD, .expiry_s = expiry_s};
     char reservation[sizeof RESERVED + DLOCK_TOKEN_MAX];
-    (void)flags, (void)value; /* of the `cas` that will follow */
+    (void)flags, (void)value; /* they are for the `cas` that follows */
     snprintf(request.key, sizeof request.key, "%s", key);
     snprintf(reservation, sizeof reservation, RESERVED "%s", token);
     wire_ask(memcached, &request, reservation);
@@ -48,7 +48,7 @@ void memcached_ask_swap(struct memcached *memcached, const char *key, uint32_t f
     wire_ask(memcached, &request, value);
 }
 
-/* libmemcached's `delete` does not compare. */
+/* This is a store that expires at once, since libmemcached's `delete` does not compare ids. */
 void memcached_ask_end(struct memcached *memcached, const char *key, uint64_t cas) {
     memcached_ask_swap(memcached, key, 0, MEMCACHED_PAST_S, "", cas);
 }

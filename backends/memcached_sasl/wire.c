@@ -1,4 +1,4 @@
-/* The connection, and the requests that wait for being sent. */
+/* The connection, and the requests that have not been sent yet. */
 #include "memcached.h"
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */
@@ -27,8 +27,8 @@ void memcached_hang_up(struct memcached *memcached) {
     if (library) library_end(library);
 }
 
-/* libmemcached does not tell its descriptor. The child's copy does no harm: it closes at exec, nothing is ever written to
- * it, and no request waits in this process for being sent. */
+/* Does nothing, since libmemcached does not reveal its descriptor. The child's copy does no harm: it is closed at exec,
+ * nothing is ever written to it, and there is no unsent request in the child. */
 void memcached_abandon(void *conn) {
     (void)conn;
 }
@@ -57,7 +57,7 @@ int memcached_nonsense(struct memcached *memcached, const char *what, struct dlo
                       what);
 }
 
-/* The library is not asked again for anything: it might connect anew. */
+/* Ends the library's handle: with another call it might connect again. */
 int wire_failed(struct memcached *memcached, const struct library_failure *failure, struct dlock_error *err) {
     memcached_hang_up(memcached);
     memcached->wire.broken = true;
@@ -74,7 +74,7 @@ void wire_ask(struct memcached *memcached, const struct wire_request *request, c
     struct memcached_wire *wire = &memcached->wire;
     if (wire->asked_at == wire->asked_end) wire->asked_at = wire->asked_end = 0;
     if (wire->asked_end == WIRE_REQUESTS_MAX || (value && strlen(value) >= sizeof wire->value)) {
-        wire->broken = true; /* half a question must not go out */
+        wire->broken = true; /* an incomplete request must not be sent */
         return;
     }
     wire->asked[wire->asked_end++] = *request;

@@ -1,8 +1,8 @@
-/* The connection between the memcached backend and its server: libmemcached, and its binary protocol. It has the place of
- * ../memcached/text/wire.h, by its include path alone.
+/* The connection between the memcached backend and its server, by libmemcached and the binary protocol. The include
+ * path puts this file in the place of ../memcached/text/wire.h.
  *
- * libmemcached answers one request at a time. So a request that is asked waits here until its reply is read, which is when
- * it is sent. */
+ * libmemcached handles one request at a time. So a request is kept here until its reply is to be read, and is sent
+ * then. */
 #ifndef DLOCK_MEMCACHED_WIRE_H
 #define DLOCK_MEMCACHED_WIRE_H
 
@@ -10,10 +10,10 @@
 
 #define WIRE_IS_SASL 1
 #define STREAM_IS_TLS 0
-/* URI keys of its own, for the backend's list. */
+/* Additional URI keys, for the backend's list. */
 #define WIRE_KEYS
 
-/* As over the text protocol: what limits the length of a list. */
+/* Limits the length of a list; the same value as for the text protocol. */
 #define MEMCACHED_SENT_MAX 16384
 
 struct memcached;
@@ -27,33 +27,34 @@ struct wire_request {
     char key[256];
 };
 
-/* Asked at once: a store, a look, and `stats`. */
+/* Most requests that are kept: a store, a read, and `stats` come together. */
 #define WIRE_REQUESTS_MAX 4
 
 struct memcached_wire {
     struct memcached_st *library; /* NULL: closed */
     bool heard;                   /* the server has answered */
-    bool broken;                  /* a reply is missing, and those to come would be taken for others */
+    bool broken;                  /* a reply is missing, so later ones cannot be matched to requests */
 
-    struct memcached_requests *requests; /* still to be asked, or NULL */
+    struct memcached_requests *requests; /* the requests that are still to be made, or NULL */
     struct wire_request asked[WIRE_REQUESTS_MAX];
-    size_t asked_at, asked_end;
-    char value[MEMCACHED_SENT_MAX]; /* of the one store among them */
+    size_t asked_at, asked_end;     /* the unsent part of `asked` */
+    char value[MEMCACHED_SENT_MAX]; /* the value of the one store among them */
 };
 
-/* Whether the URI has what a login needs. 0, EINVAL. */
+/* Checks the additional URI keys: always 0, since there are none. */
 int wire_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 
 /* ---- wire.c, for requests.c and replies.c ------------------------------------------------------------------------ */
 
-/* Appends a request; one that stores has a value, others NULL. */
+/* Appends a request. `value` is that of a store; NULL for other requests. */
 void wire_ask(struct memcached *memcached, const struct wire_request *request, const char *value);
 
-/* The request whose reply is to be read next, which is of this kind; NULL: the connection is broken, and *rc says so. */
+/* Returns the request whose reply is to be read next, which has to be of this kind. NULL: the connection is broken, and
+ * *rc is the error. */
 const struct wire_request *wire_next(struct memcached *memcached, enum wire_kind kind, int *rc,
                                      struct dlock_error *err);
 
-/* The reply has not come, or makes no sense: ends the connection. EUNAVAILABLE, EAUTH, EPROTO. */
+/* Ends the connection after a reply that did not come or makes no sense. Returns EUNAVAILABLE, EAUTH or EPROTO. */
 int wire_failed(struct memcached *memcached, const struct library_failure *failure, struct dlock_error *err);
 
 #endif
