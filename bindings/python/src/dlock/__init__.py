@@ -53,26 +53,26 @@ __all__ = [
 
 
 def library_version() -> str:
-    """The version of the library that was found; that of this package is `__version__`."""
+    """Returns the version of the C library that was loaded; `__version__` is that of this package."""
     return _values.plain(_lib.dlock_version())
 
 
 def backends() -> List[Backend]:
-    """Every backend that is built in or found as a module, also those whose module cannot be loaded (`error`)."""
+    """Returns all backends that are built in or found as modules, also modules that cannot be loaded (`error`)."""
     return _callbacks.collect(
         lambda number: _call(_lib.dlock_backends, _callbacks.each_backend, number), _values.backend
     )
 
 
 def parse_duration(text: str) -> float:
-    """The seconds of a duration as URIs have it: "500ms", "10s", "2m", "1h"."""
+    """Returns the seconds of a duration as it is written in URIs: "500ms", "10s", "2m", "1h". Raises Invalid."""
     ms = c_int64()
     _call(_lib.dlock_parse_duration, _values.text(text, "the duration"), byref(ms))
     return _values.seconds(ms.value)
 
 
 def uri_without_secrets(uri: str) -> str:
-    """`uri` as others may see it, without its password."""
+    """Returns `uri` without its password and other secrets, for logs. Raises Invalid."""
     text = _values.text(uri, "the URI")
     out = create_string_buffer(len(text) + 1)
     _call(_lib.dlock_uri_without_secrets, text, out, len(out))

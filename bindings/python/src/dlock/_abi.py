@@ -1,6 +1,6 @@
 """<dlock/dlock.h> for ctypes: its structs, constants and functions. A test compares each with the header.
 
-Every function lets go of the GIL while it runs, and every callback takes it.
+ctypes releases the GIL during every call, and acquires it for every callback.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WAIT_BUCKETS = 24
 CLIENT_LAZY, CLIENT_MANUAL, CLIENT_GUARDIAN = 1, 2, 4
 FINE = 0
 
-# DLOCK_CAPS: the words of the bits, from the lowest on.
+# DLOCK_CAPS: the words for the bits, from the lowest on.
 CAPABILITIES = (
     "fence", "queue", "wake", "shared", "permit", "inspect", "list", "break", "export", "session", "threadsafe",
     "pending", "volatile", "local", "wanted", "private", "floor",
@@ -124,10 +124,10 @@ class Options(Structure):
 
 
 _Err = POINTER(ErrorStruct)
-_Text = POINTER(c_char)  # written into
+_Text = POINTER(c_char)  # a buffer that the function writes into
 _Locks = POINTER(LockPointer)
 
-# Results and arguments of each function that the package calls.
+# The result type, then the argument types, of each function that the package calls.
 FUNCTIONS = {
     "dlock_version": (c_char_p,),
     "dlock_strerror": (c_char_p, c_int),

@@ -1,7 +1,7 @@
 """Calls from dlock's threads into Python.
 
-The library is given one of a few functions that live as long as the process, and a number: so nothing that it may still
-call is ever collected, whatever the application lets go of.
+The library gets one of a few functions that live as long as the process, and a number as their argument. So a function
+that the library may still call is never garbage-collected, whatever the application drops.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _exiting = False
 
 
 def register(handler: Callable[..., None]) -> int:
-    """The number that stands for `handler` until it is forgotten."""
+    """Keeps `handler` until `forget`. Returns the number that stands for it."""
     number = next(_numbers)
     _handlers[number] = handler
     return number
 
 
 def forget(number: int) -> None:
-    """Lets go of a handler, once the library calls it no more."""
+    """Drops a handler, which the library must not call any more."""
     _handlers.pop(number, None)
 
 
 def inside() -> bool:
-    """Whether this thread is inside of a callback, where the library must not be closed, or not even be called."""
+    """True if this thread is in a callback, where a client must not be closed and some functions must not be called."""
     return getattr(_thread, "depth", 0) > 0
 
 
 def outside(function: Callable[..., Any], *arguments: object) -> None:
-    """Calls `function`; in a thread of its own inside of a callback, where the collector runs, too."""
+    """Calls `function`; inside of a callback, where the garbage collector may run, too, in a new thread."""
     if inside():
         in_thread(function, *arguments)
     else:
@@ -44,13 +44,13 @@ def outside(function: Callable[..., Any], *arguments: object) -> None:
 
 
 def exit_begins() -> None:
-    """From now on `in_thread` starts nothing: a thread that begins while the interpreter ends can crash it."""
+    """Makes `in_thread` do nothing from now on: a thread that starts while the interpreter ends can crash it."""
     global _exiting
     _exiting = True
 
 
 def in_thread(function: Callable[..., Any], *arguments: object) -> None:
-    """Calls `function` elsewhere; not at the interpreter's end: what it would end then ends with the process."""
+    """Calls `function` in a new thread; does nothing at the interpreter's end, when the process ends everything."""
     if _exiting:
         return
     try:
@@ -72,13 +72,13 @@ def _call(number: int, *arguments: object) -> None:
 
 @Callback  # type: ignore[misc]
 def ended(lock: int, err: Any, number: int) -> None:
-    """dlock_callback: handler(error or None, lock)."""
+    """The dlock_callback: calls handler(error or None, lock)."""
     _call(number, err.contents if err else None, lock)
 
 
 @Log  # type: ignore[misc]
 def logged(level: int, message: bytes, number: int) -> None:
-    """The log of dlock_client_options: handler(level, text)."""
+    """The log of dlock_client_options: calls handler(level, text)."""
     _call(number, level, message.decode(errors="replace"))
 
 
@@ -94,14 +94,15 @@ each_backend = EachBackend(_step)
 
 
 def collect(walk: Callable[[int], None], convert: Callable[[Any], Any]) -> List[Any]:
-    """What a walk of the library shows; `walk` gets the number that stands for the list."""
+    """Returns the converted rows that a function of the library shows to its callback. `walk` calls that function; its
+    argument is the number for the callback."""
     rows: List[Any] = []
     failures: List[BaseException] = []
 
     def take(row: Any, verdict: List[int]) -> None:
         try:
             rows.append(convert(row))
-        except BaseException as failure:  # KeyboardInterrupt, too: ctypes would swallow it
+        except BaseException as failure:  # KeyboardInterrupt, too: ctypes would ignore it
             failures.append(failure)
             verdict.append(1)
 
@@ -116,12 +117,12 @@ def collect(walk: Callable[[int], None], convert: Callable[[Any], Any]) -> List[
 
 
 def pointers(locks: Iterable[LockPointer]) -> Any:
-    """Handles as an array of C."""
+    """Returns a C array of handles."""
     rows = list(locks)
     return (LockPointer * len(rows))(*rows)
 
 
 def free(lock: Any, number: int) -> None:
-    """Ends a handle, and lets go of its on_lost, which is not called afterwards."""
+    """Frees a handle, and drops its on_lost, which is not called afterwards."""
     lib.dlock_free(lock)
     forget(number)

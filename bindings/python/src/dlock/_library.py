@@ -36,7 +36,8 @@ def _open(candidates: list[str]) -> ctypes.CDLL:
 
 
 def load() -> ctypes.CDLL:
-    """The library, from $DLOCK_LIBRARY or from where the dynamic linker finds it. Raises ImportError otherwise."""
+    """Loads the library from $DLOCK_LIBRARY, or from where the dynamic linker finds it. Raises ImportError if there is
+    none, or if its version does not fit this package."""
     library = _open(_candidates())
     try:
         library.dlock_version.restype = ctypes.c_char_p

@@ -1,7 +1,7 @@
-"""What the clients for threads and for asyncio share: one open client of the library, and its handles.
+"""Shared by the clients for threads and for asyncio: an open client of the library, and its handles.
 
-A client must not be closed while another thread is on its way into the library with it: calls are counted. A handle is
-ended by the collector alone, so that no thread ever uses one that is gone.
+A client must not be closed while another thread calls the library with it: so calls are counted. A handle is freed by
+the garbage collector only, so that no thread ever uses a freed one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _clients: weakref.WeakSet[NativeClient] = weakref.WeakSet()
 
 
 class Terms(NamedTuple):
-    """What a lock is asked for with."""
+    """The mode, limit, flags and lease of a lock."""
 
     mode: int = _abi.EXCLUSIVE
     limit: int = 0
@@ -37,7 +37,7 @@ class Terms(NamedTuple):
 
     @staticmethod
     def of(shared: bool, permits: Optional[int], lease: Optional[_values.Seconds], fixed: bool) -> Terms:
-        """From the arguments of `lock`."""
+        """Makes the terms from the arguments of `lock`."""
         if shared and permits is not None:
             raise ValueError("a lock is either shared or has permits, not both")
         if permits is not None and not 1 <= permits < 2**31:
@@ -72,13 +72,14 @@ class NativeClient:
         _clients.add(self)
 
     def check_process(self) -> None:
-        """Raises Forked in a child: before a mutex is touched that a thread of the parent may have had."""
+        """Raises Forked in a forked child. To be called before a mutex is used, which a thread of the parent may have
+        held during the fork."""
         if self._pid != os.getpid():
             raise errors.make(-15, "the client was opened before fork(); open one in the child")
 
     @contextmanager
     def use(self) -> Iterator[_abi.ClientPointer]:
-        """The client, which is not closed meanwhile."""
+        """Yields the client, and keeps `close` waiting meanwhile. Raises Canceled if it is closed."""
         self.check_process()
         with self._mutex:
             if self._pointer is None:
@@ -94,11 +95,11 @@ class NativeClient:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """True if the client is closed."""
         return self._pointer is None
 
     def close(self) -> None:
-        """Ends the client, once; in a forked child it does nothing."""
+        """Closes the client at the first call; in a forked child it only marks it as closed."""
         if self._pid != os.getpid():
             self._pointer = None
             return
@@ -113,7 +114,8 @@ class NativeClient:
             _callbacks.forget(self._log)
 
     def close_at_exit(self) -> None:
-        """As `close`, but not while a daemon thread works under a lock: that one ends with the process."""
+        """As `close`, but does nothing while a daemon thread holds a lock: that thread ends with the process, and must
+        not lose its lock before."""
         with self._mutex:
             handles = list(self._handles)
         here = threading.current_thread()
@@ -125,42 +127,42 @@ class NativeClient:
             warnings.warn("unclosed dlock client", ResourceWarning, source=self)
             _callbacks.outside(self.close)
 
-    # ---- what both kinds of client offer
+    # ---- operations of both kinds of client
 
     def inspect(self, name: str) -> List[_values.Holder]:
-        """Who holds `name`."""
+        """Returns the holders of `name`."""
         return self._walk(lib.dlock_inspect, _callbacks.each_info, _values.holder, _values.text(name, "the name"))
 
     def list(self, prefix: str) -> List[_values.Holder]:
-        """Who holds names that begin with `prefix`."""
+        """Returns the holders of all names that begin with `prefix`."""
         return self._walk(lib.dlock_list, _callbacks.each_info, _values.holder, _values.text(prefix, "the prefix"))
 
     def check(self) -> List[_values.Finding]:
-        """What strengthens or weakens locks on the server."""
+        """Returns the findings about the server's settings."""
         return self._walk(lib.dlock_check, _callbacks.each_finding, _values.finding)
 
     def break_lock(self, name: str) -> None:
-        """Takes `name` away from whoever holds it."""
+        """Takes `name` away from its holders."""
         with self.use() as pointer:
             errors.call(lib.dlock_break, pointer, _values.text(name, "the name"))
 
     def guard(self, group: int) -> None:
-        """Names the process group that does the work."""
+        """Sets the process group that the guardian ends with the lock."""
         with self.use() as pointer:
             errors.call(lib.dlock_client_guard, pointer, group)
 
     def backend(self) -> _values.Backend:
-        """The backend that serves it."""
+        """Returns the backend of this client."""
         with self.use() as pointer:
             return _values.backend(lib.dlock_client_backend(pointer).contents)
 
     def quarantine(self) -> float:
-        """For how many seconds the server grants nothing after its start."""
+        """Returns for how many seconds after its start the server grants nothing."""
         with self.use() as pointer:
             return int(lib.dlock_client_quarantine_ms(pointer)) / 1000
 
     def stats(self) -> _values.Stats:
-        """What it has done."""
+        """Returns the statistics of this client."""
         row = _abi.StatsStruct(sizeof(_abi.StatsStruct))
         with self.use() as pointer:
             errors.call(lib.dlock_client_stats, pointer, byref(row))
@@ -175,11 +177,11 @@ class NativeClient:
     # ---- handles
 
     def new(self, name: str, terms: Terms, on_lost: Optional[Callable[[errors.Lost], Any]]) -> Handle:
-        """A handle that owns what it acquires."""
+        """Makes a handle (DLOCK_OWNER_HANDLE)."""
         return self._handle(lib.dlock_new, _values.text(name, "the name"), name, terms, on_lost)
 
     def imported(self, ticket: str, on_lost: Optional[Callable[[errors.Lost], Any]]) -> Handle:
-        """The handle that holds what the ticket stands for."""
+        """Makes a handle that holds the grant of a ticket."""
         handle = self._handle(lib.dlock_import, _values.text(ticket, "the ticket"), "of a ticket", Terms(), on_lost)
         handle.count = 1
         return handle
@@ -215,7 +217,7 @@ def _lost_handler(name: str, on_lost: Callable[[errors.Lost], Any]) -> Callable[
 
 
 class Handle:
-    """A handle of the library, used for one acquisition, and how often its owner has entered: 0, nothing is held."""
+    """A handle of the library for one acquisition. `count` is how often its owner has entered; 0: it holds nothing."""
 
     def __init__(self, client: NativeClient, name: str, mode: int, pointer: _abi.LockPointer, on_lost: int) -> None:
         self.client = client
@@ -234,33 +236,33 @@ class Handle:
             return
         if self.count and not self.client.closed:
             warnings.warn(f"the lock {self.name!r} was not released", ResourceWarning, source=self)
-            # It may take the server's timeout.
+            # Freeing a held lock releases it, which may block for the server's timeout.
             _callbacks.in_thread(_callbacks.free, self.pointer, self._on_lost)
         else:
             _callbacks.outside(_callbacks.free, self.pointer, self._on_lost)
 
     def is_held(self) -> bool:
-        """Whether the grant is in force."""
+        """True if the grant is valid."""
         return bool(self.count) and lib.dlock_held(self.pointer)
 
     def remaining(self) -> float:
-        """Seconds until the grant ends without a renewal."""
+        """Returns the seconds until the grant ends unless it is renewed."""
         return _values.seconds(lib.dlock_remaining_ms(self.pointer)) if self.count else 0.0
 
     def current_fence(self) -> int:
-        """The fence; after the release the last one."""
+        """Returns the fence; after the release, the last one."""
         if self.count:
             self.fence = lib.dlock_fence(self.pointer) or self.fence
         return self.fence
 
     def token(self) -> str:
-        """The word that names the holder on the server."""
+        """Returns the token, which names the grant on the server."""
         token = create_string_buffer(_abi.TOKEN_MAX + 1)
         self._call(lib.dlock_token, token, len(token))
         return _values.plain(token.value)
 
     def leave(self) -> bool:
-        """Counts one entry less. True: that was the last one, and the grant is to be given back."""
+        """Decrements the count. True if it is 0 now and the grant has to be released."""
         self.client.check_process()
         with self.mutex:
             self.current_fence()
@@ -268,25 +270,25 @@ class Handle:
             return self.count == 0
 
     def lost(self, text: str) -> errors.Lost:
-        """The exception of a grant that has ended."""
+        """Returns the exception for the loss of this grant."""
         return errors.lost(text, self.name, self.current_fence())
 
     def detailed(self, error: Optional[errors.Error]) -> Optional[errors.Error]:
-        """Adds to a `Lost` which grant it was."""
+        """Adds name and fence to a `Lost`. Returns `error`."""
         if isinstance(error, errors.Lost):
             error.name, error.fence = self.name, self.fence
         return error
 
     def release(self) -> Optional[errors.Error]:
-        """Gives the grant back after the last `leave`, and waits for the server."""
+        """Releases the grant after the last `leave`; blocks until the server has answered."""
         return self.detailed(errors.outcome(lib.dlock_release, self.pointer))
 
     def extend(self, lease: Optional[_values.Seconds]) -> None:
-        """Sets the lease anew."""
+        """Sets the lease anew, to `lease` or to that of the lock."""
         self._call(lib.dlock_extend, 0 if lease is None else _values.milliseconds(lease, "lease"))
 
     def downgrade(self) -> None:
-        """Makes a reader of a writer."""
+        """Turns the exclusive grant into a shared one."""
         self._call(lib.dlock_downgrade)
         self.mode = _abi.SHARED
 
@@ -303,7 +305,7 @@ class Handle:
         return _values.plain(ticket.value)
 
     def cancel(self) -> None:
-        """Ends the wait on it."""
+        """Ends a wait on this handle."""
         self.client.check_process()
         lib.dlock_cancel(self.pointer)
 

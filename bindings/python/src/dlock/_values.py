@@ -1,4 +1,4 @@
-"""What goes into the library and comes out of it: texts, times, and what there is to see of locks and servers."""
+"""The values that go into the library and come out of it: texts, times, holders, findings, statistics, backends."""
 
 from __future__ import annotations
 
@@ -15,39 +15,40 @@ MODES = ("exclusive", "shared", "permit")
 
 
 class Holder(NamedTuple):
-    """One holder of a name, as the server reports it. It may be over already: never decide by it whether to work."""
+    """One holder of a name, as the server reports it. The grant may have ended since: never decide by this whether to
+    work."""
 
     name: str
     token: str
     mode: str
     """"exclusive", "shared" or "permit"."""
     waiters: int
-    """How many are queued; 0 where the server keeps no queue."""
+    """Number of waiters in the server's queue; 0 if the server keeps no queue."""
     limit: int
-    """Permits: how many there are; 1 otherwise."""
+    """Number of permits that the name has; 1 for other modes."""
     fence: int
-    """0 when unknown."""
+    """0 if unknown."""
     remaining: Optional[float]
-    """Seconds of the lease; None when unknown, math.inf when it ends with its holder."""
+    """Seconds that are left of the lease; None if unknown, math.inf if the grant ends with its holder."""
 
 
 class Finding(NamedTuple):
-    """One thing that `check` looked at."""
+    """One finding of `check` about the server."""
 
     fine: bool
-    """False: the lock works, and promises less than it could."""
+    """False: this weakens what the locks promise."""
     what: str
     advice: str
-    """Empty when fine."""
+    """What to do about it; empty if `fine`."""
 
 
 class Stats(NamedTuple):
-    """What a client has done since it was opened. All numbers but `waiting` only grow; dlock.h says what each counts."""
+    """Statistics of a client since it was opened. All numbers but `waiting` only grow; dlock.h defines each."""
 
     grants: int
-    """Acquisitions that an owner got; re-entries are none."""
+    """Acquisitions that succeeded, without re-entries."""
     local_grants: int
-    """Of these, those for which the server was asked for no new grant."""
+    """Those among them that needed no new grant from the server."""
     reentries: int
     """0: this package enters a lock again without asking the library."""
     losses: int
@@ -56,33 +57,34 @@ class Stats(NamedTuple):
     renewal_failures: int
     """Renewals that were refused, or not answered in time."""
     reconnects: int
-    """Connections opened in place of one that broke."""
+    """Connections that were opened in place of broken ones."""
     waiting: int
-    """Waits in progress, now."""
+    """Waits that are in progress now."""
     waits: int
-    """Waits that have ended, by a grant or without."""
+    """Waits that have ended, with a grant or without."""
     wait_seconds: float
-    """How long these took together."""
+    """Duration of these waits together."""
     wait_buckets: Tuple[Tuple[float, int], ...]
-    """(bound, count): how many took at most `bound` seconds, and longer than the bound before; the last is math.inf."""
+    """Pairs (bound, count): `count` waits took at most `bound` seconds and more than the bound before; the last bound
+    is math.inf."""
 
 
 class Backend(NamedTuple):
-    """A backend as this process sees it."""
+    """A backend that this process can use, or whose module it cannot load."""
 
     name: str
     schemes: Tuple[str, ...]
     capabilities: FrozenSet[str]
-    """The words of the guide's table: "shared", "permit", "export", …"""
+    """The words in the guide's table: "shared", "permit", "export", …"""
     path: Optional[str]
     error: Optional[str]
-    """Why its module cannot be loaded; None when it can."""
+    """Why its module cannot be loaded; None if it can."""
     schema: Optional[str]
-    """What an administrator has to run on the server first; None: nothing."""
+    """The statements that an administrator has to run on the server first; None if there are none."""
 
 
 def text(value: str, what: str) -> bytes:
-    """A str as C has it. A NUL, which would cut it short there, is refused."""
+    """Returns a str as a C string. Refuses a NUL, which would end the C string. `what` names the value in errors."""
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, not {type(value).__name__}")
     if "\0" in value:
@@ -91,7 +93,7 @@ def text(value: str, what: str) -> bytes:
 
 
 def plain(value: Optional[bytes]) -> str:
-    """A C string as a str."""
+    """Returns a C string as a str."""
     return (value or b"").decode("utf-8", "surrogateescape")
 
 
@@ -100,7 +102,8 @@ def _or_none(value: Optional[bytes]) -> Optional[str]:
 
 
 def milliseconds(value: Optional[Seconds], what: str) -> int:
-    """Seconds as the library takes them, rounded up; None, for ever, is dlock.h's DLOCK_FOREVER."""
+    """Returns seconds as the library's milliseconds, rounded up; None is DLOCK_FOREVER. `what` names the value in
+    errors."""
     if value is None:
         return _abi.FOREVER
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
@@ -112,12 +115,12 @@ def milliseconds(value: Optional[Seconds], what: str) -> int:
 
 
 def seconds(ms: int) -> float:
-    """Milliseconds of the library as seconds."""
+    """Returns milliseconds of the library as seconds; DLOCK_FOREVER is math.inf."""
     return math.inf if ms == _abi.FOREVER else ms / 1000
 
 
 def holder(info: Any) -> Holder:
-    """A struct dlock_info as a Holder."""
+    """Converts a struct dlock_info."""
     return Holder(
         plain(info.name),
         plain(info.token),
@@ -130,12 +133,12 @@ def holder(info: Any) -> Holder:
 
 
 def finding(row: Any) -> Finding:
-    """A struct dlock_finding as a Finding."""
+    """Converts a struct dlock_finding."""
     return Finding(row.health == _abi.FINE, plain(row.what), plain(row.advice))
 
 
 def stats(row: Any) -> Stats:
-    """A struct dlock_stats as a Stats."""
+    """Converts a struct dlock_stats."""
     bounds = [(100 << i) / 1e6 for i in range(_abi.WAIT_BUCKETS - 1)] + [math.inf]
     return Stats(
         row.grants,
@@ -153,7 +156,7 @@ def stats(row: Any) -> Stats:
 
 
 def backend(info: Any) -> Backend:
-    """A struct dlock_backend_info as a Backend."""
+    """Converts a struct dlock_backend_info."""
     schemes: List[str] = []
     while info.schemes and info.schemes[len(schemes)] is not None:
         schemes.append(plain(info.schemes[len(schemes)]))

@@ -1,3 +1,3 @@
-"""The version of this package, which is that of the library it was written for."""
+"""The version of this package, the same as that of the library for which it is written."""
 
 __version__ = "0.1.0"

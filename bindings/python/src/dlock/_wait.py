@@ -1,8 +1,8 @@
-"""Waits that Ctrl-C ends.
+"""Waits that Ctrl-C can end.
 
-Python runs signal handlers in the main thread alone, and not before that thread is back from C. So it waits for an
-event of Python's while the library waits elsewhere. An exception of a handler, KeyboardInterrupt most of all, cancels
-the wait, and is raised when that has ended.
+Python runs signal handlers in the main thread only, and only when that thread is back from C. So the main thread waits
+for a threading.Event while the library waits on another thread. An exception of a signal handler, such as
+KeyboardInterrupt, cancels the library's wait, and is raised when that has ended.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ._native import Handle
 
 
 def in_main_thread() -> bool:
-    """Whether this is the thread that signal handlers run in."""
+    """True in the thread in which signal handlers run."""
     return threading.current_thread() is threading.main_thread()
 
 
 def acquire(handle: Handle, ms: int) -> Optional[errors.Error]:
-    """dlock_acquire: the error, or None. Afterwards the handle's `count` says whether it holds."""
+    """Calls dlock_acquire. Returns the error, or None. The handle's `count` is 1 if it now holds the lock, else 0."""
     if ms == 0 or not in_main_thread():
         error = errors.outcome(lib.dlock_acquire, handle.pointer, ms)
         handle.count = int(error is None)
@@ -29,7 +29,7 @@ def acquire(handle: Handle, ms: int) -> Optional[errors.Error]:
     outcome: List[Optional[errors.Error]] = []
     ended = threading.Event()
 
-    def handler(err: Any, lock: int) -> None:  # without the handle: it would never be collected
+    def handler(err: Any, lock: int) -> None:  # must not refer to the handle, which would then never be collected
         _callbacks.forget(number)
         outcome.append(errors.from_struct(err) if err else None)
         ended.set()
@@ -51,7 +51,8 @@ def acquire(handle: Handle, ms: int) -> Optional[errors.Error]:
 
 
 def acquire_all(handles: List[Handle], ms: int) -> Optional[errors.Error]:
-    """dlock_acquire_all, as `acquire`. The library has no such call that does not block: a thread waits in it."""
+    """Calls dlock_acquire_all, as `acquire` does dlock_acquire. The library has no asynchronous form of it, so a thread
+    blocks in it."""
     outcome: List[Optional[errors.Error]] = []
     ended = threading.Event()
     pointers = _callbacks.pointers(handle.pointer for handle in handles)
@@ -71,6 +72,6 @@ def acquire_all(handles: List[Handle], ms: int) -> Optional[errors.Error]:
         ended.wait()
     except BaseException:
         while not ended.wait(0.01):
-            handles[0].cancel()  # again and again: one that comes before the wait has begun is not remembered
+            handles[0].cancel()  # repeated, since a cancel has no effect before the wait has begun
         raise
     return outcome[0]

@@ -1,7 +1,7 @@
 """Locks for asyncio: `AsyncClient`, `AsyncLock`, `AsyncGrant`.
 
-The client is a MANUAL one: the library's descriptor stands in the event loop, and everything that it has to tell runs
-there. No thread waits, however many tasks do.
+The client is opened with DLOCK_CLIENT_MANUAL: the event loop watches the library's descriptor, and all callbacks run in
+the loop. No thread waits, however many tasks do.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ class _Loop:
         self.loop: Optional[asyncio.AbstractEventLoop] = None
         self.fd = -1
         self.closing = False
-        self.tasks: Set[asyncio.Future[Any]] = set()  # those of on_lost: the loop itself keeps weak references alone
+        self.tasks: Set[asyncio.Future[Any]] = set()  # tasks of on_lost: the loop itself keeps weak references only
 
     def bind(self) -> asyncio.AbstractEventLoop:
-        """The running loop, which is the client's from the first call on, until that loop is closed."""
+        """Returns the running loop. From the first call on it is the client's loop, until it is closed; raises
+        RuntimeError in another one."""
         loop = asyncio.get_running_loop()
         if self.closing:
             raise errors.Canceled("the client is closed")
@@ -51,17 +52,17 @@ class _Loop:
         return loop
 
     def unbind(self) -> None:
-        """Before the descriptor is closed."""
+        """Removes the descriptor from the loop; to be called before the client is closed."""
         self.closing = True
         if self.loop is not None and not self.loop.is_closed():
             self.loop.remove_reader(self.fd)
 
     async def elsewhere(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Calls what blocks in a thread of the loop's executor."""
+        """Calls a blocking function in a thread of the loop's executor."""
         return await self.bind().run_in_executor(None, functools.partial(function, *arguments))
 
     def lost(self, on_lost: OnLost) -> OnLost:
-        """on_lost as the loop calls it: a coroutine becomes a task, an exception goes to the loop's handler."""
+        """Wraps on_lost: a coroutine becomes a task, an exception goes to the loop's exception handler."""
         if on_lost is None:
             return None
         told = on_lost
@@ -90,10 +91,10 @@ def _dispatch(native_of: weakref.ref[NativeClient]) -> None:
 
 
 class _Request:
-    """Something of the library that tells its end by a callback. `ended` then has the error, or None."""
+    """An asynchronous call of the library. When it has ended, the future `ended` has the error, or None."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, handle: Handle) -> None:
-        self.handle = handle  # so it lives until the end
+        self.handle = handle  # keeps the handle alive until the end
         self.ended: asyncio.Future[Optional[errors.Error]] = loop.create_future()
         self._loop = loop
         self._number = _callbacks.register(self._told)
@@ -101,7 +102,7 @@ class _Request:
         self._given_up = False
 
     def start(self, function: Callable[..., int], *arguments: Any) -> _Request:
-        """Begins it; raises what is wrong at once."""
+        """Begins the call; raises an error that the library returns at once."""
         code = function(self.handle.pointer, *arguments, _callbacks.ended, self._number)
         if code != 0:
             _callbacks.forget(self._number)
@@ -109,22 +110,22 @@ class _Request:
         return self
 
     def give_up(self) -> None:
-        """Nobody waits for this acquisition any more. What is granted all the same is given back."""
+        """Cancels an acquisition whose task no longer waits. A lock that is granted nevertheless is released."""
         self._given_up = True
         self.handle.cancel()
         self._give_back()
 
     def _told(self, err: Any, lock: int) -> None:
-        # In the loop's thread, while it dispatches; where the client is being closed, in another one.
+        # Runs in the loop's thread, while it dispatches; during close() in another thread.
         _callbacks.forget(self._number)
         error = errors.from_struct(err) if err else None
         self._told_code = error.code if error else 0
         if self._given_up:
             self._give_back()
         try:
-            self._loop.call_soon_threadsafe(self._settle, error)  # there a handle that nobody needs any more is ended
+            self._loop.call_soon_threadsafe(self._settle, error)  # a handle without other references is freed there
         except RuntimeError:
-            pass  # the loop is closed: nobody waits
+            pass  # the loop is closed, so no task waits
 
     def _settle(self, error: Optional[errors.Error]) -> None:
         if not self.ended.done():
@@ -136,14 +137,15 @@ class _Request:
 
 
 class AsyncGrant(BaseGrant):
-    """One acquisition of an `AsyncLock`; `async with grant:` releases it at the end. Any task may use it."""
+    """A grant of an `AsyncLock`; `async with grant:` releases it at the end. Any task may use it."""
 
     def __init__(self, handle: Handle, loop: _Loop) -> None:
         super().__init__(handle)
         self._loop = loop
 
     async def release(self) -> None:
-        """Gives the lock back: raises what `Grant.release` does. A cancelled task's release goes on by itself."""
+        """Releases the lock. Raises the errors of `Grant.release`. If the task is cancelled, the release goes on in the
+        background."""
         error = await self._give_back()
         if error is not None:
             raise error
@@ -182,7 +184,7 @@ class AsyncGrant(BaseGrant):
 class AsyncLock:
     """A lock of an `AsyncClient`: `async with lock as grant:`, or `acquire`. Tasks share it; each has its own grant.
 
-    A task that holds it does not enter again: a second `async with` of the same name inside of the first is Deadlock.
+    It is not reentrant: a second `async with` of the same name inside of the first raises Deadlock.
     """
 
     def __init__(
@@ -195,7 +197,7 @@ class AsyncLock:
         self._on_lost = client._loop.lost(on_lost)
         self._waiting: weakref.WeakSet[Handle] = weakref.WeakSet()
         milliseconds(timeout, "timeout")
-        client._native.new(name, terms, None)  # so that a wrong name or mode shows here
+        client._native.new(name, terms, None)  # raises if the name or the mode is invalid
 
     @property
     def name(self) -> str:
@@ -206,7 +208,7 @@ class AsyncLock:
         """Waits for the lock and returns the grant: release it, or use it as `async with grant:`. Arguments and errors
         are those of `Lock.acquire`.
 
-        When the task is cancelled so is the wait, at once; what the server grants all the same is given back in the
+        If the task is cancelled, the wait ends at once; a lock that is granted nevertheless is released in the
         background.
         """
         ms = milliseconds(self._timeout if isinstance(timeout, Unset) else timeout, "timeout")
@@ -217,7 +219,7 @@ class AsyncLock:
             request = _Request(loop, handle).start(lib.dlock_acquire_async, ms)
             try:
                 error = await request.ended
-            except (asyncio.CancelledError, GeneratorExit):  # the latter where the loop ends before the task does
+            except (asyncio.CancelledError, GeneratorExit):  # the latter if the loop ends before the task does
                 request.give_up()
                 raise
         finally:
@@ -228,14 +230,14 @@ class AsyncLock:
         return AsyncGrant(handle, self._client._loop)
 
     async def try_acquire(self) -> Optional[AsyncGrant]:
-        """One try: the grant, or None when somebody else holds the lock. Other errors are raised."""
+        """Tries once. Returns the grant, or None if the lock is held by another owner. Raises other errors."""
         try:
             return await self.acquire(0)
         except errors.Busy:
             return None
 
     def cancel(self) -> None:
-        """Ends the waits of all tasks in `acquire` of this object with Canceled. A wait that begins later goes on."""
+        """Ends the waits of all tasks in `acquire` of this object with Canceled. Later waits are not affected."""
         for handle in list(self._waiting):
             handle.cancel()
 
@@ -257,7 +259,7 @@ class AsyncLock:
         await entered.pop(at)[1].__aexit__(kind, body, trace)
 
     def _collides(self, other: AsyncGrant) -> bool:
-        """Whether the task would wait for itself."""
+        """True if a task that has the grant `other` would wait for itself."""
         modes = {self._terms.mode, other._handle.mode}
         if other.name != self._name or other._over:
             return False
@@ -268,15 +270,15 @@ class AsyncLock:
 
 
 class AsyncClient(BaseClient):
-    """A client for asyncio, of one event loop: the first that it is used in.
+    """A client for asyncio. It belongs to the event loop in which it is used first.
 
         async with dlock.AsyncClient("redis://locks.example") as client:
             async with client.lock("nightly-report", timeout=5) as grant:
                 await write_report(fence=grant.fence)
 
-    Nothing of it blocks the loop. So it connects with the first operation; `lazy=False` connects here, blocking, and
-    shows a wrong address or password at once, for programs that open it before their loop runs. The other arguments are
-    those of `Client`. Renewals go on in dlock's own threads, however busy the loop is.
+    No method blocks the loop. So the client connects with the first operation; with `lazy=False` the constructor
+    connects, blocking, and raises at once for a wrong address or password, for programs that open it before their loop
+    runs. The other arguments are those of `Client`. Renewals run in dlock's own threads, however busy the loop is.
     """
 
     def __init__(
@@ -292,15 +294,15 @@ class AsyncClient(BaseClient):
         self, name: str, *, timeout: Optional[Seconds] = None, shared: bool = False, permits: Optional[int] = None,
         lease: Optional[Seconds] = None, fixed: bool = False, on_lost: OnLost = None,
     ) -> AsyncLock:  # fmt: skip
-        """A lock called `name`. The arguments are those of `Client.lock`, but for `reentrant`.
+        """Makes a lock called `name`. The arguments are those of `Client.lock`, except `reentrant`.
 
-        on_lost runs in the loop, as late as that comes to it, and may be a coroutine function. It may cancel the task
-        that holds the lock.
+        on_lost runs in the loop, when the loop gets to it, and may be a coroutine function. It may cancel the task that
+        holds the lock.
         """
         return AsyncLock(self, name, timeout, Terms.of(shared, permits, lease, fixed), on_lost)
 
     def locked(self, name: Name, *, pass_grant: bool = False, **options: Any) -> Callable[[Coroutine], Coroutine]:
-        """Decorates a coroutine function, as `Client.locked` does a function."""
+        """Decorates a coroutine function, as `Client.locked` decorates a function."""
 
         def decorate(function: Coroutine) -> Coroutine:
             if not inspect.iscoroutinefunction(function):
@@ -338,7 +340,7 @@ class AsyncClient(BaseClient):
         return await self._loop.elsewhere(self._native.check)
 
     async def close(self) -> None:
-        """Ends waits with Canceled and releases what is held, without blocking the loop. May be called twice."""
+        """Ends waits with Canceled and releases all locks, without blocking the loop. May be called twice."""
         self._loop.unbind()
         await asyncio.get_running_loop().run_in_executor(None, self._native.close)
 
@@ -354,5 +356,5 @@ class AsyncClient(BaseClient):
             self._loop.unbind()
 
     def _entered_here(self) -> List[Tuple[AsyncLock, AsyncGrant]]:
-        """What the running task is inside of, by with-blocks."""
+        """Returns the locks and grants of the with-blocks that the running task is in."""
         return self._entered.setdefault(asyncio.current_task(), [])

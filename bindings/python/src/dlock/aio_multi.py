@@ -16,7 +16,7 @@ from .grant import leaving
 
 
 class _Wait:
-    """dlock_acquire_all in a thread of its own: the library has no such call that does not block."""
+    """A call of dlock_acquire_all in a thread of its own: the library has no asynchronous form of it."""
 
     def __init__(self, handles: List[Handle], ms: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -31,7 +31,8 @@ class _Wait:
         threading.Thread(target=self._run, name="dlock-wait", daemon=True).start()
 
     def give_up(self) -> None:
-        """Nobody waits any more. What is granted all the same is given back, elsewhere."""
+        """Cancels the call after its task has stopped waiting. Locks that are granted nevertheless are released, in
+        another thread."""
         with self._mutex:
             self._given_up = True
             over = self._over.is_set()
@@ -42,7 +43,7 @@ class _Wait:
 
     def _cancel(self) -> None:
         while not self._over.wait(0.01):
-            self._handles[0].cancel()  # again and again: one that comes before the wait has begun is not remembered
+            self._handles[0].cancel()  # repeated, since a cancel has no effect before the wait has begun
 
     def _run(self) -> None:
         error = errors.outcome(lib.dlock_acquire_all, self._pointers, len(self._handles), self._ms)
@@ -54,7 +55,7 @@ class _Wait:
             if wanted:
                 self._loop.call_soon_threadsafe(self._settle, error)
         except RuntimeError:
-            wanted = False  # the loop is closed: nobody waits
+            wanted = False  # the loop is closed, so no task waits
         if self._granted and not wanted:
             self._give_back()
 
@@ -91,7 +92,7 @@ async def _acquire(locks: Tuple[AsyncLock, ...], ms: int) -> Tuple[AsyncGrant, .
 
 
 async def _release(grants: List[AsyncGrant]) -> Optional[errors.Error]:
-    """All of them, whatever happens to one; the first error."""
+    """Releases all grants, even if one release fails. Returns the first error, or None."""
     outcomes: List[Any] = await asyncio.gather(*(grant._give_back() for grant in grants))
     return next((error for error in outcomes if error is not None), None)
 

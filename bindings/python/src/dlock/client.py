@@ -1,4 +1,4 @@
-"""`Client`: a server's locks, for threads."""
+"""`Client`: the locks of a server, for threads."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ Name = Union[str, Callable[..., str]]
 
 
 class BaseClient:
-    """What clients for threads and for asyncio share."""
+    """The common part of the clients for threads and for asyncio."""
 
     _native: NativeClient
 
     @property
     def backend(self) -> Backend:
-        """The backend that serves this client, and what it can do."""
+        """The backend of this client, with its capabilities."""
         return self._native.backend()
 
     @property
     def quarantine(self) -> float:
-        """For how many seconds after its start the server grants nothing (NotReady)."""
+        """For how many seconds after its start the server grants nothing (NotReady); 0.0: no quarantine."""
         return self._native.quarantine()
 
     def stats(self) -> Stats:
-        """What this client has done since it was opened: grants, waits and how long they took, losses, renewals."""
+        """Returns statistics of this client since it was opened: grants, waits and their length, losses, renewals."""
         return self._native.stats()
 
     @property
     def closed(self) -> bool:
-        """Whether the client is closed."""
+        """True if the client is closed."""
         return self._native.closed
 
     def __reduce__(self) -> Any:
@@ -53,13 +53,14 @@ class Client(BaseClient):
             with client.lock("nightly-report", timeout=5) as grant:
                 write_report(fence=grant.fence)
 
-    lazy: do not connect now, but with the first operation; else a wrong address or password raises here.
+    lazy: connect with the first operation; otherwise the constructor connects, and raises for a wrong address or
+    password.
     guardian: as `guardian=on` in the URI.
-    log: gets what the library has to say of renewals that fail and the like; None: nothing. Its handlers must not use
-    dlock.
+    log: the logger for the library's messages, about failed renewals for example; None: no messages. Its handlers must
+    not use dlock.
 
     Its methods may be called from any thread. It is closed by `close`, by the end of a with-block, or at the
-    interpreter's end. After a fork it raises Forked in the child: open another one there.
+    interpreter's end. In a forked child its methods raise Forked: open another client there.
     """
 
     def __init__(
@@ -73,26 +74,28 @@ class Client(BaseClient):
         self, name: str, *, timeout: Optional[Seconds] = None, shared: bool = False, permits: Optional[int] = None,
         lease: Optional[Seconds] = None, fixed: bool = False, reentrant: bool = True, on_lost: OnLost = None,
     ) -> Lock:  # fmt: skip
-        """A lock called `name`, of 1 to 200 bytes in UTF-8. Asks no server.
+        """Makes a lock called `name`, of 1 to 200 bytes in UTF-8. Sends no request.
 
-        timeout: how long a with-block waits to get in, in seconds or as a timedelta; 0 tries once, None waits for ever.
-        shared: beside other readers, but no writer.
-        permits: up to so many may hold it at a time; everybody gives the same number.
-        lease: how long the server keeps a grant without hearing from its holder; None: as the URI says (10 s).
-        fixed: never renew; the grant ends with its lease, unless `Grant.extend` sets that anew.
-        reentrant: the thread that holds the lock may enter again; False: that raises Deadlock. Permits never are.
+        timeout: how long a with-block waits for the lock, in seconds or as a timedelta; 0 tries once, None waits for
+        ever.
+        shared: a reader, which excludes writers but no other readers.
+        permits: up to this many holders at a time; all of them must give the same number.
+        lease: how long the server keeps a grant without a renewal; None: as the URI says (10 s).
+        fixed: the grant is not renewed; it ends with its lease, unless `Grant.extend` sets that anew.
+        reentrant: the thread that holds the lock may acquire it again; if False, that raises Deadlock. Permits are
+        never reentrant.
         on_lost: called once, with a `Lost`, for each grant that is lost before its release. It runs in a thread of
-        dlock's: it must not block for long, nor close the client. Set an event, or log. An exception in it goes to
+        dlock, and must neither block for long nor close the client: set an event, or log. An exception in it goes to
         sys.unraisablehook.
         """
         terms = Terms.of(shared, permits, lease, fixed)
         return Lock(self._native, self._inside, name, timeout, terms, reentrant, on_lost)
 
     def locked(self, name: Name, *, pass_grant: bool = False, **options: Any) -> Callable[[Function], Function]:
-        """Decorates a function: it runs while it holds the lock `name`, and raises what the with-block would.
+        """Decorates a function so that it runs while holding the lock `name`. A call raises the errors of a with-block.
 
-        name: a str, or a function that makes it of the call's arguments. pass_grant: the function gets the grant as its
-        argument `grant`. options: those of `lock`.
+        name: a str, or a function that makes it from the call's arguments. pass_grant: the function gets the grant as
+        the argument `grant`. options: those of `lock`.
         """
 
         def decorate(function: Function) -> Function:
@@ -112,33 +115,33 @@ class Client(BaseClient):
         return decorate
 
     def import_grant(self, ticket: str, *, on_lost: OnLost = None) -> Grant:
-        """Takes over the grant that another process made a ticket of (`Grant.export`). Its fence is a greater one."""
+        """Takes over a grant that another process turned into a ticket (`Grant.export`). It gets a greater fence."""
         return Grant(self._native.imported(ticket, on_lost))
 
     def inspect(self, name: str) -> List[Holder]:
-        """Who holds `name`; empty when it is free. For people: it may be over already."""
+        """Returns the holders of `name`; empty if it is free. For people only: the answer may be outdated already."""
         return self._native.inspect(name)
 
     def list_locks(self, prefix: str = "") -> List[Holder]:
-        """The holders of all names that begin with `prefix`."""
+        """Returns the holders of all names that begin with `prefix`."""
         return self._native.list(prefix)
 
     def break_lock(self, name: str) -> None:
-        """Takes `name` away from whoever holds it, and may go on working until its next renewal. Raises NotOwner when
+        """Takes `name` away from its holders, which may go on working until their next renewal. Raises NotOwner if
         nobody holds it."""
         self._native.break_lock(name)
 
     def check(self) -> List[Finding]:
-        """What in the server's version and settings strengthens or weakens locks."""
+        """Returns which of the server's settings are fine for locks and which weaken them."""
         return self._native.check()
 
     def guard(self, group: int) -> None:
-        """For a client with a guardian: the process group that does the protected work; 0: no longer. Raises
-        Lost when the group is taken back, and the guardian has killed it since nothing was renewed in time."""
+        """Puts a process group, which does the protected work, under the guardian of this client; 0 takes it back.
+        Raises Lost if the guardian has killed the group, because the lock was not renewed in time."""
         self._native.guard(group)
 
     def close(self) -> None:
-        """Ends waits with Canceled and releases what is held. Blocks up to the URI's `timeout`.
+        """Ends waits with Canceled and releases all locks. Blocks up to the URI's `timeout`.
 
         May be called twice, but not from on_lost.
         """

@@ -9,7 +9,7 @@ from ._abi import ErrorStruct, lib
 
 
 class Error(Exception):
-    """What dlock answers. `str(error)` is the library's own text: what is wrong, and what to do.
+    """The base class of all errors of dlock. `str(error)` is the library's message: what is wrong, and what to do.
 
     code: the number of the error in dlock.h, negative.
     """
@@ -18,7 +18,7 @@ class Error(Exception):
 
 
 class Busy(Error):
-    """DLOCK_EBUSY: a try (`timeout=0`) found the lock taken. Try later, or with a timeout."""
+    """DLOCK_EBUSY: a try (`timeout=0`) found the lock held. Try later, or with a timeout."""
 
     code = -1
 
@@ -30,15 +30,15 @@ class Timeout(Error, TimeoutError):
 
 
 class Canceled(Error):
-    """DLOCK_ECANCELED: the wait was cancelled, or the client is closed. Stop."""
+    """DLOCK_ECANCELED: the wait was cancelled, or the client is closed. Do not try again."""
 
     code = -3
 
 
 class Lost(Error):
-    """DLOCK_ELOST: the grant ended before its release. Somebody else may have worked at the same time.
+    """DLOCK_ELOST: the grant ended before its release. Another holder may have worked at the same time.
 
-    name: of the lock. fence: of the grant that was lost.
+    name: the name of the lock. fence: the fence of the lost grant.
     """
 
     code = -4
@@ -47,7 +47,7 @@ class Lost(Error):
 
 
 class NotOwner(Error):
-    """DLOCK_EOWNER: the grant is released already; of `break_lock`: nobody holds the lock."""
+    """DLOCK_EOWNER: the grant is released already; from `break_lock`: nobody holds the lock."""
 
     code = -5
 
@@ -65,13 +65,13 @@ class Unavailable(Error, ConnectionError):
 
 
 class AuthError(Error):
-    """DLOCK_EAUTH: the server refused the credentials or the rights."""
+    """DLOCK_EAUTH: the server refused the credentials, or they lack a right."""
 
     code = -8
 
 
 class Invalid(Error, ValueError):
-    """DLOCK_EINVAL: an argument, or a part of the URI, is invalid. The text names it."""
+    """DLOCK_EINVAL: an argument, or a part of the URI, is invalid. The message names it."""
 
     code = -9
 
@@ -89,7 +89,7 @@ class NotSupported(Error):
 
 
 class ProtocolError(Error):
-    """DLOCK_EPROTO: the answer makes no sense. Does the URI name the right kind of server?"""
+    """DLOCK_EPROTO: the server's answer makes no sense. Check that the URI names the right kind of server."""
 
     code = -12
 
@@ -113,7 +113,7 @@ class Forked(Error):
 
 
 class NotReady(Error):
-    """DLOCK_ENOTREADY: the server was started lately, and grants nothing yet. The text says for how long."""
+    """DLOCK_ENOTREADY: the server was started recently and grants nothing yet. The message says for how long."""
 
     code = -16
 
@@ -122,19 +122,19 @@ BY_CODE = {kind.code: kind for kind in Error.__subclasses__()}
 
 
 def make(code: int, text: str = "") -> Error:
-    """The exception for a code."""
+    """Returns the exception for a code, with `text` or the library's text for the code."""
     error = BY_CODE.get(code, Error)(text or lib.dlock_strerror(code).decode())
     error.code = code
     return error
 
 
 def from_struct(err: ErrorStruct) -> Error:
-    """The exception for what a callback was told."""
+    """Returns the exception for the error that a callback got."""
     return make(err.code, err.message.decode(errors="replace"))
 
 
 def lost(text: str, name: str, fence: int) -> Lost:
-    """A `Lost` that says which grant it was."""
+    """Returns a `Lost` with the name and fence of the grant."""
     error = Lost(text)
     error.name, error.fence = name, fence
     return error
@@ -148,7 +148,7 @@ def outcome(function: Callable[..., int], *arguments: object) -> Optional[Error]
 
 
 def call(function: Callable[..., int], *arguments: object) -> None:
-    """As `outcome`, and raises it."""
+    """As `outcome`, but raises the exception."""
     error = outcome(function, *arguments)
     if error is not None:
         raise error

@@ -1,4 +1,4 @@
-"""What one acquisition of a lock gives: `Grant`, and what that of asyncio shares with it."""
+"""`Grant`, the result of an acquisition, and the part of it that `AsyncGrant` shares."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ OnLost = Optional[Callable[[errors.Lost], Any]]
 
 
 def leaving(error: Optional[errors.Error], name: str, body: Optional[BaseException]) -> None:
-    """The end of a with-block whose release said `error`: raises it, unless the block has raised `body` already.
+    """Handles `error`, the result of the release at the end of a with-block: raises it, unless the block has raised
+    `body`; then adds a note to that.
 
-    That the server does not answer a release is no failure of the work, which the lock protected to its end.
+    Unavailable is only logged: the lock protected the work to its end, even if the server does not answer the release.
     """
     if error is None:
         return
@@ -26,12 +27,12 @@ def leaving(error: Optional[errors.Error], name: str, body: Optional[BaseExcepti
 
 
 class BaseGrant:
-    """What grants for threads and for asyncio share. Any thread may use a grant."""
+    """The common part of the grants for threads and for asyncio. Any thread may use a grant."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self._over = False
-        handle.current_fence()  # known from now on, whatever becomes of the grant
+        handle.current_fence()  # keeps the fence, also for the time after a loss
 
     @property
     def name(self) -> str:
@@ -40,28 +41,28 @@ class BaseGrant:
 
     @property
     def fence(self) -> int:
-        """The fence: greater than that of every earlier grant of the name. Hand it to whatever the lock protects, and
-        let that refuse smaller ones. After a release it is still the last one."""
+        """The fence: greater than that of every earlier grant of the name. Pass it to the resource that the lock
+        protects, which should refuse smaller ones. It stays readable after the release."""
         return self._handle.current_fence()
 
     @property
     def held(self) -> bool:
-        """Whether the grant is in force: cheap enough for the condition of a loop. Asks no server."""
+        """True while the grant is valid. Sends no request; cheap enough for the condition of a loop."""
         return not self._over and self._handle.is_held()
 
     @property
     def remaining(self) -> float:
-        """For how many seconds the grant is in force without a further renewal; math.inf where it ends only with the
-        process; 0.0 when it was lost or released."""
+        """For how many seconds the grant stays valid without another renewal; math.inf if it ends only with the
+        process; 0.0 if it was lost or released."""
         return 0.0 if self._over else self._handle.remaining()
 
     @property
     def token(self) -> str:
-        """The word that names the holder on the server."""
+        """The token, which names this grant on the server."""
         return self._handle.token()
 
     def _ends(self) -> bool:
-        """The caller leaves. True: nothing else of the same owner is inside, and the lock is to be released."""
+        """Marks this grant as released. True if it was its owner's last one, so that the lock has to be released."""
         self._handle.client.check_process()
         with self._handle.mutex:
             if self._over:
@@ -75,30 +76,31 @@ class BaseGrant:
 
 
 class Grant(BaseGrant):
-    """One acquisition of a `Lock`; `with grant:` releases it at the end."""
+    """A grant of a `Lock`; `with grant:` releases it at the end."""
 
     def release(self) -> None:
-        """Gives the lock back. Blocks up to the URI's `timeout`.
+        """Releases the lock. Blocks up to the URI's `timeout`.
 
-        Raises Lost (it had ended before: somebody else may have worked meanwhile), Unavailable (no answer; it is not
-        held any more all the same), NotOwner (released already), Canceled (the client is closed), Forked.
+        Raises Lost (the grant had ended before: another holder may have worked meanwhile), Unavailable (no answer; the
+        grant is not held any more nevertheless), NotOwner (released already), Canceled (the client is closed), Forked.
         """
         error = self._give_back()
         if error is not None:
             raise error
 
     def extend(self, lease: Optional[Seconds] = None) -> None:
-        """Sets the lease anew: it ends in `lease` seconds from now, or in those of the lock. For `fixed` leases; one
-        that is renewed by itself is renewed now, which asks the server whether it is still held."""
+        """Sets the lease anew: it ends in `lease` seconds from now; None: in the lease of the lock. Meant for `fixed`
+        leases; a grant that is renewed automatically is renewed now, which tells whether the server still has it.
+        Raises Lost if not."""
         self._handle.extend(lease)
 
     def downgrade(self) -> None:
-        """Turns an exclusive grant into a shared one; no writer comes in between."""
+        """Turns an exclusive grant into a shared one, without a writer in between."""
         self._handle.downgrade()
 
     def export(self) -> str:
-        """Turns the grant into a ticket for `Client.import_grant` in another process, and ends it here: nobody renews
-        it until then. A ticket is as good as the grant: keep it private."""
+        """Turns the grant into a ticket for `Client.import_grant` in another process, and ends it here. It is not
+        renewed until the import. Any process with the ticket can take the lock: keep it private."""
         ticket = self._handle.export()
         self._over = True
         return ticket

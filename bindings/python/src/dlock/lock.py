@@ -15,7 +15,7 @@ from .grant import Grant, OnLost
 
 
 class Unset:
-    """The default of `timeout` in `acquire`: the lock's own."""
+    """The default of `timeout` in `acquire`: the lock's own timeout."""
 
     def __repr__(self) -> str:
         return "the lock's timeout"
@@ -25,9 +25,9 @@ UNSET = Unset()
 
 
 class Lock:
-    """A lock of a client: `with lock as grant:`, or `acquire`. Threads share it, each has a grant of its own.
+    """A lock of a client: `with lock as grant:`, or `acquire`. Threads share it; each has its own grant.
 
-    The thread that holds it may enter again, unless it has permits or `reentrant=False`; the lock is free for others
+    The thread that holds it may acquire it again, unless it has permits or `reentrant=False`; it is free for others
     after the last release.
     """
 
@@ -46,7 +46,7 @@ class Lock:
         self._mutex = threading.Lock()
         self._waiting: List[Handle] = []
         milliseconds(timeout, "timeout")
-        client.new(name, terms, None)  # so that a wrong name or mode shows here
+        client.new(name, terms, None)  # raises if the name or the mode is invalid
 
     @property
     def name(self) -> str:
@@ -56,9 +56,10 @@ class Lock:
     def acquire(self, timeout: Union[Seconds, None, Unset] = UNSET) -> Grant:
         """Waits for the lock and returns the grant: release it, or use it as `with grant:`.
 
-        timeout: seconds; 0 tries once; None waits for ever; left out, it is the lock's own. Ctrl-C ends the wait.
-        Raises Busy (a try), Timeout, NotReady (the server was started lately), Deadlock (held by this thread already),
-        Lost (this thread's grant was lost, and is to be released first), Canceled, Unavailable and others.
+        timeout: seconds; 0 tries once; None waits for ever; without it the lock's own timeout counts. Ctrl-C ends the
+        wait.
+        Raises Busy (a try), Timeout, NotReady (the server was started recently), Deadlock (this thread holds the lock
+        already), Lost (this thread's grant was lost and has to be released first), Canceled, Unavailable and others.
         """
         ms = milliseconds(self._timeout if isinstance(timeout, Unset) else timeout, "timeout")
         again = self._enter_again()
@@ -82,14 +83,14 @@ class Lock:
         return Grant(handle)
 
     def try_acquire(self) -> Optional[Grant]:
-        """One try: the grant, or None when somebody else holds the lock. Other errors are raised."""
+        """Tries once. Returns the grant, or None if the lock is held by another owner. Raises other errors."""
         try:
             return self.acquire(0)
         except errors.Busy:
             return None
 
     def cancel(self) -> None:
-        """Ends the waits of all threads in `acquire` of this object with Canceled. A wait that begins later goes on."""
+        """Ends the waits of all threads in `acquire` of this object with Canceled. Later waits are not affected."""
         with self._mutex:
             waiting = list(self._waiting)
         for handle in waiting:
@@ -114,19 +115,19 @@ class Lock:
         return f"<Lock {self._name!r}>"
 
     def handle(self) -> Handle:
-        """A handle for one acquisition."""
+        """Makes a handle for one acquisition."""
         return self._client.new(self._name, self._terms, self._on_lost)
 
     # ---- entering again
 
     def note(self, handle: Handle) -> None:
-        """Remembers what this thread holds, for as long as it holds it."""
+        """Remembers, for re-entry, that this thread holds the lock by `handle`."""
         if self._terms.mode != _abi.PERMIT:
             handle.task = _task()
             _held_here(self._inside)[self._name] = handle
 
     def held_by_me(self) -> Optional[Handle]:
-        """The handle through which this thread has the lock already."""
+        """Returns the handle by which this thread holds the lock, or None."""
         handle = _held_here(self._inside).get(self._name)
         return handle if handle is not None and handle.count and self._terms.mode != _abi.PERMIT else None
 
@@ -145,7 +146,7 @@ class Lock:
         return Grant(handle)
 
     def _refuse(self, handle: Handle) -> None:
-        """Raises Deadlock where waiting for `handle`, which this thread holds, would never end."""
+        """Raises Deadlock if a wait for the lock, which this thread holds by `handle`, would never end."""
         if not self._reentrant:
             raise errors.Deadlock(f'lock "{self._name}" is held by this thread already, and is not reentrant')
         if handle.task is not _task():
@@ -157,7 +158,7 @@ class Lock:
 
 
 def _held_here(inside: threading.local) -> weakref.WeakValueDictionary[str, Handle]:
-    """What this thread holds of the client, by name."""
+    """Returns the handles by which this thread holds locks of the client, by name."""
     if not hasattr(inside, "handles"):
         inside.handles = weakref.WeakValueDictionary()
     handles: weakref.WeakValueDictionary[str, Handle] = inside.handles
@@ -165,7 +166,7 @@ def _held_here(inside: threading.local) -> weakref.WeakValueDictionary[str, Hand
 
 
 def _task() -> Any:
-    """The asyncio task that this thread is in, or None. Tasks of one thread exclude each other, too."""
+    """Returns the asyncio task that runs in this thread, or None. Tasks of one thread exclude each other, too."""
     asyncio = sys.modules.get("asyncio")
     try:
         return asyncio.current_task() if asyncio else None

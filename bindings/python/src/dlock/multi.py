@@ -19,13 +19,13 @@ def acquire_all(*locks: Lock, timeout: Optional[Seconds] = None) -> ContextManag
 @overload
 def acquire_all(*locks: AsyncLock, timeout: Optional[Seconds] = None) -> AsyncContextManager[Tuple[AsyncGrant, ...]]: ...
 def acquire_all(*locks: Union[Lock, AsyncLock], timeout: Optional[Seconds] = None) -> Any:
-    """Acquires several locks, of one or several clients, all or none, in whatever order, without deadlock:
+    """Acquires several locks, of one or several clients: all or none, without deadlock, whatever their order:
 
         with dlock.acquire_all(client.lock("a"), client.lock("b"), timeout=5) as (a, b):
 
-    and `async with` where they are those of an `AsyncClient`. timeout: seconds for all of them; the locks' own are not
-    looked at. None of them may be held by this thread or task: it would be Deadlock. The end of the block releases them
-    all, and raises the first error that `release` would.
+    With locks of an `AsyncClient` it is `async with`. timeout: seconds for all locks together; the locks' own timeouts
+    are ignored. If this thread or task holds one of them already, it raises Deadlock. The end of the block releases all
+    of them, and raises the first error of these releases.
     """
     asynchronous = tuple(lock for lock in locks if isinstance(lock, AsyncLock))
     if not asynchronous:
@@ -55,7 +55,7 @@ def _acquired(locks: Tuple[Any, ...], timeout: Optional[Seconds]) -> Iterator[Tu
 
 
 def _give_back(handles: List[Handle]) -> Optional[errors.Error]:
-    """Releases those of them that are held, in one request for each server."""
+    """Releases the handles that are held, with one request for each server. Returns the first error, or None."""
     handles = [handle for handle in handles if handle.count and handle.leave()]
     if not handles:
         return None
@@ -76,7 +76,7 @@ def _acquire_all(handles: List[Handle], ms: int) -> Tuple[Grant, ...]:
 
 
 def _release_all(grants: Tuple[Grant, ...]) -> Optional[errors.Error]:
-    """Those that were not released inside of the block."""
+    """Releases the grants that were not released inside of the block. Returns the first error, or None."""
     inside = [grant for grant in grants if not grant._over]
     for grant in inside:
         grant._over = True
