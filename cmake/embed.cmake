@@ -1,5 +1,5 @@
 # Turns a text file into a C header with one string: cmake -DINPUT=… -DOUTPUT=… -DSYMBOL=… -P embed.cmake
-# A byte array, since string literals have a length limit in ISO C.
+# The string is a byte array, since ISO C limits the length of string literals.
 file(READ ${INPUT} bytes HEX)
 string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
 string(REGEX REPLACE "(................................................................................)" "\\1\n" bytes "${bytes}")

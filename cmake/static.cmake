@@ -1,7 +1,7 @@
-# The client libraries of backends, and what it takes to have backends inside libdlock: DLOCK_STATIC_BACKENDS.
+# The client libraries of backends, and backends that are linked into libdlock (DLOCK_STATIC_BACKENDS).
 
-# dlock_client_library(<backend> <variable> <package> <module> …): the target PkgConfig::<variable> for these modules of
-# pkg-config, which Debian has in <package>.
+# dlock_client_library(<backend> <variable> <package> <module> …) defines the target PkgConfig::<variable> for these
+# pkg-config modules, which are in Debian's <package>.
 macro(dlock_client_library backend variable package)
   find_package(PkgConfig REQUIRED)
   pkg_check_modules(${variable} IMPORTED_TARGET GLOBAL ${ARGN})
@@ -15,9 +15,9 @@ macro(dlock_client_library backend variable package)
   endif()
 endmacro()
 
-# dlock_combine(<backend> <variable>): the path of one object file of all that a backend inside the library is made of.
-# Outside of it only its table is known: some backends are made of the same files, and applications have functions of
-# their own.
+# dlock_combine(<backend> <variable>) links all objects of a backend into one object file, whose path it puts into
+# <variable>. Only the backend's table stays global in it: some backends consist of the same files, and names could
+# clash with those of applications.
 function(dlock_combine backend variable)
   set(combined ${CMAKE_CURRENT_BINARY_DIR}/dlock-${backend}${CMAKE_C_OUTPUT_EXTENSION})
   add_custom_command(OUTPUT ${combined}
@@ -27,18 +27,19 @@ function(dlock_combine backend variable)
   set(${variable} ${combined} PARENT_SCOPE)
 endfunction()
 
-# dlock_static_libraries(<variable>): what the backends inside the library link.
+# dlock_static_libraries(<variable>) lists the libraries that the backends inside libdlock need.
 function(dlock_static_libraries variable)
   get_property(libraries GLOBAL PROPERTY dlock_static_libraries)
   list(REMOVE_DUPLICATES libraries)
-  list(TRANSFORM libraries REPLACE "^/.*/lib([^/]+)\\.(so|a)$" "\\1") # may be elsewhere on another machine
+  list(TRANSFORM libraries REPLACE "^/.*/lib([^/]+)\\.(so|a)$" "\\1") # their folder may differ on another machine
   set(${variable} ${libraries} PARENT_SCOPE)
 endfunction()
 
-# dlock_static_needs(<requires> <libs> <config>): what dlock.pc and dlockConfig.cmake name for an archive, whose users link
-# that: shared libraries, since few have archives of them. Empty for a shared library.
+# dlock_static_needs(<requires> <libs> <config>) sets what dlock.pc and dlockConfig.cmake have to name so that users of
+# a static libdlock link its dependencies: shared libraries, since few of them exist as archives. Empty for a shared
+# libdlock.
 function(dlock_static_needs requires libs config)
-  set(modules "") # of pkg-config
+  set(modules "") # pkg-config modules
   set(flags "")
   set(commands "")
   if(DLOCK_LIBRARY_TYPE STREQUAL STATIC)

@@ -1,6 +1,7 @@
-# What every target of this project shares. Target properties only: nothing here leaks into a parent project.
+# Functions for the targets of this project. They set target properties only, so that nothing leaks into a parent
+# project.
 
-# dlock_target(<target>): language level, warnings, sanitizers.
+# dlock_target(<target>) sets language level, warnings and sanitizers.
 function(dlock_target target)
   target_compile_features(${target} PRIVATE c_std_11)
   set_target_properties(${target} PROPERTIES C_EXTENSIONS OFF C_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
@@ -16,9 +17,9 @@ function(dlock_target target)
 endfunction()
 
 # dlock_backend(<name> SOURCES … [ALIASES scheme-alias …] [LIBRARIES …] [SCRIPTS file …])
-# A module dlock-<name>.so beside the library, or an object library when listed in DLOCK_STATIC_BACKENDS. It sees the public
-# headers and its own client library, nothing else. Scripts are embedded (dlock_embed). Sets DLOCK_BACKEND_COMPONENT, the
-# component that the backend's files are installed with: one of its own, or the library's.
+# Builds a backend: a module dlock-<name>.so beside the library, or, if listed in DLOCK_STATIC_BACKENDS, an object
+# library. It sees only the public headers and its own client library. Scripts are embedded (dlock_embed). Sets
+# DLOCK_BACKEND_COMPONENT, the component for installing the backend's files: its own, or that of the library.
 function(dlock_backend name)
   cmake_parse_arguments(arg "" "" "SOURCES;ALIASES;LIBRARIES;SCRIPTS" ${ARGN})
   set(target dlock-${name})
@@ -31,7 +32,7 @@ function(dlock_backend name)
     add_library(${target} MODULE ${arg_SOURCES})
     set_target_properties(${target} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${DLOCK_MODULE_DIR})
     target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL)
-    # Sanitizer runtimes are found in the program, not in its modules.
+    # With sanitizers a module has undefined symbols: their runtime is in the program.
     if(NOT DLOCK_SANITIZE)
       target_link_options(${target} PRIVATE -Wl,-z,defs)
     endif()
@@ -48,8 +49,8 @@ function(dlock_backend name)
   dlock_embed(${target} ${arg_SCRIPTS})
 endfunction()
 
-# dlock_embed(<target> file …): the target's sources may include a header `<file>.h`, with the file as a string
-# `<file>_text` and its SHA-1 as the macro `<file>_sha1`.
+# dlock_embed(<target> file …) generates for each file a header `<file>.h` that the target's sources can include. It has
+# the file as the string `<file>_text` and its SHA-1 as the macro `<file>_sha1`.
 function(dlock_embed target)
   foreach(path IN LISTS ARGN)
     get_filename_component(file ${path} NAME)
@@ -65,8 +66,8 @@ function(dlock_embed target)
   endforeach()
 endfunction()
 
-# dlock_join(<file> <folder> part …): one text file in the binary directory, of the parts in <folder>, which have the
-# same extension.
+# dlock_join(<file> <folder> part …) concatenates the parts, files in <folder> with the same extension, to <file> in the
+# binary directory.
 function(dlock_join file folder)
   get_filename_component(extension ${file} EXT)
   set(text "")
@@ -78,5 +79,5 @@ function(dlock_join file folder)
   endforeach()
   set(joined ${CMAKE_CURRENT_BINARY_DIR}/${file})
   file(WRITE ${joined}.new "${text}")
-  configure_file(${joined}.new ${joined} COPYONLY) # which keeps its time when nothing has changed
+  configure_file(${joined}.new ${joined} COPYONLY) # keeps the time stamp if nothing has changed
 endfunction()

@@ -1,5 +1,6 @@
-# Removes what the last `cmake --install` of a build has put somewhere: cmake -DMANIFEST=…/install_manifest.txt -P uninstall.cmake
-# Of folders, those named dlock, and what was in them, that have nothing in them any more. $DESTDIR counts as it did then.
+# Removes the files that the last `cmake --install` of a build has installed: cmake -DMANIFEST=…/install_manifest.txt -P
+# uninstall.cmake Also removes folders named dlock, and folders in them, if they are empty afterwards. $DESTDIR must be
+# the same as then.
 if(NOT EXISTS ${MANIFEST})
   message(FATAL_ERROR "Nothing has been installed from this build: there is no ${MANIFEST}. What another "
     "build has installed is removed with that one.")
@@ -11,7 +12,7 @@ set(folders "")
 foreach(file IN LISTS files)
   set(file $ENV{DESTDIR}${file})
   get_filename_component(folder ${file} DIRECTORY)
-  list(APPEND folders ${folder} ${folder}/dlock) # the latter beside the library: where others' modules would be
+  list(APPEND folders ${folder} ${folder}/dlock) # the folder `dlock` beside the library is for other people's modules
   if(NOT EXISTS ${file} AND NOT IS_SYMLINK ${file})
     message(STATUS "Not there any more: ${file}")
     continue()
@@ -23,7 +24,7 @@ foreach(file IN LISTS files)
   math(EXPR removed "${removed} + 1")
 endforeach()
 
-# Deeper ones first: what is longer comes before what it lies in.
+# Sorted in descending order, each folder comes before the one that contains it.
 foreach(folder IN LISTS folders)
   while(folder MATCHES "/dlock(/|$)")
     list(APPEND ours ${folder})

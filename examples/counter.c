@@ -2,9 +2,9 @@
  *
  *     counter URI FILE ROUNDS     prints "fence value pid" for each of its updates
  *
- * The fence is stored beside the number. Each grant has a greater one than all before it, so a smaller or equal one in
- * our hand means that we are too late: somebody else was granted the lock since, and their update must not be undone.
- */
+ * The fence is stored beside the number. Each grant has a greater fence than all before it. So if our fence is not
+ * greater than the stored one, we are too late: another process was granted the lock since, and we must not undo its
+ * update. */
 #include <dlock/dlock.h>
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The protected work: reads the number, adds one, writes it back. Not atomic in any way, which is the point. */
+/* The protected work: reads the number, adds one, writes it back. It is not atomic, so it needs the lock. */
 static int add_one(const char *path, uint64_t fence) {
     uint64_t value = 0, last_fence = 0;
     FILE *file = fopen(path, "r");
@@ -34,9 +34,9 @@ static int count(dlock_lock *lock, const char *path, long rounds, struct dlock_e
         int rc = dlock_acquire(lock, 30000, err);
         if (rc != 0) return rc;
         int done = add_one(path, dlock_fence(lock));
-        usleep(500); /* so that the others have to wait */
+        usleep(500); /* makes the others wait */
         rc = dlock_release(lock, err);
-        if (rc != 0) return rc; /* DLOCK_ELOST: somebody else may have worked at the same time */
+        if (rc != 0) return rc; /* DLOCK_ELOST: another process may have worked at the same time */
         if (done != 0) exit(1);
     }
     return 0;

@@ -1,4 +1,4 @@
-/* The library's locks as C++ mutexes.
+/* dlock's locks as C++ mutexes.
  *
  *     cxx URI NAME
  */

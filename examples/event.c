@@ -1,4 +1,4 @@
-/* Locks in an event loop, libevent's: N of them at a time, one thread, no callback from any other.
+/* Locks in an event loop (libevent): N locks at a time in one thread, in which all callbacks run.
  *
  *     event URI PREFIX N      acquires PREFIX0, PREFIX1, …, all at once, holds each for a moment, and releases it
  */
@@ -44,7 +44,7 @@ static void dispatch(evutil_socket_t fd, short what, void *client) {
 
 static int start(dlock_client *client, char *name, dlock_lock **lock) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.owner = DLOCK_OWNER_HANDLE; /* there is no thread that waits, so none could own */
+    options.owner = DLOCK_OWNER_HANDLE; /* asynchronous locks are owned by their handles */
     int rc = dlock_new(client, name, &options, lock, NULL);
     return rc != 0 ? rc : dlock_acquire_async(*lock, 30000, acquired, name);
 }

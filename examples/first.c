@@ -1,4 +1,4 @@
-/* The program that README.md shows. */
+/* The program in README.md. */
 #include <dlock/dlock.h>
 #include <stdio.h>
 

@@ -1,14 +1,15 @@
-/* A count-down latch: whoever waits goes on once N workers, anywhere, have done their part.
+/* A count-down latch: a waiter goes on once N workers, on any hosts, have done their part.
  *
- *     latch URI NAME arm N     begins: prints N tickets, one for each worker
+ *     latch URI NAME arm N     starts: prints N tickets, one for each worker
  *     latch URI NAME work      a worker, with its ticket on standard input: works, and counts down
- *     latch URI NAME await     waits until all have
+ *     latch URI NAME await     waits until all workers have counted down
  *
- * Every worker holds the name shared; who waits wants it exclusively. The N grants are taken before anybody works or
- * waits, and handed out as tickets, so that nobody can pass before the workers have come. Await once it is armed.
+ * Every worker holds the name shared; a waiter acquires it exclusively. `arm` acquires the N grants before any worker
+ * starts, and prints them as tickets, so that no waiter can pass before the workers have come. `await` must come after
+ * `arm`.
  *
- * A worker that dies counts down, too, when its lease ends, and so does a ticket that nobody takes: the latch tells
- * that nobody works any more, not that the work succeeded. Look at its result.
+ * A worker that dies counts down, too, when its lease ends, and so does a ticket that no worker takes: the latch tells
+ * that no worker is working any more, not that the work succeeded. Check the result of the work.
  */
 #include <dlock/dlock.h>
 
@@ -57,7 +58,7 @@ static int await(dlock_client *client, const char *name, struct dlock_error *err
     dlock_lock *lock = NULL;
     int rc = acquire(client, name, DLOCK_EXCLUSIVE, &lock, err);
     if (rc == 0) puts("all have worked");
-    dlock_free(lock); /* releases it, for others that wait */
+    dlock_free(lock); /* releases the lock, for other waiters */
     return rc;
 }
 

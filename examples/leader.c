@@ -1,4 +1,5 @@
-/* Of all processes that run this, one is the leader. When it ends, or dies, or loses the lock, another one is.
+/* Leader election: of all processes that run this, one is the leader. When it ends, dies or loses the lock, another one
+ * becomes the leader.
  *
  *     leader URI NAME SECONDS
  */
@@ -10,17 +11,17 @@
 #include <time.h>
 #include <unistd.h>
 
-static int wake[2]; /* a pipe */
+static int wake[2]; /* a pipe that wakes the leader */
 
-/* Runs on a thread of the library, before anybody else can be granted the lock: says so, and wakes the leader. */
+/* Runs on a thread of the library, before another process can be granted the lock: prints why, and wakes the leader. */
 static void lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     (void)lock, (void)arg;
     fprintf(stderr, "%s\n", err->message);
     (void)!write(wake[1], "", 1);
 }
 
-/* What a leader does, in steps short enough to notice in time that it is none any more. Whatever it changes gets the
- * fence along, and refuses smaller ones: a step may still be under way when the lock is lost. */
+/* Does the leader's work, in short steps, so that it soon notices the loss of the lock. A step may still be in progress
+ * then: so the resources that it changes should get the fence, and refuse smaller ones. */
 static void lead(dlock_lock *lock, time_t end) {
     struct pollfd woken = {wake[0], POLLIN, 0};
     char word;
@@ -39,8 +40,7 @@ static int compete(dlock_lock *lock, time_t end, struct dlock_error *err) {
         lead(lock, end);
         rc = dlock_release(lock, err);
         if (rc != 0 && rc != DLOCK_ELOST) return rc;
-        if (rc == DLOCK_ELOST)
-            sleep(1); /* a follower again, behind those that have waited: not every server has a queue */
+        if (rc == DLOCK_ELOST) sleep(1); /* lets waiting processes go first, since not every server has a queue */
     }
     return 0;
 }

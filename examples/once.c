@@ -1,4 +1,5 @@
-/* Something that has to happen once, whoever comes first (a migration, say): look, lock, look again.
+/* Something that has to happen once, such as a migration, done by the first process that comes: check, lock, check
+ * again.
  *
  *     once URI NAME FILE      FILE is what has to exist afterwards
  */
@@ -20,7 +21,7 @@ static int ensure(dlock_client *client, const char *name, const char *path, stru
     if (rc != 0) return rc;
     rc = dlock_acquire(lock, 60000, err);
     if (rc == 0) {
-        /* Whoever had the lock before us may have done it: the first look was before we had it. */
+        /* The previous holder of the lock may have done it after our first check. */
         if (access(path, F_OK) != 0) done = migrate(path);
         rc = dlock_release(lock, err);
     }

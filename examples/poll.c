@@ -1,4 +1,4 @@
-/* One thread and a plain poll(2) loop, which goes on while it waits for a lock. A line on standard input ends the wait.
+/* A single thread with a poll(2) loop that goes on while it waits for a lock. A line on standard input ends the wait.
  *
  *     poll URI NAME WAIT-MS
  */
@@ -19,7 +19,7 @@ static void released(dlock_lock *lock, const struct dlock_error *err, void *arg)
     over = true;
 }
 
-/* Runs in dlock_client_dispatch, so in the loop's own thread: it may touch whatever the loop touches. */
+/* Is called by dlock_client_dispatch, in the loop's own thread, so it may use all data of the loop. */
 static void acquired(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     (void)arg;
     outcome = err ? err->code : 0;
@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
     struct dlock_client_options manual = DLOCK_CLIENT_OPTIONS_INIT;
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     manual.flags = DLOCK_CLIENT_MANUAL;
-    options.owner = DLOCK_OWNER_HANDLE; /* there is no thread that waits, so none could own */
+    options.owner = DLOCK_OWNER_HANDLE; /* asynchronous locks are owned by their handles */
     int rc = dlock_open(argv[1], &manual, &client, &err);
     if (rc == 0) {
         rc = dlock_new(client, argv[2], &options, &lock, &err);

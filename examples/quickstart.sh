@@ -1,7 +1,7 @@
 #!/bin/bash
-# Shows what dlock does, on Debian or Ubuntu with nothing prepared and without any server: installs what is missing,
-# builds into build/quickstart, and lets several processes contend for one lock on files. Fails when an update was lost
-# or a fence did not grow.
+# Shows dlock at work, on a Debian or Ubuntu without preparation and without a server: installs missing packages, builds
+# into build/quickstart, and lets several processes contend for one lock on files. Fails if an update was lost or a
+# fence did not grow.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/packages.sh
@@ -16,7 +16,7 @@ trap 'rm -rf "$folder"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# ---- what is needed: nothing but CMake and a C compiler, since locks on files need no client library
+# ---- packages: only CMake and a C compiler, since locks on files need no client library
 
 missing=()
 has() { command -v "$1" >/dev/null; }
@@ -26,7 +26,7 @@ if ! has cc && ! has gcc && ! has clang; then missing+=(gcc); fi
 if [ ! -e /usr/include/pthread.h ]; then missing+=(libc6-dev); fi
 if [ ${#missing[@]} -gt 0 ]; then need_packages "${missing[@]}"; fi
 
-# ---- build, in a folder of its own: build/ itself belongs to tests/run.sh, which configures it otherwise
+# ---- build, in a folder of its own, since tests/run.sh configures build/ with other options
 
 build=build/quickstart
 configure() {
@@ -36,7 +36,7 @@ configure() {
 }
 echo "== build ($build)"
 log=$folder/build.log
-if ! configure >"$log" 2>&1; then # perhaps it is from another place, or another generator
+if ! configure >"$log" 2>&1; then # the folder may be from another place or generator
     rm -rf "$build"
     configure >"$log" 2>&1 || { cat "$log" >&2; fail "CMake cannot configure the build"; }
 fi
@@ -44,7 +44,7 @@ cmake --build "$build" -j "$(nproc)" >"$log" 2>&1 || { cat "$log" >&2; fail "the
 dlock=$build/bin/dlock
 export DLOCK_URI=file:$folder/locks
 
-# ---- C: each process adds to one number in one file, under one lock (examples/counter.c)
+# ---- C: several processes add to one number in one file, under one lock (examples/counter.c)
 
 processes=4 rounds=50 total=200
 echo "== $processes processes, $rounds updates each, one file, one lock (examples/counter.c)"
@@ -55,14 +55,14 @@ for ((i = 0; i < processes; i++)); do
 done
 for pid in "${pids[@]}"; do wait "$pid" || fail "a process could not do its updates"; done
 
-show() { # FILE with "fence value process" per update, in the order in which the lock was held
+show() { # FILE, which has "fence value process" for each update, in the order in which the lock was held
     printf '   %-20s %6s %8s\n' fence value process
     awk -v last="$(wc -l <"$1")" 'NR <= 4 || NR > last - 3 { printf "   %-20s %6s %8s\n", $1, $2, $3 }
         NR == 5 { print "   …" }' "$1"
     awk '{ holders[$3]; if (NR > 1 && $3 != before) changes++; before = $3 }
         END { for (h in holders) n++; printf "   %d updates by %d processes; the lock changed hands %d times\n", NR, n, changes }' "$1"
 }
-# Fences have up to 20 digits, more than awk's numbers: equally long ones compare as text.
+# Fences have up to 20 digits, more than awk's numbers: fences of equal length are compared as text.
 check() { # FILE TOTAL
     awk -v total="$2" '
         NR > 1 && (length($1) < length(before) || (length($1) == length(before) && $1 "" <= before "")) {
@@ -81,7 +81,7 @@ echo "   the file says $value: no update was lost, every fence is greater than t
 
 jobs=20
 add_one='n=$(cat "$1"); sleep 0.01; echo $((n + 1)) >"$1"'
-race() { # FILE COMMAND…: 20 jobs at once
+race() { # FILE COMMAND…: runs 20 jobs at once
     local file=$1 i pids=()
     shift
     echo 0 >"$file"

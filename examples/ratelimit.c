@@ -2,9 +2,8 @@
  *
  *     ratelimit URI NAME N WINDOW-MS REQUESTS
  *
- * Each request takes one of N permits, whose lease is the window, fixed, and never gives it back: the server takes it
- * back when the window is over. Waiters come in turn, where the server has a queue.
- */
+ * Each request takes one of N permits, with a fixed lease as long as the window, and never releases it: the permit
+ * becomes free when the lease ends. Waiters come in order if the server has a queue. */
 #include <dlock/dlock.h>
 
 #include <stdio.h>
@@ -18,7 +17,8 @@ static void request(void) {
     fflush(stdout);
 }
 
-/* To export a grant is to let go of it without a release. Nobody gets this ticket, so it just ends with its lease. */
+/* Exports the grant and drops the ticket: so the handle is free for the next request, and the grant ends with its
+ * lease. */
 static int leave_to_its_lease(dlock_lock *permit, struct dlock_error *err) {
     char ticket[DLOCK_TICKET_MAX + 1];
     return dlock_export(permit, ticket, sizeof ticket, err);

@@ -1,4 +1,4 @@
-/* A backend that is linked into the program rather than loaded: announced once, then a URI like any other. */
+/* A backend that is linked into the program instead of loaded: registered once, then used by its URI like any other. */
 #include <dlock/backend.h>
 #include <dlock/dlock.h>
 

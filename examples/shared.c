@@ -1,4 +1,4 @@
-/* Many read a file, one writes it, and the writer stays as a reader: it knows that what it reads back is its own.
+/* Many processes read a file, one writes it. The writer becomes a reader without letting go, so it reads its own text.
  *
  *     shared URI NAME FILE           reads
  *     shared URI NAME FILE TEXT      writes TEXT, then reads
@@ -20,7 +20,7 @@ static int read_text(const char *path) {
     printf("read: %s", line);
     fflush(stdout);
     fclose(file);
-    sleep(1); /* a long read: other readers are here at the same time, writers are not */
+    sleep(1); /* a long read: other readers may read at the same time, writers wait */
     return 0;
 }
 
@@ -30,7 +30,7 @@ static int visit(dlock_lock *lock, const char *path, const char *text, struct dl
     if (rc != 0) return rc;
     if (text) {
         done = write_text(path, text);
-        rc = dlock_downgrade(lock, err); /* readers may come in now; no other writer can have been here in between */
+        rc = dlock_downgrade(lock, err); /* now other readers may read; no other writer can come in between */
     }
     if (rc == 0 && done == 0) done = read_text(path);
     if (done != 0) perror(path);

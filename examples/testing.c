@@ -1,4 +1,5 @@
-/* Tests of a program that takes locks, without a server: mem: keeps them in this process, and makes requests slow or lost.
+/* Tests of a program that uses locks, without a server: mem: keeps them in this process, and can make requests slow or
+ * lost.
  *
  *     testing
  */
@@ -8,18 +9,19 @@
 
 enum { STEPS = 3 };
 
-/* ---- the program: does its steps while it has the lock; 0, or why it did not do them all ---- */
+/* ---- the program ---- */
 
+/* Does its steps while it holds the lock. Returns 0, or the error why it did not do all of them. */
 static int make_report(dlock_client *client, int (*step)(void *), void *arg) {
     dlock_lock *lock;
     int rc = dlock_new(client, "report", NULL, &lock, NULL);
     if (rc != 0) return rc;
     rc = dlock_acquire(lock, 0, NULL);
     for (int i = 0; i < STEPS && rc == 0; i++) {
-        rc = dlock_extend(lock, 0, NULL); /* is it still ours? */
+        rc = dlock_extend(lock, 0, NULL); /* checks that the lock is still held */
         if (rc == 0) rc = step(arg);
     }
-    dlock_free(lock); /* which releases it */
+    dlock_free(lock); /* also releases the lock */
     return rc;
 }
 
@@ -55,14 +57,14 @@ int main(void) {
     steps = 0;
     EXPECT(make_report(client, count, NULL) == 0 && steps == STEPS);
 
-    /* Somebody else is at it. */
+    /* Another client holds the lock. */
     EXPECT(make_report(client, count_while_it_works, somebody) == DLOCK_EBUSY && steps == 0);
 
-    /* Somebody takes the lock away in the second step. */
+    /* Another client breaks the lock in the second step. */
     steps = 0;
     EXPECT(make_report(client, count_and_break, somebody) == DLOCK_ELOST && steps == 2);
 
-    /* Answers do not come, and locks are lost: whatever becomes of one report, the next can be made. */
+    /* Answers are missing and locks are lost: whatever happens to one report, a later one can be made. */
     for (int i = 0; i < 100; i++) lost += make_report(unlucky, count, NULL) == DLOCK_ELOST;
     EXPECT(lost > 0 && make_report(client, count, NULL) == 0);
 

@@ -1,8 +1,8 @@
-/* Money moves between accounts, each a file under a lock of its own: both locks at once, or none.
+/* Moves money between accounts, which are files, each under a lock of its own: acquires both locks at once, or none.
  *
  *     transfer URI FOLDER FROM TO ROUNDS      moves 1 from account FROM to account TO, ROUNDS times
  *
- * Whoever moves money the other way names the two locks in the other order. That is no deadlock here.
+ * A process that moves money the other way names the two locks in the other order. Here that is no deadlock.
  */
 #include <dlock/dlock.h>
 
@@ -15,7 +15,7 @@ struct account {
     dlock_lock *lock;
 };
 
-/* Adds to the number in the file; not atomic in any way. */
+/* Adds to the number in the file; this is not atomic. */
 static int add(const struct account *account, long amount) {
     long balance = 0;
     FILE *file = fopen(account->path, "r");
@@ -28,11 +28,11 @@ static int add(const struct account *account, long amount) {
 
 static int move(const struct account *from, const struct account *to, struct dlock_error *err) {
     dlock_lock *const both[] = {from->lock, to->lock};
-    int rc = dlock_acquire_all(both, 2, 30000, err); /* the time is for both together */
+    int rc = dlock_acquire_all(both, 2, 30000, err); /* the timeout is for both together */
     if (rc != 0) return rc;
     if (add(from, -1) != 0 || add(to, 1) != 0) exit(1);
-    usleep(500);                            /* so that the others have to wait */
-    return dlock_release_all(both, 2, err); /* whatever happens to the first, the second is released, too */
+    usleep(500);                            /* makes the others wait */
+    return dlock_release_all(both, 2, err); /* the second is released even if the first fails */
 }
 
 static int open_account(dlock_client *client, const char *folder, const char *name, struct account *account,

@@ -1,5 +1,5 @@
-/* A job that many hosts start at the same time, and that one of them does: whoever finds the lock taken has nothing to
- * do. (One that is over before the last host has started is done again: once.c is for what has to happen once.)
+/* A job that many hosts start at the same time and one of them does: a host that finds the lock held has nothing to do.
+ * (If the job is over before the last host starts, that host does it again: see once.c for work that must happen once.)
  *
  *     try URI NAME
  */
@@ -17,7 +17,7 @@ static int try_it(dlock_client *client, const char *name, struct dlock_error *er
     dlock_lock *lock;
     int rc = dlock_new(client, name, NULL, &lock, err);
     if (rc != 0) return rc;
-    rc = dlock_acquire(lock, 0, err); /* one question, no waiting */
+    rc = dlock_acquire(lock, 0, err); /* tries once, without waiting */
     if (rc == 0) {
         work();
         rc = dlock_release(lock, err);

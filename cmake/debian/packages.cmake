@@ -1,6 +1,6 @@
-# Debian packages with CPack: cmake --workflow --preset debian. A package is a component of the installation.
+# Debian packages with CPack: cmake --workflow --preset debian. Each package is a component of the installation.
 set(DLOCK_PACKAGE_CONTACT "dlock maintainers <dlock@example.org>" CACHE STRING "Maintainer of the packages: name <address>")
-# Debian's own packages of the same version would begin with 1, and replace these.
+# With this release number, packages of Debian's own with the same version, whose release begins with 1, replace these.
 set(DLOCK_PACKAGE_RELEASE 0upstream1 CACHE STRING "What follows the version and a hyphen in that of the packages")
 if(NOT DLOCK_PACKAGE_CONTACT MATCHES "^[^<>]+ <[^<> ]+@[^<> ]+>$")
   message(FATAL_ERROR "DLOCK_PACKAGE_CONTACT is \"${DLOCK_PACKAGE_CONTACT}\": it has to be \"name <address>\", whom users write to")
@@ -9,7 +9,7 @@ if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr" OR NOT CMAKE_SKIP_INSTALL_RPATH)
   message(FATAL_ERROR "DLOCK_PACKAGES needs CMAKE_INSTALL_PREFIX=/usr and CMAKE_SKIP_INSTALL_RPATH=ON: use the preset debian")
 endif()
 
-# Python's package, where Debian's Python looks, with what tells other packages its version.
+# The Python package, in the folder of Debian's Python, with the metadata that tell other packages its version.
 set(python ${CMAKE_INSTALL_PREFIX}/lib/python3/dist-packages)
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/debian/METADATA
   CONTENT "Metadata-Version: 2.1\nName: dlock\nVersion: @PROJECT_VERSION@\n" @ONLY)
@@ -18,8 +18,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/bindings/python/src/dlock DESTINATION ${
 install(FILES ${PROJECT_BINARY_DIR}/debian/METADATA DESTINATION ${python}/dlock-${PROJECT_VERSION}.dist-info
   COMPONENT python)
 
-# dlock_package(<component> <name> <section> <what it depends on> <summary> <description>)
-# The dependencies are components, of exactly this version; those on others are found by dpkg-shlibdeps.
+# dlock_package(<component> <name> <section> <depends> <summary> <description>) defines a package. <depends> lists
+# components, which must have exactly this version; dpkg-shlibdeps finds the dependencies on other packages.
 function(dlock_package component name section depends summary description)
   string(TOUPPER ${component} upper)
   set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${name} PARENT_SCOPE)
@@ -113,8 +113,8 @@ set(CPACK_DEBIAN_PYTHON_PACKAGE_SUGGESTS "${backends}")
 set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS "python3:any")
 
-# What dpkg runs and reads. CPack would add scripts to the library's package that run ldconfig, where Debian wants a
-# trigger. It adds none where we name some, and warns where those are no files, but goes on.
+# Control files. By default CPack adds scripts to the library's package that run ldconfig, where Debian wants a trigger.
+# It adds none if scripts are named here; they need not exist: CPack only warns.
 set(version ${PROJECT_VERSION}-${DLOCK_PACKAGE_RELEASE})
 set(control ${PROJECT_BINARY_DIR}/debian)
 file(CONFIGURE OUTPUT ${control}/shlibs CONTENT "libdlock @DLOCK_SERIES@ libdlock@DLOCK_SERIES@ (>= @PROJECT_VERSION@)\n" @ONLY)
@@ -124,7 +124,7 @@ set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${control}/shlibs ${control}/trig
   ${control}/none/postinst ${control}/none/postrm)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_CONTROL_EXTRA ${scripts}/postinst ${scripts}/prerm)
 
-string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC) # $SOURCE_DATE_EPOCH, where that is set
+string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC) # uses $SOURCE_DATE_EPOCH if that is set
 file(CONFIGURE OUTPUT ${control}/changelog CONTENT [[
 dlock (@version@) unstable; urgency=medium
 
@@ -133,7 +133,7 @@ dlock (@version@) unstable; urgency=medium
  -- @DLOCK_PACKAGE_CONTACT@  @date@
 ]] @ONLY)
 
-# For stage.cmake, which adds to each package what it has for being one.
+# Variables for stage.cmake, which adds copyright and changelog to each package.
 set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/stage.cmake)
 set(CPACK_DLOCK_COPYRIGHT ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_DLOCK_CHANGELOG ${control}/changelog)

@@ -1,5 +1,5 @@
-# Run by CPack when the components are installed and not yet packed: adds what a Debian package has beside its files.
-# --no-name: the same input makes the same package.
+# Run by CPack after the components are installed and before they are packed: adds copyright and changelog, and
+# compresses man pages. With --no-name gzip stores no time, so that the same input makes the same package.
 function(compress)
   execute_process(COMMAND gzip --best --no-name ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()

@@ -1,4 +1,4 @@
-/* A whole backend. Its "server" is a table in this process's memory; docs/writing-a-backend.md walks through it. */
+/* A complete backend. Its "server" is a table in this process's memory; see docs/writing-a-backend.md. */
 #include <dlock/backend.h>
 
 #include <pthread.h>
@@ -8,12 +8,12 @@ enum { ROWS = 64 };
 static struct row {
     char name[256], token[DLOCK_TOKEN_MAX + 1];
     uint64_t fence;
-    int64_t end_us; /* of the lease; when that is over the row is free */
+    int64_t end_us; /* end of the lease, after which the row is free */
 } table[ROWS];
 static uint64_t last_fence;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* The live grant of `name`, or NULL: then *spare is a free row, where there is one. */
+/* Returns the row of the valid grant of `name`, or NULL; then *spare is a free row, if there is one. */
 static struct row *find(const char *name, int64_t now_us, struct row **spare) {
     for (struct row *row = table; row < table + ROWS; row++) {
         if (row->end_us <= now_us)
@@ -26,7 +26,7 @@ static struct row *find(const char *name, int64_t now_us, struct row **spare) {
 
 static void acquire(struct dlock_claim *claim, int64_t now_us) {
     struct row *spare = NULL, *row = find(claim->name, now_us, &spare);
-    claim->result = DLOCK_EBUSY; /* retry_ms stays -1: the core asks again by itself */
+    claim->result = DLOCK_EBUSY; /* retry_ms stays -1: the core polls */
     if (!row && spare) {
         row = spare;
         strcpy(row->name, claim->name);
@@ -34,19 +34,19 @@ static void acquire(struct dlock_claim *claim, int64_t now_us) {
         row->fence = ++last_fence;
     }
     if (!row || strcmp(row->token, claim->token) != 0) return;
-    row->end_us = now_us + claim->lease_ms * 1000; /* also when its token asks again: same fence, lease anew */
+    row->end_us = now_us + claim->lease_ms * 1000; /* the same token may ask again: same fence, new lease */
     claim->fence = row->fence;
     claim->result = 0;
 }
 
-/* Renewing and releasing (a lease of 0): for the token that has the grant, and nobody else. */
+/* Renews or, with a lease of 0, releases a grant; only for the token that has it. */
 static void set_lease(struct dlock_claim *claim, int64_t lease_ms, int64_t now_us) {
     struct row *spare, *row = find(claim->name, now_us, &spare);
     claim->result = row && strcmp(row->token, claim->token) == 0 ? 0 : DLOCK_ELOST;
     if (claim->result == 0) row->end_us = now_us + lease_ms * 1000;
 }
 
-/* An operation gets n claims. Its return value speaks of the connection, the `result` of each claim of the lock. */
+/* An operation gets n claims. Its return value is about the connection; each claim's `result` is about its lock. */
 #define OPERATION(name, work)                                                                                      \
     static int name(void *c, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *e) { \
         struct timespec now;                                                                                       \
