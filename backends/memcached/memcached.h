@@ -3,7 +3,7 @@
  * It speaks the text protocol on its own socket: see "Why no client library" in docs/backends.md. The files that do so
  * are login, replies, requests, wire and text/wire.h; ../memcached_sasl has others in their place.
  *
- * The files; each calls only files below it:
+ * The files; each calls those below it only:
  *   memcached
  *   claims
  *   turns  inspect  check
